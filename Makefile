@@ -1,0 +1,115 @@
+# Every goal does its own set-up: a virtual environment in .venv, the dependencies, the build.
+# The second time, only what has changed is done again. PYTHON=python3.12 picks the interpreter.
+.DELETE_ON_ERROR:
+.SUFFIXES:
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMPS := $(VENV)/.stamps
+
+# Where no GPU is meant, tests run on the emulated driver; AIOCUDA_DRIVER=nvidia runs them on a GPU.
+AIOCUDA_DRIVER ?= emulated
+PYTEST_ARGUMENTS ?=
+
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# What decides whether the installed build is up to date. src/ is used in place; examples/ is copied.
+BUILD_INPUTS := pyproject.toml CMakeLists.txt $(shell find cmake native emulator examples -type f \
+	-not -path '*/tests/*' -not -path '*/__pycache__/*')
+
+.PHONY: help demo test check check-python check-cpp docs bench clean
+
+help:
+	@echo "make demo    train a small network on the devices there are (a GPU, or none)"
+	@echo "make test    the test suite, on the emulated driver (AIOCUDA_DRIVER=nvidia: on a GPU)"
+	@echo "make check   formatting, types, floors, C++ unit tests under sanitizers, documentation"
+	@echo "make docs    the documentation, into build/docs/html"
+	@echo "make bench   the benchmarks"
+	@echo "make clean   remove all that make has made"
+
+demo: $(STAMPS)/built
+	@$(BIN)/aiocuda demo
+
+test: $(STAMPS)/built $(STAMPS)/test
+	@AIOCUDA_DRIVER=$(AIOCUDA_DRIVER) $(BIN)/python -m pytest $(PYTEST_ARGUMENTS)
+
+check: check-python check-cpp docs
+	@echo "make check: all passed"
+
+check-python: $(STAMPS)/built $(STAMPS)/test $(STAMPS)/check
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+# One sanitizer after the other: a build already uses every core. The sanitizers of older compilers
+# cannot live with the wide address randomisation of newer kernels, so it is off where it can be.
+check-cpp: $(STAMPS)/build
+	@export PATH="$(CURDIR)/$(BIN):$$PATH"; \
+	fixed=""; if setarch -R true 2>/dev/null; then fixed="setarch -R"; fi; \
+	for sanitizer in address thread; do \
+	  echo "C++ unit tests under the $$sanitizer sanitizer"; \
+	  cmake --preset $$sanitizer --log-level=WARNING -DPython_EXECUTABLE="$(CURDIR)/$(BIN)/python"; \
+	  cmake --build --preset $$sanitizer; \
+	  $$fixed ctest --preset $$sanitizer; \
+	done
+
+docs: $(STAMPS)/built $(STAMPS)/docs
+	AIOCUDA_DRIVER=$(AIOCUDA_DRIVER) $(BIN)/sphinx-build --fail-on-warning --keep-going --quiet \
+	  -b html -d build/docs/doctrees docs build/docs/html
+	@echo "documentation: build/docs/html/index.html"
+
+bench: $(STAMPS)/built $(STAMPS)/test
+	@for benchmark in $$(find benchmarks -name 'bench_*.py' | sort); do \
+	  echo "== $$benchmark"; AIOCUDA_DRIVER=$(AIOCUDA_DRIVER) $(BIN)/python "$$benchmark"; \
+	done
+
+clean:
+	rm -rf $(VENV) build dist docs/generated .mypy_cache .pytest_cache .ruff_cache .hypothesis \
+	  .import_linter_cache
+	find . -name .git -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# --- set-up ---------------------------------------------------------------------------------------
+
+$(STAMPS)/venv:
+	@command -v $(PYTHON) >/dev/null || { \
+	  echo "error: $(PYTHON) was not found; aiocuda needs Python 3.11 or newer." >&2; \
+	  echo "       Name one with: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "error: $$($(PYTHON) --version) is too old; aiocuda needs Python 3.11 or newer." >&2; \
+	  echo "       Name another with: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@missing=""; packages=""; \
+	version=$$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
+	$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  missing="$$missing, Python's venv module"; packages="$$packages python$$version-venv"; }; \
+	$(PYTHON) -c 'import pathlib, sysconfig; pathlib.Path(sysconfig.get_path("include"), "Python.h").stat()' 2>/dev/null || { \
+	  missing="$$missing, Python's C headers"; packages="$$packages python$$version-dev"; }; \
+	command -v "$${CXX:-c++}" >/dev/null || command -v g++ >/dev/null || command -v clang++ >/dev/null || { \
+	  missing="$$missing, a C++ compiler ($${CXX:-c++}, g++ or clang++)"; packages="$$packages g++"; }; \
+	[ -z "$$missing" ] || { \
+	  echo "error: not found:$${missing#,}." >&2; \
+	  echo "       On Debian and Ubuntu: sudo apt-get install$$packages" >&2; exit 1; }
+	@echo "set-up: a virtual environment in $(VENV), with the dependencies"
+	@$(PYTHON) -m venv --clear $(VENV)
+	@$(PIP) install "pip>=25.1" # the first that reads dependency groups
+	@mkdir -p $(STAMPS)
+	@touch $@
+
+# What the build itself needs, from [build-system] and the group `build`.
+$(STAMPS)/build: pyproject.toml | $(STAMPS)/venv
+	@$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \
+	  > $(STAMPS)/build-requirements.txt
+	@$(PIP) install -r $(STAMPS)/build-requirements.txt --group build
+	@touch $@
+
+$(STAMPS)/test $(STAMPS)/check $(STAMPS)/docs: $(STAMPS)/%: pyproject.toml | $(STAMPS)/built
+	@$(PIP) install --group $*
+	@touch $@
+
+# Editable: an edited Python file is in use at once, an edited C++ file after an incremental build.
+$(STAMPS)/built: $(BUILD_INPUTS) | $(STAMPS)/build
+	@echo "set-up: building aiocuda"
+	@$(PIP) install --no-build-isolation -e ".[cli]"
+	@touch $@

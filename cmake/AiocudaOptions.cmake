@@ -1,0 +1,22 @@
+# aiocuda_options: what every C++ target of this project compiles with (the language, warnings, the
+# sanitizers asked for). Third-party sources, nanobind's among them, do not link it.
+add_library(aiocuda_options INTERFACE)
+target_compile_features(aiocuda_options INTERFACE cxx_std_20)
+target_compile_options(aiocuda_options INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wnon-virtual-dtor -fvisibility=hidden)
+
+if(AIOCUDA_WARNINGS_AS_ERRORS)
+  target_compile_options(aiocuda_options INTERFACE -Werror)
+endif()
+
+if(AIOCUDA_SANITIZE STREQUAL "address")
+  set(aiocuda_sanitizers -fsanitize=address,undefined -fno-sanitize-recover=all)
+elseif(AIOCUDA_SANITIZE STREQUAL "thread")
+  set(aiocuda_sanitizers -fsanitize=thread)
+elseif(NOT AIOCUDA_SANITIZE STREQUAL "")
+  message(FATAL_ERROR "AIOCUDA_SANITIZE is ${AIOCUDA_SANITIZE}; it must be empty, address or thread")
+endif()
+if(aiocuda_sanitizers)
+  target_compile_options(aiocuda_options INTERFACE ${aiocuda_sanitizers} -fno-omit-frame-pointer -g)
+  target_link_options(aiocuda_options INTERFACE ${aiocuda_sanitizers})
+endif()

@@ -1,0 +1,139 @@
+"""What the selected driver offers, for people to read: devices, memory, the kernels' compiler.
+
+It asks the driver afresh each time and keeps nothing; a context that it had to make current to
+ask is released again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from aiocuda._driver.select import select
+from aiocuda.errors import CompilationError, DriverError, DriverNotFoundError
+
+__all__ = ["DeviceRow", "compiler_text", "device_rows"]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRow:
+    """One device of the driver; memory in bytes."""
+
+    ordinal: int
+    name: str
+    compute_capability: tuple[int, int]
+    free_bytes: int
+    total_bytes: int
+    is_emulated: bool
+
+
+def device_rows() -> tuple[DeviceRow, ...]:
+    """Return the selected driver's devices, by ordinal; none where the driver has none.
+
+    Raises
+    ------
+    DriverError
+        The driver refused to answer.
+    """
+    is_emulated = select().is_emulated
+    from cuda.bindings import driver
+
+    capability = driver.CUdevice_attribute
+    if driver.cuInit(0)[0] == driver.CUresult.CUDA_ERROR_NO_DEVICE:
+        return ()
+    _ask(driver.cuInit, 0)
+    rows = []
+    for ordinal in range(_ask(driver.cuDeviceGetCount)):
+        device = _ask(driver.cuDeviceGet, ordinal)
+        name = _ask(driver.cuDeviceGetName, 256, device).split(b"\0", 1)[0].decode()
+        major = _ask(
+            driver.cuDeviceGetAttribute,
+            capability.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+            device,
+        )
+        minor = _ask(
+            driver.cuDeviceGetAttribute,
+            capability.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+            device,
+        )
+        context = _ask(driver.cuDevicePrimaryCtxRetain, device)
+        try:
+            _ask(driver.cuCtxPushCurrent, context)
+            try:
+                free, total = _ask(driver.cuMemGetInfo)
+            finally:
+                _ask(driver.cuCtxPopCurrent)
+        finally:
+            _ask(driver.cuDevicePrimaryCtxRelease, device)
+        rows.append(DeviceRow(ordinal, name, (major, minor), free, total, is_emulated))
+    return tuple(rows)
+
+
+def compiler_text() -> str:
+    """Return what compiles kernels, with its version.
+
+    Raises
+    ------
+    CompilationError
+        The emulated driver finds no C++ compiler that works; the log says what it looked for.
+    DriverNotFoundError
+        NVRTC is not installed.
+    """
+    chosen = select()
+    from cuda.bindings import nvrtc
+    from cuda.pathfinder import DynamicLibNotFoundError
+
+    try:
+        _, major, minor = nvrtc.nvrtcVersion()
+    except DynamicLibNotFoundError as error:
+        raise DriverNotFoundError(
+            "NVRTC, which compiles kernels, was not found",
+            (" ".join(str(error).split()),),
+            'Install it with: pip install "aiocuda[cu13]"',
+        ) from None
+    found = f"NVRTC {major}.{minor}"
+    return f"{found}, emulated with {_host_compiler()}" if chosen.is_emulated else found
+
+
+# A compiler that names itself in the log, which is all that NVRTC's interface gives back.
+_WHO_COMPILES = b"""
+#if defined(__clang__)
+#pragma message("compiled by clang " __clang_version__)
+#else
+#pragma message("compiled by g++ " __VERSION__)
+#endif
+extern "C" __global__ void nothing() {}
+"""
+
+
+def _host_compiler() -> str:
+    """Compile a kernel on the emulated NVRTC; return the name and version of what compiled it."""
+    from cuda.bindings import nvrtc
+
+    _, program = nvrtc.nvrtcCreateProgram(_WHO_COMPILES, b"who_compiles.cu", 0, [], [])
+    try:
+        (result,) = nvrtc.nvrtcCompileProgram(program, 0, [])
+        _, size = nvrtc.nvrtcGetProgramLogSize(program)
+        buffer = b"\0" * size
+        nvrtc.nvrtcGetProgramLog(program, buffer)
+        log = buffer.rstrip(b"\0").decode(errors="replace")
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+    if result != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        raise CompilationError("a kernel that does nothing", log)
+    named = re.search(r"compiled by (\S+ \d[\w.]*)", log)
+    return named[1] if named else "a C++ compiler that does not name itself"
+
+
+def _ask(function: Callable[..., tuple[Any, ...]], *arguments: object) -> Any:
+    """Call a function of cuda.bindings.driver; return its value, values or None, or raise."""
+    from cuda.bindings import driver
+
+    result, *values = function(*arguments)
+    if result != driver.CUresult.CUDA_SUCCESS:
+        _, text = driver.cuGetErrorString(result)
+        explanation = text.decode() if isinstance(text, bytes) else "no explanation given"
+        raise DriverError(result.name, int(result), explanation, function.__name__)
+    return tuple(values) if len(values) > 1 else (values[0] if values else None)

@@ -1,0 +1,251 @@
+"""Every exception and warning of aiocuda, in one tree under `AiocudaError`.
+
+Each exception keeps what it knows as attributes and builds its message from them, so its
+``args`` are its constructor's arguments and it survives pickling. This module imports nothing
+of aiocuda; native code raises these classes by importing it.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AiocudaError",
+    "ArgumentRangeError",
+    "ArgumentTypeError",
+    "ArgumentValueError",
+    "CaptureError",
+    "ClosedError",
+    "CompilationError",
+    "DeviceLostError",
+    "DeviceMismatchError",
+    "DriverError",
+    "DriverNotFoundError",
+    "DriverSelectionError",
+    "EmulatedDeviceWarning",
+    "LaunchError",
+    "OutOfMemoryError",
+    "OwnershipError",
+]
+
+_SIZE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def _format_size(size_bytes: int) -> str:
+    """Return a byte count as people read it, exact where the rounded form is not."""
+    value = float(size_bytes)
+    for unit in _SIZE_UNITS:
+        if value < 1024 or unit == _SIZE_UNITS[-1]:
+            break
+        value /= 1024
+    if unit == "B":
+        return f"{size_bytes} B"
+    return f"{value:.2f} {unit} ({size_bytes} B)"
+
+
+class EmulatedDeviceWarning(UserWarning):
+    """No usable NVIDIA device was found, so kernels run on the CPU. Given once per process."""
+
+
+class AiocudaError(Exception):
+    """The base of every exception that aiocuda raises itself."""
+
+
+class ArgumentTypeError(AiocudaError, TypeError):
+    """An argument has the wrong type, dtype or count; found before the device saw it."""
+
+
+class ArgumentValueError(AiocudaError, ValueError):
+    """An argument has the right type and a value that cannot be; found before the device saw it."""
+
+
+class ArgumentRangeError(ArgumentValueError, OverflowError):
+    """An integer does not fit the C type of the kernel's parameter."""
+
+
+class LaunchError(AiocudaError, ValueError):
+    """A launch configuration that no device accepts; found before the device saw it."""
+
+
+class OwnershipError(AiocudaError):
+    """An array was used in a way its owner does not allow: moved away, shared, partitioned."""
+
+
+class DeviceMismatchError(AiocudaError, ValueError):
+    """Arrays, streams or operations of different devices were mixed where one is needed."""
+
+
+class CaptureError(AiocudaError):
+    """Something was done that cannot be part of a CUDA graph while one was being captured."""
+
+
+class ClosedError(AiocudaError):
+    """The array, stream, loop or device was closed before this use of it."""
+
+
+class DriverSelectionError(AiocudaError):
+    """The driver asked for cannot be used in this process."""
+
+
+class DriverNotFoundError(DriverSelectionError):
+    """No usable driver of the kind asked for.
+
+    Parameters
+    ----------
+    asked
+        What was asked for, in words.
+    findings
+        What was looked for and what was found, one line each.
+    advice
+        What to do about it.
+
+    Attributes
+    ----------
+    asked, findings, advice
+        As given.
+    """
+
+    def __init__(self, asked: str, findings: tuple[str, ...], advice: str) -> None:
+        super().__init__(asked, findings, advice)
+        self.asked = asked
+        self.findings = tuple(findings)
+        self.advice = advice
+
+    def __str__(self) -> str:
+        return f"{self.asked}: {'; '.join(self.findings)}. {self.advice}"
+
+
+class DriverError(AiocudaError):
+    """A call of the CUDA driver failed.
+
+    Parameters
+    ----------
+    name
+        The driver's name of the error, such as ``"CUDA_ERROR_INVALID_VALUE"``.
+    code
+        Its number, a ``CUresult``.
+    explanation
+        The driver's own explanation.
+    asked
+        What was being done, in words, or the driver's function.
+
+    Attributes
+    ----------
+    name, code, explanation, asked
+        As given.
+    """
+
+    def __init__(self, name: str, code: int, explanation: str, asked: str = "") -> None:
+        super().__init__(name, code, explanation, asked)
+        self.name = name
+        self.code = code
+        self.explanation = explanation
+        self.asked = asked
+
+    def __str__(self) -> str:
+        error = f"{self.name} ({self.code}): {self.explanation}"
+        return f"{self.asked}: {error}" if self.asked else error
+
+
+class OutOfMemoryError(AiocudaError, MemoryError):
+    """A device or the page-locked host memory has too little free memory left.
+
+    Parameters
+    ----------
+    asked_bytes
+        Size of the allocation that failed, in bytes.
+    free_bytes, total_bytes
+        Memory free on the device and the device's memory in all, in bytes.
+    device
+        The device, in words, such as ``"device 0"``.
+    holders
+        Who holds the most, largest first: pairs of a description and a size in bytes.
+
+    Attributes
+    ----------
+    asked_bytes, free_bytes, total_bytes, device, holders
+        As given.
+    """
+
+    def __init__(
+        self,
+        asked_bytes: int,
+        free_bytes: int,
+        total_bytes: int,
+        device: str,
+        holders: tuple[tuple[str, int], ...] = (),
+    ) -> None:
+        super().__init__(asked_bytes, free_bytes, total_bytes, device, holders)
+        self.asked_bytes = asked_bytes
+        self.free_bytes = free_bytes
+        self.total_bytes = total_bytes
+        self.device = device
+        self.holders = tuple(holders)
+
+    def __str__(self) -> str:
+        message = (
+            f"{self.device} has no room for {_format_size(self.asked_bytes)}: "
+            f"{_format_size(self.free_bytes)} free of {_format_size(self.total_bytes)}"
+        )
+        if self.holders:
+            held = ", ".join(f"{who} holds {_format_size(size)}" for who, size in self.holders)
+            message += f"; {held}"
+        return message
+
+
+class CompilationError(AiocudaError):
+    """CUDA C++ source did not compile.
+
+    Parameters
+    ----------
+    source_name
+        The name under which the source was compiled; the log's line numbers are lines of it.
+    log
+        The compiler's log.
+
+    Attributes
+    ----------
+    source_name, log
+        As given.
+    """
+
+    def __init__(self, source_name: str, log: str) -> None:
+        super().__init__(source_name, log)
+        self.source_name = source_name
+        self.log = log
+
+    def __str__(self) -> str:
+        log = self.log.strip() or "the compiler left no log"
+        return f"{self.source_name} does not compile:\n{log}"
+
+
+class DeviceLostError(AiocudaError):
+    """A fault ended everything pending on a device's context; the context takes no more work.
+
+    Parameters
+    ----------
+    operation
+        The operation that was pending, in words.
+    origin
+        Where it was built, as ``"file:line"``; empty where that is not known.
+    error
+        What the driver answered.
+    device
+        The device, in words, such as ``"device 0"``.
+
+    Attributes
+    ----------
+    operation, origin, error, device
+        As given. `error` is also the exception's ``__cause__``.
+    """
+
+    def __init__(self, operation: str, origin: str, error: DriverError, device: str = "") -> None:
+        super().__init__(operation, origin, error, device)
+        self.operation = operation
+        self.origin = origin
+        self.error = error
+        self.device = device
+        self.__cause__ = error
+
+    def __str__(self) -> str:
+        built = f" (built at {self.origin})" if self.origin else ""
+        lost = f"{self.device} was lost" if self.device else "the device was lost"
+        return f"{self.operation}{built} did not complete: {lost}: {self.error}"

@@ -1,0 +1,193 @@
+"""Which driver a process gets, for every machine and every wish."""
+
+from __future__ import annotations
+
+import pytest
+
+SELECT = """
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    chosen = selection.select()
+    again = selection.select()
+report(kind=chosen.kind, path=chosen.library_path, nvrtc=chosen.nvrtc_path, reason=chosen.reason,
+       version=chosen.version_text, same=chosen is again,
+       warnings=[[w.category.__name__, str(w.message)] for w in caught],
+       drivers=sorted(set(loaded("libcuda.so.1"))))
+"""
+
+FAIL = """
+try:
+    selection.select()
+except errors.AiocudaError as error:
+    report(kind=type(error).__name__, text=str(error))
+else:
+    report(kind="none", text="")
+"""
+
+
+def test_auto_without_a_device_node_takes_the_emulated_driver_and_warns_once(machine):
+    found = machine.run(SELECT, has_node=False).values
+    assert found["kind"] == "emulated"
+    assert found["same"]
+    assert found["drivers"] == [found["path"]]
+    ((category, message),) = found["warnings"]
+    assert category == "EmulatedDeviceWarning"
+    assert "no NVIDIA device node" in message
+    assert "AIOCUDA_DRIVER=emulated" in message
+
+
+def test_auto_takes_nvidias_driver_where_it_has_a_device(machine):
+    found = machine.run(SELECT, FAKE_COUNT=2, FAKE_VERSION=13020).values
+    assert found["kind"] == "nvidia"
+    assert found["path"] == str(machine.library)
+    assert found["version"] == "13.2"
+    assert found["nvrtc"] is None
+    assert "2 devices" in found["reason"]
+    assert found["warnings"] == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"FAKE_COUNT": 0}, "has no device"),
+        ({"FAKE_RESULT": 100}, "CUresult 100, a fake explanation"),
+        ({"FAKE_COUNT": 1, "FAKE_VERSION": 12080}, "of CUDA 12.8, and 13.0 or newer is needed"),
+        ({"FAKE_CRASH": 1}, "ended its process"),
+        ({"FAKE_COUNT": 0, "CUDA_VISIBLE_DEVICES": ""}, "CUDA_VISIBLE_DEVICES is ''"),
+    ],
+)
+def test_auto_leaves_a_driver_that_is_not_usable_outside_the_process(machine, settings, reason):
+    found = machine.run(SELECT, **settings).values
+    assert found["kind"] == "emulated"
+    assert reason in found["reason"]
+    assert found["drivers"] == [found["path"]]
+
+
+def test_auto_does_not_wait_for_ever_for_a_driver_that_hangs(machine):
+    found = machine.run("selection._PROBE_TIMEOUT_S = 0.5\n" + SELECT, FAKE_HANG=1).values
+    assert found["kind"] == "emulated"
+    assert "did not initialise within 0.5 s" in found["reason"]
+
+
+def test_auto_passes_over_a_library_that_does_not_load(machine):
+    machine.library.write_bytes(b"not a library")
+    found = machine.run(SELECT).values
+    assert found["kind"] == "emulated"
+    assert "does not load" in found["reason"]
+
+
+def test_asking_for_the_emulated_driver_gives_no_warning(machine):
+    found = machine.run(SELECT, AIOCUDA_DRIVER="Emulated ", FAKE_COUNT=1).values
+    assert found["kind"] == "emulated"
+    assert found["warnings"] == []
+    assert found["drivers"] == [found["path"]]
+
+
+def test_threads_that_select_at_once_agree_and_warn_once(machine):
+    script = """
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    chosen, start = [], threading.Barrier(8)
+    def choose():
+        start.wait()
+        chosen.append(selection.select())
+    threads = [threading.Thread(target=choose) for _ in range(8)]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+report(selections=len({id(one) for one in chosen}), count=len(chosen), warnings=len(caught))
+"""
+    found = machine.run(script, has_node=False).values
+    assert found == {"selections": 1, "count": 8, "warnings": 1}
+
+
+def test_a_warning_made_an_error_is_raised_once_and_the_choice_stays(machine):
+    script = """
+warnings.simplefilter("error")
+try:
+    selection.select()
+except errors.EmulatedDeviceWarning as warning:
+    report(raised=True, kind=selection.select().kind)
+"""
+    found = machine.run(script, has_node=False).values
+    assert found == {"raised": True, "kind": "emulated"}
+
+
+def test_another_value_is_refused_with_the_values_there_are(machine):
+    found = machine.run(FAIL, AIOCUDA_DRIVER="gpu").values
+    assert found["kind"] == "DriverSelectionError"
+    assert found["text"] == "AIOCUDA_DRIVER is 'gpu'; it must be auto, nvidia or emulated"
+
+
+def test_nvidia_without_a_device_says_what_was_looked_for_and_found(machine):
+    found = machine.run(FAIL, AIOCUDA_DRIVER="nvidia", CUDA_VISIBLE_DEVICES="-1").values
+    assert found["kind"] == "DriverNotFoundError"
+    for part in (
+        "AIOCUDA_DRIVER=nvidia",
+        f"loaded {machine.library}",
+        "has no device",
+        "CUDA_VISIBLE_DEVICES is '-1'",
+        f"device nodes: {machine.node}",
+        "AIOCUDA_DRIVER=emulated",
+    ):
+        assert part in found["text"]
+
+
+def test_nvidia_without_a_library_says_so(machine):
+    machine.library.write_bytes(b"not a library")
+    found = machine.run(FAIL, has_node=False, AIOCUDA_DRIVER="nvidia").values
+    assert found["kind"] == "DriverNotFoundError"
+    assert "libcuda.so.1 does not load" in found["text"]
+    assert "no NVIDIA device node" in found["text"]
+
+
+def test_nvidia_after_the_emulated_driver_is_refused(machine):
+    script = 'ctypes.CDLL(str(selection.emulator_directory() / "libcuda.so.1"))\n' + FAIL
+    found = machine.run(script, AIOCUDA_DRIVER="nvidia", FAKE_COUNT=1).values
+    assert found["kind"] == "DriverSelectionError"
+    assert "already uses aiocuda's emulated" in found["text"]
+
+
+@pytest.mark.parametrize("soname", ["libcuda.so.1", "libnvrtc.so.13"])
+def test_emulated_after_another_library_of_that_name_is_refused(machine, fake_libraries, soname):
+    other = fake_libraries / soname
+    script = f"ctypes.CDLL({str(other)!r})\n" + FAIL
+    found = machine.run(script, AIOCUDA_DRIVER="emulated", FAKE_COUNT=1).values
+    assert found["kind"] == "DriverSelectionError"
+    assert f"already uses {soname} from {other}" in found["text"]
+
+
+def test_auto_keeps_the_driver_that_is_loaded_already(machine):
+    script = 'ctypes.CDLL("libcuda.so.1")\n' + SELECT
+    found = machine.run(script, has_node=False, FAKE_COUNT=1).values
+    assert found["kind"] == "nvidia"
+    assert "was loaded already" in found["reason"]
+
+
+def test_auto_cannot_replace_a_loaded_driver_without_a_device(machine):
+    found = machine.run('ctypes.CDLL("libcuda.so.1")\n' + FAIL).values
+    assert found["kind"] == "DriverNotFoundError"
+    assert "was loaded already" in found["text"]
+    assert "has no device" in found["text"]
+
+
+def test_an_installation_without_the_emulated_driver_says_to_reinstall(machine, tmp_path):
+    script = f'sys.modules["aiocuda"].__path__ = [{str(tmp_path)!r}]\n' + FAIL
+    found = machine.run(script, AIOCUDA_DRIVER="emulated").values
+    assert found["kind"] == "DriverNotFoundError"
+    assert str(tmp_path / "_emulator") in found["text"]
+    assert "Reinstall aiocuda" in found["text"]
+
+
+def test_cuda_bindings_run_on_the_selected_library(machine):
+    script = """
+chosen = selection.select()
+from cuda.bindings import driver, nvrtc
+result = driver.cuInit(0)[0]
+count = driver.cuDeviceGetCount()[1]
+nvrtc_result = nvrtc.nvrtcVersion()[0]
+report(result=int(result), count=count, nvrtc_result=int(nvrtc_result),
+       driver=sorted(set(loaded("libcuda.so.1"))) == [chosen.library_path],
+       nvrtc=sorted(set(loaded("libnvrtc.so.13"))) == [chosen.nvrtc_path])
+"""
+    found = machine.run(script, AIOCUDA_DRIVER="emulated", AIOCUDA_EMULATED_DEVICES=3).values
+    assert found == {"result": 0, "count": 3, "nvrtc_result": 0, "driver": True, "nvrtc": True}
