@@ -1,0 +1,360 @@
+"""Where the ``__global__`` functions are in CUDA C++ source, and what surrounds each.
+
+Comments, strings, preprocessor lines and the kernels themselves are blanked in place before the
+grammar sees the source, so offsets and line numbers always are the user's own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from tree_sitter import Node
+
+from aiocuda._engine.cuda_types import parse, scope_of, text_of
+from aiocuda.errors import ArgumentValueError
+
+
+class SignatureError(ArgumentValueError):
+    """A kernel's signature cannot be read, or the kernel asked for cannot be told.
+
+    Parameters
+    ----------
+    message
+        What was asked, what was found, what to do.
+    line
+        Line of the source, from 1; 0 where no line is to blame.
+
+    Attributes
+    ----------
+    message, line
+        As given.
+    """
+
+    def __init__(self, message: str, line: int = 0) -> None:
+        super().__init__(message, line)
+        self.message = message
+        self.line = line
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.message}" if self.line else self.message
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateParameter:
+    """A template parameter, and the syntax node of its default."""
+
+    name: str  # empty where it has none
+    default: Node | None
+    is_pack: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """A ``__global__`` function as declared: text, not yet types."""
+
+    name: str  # qualified with its namespaces
+    scope: tuple[str, ...]
+    parameters: str
+    template_parameters: tuple[TemplateParameter, ...]
+    is_template: bool
+    extern_c: bool
+    launch_bounds: str
+    line: int
+    has_body: bool
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class Declarations:
+    """The kernels found, and the tree of all that is not a kernel."""
+
+    declarations: tuple[Declaration, ...]
+    tree: Node
+
+
+# A number is matched first so that the quote in 1'000 opens no character literal.
+_LITERAL: Final = re.compile(
+    r"""(?P<keep>\b\d[\w.]*(?:'\w+)*|"C(?:\+\+)?")"""
+    r"""|//(?:\\\r?\n|[^\n])*|/\*.*?\*/|R"(?P<end>[^()\\\s]*)\(.*?\)(?P=end)\""""
+    r"""|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""",
+    re.DOTALL | re.MULTILINE,
+)
+_DIRECTIVE: Final = re.compile(r"^[ \t]*#[ \t]*(?P<word>\w*)(?P<rest>(?:\\\r?\n|[^\n])*)", re.MULTILINE)
+_WORDS_WITHOUT_MEANING: Final = re.compile(
+    r"\b(?:__restrict__|__restrict|restrict|__grid_constant__|volatile|register)\b"
+)
+_ATTRIBUTE: Final = re.compile(r"\b(?:__attribute__|__align__|alignas|__declspec)\s*(?=\()|\[(?=\[)")
+_LAUNCH_BOUNDS: Final = re.compile(r"\b__launch_bounds__\s*(?=\()")
+_NAME_BEFORE: Final = re.compile(r"((?:\w+\s*::\s*)*[A-Za-z_]\w*)\s*$")
+_AFTER_PARAMETERS: Final = re.compile(r"\s*(?:[{;]|->|\[\[|noexcept\b|requires\b|__\w+)")
+_CONDITIONALS: Final = frozenset({"if", "ifdef", "ifndef", "elif", "elifdef", "elifndef", "else", "endif"})
+_CLOSING: Final = {"(": ")", "[": "]", "{": "}", "<": ">"}
+
+
+def find_declarations(source: str) -> Declarations:
+    """Find every ``__global__`` function that the source itself declares.
+
+    Left out are explicit instantiations and specialisations, whose parameters follow from the
+    template, and functions of which a macro gives the name.
+
+    Raises
+    ------
+    SignatureError
+        A ``__global__`` function's declaration cannot be read.
+    """
+    text, conditionals, alternatives = _without_directives(without_literals(source))
+    headers = list(_headers(text))
+    # An #else that opens a brace for the second time would shift all that follows into it.
+    unbalanced = [(a, b) for a, b in alternatives if text.count("{", a, b) != text.count("}", a, b)]
+    rest = _blank(text, *unbalanced)
+    bodies = [(h.start, _end_of_body(rest, h.end)) for h in headers if rest[h.keyword] == "_"]
+    tree = parse(_without_attributes(_blank(rest, *bodies)))
+    declarations = (_declaration(header, text, tree, conditionals) for header in headers)
+    return Declarations(tuple(d for d in declarations if d is not None), tree)
+
+
+def split_list(text: str) -> list[str]:
+    """Split a C++ list at its commas, and drop the words that say nothing about types."""
+    text = _WORDS_WITHOUT_MEANING.sub(lambda m: " " * len(m[0]), _without_attributes(text))
+    pieces: list[str] = []
+    start = 0
+    for symbol, offset, depth in _nesting(text):
+        if symbol == "," and depth == 0:
+            pieces.append(text[start:offset])
+            start = offset + 1
+    pieces.append(text[start:])
+    cleaned = [" ".join(piece.split()) for piece in pieces]
+    return [] if cleaned == [""] else cleaned
+
+
+def _nesting(text: str, start: int = 0) -> Iterator[tuple[str, int, int]]:
+    """Walk brackets and commas, with the depth after each; within (), [] and {} a < compares."""
+    open_brackets: list[str] = []
+    for match in re.compile(r"->|[][(){}<>,]").finditer(text, start):
+        symbol = match[0]
+        compares = symbol in "<>" and open_brackets and open_brackets[-1] != "<"
+        if symbol == "->" or compares:
+            continue
+        if symbol in _CLOSING:
+            open_brackets.append(symbol)
+        elif symbol != "," and open_brackets:
+            open_brackets.pop()
+        yield symbol, match.start(), len(open_brackets)
+
+
+def _blank(text: str, *spans: tuple[int, int]) -> str:
+    """Blank these spans of the text; lines and offsets stay."""
+    pieces: list[str] = []
+    position = 0
+    for start, end in sorted(spans):
+        pieces.append(text[position:start])
+        pieces.append(re.sub(r"[^\n]", " ", text[max(start, position) : end]))
+        position = max(position, end)
+    return "".join(pieces) + text[position:]
+
+
+def without_literals(source: str) -> str:
+    """Blank comments and strings; ASCII comes out, offsets stay, ``extern "C"`` survives."""
+
+    def replaced(match: re.Match[str]) -> str:
+        if match["keep"] is not None:
+            return match[0]
+        return re.sub(r"[^\n]", " ", match[0])
+
+    return re.sub(r"[^\x00-\x7f]", "_", _LITERAL.sub(replaced, source))
+
+
+@dataclass(frozen=True, slots=True)
+class _Branch:
+    start: int
+    is_excluded: bool = False  # #if 0
+    is_alternative: bool = False  # what follows a branch that may be taken
+
+
+def _without_directives(text: str) -> tuple[str, list[int], list[tuple[int, int]]]:
+    """Blank preprocessor lines and ``#if 0`` branches; say where conditionals and #else stood."""
+    conditionals: list[int] = []
+    alternatives: list[tuple[int, int]] = []
+    blank: list[tuple[int, int]] = []
+    branches: list[_Branch] = []
+    for match in _DIRECTIVE.finditer(text):
+        word = match["word"]
+        blank.append(match.span())
+        if word not in _CONDITIONALS:
+            continue
+        conditionals.append(match.start())
+        if word.startswith("if"):
+            is_excluded = word == "if" and match["rest"].strip() in ("0", "false")
+            branches.append(_Branch(match.end(), is_excluded))
+        elif branches:
+            ended = branches.pop()
+            if ended.is_excluded:
+                blank.append((ended.start, match.start()))
+            elif ended.is_alternative:
+                alternatives.append((ended.start, match.start()))
+            if word != "endif":
+                branches.append(_Branch(match.end(), is_alternative=not ended.is_excluded))
+    return _blank(text, *blank), conditionals, alternatives
+
+
+def _without_attributes(text: str) -> str:
+    spans: list[tuple[int, int]] = []
+    for match in _ATTRIBUTE.finditer(text):
+        opening = match.start() if match[0] == "[" else match.end()
+        closing = _closing(text, opening)
+        if closing is not None:
+            spans.append((match.start(), closing + 1))
+    return _blank(text, *spans)
+
+
+def _closing(text: str, opening: int) -> int | None:
+    """Find the bracket that closes the one at `opening`; None where none does."""
+    open_brackets: list[str] = []
+    for match in re.compile(r"[][(){}]").finditer(text, opening):
+        symbol = match[0]
+        if symbol in _CLOSING:
+            open_brackets.append(_CLOSING[symbol])
+        elif not open_brackets or open_brackets.pop() != symbol:
+            return None
+        if not open_brackets:
+            return match.start()
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Header:
+    start: int  # of the whole declaration
+    keyword: int  # of __global__
+    end: int  # past the parameter list
+    name: str
+    parameters: str
+
+
+def _headers(text: str) -> Iterator[_Header]:
+    for match in re.finditer(r"\b__global__\b", text):
+        start = max(text.rfind(symbol, 0, match.start()) for symbol in ";{}") + 1
+        before = text[start : match.start()]
+        if before.count("(") > before.count(")") or re.search(r"\b(?:typedef|using|friend)\b", before):
+            continue  # a macro's argument, a function pointer type: no kernel is declared
+        header = _header(text, start, match.start())
+        if header is not None:
+            yield header
+
+
+def _header(text: str, start: int, keyword: int) -> _Header | None:
+    """Read the declaration around ``__global__``; None where a macro writes the function's name.
+
+    The parameter list is the first pair of parentheses after a name that a body, a semicolon or a
+    trailing specifier follows: this passes over attributes and macros that look like calls.
+    """
+    position = keyword + len("__global__")
+    macro_named = False
+    while (match := re.compile(r"[(){};]").search(text, position)) and match[0] == "(":
+        closing = _closing(text, match.start())
+        if closing is None:
+            break
+        named = _NAME_BEFORE.search(text, position, match.start())
+        if named is None:
+            macro_named = True
+        elif named[1] == "void":
+            return None  # a pointer to a function
+        elif not _is_attribute(named[1]) and _AFTER_PARAMETERS.match(text, closing + 1):
+            if not re.search(r"\b(?:void|auto)\b", text[start : named.start(1)]):
+                break
+            return _Header(start, keyword, closing + 1, named[1], text[match.end() : closing])
+        position = closing + 1
+    if macro_named:
+        return None
+    raise SignatureError(
+        "the declaration of a __global__ function cannot be read: expected 'void name(parameters)' "
+        f"after __global__, found '{' '.join(text[keyword : keyword + 80].split())}'",
+        _line(text, keyword),
+    )
+
+
+def _is_attribute(name: str) -> bool:
+    return name == "alignas" or (name.startswith("__") and name.endswith("__"))
+
+
+def _line(text: str, offset: int) -> int:
+    return text.count("\n", 0, offset) + 1
+
+
+def _end_of_body(text: str, position: int) -> int:
+    """Step past the function's body; stay where its braces do not match."""
+    match = re.compile(r"[{;]").search(text, position)
+    if match is None:
+        return position
+    closing = _closing(text, match.start()) if match[0] == "{" else match.start()
+    if closing is None or re.search(r"\b__global__\b", text[match.start() : closing]):
+        return position
+    return closing + 1
+
+
+def _declaration(header: _Header, text: str, tree: Node, conditionals: list[int]) -> Declaration | None:
+    before = text[header.start : header.keyword]
+    template = re.match(r"\s*template\b\s*(<?)\s*(>?)", before)
+    if template is not None and (not template[1] or template[2]):
+        return None  # an explicit instantiation or specialisation
+    around = tree.descendant_for_byte_range(header.keyword, header.keyword)
+    scope = scope_of(around) if around is not None else ()
+    name = "".join(header.name.split()).removeprefix("::")
+    inside = any(header.keyword < offset < header.end for offset in conditionals)
+    after = re.compile(r"[{;]").search(text, header.end)
+    bounds = _launch_bounds(text[header.start : after.start() if after else header.end])
+    return Declaration(
+        name="::".join((*scope, name)),
+        scope=(*scope, *name.split("::")[:-1]),
+        parameters=header.parameters,
+        template_parameters=tuple(_template_parameters(before)) if template is not None else (),
+        is_template=template is not None,
+        extern_c=re.search(r'\bextern\s*"C"', before) is not None or _in_extern_c(around),
+        launch_bounds=bounds,
+        line=_line(text, header.keyword),
+        has_body=after is not None and after[0] == "{",
+        problem="preprocessor conditionals stand in its parameter list" if inside else "",
+    )
+
+
+def _in_extern_c(node: Node | None) -> bool:
+    while node is not None:
+        if node.type == "linkage_specification":
+            return text_of(node.child_by_field_name("value")) == '"C"'
+        node = node.parent
+    return False
+
+
+def _launch_bounds(text: str) -> str:
+    match = _LAUNCH_BOUNDS.search(text)
+    closing = _closing(text, match.end()) if match is not None else None
+    if match is None or closing is None:
+        return ""
+    bounds = split_list(text[match.end() + 1 : closing])
+    return bounds[0] if bounds else ""
+
+
+def _template_parameters(before: str) -> Iterator[TemplateParameter]:
+    opening = before.index("<")
+    closing = next((at for _, at, depth in _nesting(before, opening) if depth == 0), len(before))
+    for item in split_list(before[opening + 1 : closing]):
+        declared, _, default = item.partition("=")
+        named = re.search(r"[\s*&.](\w+)\s*$", declared)
+        yield TemplateParameter(
+            name=named[1] if named is not None else "",
+            default=_type_descriptor(default.strip()) if default else None,
+            is_pack="..." in declared,
+        )
+
+
+def _type_descriptor(default: str) -> Node | None:
+    """Parse a default into the form that an explicit argument has, so that both read alike."""
+    waiting = [parse(f"using argument = template_argument<{default}>;")]
+    while waiting:
+        node = waiting.pop()
+        if node.type == "template_argument_list":
+            return node.named_children[0] if node.named_children else None
+        waiting.extend(node.named_children)
+    return None

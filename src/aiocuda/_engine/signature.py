@@ -1,0 +1,429 @@
+"""What a kernel's parameters are, read from CUDA C++ source or from an explicit signature.
+
+Pure: text in, frozen signatures out. A parameter that the source alone cannot settle is of kind
+"unknown" and carries the reason; it becomes an error only when that kernel is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from tree_sitter import Node
+
+from aiocuda._engine.cuda_source import (
+    Declaration,
+    SignatureError,
+    find_declarations,
+    split_list,
+    without_literals,
+)
+from aiocuda._engine.cuda_types import (
+    Array,
+    Function,
+    Pointer,
+    Reference,
+    Type,
+    TypeNames,
+    Unknown,
+    Value,
+    declarator_name,
+    parse,
+    text_of,
+)
+
+__all__ = [
+    "KernelSignature",
+    "Parameter",
+    "SignatureError",
+    "parse_kernels",
+    "parse_signature",
+    "select_kernel",
+]
+
+Kind = Literal["array", "scalar", "struct", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter of a kernel.
+
+    Attributes
+    ----------
+    name
+        As declared; ``argument<i>`` where the declaration gives none.
+    kind
+        "array" (a pointer to device memory), "scalar" (one number by value), "struct" (a built-in
+        vector such as ``float4`` by value: `width` numbers of `dtype`), or "unknown" (see
+        `reason`).
+    dtype
+        Name of the NumPy or ml_dtypes dtype of one element; None for ``void*`` and for pointers to
+        types that have no dtype, which take arrays of any dtype.
+    width
+        Elements that the C++ type holds: 4 for ``float4``.
+    writes
+        Whether the kernel may write to the array: it is a pointer to something not const.
+    const
+        Whether the declaration says const: of what is pointed to, or of the value.
+    reason
+        For an unknown parameter, what stands in the way; else empty.
+    """
+
+    name: str
+    kind: Kind
+    dtype: str | None = None
+    width: int = 1
+    writes: bool = False
+    const: bool = False
+    reason: str = ""
+
+    def __str__(self) -> str:
+        element = self.dtype or "void" if self.kind == "array" else self.dtype or "?"
+        element += f"x{self.width}" if self.width > 1 else ""
+        const = "const " if self.kind == "array" and not self.writes else ""
+        return f"{const}{element}{'*' if self.kind == 'array' else ''} {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSignature:
+    """What can be known of a kernel before it is compiled.
+
+    Attributes
+    ----------
+    name
+        What to ask the compiled module for: the plain name of an ``extern "C"`` kernel, else the
+        name expression, with namespaces and template arguments.
+    parameters
+        In the order of the declaration.
+    name_expression_needed
+        Whether the name is mangled, so that the compiler must be given `name` as a name expression.
+    max_threads
+        First argument of ``__launch_bounds__`` where it is a literal: threads per block at most.
+    line
+        Line of the declaration in the source, from 1; 0 for an explicit signature.
+    template_parameters
+        Names of the template parameters still open.
+    problem
+        Why the parameter list as a whole cannot be read; else empty.
+    """
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    name_expression_needed: bool = False
+    max_threads: int | None = None
+    line: int = 0
+    template_parameters: tuple[str, ...] = ()
+    problem: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name}({', '.join(str(p) for p in self.parameters)})"
+
+    def require_known(self) -> KernelSignature:
+        """Give this signature back, if every parameter of it is known.
+
+        Raises
+        ------
+        SignatureError
+            It names the parameter, says what stands in the way and how to pass ``signature=``.
+        """
+        if self.problem:
+            raise SignatureError(f"kernel '{self.name}': {self.problem}; {_PASS_SIGNATURE}", self.line)
+        for index, parameter in enumerate(self.parameters):
+            if parameter.kind == "unknown":
+                raise SignatureError(
+                    f"kernel '{self.name}': the type of parameter {index} ('{parameter.name}') "
+                    f"cannot be known from the source: {parameter.reason}; {_PASS_SIGNATURE}",
+                    self.line,
+                )
+        return self
+
+
+_PASS_SIGNATURE: Final = (
+    'pass signature= with the parameters spelled out, such as signature="const float* x, float* y, int n"'
+)
+
+
+def parse_kernels(source: str) -> list[KernelSignature]:
+    """List the ``__global__`` functions in CUDA C++ source, in order of declaration.
+
+    Macros are not expanded: a kernel that a macro writes is not found, and what is under ``#if 0``
+    is not there. Template parameters stay open. A declaration and its definition are one kernel.
+
+    Raises
+    ------
+    SignatureError
+        A ``__global__`` function's declaration cannot be read, or has a reference as a parameter.
+    """
+    declarations, names = _read(source)
+    return [_signature(declaration, names) for declaration in declarations]
+
+
+def select_kernel(source: str, name: str | None = None) -> KernelSignature:
+    """Find the signature of one kernel in CUDA C++ source.
+
+    Parameters
+    ----------
+    source
+        CUDA C++.
+    name
+        The kernel's name, qualified or not, with template arguments where it is a template
+        (``"ns::scale<float, 4>"``). None takes the only kernel in the source.
+
+    Raises
+    ------
+    SignatureError
+        There is no such kernel, more than one, or a template argument is missing; it lists what
+        there is.
+    """
+    declarations, names = _read(source)
+    asked, arguments = _parse_name(name, names) if name is not None else (None, None)
+    found = declarations if asked is None else _called(asked, declarations)
+    if len(found) != 1:
+        raise SignatureError(_selection_error(name, found, [_signature(d, names) for d in declarations]))
+    (declaration,) = found
+    return _instantiate(declaration, names, arguments)
+
+
+def parse_signature(
+    text: str, *, name: str = "kernel", template_arguments: Mapping[str, str] | None = None
+) -> KernelSignature:
+    """Read the signature that a parameter list in CUDA C++ spells out.
+
+    Parameters
+    ----------
+    text
+        Such as ``"float a, const float* x, float* y, unsigned n"``; empty for no parameters.
+    name
+        The kernel's name, for messages.
+    template_arguments
+        Types, as C++ spells them, that names in `text` stand for: ``{"T": "float"}``.
+
+    Raises
+    ------
+    SignatureError
+        A parameter cannot be read or its type is not known.
+    """
+    names = TypeNames(parse(""))
+    arguments: dict[str, Type] = {}
+    for stand_in, spelled in (template_arguments or {}).items():
+        descriptor = _field(parse(f"using argument = {_ascii(spelled)};"), "type")
+        arguments[stand_in] = _described(descriptor, names, (), arguments)
+    parameters = tuple(_parameters(without_literals(text), names, (), arguments, 0))
+    for parameter in parameters:
+        if parameter.kind == "unknown":
+            raise SignatureError(
+                f"signature= of kernel '{name}': parameter '{parameter.name}' in {text!r} is not "
+                f"known: {parameter.reason}; use the built-in types of C++ and CUDA, pointers to "
+                "them, or void*"
+            )
+    return KernelSignature(name, parameters)
+
+
+def _ascii(text: str) -> str:
+    return text.encode("ascii", "replace").decode()
+
+
+def _read(source: str) -> tuple[list[Declaration], TypeNames]:
+    found = find_declarations(source)
+    names = TypeNames(found.tree)
+    kept: dict[object, Declaration] = {}
+    for declaration in found.declarations:
+        # Parameter names may differ between a declaration and its definition; types may not.
+        types = tuple((p.kind, p.dtype, p.width, p.writes) for p in _signature(declaration, names).parameters)
+        key = (declaration.name, types, declaration.is_template)
+        if key not in kept or declaration.has_body:
+            kept[key] = declaration
+    return list(kept.values()), names
+
+
+def _signature(declaration: Declaration, names: TypeNames) -> KernelSignature:
+    opened = [t.name for t in declaration.template_parameters]
+    arguments: dict[str, Type] = {t: Unknown(f"'{t}' is a template parameter") for t in opened}
+    return KernelSignature(
+        name=declaration.name,
+        parameters=tuple(_parameters(declaration.parameters, names, declaration.scope, arguments, declaration.line)),
+        name_expression_needed=not declaration.extern_c,
+        max_threads=_literal(declaration.launch_bounds, {}),
+        line=declaration.line,
+        template_parameters=tuple(opened),
+        problem=declaration.problem,
+    )
+
+
+def _instantiate(declaration: Declaration, names: TypeNames, given: list[tuple[str, Type]] | None) -> KernelSignature:
+    """Replace the template parameters by the arguments given and by defaults."""
+    expected = declaration.template_parameters
+    given = given or []
+    if len(given) > len(expected) and not any(t.is_pack for t in expected):
+        raise SignatureError(
+            f"kernel '{declaration.name}' takes {len(expected)} template arguments, {len(given)} were given",
+            declaration.line,
+        )
+    types: dict[str, Type] = {}
+    texts: dict[str, str] = {}
+    for index, parameter in enumerate(expected):
+        if index < len(given):
+            texts[parameter.name], types[parameter.name] = given[index]
+        elif parameter.is_pack:
+            break
+        elif parameter.default is not None:
+            texts[parameter.name] = text_of(parameter.default)
+            types[parameter.name] = _described(parameter.default, names, declaration.scope, types)
+        else:
+            spelled = ", ".join(t.name for t in expected)
+            raise SignatureError(
+                f"kernel '{declaration.name}' is a template of <{spelled}> and "
+                f"'{parameter.name}' was not given: "
+                f'name it with its arguments, such as name="{declaration.name}<...>"',
+                declaration.line,
+            )
+    name = declaration.name
+    if declaration.is_template:
+        name += f"<{', '.join(text for text, _ in given)}>"
+    return KernelSignature(
+        name=name,
+        parameters=tuple(_parameters(declaration.parameters, names, declaration.scope, types, declaration.line)),
+        name_expression_needed=not declaration.extern_c,
+        max_threads=_literal(declaration.launch_bounds, texts),
+        line=declaration.line,
+        problem=declaration.problem,
+    )
+
+
+def _parse_name(name: str, names: TypeNames) -> tuple[str, list[tuple[str, Type]] | None]:
+    """Split a name expression: qualified name; text and type of each template argument.
+
+    NVRTC looks names up outside all namespaces, and so do the arguments' types here.
+    """
+    spelled = _ascii(name).strip().removeprefix("&").strip()
+    text = f"using asked = {spelled};"
+    target = _field(parse(text), "type", "type")
+    while target is not None and target.type == "qualified_identifier":
+        target = target.child_by_field_name("name")
+    if target is None or target.has_error or target.end_byte != len(text) - 1:
+        raise SignatureError(f"{name!r} is not a kernel's name: expected such as 'saxpy' or 'ns::scale<float, 4>'")
+    listed = target.child_by_field_name("arguments")
+    if listed is None:
+        return _plain_name(spelled), None
+    head = text[len("using asked = ") : listed.start_byte]
+    return _plain_name(head), [
+        (text_of(argument), _described(argument, names, (), {})) for argument in listed.named_children
+    ]
+
+
+def _plain_name(name: str) -> str:
+    return "".join(name.split())
+
+
+def _field(root: Node, *path: str) -> Node | None:
+    """Follow a path of grammar fields from the first declaration under `root`."""
+    node = root.named_children[0] if root.named_children else None
+    for field in path:
+        node = node.child_by_field_name(field) if node is not None else None
+    return node
+
+
+def _called(asked: str, declarations: list[Declaration]) -> list[Declaration]:
+    """Find the kernels of exactly this name, else those whose qualified name ends in it."""
+    exact = [d for d in declarations if d.name == asked.removeprefix("::")]
+    return exact or [d for d in declarations if d.name.endswith(f"::{asked}")]
+
+
+def _selection_error(name: str | None, found: list[Declaration], every: list[KernelSignature]) -> str:
+    listed = "".join(f"\n  line {s.line}: {s}" + _template_note(s) for s in every)
+    if not every:
+        return (
+            "the source holds no __global__ function that can be read (macros are not expanded); "
+            "if a macro writes it, pass name= and signature="
+        )
+    if name is None:
+        return f"the source holds {len(every)} kernels: say which one with name=; found:{listed}"
+    if not found:
+        return f"the source holds no kernel '{name}'; found:{listed}\nif a macro writes it, pass signature= too"
+    return (
+        f"'{name}' names {len(found)} kernels: qualify the name, or pass signature= if they are "
+        f"overloads or stand in different preprocessor branches; found:{listed}"
+    )
+
+
+def _template_note(signature: KernelSignature) -> str:
+    opened = signature.template_parameters
+    return f", a template of <{', '.join(opened)}>" if opened else ""
+
+
+def _literal(text: str, arguments: Mapping[str, str]) -> int | None:
+    """Read an integer literal, or a template parameter that stands for one."""
+    spelled = arguments.get(text, text).rstrip("uUlL").replace("'", "")
+    try:
+        return int(spelled, 0)
+    except ValueError:
+        return None
+
+
+def _parameters(
+    text: str, names: TypeNames, scope: tuple[str, ...], arguments: Mapping[str, Type], line: int
+) -> Iterator[Parameter]:
+    pieces = split_list(text)
+    if pieces == ["void"]:
+        return
+    for index, piece in enumerate(pieces):
+        # One at a time: what one macro does to the grammar stays within its parameter.
+        root = parse(f"void kernel({piece}) {{}}")
+        listed = _field(root, "declarator", "parameters")
+        node = listed.named_children[0] if listed is not None and listed.named_child_count == 1 else None
+        name = f"argument{index}"
+        if root.has_error or node is None or node.type not in _PLAIN_PARAMETERS:
+            yield Parameter(name, "unknown", reason=f"'{piece}' cannot be read as one parameter")
+            continue
+        declarator = node.child_by_field_name("declarator")
+        name = declarator_name(declarator) or name
+        yield _parameter(name, names.type_of(node, declarator, scope, arguments), piece, line)
+
+
+_PLAIN_PARAMETERS: Final = ("parameter_declaration", "optional_parameter_declaration")
+
+
+def _parameter(name: str, kind: Type, spelled: str, line: int) -> Parameter:
+    match kind:
+        case Reference():
+            raise SignatureError(
+                f"parameter '{spelled}' is a reference, and CUDA passes kernels only values and "
+                "pointers: make it a pointer or a value",
+                line,
+            )
+        case Array(element):
+            return _pointer(name, element, spelled)
+        case Pointer(target):
+            return _pointer(name, target, spelled)
+        case Value(dtype, width, const) if dtype is not None:
+            return Parameter(name, "scalar" if width == 1 else "struct", dtype, width, const=const)
+        case Unknown(reason, const):
+            return Parameter(name, "unknown", const=const, reason=f"{reason} ('{spelled}')")
+        case _:
+            return Parameter(name, "unknown", reason=f"'{spelled}' is not a value or a pointer")
+
+
+def _pointer(name: str, target: Type, spelled: str) -> Parameter:
+    while isinstance(target, Array):
+        target = target.element
+    match target:
+        case Value(dtype, width, const):
+            return Parameter(name, "array", dtype, width, writes=not const, const=const)
+        case Unknown(_, const):
+            return Parameter(name, "array", writes=not const, const=const)
+        case Function():
+            return Parameter(name, "unknown", reason=f"'{spelled}' is a pointer to a function")
+        case _:
+            return Parameter(
+                name,
+                "unknown",
+                reason=f"'{spelled}' is a pointer to pointers, behind which no array is tracked",
+            )
+
+
+def _described(node: Node | None, names: TypeNames, scope: tuple[str, ...], arguments: Mapping[str, Type]) -> Type:
+    """Give the type that a template argument names; arguments that are values are unknown types."""
+    if node is None or node.type != "type_descriptor":
+        return Unknown("a template argument that is not a type stands where a type is needed")
+    return names.type_of(node, node.child_by_field_name("declarator"), scope, arguments)
