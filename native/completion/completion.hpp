@@ -1,0 +1,168 @@
+// One pending wait for the device, and the table of all of them. Knows neither CUDA nor Python.
+//
+// Always true: a completion ends exactly once, with 0 or an error, and then tells everyone who waits;
+// who comes later is told at once.
+#pragma once
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "port.hpp"
+
+namespace aiocuda::completion {
+
+class Completion {
+ public:
+  explicit Completion(std::uint32_t parts) : parts_(parts) {}
+
+  // One part has passed; or, with an error, everything has ended.
+  void part_done(std::int32_t error) {
+    std::vector<std::pair<std::shared_ptr<Port>, Token>> told;
+    {
+      std::lock_guard lock(mutex_);
+      if (ended_) return;
+      if (error == 0 && --parts_ > 0) return;
+      ended_ = true;
+      error_ = error;
+      told = std::exchange(waiting_, {});
+    }
+    changed_.notify_all();
+    for (auto& [port, token] : told) port->put(token, error);
+  }
+
+  // False: it has ended already, and the token was not taken.
+  bool tell(const std::shared_ptr<Port>& port, Token token) {
+    std::lock_guard lock(mutex_);
+    if (ended_) return false;
+    waiting_.emplace_back(port, token);
+    return true;
+  }
+
+  bool wait_for(std::chrono::milliseconds time) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, time, [&] { return ended_; });
+  }
+
+  bool has_ended() const {
+    std::lock_guard lock(mutex_);
+    return ended_;
+  }
+  std::int32_t error() const {
+    std::lock_guard lock(mutex_);
+    return error_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::uint32_t parts_;
+  bool ended_ = false;
+  std::int32_t error_ = 0;
+  std::vector<std::pair<std::shared_ptr<Port>, Token>> waiting_;
+};
+
+// What is armed, by number: the number is what the device hands back.
+class Pending {
+ public:
+  struct Part {
+    std::shared_ptr<Completion> completion;
+    std::uint32_t stream = 0;
+    std::shared_ptr<std::atomic<std::uint64_t>> progress;  // of the stream, raised when the part has passed
+    std::uint64_t count = 0;
+  };
+
+  std::uint64_t add(Part part) {
+    std::lock_guard lock(mutex_);
+    const std::uint64_t number = ++last_;
+    parts_.emplace(number, std::move(part));
+    if (parts_.size() == 1) became_busy_.notify_all();
+    return number;
+  }
+
+  void done(std::uint64_t number) { end(take(number), 0); }
+  void withdraw(std::uint64_t number) { take(number); }
+
+  // Ends everything that waits for a stream, with its error.
+  void fail_stream(std::uint32_t stream, std::int32_t error) {
+    std::vector<Part> failed;
+    {
+      std::lock_guard lock(mutex_);
+      for (auto each = parts_.begin(); each != parts_.end();) {
+        if (each->second.stream == stream) {
+          failed.push_back(std::move(each->second));
+          each = parts_.erase(each);
+        } else {
+          ++each;
+        }
+      }
+    }
+    for (Part& part : failed) end(std::move(part), error);
+  }
+
+  std::vector<std::uint32_t> streams() const {
+    std::lock_guard lock(mutex_);
+    std::vector<std::uint32_t> found;
+    for (const auto& [number, part] : parts_)
+      if (std::find(found.begin(), found.end(), part.stream) == found.end()) found.push_back(part.stream);
+    return found;
+  }
+
+  std::size_t size() const {
+    std::lock_guard lock(mutex_);
+    return parts_.size();
+  }
+
+  // For the watcher: returns when something is armed, or it was told to stop (then false).
+  bool wait_until_busy() {
+    std::unique_lock lock(mutex_);
+    became_busy_.wait(lock, [&] { return stopped_ || !parts_.empty(); });
+    return !stopped_;
+  }
+  // Lets `time` pass; false at once when told to stop.
+  bool pause(std::chrono::milliseconds time) {
+    std::unique_lock lock(mutex_);
+    return !became_busy_.wait_for(lock, time, [&] { return stopped_; });
+  }
+  void stop() {
+    {
+      std::lock_guard lock(mutex_);
+      stopped_ = true;
+    }
+    became_busy_.notify_all();
+  }
+
+ private:
+  Part take(std::uint64_t number) {
+    std::lock_guard lock(mutex_);
+    auto found = parts_.find(number);
+    if (found == parts_.end()) return {};
+    Part part = std::move(found->second);
+    parts_.erase(found);
+    return part;
+  }
+  static void end(Part part, std::int32_t error) {
+    if (!part.completion) return;
+    if (error == 0) raise_to(*part.progress, part.count);
+    part.completion->part_done(error);
+  }
+  static void raise_to(std::atomic<std::uint64_t>& counter, std::uint64_t count) {
+    std::uint64_t seen = counter.load(std::memory_order_relaxed);
+    while (seen < count && !counter.compare_exchange_weak(seen, count, std::memory_order_release)) {
+    }
+  }
+
+  mutable std::mutex mutex_;
+  std::condition_variable became_busy_;
+  std::uint64_t last_ = 0;
+  bool stopped_ = false;
+  std::unordered_map<std::uint64_t, Part> parts_;
+};
+
+}  // namespace aiocuda::completion

@@ -1,0 +1,66 @@
+// A byte range of memory with an owner. Knows neither Python nor CUDA.
+//
+// Always true: the owner gets the range back exactly once, when nothing holds it any more, with the
+// hazards that say which work still uses it. Counts are guarded by the GIL.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "timeline.hpp"
+
+namespace aiocuda::dataflow {
+
+inline constexpr std::int32_t host_ordinal = -1;
+
+struct Buffer;
+
+class MemoryOwner {
+ public:
+  virtual ~MemoryOwner() = default;
+  virtual void take_back(std::unique_ptr<Buffer> buffer) noexcept = 0;
+};
+
+struct Buffer {
+  std::uint64_t address = 0;
+  std::uint64_t size_bytes = 0;
+  std::int32_t device = host_ordinal;  // ordinal, or host_ordinal for page-locked memory
+  MemoryOwner* owner = nullptr;        // outlives every buffer; null: nothing to give back
+  Hazard hazard;
+  std::uint32_t holders = 0;
+};
+
+class BufferRef {
+ public:
+  BufferRef() = default;
+  explicit BufferRef(std::unique_ptr<Buffer> buffer) : buffer_(buffer.release()) { ++buffer_->holders; }
+  BufferRef(const BufferRef& other) : buffer_(other.buffer_) {
+    if (buffer_) ++buffer_->holders;
+  }
+  BufferRef(BufferRef&& other) noexcept : buffer_(std::exchange(other.buffer_, nullptr)) {}
+  BufferRef& operator=(BufferRef other) noexcept {
+    std::swap(buffer_, other.buffer_);
+    return *this;
+  }
+  ~BufferRef() { reset(); }
+
+  void reset() {
+    Buffer* gone = std::exchange(buffer_, nullptr);
+    if (!gone || --gone->holders) return;
+    std::unique_ptr<Buffer> last(gone);
+    if (last->owner && last->address) {
+      MemoryOwner* owner = last->owner;
+      owner->take_back(std::move(last));
+    }
+  }
+
+  Buffer* get() const { return buffer_; }
+  Buffer* operator->() const { return buffer_; }
+  Buffer& operator*() const { return *buffer_; }
+  explicit operator bool() const { return buffer_ != nullptr; }
+
+ private:
+  Buffer* buffer_ = nullptr;
+};
+
+}  // namespace aiocuda::dataflow

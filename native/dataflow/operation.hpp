@@ -1,0 +1,237 @@
+// Lazy operations as native objects.
+//
+// Always true: an operation runs at most once; when it has run, or failed, it holds its result or its
+// error and none of its arguments, so a chain never grows behind its consumer. Guarded by the GIL.
+#pragma once
+#include <nanobind/nanobind.h>
+
+#include <array>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "array.hpp"
+#include "origin.hpp"
+#include "raise.hpp"
+
+namespace aiocuda::dataflow {
+namespace nb = nanobind;
+
+enum class Kind : std::uint8_t { launch, create, copy, call, gather, pick };
+enum class State : std::uint8_t { pending, submitted, failed };
+
+// What is known of a result before the operation runs.
+enum class Yields : std::uint8_t { unknown, device_array, host_array, host_value };
+inline constexpr std::int32_t unknown_ordinal = -2;
+struct Spec {
+  Yields yields = Yields::unknown;
+  DType dtype = any_dtype;
+  std::int32_t device = unknown_ordinal;
+};
+
+// Is an object an instance of a native class, or of the Python class on top of it? The last exact
+// type that was found to be one is remembered: the walk of the bases is then rarely needed.
+class TypeTest {
+ public:
+  void set(PyTypeObject* base) { base_ = base; }
+  bool operator()(PyObject* object) {
+    PyTypeObject* type = Py_TYPE(object);
+    if (type == hit_) return true;
+    if (type == miss_ || !base_) return false;
+    if (PyType_IsSubtype(type, base_)) {
+      hit_ = type;
+      return true;
+    }
+    if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) miss_ = type;  // a static type lives for ever
+    return false;
+  }
+
+ private:
+  PyTypeObject* base_ = nullptr;
+  PyTypeObject* hit_ = nullptr;
+  PyTypeObject* miss_ = nullptr;
+};
+
+struct Op {
+  explicit Op(Kind k) : kind(k) {}
+  Op(const Op&) = delete;
+  Op& operator=(const Op&) = delete;
+  virtual ~Op() = default;
+
+  const Kind kind;
+  State state = State::pending;
+  bool on_stack = false;            // an ancestor of what the walk is at
+  std::uint32_t stalled_round = 0;  // the round in which it was found to wait for the host
+  std::int32_t target_device = unknown_ordinal;
+  std::int64_t target_stream = -1;
+  Spec spec;
+  Origin origin;
+  nb::object outcome;               // the result, or the error once failed
+  std::vector<Tick> ready;          // the result is there when these have passed
+  std::shared_ptr<void> completion; // what the driver floor keeps of a pending wait
+  nb::object keepalive;             // a stream given by the caller
+
+  bool is_done() const { return state == State::submitted; }
+
+  // Drops the arguments; without recursion, however long the chain behind them.
+  virtual void release_arguments() = 0;
+  virtual int visit_arguments(visitproc visit, void* arg) = 0;
+
+  void add_ready(Tick tick) {
+    if (tick.count == 0) return;
+    for (Tick& each : ready) {
+      if (each.stream != tick.stream) continue;
+      each.count = std::max(each.count, tick.count);
+      return;
+    }
+    ready.push_back(tick);
+  }
+
+  void finish(nb::object result) {
+    outcome = std::move(result);
+    state = State::submitted;
+    release_arguments();
+  }
+
+  void fail(nb::handle error) {
+    if (state == State::failed) return;
+    outcome = nb::borrow(error);
+    state = State::failed;
+    release_arguments();
+  }
+};
+
+inline TypeTest is_op;
+inline TypeTest is_array;
+
+inline Op* as_op(nb::handle object) { return object.ptr() && is_op(object.ptr()) ? nb::inst_ptr<Op>(object) : nullptr; }
+inline Array* as_array(nb::handle object) { return object.ptr() && is_array(object.ptr()) ? nb::inst_ptr<Array>(object) : nullptr; }
+
+// Drops a reference; where that would end an operation, the operations behind it end one after
+// another and not one inside another.
+inline void let_go(nb::object object) {
+  if (!object.is_valid() || !is_op(object.ptr())) return;
+  static std::vector<nb::object>& later = *new std::vector<nb::object>;
+  static bool draining = false;
+  later.push_back(std::move(object));
+  if (draining) return;
+  draining = true;
+  while (!later.empty()) {
+    nb::object next = std::move(later.back());
+    later.pop_back();
+  }
+  draining = false;
+}
+
+// Allocates an array, with an optional fill: a pattern, or a function that writes page-locked memory.
+struct CreateOp final : Op {
+  CreateOp() : Op(Kind::create) {}
+  ~CreateOp() override { release(); }
+  std::vector<std::int64_t> shape;
+  nb::object like;                // an array, or an operation that yields one, whose shape and dtype it takes
+  std::array<std::uint8_t, 16> pattern{};
+  std::uint8_t pattern_size = 0;  // 0: left as it is; else the item's size
+  std::uint64_t size_bytes = 0;
+  nb::object fill;                // the pattern's value, for the picture; or the function
+
+  void release_arguments() override { release(); }
+  int visit_arguments(visitproc visit, void* arg) override {
+    Py_VISIT(like.ptr());
+    Py_VISIT(fill.ptr());
+    return 0;
+  }
+
+ private:
+  void release() {
+    let_go(std::move(like));
+    fill.reset();
+  }
+};
+
+struct CopyOp final : Op {
+  CopyOp() : Op(Kind::copy) {}
+  ~CopyOp() override { release(); }
+  nb::object destination, source;
+
+  void release_arguments() override { release(); }
+  int visit_arguments(visitproc visit, void* arg) override {
+    Py_VISIT(destination.ptr());
+    Py_VISIT(source.ptr());
+    return 0;
+  }
+
+ private:
+  void release() {
+    let_go(std::move(destination));
+    let_go(std::move(source));
+  }
+};
+
+enum class CallMode : std::uint8_t {
+  then,     // at submission, with the handle; the result may be an operation
+  inspect,  // likewise, and what it returns is dropped
+  map       // on the host, once the value is there
+};
+
+struct CallOp final : Op {
+  CallOp() : Op(Kind::call) {}
+  ~CallOp() override { release(); }
+  CallMode mode = CallMode::then;
+  nb::object function, input;
+  nb::object inner;  // what `then` returned, where that is an operation
+
+  void release_arguments() override { release(); }
+  int visit_arguments(visitproc visit, void* arg) override {
+    Py_VISIT(function.ptr());
+    Py_VISIT(input.ptr());
+    Py_VISIT(inner.ptr());
+    return 0;
+  }
+
+ private:
+  void release() {
+    function.reset();
+    let_go(std::move(input));
+    let_go(std::move(inner));
+  }
+};
+
+// Several values as one: the tuple of the results, or what `rebuild` makes of it.
+struct GatherOp final : Op {
+  GatherOp() : Op(Kind::gather) {}
+  ~GatherOp() override { release(); }
+  std::vector<nb::object> items;
+  nb::object rebuild;
+
+  void release_arguments() override { release(); }
+  int visit_arguments(visitproc visit, void* arg) override {
+    for (const nb::object& item : items) Py_VISIT(item.ptr());
+    Py_VISIT(rebuild.ptr());
+    return 0;
+  }
+
+ private:
+  void release() {
+    for (nb::object& item : items) let_go(std::move(item));
+    items.clear();
+    rebuild.reset();
+  }
+};
+
+struct PickOp final : Op {
+  PickOp() : Op(Kind::pick) {}
+  ~PickOp() override { release(); }
+  nb::object source;
+  std::int64_t index = 0;  // from the end where negative
+
+  void release_arguments() override { release(); }
+  int visit_arguments(visitproc visit, void* arg) override {
+    Py_VISIT(source.ptr());
+    return 0;
+  }
+
+ private:
+  void release() { let_go(std::move(source)); }
+};
+
+}  // namespace aiocuda::dataflow

@@ -1,0 +1,78 @@
+// The line of the user's program that built an operation: kept as a code object and an instruction
+// offset (some 20 ns), turned into a file and a line only when somebody asks.
+#pragma once
+#include <nanobind/nanobind.h>
+
+#include <string>
+#include <utility>
+
+namespace aiocuda::dataflow {
+namespace nb = nanobind;
+
+inline std::string& package_directory() {
+  static auto* directory = new std::string;
+  return *directory;
+}
+
+inline bool is_package_code(PyCodeObject* code) {
+  // Most operations are built from the same function as the one before: remember the last answer,
+  // and the code object with it, so that its address cannot be another's.
+  static PyCodeObject* last_foreign = nullptr;
+  if (code == last_foreign) return false;
+  const char* file = PyUnicode_AsUTF8(code->co_filename);
+  const std::string& directory = package_directory();
+  if (!file) {
+    PyErr_Clear();
+    return false;
+  }
+  if (!directory.empty() && directory.compare(0, directory.size(), file, std::min(directory.size(), std::char_traits<char>::length(file))) == 0)
+    return true;
+  Py_INCREF(code);
+  Py_XDECREF(reinterpret_cast<PyObject*>(std::exchange(last_foreign, code)));
+  return false;
+}
+
+class Origin {
+ public:
+  Origin() = default;
+  Origin(const Origin&) = delete;
+  Origin& operator=(const Origin&) = delete;
+  ~Origin() { Py_XDECREF(reinterpret_cast<PyObject*>(code_)); }
+
+  // The innermost frame that is not the package's own.
+  void capture() {
+    PyFrameObject* frame = PyEval_GetFrame();  // borrowed
+    if (!frame) return;
+    Py_INCREF(frame);
+    while (frame) {
+      PyCodeObject* code = PyFrame_GetCode(frame);
+      if (!is_package_code(code)) {
+        code_ = code;
+        instruction_ = PyFrame_GetLasti(frame);
+        Py_DECREF(frame);
+        return;
+      }
+      Py_DECREF(code);
+      PyFrameObject* outer = PyFrame_GetBack(frame);
+      Py_DECREF(frame);
+      frame = outer;
+    }
+  }
+
+  nb::object location() const {  // (file, line) or None
+    if (!code_) return nb::none();
+    const int line = PyCode_Addr2Line(code_, instruction_);
+    return nb::make_tuple(nb::borrow(code_->co_filename), line);
+  }
+
+  int traverse(visitproc visit, void* arg) const {
+    Py_VISIT(reinterpret_cast<PyObject*>(code_));
+    return 0;
+  }
+
+ private:
+  PyCodeObject* code_ = nullptr;
+  int instruction_ = -1;
+};
+
+}  // namespace aiocuda::dataflow

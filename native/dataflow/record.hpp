@@ -1,0 +1,150 @@
+// The sink that writes the walk down: nothing is submitted, no callback runs, nothing is changed.
+// Hazards and streams are copies, results that do not exist yet are stood in for.
+#pragma once
+#include <deque>
+#include <optional>
+#include <unordered_map>
+
+#include "walk.hpp"
+
+namespace aiocuda::dataflow {
+
+struct Recorded {
+  nb::handle object;                       // what exists already
+  std::optional<Array> planned;            // an array that will
+  std::vector<const Recorded*> items;      // a tuple
+  bool is_tuple = false;
+  bool unknown = false;                    // decided only when it runs
+};
+
+class Record {
+ public:
+  using Value = const Recorded*;
+
+  // Where the streams are, as the driver floor knows them.
+  struct House {
+    std::vector<std::int32_t> stream_devices;
+    std::vector<StreamIndex> default_streams;
+  };
+
+  Record(const Timeline& timeline, House house) : timeline_(timeline), house_(std::move(house)) {}
+
+  nb::list steps;
+
+  Timeline& timeline() { return timeline_; }
+  Hazard& hazard(Buffer& buffer) { return hazards_.try_emplace(&buffer, buffer.hazard).first->second; }
+  StreamIndex default_stream(std::int32_t device) const { return house_.default_streams.at(static_cast<std::size_t>(device)); }
+  std::int32_t device_of(StreamIndex stream) const { return house_.stream_devices.at(stream); }
+
+  bool is_done(const Op& op) const { return op.is_done() || results_.contains(&op); }
+  bool is_failed(const Op& op) const { return op.state == State::failed; }
+  [[noreturn]] void raise_again(const Op& op) const { raise_stored(op); }
+  void fail(Op&, nb::handle) {}
+
+  Value result(const Op& op) {
+    if (op.is_done()) return constant(op.outcome);
+    return results_.at(&op);
+  }
+  Value constant(nb::handle object) {
+    Recorded value;
+    value.object = object;
+    value.is_tuple = PyTuple_Check(object.ptr());
+    if (value.is_tuple)
+      for (nb::handle item : nb::borrow<nb::tuple>(object)) value.items.push_back(constant(item));
+    return keep(std::move(value));
+  }
+  const Array* array(Value value) const {
+    if (value->planned) return &*value->planned;
+    return as_array(value->object);
+  }
+  nb::handle object(Value value) const { return value->object.is_valid() ? value->object : nb::handle(Py_None); }
+  bool is_unknown(Value value) const { return value->unknown; }
+  bool is_complete(Tick) const { return true; }  // a host step is written down, not waited for
+
+  void wait(StreamIndex stream, StreamIndex other) { steps.append(nb::make_tuple("wait", stream, other)); }
+
+  void launch(LaunchOp& op, StreamIndex stream, std::int32_t device, bool) {
+    const Dim3 g = op.shape.grid, b = op.shape.block;
+    nb::list accesses;
+    for (std::uint32_t i = 0; i < op.bound; ++i) {
+      const Param& param = op.signature.params[i];
+      if (param.kind == ParamKind::array) accesses.append(nb::make_tuple(param.name, param.writes));
+    }
+    steps.append(nb::make_tuple("launch", stream, device, op.signature.kernel,
+                                op.shape.empty ? nb::none() : nb::object(nb::make_tuple(nb::make_tuple(g.x, g.y, g.z), nb::make_tuple(b.x, b.y, b.z))),
+                                accesses, op.origin.location()));
+  }
+  Value create(CreateOp& op, StreamIndex stream, std::int32_t device) {
+    Recorded value;
+    auto buffer = std::make_unique<Buffer>();
+    buffer->device = device;
+    value.planned = Array{BufferRef(std::move(buffer)), 0, device, op.spec.dtype, op.shape};
+    steps.append(nb::make_tuple("create", stream, device, describe(*value.planned), op.size_bytes,
+                                op.pattern_size ? op.fill : nb::none(), op.origin.location()));
+    return keep(std::move(value));
+  }
+  void copy(CopyOp& op, const Array& to, const Array& from, StreamIndex stream) {
+    steps.append(nb::make_tuple("copy", stream, describe_place(from.device), describe_place(to.device), to.size_bytes(), op.origin.location()));
+  }
+  void copy_of_unknown(CopyOp& op) { steps.append(nb::make_tuple("copy", nb::none(), "?", "?", nb::none(), op.origin.location())); }
+  std::optional<Value> call(CallOp& op, Value input) {
+    const char* mode = op.mode == CallMode::then ? "then" : op.mode == CallMode::map ? "map" : "inspect";
+    steps.append(nb::make_tuple(mode, op.function, op.origin.location()));
+    if (op.mode == CallMode::inspect) return input;
+    return unknown();
+  }
+
+  Value tuple(const std::vector<Value>& values) {
+    return values.empty() ? constant(Py_None) : tuple_of(values);
+  }
+  Value gather(GatherOp& op, const std::vector<Value>& values) {
+    return op.rebuild.is_valid() ? unknown() : tuple_of(values);
+  }
+  Value item(PickOp& op, Value from) {
+    if (!from->is_tuple) return unknown();
+    const auto n = static_cast<std::int64_t>(from->items.size());
+    const std::int64_t index = op.index < 0 ? op.index + n : op.index;
+    if (index < 0 || index >= n) raise_no_item(op.index, static_cast<std::size_t>(n));
+    return from->items[static_cast<std::size_t>(index)];
+  }
+
+  void ran(Op& op, Tick now) { ready_[&op] = {now}; }
+  const std::vector<Tick>& ready(const Op& op) { return op.is_done() ? op.ready : ready_[&op]; }
+  void add_ready(Op& op, Tick tick) { ready_[&op].push_back(tick); }
+  void finish(Op& op, Value value) { results_[&op] = value; }
+
+  [[noreturn]] static void raise_stored(const Op& op) {
+    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(op.outcome.ptr())), op.outcome.ptr());
+    throw nb::python_error();
+  }
+  [[noreturn]] static void raise_no_item(std::int64_t index, std::size_t n) {
+    PyErr_Format(PyExc_IndexError, "item %lld was asked of a result that has %zu", static_cast<long long>(index), n);
+    throw nb::python_error();
+  }
+
+ private:
+  Value keep(Recorded value) {
+    values_.push_back(std::move(value));
+    return &values_.back();
+  }
+  Value tuple_of(const std::vector<Value>& values) {
+    Recorded value;
+    value.is_tuple = true;
+    value.items = values;
+    return keep(std::move(value));
+  }
+  Value unknown() {  // what only running it can tell
+    Recorded value;
+    value.unknown = true;
+    return keep(std::move(value));
+  }
+
+  Timeline timeline_;
+  House house_;
+  std::unordered_map<Buffer*, Hazard> hazards_;
+  std::unordered_map<const Op*, Value> results_;
+  std::unordered_map<const Op*, std::vector<Tick>> ready_;
+  std::deque<Recorded> values_;
+};
+
+}  // namespace aiocuda::dataflow

@@ -1,0 +1,361 @@
+// The walk: visits an operation and what it needs, decides stream, waits and order, and tells a sink.
+//
+// Always true: producers come before consumers, arguments from left to right; an operation that has
+// run is a constant; what waits for the host stalls, and everything that does not wait for it goes on.
+// A sink performs (driver/submit.hpp) or writes down (record.hpp): what is decided here is decided once.
+//
+// A sink has
+//   Value                          a result, cheap to copy, valid as long as the sink's walk
+//   Timeline& timeline()
+//   Hazard& hazard(Buffer&)        the hazards it may change
+//   bool is_done(op), is_failed(op), Value result(op), Value constant(object)
+//   const Array* array(value)      null where it is none (or not known yet: is_unknown(value))
+//   Value item(value, index), Value tuple(values)
+//   void wait(stream, other)       order later work of `stream` after what `other` holds so far
+//   void launch(op, stream, device, words), void copy(op, to, from, stream), Value create(op, stream, device)
+//   Called call(op, value)         run a callback (at submission)
+//   bool is_complete(tick)
+//   void finish(op, value), void fail(op, error)
+#pragma once
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "launch.hpp"
+
+namespace aiocuda::dataflow {
+
+// Where operations without a stream of their own go.
+struct Placement {
+  std::int32_t device = 0;    // for an operation that touches no array
+  std::int64_t stream = -1;   // all that this device's operations are put on, or -1
+  std::int32_t stream_device = unknown_ordinal;
+};
+
+enum class Step : std::uint8_t { finished, stalled, again };
+
+template <class Sink>
+class Walk {
+  using Value = typename Sink::Value;
+
+ public:
+  Walk(Sink& sink, const Placement& placement) : sink_(sink), placement_(placement) {}
+
+  // True: the root has its result. False: the host must wait for `waits()` first; walk again then.
+  bool run(nb::handle root) {
+    round_ = ++rounds();
+    if (sink_.is_done(*as_op(root))) return true;
+    try {
+      stack_.push_back(nb::borrow(root));
+      while (!stack_.empty()) visit();
+    } catch (nb::python_error& error) {
+      unwind(error.value());
+      throw;
+    } catch (...) {
+      unwind(nb::handle());
+      throw;
+    }
+    return sink_.is_done(*as_op(root));
+  }
+
+  const std::vector<Tick>& waits() const { return waits_; }
+
+ private:
+  void visit() {
+    Op& op = *as_op(stack_.back());
+    if (is_settled(op)) return pop();
+    if (sink_.is_failed(op)) sink_.raise_again(op);
+    op.on_stack = true;
+    if (push_children(op)) return;
+    const Step step = stalls(op) ? Step::stalled : perform(op);
+    if (step == Step::again) return;
+    if (step == Step::stalled) op.stalled_round = round_;
+    pop();
+  }
+
+  // A failure is the failure of all that depends on it here: of the ancestors, which the stack marks.
+  void unwind(nb::handle error) {
+    for (nb::object& entry : stack_) {
+      Op& op = *as_op(entry);
+      if (!op.on_stack) continue;
+      op.on_stack = false;
+      if (error.is_valid()) sink_.fail(op, error);
+    }
+    stack_.clear();
+  }
+
+  // Rounds are counted for the process, so that no round's marks are taken for another's.
+  static std::uint32_t& rounds() {
+    static std::uint32_t count = 0;
+    return count;
+  }
+
+  bool is_settled(const Op& op) { return sink_.is_done(op) || op.stalled_round == round_; }
+
+  void pop() {
+    as_op(stack_.back())->on_stack = false;
+    let_go(std::move(stack_.back()));
+    stack_.pop_back();
+  }
+
+  template <class F>
+  static void each_argument(Op& op, F&& f) {
+    switch (op.kind) {
+      case Kind::launch: {
+        auto& launch = static_cast<LaunchOp&>(op);
+        if (launch.consumes)
+          for (std::uint32_t i = 0; i < launch.bound; ++i) f(nb::handle(launch.arguments[i].object));
+        return;
+      }
+      case Kind::create: f(nb::handle(static_cast<CreateOp&>(op).like)); return;
+      case Kind::copy:
+        f(nb::handle(static_cast<CopyOp&>(op).destination));
+        f(nb::handle(static_cast<CopyOp&>(op).source));
+        return;
+      case Kind::call:
+        if (static_cast<CallOp&>(op).inner.is_valid()) {
+          f(nb::handle(static_cast<CallOp&>(op).inner));
+        } else {
+          f(nb::handle(static_cast<CallOp&>(op).input));
+        }
+        return;
+      case Kind::gather:
+        for (const nb::object& item : static_cast<GatherOp&>(op).items) f(nb::handle(item));
+        return;
+      case Kind::pick: f(nb::handle(static_cast<PickOp&>(op).source)); return;
+    }
+  }
+
+  bool push_children(Op& op) {
+    const std::size_t before = stack_.size();
+    each_argument(op, [&](nb::handle argument) {
+      Op* child = as_op(argument);
+      if (!child || is_settled(*child)) return;
+      if (child->on_stack)
+        raise(error_types.argument_value, "an operation waits for itself: a then() callback returned an operation "
+                                          "that needs the result of that same then()");
+      stack_.push_back(nb::borrow(argument));
+    });
+    std::reverse(stack_.begin() + static_cast<std::ptrdiff_t>(before), stack_.end());  // the first argument on top
+    return stack_.size() != before;
+  }
+
+  bool stalls(Op& op) {
+    bool any = false;
+    each_argument(op, [&](nb::handle argument) {
+      if (Op* child = as_op(argument)) any = any || !sink_.is_done(*child);
+    });
+    return any;
+  }
+
+  Value value_of(nb::handle object) {
+    if (Op* op = as_op(object)) return sink_.result(*op);
+    return sink_.constant(object);
+  }
+
+  StreamIndex choose_stream(const Op& op, std::int32_t device) {
+    if (op.target_stream >= 0) return static_cast<StreamIndex>(op.target_stream);
+    if (placement_.stream >= 0 && placement_.stream_device == device) return static_cast<StreamIndex>(placement_.stream);
+    return sink_.default_stream(device);
+  }
+
+  void order(StreamIndex stream, Buffer& buffer, bool writes) {
+    sink_.timeline().order(stream, sink_.hazard(buffer), writes,
+                           [&](StreamIndex other) { sink_.wait(stream, other); });
+  }
+
+  Step perform(Op& op) {
+    switch (op.kind) {
+      case Kind::launch: return perform(static_cast<LaunchOp&>(op));
+      case Kind::create: return perform(static_cast<CreateOp&>(op));
+      case Kind::copy: return perform(static_cast<CopyOp&>(op));
+      case Kind::call: return perform(static_cast<CallOp&>(op));
+      case Kind::gather: return perform(static_cast<GatherOp&>(op));
+      default: return perform(static_cast<PickOp&>(op));
+    }
+  }
+
+  Step perform(LaunchOp& op) {
+    const Signature& signature = op.signature;
+    std::int32_t device = unknown_ordinal;
+    bool known = true;
+    uses_.clear();
+    outputs_.clear();
+    for (std::uint32_t i = 0; i < op.bound; ++i) {
+      Argument& argument = op.arguments[i];
+      const Param& param = signature.params[i];
+      if (param.kind != ParamKind::array && !as_op(argument.object)) continue;  // packed when it was built
+      const Value value = value_of(argument.object);
+      if (sink_.is_unknown(value)) {
+        known = false;
+        if (param.writes) outputs_.push_back(value);
+        continue;
+      }
+      if (param.kind != ParamKind::array) {
+        argument.word = pack_scalar(sink_.object(value), param.kind, [&] { return signature.where(i); });
+        continue;
+      }
+      const Array* array = sink_.array(value);
+      if (!array)
+        raise(error_types.argument_type, signature.where(i) + ": " + expected_array(param) + " is expected, the operation yielded " +
+                                             nb::cast<std::string>(nb::str(nb::handle(Py_TYPE(sink_.object(value).ptr())).attr("__name__"))));
+      check_array(signature, i, *array, device);
+      argument.word = array->address;
+      uses_.push_back({array->buffer.get(), param.writes});
+      if (param.writes) outputs_.push_back(value);
+    }
+    if (device == unknown_ordinal) device = op.target_device != unknown_ordinal ? op.target_device : placement_.device;
+    const StreamIndex stream = choose_stream(op, device);
+    check_stream(op, stream, device);
+    for (const Use& use : uses_) order(stream, *use.buffer, use.writes);
+    sink_.launch(op, stream, device, known);
+    commit(op, stream);
+    sink_.finish(op, outputs_.size() == 1 ? outputs_.front() : sink_.tuple(outputs_));
+    return Step::finished;
+  }
+
+  Step perform(CreateOp& op) {
+    if (op.like.is_valid()) {
+      const Value model = value_of(op.like);
+      if (sink_.is_unknown(model)) {
+        sink_.finish(op, model);
+        return Step::finished;
+      }
+      take_shape(op, model);
+    }
+    const std::int32_t device = op.spec.device;
+    const std::int32_t lane = device == host_ordinal ? placement_.device : device;
+    const StreamIndex stream = choose_stream(op, lane);
+    if (device != host_ordinal) check_stream(op, stream, device);
+    const Value value = sink_.create(op, stream, device);
+    uses_.clear();
+    // Page-locked memory is there at once; device memory from this point of the stream on.
+    if (Buffer* buffer = sink_.array(value)->buffer.get(); buffer && device != host_ordinal) uses_.push_back({buffer, true});
+    commit(op, stream);
+    sink_.finish(op, value);
+    return Step::finished;
+  }
+
+  void take_shape(CreateOp& op, Value model) {
+    const Array* array = sink_.array(model);
+    if (!array)
+      raise(error_types.argument_type, "an array is expected; the operation yielded " + nb::cast<std::string>(nb::repr(sink_.object(model))));
+    op.shape = array->shape;
+    op.size_bytes = array->size_bytes();
+    op.spec.dtype = array->dtype;
+    if (op.spec.device == unknown_ordinal) op.spec.device = array->device;
+  }
+
+  Step perform(CopyOp& op) {
+    const Value to = value_of(op.destination), from = value_of(op.source);
+    if (sink_.is_unknown(to) || sink_.is_unknown(from)) {
+      sink_.copy_of_unknown(op);
+      sink_.finish(op, to);
+      return Step::finished;
+    }
+    const Array* destination = sink_.array(to);
+    const Array* source = sink_.array(from);
+    if (!destination || !source)
+      raise(error_types.argument_type, std::string("copy: the ") + (destination ? "source" : "destination") +
+                                           " is not an array but " +
+                                           nb::cast<std::string>(nb::repr(sink_.object(destination ? from : to))));
+    check_copy(*destination, *source);
+    std::int32_t device = destination->device != host_ordinal ? destination->device : source->device;
+    if (device == host_ordinal) device = placement_.device;
+    const StreamIndex stream = choose_stream(op, device);
+    uses_.clear();
+    uses_.push_back({destination->buffer.get(), true});
+    uses_.push_back({source->buffer.get(), false});
+    for (const Use& use : uses_) order(stream, *use.buffer, use.writes);
+    sink_.copy(op, *destination, *source, stream);
+    commit(op, stream);
+    sink_.finish(op, to);
+    return Step::finished;
+  }
+
+  Step perform(CallOp& op) {
+    if (op.inner.is_valid()) {
+      inherit(op, op.inner);
+      sink_.finish(op, value_of(op.inner));
+      return Step::finished;
+    }
+    inherit(op, op.input);
+    if (op.mode == CallMode::map) {
+      bool complete = true;
+      for (const Tick tick : op.ready) {
+        if (sink_.is_complete(tick)) continue;
+        complete = false;
+        waits_.push_back(tick);
+      }
+      if (!complete) return Step::stalled;
+    }
+    std::optional<Value> value = sink_.call(op, value_of(op.input));
+    if (!value) return Step::again;  // it returned an operation: that comes first
+    sink_.finish(op, *value);
+    return Step::finished;
+  }
+
+  Step perform(GatherOp& op) {
+    std::vector<Value> values;
+    values.reserve(op.items.size());
+    for (const nb::object& item : op.items) {
+      inherit(op, item);
+      values.push_back(value_of(item));
+    }
+    sink_.finish(op, sink_.gather(op, values));
+    return Step::finished;
+  }
+
+  Step perform(PickOp& op) {
+    inherit(op, op.source);
+    sink_.finish(op, sink_.item(op, value_of(op.source)));
+    return Step::finished;
+  }
+
+  struct Use {
+    Buffer* buffer;
+    bool writes;
+  };
+
+  void commit(Op& op, StreamIndex stream) {
+    const Tick now = sink_.timeline().advance(stream);
+    for (const Use& use : uses_) Timeline::commit(sink_.hazard(*use.buffer), use.writes, now);
+    sink_.ran(op, now);
+  }
+
+  // A result is there when what it was made of is.
+  void inherit(Op& op, nb::handle from) {
+    if (const Op* producer = as_op(from)) {
+      for (const Tick tick : sink_.ready(*producer)) sink_.add_ready(op, tick);
+    } else if (const Array* array = as_array(from); array && array->buffer) {
+      sink_.add_ready(op, sink_.hazard(*array->buffer).written);
+    }
+  }
+
+  void check_stream(const Op& op, StreamIndex stream, std::int32_t device) {
+    const std::int32_t actual = sink_.device_of(stream);
+    if (op.target_stream >= 0 && actual != device)
+      raise(error_types.device_mismatch, "an operation on device " + std::to_string(device) + " was put on a stream of device " +
+                                             std::to_string(actual) + "; choose a stream of device " + std::to_string(device));
+  }
+
+  static void check_copy(const Array& destination, const Array& source) {
+    for (const Array* array : {&destination, &source})
+      if (!array->buffer)
+        raise(error_types.closed, std::string("copy: the ") + (array == &destination ? "destination" : "source") +
+                                      " was closed before this use of it");
+    if (destination.dtype != source.dtype || destination.shape != source.shape)
+      raise(error_types.argument_value, "copy: destination and source differ: " + describe(destination) + " and " +
+                                            describe(source) + "; give both the same shape and dtype");
+  }
+
+  Sink& sink_;
+  const Placement& placement_;
+  std::uint32_t round_ = 0;
+  std::vector<nb::object> stack_;  // owns: a callback may drop anything
+  std::vector<Tick> waits_;
+  std::vector<Use> uses_;
+  std::vector<Value> outputs_;
+};
+
+}  // namespace aiocuda::dataflow

@@ -1,0 +1,25 @@
+// Executing an operation: walk, wait, walk again. Once for each await, sync or submit.
+#pragma once
+#include "engine.hpp"
+#include "../dataflow/walk.hpp"
+
+namespace aiocuda::driver {
+
+// Submits what can be. True: the operation's result is complete. False: it is not, and `token` will
+// come out of `port` (where one is given) when it is worth driving again.
+bool drive(nb::handle op, const dataflow::Placement& placement, const std::shared_ptr<completion::Port>& port, completion::Token token);
+
+// Submits and waits, giving up the GIL. False: `timeout` (negative: none) passed first.
+bool drive_and_wait(nb::handle op, const dataflow::Placement& placement, double timeout_s);
+
+// Has everything passed that the operation submitted? (It must have been submitted.)
+bool has_passed(nb::handle op);
+
+// A wait for all that streams hold now, whoever submitted it; `token` as above.
+std::shared_ptr<completion::Completion> arm_streams(const std::vector<StreamIndex>& streams);
+void wait_with_signals(Engine& engine, completion::Completion& completion);
+
+// What the walk would do, as a list of steps; nothing is done.
+nb::list record(nb::handle op, const dataflow::Placement& placement);
+
+}  // namespace aiocuda::driver

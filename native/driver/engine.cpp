@@ -1,0 +1,287 @@
+#include "engine.hpp"
+
+#include <string>
+
+namespace aiocuda::driver {
+namespace {
+
+// A broken context is noticed within two of these; the promise is 100 ms.
+constexpr std::chrono::milliseconds watch_interval{20};
+
+void check(CUresult result, const char* function) {
+  if (result != CUDA_SUCCESS) throw Refusal(result, function);
+}
+
+// The device hands back the number of what has passed. No GIL, no driver call here.
+void CUDA_CB tell_done(void* number) {
+  Engine::get().pending.done(reinterpret_cast<std::uint64_t>(number));
+}
+
+}  // namespace
+
+Engine& Engine::get() {
+  static Engine* engine = new Engine;  // never destroyed: the driver's threads may call until the very end
+  return *engine;
+}
+
+void Engine::load(Table loaded) {
+  table = loaded;
+  loaded_ = true;
+}
+
+void Engine::open_device(std::int32_t ordinal, CUcontext context, CUmemoryPool pool) {
+  const auto slot = static_cast<std::size_t>(ordinal);
+  {
+    std::lock_guard lock(streams_mutex_);
+    if (devices_.size() <= slot) {
+      devices_.resize(slot + 1);
+      used_bytes_.resize(slot + 1, 0);
+    }
+    if (devices_[slot]) return;
+    devices_[slot] = DeviceState{context, pool, 0};
+  }
+  devices_[slot]->default_stream = create_stream(ordinal, 0);
+  if (!watcher_)
+    watcher_ = std::make_unique<completion::Watcher>(pending, [this](StreamIndex stream) { return ask(stream); }, watch_interval);
+}
+
+DeviceState& Engine::device(std::int32_t ordinal) {
+  const auto slot = static_cast<std::size_t>(ordinal);
+  if (slot >= devices_.size() || !devices_[slot]) hooks.open(ordinal);
+  return *devices_.at(slot);
+}
+
+StreamIndex Engine::new_stream_slot() {
+  std::lock_guard lock(streams_mutex_);
+  streams_.emplace_back();
+  return timeline.add_stream();
+}
+
+CUevent Engine::make_event() {
+  CUevent event = nullptr;
+  check(table.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+  return event;
+}
+
+StreamIndex Engine::create_stream(std::int32_t ordinal, int priority) {
+  ContextScope scope(*this);
+  scope.bind(ordinal);
+  CUstream handle = nullptr;
+  check(table.cuStreamCreateWithPriority(&handle, CU_STREAM_NON_BLOCKING, priority), "cuStreamCreateWithPriority");
+  const CUevent mark = make_event();
+  const StreamIndex index = new_stream_slot();
+  std::lock_guard lock(streams_mutex_);
+  streams_[index].handle = handle;
+  streams_[index].device = ordinal;
+  streams_[index].mark = mark;
+  return index;
+}
+
+StreamIndex Engine::adopt_stream(CUstream handle, std::int32_t ordinal, nb::object keepalive) {
+  if (const auto known = adopted_.find(handle); known != adopted_.end()) {
+    streams_[known->second].keepalive = std::move(keepalive);
+    return known->second;
+  }
+  ContextScope scope(*this);
+  scope.bind(ordinal);
+  const CUevent mark = make_event();
+  const StreamIndex index = new_stream_slot();
+  {
+    std::lock_guard lock(streams_mutex_);
+    streams_[index].handle = handle;
+    streams_[index].device = ordinal;
+    streams_[index].mark = mark;
+    streams_[index].owned = false;
+  }
+  streams_[index].keepalive = std::move(keepalive);
+  adopted_.emplace(handle, index);
+  return index;
+}
+
+void Engine::close_stream(StreamIndex index) {
+  streams_.at(index).closing = true;
+  if (depth == 0) destroy_closed_streams();
+}
+
+// A stream's slot stays, for ticks name it; its handles go when its work has passed.
+void Engine::destroy_closed_streams() {
+  if (shut_down_) return;
+  for (StreamIndex index = 0; index < streams_.size(); ++index) {
+    StreamState& state = streams_[index];
+    if (!state.closing || !state.mark) continue;
+    const Tick last{index, timeline.submitted(index)};
+    bool passed = true;
+    try {
+      passed = is_complete(last);
+    } catch (const Refusal&) {  // a broken context runs nothing any more
+    }
+    if (!passed) continue;
+    std::lock_guard lock(streams_mutex_);
+    timeline.learn_complete(last);
+    table.cuEventDestroy(state.mark);
+    if (state.side) table.cuStreamDestroy(state.side);
+    if (state.owned) table.cuStreamDestroy(state.handle);
+    state.mark = nullptr;
+    state.side = state.handle = nullptr;
+    state.keepalive.reset();
+  }
+}
+
+CUresult Engine::wait(StreamIndex index, StreamIndex other) {
+  const StreamState& source = streams_[other];
+  if (!source.mark) return CUDA_SUCCESS;  // destroyed: all of it has passed
+  if (const CUresult result = table.cuEventRecord(source.mark, source.handle)) return result;
+  return table.cuStreamWaitEvent(streams_[index].handle, source.mark, CU_EVENT_WAIT_DEFAULT);
+}
+
+bool Engine::is_complete(Tick tick) {
+  if (timeline.is_known_complete(tick)) return true;
+  const StreamState& state = streams_[tick.stream];
+  const Tick all{tick.stream, timeline.submitted(tick.stream)};
+  const CUresult result = table.cuStreamQuery(state.handle);
+  if (result == CUDA_ERROR_NOT_READY) return false;
+  check(result, "cuStreamQuery");
+  timeline.learn_complete(all);
+  return true;
+}
+
+std::vector<Tick> Engine::incomplete(const std::vector<Tick>& ticks) {
+  std::vector<Tick> left;
+  for (const Tick tick : ticks)
+    if (!is_complete(tick)) left.push_back(tick);
+  return left;
+}
+
+std::shared_ptr<completion::Completion> Engine::arm(const std::vector<Tick>& ticks) {
+  ContextScope scope(*this);
+  std::vector<StreamIndex> lanes;
+  for (const Tick tick : ticks)
+    if (std::find(lanes.begin(), lanes.end(), tick.stream) == lanes.end()) lanes.push_back(tick.stream);
+  auto completion = std::make_shared<completion::Completion>(static_cast<std::uint32_t>(lanes.size()));
+  for (const StreamIndex lane : lanes) {
+    StreamState& state = streams_[lane];
+    scope.bind(state.device);
+    if (!state.side) {
+      CUstream side = nullptr;
+      check(table.cuStreamCreateWithPriority(&side, CU_STREAM_NON_BLOCKING, 0), "cuStreamCreateWithPriority");
+      std::lock_guard lock(streams_mutex_);
+      state.side = side;
+    }
+    check(table.cuEventRecord(state.mark, state.handle), "cuEventRecord");
+    check(table.cuStreamWaitEvent(state.side, state.mark, CU_EVENT_WAIT_DEFAULT), "cuStreamWaitEvent");
+    const std::uint64_t number =
+        pending.add({completion, lane, timeline.completion_counter(lane), timeline.submitted(lane)});
+    if (const CUresult result = table.cuLaunchHostFunc(state.side, tell_done, reinterpret_cast<void*>(number))) {
+      pending.withdraw(number);
+      throw Refusal(result, "cuLaunchHostFunc");
+    }
+  }
+  return completion;
+}
+
+// The watcher's question, from its own thread.
+std::int32_t Engine::ask(StreamIndex index) {
+  CUstream handle;
+  CUcontext context;
+  {
+    std::lock_guard lock(streams_mutex_);
+    handle = streams_[index].handle;
+    if (!streams_[index].mark) return 0;
+    context = devices_[static_cast<std::size_t>(streams_[index].device)]->context;
+  }
+  table.cuCtxSetCurrent(context);
+  const CUresult result = table.cuStreamQuery(handle);
+  return result == CUDA_ERROR_NOT_READY ? 0 : result;
+}
+
+dataflow::BufferRef Engine::allocate_device(std::int32_t ordinal, std::uint64_t size_bytes, StreamIndex stream) {
+  auto buffer = std::make_unique<dataflow::Buffer>();
+  buffer->device = ordinal;
+  buffer->size_bytes = size_bytes;
+  if (size_bytes) {
+    const CUmemoryPool pool = device(ordinal).pool;
+    CUdeviceptr address = 0;
+    CUresult result = table.cuMemAllocFromPoolAsync(&address, size_bytes, pool, streams_[stream].handle);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && !returned_.empty()) {
+      collect();
+      result = table.cuMemAllocFromPoolAsync(&address, size_bytes, pool, streams_[stream].handle);
+    }
+    check(result, "cuMemAllocFromPoolAsync");
+    buffer->address = address;
+    buffer->owner = this;
+    used_bytes_[static_cast<std::size_t>(ordinal)] += size_bytes;
+  }
+  return dataflow::BufferRef(std::move(buffer));
+}
+
+dataflow::BufferRef Engine::allocate_host(std::uint64_t size_bytes) {
+  auto buffer = std::make_unique<dataflow::Buffer>();
+  buffer->size_bytes = size_bytes;
+  if (size_bytes) {
+    CUresult result = page_locked_.allocate(size_bytes, buffer->address);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+      collect();
+      page_locked_.trim();
+      result = page_locked_.allocate(size_bytes, buffer->address);
+    }
+    check(result, "cuMemHostAlloc");
+    buffer->owner = this;
+  }
+  return dataflow::BufferRef(std::move(buffer));
+}
+
+void Engine::take_back(std::unique_ptr<dataflow::Buffer> buffer) noexcept {
+  if (shut_down_) return;
+  returned_.push_back(std::move(buffer));
+  if (depth == 0) collect();
+}
+
+void Engine::collect() {
+  if (shut_down_ || returned_.empty()) return;
+  ContextScope scope(*this);
+  std::vector<std::unique_ptr<dataflow::Buffer>> left, due = std::exchange(returned_, {});
+  for (auto& buffer : due) {
+    if (buffer->device != dataflow::host_ordinal) scope.bind(buffer->device);
+    if (!try_free(*buffer)) left.push_back(std::move(buffer));
+  }
+  returned_.insert(returned_.end(), std::make_move_iterator(left.begin()), std::make_move_iterator(left.end()));
+  destroy_closed_streams();
+}
+
+bool Engine::try_free(dataflow::Buffer& buffer) {
+  if (buffer.device == dataflow::host_ordinal) {
+    bool passed = true;
+    try {
+      passed = is_complete(buffer.hazard.written);
+      for (const Tick read : buffer.hazard.reads) passed = passed && is_complete(read);
+    } catch (const Refusal&) {  // a broken context touches nothing any more
+    }
+    if (passed) page_locked_.give_back(buffer.address, buffer.size_bytes);
+    return passed;
+  }
+  // Device memory is freed in the order of the stream that wrote it last, behind all who read it.
+  const Tick written = buffer.hazard.written;
+  const bool native = written.count && streams_[written.stream].device == buffer.device && streams_[written.stream].mark;
+  const StreamIndex lane = native ? written.stream : device(buffer.device).default_stream;
+  CUresult result = CUDA_SUCCESS;
+  timeline.order(lane, buffer.hazard, true, [&](StreamIndex other) {
+    if (result == CUDA_SUCCESS) result = wait(lane, other);
+  });
+  if (result == CUDA_SUCCESS) result = table.cuMemFreeAsync(buffer.address, streams_[lane].handle);
+  used_bytes_[static_cast<std::size_t>(buffer.device)] -= buffer.size_bytes;
+  (void)result;  // refused only by a broken context, whose memory went with it, and which every await reports
+  return true;
+}
+
+std::uint64_t Engine::used_bytes(std::int32_t ordinal) const {
+  const auto slot = static_cast<std::size_t>(ordinal);
+  return slot < used_bytes_.size() ? used_bytes_[slot] : 0;
+}
+
+void Engine::shut_down() {
+  if (shut_down_) return;
+  shut_down_ = true;
+  watcher_.reset();
+}
+
+}  // namespace aiocuda::driver

@@ -1,0 +1,166 @@
+// What there is once per process: the driver's table, devices, streams, the timeline, memory that
+// waits to be freed, and what is pending.
+//
+// Always true: memory is freed only behind all work that uses it; a finalizer never calls the driver
+// in the middle of a submission. Guarded by the GIL, but for `pending`, which has its own lock.
+#pragma once
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <unordered_map>
+#include <vector>
+
+#include "../completion/completion.hpp"
+#include "../completion/watcher.hpp"
+#include "../dataflow/operation.hpp"
+#include "memory.hpp"
+#include "table.hpp"
+
+namespace aiocuda::driver {
+namespace nb = nanobind;
+using dataflow::StreamIndex;
+using dataflow::Tick;
+
+struct DeviceState {
+  CUcontext context = nullptr;
+  CUmemoryPool pool = nullptr;
+  StreamIndex default_stream = 0;
+};
+
+struct StreamState {
+  CUstream handle = nullptr;
+  std::int32_t device = 0;
+  CUevent mark = nullptr;      // re-recorded at will: a wait binds the record that precedes it
+  CUstream side = nullptr;     // where completions are told, so that the stream's own work goes on
+  bool owned = true;
+  bool closing = false;        // no longer handed out; destroyed when its work has passed
+  nb::object keepalive;        // of a stream that is somebody else's
+};
+
+// Functions of Python's that make the errors.
+struct Hooks {
+  nb::object refused;  // (code, function, op | None, asked_bytes, device) -> exception
+  nb::object lost;     // (code, op | None) -> exception
+  nb::object lift;     // what a callback returned -> an operation, or the value
+  nb::object open;     // (ordinal): opens a device at its first use
+  nb::object device_array, host_array;  // the classes of results
+};
+
+class Engine final : public dataflow::MemoryOwner {
+ public:
+  static Engine& get();
+
+  void load(Table table);  // once; the watcher starts with the first device
+  bool is_loaded() const { return loaded_; }
+
+  void open_device(std::int32_t ordinal, CUcontext context, CUmemoryPool pool);
+  DeviceState& device(std::int32_t ordinal);
+  const std::vector<std::optional<DeviceState>>& devices() const { return devices_; }
+
+  StreamIndex create_stream(std::int32_t device, int priority);
+  StreamIndex adopt_stream(CUstream handle, std::int32_t device, nb::object keepalive);
+  void close_stream(StreamIndex stream);
+  StreamState& stream(StreamIndex index) { return streams_.at(index); }
+  std::size_t stream_count() const { return streams_.size(); }
+
+  // Orders later work of `stream` after what `other` holds so far.
+  CUresult wait(StreamIndex stream, StreamIndex other);
+
+  // Has it passed? Asks the driver where nothing is known. Throws Refusal on a broken context.
+  bool is_complete(Tick tick);
+  std::vector<Tick> incomplete(const std::vector<Tick>& ticks);
+
+  // A completion of everything that the ticks' streams hold so far.
+  std::shared_ptr<completion::Completion> arm(const std::vector<Tick>& ticks);
+
+  dataflow::BufferRef allocate_device(std::int32_t device, std::uint64_t size_bytes, StreamIndex stream);
+  dataflow::BufferRef allocate_host(std::uint64_t size_bytes);
+  void take_back(std::unique_ptr<dataflow::Buffer> buffer) noexcept override;
+  // Frees what is due: in stream order on a device, when it has passed for page-locked memory.
+  void collect();
+
+  std::uint64_t used_bytes(std::int32_t device) const;
+  std::size_t returned_count() const { return returned_.size(); }
+  PageLockedPool& page_locked() { return page_locked_; }
+
+  // From now on nothing reaches the driver: the interpreter is going away.
+  void shut_down();
+
+  Table table;
+  dataflow::Timeline timeline;
+  Hooks hooks;
+  completion::Orphans orphans;
+  completion::Pending pending;
+
+  // Held during a walk; a walk may start another from a callback.
+  class Submission;
+  std::recursive_mutex submitting;
+  int depth = 0;
+
+ private:
+  Engine() : page_locked_(table) {}
+  ~Engine() override = default;
+
+  CUevent make_event();
+  std::int32_t ask(StreamIndex stream);
+  void destroy_closed_streams();
+  bool try_free(dataflow::Buffer& buffer);
+  StreamIndex new_stream_slot();
+
+  bool loaded_ = false;
+  bool shut_down_ = false;
+  std::vector<std::optional<DeviceState>> devices_;
+  std::deque<StreamState> streams_;
+  mutable std::mutex streams_mutex_;  // the watcher reads handles while a stream is added
+  std::unordered_map<CUstream, StreamIndex> adopted_;
+  std::vector<std::unique_ptr<dataflow::Buffer>> returned_;
+  std::vector<std::uint64_t> used_bytes_;
+  PageLockedPool page_locked_;
+  std::unique_ptr<completion::Watcher> watcher_;
+};
+
+// Binds contexts for the time of a submission, and puts back what the thread had.
+class ContextScope {
+ public:
+  explicit ContextScope(Engine& engine) : engine_(engine) { engine_.table.cuCtxGetCurrent(&before_); bound_ = before_; }
+  ContextScope(const ContextScope&) = delete;
+  ContextScope& operator=(const ContextScope&) = delete;
+  ~ContextScope() {
+    if (before_ && bound_ != before_) engine_.table.cuCtxSetCurrent(before_);
+  }
+  void bind(std::int32_t device) {
+    const CUcontext context = engine_.device(device).context;
+    if (bound_ == context) return;
+    engine_.table.cuCtxSetCurrent(context);
+    bound_ = context;
+  }
+
+ private:
+  Engine& engine_;
+  CUcontext before_ = nullptr, bound_ = nullptr;
+};
+
+// The right to submit. Waiting for it gives up the GIL: who has it may need the GIL to go on.
+class Engine::Submission {
+ public:
+  explicit Submission(Engine& engine) : engine_(engine) {
+    if (!engine_.submitting.try_lock()) {
+      nb::gil_scoped_release release;
+      engine_.submitting.lock();
+    }
+    ++engine_.depth;
+  }
+  Submission(const Submission&) = delete;
+  Submission& operator=(const Submission&) = delete;
+  ~Submission() {
+    --engine_.depth;
+    engine_.submitting.unlock();
+  }
+
+ private:
+  Engine& engine_;
+};
+
+}  // namespace aiocuda::driver

@@ -1,0 +1,251 @@
+// The sink that performs the walk on the driver.
+//
+// Always true: what the driver refuses ends the operation with an error that names it, and leaves no
+// trace in the hazards.
+#pragma once
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+#include "../dataflow/record.hpp"
+#include "../dataflow/walk.hpp"
+#include "engine.hpp"
+
+namespace aiocuda::driver {
+using dataflow::Array;
+using dataflow::Op;
+
+// Raises what Python makes of a refused call.
+[[noreturn]] inline void raise_refused(const Engine& engine, CUresult result, const char* function, nb::handle op,
+                                       std::uint64_t asked_bytes = 0, std::int32_t device = dataflow::unknown_ordinal) {
+  nb::object error = engine.hooks.refused(static_cast<int>(result), function, op.is_valid() ? op : nb::handle(Py_None), asked_bytes, device);
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
+  throw nb::python_error();
+}
+
+// The Python object of a native instance.
+inline nb::object object_of(Op& op) { return nb::find(op); }
+
+class Submit {
+ public:
+  using Value = nb::handle;
+
+  explicit Submit(Engine& engine) : engine_(engine), scope_(engine) {}
+
+  dataflow::Timeline& timeline() { return engine_.timeline; }
+  dataflow::Hazard& hazard(dataflow::Buffer& buffer) { return buffer.hazard; }
+  StreamIndex default_stream(std::int32_t device) { return engine_.device(device).default_stream; }
+  std::int32_t device_of(StreamIndex stream) { return engine_.stream(stream).device; }
+
+  bool is_done(const Op& op) const { return op.is_done(); }
+  bool is_failed(const Op& op) const { return op.state == dataflow::State::failed; }
+  [[noreturn]] void raise_again(const Op& op) const { dataflow::Record::raise_stored(op); }
+  void fail(Op& op, nb::handle error) { op.fail(error); }
+
+  Value result(const Op& op) const { return op.outcome; }
+  Value constant(nb::handle object) const { return object; }
+  const Array* array(Value value) const { return dataflow::as_array(value); }
+  nb::handle object(Value value) const { return value; }
+  bool is_unknown(Value) const { return false; }
+
+  bool is_complete(Tick tick) {
+    try {
+      return engine_.is_complete(tick);
+    } catch (const Refusal& refusal) {
+      raise_refused(engine_, refusal.result, refusal.function, nb::handle());
+    }
+  }
+
+  void wait(StreamIndex stream, StreamIndex other) {
+    if (const CUresult result = engine_.wait(stream, other)) raise_refused(engine_, result, "cuStreamWaitEvent", nb::handle());
+  }
+
+  void launch(dataflow::LaunchOp& op, StreamIndex stream, std::int32_t device, bool) {
+    if (op.shape.empty) return;
+    scope_.bind(device);
+    dataflow::Signature& signature = op.signature;
+    const auto slot = static_cast<std::size_t>(device);
+    if (signature.loaded.size() <= slot || !signature.loaded[slot].function) load(op, device);
+    dataflow::Signature::Loaded& loaded = signature.loaded[slot];
+    const dataflow::LaunchShape& shape = op.shape;
+    auto function = static_cast<CUfunction>(loaded.function);
+    if (shape.shared_bytes > loaded.shared_limit_bytes) {
+      const CUresult result = engine_.table.cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, static_cast<int>(shape.shared_bytes));
+      if (result) raise_refused(engine_, result, "cuFuncSetAttribute", object_of(op), shape.shared_bytes, device);
+      loaded.shared_limit_bytes = shape.shared_bytes;
+    }
+    void* params[dataflow::inline_arguments];
+    std::vector<void*> more;
+    void** words = params;
+    if (op.bound > dataflow::inline_arguments) {
+      more.resize(op.bound);
+      words = more.data();
+    }
+    for (std::uint32_t i = 0; i < op.bound; ++i) words[i] = &op.arguments[i].word;
+    const CUstream handle = engine_.stream(stream).handle;
+    CUresult result;
+    if (shape.cooperative || shape.cluster.x) {
+      result = launch_with_attributes(shape, function, handle, words);
+    } else {
+      result = engine_.table.cuLaunchKernel(function, shape.grid.x, shape.grid.y, shape.grid.z, shape.block.x, shape.block.y,
+                                            shape.block.z, shape.shared_bytes, handle, words, nullptr);
+    }
+    if (result) raise_refused(engine_, result, "cuLaunchKernel", object_of(op), 0, device);
+  }
+
+  Value create(dataflow::CreateOp& op, StreamIndex stream, std::int32_t device) {
+    dataflow::BufferRef buffer;
+    try {
+      if (device == dataflow::host_ordinal) {
+        scope_.bind(engine_.stream(stream).device);
+        buffer = engine_.allocate_host(op.size_bytes);
+        fill_host(op, buffer->address);
+      } else {
+        scope_.bind(device);
+        buffer = engine_.allocate_device(device, op.size_bytes, stream);
+        fill_device(op, buffer->address, engine_.stream(stream).handle);
+      }
+    } catch (const Refusal& refusal) {
+      raise_refused(engine_, refusal.result, refusal.function, object_of(op), op.size_bytes, device);
+    }
+    const std::uint64_t address = buffer->address;
+    scratch_ = make_array(device == dataflow::host_ordinal ? engine_.hooks.host_array : engine_.hooks.device_array,
+                          Array{std::move(buffer), address, device, op.spec.dtype, op.shape});
+    if (!op.pattern_size && op.fill.is_valid() && !op.fill.is_none()) {
+      const nb::object array = scratch_;  // the function may come back here
+      op.fill(array);
+      scratch_ = array;
+    }
+    return scratch_;
+  }
+
+  static nb::object make_array(nb::handle type, Array&& array) {
+    nb::object object = nb::inst_alloc(type);
+    new (nb::inst_ptr<Array>(object)) Array(std::move(array));
+    nb::inst_mark_ready(object);
+    return object;
+  }
+
+  void copy(dataflow::CopyOp& op, const Array& to, const Array& from, StreamIndex stream) {
+    if (to.size_bytes() == 0) return;
+    scope_.bind(engine_.stream(stream).device);
+    const CUresult result = engine_.table.cuMemcpyAsync(to.address, from.address, to.size_bytes(), engine_.stream(stream).handle);
+    if (result) raise_refused(engine_, result, "cuMemcpyAsync", object_of(op), 0, engine_.stream(stream).device);
+  }
+  void copy_of_unknown(dataflow::CopyOp&) {}
+
+  std::optional<Value> call(dataflow::CallOp& op, Value input) {
+    nb::object value = nb::borrow(input);  // the callback may drop anything
+    nb::object function = op.function;
+    nb::object returned = function(value);
+    if (op.mode == dataflow::CallMode::inspect) {
+      scratch_ = std::move(value);
+      return scratch_;
+    }
+    if (op.mode == dataflow::CallMode::then && !dataflow::as_op(returned)) returned = engine_.hooks.lift(returned);
+    if (op.mode == dataflow::CallMode::then && dataflow::as_op(returned)) {
+      op.inner = std::move(returned);
+      dataflow::let_go(std::move(op.input));
+      return std::nullopt;
+    }
+    scratch_ = std::move(returned);
+    return scratch_;
+  }
+
+  Value tuple(const std::vector<Value>& values) {
+    if (values.empty()) return nb::handle(Py_None);
+    return make_tuple(values);
+  }
+  Value gather(dataflow::GatherOp& op, const std::vector<Value>& values) {
+    Value whole = make_tuple(values);
+    if (!op.rebuild.is_valid()) return whole;
+    scratch_ = op.rebuild(whole);
+    return scratch_;
+  }
+  Value item(dataflow::PickOp& op, Value from) {
+    if (PyTuple_CheckExact(from.ptr())) {
+      const Py_ssize_t n = PyTuple_GET_SIZE(from.ptr());
+      const Py_ssize_t index = op.index < 0 ? op.index + n : op.index;
+      if (index < 0 || index >= n) dataflow::Record::raise_no_item(op.index, static_cast<std::size_t>(n));
+      return PyTuple_GET_ITEM(from.ptr(), index);
+    }
+    PyObject* picked = PySequence_GetItem(from.ptr(), op.index);
+    if (!picked) throw nb::python_error();
+    scratch_ = nb::steal(picked);
+    return scratch_;
+  }
+
+  void ran(Op& op, Tick now) { op.ready.assign(1, now); }
+  const std::vector<Tick>& ready(const Op& op) const { return op.ready; }
+  void add_ready(Op& op, Tick tick) { op.add_ready(tick); }
+  void finish(Op& op, Value value) { op.finish(nb::borrow(value)); }
+
+ private:
+  Value make_tuple(const std::vector<Value>& values) {
+    nb::object whole = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(values.size())));
+    for (std::size_t i = 0; i < values.size(); ++i)
+      PyTuple_SET_ITEM(whole.ptr(), static_cast<Py_ssize_t>(i), values[i].inc_ref().ptr());
+    scratch_ = std::move(whole);
+    return scratch_;
+  }
+
+  // Compiles, at the first launch on a device.
+  void load(dataflow::LaunchOp& op, std::int32_t device) {
+    const auto function = nb::cast<std::uintptr_t>(op.kernel().attr("_load")(device));
+    auto& loaded = op.signature.loaded;
+    if (loaded.size() <= static_cast<std::size_t>(device)) loaded.resize(static_cast<std::size_t>(device) + 1);
+    loaded[static_cast<std::size_t>(device)].function = reinterpret_cast<void*>(function);
+    scope_.bind(device);  // compiling may have left another context
+  }
+
+  CUresult launch_with_attributes(const dataflow::LaunchShape& shape, CUfunction function, CUstream stream, void** words) {
+    CUlaunchAttribute attributes[2]{};
+    CUlaunchConfig config{};
+    config.gridDimX = shape.grid.x, config.gridDimY = shape.grid.y, config.gridDimZ = shape.grid.z;
+    config.blockDimX = shape.block.x, config.blockDimY = shape.block.y, config.blockDimZ = shape.block.z;
+    config.sharedMemBytes = shape.shared_bytes;
+    config.hStream = stream;
+    config.attrs = attributes;
+    if (shape.cooperative) {
+      attributes[config.numAttrs].id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+      attributes[config.numAttrs++].value.cooperative = 1;
+    }
+    if (shape.cluster.x) {
+      attributes[config.numAttrs].id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+      attributes[config.numAttrs++].value.clusterDim = {shape.cluster.x, shape.cluster.y, shape.cluster.z};
+    }
+    return engine_.table.cuLaunchKernelEx(&config, function, words, nullptr);
+  }
+
+  static void check(CUresult result, const char* function) {
+    if (result) throw Refusal(result, function);
+  }
+
+  static void fill_host(const dataflow::CreateOp& op, std::uint64_t address) {
+    auto* bytes = reinterpret_cast<std::uint8_t*>(address);
+    for (std::uint64_t at = 0; op.pattern_size && at < op.size_bytes; at += op.pattern_size)
+      std::memcpy(bytes + at, op.pattern.data(), op.pattern_size);
+  }
+
+  // The driver fills with 1, 2 or 4 bytes; longer patterns are filled a 4-byte column at a time.
+  void fill_device(const dataflow::CreateOp& op, CUdeviceptr address, CUstream stream) {
+    std::uint32_t size = op.pattern_size;
+    if (!size || !op.size_bytes) return;
+    const std::uint64_t n = op.size_bytes;
+    const std::uint8_t* pattern = op.pattern.data();
+    while (size > 1 && size % 2 == 0 && std::equal(pattern, pattern + size / 2, pattern + size / 2)) size /= 2;
+    if (size == 1) return check(engine_.table.cuMemsetD8Async(address, pattern[0], n, stream), "cuMemsetD8Async");
+    std::uint32_t words[4]{};
+    std::memcpy(words, pattern, size);
+    if (size == 2) return check(engine_.table.cuMemsetD16Async(address, static_cast<unsigned short>(words[0]), n / 2, stream), "cuMemsetD16Async");
+    if (size == 4) return check(engine_.table.cuMemsetD32Async(address, words[0], n / 4, stream), "cuMemsetD32Async");
+    for (std::uint32_t column = 0; column < size / 4; ++column)
+      check(engine_.table.cuMemsetD2D32Async(address + column * 4, size, words[column], 1, n / size, stream), "cuMemsetD2D32Async");
+  }
+
+  Engine& engine_;
+  ContextScope scope_;
+  nb::object scratch_;  // keeps a value that nothing else holds until it is finished
+};
+
+}  // namespace aiocuda::driver

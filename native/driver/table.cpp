@@ -1,0 +1,45 @@
+#include "table.hpp"
+
+#include <dlfcn.h>
+
+namespace aiocuda::driver {
+namespace {
+
+// cuGetProcAddress takes the base name and the version of the interface wanted; 12.0 is the oldest
+// driver interface that has every function above, with the prototypes that cuda.h 12 and 13 declare.
+constexpr int interface_version = 12000;
+
+std::string base_name(const std::string& symbol) {
+  const auto mark = symbol.rfind("_v");
+  const bool versioned = mark != std::string::npos && symbol.find_first_not_of("0123456789", mark + 2) == std::string::npos;
+  return versioned ? symbol.substr(0, mark) : symbol;
+}
+
+}  // namespace
+
+Table load_table() {
+  void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (!library) throw std::runtime_error(std::string("libcuda.so.1 cannot be loaded: ") + dlerror());
+  using GetProcAddress = CUresult (*)(const char*, void**, int, cuuint64_t, CUdriverProcAddressQueryResult*);
+  auto resolve = reinterpret_cast<GetProcAddress>(dlsym(library, "cuGetProcAddress_v2"));
+  if (!resolve) throw std::runtime_error("libcuda.so.1 has no cuGetProcAddress_v2: a driver for CUDA 12 or later is needed");
+  Table table;
+  std::string missing;
+  auto find = [&](const char* symbol) -> void* {
+    void* address = nullptr;
+    CUdriverProcAddressQueryResult found{};
+    const std::string name = base_name(symbol);
+    if (resolve(name.c_str(), &address, interface_version, CU_GET_PROC_ADDRESS_DEFAULT, &found) != CUDA_SUCCESS || !address)
+      missing += " " + name;
+    return address;
+  };
+#define AIOCUDA_QUOTE_(x) #x
+#define AIOCUDA_QUOTE(x) AIOCUDA_QUOTE_(x)
+#define F(name) table.name = reinterpret_cast<decltype(table.name)>(find(AIOCUDA_QUOTE(name)));
+  AIOCUDA_DRIVER_FUNCTIONS(F)
+#undef F
+  if (!missing.empty()) throw std::runtime_error("libcuda.so.1 lacks" + missing);
+  return table;
+}
+
+}  // namespace aiocuda::driver

@@ -1,0 +1,55 @@
+// The table of libcuda's functions this library calls, resolved at run time: nothing is linked.
+#pragma once
+#include <cuda.h>
+
+#include <stdexcept>
+#include <string>
+
+namespace aiocuda::driver {
+
+// name in libcuda, and the type cuda.h gives it
+#define AIOCUDA_DRIVER_FUNCTIONS(F) \
+  F(cuCtxGetCurrent)                \
+  F(cuCtxSetCurrent)                \
+  F(cuStreamCreateWithPriority)     \
+  F(cuStreamDestroy)                \
+  F(cuStreamQuery)                  \
+  F(cuStreamWaitEvent)              \
+  F(cuEventCreate)                  \
+  F(cuEventDestroy)                 \
+  F(cuEventRecord)                  \
+  F(cuEventQuery)                   \
+  F(cuLaunchHostFunc)               \
+  F(cuLaunchKernel)                 \
+  F(cuLaunchKernelEx)               \
+  F(cuFuncSetAttribute)             \
+  F(cuMemAllocFromPoolAsync)        \
+  F(cuMemFreeAsync)                 \
+  F(cuMemHostAlloc)                 \
+  F(cuMemFreeHost)                  \
+  F(cuMemcpyAsync)                  \
+  F(cuMemsetD8Async)                \
+  F(cuMemsetD16Async)               \
+  F(cuMemsetD32Async)               \
+  F(cuMemsetD2D32Async)
+
+struct Table {
+#define F(name) decltype(&::name) name = nullptr;
+  AIOCUDA_DRIVER_FUNCTIONS(F)
+#undef F
+};
+
+// A call that the driver refused.
+class Refusal : public std::runtime_error {
+ public:
+  Refusal(CUresult answer, const char* called)
+      : std::runtime_error(std::string(called) + " failed: " + std::to_string(answer)), result(answer), function(called) {}
+  CUresult result;
+  const char* function;
+};
+
+// Resolves every function through cuGetProcAddress of the libcuda that is loaded already (the NVIDIA
+// driver's or the emulated one). Throws std::runtime_error naming what is missing.
+Table load_table();
+
+}  // namespace aiocuda::driver

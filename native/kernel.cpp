@@ -1,0 +1,220 @@
+#include "kernel.hpp"
+
+
+#include <memory>
+#include <new>
+#include <string>
+
+#include "dataflow/shape.hpp"
+#if PY_VERSION_HEX < 0x030C0000
+#include <structmember.h>
+#define Py_T_PYSSIZET T_PYSSIZET
+#define Py_READONLY READONLY
+#endif
+
+namespace aiocuda {
+namespace {
+using namespace dataflow;
+
+struct KernelObject {
+  PyObject_HEAD
+  vectorcallfunc vectorcall;
+  PyObject* weak_references;
+  PyObject* op_class;     // the Python class of the operations it builds
+  PyObject* description;  // the Python object behind it: every other attribute is this one's
+  std::unique_ptr<Signature> signature;
+};
+
+struct Keywords {
+  PyObject *threads, *grid, *block, *shared_memory, *cluster, *cooperative;
+};
+Keywords keywords;
+
+std::uint64_t read_extent(const Signature& signature, const char* name, PyObject* value) {
+  PyObject* index = PyNumber_Index(value);
+  if (!index) {
+    PyErr_Clear();
+    raise(error_types.argument_type, signature.kernel + ": " + name + " takes an int or a tuple of up to three, not " +
+                                         nb::cast<std::string>(nb::repr(value)));
+  }
+  const nb::object number = nb::steal(index);
+  const unsigned long long extent = PyLong_AsUnsignedLongLong(number.ptr());
+  if (extent == static_cast<unsigned long long>(-1) && PyErr_Occurred()) {
+    PyErr_Clear();
+    raise(error_types.launch, signature.kernel + ": " + name + "=" + nb::cast<std::string>(nb::repr(value)) + " cannot be");
+  }
+  return extent;
+}
+
+void read_extents(const Signature& signature, const char* name, PyObject* value, Extents& into) {
+  if (!PyTuple_Check(value) && !PyList_Check(value)) {
+    into.of[0] = read_extent(signature, name, value);
+    into.rank = 1;
+    return;
+  }
+  const Py_ssize_t n = PySequence_Size(value);
+  if (n < 1 || n > 3)
+    raise(error_types.launch, signature.kernel + ": " + name + " takes one to three extents, not " + std::to_string(n));
+  for (Py_ssize_t axis = 0; axis < n; ++axis) {
+    const nb::object item = nb::steal(PySequence_GetItem(value, axis));
+    into.of[static_cast<std::size_t>(axis)] = read_extent(signature, name, item.ptr());
+  }
+  into.rank = static_cast<int>(n);
+}
+
+ShapeRequest read_request(const Signature& signature, PyObject* names, PyObject* const* values) {
+  ShapeRequest request;
+  for (Py_ssize_t i = 0, n = names ? PyTuple_GET_SIZE(names) : 0; i < n; ++i) {
+    PyObject* name = PyTuple_GET_ITEM(names, i);
+    auto is = [name](PyObject* known) { return name == known || PyUnicode_Compare(name, known) == 0; };
+    if (is(keywords.threads)) read_extents(signature, "threads", values[i], request.threads);
+    else if (is(keywords.grid)) read_extents(signature, "grid", values[i], request.grid);
+    else if (is(keywords.block)) read_extents(signature, "block", values[i], request.block);
+    else if (is(keywords.cluster)) read_extents(signature, "cluster", values[i], request.cluster);
+    else if (is(keywords.shared_memory)) request.shared_bytes = read_extent(signature, "shared_memory", values[i]);
+    else if (is(keywords.cooperative)) {
+      const int truth = PyObject_IsTrue(values[i]);
+      if (truth < 0) throw nb::python_error();
+      request.cooperative = truth != 0;
+    } else {
+      raise(error_types.argument_type, signature.kernel + ": unexpected keyword " + nb::cast<std::string>(nb::repr(name)) +
+                                           "; launches take threads, grid, block, shared_memory, cluster, cooperative");
+    }
+  }
+  return request;
+}
+
+std::string describe_params(const Signature& signature) {
+  std::string text;
+  for (const Param& param : signature.params) text += (text.empty() ? "" : ", ") + param.name;
+  return "(" + text + ")";
+}
+
+nb::object build(KernelObject& kernel, PyObject* const* args, std::size_t n, PyObject* names) {
+  Signature& signature = *kernel.signature;
+  if (n != signature.params.size())
+    raise(error_types.argument_type, signature.kernel + ": " + std::to_string(signature.params.size()) + " arguments are expected, " +
+                                         describe_params(signature) + "; " + std::to_string(n) + " were given");
+  const ShapeRequest request = read_request(signature, names, args + n);
+  nb::object object = nb::inst_alloc(kernel.op_class);
+  LaunchOp& op = *new (nb::inst_ptr<LaunchOp>(object)) LaunchOp(reinterpret_cast<PyObject*>(&kernel), signature);
+  nb::inst_mark_ready(object);
+  op.origin.capture();
+  op.shape = resolve_shape(signature, request);
+  std::int32_t device = unknown_ordinal;
+  for (std::size_t i = 0; i < n; ++i) op.bind(args[i], device);
+  // What it yields, as far as that is known: the array it writes.
+  if (signature.outputs.size() == 1) {
+    const Argument& output = op.arguments[signature.outputs.front()];
+    if (const Op* producer = as_op(output.object)) {
+      op.spec = producer->spec;
+    } else {
+      const Array* array = as_array(output.object);
+      op.spec = {Yields::device_array, array->dtype, array->device};
+    }
+  }
+  op.target_device = device;
+  return object;
+}
+
+PyObject* kernel_call(PyObject* self, PyObject* const* args, std::size_t flagged, PyObject* names) noexcept {
+  try {
+    return build(*reinterpret_cast<KernelObject*>(self), args, static_cast<std::size_t>(PyVectorcall_NARGS(flagged)), names).release().ptr();
+  } catch (nb::python_error& error) {
+    error.restore();
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+  }
+  return nullptr;
+}
+
+PyObject* kernel_getattro(PyObject* self, PyObject* name) noexcept {
+  PyObject* found = PyObject_GenericGetAttr(self, name);
+  if (found || !PyErr_ExceptionMatches(PyExc_AttributeError)) return found;
+  PyObject* description = reinterpret_cast<KernelObject*>(self)->description;
+  if (!description) return nullptr;
+  PyErr_Clear();
+  return PyObject_GetAttr(description, name);
+}
+
+PyObject* kernel_repr(PyObject* self) noexcept { return PyObject_Repr(reinterpret_cast<KernelObject*>(self)->description); }
+
+int kernel_traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  Py_VISIT(reinterpret_cast<KernelObject*>(self)->op_class);
+  Py_VISIT(reinterpret_cast<KernelObject*>(self)->description);
+  return 0;
+}
+
+int kernel_clear(PyObject* self) {
+  Py_CLEAR(reinterpret_cast<KernelObject*>(self)->description);
+  return 0;
+}
+
+void kernel_dealloc(PyObject* self) {
+  auto* kernel = reinterpret_cast<KernelObject*>(self);
+  PyTypeObject* type = Py_TYPE(self);
+  PyObject_GC_UnTrack(self);
+  if (kernel->weak_references) PyObject_ClearWeakRefs(self);
+  Py_CLEAR(kernel->op_class);
+  Py_CLEAR(kernel->description);
+  std::destroy_at(&kernel->signature);
+  type->tp_free(self);
+  Py_DECREF(type);
+}
+
+PyTypeObject* make_type() {
+  static PyMemberDef members[] = {
+      {"__vectorcalloffset__", Py_T_PYSSIZET, offsetof(KernelObject, vectorcall), Py_READONLY, nullptr},
+      {"__weaklistoffset__", Py_T_PYSSIZET, offsetof(KernelObject, weak_references), Py_READONLY, nullptr},
+      {}};
+  static PyType_Slot slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(kernel_dealloc)},
+                                {Py_tp_traverse, reinterpret_cast<void*>(kernel_traverse)},
+                                {Py_tp_clear, reinterpret_cast<void*>(kernel_clear)},
+                                {Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},
+                                {Py_tp_getattro, reinterpret_cast<void*>(kernel_getattro)},
+                                {Py_tp_repr, reinterpret_cast<void*>(kernel_repr)},
+                                {Py_tp_members, members},
+                                {0, nullptr}};
+  static PyType_Spec spec = {"aiocuda._native.Kernel", sizeof(KernelObject), 0,
+                             Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
+  auto* type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
+  if (!type) throw nb::python_error();
+  return type;
+}
+
+PyTypeObject* kernel_type;
+
+}  // namespace
+
+void bind_kernel(nb::module_& module) {
+  keywords = {PyUnicode_InternFromString("threads"), PyUnicode_InternFromString("grid"), PyUnicode_InternFromString("block"),
+              PyUnicode_InternFromString("shared_memory"), PyUnicode_InternFromString("cluster"), PyUnicode_InternFromString("cooperative")};
+  kernel_type = make_type();
+  module.attr("Kernel") = nb::borrow(reinterpret_cast<PyObject*>(kernel_type));
+  // params: (kind's name, dtype code, writes, name); the description has `_load(device) -> function`.
+  module.def("make_kernel", [](nb::handle op_class, nb::object description, const std::string& name, nb::list params, std::uint32_t max_threads) {
+    auto signature = std::make_unique<Signature>();
+    signature->kernel = name;
+    signature->max_threads = max_threads;
+    for (nb::handle each : params) {
+      const auto param = nb::cast<nb::tuple>(each);
+      const auto kind_name = nb::cast<std::string>(param[0]);
+      int kind = 0;
+      while (kind_name != name_of(static_cast<ParamKind>(kind))) {
+        if (++kind > static_cast<int>(ParamKind::f64)) raise(error_types.argument_type, name + ": no such kind of parameter: " + kind_name);
+      }
+      signature->params.push_back({static_cast<ParamKind>(kind), nb::cast<DType>(param[1]), nb::cast<bool>(param[2]), nb::cast<std::string>(param[3])});
+      if (kind == 0 && signature->params.back().writes) signature->outputs.push_back(static_cast<std::uint32_t>(signature->params.size() - 1));
+    }
+    nb::object object = nb::steal(PyType_GenericAlloc(kernel_type, 0));
+    auto* kernel = reinterpret_cast<KernelObject*>(object.ptr());
+    kernel->vectorcall = kernel_call;
+    kernel->op_class = op_class.inc_ref().ptr();
+    kernel->description = description.release().ptr();
+    new (&kernel->signature) std::unique_ptr<Signature>(std::move(signature));
+    return object;
+  });
+}
+
+}  // namespace aiocuda

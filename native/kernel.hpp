@@ -1,0 +1,12 @@
+// The callable kernel: a plain CPython type, because only a plain type can offer vectorcall (no tuple
+// of arguments, no dictionary of keywords), which is what a launch is built with.
+#pragma once
+#include <nanobind/nanobind.h>
+
+namespace aiocuda {
+namespace nb = nanobind;
+
+// Adds the type `Kernel` and the function `make_kernel` to the module.
+void bind_kernel(nb::module_& module);
+
+}  // namespace aiocuda

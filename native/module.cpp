@@ -1,0 +1,188 @@
+// The native module: what once-per-launch work there is, and the driver floor, as Python sees them.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <memory>
+
+#include "driver/drive.hpp"
+#include "driver/submit.hpp"
+#include "kernel.hpp"
+#include "operations.hpp"
+
+namespace aiocuda {
+namespace {
+using namespace nb::literals;
+using driver::Engine;
+using Streams = std::vector<driver::StreamIndex>;
+
+// A port whose tokens are Python objects. It ends with the loop; what comes later is dropped when
+// somebody next has the GIL and asks.
+struct LoopPort {
+  std::shared_ptr<completion::Port> port = std::make_shared<completion::Port>(Engine::get().orphans);
+  ~LoopPort() {
+    port->close();
+    drop_orphans();
+  }
+  static void drop_orphans() {
+    for (const completion::Token token : Engine::get().orphans.take()) Py_DECREF(static_cast<PyObject*>(token));
+  }
+};
+
+driver::StreamIndex index_of(std::int64_t stream) {
+  if (stream < 0 || static_cast<std::size_t>(stream) >= Engine::get().stream_count()) throw nb::index_error("no such stream");
+  return static_cast<driver::StreamIndex>(stream);
+}
+
+dataflow::Placement place(std::int32_t device, std::int64_t stream) {
+  dataflow::Placement placement{device, stream, dataflow::unknown_ordinal};
+  if (stream >= 0) placement.stream_device = Engine::get().stream(index_of(stream)).device;
+  return placement;
+}
+
+// Turns what the driver refuses, outside an operation, into Python's error.
+template <class F>
+auto refusals_raised(F&& f) {
+  try {
+    return f();
+  } catch (const driver::Refusal& refusal) {
+    driver::raise_refused(Engine::get(), refusal.result, refusal.function, nb::handle());
+  }
+}
+
+void bind_settings(nb::module_& module) {
+  module.def("bind_errors", [](nb::handle errors) {
+    auto keep = [&](const char* name) { return nb::handle(nb::object(errors.attr(name)).release()); };
+    dataflow::error_types = {keep("ArgumentTypeError"), keep("ArgumentValueError"), keep("ArgumentRangeError"), keep("DeviceMismatchError"),
+                             keep("LaunchError"), keep("ClosedError"), keep("AiocudaError")};
+  });
+  module.def("set_package_directory", [](std::string directory) { dataflow::package_directory() = std::move(directory); });
+  module.def("set_hooks", [](nb::object refused, nb::object lost, nb::object lift, nb::object open) {
+    auto& hooks = Engine::get().hooks;
+    hooks.refused = std::move(refused);
+    hooks.lost = std::move(lost);
+    hooks.lift = std::move(lift);
+    hooks.open = std::move(open);
+  });
+  module.def("set_array_classes", [](nb::object device_array, nb::object host_array) {
+    auto& hooks = Engine::get().hooks;
+    hooks.device_array = std::move(device_array);
+    hooks.host_array = std::move(host_array);
+  });
+  module.def("load_driver", [] { Engine::get().load(driver::load_table()); });
+  module.def("open_device", [](std::int32_t ordinal, std::uintptr_t context, std::uintptr_t pool) {
+    refusals_raised([&] {
+      Engine::get().open_device(ordinal, reinterpret_cast<CUcontext>(context), reinterpret_cast<CUmemoryPool>(pool));
+    });
+  });
+  module.def("shut_down", [] { Engine::get().shut_down(); });
+}
+
+void bind_streams(nb::module_& module) {
+  module.def("default_stream", [](std::int32_t device) { return Engine::get().device(device).default_stream; });
+  module.def("create_stream", [](std::int32_t device, int priority) {
+    return refusals_raised([&] { return Engine::get().create_stream(device, priority); });
+  });
+  module.def("adopt_stream", [](std::uintptr_t handle, std::int32_t device, nb::object keepalive) {
+    return refusals_raised([&] { return Engine::get().adopt_stream(reinterpret_cast<CUstream>(handle), device, std::move(keepalive)); });
+  });
+  module.def("close_stream", [](std::int64_t stream) { Engine::get().close_stream(index_of(stream)); });
+  module.def("stream_handle", [](std::int64_t stream) { return reinterpret_cast<std::uintptr_t>(Engine::get().stream(index_of(stream)).handle); });
+  module.def("stream_device", [](std::int64_t stream) { return Engine::get().stream(index_of(stream)).device; });
+  module.def("stream_submitted", [](std::int64_t stream) { return Engine::get().timeline.submitted(index_of(stream)); });
+  module.def("streams_of", [](std::int32_t device) {
+    std::vector<std::int64_t> found;
+    for (std::size_t i = 0; i < Engine::get().stream_count(); ++i) {
+      const auto& state = Engine::get().stream(static_cast<driver::StreamIndex>(i));
+      if (state.device == device && state.mark) found.push_back(static_cast<std::int64_t>(i));
+    }
+    return found;
+  });
+  // Orders all later work of `stream` after what `other` holds now, whoever submitted it.
+  module.def("order_streams", [](std::int64_t stream, std::int64_t other) {
+    Engine& engine = Engine::get();
+    driver::ContextScope scope(engine);
+    scope.bind(engine.stream(index_of(stream)).device);
+    if (const CUresult result = engine.wait(index_of(stream), index_of(other)))
+      driver::raise_refused(engine, result, "cuStreamWaitEvent", nb::handle());
+  });
+}
+
+void bind_execution(nb::module_& module) {
+  nb::class_<LoopPort>(module, "Port", nb::is_weak_referenceable())
+      .def(nb::init<>())
+      .def("fileno", [](const LoopPort& self) { return self.port->fd(); })
+      // The tokens that are due, each with 0 or the driver's error.
+      .def("take", [](LoopPort& self) {
+        nb::list due;
+        for (const auto& each : self.port->take())
+          due.append(nb::make_tuple(nb::steal(static_cast<PyObject*>(each.token)), each.result));
+        LoopPort::drop_orphans();
+        return due;
+      });
+
+  // True: complete. False: `token` will come out of the port when it is worth driving again.
+  module.def("drive", [](nb::handle_t<dataflow::Op> op, std::int32_t device, std::int64_t stream, LoopPort* port, nb::object token) {
+    PyObject* owned = token.inc_ref().ptr();
+    bool complete = true;
+    try {
+      complete = driver::drive(op, place(device, stream), port ? port->port : nullptr, owned);
+    } catch (...) {
+      Py_DECREF(owned);
+      throw;
+    }
+    if (complete || !port) Py_DECREF(owned);
+    return complete;
+  }, "op"_a, "device"_a, "stream"_a, "port"_a.none() = nb::none(), "token"_a.none());
+  module.def("drive_and_wait", [](nb::handle_t<dataflow::Op> op, std::int32_t device, std::int64_t stream, double timeout_s) {
+    return driver::drive_and_wait(op, place(device, stream), timeout_s);
+  });
+  module.def("has_passed", [](nb::handle_t<dataflow::Op> op) { return driver::has_passed(op); });
+  module.def("record", [](nb::handle_t<dataflow::Op> op, std::int32_t device, std::int64_t stream) { return driver::record(op, place(device, stream)); });
+
+  // False: nothing to wait for. Covers everything the streams hold, also what others submitted.
+  module.def("tell_when_streams_pass", [](const std::vector<std::int64_t>& streams, LoopPort& port, nb::object token) {
+    Streams lanes;
+    for (const std::int64_t stream : streams) lanes.push_back(index_of(stream));
+    if (lanes.empty()) return false;
+    const auto completion = driver::arm_streams(lanes);
+    PyObject* owned = token.inc_ref().ptr();
+    if (completion->tell(port.port, owned)) return true;
+    Py_DECREF(owned);
+    if (const std::int32_t error = completion->error())
+      driver::raise_refused(Engine::get(), static_cast<CUresult>(error), "cuStreamQuery", nb::handle());
+    return false;
+  });
+  module.def("wait_for_streams", [](const std::vector<std::int64_t>& streams) {
+    Streams lanes;
+    for (const std::int64_t stream : streams) lanes.push_back(index_of(stream));
+    if (lanes.empty()) return;
+    const auto completion = driver::arm_streams(lanes);
+    driver::wait_with_signals(Engine::get(), *completion);
+  });
+
+  module.def("collect", [] {
+    Engine& engine = Engine::get();
+    if (engine.depth == 0) engine.collect();
+    LoopPort::drop_orphans();
+  });
+  module.def("memory", [](std::int32_t device) {
+    Engine& engine = Engine::get();
+    return nb::make_tuple(engine.used_bytes(device), engine.page_locked().held_bytes(), engine.page_locked().cached_bytes(), engine.returned_count());
+  });
+  module.def("pending_count", [] { return Engine::get().pending.size(); });
+}
+
+}  // namespace
+}  // namespace aiocuda
+
+NB_MODULE(_native, module) {
+  // Memory and operations live as long as somebody's program holds them: at exit that is no leak.
+  aiocuda::nb::set_leak_warnings(false);
+  aiocuda::bind_settings(module);
+  aiocuda::bind_operations(module);
+  aiocuda::bind_kernel(module);
+  aiocuda::bind_streams(module);
+  aiocuda::bind_execution(module);
+}

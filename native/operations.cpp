@@ -1,0 +1,235 @@
+#include "operations.hpp"
+
+#include <nanobind/stl/vector.h>
+
+#include <cstring>
+#include <limits>
+
+#include "dataflow/launch.hpp"
+#include "driver/submit.hpp"
+
+namespace aiocuda {
+namespace {
+using namespace dataflow;
+using namespace nb::literals;
+
+// An operation may hold, through Python, what holds it: the collector must see through it.
+int op_traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  if (!nb::inst_ready(self)) return 0;
+  auto* op = nb::inst_ptr<Op>(self);
+  Py_VISIT(op->outcome.ptr());
+  Py_VISIT(op->keepalive.ptr());
+  if (const int stop = op->origin.traverse(visit, arg)) return stop;
+  return op->visit_arguments(visit, arg);
+}
+
+int op_clear(PyObject* self) {
+  if (!nb::inst_ready(self)) return 0;
+  auto* op = nb::inst_ptr<Op>(self);
+  op->outcome.reset();
+  op->keepalive.reset();
+  op->release_arguments();
+  return 0;
+}
+
+PyType_Slot op_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(op_traverse)},
+                          {Py_tp_clear, reinterpret_cast<void*>(op_clear)},
+                          {0, nullptr}};
+
+std::vector<std::int64_t> read_shape(const nb::sequence& extents, DType dtype, std::uint64_t& size_bytes) {
+  std::vector<std::int64_t> shape;
+  size_bytes = dtypes[dtype].size_bytes;
+  for (nb::handle extent : extents) {
+    const auto n = nb::cast<std::int64_t>(extent);
+    if (n < 0) raise(error_types.argument_value, "a shape has no negative extents; " + nb::cast<std::string>(nb::repr(extents)) + " was given");
+    shape.push_back(n);
+  }
+  for (const std::int64_t n : shape) {
+    if (__builtin_mul_overflow(size_bytes, static_cast<std::uint64_t>(n), &size_bytes) ||
+        size_bytes > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
+      raise(error_types.argument_value, "an array of shape " + describe_shape(shape) + " and dtype " + dtypes[dtype].name +
+                                            " is larger than any memory; its size in bytes does not fit 63 bits");
+  }
+  return shape;
+}
+
+Spec spec_of(nb::handle value) {
+  if (const Op* op = as_op(value)) return op->spec;
+  if (const Array* array = as_array(value))
+    return {array->is_host() ? Yields::host_array : Yields::device_array, array->dtype, array->device};
+  return {Yields::host_value, any_dtype, unknown_ordinal};
+}
+
+const char* name_of(Yields yields) {
+  switch (yields) {
+    case Yields::device_array: return "device_array";
+    case Yields::host_array: return "host_array";
+    case Yields::host_value: return "host_value";
+    default: return "unknown";
+  }
+}
+
+// What `source[index]` will be, as far as it is known.
+Spec spec_of_item(nb::handle source, std::int64_t index) {
+  Op* op = as_op(source);
+  if (!op || op->is_done() || op->state == State::failed) return {};
+  auto at = [index](std::size_t n) { return index < 0 ? index + static_cast<std::int64_t>(n) : index; };
+  if (op->kind == Kind::gather && !static_cast<GatherOp*>(op)->rebuild.is_valid()) {
+    const auto& items = static_cast<GatherOp*>(op)->items;
+    const std::int64_t i = at(items.size());
+    return i >= 0 && i < static_cast<std::int64_t>(items.size()) ? spec_of(items[static_cast<std::size_t>(i)]) : Spec{};
+  }
+  if (op->kind == Kind::launch) {
+    auto* launch = static_cast<LaunchOp*>(op);
+    const auto& outputs = launch->signature.outputs;
+    const std::int64_t i = at(outputs.size());
+    if (outputs.size() > 1 && i >= 0 && i < static_cast<std::int64_t>(outputs.size()))
+      return spec_of(launch->arguments[outputs[static_cast<std::size_t>(i)]].object);
+  }
+  return {};
+}
+
+void bind_arrays(nb::module_& module) {
+  module.def("add_dtype", [](std::string name, std::uint32_t size_bytes) { return dtypes.add(std::move(name), size_bytes); });
+  auto array = nb::class_<Array>(module, "Array", nb::is_weak_referenceable());
+  is_array.set(reinterpret_cast<PyTypeObject*>(array.ptr()));
+  array.def_ro("_address", &Array::address)
+      .def_ro("_device", &Array::device)
+      .def_ro("_dtype", &Array::dtype)
+      .def_prop_ro("_shape", [](const Array& self) {
+        nb::object shape = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(self.shape.size())));
+        for (std::size_t i = 0; i < self.shape.size(); ++i)
+          PyTuple_SET_ITEM(shape.ptr(), static_cast<Py_ssize_t>(i), PyLong_FromLongLong(self.shape[i]));
+        return shape;
+      })
+      .def_prop_ro("_size_bytes", &Array::size_bytes)
+      .def_prop_ro("_is_closed", [](const Array& self) { return !self.buffer; })
+      .def("_close", [](Array& self) { self.buffer.reset(); })
+      // The accesses that may still be going on: (written, read).
+      .def("_in_use", [](const Array& self) {
+        driver::Engine& engine = driver::Engine::get();
+        if (!self.buffer) return nb::make_tuple(false, false);
+        try {
+          bool read = false;
+          for (const Tick tick : self.buffer->hazard.reads) read = read || !engine.is_complete(tick);
+          return nb::make_tuple(!engine.is_complete(self.buffer->hazard.written), read);
+        } catch (const driver::Refusal& refusal) {
+          driver::raise_refused(engine, refusal.result, refusal.function, nb::handle(), 0, self.device);
+        }
+      });
+}
+
+void bind_op(nb::module_& module) {
+  auto op = nb::class_<Op>(module, "Op", nb::is_weak_referenceable(), nb::type_slots(op_slots));
+  is_op.set(reinterpret_cast<PyTypeObject*>(op.ptr()));
+  op.def_prop_ro("_state", [](const Op& self) {
+      return self.state == State::pending ? "pending" : self.state == State::submitted ? "submitted" : "failed";
+    })
+      .def_prop_ro("_outcome", [](const Op& self) { return self.outcome.is_valid() ? self.outcome : nb::none(); })
+      .def_prop_ro("_origin", [](const Op& self) { return self.origin.location(); })
+      .def_prop_ro("_spec", [](const Op& self) { return nb::make_tuple(name_of(self.spec.yields), self.spec.dtype, self.spec.device); })
+      .def_prop_ro("_ready", [](const Op& self) {
+        nb::list ticks;
+        for (const Tick tick : self.ready) ticks.append(nb::make_tuple(tick.stream, tick.count));
+        return ticks;
+      })
+      // What it is called in messages.
+      .def_prop_ro("_title", [](Op& self) -> std::string {
+        switch (self.kind) {
+          case Kind::launch: return "the launch of " + static_cast<LaunchOp&>(self).signature.kernel;
+          case Kind::create: return "the creation of an array";
+          case Kind::copy: return "a copy";
+          case Kind::call: {
+            const auto mode = static_cast<CallOp&>(self).mode;
+            return mode == CallMode::then ? "a then() callback" : mode == CallMode::map ? "a map() callback" : "an inspect() callback";
+          }
+          case Kind::gather: return "a zip";
+          default: return "an item of a result";
+        }
+      })
+      .def("_arity", [](Op& self) -> std::int64_t {  // of its result, or -1
+        if (self.is_done()) return PyTuple_Check(self.outcome.ptr()) ? PyTuple_GET_SIZE(self.outcome.ptr()) : -1;
+        if (self.state == State::failed) return -1;
+        if (self.kind == Kind::gather && !static_cast<GatherOp&>(self).rebuild.is_valid()) return static_cast<std::int64_t>(static_cast<GatherOp&>(self).items.size());
+        if (self.kind == Kind::launch && static_cast<LaunchOp&>(self).signature.outputs.size() > 1) return static_cast<std::int64_t>(static_cast<LaunchOp&>(self).signature.outputs.size());
+        return -1;
+      })
+      .def("_put_on", [](Op& self, std::int64_t stream, nb::object keepalive) {
+        if (self.state != State::pending) raise(error_types.argument_value, "on() came too late: the operation has been submitted");
+        self.target_stream = stream;
+        self.keepalive = std::move(keepalive);
+      }, "stream"_a, "keepalive"_a.none() = nb::none());
+
+  nb::class_<LaunchOp, Op>(module, "LaunchOp", nb::type_slots(op_slots));
+
+  nb::class_<CreateOp, Op>(module, "CreateOp", nb::type_slots(op_slots))
+      .def("__init__", [](CreateOp* self, const nb::sequence& extents, DType dtype, std::int32_t device, nb::bytes pattern, nb::object fill) {
+        std::uint64_t size_bytes = 0;
+        auto shape = read_shape(extents, dtype, size_bytes);
+        new (self) CreateOp();
+        self->origin.capture();
+        self->shape = std::move(shape);
+        self->size_bytes = size_bytes;
+        self->spec = {device == host_ordinal ? Yields::host_array : Yields::device_array, dtype, device};
+        self->pattern_size = static_cast<std::uint8_t>(std::min<std::size_t>(pattern.size(), self->pattern.size()));
+        std::memcpy(self->pattern.data(), pattern.data(), self->pattern_size);
+        self->fill = std::move(fill);
+      }, "shape"_a, "dtype"_a, "device"_a, "pattern"_a = nb::bytes(""), "fill"_a.none() = nb::none())
+      // Of the shape and dtype of an array, or of what an operation yields; where that is, or elsewhere.
+      .def("__init__", [](CreateOp* self, nb::object like, std::int32_t device) {
+        new (self) CreateOp();
+        self->origin.capture();
+        self->spec = spec_of(like);
+        if (device != unknown_ordinal) self->spec = {device == host_ordinal ? Yields::host_array : Yields::device_array, self->spec.dtype, device};
+        self->like = std::move(like);
+      }, "like"_a, "device"_a = unknown_ordinal);
+
+  nb::class_<CopyOp, Op>(module, "CopyOp", nb::type_slots(op_slots))
+      .def("__init__", [](CopyOp* self, nb::object destination, nb::object source) {
+        new (self) CopyOp();
+        self->origin.capture();
+        self->spec = spec_of(destination);
+        self->destination = std::move(destination);
+        self->source = std::move(source);
+      }, "destination"_a, "source"_a);
+
+  nb::class_<CallOp, Op>(module, "CallOp", nb::type_slots(op_slots))
+      .def("__init__", [](CallOp* self, const std::string& mode, nb::object function, nb::object input, const std::string& yields, DType dtype, std::int32_t device) {
+        new (self) CallOp();
+        self->origin.capture();
+        self->mode = mode == "then" ? CallMode::then : mode == "map" ? CallMode::map : CallMode::inspect;
+        self->spec = {yields == "device_array" ? Yields::device_array : yields == "host_array" ? Yields::host_array : Yields::unknown, dtype, device};
+        if (self->mode == CallMode::inspect) self->spec = spec_of(input);
+        if (self->mode == CallMode::map) self->spec = {Yields::host_value, any_dtype, unknown_ordinal};
+        self->function = std::move(function);
+        self->input = std::move(input);
+      }, "mode"_a, "function"_a, "input"_a.none() = nb::none(), "yields"_a = "unknown", "dtype"_a = any_dtype, "device"_a = unknown_ordinal);
+
+  nb::class_<GatherOp, Op>(module, "GatherOp", nb::type_slots(op_slots))
+      .def("__init__", [](GatherOp* self, const nb::sequence& items, nb::object rebuild) {
+        new (self) GatherOp();
+        self->origin.capture();
+        for (nb::handle item : items) self->items.push_back(nb::borrow(item));
+        if (!rebuild.is_none()) self->rebuild = std::move(rebuild);
+        self->spec = {Yields::unknown, any_dtype, unknown_ordinal};
+      }, "items"_a, "rebuild"_a.none() = nb::none());
+
+  nb::class_<PickOp, Op>(module, "PickOp", nb::type_slots(op_slots))
+      .def("__init__", [](PickOp* self, nb::object source, std::int64_t index) {
+        new (self) PickOp();
+        self->origin.capture();
+        self->index = index;
+        self->spec = spec_of_item(source, index);
+        self->source = std::move(source);
+      }, "source"_a, "index"_a);
+}
+
+}  // namespace
+
+void bind_operations(nb::module_& module) {
+  bind_arrays(module);
+  bind_op(module);
+}
+
+}  // namespace aiocuda

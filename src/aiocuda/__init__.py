@@ -1,0 +1,92 @@
+"""Await the GPU: lazy device operations, composed into DAGs, awaited or run synchronously.
+
+The same program runs on an NVIDIA GPU and, where there is none, on aiocuda's emulated driver.
+"""
+
+from aiocuda import errors as errors
+from aiocuda._engine.execution import DeviceFuture as DeviceFuture
+from aiocuda._engine.execution import StreamWait as StreamWait
+from aiocuda.api import arange as arange
+from aiocuda.api import copy as copy
+from aiocuda.api import dup as dup
+from aiocuda.api import empty as empty
+from aiocuda.api import empty_host as empty_host
+from aiocuda.api import full as full
+from aiocuda.api import ones as ones
+from aiocuda.api import to_device as to_device
+from aiocuda.api import to_host as to_host
+from aiocuda.api import zeros as zeros
+from aiocuda.array import DeviceArray as DeviceArray
+from aiocuda.array import HostArray as HostArray
+from aiocuda.device import Device as Device
+from aiocuda.device import Event as Event
+from aiocuda.device import MemoryInfo as MemoryInfo
+from aiocuda.device import Stream as Stream
+from aiocuda.device import current_device as current_device
+from aiocuda.device import devices as devices
+from aiocuda.device import use as use
+from aiocuda.errors import AiocudaError as AiocudaError
+from aiocuda.errors import ArgumentRangeError as ArgumentRangeError
+from aiocuda.errors import ArgumentTypeError as ArgumentTypeError
+from aiocuda.errors import ArgumentValueError as ArgumentValueError
+from aiocuda.errors import CaptureError as CaptureError
+from aiocuda.errors import ClosedError as ClosedError
+from aiocuda.errors import CompilationError as CompilationError
+from aiocuda.errors import DeviceLostError as DeviceLostError
+from aiocuda.errors import DeviceMismatchError as DeviceMismatchError
+from aiocuda.errors import DriverError as DriverError
+from aiocuda.errors import DriverNotFoundError as DriverNotFoundError
+from aiocuda.errors import DriverSelectionError as DriverSelectionError
+from aiocuda.errors import EmulatedDeviceWarning as EmulatedDeviceWarning
+from aiocuda.errors import LaunchError as LaunchError
+from aiocuda.errors import OutOfMemoryError as OutOfMemoryError
+from aiocuda.errors import OwnershipError as OwnershipError
+from aiocuda.kernel import kernel as kernel
+from aiocuda.ops import DeviceOp as DeviceOp
+from aiocuda.ops import value as value
+from aiocuda.ops import zip as zip
+
+__all__ = [
+    "AiocudaError",
+    "ArgumentRangeError",
+    "ArgumentTypeError",
+    "ArgumentValueError",
+    "CaptureError",
+    "ClosedError",
+    "CompilationError",
+    "Device",
+    "DeviceArray",
+    "DeviceFuture",
+    "DeviceLostError",
+    "DeviceMismatchError",
+    "DeviceOp",
+    "DriverError",
+    "DriverNotFoundError",
+    "DriverSelectionError",
+    "EmulatedDeviceWarning",
+    "Event",
+    "HostArray",
+    "LaunchError",
+    "MemoryInfo",
+    "OutOfMemoryError",
+    "OwnershipError",
+    "Stream",
+    "StreamWait",
+    "arange",
+    "copy",
+    "current_device",
+    "devices",
+    "dup",
+    "empty",
+    "empty_host",
+    "errors",
+    "full",
+    "kernel",
+    "ones",
+    "to_device",
+    "to_host",
+    "use",
+    "value",
+    "zeros",
+    "zip",
+]

@@ -1,0 +1,79 @@
+"""Events of the driver, for measuring and for work that aiocuda does not know of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiocuda._driver import runtime
+
+__all__ = ["Recorded", "device_of_stream"]
+
+
+class Recorded:
+    """An event recorded once in a stream; destroyed with this object."""
+
+    __slots__ = ("_event", "timing")
+
+    def __init__(self, ordinal: int, stream: int, *, timing: bool) -> None:
+        from cuda.bindings import driver
+
+        self.timing = timing
+        self._event: Any = None
+        with runtime.context_of(ordinal):
+            flags = driver.CUevent_flags
+            kind = flags.CU_EVENT_DEFAULT if timing else flags.CU_EVENT_DISABLE_TIMING
+            self._event = runtime.call(driver.cuEventCreate, int(kind))
+            runtime.call(driver.cuEventRecord, self._event, driver.CUstream(stream))
+
+    def has_passed(self) -> bool:
+        """Whether all before it has run.
+
+        Raises
+        ------
+        DriverError
+            The device's context is broken.
+        """
+        from cuda.bindings import driver
+
+        (result,) = driver.cuEventQuery(self._event)
+        if result == driver.CUresult.CUDA_ERROR_NOT_READY:
+            return False
+        runtime.require(result, "cuEventQuery")
+        return True
+
+    def order(self, stream: int) -> None:
+        """Order all later work of a stream after the event."""
+        from cuda.bindings import driver
+
+        runtime.call(driver.cuStreamWaitEvent, driver.CUstream(stream), self._event, 0)
+
+    def milliseconds_to(self, later: Recorded) -> float:
+        """Return the device's time between two events that have passed."""
+        from cuda.bindings import driver
+
+        return float(runtime.call(driver.cuEventElapsedTime, self._event, later._event))
+
+    def __del__(self) -> None:
+        event = getattr(self, "_event", None)
+        if event is not None and runtime is not None:
+            runtime.destroy_event(event)
+
+
+def device_of_stream(handle: int) -> int:
+    """Return the ordinal of a stream's device.
+
+    Raises
+    ------
+    DriverError
+        The handle is no stream's.
+    """
+    from cuda.bindings import driver
+
+    runtime.device_count()
+    context = runtime.call(driver.cuStreamGetCtx, driver.CUstream(handle))
+    before = runtime.call(driver.cuCtxGetCurrent)
+    runtime.call(driver.cuCtxSetCurrent, context)
+    try:
+        return int(runtime.call(driver.cuCtxGetDevice))
+    finally:
+        runtime.call(driver.cuCtxSetCurrent, before)

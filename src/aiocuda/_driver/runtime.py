@@ -1,0 +1,270 @@
+"""Devices as the engine needs them: a context and a stream-ordered memory pool each, opened at first use.
+
+What is opened here stays open until the process ends: work, memory and finalizers may come at any time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from aiocuda import _native
+from aiocuda._driver.select import DriverInfo, select
+from aiocuda.errors import ArgumentValueError, DriverError
+
+__all__ = [
+    "DeviceProperties",
+    "call",
+    "context_of",
+    "destroy_event",
+    "device_count",
+    "driver_info",
+    "error_text",
+    "memory_free_total",
+    "open_device",
+    "pool_reserved_used",
+    "properties",
+    "require",
+]
+
+_lock = threading.RLock()
+_count: int | None = None
+_open: dict[int, _OpenDevice] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceProperties:
+    """What does not change about a device.
+
+    Attributes
+    ----------
+    ordinal
+        Its number among the devices the driver shows.
+    name
+        The driver's name of it.
+    compute_capability
+        Major and minor number.
+    multiprocessor_count
+        Streaming multiprocessors.
+    total_bytes
+        Its memory.
+    """
+
+    ordinal: int
+    name: str
+    compute_capability: tuple[int, int]
+    multiprocessor_count: int
+    total_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenDevice:
+    context: int
+    memory: Any  # cuda.core's memory resource: it owns the pool
+    properties: DeviceProperties
+
+
+def call(function: Any, *arguments: object, asked: str = "") -> Any:
+    """Call a function of ``cuda.bindings.driver``; return its value, values or None.
+
+    Raises
+    ------
+    DriverError
+        The driver refused.
+    """
+    result, *values = function(*arguments)
+    require(result, asked or function.__name__)
+    return tuple(values) if len(values) > 1 else (values[0] if values else None)
+
+
+def require(result: Any, asked: str) -> None:
+    """Raise `DriverError` unless the driver's answer is success."""
+    if int(result) != 0:
+        raise DriverError(*error_text(int(result)), asked)
+
+
+def error_text(code: int) -> tuple[str, int, str]:
+    """Return the driver's name, number and explanation of an error."""
+    from cuda.bindings import driver
+
+    try:
+        result = driver.CUresult(code)
+    except ValueError:
+        return f"error {code}", code, "this version of cuda.bindings does not know it"
+    _, text = driver.cuGetErrorString(result)
+    return (
+        str(result.name),
+        code,
+        text.decode() if isinstance(text, bytes) else "no explanation given",
+    )
+
+
+def driver_info() -> DriverInfo:
+    """Select the driver of this process, the first time; return the choice."""
+    return select()
+
+
+def device_count() -> int:
+    """Return how many devices the driver has; selects and starts the driver the first time.
+
+    Raises
+    ------
+    DriverNotFoundError, DriverSelectionError, DriverError
+        There is no driver to start.
+    """
+    global _count
+    if _count is not None:
+        return _count
+    with _lock:
+        if _count is None:
+            select()
+            from cuda.bindings import driver
+
+            call(driver.cuInit, 0)
+            _native.load_driver()
+            _count = int(call(driver.cuDeviceGetCount))
+    return _count
+
+
+def open_device(ordinal: int) -> None:
+    """Open a device for the engine: retain its primary context and make its memory pool.
+
+    Raises
+    ------
+    ArgumentValueError
+        There is no such device.
+    DriverError
+        The driver refused.
+    """
+    with _lock:
+        if ordinal in _open:
+            return
+        _check_ordinal(ordinal)
+        from cuda.bindings import driver
+        from cuda.core import Device, DeviceMemoryResource, DeviceMemoryResourceOptions
+
+        device = call(driver.cuDeviceGet, ordinal)
+        context = call(driver.cuDevicePrimaryCtxRetain, device)
+        before = call(driver.cuCtxGetCurrent)
+        try:
+            Device(ordinal).set_current()
+            memory = DeviceMemoryResource(ordinal, DeviceMemoryResourceOptions())
+            # Memory that is freed stays with the pool: giving it back at every synchronisation, as a
+            # threshold of 0 does, makes the next allocation map it anew.
+            call(
+                driver.cuMemPoolSetAttribute,
+                memory.handle,
+                driver.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
+                driver.cuuint64_t(2**64 - 1),
+            )
+            attribute = driver.CUdevice_attribute
+            found = DeviceProperties(
+                ordinal,
+                call(driver.cuDeviceGetName, 256, device).split(b"\0", 1)[0].decode(),
+                (
+                    int(
+                        call(
+                            driver.cuDeviceGetAttribute,
+                            attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+                            device,
+                        )
+                    ),
+                    int(
+                        call(
+                            driver.cuDeviceGetAttribute,
+                            attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+                            device,
+                        )
+                    ),
+                ),
+                int(
+                    call(
+                        driver.cuDeviceGetAttribute,
+                        attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+                        device,
+                    )
+                ),
+                int(call(driver.cuDeviceTotalMem, device)),
+            )
+            _let_peers_reach(memory, ordinal)
+        finally:
+            call(driver.cuCtxSetCurrent, before)
+        _open[ordinal] = _OpenDevice(int(context), memory, found)
+        _native.open_device(ordinal, int(context), int(memory.handle))
+
+
+def _let_peers_reach(memory: Any, ordinal: int) -> None:
+    """Open a pool's memory to the devices that can reach it, so that peer copies need no staging."""
+    from cuda.bindings import driver
+
+    reaching = []
+    for other in range(device_count()):
+        if other != ordinal and call(driver.cuDeviceCanAccessPeer, other, ordinal):
+            access = driver.CUmemAccessDesc()
+            access.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+            access.location.id = other
+            access.flags = driver.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+            reaching.append(access)
+    if reaching:
+        call(driver.cuMemPoolSetAccess, memory.handle, reaching, len(reaching))
+
+
+def _check_ordinal(ordinal: int) -> None:
+    count = device_count()
+    if not 0 <= ordinal < count:
+        there = f"there are {count}, numbered from 0" if count != 1 else "there is one, number 0"
+        raise ArgumentValueError(f"there is no device {ordinal}: {there}")
+
+
+def properties(ordinal: int) -> DeviceProperties:
+    """Return what does not change about a device; opens it."""
+    open_device(ordinal)
+    return _open[ordinal].properties
+
+
+@contextlib.contextmanager
+def context_of(ordinal: int) -> Iterator[None]:
+    """Make a device's context the thread's current one for a while; opens the device."""
+    open_device(ordinal)
+    from cuda.bindings import driver
+
+    before = call(driver.cuCtxGetCurrent)
+    call(driver.cuCtxSetCurrent, driver.CUcontext(_open[ordinal].context))
+    try:
+        yield
+    finally:
+        call(driver.cuCtxSetCurrent, before)
+
+
+def memory_free_total(ordinal: int) -> tuple[int, int]:
+    """Return a device's free and total memory as the driver gives it, in bytes.
+
+    What the memory pool keeps for later counts as used.
+    """
+    with context_of(ordinal):
+        from cuda.bindings import driver
+
+        free, total = call(driver.cuMemGetInfo)
+    return int(free), int(total)
+
+
+def destroy_event(event: Any) -> None:
+    """Destroy an event; at any time, from a finalizer too. A broken context has destroyed it already."""
+    from cuda.bindings import driver
+
+    driver.cuEventDestroy(event)
+
+
+def pool_reserved_used(ordinal: int) -> tuple[int, int]:
+    """Return what a device's memory pool holds from the driver, and what of it is in use, in bytes."""
+    open_device(ordinal)
+    from cuda.bindings import driver
+
+    attribute = driver.CUmemPool_attribute
+    handle = _open[ordinal].memory.handle
+    reserved = call(driver.cuMemPoolGetAttribute, handle, attribute.CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)
+    used = call(driver.cuMemPoolGetAttribute, handle, attribute.CU_MEMPOOL_ATTR_USED_MEM_CURRENT)
+    return int(reserved), int(used)

@@ -1,0 +1,79 @@
+"""What an operation would do, written down as text: streams, waits, copies, in order of submission."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiocuda import _native
+from aiocuda._driver import runtime
+from aiocuda._engine.placement import Placement
+
+__all__ = ["explain", "record"]
+
+
+def record(op: _native.Op, where: Placement) -> list[tuple[Any, ...]]:
+    """Walk an operation without running anything; return the steps as the walk wrote them down."""
+    for ordinal in range(runtime.device_count()):
+        runtime.open_device(ordinal)
+    return _native.record(op, where.device, where.stream)
+
+
+def explain(op: _native.Op, where: Placement) -> str:
+    """Return the steps of an operation as a text, one line each, numbered in order of submission."""
+    steps = record(op, where)
+    if not steps:
+        return f"{op._title}: it has run; nothing is left to do"
+    lines = [_line(step) for step in steps]
+    width = max(len(lane) for lane, _, _ in lines)
+    what_width = max(len(what) for _, what, _ in lines)
+    return "\n".join(
+        f"{number:>3}  {lane:<{width}}  {what:<{what_width}}  {origin}".rstrip()
+        for number, (lane, what, origin) in enumerate(lines, 1)
+    )
+
+
+def _line(step: tuple[Any, ...]) -> tuple[str, str, str]:
+    kind, *rest = step
+    if kind == "wait":
+        stream, other = rest
+        return f"stream {stream}", f"wait for stream {other}", ""
+    if kind == "create":
+        stream, _, what, size_bytes, fill, origin = rest
+        filled = "" if fill is None else f", filled with {fill}"
+        return f"stream {stream}", f"allocate {what}, {size_bytes} bytes{filled}", _at(origin)
+    if kind == "launch":
+        stream, device, name, shape, accesses, origin = rest
+        reads = ", ".join(name for name, writes in accesses if not writes)
+        writes = ", ".join(name for name, writes in accesses if writes)
+        touched = "; ".join(f"{verb} {names}" for verb, names in (("reads", reads), ("writes", writes)) if names)
+        size = "no threads, so no launch" if shape is None else f"grid {_dims(shape[0])}, block {_dims(shape[1])}"
+        return (
+            f"stream {stream}",
+            f"launch {name} on device {device}: {size}" + (f"; {touched}" if touched else ""),
+            _at(origin),
+        )
+    if kind == "copy":
+        stream, source, destination, size_bytes, origin = rest
+        if stream is None:
+            return "?", "copy of what is known only at submission", _at(origin)
+        return (
+            f"stream {stream}",
+            f"copy {size_bytes} bytes from {source} to {destination}",
+            _at(origin),
+        )
+    function, origin = rest
+    name = getattr(function, "__qualname__", None) or repr(function)
+    when = (
+        "on the host, when the value is there" if kind == "map" else "at submission; what it returns is known only then"
+    )
+    if kind == "inspect":
+        when = "at submission"
+    return "host", f"{kind} {name}: {when}", _at(origin)
+
+
+def _dims(dims: tuple[int, int, int]) -> str:
+    return "x".join(str(extent) for extent in dims)
+
+
+def _at(origin: tuple[str, int] | None) -> str:
+    return "" if origin is None else f"{origin[0]}:{origin[1]}"

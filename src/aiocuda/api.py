@@ -1,0 +1,398 @@
+"""Operations that make, move and copy arrays.
+
+Always true: each returns a lazy `DeviceOp`; memory is allocated, and host data read, when it is executed.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from aiocuda import _native
+from aiocuda._driver import runtime
+from aiocuda._engine import dtypes, faults
+from aiocuda._engine.dtypes import DTypeLike
+from aiocuda.array import DeviceArray, HostArray
+from aiocuda.device import Device, as_ordinal
+from aiocuda.errors import ArgumentTypeError, ArgumentValueError
+from aiocuda.kernel import kernel
+from aiocuda.ops import CallOp, CopyOp, CreateOp, DeviceOp, lift, value
+
+__all__ = [
+    "arange",
+    "copy",
+    "dup",
+    "empty",
+    "empty_host",
+    "full",
+    "ones",
+    "to_device",
+    "to_host",
+    "zeros",
+]
+
+Shape = int | Sequence[int]
+NDArray = np.ndarray[Any, Any]
+_HOST = -1
+_UNKNOWN = -2
+
+
+def empty(shape: Shape, dtype: DTypeLike = np.float32, device: Device | int | None = None) -> DeviceOp[DeviceArray]:
+    """Allocate an array in device memory; its contents are whatever was there.
+
+    Parameters
+    ----------
+    shape
+        An extent, or one for each axis. Extents of 0 are fine.
+    dtype
+        NumPy's or ml_dtypes' dtype of the items, or its name.
+    device
+        Where; None takes the device in force when the operation is built.
+
+    Returns
+    -------
+    DeviceOp[DeviceArray]
+        *Stream*: the device's stream in force; the memory is there from that point of the stream on.
+        *Blocks*: no. *On cancel*: memory that was allocated is freed behind its users.
+
+    Raises
+    ------
+    ArgumentTypeError, ArgumentValueError
+        The dtype cannot be on a device; the shape is negative or larger than any memory.
+    OutOfMemoryError
+        When executed: the device has no room.
+    """
+    return _create(shape, dtype, device, None)
+
+
+def zeros(shape: Shape, dtype: DTypeLike = np.float32, device: Device | int | None = None) -> DeviceOp[DeviceArray]:
+    """Make an array of zeros in device memory; otherwise as `empty`."""
+    return _create(shape, dtype, device, 0)
+
+
+def ones(shape: Shape, dtype: DTypeLike = np.float32, device: Device | int | None = None) -> DeviceOp[DeviceArray]:
+    """Make an array of ones in device memory; otherwise as `empty`."""
+    return _create(shape, dtype, device, 1)
+
+
+def full(
+    shape: Shape, value: object, dtype: DTypeLike = np.float32, device: Device | int | None = None
+) -> DeviceOp[DeviceArray]:
+    """Make an array that is filled with one value in device memory; otherwise as `empty`.
+
+    Parameters
+    ----------
+    shape, dtype, device
+        As for `empty`.
+    value
+        One number that the dtype can hold.
+
+    Raises
+    ------
+    ArgumentValueError
+        The value is no single number, or the dtype cannot hold it.
+    """
+    return _create(shape, dtype, device, value)
+
+
+def empty_host(shape: Shape, dtype: DTypeLike = np.float32) -> DeviceOp[HostArray]:
+    """Allocate an array in page-locked host memory; its contents are whatever was there.
+
+    Parameters
+    ----------
+    shape, dtype
+        As for `empty`.
+
+    Returns
+    -------
+    DeviceOp[HostArray]
+        Complete as soon as it is submitted. Allocating may take milliseconds the first time; memory is
+        used again. *Blocks*: for the allocation. *On cancel*: nothing is lost.
+    """
+    kind = dtypes.to_dtype(dtype)
+    return cast("DeviceOp[HostArray]", CreateOp(_extents(shape), dtypes.code_of(kind), _HOST))
+
+
+def arange(
+    start: float,
+    stop: float | None = None,
+    step: float = 1,
+    dtype: DTypeLike = None,
+    device: Device | int | None = None,
+) -> DeviceOp[DeviceArray]:
+    """Make evenly spaced values on the device; the values and the length are NumPy's.
+
+    Parameters
+    ----------
+    start, stop, step
+        As for `numpy.arange`: with one number, from 0 up to it.
+    dtype
+        None takes NumPy's choice: int64 for integers, float64 else.
+    device
+        As for `empty`.
+
+    Returns
+    -------
+    DeviceOp[DeviceArray]
+        One axis; otherwise as `empty`.
+
+    Raises
+    ------
+    ArgumentTypeError
+        The dtype is not a real number's.
+    ArgumentValueError
+        The step is 0 or the range has no end.
+    """
+    first, last = (0, start) if stop is None else (start, stop)
+    if not all(np.isfinite(x) for x in (first, last, step)) or step == 0:
+        raise ArgumentValueError(
+            f"arange needs finite numbers and a step other than 0; {first}, {last}, {step} were given"
+        )
+    kind = dtypes.to_dtype(np.arange(first, first, step).dtype if dtype is None else dtype)
+    if kind.name not in _ARANGE_TYPES:
+        raise ArgumentTypeError(
+            f"arange makes real numbers; dtype {kind} was asked for, {', '.join(_ARANGE_TYPES)} are possible"
+        )
+    n = max(0, int(np.ceil((last - first) / step)))
+    # NumPy fixes the first two items and continues with their difference, in the items' own type.
+    head = np.asarray([first, first + step]).astype(kind)
+    delta = head[1] - head[0]
+    return cast(
+        "DeviceOp[DeviceArray]",
+        _arange_kernel(kind.name)(empty(n, kind, device), head[0].item(), head[1].item(), delta.item(), n, threads=n),
+    )
+
+
+def to_device(x: object, device: Device | int | None = None, *, dtype: DTypeLike = None) -> DeviceOp[DeviceArray]:
+    """Bring data to a device.
+
+    Parameters
+    ----------
+    x
+        A NumPy array or what `numpy.asarray` takes, a `HostArray`, a `DeviceArray` (of another device: a peer
+        copy; of this one: itself), or an operation that yields one of them.
+    device
+        Where to; None takes the device in force when the operation is built.
+    dtype
+        For data that is not an array yet.
+
+    Returns
+    -------
+    DeviceOp[DeviceArray]
+        A new array, C-contiguous. *Stream*: the device's stream in force. *Blocks*: host data that is not
+        page-locked is copied to page-locked memory at submission, which takes as long as a memcpy; the
+        transfer itself blocks nothing. *On cancel*: the transfer goes on and the memory is freed behind it.
+
+    Notes
+    -----
+    NumPy data is read when the operation is executed, not when it is built; a `HostArray` is read by the
+    device: it must not be written until the operation is complete.
+    """
+    ordinal = as_ordinal(device)
+    if isinstance(x, _native.Op):
+        yields, code, where = x._spec
+        if yields not in {"device_array", "host_array"} or where == _UNKNOWN:
+            return cast(
+                "DeviceOp[DeviceArray]",
+                CallOp(
+                    "then",
+                    functools.partial(to_device, device=ordinal),
+                    x,
+                    yields="device_array",
+                    dtype=code,
+                    device=ordinal,
+                ),
+            )
+        return cast("DeviceOp[DeviceArray]", x) if where == ordinal else _copy_of(x, ordinal)
+    if isinstance(x, (DeviceArray, HostArray)):
+        return value(cast("DeviceArray", x)) if x._device == ordinal else _copy_of(x, ordinal)
+    data = _host_data(x, dtype)
+    return cast(
+        "DeviceOp[DeviceArray]",
+        CopyOp(CreateOp(data.shape, dtypes.code_of(data.dtype), ordinal), _staged(data)),
+    )
+
+
+def to_host(x: object) -> DeviceOp[NDArray]:
+    """Bring an array to the host.
+
+    Parameters
+    ----------
+    x
+        A `DeviceArray`, a `HostArray`, or an operation that yields one.
+
+    Returns
+    -------
+    DeviceOp[numpy.ndarray]
+        A new NumPy array in page-locked memory that nobody else writes. *Stream*: the device's stream in
+        force. *Blocks*: no. *On cancel*: the copy goes on, and its memory is used again behind it.
+    """
+    if not isinstance(x, (_native.Op, DeviceArray, HostArray)):
+        raise ArgumentTypeError(
+            f"to_host takes an array on a device, or an operation that yields one; {_described(x)} was given"
+        )
+    landed: DeviceOp[HostArray] = _copy_of(x, _HOST)
+    return landed.map(HostArray.numpy)
+
+
+def copy(destination: Any, source: Any) -> DeviceOp[Any]:
+    """Copy between arrays that exist: device, peer device, page-locked, in any pair.
+
+    Parameters
+    ----------
+    destination
+        A `DeviceArray`, a `HostArray`, or an operation that yields one.
+    source
+        The same, or host data as `to_device` takes it; of the destination's shape and dtype.
+
+    Returns
+    -------
+    DeviceOp[DeviceArray or HostArray]
+        The destination. *Stream*: in force on the destination's device, or on the source's where the
+        destination is host memory. *Blocks*: as `to_device`. *On cancel*: the copy goes on.
+
+    Raises
+    ------
+    ArgumentValueError
+        Shapes or dtypes differ.
+    """
+    if not isinstance(destination, (_native.Op, _native.Array)):
+        raise ArgumentTypeError(
+            "copy writes to a DeviceArray, a HostArray or an operation that yields one; "
+            f"{_described(destination)} was given"
+        )
+    if not isinstance(source, (_native.Op, _native.Array)):
+        source = _staged(_host_data(source, None))
+    if isinstance(destination, _native.Array) and isinstance(source, _native.Array):
+        _require_alike(destination, source)
+    return CopyOp(destination, source)
+
+
+def dup(x: Any) -> DeviceOp[Any]:
+    """Copy an array to a new one beside it: same device (or page-locked memory), shape and dtype.
+
+    Parameters
+    ----------
+    x
+        A `DeviceArray`, a `HostArray`, or an operation that yields one.
+
+    Returns
+    -------
+    DeviceOp[DeviceArray or HostArray]
+        The new array; otherwise as `copy`.
+    """
+    if not isinstance(x, (_native.Op, _native.Array)):
+        raise ArgumentTypeError(f"dup takes an array, or an operation that yields one; {_described(x)} was given")
+    return _copy_of(x, _UNKNOWN)
+
+
+def _create(shape: Shape, dtype: DTypeLike, device: Device | int | None, fill: object | None) -> DeviceOp[DeviceArray]:
+    kind = dtypes.to_dtype(dtype)
+    extents = _extents(shape)
+    if fill is None:
+        return cast("DeviceOp[DeviceArray]", CreateOp(extents, dtypes.code_of(kind), as_ordinal(device)))
+    pattern = _pattern(fill, kind)
+    if len(pattern) > _LONGEST_PATTERN:
+        return to_device(np.full(extents, fill, kind), device)
+    return cast(
+        "DeviceOp[DeviceArray]",
+        CreateOp(extents, dtypes.code_of(kind), as_ordinal(device), pattern, fill),
+    )
+
+
+_LONGEST_PATTERN = 16  # bytes: what native code fills with; longer items are structured ones
+
+
+def _pattern(fill: object, kind: np.dtype[Any]) -> bytes:
+    try:
+        item = np.full((), fill, kind)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ArgumentValueError(f"{fill!r} cannot fill an array of dtype {kind}: {error}") from error
+    return item.tobytes()
+
+
+def _extents(shape: Shape) -> tuple[int, ...]:
+    try:
+        extents = (shape.__index__(),) if hasattr(shape, "__index__") else tuple(extent.__index__() for extent in shape)
+    except (TypeError, AttributeError):
+        raise ArgumentTypeError(f"a shape is an int or a sequence of ints; {shape!r} was given") from None
+    if any(not -(2**63) <= extent < 2**63 for extent in extents):
+        raise ArgumentValueError(f"a shape of {extents} is larger than any memory")
+    return extents
+
+
+def _host_data(x: object, dtype: DTypeLike) -> NDArray:
+    try:
+        data = np.asarray(x, None if dtype is None else dtypes.to_dtype(dtype))
+    except (TypeError, ValueError) as error:
+        raise ArgumentTypeError(f"{_described(x)} is no array data: {error}") from error
+    dtypes.to_dtype(data.dtype)
+    return data
+
+
+def _described(x: object) -> str:
+    return f"{type(x).__name__} {x!r:.80}"
+
+
+def _staged(data: NDArray) -> CreateOp:
+    """Return page-locked memory that host data is copied to at submission, by the submitting thread."""
+
+    def fill(staged: HostArray) -> None:
+        np.copyto(staged.numpy(), data)
+
+    return CreateOp(data.shape, dtypes.code_of(data.dtype), _HOST, fill=fill)
+
+
+def _copy_of(x: Any, device: int) -> DeviceOp[Any]:
+    return CopyOp(CreateOp(like=x, device=device), x)
+
+
+def _require_alike(destination: Any, source: Any) -> None:
+    if destination.shape != source.shape or destination.dtype != source.dtype:
+        raise ArgumentValueError(
+            f"copy: destination and source differ: {destination!r} and {source!r}; give both the same shape and dtype"
+        )
+
+
+_ARANGE_TYPES = {
+    "int8": "signed char",
+    "uint8": "unsigned char",
+    "int16": "short",
+    "uint16": "unsigned short",
+    "int32": "int",
+    "uint32": "unsigned int",
+    "int64": "long long",
+    "uint64": "unsigned long long",
+    "float16": "__half",
+    "bfloat16": "__nv_bfloat16",
+    "float32": "float",
+    "float64": "double",
+}
+_ARANGE_HEADERS = {"float16": "#include <cuda_fp16.h>\n", "bfloat16": "#include <cuda_bf16.h>\n"}
+# Multiplied and added with a rounding each, as NumPy does: a fused multiply-add would differ in the last bit.
+_ARANGE_ITEMS = {
+    "float16": "__float2half(__fadd_rn(__half2float(first), __fmul_rn((float)i, __half2float(delta))))",
+    "bfloat16": "__float2bfloat16(__fadd_rn(__bfloat162float(first), __fmul_rn((float)i, __bfloat162float(delta))))",
+    "float32": "__fadd_rn(first, __fmul_rn((float)i, delta))",
+    "float64": "__dadd_rn(first, __dmul_rn((double)i, delta))",
+}
+
+
+@functools.cache
+def _arange_kernel(name: str) -> _native.Kernel:
+    kind = _ARANGE_TYPES[name]
+    item = _ARANGE_ITEMS.get(name, f"({kind})(first + ({kind})i * delta)")
+    return kernel(
+        _ARANGE_HEADERS.get(name, "")
+        + f'extern "C" __global__ void arange({kind}* out, {kind} first, {kind} second, {kind} delta, '
+        "unsigned long long n) {\n"
+        "    unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x;\n"
+        f"    if (i < n) out[i] = i == 0 ? first : i == 1 ? second : {item};\n"
+        "}"
+    )
+
+
+_native.set_hooks(faults.refused, faults.lost, lift, runtime.open_device)

@@ -1,0 +1,392 @@
+"""Devices, streams and events.
+
+Always true: a device is its ordinal, and equal to itself from every thread; streams and events of it
+may be used from any thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from aiocuda import _native
+from aiocuda._driver import events, runtime
+from aiocuda._engine import placement
+from aiocuda._engine.execution import StreamWait
+from aiocuda._engine.placement import Placement
+from aiocuda.errors import ArgumentTypeError, ArgumentValueError, ClosedError, DeviceMismatchError
+
+__all__ = [
+    "Device",
+    "Event",
+    "MemoryInfo",
+    "Stream",
+    "as_ordinal",
+    "as_stream",
+    "current_device",
+    "devices",
+    "use",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryInfo:
+    """A device's memory at a moment, in bytes.
+
+    Attributes
+    ----------
+    free_bytes
+        What a new array can have: what the driver has free, and what the memory pool keeps unused.
+    total_bytes
+        The device's memory.
+    used_bytes
+        Held by arrays of this process that are alive, or whose memory still waits for its last user.
+    pool_bytes
+        What the memory pool holds from the driver, used or kept for later.
+    """
+
+    free_bytes: int
+    total_bytes: int
+    used_bytes: int
+    pool_bytes: int
+
+
+class Device:
+    """One GPU, or one emulated device, by its ordinal.
+
+    Parameters
+    ----------
+    ordinal
+        Its number, from 0, in the driver's order.
+
+    Raises
+    ------
+    ArgumentValueError
+        There is no such device.
+    DriverNotFoundError
+        There is no driver (see `aiocuda.errors`).
+    """
+
+    __slots__ = ("_ordinal",)
+
+    def __init__(self, ordinal: int = 0) -> None:
+        if isinstance(ordinal, bool) or not isinstance(ordinal, int):
+            raise ArgumentTypeError(f"a device is given by its ordinal, an int; {ordinal!r} was given")
+        runtime.open_device(ordinal)
+        self._ordinal = ordinal
+
+    @property
+    def ordinal(self) -> int:
+        """The device's number."""
+        return self._ordinal
+
+    @property
+    def name(self) -> str:
+        """The driver's name of the device."""
+        return runtime.properties(self._ordinal).name
+
+    @property
+    def compute_capability(self) -> tuple[int, int]:
+        """Major and minor number of what the device can do."""
+        return runtime.properties(self._ordinal).compute_capability
+
+    @property
+    def multiprocessor_count(self) -> int:
+        """Streaming multiprocessors; on an emulated device, the threads that run blocks."""
+        return runtime.properties(self._ordinal).multiprocessor_count
+
+    @property
+    def is_emulated(self) -> bool:
+        """Whether kernels run on the CPU."""
+        return runtime.driver_info().is_emulated
+
+    @property
+    def default_stream(self) -> Stream:
+        """The stream on which this device's operations run that are put on no other."""
+        return Stream._known(_native.default_stream(self._ordinal), self)
+
+    def memory_info(self) -> MemoryInfo:
+        """Return the device's memory as it is now. Asks the driver; does not wait for the device."""
+        _native.collect()
+        free, total = runtime.memory_free_total(self._ordinal)
+        reserved, used = runtime.pool_reserved_used(self._ordinal)
+        return MemoryInfo(free + reserved - used, total, _native.memory(self._ordinal)[0], reserved)
+
+    def stream(self, priority: int = 0) -> Stream:
+        """Make a stream.
+
+        Parameters
+        ----------
+        priority
+            Lower numbers are more urgent, as CUDA counts: 0 is the least, -5 the most on most devices.
+            What is out of the device's range is brought into it.
+        """
+        return Stream._known(_native.create_stream(self._ordinal, priority), self, owned=True)
+
+    def synchronize(self) -> StreamWait:
+        """Return a wait for all streams of this device that aiocuda knows: await it, or ``.sync()`` it."""
+        return StreamWait(_native.streams_of(self._ordinal))
+
+    def __eq__(self, other: object) -> bool:
+        return self._ordinal == other._ordinal if isinstance(other, Device) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((Device, self._ordinal))
+
+    def __index__(self) -> int:
+        return self._ordinal
+
+    def __reduce__(self) -> tuple[type[Device], tuple[int]]:
+        return Device, (self._ordinal,)
+
+    def __repr__(self) -> str:
+        return f"<Device {self._ordinal}: {self.name}>"
+
+
+class Stream:
+    """An in-order queue of one device; made by `Device.stream`.
+
+    What is put on a stream runs in order; what is on different streams may overlap. Which arrays an
+    operation reads and writes is known, so waits between streams are placed by the library.
+    """
+
+    __slots__ = ("__weakref__", "_device", "_index", "_is_closed", "_owned")
+
+    _device: Device
+    _index: int
+    _is_closed: bool
+    _owned: bool
+
+    def __init__(self) -> None:
+        raise ArgumentTypeError("streams are made by Device.stream()")
+
+    @classmethod
+    def _known(cls, index: int, device: Device, *, owned: bool = False) -> Stream:
+        stream = cls.__new__(cls)
+        stream._index = index
+        stream._device = device
+        stream._owned = owned
+        stream._is_closed = False
+        return stream
+
+    @property
+    def device(self) -> Device:
+        """The stream's device."""
+        return self._device
+
+    @property
+    def handle(self) -> int:
+        """The driver's handle, a ``CUstream`` as a number."""
+        self._require_open()
+        return _native.stream_handle(self._index)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed."""
+        return self._is_closed
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """Return the protocol's version and the handle, for other libraries."""
+        return 0, self.handle
+
+    def synchronize(self) -> StreamWait:
+        """Return a wait for all that the stream holds now, whoever submitted it: await it, or ``.sync()`` it."""
+        self._require_open()
+        return StreamWait([self._index])
+
+    def record(self, *, timing: bool = True) -> Event:
+        """Record an event behind all that the stream holds now. Does not block.
+
+        Parameters
+        ----------
+        timing
+            Whether `Event.elapsed` will be asked; without it an event is cheaper.
+        """
+        self._require_open()
+        return Event(self, events.Recorded(self._device.ordinal, self.handle, timing=timing))
+
+    def wait(self, other: Stream | Event) -> None:
+        """Order all later work of this stream after what another stream holds now, or after an event.
+
+        For work that aiocuda does not know of; its own operations need no such call. Does not block.
+        """
+        self._require_open()
+        if isinstance(other, Event):
+            other._recorded.order(self.handle)
+        else:
+            _native.order_streams(self._index, as_stream(other)._index)
+
+    def fork(self) -> Stream:
+        """Make another stream of this device, ordered after what this one holds now."""
+        self._require_open()
+        forked = self._device.stream()
+        forked.wait(self)
+        return forked
+
+    def join(self, other: Stream) -> None:
+        """Order all later work of this stream after what another holds now; the counterpart of `fork`."""
+        self.wait(other)
+
+    def close(self) -> None:
+        """Give the stream back when its work has passed; does not wait. Closing twice is fine.
+
+        A device's default stream, and a stream that is somebody else's, stay as they are.
+        """
+        if self._owned and not self._is_closed:
+            self._is_closed = True
+            _native.close_stream(self._index)
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise ClosedError(f"stream {self._index} of device {self._device.ordinal} was closed before this use of it")
+
+    def __del__(self) -> None:
+        # Operations that are put on a stream hold it, so nothing can come to it any more.
+        if getattr(self, "_owned", False):
+            self.close()
+
+    def __eq__(self, other: object) -> bool:
+        return self._index == other._index if isinstance(other, Stream) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((Stream, self._index))
+
+    def __repr__(self) -> str:
+        state = "closed" if self._is_closed else f"{_native.stream_submitted(self._index)} submitted"
+        return f"<Stream {self._index} of device {self._device.ordinal}, {state}>"
+
+
+class Event:
+    """A point in a stream: made by `Stream.record`, passed when all before it has run. Await it, or ``.sync()`` it."""
+
+    __slots__ = ("_recorded", "_stream")
+
+    def __init__(self, stream: Stream, recorded: events.Recorded) -> None:
+        self._stream = stream
+        self._recorded = recorded
+
+    @property
+    def device(self) -> Device:
+        """The device of the stream it was recorded in."""
+        return self._stream.device
+
+    def done(self) -> bool:
+        """Whether it has passed. Does not block."""
+        return self._recorded.has_passed()
+
+    def elapsed(self, other: Event) -> float:
+        """Return the device's time from this event to a later one, in milliseconds.
+
+        Raises
+        ------
+        ArgumentValueError
+            One of them has not passed yet, or was recorded without timing.
+        DeviceMismatchError
+            They were recorded on different devices.
+        """
+        if self.device != other.device:
+            raise DeviceMismatchError(
+                f"events of device {self.device.ordinal} and device {other.device.ordinal} have no common clock"
+            )
+        for event in (self, other):
+            if not event._recorded.timing:
+                raise ArgumentValueError("an event was recorded without timing; record(timing=True) can be measured")
+            if not event.done():
+                raise ArgumentValueError("an event has not passed yet; await both before measuring between them")
+        return self._recorded.milliseconds_to(other._recorded)
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return self._wait().__await__()
+
+    async def _wait(self) -> None:
+        if not self.done():
+            waiting = self._waiting_stream()
+            await waiting.synchronize()
+
+    def sync(self) -> None:
+        """Wait until it has passed, blocking the thread with the GIL released."""
+        if not self.done():
+            self._waiting_stream().synchronize().sync()
+
+    def _waiting_stream(self) -> Stream:
+        # A stream that holds nothing but the wait: what is behind the event in its own stream is no part of it.
+        waiting = self.device.stream()
+        waiting.wait(self)
+        return waiting
+
+    def __repr__(self) -> str:
+        state = "passed" if self.done() else "pending"
+        return f"<Event in stream {self._stream._index} of device {self.device.ordinal}, {state}>"
+
+
+def devices() -> list[Device]:
+    """Return all devices of the driver, by ordinal."""
+    return [Device(ordinal) for ordinal in range(runtime.device_count())]
+
+
+def current_device() -> Device:
+    """Return the device in force: of the innermost `use`, else device 0."""
+    return Device(placement.current.get().device)
+
+
+def as_ordinal(device: Device | int | None) -> int:
+    """Return a device's ordinal; of None, the one in force. Does not open the device."""
+    if device is None:
+        return placement.current.get().device
+    if isinstance(device, bool) or not isinstance(device, (Device, int)):
+        raise ArgumentTypeError(f"a device is a Device or its ordinal; {device!r} was given")
+    if isinstance(device, int) and device not in range(runtime.device_count()):
+        Device(device)  # raises, saying which there are
+    return int(device.__index__())
+
+
+def as_stream(stream: Any) -> Stream:
+    """Return the `Stream` for one of another library's, by its ``__cuda_stream__``.
+
+    Raises
+    ------
+    ArgumentTypeError
+        It is no stream.
+    ClosedError
+        It was closed.
+    """
+    if isinstance(stream, Stream):
+        stream._require_open()
+        return stream
+    protocol = getattr(stream, "__cuda_stream__", None)
+    if protocol is None:
+        raise ArgumentTypeError(f"a stream is a Stream, or has __cuda_stream__; {stream!r} is neither")
+    version_and_handle = protocol() if callable(protocol) else protocol
+    handle = int(version_and_handle[1])
+    ordinal = events.device_of_stream(handle)
+    device = Device(ordinal)
+    return Stream._known(_native.adopt_stream(handle, ordinal, stream), device)
+
+
+@contextlib.contextmanager
+def use(target: Device | Stream | int | Any) -> Iterator[None]:
+    """Put what is built and executed inside on a device, or on a stream of one.
+
+    Parameters
+    ----------
+    target
+        A `Device`, its ordinal, a `Stream`, or anything with ``__cuda_stream__``.
+
+    Notes
+    -----
+    It holds for this task or thread (a ContextVar), and for tasks started inside. Arrays are created on
+    the device in force where they are *built*; operations that say nothing else go to the stream in
+    force where they are *executed*.
+    """
+    if isinstance(target, (Device, int)):
+        chosen = replace(Placement(), device=as_ordinal(target))
+    else:
+        stream = as_stream(target)
+        chosen = Placement(stream.device.ordinal, stream._index, stream)
+    token = placement.current.set(chosen)
+    try:
+        yield
+    finally:
+        placement.current.reset(token)

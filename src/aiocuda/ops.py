@@ -1,0 +1,354 @@
+"""Lazy operations: what `DeviceOp` can do, and how operations are put together.
+
+Always true: nothing here runs anything but the methods that say so (`sync`, `sync_on`, `submit`, ``await``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Generic, TypeVar, cast, overload
+
+from aiocuda import _native
+from aiocuda._engine import execution, explain, placement
+from aiocuda._engine.execution import DeviceFuture
+from aiocuda._engine.placement import Placement
+from aiocuda.device import Stream, as_stream
+from aiocuda.errors import ArgumentTypeError, ArgumentValueError
+
+__all__ = ["DeviceOp", "value", "zip"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+T1 = TypeVar("T1")
+T2 = TypeVar("T2")
+T3 = TypeVar("T3")
+T4 = TypeVar("T4")
+T5 = TypeVar("T5")
+T6 = TypeVar("T6")
+T7 = TypeVar("T7")
+T8 = TypeVar("T8")
+
+
+class DeviceOp(Generic[T]):
+    """A lazy value: device work that yields a ``T`` when it is executed, and is described until then.
+
+    It runs at most once, however many consumers, tasks and threads ask; asking again gives the result at
+    once. To run it again, build it again. An operation that failed keeps its error.
+
+    Operations are accepted wherever arrays are. ``await op`` submits the operation and all that it needs
+    to the policy in force (see `aiocuda.use`) and waits without blocking the event loop; cancelling the
+    await leaves what was submitted to the device and keeps its memory alive. Building is not thread-bound:
+    any thread may build, await or wait for any operation.
+    """
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, None, T]:
+        return execution.run(_op(self)).__await__()
+
+    def sync(self, timeout: float | None = None) -> T:
+        """Execute on the policy in force and wait for the result.
+
+        Parameters
+        ----------
+        timeout
+            In seconds; None waits as long as it takes.
+
+        Returns
+        -------
+        T
+            The result, complete on the device.
+
+        Raises
+        ------
+        TimeoutError
+            The time passed first. The work goes on; ask again for its result.
+
+        Notes
+        -----
+        Blocks the thread, with the GIL released.
+        """
+        return cast("T", execution.run_and_wait(_op(self), None, timeout))
+
+    def sync_on(self, stream: Stream | Any, timeout: float | None = None) -> T:
+        """Execute on a stream and wait for the result.
+
+        Parameters
+        ----------
+        stream
+            A `Stream`, or anything with ``__cuda_stream__``. Work of its device goes there, but for
+            operations that say otherwise with `on`.
+        timeout
+            In seconds; None waits as long as it takes.
+
+        Returns
+        -------
+        T
+            The result, complete on the device.
+
+        Notes
+        -----
+        Blocks the thread, with the GIL released.
+        """
+        return cast("T", execution.run_and_wait(_op(self), _placement_of(stream), timeout))
+
+    def submit(self) -> DeviceFuture[T]:
+        """Hand the operation to the device now, on the policy in force; do not wait.
+
+        Returns
+        -------
+        DeviceFuture[T]
+            Its result: await it, ask it, or wait for it.
+        """
+        return DeviceFuture(_op(self))
+
+    def then(self, function: Callable[[T], DeviceOp[R] | R]) -> DeviceOp[R]:
+        """Go on with what a function makes of the result's handle.
+
+        Parameters
+        ----------
+        function
+            Called once, when this operation has been submitted and without waiting for it: an array it
+            gets is a handle whose contents are still being made. It returns an operation, a value, or a
+            tuple, list or dict of both.
+
+        Returns
+        -------
+        DeviceOp[R]
+            The operation's result, or the value. An exception in the function is this operation's error.
+        """
+        return cast("DeviceOp[R]", CallOp("then", _callable(function, "then"), self))
+
+    def map(self, function: Callable[[T], R]) -> DeviceOp[R]:
+        """Go on with what a function makes of the value, on the host.
+
+        Parameters
+        ----------
+        function
+            Called once, on the thread that waits for the result, when the value is complete. What it
+            returns is the result as it is.
+
+        Returns
+        -------
+        DeviceOp[R]
+            What the function returned.
+        """
+        return cast("DeviceOp[R]", CallOp("map", _callable(function, "map"), self))
+
+    def inspect(self, function: Callable[[T], object]) -> DeviceOp[T]:
+        """Show the result's handle to a function, at submission, and go on with the result.
+
+        Parameters
+        ----------
+        function
+            As for `then`; what it returns is dropped.
+        """
+        return cast("DeviceOp[T]", CallOp("inspect", _callable(function, "inspect"), self))
+
+    def unzip(self, n: int | None = None) -> tuple[DeviceOp[Any], ...]:
+        """Return an operation for each item of a result that is a tuple.
+
+        Parameters
+        ----------
+        n
+            The number of items; needed where it is known only at submission (after `then`).
+
+        Raises
+        ------
+        ArgumentValueError
+            The number of items is not known and not given, or is another.
+        """
+        known = _op(self)._arity()
+        if known < 0 and n is None:
+            raise ArgumentValueError(
+                f"how many items {_op(self)._title} yields is known only when it runs; give unzip(n)"
+            )
+        if known >= 0 and n is not None and n != known:
+            raise ArgumentValueError(f"{_op(self)._title} yields {known} items; unzip({n}) was asked")
+        return tuple(PickOp(self, index) for index in range(known if n is None else n))
+
+    def first(self) -> DeviceOp[Any]:
+        """Return an operation for the first item of a result that is a tuple."""
+        return PickOp(self, 0)
+
+    def last(self) -> DeviceOp[Any]:
+        """Return an operation for the last item of a result that is a tuple."""
+        return PickOp(self, -1)
+
+    def on(self, target: Stream | Any) -> DeviceOp[T]:
+        """Put this operation, not what it needs, on a stream; return it.
+
+        Parameters
+        ----------
+        target
+            A `Stream` of the device that the operation works on, or anything with ``__cuda_stream__``.
+            Other work waits for it where it must, and only there.
+
+        Raises
+        ------
+        ArgumentValueError
+            The operation was submitted already.
+        """
+        stream = as_stream(target)
+        _op(self)._put_on(stream._index, stream)
+        return self
+
+    def explain(self) -> str:
+        """Say what executing this would do, in order: streams, waits, launches, copies. Runs nothing.
+
+        Returns
+        -------
+        str
+            One line for each step: where, what, and the line of the program that asked for it.
+        """
+        return explain.explain(_op(self), placement.current.get())
+
+    def __repr__(self) -> str:
+        origin = _op(self)._origin
+        at = "" if origin is None else f", built at {origin[0]}:{origin[1]}"
+        return f"<{type(self).__name__}: {_op(self)._title}, {_op(self)._state}{at}>"
+
+    def __bool__(self) -> bool:
+        raise ArgumentTypeError("an operation has no truth value before it has run; await it, or wait with .sync()")
+
+
+class LaunchOp(_native.LaunchOp, DeviceOp[Any]):
+    """A kernel's launch; made by calling a kernel."""
+
+    __slots__ = ()
+
+
+class CreateOp(_native.CreateOp, DeviceOp[Any]):
+    """The allocation of an array, and its fill."""
+
+    __slots__ = ()
+
+
+class CopyOp(_native.CopyOp, DeviceOp[Any]):
+    """A copy between arrays."""
+
+    __slots__ = ()
+
+
+class CallOp(_native.CallOp, DeviceOp[Any]):
+    """A function of a result."""
+
+    __slots__ = ()
+
+
+class GatherOp(_native.GatherOp, DeviceOp[Any]):
+    """Several results as one."""
+
+    __slots__ = ()
+
+
+class PickOp(_native.PickOp, DeviceOp[Any]):
+    """One item of a result."""
+
+    __slots__ = ()
+
+
+def _op(op: DeviceOp[Any]) -> _native.Op:
+    assert isinstance(op, _native.Op)
+    return op
+
+
+def _callable(function: Any, method: str) -> Any:
+    if not callable(function):
+        raise ArgumentTypeError(f"{method}() takes a function of the result, not {function!r}")
+    return function
+
+
+def _placement_of(stream: Any) -> Placement:
+    found = as_stream(stream)
+    return Placement(found.device.ordinal, found._index, found)
+
+
+def value(x: T) -> DeviceOp[T]:
+    """Make an operation of a value: nothing runs, and its result is the value.
+
+    Parameters
+    ----------
+    x
+        Anything; an array, a number, a tuple. An operation is given back as it is.
+    """
+    if isinstance(x, DeviceOp):
+        return x
+    return cast("DeviceOp[T]", PickOp(GatherOp((x,)), 0))
+
+
+@overload
+def zip(a: DeviceOp[T1] | T1, /) -> DeviceOp[tuple[T1]]: ...
+@overload
+def zip(a: DeviceOp[T1] | T1, b: DeviceOp[T2] | T2, /) -> DeviceOp[tuple[T1, T2]]: ...
+@overload
+def zip(a: DeviceOp[T1] | T1, b: DeviceOp[T2] | T2, c: DeviceOp[T3] | T3, /) -> DeviceOp[tuple[T1, T2, T3]]: ...
+@overload
+def zip(
+    a: DeviceOp[T1] | T1, b: DeviceOp[T2] | T2, c: DeviceOp[T3] | T3, d: DeviceOp[T4] | T4, /
+) -> DeviceOp[tuple[T1, T2, T3, T4]]: ...
+@overload
+def zip(
+    a: DeviceOp[T1] | T1,
+    b: DeviceOp[T2] | T2,
+    c: DeviceOp[T3] | T3,
+    d: DeviceOp[T4] | T4,
+    e: DeviceOp[T5] | T5,
+    /,
+) -> DeviceOp[tuple[T1, T2, T3, T4, T5]]: ...
+@overload
+def zip(
+    a: DeviceOp[T1] | T1,
+    b: DeviceOp[T2] | T2,
+    c: DeviceOp[T3] | T3,
+    d: DeviceOp[T4] | T4,
+    e: DeviceOp[T5] | T5,
+    f: DeviceOp[T6] | T6,
+    /,
+) -> DeviceOp[tuple[T1, T2, T3, T4, T5, T6]]: ...
+@overload
+def zip(*ops: Any) -> DeviceOp[tuple[Any, ...]]: ...
+def zip(*ops: Any) -> DeviceOp[Any]:
+    """Make one operation of several: executed together, with the tuple of their results.
+
+    Parameters
+    ----------
+    *ops
+        Operations, arrays and values. They are submitted from left to right; those that do not depend on
+        one another may overlap on the device.
+
+    Returns
+    -------
+    DeviceOp[tuple]
+        Complete when all of them are.
+    """
+    return GatherOp(ops)
+
+
+def lift(returned: Any) -> Any:
+    """Make an operation of a structure that holds operations; give anything else back as it is.
+
+    Tuples (named ones too), lists and dicts are looked into, to any depth; what stands in the place of
+    each operation is its result.
+    """
+    found: list[Any] = []
+    rebuild = _take_apart(returned, found)
+    return GatherOp(found, rebuild) if found else returned
+
+
+def _take_apart(structure: Any, found: list[Any]) -> Callable[[Sequence[Any]], Any]:
+    """Collect a structure's operations; return what puts it together again around their results."""
+    if isinstance(structure, DeviceOp):
+        index = len(found)
+        found.append(structure)
+        return lambda results: results[index]
+    if isinstance(structure, (tuple, list)):
+        parts = [_take_apart(item, found) for item in structure]
+        kind = type(structure)
+        if hasattr(structure, "_fields"):
+            return lambda results: kind(*(part(results) for part in parts))
+        return lambda results: kind(part(results) for part in parts)
+    if isinstance(structure, dict):
+        items = [(key, _take_apart(item, found)) for key, item in structure.items()]
+        return lambda results: {key: part(results) for key, part in items}
+    return lambda _: structure
