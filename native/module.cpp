@@ -123,18 +123,19 @@ void bind_execution(nb::module_& module) {
       });
 
   // True: complete. False: `token` will come out of the port when it is worth driving again.
-  module.def("drive", [](nb::handle_t<dataflow::Op> op, std::int32_t device, std::int64_t stream, LoopPort* port, nb::object token) {
+  module.def("drive", [](nb::handle_t<dataflow::Op> op, std::int32_t device, std::int64_t stream, LoopPort& port, nb::object token) {
     PyObject* owned = token.inc_ref().ptr();
     bool complete = true;
     try {
-      complete = driver::drive(op, place(device, stream), port ? port->port : nullptr, owned);
+      complete = driver::drive(op, place(device, stream), port.port, owned);
     } catch (...) {
       Py_DECREF(owned);
       throw;
     }
-    if (complete || !port) Py_DECREF(owned);
+    if (complete) Py_DECREF(owned);
     return complete;
-  }, "op"_a, "device"_a, "stream"_a, "port"_a.none() = nb::none(), "token"_a.none());
+  });
+  module.def("submit", [](nb::handle_t<dataflow::Op> op, std::int32_t device, std::int64_t stream) { driver::submit(op, place(device, stream)); });
   module.def("drive_and_wait", [](nb::handle_t<dataflow::Op> op, std::int32_t device, std::int64_t stream, double timeout_s) {
     return driver::drive_and_wait(op, place(device, stream), timeout_s);
   });

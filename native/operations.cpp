@@ -19,6 +19,7 @@ int op_traverse(PyObject* self, visitproc visit, void* arg) {
   if (!nb::inst_ready(self)) return 0;
   auto* op = nb::inst_ptr<Op>(self);
   Py_VISIT(op->outcome.ptr());
+  Py_VISIT(op->traceback.ptr());
   Py_VISIT(op->keepalive.ptr());
   if (const int stop = op->origin.traverse(visit, arg)) return stop;
   return op->visit_arguments(visit, arg);
@@ -28,6 +29,7 @@ int op_clear(PyObject* self) {
   if (!nb::inst_ready(self)) return 0;
   auto* op = nb::inst_ptr<Op>(self);
   op->outcome.reset();
+  op->traceback.reset();
   op->keepalive.reset();
   op->release_arguments();
   return 0;

@@ -127,17 +127,22 @@ struct LaunchOp final : Op {
     const Param& param = signature.params[i];
     Argument& into = arguments[i];
     auto where = [&] { return signature.where(i); };
-    if (const Op* op = as_op(value)) {
-      check_spec(signature, i, op->spec, device);
-      consumes = true;
-    } else if (param.kind == ParamKind::array) {
-      const Array* array = as_array(value);
-      if (!array)
+    // What is most likely is asked first: this is built once for each launch.
+    if (param.kind == ParamKind::array) {
+      if (const Array* array = as_array(value)) {
+        check_array(signature, i, *array, device);
+        into.word = array->address;
+      } else if (const Op* op = as_op(value)) {
+        check_spec(signature, i, op->spec, device);
+        consumes = true;
+      } else {
         raise(error_types.argument_type, where() + ": " + expected_array(param) + " is expected, " +
                                              nb::cast<std::string>(nb::str(nb::handle(Py_TYPE(value.ptr())).attr("__name__"))) +
                                              " was given; bring host data to the device with to_device()");
-      check_array(signature, i, *array, device);
-      into.word = array->address;
+      }
+    } else if (const Op* op = PyLong_CheckExact(value.ptr()) || PyFloat_CheckExact(value.ptr()) ? nullptr : as_op(value)) {
+      check_spec(signature, i, op->spec, device);
+      consumes = true;
     } else {
       into.word = pack_scalar(value, param.kind, where);
     }
@@ -156,7 +161,7 @@ struct LaunchOp final : Op {
   void release() {
     while (bound) {
       PyObject* object = arguments[--bound].object;
-      if (is_op(object)) {
+      if (consumes && is_op(object)) {
         let_go(nb::steal(object));
       } else {
         Py_DECREF(object);

@@ -39,7 +39,8 @@ class TypeTest {
     if (type == hit_) return true;
     if (type == miss_ || !base_) return false;
     if (PyType_IsSubtype(type, base_)) {
-      hit_ = type;
+      Py_INCREF(type);  // so that no other type comes to its address
+      Py_XDECREF(reinterpret_cast<PyObject*>(std::exchange(hit_, type)));
       return true;
     }
     if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) miss_ = type;  // a static type lives for ever
@@ -67,8 +68,9 @@ struct Op {
   Spec spec;
   Origin origin;
   nb::object outcome;               // the result, or the error once failed
+  nb::object traceback;             // the error's, as it was then: raising it again would make it grow
   std::vector<Tick> ready;          // the result is there when these have passed
-  std::shared_ptr<void> completion; // what the driver floor keeps of a pending wait
+  std::shared_ptr<void> outstanding;  // what the driver floor keeps while the result is not there
   nb::object keepalive;             // a stream given by the caller
 
   bool is_done() const { return state == State::submitted; }
@@ -96,6 +98,7 @@ struct Op {
   void fail(nb::handle error) {
     if (state == State::failed) return;
     outcome = nb::borrow(error);
+    traceback = nb::steal(PyException_GetTraceback(error.ptr()));
     state = State::failed;
     release_arguments();
   }

@@ -24,6 +24,7 @@ class Record {
   // Where the streams are, as the driver floor knows them.
   struct House {
     std::vector<std::int32_t> stream_devices;
+    std::vector<bool> open_streams;
     std::vector<StreamIndex> default_streams;
   };
 
@@ -35,6 +36,7 @@ class Record {
   Hazard& hazard(Buffer& buffer) { return hazards_.try_emplace(&buffer, buffer.hazard).first->second; }
   StreamIndex default_stream(std::int32_t device) const { return house_.default_streams.at(static_cast<std::size_t>(device)); }
   std::int32_t device_of(StreamIndex stream) const { return house_.stream_devices.at(stream); }
+  bool is_open(StreamIndex stream) const { return house_.open_streams.at(stream); }
 
   bool is_done(const Op& op) const { return op.is_done() || results_.contains(&op); }
   bool is_failed(const Op& op) const { return op.state == State::failed; }
@@ -114,6 +116,7 @@ class Record {
   void finish(Op& op, Value value) { results_[&op] = value; }
 
   [[noreturn]] static void raise_stored(const Op& op) {
+    PyException_SetTraceback(op.outcome.ptr(), op.traceback.is_valid() ? op.traceback.ptr() : Py_None);
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(op.outcome.ptr())), op.outcome.ptr());
     throw nb::python_error();
   }

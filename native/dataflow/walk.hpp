@@ -11,6 +11,7 @@
 //   bool is_done(op), is_failed(op), Value result(op), Value constant(object)
 //   const Array* array(value)      null where it is none (or not known yet: is_unknown(value))
 //   Value item(value, index), Value tuple(values)
+//   default_stream(device), device_of(stream), is_open(stream)
 //   void wait(stream, other)       order later work of `stream` after what `other` holds so far
 //   void launch(op, stream, device, words), void copy(op, to, from, stream), Value create(op, stream, device)
 //   Called call(op, value)         run a callback (at submission)
@@ -34,17 +35,35 @@ struct Placement {
 
 enum class Step : std::uint8_t { finished, stalled, again };
 
+// What a walk works with; kept between walks, so that a short one allocates nothing.
+template <class Value>
+struct Scratch {
+  struct Use {
+    Buffer* buffer;
+    bool writes;
+  };
+  std::vector<nb::object> stack;  // owns: a callback may drop anything
+  std::vector<Tick> waits;
+  std::vector<Use> uses;
+  std::vector<Value> outputs;
+};
+
 template <class Sink>
 class Walk {
   using Value = typename Sink::Value;
+  using Use = typename Scratch<Value>::Use;
 
  public:
-  Walk(Sink& sink, const Placement& placement) : sink_(sink), placement_(placement) {}
+  Walk(Sink& sink, const Placement& placement, Scratch<Value>& scratch)
+      : sink_(sink), placement_(placement), stack_(scratch.stack), waits_(scratch.waits), uses_(scratch.uses), outputs_(scratch.outputs) {
+    waits_.clear();
+  }
 
   // True: the root has its result. False: the host must wait for `waits()` first; walk again then.
   bool run(nb::handle root) {
     round_ = ++rounds();
     if (sink_.is_done(*as_op(root))) return true;
+    if (as_op(root)->on_stack) raise_waits_for_itself();
     try {
       stack_.push_back(nb::borrow(root));
       while (!stack_.empty()) visit();
@@ -131,13 +150,16 @@ class Walk {
     each_argument(op, [&](nb::handle argument) {
       Op* child = as_op(argument);
       if (!child || is_settled(*child)) return;
-      if (child->on_stack)
-        raise(error_types.argument_value, "an operation waits for itself: a then() callback returned an operation "
-                                          "that needs the result of that same then()");
+      if (child->on_stack) raise_waits_for_itself();
       stack_.push_back(nb::borrow(argument));
     });
     std::reverse(stack_.begin() + static_cast<std::ptrdiff_t>(before), stack_.end());  // the first argument on top
     return stack_.size() != before;
+  }
+
+  [[noreturn]] static void raise_waits_for_itself() {
+    raise(error_types.argument_value, "an operation waits for itself: a callback runs, or returns, an operation that "
+                                      "needs the result of the callback's own");
   }
 
   bool stalls(Op& op) {
@@ -154,9 +176,14 @@ class Walk {
   }
 
   StreamIndex choose_stream(const Op& op, std::int32_t device) {
-    if (op.target_stream >= 0) return static_cast<StreamIndex>(op.target_stream);
-    if (placement_.stream >= 0 && placement_.stream_device == device) return static_cast<StreamIndex>(placement_.stream);
+    if (op.target_stream >= 0) return open(static_cast<StreamIndex>(op.target_stream));
+    if (placement_.stream >= 0 && placement_.stream_device == device) return open(static_cast<StreamIndex>(placement_.stream));
     return sink_.default_stream(device);
+  }
+
+  StreamIndex open(StreamIndex stream) {
+    if (!sink_.is_open(stream)) raise(error_types.closed, "stream " + std::to_string(stream) + " was closed before this use of it");
+    return stream;
   }
 
   void order(StreamIndex stream, Buffer& buffer, bool writes) {
@@ -184,8 +211,9 @@ class Walk {
     for (std::uint32_t i = 0; i < op.bound; ++i) {
       Argument& argument = op.arguments[i];
       const Param& param = signature.params[i];
-      if (param.kind != ParamKind::array && !as_op(argument.object)) continue;  // packed when it was built
-      const Value value = value_of(argument.object);
+      const bool is_constant = !op.consumes || !as_op(argument.object);
+      if (is_constant && param.kind != ParamKind::array) continue;  // packed when it was built
+      const Value value = is_constant ? sink_.constant(argument.object) : value_of(argument.object);
       if (sink_.is_unknown(value)) {
         known = false;
         if (param.writes) outputs_.push_back(value);
@@ -312,11 +340,6 @@ class Walk {
     return Step::finished;
   }
 
-  struct Use {
-    Buffer* buffer;
-    bool writes;
-  };
-
   void commit(Op& op, StreamIndex stream) {
     const Tick now = sink_.timeline().advance(stream);
     for (const Use& use : uses_) Timeline::commit(sink_.hazard(*use.buffer), use.writes, now);
@@ -352,10 +375,10 @@ class Walk {
   Sink& sink_;
   const Placement& placement_;
   std::uint32_t round_ = 0;
-  std::vector<nb::object> stack_;  // owns: a callback may drop anything
-  std::vector<Tick> waits_;
-  std::vector<Use> uses_;
-  std::vector<Value> outputs_;
+  std::vector<nb::object>& stack_;
+  std::vector<Tick>& waits_;
+  std::vector<Use>& uses_;
+  std::vector<Value>& outputs_;
 };
 
 }  // namespace aiocuda::dataflow

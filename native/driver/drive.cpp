@@ -21,30 +21,64 @@ constexpr std::chrono::milliseconds signal_interval{50};
   throw nb::python_error();
 }
 
+// What is kept of an operation that was submitted and whose result is not there yet.
+struct Outstanding {
+  std::vector<Engine::Mark> marks;  // made when it was submitted without waiting
+  std::shared_ptr<completion::Completion> completion;  // once somebody waits
+};
+
+Outstanding& outstanding(Op& op) {
+  if (!op.outstanding) op.outstanding = std::make_shared<Outstanding>();
+  return *std::static_pointer_cast<Outstanding>(op.outstanding);
+}
+
+// The part of a submitted operation's ticks that has not passed.
+std::vector<Tick> incomplete(Engine& engine, Op& op) {
+  if (!op.outstanding) return engine.incomplete(op.ready);
+  ContextScope scope(engine);
+  for (const Engine::Mark& mark : outstanding(op).marks) {
+    if (engine.timeline.is_known_complete(mark.tick)) continue;
+    scope.bind(engine.stream(mark.tick.stream).device);
+    const CUresult result = engine.table.cuEventQuery(mark.event.get());
+    if (result == CUDA_SUCCESS) engine.timeline.learn_complete(mark.tick);
+    else if (result != CUDA_ERROR_NOT_READY) throw Refusal(result, "cuEventQuery");
+  }
+  std::vector<Tick> left;
+  for (const Tick tick : op.ready)
+    if (!engine.timeline.is_known_complete(tick)) left.push_back(tick);
+  if (left.empty()) op.outstanding.reset();
+  return left;
+}
+
 struct Reached {
   bool complete = false;
   std::vector<Tick> waits;
 };
 
+// Submits all that can be. Done: false where the host must wait for `waits` before the rest.
+bool walk(Engine& engine, nb::handle object, const dataflow::Placement& placement, std::vector<Tick>& waits) {
+  Engine::Submission submission(engine);
+  const bool outermost = engine.depth == 1;
+  if (outermost) engine.collect();
+  Submit sink(engine);
+  dataflow::Scratch<nb::handle> own;  // a callback's walk, inside another
+  for (;;) {
+    dataflow::Walk<Submit> walk(sink, placement, outermost ? engine.scratch : own);
+    if (walk.run(object)) return true;
+    waits = engine.incomplete(walk.waits());
+    if (!waits.empty()) return false;
+  }
+}
+
 // Walks until the root is complete, or something must be waited for.
 Reached advance(Engine& engine, nb::handle object, const dataflow::Placement& placement) {
   Op& op = *dataflow::as_op(object);
   try {
-    if (op.is_done()) {
-      auto left = engine.incomplete(op.ready);
-      const bool complete = left.empty();
-      return {complete, std::move(left)};
-    }
-    Engine::Submission submission(engine);
-    if (engine.depth == 1) engine.collect();
-    Submit sink(engine);
-    for (;;) {
-      dataflow::Walk<Submit> walk(sink, placement);
-      const bool submitted = walk.run(object);
-      auto left = engine.incomplete(submitted ? op.ready : walk.waits());
-      if (!left.empty()) return {false, std::move(left)};
-      if (submitted) return {true, {}};
-    }
+    std::vector<Tick> waits;
+    if (!op.is_done() && !walk(engine, object, placement, waits)) return {false, std::move(waits)};
+    waits = incomplete(engine, op);
+    const bool complete = waits.empty();
+    return {complete, std::move(waits)};
   } catch (const Refusal& refusal) {
     raise_lost(engine, refusal.result, object);
   }
@@ -52,51 +86,40 @@ Reached advance(Engine& engine, nb::handle object, const dataflow::Placement& pl
 
 std::shared_ptr<completion::Completion> completion_of(Engine& engine, nb::handle object, const std::vector<Tick>& waits) {
   Op& op = *dataflow::as_op(object);
-  auto armed = std::static_pointer_cast<completion::Completion>(op.completion);
-  if (armed && op.is_done() && (!armed->has_ended() || armed->error())) return armed;
   try {
-    armed = engine.arm(waits);
+    if (!op.is_done()) return engine.arm(waits, {});  // in the middle of a walk: this caller's alone
+    Outstanding& kept = outstanding(op);
+    if (!kept.completion || (kept.completion->has_ended() && !kept.completion->error()))
+      kept.completion = engine.arm(waits, kept.marks);
+    return kept.completion;
   } catch (const Refusal& refusal) {
     raise_lost(engine, refusal.result, object);
   }
-  // Kept for the next who asks; a wait in the middle of a walk is this caller's alone.
-  if (op.is_done()) op.completion = armed;
-  return armed;
 }
 
-bool spin(Engine& engine, const std::vector<Tick>& ticks) {
-  struct Mark {
-    CUevent event;
-    Tick covers;
-  };
-  std::vector<Mark> marks;
-  {
-    ContextScope scope(engine);
-    for (const Tick tick : ticks) {
-      const StreamState& state = engine.stream(tick.stream);
-      scope.bind(state.device);
-      if (engine.table.cuEventRecord(state.mark, state.handle) != CUDA_SUCCESS) return false;  // the wait proper will say why
-      marks.push_back({state.mark, {tick.stream, engine.timeline.submitted(tick.stream)}});
-    }
+bool spin(Engine& engine, Op& op, const std::vector<Tick>& ticks) {
+  std::vector<Engine::Mark> marks;
+  if (op.is_done() && op.outstanding) marks = outstanding(op).marks;
+  try {
+    if (marks.empty())
+      for (const Tick tick : ticks) marks.push_back(engine.mark(tick));
+  } catch (const Refusal&) {
+    return false;  // the wait proper says why
   }
-  bool passed = false;
+  std::size_t passed = 0;
+  ContextScope scope(engine);
+  scope.bind(engine.stream(marks.front().tick.stream).device);
   {
     nb::gil_scoped_release release;
     const auto until = Clock::now() + spin_time;
-    std::size_t next = 0;
     do {
-      const CUresult result = engine.table.cuEventQuery(marks[next].event);
-      if (result == CUDA_SUCCESS) {
-        if (++next == marks.size()) passed = true;
-      } else if (result != CUDA_ERROR_NOT_READY) {
-        break;
-      }
-    } while (!passed && Clock::now() < until);
+      const CUresult result = engine.table.cuEventQuery(marks[passed].event.get());
+      if (result == CUDA_SUCCESS) ++passed;
+      else if (result != CUDA_ERROR_NOT_READY) break;
+    } while (passed < marks.size() && Clock::now() < until);
   }
-  // Another thread may have recorded the event again meanwhile, later: what it covers has passed too.
-  if (passed)
-    for (const Mark& mark : marks) engine.timeline.learn_complete(mark.covers);
-  return passed;
+  for (std::size_t i = 0; i < passed; ++i) engine.timeline.learn_complete(marks[i].tick);
+  return passed == marks.size();
 }
 
 // False: the time is up.
@@ -126,8 +149,21 @@ bool drive(nb::handle object, const dataflow::Placement& placement, const std::s
     const Reached reached = advance(engine, object, placement);
     if (reached.complete) return true;
     const auto completion = completion_of(engine, object, reached.waits);
-    if (!port || completion->tell(port, token)) return false;
+    if (completion->tell(port, token)) return false;
     if (const std::int32_t error = completion->error()) raise_lost(engine, error, object);
+  }
+}
+
+void submit(nb::handle object, const dataflow::Placement& placement) {
+  Engine& engine = Engine::get();
+  Op& op = *dataflow::as_op(object);
+  std::vector<Tick> waits;
+  try {
+    if (op.is_done() || !walk(engine, object, placement, waits)) return;
+    for (const Tick tick : op.ready)
+      if (!engine.timeline.is_known_complete(tick)) outstanding(op).marks.push_back(engine.mark(tick));
+  } catch (const Refusal& refusal) {
+    raise_lost(engine, refusal.result, object);
   }
 }
 
@@ -138,7 +174,7 @@ bool drive_and_wait(nb::handle object, const dataflow::Placement& placement, dou
   for (;;) {
     const Reached reached = advance(engine, object, placement);
     if (reached.complete) return true;
-    if (spin(engine, reached.waits)) continue;
+    if (spin(engine, *dataflow::as_op(object), reached.waits)) continue;
     const auto completion = completion_of(engine, object, reached.waits);
     if (!wait_until(*completion, until)) return false;
     if (const std::int32_t error = completion->error()) raise_lost(engine, error, object);
@@ -151,7 +187,7 @@ bool has_passed(nb::handle object) {
   if (op.state == dataflow::State::failed) return true;
   if (!op.is_done()) return false;
   try {
-    return engine.incomplete(op.ready).empty();
+    return incomplete(engine, op).empty();
   } catch (const Refusal& refusal) {
     raise_lost(engine, refusal.result, object);
   }
@@ -162,7 +198,7 @@ std::shared_ptr<completion::Completion> arm_streams(const std::vector<StreamInde
   std::vector<Tick> ticks;
   for (const StreamIndex stream : streams) ticks.push_back({stream, engine.timeline.submitted(stream)});
   try {
-    return engine.arm(ticks);
+    return engine.arm(ticks, {});
   } catch (const Refusal& refusal) {
     raise_refused(engine, refusal.result, refusal.function, nb::handle());
   }
@@ -178,10 +214,15 @@ nb::list record(nb::handle object, const dataflow::Placement& placement) {
   Engine& engine = Engine::get();
   Engine::Submission submission(engine);
   dataflow::Record::House house;
-  for (std::size_t i = 0; i < engine.stream_count(); ++i) house.stream_devices.push_back(engine.stream(static_cast<StreamIndex>(i)).device);
+  for (std::size_t i = 0; i < engine.stream_count(); ++i) {
+    const StreamState& stream = engine.stream(static_cast<StreamIndex>(i));
+    house.stream_devices.push_back(stream.device);
+    house.open_streams.push_back(!stream.closing);
+  }
   for (const auto& device : engine.devices()) house.default_streams.push_back(device ? device->default_stream : 0);
   dataflow::Record sink(engine.timeline, std::move(house));
-  dataflow::Walk<dataflow::Record> walk(sink, placement);
+  dataflow::Scratch<dataflow::Record::Value> scratch;
+  dataflow::Walk<dataflow::Record> walk(sink, placement, scratch);
   walk.run(object);
   return sink.steps;
 }

@@ -5,8 +5,11 @@
 
 namespace aiocuda::driver {
 
+// Submits what can be submitted before the host must wait; marks where it ends.
+void submit(nb::handle op, const dataflow::Placement& placement);
+
 // Submits what can be. True: the operation's result is complete. False: it is not, and `token` will
-// come out of `port` (where one is given) when it is worth driving again.
+// come out of `port` when it is worth driving again.
 bool drive(nb::handle op, const dataflow::Placement& placement, const std::shared_ptr<completion::Port>& port, completion::Token token);
 
 // Submits and waits, giving up the GIL. False: `timeout` (negative: none) passed first.

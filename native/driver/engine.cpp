@@ -36,6 +36,7 @@ void Engine::open_device(std::int32_t ordinal, CUcontext context, CUmemoryPool p
     if (devices_.size() <= slot) {
       devices_.resize(slot + 1);
       used_bytes_.resize(slot + 1, 0);
+      spare_events_.resize(slot + 1);
     }
     if (devices_[slot]) return;
     devices_[slot] = DeviceState{context, pool, 0};
@@ -116,6 +117,9 @@ void Engine::destroy_closed_streams() {
     } catch (const Refusal&) {  // a broken context runs nothing any more
     }
     if (!passed) continue;
+    ContextScope scope(*this);
+    scope.bind(state.device);
+    const nb::object keepalive = std::move(state.keepalive);  // let go of without the lock: it may come back here
     std::lock_guard lock(streams_mutex_);
     timeline.learn_complete(last);
     table.cuEventDestroy(state.mark);
@@ -123,7 +127,6 @@ void Engine::destroy_closed_streams() {
     if (state.owned) table.cuStreamDestroy(state.handle);
     state.mark = nullptr;
     state.side = state.handle = nullptr;
-    state.keepalive.reset();
   }
 }
 
@@ -138,6 +141,8 @@ bool Engine::is_complete(Tick tick) {
   if (timeline.is_known_complete(tick)) return true;
   const StreamState& state = streams_[tick.stream];
   const Tick all{tick.stream, timeline.submitted(tick.stream)};
+  ContextScope scope(*this);
+  scope.bind(state.device);
   const CUresult result = table.cuStreamQuery(state.handle);
   if (result == CUDA_ERROR_NOT_READY) return false;
   check(result, "cuStreamQuery");
@@ -152,7 +157,26 @@ std::vector<Tick> Engine::incomplete(const std::vector<Tick>& ticks) {
   return left;
 }
 
-std::shared_ptr<completion::Completion> Engine::arm(const std::vector<Tick>& ticks) {
+Engine::Mark Engine::mark(Tick tick) {
+  const StreamState& state = streams_[tick.stream];
+  const auto slot = static_cast<std::size_t>(state.device);
+  ContextScope scope(*this);
+  scope.bind(state.device);
+  auto& spare = spare_events_[slot];
+  CUevent event;
+  if (spare.empty()) {
+    event = make_event();
+  } else {
+    event = spare.back();
+    spare.pop_back();
+  }
+  // An event may be recorded again while somebody waits for an earlier record of it.
+  std::shared_ptr<CUevent_st> shared(event, [this, slot](CUevent used) { spare_events_[slot].push_back(used); });
+  check(table.cuEventRecord(event, state.handle), "cuEventRecord");
+  return {{tick.stream, timeline.submitted(tick.stream)}, std::move(shared)};
+}
+
+std::shared_ptr<completion::Completion> Engine::arm(const std::vector<Tick>& ticks, const std::vector<Mark>& marks) {
   ContextScope scope(*this);
   std::vector<StreamIndex> lanes;
   for (const Tick tick : ticks)
@@ -167,10 +191,13 @@ std::shared_ptr<completion::Completion> Engine::arm(const std::vector<Tick>& tic
       std::lock_guard lock(streams_mutex_);
       state.side = side;
     }
-    check(table.cuEventRecord(state.mark, state.handle), "cuEventRecord");
-    check(table.cuStreamWaitEvent(state.side, state.mark, CU_EVENT_WAIT_DEFAULT), "cuStreamWaitEvent");
-    const std::uint64_t number =
-        pending.add({completion, lane, timeline.completion_counter(lane), timeline.submitted(lane)});
+    const auto marked = std::find_if(marks.begin(), marks.end(), [lane](const Mark& each) { return each.tick.stream == lane; });
+    const bool is_marked = marked != marks.end();
+    if (!is_marked) check(table.cuEventRecord(state.mark, state.handle), "cuEventRecord");
+    const CUevent event = is_marked ? marked->event.get() : state.mark;
+    check(table.cuStreamWaitEvent(state.side, event, CU_EVENT_WAIT_DEFAULT), "cuStreamWaitEvent");
+    const std::uint64_t count = is_marked ? marked->tick.count : timeline.submitted(lane);
+    const std::uint64_t number = pending.add({completion, lane, timeline.completion_counter(lane), count});
     if (const CUresult result = table.cuLaunchHostFunc(state.side, tell_done, reinterpret_cast<void*>(number))) {
       pending.withdraw(number);
       throw Refusal(result, "cuLaunchHostFunc");
@@ -241,7 +268,8 @@ void Engine::collect() {
   ContextScope scope(*this);
   std::vector<std::unique_ptr<dataflow::Buffer>> left, due = std::exchange(returned_, {});
   for (auto& buffer : due) {
-    if (buffer->device != dataflow::host_ordinal) scope.bind(buffer->device);
+    // Page-locked memory is every context's: any will do to give it back.
+    scope.bind(buffer->device == dataflow::host_ordinal ? streams_.front().device : buffer->device);
     if (!try_free(*buffer)) left.push_back(std::move(buffer));
   }
   returned_.insert(returned_.end(), std::make_move_iterator(left.begin()), std::make_move_iterator(left.end()));

@@ -15,6 +15,7 @@
 #include "../completion/completion.hpp"
 #include "../completion/watcher.hpp"
 #include "../dataflow/operation.hpp"
+#include "../dataflow/walk.hpp"
 #include "memory.hpp"
 #include "table.hpp"
 
@@ -72,8 +73,15 @@ class Engine final : public dataflow::MemoryOwner {
   bool is_complete(Tick tick);
   std::vector<Tick> incomplete(const std::vector<Tick>& ticks);
 
-  // A completion of everything that the ticks' streams hold so far.
-  std::shared_ptr<completion::Completion> arm(const std::vector<Tick>& ticks);
+  // A point of a stream that can be asked about and waited for later, whatever is submitted meanwhile.
+  struct Mark {
+    Tick tick;
+    std::shared_ptr<CUevent_st> event;
+  };
+  Mark mark(Tick tick);
+
+  // A completion of the marks, or where a tick's stream has none, of all that the stream holds so far.
+  std::shared_ptr<completion::Completion> arm(const std::vector<Tick>& ticks, const std::vector<Mark>& marks);
 
   dataflow::BufferRef allocate_device(std::int32_t device, std::uint64_t size_bytes, StreamIndex stream);
   dataflow::BufferRef allocate_host(std::uint64_t size_bytes);
@@ -98,6 +106,7 @@ class Engine final : public dataflow::MemoryOwner {
   class Submission;
   std::recursive_mutex submitting;
   int depth = 0;
+  dataflow::Scratch<nb::handle> scratch;  // of the outermost walk
 
  private:
   Engine() : page_locked_(table) {}
@@ -117,14 +126,16 @@ class Engine final : public dataflow::MemoryOwner {
   std::unordered_map<CUstream, StreamIndex> adopted_;
   std::vector<std::unique_ptr<dataflow::Buffer>> returned_;
   std::vector<std::uint64_t> used_bytes_;
+  std::vector<std::vector<CUevent>> spare_events_;  // by device
   PageLockedPool page_locked_;
   std::unique_ptr<completion::Watcher> watcher_;
 };
 
-// Binds contexts for the time of a submission, and puts back what the thread had.
+// Binds contexts for the time of a submission, and puts back what the thread had. Until something is
+// bound it calls nothing: work that touches no device needs no driver.
 class ContextScope {
  public:
-  explicit ContextScope(Engine& engine) : engine_(engine) { engine_.table.cuCtxGetCurrent(&before_); bound_ = before_; }
+  explicit ContextScope(Engine& engine) : engine_(engine) {}
   ContextScope(const ContextScope&) = delete;
   ContextScope& operator=(const ContextScope&) = delete;
   ~ContextScope() {
@@ -132,6 +143,11 @@ class ContextScope {
   }
   void bind(std::int32_t device) {
     const CUcontext context = engine_.device(device).context;
+    if (!asked_) {
+      engine_.table.cuCtxGetCurrent(&before_);
+      bound_ = before_;
+      asked_ = true;
+    }
     if (bound_ == context) return;
     engine_.table.cuCtxSetCurrent(context);
     bound_ = context;
@@ -139,6 +155,7 @@ class ContextScope {
 
  private:
   Engine& engine_;
+  bool asked_ = false;
   CUcontext before_ = nullptr, bound_ = nullptr;
 };
 

@@ -36,6 +36,7 @@ class Submit {
   dataflow::Hazard& hazard(dataflow::Buffer& buffer) { return buffer.hazard; }
   StreamIndex default_stream(std::int32_t device) { return engine_.device(device).default_stream; }
   std::int32_t device_of(StreamIndex stream) { return engine_.stream(stream).device; }
+  bool is_open(StreamIndex stream) { return !engine_.stream(stream).closing; }
 
   bool is_done(const Op& op) const { return op.is_done(); }
   bool is_failed(const Op& op) const { return op.state == dataflow::State::failed; }
@@ -99,7 +100,6 @@ class Submit {
       if (device == dataflow::host_ordinal) {
         scope_.bind(engine_.stream(stream).device);
         buffer = engine_.allocate_host(op.size_bytes);
-        fill_host(op, buffer->address);
       } else {
         scope_.bind(device);
         buffer = engine_.allocate_device(device, op.size_bytes, stream);
@@ -219,12 +219,6 @@ class Submit {
 
   static void check(CUresult result, const char* function) {
     if (result) throw Refusal(result, function);
-  }
-
-  static void fill_host(const dataflow::CreateOp& op, std::uint64_t address) {
-    auto* bytes = reinterpret_cast<std::uint8_t*>(address);
-    for (std::uint64_t at = 0; op.pattern_size && at < op.size_bytes; at += op.pattern_size)
-      std::memcpy(bytes + at, op.pattern.data(), op.pattern_size);
   }
 
   // The driver fills with 1, 2 or 4 bytes; longer patterns are filled a 4-byte column at a time.

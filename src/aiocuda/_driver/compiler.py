@@ -104,7 +104,7 @@ def compile_kernel(
 @functools.lru_cache(maxsize=256)
 def _compile(
     source: str, name_expression: str, source_name: str, options: tuple[str, ...], arch: str
-) -> tuple[bytes, tuple[tuple[str, str], ...]]:
+) -> tuple[bytes, tuple[tuple[str, bytes], ...]]:
     """Compile for an architecture; return the image, and the mangled name where there is one."""
     from cuda.bindings import nvrtc
 
@@ -119,7 +119,7 @@ def _compile(
     key = _key(source, name_expression, options) if disk is not None else None
     if disk is not None and (kept := disk.get(key)) is not None:
         mangled, _, image = bytes(kept).partition(b"\0")
-        return image, ((name_expression, mangled.decode()),) if name_expression else ()
+        return image, ((name_expression, mangled),) if name_expression else ()
 
     result, program = nvrtc.nvrtcCreateProgram(source.encode(), source_name.encode(), 0, None, None)
     check(None, result)
@@ -142,7 +142,7 @@ def _compile(
         nvrtc.nvrtcDestroyProgram(program)
     if disk is not None:
         disk[key] = mangled + b"\0" + cubin
-    return bytes(cubin), ((name_expression, mangled.decode()),) if name_expression else ()
+    return bytes(cubin), ((name_expression, mangled),) if name_expression else ()
 
 
 def _log(program: Any) -> str:

@@ -16,6 +16,7 @@ import threading
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Literal
 
 from aiocuda._driver import probe
@@ -128,9 +129,24 @@ def select() -> DriverInfo:
             f"kernels run on the CPU, on aiocuda's emulated CUDA driver: {chosen.reason}. "
             f"Set {VARIABLE}=emulated to choose it without this warning",
             EmulatedDeviceWarning,
-            stacklevel=2,
+            stacklevel=_frames_of_aiocuda(),
         )
     return chosen
+
+
+def _frames_of_aiocuda() -> int:
+    """Count the innermost frames of this package, so that a warning names the user's line."""
+    frame = sys._getframe(1)
+    count = 1
+    while frame.f_back is not None and _is_of_aiocuda(frame):
+        frame = frame.f_back
+        count += 1
+    return count
+
+
+def _is_of_aiocuda(frame: FrameType) -> bool:
+    module = str(frame.f_globals.get("__name__", ""))
+    return module == "aiocuda" or module.startswith("aiocuda.")
 
 
 def _select_auto() -> DriverInfo:

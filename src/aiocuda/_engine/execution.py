@@ -49,7 +49,7 @@ def run_and_wait(op: _native.Op, where: Placement | None = None, timeout_s: floa
 def submit(op: _native.Op, where: Placement | None = None) -> None:
     """Hand an operation and what it needs to the device, as far as nothing waits for the host."""
     where = where or placement.current.get()
-    _native.drive(op, where.device, where.stream, None, None)
+    _native.submit(op, where.device, where.stream)
 
 
 class DeviceFuture(Generic[T]):

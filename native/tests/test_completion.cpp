@@ -1,0 +1,190 @@
+// Completions and ports, also from many threads at once (run under ThreadSanitizer).
+#include <doctest/doctest.h>
+#include <poll.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "completion/completion.hpp"
+#include "completion/watcher.hpp"
+
+using namespace aiocuda::completion;
+using namespace std::chrono_literals;
+
+namespace {
+
+Token token(std::uintptr_t number) { return reinterpret_cast<Token>(number); }
+
+bool readable(const Port& port, int timeout_ms = 0) {
+  pollfd waiting{port.fd(), POLLIN, 0};
+  return poll(&waiting, 1, timeout_ms) == 1;
+}
+
+Pending::Part part_of(const std::shared_ptr<Completion>& completion, std::uint32_t stream, std::uint64_t count = 1) {
+  return {completion, stream, std::make_shared<std::atomic<std::uint64_t>>(0), count};
+}
+
+}  // namespace
+
+TEST_CASE("a port is readable while a token is due, and a batch is one wake") {
+  Orphans orphans;
+  Port port(orphans);
+  CHECK_FALSE(readable(port));
+  port.put(token(1), 0);
+  port.put(token(2), 700);
+  CHECK(readable(port));
+  const auto due = port.take();
+  REQUIRE(due.size() == 2);
+  CHECK(due[0].token == token(1));
+  CHECK(due[1].result == 700);
+  CHECK_FALSE(readable(port));
+  CHECK(port.take().empty());
+}
+
+TEST_CASE("no token is lost with its port") {
+  Orphans orphans;
+  {
+    Port port(orphans);
+    port.put(token(1), 0);
+    port.close();
+    port.put(token(2), 0);
+  }
+  CHECK(orphans.take() == std::vector<Token>{token(1), token(2)});
+  CHECK(orphans.take().empty());
+}
+
+TEST_CASE("a completion ends when all its parts have passed, and tells everyone once") {
+  Orphans orphans;
+  auto port = std::make_shared<Port>(orphans);
+  Completion completion(2);
+  CHECK(completion.tell(port, token(1)));
+  CHECK(completion.tell(port, token(2)));
+  completion.part_done(0);
+  CHECK_FALSE(completion.has_ended());
+  CHECK(port->take().empty());
+  completion.part_done(0);
+  CHECK(completion.has_ended());
+  CHECK(completion.error() == 0);
+  CHECK(port->take().size() == 2);
+  CHECK_FALSE(completion.tell(port, token(3)));
+  completion.part_done(0);
+  CHECK(port->take().empty());
+}
+
+TEST_CASE("an error ends a completion at once") {
+  Orphans orphans;
+  auto port = std::make_shared<Port>(orphans);
+  Completion completion(3);
+  CHECK(completion.tell(port, token(1)));
+  completion.part_done(700);
+  CHECK(completion.error() == 700);
+  REQUIRE(port->take().size() == 1);
+  completion.part_done(0);
+  CHECK(completion.error() == 700);
+}
+
+TEST_CASE("a part that passes raises its stream's progress") {
+  Pending pending;
+  auto completion = std::make_shared<Completion>(1);
+  auto part = part_of(completion, 0, 5);
+  const auto progress = part.progress;
+  const auto number = pending.add(part);
+  CHECK(pending.size() == 1);
+  pending.done(number);
+  CHECK(progress->load() == 5);
+  CHECK(completion->has_ended());
+  CHECK(pending.size() == 0);
+  pending.done(number);  // a second time: nothing is left to end
+  CHECK(pending.size() == 0);
+}
+
+TEST_CASE("a broken stream fails what waits for it, and nothing else") {
+  Pending pending;
+  auto broken = std::make_shared<Completion>(1), well = std::make_shared<Completion>(1), both = std::make_shared<Completion>(2);
+  pending.add(part_of(broken, 0));
+  const auto number = pending.add(part_of(well, 1));
+  pending.add(part_of(both, 0));
+  pending.add(part_of(both, 1));
+  pending.fail_stream(0, 719);
+  CHECK(broken->error() == 719);
+  CHECK(both->error() == 719);
+  CHECK_FALSE(well->has_ended());
+  pending.done(number);
+  CHECK(well->has_ended());
+  CHECK(well->error() == 0);
+}
+
+TEST_CASE("what is withdrawn neither ends nor stays") {
+  Pending pending;
+  auto completion = std::make_shared<Completion>(1);
+  pending.withdraw(pending.add(part_of(completion, 0)));
+  CHECK(pending.size() == 0);
+  CHECK_FALSE(completion->has_ended());
+}
+
+TEST_CASE("the watcher asks while something is pending, and only then") {
+  Pending pending;
+  std::atomic<int> asked{0};
+  std::atomic<bool> broken{false};
+  Watcher watcher(
+      pending,
+      [&](std::uint32_t stream) {
+        CHECK(stream == 3);
+        ++asked;
+        return broken ? 700 : 0;
+      },
+      1ms);
+  CHECK(asked == 0);
+  auto completion = std::make_shared<Completion>(1);
+  pending.add(part_of(completion, 3));
+  while (asked == 0) std::this_thread::yield();
+  CHECK_FALSE(completion->has_ended());
+  broken = true;
+  CHECK(completion->wait_for(10s));
+  CHECK(completion->error() == 700);
+  CHECK(pending.size() == 0);
+}
+
+TEST_CASE("a watcher with nothing to do ends at once") {
+  Pending pending;
+  Watcher watcher(pending, [](std::uint32_t) { return 0; }, 1h);
+}
+
+TEST_CASE("many threads end what many others wait for: every token comes out once") {
+  constexpr std::uintptr_t rounds = 2000, enders = 4;
+  Orphans orphans;
+  auto port = std::make_shared<Port>(orphans);
+  Pending pending;
+  std::vector<std::shared_ptr<Completion>> completions;
+  std::vector<std::uint64_t> numbers;
+  for (std::uintptr_t i = 0; i < rounds; ++i) {
+    completions.push_back(std::make_shared<Completion>(1));
+    numbers.push_back(pending.add(part_of(completions.back(), static_cast<std::uint32_t>(i % 7))));
+  }
+  std::atomic<bool> go{false};
+  std::vector<std::thread> threads;
+  for (std::uintptr_t t = 0; t < enders; ++t)
+    threads.emplace_back([&, t] {
+      while (!go) std::this_thread::yield();
+      for (std::uintptr_t i = t; i < rounds; i += enders) {
+        if (i % 50 == 0) pending.fail_stream(static_cast<std::uint32_t>(i % 7), 700);
+        pending.done(numbers[i]);
+      }
+    });
+  std::set<Token> told_at_once;
+  go = true;
+  for (std::uintptr_t i = 0; i < rounds; ++i)
+    if (!completions[i]->tell(port, token(i + 1))) told_at_once.insert(token(i + 1));
+  std::set<Token> out;
+  while (out.size() + told_at_once.size() < rounds) {
+    REQUIRE(readable(*port, 10000));
+    for (const auto& due : port->take()) CHECK(out.insert(due.token).second);
+  }
+  for (auto& thread : threads) thread.join();
+  CHECK(pending.size() == 0);
+  for (const Token early : told_at_once) CHECK_FALSE(out.contains(early));
+}
