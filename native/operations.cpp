@@ -108,6 +108,7 @@ void bind_arrays(nb::module_& module) {
       .def_prop_ro("_size_bytes", &Array::size_bytes)
       .def_prop_ro("_is_closed", [](const Array& self) { return !self.buffer; })
       .def("_close", [](Array& self) { self.buffer.reset(); })
+      .def("_alias", [](const Array& self) { return Array(self); })  // another handle, that close() leaves alone
       // The accesses that may still be going on: (written, read).
       .def("_in_use", [](const Array& self) {
         driver::Engine& engine = driver::Engine::get();

@@ -3,11 +3,11 @@
 // Always true: a completion ends exactly once, with 0 or an error, and then tells everyone who waits;
 // who comes later is told at once.
 #pragma once
-#include <atomic>
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <algorithm>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -20,7 +20,7 @@ namespace aiocuda::completion {
 
 class Completion {
  public:
-  explicit Completion(std::uint32_t parts) : parts_(parts) {}
+  explicit Completion(std::uint32_t parts) : parts_(parts), ended_(parts == 0) {}
 
   // One part has passed; or, with an error, everything has ended.
   void part_done(std::int32_t error) {
@@ -63,7 +63,7 @@ class Completion {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::uint32_t parts_;
-  bool ended_ = false;
+  bool ended_;
   std::int32_t error_ = 0;
   std::vector<std::pair<std::shared_ptr<Port>, Token>> waiting_;
 };
@@ -74,8 +74,7 @@ class Pending {
   struct Part {
     std::shared_ptr<Completion> completion;
     std::uint32_t stream = 0;
-    std::shared_ptr<std::atomic<std::uint64_t>> progress;  // of the stream, raised when the part has passed
-    std::uint64_t count = 0;
+    std::function<void()> passed;  // what else to do when it has, on the thread that tells
   };
 
   std::uint64_t add(Part part) {
@@ -149,13 +148,8 @@ class Pending {
   }
   static void end(Part part, std::int32_t error) {
     if (!part.completion) return;
-    if (error == 0) raise_to(*part.progress, part.count);
+    if (error == 0 && part.passed) part.passed();
     part.completion->part_done(error);
-  }
-  static void raise_to(std::atomic<std::uint64_t>& counter, std::uint64_t count) {
-    std::uint64_t seen = counter.load(std::memory_order_relaxed);
-    while (seen < count && !counter.compare_exchange_weak(seen, count, std::memory_order_release)) {
-    }
   }
 
   mutable std::mutex mutex_;

@@ -27,6 +27,19 @@ struct Hazard {
   std::vector<Tick> reads;
 };
 
+// How far a stream must be at least. Shared with the threads that learn of completions, so that they need
+// neither the GIL nor the timeline.
+struct Progress {
+  std::shared_ptr<std::atomic<std::uint64_t>> counter;
+  std::uint64_t count = 0;
+
+  void learn() const {
+    std::uint64_t seen = counter->load(std::memory_order_relaxed);
+    while (seen < count && !counter->compare_exchange_weak(seen, count, std::memory_order_release)) {
+    }
+  }
+};
+
 class Timeline {
  public:
   StreamIndex add_stream() {
@@ -37,23 +50,20 @@ class Timeline {
   std::size_t size() const { return lanes_.size(); }
   std::uint64_t submitted(StreamIndex stream) const { return lanes_[stream].submitted; }
 
-  // How far the device is known to be. Shared with the threads that learn of completions, so that
-  // they need neither the GIL nor this object.
-  std::shared_ptr<std::atomic<std::uint64_t>> completion_counter(StreamIndex stream) const {
-    return lanes_[stream].completed;
+  // What is complete once all that the stream holds now is: that, and all that it is ordered after.
+  std::vector<Progress> implied(StreamIndex stream) const {
+    const Lane& lane = lanes_[stream];
+    std::vector<Progress> progress{{lane.completed, lane.submitted}};
+    for (std::size_t i = 0; i < lane.seen.size(); ++i)
+      if (lane.seen[i]) progress.push_back({lanes_[i].completed, lane.seen[i]});
+    return progress;
   }
 
   bool is_known_complete(Tick tick) const {
     return tick.count == 0 || lanes_[tick.stream].completed->load(std::memory_order_acquire) >= tick.count;
   }
 
-  void learn_complete(Tick tick) { raise_to(*lanes_[tick.stream].completed, tick.count); }
-
-  static void raise_to(std::atomic<std::uint64_t>& counter, std::uint64_t count) {
-    std::uint64_t seen = counter.load(std::memory_order_relaxed);
-    while (seen < count && !counter.compare_exchange_weak(seen, count, std::memory_order_release)) {
-    }
-  }
+  void learn_complete(Tick tick) { Progress{lanes_[tick.stream].completed, tick.count}.learn(); }
 
   // Asks `wait(other stream)` for every wait that an access needs on `stream`. `wait` must order all
   // later work of `stream` after all that was submitted to the other one so far.

@@ -256,10 +256,10 @@ class Walk {
     const StreamIndex stream = choose_stream(op, lane);
     if (device != host_ordinal) check_stream(op, stream, device);
     const Value value = sink_.create(op, stream, device);
-    uses_.clear();
-    // Page-locked memory is there at once; device memory from this point of the stream on.
-    if (Buffer* buffer = sink_.array(value)->buffer.get(); buffer && device != host_ordinal) uses_.push_back({buffer, true});
-    commit(op, stream);
+    if (device != host_ordinal) {  // page-locked memory is there at once, device memory from here on in the stream
+      uses_.assign(1, {sink_.array(value)->buffer.get(), true});
+      commit(op, stream);
+    }
     sink_.finish(op, value);
     return Step::finished;
   }

@@ -32,15 +32,18 @@ Outstanding& outstanding(Op& op) {
   return *std::static_pointer_cast<Outstanding>(op.outstanding);
 }
 
+void learn(const Engine::Mark& mark) {
+  for (const dataflow::Progress& progress : mark.implied) progress.learn();
+}
+
 // The part of a submitted operation's ticks that has not passed.
 std::vector<Tick> incomplete(Engine& engine, Op& op) {
   if (!op.outstanding) return engine.incomplete(op.ready);
   ContextScope scope(engine);
   for (const Engine::Mark& mark : outstanding(op).marks) {
-    if (engine.timeline.is_known_complete(mark.tick)) continue;
-    scope.bind(engine.stream(mark.tick.stream).device);
+    scope.bind(engine.stream(mark.stream).device);
     const CUresult result = engine.table.cuEventQuery(mark.event.get());
-    if (result == CUDA_SUCCESS) engine.timeline.learn_complete(mark.tick);
+    if (result == CUDA_SUCCESS) learn(mark);
     else if (result != CUDA_ERROR_NOT_READY) throw Refusal(result, "cuEventQuery");
   }
   std::vector<Tick> left;
@@ -108,7 +111,7 @@ bool spin(Engine& engine, Op& op, const std::vector<Tick>& ticks) {
   }
   std::size_t passed = 0;
   ContextScope scope(engine);
-  scope.bind(engine.stream(marks.front().tick.stream).device);
+  scope.bind(engine.stream(marks.front().stream).device);
   {
     nb::gil_scoped_release release;
     const auto until = Clock::now() + spin_time;
@@ -118,7 +121,7 @@ bool spin(Engine& engine, Op& op, const std::vector<Tick>& ticks) {
       else if (result != CUDA_ERROR_NOT_READY) break;
     } while (passed < marks.size() && Clock::now() < until);
   }
-  for (std::size_t i = 0; i < passed; ++i) engine.timeline.learn_complete(marks[i].tick);
+  for (std::size_t i = 0; i < passed; ++i) learn(marks[i]);
   return passed == marks.size();
 }
 

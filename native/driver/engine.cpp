@@ -140,13 +140,13 @@ CUresult Engine::wait(StreamIndex index, StreamIndex other) {
 bool Engine::is_complete(Tick tick) {
   if (timeline.is_known_complete(tick)) return true;
   const StreamState& state = streams_[tick.stream];
-  const Tick all{tick.stream, timeline.submitted(tick.stream)};
+  const auto all = timeline.implied(tick.stream);
   ContextScope scope(*this);
   scope.bind(state.device);
   const CUresult result = table.cuStreamQuery(state.handle);
   if (result == CUDA_ERROR_NOT_READY) return false;
   check(result, "cuStreamQuery");
-  timeline.learn_complete(all);
+  for (const dataflow::Progress& progress : all) progress.learn();
   return true;
 }
 
@@ -173,14 +173,16 @@ Engine::Mark Engine::mark(Tick tick) {
   // An event may be recorded again while somebody waits for an earlier record of it.
   std::shared_ptr<CUevent_st> shared(event, [this, slot](CUevent used) { spare_events_[slot].push_back(used); });
   check(table.cuEventRecord(event, state.handle), "cuEventRecord");
-  return {{tick.stream, timeline.submitted(tick.stream)}, std::move(shared)};
+  return {tick.stream, timeline.implied(tick.stream), std::move(shared)};
 }
 
 std::shared_ptr<completion::Completion> Engine::arm(const std::vector<Tick>& ticks, const std::vector<Mark>& marks) {
   ContextScope scope(*this);
   std::vector<StreamIndex> lanes;
-  for (const Tick tick : ticks)
-    if (std::find(lanes.begin(), lanes.end(), tick.stream) == lanes.end()) lanes.push_back(tick.stream);
+  for (const Tick tick : ticks) {
+    const bool is_gone = !streams_[tick.stream].mark;  // destroyed: all of it has passed
+    if (!is_gone && std::find(lanes.begin(), lanes.end(), tick.stream) == lanes.end()) lanes.push_back(tick.stream);
+  }
   auto completion = std::make_shared<completion::Completion>(static_cast<std::uint32_t>(lanes.size()));
   for (const StreamIndex lane : lanes) {
     StreamState& state = streams_[lane];
@@ -191,13 +193,15 @@ std::shared_ptr<completion::Completion> Engine::arm(const std::vector<Tick>& tic
       std::lock_guard lock(streams_mutex_);
       state.side = side;
     }
-    const auto marked = std::find_if(marks.begin(), marks.end(), [lane](const Mark& each) { return each.tick.stream == lane; });
+    const auto marked = std::find_if(marks.begin(), marks.end(), [lane](const Mark& each) { return each.stream == lane; });
     const bool is_marked = marked != marks.end();
     if (!is_marked) check(table.cuEventRecord(state.mark, state.handle), "cuEventRecord");
     const CUevent event = is_marked ? marked->event.get() : state.mark;
     check(table.cuStreamWaitEvent(state.side, event, CU_EVENT_WAIT_DEFAULT), "cuStreamWaitEvent");
-    const std::uint64_t count = is_marked ? marked->tick.count : timeline.submitted(lane);
-    const std::uint64_t number = pending.add({completion, lane, timeline.completion_counter(lane), count});
+    auto learn = [implied = is_marked ? marked->implied : timeline.implied(lane)] {
+      for (const dataflow::Progress& progress : implied) progress.learn();
+    };
+    const std::uint64_t number = pending.add({completion, lane, std::move(learn)});
     if (const CUresult result = table.cuLaunchHostFunc(state.side, tell_done, reinterpret_cast<void*>(number))) {
       pending.withdraw(number);
       throw Refusal(result, "cuLaunchHostFunc");

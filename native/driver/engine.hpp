@@ -75,7 +75,8 @@ class Engine final : public dataflow::MemoryOwner {
 
   // A point of a stream that can be asked about and waited for later, whatever is submitted meanwhile.
   struct Mark {
-    Tick tick;
+    StreamIndex stream;
+    std::vector<dataflow::Progress> implied;  // what has passed once the event has
     std::shared_ptr<CUevent_st> event;
   };
   Mark mark(Tick tick);

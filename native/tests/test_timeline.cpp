@@ -97,6 +97,21 @@ TEST_CASE("what is known to be complete needs no wait") {
   CHECK(house.waits.empty());
 }
 
+TEST_CASE("what a stream is ordered after is complete when it is") {
+  House house(3);
+  Hazard a, b, c;
+  const Tick first = house.submit(0, {{&a, true}});
+  const Tick unrelated = house.submit(2, {{&c, true}});
+  const Tick second = house.submit(1, {{&a, false}, {&b, true}});
+  const auto implied = house.timeline.implied(1);
+  const Tick later = house.submit(0, {{&a, true}});
+  for (const Progress& progress : implied) progress.learn();
+  CHECK(house.timeline.is_known_complete(first));
+  CHECK(house.timeline.is_known_complete(second));
+  CHECK_FALSE(house.timeline.is_known_complete(later));
+  CHECK_FALSE(house.timeline.is_known_complete(unrelated));
+}
+
 TEST_CASE("a completion counter never goes back") {
   House house(1);
   Hazard array;

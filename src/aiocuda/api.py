@@ -6,6 +6,8 @@ Always true: each returns a lazy `DeviceOp`; memory is allocated, and host data 
 from __future__ import annotations
 
 import functools
+import math
+import warnings
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -65,7 +67,7 @@ def empty(shape: Shape, dtype: DTypeLike = np.float32, device: Device | int | No
     OutOfMemoryError
         When executed: the device has no room.
     """
-    return _create(shape, dtype, device, None)
+    return _create(shape, dtype, device)
 
 
 def zeros(shape: Shape, dtype: DTypeLike = np.float32, device: Device | int | None = None) -> DeviceOp[DeviceArray]:
@@ -147,7 +149,7 @@ def arange(
         The step is 0 or the range has no end.
     """
     first, last = (0, start) if stop is None else (start, stop)
-    if not all(np.isfinite(x) for x in (first, last, step)) or step == 0:
+    if not all(math.isfinite(x) for x in (first, last, step)) or step == 0:
         raise ArgumentValueError(
             f"arange needs finite numbers and a step other than 0; {first}, {last}, {step} were given"
         )
@@ -156,10 +158,20 @@ def arange(
         raise ArgumentTypeError(
             f"arange makes real numbers; dtype {kind} was asked for, {', '.join(_ARANGE_TYPES)} are possible"
         )
-    n = max(0, int(np.ceil((last - first) / step)))
-    # NumPy fixes the first two items and continues with their difference, in the items' own type.
-    head = np.asarray([first, first + step]).astype(kind)
-    delta = head[1] - head[0]
+    n = max(0, math.ceil((last - first) / step))
+    # NumPy fixes the first two items and continues with their difference: in the items' own type, and for
+    # the 16-bit floats in float32.
+    head = np.zeros(2, kind)
+    try:
+        if n > 0:
+            head[0] = first
+        if n > 1:
+            head[1] = first + step
+    except OverflowError as error:
+        raise ArgumentValueError(f"arange({first}, {last}, {step}): dtype {kind} cannot hold it: {error}") from error
+    narrow = head.astype(np.float32) if kind.name in {"float16", "bfloat16"} else head
+    with np.errstate(over="ignore"):  # unsigned differences wrap, and unwrap when they are added
+        delta = narrow[1] - narrow[0]
     return cast(
         "DeviceOp[DeviceArray]",
         _arange_kernel(kind.name)(empty(n, kind, device), head[0].item(), head[1].item(), delta.item(), n, threads=n),
@@ -289,29 +301,28 @@ def dup(x: Any) -> DeviceOp[Any]:
     return _copy_of(x, _UNKNOWN)
 
 
-def _create(shape: Shape, dtype: DTypeLike, device: Device | int | None, fill: object | None) -> DeviceOp[DeviceArray]:
+def _create(shape: Shape, dtype: DTypeLike, device: Device | int | None, *fill: object) -> DeviceOp[DeviceArray]:
     kind = dtypes.to_dtype(dtype)
     extents = _extents(shape)
-    if fill is None:
-        return cast("DeviceOp[DeviceArray]", CreateOp(extents, dtypes.code_of(kind), as_ordinal(device)))
-    pattern = _pattern(fill, kind)
-    if len(pattern) > _LONGEST_PATTERN:
-        return to_device(np.full(extents, fill, kind), device)
-    return cast(
-        "DeviceOp[DeviceArray]",
-        CreateOp(extents, dtypes.code_of(kind), as_ordinal(device), pattern, fill),
-    )
+    pattern = _pattern(fill[0], kind) if fill else b""
+    if len(pattern) not in _FILLED_ON_DEVICE:
+        return to_device(np.full(extents, np.frombuffer(pattern, kind)[0], kind), device)
+    create = CreateOp(extents, dtypes.code_of(kind), as_ordinal(device), pattern, *fill)
+    return cast("DeviceOp[DeviceArray]", create)
 
 
-_LONGEST_PATTERN = 16  # bytes: what native code fills with; longer items are structured ones
+# The item sizes, in bytes, that native code fills with; 0 is none asked for.
+_FILLED_ON_DEVICE = frozenset({0, 1, 2, 4, 8, 16})
 
 
 def _pattern(fill: object, kind: np.dtype[Any]) -> bytes:
     try:
-        item = np.full((), fill, kind)
-    except (TypeError, ValueError, OverflowError) as error:
+        # NumPy only warns where a value does not fit; rounding a small one to 0 is fine.
+        with np.errstate(all="raise", under="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("error")
+            return np.full((), fill, kind).tobytes()
+    except (TypeError, ValueError, ArithmeticError, Warning) as error:
         raise ArgumentValueError(f"{fill!r} cannot fill an array of dtype {kind}: {error}") from error
-    return item.tobytes()
 
 
 def _extents(shape: Shape) -> tuple[int, ...]:
@@ -372,22 +383,25 @@ _ARANGE_TYPES = {
     "float64": "double",
 }
 _ARANGE_HEADERS = {"float16": "#include <cuda_fp16.h>\n", "bfloat16": "#include <cuda_bf16.h>\n"}
-# Multiplied and added with a rounding each, as NumPy does: a fused multiply-add would differ in the last bit.
-_ARANGE_ITEMS = {
-    "float16": "__float2half(__fadd_rn(__half2float(first), __fmul_rn((float)i, __half2float(delta))))",
-    "bfloat16": "__float2bfloat16(__fadd_rn(__bfloat162float(first), __fmul_rn((float)i, __bfloat162float(delta))))",
-    "float32": "__fadd_rn(first, __fmul_rn((float)i, delta))",
-    "float64": "__dadd_rn(first, __dmul_rn((double)i, delta))",
+# The type of the first item and the difference, and the item as an expression. Floats are multiplied and
+# added with a rounding each, as NumPy does: a fused multiply-add would differ in the last bit. Integers are
+# computed without a sign, where overflow wraps.
+_ARANGE_FLOATS = {
+    "float16": ("float", "__float2half(__fadd_rn(__half2float(first), __fmul_rn((float)i, delta)))"),
+    "bfloat16": ("float", "__float2bfloat16(__fadd_rn(__bfloat162float(first), __fmul_rn((float)i, delta)))"),
+    "float32": ("float", "__fadd_rn(first, __fmul_rn((float)i, delta))"),
+    "float64": ("double", "__dadd_rn(first, __dmul_rn((double)i, delta))"),
 }
 
 
 @functools.cache
 def _arange_kernel(name: str) -> _native.Kernel:
     kind = _ARANGE_TYPES[name]
-    item = _ARANGE_ITEMS.get(name, f"({kind})(first + ({kind})i * delta)")
+    wrapping = f"({kind})((unsigned long long)first + i * (unsigned long long)delta)"
+    difference, item = _ARANGE_FLOATS.get(name, (kind, wrapping))
     return kernel(
         _ARANGE_HEADERS.get(name, "")
-        + f'extern "C" __global__ void arange({kind}* out, {kind} first, {kind} second, {kind} delta, '
+        + f'extern "C" __global__ void arange({kind}* out, {kind} first, {kind} second, {difference} delta, '
         "unsigned long long n) {\n"
         "    unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x;\n"
         f"    if (i < n) out[i] = i == 0 ? first : i == 1 ? second : {item};\n"

@@ -127,12 +127,12 @@ class DeviceArray(_native.Array, _Array):
 
 
 class _View:
-    """Lends a host array's memory to NumPy, and keeps it alive for as long as NumPy holds it."""
+    """Lends a host array's memory to NumPy, and keeps it for as long as NumPy holds it, closed or not."""
 
     __slots__ = ("__array_interface__", "_array")
 
     def __init__(self, array: HostArray) -> None:
-        self._array = array
+        self._array = array._alias()
         self.__array_interface__ = {
             "data": (array.address, False),
             "shape": (array.nbytes,),

@@ -194,7 +194,7 @@ class Stream:
     def synchronize(self) -> StreamWait:
         """Return a wait for all that the stream holds now, whoever submitted it: await it, or ``.sync()`` it."""
         self._require_open()
-        return StreamWait([self._index])
+        return StreamWait([self._index], self)
 
     def record(self, *, timing: bool = True) -> Event:
         """Record an event behind all that the stream holds now. Does not block.

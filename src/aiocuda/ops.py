@@ -102,7 +102,11 @@ class DeviceOp(Generic[T]):
         """
         return DeviceFuture(_op(self))
 
-    def then(self, function: Callable[[T], DeviceOp[R] | R]) -> DeviceOp[R]:
+    @overload
+    def then(self, function: Callable[[T], DeviceOp[R]]) -> DeviceOp[R]: ...
+    @overload
+    def then(self, function: Callable[[T], R]) -> DeviceOp[R]: ...
+    def then(self, function: Callable[[T], Any]) -> DeviceOp[Any]:
         """Go on with what a function makes of the result's handle.
 
         Parameters
@@ -117,7 +121,7 @@ class DeviceOp(Generic[T]):
         DeviceOp[R]
             The operation's result, or the value. An exception in the function is this operation's error.
         """
-        return cast("DeviceOp[R]", CallOp("then", _callable(function, "then"), self))
+        return CallOp("then", _callable(function, "then"), self)
 
     def map(self, function: Callable[[T], R]) -> DeviceOp[R]:
         """Go on with what a function makes of the value, on the host.
@@ -278,34 +282,55 @@ def value(x: T) -> DeviceOp[T]:
 
 
 @overload
-def zip(a: DeviceOp[T1] | T1, /) -> DeviceOp[tuple[T1]]: ...
+def zip(a: DeviceOp[T1], /) -> DeviceOp[tuple[T1]]: ...
 @overload
-def zip(a: DeviceOp[T1] | T1, b: DeviceOp[T2] | T2, /) -> DeviceOp[tuple[T1, T2]]: ...
+def zip(a: DeviceOp[T1], b: DeviceOp[T2], /) -> DeviceOp[tuple[T1, T2]]: ...
 @overload
-def zip(a: DeviceOp[T1] | T1, b: DeviceOp[T2] | T2, c: DeviceOp[T3] | T3, /) -> DeviceOp[tuple[T1, T2, T3]]: ...
+def zip(a: DeviceOp[T1], b: DeviceOp[T2], c: DeviceOp[T3], /) -> DeviceOp[tuple[T1, T2, T3]]: ...
 @overload
-def zip(
-    a: DeviceOp[T1] | T1, b: DeviceOp[T2] | T2, c: DeviceOp[T3] | T3, d: DeviceOp[T4] | T4, /
-) -> DeviceOp[tuple[T1, T2, T3, T4]]: ...
+def zip(a: DeviceOp[T1], b: DeviceOp[T2], c: DeviceOp[T3], d: DeviceOp[T4], /) -> DeviceOp[tuple[T1, T2, T3, T4]]: ...
 @overload
 def zip(
-    a: DeviceOp[T1] | T1,
-    b: DeviceOp[T2] | T2,
-    c: DeviceOp[T3] | T3,
-    d: DeviceOp[T4] | T4,
-    e: DeviceOp[T5] | T5,
+    a: DeviceOp[T1],
+    b: DeviceOp[T2],
+    c: DeviceOp[T3],
+    d: DeviceOp[T4],
+    e: DeviceOp[T5],
     /,
 ) -> DeviceOp[tuple[T1, T2, T3, T4, T5]]: ...
 @overload
 def zip(
-    a: DeviceOp[T1] | T1,
-    b: DeviceOp[T2] | T2,
-    c: DeviceOp[T3] | T3,
-    d: DeviceOp[T4] | T4,
-    e: DeviceOp[T5] | T5,
-    f: DeviceOp[T6] | T6,
+    a: DeviceOp[T1],
+    b: DeviceOp[T2],
+    c: DeviceOp[T3],
+    d: DeviceOp[T4],
+    e: DeviceOp[T5],
+    f: DeviceOp[T6],
     /,
 ) -> DeviceOp[tuple[T1, T2, T3, T4, T5, T6]]: ...
+@overload
+def zip(
+    a: DeviceOp[T1],
+    b: DeviceOp[T2],
+    c: DeviceOp[T3],
+    d: DeviceOp[T4],
+    e: DeviceOp[T5],
+    f: DeviceOp[T6],
+    g: DeviceOp[T7],
+    /,
+) -> DeviceOp[tuple[T1, T2, T3, T4, T5, T6, T7]]: ...
+@overload
+def zip(
+    a: DeviceOp[T1],
+    b: DeviceOp[T2],
+    c: DeviceOp[T3],
+    d: DeviceOp[T4],
+    e: DeviceOp[T5],
+    f: DeviceOp[T6],
+    g: DeviceOp[T7],
+    h: DeviceOp[T8],
+    /,
+) -> DeviceOp[tuple[T1, T2, T3, T4, T5, T6, T7, T8]]: ...
 @overload
 def zip(*ops: Any) -> DeviceOp[tuple[Any, ...]]: ...
 def zip(*ops: Any) -> DeviceOp[Any]:

@@ -100,6 +100,18 @@ report(selections=len({id(one) for one in chosen}), count=len(chosen), warnings=
     assert found == {"selections": 1, "count": 8, "warnings": 1}
 
 
+def test_the_warning_names_the_line_of_the_user(machine):
+    script = """
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    inside = {"__name__": "aiocuda.somewhere", "select": selection.select}
+    exec(compile("def use():\\n    select()", "inside.py", "exec"), inside)
+    inside["use"]()
+report(file=caught[0].filename)
+"""
+    assert machine.run(script, has_node=False).values == {"file": "<string>"}
+
+
 def test_a_warning_made_an_error_is_raised_once_and_the_choice_stays(machine):
     script = """
 warnings.simplefilter("error")

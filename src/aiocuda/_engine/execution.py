@@ -113,10 +113,11 @@ class DeviceFuture(Generic[T]):
 class StreamWait:
     """A wait for everything that some streams hold now, whoever submitted it: await it, or `sync` it."""
 
-    __slots__ = ("_streams",)
+    __slots__ = ("_keepalive", "_streams")
 
-    def __init__(self, streams: list[int]) -> None:
+    def __init__(self, streams: list[int], keepalive: object = None) -> None:
         self._streams = streams
+        self._keepalive = keepalive
 
     def __await__(self) -> Generator[Any, None, None]:
         return self._wait().__await__()

@@ -1,0 +1,31 @@
+"""Sphinx's settings."""
+
+import importlib.metadata
+
+project = "aiocuda"
+author = "The aiocuda authors"
+copyright = "The aiocuda authors"
+release = importlib.metadata.version("aiocuda")
+version = release
+
+extensions = [
+    "myst_parser",
+    "numpydoc",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.viewcode",
+]
+html_theme = "furo"
+html_title = f"aiocuda {release}"
+exclude_patterns = ["_build"]
+
+nitpicky = False
+default_role = "py:obj"
+autodoc_typehints = "none"  # signatures show them
+autodoc_member_order = "bysource"
+autosummary_generate = False
+numpydoc_show_class_members = False
+numpydoc_validation_checks = {"GL08", "PR02", "PR03"}
+numpydoc_validation_exclude = {r"\.__\w+__$", r"\.with_traceback$", r"\.add_note$"}
+myst_enable_extensions = ["colon_fence", "deflist"]
+myst_heading_anchors = 3

@@ -1,0 +1,79 @@
+// The binary contract between a compiled CUDA C++ module (made by the emulated NVRTC) and the
+// emulated driver that loads it. Plain data only: the two sides are built by different compilers,
+// possibly with different standard libraries.
+//
+// A module image is an ELF shared object of the host's own machine type that exports `entry_symbol`.
+// The driver loads one private copy of the image for each context, so `__device__` and
+// `__constant__` variables are per context as on a GPU; it finds them by their symbol (dlsym), and
+// their size in the ELF symbol table.
+#pragma once
+#ifndef AIOCUDA_CUDA_CPP  // the device headers declare the fixed-width types themselves
+#include <cstdint>
+#endif
+
+namespace aiocuda::emulator::abi {
+
+inline constexpr std::uint32_t abi_version = 1;
+inline constexpr const char* entry_symbol = "aiocuda_emulator_module";
+
+struct Dim3 {
+  std::uint32_t x, y, z;
+};
+
+// One launch. `arguments[i]` points at the value of parameter i, alive until the launch has ended.
+struct Launch {
+  Dim3 grid;
+  Dim3 block;
+  std::uint64_t dynamic_shared_bytes;
+  void* const* arguments;
+};
+
+enum ParameterFlags : std::uint32_t {
+  parameter_is_pointer = 1u << 0,        // T* by value
+  parameter_pointee_is_const = 1u << 1,  // const T*: the kernel reads through it and never writes
+};
+
+struct Parameter {
+  std::uint32_t offset_bytes;  // in the packed parameter buffer (CU_LAUNCH_PARAM_BUFFER_POINTER)
+  std::uint32_t size_bytes;
+  std::uint32_t flags;
+};
+
+struct Kernel {
+  const char* name;  // the lowered name, as nvrtcGetLoweredName answers it
+  std::uint32_t parameter_count;
+  const Parameter* parameters;
+  std::uint64_t static_shared_bytes;
+  std::uint64_t local_bytes_per_thread;  // 0 where unknown
+  std::uint32_t max_threads_per_block;   // from __launch_bounds__, else 1024
+  // Runs the blocks [first, last) of the launch, numbered x fastest, on the calling thread. Returns
+  // when they have run. Several threads call it at once with disjoint ranges of one launch. A block
+  // never leaves the thread it started on, so shared memory may be thread-local.
+  void (*run)(const Launch* launch, std::uint64_t first, std::uint64_t last);
+};
+
+// What the driver offers compiled code; set once, right after loading, before any kernel runs.
+struct Services {
+  std::uint32_t version;
+  // Ends the launch with a CUresult (CUDA_ERROR_ASSERT for a failed assert, CUDA_ERROR_LAUNCH_FAILED
+  // for __trap and for a barrier that can never be passed). Does not return: it jumps out of the
+  // kernel, from a fiber's stack too. The context is lost with that error, as on a GPU.
+  void (*fail)(std::int32_t cuda_error, const char* message);
+  // The calling thread's working memory for running blocks; see thread_memory.hpp, whose
+  // `thread_memory` is what a driver puts here. The same address at every call on one thread.
+  // Null when the memory cannot be had. The modules of a process share it: only one runs at a time
+  // on a thread, and each finds it as the last one left it.
+  void* (*thread_memory)(std::uint32_t stack_count);
+};
+
+struct Module {
+  std::uint32_t version;  // abi_version
+  std::uint32_t kernel_count;
+  const Kernel* const* kernels;
+  void (*set_services)(const Services* services);
+};
+
+// extern "C" const Module* aiocuda_emulator_module();
+using Entry = const Module* (*)();
+
+}  // namespace aiocuda::emulator::abi

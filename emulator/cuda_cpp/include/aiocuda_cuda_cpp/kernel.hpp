@@ -1,0 +1,245 @@
+// How a kernel becomes an entry of the module's table (module_abi.hpp): its parameters read off its type,
+// and the loop over blocks and threads that runs it. A kernel in which threads meet (barriers, warp
+// operations) runs as fibers; any other as a plain loop over the threads of a block, which the compiler
+// can vectorise: CUDA promises no order among threads, so the loop's iterations are independent.
+#pragma once
+
+#define AIOCUDA_CUDA_CPP
+#include "block.hpp"
+
+namespace std {
+using ::int32_t;
+using ::size_t;
+using ::uint32_t;
+using ::uint64_t;
+}  // namespace std
+
+#include "module_abi.hpp"
+
+extern "C" {
+AIOCUDA_RUNTIME void aiocuda_set_services(const aiocuda::emulator::abi::Services* services);
+AIOCUDA_RUNTIME void aiocuda_begin_range(const aiocuda::emulator::abi::Launch* launch, unsigned stacks);
+AIOCUDA_RUNTIME void aiocuda_end_range();
+AIOCUDA_RUNTIME void aiocuda_run_fibers(const aiocuda::emulator::abi::Launch* launch, unsigned long long first,
+                                        unsigned long long last, void (*kernel)(void* const* arguments));
+AIOCUDA_RUNTIME const char* aiocuda_symbol_name(const void* address);
+}
+
+namespace aiocuda_device {
+
+namespace abi = aiocuda::emulator::abi;
+
+// A kernel's place as its loop tells it. Private to this translation unit and never pointed at, so the
+// compiler can keep it in registers; kernels that run as loops begin by copying what they use of it.
+// (One variable each: clang forwards what was stored to a small variable, not to a part of a large one.)
+namespace direct {
+static __thread uint3 thread, block, extent, grid;
+}
+
+template <size_t... I>
+struct Indices {};
+#ifdef __clang__
+template <class T, T... I>
+using IndicesOf = Indices<I...>;
+template <size_t count>
+using indices = __make_integer_seq<IndicesOf, size_t, count>;
+#else
+template <size_t count>
+using indices = Indices<__integer_pack(count)...>;
+#endif
+
+template <class T>
+inline constexpr unsigned parameter_flags = 0;
+template <class T>
+inline constexpr unsigned parameter_flags<T*> = abi::parameter_is_pointer;
+template <class T>
+inline constexpr unsigned parameter_flags<const T*> =
+    abi::parameter_is_pointer | abi::parameter_pointee_is_const;
+
+template <class... A>
+struct ParameterList {
+  abi::Parameter items[sizeof...(A) + 1] = {};
+  constexpr ParameterList() {
+    uint32_t offset = 0;
+    uint32_t i = 0;
+    ((offset = (offset + (uint32_t)alignof(A) - 1) / (uint32_t)alignof(A) * (uint32_t)alignof(A),
+      items[i++] = abi::Parameter{offset, (uint32_t)sizeof(A), parameter_flags<A>}, offset += (uint32_t)sizeof(A)),
+     ...);
+  }
+};
+
+enum KernelFlags : unsigned {
+  runs_as_fibers = 1,
+  functions_use_place = 2  // a function it may call reads threadIdx and its like
+};
+
+// Up to this many blocks along x, blockIdx.x * blockDim.x + threadIdx.x provably fits 31 bits, which is
+// what lets the compiler see consecutive addresses in an index computed in 32 bits.
+inline constexpr unsigned provable_blocks = 1u << 21;
+
+#define AIOCUDA_ASSUME(condition)          \
+  do {                                     \
+    if (!(condition)) __builtin_unreachable(); \
+  } while (false)
+
+#ifdef __clang__
+#define AIOCUDA_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define AIOCUDA_INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
+// Everything below assigns member by member: an assignment of a whole uint3 takes the variable's address,
+// or merges members into wide words, and clang then no longer sees that the loop can be vectorised.
+#define AIOCUDA_SET(to, x_, y_, z_) ((to).x = (x_), (to).y = (y_), (to).z = (z_))
+
+template <unsigned past_x>
+inline __attribute__((always_inline)) void set_block(unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned size_x,
+                                                     unsigned size_y, unsigned size_z, uint64_t index) {
+  const unsigned x = (unsigned)(index % grid_x);
+  AIOCUDA_ASSUME(x < past_x);
+  const unsigned y = (unsigned)(index / grid_x % grid_y);
+  const unsigned z = (unsigned)(index / grid_x / grid_y);
+  AIOCUDA_SET(direct::block, x, y, z);
+  AIOCUDA_SET(direct::extent, size_x, size_y, size_z);
+  AIOCUDA_SET(direct::grid, grid_x, grid_y, grid_z);
+  AIOCUDA_SET(::blockIdx, x, y, z);
+}
+
+// The threads of the current block, one after another, through the kernel inlined into the loop.
+template <auto kernel, unsigned flags, class... A>
+inline __attribute__((always_inline)) void run_threads(unsigned size_x, unsigned size_y, unsigned size_z,
+                                                       A... arguments) {
+  for (unsigned z = 0; z < size_z; ++z) {
+    for (unsigned y = 0; y < size_y; ++y) {
+      AIOCUDA_INDEPENDENT
+      for (unsigned x = 0; x < size_x; ++x) {
+        AIOCUDA_SET(direct::thread, x, y, z);
+        if constexpr ((flags & functions_use_place) != 0) AIOCUDA_SET(::threadIdx, x, y, z);
+        kernel(arguments...);
+      }
+    }
+  }
+}
+
+template <auto kernel, unsigned flags, class... A>
+inline void run_blocks(const abi::Launch* launch, uint64_t first, uint64_t last, A... arguments) {
+  const unsigned size_x = launch->block.x;
+  const unsigned size_y = launch->block.y;
+  const unsigned size_z = launch->block.z;
+  const unsigned grid_x = launch->grid.x;
+  const unsigned grid_y = launch->grid.y;
+  const unsigned grid_z = launch->grid.z;
+  AIOCUDA_ASSUME(size_x <= 1024);
+  AIOCUDA_ASSUME(size_y <= 1024);
+  AIOCUDA_ASSUME(size_z <= 64);
+  if (grid_x <= provable_blocks) {
+    for (uint64_t index = first; index < last; ++index) {
+      set_block<provable_blocks>(grid_x, grid_y, grid_z, size_x, size_y, size_z, index);
+      run_threads<kernel, flags>(size_x, size_y, size_z, arguments...);
+    }
+    return;
+  }
+  for (uint64_t index = first; index < last; ++index) {
+    set_block<0xffffffffu>(grid_x, grid_y, grid_z, size_x, size_y, size_z, index);
+    for (unsigned z = 0; z < size_z; ++z) {
+      for (unsigned y = 0; y < size_y; ++y) {
+        for (unsigned x = 0; x < size_x; ++x) {
+          AIOCUDA_SET(direct::thread, x, y, z);
+          AIOCUDA_SET(::threadIdx, x, y, z);
+          auto* outlined = kernel;
+          __asm__ __volatile__("" : "+r"(outlined));  // the copy that is not inlined into the loop
+          outlined(arguments...);
+        }
+      }
+    }
+  }
+}
+
+template <class F>
+struct Signature;
+
+template <class... A>
+struct Signature<void (*)(A...)> {
+  static constexpr uint32_t count = sizeof...(A);
+  static constexpr ParameterList<A...> parameters{};
+
+  template <auto kernel, size_t... I>
+  static void call(void* const* arguments, Indices<I...>) {
+    kernel(*static_cast<A*>(arguments[I])...);
+  }
+  template <auto kernel>
+  static void run_fiber(void* const* arguments) {
+    call<kernel>(arguments, indices<sizeof...(A)>{});
+  }
+  template <auto kernel, unsigned flags, size_t... I>
+  static void loop(const abi::Launch* launch, uint64_t first, uint64_t last, Indices<I...>) {
+    run_blocks<kernel, flags, A...>(launch, first, last, *static_cast<A*>(launch->arguments[I])...);
+  }
+  template <auto kernel, unsigned flags>
+  static void run(const abi::Launch* launch, uint64_t first, uint64_t last) {
+    if constexpr ((flags & runs_as_fibers) != 0) {
+      ::aiocuda_run_fibers(launch, first, last, &run_fiber<kernel>);
+    } else {
+      ::aiocuda_begin_range(launch, 0);
+      loop<kernel, flags>(launch, first, last, indices<sizeof...(A)>{});
+      ::aiocuda_end_range();
+    }
+  }
+};
+template <class... A>
+struct Signature<void (*)(A...) noexcept> : Signature<void (*)(A...)> {};
+
+template <auto function, unsigned flags_, unsigned max_threads_>
+struct Kernel {
+  static constexpr auto address = function;
+  static constexpr abi::Kernel descriptor(const char* fallback_name) {
+    using S = Signature<decltype(function)>;
+    return {fallback_name, S::count, S::parameters.items, 0, 0, max_threads_, &S::template run<function, flags_>};
+  }
+};
+
+template <class T>
+inline constexpr bool is_kernel_pointer = false;
+template <class... A>
+inline constexpr bool is_kernel_pointer<void (*)(A...)> = true;
+template <class... A>
+inline constexpr bool is_kernel_pointer<void (*)(A...) noexcept> = true;
+
+// What a name expression names: a kernel (an instantiation, mostly), or the address of a variable.
+template <auto pointer, unsigned flags, unsigned max_threads>
+struct Named {
+  static constexpr auto address = pointer;
+  static constexpr abi::Kernel descriptor(const char* fallback_name) {
+    if constexpr (is_kernel_pointer<decltype(pointer)>) {
+      return Kernel<pointer, flags, max_threads>::descriptor(fallback_name);
+    } else {
+      return {};
+    }
+  }
+};
+
+}  // namespace aiocuda_device
+
+// The module's tables. `aiocuda_addresses` and `aiocuda_static_shared` are found in the finished image
+// by name (nvrtc/image.cpp): the first to learn the lowered names, the second to be filled in.
+#define AIOCUDA_MODULE(count)                                                                              \
+  static aiocuda::emulator::abi::Module aiocuda_module = {aiocuda::emulator::abi::abi_version, 0, nullptr, \
+                                                          &::aiocuda_set_services};                        \
+  static const aiocuda::emulator::abi::Kernel* aiocuda_listed[count + 1];                                  \
+  extern "C" __attribute__((visibility("default"))) const aiocuda::emulator::abi::Module*                  \
+  aiocuda_emulator_module() {                                                                              \
+    if (aiocuda_module.kernels != nullptr) return &aiocuda_module;                                         \
+    unsigned listed = 0;                                                                                   \
+    for (unsigned i = 0; i < count; ++i) {                                                                 \
+      if (aiocuda_kernels[i].run == nullptr) continue;                                                     \
+      bool known = false;                                                                                  \
+      for (unsigned j = 0; j < i; ++j) known = known || aiocuda_addresses[j] == aiocuda_addresses[i];      \
+      if (known) continue;                                                                                 \
+      if (const char* name = ::aiocuda_symbol_name(aiocuda_addresses[i])) aiocuda_kernels[i].name = name;  \
+      aiocuda_kernels[i].static_shared_bytes = aiocuda_static_shared[i];                                   \
+      aiocuda_listed[listed++] = &aiocuda_kernels[i];                                                      \
+    }                                                                                                      \
+    aiocuda_module.kernel_count = listed;                                                                  \
+    aiocuda_module.kernels = aiocuda_listed;                                                               \
+    return &aiocuda_module;                                                                                \
+  }

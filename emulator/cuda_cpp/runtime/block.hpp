@@ -1,0 +1,67 @@
+// The state of one block that runs as fibers on one OS thread. A fiber is, at any time, in exactly one of
+// the sets of its warp: ready, at the block's barrier, at a warp operation, or gone. The record lives in
+// the thread's scratch memory and is made anew for every block, so a block that was left in the middle
+// (a fault jumps out of it) leaves nothing behind that matters.
+#pragma once
+
+#include <cstdint>
+
+#include "../../abi/module_abi.hpp"
+#include "../../abi/thread_memory.hpp"
+#include "../include/aiocuda_cuda_cpp/warp_operation.hpp"
+
+namespace aiocuda::emulator::runtime {
+
+struct Index3 {
+  unsigned x, y, z;
+};
+
+struct Fiber {
+  void* stack;
+  Index3 thread_index;
+  int operation;  // what the lane waits for while it is in Warp::exchanging
+  unsigned mask;
+  unsigned argument;
+  int line;  // where it last waited
+  std::uint64_t value;
+  std::uint64_t result;
+};
+
+struct Warp {
+  std::uint32_t live;
+  std::uint32_t ready;
+  std::uint32_t at_barrier;
+  std::uint32_t exchanging;
+};
+
+inline constexpr unsigned warp_size = 32;
+inline constexpr unsigned max_warps = abi::max_fibers / warp_size;
+inline constexpr std::size_t max_dynamic_shared_bytes = 256 * 1024;
+
+struct Block {
+  Warp warps[max_warps];
+  std::uint32_t ready_warps;  // bit w: warps[w].ready != 0
+  unsigned warp_count;
+  unsigned live;
+  unsigned arrived;  // at the barrier
+  int votes_count, votes_and, votes_or;
+  int result_count, result_and, result_or;
+  unsigned current;
+  void* caller_stack;
+  void (*kernel)(void* const* arguments);
+  void* const* arguments;
+  Fiber fibers[abi::max_fibers];
+};
+
+static_assert(max_dynamic_shared_bytes + sizeof(Block) <= abi::thread_scratch_bytes);
+
+// Runs every thread of the current block to its end, `threads` of them, on `scratch`.
+void run_block(char* scratch, Index3 extent, unsigned threads, void (*kernel)(void* const*),
+               void* const* arguments);
+
+// No block runs as fibers on this thread any more: one that a fault left may have been the last.
+void forget_block();
+
+[[noreturn]] void fail(int cuda_error, const char* message);
+
+}  // namespace aiocuda::emulator::runtime

@@ -1,0 +1,180 @@
+// What a compiled module calls to run its kernels: block ranges as fibers, dynamic shared memory,
+// printf and the ways to end a launch. One copy of this file is linked into every module.
+#include <cstdarg>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+
+#include <dlfcn.h>
+
+#include "block.hpp"
+
+extern "C" {
+[[gnu::visibility("hidden")]] extern __thread aiocuda::emulator::runtime::Index3 threadIdx;
+[[gnu::visibility("hidden")]] extern __thread aiocuda::emulator::runtime::Index3 blockIdx;
+[[gnu::visibility("hidden")]] __thread aiocuda::emulator::runtime::Index3 blockDim;
+[[gnu::visibility("hidden")]] __thread aiocuda::emulator::runtime::Index3 gridDim;
+}
+
+namespace aiocuda::emulator::runtime {
+namespace {
+
+constexpr int cuda_error_out_of_memory = 2;
+constexpr int cuda_error_assert = 710;
+
+const abi::Services* services;
+__thread char* scratch;
+__thread std::uint64_t dynamic_shared_bytes;
+
+// Output of threads that did not end its line yet.
+struct PendingLine {
+  std::size_t size;
+  char text[1024];
+};
+__thread PendingLine pending;
+
+void write_out(const char* text, std::size_t size) {
+  std::fwrite(text, 1, size, stdout);
+  std::fflush(stdout);
+}
+
+void flush_pending() {
+  if (pending.size == 0) return;
+  const std::size_t size = pending.size;
+  pending.size = 0;
+  write_out(pending.text, size);
+}
+
+void print(const char* text, std::size_t size) {
+  if (pending.size + size > sizeof pending.text) flush_pending();
+  const bool ends_line = size != 0 && text[size - 1] == '\n';
+  if (pending.size == 0 && (ends_line || size > sizeof pending.text)) {
+    write_out(text, size);
+    return;
+  }
+  std::memcpy(pending.text + pending.size, text, size);
+  pending.size += size;
+  if (ends_line) flush_pending();
+}
+
+}  // namespace
+
+[[noreturn]] void fail(int cuda_error, const char* message) {
+  flush_pending();
+  if (services != nullptr && services->fail != nullptr) services->fail(cuda_error, message);
+  std::fprintf(stderr, "%s\n", message);
+  std::abort();
+}
+
+}  // namespace aiocuda::emulator::runtime
+
+using namespace aiocuda::emulator;
+using namespace aiocuda::emulator::runtime;
+
+extern "C" {
+
+[[gnu::visibility("hidden")]] void aiocuda_set_services(const abi::Services* given) { services = given; }
+
+// Before a range of blocks: the thread's memory and the launch's extents.
+[[gnu::visibility("hidden")]] void aiocuda_begin_range(const abi::Launch* launch, unsigned stacks) {
+  const abi::Dim3 block = launch->block;
+  if (launch->dynamic_shared_bytes > max_dynamic_shared_bytes) {
+    fail(cuda_error_out_of_memory, "the launch asks for more dynamic shared memory than a block can have");
+  }
+  scratch = services == nullptr ? nullptr : static_cast<char*>(services->thread_memory(stacks));
+  if (scratch == nullptr) fail(cuda_error_out_of_memory, "no memory for the threads' stacks of a block");
+  forget_block();
+  dynamic_shared_bytes = launch->dynamic_shared_bytes;
+  blockDim = {block.x, block.y, block.z};
+  gridDim = {launch->grid.x, launch->grid.y, launch->grid.z};
+}
+
+[[gnu::visibility("hidden")]] void aiocuda_end_range() { flush_pending(); }
+
+[[gnu::visibility("hidden")]] void aiocuda_run_fibers(const abi::Launch* launch, unsigned long long first,
+                                                      unsigned long long last, void (*kernel)(void* const*)) {
+  const unsigned threads = launch->block.x * launch->block.y * launch->block.z;
+  aiocuda_begin_range(launch, threads);
+  for (unsigned long long index = first; index < last; ++index) {
+    const unsigned long long row = index / launch->grid.x;
+    blockIdx = {static_cast<unsigned>(index % launch->grid.x), static_cast<unsigned>(row % launch->grid.y),
+                static_cast<unsigned>(row / launch->grid.y)};
+    run_block(scratch, Index3{launch->block.x, launch->block.y, launch->block.z}, threads, kernel, launch->arguments);
+  }
+  aiocuda_end_range();
+}
+
+[[gnu::visibility("hidden")]] void* aiocuda_dynamic_shared() { return scratch; }
+[[gnu::visibility("hidden")]] unsigned aiocuda_dynamic_shared_bytes() {
+  return static_cast<unsigned>(dynamic_shared_bytes);
+}
+
+// The exported symbol at exactly this address, or null.
+[[gnu::visibility("hidden")]] const char* aiocuda_symbol_name(const void* address) {
+  Dl_info info{};
+  return ::dladdr(address, &info) != 0 && info.dli_saddr == address ? info.dli_sname : nullptr;
+}
+
+[[gnu::visibility("hidden")]] void aiocuda_fail(int cuda_error, const char* message) { fail(cuda_error, message); }
+
+[[gnu::visibility("hidden")]] void aiocuda_assert_failed(const char* condition, const char* file, int line,
+                                                         const char* function, const unsigned* block_index,
+                                                         const unsigned* thread_index) {
+  flush_pending();
+  char message[1024];
+  std::snprintf(message, sizeof message, "%s:%d: %s: block: [%u,%u,%u], thread: [%u,%u,%u] Assertion `%s` failed.",
+                file, line, function, block_index[0], block_index[1], block_index[2], thread_index[0], thread_index[1],
+                thread_index[2], condition);
+  std::fprintf(stderr, "%s\n", message);
+  std::fflush(stderr);
+  fail(cuda_error_assert, message);
+}
+
+[[gnu::visibility("hidden")]] int aiocuda_vprintf(const char* format, va_list arguments) {
+  char text[1024];
+  va_list again;
+  va_copy(again, arguments);
+  const int size = std::vsnprintf(text, sizeof text, format, arguments);
+  if (size >= 0 && static_cast<std::size_t>(size) < sizeof text) {
+    print(text, static_cast<std::size_t>(size));
+  } else if (size >= 0) {
+    if (auto* longer = static_cast<char*>(std::malloc(static_cast<std::size_t>(size) + 1))) {
+      std::vsnprintf(longer, static_cast<std::size_t>(size) + 1, format, again);
+      flush_pending();
+      write_out(longer, static_cast<std::size_t>(size));
+      std::free(longer);
+    }
+  }
+  va_end(again);
+  return size;
+}
+
+[[gnu::visibility("hidden")]] int aiocuda_printf(const char* format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  const int size = aiocuda_vprintf(format, arguments);
+  va_end(arguments);
+  return size;
+}
+
+[[gnu::visibility("hidden")]] long long aiocuda_clock_ns() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<long long>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
+}
+
+[[gnu::visibility("hidden")]] void aiocuda_sleep_ns(unsigned duration_ns) {
+  timespec duration{0, static_cast<long>(duration_ns)};
+  ::nanosleep(&duration, nullptr);
+}
+}
+
+// Device-side new and delete, without the C++ library: a failed allocation gives null, as on a GPU.
+void* operator new(std::size_t size) { return std::malloc(size != 0 ? size : 1); }
+void* operator new[](std::size_t size) { return std::malloc(size != 0 ? size : 1); }
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }

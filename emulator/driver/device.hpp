@@ -1,0 +1,36 @@
+// The emulated devices: how many, and the numbers they are described by. The occupancy model, the
+// launch checks and cuDeviceGetAttribute all take them from here, so they agree.
+#pragma once
+#include <cstddef>
+
+#include "api.hpp"
+
+namespace aiocuda::emulator {
+
+namespace limits {
+inline constexpr int compute_capability_major = 9;
+inline constexpr int compute_capability_minor = 0;
+inline constexpr int warp_size = 32;
+inline constexpr int max_threads_per_block = 1024;
+inline constexpr int max_threads_per_multiprocessor = 2048;
+inline constexpr int max_blocks_per_multiprocessor = 32;
+inline constexpr int registers_per_multiprocessor = 65536;
+inline constexpr int max_block_dim_x = 1024;
+inline constexpr int max_block_dim_y = 1024;
+inline constexpr int max_block_dim_z = 64;
+inline constexpr unsigned max_grid_dim_x = 0x7fffffff;
+inline constexpr unsigned max_grid_dim_y = 65535;
+inline constexpr unsigned max_grid_dim_z = 65535;
+inline constexpr std::size_t shared_per_block = 48 * 1024;
+inline constexpr std::size_t shared_per_block_optin = 227 * 1024;
+inline constexpr std::size_t shared_per_multiprocessor = 228 * 1024;
+inline constexpr std::size_t shared_reserved_per_block = 1024;
+inline constexpr std::size_t max_parameter_bytes = 32764;
+}  // namespace limits
+
+int device_count() noexcept;
+// Emulated multiprocessors are the threads that share a kernel's blocks.
+int multiprocessor_count() noexcept;
+std::size_t device_memory_bytes() noexcept;
+
+}  // namespace aiocuda::emulator

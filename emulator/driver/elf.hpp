@@ -1,0 +1,32 @@
+// What the driver reads out of a module's image by itself: what kind of image it is, how long it is
+// (the API passes no length), and the variables it exports with their sizes.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace aiocuda::emulator {
+
+enum class ImageKind {
+  host_object,  // an ELF shared object for this machine: what the emulator loads
+  gpu_binary,   // a cubin or a fat binary
+  ptx,          // text for the real driver's compiler
+  unknown,
+};
+
+ImageKind kind_of_image(const void* image);
+
+// The length of an ELF file that starts at `image`, from its own headers.
+std::size_t elf_bytes(const void* image);
+
+struct ElfVariable {
+  std::uintptr_t offset;  // from the address the object is loaded at
+  std::size_t bytes;
+};
+
+// The variables with dynamic linkage that the object defines, by symbol.
+std::unordered_map<std::string, ElfVariable> elf_variables(const std::vector<std::byte>& file);
+
+}  // namespace aiocuda::emulator

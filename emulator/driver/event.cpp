@@ -1,0 +1,133 @@
+// Events: the class and its part of the API.
+#include "event.hpp"
+
+#include <chrono>
+
+#include "memory/memory.hpp"
+
+namespace aiocuda::emulator {
+namespace {
+
+std::int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+EventTable& events() {
+  static EventTable* const table = new EventTable;
+  return *table;
+}
+
+void Event::record(Stream& stream) {
+  auto record = std::make_shared<EventRecord>();
+  record->ticket = stream.enqueue([time = std::shared_ptr<std::atomic<std::int64_t>>(record, &record->passed_at_ns)] {
+    time->store(now_ns(), std::memory_order_release);
+  });
+  const std::lock_guard lock(mutex_);
+  record_ = std::move(record);
+}
+
+std::shared_ptr<const EventRecord> Event::last_record() const {
+  const std::lock_guard lock(mutex_);
+  return record_;
+}
+
+}  // namespace aiocuda::emulator
+
+using namespace aiocuda::emulator;
+
+namespace {
+
+// The live event that a handle means, or why the call cannot go on.
+CUresult resolve_event(CUevent handle, std::shared_ptr<Event>& event) {
+  if (const CUresult error = check_initialised()) return error;
+  event = events().find(handle);
+  if (!event) return CUDA_ERROR_INVALID_HANDLE;
+  return event->context().error();
+}
+
+CUresult record_event(CUevent handle, CUstream stream_handle) {
+  std::shared_ptr<Stream> stream;
+  if (const CUresult error = resolve_stream(stream_handle, stream)) return error;
+  std::shared_ptr<Event> event;
+  if (const CUresult error = resolve_event(handle, event)) return error;
+  if (&event->context() != &stream->context()) return CUDA_ERROR_INVALID_HANDLE;
+  event->record(*stream);
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+CUresult cuEventCreate(CUevent* handle, unsigned flags) {
+  constexpr unsigned known = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
+  const Entry entry = enter();
+  if (!entry) return entry.error();
+  if (handle == nullptr || (flags & ~known) != 0) return CUDA_ERROR_INVALID_VALUE;
+  if ((flags & CU_EVENT_INTERPROCESS) != 0) {
+    return (flags & CU_EVENT_DISABLE_TIMING) != 0 ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
+  }
+  *handle = events().add(std::make_shared<Event>(entry.context().shared_from_this(), flags));
+  return CUDA_SUCCESS;
+}
+
+CUresult cuEventDestroy_v2(CUevent handle) {
+  if (const CUresult error = check_initialised()) return error;
+  return events().take(handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult cuEventRecord(CUevent handle, CUstream stream) { return record_event(handle, stream); }
+
+CUresult cuEventRecordWithFlags(CUevent handle, CUstream stream, unsigned flags) {
+  if (const CUresult error = check_initialised()) return error;
+  if ((flags & ~static_cast<unsigned>(CU_EVENT_RECORD_EXTERNAL)) != 0) return CUDA_ERROR_INVALID_VALUE;
+  return record_event(handle, stream);
+}
+
+CUresult cuEventQuery(CUevent handle) {
+  std::shared_ptr<Event> event;
+  if (const CUresult error = resolve_event(handle, event)) return error;
+  const auto record = event->last_record();
+  return !record || record->ticket.passed() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+CUresult cuEventSynchronize(CUevent handle) {
+  std::shared_ptr<Event> event;
+  if (const CUresult error = resolve_event(handle, event)) return error;
+  if (const CUresult error = check_may_wait()) return error;
+  const auto record = event->last_record();
+  if (!record) return CUDA_SUCCESS;
+  if (const CUresult error = record->ticket.wait()) return error;
+  memory::after_synchronise(event->context().device());
+  return CUDA_SUCCESS;
+}
+
+CUresult cuEventElapsedTime_v2(float* milliseconds, CUevent start_handle, CUevent end_handle) {
+  std::shared_ptr<Event> start, end;
+  if (const CUresult error = check_initialised()) return error;
+  if (milliseconds == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult error = resolve_event(start_handle, start)) return error;
+  if (const CUresult error = resolve_event(end_handle, end)) return error;
+  if (!start->has_timing() || !end->has_timing()) return CUDA_ERROR_INVALID_HANDLE;
+  if (&start->context() != &end->context()) return CUDA_ERROR_INVALID_HANDLE;
+  const auto from = start->last_record(), to = end->last_record();
+  if (!from || !to) return CUDA_ERROR_INVALID_HANDLE;
+  if (!from->ticket.passed() || !to->ticket.passed()) return CUDA_ERROR_NOT_READY;
+  const std::int64_t elapsed_ns = to->passed_at_ns.load(std::memory_order_acquire) - from->passed_at_ns.load(std::memory_order_acquire);
+  *milliseconds = static_cast<float>(static_cast<double>(elapsed_ns) / 1e6);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamWaitEvent(CUstream stream_handle, CUevent handle, unsigned flags) {
+  std::shared_ptr<Stream> stream;
+  if (const CUresult error = resolve_stream(stream_handle, stream)) return error;
+  if ((flags & ~static_cast<unsigned>(CU_EVENT_WAIT_EXTERNAL)) != 0) return CUDA_ERROR_INVALID_VALUE;
+  std::shared_ptr<Event> event;
+  if (const CUresult error = resolve_event(handle, event)) return error;
+  const auto record = event->last_record();
+  // What is later in the same stream comes later anyway.
+  if (!record || record->ticket.passed() || record->ticket.stream() == stream) return CUDA_SUCCESS;
+  // A lost context on the other side has failed on its own; here the wait is over.
+  stream->enqueue([ticket = record->ticket] { static_cast<void>(ticket.wait()); });
+  return CUDA_SUCCESS;
+}

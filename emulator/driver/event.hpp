@@ -1,0 +1,41 @@
+// An event: remembers its last record. A wait binds the record there is when it is asked for, so an
+// event may be recorded again while waits on the earlier record are pending.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+
+#include "stream.hpp"
+
+namespace aiocuda::emulator {
+
+// One record of an event in a stream: where it is, and when the stream passed it.
+struct EventRecord {
+  Ticket ticket;
+  std::atomic<std::int64_t> passed_at_ns{0};  // steady clock; 0 until passed
+};
+
+class Event {
+ public:
+  Event(std::shared_ptr<Context> context, unsigned flags) : context_(std::move(context)), flags_(flags) {}
+
+  Context& context() const noexcept { return *context_; }
+  unsigned flags() const noexcept { return flags_; }
+  bool has_timing() const noexcept { return (flags_ & CU_EVENT_DISABLE_TIMING) == 0; }
+
+  void record(Stream& stream);
+  // Null while it was never recorded.
+  std::shared_ptr<const EventRecord> last_record() const;
+
+ private:
+  const std::shared_ptr<Context> context_;
+  const unsigned flags_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<EventRecord> record_;
+};
+
+using EventTable = HandleTable<Event, CUevent>;
+EventTable& events();
+
+}  // namespace aiocuda::emulator

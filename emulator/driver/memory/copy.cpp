@@ -1,0 +1,167 @@
+// When a copy is staged, when the call waits, and the work it puts into the stream.
+#include "memory/copy.hpp"
+
+#include <memory>
+#include <new>
+
+#include "context.hpp"
+#include "fault.hpp"
+#include "memory/allocation.hpp"
+#include "memory/copy_pieces.hpp"
+#include "memory/physical_memory.hpp"
+#include "stream.hpp"
+
+namespace aiocuda::emulator::memory {
+namespace {
+
+// A synchronous copy of up to this much pageable memory to a device returns once it is staged.
+constexpr std::size_t staged_by_synchronous_bytes = std::size_t{64} << 10;
+// An asynchronous one of up to this much is staged, so the call never waits for the stream; beyond
+// it the call waits instead of copying everything twice, as CUDA allows.
+constexpr std::size_t staged_by_asynchronous_bytes = std::size_t{8} << 20;
+
+using Staging = std::unique_ptr<std::byte[]>;
+
+class CopyWork final : public Work {
+ public:
+  CopyWork(Stream& stream, const Operand& destination, const Operand& source, const Extent& extent,
+           Staging staging)
+      : context_(stream.context()), priority_(stream.priority()), destination_(destination),
+        source_(source), extent_(extent), staging_(std::move(staging)) {}
+
+  void run() override {
+    const Fault fault = move_region(destination_, source_, extent_, priority_);
+    if (fault) context_.fail(fault.error, "a copy: " + fault.message);
+  }
+
+ private:
+  Context& context_;  // kept alive by the stream, which runs this
+  const int priority_;
+  const Operand destination_, source_;
+  const Extent extent_;
+  const Staging staging_;  // holds the source's bytes, or nothing
+};
+
+std::size_t bytes_of(const Extent& extent) noexcept {
+  return extent.width_bytes * extent.height * extent.depth;
+}
+
+// The bytes from the first to the last; false where that does not fit into the address space.
+bool span_of(const Operand& operand, const Extent& extent, std::size_t& span) noexcept {
+  std::size_t slices = 0, rows = 0, total = 0;
+  return !__builtin_mul_overflow(operand.slice_bytes, extent.depth - 1, &slices) &&
+         !__builtin_mul_overflow(operand.pitch_bytes, extent.height - 1, &rows) &&
+         !__builtin_add_overflow(slices, rows, &span) &&
+         !__builtin_add_overflow(span, extent.width_bytes, &span) &&
+         !__builtin_mul_overflow(extent.width_bytes, extent.height, &total) &&
+         !__builtin_mul_overflow(total, extent.depth, &total) &&
+         !__builtin_add_overflow(operand.address, span, &total);
+}
+
+enum class Plan { enqueue, enqueue_and_wait, stage };
+
+Plan plan(const Operand& destination, const Operand& source, const Extent& extent,
+          Returning returning) {
+  const std::size_t bytes = bytes_of(extent);
+  const bool can_stage = bytes <= staged_by_asynchronous_bytes;
+  const bool from_pageable = source.memory == Memory::pageable;
+  switch (returning) {
+    case Returning::in_stream_order: return Plan::enqueue;
+    case Returning::after_source_read:
+      // What earlier work of the stream writes must not be read before it has run.
+      return from_pageable && can_stage ? Plan::stage : Plan::enqueue_and_wait;
+    case Returning::synchronous:
+      if (destination.always_synchronous || source.always_synchronous) break;
+      if (destination.memory != Memory::device) break;
+      if (source.memory == Memory::device) return Plan::enqueue;
+      if (from_pageable && bytes <= staged_by_synchronous_bytes) return Plan::stage;
+      break;
+    case Returning::asynchronous:
+      if (destination.memory == Memory::pageable) break;
+      if (destination.memory == Memory::page_locked && source.memory != Memory::device) break;
+      if (!from_pageable) return Plan::enqueue;
+      if (can_stage) return Plan::stage;
+      break;
+  }
+  return Plan::enqueue_and_wait;
+}
+
+}  // namespace
+
+CUresult resolve(Operand& operand, const Extent& extent, Expected expected) {
+  std::size_t span = 0;
+  if (!span_of(operand, extent, span)) return CUDA_ERROR_INVALID_VALUE;
+  const auto allocation = find(operand.address);
+  if (!allocation) {
+    // Memory of a device that was freed, or never allocated, is nobody's host memory.
+    if (expected == Expected::device || operand.address == 0 || is_in_an_arena(operand.address)) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    operand.memory = Memory::pageable;
+    return CUDA_SUCCESS;
+  }
+  const bool is_host = allocation->is_page_locked();
+  if (!allocation->reaches(operand.address, span)) {
+    // Only a part of the range was registered: the whole is pageable, as for CUDA.
+    if (allocation->kind != Allocation::Kind::registered || expected == Expected::device) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    operand.memory = Memory::pageable;
+    return CUDA_SUCCESS;
+  }
+  if (expected == Expected::host && !is_host && !allocation->is_managed()) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  operand.memory = is_host ? Memory::page_locked : Memory::device;
+  operand.always_synchronous = allocation->sync_memops.load(std::memory_order_relaxed);
+  return CUDA_SUCCESS;
+}
+
+CUresult resolve(std::uintptr_t address, std::size_t bytes, Expected expected, Operand& operand) {
+  operand = Operand{};
+  operand.address = address;
+  operand.pitch_bytes = operand.slice_bytes = bytes;
+  return resolve(operand, Extent{bytes, 1, 1}, expected);
+}
+
+CUresult copy(Stream& stream, const Operand& destination, const Operand& source,
+              const Extent& extent, Returning returning) {
+  if (extent.empty()) return CUDA_SUCCESS;
+  Plan how = plan(destination, source, extent, returning);
+  Staging staging;
+  Operand read_from = source;
+  if (how == Plan::stage) {
+    staging.reset(new (std::nothrow) std::byte[bytes_of(extent)]);
+    if (staging) {
+      read_from = dense(reinterpret_cast<std::uintptr_t>(staging.get()), extent);
+      // On the calling thread, where an address that cannot be read is a caller's mistake and not
+      // a fault of the device.
+      if (move_region(read_from, source, extent, stream.priority())) return CUDA_ERROR_INVALID_VALUE;
+    } else {
+      how = Plan::enqueue_and_wait;
+    }
+  }
+  const Ticket ticket = stream.enqueue(std::make_unique<CopyWork>(stream, destination, read_from,
+                                                                  extent, std::move(staging)));
+  return how == Plan::enqueue_and_wait ? ticket.wait() : CUDA_SUCCESS;
+}
+
+CUresult check_contexts(CUcontext destination, CUcontext source) {
+  for (const CUcontext handle : {destination, source}) {
+    const auto context = contexts().find(handle);
+    if (!context) return CUDA_ERROR_INVALID_CONTEXT;
+    if (context->lost()) return context->error();
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult join_contexts(CUcontext destination, CUcontext source) {
+  for (const CUcontext handle : {destination, source}) {
+    const auto context = contexts().find(handle);
+    if (!context) return CUDA_ERROR_INVALID_CONTEXT;
+    if (const CUresult error = context->synchronise()) return error;
+  }
+  return CUDA_SUCCESS;
+}
+
+}  // namespace aiocuda::emulator::memory

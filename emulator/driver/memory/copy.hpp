@@ -1,0 +1,65 @@
+// Copies of up to three dimensions between any two places. The API functions only describe what is
+// copied; here it is decided when the call returns and in which stream's order the bytes are read.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "api.hpp"
+
+namespace aiocuda::emulator {
+class Stream;
+}
+
+namespace aiocuda::emulator::memory {
+
+// What is copied: depth slices of height rows of width bytes.
+struct Extent {
+  std::size_t width_bytes = 0;
+  std::size_t height = 1;
+  std::size_t depth = 1;
+  bool empty() const noexcept { return width_bytes == 0 || height == 0 || depth == 0; }
+};
+
+enum class Memory {
+  pageable,     // host memory the driver knows nothing of
+  page_locked,  // host memory device work may use directly
+  device,       // device and managed memory, module variables
+};
+
+// One side of a copy.
+struct Operand {
+  std::uintptr_t address = 0;
+  std::size_t pitch_bytes = 0;  // from row to row
+  std::size_t slice_bytes = 0;  // from slice to slice
+  Memory memory = Memory::pageable;
+  bool always_synchronous = false;  // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
+};
+
+// What the API says that an address is.
+enum class Expected { device, host, any };
+
+// Finds out what is at the operand's address. INVALID_VALUE where it is not what the API says, or
+// where the extent reaches beyond the allocation.
+CUresult resolve(Operand& operand, const Extent& extent, Expected expected);
+// The same for `bytes` bytes in a row.
+CUresult resolve(std::uintptr_t address, std::size_t bytes, Expected expected, Operand& operand);
+
+// When the call returns, and when the source is read. The first two are those of CUDA's page "API
+// synchronization behavior".
+enum class Returning {
+  synchronous,         // a plain function: cuMemcpy
+  asynchronous,        // an Async function
+  in_stream_order,     // at once; the source is read in stream order whatever it is
+  after_source_read,   // once the source may be overwritten
+};
+
+CUresult copy(Stream& stream, const Operand& destination, const Operand& source,
+              const Extent& extent, Returning returning);
+
+// For copies between contexts: both must be live and not lost.
+CUresult check_contexts(CUcontext destination, CUcontext source);
+// The same, and waits for their work: a synchronous peer copy is behind the work of all contexts that
+// take part in it.
+CUresult join_contexts(CUcontext destination, CUcontext source);
+
+}  // namespace aiocuda::emulator::memory

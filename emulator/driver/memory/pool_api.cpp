@@ -1,0 +1,305 @@
+// The stream-ordered allocator of the driver API, and which pool is the default and the current one
+// of a location.
+#include <unistd.h>
+
+#include <map>
+#include <mutex>
+#include <string>
+#include <tuple>
+
+#include "context.hpp"
+#include "device.hpp"
+#include "memory/allocation.hpp"
+#include "memory/pool.hpp"
+#include "stream.hpp"
+
+using namespace aiocuda::emulator;
+using memory::Allocation;
+using memory::MemoryPool;
+using memory::pools;
+using memory::PoolTable;
+
+namespace {
+
+bool is_numa_node(int node) {
+  return node == 0 ||
+         (node > 0 &&
+          ::access(("/sys/devices/system/node/node" + std::to_string(node)).c_str(), F_OK) == 0);
+}
+
+// May a pool of this type be at this location? Answers the location with its meaningless id, where it
+// has one, set to 0.
+CUresult check_location(CUmemLocation& location, CUmemAllocationType type) {
+  if (type != CU_MEM_ALLOCATION_TYPE_PINNED && type != CU_MEM_ALLOCATION_TYPE_MANAGED) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  switch (location.type) {
+    case CU_MEM_LOCATION_TYPE_DEVICE:
+      return location.id >= 0 && location.id < device_count() ? CUDA_SUCCESS
+                                                              : CUDA_ERROR_INVALID_DEVICE;
+    case CU_MEM_LOCATION_TYPE_HOST_NUMA:
+      return is_numa_node(location.id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    case CU_MEM_LOCATION_TYPE_HOST: location.id = 0; return CUDA_SUCCESS;
+    case CU_MEM_LOCATION_TYPE_NONE:
+      location.id = 0;
+      return type == CU_MEM_ALLOCATION_TYPE_MANAGED ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    default: return CUDA_ERROR_INVALID_VALUE;
+  }
+}
+
+std::shared_ptr<MemoryPool> make_pool(const CUmemPoolProps& properties) {
+  auto& memory = properties.allocType == CU_MEM_ALLOCATION_TYPE_PINNED &&
+                         properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE
+                     ? memory::device_memory(properties.location.id)
+                     : memory::host_memory();
+  auto pool = std::make_shared<MemoryPool>(memory, properties);
+  {
+    const std::lock_guard lock(memory.mutex());
+    memory.add_pool(pool);
+  }
+  pools().add(pool);
+  return pool;
+}
+
+using LocationKey = std::tuple<CUmemAllocationType, CUmemLocationType, int>;
+
+LocationKey key_of(const MemoryPool& pool) {
+  const CUmemPoolProps& properties = pool.properties();
+  return {properties.allocType, properties.location.type, properties.location.id};
+}
+
+// The default pools, made at their first use, and the pools that were made current in their place.
+struct Directory {
+  std::mutex mutex;
+  std::map<LocationKey, std::shared_ptr<MemoryPool>> defaults;
+  std::map<LocationKey, std::shared_ptr<MemoryPool>> current;
+};
+
+Directory& directory() {
+  static auto& directory = *new Directory;
+  return directory;
+}
+
+std::shared_ptr<MemoryPool> default_pool(const CUmemLocation& location, CUmemAllocationType type) {
+  auto& [mutex, defaults, current] = directory();
+  const std::lock_guard lock(mutex);
+  auto& pool = defaults[{type, location.type, location.id}];
+  if (!pool) {
+    CUmemPoolProps properties{};
+    properties.allocType = type;
+    properties.location = location;
+    pool = make_pool(properties);
+  }
+  return pool;
+}
+
+std::shared_ptr<MemoryPool> current_pool(const CUmemLocation& location, CUmemAllocationType type) {
+  {
+    auto& [mutex, defaults, current] = directory();
+    const std::lock_guard lock(mutex);
+    const auto found = current.find({type, location.type, location.id});
+    if (found != current.end()) return found->second;
+  }
+  return default_pool(location, type);
+}
+
+CUmemLocation device_location(CUdevice device) {
+  CUmemLocation location{};
+  location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  location.id = device;
+  return location;
+}
+
+CUresult allocate_from(const std::shared_ptr<MemoryPool>& pool, std::size_t bytes, Stream& stream,
+                       CUdeviceptr* pointer) {
+  const auto block = pool->allocate(bytes, stream);
+  if (!block) return CUDA_ERROR_OUT_OF_MEMORY;
+  const auto allocation = std::make_shared<Allocation>();
+  allocation->kind = Allocation::Kind::stream_ordered;
+  allocation->address = block->address;
+  allocation->bytes = bytes;
+  allocation->context = stream.context().handle();
+  allocation->device = pool->is_on_device() ? pool->properties().location.id
+                                            : stream.context().device();
+  allocation->block = *block;
+  allocation->memory = &pool->memory();
+  allocation->pool = pool;
+  memory::list(allocation);
+  *pointer = block->address;
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
+  if (const CUresult error = check_initialised()) return error;
+  if (pool == nullptr || properties == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  CUmemPoolProps checked = *properties;
+  if (const CUresult error = check_location(checked.location, checked.allocType)) return error;
+  if (checked.handleTypes != CU_MEM_HANDLE_TYPE_NONE) {
+    // A host pool can never be shared; a device's could, on devices that can share memory.
+    return checked.location.type == CU_MEM_LOCATION_TYPE_HOST ? CUDA_ERROR_INVALID_VALUE
+                                                              : CUDA_ERROR_NOT_SUPPORTED;
+  }
+  if (checked.win32SecurityAttributes != nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (checked.usage != 0) return CUDA_ERROR_NOT_SUPPORTED;  // hardware decompression
+  if (checked.allocType == CU_MEM_ALLOCATION_TYPE_MANAGED && checked.maxSize != 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  checked.maxSize = memory::round_up(checked.maxSize, memory::alignment_bytes);
+  *pool = PoolTable::handle_of(*make_pool(checked));
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemPoolDestroy(CUmemoryPool handle) {
+  if (const CUresult error = check_initialised()) return error;
+  const auto pool = pools().find(handle);
+  if (!pool) return CUDA_ERROR_INVALID_VALUE;
+  {
+    auto& [mutex, defaults, current] = directory();
+    const std::lock_guard lock(mutex);
+    const LocationKey key = key_of(*pool);
+    if (const auto found = defaults.find(key); found != defaults.end() && found->second == pool) {
+      return CUDA_ERROR_INVALID_VALUE;  // a default pool stays
+    }
+    if (const auto found = current.find(key); found != current.end() && found->second == pool) {
+      current.erase(found);
+    }
+  }
+  if (!pools().take(handle)) return CUDA_ERROR_INVALID_VALUE;  // another thread was faster
+  pool->close();
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute, void* value) {
+  if (const CUresult error = check_initialised()) return error;
+  const auto pool = pools().find(handle);
+  if (!pool || value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return pool->set_attribute(attribute, value);
+}
+
+CUresult cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute, void* value) {
+  if (const CUresult error = check_initialised()) return error;
+  const auto pool = pools().find(handle);
+  if (!pool || value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return pool->get_attribute(attribute, value);
+}
+
+CUresult cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc* descriptions,
+                            std::size_t count) {
+  if (const CUresult error = check_initialised()) return error;
+  const auto pool = pools().find(handle);
+  if (!pool || (descriptions == nullptr && count != 0)) return CUDA_ERROR_INVALID_VALUE;
+  return pool->set_access(descriptions, count);
+}
+
+CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool handle, CUmemLocation* location) {
+  if (const CUresult error = check_initialised()) return error;
+  const auto pool = pools().find(handle);
+  if (!pool || flags == nullptr || location == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  switch (location->type) {
+    case CU_MEM_LOCATION_TYPE_DEVICE:
+      if (const CUresult error = check_device(location->id)) return error;
+      break;
+    case CU_MEM_LOCATION_TYPE_HOST:
+    case CU_MEM_LOCATION_TYPE_HOST_NUMA:
+    case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT: break;
+    default: return CUDA_ERROR_INVALID_VALUE;
+  }
+  *flags = pool->access(*location);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemPoolTrimTo(CUmemoryPool handle, std::size_t bytes_to_keep) {
+  if (const CUresult error = check_initialised()) return error;
+  const auto pool = pools().find(handle);
+  if (!pool) return CUDA_ERROR_INVALID_VALUE;
+  pool->trim_to(bytes_to_keep);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemGetDefaultMemPool(CUmemoryPool* pool, CUmemLocation* location,
+                                CUmemAllocationType type) {
+  if (const CUresult error = check_initialised()) return error;
+  if (pool == nullptr || location == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  CUmemLocation checked = *location;
+  if (const CUresult error = check_location(checked, type)) return error;
+  *pool = PoolTable::handle_of(*default_pool(checked, type));
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemGetMemPool(CUmemoryPool* pool, CUmemLocation* location, CUmemAllocationType type) {
+  if (const CUresult error = check_initialised()) return error;
+  if (pool == nullptr || location == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  CUmemLocation checked = *location;
+  if (const CUresult error = check_location(checked, type)) return error;
+  *pool = PoolTable::handle_of(*current_pool(checked, type));
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemSetMemPool(CUmemLocation* location, CUmemAllocationType type, CUmemoryPool handle) {
+  if (const CUresult error = check_initialised()) return error;
+  const auto pool = pools().find(handle);
+  if (!pool || location == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  CUmemLocation checked = *location;
+  if (const CUresult error = check_location(checked, type)) return error;
+  const LocationKey key{type, checked.type, checked.id};
+  if (key_of(*pool) != key) return CUDA_ERROR_INVALID_VALUE;
+  auto& [mutex, defaults, current] = directory();
+  const std::lock_guard lock(mutex);
+  current[key] = pool;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice device) {
+  if (const CUresult error = check_device(device)) return error;
+  CUmemLocation location = device_location(device);
+  return cuMemGetDefaultMemPool(pool, &location, CU_MEM_ALLOCATION_TYPE_PINNED);
+}
+
+CUresult cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice device) {
+  if (const CUresult error = check_device(device)) return error;
+  CUmemLocation location = device_location(device);
+  return cuMemGetMemPool(pool, &location, CU_MEM_ALLOCATION_TYPE_PINNED);
+}
+
+CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
+  if (const CUresult error = check_device(device)) return error;
+  CUmemLocation location = device_location(device);
+  return cuMemSetMemPool(&location, CU_MEM_ALLOCATION_TYPE_PINNED, pool);
+}
+
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr* pointer, std::size_t bytes, CUmemoryPool handle,
+                                 CUstream stream_handle) {
+  std::shared_ptr<Stream> stream;
+  if (const CUresult error = resolve_stream(stream_handle, stream)) return error;
+  const auto pool = pools().find(handle);
+  if (pointer == nullptr || !pool) return CUDA_ERROR_INVALID_VALUE;
+  return allocate_from(pool, bytes, *stream, pointer);
+}
+
+CUresult cuMemAllocAsync(CUdeviceptr* pointer, std::size_t bytes, CUstream stream_handle) {
+  std::shared_ptr<Stream> stream;
+  if (const CUresult error = resolve_stream(stream_handle, stream)) return error;
+  if (pointer == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const auto pool = current_pool(device_location(stream->context().device()),
+                                 CU_MEM_ALLOCATION_TYPE_PINNED);
+  return allocate_from(pool, bytes, *stream, pointer);
+}
+
+CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream_handle) {
+  std::shared_ptr<Stream> stream;
+  if (const CUresult error = resolve_stream(stream_handle, stream)) return error;
+  const auto allocation = memory::find(pointer);
+  if (!allocation || allocation->address != pointer) return CUDA_ERROR_INVALID_VALUE;
+  const bool is_plain = allocation->kind == Allocation::Kind::device ||
+                        allocation->kind == Allocation::Kind::managed;
+  if (!allocation->pool && !is_plain) return CUDA_ERROR_INVALID_VALUE;
+  if (!memory::unlist(*allocation)) return CUDA_ERROR_INVALID_VALUE;  // a double free
+  if (allocation->pool) {
+    allocation->pool->free(allocation->block, *stream);
+  } else {
+    memory::free_in_stream(*allocation->memory, allocation->block, *stream);
+  }
+  return CUDA_SUCCESS;
+}

@@ -1,0 +1,19 @@
+# The memory half of the driver; included by the driver's CMakeLists.txt.
+set(EMULATED_MEMORY_SOURCES
+    memory/allocate.cpp
+    memory/allocation.cpp
+    memory/arena.cpp
+    memory/batch.cpp
+    memory/copy.cpp
+    memory/copy_api.cpp
+    memory/copy_pieces.cpp
+    memory/copy_pitched.cpp
+    memory/managed.cpp
+    memory/managed_ranges.cpp
+    memory/memory.cpp
+    memory/memset.cpp
+    memory/page_locked.cpp
+    memory/pointer_attributes.cpp
+    memory/physical_memory.cpp
+    memory/pool.cpp
+    memory/pool_api.cpp)

@@ -1,0 +1,266 @@
+// The class Stream: its queue, its thread, and the order among default and blocking streams.
+#include "stream.hpp"
+
+#include <functional>
+#include <map>
+
+#include "host_function.hpp"
+#include "spin.hpp"
+#include "thread.hpp"
+
+namespace aiocuda::emulator {
+namespace {
+
+// The calling thread's own default streams, by context id. They end with the thread.
+struct PerThreadStreams {
+  std::map<std::uint64_t, std::shared_ptr<Stream>> by_context;
+  ~PerThreadStreams() {
+    if (check_initialised() != CUDA_SUCCESS) {
+      // A forked child: a lock of the parent's threads may be held for ever.
+      new std::map<std::uint64_t, std::shared_ptr<Stream>>(std::move(by_context));
+      return;
+    }
+    for (const auto& [id, stream] : by_context) {
+      stream->close();
+      stream->context().remove_stream(*stream);
+    }
+  }
+};
+
+PerThreadStreams& per_thread_streams() {
+  thread_local PerThreadStreams streams;
+  return streams;
+}
+
+}  // namespace
+
+StreamTable& streams() {
+  static StreamTable* const table = new StreamTable;
+  return *table;
+}
+
+bool Ticket::passed() const noexcept { return !stream_ || stream_->has_passed(position_); }
+
+CUresult Ticket::wait() const {
+  if (!stream_) return CUDA_SUCCESS;
+  stream_->wait_until(position_);
+  return stream_->context().error();
+}
+
+Stream::Stream(std::shared_ptr<Context> context, unsigned flags, int priority, Kind kind)
+    : context_(std::move(context)), id_(next_id()), flags_(flags), kind_(kind), priority_(priority) {
+  synchronisation_policy_.syncPolicy = CU_SYNC_POLICY_AUTO;
+  memory_sync_domain_map_.memSyncDomainMap.remote = 1;
+}
+
+Stream::~Stream() = default;
+
+Ticket Stream::enqueue(std::unique_ptr<Work> work) {
+  if (is_blocking()) wait_for_others();
+  return {shared_from_this(), append(std::move(work))};
+}
+
+// The legacy default stream and the blocking streams of a context each wait for what the other side
+// has submitted so far. Non-blocking streams take no part.
+void Stream::wait_for_others() {
+  const auto wait_for = [this](Stream& other) {
+    if (&other == this || other.own_work_has_ended()) return;
+    append(std::make_unique<CallableWork<std::function<void()>>>(
+        [ticket = other.tail()] { static_cast<void>(ticket.wait()); }));
+  };
+  if (kind_ == Kind::legacy_default) {
+    for (const auto& other : context_->streams()) {
+      if (other->is_blocking()) wait_for(*other);
+    }
+  } else if (Stream* const legacy = context_->legacy_stream_if_used()) {
+    wait_for(*legacy);
+  }
+}
+
+std::uint64_t Stream::append(std::unique_ptr<Work> work) {
+  std::unique_lock lock(mutex_);
+  // Only when a stream is destroyed while another thread submits to it: the work is dropped.
+  if (closed_) return submitted_.load(std::memory_order_relaxed);
+  Work* const added = work.get();
+  if (last_ != nullptr) {
+    last_->next_ = std::move(work);
+  } else {
+    first_ = std::move(work);
+  }
+  last_ = added;
+  const std::uint64_t position = submitted_.load(std::memory_order_relaxed) + 1;
+  submitted_.store(position, std::memory_order_release);
+  if (!thread_started_) {
+    thread_started_ = true;
+    start_thread("cuda-stream", [self = shared_from_this()] { self->loop(); });
+    return position;
+  }
+  const bool wake = parked_;
+  parked_ = false;
+  lock.unlock();
+  if (wake) work_ready_.notify_one();
+  return position;
+}
+
+void Stream::loop() {
+  while (std::unique_ptr<Work> work = next()) {
+    if (context_->lost()) {
+      work->drop();
+    } else {
+      work->run();
+    }
+    work.reset();  // before its end is told: what it holds may be what somebody waits to be let go
+    completed_.fetch_add(1);
+    if (waiters_.load() > 0) {
+      const std::lock_guard lock(mutex_);
+      progress_.notify_all();
+    }
+  }
+}
+
+// The next work, or null when the stream is closed and all is done.
+std::unique_ptr<Work> Stream::next() {
+  const std::uint64_t done = completed_.load(std::memory_order_relaxed);
+  spin_until([&] { return submitted_.load(std::memory_order_acquire) > done; });
+  std::unique_lock lock(mutex_);
+  while (first_ == nullptr) {
+    if (closed_) return nullptr;
+    parked_ = true;
+    work_ready_.wait(lock);
+  }
+  parked_ = false;
+  std::unique_ptr<Work> work = std::move(first_);
+  first_ = std::move(work->next_);
+  if (first_ == nullptr) last_ = nullptr;
+  return work;
+}
+
+void Stream::wait_until(std::uint64_t position) {
+  const auto over = [&] { return completed_.load() >= position || context_->lost(); };
+  if (spin_until(over)) return;
+  waiters_.fetch_add(1);
+  std::unique_lock lock(mutex_);
+  progress_.wait(lock, over);
+  waiters_.fetch_sub(1);
+}
+
+bool Stream::drain(std::chrono::milliseconds patience) {
+  waiters_.fetch_add(1);
+  std::unique_lock lock(mutex_);
+  const bool drained = progress_.wait_for(lock, patience, [&] { return own_work_has_ended(); });
+  waiters_.fetch_sub(1);
+  return drained;
+}
+
+void Stream::wake_waiters() {
+  const std::lock_guard lock(mutex_);
+  progress_.notify_all();
+}
+
+Ticket Stream::tail() { return {shared_from_this(), submitted_.load(std::memory_order_acquire)}; }
+
+bool Stream::idle() const {
+  if (!own_work_has_ended()) return false;
+  if (kind_ != Kind::legacy_default) return true;
+  for (const auto& other : context_->streams()) {
+    if (other->is_blocking() && !other->own_work_has_ended()) return false;
+  }
+  return true;
+}
+
+CUresult Stream::synchronise() {
+  if (kind_ == Kind::legacy_default) wait_for_others();
+  return tail().wait();
+}
+
+void Stream::close() {
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+    parked_ = false;
+  }
+  work_ready_.notify_all();
+}
+
+CUresult Stream::set_attribute(CUstreamAttrID attribute, const CUstreamAttrValue& value) {
+  const std::lock_guard lock(attributes_mutex_);
+  switch (static_cast<int>(attribute)) {
+    case CU_STREAM_ATTRIBUTE_ACCESS_POLICY_WINDOW:
+      if (value.accessPolicyWindow.num_bytes != 0) return CUDA_ERROR_INVALID_VALUE;  // the limit is 0
+      access_policy_window_ = value;
+      return CUDA_SUCCESS;
+    case CU_STREAM_ATTRIBUTE_SYNCHRONIZATION_POLICY:
+      if (value.syncPolicy < CU_SYNC_POLICY_AUTO || value.syncPolicy > CU_SYNC_POLICY_BLOCKING_SYNC) {
+        return CUDA_ERROR_INVALID_VALUE;
+      }
+      synchronisation_policy_ = value;
+      return CUDA_SUCCESS;
+    case CU_STREAM_ATTRIBUTE_PRIORITY:
+      if (value.priority < greatest_stream_priority || value.priority > least_stream_priority) {
+        return CUDA_ERROR_INVALID_VALUE;
+      }
+      set_priority(value.priority);
+      return CUDA_SUCCESS;
+    case CU_STREAM_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
+      memory_sync_domain_map_ = value;
+      return CUDA_SUCCESS;
+    case CU_STREAM_ATTRIBUTE_MEM_SYNC_DOMAIN:
+      memory_sync_domain_ = value;
+      return CUDA_SUCCESS;
+    default: return CUDA_ERROR_INVALID_VALUE;
+  }
+}
+
+CUresult Stream::get_attribute(CUstreamAttrID attribute, CUstreamAttrValue& value) const {
+  const std::lock_guard lock(attributes_mutex_);
+  switch (static_cast<int>(attribute)) {
+    case CU_STREAM_ATTRIBUTE_ACCESS_POLICY_WINDOW: value = access_policy_window_; return CUDA_SUCCESS;
+    case CU_STREAM_ATTRIBUTE_SYNCHRONIZATION_POLICY: value = synchronisation_policy_; return CUDA_SUCCESS;
+    case CU_STREAM_ATTRIBUTE_PRIORITY: value.priority = priority(); return CUDA_SUCCESS;
+    case CU_STREAM_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP: value = memory_sync_domain_map_; return CUDA_SUCCESS;
+    case CU_STREAM_ATTRIBUTE_MEM_SYNC_DOMAIN: value = memory_sync_domain_; return CUDA_SUCCESS;
+    default: return CUDA_ERROR_INVALID_VALUE;
+  }
+}
+
+std::shared_ptr<Stream> Context::legacy_stream() {
+  const std::lock_guard lock(mutex_);
+  if (!legacy_) {
+    legacy_ = std::make_shared<Stream>(shared_from_this(), CU_STREAM_DEFAULT, least_stream_priority,
+                                       Stream::Kind::legacy_default);
+    streams_.push_back(legacy_);
+    if (ended()) legacy_->close();
+    legacy_used_.store(legacy_.get(), std::memory_order_release);
+  }
+  return legacy_;
+}
+
+std::shared_ptr<Stream> Context::per_thread_stream() {
+  std::shared_ptr<Stream>& stream = per_thread_streams().by_context[id_];
+  if (!stream) {
+    stream = std::make_shared<Stream>(shared_from_this(), CU_STREAM_DEFAULT, least_stream_priority,
+                                      Stream::Kind::per_thread_default);
+    add_stream(stream);
+  }
+  return stream;
+}
+
+CUresult resolve_stream(CUstream handle, std::shared_ptr<Stream>& stream) {
+  if (handle == nullptr) handle = PerThreadDefaultStream::active() ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+  if (handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD) {
+    const Entry entry = enter();
+    if (!entry) return entry.error();
+    Context& context = entry.context();
+    stream = handle == CU_STREAM_LEGACY ? context.legacy_stream() : context.per_thread_stream();
+    return CUDA_SUCCESS;
+  }
+  if (const CUresult error = check_initialised()) return error;
+  if (in_host_function()) return CUDA_ERROR_NOT_PERMITTED;
+  stream = streams().find(handle);
+  if (!stream) return CUDA_ERROR_INVALID_HANDLE;
+  return stream->context().error();
+}
+
+CUresult resolve_default_stream(std::shared_ptr<Stream>& stream) { return resolve_stream(nullptr, stream); }
+
+}  // namespace aiocuda::emulator

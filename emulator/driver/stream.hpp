@@ -1,0 +1,166 @@
+// A stream: an in-order queue of work with a thread of its own, so streams are really concurrent and
+// one that waits never holds up another. All work enters through Stream::enqueue, in one order.
+#pragma once
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <type_traits>
+#include <utility>
+
+#include "api.hpp"
+#include "context.hpp"
+
+namespace aiocuda::emulator {
+
+// One piece of work in a stream. It runs once, on the stream's thread, after everything before it;
+// in a lost context it is destroyed without having run. It may report an error of the device with
+// Context::fail. It must not throw.
+class Work {
+ public:
+  virtual ~Work() = default;
+  virtual void run() = 0;
+  // In a lost context, instead of run(): for the rare work that must tell somebody.
+  virtual void drop() {}
+
+ private:
+  friend class Stream;
+  std::unique_ptr<Work> next_;
+};
+
+// A point in a stream: just after one piece of work. Copyable and cheap; keeps the stream alive.
+// An empty ticket has always passed.
+class Ticket {
+ public:
+  Ticket() = default;
+  // Everything up to this point has ended (has run, or was dropped because the context was lost).
+  bool passed() const noexcept;
+  // Blocks until passed, or until the stream's context is lost; answers that context's error.
+  CUresult wait() const;
+  const std::shared_ptr<Stream>& stream() const noexcept { return stream_; }
+
+ private:
+  friend class Stream;
+  Ticket(std::shared_ptr<Stream> stream, std::uint64_t position)
+      : stream_(std::move(stream)), position_(position) {}
+  std::shared_ptr<Stream> stream_;
+  std::uint64_t position_ = 0;
+};
+
+class Stream : public std::enable_shared_from_this<Stream> {
+ public:
+  enum class Kind { ordinary, legacy_default, per_thread_default };
+
+  Stream(std::shared_ptr<Context> context, unsigned flags, int priority, Kind kind);
+  ~Stream();
+
+  Context& context() const noexcept { return *context_; }
+  std::uint64_t id() const noexcept { return id_; }  // unique in the process, never used again
+  unsigned flags() const noexcept { return flags_; }
+  int priority() const noexcept { return priority_.load(std::memory_order_relaxed); }
+  void set_priority(int priority) noexcept { priority_.store(priority, std::memory_order_relaxed); }
+  Kind kind() const noexcept { return kind_; }
+  bool is_blocking() const noexcept { return (flags_ & CU_STREAM_NON_BLOCKING) == 0; }
+
+  // Submits work: behind all earlier work of this stream and, for blocking streams and the legacy
+  // default stream, behind each other's, as CUDA orders them. Returns at once. Every submission of
+  // every API function goes through here, so this is where a capture will take it instead.
+  Ticket enqueue(std::unique_ptr<Work> work);
+
+  // The same for a callable: `stream->enqueue([=] { std::memcpy(...); })`.
+  template <typename Callable, typename = std::enable_if_t<std::is_invocable_v<std::decay_t<Callable>&>>>
+  Ticket enqueue(Callable&& callable) {
+    return enqueue(std::make_unique<CallableWork<std::decay_t<Callable>>>(std::forward<Callable>(callable)));
+  }
+
+  // The point after all work submitted to this stream so far.
+  Ticket tail();
+  // Has everything submitted so far ended? For the legacy default stream that takes in the blocking
+  // streams that it orders itself with.
+  bool idle() const;
+  // Blocks until all that is so or the context is lost; answers the context's error.
+  CUresult synchronise();
+  // Blocks until no work is left, not even running, whether the context is lost or not; gives up
+  // after the time and answers false. For the end of a context.
+  bool drain(std::chrono::milliseconds patience);
+
+  // The stream takes no more work; what it has it finishes, then its thread ends.
+  void close();
+
+  // Attributes that are kept and given back, and have no effect on a CPU.
+  CUresult set_attribute(CUstreamAttrID attribute, const CUstreamAttrValue& value);
+  CUresult get_attribute(CUstreamAttrID attribute, CUstreamAttrValue& value) const;
+
+  // For Context::fail: look again, the context is lost.
+  void wake_waiters();
+
+ private:
+  friend class Ticket;
+
+  template <typename Callable>
+  class CallableWork final : public Work {
+   public:
+    explicit CallableWork(Callable callable) : callable_(std::move(callable)) {}
+    void run() override { callable_(); }
+
+   private:
+    Callable callable_;
+  };
+
+  std::uint64_t append(std::unique_ptr<Work> work);
+  void wait_for_others();
+  void wait_until(std::uint64_t position);
+  bool own_work_has_ended() const noexcept { return has_passed(submitted_.load(std::memory_order_acquire)); }
+  bool has_passed(std::uint64_t position) const noexcept {
+    return completed_.load(std::memory_order_acquire) >= position;
+  }
+  void loop();
+  std::unique_ptr<Work> next();
+
+  const std::shared_ptr<Context> context_;
+  const std::uint64_t id_;
+  const unsigned flags_;
+  const Kind kind_;
+  std::atomic<int> priority_;
+
+  std::mutex mutex_;
+  std::condition_variable work_ready_;
+  std::condition_variable progress_;
+  std::unique_ptr<Work> first_;
+  Work* last_ = nullptr;
+  bool thread_started_ = false;
+  bool closed_ = false;
+  bool parked_ = false;
+  std::atomic<int> waiters_{0};
+  std::atomic<std::uint64_t> submitted_{0};
+  std::atomic<std::uint64_t> completed_{0};
+
+  mutable std::mutex attributes_mutex_;
+  CUstreamAttrValue synchronisation_policy_{};
+  CUstreamAttrValue access_policy_window_{};
+  CUstreamAttrValue memory_sync_domain_{};
+  CUstreamAttrValue memory_sync_domain_map_{};
+};
+
+using StreamTable = HandleTable<Stream, CUstream>;
+StreamTable& streams();
+
+// The priorities that streams can have; a lower number is a higher priority.
+inline constexpr int least_stream_priority = 0;
+inline constexpr int greatest_stream_priority = -5;
+
+// The stream that a handle means in this call: 0 and CU_STREAM_LEGACY (or, under a
+// PerThreadDefaultStream, 0 as CU_STREAM_PER_THREAD) are the current context's default streams;
+// anything else must be a live stream. Answers, in this order: NOT_INITIALIZED, INVALID_CONTEXT (a
+// default stream, and no current context), INVALID_HANDLE, the sticky error of the stream's context.
+//
+//   std::shared_ptr<Stream> stream;
+//   if (const CUresult error = resolve_stream(handle, stream)) return error;
+CUresult resolve_stream(CUstream handle, std::shared_ptr<Stream>& stream);
+
+// The default stream that handle 0 means in this call, for the functions that take no stream.
+CUresult resolve_default_stream(std::shared_ptr<Stream>& stream);
+
+}  // namespace aiocuda::emulator

@@ -1,0 +1,198 @@
+// See compiler.hpp.
+#include "compiler.hpp"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <sstream>
+
+#include "process.hpp"
+
+namespace aiocuda::emulator::nvrtc {
+namespace {
+
+constexpr int newest_clang_tried = 40;
+constexpr int oldest_clang_tried = 12;
+
+std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  std::istringstream stream(text);
+  for (std::string part; std::getline(stream, part, separator);) {
+    if (!part.empty()) parts.push_back(part);
+  }
+  return parts;
+}
+
+bool is_executable(const std::string& path) {
+  struct stat status {};
+  return ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) && ::access(path.c_str(), X_OK) == 0;
+}
+
+std::string on_path(const std::string& name, const std::string& path) {
+  if (name.find('/') != std::string::npos) return is_executable(name) ? name : std::string{};
+  for (const std::string& directory : split(path, ':')) {
+    std::string candidate = directory + "/" + name;
+    if (is_executable(candidate)) return candidate;
+  }
+  return {};
+}
+
+std::string identity_of(const std::string& executable) {
+  std::error_code error;
+  const std::filesystem::path real = std::filesystem::canonical(executable, error);
+  const std::string path = error ? executable : real.string();
+  struct stat status {};
+  ::stat(path.c_str(), &status);
+  std::ostringstream text;
+  text << path << '|' << status.st_size << '|' << status.st_mtim.tv_sec << '.' << status.st_mtim.tv_nsec;
+  return text.str();
+}
+
+CompilerFamily family_of(const std::vector<std::string>& command) {
+  for (const std::string& word : command) {
+    const std::string name = std::filesystem::path(word).filename();
+    if (name.find("clang") != std::string::npos) return CompilerFamily::clang;
+    if (name.find("zig") != std::string::npos) return CompilerFamily::zig;
+    if (name.find("g++") != std::string::npos) return CompilerFamily::gcc;
+  }
+  std::vector<std::string> ask = command;
+  ask.emplace_back("--version");
+  const bool says_clang = run_process(ask).output.find("clang") != std::string::npos;
+  return says_clang ? CompilerFamily::clang : CompilerFamily::gcc;
+}
+
+FoundCompiler found(std::vector<std::string> command) {
+  FoundCompiler result;
+  result.found = true;
+  result.compiler.family = family_of(command);
+  result.compiler.identity = identity_of(command[0]);
+  for (std::size_t i = 1; i < command.size(); ++i) result.compiler.identity += "|" + command[i];
+  result.compiler.command = std::move(command);
+  return result;
+}
+
+FoundCompiler search(const Settings& settings) {
+  if (!settings.compiler.empty()) {
+    std::vector<std::string> command = split(settings.compiler, ' ');
+    const std::string executable = command.empty() ? std::string{} : on_path(command[0], settings.path);
+    if (!executable.empty()) {
+      command[0] = executable;
+      return found(std::move(command));
+    }
+    FoundCompiler result;
+    result.explanation = "AIOCUDA_CXX says \"" + settings.compiler +
+                         "\", which is not an executable on PATH (" + settings.path + ").";
+    return result;
+  }
+  // Versions are compared by name: "clang++" without one may be older than the newest with one.
+  for (int version = newest_clang_tried; version >= oldest_clang_tried; --version) {
+    const std::string path = on_path("clang++-" + std::to_string(version), settings.path);
+    if (!path.empty()) return found({path});
+  }
+  for (const char* name : {"clang++", "g++"}) {
+    const std::string path = on_path(name, settings.path);
+    if (!path.empty()) return found({path});
+  }
+  const std::string zig = on_path(settings.zig.empty() ? "zig" : settings.zig, settings.path);
+  if (!zig.empty()) return found({zig, "c++"});
+  FoundCompiler result;
+  result.explanation =
+      "The emulated driver runs CUDA C++ on the CPU and needs a C++ compiler for it. Looked for clang++ (also "
+      "clang++-" + std::to_string(oldest_clang_tried) + " to clang++-" + std::to_string(newest_clang_tried) +
+      "), g++ and zig on PATH (" + settings.path +
+      ") and found none. Install one (Debian, Ubuntu: apt install clang, or apt install g++; anywhere: pip install "
+      "ziglang and set AIOCUDA_ZIG to its executable), or set AIOCUDA_CXX to one.";
+  return result;
+}
+
+void append(std::vector<std::string>& to, std::initializer_list<const char*> more) { to.insert(to.end(), more.begin(), more.end()); }
+
+}  // namespace
+
+FoundCompiler find_compiler(const Settings& settings) {
+  // Asking an unknown compiler what it is costs a process; the answer for one setting stays.
+  static std::mutex mutex;
+  static std::map<std::array<std::string, 3>, FoundCompiler> known;
+  const std::scoped_lock lock(mutex);
+  const std::array<std::string, 3> key = {settings.compiler, settings.zig, settings.path};
+  auto entry = known.find(key);
+  if (entry == known.end() || !entry->second.found || !is_executable(entry->second.compiler.command[0])) {
+    entry = known.insert_or_assign(key, search(settings)).first;
+  }
+  return entry->second;
+}
+
+std::vector<std::string> scan_command(const Compiler& compiler, const Options& options, const CompilerPaths& paths) {
+  std::vector<std::string> command = compiler.command;
+  append(command, {"-E", "-x", "c++", "-nostdinc", "-nostdinc++"});
+  command.push_back("-std=gnu++" + std::to_string(options.cpp_standard));
+  if (options.no_warnings) command.emplace_back("-w");
+  append(command, {"-D__CUDACC__=1", "-D__CUDACC_RTC__=1", "-D__CUDA__=1", "-D__CUDACC_VER_MAJOR__=13",
+                   "-D__CUDACC_VER_MINOR__=0", "-D__CUDACC_VER_BUILD__=0", "-D__CUDACC_EXTENDED_LAMBDA__=1",
+                   "-D__CUDACC_RELAXED_CONSTEXPR__=1", "-D__NVCC_DIAG_PRAGMA_SUPPORT__=1", "-DAIOCUDA_EMULATED=1"});
+  command.push_back("-D__CUDA_ARCH__=" + std::to_string(options.architecture * 10));
+  command.push_back("-D__CUDA_ARCH_LIST__=" + std::to_string(options.architecture * 10));
+  if (options.device_debug) command.emplace_back("-D__CUDACC_DEBUG__=1");
+  if (options.fast_math) command.emplace_back("-D__USE_FAST_MATH__=1");
+  command.push_back("-I" + paths.program_headers);
+  command.push_back("-I" + paths.visible_headers);
+  command.insert(command.end(), options.preprocessor.begin(), options.preprocessor.end());
+  command.insert(command.end(), {paths.source, "-o", paths.output});
+  return command;
+}
+
+std::vector<std::string> build_command(const Compiler& compiler, const Options& options, const CompilerPaths& paths,
+                                       bool uses_host_library) {
+  std::vector<std::string> command = compiler.command;
+  command.push_back("-std=gnu++" + std::to_string(options.cpp_standard));
+  append(command, {"-shared", "-fPIC", "-fvisibility=hidden", "-fno-semantic-interposition", "-fno-exceptions", "-fno-rtti",
+                   "-fno-math-errno", "-fno-trapping-math", "-fno-builtin-printf", "-fno-builtin-vprintf",
+                   "-fno-strict-aliasing", "-fno-stack-protector", "-fno-threadsafe-statics",
+                   "-fno-asynchronous-unwind-tables", "-Wl,-Bsymbolic", "-Wno-attributes", "-Wno-unknown-pragmas"});
+  append(command, {options.device_debug ? "-O0" : "-O3"});
+  if (options.device_debug) command.emplace_back("-g");
+  if (options.line_information) command.emplace_back("-g1");
+  command.emplace_back(options.multiply_add ? "-ffp-contract=fast" : "-ffp-contract=off");
+  if (options.fast_math) append(command, {"-freciprocal-math", "-fno-signed-zeros"});
+#if defined(__x86_64__)
+  if (compiler.family != CompilerFamily::zig) append(command, {"-march=native", "-fcf-protection=none"});
+#else
+  if (compiler.family != CompilerFamily::zig) append(command, {"-mcpu=native"});
+#endif
+  if (compiler.family == CompilerFamily::gcc) {
+    append(command, {"-fno-gnu-unique", "-fno-ipa-icf", "-Wno-psabi", "-Wno-register"});
+  } else {
+    append(command, {"-Wno-pass-failed", "-Wno-register", "-Wno-ignored-attributes", "-Wno-unused-command-line-argument"});
+  }
+  if (options.no_warnings) command.emplace_back("-w");
+  command.push_back("-isystem" + paths.device_headers);
+  if (compiler.family != CompilerFamily::zig) command.emplace_back("-nostdlib");
+  command.insert(command.end(), {"-x", "c++", paths.source, "-x", "none", paths.runtime_object, "-o", paths.output});
+  if (uses_host_library && compiler.family != CompilerFamily::zig) command.emplace_back("-lstdc++");
+  append(command, {"-lm", "-ldl", "-lc"});
+  if (compiler.family != CompilerFamily::zig) command.emplace_back("-lgcc");
+  return command;
+}
+
+std::string processor_identity() {
+  // The first processor's description: "flags" on x86-64, "Features" on aarch64, with the model.
+  static const std::string identity = [] {
+    std::string text;
+    read_file("/proc/cpuinfo", text);
+    std::string kept;
+    std::istringstream lines(text.substr(0, text.find("\n\n")));
+    for (std::string line; std::getline(lines, line);) {
+      for (const char* key : {"flags", "Features", "model", "vendor_id", "cpu family", "CPU "}) {
+        if (line.rfind(key, 0) == 0) kept += line + "\n";
+      }
+    }
+    return kept;
+  }();
+  return identity;
+}
+
+}  // namespace aiocuda::emulator::nvrtc

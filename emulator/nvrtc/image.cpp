@@ -1,0 +1,150 @@
+// See image.hpp. The ELF structures are those of the machine this runs on.
+#include "image.hpp"
+
+#include <elf.h>
+
+#include <cstring>
+#include <optional>
+#include <string_view>
+
+namespace aiocuda::emulator::nvrtc {
+namespace {
+
+class Elf {
+ public:
+  explicit Elf(std::string& image) : image_(image) {
+    const auto header = read<Elf64_Ehdr>(0);
+    if (!header || std::memcmp(header->e_ident, ELFMAG, SELFMAG) != 0 || header->e_ident[EI_CLASS] != ELFCLASS64) return;
+    for (std::size_t i = 0; i < header->e_shnum; ++i) {
+      const auto section = read<Elf64_Shdr>(header->e_shoff + i * header->e_shentsize);
+      if (!section) return;
+      sections_.push_back(*section);
+    }
+    valid_ = true;
+  }
+
+  bool valid() const { return valid_; }
+
+  template <class T>
+  std::optional<T> read(std::uint64_t offset) const {
+    if (offset > image_.size() || image_.size() - offset < sizeof(T)) return std::nullopt;
+    T value;
+    std::memcpy(&value, image_.data() + offset, sizeof value);
+    return value;
+  }
+
+  // Calls f(symbol, name) for the symbols of the tables of one type.
+  template <class F>
+  void each_symbol(std::uint32_t table_type, F f) const {
+    for (const Elf64_Shdr& section : sections_) {
+      if (section.sh_type != table_type || section.sh_link >= sections_.size()) continue;
+      for (std::uint64_t i = 0; i < section.sh_size / sizeof(Elf64_Sym); ++i) {
+        if (const auto symbol = read<Elf64_Sym>(section.sh_offset + i * sizeof(Elf64_Sym))) {
+          f(*symbol, text(sections_[section.sh_link].sh_offset + symbol->st_name));
+        }
+      }
+    }
+  }
+
+  std::optional<Elf64_Sym> find(std::string_view wanted) const {
+    std::optional<Elf64_Sym> found;
+    each_symbol(SHT_DYNSYM, [&](const Elf64_Sym& symbol, std::string_view name) {
+      if (name == wanted && symbol.st_shndx != SHN_UNDEF) found = symbol;
+    });
+    return found;
+  }
+
+  // The exported symbol that the relocated pointer at `address` will point at.
+  std::string name_pointed_at(std::uint64_t address) const {
+    std::string found;
+    for (const Elf64_Shdr& section : sections_) {
+      if (section.sh_type != SHT_RELA) continue;
+      for (std::uint64_t i = 0; i < section.sh_size / sizeof(Elf64_Rela); ++i) {
+        const auto relocation = read<Elf64_Rela>(section.sh_offset + i * sizeof(Elf64_Rela));
+        if (!relocation || relocation->r_offset != address) continue;
+        const std::uint64_t index = ELF64_R_SYM(relocation->r_info);
+        std::uint64_t position = 0;
+        each_symbol(SHT_DYNSYM, [&](const Elf64_Sym& symbol, std::string_view name) {
+          const bool is_target = index != 0 ? position == index
+                                            : symbol.st_value == static_cast<std::uint64_t>(relocation->r_addend) &&
+                                                  symbol.st_shndx != SHN_UNDEF && is_code_or_data(symbol);
+          if (is_target) found = name;
+          ++position;
+        });
+      }
+    }
+    return found;
+  }
+
+  // Where the bytes of an initialised variable lie in the file.
+  std::optional<std::uint64_t> file_offset(const Elf64_Sym& symbol) const {
+    if (symbol.st_shndx >= sections_.size()) return std::nullopt;
+    const Elf64_Shdr& section = sections_[symbol.st_shndx];
+    if (section.sh_type == SHT_NOBITS) return std::nullopt;
+    return section.sh_offset + (symbol.st_value - section.sh_addr);
+  }
+
+  void write(std::uint64_t offset, std::uint64_t value) {
+    if (offset <= image_.size() && image_.size() - offset >= sizeof value) {
+      std::memcpy(image_.data() + offset, &value, sizeof value);
+    }
+  }
+
+ private:
+  static bool is_code_or_data(const Elf64_Sym& symbol) {
+    return ELF64_ST_TYPE(symbol.st_info) == STT_FUNC || ELF64_ST_TYPE(symbol.st_info) == STT_OBJECT;
+  }
+
+  std::string_view text(std::uint64_t offset) const {
+    if (offset >= image_.size()) return {};
+    const std::string_view rest = std::string_view(image_).substr(offset);
+    return rest.substr(0, rest.find('\0'));
+  }
+
+  std::string& image_;
+  std::vector<Elf64_Shdr> sections_;
+  bool valid_ = false;
+};
+
+// The mangled name of a variable inside a function begins with the function's.
+std::string local_prefix(const std::string& lowered_name) {
+  if (lowered_name.starts_with("_Z")) return "_ZZ" + lowered_name.substr(2) + "E";
+  return "_ZZ" + std::to_string(lowered_name.size()) + lowered_name + "E";
+}
+
+}  // namespace
+
+ImageContents complete_image(std::string& image, std::size_t count) {
+  ImageContents contents;
+  Elf elf(image);
+  const auto table = elf.valid() ? elf.find("aiocuda_addresses") : std::nullopt;
+  const auto shared = elf.valid() ? elf.find("aiocuda_static_shared") : std::nullopt;
+  if (!table || !shared) return contents;
+  for (std::size_t i = 0; i < count; ++i) {
+    contents.lowered_names.push_back(elf.name_pointed_at(table->st_value + i * sizeof(void*)));
+  }
+  contents.static_shared_bytes.assign(count, 0);
+  elf.each_symbol(SHT_SYMTAB, [&](const Elf64_Sym& symbol, std::string_view name) {
+    if (ELF64_ST_TYPE(symbol.st_info) != STT_TLS || !name.starts_with("_ZZ") ||
+        name.find("aiocuda") != std::string_view::npos) {
+      return;
+    }
+    bool is_a_kernels = false;
+    for (std::size_t i = 0; i < count; ++i) {
+      if (contents.lowered_names[i].empty() || !name.starts_with(local_prefix(contents.lowered_names[i]))) continue;
+      contents.static_shared_bytes[i] += symbol.st_size;
+      is_a_kernels = true;
+    }
+    // In a device function: any kernel may call it.
+    if (!is_a_kernels) {
+      for (std::uint64_t& bytes : contents.static_shared_bytes) bytes += symbol.st_size;
+    }
+  });
+  if (const auto offset = elf.file_offset(*shared)) {
+    for (std::size_t i = 0; i < count; ++i) elf.write(*offset + i * sizeof(std::uint64_t), contents.static_shared_bytes[i]);
+  }
+  contents.valid = true;
+  return contents;
+}
+
+}  // namespace aiocuda::emulator::nvrtc

@@ -1,0 +1,37 @@
+// Running the compiler: a child process without a shell, and a directory that goes away with its owner.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace aiocuda::emulator::nvrtc {
+
+struct ProcessResult {
+  bool started = false;
+  int exit_status = -1;  // 128 + signal where a signal ended it
+  std::string output;    // standard error and standard output
+};
+
+// Runs `command` (its first element a path) to its end, its messages in English.
+ProcessResult run_process(const std::vector<std::string>& command);
+
+class TemporaryDirectory {
+ public:
+  explicit TemporaryDirectory(const std::string& parent);  // throws std::filesystem::filesystem_error
+  TemporaryDirectory(const TemporaryDirectory&) = delete;
+  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+  ~TemporaryDirectory();
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+// Whole files. Reading answers false where it cannot, writing throws std::filesystem::filesystem_error.
+bool read_file(const std::filesystem::path& path, std::string& content);
+void write_file(const std::filesystem::path& path, std::string_view content);
+
+}  // namespace aiocuda::emulator::nvrtc

@@ -1,0 +1,509 @@
+// See rewrite.hpp. Every change is an edit of the text at a token; lines are never added before the end,
+// so the compiler's line numbers are the user's.
+#include "rewrite.hpp"
+
+#include <algorithm>
+
+#include "declarations.hpp"
+#include "names.hpp"
+#include "unsupported.hpp"
+
+namespace aiocuda::emulator::nvrtc {
+namespace {
+
+struct Edit {
+  std::size_t offset;
+  std::size_t removed;
+  std::string inserted;
+};
+
+struct KernelDeclaration {
+  std::string name;       // unqualified
+  std::string qualified;  // from the global namespace
+  bool is_template;
+  bool runs_as_fibers;
+  bool functions_use_place;
+  std::string bounds;       // of __launch_bounds__, or of a template's the function that answers it
+};
+
+constexpr const char* place_names[] = {"threadIdx", "blockIdx", "blockDim", "gridDim"};
+constexpr std::size_t longest_loop_to_inline = 250;  // tokens; more cannot be vectorised across threads anyway
+
+class Rewriter {
+ public:
+  explicit Rewriter(const RewriteRequest& request)
+      : request_(request),
+        source_(tokenize(request.preprocessed)),
+        tokens_(source_.tokens),
+        declarations_(find_declarations(tokens_)),
+        waiting_(waiting_names(tokens_, declarations_)) {
+    functions_use_place_ = any_function_uses_place();
+  }
+
+  Rewritten run() {
+    directives();
+    for (const Declaration& d : declarations_) {
+      if (is_kernel(d)) {
+        kernel(d);
+      } else if (!d.is_function) {
+        variable(d);
+      }
+      shared_variables(d);
+      for (const std::size_t open : waiting_loops(tokens_, d)) waiting_loop(open);
+    }
+    unsupported();
+    result_.kernel_count = listed_;
+    result_.files = source_.files;
+    result_.text = edited() + table();
+    return std::move(result_);
+  }
+
+ private:
+  std::string_view text(Range range) const {
+    if (range.empty()) return {};
+    const Token& last = tokens_[range.end - 1];
+    const std::size_t begin = tokens_[range.begin].offset;
+    return request_.preprocessed.substr(begin, last.offset + last.text.size() - begin);
+  }
+
+  // The same on one line and without directives.
+  std::string one_line(Range range) const {
+    std::string joined;
+    for (std::size_t i = range.begin; i < range.end; ++i) joined += std::string(tokens_[i].text) + " ";
+    return joined;
+  }
+
+  void edit(const Token& token, std::string replacement) {
+    edits_.push_back({token.offset, token.text.size(), std::move(replacement)});
+  }
+  void insert_before(const Token& token, std::string inserted) { edits_.push_back({token.offset, 0, std::move(inserted)}); }
+  void insert_after(const Token& token, std::string inserted) {
+    edits_.push_back({token.offset + token.text.size(), 0, std::move(inserted)});
+  }
+  void blank(const Token& token) { edit(token, std::string(token.text.size(), ' ')); }
+
+  bool has(Range range, std::string_view word) const { return find(range, word) != range.end; }
+  std::size_t find(Range range, std::string_view word) const {
+    std::size_t i = range.begin;
+    while (i < range.end && !tokens_[i].is(word)) ++i;
+    return i;
+  }
+
+  bool is_kernel(const Declaration& d) const {
+    return d.is_function && has({d.all.begin, d.name.begin}, "__global__");
+  }
+
+  bool any_function_uses_place() const {
+    return std::any_of(declarations_.begin(), declarations_.end(), [&](const Declaration& d) {
+      return !is_kernel(d) && std::any_of(std::begin(place_names), std::end(place_names),
+                                          [&](const char* name) { return has(d.all, name); });
+    });
+  }
+
+  void directives() {
+    for (const Directive& directive : source_.directives) {
+      if (!directive.text.starts_with("#pragma")) continue;
+      const std::size_t size = directive.text.size();
+      if (directive.text.starts_with(include_pragma)) {
+        std::string header(directive.text.substr(include_pragma.size()));
+        if (std::find(result_.includes.begin(), result_.includes.end(), header) == result_.includes.end()) {
+          result_.includes.push_back(std::move(header));
+        }
+        edits_.push_back({directive.offset, size, ""});
+        continue;
+      }
+      const std::size_t word_begin = directive.text.find_first_not_of(" \t", 7);
+      if (word_begin == std::string_view::npos) continue;
+      const std::string_view rest = directive.text.substr(word_begin);
+      if (rest.starts_with("unroll") && !request_.for_clang) {
+        edits_.push_back({directive.offset, size, gcc_unroll(rest.substr(6))});
+      } else if (rest.starts_with("nv_") || rest.starts_with("diag_") || rest.starts_with("nvcc") ||
+                 (rest.starts_with("nounroll") && !request_.for_clang)) {
+        edits_.push_back({directive.offset, size, ""});
+      }
+    }
+  }
+
+  // g++ takes a literal number only; any other count is left to its judgement.
+  static std::string gcc_unroll(std::string_view count) {
+    std::string digits;
+    for (const char c : count) {
+      if (c >= '0' && c <= '9') {
+        digits += c;
+      } else if (c != ' ' && c != '\t' && c != '(' && c != ')') {
+        return "";
+      }
+    }
+    if (digits.empty()) return "#pragma GCC unroll 16";
+    return digits.size() > 4 ? "" : "#pragma GCC unroll " + digits;
+  }
+
+  // ---- kernels
+
+  void kernel(const Declaration& d) {
+    const Range head{d.all.begin, d.name.begin};
+    const Token& qualifier = tokens_[find(head, "__global__")];
+    for (std::size_t i = head.begin; i < head.end; ++i) {
+      if (tokens_[i].is("static")) blank(tokens_[i]);
+    }
+    const bool waits = waits_in(d);
+    const bool defines = !d.body.empty();
+    if (defines && !waits && worth_inlining(d.body)) edit(qualifier, "__direct__");
+    if (!defines && !d.is_explicit_instantiation) return;
+    if (defines) place(d, waits);
+
+    KernelDeclaration k;
+    const Range plain_name = unqualified(d.name);
+    k.name = tokens_[plain_name.begin].text;
+    k.qualified = d.name_space + "::" + one_line(d.name);
+    k.is_template = !d.template_header.empty();
+    k.runs_as_fibers = waits;
+    k.functions_use_place = functions_use_place_ || (defines && place_is_hidden(d.body));
+    k.bounds = launch_bounds(d);
+    const std::string index = std::to_string(kernels_.size());
+    const Token& last = tokens_[d.all.end - 1];
+    if (k.is_template) {
+      if (!k.bounds.empty()) {
+        insert_after(last, " " + one_line(d.template_header) + "constexpr unsigned aiocuda_launch_bounds_" + index +
+                               "() { return (unsigned)(" + k.bounds + "); }");
+        k.bounds = d.name_space + "::aiocuda_launch_bounds_" + index;
+      }
+    } else {
+      const std::string overload = "static_cast<void (*)(" + parameter_types(d.parameters) + ")>(&" + one_line(d.name) + ")";
+      insert_after(last, " using aiocuda_kernel_" + index + " = ::aiocuda_device::Kernel<" +
+                             (is_overloaded(k.name) ? overload : "&" + one_line(d.name)) + ", " + flags(k) + ", " +
+                             (k.bounds.empty() ? "1024" : "(unsigned)(" + k.bounds + ")") + ">;");
+      table_entries_.push_back({d.name_space + "::aiocuda_kernel_" + index, k.name, ""});
+      ++listed_;
+    }
+    kernels_.push_back(std::move(k));
+  }
+
+  bool waits_in(const Declaration& d) const {
+    return uses_any(tokens_, d.body.empty() ? d.all : d.body, waiting_) || uses_any(tokens_, d.parameters, waiting_) ||
+           waiting_.contains("__global__") || waiting_.contains(tokens_[unqualified(d.name).begin].text) ||
+           !waiting_loops(tokens_, d).empty();
+  }
+
+  bool worth_inlining(Range body) const {
+    const bool loops = has(body, "for") || has(body, "while") || has(body, "do");
+    return !loops || body.end - body.begin <= longest_loop_to_inline;
+  }
+
+  Range unqualified(Range name) const {
+    Range last = name;
+    for (std::size_t i = name.begin; i < name.end && !tokens_[i].is("<"); ++i) {
+      if (tokens_[i].kind == TokenKind::identifier) last.begin = i;
+    }
+    return last;
+  }
+
+  bool is_overloaded(const std::string& name) const {
+    std::size_t count = 0;
+    for (const Declaration& d : declarations_) {
+      if (is_kernel(d) && !d.body.empty() && tokens_[unqualified(d.name).begin].is(name)) ++count;
+    }
+    return count > 1;
+  }
+
+  static std::string flags(const KernelDeclaration& k) {
+    return std::to_string((k.runs_as_fibers ? 1 : 0) | (k.functions_use_place ? 2 : 0));
+  }
+
+  std::string parameter_types(Range parameters) const {
+    std::string types;
+    for (std::size_t i = parameters.begin; i < parameters.end;) {
+      if (tokens_[i].is("=")) {  // a default argument
+        while (i < parameters.end && !tokens_[i].is(",")) {
+          i = tokens_[i].is("(") || tokens_[i].is("{") ? skip_bracket(tokens_, i) : i + 1;
+        }
+        continue;
+      }
+      types += std::string(tokens_[i].text) + " ";
+      ++i;
+    }
+    return types;
+  }
+
+  std::string launch_bounds(const Declaration& d) const {
+    const std::size_t at = find({d.all.begin, d.name.begin}, "__launch_bounds__");
+    if (at == d.name.begin || !tokens_[at + 1].is("(")) return {};
+    const std::size_t past = skip_bracket(tokens_, at + 1) - 1;
+    std::size_t end = at + 2;
+    while (end < past && !tokens_[end].is(",")) {
+      end = tokens_[end].is("(") ? skip_bracket(tokens_, end) : tokens_[end].is("<") ? skip_angles(tokens_, end) : end + 1;
+    }
+    return one_line({at + 2, end});
+  }
+
+  // A kernel begins with copies of what it uses of its place, which the compiler can keep in registers.
+  void place(const Declaration& d, bool waits) {
+    if (place_is_hidden(d.body)) return;
+    const bool asserts = has(d.body, "assert");
+    std::string copies;
+    for (const char* name : place_names) {
+      const std::string word = name;
+      const bool is_asserted = asserts && (word == "threadIdx" || word == "blockIdx");
+      if (!has(d.body, word) && !is_asserted) continue;
+      const bool is_extent = word == "blockDim" || word == "gridDim";
+      const std::string of_loop = word == "threadIdx" ? "thread" : word == "blockIdx" ? "block" : word == "blockDim" ? "extent" : "grid";
+      copies += std::string(is_extent ? " const ::dim3 " : " const ::uint3 ") + word + " = " +
+                (waits ? "::" + word : "::aiocuda_device::direct::" + of_loop) + ";";
+    }
+    if (!copies.empty()) insert_after(tokens_[d.body.begin], copies);
+  }
+
+  // Lambdas that capture nothing and local classes cannot see a local copy.
+  bool place_is_hidden(Range body) const {
+    for (std::size_t i = body.begin + 1; i < body.end; ++i) {
+      if (tokens_[i].is("struct") || tokens_[i].is("class") || tokens_[i].is("union")) return true;
+      if (!tokens_[i].is("[")) continue;
+      const Token& before = tokens_[i - 1];
+      const bool indexes = before.kind == TokenKind::identifier ? !before.is("return")
+                                                                : before.is(")") || before.is("]") || before.is(">");
+      if (!indexes) return true;
+    }
+    return false;
+  }
+
+  // ---- variables
+
+  void variable(const Declaration& d) {
+    std::size_t end = d.all.begin;
+    while (end < d.all.end && !tokens_[end].is("=") && !tokens_[end].is(";")) {
+      end = tokens_[end].is("{") || tokens_[end].is("(") ? skip_bracket(tokens_, end) : end + 1;
+    }
+    const Range head{d.all.begin, std::min(end, d.all.end)};
+    std::size_t qualifier = head.end;
+    std::string renamed;
+    for (const auto& [word, becomes] : {std::pair{"__device__", "__devvar__"}, {"__constant__", "__constvar__"},
+                                        {"__managed__", "__managvar__"}}) {
+      if (const std::size_t at = find(head, word); at < qualifier) {
+        qualifier = at;
+        renamed = becomes;
+      }
+    }
+    if (qualifier == head.end || has(head, "constexpr") || has(head, "__shared__") || d.is_function) return;
+    // A const variable would not be visible outside: declare it extern first.
+    if (has(head, "const") && !has(head, "extern") && !has(head, "auto") && !d.is_class && d.template_header.empty() &&
+        end < d.all.end && tokens_[end].is("=")) {
+      std::string declaration;
+      for (std::size_t i = head.begin; i < head.end; ++i) {
+        if (!tokens_[i].is("static")) declaration += (i == qualifier ? renamed : std::string(tokens_[i].text)) + " ";
+      }
+      insert_before(tokens_[d.all.begin], "extern " + declaration + "; ");
+    }
+    edit(tokens_[qualifier], renamed);
+    for (std::size_t i = head.begin; i < head.end; ++i) {
+      if (tokens_[i].is("static")) blank(tokens_[i]);
+    }
+  }
+
+  void shared_variables(const Declaration& d) {
+    for (std::size_t i = d.all.begin; i < d.all.end; ++i) {
+      if (!tokens_[i].is("__shared__")) continue;
+      std::size_t begin = i;
+      while (begin > d.all.begin && !tokens_[begin - 1].is(";") && !tokens_[begin - 1].is("{") &&
+             !tokens_[begin - 1].is("}")) {
+        --begin;
+      }
+      std::size_t end = i;
+      while (end < d.all.end && !tokens_[end].is(";")) {
+        end = tokens_[end].is("(") || tokens_[end].is("{") || tokens_[end].is("[") ? skip_bracket(tokens_, end) : end + 1;
+      }
+      const Range statement{begin, std::min(end, d.all.end)};
+      if (has({begin, i + 4}, "extern") && has(statement, "extern")) {
+        dynamic_shared(statement, !d.is_function);
+      } else {
+        for (std::size_t t = begin; t < statement.end; ++t) {
+          if (tokens_[t].is("=")) break;
+          if (tokens_[t].is("static")) blank(tokens_[t]);
+        }
+      }
+      i = statement.end;
+    }
+  }
+
+  // "extern __shared__ T name[];" becomes "T (&name)[] = ...;", which lasts as long and means the same.
+  void dynamic_shared(Range statement, bool at_namespace_scope) {
+    std::size_t bracket = statement.begin;
+    while (bracket < statement.end && !tokens_[bracket].is("[")) {
+      bracket = tokens_[bracket].is("<") ? skip_angles(tokens_, bracket)
+                : tokens_[bracket].is("(") ? skip_bracket(tokens_, bracket) : bracket + 1;
+    }
+    if (bracket >= statement.end || bracket == statement.begin || statement.end >= tokens_.size()) return;
+    const Token& name = tokens_[bracket - 1];
+    for (std::size_t i = statement.begin; i < bracket - 1;) {
+      const Token& token = tokens_[i];
+      const std::size_t past = takes_parentheses(token.text) && !token.is("decltype") ? skip_bracket(tokens_, i + 1) : i + 1;
+      const bool drop = token.is("extern") || token.is("__shared__") || token.is("__device__") || past > i + 1;
+      if (drop) {
+        for (std::size_t t = i; t < past; ++t) blank(tokens_[t]);
+      }
+      i = past;
+    }
+    if (at_namespace_scope) {
+      if (!global_dynamic_.insert(name.text).second) {
+        for (std::size_t i = statement.begin; i < statement.end; ++i) blank(tokens_[i]);
+        return;
+      }
+      insert_before(tokens_[statement.begin], "static thread_local ");
+    }
+    insert_before(name, "(&");
+    insert_after(name, ")");
+    insert_before(tokens_[statement.end], " = ::aiocuda_device::DynamicShared{}");
+  }
+
+  // A condition that waits for another thread lets that thread run.
+  void waiting_loop(std::size_t open) {
+    insert_after(tokens_[open], "::aiocuda_device::spin() && (");
+    std::size_t close = tokens_[open].is("(") ? skip_bracket(tokens_, open) - 1 : open + 1;
+    if (tokens_[open].is(";")) {
+      while (!tokens_[close].is(";")) {
+        close = tokens_[close].is("(") || tokens_[close].is("[") ? skip_bracket(tokens_, close) : close + 1;
+      }
+    }
+    insert_before(tokens_[close], ")");
+  }
+
+  // ---- what cannot be
+
+  void unsupported() {
+    Names roots;
+    std::vector<TokenizedSource> expressions;
+    expressions.reserve(request_.name_expressions.size());
+    for (const std::string& expression : request_.name_expressions) {
+      expressions.push_back(tokenize(expression));
+      for (const Token& token : expressions.back().tokens) roots.insert(token.text);
+    }
+    const Names used = used_names(tokens_, declarations_, std::move(roots));
+    for (const Declaration& d : declarations_) {
+      const Names names = declared_names(tokens_, d);
+      const bool is_used = !d.is_function || is_kernel(d) || has(d.name, "operator") ||
+                           std::any_of(names.begin(), names.end(), [&](auto name) { return used.contains(name); });
+      for (std::size_t i = d.all.begin; i < d.all.end; ++i) {
+        const Token& token = tokens_[i];
+        if (token.is("asm") || token.is("__asm__") || token.is("__asm")) {
+          const InlineAssembly found = inline_assembly(tokens_, i);
+          if (!found.is_empty && is_used) report(token, "inline PTX (asm) is not supported on the emulated driver");
+          if (!found.is_empty && !is_used) {
+            for (std::size_t t = found.statement.begin; t < found.statement.end; ++t) edit(tokens_[t], t == i ? "__builtin_trap()" : "");
+          }
+          i = found.statement.end - 1;
+        } else if (const std::string_view why = why_unsupported(token.text); !why.empty()) {
+          if (is_used) report(token, std::string(why));
+        }
+      }
+    }
+  }
+
+  void report(const Token& token, std::string message) {
+    const bool is_known = std::any_of(result_.problems.begin(), result_.problems.end(), [&](const Problem& p) {
+      return p.line == token.line && p.message == message;
+    });
+    if (!is_known) result_.problems.push_back({source_.files[token.file], token.line, std::move(message)});
+  }
+
+  // ---- the result
+
+  std::string edited() {
+    std::stable_sort(edits_.begin(), edits_.end(), [](const Edit& a, const Edit& b) { return a.offset < b.offset; });
+    std::string out;
+    out.reserve(request_.preprocessed.size() + 256 * edits_.size());
+    std::size_t at = 0;
+    for (const Edit& e : edits_) {
+      if (e.offset > at) {
+        out += request_.preprocessed.substr(at, e.offset - at);
+        at = e.offset;
+      }
+      out += e.inserted;
+      at = std::max(at, e.offset + e.removed);
+    }
+    out += request_.preprocessed.substr(at);
+    return out;
+  }
+
+  struct TableEntry {
+    std::string type;
+    std::string fallback_name;
+    std::string expression;  // empty for a kernel found in the text
+  };
+
+  void name_expression(const std::string& expression, std::size_t index) {
+    const TokenizedSource tokenized = tokenize(expression);
+    std::string base;
+    bool waits = false;
+    for (std::size_t i = 0; i < tokenized.tokens.size(); ++i) {
+      const Token& token = tokenized.tokens[i];
+      if (token.kind != TokenKind::identifier) continue;
+      waits = waits || waiting_.contains(token.text);
+      if (base.empty() || (i > 0 && tokenized.tokens[i - 1].is("::") && !saw_angle(tokenized.tokens, i))) base = token.text;
+    }
+    unsigned kernel_flags = functions_use_place_ ? 2 : 0;
+    std::string bounds = "1024";
+    for (const KernelDeclaration& k : kernels_) {
+      if (k.name != base) continue;
+      waits = waits || k.runs_as_fibers;
+      kernel_flags |= k.functions_use_place ? 2u : 0u;
+      if (k.bounds.empty() || is_overloaded(k.name)) continue;
+      const std::size_t arguments = expression.find('<');
+      if (k.is_template && arguments != std::string::npos) bounds = k.bounds + expression.substr(arguments) + "()";
+    }
+    const std::string address = expression.find_first_not_of(" \t&(") == 0 ? "&" + expression : expression;
+    table_entries_.push_back({"::aiocuda_device::Named<" + address + ", " + std::to_string(kernel_flags | (waits ? 1u : 0u)) +
+                                  ", " + bounds + ">",
+                              expression, "aiocuda_name_" + std::to_string(index)});
+  }
+
+  static bool saw_angle(const std::vector<Token>& tokens, std::size_t before) {
+    return std::any_of(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(before),
+                       [](const Token& token) { return token.is("<"); });
+  }
+
+  std::string table() {
+    for (std::size_t i = 0; i < request_.name_expressions.size(); ++i) name_expression(request_.name_expressions[i], i);
+    std::string out;
+    for (TableEntry& entry : table_entries_) {
+      if (entry.expression.empty()) continue;
+      out += "\n# 1 \"name expression " + escaped(entry.fallback_name) + "\"\nusing " + entry.expression + " = " + entry.type + ";";
+      entry.type = "::" + entry.expression;
+    }
+    const std::string count = std::to_string(std::max<std::size_t>(table_entries_.size(), 1));
+    out += "\n# 1 \"<module>\"\n#pragma GCC visibility pop\nstatic aiocuda::emulator::abi::Kernel aiocuda_kernels[" + count + "] = {";
+    for (const TableEntry& entry : table_entries_) out += entry.type + "::descriptor(\"" + escaped(entry.fallback_name) + "\"), ";
+    out += "};\nextern \"C\" {\n__attribute__((visibility(\"default\"), used)) extern const void* const aiocuda_addresses[" +
+           count + "];\nconst void* const aiocuda_addresses[" + count + "] = {";
+    for (const TableEntry& entry : table_entries_) out += "(const void*)" + entry.type + "::address, ";
+    out += "};\n__attribute__((visibility(\"default\"), used, section(\".data\"))) volatile unsigned long long aiocuda_static_shared[" +
+           count + "] = {};\n}\nAIOCUDA_MODULE(" + count + ")\n";
+    return out;
+  }
+
+  static std::string escaped(std::string_view plain) {
+    std::string out;
+    for (const char c : plain) {
+      if (c == '"' || c == '\\') out += '\\';
+      out += c;
+    }
+    return out;
+  }
+
+  const RewriteRequest& request_;
+  TokenizedSource source_;
+  const std::vector<Token>& tokens_;
+  std::vector<Declaration> declarations_;
+  Names waiting_;
+  bool functions_use_place_ = false;
+  std::vector<Edit> edits_;
+  std::vector<KernelDeclaration> kernels_;
+  std::vector<TableEntry> table_entries_;
+  std::size_t listed_ = 0;
+  Names global_dynamic_;
+  Rewritten result_;
+};
+
+}  // namespace
+
+Rewritten rewrite(const RewriteRequest& request) { return Rewriter(request).run(); }
+
+}  // namespace aiocuda::emulator::nvrtc

@@ -1,0 +1,38 @@
+// Preprocessed CUDA C++ becomes C++ for the host's compiler: the same text, line for line, with CUDA's
+// qualifiers resolved where a macro cannot (is this __device__ a variable's? does this kernel wait?),
+// `extern __shared__` arrays bound, and the table of kernels added at the end.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace aiocuda::emulator::nvrtc {
+
+struct RewriteRequest {
+  std::string_view preprocessed;
+  const std::vector<std::string>& name_expressions;
+  bool for_clang;
+};
+
+// Something the emulated driver does not do, found in the user's text.
+struct Problem {
+  std::string file;
+  int line;
+  std::string message;
+};
+
+struct Rewritten {
+  std::string text;
+  std::vector<std::string> includes;  // the device headers asked for, in order, as they are to be named
+  std::vector<Problem> problems;
+  std::vector<std::string> files;     // every file that line markers name
+  std::size_t kernel_count = 0;  // entries of the table before those of the name expressions
+};
+
+Rewritten rewrite(const RewriteRequest& request);
+
+// The directive with which the headers in `visible` say what to include when compiling.
+inline constexpr std::string_view include_pragma = "#pragma aiocuda_include ";
+
+}  // namespace aiocuda::emulator::nvrtc

@@ -1,0 +1,21 @@
+// The settings of the emulated NVRTC, from the environment. Nothing else here reads the environment.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace aiocuda::emulator::nvrtc {
+
+struct Settings {
+  std::string compiler;         // AIOCUDA_CXX: a command, may have arguments; empty: look for one
+  std::string zig;              // AIOCUDA_ZIG: the zig executable of the ziglang wheel; empty: look on PATH
+  std::string path;             // PATH
+  std::string cache_directory;  // AIOCUDA_CACHE_DIR, else XDG_CACHE_HOME/aiocuda, else ~/.cache/aiocuda; may be empty
+  std::string temporary_directory;  // TMPDIR, else /tmp
+  std::uint64_t cache_limit_bytes = 512ull << 20;
+};
+
+// Read anew at every call: a process may change its environment between compilations.
+Settings read_settings();
+
+}  // namespace aiocuda::emulator::nvrtc

@@ -1,0 +1,67 @@
+// See unsupported.hpp.
+#include "unsupported.hpp"
+
+#include <unordered_map>
+
+namespace aiocuda::emulator::nvrtc {
+namespace {
+
+constexpr std::string_view tensor_cores = "tensor cores (wmma, mma) are not supported on the emulated driver";
+constexpr std::string_view textures = "textures and surfaces are not supported on the emulated driver";
+constexpr std::string_view clusters = "thread block clusters are not supported on the emulated driver";
+constexpr std::string_view tensor_memory = "the tensor memory accelerator (TMA) is not supported on the emulated driver";
+constexpr std::string_view dynamic_parallelism =
+    "launching a kernel from a kernel (dynamic parallelism) is not supported on the emulated driver";
+
+}  // namespace
+
+std::string_view why_unsupported(std::string_view word) {
+  static const std::unordered_map<std::string_view, std::string_view> exact = {
+      {"nvcuda", tensor_cores},
+      {"__cluster_dims__", clusters},
+      {"cluster_group", clusters},
+      {"this_cluster", clusters},
+      {"__clusterDim", clusters},
+      {"__clusterIdx", clusters},
+      {"__cluster_barrier_arrive", clusters},
+      {"__cluster_barrier_wait", clusters},
+      {"__cluster_map_shared_rank", clusters},
+      {"cp_async_bulk_tensor", tensor_memory},
+      {"cudaTextureObject_t", textures},
+      {"cudaSurfaceObject_t", textures},
+      {"tex1D", textures},
+      {"tex1Dfetch", textures},
+      {"tex1DLayered", textures},
+      {"tex2D", textures},
+      {"tex2DLod", textures},
+      {"tex2DGrad", textures},
+      {"tex2Dgather", textures},
+      {"tex2DLayered", textures},
+      {"tex3D", textures},
+      {"texCubemap", textures},
+      {"surf1Dread", textures},
+      {"surf1Dwrite", textures},
+      {"surf2Dread", textures},
+      {"surf2Dwrite", textures},
+      {"surf3Dread", textures},
+      {"surf3Dwrite", textures},
+      {"CUtensorMap", tensor_memory},
+      {"<<<", dynamic_parallelism},
+      {"cudaLaunchDevice", dynamic_parallelism},
+      {"cudaStreamFireAndForget", dynamic_parallelism},
+      {"cudaStreamTailLaunch", dynamic_parallelism},
+  };
+  const auto found = exact.find(word);
+  return found == exact.end() ? std::string_view{} : found->second;
+}
+
+InlineAssembly inline_assembly(const std::vector<Token>& tokens, std::size_t at) {
+  std::size_t open = at + 1;
+  while (open < tokens.size() && tokens[open].kind == TokenKind::identifier) ++open;
+  const std::size_t past = open < tokens.size() && tokens[open].is("(") ? skip_bracket(tokens, open) : open;
+  const bool is_empty = open + 1 < tokens.size() && tokens[open + 1].is("\"\"") &&
+                        (open + 2 >= tokens.size() || tokens[open + 2].kind != TokenKind::text);
+  return {{at, past}, is_empty};
+}
+
+}  // namespace aiocuda::emulator::nvrtc

@@ -1,0 +1,13 @@
+// Two devices of one gibibyte and four threads for blocks, whatever the machine has.
+#define DOCTEST_CONFIG_IMPLEMENT
+#define DOCTEST_CONFIG_NO_POSIX_SIGNALS  // the driver's own handler is under test
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+
+int main(int argc, char** argv) {
+  setenv("AIOCUDA_EMULATED_DEVICES", "2", 1);
+  setenv("AIOCUDA_EMULATED_MEMORY", "1G", 1);
+  setenv("AIOCUDA_EMULATED_THREADS", "4", 1);
+  return doctest::Context(argc, argv).run();
+}

@@ -1,0 +1,130 @@
+// Before and beside contexts: versions, error texts, function addresses, settings, devices.
+#include <cstring>
+#include <set>
+#include <string>
+
+#include "settings.hpp"
+#include "support.hpp"
+
+using namespace driver_test;
+using aiocuda::emulator::parse_settings;
+
+TEST_CASE("every error code of cuda.h has its name and a meaning") {
+  const std::pair<CUresult, const char*> known[] = {
+      {CUDA_SUCCESS, "CUDA_SUCCESS"},
+      {CUDA_ERROR_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY"},
+      {CUDA_ERROR_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS"},
+      {CUDA_ERROR_NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED"},
+      {CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"},
+      {CUDA_ERROR_UNKNOWN, "CUDA_ERROR_UNKNOWN"},
+  };
+  for (const auto& [code, expected] : known) {
+    const char* name = nullptr;
+    const char* meaning = nullptr;
+    CHECK_OK(cuGetErrorName(code, &name));
+    CHECK_OK(cuGetErrorString(code, &meaning));
+    CHECK(std::string(name) == expected);
+    CHECK(std::strlen(meaning) > 5);
+  }
+  const char* name = "";
+  CHECK(cuGetErrorName(static_cast<CUresult>(12345), &name) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(name == nullptr);
+}
+
+TEST_CASE("the driver says that it is of CUDA 13.0") {
+  int version = 0;
+  CHECK_OK(cuDriverGetVersion(&version));
+  CHECK(version == 13000);
+  CHECK_OK(cuInit(0));
+  CHECK(cuInit(1) == CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_CASE("an address is of the newest ABI that the asked version knows") {
+  void* old_abi = nullptr;
+  void* new_abi = nullptr;
+  void* missing = &old_abi;
+  CUdriverProcAddressQueryResult status;
+  CHECK_OK(cuGetProcAddress("cuStreamGetCaptureInfo", &old_abi, 11030, 0, &status));
+  CHECK(status == CU_GET_PROC_ADDRESS_SUCCESS);
+  CHECK_OK(cuGetProcAddress("cuStreamGetCaptureInfo", &new_abi, 12030, 0, nullptr));
+  CHECK(new_abi == reinterpret_cast<void*>(&cuStreamGetCaptureInfo_v3));
+  CHECK(old_abi != new_abi);
+  CHECK_OK(cuGetProcAddress("cuStreamGetDevice", &missing, 9000, 0, &status));
+  CHECK(status == CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT);
+  CHECK(missing == nullptr);
+  CHECK_OK(cuGetProcAddress("cuNoSuchFunction", &missing, 13000, 0, &status));
+  CHECK(status == CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
+  CHECK(cuGetProcAddress("cuInit", &missing, 99000, 0, nullptr) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(cuGetProcAddress("cuInit", &missing, 12000, 8, nullptr) == CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_CASE("what the emulator does not have answers that it is not supported") {
+  const Device device;
+  CUgraph graph = nullptr;
+  CUtexObject texture = 0;
+  CUmemGenericAllocationHandle allocation = 0;
+  CUipcMemHandle exported;
+  CHECK(cuGraphCreate(&graph, 0) == CUDA_ERROR_NOT_SUPPORTED);
+  CHECK(cuTexObjectCreate(&texture, nullptr, nullptr, nullptr) == CUDA_ERROR_NOT_SUPPORTED);
+  CHECK(cuMemCreate(&allocation, 4096, nullptr, 0) == CUDA_ERROR_NOT_SUPPORTED);
+  CHECK(cuIpcGetMemHandle(&exported, 0) == CUDA_ERROR_NOT_SUPPORTED);
+  void* address = nullptr;
+  CHECK_OK(cuGetProcAddress("cuGraphCreate", &address, 13000, 0, nullptr));
+  CHECK(address != nullptr);
+  const void* table = nullptr;
+  const CUuuid id{};
+  CHECK(cuGetExportTable(&table, &id) == CUDA_ERROR_NOT_SUPPORTED);
+}
+
+TEST_CASE("settings are read with their suffixes, and nonsense is an error that names the variable") {
+  CHECK(parse_settings(nullptr, nullptr, nullptr).devices == 1);
+  CHECK(parse_settings(nullptr, nullptr, nullptr).threads >= 1);
+  CHECK(parse_settings("0", nullptr, nullptr).devices == 0);
+  CHECK(parse_settings(nullptr, "512M", "3").memory_bytes == std::size_t{512} << 20);
+  CHECK(parse_settings(nullptr, "2G", "3").threads == 3);
+  CHECK(parse_settings(nullptr, "1048576", nullptr).memory_bytes == std::size_t{1} << 20);
+  CHECK(parse_settings("65", nullptr, nullptr).error.find("AIOCUDA_EMULATED_DEVICES") != std::string::npos);
+  CHECK(parse_settings("2x", nullptr, nullptr).error.find("'2x'") != std::string::npos);
+  CHECK(parse_settings(nullptr, "-1", nullptr).error.find("AIOCUDA_EMULATED_MEMORY") != std::string::npos);
+  CHECK(parse_settings(nullptr, "5T", nullptr).error.find("AIOCUDA_EMULATED_MEMORY") != std::string::npos);
+  CHECK(parse_settings(nullptr, nullptr, "0").error.find("AIOCUDA_EMULATED_THREADS") != std::string::npos);
+}
+
+TEST_CASE("devices are told apart and agree with their attributes") {
+  REQUIRE_OK(cuInit(0));
+  int count = 0;
+  CHECK_OK(cuDeviceGetCount(&count));
+  CHECK(count == 2);
+  std::set<std::string> ids, uuids;
+  for (CUdevice device = 0; device < count; ++device) {
+    char id[16] = {};
+    CUuuid uuid;
+    CUdevice found = -1;
+    CHECK_OK(cuDeviceGetPCIBusId(id, sizeof id, device));
+    CHECK_OK(cuDeviceGetByPCIBusId(&found, id));
+    CHECK(found == device);
+    CHECK_OK(cuDeviceGetUuid(&uuid, device));
+    ids.insert(id);
+    uuids.insert(std::string(uuid.bytes, sizeof uuid.bytes));
+    std::size_t bytes = 0;
+    CHECK_OK(cuDeviceTotalMem(&bytes, device));
+    CHECK(bytes == std::size_t{1} << 30);
+    for (int attribute = 1; attribute < CU_DEVICE_ATTRIBUTE_MAX; ++attribute) {
+      int value = -12345;
+      CHECK_OK(cuDeviceGetAttribute(&value, static_cast<CUdevice_attribute>(attribute), device));
+      CHECK(value != -12345);
+    }
+  }
+  CHECK(ids.size() == 2);
+  CHECK(uuids.size() == 2);
+  int value = 0;
+  CHECK_OK(cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0));
+  CHECK(value == 4);
+  CHECK(cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_MAX, 0) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_WARP_SIZE, 2) == CUDA_ERROR_INVALID_DEVICE);
+  CUdevice device = 0;
+  CHECK(cuDeviceGet(&device, 2) == CUDA_ERROR_INVALID_DEVICE);
+  CHECK_OK(cuDeviceCanAccessPeer(&value, 0, 1));
+  CHECK(value == 1);
+  CHECK(cuDeviceGetP2PAttribute(&value, CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED, 1, 1) == CUDA_ERROR_INVALID_DEVICE);
+}

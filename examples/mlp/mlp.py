@@ -1,0 +1,208 @@
+"""Train a two-layer network on handwritten digits, data-parallel over every device there is.
+
+One asyncio thread describes the work; the devices do it. Nothing here places an event, waits for
+another stream or device, or frees memory: the operations say what they read and what they write.
+"""
+
+import argparse
+import asyncio
+import math
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+from rich.progress import Progress
+
+import aiocuda as ac
+
+HERE = Path(__file__).parent
+PIXELS, HIDDEN, CLASSES = 64, 128, 10
+SHAPES = [(PIXELS, HIDDEN), (HIDDEN,), (HIDDEN, CLASSES), (CLASSES,)]  # w1, b1, w2, b2
+BATCH, RATE, MOMENTUM = 128, 0.1, 0.9
+
+SOURCE = (HERE / "kernels.cu").read_text()
+GEMM = {
+    "AB": ac.kernel(SOURCE, "gemm<false, false>"),
+    "AtB": ac.kernel(SOURCE, "gemm<true, false>"),
+    "ABt": ac.kernel(SOURCE, "gemm<false, true>"),
+}
+add_bias = ac.kernel(SOURCE, "add_bias<false>")
+add_bias_relu = ac.kernel(SOURCE, "add_bias<true>")
+softmax_cross_entropy = ac.kernel(SOURCE, "softmax_cross_entropy")
+relu_backward = ac.kernel(SOURCE, "relu_backward")
+sum_rows = ac.kernel(SOURCE, "sum_rows")
+add = ac.kernel(SOURCE, "add")
+sgd = ac.kernel(SOURCE, "sgd")
+
+
+def matmul(form, a, b, m, n, k):
+    """Multiply to m x n over k; the form says which factor is transposed: "AB", "AtB", "ABt"."""
+    grid = (math.ceil(n / 16), math.ceil(m / 16))
+    return GEMM[form](a, b, ac.empty((m, n)), m, n, k, grid=grid, block=(16, 16))
+
+
+def forward(weights, images, rows):
+    """Describe the hidden layer and the logits."""
+    w1, b1, w2, b2 = weights
+    hidden = matmul("AB", images, w1, rows, HIDDEN, PIXELS)
+    hidden = add_bias_relu(hidden, b1, rows, HIDDEN, threads=rows * HIDDEN)
+    logits = matmul("AB", hidden, w2, rows, CLASSES, HIDDEN)
+    return hidden, add_bias(logits, b2, rows, CLASSES, threads=rows * CLASSES)
+
+
+def backward(weights, images, labels, rows, batch):
+    """Describe each image's loss, and these rows' part of the batch's mean gradients."""
+    hidden, logits = forward(weights, images, rows)
+    delta, loss = softmax_cross_entropy(logits, ac.empty(rows), labels, rows, CLASSES, 1 / batch, threads=rows).unzip()
+    back = matmul("ABt", delta, weights[2], rows, HIDDEN, CLASSES)
+    back = relu_backward(back, hidden, rows * HIDDEN, threads=rows * HIDDEN)
+    return loss, [
+        matmul("AtB", images, back, PIXELS, HIDDEN, rows),
+        sum_rows(back, ac.empty(HIDDEN), rows, HIDDEN, grid=HIDDEN, block=64),
+        matmul("AtB", hidden, delta, HIDDEN, CLASSES, rows),
+        sum_rows(delta, ac.empty(CLASSES), rows, CLASSES, grid=CLASSES, block=64),
+    ]
+
+
+def all_reduce(parts, devices):
+    """Sum the devices' gradients on the first one by peer copies; copy the sums to the others."""
+    totals = parts[0]
+    with ac.use(devices[0]):
+        for part in parts[1:]:
+            totals = [
+                add(total, ac.to_device(other, devices[0]), size, threads=size)
+                for total, other, size in zip(totals, part, map(math.prod, SHAPES), strict=True)
+            ]
+    return [totals, *([ac.to_device(total, device) for total in totals] for device in devices[1:])]
+
+
+class Network:
+    """The same weights on every device, each device training on its share of every batch."""
+
+    async def start(self, devices, values):
+        """Give every device the same weights, and no velocity."""
+        self.devices = devices
+        self.uploads = [device.stream() for device in devices]
+        self.weights = [await ac.zip(*[ac.to_device(v, d) for v in values]) for d in devices]
+        zeros = [np.zeros_like(v) for v in values]
+        self.velocities = [await ac.zip(*[ac.to_device(v, d) for v in zeros]) for d in devices]
+
+    def losses_and_gradients(self, batch):
+        """Describe one batch: each device's losses, and on each the gradients summed over all."""
+        losses, parts = [], []
+        for device, upload, weights, (images, labels) in zip(
+            self.devices, self.uploads, self.weights, batch, strict=True
+        ):
+            with ac.use(device):
+                pixels = ac.to_device(images, device).on(upload)
+                classes = ac.to_device(labels, device).on(upload)
+                rows = len(labels.numpy())
+                loss, part = backward(weights, pixels, classes, rows, rows * len(batch))
+            losses.append(ac.to_host(loss))
+            parts.append(part)
+        return losses, all_reduce(parts, self.devices)
+
+    def step(self, batch):
+        """Describe one step of training; its result is the batch's mean loss."""
+        losses, totals = self.losses_and_gradients(batch)
+        updates = []
+        for device, *state in zip(self.devices, self.weights, self.velocities, totals, strict=True):
+            with ac.use(device):
+                for weight, velocity, gradient in zip(*state, strict=True):
+                    n = weight.size
+                    updates.append(sgd(weight, velocity, gradient, RATE, MOMENTUM, n, threads=n))
+        return ac.zip(*losses, *updates).map(lambda done: float(np.mean(done[: len(losses)])))
+
+    async def accuracy(self, images, labels):
+        """Measure the share of images that the network reads right."""
+        with ac.use(self.devices[0]):
+            _, logits = forward(self.weights[0], ac.to_device(images), len(images))
+            return float(np.mean((await ac.to_host(logits)).argmax(axis=1) == labels))
+
+
+async def allocate(batches, devices):
+    """Allocate page-locked memory for the images and labels of each batch, shared over devices."""
+    rows = BATCH // devices
+    share = [((rows, PIXELS), np.float32), ((rows,), np.uint8)]
+    return [[await ac.zip(*[ac.empty_host(*part) for part in share]) for _ in range(devices)] for _ in range(batches)]
+
+
+def shuffle(batches, images, labels, rng):
+    """Fill the batches with images in a new order; no upload may be under way."""
+    order = rng.permutation(len(images))
+    for pixels, classes in (share for batch in batches for share in batch):
+        chosen, order = np.split(order, [len(classes.numpy())])
+        pixels.numpy()[:] = images[chosen]
+        classes.numpy()[:] = labels[chosen]
+
+
+async def gradient_error(network, values, batch):
+    """Find the largest error of one batch's gradients against NumPy's in float64, relative."""
+    _, totals = network.losses_and_gradients(batch)
+    found = await ac.zip(*[ac.to_host(gradient) for gradient in totals[-1]])
+    images, labels = (np.concatenate([part.numpy() for part in kind]) for kind in zip(*batch, strict=True))
+    w1, b1, w2, b2 = (value.astype(np.float64) for value in values)
+    hidden = np.maximum(images @ w1 + b1, 0)
+    odds = np.exp(hidden @ w2 + b2)
+    delta = (odds / odds.sum(axis=1, keepdims=True) - np.eye(CLASSES)[labels]) / len(labels)
+    back = delta @ w2.T * (hidden > 0)
+    expected = [images.T @ back, back.sum(axis=0), hidden.T @ delta, delta.sum(axis=0)]
+    return max(np.abs(f - e).max() / np.abs(e).max() for f, e in zip(found, expected, strict=True))
+
+
+async def train(epochs):
+    """Train, report, and say whether the gradients agree and 95 % of the digits are read right."""
+    rng = np.random.default_rng(20)
+    with np.load(HERE / "digits.npz") as data:
+        order = rng.permutation(len(data["labels"]))
+        images = (data["images"][order].reshape(-1, PIXELS) / 16).astype(np.float32)
+        labels = data["labels"][order]
+    train_count = 4 * len(labels) // 5
+    training = images[:train_count], labels[:train_count]
+    testing = images[train_count:], labels[train_count:]
+    values = [
+        (rng.standard_normal(shape) * math.sqrt(2 / shape[0]) * (len(shape) > 1)).astype(np.float32) for shape in SHAPES
+    ]
+
+    devices, network = ac.devices(), Network()
+    await network.start(devices, values)
+    batches = await allocate(train_count // BATCH, len(devices))
+    shuffle(batches, *training, rng)
+    error = await gradient_error(network, values, batches[0])
+
+    began = time.perf_counter()
+    with Progress() as progress:
+        bar = progress.add_task("training", total=epochs * len(batches))
+        for _ in range(epochs):
+            running = None
+            for batch in batches:
+                step = network.step(batch).submit()  # it uploads while the last step computes
+                if running is not None:
+                    progress.update(bar, advance=1, description=f"loss {await running:.4f}")
+                running = step
+            progress.update(bar, advance=1, description=f"loss {await running:.4f}")
+            shuffle(batches, *training, rng)
+    seconds = time.perf_counter() - began
+    seen = epochs * sum(len(classes.numpy()) for batch in batches for _, classes in batch)
+    accuracy = await network.accuracy(*testing)
+
+    driver = "emulated" if devices[0].is_emulated else "NVIDIA"
+    print(f"driver             {driver}, {len(devices)} x {devices[0].name}")
+    print(f"first gradients    within {error:.1e} of NumPy's (largest relative error)")
+    print(f"images per second  {seen / seconds:,.0f}")
+    print(f"test accuracy      {accuracy:.1%} of {len(testing[1])} images")
+    return error < 1e-4 and accuracy >= 0.95
+
+
+def run_demo(arguments=None):
+    """Run the example; the exit status is 0 when it learned what it should."""
+    parser = argparse.ArgumentParser(prog="aiocuda demo", description=__doc__.splitlines()[0])
+    parser.add_argument("--epochs", type=int, default=30, help="passes over the training images")
+    # Emulated devices are as many as one asks for, and this example is about several.
+    os.environ.setdefault("AIOCUDA_EMULATED_DEVICES", "2")
+    return 0 if asyncio.run(train(parser.parse_args(arguments).epochs)) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(run_demo())

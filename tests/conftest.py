@@ -1,0 +1,216 @@
+"""What all tests share: the driver's settings, kernels, a latch that controls time, event loops.
+
+Always true: nothing here sleeps, and nothing depends on the emulated driver but what is marked so.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+
+# Before the driver is started: two emulated devices where there is no GPU, and kernels that are
+# loaded when they are made, for loading one waits for the latches of others.
+os.environ.setdefault("AIOCUDA_EMULATED_DEVICES", "2")
+os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
+
+import aiocuda as ac
+
+ROOT = Path(__file__).parents[1]
+
+# AIOCUDA_HYPOTHESIS=long for a night's run.
+settings.register_profile(
+    "quick",
+    max_examples=40,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.register_profile("long", settings.get_profile("quick"), max_examples=3000, derandomize=False)
+settings.load_profile(os.environ.get("AIOCUDA_HYPOTHESIS", "quick"))
+
+KERNELS = r"""
+#define INDEX (blockIdx.x * blockDim.x + threadIdx.x)
+extern "C" __global__ void scale(float a, const float* x, float* y, unsigned n) {
+    if (INDEX < n) y[INDEX] = a * x[INDEX];
+}
+extern "C" __global__ void add(const float* x, const float* y, float* z, unsigned n) {
+    if (INDEX < n) z[INDEX] = x[INDEX] + y[INDEX];
+}
+extern "C" __global__ void increment(int* x, unsigned n) {
+    if (INDEX < n) x[INDEX] += 1;
+}
+extern "C" __global__ void accumulate(int a, const int* x, int* y, unsigned n) {
+    if (INDEX < n) y[INDEX] = 3 * y[INDEX] + a * x[INDEX];
+}
+extern "C" __global__ void divmod(const int* x, int d, int* quotient, int* remainder, unsigned n) {
+    if (INDEX < n) { quotient[INDEX] = x[INDEX] / d; remainder[INDEX] = x[INDEX] % d; }
+}
+extern "C" __global__ void look(const int* x) {}
+extern "C" __global__ void hold(unsigned long long flag) {
+    while (*(volatile int*)flag == 0) {}
+}
+"""
+
+
+class Kernels:
+    """The kernels that many tests use, compiled and loaded on every device."""
+
+    def __init__(self) -> None:
+        for name in ("scale", "add", "increment", "accumulate", "divmod", "look", "hold"):
+            kernel = ac.kernel(KERNELS, name)
+            for device in ac.devices():
+                kernel.compile(device)
+            setattr(self, name, kernel)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"there is no kernel {name}")
+
+
+class Latch:
+    """Holds streams: what is submitted to them later does not run before `release`."""
+
+    def __init__(self, kernels: Kernels) -> None:
+        self._kernel = kernels.hold
+        self._flag = ac.empty_host(1, np.int32).sync()
+        self._flag.numpy()[0] = 0
+        self._view = self._flag.numpy()
+        self._held: list[ac.DeviceFuture[Any]] = []
+
+    def hold(self, where: ac.Device | ac.Stream | int = 0) -> None:
+        with ac.use(where):
+            self._held.append(self._kernel(self._flag.address, grid=1, block=1).submit())
+
+    @property
+    def is_holding(self) -> bool:
+        return not all(held.done() for held in self._held)
+
+    def release(self) -> None:
+        self._view[0] = 1
+
+    def close(self) -> None:
+        self.release()
+        for held in self._held:
+            held.sync()
+
+
+@pytest.fixture(scope="session")
+def kernels() -> Kernels:
+    return Kernels()
+
+
+@pytest.fixture
+def latches(kernels: Kernels) -> Iterator[Callable[[], Latch]]:
+    """Make latches; they are released at the end, whatever happened."""
+    made: list[Latch] = []
+
+    def make() -> Latch:
+        made.append(Latch(kernels))
+        return made[-1]
+
+    yield make
+    for latch in made:
+        latch.close()
+
+
+@pytest.fixture
+def latch(latches: Callable[[], Latch]) -> Latch:
+    return latches()
+
+
+BACKENDS: dict[str, dict[str, Any]] = {
+    "asyncio": {"backend": "asyncio"},
+    "uvloop": {"backend": "asyncio", "backend_options": {"use_uvloop": True}},
+    "trio": {"backend": "trio"},
+}
+Run = Callable[..., Any]
+
+
+def run_on(loop: str, function: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
+    return anyio.run(function, *arguments, **BACKENDS[loop])
+
+
+@pytest.fixture(params=list(BACKENDS))
+def run(request: pytest.FixtureRequest) -> Run:
+    """Run an async function on a loop of its own, once for each kind of loop."""
+    return lambda function, *arguments: run_on(request.param, function, *arguments)
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def run_asyncio(request: pytest.FixtureRequest) -> Run:
+    """The same, where the test is written with asyncio itself."""
+    return lambda function, *arguments: run_on(request.param, function, *arguments)
+
+
+@pytest.fixture
+def device() -> ac.Device:
+    return ac.Device(0)
+
+
+@pytest.fixture
+def settle() -> Callable[[], None]:
+    """Give what may run the time to run: other work comes and goes on a stream of its own.
+
+    What must not have run by then is asked afterwards; no time is measured.
+    """
+    stream = ac.Device(0).stream()
+
+    def run_other_work() -> None:
+        for _ in range(30):
+            ac.to_host(ac.ones(8)).sync_on(stream, timeout=60)
+
+    return run_other_work
+
+
+@pytest.fixture
+def used_bytes() -> Callable[[], int]:
+    """Return what arrays hold on all devices, once what can be freed was."""
+
+    def total() -> int:
+        gc.collect()
+        for each in ac.devices():
+            each.synchronize().sync()
+        return sum(each.memory_info().used_bytes for each in ac.devices())
+
+    return total
+
+
+@pytest.fixture
+def in_process() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run a program in a process of its own, with this one's driver; it must end by itself."""
+
+    def run_program(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(program)],
+            env={**os.environ, "PYTHONWARNINGS": "ignore", **environment},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    return run_program
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "needs_devices(n): skipped where there are fewer devices")
+    config.addinivalue_line("markers", "emulated_only: depends on the emulated driver's settings")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for mark in item.iter_markers("needs_devices"):
+        if len(ac.devices()) < mark.args[0]:
+            pytest.skip(f"needs {mark.args[0]} devices")
+    if item.get_closest_marker("emulated_only") and not ac.Device(0).is_emulated:
+        pytest.skip("is about the emulated driver")

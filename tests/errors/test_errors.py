@@ -1,0 +1,92 @@
+"""Every exception keeps what it knows, says it, and survives pickling."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+
+import pytest
+
+from aiocuda import errors
+
+DRIVER_ERROR = errors.DriverError("CUDA_ERROR_ILLEGAL_ADDRESS", 700, "an illegal memory access", "cuStreamSynchronize")
+
+EXAMPLES = {
+    errors.DriverError: (
+        DRIVER_ERROR,
+        "cuStreamSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS (700): an illegal memory access",
+    ),
+    errors.DriverNotFoundError: (
+        errors.DriverNotFoundError("asked for it", ("saw this", "and that"), "Do so."),
+        "asked for it: saw this; and that. Do so.",
+    ),
+    errors.OutOfMemoryError: (
+        errors.OutOfMemoryError(3 << 30, 512, 4 << 30, "device 1", (("arrays", 3 << 20),)),
+        "device 1 has no room for 3.00 GiB (3221225472 B): 512 B free of 4.00 GiB (4294967296 B); "
+        "arrays holds 3.00 MiB (3145728 B)",
+    ),
+    errors.CompilationError: (
+        errors.CompilationError("saxpy.cu", "saxpy.cu(3): error: no\n"),
+        "saxpy.cu does not compile:\nsaxpy.cu(3): error: no",
+    ),
+    errors.DeviceLostError: (
+        errors.DeviceLostError("saxpy(2.0, x, y)", "train.py:12", DRIVER_ERROR, "device 0"),
+        f"saxpy(2.0, x, y) (built at train.py:12) did not complete: device 0 was lost: {DRIVER_ERROR}",
+    ),
+}
+
+ALL = [value for value in vars(errors).values() if inspect.isclass(value) and issubclass(value, errors.AiocudaError)]
+
+
+def example(kind: type[errors.AiocudaError]) -> tuple[errors.AiocudaError, str]:
+    return EXAMPLES[kind] if kind in EXAMPLES else (kind("what happened"), "what happened")
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_message_says_what_the_exception_knows(kind):
+    error, message = example(kind)
+    assert str(error) == message
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_exception_survives_pickling(kind):
+    error, message = example(kind)
+    error.add_note("seen twice")
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is kind
+    assert str(copy) == message
+    assert copy.__notes__ == ["seen twice"]
+    # repr where equality of the attributes is not defined: exceptions compare by identity.
+    assert {name: repr(value) for name, value in vars(copy).items()} == {
+        name: repr(value) for name, value in vars(error).items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "builtin"),
+    [
+        (errors.ArgumentTypeError, TypeError),
+        (errors.ArgumentValueError, ValueError),
+        (errors.ArgumentRangeError, OverflowError),
+        (errors.LaunchError, ValueError),
+        (errors.DeviceMismatchError, ValueError),
+        (errors.OutOfMemoryError, MemoryError),
+    ],
+)
+def test_misuse_is_caught_as_the_builtin_too(kind, builtin):
+    with pytest.raises(builtin) as caught:
+        raise example(kind)[0]
+    assert isinstance(caught.value, errors.AiocudaError)
+
+
+def test_device_lost_is_caused_by_the_drivers_error():
+    error, _ = EXAMPLES[errors.DeviceLostError]
+    assert error.__cause__ is DRIVER_ERROR
+    assert pickle.loads(pickle.dumps(error)).__cause__.code == 700
+
+
+def test_every_class_is_exported():
+    classes = {
+        name for name, value in vars(errors).items() if inspect.isclass(value) and value.__module__ == errors.__name__
+    }
+    assert sorted(classes) == errors.__all__

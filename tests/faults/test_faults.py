@@ -1,0 +1,277 @@
+"""A fault on a device ends everything that waits for it, with an error that says what was going on.
+
+Each test breaks a context, so each runs in a process of its own.
+"""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+PRELUDE = """
+import asyncio, gc, sys, threading
+import numpy as np
+import aiocuda as ac
+
+SOURCE = r'''
+#include <cassert>
+extern "C" __global__ void illegal(int* x, unsigned long long far) { x[far] = 1; }
+extern "C" __global__ void trap(int* x) { __trap(); }
+extern "C" __global__ void assertion(int* x) { assert(x[0] == 12345); }
+extern "C" __global__ void increment(int* x) { x[0] += 1; }
+extern "C" __global__ void hold(unsigned long long flag) { while (*(volatile int*)flag == 0) {} }
+'''
+k = {name: ac.kernel(SOURCE, name) for name in ("illegal", "trap", "assertion", "increment", "hold")}
+for kernel in k.values():
+    for device in ac.devices():
+        kernel.compile(device)
+FAR = 1 << 40
+
+def illegal(x=None):
+    return k["illegal"](ac.zeros(4, np.int32) if x is None else x, FAR, grid=1, block=1)
+
+class Latch:
+    def __init__(self):
+        self.flag = ac.empty_host(1, np.int32).sync()
+        self.view = self.flag.numpy()
+        self.view[0] = 0
+        k["hold"](self.flag.address, grid=1, block=1).submit()
+    def release(self):
+        self.view[0] = 1
+"""
+
+
+@pytest.fixture
+def broken(in_process):
+    """Run a program that ends with ``end``, whatever became of its devices."""
+
+    def run_program(program: str, **environment: str) -> str:
+        done = in_process(PRELUDE + textwrap.dedent(program) + "\nprint('end', flush=True)", **environment)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines()[-1] == "end", done.stdout + done.stderr
+        return done.stdout
+
+    return run_program
+
+
+def test_sync_raises_device_lost_with_operation_error_and_line(broken):
+    out = broken(
+        """
+        op = illegal()
+        try:
+            op.sync()
+        except ac.DeviceLostError as error:
+            print(error.operation, "|", error.origin, "|", error.error.name, error.error.code, "|", error.device)
+            print(error)
+            assert error.__cause__ is error.error
+        """
+    )
+    what = out.splitlines()[0].split(" | ")
+    assert what[0] == "the launch of illegal"
+    assert what[1].startswith("<string>:")
+    assert what[2] == "CUDA_ERROR_ILLEGAL_ADDRESS 700"
+    assert what[3] == "device 0"
+    assert "illegal" in out
+    assert "<string>:" in out
+
+
+@pytest.mark.parametrize(("kernel", "code"), [("trap", {719}), ("assertion", {710, 719})])
+def test_trap_and_assert_lose_the_device(broken, kernel, code):
+    out = broken(
+        f"""
+        try:
+            k["{kernel}"](ac.zeros(1, np.int32), grid=1, block=1).sync()
+        except ac.DeviceLostError as error:
+            print(error.error.code)
+        """
+    )
+    assert int(out.splitlines()[-2]) in code
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop", "trio"])
+def test_every_pending_await_ends(broken, loop):
+    """Other tasks wait for work behind the fault, for other streams, for the stream, for an event."""
+    out = broken(
+        f"""
+        import anyio
+        results = []
+        async def expect(name, awaitable):
+            try:
+                await awaitable
+            except ac.DeviceLostError as error:
+                results.append((name, error.error.code))
+        async def main():
+            latch = Latch()
+            bad = illegal()
+            behind = ac.to_host(ac.zeros(4, np.int32))
+            other = ac.Device(0).stream()
+            elsewhere = ac.copy(ac.zeros(4, np.int32), bad).on(other)
+            async with anyio.create_task_group() as group:
+                for i in range(3):
+                    group.start_soon(expect, f"bad {{i}}", bad)
+                    group.start_soon(expect, f"behind {{i}}", behind)
+                group.start_soon(expect, "elsewhere", elsewhere)
+                for _ in range(3):
+                    await anyio.lowlevel.checkpoint()
+                group.start_soon(expect, "stream", ac.Device(0).synchronize())
+                for _ in range(3):
+                    await anyio.lowlevel.checkpoint()
+                latch.release()
+            print(len(results), len([r for r in results if r[1] == 700]))
+        options = dict(backend="trio") if "{loop}" == "trio" else dict(
+            backend="asyncio", backend_options={{"use_uvloop": "{loop}" == "uvloop"}})
+        anyio.run(main, **options)
+        """
+    )
+    assert out.splitlines()[-2] == "8 8"
+
+
+def test_every_waiting_thread_ends(broken):
+    out = broken(
+        """
+        latch = Latch()
+        bad, behind = illegal(), ac.to_host(ac.zeros(4, np.int32))
+        bad.submit(); behind.submit()
+        results = []
+        def wait(op):
+            try:
+                op.sync()
+            except ac.DeviceLostError as error:
+                results.append(error.error.code)
+        threads = [threading.Thread(target=wait, args=(op,)) for op in (bad, bad, behind, behind)]
+        for thread in threads: thread.start()
+        latch.release()
+        for thread in threads: thread.join()
+        print(results)
+        """
+    )
+    assert out.splitlines()[-2] == "[700, 700, 700, 700]"
+
+
+def test_host_functions_do_not_run_after_a_fault(broken):
+    out = broken(
+        """
+        calls = []
+        latch = Latch()
+        op = ac.to_host(illegal()).map(calls.append)
+        future = op.submit()
+        latch.release()
+        for ask in (future.sync, op.sync, op.sync):
+            try:
+                ask()
+            except ac.DeviceLostError as error:
+                print(error.error.code)
+        print(calls)
+        """
+    )
+    assert out.splitlines()[-5:-1] == ["700", "700", "700", "[]"]
+
+
+def test_what_comes_after_a_fault_is_refused_with_the_same_error(broken):
+    out = broken(
+        """
+        x = ac.zeros(1, np.int32).sync()
+        host = ac.to_host(x).sync()
+        try:
+            illegal().sync()
+        except ac.DeviceLostError:
+            pass
+        for again in (lambda: k["increment"](x, grid=1, block=1).sync(),
+                      lambda: ac.to_host(x).sync(),
+                      lambda: ac.ones(3).sync(),
+                      lambda: asyncio.run(wait(ac.to_host(ac.ones(3)))),
+                      lambda: ac.Device(0).synchronize().sync()):
+            async def wait(op):
+                return await op
+            try:
+                again()
+            except ac.DeviceLostError as error:
+                print(error.error.code)
+        print(host[0])
+        """
+    )
+    assert out.splitlines()[:-1] == ["700"] * 5 + ["0"]
+
+
+def test_results_from_before_the_fault_stay(broken):
+    out = broken(
+        """
+        early = ac.to_host(ac.full(3, 7, np.int32))
+        early.sync()
+        try:
+            illegal().sync()
+        except ac.DeviceLostError:
+            pass
+        async def again():
+            return await early
+        print(early.sync().tolist(), asyncio.run(again()).tolist())
+        """
+    )
+    assert out.splitlines()[-2] == "[7, 7, 7] [7, 7, 7]"
+
+
+def test_dropping_everything_after_a_fault_is_quiet(broken):
+    broken(
+        """
+        arrays = [ac.ones(1000).sync() for _ in range(20)]
+        hosts = [ac.empty_host(1000).sync() for _ in range(20)]
+        stream = ac.Device(0).stream()
+        event = stream.record()
+        try:
+            illegal().sync()
+        except ac.DeviceLostError:
+            pass
+        del arrays, hosts, stream, event
+        gc.collect()
+        try:
+            ac.ones(3).sync()
+        except ac.DeviceLostError:
+            pass
+        """
+    )
+
+
+@pytest.mark.needs_devices(2)
+def test_another_device_is_not_affected(broken):
+    out = broken(
+        """
+        async def main():
+            latch = Latch()
+            bad = illegal()
+            good = k["increment"](ac.full(1, 41, np.int32, device=1), grid=1, block=1)
+            async def expect():
+                try:
+                    await bad
+                except ac.DeviceLostError as error:
+                    return error.device
+            task = asyncio.ensure_future(expect())
+            await asyncio.sleep(0)
+            with ac.use(1):
+                before = (await ac.to_host(good))[0]
+            latch.release()
+            lost = await task
+            with ac.use(1):
+                after = (await ac.to_host(k["increment"](good, grid=1, block=1)))[0]
+            print(before, lost, after)
+        asyncio.run(main())
+        """
+    )
+    assert out.splitlines()[-2] == "42 device 0 43"
+
+
+@pytest.mark.needs_devices(2)
+def test_an_await_of_both_devices_ends(broken):
+    out = broken(
+        """
+        async def main():
+            x = ac.full(4, 1, np.int32, device=1)
+            both = ac.zip(ac.to_host(x), illegal())
+            try:
+                await both
+            except ac.DeviceLostError as error:
+                print(error.error.code)
+        asyncio.run(main())
+        """
+    )
+    assert out.splitlines()[-2] == "700"

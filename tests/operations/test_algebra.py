@@ -1,0 +1,214 @@
+"""Operations compose: each combinator yields what its name says, and runs nothing when it is built."""
+
+from __future__ import annotations
+
+import collections
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+
+import aiocuda as ac
+
+Pair = collections.namedtuple("Pair", ["left", "right"])  # noqa: PYI024 - what a user may have
+
+
+def ints(n: int = 4, value: int = 1) -> ac.DeviceOp[ac.DeviceArray]:
+    return ac.full(n, value, np.int32)
+
+
+def test_value_yields_the_object_itself():
+    thing = object()
+    assert ac.value(thing).sync() is thing
+
+
+def test_value_of_an_operation_is_the_operation():
+    op = ints()
+    assert ac.value(op) is op
+
+
+def test_then_gets_the_array_handle_and_its_operation_comes_next(kernels):
+    op = ints().then(lambda array: kernels.increment(array, array.size, threads=array.size))
+    np.testing.assert_array_equal(ac.to_host(op).sync(), [2, 2, 2, 2])
+
+
+def test_then_may_return_a_plain_value():
+    assert ints(7).then(lambda array: array.shape).sync() == (7,)
+
+
+def test_then_may_return_none():
+    assert ints().then(lambda _: None).sync() is None
+
+
+def test_then_may_return_an_operation_that_has_run():
+    done = ac.value(5)
+    done.sync()
+    assert ac.value(1).then(lambda _: done).sync() == 5
+
+
+def test_then_is_called_while_the_device_still_works(latch):
+    latch.hold()
+    seen: list[bool] = []
+    op = ints().then(lambda array: seen.append(latch.is_holding) or array)
+    op.submit()
+    assert seen == [True]
+
+
+def test_then_resolves_operations_anywhere_in_what_it_returns():
+    def nested(_: object) -> Any:
+        return {
+            "list": [ac.value(1), 2, [ac.value(3)]],
+            "tuple": (ac.value(4), {"deep": ac.value(5)}),
+            "named": Pair(ac.value(6), 7),
+            "array": ac.to_host(ints(2, 9)),
+        }
+
+    found = ac.value(None).then(nested).sync()
+    array = found.pop("array")
+    assert found == {"list": [1, 2, [3]], "tuple": (4, {"deep": 5}), "named": Pair(6, 7)}
+    assert type(found["named"]) is Pair
+    np.testing.assert_array_equal(array, [9, 9])
+
+
+def test_then_leaves_a_structure_without_operations_as_it_is():
+    structure = [1, (2, {"three": 3})]
+    assert ac.value(0).then(lambda _: structure).sync() is structure
+
+
+def test_map_gets_the_complete_value():
+    assert ac.to_host(ints(5, 3)).map(lambda host: int(host.sum())).sync() == 15
+
+
+def test_map_result_is_taken_as_it_is():
+    inner = ac.value(3)
+    assert ac.value(1).map(lambda _: inner).sync() is inner
+
+
+def test_map_is_not_called_before_the_device_is_done(latch):
+    latch.hold()
+    called: list[bool] = []
+    future = ints().map(called.append).submit()
+    assert not future.done()
+    assert called == []
+    latch.release()
+    future.sync()
+    assert len(called) == 1
+
+
+def test_work_may_follow_a_map(kernels):
+    op = ac.to_host(ints(3, 5)).map(lambda host: host * 2).then(ac.to_device)
+    op = kernels.increment(op, 3, threads=3)
+    np.testing.assert_array_equal(ac.to_host(op).sync(), [11, 11, 11])
+
+
+def test_number_from_a_map_is_a_kernel_argument(kernels):
+    two = ac.to_host(ac.full(1, 2.0)).map(lambda host: float(host[0]))
+    op = kernels.scale(two, ac.ones(4), ac.empty(4), 4, threads=4)
+    np.testing.assert_array_equal(ac.to_host(op).sync(), [2, 2, 2, 2])
+
+
+def test_inspect_shows_the_handle_and_passes_it_on():
+    seen: list[Any] = []
+    array = ints(6).inspect(seen.append).sync()
+    assert seen == [array]
+    assert seen[0] is array
+
+
+def test_zip_yields_a_tuple_of_results_values_and_arrays():
+    array = ints(2).sync()
+    assert ac.zip(ac.value(1), "two", array).sync() == (1, "two", array)
+
+
+def test_zip_of_nothing_is_an_empty_tuple():
+    assert ac.zip().sync() == ()
+
+
+def test_zip_submits_from_left_to_right():
+    order: list[int] = []
+    ops = [ac.value(i).inspect(order.append) for i in range(5)]
+    ac.zip(*ops).sync()
+    assert order == [0, 1, 2, 3, 4]
+
+
+def test_unzip_gives_an_operation_for_each_item():
+    a, b, c = ac.zip(ac.value(1), ac.value(2), ac.value(3)).unzip()
+    assert (c.sync(), a.sync(), b.sync()) == (3, 1, 2)
+
+
+def test_unzip_of_a_kernel_with_two_outputs(kernels):
+    x = ac.to_device(np.array([7, 8, 9], np.int32))
+    quotient, remainder = kernels.divmod(
+        x, 4, ac.empty(3, np.int32), ac.empty(3, np.int32), 3, threads=3
+    ).unzip()
+    np.testing.assert_array_equal(ac.to_host(remainder).sync(), [3, 0, 1])
+    np.testing.assert_array_equal(ac.to_host(quotient).sync(), [1, 2, 2])
+
+
+def test_unzip_after_then_needs_the_number_of_items():
+    op = ac.value(1).then(lambda _: (1, 2))
+    with pytest.raises(ac.ArgumentValueError, match=r"unzip\(n\)"):
+        op.unzip()
+    first, second = op.unzip(2)
+    assert (first.sync(), second.sync()) == (1, 2)
+
+
+def test_unzip_with_a_wrong_number_is_an_error_when_it_is_known():
+    with pytest.raises(ac.ArgumentValueError, match=r"2 items.*unzip\(3\)"):
+        ac.zip(ac.value(1), ac.value(2)).unzip(3)
+
+
+def test_first_and_last():
+    op = ac.zip(ac.value("a"), ac.value("b"), ac.value("c"))
+    assert op.first().sync() == "a"
+    assert op.last().sync() == "c"
+
+
+def test_first_and_last_of_a_run_time_sequence():
+    op = ac.value(0).then(lambda _: [1, 2, 3])
+    assert (op.first().sync(), op.last().sync()) == (1, 3)
+
+
+def test_first_of_what_has_no_items_is_an_error():
+    with pytest.raises(IndexError, match=r"item 0"):
+        ac.zip().first().sync()
+    with pytest.raises(TypeError):
+        ac.value(3).first().sync()
+
+
+def test_operations_are_arguments_to_any_depth(kernels):
+    def tree(depth: int) -> ac.DeviceOp[ac.DeviceArray]:
+        if depth == 0:
+            return ac.ones(4)
+        return kernels.add(tree(depth - 1), tree(depth - 1), ac.empty(4), 4, threads=4)
+
+    np.testing.assert_array_equal(ac.to_host(tree(6)).sync(), [64, 64, 64, 64])
+
+
+def test_building_runs_nothing(kernels, used_bytes):
+    before = used_bytes()
+    calls: list[object] = []
+    x = ac.ones(1 << 20).inspect(calls.append).then(calls.append).map(calls.append)
+    y = ac.zip(x, kernels.scale(1.0, ac.ones(9), ac.empty(9), 9, threads=9), ac.to_device([1]))
+    assert used_bytes() == before
+    assert calls == []
+    assert "pending" in repr(y)
+
+
+@pytest.mark.parametrize("method", ["then", "map", "inspect"])
+def test_a_callback_must_be_callable(method):
+    with pytest.raises(ac.ArgumentTypeError, match=rf"{method}\(\) takes a function"):
+        getattr(ints(), method)(3)
+
+
+def test_an_operation_has_no_truth_value():
+    with pytest.raises(ac.ArgumentTypeError, match="await it"):
+        bool(ints())
+
+
+def test_repr_says_what_it_is_its_state_and_its_line():
+    op, line = ac.value(1).map(str), inspect.currentframe().f_lineno
+    assert "map() callback, pending" in repr(op)
+    assert f"test_algebra.py:{line}>" in repr(op)
+    op.sync()
+    assert "submitted" in repr(op)

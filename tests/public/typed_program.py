@@ -1,0 +1,95 @@
+"""A program for mypy alone: what it says of the generics is what the user's editor shows.
+
+Not run: `test_typing.py` has mypy check it, strictly, and each `type: ignore` here is an error that a
+user must be told of.
+"""
+
+from __future__ import annotations
+
+from typing import Any, assert_type
+
+import numpy as np
+
+import aiocuda as ac
+
+i = ac.value(1)
+s = ac.value("two")
+f = ac.value(3.0)
+b = ac.value(b"four")
+array = ac.ones(3)
+
+assert_type(i, ac.DeviceOp[int])
+assert_type(array, ac.DeviceOp[ac.DeviceArray])
+assert_type(ac.empty((2, 3)), ac.DeviceOp[ac.DeviceArray])
+assert_type(ac.zeros([2, 3], np.int8), ac.DeviceOp[ac.DeviceArray])
+assert_type(ac.full(3, 2.5, "float64", device=0), ac.DeviceOp[ac.DeviceArray])
+assert_type(ac.arange(3, dtype="int32"), ac.DeviceOp[ac.DeviceArray])
+assert_type(ac.to_device([1, 2, 3]), ac.DeviceOp[ac.DeviceArray])
+assert_type(ac.empty_host(3), ac.DeviceOp[ac.HostArray])
+assert_type(ac.to_host(array), ac.DeviceOp[np.ndarray[Any, Any]])
+
+assert_type(i.sync(), int)
+assert_type(array.sync(), ac.DeviceArray)
+assert_type(ac.to_host(array).sync(timeout=3), np.ndarray[Any, Any])
+assert_type(array.sync().device, ac.Device)
+assert_type(array.sync().shape, tuple[int, ...])
+
+assert_type(ac.zip(i), ac.DeviceOp[tuple[int]])
+assert_type(ac.zip(i, s), ac.DeviceOp[tuple[int, str]])
+assert_type(ac.zip(i, s, f), ac.DeviceOp[tuple[int, str, float]])
+assert_type(ac.zip(i, s, f, b), ac.DeviceOp[tuple[int, str, float, bytes]])
+assert_type(ac.zip(i, s, f, b, i), ac.DeviceOp[tuple[int, str, float, bytes, int]])
+assert_type(ac.zip(i, s, f, b, i, s), ac.DeviceOp[tuple[int, str, float, bytes, int, str]])
+assert_type(
+    ac.zip(i, s, f, b, i, s, f), ac.DeviceOp[tuple[int, str, float, bytes, int, str, float]]
+)
+assert_type(
+    ac.zip(i, s, f, b, i, s, f, b),
+    ac.DeviceOp[tuple[int, str, float, bytes, int, str, float, bytes]],
+)
+assert_type(ac.zip(i, s).sync(), tuple[int, str])
+ac.zip(array, array.sync(), 3)  # arrays and values are welcome beside operations
+
+
+def to_text(x: int) -> str:
+    return str(x)
+
+
+def to_operation(x: int) -> ac.DeviceOp[str]:
+    return ac.value(str(x))
+
+
+assert_type(i.map(to_text), ac.DeviceOp[str])
+assert_type(i.map(to_operation).sync(), ac.DeviceOp[str])
+assert_type(i.then(to_operation), ac.DeviceOp[str])
+assert_type(array.then(ac.to_host), ac.DeviceOp[np.ndarray[Any, Any]])
+assert_type(array.map(ac.DeviceArray.close), ac.DeviceOp[None])
+assert_type(i.inspect(print), ac.DeviceOp[int])
+assert_type(i.submit(), ac.DeviceFuture[int])
+assert_type(i.submit().result(), int)
+assert_type(i.submit().sync(), int)
+assert_type(i.submit().done(), bool)
+assert_type(i.explain(), str)
+assert_type(i.on(ac.Device(0).default_stream), ac.DeviceOp[int])
+
+i.map(len)  # type: ignore[arg-type]
+i.then(3)  # type: ignore[call-overload]
+ac.full()  # type: ignore[call-arg]
+ac.ones(3).sync().no_such_attribute  # type: ignore[attr-defined]
+
+
+async def main() -> None:
+    assert_type(await i, int)
+    assert_type(await array, ac.DeviceArray)
+    assert_type(await ac.to_host(array), np.ndarray[Any, Any])
+    assert_type(await ac.zip(i, s), tuple[int, str])
+    assert_type(await i.submit(), int)
+    await ac.Device(0).synchronize()
+    await ac.Device(0).default_stream.record()
+
+
+with ac.use(0), ac.use(ac.Device(0)), ac.use(ac.Device(0).stream(priority=-1)):
+    kernel = ac.kernel("__global__ void k(float* x) {}")
+    kernel(array, threads=3)
+    kernel(array, grid=(1, 2, 3), block=[32], shared_memory=16)
+    kernel(array, blocks=3)  # type: ignore[call-arg]
