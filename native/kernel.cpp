@@ -85,9 +85,13 @@ ShapeRequest read_request(const Signature& signature, PyObject* names, PyObject*
 }
 
 std::string describe_params(const Signature& signature) {
-  std::string text;
-  for (const Param& param : signature.params) text += (text.empty() ? "" : ", ") + param.name;
-  return "(" + text + ")";
+  std::string text = "(";
+  for (const Param& param : signature.params) {
+    if (text.size() > 1) text += ", ";
+    text += param.name;
+  }
+  text += ")";
+  return text;
 }
 
 nb::object build(KernelObject& kernel, PyObject* const* args, std::size_t n, PyObject* names) {

@@ -52,8 +52,12 @@ struct Array {
 
 inline std::string describe_shape(const std::vector<std::int64_t>& shape) {
   std::string text = "(";
-  for (std::size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
-  return text + (shape.size() == 1 ? ",)" : ")");
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    if (i) text += ", ";
+    text += std::to_string(shape[i]);
+  }
+  text += shape.size() == 1 ? ",)" : ")";
+  return text;
 }
 
 inline std::string describe_place(std::int32_t device) {

@@ -117,10 +117,15 @@ struct LaunchOp final : Op {
   LaunchShape shape;
   std::uint32_t bound = 0;     // arguments that are held
   bool consumes = false;       // some argument is an operation
+  std::uint64_t operations = 0;  // which, of the first 64
   Argument inline_[inline_arguments];
   Argument* arguments = inline_;
 
   nb::handle kernel() const { return kernel_; }
+
+  bool is_operation(std::size_t i) const {
+    return i < 64 ? (operations >> i & 1) != 0 : consumes && is_op(arguments[i].object);
+  }
 
   void bind(nb::handle value, std::int32_t& device) {
     const std::size_t i = bound;
@@ -134,7 +139,7 @@ struct LaunchOp final : Op {
         into.word = array->address;
       } else if (const Op* op = as_op(value)) {
         check_spec(signature, i, op->spec, device);
-        consumes = true;
+        note_operation(i);
       } else {
         raise(error_types.argument_type, where() + ": " + expected_array(param) + " is expected, " +
                                              nb::cast<std::string>(nb::str(nb::handle(Py_TYPE(value.ptr())).attr("__name__"))) +
@@ -142,7 +147,7 @@ struct LaunchOp final : Op {
       }
     } else if (const Op* op = PyLong_CheckExact(value.ptr()) || PyFloat_CheckExact(value.ptr()) ? nullptr : as_op(value)) {
       check_spec(signature, i, op->spec, device);
-      consumes = true;
+      note_operation(i);
     } else {
       into.word = pack_scalar(value, param.kind, where);
     }
@@ -158,10 +163,15 @@ struct LaunchOp final : Op {
   }
 
  private:
+  void note_operation(std::size_t i) {
+    consumes = true;
+    if (i < 64) operations |= std::uint64_t{1} << i;
+  }
+
   void release() {
     while (bound) {
       PyObject* object = arguments[--bound].object;
-      if (consumes && is_op(object)) {
+      if (is_operation(bound)) {
         let_go(nb::steal(object));
       } else {
         Py_DECREF(object);

@@ -29,8 +29,8 @@ struct Spec {
   std::int32_t device = unknown_ordinal;
 };
 
-// Is an object an instance of a native class, or of the Python class on top of it? The last exact
-// type that was found to be one is remembered: the walk of the bases is then rarely needed.
+// Is an object an instance of a native class, or of the Python class on top of it? The last type that
+// was, and the last that was not, are remembered: the walk of the bases is then rarely needed.
 class TypeTest {
  public:
   void set(PyTypeObject* base) { base_ = base; }
@@ -38,13 +38,10 @@ class TypeTest {
     PyTypeObject* type = Py_TYPE(object);
     if (type == hit_) return true;
     if (type == miss_ || !base_) return false;
-    if (PyType_IsSubtype(type, base_)) {
-      Py_INCREF(type);  // so that no other type comes to its address
-      Py_XDECREF(reinterpret_cast<PyObject*>(std::exchange(hit_, type)));
-      return true;
-    }
-    if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) miss_ = type;  // a static type lives for ever
-    return false;
+    const bool is_one = PyType_IsSubtype(type, base_);
+    Py_INCREF(type);  // so that no other type comes to its address
+    Py_XDECREF(reinterpret_cast<PyObject*>(std::exchange(is_one ? hit_ : miss_, type)));
+    return is_one;
   }
 
  private:

@@ -85,8 +85,9 @@ class Walk {
     if (is_settled(op)) return pop();
     if (sink_.is_failed(op)) sink_.raise_again(op);
     op.on_stack = true;
-    if (push_children(op)) return;
-    const Step step = stalls(op) ? Step::stalled : perform(op);
+    bool stalls = false;
+    if (push_children(op, stalls)) return;
+    const Step step = stalls ? Step::stalled : perform(op);
     if (step == Step::again) return;
     if (step == Step::stalled) op.stalled_round = round_;
     pop();
@@ -123,7 +124,8 @@ class Walk {
       case Kind::launch: {
         auto& launch = static_cast<LaunchOp&>(op);
         if (launch.consumes)
-          for (std::uint32_t i = 0; i < launch.bound; ++i) f(nb::handle(launch.arguments[i].object));
+          for (std::uint32_t i = 0; i < launch.bound; ++i)
+            if (launch.is_operation(i)) f(nb::handle(launch.arguments[i].object));
         return;
       }
       case Kind::create: f(nb::handle(static_cast<CreateOp&>(op).like)); return;
@@ -145,29 +147,27 @@ class Walk {
     }
   }
 
-  bool push_children(Op& op) {
+  // True: what the operation needs comes first. Else `stalls` says whether some of it waits for the host.
+  bool push_children(Op& op, bool& stalls) {
     const std::size_t before = stack_.size();
     each_argument(op, [&](nb::handle argument) {
       Op* child = as_op(argument);
-      if (!child || is_settled(*child)) return;
+      if (!child || sink_.is_done(*child)) return;
+      if (child->stalled_round == round_) {
+        stalls = true;
+        return;
+      }
       if (child->on_stack) raise_waits_for_itself();
       stack_.push_back(nb::borrow(argument));
     });
+    if (stack_.size() == before) return false;
     std::reverse(stack_.begin() + static_cast<std::ptrdiff_t>(before), stack_.end());  // the first argument on top
-    return stack_.size() != before;
+    return true;
   }
 
   [[noreturn]] static void raise_waits_for_itself() {
     raise(error_types.argument_value, "an operation waits for itself: a callback runs, or returns, an operation that "
                                       "needs the result of the callback's own");
-  }
-
-  bool stalls(Op& op) {
-    bool any = false;
-    each_argument(op, [&](nb::handle argument) {
-      if (Op* child = as_op(argument)) any = any || !sink_.is_done(*child);
-    });
-    return any;
   }
 
   Value value_of(nb::handle object) {
@@ -211,7 +211,7 @@ class Walk {
     for (std::uint32_t i = 0; i < op.bound; ++i) {
       Argument& argument = op.arguments[i];
       const Param& param = signature.params[i];
-      const bool is_constant = !op.consumes || !as_op(argument.object);
+      const bool is_constant = !op.is_operation(i);
       if (is_constant && param.kind != ParamKind::array) continue;  // packed when it was built
       const Value value = is_constant ? sink_.constant(argument.object) : value_of(argument.object);
       if (sink_.is_unknown(value)) {

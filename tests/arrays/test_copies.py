@@ -49,14 +49,18 @@ def test_copy_of_operations(to, source):
     np.testing.assert_array_equal(contents(op), DATA)
 
 
-@pytest.mark.parametrize("place", [pytest.param("device 1", marks=pytest.mark.needs_devices(2)), "device 0", "page-locked"])
+@pytest.mark.parametrize(
+    "place", [pytest.param("device 1", marks=pytest.mark.needs_devices(2)), "device 0", "page-locked"]
+)
 def test_to_device_from_every_place(place):
     array = ac.to_device(PLACES[place](DATA), 0).sync()
     assert array.device == ac.Device(0)
     np.testing.assert_array_equal(contents(array), DATA)
 
 
-@pytest.mark.parametrize("place", [pytest.param("device 1", marks=pytest.mark.needs_devices(2)), "device 0", "page-locked"])
+@pytest.mark.parametrize(
+    "place", [pytest.param("device 1", marks=pytest.mark.needs_devices(2)), "device 0", "page-locked"]
+)
 def test_dup_is_a_new_array_beside_it(place):
     array = PLACES[place](DATA)
     twin = ac.dup(array).sync()
@@ -135,7 +139,12 @@ def test_what_is_no_array_is_an_error():
 def test_closed_arrays_are_an_error():
     array = ac.ones(3).sync()
     array.close()
-    for use in (ac.to_host, ac.dup, lambda closed: ac.copy(ac.empty(3), closed), lambda closed: ac.copy(closed, ac.ones(3))):
+    for use in (
+        ac.to_host,
+        ac.dup,
+        lambda closed: ac.copy(ac.empty(3), closed),
+        lambda closed: ac.copy(closed, ac.ones(3)),
+    ):
         with pytest.raises(ac.ClosedError, match="closed"):
             use(array).sync()
 

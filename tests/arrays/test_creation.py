@@ -18,10 +18,7 @@ DTYPES = [
     np.dtype("U3"),
     np.dtype([("x", "<f4"), ("y", "<i8")]),
     np.dtype((np.void, 24)),
-    *(
-        np.dtype(getattr(ml_dtypes, name))
-        for name in ("bfloat16", "float8_e4m3fn", "float8_e5m2", "int4")
-    ),
+    *(np.dtype(getattr(ml_dtypes, name)) for name in ("bfloat16", "float8_e4m3fn", "float8_e5m2", "int4")),
 ]
 NUMBERS = [dtype for dtype in DTYPES if dtype.kind in "?biufc" or dtype.name.startswith(("bf", "fl"))]
 RECORD = np.dtype([("x", "<f4"), ("y", "<i2")])

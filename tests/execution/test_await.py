@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 import threading
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -18,7 +18,21 @@ import aiocuda as ac
 
 
 def open_files() -> int:
-    return len(os.listdir("/proc/self/fd"))
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+async def ask(op: ac.DeviceOp[Any]) -> Any:
+    return await op
+
+
+async def cancelled_in_flight(op: ac.DeviceOp[Any]) -> None:
+    """Await an operation, and be cancelled when it is on the device."""
+    with anyio.CancelScope() as scope:
+        async with anyio.create_task_group() as group:
+            group.start_soon(ask, op)
+            await anyio.lowlevel.checkpoint()
+            await anyio.lowlevel.checkpoint()
+            scope.cancel()
 
 
 def test_await_gives_the_result(run):
@@ -181,13 +195,10 @@ def test_one_operation_awaited_on_two_loops(latch):
     results: list[Any] = []
 
     async def main() -> None:
-        task = asyncio.ensure_future(ask())
+        task = asyncio.ensure_future(ask(op))
         await asyncio.sleep(0)
         await asyncio.to_thread(waiting.wait)
         results.append(await task)
-
-    async def ask() -> Any:
-        return await op
 
     threads = [threading.Thread(target=asyncio.run, args=(main(),)) for _ in range(2)]
     for thread in threads:
@@ -221,35 +232,42 @@ def test_loops_leave_no_file_open(run, latches):
 def test_a_loop_that_ends_with_work_in_flight_leaves_the_work(run, latch, used_bytes):
     before = used_bytes()
     latch.hold()
-    op = ac.to_host(ac.full(3, 4, np.int32))
-
-    async def main() -> None:
-        with anyio.CancelScope() as scope:
-            async with anyio.create_task_group() as group:
-                group.start_soon(ask)
-                await anyio.lowlevel.checkpoint()
-                scope.cancel()
-
-    async def ask() -> None:
-        await op
-
-    run(main)
+    ops = [ac.to_host(ac.full(3, 4, np.int32))]
+    run(cancelled_in_flight, ops[0])
     gc.collect()
     latch.release()
-    np.testing.assert_array_equal(op.sync(), [4, 4, 4])
-    del op
+    np.testing.assert_array_equal(ops[0].sync(), [4, 4, 4])
+    ops.clear()
     assert used_bytes() == before
+
+
+def test_loops_that_end_with_work_in_flight_leave_no_file_open(run, latches):
+    def one_loop() -> None:
+        latch = latches()
+        latch.hold()
+        op = ac.to_host(ac.ones(3))
+        run(cancelled_in_flight, op)
+        latch.release()
+        op.sync()
+
+    for _ in range(3):
+        one_loop()
+    ac.Device(0).memory_info()
+    gc.collect()
+    before = open_files()
+    for _ in range(30):
+        one_loop()
+    ac.Device(0).memory_info()
+    gc.collect()
+    assert open_files() <= before + 1  # the last completion may still be on its way
 
 
 def test_a_loop_closed_while_a_task_waits_disturbs_nobody(latch):
     latch.hold()
     op = ac.to_host(ac.full(3, 4, np.int32))
 
-    async def ask() -> Any:
-        return await op
-
     loop = asyncio.new_event_loop()
-    task = loop.create_task(ask())
+    task = loop.create_task(ask(op))
     loop.call_soon(loop.stop)
     loop.run_forever()
     task.cancel()
@@ -259,7 +277,7 @@ def test_a_loop_closed_while_a_task_waits_disturbs_nobody(latch):
     del task, loop
     gc.collect()
     latch.release()
-    np.testing.assert_array_equal(asyncio.run(ask()), [4, 4, 4])
+    np.testing.assert_array_equal(asyncio.run(ask(op)), [4, 4, 4])
 
 
 def test_what_a_closed_loop_was_told_is_dropped(latch):
@@ -273,11 +291,8 @@ def test_what_a_closed_loop_was_told_is_dropped(latch):
     latch.hold()
     op = ac.to_host(ac.ones(3))
 
-    async def ask() -> Any:
-        return await op
-
     loop = asyncio.new_event_loop()
-    tasks = [loop.create_task(ask()) for _ in range(10)]
+    tasks = [loop.create_task(ask(op)) for _ in range(10)]
     loop.call_soon(loop.stop)
     loop.run_forever()
     for task in tasks:

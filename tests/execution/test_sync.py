@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -159,21 +160,13 @@ def test_sync_works_inside_a_running_loop(run):
 
 def test_sync_in_every_thread_at_once(kernels):
     x = ac.zeros(16, np.int32).sync()
-    errors: list[BaseException] = []
     barrier = threading.Barrier(8)
 
-    def work() -> None:
-        try:
-            barrier.wait()
-            for _ in range(50):
-                kernels.increment(x, 16, threads=16).sync()
-        except BaseException as error:
-            errors.append(error)
+    def work(_: int) -> None:
+        barrier.wait()
+        for _ in range(50):
+            kernels.increment(x, 16, threads=16).sync()
 
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(work, range(8)))
     np.testing.assert_array_equal(ac.to_host(x).sync(), np.full(16, 400))

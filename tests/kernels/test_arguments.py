@@ -22,8 +22,7 @@ INTEGERS = {
 }
 NAMES = {kind: f"take_{i}" for i, kind in enumerate(INTEGERS)}
 STORES = "".join(
-    f'extern "C" __global__ void {NAMES[kind]}({kind} value, {kind}* out) {{ out[0] = value; }}\n'
-    for kind in INTEGERS
+    f'extern "C" __global__ void {NAMES[kind]}({kind} value, {kind}* out) {{ out[0] = value; }}\n' for kind in INTEGERS
 )
 FLOATS = r"""
 #include <cuda_fp16.h>
@@ -105,9 +104,7 @@ def test_an_integer_too_large_for_double_is_an_error():
         ac.kernel(FLOATS, "take_double")(10**400, ac.empty(1, np.float64), grid=1, block=1)
 
 
-@pytest.mark.parametrize(
-    ("name", "dtype"), [("take_half", np.float16), ("take_bfloat16", ml_dtypes.bfloat16)]
-)
+@pytest.mark.parametrize(("name", "dtype"), [("take_half", np.float16), ("take_bfloat16", ml_dtypes.bfloat16)])
 @pytest.mark.parametrize(
     "value", [0.1, 1 / 3, 1.00048828125, 1.00390625, 1.01171875, 6e-8, 65504.0, -2.0, np.float32(0.1)]
 )
@@ -159,8 +156,8 @@ def test_a_wrong_dtype_is_an_error_that_says_both(kernels):
 def test_a_wrong_dtype_of_an_operation_is_known_when_it_is_built(kernels):
     with pytest.raises(ac.ArgumentTypeError, match=r"argument 2 \(x\).*float32.*float64"):
         kernels.scale(1.0, ac.ones(3, np.float64), ac.empty(3), 3, threads=3)
+    integers = kernels.increment(ac.zeros(3, np.int32), 3, threads=3)
     with pytest.raises(ac.ArgumentTypeError, match=r"yields int32"):
-        integers = kernels.increment(ac.zeros(3, np.int32), 3, threads=3)
         kernels.scale(1.0, integers, ac.empty(3), 3, threads=3)
 
 

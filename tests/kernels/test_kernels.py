@@ -129,9 +129,7 @@ def test_a_signature_says_what_the_source_cannot():
         " { unsigned i = threadIdx.x; if (i < n) x[i] *= 2; }"
     )
     kernel = ac.kernel(source, "twice", signature="float* x, unsigned n")
-    np.testing.assert_array_equal(
-        ac.to_host(kernel(ac.full(3, 21.0), 3, threads=3)).sync(), [42, 42, 42]
-    )
+    np.testing.assert_array_equal(ac.to_host(kernel(ac.full(3, 21.0), 3, threads=3)).sync(), [42, 42, 42])
 
 
 def test_a_source_that_is_no_text_is_an_error():
@@ -155,7 +153,8 @@ def test_attributes_are_the_compilers():
 def test_half_kernels_compute_in_half():
     kernel = ac.kernel(
         "#include <cuda_fp16.h>\n"
-        'extern "C" __global__ void twice(const __half* x, __half* y) { y[threadIdx.x] = x[threadIdx.x] + x[threadIdx.x]; }'
+        'extern "C" __global__ void twice(const __half* x, __half* y)'
+        " { y[threadIdx.x] = x[threadIdx.x] + x[threadIdx.x]; }"
     )
     x = np.array([0.1, 1.0, 30000.0], np.float16)
     op = kernel(ac.to_device(x), ac.empty(3, np.float16), grid=1, block=3)

@@ -118,9 +118,7 @@ def test_an_unknown_keyword_is_an_error_that_names_the_known_ones():
 
 def test_dynamic_shared_memory():
     x = np.arange(100, dtype=np.int32)
-    op = ac.kernel(WHERE, "reversed")(
-        ac.to_device(x), ac.empty(100, np.int32), grid=1, block=100, shared_memory=400
-    )
+    op = ac.kernel(WHERE, "reversed")(ac.to_device(x), ac.empty(100, np.int32), grid=1, block=100, shared_memory=400)
     np.testing.assert_array_equal(ac.to_host(op).sync(), x[::-1])
 
 

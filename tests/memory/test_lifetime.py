@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -160,8 +161,8 @@ def test_memory_that_was_dropped_makes_room_for_more(in_process):
 def counts(used_bytes: Any) -> dict[str, int]:
     return {
         "bytes": used_bytes(),
-        "files": len(os.listdir("/proc/self/fd")),
-        "threads": len(os.listdir("/proc/self/task")),
+        "files": len(list(Path("/proc/self/fd").iterdir())),
+        "threads": len(list(Path("/proc/self/task").iterdir())),
         "streams": len([i for device in ac.devices() for i in _streams_of(device)]),
     }
 
@@ -221,34 +222,30 @@ def test_arrays_dropped_by_any_thread_while_another_submits(kernels, used_bytes)
     before = used_bytes()
     stop = threading.Event()
     arrays: list[Any] = []
-    problems: list[BaseException] = []
 
     def drop() -> None:
-        while not stop.is_set() or arrays:
+        while not stop.is_set():
             if arrays:
                 arrays.pop()
             gc.collect(0)
 
     def submit(seed: int) -> None:
-        try:
-            for i in range(200):
-                x = ac.full(128, seed + i, np.int32).sync()
-                arrays.append(x)
-                y = kernels.accumulate(1, x, ac.zeros(128, np.int32), 128, threads=128)
-                assert (ac.to_host(y).sync() == seed + i).all()
-        except BaseException as error:
-            problems.append(error)
+        for i in range(200):
+            x = ac.full(128, seed + i, np.int32).sync()
+            arrays.append(x)
+            y = kernels.accumulate(1, x, ac.zeros(128, np.int32), 128, threads=128)
+            assert (ac.to_host(y).sync() == seed + i).all()
 
     droppers = [threading.Thread(target=drop) for _ in range(2)]
-    submitters = [threading.Thread(target=submit, args=(1000 * i,)) for i in range(3)]
-    for thread in droppers + submitters:
-        thread.start()
-    for thread in submitters:
-        thread.join()
-    stop.set()
     for thread in droppers:
-        thread.join()
-    assert problems == []
+        thread.start()
+    try:
+        with ThreadPoolExecutor(3) as submitters:
+            list(submitters.map(submit, [0, 1000, 2000]))
+    finally:
+        stop.set()
+        for thread in droppers:
+            thread.join()
     arrays.clear()
     assert used_bytes() == before
 

@@ -138,9 +138,7 @@ def test_unzip_gives_an_operation_for_each_item():
 
 def test_unzip_of_a_kernel_with_two_outputs(kernels):
     x = ac.to_device(np.array([7, 8, 9], np.int32))
-    quotient, remainder = kernels.divmod(
-        x, 4, ac.empty(3, np.int32), ac.empty(3, np.int32), 3, threads=3
-    ).unzip()
+    quotient, remainder = kernels.divmod(x, 4, ac.empty(3, np.int32), ac.empty(3, np.int32), 3, threads=3).unzip()
     np.testing.assert_array_equal(ac.to_host(remainder).sync(), [3, 0, 1])
     np.testing.assert_array_equal(ac.to_host(quotient).sync(), [1, 2, 2])
 

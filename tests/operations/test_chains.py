@@ -122,8 +122,8 @@ class Node:
     """Something of a user's that holds operations."""
 
 
-@pytest.mark.parametrize("state", ["pending", "submitted", "failed"])
-def test_a_cycle_through_a_closure_is_collected(state):
+def in_a_cycle(state: str) -> weakref.ref[Node]:
+    """Make a node that holds an operation whose callback holds the node; only the collector can end it."""
     node = Node()
 
     def callback(value: int) -> Any:
@@ -138,8 +138,12 @@ def test_a_cycle_through_a_closure_is_collected(state):
     if state == "failed":
         with pytest.raises(ValueError, match="1"):
             node.op.sync()
-    seen = weakref.ref(node)
-    del node, callback
+    return weakref.ref(node)
+
+
+@pytest.mark.parametrize("state", ["pending", "submitted", "failed"])
+def test_a_cycle_through_a_closure_is_collected(state):
+    seen = in_a_cycle(state)
     gc.collect()
     assert seen() is None
 
@@ -173,10 +177,12 @@ def test_every_kind_of_operation_is_seen_by_the_collector(make):
 
 
 def test_a_cycle_through_a_launch_is_collected(kernels):
-    node = Node()
-    node.op = kernels.increment(ac.value(1).then(lambda _: node), 1, threads=1)
-    seen = weakref.ref(node)
-    del node
+    def launch_in_a_cycle() -> weakref.ref[Node]:
+        node = Node()
+        node.op = kernels.increment(ac.value(1).then(lambda _: node), 1, threads=1)
+        return weakref.ref(node)
+
+    seen = launch_in_a_cycle()
     gc.collect()
     assert seen() is None
 

@@ -25,7 +25,21 @@ Step = tuple[str, int, int, int, int]
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(
-            ["full", "upload", "accumulate", "accumulate", "increment", "increment", "copy", "dup", "read", "free", "move", "host", "run"]
+            [
+                "full",
+                "upload",
+                "accumulate",
+                "accumulate",
+                "increment",
+                "increment",
+                "copy",
+                "dup",
+                "read",
+                "free",
+                "move",
+                "host",
+                "run",
+            ]
         ),
         st.integers(0, SLOTS - 1),
         st.integers(0, SLOTS - 1),

@@ -48,9 +48,7 @@ def test_all_is_sorted_and_complete():
     assert ac.__all__ == sorted(ac.__all__)
     assert len(set(ac.__all__)) == len(ac.__all__)
     public = {
-        name
-        for name, value in vars(ac).items()
-        if not name.startswith("_") and not isinstance(value, ModuleType)
+        name for name, value in vars(ac).items() if not name.startswith("_") and not isinstance(value, ModuleType)
     }
     assert public == set(PUBLIC)
 
@@ -127,11 +125,7 @@ def test_its_parameters_are_documented(thing):
     if isinstance(thing, property) or inspect.isclass(thing):
         return
     text = inspect.getdoc(thing) or ""
-    parameters = [
-        name
-        for name in inspect.signature(thing).parameters
-        if name not in ("self", "cls", "type_params")
-    ]
+    parameters = [name for name in inspect.signature(thing).parameters if name not in ("self", "cls", "type_params")]
     if not parameters or re.search(r"\bas (for )?`\w+`", text):  # another's, which are documented
         return
     if "Parameters\n----------" not in text:

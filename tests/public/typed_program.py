@@ -40,9 +40,7 @@ assert_type(ac.zip(i, s, f), ac.DeviceOp[tuple[int, str, float]])
 assert_type(ac.zip(i, s, f, b), ac.DeviceOp[tuple[int, str, float, bytes]])
 assert_type(ac.zip(i, s, f, b, i), ac.DeviceOp[tuple[int, str, float, bytes, int]])
 assert_type(ac.zip(i, s, f, b, i, s), ac.DeviceOp[tuple[int, str, float, bytes, int, str]])
-assert_type(
-    ac.zip(i, s, f, b, i, s, f), ac.DeviceOp[tuple[int, str, float, bytes, int, str, float]]
-)
+assert_type(ac.zip(i, s, f, b, i, s, f), ac.DeviceOp[tuple[int, str, float, bytes, int, str, float]])
 assert_type(
     ac.zip(i, s, f, b, i, s, f, b),
     ac.DeviceOp[tuple[int, str, float, bytes, int, str, float, bytes]],
@@ -75,7 +73,7 @@ assert_type(i.on(ac.Device(0).default_stream), ac.DeviceOp[int])
 i.map(len)  # type: ignore[arg-type]
 i.then(3)  # type: ignore[call-overload]
 ac.full()  # type: ignore[call-arg]
-ac.ones(3).sync().no_such_attribute  # type: ignore[attr-defined]
+print(ac.ones(3).sync().no_such_attribute)  # type: ignore[attr-defined]
 
 
 async def main() -> None:

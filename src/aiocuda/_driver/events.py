@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from aiocuda._driver import runtime
@@ -12,13 +13,14 @@ __all__ = ["Recorded", "device_of_stream"]
 class Recorded:
     """An event recorded once in a stream; destroyed with this object."""
 
-    __slots__ = ("_event", "timing")
+    __slots__ = ("_destroy", "_event", "timing")
 
     def __init__(self, ordinal: int, stream: int, *, timing: bool) -> None:
         from cuda.bindings import driver
 
         self.timing = timing
         self._event: Any = None
+        self._destroy = driver.cuEventDestroy  # found now: a finalizer may run when nothing can be imported
         with runtime.context_of(ordinal):
             flags = driver.CUevent_flags
             kind = flags.CU_EVENT_DEFAULT if timing else flags.CU_EVENT_DISABLE_TIMING
@@ -54,9 +56,10 @@ class Recorded:
         return float(runtime.call(driver.cuEventElapsedTime, self._event, later._event))
 
     def __del__(self) -> None:
+        # A broken context has destroyed it already, and at the end of the process nobody needs it to be.
         event = getattr(self, "_event", None)
-        if event is not None and runtime is not None:
-            runtime.destroy_event(event)
+        if event is not None and not sys.is_finalizing():
+            self._destroy(event)
 
 
 def device_of_stream(handle: int) -> int:

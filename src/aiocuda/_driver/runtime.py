@@ -19,7 +19,6 @@ __all__ = [
     "DeviceProperties",
     "call",
     "context_of",
-    "destroy_event",
     "device_count",
     "driver_info",
     "error_text",
@@ -249,13 +248,6 @@ def memory_free_total(ordinal: int) -> tuple[int, int]:
 
         free, total = call(driver.cuMemGetInfo)
     return int(free), int(total)
-
-
-def destroy_event(event: Any) -> None:
-    """Destroy an event; at any time, from a finalizer too. A broken context has destroyed it already."""
-    from cuda.bindings import driver
-
-    driver.cuEventDestroy(event)
 
 
 def pool_reserved_used(ordinal: int) -> tuple[int, int]:

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import weakref
-from typing import cast
 
 from aiocuda import _native
 
 __all__ = ["AsyncioPort", "current_port", "is_running"]
+
+
+class _Waiter:
+    """A future that is set when the token comes out; no future once nobody waits, so that the loop can go."""
+
+    __slots__ = ("future",)
+
+    def __init__(self, future: asyncio.Future[int]) -> None:
+        self.future: asyncio.Future[int] | None = future
 
 
 class AsyncioPort:
@@ -23,22 +32,30 @@ class AsyncioPort:
         self.native = _native.Port()
         loop.add_reader(self.native.fileno(), _wake, self.native)
 
-    def waiter(self) -> asyncio.Future[int]:
-        """Return a future of the running loop."""
-        return asyncio.get_running_loop().create_future()
+    def waiter(self) -> _Waiter:
+        """Return a waiter with a future of the running loop."""
+        return _Waiter(asyncio.get_running_loop().create_future())
 
     async def wait(self, waiter: object) -> int:
-        """Await the future; return 0, or the driver's error."""
-        return await cast("asyncio.Future[int]", waiter)
+        """Await the waiter's future; return 0, or the driver's error."""
+        assert isinstance(waiter, _Waiter)
+        future = waiter.future
+        assert future is not None
+        try:
+            return await future
+        finally:
+            waiter.future = None
 
 
 def _wake(native: _native.Port) -> None:
-    for future, error in native.take():
-        if not future.done():  # done already: whoever waited was cancelled
+    for waiter, error in native.take():
+        future = waiter.future
+        if future is not None and not future.done():  # else whoever waited was cancelled
             future.set_result(error)
 
 
 _ports: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncioPort] = weakref.WeakKeyDictionary()
+_lock = threading.Lock()
 
 
 def is_running() -> bool:
@@ -51,5 +68,10 @@ def current_port() -> AsyncioPort:
     loop = asyncio.get_running_loop()
     port = _ports.get(loop)
     if port is None:
-        port = _ports[loop] = AsyncioPort(loop)
+        with _lock:
+            # What waits on a loop that was closed keeps it alive for ever: nobody will come to wake it.
+            for known in list(_ports):
+                if known.is_closed():
+                    del _ports[known]
+            port = _ports[loop] = AsyncioPort(loop)
     return port

@@ -267,7 +267,7 @@ inline I narrow_to_integer(float value) {
   AIOCUDA_NARROW_INTEGER_ROUNDED(T, N, F, I, In, wide, rd, floor, down)
 #define AIOCUDA_NARROW_INTEGER_ROUNDED(T, N, F, I, In, wide, suffix, round, mode)                             \
   inline I __##N##2##In##_##suffix(T a) {                                                                     \
-    constexpr I not_a_number = sizeof(I) == 8 ? (I)0x8000000000000000ull : I(0);                              \
+    constexpr I not_a_number = sizeof(I) == 8 ? (I)0x8000000000000000ull : (I)0;                              \
     return aiocuda_device::to_integer<I>(__builtin_##round##f((float)a), not_a_number);                       \
   }                                                                                                           \
   inline T __##In##2##N##_##suffix(I a) {                                                                     \
