@@ -2,7 +2,6 @@
 
 
 #include <memory>
-#include <new>
 #include <string>
 
 #include "dataflow/shape.hpp"
@@ -22,7 +21,7 @@ struct KernelObject {
   PyObject* weak_references;
   PyObject* op_class;     // the Python class of the operations it builds
   PyObject* description;  // the Python object behind it: every other attribute is this one's
-  std::unique_ptr<Signature> signature;
+  Signature* signature;   // owned; offsetof needs a standard layout, which a unique_ptr does not promise
 };
 
 struct Keywords {
@@ -162,7 +161,7 @@ void kernel_dealloc(PyObject* self) {
   if (kernel->weak_references) PyObject_ClearWeakRefs(self);
   Py_CLEAR(kernel->op_class);
   Py_CLEAR(kernel->description);
-  std::destroy_at(&kernel->signature);
+  std::unique_ptr<Signature>(kernel->signature).reset();
   type->tp_free(self);
   Py_DECREF(type);
 }
@@ -216,7 +215,7 @@ void bind_kernel(nb::module_& module) {
     kernel->vectorcall = kernel_call;
     kernel->op_class = op_class.inc_ref().ptr();
     kernel->description = description.release().ptr();
-    new (&kernel->signature) std::unique_ptr<Signature>(std::move(signature));
+    kernel->signature = signature.release();
     return object;
   });
 }

@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[1]
 # AIOCUDA_HYPOTHESIS=long for a night's run.
 settings.register_profile(
     "quick",
-    max_examples=40,
+    max_examples=100,
     deadline=None,
     derandomize=True,
     database=None,

@@ -247,8 +247,10 @@ class Rewriter {
       if (!has(d.body, word) && !is_asserted) continue;
       const bool is_extent = word == "blockDim" || word == "gridDim";
       const std::string of_loop = word == "threadIdx" ? "thread" : word == "blockIdx" ? "block" : word == "blockDim" ? "extent" : "grid";
-      copies += std::string(is_extent ? " const ::dim3 " : " const ::uint3 ") + word + " = " +
-                (waits ? "::" + word : "::aiocuda_device::direct::" + of_loop) + ";";
+      const std::string from = waits ? "::" + word : "::aiocuda_device::direct::" + of_loop;
+      // Member by member, for the reason that kernel.hpp gives.
+      copies += std::string(is_extent ? " const ::dim3 " : " const ::uint3 ") + word + "{" + from + ".x, " + from + ".y, " +
+                from + ".z};";
     }
     if (!copies.empty()) insert_after(tokens_[d.body.begin], copies);
   }

@@ -18,7 +18,13 @@ struct Extents {
 };
 
 inline std::string describe(const Extents& extents) {
-  return "(" + std::to_string(extents.of[0]) + ", " + std::to_string(extents.of[1]) + ", " + std::to_string(extents.of[2]) + ")";
+  std::string text = "(";
+  for (std::size_t axis = 0; axis < 3; ++axis) {
+    if (axis) text += ", ";
+    text += std::to_string(extents.of[axis]);
+  }
+  text += ")";
+  return text;
 }
 
 struct ShapeRequest {

@@ -130,3 +130,13 @@ def test_more_shared_memory_than_any_device_has_is_an_error_and_the_device_goes_
         op.sync()
     again = reverse(x, ac.empty(4, np.int32), grid=1, block=4, shared_memory=16)
     np.testing.assert_array_equal(ac.to_host(again).sync(), [3, 2, 1, 0])
+
+
+def test_a_cooperative_launch_runs():
+    assert sizes(grid=2, block=32, cooperative=True) == ([2, 1, 1], [32, 1, 1])
+
+
+def test_more_cooperative_blocks_than_fit_at_once_are_an_error():
+    op = ac.kernel(WHERE, "sizes")(ac.empty(6, np.uint32), grid=2**20, block=1024, cooperative=True)
+    with pytest.raises(ac.LaunchError, match="cooperative"):
+        op.sync()

@@ -231,3 +231,16 @@ def test_a_callback_may_build_and_drop_anything(kernels):
         return kernels.increment(array, 4, threads=4)
 
     np.testing.assert_array_equal(ac.to_host(ac.zeros(4, np.int32).then(wild)).sync(), [1] * 4)
+
+
+def test_a_map_may_wait_for_the_work_of_another_thread():
+    """As a thread pool in a host function does: the other thread must be able to submit."""
+    other = ac.to_host(ac.full(2, 3, np.int32))
+
+    def ask_another_thread(value: int) -> int:
+        thread = threading.Thread(target=other.sync, daemon=True)
+        thread.start()
+        thread.join(20)
+        return 0 if thread.is_alive() else value
+
+    assert ac.value(1).map(ask_another_thread).sync() == 1
