@@ -26,7 +26,8 @@ def load_stub(directory: Path) -> ctypes.CDLL:
     source = Path(__file__).with_name("submission") / "stub_driver.cpp"
     compiler = os.environ.get("CXX", "c++")
     subprocess.run(
-        [compiler, "-std=c++20", "-O2", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", source, "-o", library], check=True
+        [compiler, "-std=c++20", "-O2", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", source, "-o", library],
+        check=True,
     )
     stub = ctypes.CDLL(str(library), ctypes.RTLD_GLOBAL)
     stub.launch_loop.restype = ctypes.c_double

@@ -1,10 +1,12 @@
-// See rewrite.hpp. Every change is an edit of the text at a token; lines are never added before the end,
+// See rewrite.hpp. Every change is an edit of the text at a token; lines are never added before the end
+// or are followed by a marker that sets the number right,
 // so the compiler's line numbers are the user's.
 #include "rewrite.hpp"
 
 #include <algorithm>
 
 #include "declarations.hpp"
+#include "guard.hpp"
 #include "names.hpp"
 #include "unsupported.hpp"
 
@@ -23,6 +25,7 @@ struct KernelDeclaration {
   bool is_template;
   bool runs_as_fibers;
   bool functions_use_place;
+  int guard;                // the position of the parameter n in "if (i < n)", or -1
   std::string bounds;       // of __launch_bounds__, or of a template's the function that answers it
 };
 
@@ -71,6 +74,12 @@ class Rewriter {
     std::string joined;
     for (std::size_t i = range.begin; i < range.end; ++i) joined += std::string(tokens_[i].text) + " ";
     return joined;
+  }
+
+  // Text of our own behind a token, kept off the user's line so that messages do not quote it.
+  void insert_aside(const Token& token, const std::string& inserted) {
+    insert_after(token, "\n# 1 \"<module>\"\n" + inserted + "\n# " + std::to_string(token.line) + " \"" +
+                            escaped(source_.files[token.file]) + "\"\n");
   }
 
   void edit(const Token& token, std::string replacement) {
@@ -160,19 +169,20 @@ class Rewriter {
     k.runs_as_fibers = waits;
     k.functions_use_place = functions_use_place_ || (defines && place_is_hidden(d.body));
     k.bounds = launch_bounds(d);
+    k.guard = defines && !waits && worth_inlining(d.body) ? guard(d) : -1;
     const std::string index = std::to_string(kernels_.size());
     const Token& last = tokens_[d.all.end - 1];
     if (k.is_template) {
       if (!k.bounds.empty()) {
-        insert_after(last, " " + one_line(d.template_header) + "constexpr unsigned aiocuda_launch_bounds_" + index +
+        insert_aside(last, one_line(d.template_header) + "constexpr unsigned aiocuda_launch_bounds_" + index +
                                "() { return (unsigned)(" + k.bounds + "); }");
         k.bounds = d.name_space + "::aiocuda_launch_bounds_" + index;
       }
     } else {
       const std::string overload = "static_cast<void (*)(" + parameter_types(d.parameters) + ")>(&" + one_line(d.name) + ")";
-      insert_after(last, " using aiocuda_kernel_" + index + " = ::aiocuda_device::Kernel<" +
+      insert_aside(last, "using aiocuda_kernel_" + index + " = ::aiocuda_device::Kernel<" +
                              (is_overloaded(k.name) ? overload : "&" + one_line(d.name)) + ", " + flags(k) + ", " +
-                             (k.bounds.empty() ? "1024" : "(unsigned)(" + k.bounds + ")") + ">;");
+                             (k.bounds.empty() ? "1024" : "(unsigned)(" + k.bounds + ")") + ", " + std::to_string(k.guard) + ">;");
       table_entries_.push_back({d.name_space + "::aiocuda_kernel_" + index, k.name, ""});
       ++listed_;
     }
@@ -183,6 +193,14 @@ class Rewriter {
     return uses_any(tokens_, d.body.empty() ? d.all : d.body, waiting_) || uses_any(tokens_, d.parameters, waiting_) ||
            waiting_.contains("__global__") || waiting_.contains(tokens_[unqualified(d.name).begin].text) ||
            !waiting_loops(tokens_, d).empty();
+  }
+
+  int guard(const Declaration& d) {
+    const std::optional<Guard> found = find_guard(tokens_, d);
+    if (!found) return -1;
+    insert_before(tokens_[found->condition.begin], found->returns ? "!::aiocuda_device::direct::inside && (" : "::aiocuda_device::direct::inside || (");
+    insert_after(tokens_[found->condition.end - 1], ")");
+    return static_cast<int>(found->parameter);
   }
 
   bool worth_inlining(Range body) const {
@@ -252,7 +270,7 @@ class Rewriter {
       copies += std::string(is_extent ? " const ::dim3 " : " const ::uint3 ") + word + "{" + from + ".x, " + from + ".y, " +
                 from + ".z};";
     }
-    if (!copies.empty()) insert_after(tokens_[d.body.begin], copies);
+    if (!copies.empty()) insert_aside(tokens_[d.body.begin], copies);
   }
 
   // Lambdas that capture nothing and local classes cannot see a local copy.
@@ -443,9 +461,11 @@ class Rewriter {
     }
     unsigned kernel_flags = functions_use_place_ ? 2 : 0;
     std::string bounds = "1024";
+    int guard = -1;
     for (const KernelDeclaration& k : kernels_) {
       if (k.name != base) continue;
       waits = waits || k.runs_as_fibers;
+      if (!is_overloaded(k.name)) guard = k.guard;
       kernel_flags |= k.functions_use_place ? 2u : 0u;
       if (k.bounds.empty() || is_overloaded(k.name)) continue;
       const std::size_t arguments = expression.find('<');
@@ -453,7 +473,7 @@ class Rewriter {
     }
     const std::string address = expression.find_first_not_of(" \t&(") == 0 ? "&" + expression : expression;
     table_entries_.push_back({"::aiocuda_device::Named<" + address + ", " + std::to_string(kernel_flags | (waits ? 1u : 0u)) +
-                                  ", " + bounds + ">",
+                                  ", " + bounds + ", " + std::to_string(guard) + ">",
                               expression, "aiocuda_name_" + std::to_string(index)});
   }
 

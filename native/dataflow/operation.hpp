@@ -179,6 +179,7 @@ struct CallOp final : Op {
   CallMode mode = CallMode::then;
   nb::object function, input;
   nb::object inner;  // what `then` returned, where that is an operation
+  unsigned long runner = 0;  // the thread that runs a `map`'s function now; 0: none does
 
   void release_arguments() override { release(); }
   int visit_arguments(visitproc visit, void* arg) override {

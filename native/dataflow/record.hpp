@@ -90,9 +90,12 @@ class Record {
   }
   void copy_of_unknown(CopyOp& op) { steps.append(nb::make_tuple("copy", nb::none(), "?", "?", nb::none(), op.origin.location())); }
   std::optional<Value> call(CallOp& op, Value input) {
-    const char* mode = op.mode == CallMode::then ? "then" : op.mode == CallMode::map ? "map" : "inspect";
-    steps.append(nb::make_tuple(mode, op.function, op.origin.location()));
+    steps.append(nb::make_tuple(op.mode == CallMode::then ? "then" : "inspect", op.function, op.origin.location()));
     if (op.mode == CallMode::inspect) return input;
+    return unknown();
+  }
+  std::optional<Value> map(CallOp& op, Value) {
+    steps.append(nb::make_tuple("map", op.function, op.origin.location()));
     return unknown();
   }
 

@@ -14,7 +14,8 @@
 //   default_stream(device), device_of(stream), is_open(stream)
 //   void wait(stream, other)       order later work of `stream` after what `other` holds so far
 //   void launch(op, stream, device, words), void copy(op, to, from, stream), Value create(op, stream, device)
-//   Called call(op, value)         run a callback (at submission)
+//   optional<Value> call(op, value)  run a callback at submission; none: it returned an operation
+//   optional<Value> map(op, value)   a function of a complete value; none: it is run after the walk
 //   bool is_complete(tick)
 //   void finish(op, value), void fail(op, error)
 #pragma once
@@ -316,8 +317,13 @@ class Walk {
         waits_.push_back(tick);
       }
       if (!complete) return Step::stalled;
+      if (op.runner == PyThread_get_thread_ident()) raise_waits_for_itself();
+      const std::optional<Value> mapped = sink_.map(op, value_of(op.input));
+      if (!mapped) return Step::stalled;
+      sink_.finish(op, *mapped);
+      return Step::finished;
     }
-    std::optional<Value> value = sink_.call(op, value_of(op.input));
+    const std::optional<Value> value = sink_.call(op, value_of(op.input));
     if (!value) return Step::again;  // it returned an operation: that comes first
     sink_.finish(op, *value);
     return Step::finished;

@@ -53,13 +53,14 @@ std::vector<Tick> incomplete(Engine& engine, Op& op) {
   return left;
 }
 
-struct Reached {
-  bool complete = false;
-  std::vector<Tick> waits;
+// Where a walk came to, when it did not come to the end.
+struct Halt {
+  std::vector<Tick> waits;       // what the host must wait for
+  std::vector<nb::object> due;   // functions of values that are there: to be run now
 };
 
-// Submits all that can be. Done: false where the host must wait for `waits` before the rest.
-bool walk(Engine& engine, nb::handle object, const dataflow::Placement& placement, std::vector<Tick>& waits) {
+// Submits all that can be. Done: true.
+bool walk(Engine& engine, nb::handle object, const dataflow::Placement& placement, Halt& halt) {
   Engine::Submission submission(engine);
   const bool outermost = engine.depth == 1;
   if (outermost) engine.collect();
@@ -68,26 +69,69 @@ bool walk(Engine& engine, nb::handle object, const dataflow::Placement& placemen
   for (;;) {
     dataflow::Walk<Submit> walk(sink, placement, outermost ? engine.scratch : own);
     if (walk.run(object)) return true;
-    waits = engine.incomplete(walk.waits());
-    if (!waits.empty()) return false;
+    halt = {engine.incomplete(walk.waits()), std::move(sink.due)};
+    sink.due.clear();
+    if (!halt.waits.empty() || !halt.due.empty()) return false;
   }
 }
+
+using CompletionRef = std::shared_ptr<completion::Completion>;
+
+// Runs the functions that are due; each once, whoever asks. Null, or where another thread is at all that
+// is left, what tells when it is done.
+CompletionRef run_due(const std::vector<nb::object>& due) {
+  CompletionRef elsewhere;
+  for (const nb::object& object : due) {
+    auto& op = static_cast<dataflow::CallOp&>(*dataflow::as_op(object));
+    if (op.state != dataflow::State::pending) continue;
+    if (op.runner) {
+      elsewhere = outstanding(op).completion;
+      continue;
+    }
+    const auto told = outstanding(op).completion = std::make_shared<completion::Completion>(1);
+    op.runner = PyThread_get_thread_ident();
+    try {
+      const Op* producer = dataflow::as_op(op.input);
+      const nb::object value = producer ? producer->outcome : op.input;
+      const nb::object function = op.function;
+      op.finish(function(value));
+    } catch (nb::python_error& error) {
+      op.fail(error.value());  // the next walk raises it, and fails what depends on it
+    }
+    op.runner = 0;
+    op.outstanding.reset();
+    told->part_done(0);
+    elsewhere.reset();
+  }
+  return elsewhere;
+}
+
+struct Reached {
+  bool complete = false;
+  std::vector<Tick> waits;
+  CompletionRef elsewhere;  // a function that another thread runs
+};
 
 // Walks until the root is complete, or something must be waited for.
 Reached advance(Engine& engine, nb::handle object, const dataflow::Placement& placement) {
   Op& op = *dataflow::as_op(object);
   try {
-    std::vector<Tick> waits;
-    if (!op.is_done() && !walk(engine, object, placement, waits)) return {false, std::move(waits)};
-    waits = incomplete(engine, op);
+    Halt halt;
+    while (!op.is_done() && !walk(engine, object, placement, halt)) {
+      if (halt.due.empty()) return {false, std::move(halt.waits), nullptr};
+      if (auto elsewhere = run_due(halt.due)) return {false, {}, std::move(elsewhere)};
+    }
+    auto waits = incomplete(engine, op);
     const bool complete = waits.empty();
-    return {complete, std::move(waits)};
+    return {complete, std::move(waits), nullptr};
   } catch (const Refusal& refusal) {
     raise_lost(engine, refusal.result, object);
   }
 }
 
-std::shared_ptr<completion::Completion> completion_of(Engine& engine, nb::handle object, const std::vector<Tick>& waits) {
+CompletionRef completion_of(Engine& engine, nb::handle object, const Reached& reached) {
+  if (reached.elsewhere) return reached.elsewhere;
+  const std::vector<Tick>& waits = reached.waits;
   Op& op = *dataflow::as_op(object);
   try {
     if (!op.is_done()) return engine.arm(waits, {});  // in the middle of a walk: this caller's alone
@@ -151,7 +195,7 @@ bool drive(nb::handle object, const dataflow::Placement& placement, const std::s
   for (;;) {
     const Reached reached = advance(engine, object, placement);
     if (reached.complete) return true;
-    const auto completion = completion_of(engine, object, reached.waits);
+    const auto completion = completion_of(engine, object, reached);
     if (completion->tell(port, token)) return false;
     if (const std::int32_t error = completion->error()) raise_lost(engine, error, object);
   }
@@ -160,9 +204,11 @@ bool drive(nb::handle object, const dataflow::Placement& placement, const std::s
 void submit(nb::handle object, const dataflow::Placement& placement) {
   Engine& engine = Engine::get();
   Op& op = *dataflow::as_op(object);
-  std::vector<Tick> waits;
+  if (op.is_done()) return;
   try {
-    if (op.is_done() || !walk(engine, object, placement, waits)) return;
+    Halt halt;
+    while (!walk(engine, object, placement, halt))
+      if (halt.due.empty() || run_due(halt.due)) return;
     for (const Tick tick : op.ready)
       if (!engine.timeline.is_known_complete(tick)) outstanding(op).marks.push_back(engine.mark(tick));
   } catch (const Refusal& refusal) {
@@ -177,8 +223,8 @@ bool drive_and_wait(nb::handle object, const dataflow::Placement& placement, dou
   for (;;) {
     const Reached reached = advance(engine, object, placement);
     if (reached.complete) return true;
-    if (spin(engine, *dataflow::as_op(object), reached.waits)) continue;
-    const auto completion = completion_of(engine, object, reached.waits);
+    if (!reached.elsewhere && spin(engine, *dataflow::as_op(object), reached.waits)) continue;
+    const auto completion = completion_of(engine, object, reached);
     if (!wait_until(*completion, until)) return false;
     if (const std::int32_t error = completion->error()) raise_lost(engine, error, object);
   }
@@ -196,7 +242,7 @@ bool has_passed(nb::handle object) {
   }
 }
 
-std::shared_ptr<completion::Completion> arm_streams(const std::vector<StreamIndex>& streams) {
+CompletionRef arm_streams(const std::vector<StreamIndex>& streams) {
   Engine& engine = Engine::get();
   std::vector<Tick> ticks;
   for (const StreamIndex stream : streams) ticks.push_back({stream, engine.timeline.submitted(stream)});

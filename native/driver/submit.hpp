@@ -152,6 +152,14 @@ class Submit {
     return scratch_;
   }
 
+  // A function of a complete value may take its time, and may need other threads: it runs when nobody is
+  // kept from submitting.
+  std::optional<Value> map(dataflow::CallOp& op, Value) {
+    due.push_back(object_of(op));
+    return std::nullopt;
+  }
+  std::vector<nb::object> due;
+
   Value tuple(const std::vector<Value>& values) {
     if (values.empty()) return nb::handle(Py_None);
     return make_tuple(values);

@@ -204,6 +204,8 @@ def to_device(x: object, device: Device | int | None = None, *, dtype: DTypeLike
     device: it must not be written until the operation is complete.
     """
     ordinal = as_ordinal(device)
+    if dtype is not None and isinstance(x, (_native.Op, _native.Array)):
+        raise ArgumentTypeError("to_device moves arrays as they are; dtype= is for host data that is not an array yet")
     if isinstance(x, _native.Op):
         yields, code, where = x._spec
         if yields not in {"device_array", "host_array"} or where == _UNKNOWN:

@@ -211,6 +211,12 @@ def test_host_data_is_read_when_the_operation_is_executed():
     np.testing.assert_array_equal(ac.to_host(array).sync(), [5, 5, 5])
 
 
+@pytest.mark.parametrize("made", [lambda: ac.zeros(3), lambda: ac.zeros(3).sync(), lambda: ac.empty_host(3).sync()])
+def test_to_device_does_not_convert_what_is_an_array(made):
+    with pytest.raises(ac.ArgumentTypeError, match="dtype= is for host data"):
+        ac.to_device(made(), dtype=np.float64)
+
+
 def test_to_device_of_a_device_array_is_itself():
     array = ac.ones(3).sync()
     assert ac.to_device(array).sync() is array

@@ -70,7 +70,7 @@ def machine(kernels) -> Machine:
 class Program:
     """The state of one run: an array (or an operation that yields it) and NumPy's idea of it, by slot."""
 
-    def __init__(self, machine: Machine, latches: list[Any]) -> None:
+    def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.device = [0] * SLOTS
         self.value: list[Any] = [ac.full(N, slot, np.int32, device=0) for slot in range(SLOTS)]
@@ -147,7 +147,7 @@ class Program:
 @given(steps=STEPS)
 def test_random_programs_have_their_sequential_meaning(machine, steps):
     with np.errstate(over="ignore"):
-        program = Program(machine, [])
+        program = Program(machine)
         for step in steps:
             program.step(*step)
         program.check()
@@ -160,7 +160,7 @@ def test_random_programs_behind_a_latch_have_their_sequential_meaning(machine, l
     latch.hold(machine.streams[held % len(machine.streams)])
     try:
         with np.errstate(over="ignore"):
-            program = Program(machine, [])
+            program = Program(machine)
             for step in steps:
                 if step[0] != "run":
                     program.step(*step)

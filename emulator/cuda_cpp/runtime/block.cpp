@@ -263,6 +263,8 @@ void run_block(char* scratch, Index3 extent, unsigned threads, void (*kernel)(vo
     Fiber& fiber = b.fibers[i];
     char* top = stacks + i * abi::fiber_stride_bytes + abi::fiber_stack_bytes - (i % stagger_period) * stagger_bytes;
     fiber.stack = new_stack(top, [] { fiber_main(); });
+    fiber.warp = &b.warps[i / warp_size];
+    fiber.bit = bit(i % warp_size);
     fiber.thread_index = index;
     if (++index.x == extent.x) {
       index.x = 0;
@@ -292,11 +294,18 @@ extern "C" {
     release_barrier(b);
     return;
   }
-  const unsigned warp = b.current / warp_size;
-  const std::uint32_t self = bit(b.current % warp_size);
-  b.fibers[b.current].line = line;
-  b.warps[warp].at_barrier |= self;
-  make_wait(b, warp, self);
+  const unsigned index = b.current;
+  Fiber& self = b.fibers[index];
+  Warp& warp = *self.warp;
+  self.line = line;
+  warp.at_barrier |= self.bit;
+  warp.ready &= ~self.bit;
+  // Mostly the next lane of the warp goes on: no need to look further.
+  if (const std::uint32_t later = warp.ready & ~(self.bit | (self.bit - 1)); later != 0) {
+    switch_to(b, (index & ~(warp_size - 1)) + lowest(later), &self.stack);
+    return;
+  }
+  if (warp.ready == 0) b.ready_warps &= ~bit(index / warp_size);
   wait(b);
 }
 

@@ -16,8 +16,17 @@ struct Index3 {
   unsigned x, y, z;
 };
 
+struct Warp {
+  std::uint32_t live;
+  std::uint32_t ready;
+  std::uint32_t at_barrier;
+  std::uint32_t exchanging;
+};
+
 struct Fiber {
   void* stack;
+  Warp* warp;
+  std::uint32_t bit;  // of its lane
   Index3 thread_index;
   int operation;  // what the lane waits for while it is in Warp::exchanging
   unsigned mask;
@@ -25,13 +34,6 @@ struct Fiber {
   int line;  // where it last waited
   std::uint64_t value;
   std::uint64_t result;
-};
-
-struct Warp {
-  std::uint32_t live;
-  std::uint32_t ready;
-  std::uint32_t at_barrier;
-  std::uint32_t exchanging;
 };
 
 inline constexpr unsigned warp_size = 32;

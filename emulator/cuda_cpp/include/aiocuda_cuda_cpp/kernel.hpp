@@ -34,6 +34,8 @@ namespace abi = aiocuda::emulator::abi;
 // (One variable each: clang forwards what was stored to a small variable, not to a part of a large one.)
 namespace direct {
 static __thread uint3 thread, block, extent, grid;
+// Set while the threads that run are known to pass their kernel's guard (see Kernel).
+static __thread bool inside;
 }
 
 template <size_t... I>
@@ -121,6 +123,50 @@ inline __attribute__((always_inline)) void run_threads(unsigned size_x, unsigned
   }
 }
 
+// How many threads of a block, whose first has index `first`, pass `index < limit`.
+inline unsigned threads_below(uint64_t first, int64_t limit, unsigned size_x) {
+  if (limit <= (int64_t)first) return 0;
+  const uint64_t left = (uint64_t)limit - first;
+  return left < size_x ? (unsigned)left : size_x;
+}
+
+// The value of an integer parameter of a launch, as the limit that a guard compares with; 0 where it is none.
+template <class T>
+inline int64_t limit_of(const void* argument) {
+  if constexpr (is_integral<T>) {
+    const T value = *static_cast<const T*>(argument);
+    return value > (T)0 && (unsigned long long)value <= 0x7fffffffffffffffull ? (int64_t)value : 0;
+  } else {
+    return 0;
+  }
+}
+
+// Blocks of a kernel with a guard: the threads that pass it run in the loop, without a test among them, and
+// the few at the edge through the copy that is not inlined.
+template <auto kernel, unsigned flags, class... A>
+inline void run_guarded_blocks(const abi::Launch* launch, uint64_t first, uint64_t last, int64_t limit, A... arguments) {
+  const unsigned size_x = launch->block.x;
+  const unsigned grid_x = launch->grid.x;
+  const unsigned grid_y = launch->grid.y;
+  const unsigned grid_z = launch->grid.z;
+  AIOCUDA_ASSUME(size_x <= 1024);
+  AIOCUDA_ASSUME(grid_x <= provable_blocks);
+  for (uint64_t index = first; index < last; ++index) {
+    set_block<provable_blocks>(grid_x, grid_y, grid_z, size_x, 1, 1, index);
+    const unsigned passing = threads_below((uint64_t)direct::block.x * size_x, limit, size_x);
+    direct::inside = true;
+    run_threads<kernel, flags>(passing, 1, 1, arguments...);
+    direct::inside = false;
+    for (unsigned x = passing; x < size_x; ++x) {
+      AIOCUDA_SET(direct::thread, x, 0, 0);
+      AIOCUDA_SET(::threadIdx, x, 0, 0);
+      auto* outlined = kernel;
+      __asm__ __volatile__("" : "+r"(outlined));
+      outlined(arguments...);
+    }
+  }
+}
+
 template <auto kernel, unsigned flags, class... A>
 inline void run_blocks(const abi::Launch* launch, uint64_t first, uint64_t last, A... arguments) {
   const unsigned size_x = launch->block.x;
@@ -171,17 +217,27 @@ struct Signature<void (*)(A...)> {
   static void run_fiber(void* const* arguments) {
     call<kernel>(arguments, indices<sizeof...(A)>{});
   }
-  template <auto kernel, unsigned flags, size_t... I>
+  template <auto kernel, unsigned flags, int guard, size_t... I>
   static void loop(const abi::Launch* launch, uint64_t first, uint64_t last, Indices<I...>) {
+    direct::inside = false;
+    if constexpr (guard >= 0) {
+      const bool is_line = launch->block.y == 1 && launch->block.z == 1 && launch->grid.x <= provable_blocks;
+      int64_t limit = 0;
+      ((limit = (int)I == guard ? limit_of<A>(launch->arguments[I]) : limit), ...);
+      if (is_line && limit > 0) {
+        run_guarded_blocks<kernel, flags, A...>(launch, first, last, limit, *static_cast<A*>(launch->arguments[I])...);
+        return;
+      }
+    }
     run_blocks<kernel, flags, A...>(launch, first, last, *static_cast<A*>(launch->arguments[I])...);
   }
-  template <auto kernel, unsigned flags>
+  template <auto kernel, unsigned flags, int guard>
   static void run(const abi::Launch* launch, uint64_t first, uint64_t last) {
     if constexpr ((flags & runs_as_fibers) != 0) {
       ::aiocuda_run_fibers(launch, first, last, &run_fiber<kernel>);
     } else {
       ::aiocuda_begin_range(launch, 0);
-      loop<kernel, flags>(launch, first, last, indices<sizeof...(A)>{});
+      loop<kernel, flags, guard>(launch, first, last, indices<sizeof...(A)>{});
       ::aiocuda_end_range();
     }
   }
@@ -189,12 +245,15 @@ struct Signature<void (*)(A...)> {
 template <class... A>
 struct Signature<void (*)(A...) noexcept> : Signature<void (*)(A...)> {};
 
-template <auto function, unsigned flags_, unsigned max_threads_>
+// A kernel of the table. `guard` is the position of the parameter n, an integer, of a kernel that begins
+//   i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) ...   (or: if (i >= n) return;)
+// whose condition the rewriter has joined with direct::inside; -1 for any other.
+template <auto function, unsigned flags_, unsigned max_threads_, int guard = -1>
 struct Kernel {
   static constexpr auto address = function;
   static constexpr abi::Kernel descriptor(const char* fallback_name) {
     using S = Signature<decltype(function)>;
-    return {fallback_name, S::count, S::parameters.items, 0, 0, max_threads_, &S::template run<function, flags_>};
+    return {fallback_name, S::count, S::parameters.items, 0, 0, max_threads_, &S::template run<function, flags_, guard>};
   }
 };
 
@@ -206,12 +265,12 @@ template <class... A>
 inline constexpr bool is_kernel_pointer<void (*)(A...) noexcept> = true;
 
 // What a name expression names: a kernel (an instantiation, mostly), or the address of a variable.
-template <auto pointer, unsigned flags, unsigned max_threads>
+template <auto pointer, unsigned flags, unsigned max_threads, int guard = -1>
 struct Named {
   static constexpr auto address = pointer;
   static constexpr abi::Kernel descriptor(const char* fallback_name) {
     if constexpr (is_kernel_pointer<decltype(pointer)>) {
-      return Kernel<pointer, flags, max_threads>::descriptor(fallback_name);
+      return Kernel<pointer, flags, max_threads, guard>::descriptor(fallback_name);
     } else {
       return {};
     }
