@@ -64,8 +64,12 @@ def main() -> None:
             LaunchOp,
             Description(),
             "scale",
-            [("array", float32, True, "y"), ("array", float32, False, "x"), ("array", float32, False, "g")]
-            + [("uint32", 0, False, "n")],
+            [
+                ("array", float32, True, "y"),
+                ("array", float32, False, "x"),
+                ("array", float32, False, "g"),
+                ("uint32", 0, False, "n"),
+            ],
             1024,
         )
         y, x, g = (ac.empty(1024).sync() for _ in range(3))

@@ -21,7 +21,10 @@ exclude_patterns = ["_build"]
 
 nitpicky = False
 default_role = "py:obj"
-autodoc_typehints = "none"  # signatures show them
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+python_use_unqualified_type_names = True
+maximum_signature_line_length = 100
 autodoc_member_order = "bysource"
 autosummary_generate = False
 numpydoc_show_class_members = False

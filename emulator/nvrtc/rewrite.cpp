@@ -1,6 +1,5 @@
-// See rewrite.hpp. Every change is an edit of the text at a token; lines are never added before the end
-// or are followed by a marker that sets the number right,
-// so the compiler's line numbers are the user's.
+// See rewrite.hpp. Every change is an edit of the text at a token; lines that are added are followed by a
+// marker that sets the number right, so the compiler's line numbers are the user's.
 #include "rewrite.hpp"
 
 #include <algorithm>

@@ -27,17 +27,19 @@ struct Hazard {
   std::vector<Tick> reads;
 };
 
+inline void raise_to(std::atomic<std::uint64_t>& counter, std::uint64_t count) {
+  std::uint64_t seen = counter.load(std::memory_order_relaxed);
+  while (seen < count && !counter.compare_exchange_weak(seen, count, std::memory_order_release)) {
+  }
+}
+
 // How far a stream must be at least. Shared with the threads that learn of completions, so that they need
 // neither the GIL nor the timeline.
 struct Progress {
   std::shared_ptr<std::atomic<std::uint64_t>> counter;
   std::uint64_t count = 0;
 
-  void learn() const {
-    std::uint64_t seen = counter->load(std::memory_order_relaxed);
-    while (seen < count && !counter->compare_exchange_weak(seen, count, std::memory_order_release)) {
-    }
-  }
+  void learn() const { raise_to(*counter, count); }
 };
 
 class Timeline {
@@ -50,12 +52,24 @@ class Timeline {
   std::size_t size() const { return lanes_.size(); }
   std::uint64_t submitted(StreamIndex stream) const { return lanes_[stream].submitted; }
 
-  // What is complete once all that the stream holds now is: that, and all that it is ordered after.
-  std::vector<Progress> implied(StreamIndex stream) const {
-    const Lane& lane = lanes_[stream];
-    std::vector<Progress> progress{{lane.completed, lane.submitted}};
-    for (std::size_t i = 0; i < lane.seen.size(); ++i)
-      if (lane.seen[i]) progress.push_back({lanes_[i].completed, lane.seen[i]});
+  // A stream as it is now: when all that it holds is complete, so is all that it is ordered after.
+  struct Snapshot {
+    Tick last;
+    std::vector<std::uint64_t> seen;
+  };
+  Snapshot snapshot(StreamIndex stream) const { return {{stream, lanes_[stream].submitted}, lanes_[stream].seen}; }
+
+  void learn(const Snapshot& complete) {
+    learn_complete(complete.last);
+    for (std::size_t i = 0; i < complete.seen.size(); ++i)
+      learn_complete({static_cast<StreamIndex>(i), complete.seen[i]});
+  }
+
+  // The same, for a thread that has no access to the timeline.
+  std::vector<Progress> progress_of(const Snapshot& complete) const {
+    std::vector<Progress> progress{{lanes_[complete.last.stream].completed, complete.last.count}};
+    for (std::size_t i = 0; i < complete.seen.size(); ++i)
+      if (complete.seen[i]) progress.push_back({lanes_[i].completed, complete.seen[i]});
     return progress;
   }
 
@@ -63,7 +77,7 @@ class Timeline {
     return tick.count == 0 || lanes_[tick.stream].completed->load(std::memory_order_acquire) >= tick.count;
   }
 
-  void learn_complete(Tick tick) { Progress{lanes_[tick.stream].completed, tick.count}.learn(); }
+  void learn_complete(Tick tick) { raise_to(*lanes_[tick.stream].completed, tick.count); }
 
   // Asks `wait(other stream)` for every wait that an access needs on `stream`. `wait` must order all
   // later work of `stream` after all that was submitted to the other one so far.

@@ -29,11 +29,7 @@ struct Outstanding {
 
 Outstanding& outstanding(Op& op) {
   if (!op.outstanding) op.outstanding = std::make_shared<Outstanding>();
-  return *std::static_pointer_cast<Outstanding>(op.outstanding);
-}
-
-void learn(const Engine::Mark& mark) {
-  for (const dataflow::Progress& progress : mark.implied) progress.learn();
+  return *static_cast<Outstanding*>(op.outstanding.get());
 }
 
 // The part of a submitted operation's ticks that has not passed.
@@ -41,9 +37,9 @@ std::vector<Tick> incomplete(Engine& engine, Op& op) {
   if (!op.outstanding) return engine.incomplete(op.ready);
   ContextScope scope(engine);
   for (const Engine::Mark& mark : outstanding(op).marks) {
-    scope.bind(engine.stream(mark.stream).device);
-    const CUresult result = engine.table.cuEventQuery(mark.event.get());
-    if (result == CUDA_SUCCESS) learn(mark);
+    scope.bind(engine.stream(mark.stream()).device);
+    const CUresult result = engine.table.cuEventQuery(mark.event());
+    if (result == CUDA_SUCCESS) engine.timeline.learn(mark.complete());
     else if (result != CUDA_ERROR_NOT_READY) throw Refusal(result, "cuEventQuery");
   }
   std::vector<Tick> left;
@@ -145,27 +141,33 @@ CompletionRef completion_of(Engine& engine, nb::handle object, const Reached& re
 }
 
 bool spin(Engine& engine, Op& op, const std::vector<Tick>& ticks) {
-  std::vector<Engine::Mark> marks;
-  if (op.is_done() && op.outstanding) marks = outstanding(op).marks;
+  std::vector<Engine::Mark> own;
+  std::shared_ptr<void> kept;  // while the GIL is given up, another thread may find the operation complete
+  const std::vector<Engine::Mark>* known = &own;
+  if (op.is_done() && op.outstanding && !outstanding(op).marks.empty()) {
+    known = &outstanding(op).marks;
+    kept = op.outstanding;
+  }
   try {
-    if (marks.empty())
-      for (const Tick tick : ticks) marks.push_back(engine.mark(tick));
+    if (known == &own)
+      for (const Tick tick : ticks) own.push_back(engine.mark(tick.stream));
   } catch (const Refusal&) {
     return false;  // the wait proper says why
   }
+  const std::vector<Engine::Mark>& marks = *known;
   std::size_t passed = 0;
   ContextScope scope(engine);
-  scope.bind(engine.stream(marks.front().stream).device);
+  scope.bind(engine.stream(marks.front().stream()).device);
   {
     nb::gil_scoped_release release;
     const auto until = Clock::now() + spin_time;
     do {
-      const CUresult result = engine.table.cuEventQuery(marks[passed].event.get());
+      const CUresult result = engine.table.cuEventQuery(marks[passed].event());
       if (result == CUDA_SUCCESS) ++passed;
       else if (result != CUDA_ERROR_NOT_READY) break;
     } while (passed < marks.size() && Clock::now() < until);
   }
-  for (std::size_t i = 0; i < passed; ++i) learn(marks[i]);
+  for (std::size_t i = 0; i < passed; ++i) engine.timeline.learn(marks[i].complete());
   return passed == marks.size();
 }
 
@@ -210,7 +212,7 @@ void submit(nb::handle object, const dataflow::Placement& placement) {
     while (!walk(engine, object, placement, halt))
       if (halt.due.empty() || run_due(halt.due)) return;
     for (const Tick tick : op.ready)
-      if (!engine.timeline.is_known_complete(tick)) outstanding(op).marks.push_back(engine.mark(tick));
+      if (!engine.timeline.is_known_complete(tick)) outstanding(op).marks.push_back(engine.mark(tick.stream));
   } catch (const Refusal& refusal) {
     raise_lost(engine, refusal.result, object);
   }

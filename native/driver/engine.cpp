@@ -140,13 +140,13 @@ CUresult Engine::wait(StreamIndex index, StreamIndex other) {
 bool Engine::is_complete(Tick tick) {
   if (timeline.is_known_complete(tick)) return true;
   const StreamState& state = streams_[tick.stream];
-  const auto all = timeline.implied(tick.stream);
+  const auto all = timeline.snapshot(tick.stream);
   ContextScope scope(*this);
   scope.bind(state.device);
   const CUresult result = table.cuStreamQuery(state.handle);
   if (result == CUDA_ERROR_NOT_READY) return false;
   check(result, "cuStreamQuery");
-  for (const dataflow::Progress& progress : all) progress.learn();
+  timeline.learn(all);
   return true;
 }
 
@@ -157,12 +157,11 @@ std::vector<Tick> Engine::incomplete(const std::vector<Tick>& ticks) {
   return left;
 }
 
-Engine::Mark Engine::mark(Tick tick) {
-  const StreamState& state = streams_[tick.stream];
-  const auto slot = static_cast<std::size_t>(state.device);
+Engine::Mark Engine::mark(StreamIndex index) {
+  const StreamState& state = streams_[index];
   ContextScope scope(*this);
   scope.bind(state.device);
-  auto& spare = spare_events_[slot];
+  auto& spare = spare_events_[static_cast<std::size_t>(state.device)];
   CUevent event;
   if (spare.empty()) {
     event = make_event();
@@ -170,10 +169,9 @@ Engine::Mark Engine::mark(Tick tick) {
     event = spare.back();
     spare.pop_back();
   }
-  // An event may be recorded again while somebody waits for an earlier record of it.
-  std::shared_ptr<CUevent_st> shared(event, [this, slot](CUevent used) { spare_events_[slot].push_back(used); });
+  Mark made(timeline.snapshot(index), state.device, event);
   check(table.cuEventRecord(event, state.handle), "cuEventRecord");
-  return {tick.stream, timeline.implied(tick.stream), std::move(shared)};
+  return made;
 }
 
 std::shared_ptr<completion::Completion> Engine::arm(const std::vector<Tick>& ticks, const std::vector<Mark>& marks) {
@@ -193,12 +191,12 @@ std::shared_ptr<completion::Completion> Engine::arm(const std::vector<Tick>& tic
       std::lock_guard lock(streams_mutex_);
       state.side = side;
     }
-    const auto marked = std::find_if(marks.begin(), marks.end(), [lane](const Mark& each) { return each.stream == lane; });
+    const auto marked = std::find_if(marks.begin(), marks.end(), [lane](const Mark& each) { return each.stream() == lane; });
     const bool is_marked = marked != marks.end();
     if (!is_marked) check(table.cuEventRecord(state.mark, state.handle), "cuEventRecord");
-    const CUevent event = is_marked ? marked->event.get() : state.mark;
+    const CUevent event = is_marked ? marked->event() : state.mark;
     check(table.cuStreamWaitEvent(state.side, event, CU_EVENT_WAIT_DEFAULT), "cuStreamWaitEvent");
-    auto learn = [implied = is_marked ? marked->implied : timeline.implied(lane)] {
+    auto learn = [implied = timeline.progress_of(is_marked ? marked->complete() : timeline.snapshot(lane))] {
       for (const dataflow::Progress& progress : implied) progress.learn();
     };
     const std::uint64_t number = pending.add({completion, lane, std::move(learn)});

@@ -74,12 +74,28 @@ class Engine final : public dataflow::MemoryOwner {
   std::vector<Tick> incomplete(const std::vector<Tick>& ticks);
 
   // A point of a stream that can be asked about and waited for later, whatever is submitted meanwhile.
-  struct Mark {
-    StreamIndex stream;
-    std::vector<dataflow::Progress> implied;  // what has passed once the event has
-    std::shared_ptr<CUevent_st> event;
+  // Its event is used again afterwards.
+  class Mark {
+   public:
+    Mark(dataflow::Timeline::Snapshot complete, std::int32_t device, CUevent event)
+        : complete_(std::move(complete)), device_(device), event_(event) {}
+    Mark(Mark&& other) noexcept
+        : complete_(std::move(other.complete_)), device_(other.device_), event_(std::exchange(other.event_, nullptr)) {}
+    Mark& operator=(Mark&&) = delete;
+    ~Mark() {
+      // An event may be recorded again while somebody waits for an earlier record of it.
+      if (event_) Engine::get().spare_events_[static_cast<std::size_t>(device_)].push_back(event_);
+    }
+    StreamIndex stream() const { return complete_.last.stream; }
+    const dataflow::Timeline::Snapshot& complete() const { return complete_; }  // what has passed once the event has
+    CUevent event() const { return event_; }
+
+   private:
+    dataflow::Timeline::Snapshot complete_;
+    std::int32_t device_;
+    CUevent event_;
   };
-  Mark mark(Tick tick);
+  Mark mark(StreamIndex stream);
 
   // A completion of the marks, or where a tick's stream has none, of all that the stream holds so far.
   std::shared_ptr<completion::Completion> arm(const std::vector<Tick>& ticks, const std::vector<Mark>& marks);

@@ -103,9 +103,12 @@ TEST_CASE("what a stream is ordered after is complete when it is") {
   const Tick first = house.submit(0, {{&a, true}});
   const Tick unrelated = house.submit(2, {{&c, true}});
   const Tick second = house.submit(1, {{&a, false}, {&b, true}});
-  const auto implied = house.timeline.implied(1);
+  const auto complete = house.timeline.snapshot(1);
   const Tick later = house.submit(0, {{&a, true}});
-  for (const Progress& progress : implied) progress.learn();
+  SUBCASE("learned by the timeline") { house.timeline.learn(complete); }
+  SUBCASE("learned without it") {
+    for (const Progress& progress : house.timeline.progress_of(complete)) progress.learn();
+  }
   CHECK(house.timeline.is_known_complete(first));
   CHECK(house.timeline.is_known_complete(second));
   CHECK_FALSE(house.timeline.is_known_complete(later));

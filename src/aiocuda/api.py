@@ -87,10 +87,12 @@ def full(
 
     Parameters
     ----------
-    shape, dtype, device
+    shape
         As for `empty`.
     value
         One number that the dtype can hold.
+    dtype, device
+        As for `empty`.
 
     Raises
     ------

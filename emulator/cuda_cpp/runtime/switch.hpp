@@ -1,6 +1,7 @@
 // Changes from one stack to another. `switch_stack(&from, to)` keeps the caller's registers on its own
 // stack, leaves that stack's address in `from` and continues on `to`, which was left the same way or
-// made by `new_stack`. Only what the calling convention calls callee-saved is kept.
+// made by `new_stack`. It ends in an indirect jump, not a return: the processor predicts returns by its own
+// stack of calls, which is that of the fiber left and mostly wrong for the one continued. Only what the calling convention calls callee-saved is kept.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +36,8 @@ aiocuda_switch_stack:
   pop %r12
   pop %rbx
   pop %rbp
-  ret
+  pop %rcx
+  jmp *%rcx
 .size aiocuda_switch_stack, .-aiocuda_switch_stack
 )");
 
@@ -84,7 +86,7 @@ aiocuda_switch_stack:
   ldp d12, d13, [sp, #128]
   ldp d14, d15, [sp, #144]
   add sp, sp, #160
-  ret
+  br x30
 .size aiocuda_switch_stack, .-aiocuda_switch_stack
 )");
 

@@ -91,6 +91,16 @@ TEST_CASE("errors carry the program's name and the user's line") {
   CHECK_FALSE(contains(compiled.log, "__direct__"));
 }
 
+TEST_CASE("messages quote nothing that the user did not write") {
+  const Compiled compiled = compile({.source = "__global__ void k(int* p) { p[threadIdx.x] = missing; }\n__constant__ int c = also_missing;"});
+  CHECK(compiled.result == 6);
+  CAPTURE(compiled.log);
+  CHECK(contains(compiled.log, "kernels.cu(1): error:"));
+  CHECK(contains(compiled.log, "kernels.cu(2): error:"));
+  CHECK_FALSE(contains(compiled.log, "aiocuda"));
+  CHECK_FALSE(contains(compiled.log, "__constvar__"));
+}
+
 TEST_CASE("errors in a preprocessor line, a header and a template are at their own lines") {
   const Compiled directive = compile({.source = "\n\n#error \"stop here\"\n", .name = ""});
   CHECK(directive.result == 6);
@@ -167,7 +177,9 @@ TEST_CASE("what the emulated driver does not do is refused at its line, with the
       {"other<<<1, 1>>>(p);", "dynamic parallelism"},
       {"auto c = cooperative_groups::this_cluster();", "clusters"},
   };
-  for (const auto& [statement, reason] : cases) {
+  for (const auto& refused : cases) {
+    const char* const statement = refused.first;
+    const char* const reason = refused.second;
     CAPTURE(statement);
     const Compiled compiled = compile({.source = std::string("__global__ void other(int* p) {}\n\n__global__ void k(int* p) {\n") + statement + "\n}"});
     CHECK(compiled.result == 6);

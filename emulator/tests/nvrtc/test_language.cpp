@@ -1,6 +1,7 @@
 // The language: where a thread is, shared memory, variables, templates, what the table says of kernels.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "support.hpp"
@@ -47,6 +48,51 @@ TEST_CASE("a grid of more blocks along x than fit 31 bits of threads counts righ
   std::vector<unsigned long long> out(4);
   module.launch("last", {.grid = {(1u << 21) + 5, 1, 1}, .block = {4, 1, 1}}, out.data());
   CHECK(out[3] == ((1ull << 21) + 4) * 4 + 3);
+}
+
+TEST_CASE("a kernel's guard lets exactly the right threads through") {
+  const Module module(Program{.source = R"(
+    extern "C" __global__ void below(int* out, int n) {
+      int i = blockIdx.x * blockDim.x + threadIdx.x;
+      if (i < n) out[i] += 1;
+      else atomicAdd(&out[n < 0 ? 0 : n], 1);
+    }
+    extern "C" __global__ void leave(int* out, size_t n) {
+      const unsigned int i = threadIdx.x + blockDim.x * blockIdx.x;
+      if (i >= n) return;
+      out[i] += 1;
+    }
+    extern "C" __global__ void mixed(int* out, int n) {
+      unsigned i = blockDim.x * blockIdx.x + threadIdx.x;
+      if (i < n) atomicAdd(&out[i % 300], 1);
+    }
+    template <class T> __global__ void in_template(T* out, unsigned n) {
+      auto i = blockIdx.x * blockDim.x + threadIdx.x;
+      if (i < n) { out[i] += T(1); }
+    })",
+                           .name_expressions = {"in_template<int>"}});
+  for (const int n : {0, 1, 63, 64, 65, 200, 256, 299}) {
+    CAPTURE(n);
+    std::vector<int> out(301);
+    module.launch("below", {.grid = {4}, .block = {64}, .threads = 2}, out.data(), n);
+    for (int i = 0; i < std::min(n, 256); ++i) CHECK(out[i] == 1);
+    CHECK(out[n] == std::max(0, 256 - n));
+    std::fill(out.begin(), out.end(), 0);
+    module.launch("leave", {.grid = {4}, .block = {64}}, out.data(), static_cast<std::size_t>(n));
+    module.launch(module.lowered_names()[0], {.grid = {4}, .block = {64}}, out.data(), static_cast<unsigned>(n));
+    CHECK(std::accumulate(out.begin(), out.end(), 0) == 2 * std::min(n, 256));
+  }
+  std::vector<int> out(301);
+  module.launch("below", {.grid = {4}, .block = {64}}, out.data(), -5);
+  CHECK(out[0] == 256);
+  // Compared as unsigned, a negative limit is a large one.
+  std::fill(out.begin(), out.end(), 0);
+  module.launch("mixed", {.grid = {4}, .block = {64}}, out.data(), -1);
+  CHECK(std::accumulate(out.begin(), out.end(), 0) == 256);
+  // Threads along y have the same index along x.
+  std::fill(out.begin(), out.end(), 0);
+  module.launch("mixed", {.grid = {2}, .block = {32, 3}}, out.data(), 40);
+  CHECK(std::accumulate(out.begin(), out.end(), 0) == 120);
 }
 
 TEST_CASE("static shared memory, in kernels, functions and templates") {

@@ -96,9 +96,10 @@ TEST_CASE("directed rounding is the processor's own") {
   volatile float y = 3.3e-5f;
   volatile double a = 1.1;
   volatile double b = -3.3e-9;
-  for (const auto& [suffix, mode] : modes) {
-    CAPTURE(suffix);
-    const std::string s = suffix;
+  for (const auto& rounding : modes) {
+    const std::string s = rounding.first;
+    const int mode = rounding.second;
+    CAPTURE(s);
     const std::vector<double> out = evaluate<double>(
         "double", {"__fadd_" + s + "(x, y)", "__fmul_" + s + "(x, y)", "__fdiv_" + s + "(x, y)", "__fsub_" + s + "(x, y)",
                    "__fsqrt_" + s + "(x)", "__frcp_" + s + "(x)", "__fmaf_" + s + "(x, y, x)", "__dadd_" + s + "(a, b)",
