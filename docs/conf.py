@@ -23,6 +23,7 @@ nitpicky = False
 default_role = "py:obj"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
+autodoc_preserve_defaults = True
 python_use_unqualified_type_names = True
 maximum_signature_line_length = 100
 autodoc_member_order = "bysource"

@@ -145,6 +145,7 @@ void bind_op(nb::module_& module) {
           case Kind::copy: return "a copy";
           case Kind::call: {
             const auto mode = static_cast<CallOp&>(self).mode;
+            if (!static_cast<CallOp&>(self).title.empty()) return static_cast<CallOp&>(self).title;
             return mode == CallMode::then ? "a then() callback" : mode == CallMode::map ? "a map() callback" : "an inspect() callback";
           }
           case Kind::gather: return "a zip";
@@ -198,8 +199,9 @@ void bind_op(nb::module_& module) {
       }, "destination"_a, "source"_a);
 
   nb::class_<CallOp, Op>(module, "CallOp", nb::type_slots(op_slots))
-      .def("__init__", [](CallOp* self, const std::string& mode, nb::object function, nb::object input, const std::string& yields, DType dtype, std::int32_t device) {
+      .def("__init__", [](CallOp* self, const std::string& mode, nb::object function, nb::object input, const std::string& yields, DType dtype, std::int32_t device, std::string title) {
         new (self) CallOp();
+        self->title = std::move(title);
         self->origin.capture();
         self->mode = mode == "then" ? CallMode::then : mode == "map" ? CallMode::map : CallMode::inspect;
         self->spec = {yields == "device_array" ? Yields::device_array : yields == "host_array" ? Yields::host_array : Yields::unknown, dtype, device};
@@ -207,7 +209,7 @@ void bind_op(nb::module_& module) {
         if (self->mode == CallMode::map) self->spec = {Yields::host_value, any_dtype, unknown_ordinal};
         self->function = std::move(function);
         self->input = std::move(input);
-      }, "mode"_a, "function"_a, "input"_a.none() = nb::none(), "yields"_a = "unknown", "dtype"_a = any_dtype, "device"_a = unknown_ordinal);
+      }, "mode"_a, "function"_a, "input"_a.none() = nb::none(), "yields"_a = "unknown", "dtype"_a = any_dtype, "device"_a = unknown_ordinal, "title"_a = "");
 
   nb::class_<GatherOp, Op>(module, "GatherOp", nb::type_slots(op_slots))
       .def("__init__", [](GatherOp* self, const nb::sequence& items, nb::object rebuild) {

@@ -76,7 +76,7 @@ inline void check_spec(const Signature& signature, std::size_t i, const Spec& sp
   if (spec.yields == Yields::unknown) return;
   if (param.kind != ParamKind::array) {
     if (spec.yields != Yields::host_value)
-      raise(error_types.argument_type, signature.where(i) + ": a " + name_of(param.kind) +
+      raise(error_types.argument_type, signature.where(i) + ": " + with_article(param.kind) +
                                            " is expected, an operation that yields an array was given");
     return;
   }

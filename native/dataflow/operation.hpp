@@ -177,6 +177,7 @@ struct CallOp final : Op {
   CallOp() : Op(Kind::call) {}
   ~CallOp() override { release(); }
   CallMode mode = CallMode::then;
+  std::string title;  // what it is called in messages, where it is more than a callback
   nb::object function, input;
   nb::object inner;  // what `then` returned, where that is an operation
   unsigned long runner = 0;  // the thread that runs a `map`'s function now; 0: none does

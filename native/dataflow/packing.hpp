@@ -23,6 +23,12 @@ inline const char* name_of(ParamKind kind) {
   return names[static_cast<std::size_t>(kind)];
 }
 
+inline std::string with_article(ParamKind kind) {
+  std::string text = name_of(kind);
+  text.insert(0, text[0] == 'i' || text[0] == 'a' ? "an " : "a ");
+  return text;
+}
+
 // `where` says which argument it is, and is only called to make an error's text.
 template <class Where>
 std::uint64_t pack_signed(PyObject* value, std::int64_t low, std::int64_t high, ParamKind kind, Where&& where) {
@@ -99,7 +105,7 @@ std::uint64_t pack_float(double value, ParamKind kind, Where&& where) {
 template <class Where>
 std::uint64_t pack_scalar(nb::handle value, ParamKind kind, Where&& where) {
   auto reject = [&] {
-    raise(error_types.argument_type, where() + ": a " + name_of(kind) + " is expected, " +
+    raise(error_types.argument_type, where() + ": " + with_article(kind) + " is expected, " +
                                          nb::cast<std::string>(nb::str(nb::handle(Py_TYPE(value.ptr())).attr("__name__"))) +
                                          " was given");
   };

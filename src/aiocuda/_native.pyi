@@ -61,6 +61,7 @@ class CallOp(Op):
         yields: str = ...,
         dtype: int = ...,
         device: int = ...,
+        title: str = ...,
     ) -> None: ...
 
 class GatherOp(Op):

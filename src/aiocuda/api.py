@@ -220,6 +220,7 @@ def to_device(x: object, device: Device | int | None = None, *, dtype: DTypeLike
                     yields="device_array",
                     dtype=code,
                     device=ordinal,
+                    title="a copy to a device",
                 ),
             )
         return cast("DeviceOp[DeviceArray]", x) if where == ordinal else _copy_of(x, ordinal)
@@ -250,8 +251,8 @@ def to_host(x: object) -> DeviceOp[NDArray]:
         raise ArgumentTypeError(
             f"to_host takes an array on a device, or an operation that yields one; {_described(x)} was given"
         )
-    landed: DeviceOp[HostArray] = _copy_of(x, _HOST)
-    return landed.map(HostArray.numpy)
+    landed = _copy_of(x, _HOST)
+    return cast("DeviceOp[NDArray]", CallOp("map", HostArray.numpy, landed, title="a copy to the host"))
 
 
 def copy(destination: Any, source: Any) -> DeviceOp[Any]:

@@ -36,7 +36,7 @@ class DeviceOp(Generic[T]):
     once. To run it again, build it again. An operation that failed keeps its error.
 
     Operations are accepted wherever arrays are. ``await op`` submits the operation and all that it needs
-    to the policy in force (see `aiocuda.use`) and waits without blocking the event loop; cancelling the
+    to the stream in force (see `aiocuda.use`) and waits without blocking the event loop; cancelling the
     await leaves what was submitted to the device and keeps its memory alive. Building is not thread-bound:
     any thread may build, await or wait for any operation.
     """
@@ -47,7 +47,7 @@ class DeviceOp(Generic[T]):
         return execution.run(_op(self)).__await__()
 
     def sync(self, timeout: float | None = None) -> T:
-        """Execute on the policy in force and wait for the result.
+        """Execute on the stream in force and wait for the result.
 
         Parameters
         ----------
@@ -93,7 +93,7 @@ class DeviceOp(Generic[T]):
         return cast("T", execution.run_and_wait(_op(self), _placement_of(stream), timeout))
 
     def submit(self) -> DeviceFuture[T]:
-        """Hand the operation to the device now, on the policy in force; do not wait.
+        """Hand the operation to the device now, on the stream in force; do not wait.
 
         Returns
         -------
@@ -113,7 +113,8 @@ class DeviceOp(Generic[T]):
         ----------
         function
             Called once, when this operation has been submitted and without waiting for it: an array it
-            gets is a handle whose contents are still being made. It returns an operation, a value, or a
+            gets is a handle whose contents are still being made. It runs within the submission, so it must not
+            wait for another thread that submits. It returns an operation, a value, or a
             tuple, list or dict of both.
 
         Returns
@@ -129,7 +130,8 @@ class DeviceOp(Generic[T]):
         Parameters
         ----------
         function
-            Called once, on the thread that waits for the result, when the value is complete. What it
+            Called once, on the thread that waits for the result, when the value is complete. It may take its
+            time, and may wait for other threads; an event loop that awaits it stands still meanwhile. What it
             returns is the result as it is.
 
         Returns
@@ -210,7 +212,7 @@ class DeviceOp(Generic[T]):
     def __repr__(self) -> str:
         origin = _op(self)._origin
         at = "" if origin is None else f", built at {origin[0]}:{origin[1]}"
-        return f"<{type(self).__name__}: {_op(self)._title}, {_op(self)._state}{at}>"
+        return f"<DeviceOp: {_op(self)._title}, {_op(self)._state}{at}>"
 
     def __bool__(self) -> bool:
         raise ArgumentTypeError("an operation has no truth value before it has run; await it, or wait with .sync()")

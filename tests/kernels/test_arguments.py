@@ -73,7 +73,7 @@ def test_numpy_scalars_and_0d_arrays_are_integers(scalar):
 
 @pytest.mark.parametrize("wrong", [1.0, np.float32(1), "1", None, b"1", [1], np.array([1, 2]), 1j])
 def test_what_is_no_integer_is_a_type_error(wrong):
-    with pytest.raises(ac.ArgumentTypeError, match=r"argument 1 \(value\): a int32 is expected"):
+    with pytest.raises(ac.ArgumentTypeError, match=r"argument 1 \(value\): an int32 is expected"):
         ac.kernel(STORES, NAMES["int"])(wrong, ac.empty(1, np.int32), grid=1, block=1)
 
 
