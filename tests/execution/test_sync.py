@@ -61,22 +61,30 @@ def test_a_timeout_that_cannot_be_is_an_error(timeout):
         ac.value(1).sync(timeout=timeout)
 
 
-def test_an_interrupt_ends_sync_and_leaves_the_work(latch):
+@pytest.fixture
+def interrupt():
+    """Interrupt this process soon, as Ctrl-C does; also where it was started with interrupts ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield lambda: threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
+    signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupt_ends_sync_and_leaves_the_work(latch, interrupt):
     latch.hold()
     op = ac.to_host(ac.full(3, 7, np.int32))
     op.submit()
-    threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
+        interrupt()
         op.sync()
     assert latch.is_holding
     latch.release()
     np.testing.assert_array_equal(op.sync(), [7, 7, 7])
 
 
-def test_an_interrupt_ends_the_wait_for_a_stream(latch, device):
+def test_an_interrupt_ends_the_wait_for_a_stream(latch, device, interrupt):
     latch.hold()
-    threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
+        interrupt()
         device.synchronize().sync()
 
 

@@ -7,12 +7,11 @@ ask is released again.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
+from aiocuda._driver.runtime import call
 from aiocuda._driver.select import select
-from aiocuda.errors import CompilationError, DriverError, DriverNotFoundError
+from aiocuda.errors import CompilationError, DriverNotFoundError
 
 __all__ = ["DeviceRow", "compiler_text", "device_rows"]
 
@@ -43,30 +42,30 @@ def device_rows() -> tuple[DeviceRow, ...]:
     capability = driver.CUdevice_attribute
     if driver.cuInit(0)[0] == driver.CUresult.CUDA_ERROR_NO_DEVICE:
         return ()
-    _ask(driver.cuInit, 0)
+    call(driver.cuInit, 0)
     rows = []
-    for ordinal in range(_ask(driver.cuDeviceGetCount)):
-        device = _ask(driver.cuDeviceGet, ordinal)
-        name = _ask(driver.cuDeviceGetName, 256, device).split(b"\0", 1)[0].decode()
-        major = _ask(
+    for ordinal in range(call(driver.cuDeviceGetCount)):
+        device = call(driver.cuDeviceGet, ordinal)
+        name = call(driver.cuDeviceGetName, 256, device).split(b"\0", 1)[0].decode()
+        major = call(
             driver.cuDeviceGetAttribute,
             capability.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
             device,
         )
-        minor = _ask(
+        minor = call(
             driver.cuDeviceGetAttribute,
             capability.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
             device,
         )
-        context = _ask(driver.cuDevicePrimaryCtxRetain, device)
+        context = call(driver.cuDevicePrimaryCtxRetain, device)
         try:
-            _ask(driver.cuCtxPushCurrent, context)
+            call(driver.cuCtxPushCurrent, context)
             try:
-                free, total = _ask(driver.cuMemGetInfo)
+                free, total = call(driver.cuMemGetInfo)
             finally:
-                _ask(driver.cuCtxPopCurrent)
+                call(driver.cuCtxPopCurrent)
         finally:
-            _ask(driver.cuDevicePrimaryCtxRelease, device)
+            call(driver.cuDevicePrimaryCtxRelease, device)
         rows.append(DeviceRow(ordinal, name, (major, minor), free, total, is_emulated))
     return tuple(rows)
 
@@ -125,15 +124,3 @@ def _host_compiler() -> str:
         raise CompilationError("a kernel that does nothing", log)
     named = re.search(r"compiled by (\S+ \d[\w.]*)", log)
     return named[1] if named else "a C++ compiler that does not name itself"
-
-
-def _ask(function: Callable[..., tuple[Any, ...]], *arguments: object) -> Any:
-    """Call a function of cuda.bindings.driver; return its value, values or None, or raise."""
-    from cuda.bindings import driver
-
-    result, *values = function(*arguments)
-    if result != driver.CUresult.CUDA_SUCCESS:
-        _, text = driver.cuGetErrorString(result)
-        explanation = text.decode() if isinstance(text, bytes) else "no explanation given"
-        raise DriverError(result.name, int(result), explanation, function.__name__)
-    return tuple(values) if len(values) > 1 else (values[0] if values else None)
