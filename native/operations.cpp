@@ -109,14 +109,27 @@ void bind_arrays(nb::module_& module) {
       .def_prop_ro("_is_closed", [](const Array& self) { return !self.buffer; })
       .def("_close", [](Array& self) { self.buffer.reset(); })
       .def("_alias", [](const Array& self) { return Array(self); })  // another handle, that close() leaves alone
+      // A handle of the same class on some of its bytes; the caller has checked that they are.
+      .def("_view", [](nb::handle_t<Array> self, const nb::sequence& extents, DType dtype, std::uint64_t offset_bytes) {
+        const Array& whole = *nb::inst_ptr<Array>(self);
+        std::uint64_t size_bytes = 0;
+        auto shape = read_shape(extents, dtype, size_bytes);
+        if (offset_bytes + size_bytes > whole.size_bytes())
+          raise(error_types.argument_value, "a view of " + std::to_string(size_bytes) + " bytes at " + std::to_string(offset_bytes) +
+                                                " does not lie in " + describe(whole));
+        return driver::Submit::make_array(self.type(), Array{whole.buffer, whole.address + offset_bytes, whole.device, dtype, std::move(shape)});
+      })
       // The accesses that may still be going on: (written, read).
       .def("_in_use", [](const Array& self) {
         driver::Engine& engine = driver::Engine::get();
         if (!self.buffer) return nb::make_tuple(false, false);
         try {
-          bool read = false;
-          for (const Tick tick : self.buffer->hazard.reads) read = read || !engine.is_complete(tick);
-          return nb::make_tuple(!engine.is_complete(self.buffer->hazard.written), read);
+          bool written = false, read = false;
+          self.buffer->hazards.each(self.span(), [&](const Hazard& hazard) {
+            written = written || !engine.is_complete(hazard.written);
+            for (const Tick tick : hazard.reads) read = read || !engine.is_complete(tick);
+          });
+          return nb::make_tuple(written, read);
         } catch (const driver::Refusal& refusal) {
           driver::raise_refused(engine, refusal.result, refusal.function, nb::handle(), 0, self.device);
         }

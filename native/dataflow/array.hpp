@@ -33,7 +33,7 @@ class DTypes {
 };
 inline DTypes dtypes;
 
-// A handle on a buffer: C-contiguous, device or page-locked memory.
+// A handle on a buffer or a part of it: C-contiguous, device or page-locked memory.
 struct Array {
   BufferRef buffer;  // empty once closed
   std::uint64_t address = 0;
@@ -48,6 +48,10 @@ struct Array {
   }
   std::uint64_t size_bytes() const { return size() * dtypes[dtype].size_bytes; }
   bool is_host() const { return device == host_ordinal; }
+  Span span() const {  // of its buffer
+    const std::uint64_t begin = address - buffer->address;
+    return {begin, begin + size_bytes()};
+  }
 };
 
 inline std::string describe_shape(const std::vector<std::int64_t>& shape) {

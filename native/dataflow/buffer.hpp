@@ -7,7 +7,7 @@
 #include <memory>
 #include <utility>
 
-#include "timeline.hpp"
+#include "ranges.hpp"
 
 namespace aiocuda::dataflow {
 
@@ -22,11 +22,14 @@ class MemoryOwner {
 };
 
 struct Buffer {
+  explicit Buffer(std::uint64_t size = 0, std::int32_t where = host_ordinal)
+      : size_bytes(size), device(where), hazards(size) {}
+
   std::uint64_t address = 0;
-  std::uint64_t size_bytes = 0;
-  std::int32_t device = host_ordinal;  // ordinal, or host_ordinal for page-locked memory
-  MemoryOwner* owner = nullptr;        // outlives every buffer; null: nothing to give back
-  Hazard hazard;
+  const std::uint64_t size_bytes;
+  const std::int32_t device;     // ordinal, or host_ordinal for page-locked memory
+  MemoryOwner* owner = nullptr;  // outlives every buffer; null: nothing to give back
+  RangeHazards hazards;
   std::uint32_t holders = 0;
 };
 

@@ -33,7 +33,7 @@ class Record {
   nb::list steps;
 
   Timeline& timeline() { return timeline_; }
-  Hazard& hazard(Buffer& buffer) { return hazards_.try_emplace(&buffer, buffer.hazard).first->second; }
+  RangeHazards& hazards(Buffer& buffer) { return hazards_.try_emplace(&buffer, buffer.hazards).first->second; }
   StreamIndex default_stream(std::int32_t device) const { return house_.default_streams.at(static_cast<std::size_t>(device)); }
   std::int32_t device_of(StreamIndex stream) const { return house_.stream_devices.at(stream); }
   bool is_open(StreamIndex stream) const { return house_.open_streams.at(stream); }
@@ -78,8 +78,7 @@ class Record {
   }
   Value create(CreateOp& op, StreamIndex stream, std::int32_t device) {
     Recorded value;
-    auto buffer = std::make_unique<Buffer>();
-    buffer->device = device;
+    auto buffer = std::make_unique<Buffer>(op.size_bytes, device);
     value.planned = Array{BufferRef(std::move(buffer)), 0, device, op.spec.dtype, op.shape};
     steps.append(nb::make_tuple("create", stream, device, describe(*value.planned), op.size_bytes,
                                 op.pattern_size ? op.fill : nb::none(), op.origin.location()));
@@ -147,7 +146,7 @@ class Record {
 
   Timeline timeline_;
   House house_;
-  std::unordered_map<Buffer*, Hazard> hazards_;
+  std::unordered_map<Buffer*, RangeHazards> hazards_;
   std::unordered_map<const Op*, Value> results_;
   std::unordered_map<const Op*, std::vector<Tick>> ready_;
   std::deque<Recorded> values_;

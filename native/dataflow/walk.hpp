@@ -7,7 +7,7 @@
 // A sink has
 //   Value                          a result, cheap to copy, valid as long as the sink's walk
 //   Timeline& timeline()
-//   Hazard& hazard(Buffer&)        the hazards it may change
+//   RangeHazards& hazards(Buffer&) the hazards it may change
 //   bool is_done(op), is_failed(op), Value result(op), Value constant(object)
 //   const Array* array(value)      null where it is none (or not known yet: is_unknown(value))
 //   Value item(value, index), Value tuple(values)
@@ -41,6 +41,7 @@ template <class Value>
 struct Scratch {
   struct Use {
     Buffer* buffer;
+    Span span;
     bool writes;
   };
   std::vector<nb::object> stack;  // owns: a callback may drop anything
@@ -187,10 +188,13 @@ class Walk {
     return stream;
   }
 
-  void order(StreamIndex stream, Buffer& buffer, bool writes) {
-    sink_.timeline().order(stream, sink_.hazard(buffer), writes,
-                           [&](StreamIndex other) { sink_.wait(stream, other); });
+  void order(StreamIndex stream, const Use& use) {
+    sink_.hazards(*use.buffer).each(use.span, [&](const Hazard& hazard) {
+      sink_.timeline().order(stream, hazard, use.writes, [&](StreamIndex other) { sink_.wait(stream, other); });
+    });
   }
+
+  static Use use_of(const Array& array, bool writes) { return {array.buffer.get(), array.span(), writes}; }
 
   Step perform(Op& op) {
     switch (op.kind) {
@@ -230,13 +234,13 @@ class Walk {
                                              nb::cast<std::string>(nb::str(nb::handle(Py_TYPE(sink_.object(value).ptr())).attr("__name__"))));
       check_array(signature, i, *array, device);
       argument.word = array->address;
-      uses_.push_back({array->buffer.get(), param.writes});
+      uses_.push_back(use_of(*array, param.writes));
       if (param.writes) outputs_.push_back(value);
     }
     if (device == unknown_ordinal) device = op.target_device != unknown_ordinal ? op.target_device : placement_.device;
     const StreamIndex stream = choose_stream(op, device);
     check_stream(op, stream, device);
-    for (const Use& use : uses_) order(stream, *use.buffer, use.writes);
+    for (const Use& use : uses_) order(stream, use);
     sink_.launch(op, stream, device, known);
     commit(op, stream);
     sink_.finish(op, outputs_.size() == 1 ? outputs_.front() : sink_.tuple(outputs_));
@@ -258,7 +262,7 @@ class Walk {
     if (device != host_ordinal) check_stream(op, stream, device);
     const Value value = sink_.create(op, stream, device);
     if (device != host_ordinal) {  // page-locked memory is there at once, device memory from here on in the stream
-      uses_.assign(1, {sink_.array(value)->buffer.get(), true});
+      uses_.assign(1, use_of(*sink_.array(value), true));
       commit(op, stream);
     }
     sink_.finish(op, value);
@@ -293,9 +297,9 @@ class Walk {
     if (device == host_ordinal) device = placement_.device;
     const StreamIndex stream = choose_stream(op, device);
     uses_.clear();
-    uses_.push_back({destination->buffer.get(), true});
-    uses_.push_back({source->buffer.get(), false});
-    for (const Use& use : uses_) order(stream, *use.buffer, use.writes);
+    uses_.push_back(use_of(*destination, true));
+    uses_.push_back(use_of(*source, false));
+    for (const Use& use : uses_) order(stream, use);
     sink_.copy(op, *destination, *source, stream);
     commit(op, stream);
     sink_.finish(op, to);
@@ -348,7 +352,7 @@ class Walk {
 
   void commit(Op& op, StreamIndex stream) {
     const Tick now = sink_.timeline().advance(stream);
-    for (const Use& use : uses_) Timeline::commit(sink_.hazard(*use.buffer), use.writes, now);
+    for (const Use& use : uses_) sink_.hazards(*use.buffer).commit(use.span, use.writes, now);
     sink_.ran(op, now);
   }
 
@@ -357,7 +361,7 @@ class Walk {
     if (const Op* producer = as_op(from)) {
       for (const Tick tick : sink_.ready(*producer)) sink_.add_ready(op, tick);
     } else if (const Array* array = as_array(from); array && array->buffer) {
-      sink_.add_ready(op, sink_.hazard(*array->buffer).written);
+      sink_.hazards(*array->buffer).each(array->span(), [&](const Hazard& hazard) { sink_.add_ready(op, hazard.written); });
     }
   }
 

@@ -224,9 +224,7 @@ std::int32_t Engine::ask(StreamIndex index) {
 }
 
 dataflow::BufferRef Engine::allocate_device(std::int32_t ordinal, std::uint64_t size_bytes, StreamIndex stream) {
-  auto buffer = std::make_unique<dataflow::Buffer>();
-  buffer->device = ordinal;
-  buffer->size_bytes = size_bytes;
+  auto buffer = std::make_unique<dataflow::Buffer>(size_bytes, ordinal);
   if (size_bytes) {
     const CUmemoryPool pool = device(ordinal).pool;
     CUdeviceptr address = 0;
@@ -244,8 +242,7 @@ dataflow::BufferRef Engine::allocate_device(std::int32_t ordinal, std::uint64_t 
 }
 
 dataflow::BufferRef Engine::allocate_host(std::uint64_t size_bytes) {
-  auto buffer = std::make_unique<dataflow::Buffer>();
-  buffer->size_bytes = size_bytes;
+  auto buffer = std::make_unique<dataflow::Buffer>(size_bytes);
   if (size_bytes) {
     CUresult result = page_locked_.allocate(size_bytes, buffer->address);
     if (result == CUDA_ERROR_OUT_OF_MEMORY) {
@@ -282,20 +279,27 @@ bool Engine::try_free(dataflow::Buffer& buffer) {
   if (buffer.device == dataflow::host_ordinal) {
     bool passed = true;
     try {
-      passed = is_complete(buffer.hazard.written);
-      for (const Tick read : buffer.hazard.reads) passed = passed && is_complete(read);
+      buffer.hazards.each([&](const dataflow::Hazard& hazard) {
+        passed = passed && is_complete(hazard.written);
+        for (const Tick read : hazard.reads) passed = passed && is_complete(read);
+      });
     } catch (const Refusal&) {  // a broken context touches nothing any more
     }
     if (passed) page_locked_.give_back(buffer.address, buffer.size_bytes);
     return passed;
   }
-  // Device memory is freed in the order of the stream that wrote it last, behind all who read it.
-  const Tick written = buffer.hazard.written;
+  // Device memory is freed in the order of a stream that wrote it, behind all others that used it.
+  Tick written;
+  buffer.hazards.each([&](const dataflow::Hazard& hazard) {
+    if (hazard.written.count) written = hazard.written;
+  });
   const bool native = written.count && streams_[written.stream].device == buffer.device && streams_[written.stream].mark;
   const StreamIndex lane = native ? written.stream : device(buffer.device).default_stream;
   CUresult result = CUDA_SUCCESS;
-  timeline.order(lane, buffer.hazard, true, [&](StreamIndex other) {
-    if (result == CUDA_SUCCESS) result = wait(lane, other);
+  buffer.hazards.each([&](const dataflow::Hazard& hazard) {
+    timeline.order(lane, hazard, true, [&](StreamIndex other) {
+      if (result == CUDA_SUCCESS) result = wait(lane, other);
+    });
   });
   if (result == CUDA_SUCCESS) result = table.cuMemFreeAsync(buffer.address, streams_[lane].handle);
   used_bytes_[static_cast<std::size_t>(buffer.device)] -= buffer.size_bytes;

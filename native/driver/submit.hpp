@@ -33,7 +33,7 @@ class Submit {
   explicit Submit(Engine& engine) : engine_(engine), scope_(engine) {}
 
   dataflow::Timeline& timeline() { return engine_.timeline; }
-  dataflow::Hazard& hazard(dataflow::Buffer& buffer) { return buffer.hazard; }
+  dataflow::RangeHazards& hazards(dataflow::Buffer& buffer) { return buffer.hazards; }
   StreamIndex default_stream(std::int32_t device) { return engine_.device(device).default_stream; }
   std::int32_t device_of(StreamIndex stream) { return engine_.stream(stream).device; }
   bool is_open(StreamIndex stream) { return !engine_.stream(stream).closing; }

@@ -16,7 +16,7 @@ struct Keeper final : MemoryOwner {
 };
 
 std::unique_ptr<Buffer> buffer_of(MemoryOwner& owner, std::uint64_t address) {
-  auto buffer = std::make_unique<Buffer>();
+  auto buffer = std::make_unique<Buffer>(64);
   buffer->owner = &owner;
   buffer->address = address;
   return buffer;
@@ -28,7 +28,7 @@ TEST_CASE("a buffer goes back once, when the last holder lets go, with its hazar
   Keeper keeper;
   {
     BufferRef first(buffer_of(keeper, 64));
-    first->hazard.written = {2, 7};
+    first->hazards.commit({0, 64}, true, {2, 7});
     BufferRef second = first;
     first.reset();
     CHECK(keeper.returned.empty());
@@ -37,7 +37,7 @@ TEST_CASE("a buffer goes back once, when the last holder lets go, with its hazar
     CHECK(second.get() == nullptr);
   }
   REQUIRE(keeper.returned.size() == 1);
-  CHECK(keeper.returned[0]->hazard.written.count == 7);
+  keeper.returned[0]->hazards.each([](const Hazard& hazard) { CHECK(hazard.written.count == 7); });
 }
 
 TEST_CASE("assigning over a holder lets go of what it held") {

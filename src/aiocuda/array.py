@@ -1,17 +1,19 @@
 """Arrays: device memory and page-locked host memory with a dtype and a shape.
 
 Always true: the memory lives until the last operation that uses it has passed on the device, whatever is
-dropped on the host. Arrays are C-contiguous. They are no math library: bring kernels.
+dropped on the host. Arrays, and views of them, are C-contiguous. They are no math library: bring kernels.
 """
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from collections.abc import Sequence
+from typing import Any, NoReturn, Self, cast
 
 import numpy as np
 
 from aiocuda import _native
-from aiocuda._engine import dtypes
+from aiocuda._engine import dtypes, parts
+from aiocuda._engine.dtypes import DTypeLike
 from aiocuda.device import Device
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError, ClosedError
 
@@ -88,6 +90,72 @@ class _Array:
         Does not wait. Using the array again raises `ClosedError`; closing it again is fine.
         """
         _native_of(self)._close()
+
+    def __getitem__(self, key: Any) -> Self:
+        """Return a view of a part that lies in one piece: shares the memory, copies nothing.
+
+        Parameters
+        ----------
+        key
+            Integers, slices of step 1 and ``...``, as for NumPy; what they pick must be contiguous, such
+            as ``a[3]``, ``a[2:5]`` and ``a[1, 4:8]``.
+
+        Returns
+        -------
+        DeviceArray or HostArray
+            Operations on views that do not overlap do not wait for one another.
+
+        Raises
+        ------
+        IndexError
+            An integer is out of range, or there are more indices than axes.
+        ArgumentValueError
+            The part does not lie in one piece.
+        """
+        return self._part(*parts.select(self.shape, key))
+
+    def reshape(self, *shape: int | Sequence[int]) -> Self:
+        """Return a view with another shape, of as many items; one extent may be -1, and is computed.
+
+        Raises
+        ------
+        ArgumentValueError
+            The shape has another number of items.
+        """
+        asked = shape[0] if len(shape) == 1 and not hasattr(shape[0], "__index__") else shape
+        return self._part(parts.reshape(self.shape, cast("Sequence[int]", asked)), 0)
+
+    def view(self, dtype: DTypeLike) -> Self:
+        """Return a view of the same bytes as items of another dtype; the last axis changes with their size.
+
+        Raises
+        ------
+        ArgumentTypeError
+            A device cannot hold the dtype.
+        ArgumentValueError
+            The last axis has no whole number of the new items, or there is no axis and the sizes differ.
+        """
+        kind = dtypes.to_dtype(dtype)
+        shape = parts.with_item_size(self.shape, self.itemsize, kind.itemsize)
+        return self._part(shape, 0, kind)
+
+    def split_at(self, index: int) -> tuple[Self, Self]:
+        """Return two views: of what is before an index of the first axis, and of the rest.
+
+        Raises
+        ------
+        IndexError
+            The array has no axis, or the index lies outside of 0 to its length.
+        """
+        length = len(self)
+        if not 0 <= index <= length:
+            raise IndexError(f"an array of length {length} cannot be split at {index}")
+        return self[:index], self[index:]
+
+    def _part(self, shape: tuple[int, ...], first_item: int, dtype: np.dtype[Any] | None = None) -> Self:
+        self._require_open()
+        code = _native_of(self)._dtype if dtype is None else dtypes.code_of(dtype)
+        return cast("Self", _native_of(self)._view(shape, code, first_item * self.itemsize))
 
     def _require_open(self) -> None:
         if self.is_closed:

@@ -64,8 +64,13 @@ def test_a_timeout_that_cannot_be_is_an_error(timeout):
 @pytest.fixture
 def interrupt():
     """Interrupt this process soon, as Ctrl-C does; also where it was started with interrupts ignored."""
+
+    def interrupted(call):
+        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
+        return call()
+
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield lambda: threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
+    yield interrupted
     signal.signal(signal.SIGINT, before)
 
 
@@ -74,8 +79,7 @@ def test_an_interrupt_ends_sync_and_leaves_the_work(latch, interrupt):
     op = ac.to_host(ac.full(3, 7, np.int32))
     op.submit()
     with pytest.raises(KeyboardInterrupt):
-        interrupt()
-        op.sync()
+        interrupt(op.sync)
     assert latch.is_holding
     latch.release()
     np.testing.assert_array_equal(op.sync(), [7, 7, 7])
@@ -84,8 +88,7 @@ def test_an_interrupt_ends_sync_and_leaves_the_work(latch, interrupt):
 def test_an_interrupt_ends_the_wait_for_a_stream(latch, device, interrupt):
     latch.hold()
     with pytest.raises(KeyboardInterrupt):
-        interrupt()
-        device.synchronize().sync()
+        interrupt(device.synchronize().sync)
 
 
 def test_submit_hands_over_at_once_and_does_not_wait(latch):

@@ -1,0 +1,88 @@
+// The hazards of a buffer's bytes: one for all of it, and as many as there are slices in use when
+// slices are. Knows neither Python nor CUDA.
+//
+// Always true: the segments lie one after another from 0 to the buffer's size without a gap; there are
+// at most `most_segments` after an access that covers everything, so a whole-buffer access cannot go on
+// costing what many slices once did.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "timeline.hpp"
+
+namespace aiocuda::dataflow {
+
+// Bytes of a buffer: [begin, end).
+struct Span {
+  std::uint64_t begin = 0, end = 0;
+};
+
+class RangeHazards {
+  using Segments = std::map<std::uint64_t, Hazard>;  // by where they begin
+
+  template <class Map>
+  static auto segment_at(Map& segments, std::uint64_t byte) {
+    return std::prev(segments.upper_bound(byte));
+  }
+
+ public:
+  // Past this, an access to everything makes one segment of all: later accesses wait for it, which is
+  // ordered after all that the segments remembered. More waiting than is needed, and no more remembering.
+  static constexpr std::size_t most_segments = 1024;
+
+  explicit RangeHazards(std::uint64_t size_bytes = 0) : size_bytes_(size_bytes) {}
+  RangeHazards(const RangeHazards& other)
+      : size_bytes_(other.size_bytes_), whole_(other.whole_), split_(other.split_ ? std::make_unique<Segments>(*other.split_) : nullptr) {}
+  RangeHazards& operator=(const RangeHazards&) = delete;
+
+  std::size_t segment_count() const { return split_ ? split_->size() : 1; }
+
+  // Calls `f(hazard)` for all that remember something of the span.
+  template <class F>
+  void each(Span span, F&& f) const {
+    if (!split_) return f(whole_);
+    for (auto at = segment_at(*split_, span.begin); at != split_->end() && at->first < span.end; ++at) f(at->second);
+  }
+  template <class F>
+  void each(F&& f) const {
+    each(Span{0, size_bytes_}, std::forward<F>(f));
+  }
+
+  void commit(Span span, bool writes, Tick now) {
+    const bool is_all = span.begin == 0 && span.end >= size_bytes_;
+    if (is_all && (writes || segment_count() > most_segments)) {
+      split_.reset();
+      Timeline::commit(whole_, true, now);
+      return;
+    }
+    if (is_all && !split_) return Timeline::commit(whole_, writes, now);
+    if (span.begin >= span.end) return;
+    if (!split_) {
+      split_ = std::make_unique<Segments>();
+      split_->emplace(0, std::exchange(whole_, {}));
+    }
+    cut(span.begin);
+    if (span.end < size_bytes_) cut(span.end);
+    const auto first = split_->find(span.begin);
+    if (writes) {
+      split_->erase(std::next(first), split_->lower_bound(span.end));
+      Timeline::commit(first->second, true, now);
+      return;
+    }
+    for (auto at = first; at != split_->end() && at->first < span.end; ++at) Timeline::commit(at->second, false, now);
+  }
+
+ private:
+  void cut(std::uint64_t byte) {
+    const auto at = segment_at(*split_, byte);
+    if (at->first != byte) split_->emplace_hint(std::next(at), byte, at->second);
+  }
+
+  std::uint64_t size_bytes_;
+  Hazard whole_;                     // while there is one segment
+  std::unique_ptr<Segments> split_;  // else
+};
+
+}  // namespace aiocuda::dataflow
