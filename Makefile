@@ -19,11 +19,12 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 BUILD_INPUTS := pyproject.toml CMakeLists.txt $(shell find cmake native emulator examples -type f \
 	-not -path '*/tests/*' -not -path '*/__pycache__/*')
 
-.PHONY: help demo test check check-python check-cpp docs bench clean
+.PHONY: help demo test soak check check-python check-cpp docs bench clean
 
 help:
 	@echo "make demo    train a small network on the devices there are (a GPU, or none)"
 	@echo "make test    the test suite, on the emulated driver (AIOCUDA_DRIVER=nvidia: on a GPU)"
+	@echo "make soak    long runs: ten thousand random programs, then everything at once for ten minutes"
 	@echo "make check   formatting, types, floors, C++ unit tests under sanitizers, documentation"
 	@echo "make docs    the documentation, into build/docs/html"
 	@echo "make bench   the benchmarks"
@@ -34,6 +35,10 @@ demo: $(STAMPS)/built
 
 test: $(STAMPS)/built $(STAMPS)/test
 	@AIOCUDA_DRIVER=$(AIOCUDA_DRIVER) $(BIN)/python -m pytest $(PYTEST_ARGUMENTS)
+
+soak: $(STAMPS)/built $(STAMPS)/test
+	@AIOCUDA_DRIVER=$(AIOCUDA_DRIVER) AIOCUDA_HYPOTHESIS=long $(BIN)/python -m pytest tests/ordering tests/arrays tests/signature
+	@AIOCUDA_DRIVER=$(AIOCUDA_DRIVER) AIOCUDA_SOAK_S=$${AIOCUDA_SOAK_S:-600} $(BIN)/python -m pytest -m soak tests/soak
 
 check: check-python check-cpp docs
 	@echo "make check: all passed"

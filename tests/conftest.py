@@ -37,7 +37,7 @@ settings.register_profile(
     database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
-settings.register_profile("long", settings.get_profile("quick"), max_examples=3000, derandomize=False)
+settings.register_profile("long", settings.get_profile("quick"), max_examples=10_000, derandomize=False)
 settings.load_profile(os.environ.get("AIOCUDA_HYPOTHESIS", "quick"))
 
 KERNELS = r"""
@@ -206,6 +206,7 @@ def in_process() -> Callable[..., subprocess.CompletedProcess[str]]:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "needs_devices(n): skipped where there are fewer devices")
     config.addinivalue_line("markers", "emulated_only: depends on the emulated driver's settings")
+    config.addinivalue_line("markers", "soak: runs for minutes; only with -m soak")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
