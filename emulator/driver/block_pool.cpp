@@ -70,7 +70,7 @@ class BlockPool {
       const std::lock_guard lock(mutex_);
       batches_.erase(std::find(batches_.begin(), batches_.end(), &batch));
     }
-    if (spin_until([&] { return batch.helpers.load(std::memory_order_acquire) == 0; })) {
+    if (spin_until([&] { return batch.helpers.load(std::memory_order_acquire) == 0; }, spin_for_an_end)) {
       // A helper's last touch of the batch is under the mutex: it must be over, too.
       const std::lock_guard lock(mutex_);
       return;

@@ -76,6 +76,7 @@ ImageKind kind_of_image(const void* image) {
 std::size_t elf_bytes(const void* image) {
   Elf64_Ehdr header;
   std::memcpy(&header, image, sizeof header);
+  if (header.e_ehsize != sizeof header || header.e_phentsize != sizeof(Elf64_Phdr)) return 0;
   std::size_t end = std::max<std::size_t>(sizeof header, header.e_shoff + std::size_t{header.e_shentsize} * header.e_shnum);
   const auto* const bytes = static_cast<const std::byte*>(image);
   for (unsigned each = 0; each < header.e_phnum; ++each) {
@@ -83,7 +84,8 @@ std::size_t elf_bytes(const void* image) {
     std::memcpy(&segment, bytes + header.e_phoff + std::size_t{each} * header.e_phentsize, sizeof segment);
     end = std::max<std::size_t>(end, segment.p_offset + segment.p_filesz);
   }
-  return end;
+  constexpr std::size_t most = std::size_t{1} << 32;
+  return end <= most ? end : 0;
 }
 
 std::unordered_map<std::string, ElfVariable> elf_variables(const std::vector<std::byte>& file) {

@@ -18,7 +18,7 @@ enum class ImageKind {
 
 ImageKind kind_of_image(const void* image);
 
-// The length of an ELF file that starts at `image`, from its own headers.
+// The length of an ELF file that starts at `image`, from its own headers; 0 when they make no sense.
 std::size_t elf_bytes(const void* image);
 
 struct ElfVariable {

@@ -137,14 +137,18 @@ CUresult cuKernelGetLibrary(CUlibrary* out, CUkernel handle) {
 }
 
 CUresult cuKernelGetName(const char** name, CUkernel handle) {
+  if (const CUresult error = check_initialised()) return error;
+  if (name == nullptr || handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Kernel> kernel;
   if (const CUresult error = resolve_kernel(handle, kernel)) return error;
-  if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *name = kernel->description().name.c_str();
   return CUDA_SUCCESS;
 }
 
+// A kernel belongs to no context, but CUDA answers this only where one is current.
 CUresult cuKernelGetParamInfo(CUkernel handle, std::size_t index, std::size_t* offset, std::size_t* bytes) {
+  const Entry entry = enter();
+  if (!entry) return entry.error();
   std::shared_ptr<Kernel> kernel;
   if (const CUresult error = resolve_kernel(handle, kernel)) return error;
   const auto& parameters = kernel->description().parameters;

@@ -135,9 +135,10 @@ CUresult cuFuncGetModule(CUmodule* module, CUfunction handle) {
 }
 
 CUresult cuFuncGetName(const char** name, CUfunction handle) {
+  if (const CUresult error = check_initialised()) return error;
+  if (name == nullptr || handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Function> function;
   if (const CUresult error = enter_with_function(handle, function)) return error;
-  if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *name = function->description().name.c_str();
   return CUDA_SUCCESS;
 }

@@ -2,6 +2,7 @@
 #include "occupancy.hpp"
 
 #include <algorithm>
+#include <span>
 
 #include "device.hpp"
 
@@ -93,6 +94,39 @@ CUresult cuOccupancyAvailableDynamicSMemPerBlock(std::size_t* bytes, CUfunction 
   const KernelDescription& kernel = function->description();
   if (active_blocks_per_multiprocessor(kernel, threads_per_block, 0) < blocks) return CUDA_ERROR_INVALID_VALUE;
   const std::size_t share = limits::shared_per_multiprocessor / static_cast<std::size_t>(blocks);
-  *bytes = std::min(share - shared_bytes_per_block(kernel, 0), limits::shared_per_block_optin - kernel.static_shared_bytes);
+  // No more than a launch may ask for before the function has opted in to more.
+  const auto allowed = static_cast<std::size_t>(function->attributes().max_dynamic_shared_bytes.load());
+  *bytes = std::min(share - shared_bytes_per_block(kernel, 0), allowed);
+  return CUDA_SUCCESS;
+}
+
+// The device has no clusters: the largest is a single block, and of any larger one none fits.
+
+CUresult cuOccupancyMaxPotentialClusterSize(int* blocks, CUfunction handle, const CUlaunchConfig* config) {
+  std::shared_ptr<Function> function;
+  if (const CUresult error = enter_with_function(handle, function)) return error;
+  if (blocks == nullptr || config == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *blocks = 1;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuOccupancyMaxActiveClusters(int* clusters, CUfunction handle, const CUlaunchConfig* config) {
+  std::shared_ptr<Function> function;
+  if (const CUresult error = enter_with_function(handle, function)) return error;
+  if (clusters == nullptr || config == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (config->numAttrs > 0 && config->attrs == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const std::uint64_t threads = std::uint64_t{config->blockDimX} * config->blockDimY * config->blockDimZ;
+  if (threads == 0 || threads > limits::max_threads_per_block) return CUDA_ERROR_INVALID_VALUE;
+  for (const CUlaunchAttribute& attribute : std::span(config->attrs, config->numAttrs)) {
+    if (attribute.id != CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) continue;
+    const auto& size = attribute.value.clusterDim;
+    if (size.x == 0 || size.y == 0 || size.z == 0) return CUDA_ERROR_INVALID_VALUE;
+    if (size.x > 1 || size.y > 1 || size.z > 1) {
+      *clusters = 0;
+      return CUDA_SUCCESS;
+    }
+  }
+  *clusters = multiprocessor_count() * active_blocks_per_multiprocessor(function->description(), static_cast<int>(threads),
+                                                                        config->sharedMemBytes);
   return CUDA_SUCCESS;
 }

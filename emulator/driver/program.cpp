@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
@@ -155,14 +156,18 @@ CUresult Program::read_file(const char* path, std::shared_ptr<Program>& program)
 }
 
 CUresult Program::make(std::vector<std::byte> file, std::shared_ptr<Program>& program) {
-  auto made = std::make_shared<Program>();
-  made->unused_ = Image::load(file);
-  if (!made->unused_) return CUDA_ERROR_INVALID_IMAGE;
-  made->kernels_ = describe(made->unused_->module());
-  made->variables_ = elf_variables(file);
-  made->file_ = std::move(file);
-  program = std::move(made);
-  return CUDA_SUCCESS;
+  try {
+    auto made = std::make_shared<Program>();
+    made->unused_ = Image::load(file);
+    if (!made->unused_) return CUDA_ERROR_INVALID_IMAGE;
+    made->kernels_ = describe(made->unused_->module());
+    made->variables_ = elf_variables(file);
+    made->file_ = std::move(file);
+    program = std::move(made);
+    return CUDA_SUCCESS;
+  } catch (const std::exception&) {  // lengths in a damaged image that nobody can allocate
+    return CUDA_ERROR_INVALID_IMAGE;
+  }
 }
 
 std::size_t Program::find_kernel(const std::string& name) const noexcept {

@@ -8,7 +8,10 @@
 
 namespace aiocuda::emulator {
 
-inline constexpr std::chrono::microseconds spin_time{20};
+// A thread that waits for work to come gives up soon; one that waits for work that is under way spins
+// for as long as it takes to wake a parked stream and run something small.
+inline constexpr std::chrono::microseconds spin_for_work{20};
+inline constexpr std::chrono::microseconds spin_for_an_end{60};
 
 inline void relax_cpu() noexcept {
 #if defined(__x86_64__) || defined(__i386__)
@@ -21,10 +24,10 @@ inline void relax_cpu() noexcept {
 // Spins until `ready()` or until the time is up; answers whether it was ready. On one core a spin only
 // keeps the other thread from running, so there it is skipped.
 template <typename Ready>
-bool spin_until(Ready&& ready) {
+bool spin_until(Ready&& ready, std::chrono::microseconds at_most) {
   if (ready()) return true;
   if (settings().threads == 1) return false;
-  const auto deadline = std::chrono::steady_clock::now() + spin_time;
+  const auto deadline = std::chrono::steady_clock::now() + at_most;
   do {
     for (int round = 0; round < 32; ++round) {
       if (ready()) return true;

@@ -121,7 +121,7 @@ void Stream::loop() {
 // The next work, or null when the stream is closed and all is done.
 std::unique_ptr<Work> Stream::next() {
   const std::uint64_t done = completed_.load(std::memory_order_relaxed);
-  spin_until([&] { return submitted_.load(std::memory_order_acquire) > done; });
+  spin_until([&] { return submitted_.load(std::memory_order_acquire) > done; }, spin_for_work);
   std::unique_lock lock(mutex_);
   while (first_ == nullptr) {
     if (closed_) return nullptr;
@@ -137,7 +137,7 @@ std::unique_ptr<Work> Stream::next() {
 
 void Stream::wait_until(std::uint64_t position) {
   const auto over = [&] { return completed_.load() >= position || context_->lost(); };
-  if (spin_until(over)) return;
+  if (spin_until(over, spin_for_an_end)) return;
   waiters_.fetch_add(1);
   std::unique_lock lock(mutex_);
   progress_.wait(lock, over);

@@ -46,7 +46,7 @@ class WaitValue final : public Work {
     auto look = [&] {
       met = is_met(std::atomic_ref<Value>(*reinterpret_cast<Value*>(address_)).load(std::memory_order_acquire));
     };
-    auto spin = [&] { spin_until([&] { look(); return met; }); };
+    auto spin = [&] { spin_until([&] { look(); return met; }, spin_for_work); };
     Fault fault = run_guarded(spin);
     for (auto pause = shortest_pause; !met && !fault && !context_.lost(); pause = std::min(pause * 2, longest_pause)) {
       std::this_thread::sleep_for(pause);

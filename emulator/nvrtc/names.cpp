@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 
+#include "polling.hpp"
+
 namespace aiocuda::emulator::nvrtc {
 namespace {
 
@@ -33,17 +35,6 @@ bool is_operator(const std::vector<Token>& tokens, const Declaration& d) {
                      [](const Token& token) { return token.is("operator"); });
 }
 
-// Is the token at `last` the brace that ends the body of a do statement?
-bool is_end_of_do(const std::vector<Token>& tokens, std::size_t first, std::size_t last) {
-  if (!tokens[last].is("}")) return false;
-  int depth = 0;
-  for (std::size_t i = last; i > first; --i) {
-    if (tokens[i].is("}")) ++depth;
-    if (tokens[i].is("{") && --depth == 0) return tokens[i - 1].is("do");
-  }
-  return false;
-}
-
 }  // namespace
 
 bool uses_any(const std::vector<Token>& tokens, Range range, const Names& names) {
@@ -53,36 +44,7 @@ bool uses_any(const std::vector<Token>& tokens, Range range, const Names& names)
   return false;
 }
 
-std::vector<std::size_t> waiting_loops(const std::vector<Token>& tokens, const Declaration& d) {
-  std::vector<std::size_t> found;
-  const bool is_volatile = uses_any(tokens, d.all, {"volatile"});
-  for (std::size_t i = d.body.begin; i + 1 < d.body.end; ++i) {
-    const bool is_while = tokens[i].is("while");
-    if ((!is_while && !tokens[i].is("for")) || !tokens[i + 1].is("(")) continue;
-    const std::size_t past = skip_bracket(tokens, i + 1);
-    const bool is_empty = past < d.body.end && (tokens[past].is(";") || (tokens[past].is("{") && past + 1 < d.body.end &&
-                                                                         tokens[past + 1].is("}")));
-    const bool ends_do = is_while && i > d.body.begin && is_end_of_do(tokens, d.body.begin, i - 1);
-    if (is_while) {
-      const bool declares = std::any_of(tokens.begin() + static_cast<std::ptrdiff_t>(i + 2),
-                                        tokens.begin() + static_cast<std::ptrdiff_t>(past - 1),
-                                        [](const Token& token) { return token.is("=") || token.is(";"); });
-      if (((is_empty && !ends_do) || is_volatile) && !declares) found.push_back(i + 1);
-    } else if (is_empty && past - i > 2) {
-      // for (...; condition; step): the condition follows the first semicolon at this depth.
-      std::size_t semicolon = i + 2;
-      while (semicolon < past && !tokens[semicolon].is(";")) {
-        semicolon = tokens[semicolon].is("(") || tokens[semicolon].is("{") || tokens[semicolon].is("[")
-                        ? skip_bracket(tokens, semicolon)
-                        : semicolon + 1;
-      }
-      if (semicolon + 1 < past && !tokens[semicolon + 1].is(";")) found.push_back(semicolon);
-    }
-  }
-  return found;
-}
-
-Names waiting_names(const std::vector<Token>& tokens, const std::vector<Declaration>& declarations) {
+Names waiting_names(const std::vector<Token>& tokens, const std::vector<Declaration>& declarations, const Polling& polling) {
   Names waiting;
   for (const Token& token : tokens) {
     if (token.kind == TokenKind::identifier && is_barrier_or_warp_operation(token.text)) waiting.insert(token.text);
@@ -92,7 +54,7 @@ Names waiting_names(const std::vector<Token>& tokens, const std::vector<Declarat
     changed = false;
     for (std::size_t i = 0; i < declarations.size(); ++i) {
       const Declaration& d = declarations[i];
-      if (waits[i] != 0 || (!uses_any(tokens, d.all, waiting) && waiting_loops(tokens, d).empty())) continue;
+      if (waits[i] != 0 || (!uses_any(tokens, d.all, waiting) && !polling.occurs_in(d))) continue;
       waits[i] = 1;
       changed = true;
       for (const std::string_view name : declared_names(tokens, d)) {

@@ -10,19 +10,17 @@
 
 namespace aiocuda::emulator::nvrtc {
 
+class Polling;
+
 using Names = std::unordered_set<std::string_view>;
 
 // Names through which threads of a block come to wait for one another: CUDA's barriers and warp
-// operations, and every function, class or alias of the unit that uses one of them.
-Names waiting_names(const std::vector<Token>& tokens, const std::vector<Declaration>& declarations);
+// operations, and every function, class or alias of the unit that uses one of them or polls memory.
+Names waiting_names(const std::vector<Token>& tokens, const std::vector<Declaration>& declarations, const Polling& polling);
 
 // Names that a kernel may use, directly or through what it uses. `roots` are used from outside.
 Names used_names(const std::vector<Token>& tokens, const std::vector<Declaration>& declarations, Names roots);
 
 bool uses_any(const std::vector<Token>& tokens, Range range, const Names& names);
-
-// A `while` or `for` loop with nothing in it, or, in a function that deals with volatile memory, any
-// `while`: the way one thread waits for another's store. Gives the parenthesis that opens the condition.
-std::vector<std::size_t> waiting_loops(const std::vector<Token>& tokens, const Declaration& declaration);
 
 }  // namespace aiocuda::emulator::nvrtc

@@ -7,6 +7,7 @@
 #include "declarations.hpp"
 #include "guard.hpp"
 #include "names.hpp"
+#include "polling.hpp"
 #include "unsupported.hpp"
 
 namespace aiocuda::emulator::nvrtc {
@@ -38,12 +39,14 @@ class Rewriter {
         source_(tokenize(request.preprocessed)),
         tokens_(source_.tokens),
         declarations_(find_declarations(tokens_)),
-        waiting_(waiting_names(tokens_, declarations_)) {
+        polling_(tokens_, declarations_),
+        waiting_(waiting_names(tokens_, declarations_, polling_)) {
     functions_use_place_ = any_function_uses_place();
   }
 
   Rewritten run() {
     directives();
+    unnamed_namespaces();
     for (const Declaration& d : declarations_) {
       if (is_kernel(d)) {
         kernel(d);
@@ -51,7 +54,8 @@ class Rewriter {
         variable(d);
       }
       shared_variables(d);
-      for (const std::size_t open : waiting_loops(tokens_, d)) waiting_loop(open);
+      for (const std::size_t open : polling_.loops(d)) waiting_loop(open);
+      for (const LockstepStatement& statement : polling_.lockstep_statements(d)) lockstep(statement);
     }
     unsupported();
     result_.kernel_count = listed_;
@@ -146,6 +150,13 @@ class Rewriter {
     return digits.size() > 4 ? "" : "#pragma GCC unroll " + digits;
   }
 
+  // The host's compiler gives what is in an unnamed namespace no symbol; NVRTC does.
+  void unnamed_namespaces() {
+    for (std::size_t i = 0; i + 1 < tokens_.size(); ++i) {
+      if (tokens_[i].is("namespace") && tokens_[i + 1].is("{")) edit(tokens_[i], "inline namespace aiocuda_unnamed");
+    }
+  }
+
   // ---- kernels
 
   void kernel(const Declaration& d) {
@@ -191,7 +202,7 @@ class Rewriter {
   bool waits_in(const Declaration& d) const {
     return uses_any(tokens_, d.body.empty() ? d.all : d.body, waiting_) || uses_any(tokens_, d.parameters, waiting_) ||
            waiting_.contains("__global__") || waiting_.contains(tokens_[unqualified(d.name).begin].text) ||
-           !waiting_loops(tokens_, d).empty();
+           polling_.occurs_in(d);
   }
 
   int guard(const Declaration& d) {
@@ -375,6 +386,7 @@ class Rewriter {
 
   // A condition that waits for another thread lets that thread run.
   void waiting_loop(std::size_t open) {
+    if (tokens_[open + 1].is(";")) return insert_after(tokens_[open], "::aiocuda_device::spin()");
     insert_after(tokens_[open], "::aiocuda_device::spin() && (");
     std::size_t close = tokens_[open].is("(") ? skip_bracket(tokens_, open) - 1 : open + 1;
     if (tokens_[open].is(";")) {
@@ -383,6 +395,13 @@ class Rewriter {
       }
     }
     insert_before(tokens_[close], ")");
+  }
+
+  // The lanes of a warp meet between reading and writing, and behind the statement.
+  void lockstep(const LockstepStatement& statement) {
+    const std::string place = std::to_string(statement.value);
+    insert_before(tokens_[statement.value], "::aiocuda_device::in_step(" + place + ", ");
+    insert_before(tokens_[statement.semicolon], "), ::aiocuda_device::step(" + place + " + 1)");
   }
 
   // ---- what cannot be
@@ -513,6 +532,7 @@ class Rewriter {
   TokenizedSource source_;
   const std::vector<Token>& tokens_;
   std::vector<Declaration> declarations_;
+  Polling polling_;
   Names waiting_;
   bool functions_use_place_ = false;
   std::vector<Edit> edits_;

@@ -9,6 +9,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -86,7 +87,7 @@ def without_a_loop(seed: int, until: float) -> None:
 @pytest.mark.timeout(0)
 def test_loops_threads_and_devices_at_once(used_bytes):
     before = used_bytes()
-    files = len(os.listdir("/proc/self/fd"))
+    files = len(list(Path("/proc/self/fd").iterdir()))
     until = time.monotonic() + SECONDS
     failures: list[BaseException] = []
 
@@ -111,4 +112,4 @@ def test_loops_threads_and_devices_at_once(used_bytes):
     assert not failures, failures[0]
     gc.collect()
     assert used_bytes() == before
-    assert len(os.listdir("/proc/self/fd")) <= files + 2
+    assert len(list(Path("/proc/self/fd").iterdir())) <= files + 2

@@ -79,7 +79,7 @@ void complete_exchange(Block& b, unsigned warp, std::uint32_t members) {
     }
   } else if (operation >= aiocuda_warp_add && operation <= aiocuda_warp_xor) {
     common = reduce(b, warp, members, operation);
-  } else if (operation == aiocuda_warp_converge) {
+  } else if (operation == aiocuda_warp_converge || operation == aiocuda_warp_step) {
     common = members;
   }
   for (std::uint32_t rest = members; rest != 0; rest &= rest - 1) {
@@ -99,6 +99,7 @@ void complete_exchange(Block& b, unsigned warp, std::uint32_t members) {
     }
   }
   b.warps[warp].exchanging &= ~members;
+  b.yields = 0;
   make_ready(b, warp, members);
 }
 
@@ -107,7 +108,7 @@ void complete_exchange(Block& b, unsigned warp, std::uint32_t members) {
 std::uint32_t complete_members(const Block& b, unsigned warp, unsigned lane) {
   const Warp& w = b.warps[warp];
   const Fiber* lanes = &b.fibers[warp * warp_size];
-  if (lanes[lane].operation == aiocuda_warp_converge) return 0;
+  if (lanes[lane].operation == aiocuda_warp_converge || lanes[lane].operation == aiocuda_warp_step) return 0;
   const std::uint32_t members = lanes[lane].mask & w.live;
   if ((members & ~w.exchanging) != 0) return 0;
   for (std::uint32_t rest = members; rest != 0; rest &= rest - 1) {
@@ -129,26 +130,40 @@ void release_barrier(Block& b) {
   b.votes_and = 1;
   b.votes_or = 0;
   b.arrived = 0;
+  b.yields = 0;
 }
 
-// Where no lane of a warp can go on, the lanes that asked who is active at one line are the answer.
-bool converge(Block& b) {
-  for (unsigned w = 0; w < b.warp_count; ++w) {
-    const Fiber* lanes = &b.fibers[w * warp_size];
-    std::uint32_t members = 0;
-    int line = 0;
-    for (std::uint32_t rest = b.warps[w].exchanging; rest != 0; rest &= rest - 1) {
-      const Fiber& lane = lanes[lowest(rest)];
-      if (lane.operation != aiocuda_warp_converge || (members != 0 && lane.line != line)) continue;
+// The lanes of a warp that wait at one place for whoever comes there too: of steps, the place that comes first
+// in the program, so that lanes which took a branch catch up; else the first lane's line.
+std::uint32_t converging(const Block& b, unsigned warp) {
+  const Fiber* lanes = &b.fibers[warp * warp_size];
+  std::uint32_t members = 0;
+  int operation = 0;
+  int line = 0;
+  for (std::uint32_t rest = b.warps[warp].exchanging; rest != 0; rest &= rest - 1) {
+    const Fiber& lane = lanes[lowest(rest)];
+    if (lane.operation != aiocuda_warp_converge && lane.operation != aiocuda_warp_step) continue;
+    const bool comes_first = lane.operation == aiocuda_warp_step && (operation != aiocuda_warp_step || lane.line < line);
+    if (members == 0 || comes_first) {
+      members = 0;
+      operation = lane.operation;
       line = lane.line;
-      members |= bit(lowest(rest));
     }
-    if (members != 0) {
+    if (lane.operation == operation && lane.line == line) members |= bit(lowest(rest));
+  }
+  return members;
+}
+
+// Where no lane of the block can go on but those that poll: lets the lanes go on that wait at one place.
+bool converge(Block& b) {
+  bool any = false;
+  for (unsigned w = 0; w < b.warp_count; ++w) {
+    if (const std::uint32_t members = converging(b, w); members != 0) {
       complete_exchange(b, w, members);
-      return true;
+      any = true;
     }
   }
-  return false;
+  return any;
 }
 
 [[noreturn]] void fail_dead_locked(const Block& b) {
@@ -253,6 +268,7 @@ void run_block(char* scratch, Index3 extent, unsigned threads, void (*kernel)(vo
   b.ready_warps = 0;
   b.live = threads;
   b.arrived = 0;
+  b.yields = 0;
   b.votes_count = b.votes_or = 0;
   b.votes_and = 1;
   b.kernel = kernel;
@@ -349,8 +365,19 @@ extern "C" {
 
 [[gnu::visibility("hidden")]] unsigned aiocuda_lane() { return block->current % warp_size; }
 
-// Lets the other threads of the block go on; a thread that waits for another by reading memory calls it.
+// Lets the other threads of the block go on; a thread that waits for another by reading memory calls it. When
+// all others have had their turns and nothing came of it, those that wait for company go on without more.
 [[gnu::visibility("hidden")]] void aiocuda_yield() {
-  if (block != nullptr && block->live > 1) wait(*block);
+  if (block == nullptr || block->live <= 1) return;
+  Block& b = *block;
+  if (++b.yields > 4 * b.live) {
+    b.yields = 0;
+    converge(b);
+  }
+  wait(b);
+}
+
+[[gnu::visibility("hidden")]] void aiocuda_step(int place) {
+  if (block != nullptr && block->live > 1) aiocuda_warp(aiocuda_warp_step, ~0u, 0, 0, place);
 }
 }

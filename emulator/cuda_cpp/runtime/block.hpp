@@ -46,6 +46,7 @@ struct Block {
   unsigned warp_count;
   unsigned live;
   unsigned arrived;  // at the barrier
+  unsigned yields;   // since threads last met
   int votes_count, votes_and, votes_or;
   int result_count, result_and, result_or;
   unsigned current;

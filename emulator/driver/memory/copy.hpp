@@ -33,6 +33,10 @@ struct Operand {
   std::size_t slice_bytes = 0;  // from slice to slice
   Memory memory = Memory::pageable;
   bool always_synchronous = false;  // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
+  std::uint64_t devices_with_access = ~std::uint64_t{0};  // a bit for each: a pool on a device limits them
+  // What work of another device asks before it uses the memory of a pool. Peer copies need not: they
+  // name the contexts of both sides.
+  bool is_accessible_from(CUdevice device) const noexcept { return (devices_with_access >> device & 1) != 0; }
 };
 
 // What the API says that an address is.

@@ -18,14 +18,20 @@ struct Side {
   Expected expected;
 };
 
+enum class Between { what_the_device_can_access, peers };
+
 CUresult copy_in(Stream& stream, Side destination, Side source, std::size_t bytes,
-                 Returning returning) {
+                 Returning returning, Between between = Between::what_the_device_can_access) {
   if (bytes == 0) return CUDA_SUCCESS;
   Operand to, from;
   if (const CUresult error = resolve(destination.address, bytes, destination.expected, to)) {
     return error;
   }
   if (const CUresult error = resolve(source.address, bytes, source.expected, from)) return error;
+  if (between != Between::peers) {
+    const CUdevice device = stream.context().device();
+    if (!to.is_accessible_from(device) || !from.is_accessible_from(device)) return CUDA_ERROR_INVALID_VALUE;
+  }
   return memory::copy(stream, to, from, Extent{bytes, 1, 1}, returning);
 }
 
@@ -89,7 +95,7 @@ CUresult cuMemcpyPeer(CUdeviceptr destination, CUcontext destination_context, CU
     return error;
   }
   return copy_in(*stream, {destination, Expected::device}, {source, Expected::device}, bytes,
-                 Returning::after_source_read);
+                 Returning::after_source_read, Between::peers);
 }
 
 CUresult cuMemcpyPeerAsync(CUdeviceptr destination, CUcontext destination_context,
@@ -101,5 +107,5 @@ CUresult cuMemcpyPeerAsync(CUdeviceptr destination, CUcontext destination_contex
     return error;
   }
   return copy_in(*stream, {destination, Expected::device}, {source, Expected::device}, bytes,
-                 Returning::asynchronous);
+                 Returning::asynchronous, Between::peers);
 }

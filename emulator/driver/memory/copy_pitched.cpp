@@ -101,7 +101,10 @@ CUresult resolve_side(const Side& side, const Extent& extent, Operand& operand) 
   return memory::resolve(operand, extent, expected);
 }
 
-CUresult copy_in(Stream& stream, const Description& description, Returning returning) {
+enum class Between { what_the_device_can_access, peers };
+
+CUresult copy_in(Stream& stream, const Description& description, Returning returning,
+                 Between between = Between::what_the_device_can_access) {
   if (!description.reserved_is_null) return CUDA_ERROR_INVALID_VALUE;
   if (description.extent.empty()) return CUDA_SUCCESS;
   Operand to, from;
@@ -110,6 +113,10 @@ CUresult copy_in(Stream& stream, const Description& description, Returning retur
   }
   if (const CUresult error = resolve_side(description.source, description.extent, from)) {
     return error;
+  }
+  if (between != Between::peers) {
+    const CUdevice device = stream.context().device();
+    if (!to.is_accessible_from(device) || !from.is_accessible_from(device)) return CUDA_ERROR_INVALID_VALUE;
   }
   return memory::copy(stream, to, from, description.extent, returning);
 }
@@ -154,7 +161,7 @@ CUresult cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER* copy) {
   if (const CUresult error = memory::join_contexts(copy->dstContext, copy->srcContext)) {
     return error;
   }
-  return copy_in(*stream, describe(*copy), Returning::after_source_read);
+  return copy_in(*stream, describe(*copy), Returning::after_source_read, Between::peers);
 }
 
 CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER* copy, CUstream handle) {
@@ -164,5 +171,5 @@ CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER* copy, CUstream handle) {
   if (const CUresult error = memory::check_contexts(copy->dstContext, copy->srcContext)) {
     return error;
   }
-  return copy_in(*stream, describe(*copy), Returning::asynchronous);
+  return copy_in(*stream, describe(*copy), Returning::asynchronous, Between::peers);
 }

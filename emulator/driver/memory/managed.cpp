@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "context.hpp"
 #include "device.hpp"
@@ -112,8 +113,10 @@ CUresult answer(const RangeState& state, CUmem_range_attribute attribute, void* 
       if (data_bytes == 0 || data_bytes % sizeof(int) != 0) return CUDA_ERROR_INVALID_VALUE;
       const std::span<int> numbers(static_cast<int*>(data), data_bytes / sizeof(int));
       std::fill(numbers.begin(), numbers.end(), CU_DEVICE_INVALID);
-      const std::size_t known = std::min(numbers.size(), state.accessed_by.size());
-      std::copy_n(state.accessed_by.begin(), known, numbers.begin());
+      // The devices first, then the host, as CUDA lists them.
+      std::vector<int> known(state.accessed_by.begin(), state.accessed_by.end());
+      std::stable_partition(known.begin(), known.end(), [](int number) { return number != CU_DEVICE_CPU; });
+      std::copy_n(known.begin(), std::min(numbers.size(), known.size()), numbers.begin());
       return CUDA_SUCCESS;
     }
     default: return CUDA_ERROR_INVALID_VALUE;

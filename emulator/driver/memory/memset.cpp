@@ -55,6 +55,7 @@ CUresult fill_in(Stream& stream, const Fill& fill, bool synchronous) {
                                                    fill.pitch_bytes % element == 0);
   if (fill.address % element != 0 || !pitch_is_valid) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult error = resolve(destination, extent, Expected::device)) return error;
+  if (!destination.is_accessible_from(stream.context().device())) return CUDA_ERROR_INVALID_VALUE;
   const Ticket ticket =
       stream.enqueue(std::make_unique<FillWork>(stream, destination, fill.pattern, extent));
   const bool waits = synchronous && (destination.memory != memory::Memory::device ||

@@ -246,25 +246,25 @@ CUresult MemoryPool::set_access(const CUmemAccessDesc* descriptions, std::size_t
                          location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT;
     if (!is_host || flags != access(location)) return CUDA_ERROR_INVALID_VALUE;
   }
-  const std::lock_guard lock(memory_.mutex());
   for (std::size_t i = 0; i < count; ++i) {
     if (descriptions[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE) continue;
-    access_[descriptions[i].location.id] = descriptions[i].flags;
+    const std::uint64_t device = std::uint64_t{1} << descriptions[i].location.id;
+    if (descriptions[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE) {
+      devices_with_access_.fetch_and(~device);
+    } else {
+      devices_with_access_.fetch_or(device);
+    }
   }
   return CUDA_SUCCESS;
 }
 
-CUmemAccess_flags MemoryPool::access(const CUmemLocation& location) {
+CUmemAccess_flags MemoryPool::access(const CUmemLocation& location) const {
   if (is_managed()) return CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
   if (location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
     return is_on_device() ? CU_MEM_ACCESS_FLAGS_PROT_NONE : CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
   }
-  if (is_on_device() && location.id == properties_.location.id) {
-    return CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-  }
-  const std::lock_guard lock(memory_.mutex());
-  const auto said = access_.find(location.id);
-  return said == access_.end() ? CU_MEM_ACCESS_FLAGS_PROT_NONE : said->second;
+  return (devices_with_access() >> location.id & 1) != 0 ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+                                                         : CU_MEM_ACCESS_FLAGS_PROT_NONE;
 }
 
 void free_in_stream(PhysicalMemory& memory, const Block& block, Stream& stream) {

@@ -50,7 +50,8 @@ class FreedBlock {
 class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
  public:
   MemoryPool(PhysicalMemory& memory, const CUmemPoolProps& properties)
-      : memory_(memory), properties_(properties) {}
+      : memory_(memory), properties_(properties),
+        devices_with_access_(is_on_device() ? std::uint64_t{1} << properties.location.id : 0) {}
 
   PhysicalMemory& memory() const noexcept { return memory_; }
   const CUmemPoolProps& properties() const noexcept { return properties_; }
@@ -68,7 +69,10 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
   CUresult set_attribute(CUmemPool_attribute attribute, const void* value);
   CUresult get_attribute(CUmemPool_attribute attribute, void* value);
   CUresult set_access(const CUmemAccessDesc* descriptions, std::size_t count);
-  CUmemAccess_flags access(const CUmemLocation& location);
+  CUmemAccess_flags access(const CUmemLocation& location) const;
+  std::uint64_t devices_with_access() const noexcept {
+    return devices_with_access_.load(std::memory_order_acquire);
+  }
 
   void trim_to(std::size_t bytes_to_keep);
   // Its handle has gone: unused blocks are released, the others as they are freed.
@@ -101,7 +105,8 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
   int follow_event_dependencies_ = 1;
   int allow_opportunistic_ = 1;
   int allow_internal_dependencies_ = 1;
-  std::map<CUdevice, CUmemAccess_flags> access_;  // what set_access has said
+  // A bit for each device that may use the memory; there are no more than 64.
+  std::atomic<std::uint64_t> devices_with_access_;
 };
 
 // The same for a block that is in no pool: it is off the account at once, its pages live until the

@@ -1,6 +1,7 @@
 // A process that ends while the driver is at work: kernels spinning, work queued, a host function
-// waiting. It must end at once, with the status it asks for. Asked for "no-device", it ends with what
-// cuInit answers.
+// waiting. It must end at once, with the status it asks for. Asked for "lost", it first loses the context
+// to a kernel's fault while the others go on spinning; asked for "no-device", it ends with what cuInit
+// answers.
 #include <cuda.h>
 
 #include <array>
@@ -44,6 +45,17 @@ int main(int, char** arguments) {
   }
   require(cuStreamWaitValue32(CU_STREAM_PER_THREAD, reinterpret_cast<CUdeviceptr>(flag), 1, CU_STREAM_WAIT_VALUE_EQ));
   while (std::atomic_ref<int>(*started).load() == 0) std::this_thread::yield();
-  if (std::strcmp(arguments[1], "return") == 0) return 0;
+  if (std::strcmp(arguments[1], "lost") == 0) {
+    CUfunction store;
+    CUstream faulting;
+    int* nowhere = nullptr;
+    int value = 1;
+    std::array<void*, 2> arguments_of_store{&nowhere, &value};
+    require(cuModuleGetFunction(&store, module, "store"));
+    require(cuStreamCreate(&faulting, CU_STREAM_NON_BLOCKING));
+    require(cuLaunchKernel(store, 1, 1, 1, 1, 1, 1, 0, faulting, arguments_of_store.data(), nullptr));
+    if (cuStreamSynchronize(faulting) != CUDA_ERROR_ILLEGAL_ADDRESS) std::_Exit(3);
+  }
+  if (std::strcmp(arguments[1], "exit") != 0) return 0;
   std::exit(0);
 }

@@ -76,6 +76,59 @@ TEST_CASE("what the emulator does not have answers that it is not supported") {
   CHECK(cuGetExportTable(&table, &id) == CUDA_ERROR_NOT_SUPPORTED);
 }
 
+TEST_CASE("what the emulator does not have reads 0 among the attributes") {
+  REQUIRE_OK(cuInit(0));
+  for (const CUdevice_attribute attribute :
+       {CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES,
+        CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+        CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+        CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED,
+        CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES, CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED,
+        CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_WIDTH, CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_WIDTH,
+        CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE2D_WIDTH, CU_DEVICE_ATTRIBUTE_SPARSE_CUDA_ARRAY_SUPPORTED,
+        CU_DEVICE_ATTRIBUTE_DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED, CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH,
+        CU_DEVICE_ATTRIBUTE_TENSOR_MAP_ACCESS_SUPPORTED, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED,
+        CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED,
+        CU_DEVICE_ATTRIBUTE_TIMELINE_SEMAPHORE_INTEROP_SUPPORTED, CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE,
+        CU_DEVICE_ATTRIBUTE_GENERIC_COMPRESSION_SUPPORTED, CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK,
+        CU_DEVICE_ATTRIBUTE_UNIFIED_FUNCTION_POINTERS, CU_DEVICE_ATTRIBUTE_COMPUTE_PREEMPTION_SUPPORTED}) {
+    int value = -1;
+    CHECK_OK(cuDeviceGetAttribute(&value, attribute, 0));
+    CHECK_MESSAGE(value == 0, "attribute ", static_cast<int>(attribute));
+  }
+}
+
+TEST_CASE("settings of core dumps are kept, and no dump can be asked for") {
+  REQUIRE_OK(cuInit(0));
+  const auto set = [](CUcoredumpSettings setting, bool value) {
+    std::size_t bytes = sizeof value;
+    return cuCoredumpSetAttributeGlobal(setting, &value, &bytes);
+  };
+  const auto get = [](CUcoredumpSettings setting) {
+    bool value = false;
+    std::size_t bytes = sizeof value;
+    CHECK_OK(cuCoredumpGetAttributeGlobal(setting, &value, &bytes));
+    return value;
+  };
+  CHECK(get(CU_COREDUMP_TRIGGER_HOST));
+  CHECK_OK(set(CU_COREDUMP_TRIGGER_HOST, false));
+  CHECK_FALSE(get(CU_COREDUMP_TRIGGER_HOST));
+  CHECK_OK(set(CU_COREDUMP_TRIGGER_HOST, true));
+  CHECK(set(CU_COREDUMP_ENABLE_ON_EXCEPTION, true) == CUDA_ERROR_NOT_SUPPORTED);
+  CHECK_OK(set(CU_COREDUMP_ENABLE_ON_EXCEPTION, false));
+  CHECK_FALSE(get(CU_COREDUMP_ENABLE_ON_EXCEPTION));
+  char name[] = "a file";
+  std::size_t bytes = sizeof name;
+  CHECK_OK(cuCoredumpSetAttributeGlobal(CU_COREDUMP_FILE, name, &bytes));
+  char found[32] = {};
+  bytes = sizeof found;
+  CHECK_OK(cuCoredumpGetAttributeGlobal(CU_COREDUMP_FILE, found, &bytes));
+  CHECK(std::string(found) == name);
+  std::string too_long(2000, 'x');
+  bytes = too_long.size();
+  CHECK(cuCoredumpSetAttributeGlobal(CU_COREDUMP_PIPE, too_long.data(), &bytes) == CUDA_ERROR_INVALID_VALUE);
+}
+
 TEST_CASE("settings are read with their suffixes, and nonsense is an error that names the variable") {
   CHECK(parse_settings(nullptr, nullptr, nullptr).devices == 1);
   CHECK(parse_settings(nullptr, nullptr, nullptr).threads >= 1);

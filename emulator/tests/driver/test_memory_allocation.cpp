@@ -258,6 +258,11 @@ TEST_CASE("advice about managed memory is kept for the parts it is about") {
                                  CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY, pointer, half));
   CHECK(accessed_by[0] == device.ordinal());
   CHECK(accessed_by[1] == CU_DEVICE_INVALID);
+  REQUIRE_OK(cuMemAdvise(pointer, half, CU_MEM_ADVISE_SET_ACCESSED_BY, host));
+  REQUIRE_OK(cuMemRangeGetAttribute(accessed_by, sizeof accessed_by,
+                                 CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY, pointer, half));
+  CHECK(accessed_by[0] == device.ordinal());
+  CHECK(accessed_by[1] == CU_DEVICE_CPU);
   CHECK(cuMemAdvise(pointer, 3 * half, CU_MEM_ADVISE_SET_READ_MOSTLY, here) ==
         CUDA_ERROR_INVALID_VALUE);
   here.id = 99;

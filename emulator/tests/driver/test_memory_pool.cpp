@@ -292,6 +292,50 @@ TEST_CASE("access to a pool is its own device's, and others' when it is granted"
   CHECK(flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 }
 
+TEST_CASE("another device's copies and memsets reach a pool's memory only while access is granted") {
+  const Device here(0);
+  const Stream own;
+  const Pool pool(0);
+  const CUdeviceptr memory = pool.allocate(4096, own);
+  REQUIRE_OK(cuStreamSynchronize(own));
+  const Device there(1);
+  const Stream stream(CU_STREAM_DEFAULT);  // in order with the synchronous copies
+  CUdeviceptr buffer = 0;
+  REQUIRE_OK(cuMemAlloc(&buffer, 4096));
+  const auto expect = [&](CUresult expected) {
+    CHECK(cuMemcpyAsync(memory, buffer, 4096, stream) == expected);
+    CHECK(cuMemcpyAsync(buffer, memory, 4096, stream) == expected);
+    CHECK(cuMemcpyDtoD(buffer, memory, 4096) == expected);
+    CHECK(cuMemsetD8Async(memory, 1, 4096, stream) == expected);
+    CUDA_MEMCPY2D rows{};
+    rows.srcMemoryType = rows.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    rows.srcDevice = memory;
+    rows.dstDevice = buffer;
+    rows.srcPitch = rows.dstPitch = rows.WidthInBytes = 64;
+    rows.Height = 64;
+    CHECK(cuMemcpy2DAsync(&rows, stream) == expected);
+    CUdeviceptr to = buffer, from = memory;
+    std::size_t bytes = 4096, first = 0;
+    CUmemcpyAttributes attributes{};
+    attributes.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+    CHECK(cuMemcpyBatchAsync(&to, &from, &bytes, 1, &attributes, &first, 1, stream) == expected);
+    // Peer copies name both contexts.
+    CHECK_OK(cuMemcpyPeerAsync(buffer, there.context(), memory, here.context(), 4096, stream));
+    REQUIRE_OK(cuStreamSynchronize(stream));
+  };
+  expect(CUDA_ERROR_INVALID_VALUE);
+  CUmemAccessDesc access{};
+  access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  access.location.id = 1;
+  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  REQUIRE_OK(cuMemPoolSetAccess(pool, &access, 1));
+  expect(CUDA_SUCCESS);
+  access.flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+  REQUIRE_OK(cuMemPoolSetAccess(pool, &access, 1));
+  expect(CUDA_ERROR_INVALID_VALUE);
+  CHECK_OK(cuMemFree(buffer));
+}
+
 TEST_CASE("many threads allocating and freeing in their own streams never share memory") {
   const Device device;
   const Pool pool;

@@ -193,6 +193,67 @@ TEST_CASE("occupancy is limited by threads, by shared memory and by the number o
   CHECK(block <= 100);
   std::size_t bytes = 0;
   CHECK_OK(cuOccupancyAvailableDynamicSMemPerBlock(&bytes, module.function("add"), 2, 256));
+  CHECK(bytes == 48 * 1024);  // what may be asked for without opting in
+  REQUIRE_OK(cuFuncSetAttribute(module.function("add"), CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 200 * 1024));
+  CHECK_OK(cuOccupancyAvailableDynamicSMemPerBlock(&bytes, module.function("add"), 2, 256));
   CHECK(bytes == 113 * 1024);
   CHECK(cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, module.function("add"), 0, 0) == CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_CASE("clusters of a single block fit like blocks, and of larger ones none does") {
+  const Device device;
+  const Module module;
+  CUlaunchAttribute attribute{};
+  attribute.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+  CUlaunchConfig config{};
+  config.gridDimX = 128;
+  config.gridDimY = config.gridDimZ = config.blockDimY = config.blockDimZ = 1;
+  config.blockDimX = 256;
+  config.attrs = &attribute;
+  int clusters = -1, blocks = 0;
+  CHECK_OK(cuOccupancyMaxActiveClusters(&clusters, module.function("add"), &config));
+  CHECK(clusters == 4 * 8);
+  config.numAttrs = 1;
+  attribute.value.clusterDim = {2, 1, 1};
+  CHECK_OK(cuOccupancyMaxActiveClusters(&clusters, module.function("add"), &config));
+  CHECK(clusters == 0);
+  attribute.value.clusterDim = {1, 1, 1};
+  CHECK_OK(cuOccupancyMaxActiveClusters(&clusters, module.function("add"), &config));
+  CHECK(clusters == 4 * 8);
+  CHECK_OK(cuOccupancyMaxPotentialClusterSize(&blocks, module.function("add"), &config));
+  CHECK(blocks == 1);
+  config.blockDimX = 2048;
+  CHECK(cuOccupancyMaxActiveClusters(&clusters, module.function("add"), &config) == CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_CASE("a kernel's parameters are described only where a context is current") {
+  REQUIRE_OK(cuInit(0));
+  REQUIRE_OK(cuCtxSetCurrent(nullptr));
+  const Library library;
+  std::size_t offset = 77, bytes = 77;
+  CHECK(cuKernelGetParamInfo(library.kernel("add"), 0, &offset, &bytes) == CUDA_ERROR_INVALID_CONTEXT);
+  const Device device;
+  CHECK_OK(cuKernelGetParamInfo(library.kernel("add"), 0, &offset, &bytes));
+  CHECK(offset == 0);
+  CHECK(bytes == sizeof(void*));
+}
+
+TEST_CASE("the name of no function at all is asked for in vain") {
+  const Device device;
+  const char* name = nullptr;
+  CHECK(cuKernelGetName(&name, nullptr) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(cuFuncGetName(&name, nullptr) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(name == nullptr);
+}
+
+TEST_CASE("images whose headers make no sense are refused") {
+  const Device device;
+  const std::vector<char> image = read_file(TEST_MODULE_PATH);
+  CUmodule module = nullptr;
+  std::vector<char> no_segments = image;
+  no_segments[54] = 1;  // the size of a program header
+  CHECK(cuModuleLoadData(&module, no_segments.data()) == CUDA_ERROR_INVALID_IMAGE);
+  std::vector<char> endless = image;
+  endless[40 + 7] = 1;  // where the section headers are
+  CHECK(cuModuleLoadData(&module, endless.data()) == CUDA_ERROR_INVALID_IMAGE);
 }

@@ -47,11 +47,11 @@ TEST_CASE("a forked child is told that nothing is initialised, and does not hang
 }
 
 TEST_CASE("a process ends cleanly with kernels running and work queued") {
-  for (const char* way : {"return", "exit"}) {
-    const std::string command = std::string(EXIT_WITH_WORK_PATH) + " " + way;
+  for (const char* way : {"return", "exit", "lost"}) {
+    const std::string command = "timeout 20 " + std::string(EXIT_WITH_WORK_PATH) + " " + way;
     const int status = std::system(command.c_str());
     CHECK(WIFEXITED(status));
-    CHECK(WEXITSTATUS(status) == 0);
+    CHECK_MESSAGE(WEXITSTATUS(status) == 0, "exit by ", way);
   }
 }
 

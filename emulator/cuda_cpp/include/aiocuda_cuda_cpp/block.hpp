@@ -19,6 +19,7 @@ AIOCUDA_RUNTIME unsigned long long aiocuda_warp(int operation, unsigned mask, un
                                                 unsigned argument, int line);
 AIOCUDA_RUNTIME unsigned aiocuda_lane();
 AIOCUDA_RUNTIME void aiocuda_yield();
+AIOCUDA_RUNTIME void aiocuda_step(int place);
 AIOCUDA_RUNTIME void* aiocuda_dynamic_shared() __attribute__((const));
 AIOCUDA_RUNTIME unsigned aiocuda_dynamic_shared_bytes();
 AIOCUDA_RUNTIME void aiocuda_fail(int cuda_error, const char* message) __attribute__((noreturn, cold));
@@ -74,6 +75,15 @@ struct DynamicShared {
 inline bool spin() {
   ::aiocuda_yield();
   return true;
+}
+
+// In an assignment to volatile memory, which programs written for lanes in step (before Volta) count on: the
+// lanes meet when each has read (`value` is evaluated), and again when each has written.
+inline void step(int place) { ::aiocuda_step(place); }
+template <class T>
+inline T in_step(int place, T value) {
+  ::aiocuda_step(place);
+  return value;
 }
 
 }  // namespace aiocuda_device

@@ -21,7 +21,8 @@ enum aiocuda_warp_operation {
   aiocuda_warp_and,
   aiocuda_warp_or,
   aiocuda_warp_xor,
-  aiocuda_warp_converge     // the lanes now at this line: resolved when no lane of the warp can go on
+  aiocuda_warp_converge,    // the lanes now at this line: resolved when no lane of the block can go on
+  aiocuda_warp_step         // the same by place, the place that comes first in the program first
 };
 
 enum aiocuda_barrier_vote { aiocuda_vote_count, aiocuda_vote_and, aiocuda_vote_or };
