@@ -47,6 +47,7 @@ check-python: $(STAMPS)/built $(STAMPS)/test $(STAMPS)/check
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	AIOCUDA_DRIVER=$(AIOCUDA_DRIVER) $(BIN)/python -m pytest --quiet tests/public/test_typing.py
 	$(BIN)/lint-imports
 
 # One sanitizer after the other: a build already uses every core. The sanitizers of older compilers
