@@ -30,14 +30,28 @@ struct LoopPort {
   }
 };
 
-driver::StreamIndex index_of(std::int64_t stream) {
-  if (stream < 0 || static_cast<std::size_t>(stream) >= Engine::get().stream_count()) throw nb::index_error("no such stream");
-  return static_cast<driver::StreamIndex>(stream);
+driver::StreamIndex index_of(dataflow::StreamId stream) {
+  const Engine& engine = Engine::get();
+  const driver::StreamIndex slot = dataflow::slot_of(stream);
+  if (stream < 0 || slot >= engine.stream_count()) throw nb::index_error("no such stream");
+  if (engine.id_of(slot) != stream) dataflow::raise_stream_closed(stream);
+  return slot;
 }
 
-dataflow::Placement place(std::int32_t device, std::int64_t stream) {
+// Without those that were destroyed: all of theirs has passed.
+Streams still_there(const std::vector<dataflow::StreamId>& streams) {
+  const Engine& engine = Engine::get();
+  Streams found;
+  for (const dataflow::StreamId stream : streams) {
+    const driver::StreamIndex slot = dataflow::slot_of(stream);
+    if (slot < engine.stream_count() && engine.id_of(slot) == stream) found.push_back(slot);
+  }
+  return found;
+}
+
+dataflow::Placement place(std::int32_t device, dataflow::StreamId stream) {
   dataflow::Placement placement{device, stream, dataflow::unknown_ordinal};
-  if (stream >= 0) placement.stream_device = Engine::get().stream(index_of(stream)).device;
+  if (stream != dataflow::no_stream) placement.stream_device = Engine::get().stream(index_of(stream)).device;
   return placement;
 }
 
@@ -80,27 +94,33 @@ void bind_settings(nb::module_& module) {
 }
 
 void bind_streams(nb::module_& module) {
-  module.def("default_stream", [](std::int32_t device) { return Engine::get().device(device).default_stream; });
+  module.def("default_stream", [](std::int32_t device) { return Engine::get().id_of(Engine::get().device(device).default_stream); });
   module.def("create_stream", [](std::int32_t device, int priority) {
-    return refusals_raised([&] { return Engine::get().create_stream(device, priority); });
+    return refusals_raised([&] { return Engine::get().id_of(Engine::get().create_stream(device, priority)); });
   });
   module.def("adopt_stream", [](std::uintptr_t handle, std::int32_t device, nb::object keepalive) {
-    return refusals_raised([&] { return Engine::get().adopt_stream(reinterpret_cast<CUstream>(handle), device, std::move(keepalive)); });
+    return refusals_raised([&] {
+      return Engine::get().id_of(Engine::get().adopt_stream(reinterpret_cast<CUstream>(handle), device, std::move(keepalive)));
+    });
   });
-  module.def("close_stream", [](std::int64_t stream) { Engine::get().close_stream(index_of(stream)); });
-  module.def("stream_handle", [](std::int64_t stream) { return reinterpret_cast<std::uintptr_t>(Engine::get().stream(index_of(stream)).handle); });
-  module.def("stream_device", [](std::int64_t stream) { return Engine::get().stream(index_of(stream)).device; });
-  module.def("stream_submitted", [](std::int64_t stream) { return Engine::get().timeline.submitted(index_of(stream)); });
+  module.def("close_stream", [](dataflow::StreamId stream) { Engine::get().close_stream(index_of(stream)); });
+  module.def("stream_handle", [](dataflow::StreamId stream) { return reinterpret_cast<std::uintptr_t>(Engine::get().stream(index_of(stream)).handle); });
+  module.def("stream_device", [](dataflow::StreamId stream) { return Engine::get().stream(index_of(stream)).device; });
+  module.def("stream_submitted", [](dataflow::StreamId stream) {
+    const driver::StreamIndex slot = index_of(stream);
+    return Engine::get().timeline.submitted(slot) - Engine::get().stream(slot).before;
+  });
   module.def("streams_of", [](std::int32_t device) {
-    std::vector<std::int64_t> found;
+    std::vector<dataflow::StreamId> found;
     for (std::size_t i = 0; i < Engine::get().stream_count(); ++i) {
-      const auto& state = Engine::get().stream(static_cast<driver::StreamIndex>(i));
-      if (state.device == device && state.mark) found.push_back(static_cast<std::int64_t>(i));
+      const auto slot = static_cast<driver::StreamIndex>(i);
+      const auto& state = Engine::get().stream(slot);
+      if (state.device == device && state.mark) found.push_back(Engine::get().id_of(slot));
     }
     return found;
   });
   // Orders all later work of `stream` after what `other` holds now, whoever submitted it.
-  module.def("order_streams", [](std::int64_t stream, std::int64_t other) {
+  module.def("order_streams", [](dataflow::StreamId stream, dataflow::StreamId other) {
     Engine& engine = Engine::get();
     driver::ContextScope scope(engine);
     scope.bind(engine.stream(index_of(stream)).device);
@@ -123,7 +143,7 @@ void bind_execution(nb::module_& module) {
       });
 
   // True: complete. False: `token` will come out of the port when it is worth driving again.
-  module.def("drive", [](nb::handle_t<dataflow::Op> op, std::int32_t device, std::int64_t stream, LoopPort& port, nb::object token) {
+  module.def("drive", [](nb::handle_t<dataflow::Op> op, std::int32_t device, dataflow::StreamId stream, LoopPort& port, nb::object token) {
     PyObject* owned = token.inc_ref().ptr();
     bool complete = true;
     try {
@@ -135,17 +155,16 @@ void bind_execution(nb::module_& module) {
     if (complete) Py_DECREF(owned);
     return complete;
   });
-  module.def("submit", [](nb::handle_t<dataflow::Op> op, std::int32_t device, std::int64_t stream) { driver::submit(op, place(device, stream)); });
-  module.def("drive_and_wait", [](nb::handle_t<dataflow::Op> op, std::int32_t device, std::int64_t stream, double timeout_s) {
+  module.def("submit", [](nb::handle_t<dataflow::Op> op, std::int32_t device, dataflow::StreamId stream) { driver::submit(op, place(device, stream)); });
+  module.def("drive_and_wait", [](nb::handle_t<dataflow::Op> op, std::int32_t device, dataflow::StreamId stream, double timeout_s) {
     return driver::drive_and_wait(op, place(device, stream), timeout_s);
   });
   module.def("has_passed", [](nb::handle_t<dataflow::Op> op) { return driver::has_passed(op); });
-  module.def("record", [](nb::handle_t<dataflow::Op> op, std::int32_t device, std::int64_t stream) { return driver::record(op, place(device, stream)); });
+  module.def("record", [](nb::handle_t<dataflow::Op> op, std::int32_t device, dataflow::StreamId stream) { return driver::record(op, place(device, stream)); });
 
   // False: nothing to wait for. Covers everything the streams hold, also what others submitted.
-  module.def("tell_when_streams_pass", [](const std::vector<std::int64_t>& streams, LoopPort& port, nb::object token) {
-    Streams lanes;
-    for (const std::int64_t stream : streams) lanes.push_back(index_of(stream));
+  module.def("tell_when_streams_pass", [](const std::vector<dataflow::StreamId>& streams, LoopPort& port, nb::object token) {
+    const Streams lanes = still_there(streams);
     if (lanes.empty()) return false;
     const auto completion = driver::arm_streams(lanes);
     PyObject* owned = token.inc_ref().ptr();
@@ -155,9 +174,8 @@ void bind_execution(nb::module_& module) {
       driver::raise_refused(Engine::get(), static_cast<CUresult>(error), "cuStreamQuery", nb::handle());
     return false;
   });
-  module.def("wait_for_streams", [](const std::vector<std::int64_t>& streams) {
-    Streams lanes;
-    for (const std::int64_t stream : streams) lanes.push_back(index_of(stream));
+  module.def("wait_for_streams", [](const std::vector<dataflow::StreamId>& streams) {
+    const Streams lanes = still_there(streams);
     if (lanes.empty()) return;
     const auto completion = driver::arm_streams(lanes);
     driver::wait_with_signals(Engine::get(), *completion);

@@ -147,7 +147,7 @@ void bind_op(nb::module_& module) {
       .def_prop_ro("_spec", [](const Op& self) { return nb::make_tuple(name_of(self.spec.yields), self.spec.dtype, self.spec.device); })
       .def_prop_ro("_ready", [](const Op& self) {
         nb::list ticks;
-        for (const Tick tick : self.ready) ticks.append(nb::make_tuple(tick.stream, tick.count));
+        for (const Tick tick : self.ready) ticks.append(nb::make_tuple(driver::Engine::get().id_of(tick.stream), tick.count));
         return ticks;
       })
       // What it is called in messages.
@@ -172,7 +172,7 @@ void bind_op(nb::module_& module) {
         if (self.kind == Kind::launch && static_cast<LaunchOp&>(self).signature.outputs.size() > 1) return static_cast<std::int64_t>(static_cast<LaunchOp&>(self).signature.outputs.size());
         return -1;
       })
-      .def("_put_on", [](Op& self, std::int64_t stream, nb::object keepalive) {
+      .def("_put_on", [](Op& self, StreamId stream, nb::object keepalive) {
         if (self.state != State::pending) raise(error_types.argument_value, "on() came too late: the operation has been submitted");
         self.target_stream = stream;
         self.keepalive = std::move(keepalive);

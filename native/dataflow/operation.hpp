@@ -61,7 +61,7 @@ struct Op {
   bool on_stack = false;            // an ancestor of what the walk is at
   std::uint32_t stalled_round = 0;  // the round in which it was found to wait for the host
   std::int32_t target_device = unknown_ordinal;
-  std::int64_t target_stream = -1;
+  StreamId target_stream = no_stream;
   Spec spec;
   Origin origin;
   nb::object outcome;               // the result, or the error once failed

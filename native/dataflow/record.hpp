@@ -24,7 +24,7 @@ class Record {
   // Where the streams are, as the driver floor knows them.
   struct House {
     std::vector<std::int32_t> stream_devices;
-    std::vector<bool> open_streams;
+    std::vector<StreamId> stream_ids;  // of those that are open, by slot
     std::vector<StreamIndex> default_streams;
   };
 
@@ -36,7 +36,7 @@ class Record {
   RangeHazards& hazards(Buffer& buffer) { return hazards_.try_emplace(&buffer, buffer.hazards).first->second; }
   StreamIndex default_stream(std::int32_t device) const { return house_.default_streams.at(static_cast<std::size_t>(device)); }
   std::int32_t device_of(StreamIndex stream) const { return house_.stream_devices.at(stream); }
-  bool is_open(StreamIndex stream) const { return house_.open_streams.at(stream); }
+  bool is_open(StreamId stream) const { return house_.stream_ids.at(slot_of(stream)) == stream; }
 
   bool is_done(const Op& op) const { return op.is_done() || results_.contains(&op); }
   bool is_failed(const Op& op) const { return op.state == State::failed; }

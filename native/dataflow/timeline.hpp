@@ -15,6 +15,11 @@ namespace aiocuda::dataflow {
 
 using StreamIndex = std::uint32_t;
 
+// A stream as its users know it: the index of its slot, and which of the streams that had the slot it is.
+using StreamId = std::int64_t;
+inline constexpr StreamId no_stream = -1;
+inline constexpr StreamIndex slot_of(StreamId stream) { return static_cast<StreamIndex>(stream & 0xffffffff); }
+
 // The count-th submission on a stream; count 0 is before everything.
 struct Tick {
   StreamIndex stream = 0;

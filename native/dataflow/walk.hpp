@@ -30,7 +30,7 @@ namespace aiocuda::dataflow {
 // Where operations without a stream of their own go.
 struct Placement {
   std::int32_t device = 0;    // for an operation that touches no array
-  std::int64_t stream = -1;   // all that this device's operations are put on, or -1
+  StreamId stream = no_stream;  // all that this device's operations are put on
   std::int32_t stream_device = unknown_ordinal;
 };
 
@@ -49,6 +49,10 @@ struct Scratch {
   std::vector<Use> uses;
   std::vector<Value> outputs;
 };
+
+[[noreturn]] inline void raise_stream_closed(StreamId stream) {
+  raise(error_types.closed, "stream " + std::to_string(slot_of(stream)) + " was closed before this use of it");
+}
 
 template <class Sink>
 class Walk {
@@ -178,14 +182,14 @@ class Walk {
   }
 
   StreamIndex choose_stream(const Op& op, std::int32_t device) {
-    if (op.target_stream >= 0) return open(static_cast<StreamIndex>(op.target_stream));
-    if (placement_.stream >= 0 && placement_.stream_device == device) return open(static_cast<StreamIndex>(placement_.stream));
+    if (op.target_stream != no_stream) return open(op.target_stream);
+    if (placement_.stream != no_stream && placement_.stream_device == device) return open(placement_.stream);
     return sink_.default_stream(device);
   }
 
-  StreamIndex open(StreamIndex stream) {
-    if (!sink_.is_open(stream)) raise(error_types.closed, "stream " + std::to_string(stream) + " was closed before this use of it");
-    return stream;
+  StreamIndex open(StreamId stream) {
+    if (!sink_.is_open(stream)) raise_stream_closed(stream);
+    return slot_of(stream);
   }
 
   void order(StreamIndex stream, const Use& use) {
@@ -367,7 +371,7 @@ class Walk {
 
   void check_stream(const Op& op, StreamIndex stream, std::int32_t device) {
     const std::int32_t actual = sink_.device_of(stream);
-    if (op.target_stream >= 0 && actual != device)
+    if (op.target_stream != no_stream && actual != device)
       raise(error_types.device_mismatch, "an operation on device " + std::to_string(device) + " was put on a stream of device " +
                                              std::to_string(actual) + "; choose a stream of device " + std::to_string(device));
   }

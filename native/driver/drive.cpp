@@ -268,7 +268,7 @@ nb::list record(nb::handle object, const dataflow::Placement& placement) {
   for (std::size_t i = 0; i < engine.stream_count(); ++i) {
     const StreamState& stream = engine.stream(static_cast<StreamIndex>(i));
     house.stream_devices.push_back(stream.device);
-    house.open_streams.push_back(!stream.closing);
+    house.stream_ids.push_back(stream.closing ? dataflow::no_stream : engine.id_of(static_cast<StreamIndex>(i)));
   }
   for (const auto& device : engine.devices()) house.default_streams.push_back(device ? device->default_stream : 0);
   dataflow::Record sink(engine.timeline, std::move(house));

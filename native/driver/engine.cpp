@@ -52,8 +52,19 @@ DeviceState& Engine::device(std::int32_t ordinal) {
   return *devices_.at(slot);
 }
 
+// A slot is used again when its stream has been destroyed. Its counts go on: ticks of the old stream are
+// below them, and have all passed.
 StreamIndex Engine::new_stream_slot() {
   std::lock_guard lock(streams_mutex_);
+  if (!spare_slots_.empty()) {
+    const StreamIndex index = spare_slots_.back();
+    spare_slots_.pop_back();
+    const std::uint32_t generation = streams_[index].generation + 1;
+    streams_[index] = StreamState{};
+    streams_[index].generation = generation;
+    streams_[index].before = timeline.submitted(index);
+    return index;
+  }
   streams_.emplace_back();
   return timeline.add_stream();
 }
@@ -100,23 +111,25 @@ StreamIndex Engine::adopt_stream(CUstream handle, std::int32_t ordinal, nb::obje
 }
 
 void Engine::close_stream(StreamIndex index) {
-  streams_.at(index).closing = true;
+  if (std::exchange(streams_.at(index).closing, true)) return;
+  closing_.push_back(index);
   if (depth == 0) destroy_closed_streams();
 }
 
-// A stream's slot stays, for ticks name it; its handles go when its work has passed.
 void Engine::destroy_closed_streams() {
   if (shut_down_) return;
-  for (StreamIndex index = 0; index < streams_.size(); ++index) {
+  for (const StreamIndex index : std::exchange(closing_, {})) {
     StreamState& state = streams_[index];
-    if (!state.closing || !state.mark) continue;
     const Tick last{index, timeline.submitted(index)};
     bool passed = true;
     try {
       passed = is_complete(last);
     } catch (const Refusal&) {  // a broken context runs nothing any more
     }
-    if (!passed) continue;
+    if (!passed) {
+      closing_.push_back(index);
+      continue;
+    }
     ContextScope scope(*this);
     scope.bind(state.device);
     const nb::object keepalive = std::move(state.keepalive);  // let go of without the lock: it may come back here
@@ -127,6 +140,7 @@ void Engine::destroy_closed_streams() {
     if (state.owned) table.cuStreamDestroy(state.handle);
     state.mark = nullptr;
     state.side = state.handle = nullptr;
+    spare_slots_.push_back(index);
   }
 }
 

@@ -35,6 +35,8 @@ struct StreamState {
   std::int32_t device = 0;
   CUevent mark = nullptr;      // re-recorded at will: a wait binds the record that precedes it
   CUstream side = nullptr;     // where completions are told, so that the stream's own work goes on
+  std::uint32_t generation = 0;  // how many streams had this slot before
+  std::uint64_t before = 0;      // what they submitted
   bool owned = true;
   bool closing = false;        // no longer handed out; destroyed when its work has passed
   nb::object keepalive;        // of a stream that is somebody else's
@@ -64,6 +66,9 @@ class Engine final : public dataflow::MemoryOwner {
   StreamIndex adopt_stream(CUstream handle, std::int32_t device, nb::object keepalive);
   void close_stream(StreamIndex stream);
   StreamState& stream(StreamIndex index) { return streams_.at(index); }
+  dataflow::StreamId id_of(StreamIndex index) const {
+    return static_cast<dataflow::StreamId>(streams_.at(index).generation) << 32 | index;
+  }
   std::size_t stream_count() const { return streams_.size(); }
 
   // Orders later work of `stream` after what `other` holds so far.
@@ -141,6 +146,8 @@ class Engine final : public dataflow::MemoryOwner {
   std::deque<StreamState> streams_;
   mutable std::mutex streams_mutex_;  // the watcher reads handles while a stream is added
   std::unordered_map<CUstream, StreamIndex> adopted_;
+  std::vector<StreamIndex> closing_;  // closed by their users, with work that has not passed
+  std::vector<StreamIndex> spare_slots_;
   std::vector<std::unique_ptr<dataflow::Buffer>> returned_;
   std::vector<std::uint64_t> used_bytes_;
   std::vector<std::vector<CUevent>> spare_events_;  // by device

@@ -36,7 +36,10 @@ class Submit {
   dataflow::RangeHazards& hazards(dataflow::Buffer& buffer) { return buffer.hazards; }
   StreamIndex default_stream(std::int32_t device) { return engine_.device(device).default_stream; }
   std::int32_t device_of(StreamIndex stream) { return engine_.stream(stream).device; }
-  bool is_open(StreamIndex stream) { return !engine_.stream(stream).closing; }
+  bool is_open(dataflow::StreamId stream) {
+    const StreamIndex slot = dataflow::slot_of(stream);
+    return engine_.id_of(slot) == stream && !engine_.stream(slot).closing;
+  }
 
   bool is_done(const Op& op) const { return op.is_done(); }
   bool is_failed(const Op& op) const { return op.state == dataflow::State::failed; }

@@ -238,9 +238,16 @@ class Stream:
             self._is_closed = True
             _native.close_stream(self._index)
 
+    @property
+    def _number(self) -> int:
+        """What it is called in messages and in `DeviceOp.explain`; a closed stream's number is used again."""
+        return self._index & 0xFFFFFFFF
+
     def _require_open(self) -> None:
         if self._is_closed:
-            raise ClosedError(f"stream {self._index} of device {self._device.ordinal} was closed before this use of it")
+            raise ClosedError(
+                f"stream {self._number} of device {self._device.ordinal} was closed before this use of it"
+            )
 
     def __del__(self) -> None:
         # Operations that are put on a stream hold it, so nothing can come to it any more.
@@ -255,7 +262,7 @@ class Stream:
 
     def __repr__(self) -> str:
         state = "closed" if self._is_closed else f"{_native.stream_submitted(self._index)} submitted"
-        return f"<Stream {self._index} of device {self._device.ordinal}, {state}>"
+        return f"<Stream {self._number} of device {self._device.ordinal}, {state}>"
 
 
 class Event:
@@ -318,7 +325,7 @@ class Event:
 
     def __repr__(self) -> str:
         state = "passed" if self.done() else "pending"
-        return f"<Event in stream {self._stream._index} of device {self.device.ordinal}, {state}>"
+        return f"<Event in stream {self._stream._number} of device {self.device.ordinal}, {state}>"
 
 
 def devices() -> list[Device]:

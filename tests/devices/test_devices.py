@@ -333,3 +333,29 @@ def test_what_is_alive_at_the_end_of_the_process_goes_quietly(in_process):
         """
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_closed_streams_leave_no_room_behind(device):
+    """Ten thousand streams, of which few are open at once, are known by few numbers."""
+    device.synchronize().sync()
+    numbers = set()
+    for _ in range(10_000):
+        stream = device.stream()
+        numbers.add(stream._number)
+        stream.close()
+    assert len(numbers) < 100
+
+
+def test_a_stream_that_took_a_closed_ones_place_is_another(device):
+    old = device.stream()
+    put = ac.zeros(1).on(old)
+    waiting = old.synchronize()
+    old.close()
+    new = device.stream()
+    assert new != old
+    with pytest.raises(ac.ClosedError, match="closed"):
+        put.sync()
+    with pytest.raises(ac.ClosedError, match="closed"):
+        old.synchronize()
+    waiting.sync()
+    assert ac.to_host(ac.ones(1).on(new)).sync()[0] == 1

@@ -16,7 +16,7 @@ def steps(op: ac.DeviceOp) -> list[str]:
 
 
 def test_a_diamond_visits_its_shared_node_once_in_submission_order(kernels, device):
-    s = f"stream {device.default_stream._index}"
+    s = f"stream {device.default_stream._number}"
     top = kernels.increment(ac.zeros(8, np.int32), 8, threads=8)
     left = kernels.accumulate(1, top, ac.zeros(8, np.int32), 8, threads=8)
     right = kernels.accumulate(2, top, ac.ones(8, np.int32), 8, threads=8)
@@ -40,8 +40,8 @@ def test_waits_between_two_streams_are_shown_once_each(kernels, device):
     four = kernels.increment(three, 8, threads=8).on(a)
     shown = [step for step in steps(four) if "wait" in step]
     assert shown == [
-        f"stream {b._index} wait for stream {a._index}",
-        f"stream {a._index} wait for stream {b._index}",
+        f"stream {b._number} wait for stream {a._number}",
+        f"stream {a._number} wait for stream {b._number}",
     ]
 
 
@@ -49,7 +49,7 @@ def test_waits_between_two_streams_are_shown_once_each(kernels, device):
 def test_two_devices_show_the_peer_copy_and_its_wait():
     x = ac.to_device(ac.ones(8, device=0), 1)
     shown = steps(x)
-    zero, one = (ac.Device(i).default_stream._index for i in (0, 1))
+    zero, one = (ac.Device(i).default_stream._number for i in (0, 1))
     assert f"stream {one} wait for stream {zero}" in shown
     assert f"stream {one} copy 32 bytes from device 0 to device 1" in shown
 
@@ -121,7 +121,7 @@ def test_explaining_behind_pending_work_leaves_its_hazards(kernels, latch, devic
     latch.hold(a)
     kernels.increment(x, 8, threads=8).on(a).submit()
     reading = ac.dup(x).on(b)
-    assert f"stream {b._index} wait for stream {a._index}" in steps(reading)
+    assert f"stream {b._number} wait for stream {a._number}" in steps(reading)
     future = reading.submit()
     settle()
     assert not future.done()
@@ -132,7 +132,7 @@ def test_explaining_behind_pending_work_leaves_its_hazards(kernels, latch, devic
 def test_explain_takes_the_stream_in_force(device):
     stream = device.stream()
     with ac.use(stream):
-        assert steps(ac.zeros(3))[0].startswith(f"stream {stream._index} ")
+        assert steps(ac.zeros(3))[0].startswith(f"stream {stream._number} ")
 
 
 def test_explaining_a_failed_operation_raises_its_error():

@@ -144,8 +144,8 @@ def test_on_puts_only_this_operation_on_the_stream(device, streams):
     y = ac.dup(x).on(streams[0])
     lines = y.explain().splitlines()
     # x is made on the default stream; y's copy goes to the other, after it.
-    assert f"stream {default._index} " in lines[0]
-    assert f"stream {streams[0]._index} " in lines[-1]
+    assert f"stream {default._number} " in lines[0]
+    assert f"stream {streams[0]._number} " in lines[-1]
 
 
 def test_on_after_submission_is_an_error(streams):
