@@ -6,6 +6,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 
 PYTHON ?= python3
+, := ,
 VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/.stamps
@@ -14,6 +15,8 @@ STAMPS := $(VENV)/.stamps
 AIOCUDA_DRIVER ?= emulated
 PYTEST_ARGUMENTS ?=
 
+# Where there is a GPU, what compiles kernels for it comes along: NVRTC and CUDA's headers.
+EXTRAS := cli$(if $(wildcard /dev/nvidiactl /dev/dxg),$(,)cu13)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # What decides whether the installed build is up to date. src/ is used in place; examples/ is copied.
 BUILD_INPUTS := pyproject.toml CMakeLists.txt $(shell find cmake native emulator examples -type f \
@@ -117,5 +120,5 @@ $(STAMPS)/test $(STAMPS)/check $(STAMPS)/docs: $(STAMPS)/%: pyproject.toml | $(S
 # Editable: an edited Python file is in use at once, an edited C++ file after an incremental build.
 $(STAMPS)/built: $(BUILD_INPUTS) | $(STAMPS)/build
 	@echo "set-up: building aiocuda"
-	@$(PIP) install --no-build-isolation -e ".[cli]"
+	@$(PIP) install --no-build-isolation -e ".[$(EXTRAS)]"
 	@touch $@

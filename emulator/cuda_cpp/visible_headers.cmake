@@ -23,7 +23,8 @@ set(own_headers
     "cuda_fp16.h=cuda_fp16.hpp" "cuda_fp16.hpp=cuda_fp16.hpp" "cuda_bf16.h=cuda_bf16.hpp" "cuda_bf16.hpp=cuda_bf16.hpp"
     "cooperative_groups.h=cooperative_groups.hpp" "cooperative_groups/reduce.h=cooperative_groups.hpp"
     "cooperative_groups/scan.h=cooperative_groups.hpp" "cooperative_groups/memcpy_async.h=cooperative_groups.hpp"
-    "cooperative_groups/details/helpers.h=cooperative_groups.hpp" "cuComplex.h=cuda_complex.hpp")
+    "cooperative_groups/details/helpers.h=cooperative_groups.hpp" "cuComplex.h=cuda_complex.hpp"
+    "cuda_pipeline.h=cuda_pipeline.hpp" "cuda_pipeline_primitives.h=cuda_pipeline.hpp")
 
 # What other headers and programs ask with #ifdef.
 set(macros_of_cuda_fp16.h "#define __CUDA_FP16_TYPES_EXIST__\n#define __CUDA_FP16_H__\n")

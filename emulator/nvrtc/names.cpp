@@ -5,6 +5,7 @@
 #include <array>
 
 #include "polling.hpp"
+#include "special_registers.hpp"
 
 namespace aiocuda::emulator::nvrtc {
 namespace {
@@ -46,8 +47,10 @@ bool uses_any(const std::vector<Token>& tokens, Range range, const Names& names)
 
 Names waiting_names(const std::vector<Token>& tokens, const std::vector<Declaration>& declarations, const Polling& polling) {
   Names waiting;
-  for (const Token& token : tokens) {
-    if (token.kind == TokenKind::identifier && is_barrier_or_warp_operation(token.text)) waiting.insert(token.text);
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i].kind != TokenKind::identifier) continue;
+    const bool reads_register = tokens[i].text.find("asm") != std::string_view::npos && register_read(tokens, i);  // perhaps its lane
+    if (reads_register || is_barrier_or_warp_operation(tokens[i].text)) waiting.insert(tokens[i].text);
   }
   std::vector<char> waits(declarations.size(), 0);
   for (bool changed = true; changed;) {

@@ -5,19 +5,17 @@
 #include <algorithm>
 
 #include "declarations.hpp"
+#include "directives.hpp"
+#include "edits.hpp"
 #include "guard.hpp"
 #include "names.hpp"
 #include "polling.hpp"
+#include "redefinitions.hpp"
+#include "special_registers.hpp"
 #include "unsupported.hpp"
 
 namespace aiocuda::emulator::nvrtc {
 namespace {
-
-struct Edit {
-  std::size_t offset;
-  std::size_t removed;
-  std::string inserted;
-};
 
 struct KernelDeclaration {
   std::string name;       // unqualified
@@ -45,22 +43,23 @@ class Rewriter {
   }
 
   Rewritten run() {
-    directives();
+    edit_directives(source_.directives, request_.for_clang, edits_, result_.includes);
     unnamed_namespaces();
     for (const Declaration& d : declarations_) {
       if (is_kernel(d)) {
         kernel(d);
-      } else if (!d.is_function) {
+      } else if (d.is_function) {
+        function(d);
+      } else {
         variable(d);
       }
       shared_variables(d);
-      for (const std::size_t open : polling_.loops(d)) waiting_loop(open);
-      for (const LockstepStatement& statement : polling_.lockstep_statements(d)) lockstep(statement);
+      polling_.edit(d, edits_);
     }
     unsupported();
     result_.kernel_count = listed_;
     result_.files = source_.files;
-    result_.text = edited() + table();
+    result_.text = make_way(tokens_, declarations_) + edits_.made_to(request_.preprocessed) + table();
     return std::move(result_);
   }
 
@@ -81,18 +80,9 @@ class Rewriter {
 
   // Text of our own behind a token, kept off the user's line so that messages do not quote it.
   void insert_aside(const Token& token, const std::string& inserted) {
-    insert_after(token, "\n# 1 \"<module>\"\n" + inserted + "\n# " + std::to_string(token.line) + " \"" +
+    edits_.after(token, "\n# 1 \"<module>\"\n" + inserted + "\n# " + std::to_string(token.line) + " \"" +
                             escaped(source_.files[token.file]) + "\"\n");
   }
-
-  void edit(const Token& token, std::string replacement) {
-    edits_.push_back({token.offset, token.text.size(), std::move(replacement)});
-  }
-  void insert_before(const Token& token, std::string inserted) { edits_.push_back({token.offset, 0, std::move(inserted)}); }
-  void insert_after(const Token& token, std::string inserted) {
-    edits_.push_back({token.offset + token.text.size(), 0, std::move(inserted)});
-  }
-  void blank(const Token& token) { edit(token, std::string(token.text.size(), ' ')); }
 
   bool has(Range range, std::string_view word) const { return find(range, word) != range.end; }
   std::size_t find(Range range, std::string_view word) const {
@@ -112,48 +102,10 @@ class Rewriter {
     });
   }
 
-  void directives() {
-    for (const Directive& directive : source_.directives) {
-      if (!directive.text.starts_with("#pragma")) continue;
-      const std::size_t size = directive.text.size();
-      if (directive.text.starts_with(include_pragma)) {
-        std::string header(directive.text.substr(include_pragma.size()));
-        if (std::find(result_.includes.begin(), result_.includes.end(), header) == result_.includes.end()) {
-          result_.includes.push_back(std::move(header));
-        }
-        edits_.push_back({directive.offset, size, ""});
-        continue;
-      }
-      const std::size_t word_begin = directive.text.find_first_not_of(" \t", 7);
-      if (word_begin == std::string_view::npos) continue;
-      const std::string_view rest = directive.text.substr(word_begin);
-      if (rest.starts_with("unroll") && !request_.for_clang) {
-        edits_.push_back({directive.offset, size, gcc_unroll(rest.substr(6))});
-      } else if (rest.starts_with("nv_") || rest.starts_with("diag_") || rest.starts_with("nvcc") ||
-                 (rest.starts_with("nounroll") && !request_.for_clang)) {
-        edits_.push_back({directive.offset, size, ""});
-      }
-    }
-  }
-
-  // g++ takes a literal number only; any other count is left to its judgement.
-  static std::string gcc_unroll(std::string_view count) {
-    std::string digits;
-    for (const char c : count) {
-      if (c >= '0' && c <= '9') {
-        digits += c;
-      } else if (c != ' ' && c != '\t' && c != '(' && c != ')') {
-        return "";
-      }
-    }
-    if (digits.empty()) return "#pragma GCC unroll 16";
-    return digits.size() > 4 ? "" : "#pragma GCC unroll " + digits;
-  }
-
   // The host's compiler gives what is in an unnamed namespace no symbol; NVRTC does.
   void unnamed_namespaces() {
     for (std::size_t i = 0; i + 1 < tokens_.size(); ++i) {
-      if (tokens_[i].is("namespace") && tokens_[i + 1].is("{")) edit(tokens_[i], "inline namespace aiocuda_unnamed");
+      if (tokens_[i].is("namespace") && tokens_[i + 1].is("{")) edits_.replace(tokens_[i], "inline namespace aiocuda_unnamed");
     }
   }
 
@@ -163,11 +115,11 @@ class Rewriter {
     const Range head{d.all.begin, d.name.begin};
     const Token& qualifier = tokens_[find(head, "__global__")];
     for (std::size_t i = head.begin; i < head.end; ++i) {
-      if (tokens_[i].is("static")) blank(tokens_[i]);
+      if (tokens_[i].is("static")) edits_.blank(tokens_[i]);
     }
     const bool waits = waits_in(d);
     const bool defines = !d.body.empty();
-    if (defines && !waits && worth_inlining(d.body)) edit(qualifier, "__direct__");
+    if (defines && !waits && worth_inlining(d.body)) edits_.replace(qualifier, "__direct__");
     if (!defines && !d.is_explicit_instantiation) return;
     if (defines) place(d, waits);
 
@@ -199,6 +151,15 @@ class Rewriter {
     kernels_.push_back(std::move(k));
   }
 
+  // A kernel made of a template and a static function would have no symbol.
+  void function(const Declaration& d) {
+    const Range head{d.all.begin, d.name.begin};
+    const bool is_inline = has(head, "inline") || has(head, "__inline__") || has(head, "__forceinline__") || has(head, "constexpr");
+    for (std::size_t i = head.begin; i < head.end; ++i) {
+      if (tokens_[i].is("static")) edits_.replace(tokens_[i], is_inline ? "      " : "inline");
+    }
+  }
+
   bool waits_in(const Declaration& d) const {
     return uses_any(tokens_, d.body.empty() ? d.all : d.body, waiting_) || uses_any(tokens_, d.parameters, waiting_) ||
            waiting_.contains("__global__") || waiting_.contains(tokens_[unqualified(d.name).begin].text) ||
@@ -208,8 +169,8 @@ class Rewriter {
   int guard(const Declaration& d) {
     const std::optional<Guard> found = find_guard(tokens_, d);
     if (!found) return -1;
-    insert_before(tokens_[found->condition.begin], found->returns ? "!::aiocuda_device::direct::inside && (" : "::aiocuda_device::direct::inside || (");
-    insert_after(tokens_[found->condition.end - 1], ")");
+    edits_.before(tokens_[found->condition.begin], found->returns ? "!::aiocuda_device::direct::inside && (" : "::aiocuda_device::direct::inside || (");
+    edits_.after(tokens_[found->condition.end - 1], ")");
     return static_cast<int>(found->parameter);
   }
 
@@ -299,34 +260,48 @@ class Rewriter {
   // ---- variables
 
   void variable(const Declaration& d) {
+    // The declaration without its value, and without the members of a class.
+    std::vector<std::size_t> head;
     std::size_t end = d.all.begin;
     while (end < d.all.end && !tokens_[end].is("=") && !tokens_[end].is(";")) {
-      end = tokens_[end].is("{") || tokens_[end].is("(") ? skip_bracket(tokens_, end) : end + 1;
+      const std::size_t past = tokens_[end].is("{") || tokens_[end].is("(") ? skip_bracket(tokens_, end) : end + 1;
+      if (past == end + 1) head.push_back(end);
+      end = past;
     }
-    const Range head{d.all.begin, std::min(end, d.all.end)};
-    std::size_t qualifier = head.end;
+    const auto at = [&](std::string_view word) {
+      return std::find_if(head.begin(), head.end(), [&](std::size_t i) { return tokens_[i].is(word); });
+    };
+    const auto says = [&](std::string_view word) { return at(word) != head.end(); };
+    std::size_t qualifier = d.all.end;
     std::string renamed;
     for (const auto& [word, becomes] : {std::pair{"__device__", "__devvar__"}, {"__constant__", "__constvar__"},
                                         {"__managed__", "__managvar__"}}) {
-      if (const std::size_t at = find(head, word); at < qualifier) {
-        qualifier = at;
+      if (const auto found = at(word); found != head.end() && *found < qualifier) {
+        qualifier = *found;
         renamed = becomes;
       }
     }
-    if (qualifier == head.end || has(head, "constexpr") || has(head, "__shared__") || d.is_function) return;
+    if (qualifier == d.all.end || says("constexpr") || says("__shared__")) return;
     // A const variable would not be visible outside: declare it extern first.
-    if (has(head, "const") && !has(head, "extern") && !has(head, "auto") && !d.is_class && d.template_header.empty() &&
-        end < d.all.end && tokens_[end].is("=")) {
+    if (says("const") && !says("extern") && !says("auto") && !d.is_class && d.template_header.empty() && end < d.all.end &&
+        tokens_[end].is("=")) {
       std::string declaration;
-      for (std::size_t i = head.begin; i < head.end; ++i) {
+      for (std::size_t i = d.all.begin; i < end; ++i) {
         if (!tokens_[i].is("static")) declaration += (i == qualifier ? renamed : std::string(tokens_[i].text)) + " ";
       }
-      insert_before(tokens_[d.all.begin], "extern " + declaration + "; ");
+      edits_.before(tokens_[d.all.begin], "extern " + declaration + "; ");
     }
-    edit(tokens_[qualifier], renamed);
-    for (std::size_t i = head.begin; i < head.end; ++i) {
-      if (tokens_[i].is("static")) blank(tokens_[i]);
+    edits_.replace(tokens_[qualifier], tokens_[qualifier + 1].is("alignas") ? "" : renamed);
+    alignment_first(qualifier, renamed);
+    for (const std::size_t i : head) {
+      if (tokens_[i].is("static")) edits_.blank(tokens_[i]);
     }
+  }
+
+  // "__shared__ alignas(16) float x" becomes "alignas(16) __shared__ float x", as the host's compilers want it.
+  void alignment_first(std::size_t qualifier, const std::string& renamed) {
+    if (qualifier + 2 >= tokens_.size() || !tokens_[qualifier + 1].is("alignas")) return;
+    edits_.after(tokens_[skip_bracket(tokens_, qualifier + 2) - 1], " " + renamed);
   }
 
   void shared_variables(const Declaration& d) {
@@ -345,9 +320,13 @@ class Rewriter {
       if (has({begin, i + 4}, "extern") && has(statement, "extern")) {
         dynamic_shared(statement, !d.is_function);
       } else {
+        if (tokens_[i + 1].is("alignas")) {
+          edits_.blank(tokens_[i]);
+          alignment_first(i, "__shared__");
+        }
         for (std::size_t t = begin; t < statement.end; ++t) {
           if (tokens_[t].is("=")) break;
-          if (tokens_[t].is("static")) blank(tokens_[t]);
+          if (tokens_[t].is("static")) edits_.blank(tokens_[t]);
         }
       }
       i = statement.end;
@@ -368,40 +347,20 @@ class Rewriter {
       const std::size_t past = takes_parentheses(token.text) && !token.is("decltype") ? skip_bracket(tokens_, i + 1) : i + 1;
       const bool drop = token.is("extern") || token.is("__shared__") || token.is("__device__") || past > i + 1;
       if (drop) {
-        for (std::size_t t = i; t < past; ++t) blank(tokens_[t]);
+        for (std::size_t t = i; t < past; ++t) edits_.blank(tokens_[t]);
       }
       i = past;
     }
     if (at_namespace_scope) {
       if (!global_dynamic_.insert(name.text).second) {
-        for (std::size_t i = statement.begin; i < statement.end; ++i) blank(tokens_[i]);
+        for (std::size_t i = statement.begin; i < statement.end; ++i) edits_.blank(tokens_[i]);
         return;
       }
-      insert_before(tokens_[statement.begin], "static thread_local ");
+      edits_.before(tokens_[statement.begin], "static thread_local ");
     }
-    insert_before(name, "(&");
-    insert_after(name, ")");
-    insert_before(tokens_[statement.end], " = ::aiocuda_device::DynamicShared{}");
-  }
-
-  // A condition that waits for another thread lets that thread run.
-  void waiting_loop(std::size_t open) {
-    if (tokens_[open + 1].is(";")) return insert_after(tokens_[open], "::aiocuda_device::spin()");
-    insert_after(tokens_[open], "::aiocuda_device::spin() && (");
-    std::size_t close = tokens_[open].is("(") ? skip_bracket(tokens_, open) - 1 : open + 1;
-    if (tokens_[open].is(";")) {
-      while (!tokens_[close].is(";")) {
-        close = tokens_[close].is("(") || tokens_[close].is("[") ? skip_bracket(tokens_, close) : close + 1;
-      }
-    }
-    insert_before(tokens_[close], ")");
-  }
-
-  // The lanes of a warp meet between reading and writing, and behind the statement.
-  void lockstep(const LockstepStatement& statement) {
-    const std::string place = std::to_string(statement.value);
-    insert_before(tokens_[statement.value], "::aiocuda_device::in_step(" + place + ", ");
-    insert_before(tokens_[statement.semicolon], "), ::aiocuda_device::step(" + place + " + 1)");
+    edits_.before(name, "(&");
+    edits_.after(name, ")");
+    edits_.before(tokens_[statement.end], " = ::aiocuda_device::DynamicShared{}");
   }
 
   // ---- what cannot be
@@ -423,9 +382,15 @@ class Rewriter {
         const Token& token = tokens_[i];
         if (token.is("asm") || token.is("__asm__") || token.is("__asm")) {
           const InlineAssembly found = inline_assembly(tokens_, i);
+          if (const auto read = register_read(tokens_, i)) {
+            const std::string result = one_line({read->result_begin, read->result_end});
+            for (std::size_t t = i; t < found.statement.end; ++t) edits_.replace(tokens_[t], t == i ? "((" + result + ") = " + read->value + ")" : "");
+            i = found.statement.end - 1;
+            continue;
+          }
           if (!found.is_empty && is_used) report(token, "inline PTX (asm) is not supported on the emulated driver");
           if (!found.is_empty && !is_used) {
-            for (std::size_t t = found.statement.begin; t < found.statement.end; ++t) edit(tokens_[t], t == i ? "__builtin_trap()" : "");
+            for (std::size_t t = found.statement.begin; t < found.statement.end; ++t) edits_.replace(tokens_[t], t == i ? "__builtin_trap()" : "");
           }
           i = found.statement.end - 1;
         } else if (const std::string_view why = why_unsupported(token.text); !why.empty()) {
@@ -443,23 +408,6 @@ class Rewriter {
   }
 
   // ---- the result
-
-  std::string edited() {
-    std::stable_sort(edits_.begin(), edits_.end(), [](const Edit& a, const Edit& b) { return a.offset < b.offset; });
-    std::string out;
-    out.reserve(request_.preprocessed.size() + 256 * edits_.size());
-    std::size_t at = 0;
-    for (const Edit& e : edits_) {
-      if (e.offset > at) {
-        out += request_.preprocessed.substr(at, e.offset - at);
-        at = e.offset;
-      }
-      out += e.inserted;
-      at = std::max(at, e.offset + e.removed);
-    }
-    out += request_.preprocessed.substr(at);
-    return out;
-  }
 
   struct TableEntry {
     std::string type;
@@ -535,7 +483,7 @@ class Rewriter {
   Polling polling_;
   Names waiting_;
   bool functions_use_place_ = false;
-  std::vector<Edit> edits_;
+  Edits edits_;
   std::vector<KernelDeclaration> kernels_;
   std::vector<TableEntry> table_entries_;
   std::size_t listed_ = 0;

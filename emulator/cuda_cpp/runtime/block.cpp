@@ -133,23 +133,29 @@ void release_barrier(Block& b) {
   b.yields = 0;
 }
 
+// A lane may wait at a step for others in a loop; for those that wait for the lane, it goes on in the end.
+constexpr unsigned longest_wait_at_step = 1000;
+
 // The lanes of a warp that wait at one place for whoever comes there too: of steps, the place that comes first
 // in the program, so that lanes which took a branch catch up; else the first lane's line.
-std::uint32_t converging(const Block& b, unsigned warp) {
-  const Fiber* lanes = &b.fibers[warp * warp_size];
+std::uint32_t converging(Block& b, unsigned warp) {
+  Fiber* lanes = &b.fibers[warp * warp_size];
   std::uint32_t members = 0;
   int operation = 0;
   int line = 0;
   for (std::uint32_t rest = b.warps[warp].exchanging; rest != 0; rest &= rest - 1) {
-    const Fiber& lane = lanes[lowest(rest)];
+    Fiber& lane = lanes[lowest(rest)];
     if (lane.operation != aiocuda_warp_converge && lane.operation != aiocuda_warp_step) continue;
+    const bool is_overdue = lane.passed_over > longest_wait_at_step;
     const bool comes_first = lane.operation == aiocuda_warp_step && (operation != aiocuda_warp_step || lane.line < line);
-    if (members == 0 || comes_first) {
+    if (members == 0 || comes_first || is_overdue) {
       members = 0;
       operation = lane.operation;
       line = lane.line;
     }
     if (lane.operation == operation && lane.line == line) members |= bit(lowest(rest));
+    ++lane.passed_over;
+    if (is_overdue) break;
   }
   return members;
 }
@@ -353,6 +359,7 @@ extern "C" {
   self.value = value;
   self.argument = argument;
   self.line = line;
+  self.passed_over = 0;
   b.warps[warp].exchanging |= bit(lane);
   if (const std::uint32_t members = complete_members(b, warp, lane); members != 0) {
     complete_exchange(b, warp, members);
@@ -364,6 +371,7 @@ extern "C" {
 }
 
 [[gnu::visibility("hidden")]] unsigned aiocuda_lane() { return block->current % warp_size; }
+[[gnu::visibility("hidden")]] unsigned aiocuda_warp_index() { return block->current / warp_size; }
 
 // Lets the other threads of the block go on; a thread that waits for another by reading memory calls it. When
 // all others have had their turns and nothing came of it, those that wait for company go on without more.

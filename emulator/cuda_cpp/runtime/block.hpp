@@ -32,6 +32,7 @@ struct Fiber {
   unsigned mask;
   unsigned argument;
   int line;  // where it last waited
+  unsigned passed_over;  // how often other lanes went on first from a step
   std::uint64_t value;
   std::uint64_t result;
 };

@@ -165,6 +165,8 @@ extern "C" {
   return static_cast<long long>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
 }
 
+[[gnu::visibility("hidden")]] long clock() noexcept { return static_cast<long>(aiocuda_clock_ns()); }
+
 [[gnu::visibility("hidden")]] void aiocuda_sleep_ns(unsigned duration_ns) {
   timespec duration{0, static_cast<long>(duration_ns)};
   ::nanosleep(&duration, nullptr);

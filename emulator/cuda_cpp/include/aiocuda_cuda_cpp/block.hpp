@@ -18,6 +18,7 @@ AIOCUDA_RUNTIME int aiocuda_barrier_vote(int kind, int predicate, int line);
 AIOCUDA_RUNTIME unsigned long long aiocuda_warp(int operation, unsigned mask, unsigned long long value,
                                                 unsigned argument, int line);
 AIOCUDA_RUNTIME unsigned aiocuda_lane();
+AIOCUDA_RUNTIME unsigned aiocuda_warp_index();
 AIOCUDA_RUNTIME void aiocuda_yield();
 AIOCUDA_RUNTIME void aiocuda_step(int place);
 AIOCUDA_RUNTIME void* aiocuda_dynamic_shared() __attribute__((const));
@@ -31,6 +32,8 @@ AIOCUDA_RUNTIME void aiocuda_sleep_ns(unsigned duration_ns);
 
 AIOCUDA_RUNTIME int printf(const char* format, ...) __asm__("aiocuda_printf") __attribute__((format(printf, 1, 2)));
 AIOCUDA_RUNTIME int vprintf(const char* format, va_list arguments) __asm__("aiocuda_vprintf");
+typedef long clock_t;
+clock_t clock() noexcept;  // the runtime's: nanoseconds
 void* malloc(size_t size) noexcept;
 void free(void* memory) noexcept;
 void* memcpy(void* to, const void* from, size_t size) noexcept;
@@ -229,7 +232,6 @@ AIOCUDA_WARP_REDUCE(xor, unsigned, unsigned long long, aiocuda_warp_xor)
 
 // Time is the host's: one tick of clock64() and of globaltimer is a nanosecond.
 inline long long clock64() { return aiocuda_clock_ns(); }
-inline int clock() { return (int)aiocuda_clock_ns(); }
 inline unsigned long long __globaltimer() { return (unsigned long long)aiocuda_clock_ns(); }
 inline void __nanosleep(unsigned duration_ns) {
   aiocuda_sleep_ns(duration_ns);

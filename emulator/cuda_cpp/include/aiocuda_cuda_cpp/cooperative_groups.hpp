@@ -26,7 +26,7 @@ inline T shuffle(unsigned mask, T value, unsigned lane, int line) {
 
 }  // namespace details
 
-class thread_block {
+class AIOCUDA_VISIBLE thread_block {
  public:
   static void sync(int line = __builtin_LINE()) { __syncthreads(line); }
   static unsigned thread_rank() {
@@ -44,7 +44,7 @@ class thread_block {
 
 inline thread_block this_thread_block() { return {}; }
 
-class grid_group {
+class AIOCUDA_VISIBLE grid_group {
  public:
   template <class T = void>
   void sync() const {
@@ -68,7 +68,7 @@ class grid_group {
 inline grid_group this_grid() { return {}; }
 
 // Lanes of one warp: those in `mask`. Ranks count the mask's bits.
-class lane_group {
+class AIOCUDA_VISIBLE lane_group {
  public:
   explicit lane_group(unsigned mask) : mask_(mask) {}
 
@@ -131,7 +131,7 @@ class lane_group {
   unsigned mask_;
 };
 
-class coalesced_group : public lane_group {
+class AIOCUDA_VISIBLE coalesced_group : public lane_group {
  public:
   using lane_group::lane_group;
   unsigned meta_group_rank() const { return 0; }
@@ -141,7 +141,7 @@ class coalesced_group : public lane_group {
 inline coalesced_group coalesced_threads(int line = __builtin_LINE()) { return coalesced_group(__activemask(line)); }
 
 template <unsigned size_, class Parent = void>
-class thread_block_tile : public lane_group {
+class AIOCUDA_VISIBLE thread_block_tile : public lane_group {
   static_assert(size_ >= 1 && (size_ & (size_ - 1)) == 0, "a tile's size is a power of two");
   static_assert(size_ <= 32, "tiles of more than a warp are not supported on the emulated driver");
 
@@ -168,7 +168,7 @@ inline thread_block_tile<size, Parent> tiled_partition(const Parent&) {
 }
 
 // A group whose kind is known at run time only: a block, or lanes of a warp.
-class thread_group {
+class AIOCUDA_VISIBLE thread_group {
  public:
   thread_group(const thread_block&) : lanes_(0), is_block_(true) {}
   thread_group(const lane_group& lanes) : lanes_(lanes), is_block_(false) {}
@@ -210,27 +210,27 @@ inline unsigned group_size(const Group& group) {
 }
 
 template <class T>
-struct plus {
+struct AIOCUDA_VISIBLE plus {
   T operator()(T a, T b) const { return a + b; }
 };
 template <class T>
-struct less {
+struct AIOCUDA_VISIBLE less {
   T operator()(T a, T b) const { return b < a ? b : a; }
 };
 template <class T>
-struct greater {
+struct AIOCUDA_VISIBLE greater {
   T operator()(T a, T b) const { return a < b ? b : a; }
 };
 template <class T>
-struct bit_and {
+struct AIOCUDA_VISIBLE bit_and {
   T operator()(T a, T b) const { return a & b; }
 };
 template <class T>
-struct bit_or {
+struct AIOCUDA_VISIBLE bit_or {
   T operator()(T a, T b) const { return a | b; }
 };
 template <class T>
-struct bit_xor {
+struct AIOCUDA_VISIBLE bit_xor {
   T operator()(T a, T b) const { return a ^ b; }
 };
 

@@ -173,3 +173,60 @@ AIOCUDA_PACKED_SET(4, signed char, unsigned char, -128, 127, 255)
 #undef AIOCUDA_PACKED_SET
 #undef AIOCUDA_PACKED_COMPARE
 #undef AIOCUDA_PACKED
+
+// Minimum and maximum of sums and of three, with a floor at zero ("relu"), and telling which operand it was.
+#define AIOCUDA_SELECT(suffix, T)                                                                      \
+  inline T __vimax_##suffix(T a, T b) { return a < b ? b : a; }                                        \
+  inline T __vimin_##suffix(T a, T b) { return b < a ? b : a; }                                        \
+  inline T __vimax3_##suffix(T a, T b, T c) { return __vimax_##suffix(__vimax_##suffix(a, b), c); }    \
+  inline T __vimin3_##suffix(T a, T b, T c) { return __vimin_##suffix(__vimin_##suffix(a, b), c); }    \
+  inline T __viaddmax_##suffix(T a, T b, T c) { return __vimax_##suffix((T)((unsigned)a + (unsigned)b), c); } \
+  inline T __viaddmin_##suffix(T a, T b, T c) { return __vimin_##suffix((T)((unsigned)a + (unsigned)b), c); } \
+  inline T __vibmax_##suffix(T a, T b, bool* first) {                                                  \
+    *first = a >= b;                                                                                   \
+    return *first ? a : b;                                                                             \
+  }                                                                                                    \
+  inline T __vibmin_##suffix(T a, T b, bool* first) {                                                  \
+    *first = a <= b;                                                                                   \
+    return *first ? a : b;                                                                             \
+  }
+AIOCUDA_SELECT(s32, int)
+AIOCUDA_SELECT(u32, unsigned)
+#undef AIOCUDA_SELECT
+inline int __vimax_s32_relu(int a, int b) { return __vimax3_s32(a, b, 0); }
+inline int __vimin_s32_relu(int a, int b) { return __vimax_s32(__vimin_s32(a, b), 0); }
+inline int __vimax3_s32_relu(int a, int b, int c) { return __vimax_s32(__vimax3_s32(a, b, c), 0); }
+inline int __vimin3_s32_relu(int a, int b, int c) { return __vimax_s32(__vimin3_s32(a, b, c), 0); }
+inline int __viaddmax_s32_relu(int a, int b, int c) { return __vimax_s32(__viaddmax_s32(a, b, c), 0); }
+inline int __viaddmin_s32_relu(int a, int b, int c) { return __vimax_s32(__viaddmin_s32(a, b, c), 0); }
+
+#define AIOCUDA_SELECT_PAIRS(suffix, max, min)                                                                   \
+  inline unsigned __vimax3_##suffix(unsigned a, unsigned b, unsigned c) { return max(max(a, b), c); }            \
+  inline unsigned __vimin3_##suffix(unsigned a, unsigned b, unsigned c) { return min(min(a, b), c); }            \
+  inline unsigned __viaddmax_##suffix(unsigned a, unsigned b, unsigned c) { return max(__vadd2(a, b), c); }      \
+  inline unsigned __viaddmin_##suffix(unsigned a, unsigned b, unsigned c) { return min(__vadd2(a, b), c); }      \
+  inline unsigned __vibmax_##suffix(unsigned a, unsigned b, bool* high, bool* low) {                             \
+    const unsigned chosen = max(a, b);                                                                           \
+    *high = chosen >> 16 == a >> 16;                                                                             \
+    *low = (chosen & 0xffffu) == (a & 0xffffu);                                                                  \
+    return chosen;                                                                                               \
+  }                                                                                                              \
+  inline unsigned __vibmin_##suffix(unsigned a, unsigned b, bool* high, bool* low) {                             \
+    const unsigned chosen = min(a, b);                                                                           \
+    *high = chosen >> 16 == a >> 16;                                                                             \
+    *low = (chosen & 0xffffu) == (a & 0xffffu);                                                                  \
+    return chosen;                                                                                               \
+  }
+AIOCUDA_SELECT_PAIRS(s16x2, __vmaxs2, __vmins2)
+AIOCUDA_SELECT_PAIRS(u16x2, __vmaxu2, __vminu2)
+#undef AIOCUDA_SELECT_PAIRS
+inline unsigned __vimax_s16x2_relu(unsigned a, unsigned b) { return __vimax3_s16x2(a, b, 0u); }
+inline unsigned __vimin_s16x2_relu(unsigned a, unsigned b) { return __vmaxs2(__vmins2(a, b), 0u); }
+inline unsigned __vimax3_s16x2_relu(unsigned a, unsigned b, unsigned c) { return __vmaxs2(__vimax3_s16x2(a, b, c), 0u); }
+inline unsigned __vimin3_s16x2_relu(unsigned a, unsigned b, unsigned c) { return __vmaxs2(__vimin3_s16x2(a, b, c), 0u); }
+inline unsigned __viaddmax_s16x2_relu(unsigned a, unsigned b, unsigned c) { return __vmaxs2(__viaddmax_s16x2(a, b, c), 0u); }
+inline unsigned __viaddmin_s16x2_relu(unsigned a, unsigned b, unsigned c) { return __vmaxs2(__viaddmin_s16x2(a, b, c), 0u); }
+
+inline unsigned short __nv_bswap16(unsigned short x) { return __builtin_bswap16(x); }
+inline unsigned __nv_bswap32(unsigned x) { return __builtin_bswap32(x); }
+inline unsigned long long __nv_bswap64(unsigned long long x) { return __builtin_bswap64(x); }

@@ -27,6 +27,8 @@ typedef __UINT_FAST64_TYPE__ uint_fast64_t;
 #endif
 typedef __INTMAX_TYPE__ intmax_t;
 typedef __UINTMAX_TYPE__ uintmax_t;
+typedef unsigned int uint;  // as the C library's headers have it
+typedef unsigned short ushort;
 
 // `__global__` and variables' qualifiers reach the compiler already renamed (nvrtc/rewrite.cpp): whether
 // a kernel is inlined into its loop, and whether `__device__` makes a function or a variable, is known there.
@@ -48,6 +50,8 @@ typedef __UINTMAX_TYPE__ uintmax_t;
 #define __maxnreg__(...)
 #define __align__(n) __attribute__((aligned(n)))
 #define __builtin_align__(n) __attribute__((aligned(n)))
+// Of types of ours: a template made with a type that is hidden would be hidden itself.
+#define AIOCUDA_VISIBLE __attribute__((visibility("default")))
 #define __device_builtin__
 #define __cudart_builtin__
 #define __nv_pure__

@@ -210,6 +210,10 @@ inline int __isinff(float x) { return __builtin_isinf(x); }
 inline int __finitef(float x) { return __builtin_isfinite(x); }
 inline int __isnan(double x) { return __builtin_isnan(x); }
 inline int __isinf(double x) { return __builtin_isinf(x); }
+inline int __finite(double x) { return __builtin_isfinite(x); }
+inline int __signbitf(float x) { return __builtin_signbit(x) != 0; }
+inline int __signbit(double x) { return __builtin_signbit(x) != 0; }
+inline int __signbitd(double x) { return __builtin_signbit(x) != 0; }
 inline int __isfinited(double x) { return __builtin_isfinite(x); }
 
 // min and max: integers of mixed kinds go to the wider, then to the unsigned one, as in CUDA.

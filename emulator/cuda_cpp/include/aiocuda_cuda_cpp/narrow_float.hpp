@@ -77,13 +77,13 @@ inline double odd_double(I value) {
 // The scalar type T, its raw form R, the pair P. to_float(bits) and from_double(value, rounding) and
 // from_float(value) are the format's, in namespace aiocuda_device::F.
 #define AIOCUDA_NARROW_TYPE(T, R, P, PR, F)                                                                   \
-  struct R {                                                                                                  \
+  struct AIOCUDA_VISIBLE R {                                                                                                  \
     unsigned short x;                                                                                         \
   };                                                                                                          \
-  struct PR {                                                                                                 \
+  struct AIOCUDA_VISIBLE PR {                                                                                                 \
     unsigned short x, y;                                                                                      \
   };                                                                                                          \
-  struct alignas(2) T {                                                                                       \
+  struct AIOCUDA_VISIBLE __attribute__((aligned(2))) T {                                                                                       \
     unsigned short __x;                                                                                       \
     T() = default;                                                                                            \
     constexpr T(const R& raw) : __x(raw.x) {}                                                                 \
@@ -120,7 +120,7 @@ inline double odd_double(I value) {
     operator unsigned long long() const { return __float2ull_rz((float)*this); }                              \
     operator bool() const { return (__x & 0x7fffu) != 0; }                                                    \
   };                                                                                                          \
-  struct alignas(4) P {                                                                                       \
+  struct AIOCUDA_VISIBLE __attribute__((aligned(4))) P {                                                                                       \
     T x, y;                                                                                                   \
     P() = default;                                                                                            \
     constexpr P(const T& a, const T& b) : x(a), y(b) {}                                                       \
@@ -220,6 +220,10 @@ inline I narrow_to_integer(float value) {
   inline P __hneu2(P a, P b) { return {T(__hneu(a.x, b.x) ? 1.0f : 0.0f), T(__hneu(a.y, b.y) ? 1.0f : 0.0f)}; }       \
   inline bool __hbne2(P a, P b) { return __hne(a.x, b.x) && __hne(a.y, b.y); }                                        \
   inline bool __hbneu2(P a, P b) { return __hneu(a.x, b.x) && __hneu(a.y, b.y); }                                     \
+  inline unsigned __hne2_mask(P a, P b) { return (__hne(a.x, b.x) ? 0xffffu : 0u) | (__hne(a.y, b.y) ? 0xffff0000u : 0u); } \
+  inline unsigned __hneu2_mask(P a, P b) {                                                                            \
+    return (__hneu(a.x, b.x) ? 0xffffu : 0u) | (__hneu(a.y, b.y) ? 0xffff0000u : 0u);                                 \
+  }                                                                                                                   \
   AIOCUDA_NARROW_COMPARE(T, P, lt, <)                                                                                 \
   AIOCUDA_NARROW_COMPARE(T, P, le, <=)                                                                                \
   AIOCUDA_NARROW_COMPARE(T, P, gt, >)                                                                                 \
@@ -289,6 +293,8 @@ inline I narrow_to_integer(float value) {
   AIOCUDA_NARROW_INTEGER(T, N, F, unsigned short, ushort, (double))                                           \
   AIOCUDA_NARROW_INTEGER(T, N, F, long long, ll, aiocuda_device::odd_double)                                  \
   AIOCUDA_NARROW_INTEGER(T, N, F, unsigned long long, ull, aiocuda_device::odd_double)                        \
+  inline signed char __##N##2char_rz(T a) { return (signed char)a; }                                          \
+  inline unsigned char __##N##2uchar_rz(T a) { return (unsigned char)a; }                                     \
   inline short __##N##_as_short(T a) { return (short)a.__x; }                                                 \
   inline unsigned short __##N##_as_ushort(T a) { return a.__x; }                                              \
   inline T __short_as_##N(short a) { return aiocuda_device::bits<T>(a); }                                     \

@@ -5,16 +5,16 @@
 
 
 #define AIOCUDA_VECTOR_TYPES(name, element, align2, align4)                                                   \
-  struct name##1 {                                                                                          \
+  struct AIOCUDA_VISIBLE name##1 {                                                                                          \
     element x;                                                                                              \
   };                                                                                                        \
-  struct alignas(align2) name##2 {                                                                          \
+  struct AIOCUDA_VISIBLE __attribute__((aligned(align2))) name##2 {                                                                          \
     element x, y;                                                                                           \
   };                                                                                                        \
-  struct name##3 {                                                                                          \
+  struct AIOCUDA_VISIBLE name##3 {                                                                                          \
     element x, y, z;                                                                                        \
   };                                                                                                        \
-  struct alignas(align4) name##4 {                                                                          \
+  struct AIOCUDA_VISIBLE __attribute__((aligned(align4))) name##4 {                                                                          \
     element x, y, z, w;                                                                                     \
   };                                                                                                        \
   constexpr name##1 make_##name##1(element x) { return {x}; }                                               \
@@ -36,7 +36,24 @@ AIOCUDA_VECTOR_TYPES(float, float, 8, 16)
 AIOCUDA_VECTOR_TYPES(double, double, 16, 16)
 #undef AIOCUDA_VECTOR_TYPES
 
-struct dim3 {
+// Vectors of four 8-byte elements whose name says their alignment.
+#define AIOCUDA_ALIGNED_VECTORS(name, element, bytes)                                                      \
+  struct AIOCUDA_VISIBLE __attribute__((aligned(bytes))) name##4_##bytes##a {                                                               \
+    element x, y, z, w;                                                                                    \
+  };                                                                                                       \
+  constexpr name##4_##bytes##a make_##name##4_##bytes##a(element x, element y, element z, element w) { return {x, y, z, w}; }
+#define AIOCUDA_ALIGNED_VECTOR(name, element) \
+  AIOCUDA_ALIGNED_VECTORS(name, element, 16)  \
+  AIOCUDA_ALIGNED_VECTORS(name, element, 32)
+AIOCUDA_ALIGNED_VECTOR(long, long)
+AIOCUDA_ALIGNED_VECTOR(ulong, unsigned long)
+AIOCUDA_ALIGNED_VECTOR(longlong, long long)
+AIOCUDA_ALIGNED_VECTOR(ulonglong, unsigned long long)
+AIOCUDA_ALIGNED_VECTOR(double, double)
+#undef AIOCUDA_ALIGNED_VECTOR
+#undef AIOCUDA_ALIGNED_VECTORS
+
+struct AIOCUDA_VISIBLE dim3 {
   unsigned int x, y, z;
   constexpr dim3(unsigned int x_ = 1, unsigned int y_ = 1, unsigned int z_ = 1) : x(x_), y(y_), z(z_) {}
   constexpr dim3(uint3 v) : x(v.x), y(v.y), z(v.z) {}
