@@ -171,7 +171,7 @@ TEST_CASE("options that do not exist are refused by name") {
 
 TEST_CASE("what the emulated driver does not do is refused at its line, with the reason") {
   const std::pair<const char*, const char*> cases[] = {
-      {"int x; asm volatile(\"mov.u32 %0, %laneid;\" : \"=r\"(x)); p[0] = x;", "inline PTX"},
+      {"int x; asm volatile(\"prmt.b32 %0, %1, 0, 0x0123;\" : \"=r\"(x) : \"r\"(3)); p[0] = x;", "inline PTX"},
       {"nvcuda::wmma::fragment<int> f;", "tensor cores"},
       {"p[0] = tex1Dfetch<int>(0, 1);", "textures"},
       {"other<<<1, 1>>>(p);", "dynamic parallelism"},

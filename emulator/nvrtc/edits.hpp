@@ -1,0 +1,48 @@
+// Changes to a text at its tokens, collected in any order and made all at once.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tokens.hpp"
+
+namespace aiocuda::emulator::nvrtc {
+
+class Edits {
+ public:
+  void replace(std::size_t offset, std::size_t size, std::string by) { edits_.push_back({offset, size, std::move(by)}); }
+  void replace(const Token& token, std::string by) { replace(token.offset, token.text.size(), std::move(by)); }
+  void before(const Token& token, std::string inserted) { replace(token.offset, 0, std::move(inserted)); }
+  void after(const Token& token, std::string inserted) { replace(token.offset + token.text.size(), 0, std::move(inserted)); }
+  void blank(const Token& token) { replace(token, std::string(token.text.size(), ' ')); }
+
+  // At one place, what was asked first comes first.
+  std::string made_to(std::string_view text) {
+    std::stable_sort(edits_.begin(), edits_.end(), [](const Edit& a, const Edit& b) { return a.offset < b.offset; });
+    std::string out;
+    out.reserve(text.size() + 256 * edits_.size());
+    std::size_t at = 0;
+    for (const Edit& e : edits_) {
+      if (e.offset > at) {
+        out += text.substr(at, e.offset - at);
+        at = e.offset;
+      }
+      out += e.inserted;
+      at = std::max(at, e.offset + e.removed);
+    }
+    out += text.substr(at);
+    return out;
+  }
+
+ private:
+  struct Edit {
+    std::size_t offset;
+    std::size_t removed;
+    std::string inserted;
+  };
+  std::vector<Edit> edits_;
+};
+
+}  // namespace aiocuda::emulator::nvrtc
