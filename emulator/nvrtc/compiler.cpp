@@ -109,6 +109,26 @@ FoundCompiler search(const Settings& settings) {
   return result;
 }
 
+// CUDA programs hand on variables that only some lanes have set ("x = __shfl_sync(mask, x, leader)"). A clang
+// that takes arguments for defined would conclude that every lane sets them. The option's name has changed.
+std::vector<std::string> options_for_undefined_arguments(const Compiler& compiler) {
+  if (!compiler.is_clang()) return {};
+  static std::mutex mutex;
+  static std::map<std::string, std::vector<std::string>> known;
+  const std::scoped_lock lock(mutex);
+  const auto [entry, is_new] = known.try_emplace(compiler.identity);
+  if (!is_new) return entry->second;
+  for (const char* name : {"-no-enable-noundef-analysis", "-disable-noundef-analysis"}) {
+    std::vector<std::string> ask = compiler.command;
+    ask.insert(ask.end(), {"-Xclang", name, "-fsyntax-only", "-x", "c++", "/dev/null"});
+    const ProcessResult answer = run_process(ask);
+    if (!answer.started || answer.exit_status != 0) continue;
+    entry->second = {"-Xclang", name};
+    break;
+  }
+  return entry->second;
+}
+
 void append(std::vector<std::string>& to, std::initializer_list<const char*> more) { to.insert(to.end(), more.begin(), more.end()); }
 
 }  // namespace
@@ -168,6 +188,7 @@ std::vector<std::string> build_command(const Compiler& compiler, const Options& 
   } else {
     append(command, {"-Wno-pass-failed", "-Wno-register", "-Wno-ignored-attributes", "-Wno-unused-command-line-argument"});
   }
+  for (const std::string& option : options_for_undefined_arguments(compiler)) command.push_back(option);
   if (options.no_warnings) command.emplace_back("-w");
   command.push_back("-isystem" + paths.device_headers);
   if (compiler.family != CompilerFamily::zig) command.emplace_back("-nostdlib");

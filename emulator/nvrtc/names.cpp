@@ -2,7 +2,6 @@
 #include "names.hpp"
 
 #include <algorithm>
-#include <array>
 
 #include "polling.hpp"
 #include "special_registers.hpp"

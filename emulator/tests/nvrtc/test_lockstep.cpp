@@ -147,3 +147,23 @@ TEST_CASE("endless loops that poll let the threads go on for which they wait") {
   module.launch("through_a_function", {.block = {64}}, out.data());
   for (int i = 1; i <= 64; ++i) CHECK(out[i] == 42);
 }
+
+TEST_CASE("a variable that only the leader of a warp sets may be handed to a shuffle") {
+  const Module module(R"(
+    __device__ int told_by(int value, int leader) { return __shfl_sync(__activemask(), value, leader); }
+    __device__ int place(int* count) {
+      const int mask = __ballot_sync(__activemask(), 1);
+      const int leader = __ffs(mask) - 1, lane = threadIdx.x & 31;
+      int first;
+      if (lane == leader) first = atomicAdd(count, __popc(mask));
+      return told_by(first, leader) + __popc(mask & ((1 << lane) - 1));
+    }
+    extern "C" __global__ void odd(int* out, int* count) {
+      if (threadIdx.x % 2 == 1) out[place(count)] = threadIdx.x;
+    })");
+  std::vector<int> out(64);
+  int count = 0;
+  module.launch("odd", {.block = {64}}, out.data(), &count);
+  CHECK(count == 32);
+  for (int i = 0; i < 32; ++i) CHECK(out[i] == 2 * i + 1);
+}
