@@ -24,10 +24,11 @@ set(own_headers
     "cooperative_groups.h=cooperative_groups.hpp" "cooperative_groups/reduce.h=cooperative_groups.hpp"
     "cooperative_groups/scan.h=cooperative_groups.hpp" "cooperative_groups/memcpy_async.h=cooperative_groups.hpp"
     "cooperative_groups/details/helpers.h=cooperative_groups.hpp" "cuComplex.h=cuda_complex.hpp"
-    "cuda_pipeline.h=cuda_pipeline.hpp" "cuda_pipeline_primitives.h=cuda_pipeline.hpp")
+    "cuda/atomic=cuda_atomic.hpp" "cuda_pipeline.h=cuda_pipeline.hpp" "cuda_pipeline_primitives.h=cuda_pipeline.hpp")
 
-# What other headers and programs ask with #ifdef.
+# What comes first: macros that other headers and programs ask for with #ifdef, or a header of the host's.
 set(macros_of_cuda_fp16.h "#define __CUDA_FP16_TYPES_EXIST__\n#define __CUDA_FP16_H__\n")
+set("macros_of_cuda/atomic" "#pragma aiocuda_include <atomic>\n")
 set(macros_of_cuda_bf16.h "#define __CUDA_BF16_TYPES_EXIST__\n#define __CUDA_BF16_H__\n")
 
 function(aiocuda_write_visible_headers directory)

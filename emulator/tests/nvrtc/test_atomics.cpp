@@ -85,3 +85,55 @@ TEST_CASE("atomic functions lose nothing between blocks on several threads") {
   CHECK(u == 192000);
   CHECK(most == 63999);
 }
+
+TEST_CASE("cuda::atomic_ref and cuda::atomic do what libcu++'s do") {
+  const Module module(R"(
+    #include <cuda/atomic>
+    extern "C" __global__ void operations(int* v, int* old) {
+      cuda::atomic_ref<int, cuda::thread_scope_device> a{v[0]};
+      old[0] = a.fetch_add(5, cuda::memory_order_relaxed);
+      old[1] = a.fetch_sub(2);
+      old[2] = a.fetch_and(6);
+      old[3] = a.fetch_or(9);
+      old[4] = a.fetch_xor(3);
+      old[5] = a.fetch_min(4);
+      old[6] = a.fetch_max(40, cuda::std::memory_order_acq_rel);
+      old[7] = a.exchange(7);
+      int expected = 3;
+      old[8] = a.compare_exchange_strong(expected, 100);
+      old[9] = expected;
+      old[10] = a.compare_exchange_weak(expected, 8, cuda::memory_order_acquire, cuda::memory_order_relaxed);
+      old[11] = a.load(cuda::memory_order_acquire);
+      a.store(20, cuda::memory_order_release);
+      old[12] = ++a; old[13] = a--; old[14] = a += 4; a = 11;
+      cuda::atomic_thread_fence(cuda::memory_order_seq_cst, cuda::thread_scope_block);
+    }
+    extern "C" __global__ void count(int* out, float* sum) {
+      __shared__ cuda::atomic<int, cuda::thread_scope_block> counter;
+      if (threadIdx.x == 0) counter = 0;
+      __syncthreads();
+      ++counter;
+      cuda::atomic_ref<float> total{*sum};
+      total.fetch_add(0.5f);
+      __syncthreads();
+      if (threadIdx.x == 0) out[blockIdx.x] = counter;
+    }
+    extern "C" __global__ void hand_over(int* flag, int* out) {
+      cuda::atomic_ref<int, cuda::thread_scope_system> signal{*flag};
+      if (threadIdx.x == 0) { while (true) { if (signal.load(cuda::memory_order_relaxed)) break; } *out = 5; }
+      else { __syncwarp(2); signal.store(1); }
+    })");
+  int value = 10;
+  std::vector<int> old(15);
+  module.launch("operations", {}, &value, old.data());
+  CHECK(old == std::vector<int>{10, 15, 13, 4, 13, 14, 4, 40, 0, 7, 1, 8, 21, 21, 24});
+  CHECK(value == 11);
+  std::vector<int> counts(4);
+  float sum = 0;
+  module.launch("count", {.grid = {4, 1, 1}, .block = {96, 1, 1}}, counts.data(), &sum);
+  CHECK(counts == std::vector<int>(4, 96));
+  CHECK(sum == 4 * 96 * 0.5f);
+  int flag = 0, out = 0;
+  module.launch("hand_over", {.block = {2, 1, 1}}, &flag, &out);
+  CHECK(out == 5);
+}
