@@ -81,6 +81,7 @@ FoundCompiler search(const Settings& settings) {
     const std::string executable = command.empty() ? std::string{} : on_path(command[0], settings.path);
     if (!executable.empty()) {
       command[0] = executable;
+      if (command.size() == 1 && std::filesystem::path(executable).filename() == "zig") command.emplace_back("c++");
       return found(std::move(command));
     }
     FoundCompiler result;
@@ -120,7 +121,7 @@ std::vector<std::string> options_for_undefined_arguments(const Compiler& compile
   if (!is_new) return entry->second;
   for (const char* name : {"-no-enable-noundef-analysis", "-disable-noundef-analysis"}) {
     std::vector<std::string> ask = compiler.command;
-    ask.insert(ask.end(), {"-Xclang", name, "-fsyntax-only", "-x", "c++", "/dev/null"});
+    ask.insert(ask.end(), {"-Xclang", name, "-E", "-o", "/dev/null", "-x", "c++", "/dev/null"});
     const ProcessResult answer = run_process(ask);
     if (!answer.started || answer.exit_status != 0) continue;
     entry->second = {"-Xclang", name};

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 SELECT = """
@@ -203,3 +205,22 @@ report(result=int(result), count=count, nvrtc_result=int(nvrtc_result),
 """
     found = machine.run(script, AIOCUDA_DRIVER="emulated", AIOCUDA_EMULATED_DEVICES=3).values
     assert found == {"result": 0, "count": 3, "nvrtc_result": 0, "driver": True, "nvrtc": True}
+
+
+@pytest.mark.parametrize("named", [{}, {"AIOCUDA_ZIG": "/opt/another/zig"}])
+def test_the_emulated_compiler_is_told_of_the_ziglang_wheel(machine, tmp_path, named):
+    package = tmp_path / "site" / "ziglang"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    path = os.pathsep.join(filter(None, [str(package.parent), os.environ.get("PYTHONPATH")]))
+    found = machine.run(
+        """
+import os
+selection.select()
+report(zig=os.environ["AIOCUDA_ZIG"])
+""",
+        AIOCUDA_DRIVER="emulated",
+        PYTHONPATH=path,
+        **named,
+    ).values
+    assert found["zig"] == named.get("AIOCUDA_ZIG", str(package / "zig"))

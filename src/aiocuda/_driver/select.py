@@ -8,6 +8,7 @@ only when it is the one to use: a second library of that name would never be loo
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import json
 import os
 import subprocess
@@ -189,7 +190,15 @@ def _select_emulated(reason: str) -> DriverInfo:
     nvrtc_path = directory / NVRTC_SONAME
     driver = _load_as_the_only(driver_path, "CUDA driver")
     _load_as_the_only(nvrtc_path, "NVRTC")
+    _offer_ziglang()
     return DriverInfo("emulated", str(driver_path), probe.driver_version(driver), str(nvrtc_path), reason)
+
+
+def _offer_ziglang() -> None:
+    """Tell the emulated compiler of the ziglang wheel's executable, for where there is no other compiler."""
+    found = importlib.util.find_spec("ziglang")
+    if found is not None and found.origin is not None:
+        os.environ.setdefault("AIOCUDA_ZIG", str(Path(found.origin).parent / "zig"))
 
 
 def emulator_directory() -> Path:

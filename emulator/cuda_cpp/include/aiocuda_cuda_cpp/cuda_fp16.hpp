@@ -17,7 +17,11 @@ inline unsigned short from_float(float value) {
   return (unsigned short)((Short8)__builtin_ia32_vcvtps2ph(Float4{value, 0, 0, 0}, 0))[0];
 }
 inline float to_float(unsigned short word) {
+#if __has_builtin(__builtin_ia32_vcvtph2ps)
   return __builtin_ia32_vcvtph2ps(Short8{(short)word, 0, 0, 0, 0, 0, 0, 0})[0];
+#else  // newer clang has no name for the instruction, and makes it of the conversion
+  return (float)bits<_Float16>(word);
+#endif
 }
 #else
 inline unsigned short from_float(float value) { return from_double((double)value, Rounding::nearest); }
