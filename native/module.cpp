@@ -69,7 +69,7 @@ void bind_settings(nb::module_& module) {
   module.def("bind_errors", [](nb::handle errors) {
     auto keep = [&](const char* name) { return nb::handle(nb::object(errors.attr(name)).release()); };
     dataflow::error_types = {keep("ArgumentTypeError"), keep("ArgumentValueError"), keep("ArgumentRangeError"), keep("DeviceMismatchError"),
-                             keep("LaunchError"), keep("ClosedError"), keep("AiocudaError")};
+                             keep("LaunchError"), keep("ClosedError")};
   });
   module.def("set_package_directory", [](std::string directory) { dataflow::package_directory() = std::move(directory); });
   module.def("set_hooks", [](nb::object refused, nb::object lost, nb::object lift, nb::object open) {

@@ -65,7 +65,7 @@ class Record {
 
   void wait(StreamIndex stream, StreamIndex other) { steps.append(nb::make_tuple("wait", stream, other)); }
 
-  void launch(LaunchOp& op, StreamIndex stream, std::int32_t device, bool) {
+  void launch(LaunchOp& op, StreamIndex stream, std::int32_t device) {
     const Dim3 g = op.shape.grid, b = op.shape.block;
     nb::list accesses;
     for (std::uint32_t i = 0; i < op.bound; ++i) {

@@ -13,7 +13,7 @@
 //   Value item(value, index), Value tuple(values)
 //   default_stream(device), device_of(stream), is_open(stream)
 //   void wait(stream, other)       order later work of `stream` after what `other` holds so far
-//   void launch(op, stream, device, words), void copy(op, to, from, stream), Value create(op, stream, device)
+//   void launch(op, stream, device), void copy(op, to, from, stream), Value create(op, stream, device)
 //   optional<Value> call(op, value)  run a callback at submission; none: it returned an operation
 //   optional<Value> map(op, value)   a function of a complete value; none: it is run after the walk
 //   bool is_complete(tick)
@@ -29,7 +29,7 @@ namespace aiocuda::dataflow {
 
 // Where operations without a stream of their own go.
 struct Placement {
-  std::int32_t device = 0;    // for an operation that touches no array
+  std::int32_t device = 0;      // for an operation that touches no array
   StreamId stream = no_stream;  // all that this device's operations are put on
   std::int32_t stream_device = unknown_ordinal;
 };
@@ -214,7 +214,6 @@ class Walk {
   Step perform(LaunchOp& op) {
     const Signature& signature = op.signature;
     std::int32_t device = unknown_ordinal;
-    bool known = true;
     uses_.clear();
     outputs_.clear();
     for (std::uint32_t i = 0; i < op.bound; ++i) {
@@ -224,7 +223,6 @@ class Walk {
       if (is_constant && param.kind != ParamKind::array) continue;  // packed when it was built
       const Value value = is_constant ? sink_.constant(argument.object) : value_of(argument.object);
       if (sink_.is_unknown(value)) {
-        known = false;
         if (param.writes) outputs_.push_back(value);
         continue;
       }
@@ -245,7 +243,7 @@ class Walk {
     const StreamIndex stream = choose_stream(op, device);
     check_stream(op, stream, device);
     for (const Use& use : uses_) order(stream, use);
-    sink_.launch(op, stream, device, known);
+    sink_.launch(op, stream, device);
     commit(op, stream);
     sink_.finish(op, outputs_.size() == 1 ? outputs_.front() : sink_.tuple(outputs_));
     return Step::finished;

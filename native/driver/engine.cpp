@@ -24,10 +24,7 @@ Engine& Engine::get() {
   return *engine;
 }
 
-void Engine::load(Table loaded) {
-  table = loaded;
-  loaded_ = true;
-}
+void Engine::load(Table loaded) { table = loaded; }
 
 void Engine::open_device(std::int32_t ordinal, CUcontext context, CUmemoryPool pool) {
   const auto slot = static_cast<std::size_t>(ordinal);

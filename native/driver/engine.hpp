@@ -56,7 +56,6 @@ class Engine final : public dataflow::MemoryOwner {
   static Engine& get();
 
   void load(Table table);  // once; the watcher starts with the first device
-  bool is_loaded() const { return loaded_; }
 
   void open_device(std::int32_t ordinal, CUcontext context, CUmemoryPool pool);
   DeviceState& device(std::int32_t ordinal);
@@ -140,7 +139,6 @@ class Engine final : public dataflow::MemoryOwner {
   bool try_free(dataflow::Buffer& buffer);
   StreamIndex new_stream_slot();
 
-  bool loaded_ = false;
   bool shut_down_ = false;
   std::vector<std::optional<DeviceState>> devices_;
   std::deque<StreamState> streams_;

@@ -64,7 +64,7 @@ class Submit {
     if (const CUresult result = engine_.wait(stream, other)) raise_refused(engine_, result, "cuStreamWaitEvent", nb::handle());
   }
 
-  void launch(dataflow::LaunchOp& op, StreamIndex stream, std::int32_t device, bool) {
+  void launch(dataflow::LaunchOp& op, StreamIndex stream, std::int32_t device) {
     if (op.shape.empty) return;
     scope_.bind(device);
     dataflow::Signature& signature = op.signature;
