@@ -382,6 +382,10 @@ class Walk {
     if (destination.dtype != source.dtype || destination.shape != source.shape)
       raise(error_types.argument_value, "copy: destination and source differ: " + describe(destination) + " and " +
                                             describe(source) + "; give both the same shape and dtype");
+    const Span to = destination.span(), from = source.span();
+    if (destination.buffer.get() == source.buffer.get() && to.begin != from.begin && to.begin < from.end && from.begin < to.end)
+      raise(error_types.argument_value, "copy: destination and source are parts of one array and overlap, which has no defined "
+                                        "result; copy the source with dup() first");
   }
 
   Sink& sink_;

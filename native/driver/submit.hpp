@@ -130,7 +130,7 @@ class Submit {
   }
 
   void copy(dataflow::CopyOp& op, const Array& to, const Array& from, StreamIndex stream) {
-    if (to.size_bytes() == 0) return;
+    if (to.size_bytes() == 0 || to.address == from.address) return;  // nothing to copy, or to itself
     scope_.bind(engine_.stream(stream).device);
     const CUresult result = engine_.table.cuMemcpyAsync(to.address, from.address, to.size_bytes(), engine_.stream(stream).handle);
     if (result) raise_refused(engine_, result, "cuMemcpyAsync", object_of(op), 0, engine_.stream(stream).device);

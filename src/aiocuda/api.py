@@ -274,7 +274,7 @@ def copy(destination: Any, source: Any) -> DeviceOp[Any]:
     Raises
     ------
     ArgumentValueError
-        Shapes or dtypes differ.
+        Shapes or dtypes differ; or both are parts of one array and overlap (found when it is executed).
     """
     if not isinstance(destination, (_native.Op, _native.Array)):
         raise ArgumentTypeError(

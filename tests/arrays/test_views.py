@@ -151,6 +151,31 @@ def test_copies_between_parts():
     np.testing.assert_array_equal(ac.to_host(array).sync(), data)
 
 
+@pytest.mark.parametrize(
+    ("to", "source"), [(np.s_[0:3], np.s_[1:4]), (np.s_[1:4], np.s_[0:3]), (np.s_[2:6], np.s_[5:9])]
+)
+def test_copying_between_overlapping_parts_is_an_error_and_changes_nothing(to, source):
+    data, array = numbers(10)
+    with pytest.raises(ac.ArgumentValueError, match="overlap"):
+        ac.copy(array[to], array[source]).sync()
+    np.testing.assert_array_equal(ac.to_host(array).sync(), data)
+
+
+def test_copying_between_parts_that_touch_and_onto_itself():
+    data, array = numbers(10)
+    ac.copy(array[0:5], array[5:10]).sync()
+    ac.copy(array[2:4], array[2:4]).sync()
+    data[0:5] = data[5:10]
+    np.testing.assert_array_equal(ac.to_host(array).sync(), data)
+
+
+def test_overlapping_parts_are_copied_by_way_of_a_duplicate():
+    data, array = numbers(10)
+    ac.copy(array[0:5], ac.dup(array[2:7])).sync()
+    data[0:5] = data[2:7].copy()
+    np.testing.assert_array_equal(ac.to_host(array).sync(), data)
+
+
 def test_a_view_keeps_the_memory_and_outlives_the_array(used_bytes):
     before = used_bytes()
     data, array = numbers(8)
