@@ -104,8 +104,11 @@ nb::object build(KernelObject& kernel, PyObject* const* args, std::size_t n, PyO
   nb::inst_mark_ready(object);
   op.origin.capture();
   op.shape = resolve_shape(signature, request);
-  std::int32_t device = unknown_ordinal;
-  for (std::size_t i = 0; i < n; ++i) op.bind(args[i], device);
+  Home home;
+  for (std::size_t i = 0; i < n; ++i) op.bind(args[i], home);
+  if (signature.has_partition)
+    for (std::size_t i = 0; i < n; ++i)
+      if (const Array* array = signature.params[i].kind == ParamKind::partition ? as_array(args[i]) : nullptr) fit_partition(signature, i, *array, op.shape);
   // What it yields, as far as that is known: the array it writes.
   if (signature.outputs.size() == 1) {
     const Argument& output = op.arguments[signature.outputs.front()];
@@ -116,7 +119,7 @@ nb::object build(KernelObject& kernel, PyObject* const* args, std::size_t n, PyO
       op.spec = {Yields::device_array, array->dtype, array->device};
     }
   }
-  op.target_device = device;
+  op.target_device = home.device;
   return object;
 }
 
@@ -195,7 +198,7 @@ void bind_kernel(nb::module_& module) {
               PyUnicode_InternFromString("shared_memory"), PyUnicode_InternFromString("cluster"), PyUnicode_InternFromString("cooperative")};
   kernel_type = make_type();
   module.attr("Kernel") = nb::borrow(reinterpret_cast<PyObject*>(kernel_type));
-  // params: (kind's name, dtype code, writes, name); the description has `_load(device) -> function`.
+  // params: (kind's name, dtype code, writes, name, rank, width); the description has `_load(device) -> function`.
   module.def("make_kernel", [](nb::handle op_class, nb::object description, const std::string& name, nb::list params, std::uint32_t max_threads) {
     auto signature = std::make_unique<Signature>();
     signature->kernel = name;
@@ -207,8 +210,11 @@ void bind_kernel(nb::module_& module) {
       while (kind_name != name_of(static_cast<ParamKind>(kind))) {
         if (++kind > static_cast<int>(ParamKind::f64)) raise(error_types.argument_type, name + ": no such kind of parameter: " + kind_name);
       }
-      signature->params.push_back({static_cast<ParamKind>(kind), nb::cast<DType>(param[1]), nb::cast<bool>(param[2]), nb::cast<std::string>(param[3])});
-      if (kind == 0 && signature->params.back().writes) signature->outputs.push_back(static_cast<std::uint32_t>(signature->params.size() - 1));
+      signature->params.push_back({static_cast<ParamKind>(kind), nb::cast<DType>(param[1]), nb::cast<bool>(param[2]), nb::cast<std::string>(param[3]), nb::cast<std::uint32_t>(param[4]), nb::cast<std::uint32_t>(param[5])});
+      const Param& added = signature->params.back();
+      signature->words += added.words();
+      signature->has_partition = signature->has_partition || added.kind == ParamKind::partition;
+      if (!is_scalar(added.kind) && added.writes) signature->outputs.push_back(static_cast<std::uint32_t>(signature->params.size() - 1));
     }
     nb::object object = nb::steal(PyType_GenericAlloc(kernel_type, 0));
     auto* kernel = reinterpret_cast<KernelObject*>(object.ptr());

@@ -10,6 +10,7 @@
 #include "driver/submit.hpp"
 #include "kernel.hpp"
 #include "operations.hpp"
+#include "ownership.hpp"
 
 namespace aiocuda {
 namespace {
@@ -49,9 +50,12 @@ Streams still_there(const std::vector<dataflow::StreamId>& streams) {
   return found;
 }
 
-dataflow::Placement place(std::int32_t device, dataflow::StreamId stream) {
-  dataflow::Placement placement{device, stream, dataflow::unknown_ordinal};
-  if (stream != dataflow::no_stream) placement.stream_device = Engine::get().stream(index_of(stream)).device;
+dataflow::Placement place(std::int32_t device, dataflow::StreamId stream, const dataflow::Policy& policy) {
+  dataflow::Placement placement{device, stream, dataflow::unknown_ordinal, &policy};
+  if (stream == dataflow::no_stream) return placement;
+  const driver::StreamState& state = Engine::get().stream(index_of(stream));
+  if (state.closing) dataflow::raise_stream_closed(stream);
+  placement.stream_device = state.device;
   return placement;
 }
 
@@ -69,15 +73,17 @@ void bind_settings(nb::module_& module) {
   module.def("bind_errors", [](nb::handle errors) {
     auto keep = [&](const char* name) { return nb::handle(nb::object(errors.attr(name)).release()); };
     dataflow::error_types = {keep("ArgumentTypeError"), keep("ArgumentValueError"), keep("ArgumentRangeError"), keep("DeviceMismatchError"),
-                             keep("LaunchError"), keep("ClosedError")};
+                             keep("LaunchError"), keep("ClosedError"), keep("OwnershipError")};
   });
   module.def("set_package_directory", [](std::string directory) { dataflow::package_directory() = std::move(directory); });
-  module.def("set_hooks", [](nb::object refused, nb::object lost, nb::object lift, nb::object open) {
+  module.def("set_hooks", [](nb::object refused, nb::object lost, nb::object lift, nb::object open, nb::object stream, nb::object lanes) {
     auto& hooks = Engine::get().hooks;
     hooks.refused = std::move(refused);
     hooks.lost = std::move(lost);
     hooks.lift = std::move(lift);
     hooks.open = std::move(open);
+    hooks.stream = std::move(stream);
+    hooks.lanes = std::move(lanes);
   });
   module.def("set_array_classes", [](nb::object device_array, nb::object host_array) {
     auto& hooks = Engine::get().hooks;
@@ -133,6 +139,8 @@ void bind_execution(nb::module_& module) {
   nb::class_<LoopPort>(module, "Port", nb::is_weak_referenceable())
       .def(nb::init<>())
       .def("fileno", [](const LoopPort& self) { return self.port->fd(); })
+      // Makes a token due now, and not when something has passed.
+      .def("put", [](LoopPort& self, nb::object token) { self.port->put(token.release().ptr(), 0); })
       // The tokens that are due, each with 0 or the driver's error.
       .def("take", [](LoopPort& self) {
         nb::list due;
@@ -143,11 +151,11 @@ void bind_execution(nb::module_& module) {
       });
 
   // True: complete. False: `token` will come out of the port when it is worth driving again.
-  module.def("drive", [](nb::handle_t<dataflow::Op> op, std::int32_t device, dataflow::StreamId stream, LoopPort& port, nb::object token) {
+  module.def("drive", [](nb::handle_t<dataflow::Op> op, std::int32_t device, dataflow::StreamId stream, const dataflow::Policy& policy, LoopPort& port, nb::object token) {
     PyObject* owned = token.inc_ref().ptr();
     bool complete = true;
     try {
-      complete = driver::drive(op, place(device, stream), port.port, owned);
+      complete = driver::drive(op, place(device, stream, policy), port.port, owned);
     } catch (...) {
       Py_DECREF(owned);
       throw;
@@ -155,12 +163,16 @@ void bind_execution(nb::module_& module) {
     if (complete) Py_DECREF(owned);
     return complete;
   });
-  module.def("submit", [](nb::handle_t<dataflow::Op> op, std::int32_t device, dataflow::StreamId stream) { driver::submit(op, place(device, stream)); });
-  module.def("drive_and_wait", [](nb::handle_t<dataflow::Op> op, std::int32_t device, dataflow::StreamId stream, double timeout_s) {
-    return driver::drive_and_wait(op, place(device, stream), timeout_s);
+  module.def("submit", [](nb::handle_t<dataflow::Op> op, std::int32_t device, dataflow::StreamId stream, const dataflow::Policy& policy) {
+    driver::submit(op, place(device, stream, policy));
+  });
+  module.def("drive_and_wait", [](nb::handle_t<dataflow::Op> op, std::int32_t device, dataflow::StreamId stream, const dataflow::Policy& policy, double timeout_s) {
+    return driver::drive_and_wait(op, place(device, stream, policy), timeout_s);
   });
   module.def("has_passed", [](nb::handle_t<dataflow::Op> op) { return driver::has_passed(op); });
-  module.def("record", [](nb::handle_t<dataflow::Op> op, std::int32_t device, dataflow::StreamId stream) { return driver::record(op, place(device, stream)); });
+  module.def("record", [](nb::handle_t<dataflow::Op> op, std::int32_t device, dataflow::StreamId stream, const dataflow::Policy& policy) {
+    return driver::record(op, place(device, stream, policy));
+  });
 
   // False: nothing to wait for. Covers everything the streams hold, also what others submitted.
   module.def("tell_when_streams_pass", [](const std::vector<dataflow::StreamId>& streams, LoopPort& port, nb::object token) {
@@ -201,6 +213,7 @@ NB_MODULE(_native, module) {
   aiocuda::nb::set_leak_warnings(false);
   aiocuda::bind_settings(module);
   aiocuda::bind_operations(module);
+  aiocuda::bind_ownership(module);
   aiocuda::bind_kernel(module);
   aiocuda::bind_streams(module);
   aiocuda::bind_execution(module);

@@ -1,5 +1,6 @@
 #include "operations.hpp"
 
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/vector.h>
 
 #include <cstring>
@@ -107,25 +108,37 @@ void bind_arrays(nb::module_& module) {
       })
       .def_prop_ro("_size_bytes", &Array::size_bytes)
       .def_prop_ro("_is_closed", [](const Array& self) { return !self.buffer; })
-      .def("_close", [](Array& self) { self.buffer.reset(); })
+      .def_prop_ro("_strides", [](const Array& self) {
+        nb::object strides = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(self.shape.size())));
+        for (std::size_t i = 0; i < self.shape.size(); ++i)
+          PyTuple_SET_ITEM(strides.ptr(), static_cast<Py_ssize_t>(i), PyLong_FromLongLong(self.stride(i)));
+        return strides;
+      })
+      .def_prop_ro("_is_contiguous", &Array::is_contiguous)
       .def("_alias", [](const Array& self) { return Array(self); })  // another handle, that close() leaves alone
-      // A handle of the same class on some of its bytes; the caller has checked that they are.
-      .def("_view", [](nb::handle_t<Array> self, const nb::sequence& extents, DType dtype, std::uint64_t offset_bytes) {
+      // A handle of the same class on some of its items, with strides in bytes where they do not lie in one piece; the
+      // caller has checked that they are its items.
+      .def("_view", [](nb::handle_t<Array> self, const nb::sequence& extents, DType dtype, std::uint64_t offset_bytes, std::optional<std::vector<std::int64_t>> strides) {
         const Array& whole = *nb::inst_ptr<Array>(self);
         std::uint64_t size_bytes = 0;
         auto shape = read_shape(extents, dtype, size_bytes);
-        if (offset_bytes + size_bytes > whole.size_bytes())
-          raise(error_types.argument_value, "a view of " + std::to_string(size_bytes) + " bytes at " + std::to_string(offset_bytes) +
+        Array view{whole.buffer, whole.address + offset_bytes, whole.device, dtype, std::move(shape)};
+        view.group = whole.group;
+        view.lender = whole.lender;
+        if (strides) view.strides = std::move(*strides);
+        const Span span = view.span(), bounds = whole.span();
+        if (span.end > bounds.end || span.begin < bounds.begin)
+          raise(error_types.argument_value, "a view of bytes " + std::to_string(span.begin) + " to " + std::to_string(span.end) +
                                                 " does not lie in " + describe(whole));
-        return driver::Submit::make_array(self.type(), Array{whole.buffer, whole.address + offset_bytes, whole.device, dtype, std::move(shape)});
-      })
+        return driver::Submit::make_array(self.type(), std::move(view));
+      }, "extents"_a, "dtype"_a, "offset_bytes"_a, "strides"_a.none() = nb::none())
       // The accesses that may still be going on: (written, read).
       .def("_in_use", [](const Array& self) {
         driver::Engine& engine = driver::Engine::get();
         if (!self.buffer) return nb::make_tuple(false, false);
         try {
           bool written = false, read = false;
-          self.buffer->hazards.each(self.span(), [&](const Hazard& hazard) {
+          self.buffer->hazards.each(self.span(), [&](const Hazard& hazard, Span) {
             written = written || !engine.is_complete(hazard.written);
             for (const Tick tick : hazard.reads) read = read || !engine.is_complete(tick);
           });
@@ -134,6 +147,14 @@ void bind_arrays(nb::module_& module) {
           driver::raise_refused(engine, refusal.result, refusal.function, nb::handle(), 0, self.device);
         }
       });
+}
+
+std::string name_of_function(const nb::object& function) {
+  if (!function.is_valid()) return "a function";
+  const nb::object name = nb::steal(PyObject_GetAttrString(function.ptr(), "__qualname__"));
+  if (name.is_valid() && PyUnicode_Check(name.ptr())) return nb::cast<std::string>(name);
+  PyErr_Clear();
+  return nb::cast<std::string>(nb::repr(function));
 }
 
 void bind_op(nb::module_& module) {
@@ -162,6 +183,7 @@ void bind_op(nb::module_& module) {
             return mode == CallMode::then ? "a then() callback" : mode == CallMode::map ? "a map() callback" : "an inspect() callback";
           }
           case Kind::gather: return "a zip";
+          case Kind::foreign: return "a call of " + name_of_function(static_cast<ForeignOp&>(self).function);
           default: return "an item of a result";
         }
       })
@@ -172,9 +194,23 @@ void bind_op(nb::module_& module) {
         if (self.kind == Kind::launch && static_cast<LaunchOp&>(self).signature.outputs.size() > 1) return static_cast<std::int64_t>(static_cast<LaunchOp&>(self).signature.outputs.size());
         return -1;
       })
+      // What it works on, or -2.
+      .def_prop_ro("_device", [](const Op& self) { return self.known_device(); })
+      .def("_put_on_device", [](Op& self, std::int32_t device) {
+        if (self.state != State::pending) raise(error_types.argument_value, "on() came too late: the operation has been submitted");
+        self.target_device = device;
+      })
+      .def("_put_on_policy", [](nb::handle_t<Op> self, nb::handle_t<Policy> policy) {
+        Op& put = *nb::inst_ptr<Op>(self);
+        if (put.state != State::pending) raise(error_types.argument_value, "on() came too late: the operation has been submitted");
+        put.target_policy = nb::inst_ptr<Policy>(policy);
+        put.target_stream = no_stream;
+        put.keepalive = nb::borrow(policy);
+      })
       .def("_put_on", [](Op& self, StreamId stream, nb::object keepalive) {
         if (self.state != State::pending) raise(error_types.argument_value, "on() came too late: the operation has been submitted");
         self.target_stream = stream;
+        self.target_policy = nullptr;
         self.keepalive = std::move(keepalive);
       }, "stream"_a, "keepalive"_a.none() = nb::none());
 
@@ -233,6 +269,19 @@ void bind_op(nb::module_& module) {
         self->spec = {Yields::unknown, any_dtype, unknown_ordinal};
       }, "items"_a, "rebuild"_a.none() = nb::none());
 
+  // accesses: (array or operation, writes).
+  nb::class_<ForeignOp, Op>(module, "ForeignOp", nb::type_slots(op_slots))
+      .def("__init__", [](ForeignOp* self, nb::object function, const nb::sequence& arguments, const nb::sequence& accesses) {
+        new (self) ForeignOp();
+        self->origin.capture();
+        self->function = std::move(function);
+        for (nb::handle argument : arguments) self->arguments.push_back(nb::borrow(argument));
+        for (nb::handle each : accesses) {
+          const auto access = nb::cast<nb::tuple>(each);
+          self->accesses.push_back({nb::borrow(access[0]), nb::cast<bool>(access[1])});
+        }
+      }, "function"_a, "arguments"_a, "accesses"_a);
+
   nb::class_<PickOp, Op>(module, "PickOp", nb::type_slots(op_slots))
       .def("__init__", [](PickOp* self, nb::object source, std::int64_t index) {
         new (self) PickOp();
@@ -243,10 +292,24 @@ void bind_op(nb::module_& module) {
       }, "source"_a, "index"_a);
 }
 
+void bind_policies(nb::module_& module) {
+  nb::class_<Policy>(module, "Policy", nb::is_weak_referenceable())
+      .def_prop_ro("_streams", [](const Policy& self) { return self.streams; })
+      .def_prop_ro("_priority", [](const Policy& self) { return self.priority; })
+      .def_prop_ro("_uses_default_stream", &Policy::uses_default_stream);
+  nb::class_<Dataflow, Policy>(module, "Dataflow").def(nb::init<std::uint32_t, int>(), "streams"_a, "priority"_a);
+  nb::class_<RoundRobin, Policy>(module, "RoundRobin").def(nb::init<std::uint32_t, int>(), "streams"_a, "priority"_a);
+  nb::class_<LeastLoaded, Policy>(module, "LeastLoaded").def(nb::init<std::uint32_t, int>(), "streams"_a, "priority"_a);
+  nb::class_<SingleStream, Policy>(module, "SingleStream").def(nb::init<>());
+  nb::class_<AskedPolicy, Policy>(module, "AskedPolicy")
+      .def(nb::init<nb::object, std::uint32_t, int>(), "function"_a, "streams"_a, "priority"_a);
+}
+
 }  // namespace
 
 void bind_operations(nb::module_& module) {
   bind_arrays(module);
+  bind_policies(module);
   bind_op(module);
 }
 

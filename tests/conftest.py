@@ -89,8 +89,13 @@ class Latch:
         self._held: list[ac.DeviceFuture[Any]] = []
 
     def hold(self, where: ac.Device | ac.Stream | int = 0) -> None:
-        with ac.use(where):
+        """Hold a stream, or all those of a device that the policy in force chooses from."""
+        stream = where if isinstance(where, ac.Stream) else ac.Device(int(where)).stream()
+        with ac.use(stream):
             self._held.append(self._kernel(self._flag.address, grid=1, block=1).submit())
+        if stream is not where:
+            for held in ac.current_policy().streams(where):
+                held.wait(stream)
 
     @property
     def is_holding(self) -> bool:

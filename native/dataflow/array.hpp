@@ -2,7 +2,9 @@
 #pragma once
 #include <nanobind/nanobind.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -33,13 +35,18 @@ class DTypes {
 };
 inline DTypes dtypes;
 
-// A handle on a buffer or a part of it: C-contiguous, device or page-locked memory.
+// A handle on a buffer or a part of it, in device or page-locked memory.
 struct Array {
-  BufferRef buffer;  // empty once closed
+  BufferRef buffer{};  // empty once closed or moved
   std::uint64_t address = 0;
   std::int32_t device = host_ordinal;
   DType dtype = any_dtype;
-  std::vector<std::int64_t> shape;
+  std::vector<std::int64_t> shape{};
+  std::vector<std::int64_t> strides{};  // in bytes, 0 or more; empty: C-contiguous
+  GroupRef group{};                     // whose handle it is, once the array was shared, moved or partitioned
+  std::vector<std::int64_t> tile{};     // of a partition: the shape of its tiles
+  std::string ended{};                  // how its use ended, such as "was closed at file:line"
+  std::shared_ptr<void> lender{};       // of memory that is somebody else's
 
   std::uint64_t size() const {
     std::uint64_t n = 1;
@@ -48,9 +55,43 @@ struct Array {
   }
   std::uint64_t size_bytes() const { return size() * dtypes[dtype].size_bytes; }
   bool is_host() const { return device == host_ordinal; }
-  Span span() const {  // of its buffer
+  bool is_contiguous() const { return strides.empty(); }
+  bool is_partition() const { return !tile.empty(); }
+
+  std::int64_t stride(std::size_t axis) const {  // in bytes
+    if (!strides.empty()) return strides[axis];
+    std::int64_t step = dtypes[dtype].size_bytes;
+    for (std::size_t i = shape.size(); --i > axis;) step *= std::max<std::int64_t>(shape[i], 1);
+    return step;
+  }
+
+  Span span() const {  // of its buffer: from the first byte to behind the last
     const std::uint64_t begin = address - buffer->address;
-    return {begin, begin + size_bytes()};
+    if (strides.empty() || size() == 0) return {begin, begin + size_bytes()};
+    std::uint64_t last = begin;
+    for (std::size_t axis = 0; axis < shape.size(); ++axis) last += static_cast<std::uint64_t>((shape[axis] - 1) * strides[axis]);
+    return {begin, last + dtypes[dtype].size_bytes};
+  }
+
+  Region region() const {  // the same, without what is between its items
+    const Span all = span();
+    if (strides.empty() || size() == 0)
+      return {static_cast<std::int64_t>(all.begin), static_cast<std::int64_t>(all.end - all.begin)};
+    Region region{static_cast<std::int64_t>(all.begin), dtypes[dtype].size_bytes};
+    for (std::size_t axis = 0; axis < shape.size(); ++axis) region.add(shape[axis], strides[axis]);
+    region.join();
+    return region;
+  }
+
+  // The pieces that it lies in, so that neighbouring columns are not taken for each other; as one, with what is
+  // between them, where they are many.
+  static constexpr std::uint64_t most_pieces = 32;
+  template <class F>
+  void each_piece(F&& f) const {
+    if (strides.empty() || size() == 0) return f(span());
+    const Region all = region();
+    if (all.pieces() > most_pieces) return f(span());
+    all.each_piece(f);
   }
 };
 
@@ -69,7 +110,7 @@ inline std::string describe_place(std::int32_t device) {
 }
 
 inline std::string describe(const Array& array) {
-  return dtypes[array.dtype].name + describe_shape(array.shape) + " in " + describe_place(array.device);
+  return (array.is_partition() ? "a partition of " : "") + dtypes[array.dtype].name + describe_shape(array.shape) + " in " + describe_place(array.device);
 }
 
 }  // namespace aiocuda::dataflow

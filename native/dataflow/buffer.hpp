@@ -7,7 +7,7 @@
 #include <memory>
 #include <utility>
 
-#include "ranges.hpp"
+#include "ownership.hpp"
 
 namespace aiocuda::dataflow {
 
@@ -30,6 +30,7 @@ struct Buffer {
   const std::int32_t device;     // ordinal, or host_ordinal for page-locked memory
   MemoryOwner* owner = nullptr;  // outlives every buffer; null: nothing to give back
   RangeHazards hazards;
+  std::unique_ptr<Claims> claims;  // once somebody made one
   std::uint32_t holders = 0;
 };
 
@@ -37,6 +38,12 @@ class BufferRef {
  public:
   BufferRef() = default;
   explicit BufferRef(std::unique_ptr<Buffer> buffer) : buffer_(buffer.release()) { ++buffer_->holders; }
+  static BufferRef another(Buffer& held) {  // of a buffer that somebody holds
+    BufferRef ref;
+    ref.buffer_ = &held;
+    ++held.holders;
+    return ref;
+  }
   BufferRef(const BufferRef& other) : buffer_(other.buffer_) {
     if (buffer_) ++buffer_->holders;
   }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "access.hpp"
 #include "operation.hpp"
 #include "packing.hpp"
 
@@ -16,6 +17,13 @@ struct Param {
   DType dtype;  // of an array's elements; any_dtype for void*
   bool writes;
   std::string name;
+  std::uint32_t rank = 0;   // of a view or a partition
+  std::uint32_t width = 1;  // numbers in one of its items, such as 4 of a float4: the array's last axis
+
+  std::size_t axes() const { return rank + (width > 1); }  // of the array
+
+  // Of a view: where, shape and strides; of a partition, also the shape of a tile (aiocuda/tile.cuh).
+  std::uint32_t words() const { return kind == ParamKind::view ? 1 + 2 * rank : kind == ParamKind::partition ? 1 + 3 * rank : 0; }
 };
 
 struct Dim3 {
@@ -28,6 +36,7 @@ struct LaunchShape {
   std::uint32_t shared_bytes = 0;
   bool cooperative = false;
   bool empty = false;     // no thread: nothing is launched
+  bool by_partition = false;  // the grid is the partition's
 };
 
 struct Signature {
@@ -35,6 +44,8 @@ struct Signature {
   std::vector<Param> params;
   std::vector<std::uint32_t> outputs;  // the parameters it writes
   std::uint32_t max_threads = 1024;    // a block
+  std::uint32_t words = 0;             // of all views and partitions
+  bool has_partition = false;
 
   // The driver floor's own, by device ordinal: the loaded function and what it was configured for.
   struct Loaded {
@@ -49,32 +60,64 @@ struct Signature {
 };
 
 inline std::string expected_array(const Param& param) {
-  return param.dtype == any_dtype ? "a device array" : "a device array of " + dtypes[param.dtype].name;
+  const std::string dtype = param.dtype == any_dtype ? "" : " of " + dtypes[param.dtype].name;
+  if (!is_scalar(param.kind) && param.kind != ParamKind::array)
+    return (param.kind == ParamKind::partition ? "a partition" : "a device array") + dtype + " with " + std::to_string(param.axes()) + " axes" +
+           (param.width > 1 ? ", the last of " + std::to_string(param.width) + " items in one piece" : "");
+  return "a device array" + dtype;
 }
 
-// `device` becomes the device of the first array, and stays the one that all others must be on.
-inline void check_array(const Signature& signature, std::size_t i, const Array& array, std::int32_t& device) {
+// The device of a launch: of what it writes, else of what it reads.
+struct Home {
+  std::int32_t device = unknown_ordinal;
+  std::size_t argument = 0;
+};
+
+inline void meet(const Signature& signature, std::size_t i, std::int32_t device, Home& home) {
+  if (device == unknown_ordinal || device == home.device) return;
+  if (home.device == unknown_ordinal) {
+    home = {device, i};
+    return;
+  }
+  // What is written stays where it is.
+  const bool stays = signature.params[i].writes && !signature.params[home.argument].writes;
+  const std::size_t moved = stays ? home.argument : i, kept = stays ? i : home.argument;
+  const std::string place = std::to_string(stays ? device : home.device);
+  raise(error_types.device_mismatch, signature.where(moved) + " is on device " + std::to_string(stays ? home.device : device) +
+                                         ", argument " + std::to_string(kept + 1) + " (" + signature.params[kept].name + ")" +
+                                         (signature.params[kept].writes ? ", which it writes," : "") + " on device " + place +
+                                         "; bring " + signature.params[moved].name + " over with .to(" + place + ")");
+}
+
+inline void check_array(const Signature& signature, std::size_t i, const Array& array, Home& home) {
   const Param& param = signature.params[i];
-  if (array.dtype != param.dtype && param.dtype != any_dtype)
-    raise(error_types.argument_type, signature.where(i) + ": " + expected_array(param) + " is expected, " +
-                                         describe(array) + " was given; convert it, or change the kernel");
-  if (array.is_host())
-    raise(error_types.argument_type, signature.where(i) + ": " + expected_array(param) + " is expected, " +
-                                         describe(array) + " was given; bring it to the device with to_device()");
-  if (!array.buffer)
-    raise(error_types.closed, signature.where(i) + ": the array was closed before this use of it");
-  if (device == unknown_ordinal) device = array.device;
-  if (array.device != device)
-    raise(error_types.device_mismatch, signature.where(i) + " is on device " + std::to_string(array.device) +
-                                           ", another array of this launch on device " + std::to_string(device) +
-                                           "; bring one over with to_device(array, device=...)");
+  auto expected = [&](const char* advice) {
+    raise(error_types.argument_type, signature.where(i) + ": " + expected_array(param) + " is expected, " + describe(array) +
+                                         " was given; " + advice);
+  };
+  if (array.dtype != param.dtype && param.dtype != any_dtype) expected("convert it, or change the kernel");
+  if (array.is_host()) expected("bring it to the device with to_device()");
+  check_usable(array, param.writes, [&] { return signature.where(i); });
+  if (param.kind == ParamKind::array) {
+    if (array.is_partition()) expected("give the array itself, or take an aiocuda::Partition");
+    if (!array.is_contiguous())
+      expected("it is strided, and a pointer knows no strides: take an aiocuda::View, or give a copy of it, with dup()");
+  } else {
+    if (array.is_partition() != (param.kind == ParamKind::partition))
+      expected(array.is_partition() ? "give the array itself, or take an aiocuda::Partition" : "give array.partition(tile shape)");
+    if (array.shape.size() != param.axes()) expected("change the number of axes with reshape(), or the kernel");
+    if (param.width > 1 && (array.shape.back() != param.width || array.stride(param.rank) != static_cast<std::int64_t>(dtypes[array.dtype].size_bytes) ||
+                            (array.is_partition() && array.tile.back() != param.width)))
+      expected("the kernel's items are that many numbers each");
+  }
+  meet(signature, i, array.device, home);
 }
 
 // The same for an operation of which only the specification is known.
-inline void check_spec(const Signature& signature, std::size_t i, const Spec& spec, std::int32_t& device) {
+inline void check_spec(const Signature& signature, std::size_t i, const Spec& spec, Home& home) {
   const Param& param = signature.params[i];
   if (spec.yields == Yields::unknown) return;
-  if (param.kind != ParamKind::array) {
+  if (is_scalar(param.kind)) {
     if (spec.yields != Yields::host_value)
       raise(error_types.argument_type, signature.where(i) + ": " + with_article(param.kind) +
                                            " is expected, an operation that yields an array was given");
@@ -88,12 +131,7 @@ inline void check_spec(const Signature& signature, std::size_t i, const Spec& sp
     raise(error_types.argument_type, signature.where(i) + ": " + expected_array(param) +
                                          " is expected, an operation that yields " + dtypes[spec.dtype].name +
                                          " was given; convert it, or change the kernel");
-  if (spec.device == unknown_ordinal) return;
-  if (device == unknown_ordinal) device = spec.device;
-  if (spec.device != device)
-    raise(error_types.device_mismatch, signature.where(i) + " is an operation on device " + std::to_string(spec.device) +
-                                           ", another array of this launch is on device " + std::to_string(device) +
-                                           "; bring one over with to_device(array, device=...)");
+  meet(signature, i, spec.device, home);
 }
 
 // An argument as bound: the object (owned) and, for what is known already, the word to pass.
@@ -110,6 +148,7 @@ struct LaunchOp final : Op {
       more_ = std::make_unique<Argument[]>(signature.params.size());
       arguments = more_.get();
     }
+    if (signature.words) words_ = std::make_unique<std::uint64_t[]>(signature.words);
   }
   ~LaunchOp() override { release(); }
 
@@ -127,18 +166,40 @@ struct LaunchOp final : Op {
     return i < 64 ? (operations >> i & 1) != 0 : consumes && is_op(arguments[i].object);
   }
 
-  void bind(nb::handle value, std::int32_t& device) {
+  // What the driver is to copy the argument from.
+  void* word_of(std::size_t i) {
+    const Param& param = signature.params[i];
+    return param.words() ? static_cast<void*>(words_.get() + arguments[i].word) : &arguments[i].word;
+  }
+
+  void pack(std::size_t i, const Array& array) {
+    const Param& param = signature.params[i];
+    if (!param.words()) {
+      arguments[i].word = array.address;
+      return;
+    }
+    std::uint64_t* into = words_.get() + arguments[i].word;
+    *into++ = array.address;
+    for (std::size_t axis = 0; axis < param.rank; ++axis) *into++ = static_cast<std::uint64_t>(array.shape[axis]);
+    for (std::size_t axis = 0; axis < param.rank; ++axis) *into++ = static_cast<std::uint64_t>(array.stride(axis));
+    if (!array.is_partition()) return;
+    for (std::size_t axis = 0; axis < param.rank; ++axis) *into++ = static_cast<std::uint64_t>(array.tile[axis]);
+  }
+
+  void bind(nb::handle value, Home& home) {
     const std::size_t i = bound;
     const Param& param = signature.params[i];
     Argument& into = arguments[i];
     auto where = [&] { return signature.where(i); };
     // What is most likely is asked first: this is built once for each launch.
-    if (param.kind == ParamKind::array) {
+    if (!is_scalar(param.kind)) {
+      if (param.words()) into.word = words_bound_;
+      words_bound_ += param.words();
       if (const Array* array = as_array(value)) {
-        check_array(signature, i, *array, device);
-        into.word = array->address;
+        check_array(signature, i, *array, home);
+        pack(i, *array);
       } else if (const Op* op = as_op(value)) {
-        check_spec(signature, i, op->spec, device);
+        check_spec(signature, i, op->spec, home);
         note_operation(i);
       } else {
         raise(error_types.argument_type, where() + ": " + expected_array(param) + " is expected, " +
@@ -146,7 +207,7 @@ struct LaunchOp final : Op {
                                              " was given; bring host data to the device with to_device()");
       }
     } else if (const Op* op = PyLong_CheckExact(value.ptr()) || PyFloat_CheckExact(value.ptr()) ? nullptr : as_op(value)) {
-      check_spec(signature, i, op->spec, device);
+      check_spec(signature, i, op->spec, home);
       note_operation(i);
     } else {
       into.word = pack_scalar(value, param.kind, where);
@@ -180,6 +241,8 @@ struct LaunchOp final : Op {
   }
 
   std::unique_ptr<Argument[]> more_;
+  std::unique_ptr<std::uint64_t[]> words_;  // of views and partitions, one after another
+  std::uint64_t words_bound_ = 0;
   nb::object kernel_;  // outlives the references into it; kept after the launch, for its name
 };
 

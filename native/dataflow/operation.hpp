@@ -12,12 +12,13 @@
 
 #include "array.hpp"
 #include "origin.hpp"
+#include "policy.hpp"
 #include "raise.hpp"
 
 namespace aiocuda::dataflow {
 namespace nb = nanobind;
 
-enum class Kind : std::uint8_t { launch, create, copy, call, gather, pick };
+enum class Kind : std::uint8_t { launch, create, copy, call, gather, pick, foreign };
 enum class State : std::uint8_t { pending, submitted, failed };
 
 // What is known of a result before the operation runs.
@@ -62,15 +63,19 @@ struct Op {
   std::uint32_t stalled_round = 0;  // the round in which it was found to wait for the host
   std::int32_t target_device = unknown_ordinal;
   StreamId target_stream = no_stream;
+  const Policy* target_policy = nullptr;  // `keepalive` holds it
   Spec spec;
   Origin origin;
   nb::object outcome;               // the result, or the error once failed
   nb::object traceback;             // the error's, as it was then: raising it again would make it grow
   std::vector<Tick> ready;          // the result is there when these have passed
   std::shared_ptr<void> outstanding;  // what the driver floor keeps while the result is not there
-  nb::object keepalive;             // a stream given by the caller
+  nb::object keepalive;             // a stream or a policy given by the caller
 
   bool is_done() const { return state == State::submitted; }
+
+  // The device it works on, where that is known when it is built.
+  std::int32_t known_device() const { return target_device != unknown_ordinal ? target_device : spec.device; }
 
   // Drops the arguments; without recursion, however long the chain behind them.
   virtual void release_arguments() = 0;
@@ -234,6 +239,34 @@ struct PickOp final : Op {
 
  private:
   void release() { let_go(std::move(source)); }
+};
+
+// Work that somebody else puts on a stream: a function of the stream and the arguments, and what it reads and writes.
+struct ForeignOp final : Op {
+  struct Access {
+    nb::object array;  // or an operation that yields one
+    bool writes;
+  };
+  ForeignOp() : Op(Kind::foreign) {}
+  ~ForeignOp() override { release(); }
+  nb::object function;
+  std::vector<nb::object> arguments;
+  std::vector<Access> accesses;
+
+  void release_arguments() override { release(); }
+  int visit_arguments(visitproc visit, void* arg) override {
+    Py_VISIT(function.ptr());
+    for (const nb::object& argument : arguments) Py_VISIT(argument.ptr());
+    for (const Access& access : accesses) Py_VISIT(access.array.ptr());
+    return 0;
+  }
+
+ private:
+  void release() {
+    function.reset();
+    for (nb::object& argument : std::exchange(arguments, {})) let_go(std::move(argument));
+    for (Access& access : std::exchange(accesses, {})) let_go(std::move(access.array));
+  }
 };
 
 }  // namespace aiocuda::dataflow

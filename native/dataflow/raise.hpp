@@ -10,7 +10,7 @@ namespace aiocuda::dataflow {
 namespace nb = nanobind;
 
 struct ErrorTypes {
-  nb::handle argument_type, argument_value, argument_range, device_mismatch, launch, closed;
+  nb::handle argument_type, argument_value, argument_range, device_mismatch, launch, closed, ownership;
 };
 inline ErrorTypes error_types;  // set once, when the package is imported; never released
 

@@ -1,10 +1,11 @@
 // The hazards of a buffer's bytes: one for all of it, and as many as there are slices in use when
 // slices are. Knows neither Python nor CUDA.
 //
-// Always true: the segments lie one after another from 0 to the buffer's size without a gap; there are
-// at most `most_segments` after an access that covers everything, so a whole-buffer access cannot go on
-// costing what many slices once did.
+// Always true: the segments lie one after another from 0 to the buffer's size without a gap. An access
+// costs the logarithm of their number, and what it covers; an access that covers everything leaves at
+// most `most_segments`, and what has passed is forgotten whenever their number has doubled.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -39,15 +40,36 @@ class RangeHazards {
 
   std::size_t segment_count() const { return split_ ? split_->size() : 1; }
 
-  // Calls `f(hazard)` for all that remember something of the span.
+  // Calls `f(hazard, span of the segment)` for all that remember something of the span.
   template <class F>
   void each(Span span, F&& f) const {
-    if (!split_) return f(whole_);
-    for (auto at = segment_at(*split_, span.begin); at != split_->end() && at->first < span.end; ++at) f(at->second);
+    if (!split_) return f(whole_, Span{0, size_bytes_});
+    for (auto at = segment_at(*split_, span.begin); at != split_->end() && at->first < span.end; ++at) {
+      const auto next = std::next(at);
+      f(at->second, Span{at->first, next == split_->end() ? size_bytes_ : next->first});
+    }
   }
   template <class F>
   void each(F&& f) const {
     each(Span{0, size_bytes_}, std::forward<F>(f));
+  }
+
+  // Forgets what has passed, and makes one segment of neighbours that remember nothing. To be called after
+  // a commit; it costs something only when the segments have doubled since the last time.
+  void forget_passed(const Timeline& timeline) {
+    if (!split_ || split_->size() < 2 * kept_) return;
+    auto passed = [&](const Hazard& hazard) {
+      return timeline.is_known_complete(hazard.written) &&
+             std::all_of(hazard.reads.begin(), hazard.reads.end(), [&](Tick read) { return timeline.is_known_complete(read); });
+    };
+    bool is_previous_empty = false;
+    for (auto at = split_->begin(); at != split_->end();) {
+      const bool is_empty = passed(at->second);
+      if (is_empty) at->second = {};
+      at = is_empty && is_previous_empty ? split_->erase(at) : std::next(at);
+      is_previous_empty = is_empty;
+    }
+    kept_ = std::max(split_->size(), most_segments);
   }
 
   void commit(Span span, bool writes, Tick now) {
@@ -83,6 +105,7 @@ class RangeHazards {
   std::uint64_t size_bytes_;
   Hazard whole_;                     // while there is one segment
   std::unique_ptr<Segments> split_;  // else
+  std::size_t kept_ = most_segments;  // when it was last looked through
 };
 
 }  // namespace aiocuda::dataflow

@@ -2,9 +2,12 @@
 // Hazards and streams are copies, results that do not exist yet are stood in for.
 #pragma once
 #include <deque>
+#include <functional>
+#include <map>
 #include <optional>
 #include <unordered_map>
 
+#include "asked.hpp"
 #include "walk.hpp"
 
 namespace aiocuda::dataflow {
@@ -25,16 +28,32 @@ class Record {
   struct House {
     std::vector<std::int32_t> stream_devices;
     std::vector<StreamId> stream_ids;  // of those that are open, by slot
-    std::vector<StreamIndex> default_streams;
+    std::function<const Lanes&(const Policy&, std::int32_t)> lanes;  // may open more streams
+    std::function<void(House&)> add_streams;                         // those that are new
+    std::function<bool(std::int32_t, std::int32_t)> is_peer;
   };
 
-  Record(const Timeline& timeline, House house) : timeline_(timeline), house_(std::move(house)) {}
+  Record(const Timeline& timeline, House house) : timeline_(timeline), house_(std::move(house)) {
+    house_.add_streams(house_);
+  }
 
   nb::list steps;
 
   Timeline& timeline() { return timeline_; }
   RangeHazards& hazards(Buffer& buffer) { return hazards_.try_emplace(&buffer, buffer.hazards).first->second; }
-  StreamIndex default_stream(std::int32_t device) const { return house_.default_streams.at(static_cast<std::size_t>(device)); }
+  Lanes& lanes(const Policy& policy, std::int32_t device) {
+    const auto key = std::make_pair(&policy, device);
+    if (const auto known = lanes_.find(key); known != lanes_.end()) return known->second;
+    Lanes& lanes = lanes_.emplace(key, house_.lanes(policy, device)).first->second;
+    house_.add_streams(house_);
+    while (timeline_.size() < house_.stream_ids.size()) timeline_.add_stream();
+    return lanes;
+  }
+  void look(StreamIndex) {}
+  StreamId ask(const Policy& policy, Op& op, std::int32_t device, const std::vector<Tick>& needs, const Lanes& lanes) {
+    return static_cast<const AskedPolicy&>(policy).ask(op, device, needs, lanes, timeline_, [this](StreamIndex stream) { return house_.stream_ids.at(stream); });
+  }
+  bool is_peer(std::int32_t device, std::int32_t other) const { return house_.is_peer(device, other); }
   std::int32_t device_of(StreamIndex stream) const { return house_.stream_devices.at(stream); }
   bool is_open(StreamId stream) const { return house_.stream_ids.at(slot_of(stream)) == stream; }
 
@@ -63,17 +82,23 @@ class Record {
   bool is_unknown(Value value) const { return value->unknown; }
   bool is_complete(Tick) const { return true; }  // a host step is written down, not waited for
 
-  void wait(StreamIndex stream, StreamIndex other) { steps.append(nb::make_tuple("wait", stream, other)); }
+  void mark(StreamIndex stream, std::uint32_t slot) { marked_[{stream, slot}] = timeline_.submitted(stream); }
+  // How much of the other stream it waits for: all that it holds, or up to its n-th submission from its end.
+  void wait(StreamIndex stream, StreamIndex other, std::uint32_t slot) {
+    const auto mark = marked_.find({other, slot});
+    const std::uint64_t behind = mark == marked_.end() ? 0 : timeline_.submitted(other) - mark->second;
+    steps.append(nb::make_tuple("wait", stream, other, behind));
+  }
 
   void launch(LaunchOp& op, StreamIndex stream, std::int32_t device) {
     const Dim3 g = op.shape.grid, b = op.shape.block;
     nb::list accesses;
     for (std::uint32_t i = 0; i < op.bound; ++i) {
       const Param& param = op.signature.params[i];
-      if (param.kind == ParamKind::array) accesses.append(nb::make_tuple(param.name, param.writes));
+      if (!is_scalar(param.kind)) accesses.append(nb::make_tuple(param.name, param.writes));
     }
     steps.append(nb::make_tuple("launch", stream, device, op.signature.kernel,
-                                op.shape.empty ? nb::none() : nb::object(nb::make_tuple(nb::make_tuple(g.x, g.y, g.z), nb::make_tuple(b.x, b.y, b.z))),
+                                op.shape.empty || op.shape.by_partition ? nb::none() : nb::object(nb::make_tuple(nb::make_tuple(g.x, g.y, g.z), nb::make_tuple(b.x, b.y, b.z))),
                                 accesses, op.origin.location()));
   }
   Value create(CreateOp& op, StreamIndex stream, std::int32_t device) {
@@ -83,6 +108,27 @@ class Record {
     steps.append(nb::make_tuple("create", stream, device, describe(*value.planned), op.size_bytes,
                                 op.pattern_size ? op.fill : nb::none(), op.origin.location()));
     return keep(std::move(value));
+  }
+  Value create_host(CreateOp& op, std::int32_t) {
+    Recorded value;
+    value.planned = Array{BufferRef(std::make_unique<Buffer>(op.size_bytes)), 0, host_ordinal, op.spec.dtype, op.shape};
+    steps.append(nb::make_tuple("create", nb::none(), host_ordinal, describe(*value.planned), op.size_bytes,
+                                op.pattern_size ? op.fill : nb::none(), op.origin.location()));
+    return keep(std::move(value));
+  }
+  Value staging(const Array& source) {
+    Recorded value;
+    value.planned = Array{BufferRef(std::make_unique<Buffer>(source.size_bytes())), 0, host_ordinal, source.dtype, source.shape};
+    return keep(std::move(value));
+  }
+  std::optional<Value> foreign(ForeignOp& op, const std::vector<Value>&, StreamIndex stream, std::int32_t device) {
+    nb::list accesses;
+    for (const ForeignOp::Access& access : op.accesses) {
+      const Array* array = as_array(access.array);
+      accesses.append(nb::make_tuple(array ? describe(*array) : "a result", access.writes));
+    }
+    steps.append(nb::make_tuple("call", stream, device, op.function, accesses, op.origin.location()));
+    return std::nullopt;  // it gives back what it writes, unless its function returns something
   }
   void copy(CopyOp& op, const Array& to, const Array& from, StreamIndex stream) {
     steps.append(nb::make_tuple("copy", stream, describe_place(from.device), describe_place(to.device), to.size_bytes(), op.origin.location()));
@@ -146,6 +192,8 @@ class Record {
 
   Timeline timeline_;
   House house_;
+  std::map<std::pair<const Policy*, std::int32_t>, Lanes> lanes_;
+  std::map<std::pair<StreamIndex, std::uint32_t>, std::uint64_t> marked_;  // the marks made here
   std::unordered_map<Buffer*, RangeHazards> hazards_;
   std::unordered_map<const Op*, Value> results_;
   std::unordered_map<const Op*, std::vector<Tick>> ready_;

@@ -3,8 +3,10 @@
 //
 // Always true: work on a stream that touches a hazard is ordered after every earlier conflicting
 // access to it, and no wait is asked for that an earlier wait, or a completion, already implies.
+// A wait is for a mark: a place in the other stream, as near behind the access as one was made.
 #pragma once
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -81,20 +83,70 @@ class Timeline {
   bool is_known_complete(Tick tick) const {
     return tick.count == 0 || lanes_[tick.stream].completed->load(std::memory_order_acquire) >= tick.count;
   }
+  // Submitted, and as far as is known not passed.
+  std::uint64_t backlog(StreamIndex stream) const {
+    const Lane& lane = lanes_[stream];
+    return lane.submitted - std::min(lane.submitted, lane.completed->load(std::memory_order_acquire));
+  }
 
   void learn_complete(Tick tick) { raise_to(*lanes_[tick.stream].completed, tick.count); }
 
-  // Asks `wait(other stream)` for every wait that an access needs on `stream`. `wait` must order all
-  // later work of `stream` after all that was submitted to the other one so far.
-  template <class Wait>
-  void order(StreamIndex stream, const Hazard& hazard, bool writes, Wait&& wait) {
-    after(stream, hazard.written, wait);
+  // Nothing was submitted to its stream since.
+  bool is_tail(Tick tick) const { return tick.count && lanes_[tick.stream].submitted == tick.count; }
+
+  // Makes every wait that an access needs on `stream`. `waits` has
+  //   mark(stream, slot)         put the stream's mark of that number behind all it holds now
+  //   wait(stream, other, slot)  order all later work of `stream` after the other one's mark
+  template <class Waits>
+  void order(StreamIndex stream, const Hazard& hazard, bool writes, Waits& waits) {
+    after(stream, hazard.written, waits);
     if (!writes) return;
-    for (const Tick read : hazard.reads) after(stream, read, wait);
+    for (const Tick read : hazard.reads) after(stream, read, waits);
   }
 
-  // Counts one submission on `stream`: called once the driver has accepted it.
-  Tick advance(StreamIndex stream) { return {stream, ++lanes_[stream].submitted}; }
+  // Orders all later work of `stream` after `tick`.
+  template <class Waits>
+  void after(StreamIndex stream, Tick tick, Waits& waits) {
+    if (tick.count == 0 || tick.stream == stream) return;
+    if (lanes_[stream].seen_of(tick.stream) >= tick.count || is_known_complete(tick)) return;
+    const Mark& mark = mark_behind(tick, waits);
+    waits.wait(stream, tick.stream, static_cast<std::uint32_t>(&mark - lanes_[tick.stream].marks.data()));
+    Lane& mine = lanes_[stream];
+    if (mine.seen.size() < lanes_.size()) mine.seen.resize(lanes_.size(), 0);
+    for (std::size_t i = 0; i < mark.seen.size(); ++i) mine.seen[i] = std::max(mine.seen[i], mark.seen[i]);
+    mine.seen[tick.stream] = std::max(mine.seen[tick.stream], mark.count);  // it covers all that was before the mark
+  }
+
+  // Makes a mark at the stream's end, so that who waits for what is there need not wait for what comes.
+  template <class Waits>
+  void mark_end(StreamIndex stream, Waits& waits) {
+    Lane& lane = lanes_[stream];
+    if (lane.submitted) mark_behind({stream, lane.submitted}, waits);
+  }
+
+  // Marks are of events that end with the stream.
+  void forget_marks(StreamIndex stream) {
+    for (Mark& mark : lanes_[stream].marks) mark.count = 0;
+  }
+
+  // Counts one submission on `stream`: called once the driver has accepted it. `outputs`: how many byte ranges it
+  // wrote; `is_shared`: more than one consumer may come.
+  Tick advance(StreamIndex stream, std::uint32_t outputs = 0, bool is_shared = false) {
+    Lane& lane = lanes_[stream];
+    lane.tail_outputs = outputs;
+    lane.tail_is_shared = is_shared;
+    return {stream, ++lane.submitted};
+  }
+  // More consumers may come than were known.
+  void share(Tick tick) {
+    if (is_tail(tick)) lanes_[tick.stream].tail_is_shared = true;
+  }
+  // Would somebody who comes later still wait for the stream's last work, if the next one overwrites so many of
+  // the ranges that it wrote?
+  bool is_tail_wanted(StreamIndex stream, std::uint32_t overwritten) const {
+    const Lane& lane = lanes_[stream];
+    return lane.tail_is_shared && overwritten < lane.tail_outputs;
+  }
 
   static void commit(Hazard& hazard, bool writes, Tick now) {
     if (writes) {
@@ -111,25 +163,41 @@ class Timeline {
     }
   }
 
+  // A stream's marks; when all are used, the oldest is made anew.
+  static constexpr std::uint32_t most_marks = 8;
+
  private:
+  struct Mark {
+    std::uint64_t count = 0;          // what it stands behind; 0: it is none
+    std::vector<std::uint64_t> seen;  // what the stream was ordered after, there
+  };
+
   struct Lane {
     std::uint64_t submitted = 0;
     std::shared_ptr<std::atomic<std::uint64_t>> completed = std::make_shared<std::atomic<std::uint64_t>>(0);
     std::vector<std::uint64_t> seen;  // seen[i]: how much of stream i this one is ordered after
+    std::array<Mark, most_marks> marks;
+    std::uint32_t tail_outputs = 0;
+    bool tail_is_shared = false;
 
     std::uint64_t seen_of(StreamIndex other) const { return other < seen.size() ? seen[other] : 0; }
   };
 
-  template <class Wait>
-  void after(StreamIndex stream, Tick tick, Wait& wait) {
-    if (tick.count == 0 || tick.stream == stream) return;
-    if (lanes_[stream].seen_of(tick.stream) >= tick.count || is_known_complete(tick)) return;
-    wait(tick.stream);
-    Lane& mine = lanes_[stream];
-    const Lane& other = lanes_[tick.stream];
-    mine.seen.resize(lanes_.size(), 0);
-    for (std::size_t i = 0; i < other.seen.size(); ++i) mine.seen[i] = std::max(mine.seen[i], other.seen[i]);
-    mine.seen[tick.stream] = other.submitted;  // the wait covers all that was submitted there
+  // The mark nearest behind a tick; made at the stream's end where there is none.
+  template <class Waits>
+  const Mark& mark_behind(Tick tick, Waits& waits) {
+    Lane& lane = lanes_[tick.stream];
+    Mark* nearest = nullptr;
+    Mark* oldest = &lane.marks.front();
+    for (Mark& mark : lane.marks) {
+      if (mark.count >= tick.count && (!nearest || mark.count < nearest->count)) nearest = &mark;
+      if (mark.count < oldest->count) oldest = &mark;
+    }
+    if (nearest) return *nearest;
+    waits.mark(tick.stream, static_cast<std::uint32_t>(oldest - lane.marks.data()));
+    oldest->count = lane.submitted;
+    oldest->seen = lane.seen;
+    return *oldest;
   }
 
   std::vector<Lane> lanes_;

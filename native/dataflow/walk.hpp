@@ -11,57 +11,54 @@
 //   bool is_done(op), is_failed(op), Value result(op), Value constant(object)
 //   const Array* array(value)      null where it is none (or not known yet: is_unknown(value))
 //   Value item(value, index), Value tuple(values)
-//   default_stream(device), device_of(stream), is_open(stream)
-//   void wait(stream, other)       order later work of `stream` after what `other` holds so far
-//   void launch(op, stream, device), void copy(op, to, from, stream), Value create(op, stream, device)
+//   Lanes& lanes(policy, device), device_of(stream), is_open(stream)
+//   StreamId ask(policy, op, device, needs, lanes), look(stream)   for policies that want it
+//   void mark(stream, slot), wait(stream, other, slot)             see Timeline::order
+//   void launch(op, stream, device), copy(op, to, from, stream)
+//   Value create(op, stream, device), create_host(op, device)
+//   bool is_peer(device, device), Value staging(array)             for copies between devices
+//   Value foreign(op, values, stream, device)
 //   optional<Value> call(op, value)  run a callback at submission; none: it returned an operation
 //   optional<Value> map(op, value)   a function of a complete value; none: it is run after the walk
 //   bool is_complete(tick)
-//   void finish(op, value), void fail(op, error)
+//   void finish(op, value), fail(op, error)
 #pragma once
 #include <algorithm>
 #include <optional>
 #include <vector>
 
-#include "launch.hpp"
+#include "copies.hpp"
+#include "placing.hpp"
+#include "shape.hpp"
 
 namespace aiocuda::dataflow {
-
-// Where operations without a stream of their own go.
-struct Placement {
-  std::int32_t device = 0;      // for an operation that touches no array
-  StreamId stream = no_stream;  // all that this device's operations are put on
-  std::int32_t stream_device = unknown_ordinal;
-};
-
-enum class Step : std::uint8_t { finished, stalled, again };
 
 // What a walk works with; kept between walks, so that a short one allocates nothing.
 template <class Value>
 struct Scratch {
-  struct Use {
-    Buffer* buffer;
-    Span span;
-    bool writes;
-  };
   std::vector<nb::object> stack;  // owns: a callback may drop anything
   std::vector<Tick> waits;
+  // An argument that is made on the stream of who uses it first.
+  struct Deferred {
+    std::uint32_t argument;
+    std::size_t output;
+  };
   std::vector<Use> uses;
+  std::vector<Tick> needs;
   std::vector<Value> outputs;
+  std::vector<Deferred> deferred;
 };
 
-[[noreturn]] inline void raise_stream_closed(StreamId stream) {
-  raise(error_types.closed, "stream " + std::to_string(slot_of(stream)) + " was closed before this use of it");
-}
+enum class Step : std::uint8_t { finished, stalled, again };
 
 template <class Sink>
 class Walk {
   using Value = typename Sink::Value;
-  using Use = typename Scratch<Value>::Use;
 
  public:
   Walk(Sink& sink, const Placement& placement, Scratch<Value>& scratch)
-      : sink_(sink), placement_(placement), stack_(scratch.stack), waits_(scratch.waits), uses_(scratch.uses), outputs_(scratch.outputs) {
+      : sink_(sink), placement_(placement), placing_(sink, placement, scratch.uses, scratch.needs), stack_(scratch.stack),
+        waits_(scratch.waits), outputs_(scratch.outputs), deferred_(scratch.deferred) {
     waits_.clear();
   }
 
@@ -93,6 +90,8 @@ class Walk {
     op.on_stack = true;
     bool stalls = false;
     if (push_children(op, stalls)) return;
+    // Beside the stack, who holds it may consume it: one that does, and others that may come.
+    is_shared_ = Py_REFCNT(stack_.back().ptr()) > 2;
     const Step step = stalls ? Step::stalled : perform(op);
     if (step == Step::again) return;
     if (step == Step::stalled) op.stalled_round = round_;
@@ -150,13 +149,33 @@ class Walk {
         for (const nb::object& item : static_cast<GatherOp&>(op).items) f(nb::handle(item));
         return;
       case Kind::pick: f(nb::handle(static_cast<PickOp&>(op).source)); return;
+      case Kind::foreign:
+        for (const nb::object& argument : static_cast<ForeignOp&>(op).arguments) f(nb::handle(argument));
+        for (const ForeignOp::Access& access : static_cast<ForeignOp&>(op).accesses) f(nb::handle(access.array));
+        return;
     }
+  }
+
+  // A new array on a device is made by who uses it first, on that one's stream: making it is no work that could
+  // overlap with anything, and would only be waited for.
+  CreateOp* as_deferred(const Op& consumer, nb::handle argument) {
+    if (consumer.kind == Kind::copy) {
+      const auto& copy = static_cast<const CopyOp&>(consumer);
+      if (argument.ptr() != copy.destination.ptr() || argument.ptr() == copy.source.ptr()) return nullptr;
+    } else if (consumer.kind != Kind::launch) {
+      return nullptr;
+    }
+    Op* op = as_op(argument);
+    if (!op || op->kind != Kind::create || sink_.is_done(*op) || sink_.is_failed(*op)) return nullptr;
+    auto* create = static_cast<CreateOp*>(op);
+    return create->spec.device == host_ordinal ? nullptr : create;
   }
 
   // True: what the operation needs comes first. Else `stalls` says whether some of it waits for the host.
   bool push_children(Op& op, bool& stalls) {
     const std::size_t before = stack_.size();
     each_argument(op, [&](nb::handle argument) {
+      if (CreateOp* create = as_deferred(op, argument)) argument = create->like;
       Op* child = as_op(argument);
       if (!child || sink_.is_done(*child)) return;
       if (child->stalled_round == round_) {
@@ -181,25 +200,6 @@ class Walk {
     return sink_.constant(object);
   }
 
-  StreamIndex choose_stream(const Op& op, std::int32_t device) {
-    if (op.target_stream != no_stream) return open(op.target_stream);
-    if (placement_.stream != no_stream && placement_.stream_device == device) return open(placement_.stream);
-    return sink_.default_stream(device);
-  }
-
-  StreamIndex open(StreamId stream) {
-    if (!sink_.is_open(stream)) raise_stream_closed(stream);
-    return slot_of(stream);
-  }
-
-  void order(StreamIndex stream, const Use& use) {
-    sink_.hazards(*use.buffer).each(use.span, [&](const Hazard& hazard) {
-      sink_.timeline().order(stream, hazard, use.writes, [&](StreamIndex other) { sink_.wait(stream, other); });
-    });
-  }
-
-  static Use use_of(const Array& array, bool writes) { return {array.buffer.get(), array.span(), writes}; }
-
   Step perform(Op& op) {
     switch (op.kind) {
       case Kind::launch: return perform(static_cast<LaunchOp&>(op));
@@ -207,114 +207,243 @@ class Walk {
       case Kind::copy: return perform(static_cast<CopyOp&>(op));
       case Kind::call: return perform(static_cast<CallOp&>(op));
       case Kind::gather: return perform(static_cast<GatherOp&>(op));
-      default: return perform(static_cast<PickOp&>(op));
+      case Kind::pick: return perform(static_cast<PickOp&>(op));
+      case Kind::foreign: return perform(static_cast<ForeignOp&>(op));
     }
+    return Step::finished;
   }
 
   Step perform(LaunchOp& op) {
     const Signature& signature = op.signature;
-    std::int32_t device = unknown_ordinal;
-    uses_.clear();
+    Home home;
+    placing_.uses.clear();
     outputs_.clear();
+    deferred_.clear();
     for (std::uint32_t i = 0; i < op.bound; ++i) {
       Argument& argument = op.arguments[i];
       const Param& param = signature.params[i];
       const bool is_constant = !op.is_operation(i);
-      if (is_constant && param.kind != ParamKind::array) continue;  // packed when it was built
+      if (is_constant && is_scalar(param.kind)) continue;  // packed when it was built
+      if (!is_constant) {
+        if (CreateOp* create = as_deferred(op, argument.object)) {
+          if (!take_shape(*create)) {
+            if (param.writes) outputs_.push_back(sink_.result(*create));
+            continue;
+          }
+          check_spec(signature, i, create->spec, home);
+          deferred_.push_back({i, outputs_.size()});
+          if (param.writes) outputs_.emplace_back();
+          continue;
+        }
+      }
       const Value value = is_constant ? sink_.constant(argument.object) : value_of(argument.object);
       if (sink_.is_unknown(value)) {
         if (param.writes) outputs_.push_back(value);
         continue;
       }
-      if (param.kind != ParamKind::array) {
+      if (is_scalar(param.kind)) {
         argument.word = pack_scalar(sink_.object(value), param.kind, [&] { return signature.where(i); });
         continue;
       }
-      const Array* array = sink_.array(value);
-      if (!array)
-        raise(error_types.argument_type, signature.where(i) + ": " + expected_array(param) + " is expected, the operation yielded " +
-                                             nb::cast<std::string>(nb::str(nb::handle(Py_TYPE(sink_.object(value).ptr())).attr("__name__"))));
-      check_array(signature, i, *array, device);
-      argument.word = array->address;
-      uses_.push_back(use_of(*array, param.writes));
+      take_array(op, i, value, home);
       if (param.writes) outputs_.push_back(value);
     }
+    std::int32_t device = home.device;
     if (device == unknown_ordinal) device = op.target_device != unknown_ordinal ? op.target_device : placement_.device;
-    const StreamIndex stream = choose_stream(op, device);
-    check_stream(op, stream, device);
-    for (const Use& use : uses_) order(stream, use);
+    const StreamIndex stream = placing_.choose(op, device);
+    for (const auto& deferred : deferred_) {
+      auto& create = static_cast<CreateOp&>(*as_op(op.arguments[deferred.argument].object));
+      const bool is_made = sink_.is_done(create);  // as another argument
+      const Value value = is_made ? sink_.result(create) : make(create, stream, Py_REFCNT(op.arguments[deferred.argument].object) > 1);
+      take_array(op, deferred.argument, value, home);
+      if (signature.params[deferred.argument].writes) outputs_[deferred.output] = value;
+    }
+    placing_.order(stream);
     sink_.launch(op, stream, device);
-    commit(op, stream);
+    placing_.commit(op, stream, is_shared_);
     sink_.finish(op, outputs_.size() == 1 ? outputs_.front() : sink_.tuple(outputs_));
     return Step::finished;
   }
 
+  void take_array(LaunchOp& op, std::uint32_t i, Value value, Home& home) {
+    const Signature& signature = op.signature;
+    const Param& param = signature.params[i];
+    const Array* array = sink_.array(value);
+    if (!array)
+      raise(error_types.argument_type, signature.where(i) + ": " + expected_array(param) + " is expected, the operation yielded " +
+                                           nb::cast<std::string>(nb::str(nb::handle(Py_TYPE(sink_.object(value).ptr())).attr("__name__"))));
+    check_array(signature, i, *array, home);
+    if (param.kind == ParamKind::partition) fit_partition(signature, i, *array, op.shape);
+    op.pack(i, *array);
+    placing_.add(*array, param.writes);
+  }
+
   Step perform(CreateOp& op) {
-    if (op.like.is_valid()) {
-      const Value model = value_of(op.like);
-      if (sink_.is_unknown(model)) {
-        sink_.finish(op, model);
-        return Step::finished;
-      }
-      take_shape(op, model);
+    if (!take_shape(op)) return Step::finished;
+    if (op.spec.device == host_ordinal) {  // page-locked memory is there at once
+      sink_.finish(op, sink_.create_host(op, placement_.device));
+      return Step::finished;
     }
-    const std::int32_t device = op.spec.device;
-    const std::int32_t lane = device == host_ordinal ? placement_.device : device;
-    const StreamIndex stream = choose_stream(op, lane);
-    if (device != host_ordinal) check_stream(op, stream, device);
-    const Value value = sink_.create(op, stream, device);
-    if (device != host_ordinal) {  // page-locked memory is there at once, device memory from here on in the stream
-      uses_.assign(1, use_of(*sink_.array(value), true));
-      commit(op, stream);
-    }
-    sink_.finish(op, value);
+    placing_.uses.clear();
+    make(op, placing_.choose(op, op.spec.device), is_shared_);
     return Step::finished;
   }
 
-  void take_shape(CreateOp& op, Value model) {
+  // Allocates on a device; the memory is there from here on in the stream. `uses` stays as it is.
+  Value make(CreateOp& op, StreamIndex stream, bool is_shared) {
+    try {
+      if (op.target_stream != no_stream) stream = placing_.open(op.target_stream, op.spec.device);
+      placing_.mark(stream);
+      const Value value = sink_.create(op, stream, op.spec.device);
+      placing_.commit_new(op, *sink_.array(value), stream, is_shared);
+      sink_.finish(op, value);
+      return value;
+    } catch (nb::python_error& error) {
+      sink_.fail(op, error.value());
+      throw;
+    }
+  }
+
+  // False: its shape is known only when it runs, and it has its result, which is not known either.
+  bool take_shape(CreateOp& op) {
+    if (!op.like.is_valid()) return true;
+    const Value model = value_of(op.like);
+    if (sink_.is_unknown(model)) {
+      sink_.finish(op, model);
+      return false;
+    }
     const Array* array = sink_.array(model);
     if (!array)
       raise(error_types.argument_type, "an array is expected; the operation yielded " + nb::cast<std::string>(nb::repr(sink_.object(model))));
     op.shape = array->shape;
     op.size_bytes = array->size_bytes();
     op.spec.dtype = array->dtype;
-    if (op.spec.device == unknown_ordinal) op.spec.device = array->device;
+    if (op.spec.device == unknown_ordinal) {
+      op.spec.device = array->device;
+      op.spec.yields = array->is_host() ? Yields::host_array : Yields::device_array;
+    }
+    return true;
   }
 
   Step perform(CopyOp& op) {
-    const Value to = value_of(op.destination), from = value_of(op.source);
-    if (sink_.is_unknown(to) || sink_.is_unknown(from)) {
+    CreateOp* create = as_deferred(op, op.destination);
+    if (create && !take_shape(*create)) create = nullptr;
+    if (create && create->spec.device == host_ordinal) {  // as its model is
+      sink_.finish(*create, sink_.create_host(*create, placement_.device));
+      create = nullptr;
+    }
+    const Value from = value_of(op.source);
+    Value to = create ? Value{} : value_of(op.destination);
+    if (sink_.is_unknown(from) || (!create && sink_.is_unknown(to))) {
       sink_.copy_of_unknown(op);
-      sink_.finish(op, to);
+      sink_.finish(op, create ? from : to);
       return Step::finished;
     }
-    const Array* destination = sink_.array(to);
     const Array* source = sink_.array(from);
-    if (!destination || !source)
-      raise(error_types.argument_type, std::string("copy: the ") + (destination ? "source" : "destination") +
-                                           " is not an array but " +
-                                           nb::cast<std::string>(nb::repr(sink_.object(destination ? from : to))));
-    check_copy(*destination, *source);
-    std::int32_t device = destination->device != host_ordinal ? destination->device : source->device;
-    if (device == host_ordinal) device = placement_.device;
-    const StreamIndex stream = choose_stream(op, device);
-    uses_.clear();
-    uses_.push_back(use_of(*destination, true));
-    uses_.push_back(use_of(*source, false));
-    for (const Use& use : uses_) order(stream, use);
-    sink_.copy(op, *destination, *source, stream);
-    commit(op, stream);
+    if (!source || (!create && !sink_.array(to)))
+      raise(error_types.argument_type, std::string("copy: the ") + (source ? "destination" : "source") + " is not an array but " +
+                                           nb::cast<std::string>(nb::repr(sink_.object(source ? to : from))));
+    std::int32_t device = create ? create->spec.device : sink_.array(to)->device;
+    const std::int32_t there = source->device;
+    if (device == host_ordinal) device = there != host_ordinal ? there : placement_.device;
+    check_usable(*source, false, [] { return std::string("copy: the source"); });
+    if (there == host_ordinal || device == there || sink_.is_peer(device, there)) {
+      to = copy(op, to, create, *source, device);
+    } else {  // through page-locked memory, a step on each device
+      const Value staged = sink_.staging(*source);
+      copy(op, staged, nullptr, *source, there);
+      to = copy(op, to, create, *sink_.array(staged), device);
+    }
     sink_.finish(op, to);
     return Step::finished;
   }
 
+  // One copy on a stream of `device`; gives back the destination.
+  Value copy(CopyOp& op, Value to, CreateOp* create, const Array& source, std::int32_t device) {
+    placing_.uses.clear();
+    if (!create) add_destination(*sink_.array(to), source);
+    placing_.add(source, false);
+    const StreamIndex stream = placing_.choose(op, device);
+    if (create) {
+      to = make(*create, stream, Py_REFCNT(op.destination.ptr()) > 1);
+      add_destination(*sink_.array(to), source);
+    }
+    placing_.order(stream);
+    sink_.copy(op, *sink_.array(to), source, stream);
+    placing_.commit(op, stream, is_shared_);
+    return to;
+  }
+
+  void add_destination(const Array& destination, const Array& source) {
+    check_copy(destination, source);
+    placing_.add(destination, true);
+  }
+
+  Step perform(ForeignOp& op) {
+    std::vector<Value> values;
+    std::int32_t device = unknown_ordinal, read_device = unknown_ordinal;
+    bool is_known = true;
+    placing_.uses.clear();
+    outputs_.clear();
+    for (const ForeignOp::Access& access : op.accesses) {
+      const Value value = value_of(access.array);
+      if (access.writes) outputs_.push_back(value);
+      if (sink_.is_unknown(value)) {
+        is_known = false;
+        continue;
+      }
+      const Array* array = sink_.array(value);
+      const char* role = access.writes ? "call: what is written" : "call: what is read";
+      if (!array)
+        raise(error_types.argument_type, std::string(role) + " is an array, not " + nb::cast<std::string>(nb::repr(sink_.object(value))));
+      check_usable(*array, access.writes, [&] { return std::string(role); });
+      placing_.add(*array, access.writes);
+      if (array->is_host()) continue;
+      std::int32_t& found = access.writes ? device : read_device;
+      if (found == unknown_ordinal) found = array->device;
+      const std::int32_t other = device != unknown_ordinal ? device : read_device;
+      if (array->device != other)
+        raise(error_types.device_mismatch, std::string(role) + " is on device " + std::to_string(array->device) + ", other arrays of the call on device " +
+                                               std::to_string(other) + "; bring one over with .to(device)");
+    }
+    if (device == unknown_ordinal) device = read_device;
+    if (device == unknown_ordinal) device = op.target_device != unknown_ordinal ? op.target_device : placement_.device;
+    for (const nb::object& argument : op.arguments) {
+      values.push_back(value_of(argument));
+      if (is_known && !sink_.is_unknown(values.back())) check_declared(sink_.array(values.back()));
+    }
+    const StreamIndex stream = placing_.choose(op, device);
+    placing_.order(stream);
+    // What it has submitted before it raised is there all the same.
+    std::optional<Value> returned;
+    try {
+      returned = sink_.foreign(op, values, stream, device);
+    } catch (nb::python_error&) {
+      placing_.commit(op, stream, is_shared_);
+      throw;
+    }
+    placing_.commit(op, stream, is_shared_);
+    sink_.finish(op, returned ? *returned : outputs_.size() == 1 ? outputs_.front() : sink_.tuple(outputs_));
+    return Step::finished;
+  }
+
+  void check_declared(const Array* array) {
+    if (!array || !array->buffer) return;
+    const Span span = array->span();
+    for (const Use& use : placing_.uses)
+      if (use.buffer == array->buffer.get() && use.span.begin <= span.begin && span.end <= use.span.end) return;
+    if (!array->is_contiguous()) return;  // its pieces stand in `uses` one by one
+    raise(error_types.argument_value, "call: " + describe(*array) + " is passed to the function, and stands neither in reads= nor in writes=; "
+                                      "name it in one of them");
+  }
+
   Step perform(CallOp& op) {
     if (op.inner.is_valid()) {
-      inherit(op, op.inner);
+      placing_.inherit(op, op.inner);
       sink_.finish(op, value_of(op.inner));
       return Step::finished;
     }
-    inherit(op, op.input);
+    placing_.inherit(op, op.input);
     if (op.mode == CallMode::map) {
       bool complete = true;
       for (const Tick tick : op.ready) {
@@ -339,7 +468,7 @@ class Walk {
     std::vector<Value> values;
     values.reserve(op.items.size());
     for (const nb::object& item : op.items) {
-      inherit(op, item);
+      placing_.inherit(op, item);
       values.push_back(value_of(item));
     }
     sink_.finish(op, sink_.gather(op, values));
@@ -347,54 +476,20 @@ class Walk {
   }
 
   Step perform(PickOp& op) {
-    inherit(op, op.source);
+    placing_.inherit(op, op.source);
     sink_.finish(op, sink_.item(op, value_of(op.source)));
     return Step::finished;
-  }
-
-  void commit(Op& op, StreamIndex stream) {
-    const Tick now = sink_.timeline().advance(stream);
-    for (const Use& use : uses_) sink_.hazards(*use.buffer).commit(use.span, use.writes, now);
-    sink_.ran(op, now);
-  }
-
-  // A result is there when what it was made of is.
-  void inherit(Op& op, nb::handle from) {
-    if (const Op* producer = as_op(from)) {
-      for (const Tick tick : sink_.ready(*producer)) sink_.add_ready(op, tick);
-    } else if (const Array* array = as_array(from); array && array->buffer) {
-      sink_.hazards(*array->buffer).each(array->span(), [&](const Hazard& hazard) { sink_.add_ready(op, hazard.written); });
-    }
-  }
-
-  void check_stream(const Op& op, StreamIndex stream, std::int32_t device) {
-    const std::int32_t actual = sink_.device_of(stream);
-    if (op.target_stream != no_stream && actual != device)
-      raise(error_types.device_mismatch, "an operation on device " + std::to_string(device) + " was put on a stream of device " +
-                                             std::to_string(actual) + "; choose a stream of device " + std::to_string(device));
-  }
-
-  static void check_copy(const Array& destination, const Array& source) {
-    for (const Array* array : {&destination, &source})
-      if (!array->buffer)
-        raise(error_types.closed, std::string("copy: the ") + (array == &destination ? "destination" : "source") +
-                                      " was closed before this use of it");
-    if (destination.dtype != source.dtype || destination.shape != source.shape)
-      raise(error_types.argument_value, "copy: destination and source differ: " + describe(destination) + " and " +
-                                            describe(source) + "; give both the same shape and dtype");
-    const Span to = destination.span(), from = source.span();
-    if (destination.buffer.get() == source.buffer.get() && to.begin != from.begin && to.begin < from.end && from.begin < to.end)
-      raise(error_types.argument_value, "copy: destination and source are parts of one array and overlap, which has no defined "
-                                        "result; copy the source with dup() first");
   }
 
   Sink& sink_;
   const Placement& placement_;
   std::uint32_t round_ = 0;
+  bool is_shared_ = false;  // the operation that is performed may have more than one consumer
+  Placing<Sink> placing_;
   std::vector<nb::object>& stack_;
   std::vector<Tick>& waits_;
-  std::vector<Use>& uses_;
   std::vector<Value>& outputs_;
+  std::vector<typename Scratch<Value>::Deferred>& deferred_;
 };
 
 }  // namespace aiocuda::dataflow

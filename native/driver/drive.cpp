@@ -265,12 +265,15 @@ nb::list record(nb::handle object, const dataflow::Placement& placement) {
   Engine& engine = Engine::get();
   Engine::Submission submission(engine);
   dataflow::Record::House house;
-  for (std::size_t i = 0; i < engine.stream_count(); ++i) {
-    const StreamState& stream = engine.stream(static_cast<StreamIndex>(i));
-    house.stream_devices.push_back(stream.device);
-    house.stream_ids.push_back(stream.closing ? dataflow::no_stream : engine.id_of(static_cast<StreamIndex>(i)));
-  }
-  for (const auto& device : engine.devices()) house.default_streams.push_back(device ? device->default_stream : 0);
+  house.add_streams = [&engine](dataflow::Record::House& of) {
+    for (std::size_t i = of.stream_ids.size(); i < engine.stream_count(); ++i) {
+      const StreamState& stream = engine.stream(static_cast<StreamIndex>(i));
+      of.stream_devices.push_back(stream.device);
+      of.stream_ids.push_back(stream.closing ? dataflow::no_stream : engine.id_of(static_cast<StreamIndex>(i)));
+    }
+  };
+  house.lanes = [&engine](const dataflow::Policy& policy, std::int32_t device) -> const dataflow::Lanes& { return engine.lanes(policy, device); };
+  house.is_peer = [&engine](std::int32_t device, std::int32_t other) { return engine.is_peer(device, other); };
   dataflow::Record sink(engine.timeline, std::move(house));
   dataflow::Scratch<dataflow::Record::Value> scratch;
   dataflow::Walk<dataflow::Record> walk(sink, placement, scratch);

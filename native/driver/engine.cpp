@@ -1,5 +1,6 @@
 #include "engine.hpp"
 
+#include <algorithm>
 #include <string>
 
 namespace aiocuda::driver {
@@ -36,7 +37,7 @@ void Engine::open_device(std::int32_t ordinal, CUcontext context, CUmemoryPool p
       spare_events_.resize(slot + 1);
     }
     if (devices_[slot]) return;
-    devices_[slot] = DeviceState{context, pool, 0};
+    devices_[slot] = DeviceState{context, pool};
   }
   devices_[slot]->default_stream = create_stream(ordinal, 0);
   if (!watcher_)
@@ -132,7 +133,10 @@ void Engine::destroy_closed_streams() {
     const nb::object keepalive = std::move(state.keepalive);  // let go of without the lock: it may come back here
     std::lock_guard lock(streams_mutex_);
     timeline.learn_complete(last);
+    timeline.forget_marks(index);
     table.cuEventDestroy(state.mark);
+    for (CUevent& event : state.marks)
+      if (event) table.cuEventDestroy(std::exchange(event, nullptr));
     if (state.side) table.cuStreamDestroy(state.side);
     if (state.owned) table.cuStreamDestroy(state.handle);
     state.mark = nullptr;
@@ -146,6 +150,56 @@ CUresult Engine::wait(StreamIndex index, StreamIndex other) {
   if (!source.mark) return CUDA_SUCCESS;  // destroyed: all of it has passed
   if (const CUresult result = table.cuEventRecord(source.mark, source.handle)) return result;
   return table.cuStreamWaitEvent(streams_[index].handle, source.mark, CU_EVENT_WAIT_DEFAULT);
+}
+
+CUresult Engine::put_mark(StreamIndex index, std::uint32_t slot) {
+  StreamState& state = streams_[index];
+  if (!state.mark) return CUDA_SUCCESS;  // destroyed: all of it has passed
+  if (!state.marks[slot]) {
+    ContextScope scope(*this);
+    scope.bind(state.device);
+    if (const CUresult result = table.cuEventCreate(&state.marks[slot], CU_EVENT_DISABLE_TIMING)) return result;
+  }
+  return table.cuEventRecord(state.marks[slot], state.handle);
+}
+
+CUresult Engine::wait_for_mark(StreamIndex index, StreamIndex other, std::uint32_t slot) {
+  const StreamState& source = streams_[other];
+  if (!source.mark) return CUDA_SUCCESS;
+  return table.cuStreamWaitEvent(streams_[index].handle, source.marks[slot], CU_EVENT_WAIT_DEFAULT);
+}
+
+dataflow::Lanes& Engine::lanes(const dataflow::Policy& policy, std::int32_t ordinal) {
+  const auto slot = static_cast<std::size_t>(ordinal);
+  if (policy.placed.size() > slot && !policy.placed[slot].streams.empty()) return policy.placed[slot];
+  device(ordinal);
+  const nb::list ids(hooks.lanes(nb::find(policy), ordinal));
+  if (policy.placed.size() <= slot) policy.placed.resize(slot + 1);
+  dataflow::Lanes& made = policy.placed[slot];
+  made.streams.clear();
+  for (nb::handle id : ids) made.streams.push_back(dataflow::slot_of(nb::cast<dataflow::StreamId>(id)));
+  return made;
+}
+
+bool Engine::is_peer(std::int32_t ordinal, std::int32_t other) {
+  DeviceState& here = device(ordinal);
+  DeviceState& there = device(other);
+  const auto slot = static_cast<std::size_t>(other);
+  if (here.peers.size() <= slot) here.peers.resize(slot + 1);
+  if (here.peers[slot]) return *here.peers[slot];
+  CUdevice device_here = 0, device_there = 0;
+  int is_possible = 0;
+  check(table.cuDeviceGet(&device_here, ordinal), "cuDeviceGet");
+  check(table.cuDeviceGet(&device_there, other), "cuDeviceGet");
+  check(table.cuDeviceCanAccessPeer(&is_possible, device_here, device_there), "cuDeviceCanAccessPeer");
+  if (is_possible) {
+    CUmemAccessDesc access{};
+    access.location = {CU_MEM_LOCATION_TYPE_DEVICE, ordinal};
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    is_possible = table.cuMemPoolSetAccess(there.pool, &access, 1) == CUDA_SUCCESS;
+  }
+  here.peers[slot] = is_possible != 0;
+  return is_possible != 0;
 }
 
 bool Engine::is_complete(Tick tick) {
@@ -274,7 +328,10 @@ void Engine::take_back(std::unique_ptr<dataflow::Buffer> buffer) noexcept {
 }
 
 void Engine::collect() {
-  if (shut_down_ || returned_.empty()) return;
+  if (shut_down_) return;
+  if (!retained_.empty()) drop_retained();
+  borrowed_.forget([this](const dataflow::Buffer& buffer) { return has_passed(buffer); });
+  if (returned_.empty()) return;
   ContextScope scope(*this);
   std::vector<std::unique_ptr<dataflow::Buffer>> left, due = std::exchange(returned_, {});
   for (auto& buffer : due) {
@@ -286,36 +343,117 @@ void Engine::collect() {
   destroy_closed_streams();
 }
 
+bool Engine::has_passed(const dataflow::Buffer& buffer) {
+  bool passed = true;
+  try {
+    buffer.hazards.each([&](const dataflow::Hazard& hazard, dataflow::Span) {
+      passed = passed && is_complete(hazard.written);
+      for (const Tick read : hazard.reads) passed = passed && is_complete(read);
+    });
+  } catch (const Refusal&) {  // a broken context touches nothing any more
+  }
+  return passed;
+}
+
 bool Engine::try_free(dataflow::Buffer& buffer) {
-  if (buffer.device == dataflow::host_ordinal) {
+  if (buffer.device != dataflow::host_ordinal) {
+    free_device(buffer);
+    return true;
+  }
+  const bool passed = has_passed(buffer);
+  if (passed) page_locked_.give_back(buffer.address, buffer.size_bytes);
+  return passed;
+}
+
+// Where one stream still uses it, it is freed in the order of that one; where several do, in a stream of its own
+// behind them all, so that freeing holds up nobody's work.
+void Engine::free_device(dataflow::Buffer& buffer) {
+  Tick written;
+  std::vector<Tick> users;
+  auto add = [&](Tick tick) {
+    if (!timeline.is_known_complete(tick)) users.push_back(tick);
+  };
+  buffer.hazards.each([&](const dataflow::Hazard& hazard, dataflow::Span) {
+    if (hazard.written.count) written = hazard.written;
+    add(hazard.written);
+    for (const Tick read : hazard.reads) add(read);
+  });
+  const bool is_one = std::all_of(users.begin(), users.end(), [&](Tick tick) { return tick.stream == users.front().stream; });
+  auto is_native = [&](Tick tick) { return tick.count && streams_[tick.stream].device == buffer.device && streams_[tick.stream].mark; };
+  DeviceState& home = device(buffer.device);
+  struct Waits {  // refused only by a broken context, whose memory went with it, and which every await reports
+    Engine& engine;
+    void mark(StreamIndex stream, std::uint32_t slot) { engine.put_mark(stream, slot); }
+    void wait(StreamIndex stream, StreamIndex other, std::uint32_t slot) { engine.wait_for_mark(stream, other, slot); }
+  } waits{*this};
+  StreamIndex lane = home.default_stream;
+  if (users.empty() && is_native(written)) {
+    lane = written.stream;
+  } else if (!users.empty() && is_one && is_native(users.front())) {
+    lane = users.front().stream;
+  } else if (!users.empty()) {
+    try {
+      if (!home.free_stream) home.free_stream = create_stream(buffer.device, 0);
+      lane = *home.free_stream;
+    } catch (const Refusal&) {
+    }
+  }
+  for (const Tick tick : users) timeline.after(lane, tick, waits);
+  table.cuMemFreeAsync(buffer.address, streams_[lane].handle);
+  used_bytes_[static_cast<std::size_t>(buffer.device)] -= buffer.size_bytes;
+}
+
+void Engine::drop_retained() {
+  std::deque<Retained> left, kept = std::exchange(retained_, {});
+  for (Retained& each : kept) {
     bool passed = true;
     try {
-      buffer.hazards.each([&](const dataflow::Hazard& hazard) {
-        passed = passed && is_complete(hazard.written);
-        for (const Tick read : hazard.reads) passed = passed && is_complete(read);
-      });
-    } catch (const Refusal&) {  // a broken context touches nothing any more
+      passed = is_complete(each.until);
+    } catch (const Refusal&) {
     }
-    if (passed) page_locked_.give_back(buffer.address, buffer.size_bytes);
-    return passed;
+    if (!passed) left.push_back(std::move(each));
   }
-  // Device memory is freed in the order of a stream that wrote it, behind all others that used it.
-  Tick written;
-  buffer.hazards.each([&](const dataflow::Hazard& hazard) {
-    if (hazard.written.count) written = hazard.written;
-  });
-  const bool native = written.count && streams_[written.stream].device == buffer.device && streams_[written.stream].mark;
-  const StreamIndex lane = native ? written.stream : device(buffer.device).default_stream;
-  CUresult result = CUDA_SUCCESS;
-  buffer.hazards.each([&](const dataflow::Hazard& hazard) {
-    timeline.order(lane, hazard, true, [&](StreamIndex other) {
-      if (result == CUDA_SUCCESS) result = wait(lane, other);
-    });
-  });
-  if (result == CUDA_SUCCESS) result = table.cuMemFreeAsync(buffer.address, streams_[lane].handle);
-  used_bytes_[static_cast<std::size_t>(buffer.device)] -= buffer.size_bytes;
-  (void)result;  // refused only by a broken context, whose memory went with it, and which every await reports
-  return true;
+  retained_.insert(retained_.end(), std::make_move_iterator(left.begin()), std::make_move_iterator(left.end()));
+  // What has passed is let go of here, when nothing of the engine is half done: it may come back.
+}
+
+dataflow::BufferRef Engine::borrow(CUdeviceptr address, std::uint64_t size_bytes, std::int32_t ordinal) {
+  CUdeviceptr base = address;
+  std::size_t whole = size_bytes;
+  if (size_bytes) {
+    ContextScope scope(*this);
+    scope.bind(ordinal);
+    check(table.cuPointerGetAttribute(&base, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, address), "cuPointerGetAttribute");
+    check(table.cuPointerGetAttribute(&whole, CU_POINTER_ATTRIBUTE_RANGE_SIZE, address), "cuPointerGetAttribute");
+  }
+  return borrowed_.of(base, whole, ordinal);
+}
+
+dataflow::BufferRef Borrowed::of(std::uint64_t base, std::uint64_t size_bytes, std::int32_t device) {
+  if (const auto idle = idle_.find(base); idle != idle_.end()) {
+    std::unique_ptr<dataflow::Buffer> again = std::move(idle->second);
+    idle_.erase(idle);
+    // The owner may have given the memory back, and got other memory at the same place: its size may differ, and
+    // what works on the old one still does.
+    if (again->size_bytes == size_bytes && again->device == device) {
+      held_[base] = again.get();
+      return dataflow::BufferRef(std::move(again));
+    }
+  }
+  if (const auto held = held_.find(base); held != held_.end()) return dataflow::BufferRef::another(*held->second);
+  auto buffer = std::make_unique<dataflow::Buffer>(size_bytes, device);
+  buffer->address = base;
+  buffer->owner = this;
+  if (base) held_[base] = buffer.get();
+  return dataflow::BufferRef(std::move(buffer));
+}
+
+void Borrowed::take_back(std::unique_ptr<dataflow::Buffer> buffer) noexcept {
+  const auto held = held_.find(buffer->address);
+  if (held == held_.end() || held->second != buffer.get()) return;
+  held_.erase(held);
+  const std::uint64_t base = buffer->address;
+  idle_[base] = std::move(buffer);
 }
 
 std::uint64_t Engine::used_bytes(std::int32_t ordinal) const {

@@ -14,6 +14,7 @@
 
 #include "../completion/completion.hpp"
 #include "../completion/watcher.hpp"
+#include "../dataflow/asked.hpp"
 #include "../dataflow/operation.hpp"
 #include "../dataflow/walk.hpp"
 #include "memory.hpp"
@@ -28,12 +29,15 @@ struct DeviceState {
   CUcontext context = nullptr;
   CUmemoryPool pool = nullptr;
   StreamIndex default_stream = 0;
+  std::optional<StreamIndex> free_stream{};  // where memory is freed that several streams used
+  std::vector<std::optional<bool>> peers{};  // by ordinal: does this device reach the other's memory?
 };
 
 struct StreamState {
   CUstream handle = nullptr;
   std::int32_t device = 0;
   CUevent mark = nullptr;      // re-recorded at will: a wait binds the record that precedes it
+  std::array<CUevent, dataflow::Timeline::most_marks> marks{};  // the timeline's, made when they are first used
   CUstream side = nullptr;     // where completions are told, so that the stream's own work goes on
   std::uint32_t generation = 0;  // how many streams had this slot before
   std::uint64_t before = 0;      // what they submitted
@@ -48,7 +52,26 @@ struct Hooks {
   nb::object lost;     // (code, op | None) -> exception
   nb::object lift;     // what a callback returned -> an operation, or the value
   nb::object open;     // (ordinal): opens a device at its first use
+  nb::object stream;   // (stream's id, ordinal) -> Stream
+  nb::object lanes;    // (policy, ordinal) -> the ids of its streams there, which it keeps
   nb::object device_array, host_array;  // the classes of results
+};
+
+// Buffers over memory of somebody else's, by where the allocation begins: each is one buffer while somebody holds a
+// part of it or the device still works on it, so that its hazards are not forgotten.
+class Borrowed final : public dataflow::MemoryOwner {
+ public:
+  dataflow::BufferRef of(std::uint64_t base, std::uint64_t size_bytes, std::int32_t device);
+  void take_back(std::unique_ptr<dataflow::Buffer> buffer) noexcept override;
+  // Forgets those that nobody holds and nothing works on.
+  template <class HasPassed>
+  void forget(HasPassed&& has_passed) {
+    std::erase_if(idle_, [&](const auto& each) { return has_passed(*each.second); });
+  }
+
+ private:
+  std::unordered_map<std::uint64_t, dataflow::Buffer*> held_;  // whose holders own them
+  std::unordered_map<std::uint64_t, std::unique_ptr<dataflow::Buffer>> idle_;
 };
 
 class Engine final : public dataflow::MemoryOwner {
@@ -70,8 +93,16 @@ class Engine final : public dataflow::MemoryOwner {
   }
   std::size_t stream_count() const { return streams_.size(); }
 
-  // Orders later work of `stream` after what `other` holds so far.
+  // Orders later work of `stream` after what `other` holds so far, whoever submitted it.
   CUresult wait(StreamIndex stream, StreamIndex other);
+  // The timeline's marks: made behind all that a stream holds now; waited for by another.
+  CUresult put_mark(StreamIndex stream, std::uint32_t slot);
+  CUresult wait_for_mark(StreamIndex stream, StreamIndex other, std::uint32_t slot);
+
+  // A policy's streams on a device.
+  dataflow::Lanes& lanes(const dataflow::Policy& policy, std::int32_t device);
+  // Does a device reach the other's memory? Makes it so where it can be.
+  bool is_peer(std::int32_t device, std::int32_t other);
 
   // Has it passed? Asks the driver where nothing is known. Throws Refusal on a broken context.
   bool is_complete(Tick tick);
@@ -110,6 +141,11 @@ class Engine final : public dataflow::MemoryOwner {
   // Frees what is due: in stream order on a device, when it has passed for page-locked memory.
   void collect();
 
+  // Keeps an object until the device has passed a tick.
+  void retain(Tick until, nb::object object) { retained_.push_back({until, std::move(object)}); }
+  // Memory of somebody else's: the buffer of the allocation around an address, the same one for each of its parts.
+  dataflow::BufferRef borrow(CUdeviceptr address, std::uint64_t size_bytes, std::int32_t device);
+
   std::uint64_t used_bytes(std::int32_t device) const;
   std::size_t returned_count() const { return returned_.size(); }
   PageLockedPool& page_locked() { return page_locked_; }
@@ -137,6 +173,9 @@ class Engine final : public dataflow::MemoryOwner {
   std::int32_t ask(StreamIndex stream);
   void destroy_closed_streams();
   bool try_free(dataflow::Buffer& buffer);
+  void free_device(dataflow::Buffer& buffer);
+  bool has_passed(const dataflow::Buffer& buffer);
+  void drop_retained();
   StreamIndex new_stream_slot();
 
   bool shut_down_ = false;
@@ -147,6 +186,12 @@ class Engine final : public dataflow::MemoryOwner {
   std::vector<StreamIndex> closing_;  // closed by their users, with work that has not passed
   std::vector<StreamIndex> spare_slots_;
   std::vector<std::unique_ptr<dataflow::Buffer>> returned_;
+  struct Retained {
+    Tick until;
+    nb::object object;
+  };
+  std::deque<Retained> retained_;
+  Borrowed borrowed_;
   std::vector<std::uint64_t> used_bytes_;
   std::vector<std::vector<CUevent>> spare_events_;  // by device
   PageLockedPool page_locked_;

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "../dataflow/record.hpp"
+#include "../dataflow/copies.hpp"
 #include "../dataflow/walk.hpp"
 #include "engine.hpp"
 
@@ -34,7 +35,14 @@ class Submit {
 
   dataflow::Timeline& timeline() { return engine_.timeline; }
   dataflow::RangeHazards& hazards(dataflow::Buffer& buffer) { return buffer.hazards; }
-  StreamIndex default_stream(std::int32_t device) { return engine_.device(device).default_stream; }
+  dataflow::Lanes& lanes(const dataflow::Policy& policy, std::int32_t device) { return engine_.lanes(policy, device); }
+  // How far is it?
+  void look(StreamIndex stream) { is_complete({stream, engine_.timeline.submitted(stream)}); }
+  dataflow::StreamId ask(const dataflow::Policy& policy, Op& op, std::int32_t device, const std::vector<Tick>& needs, const dataflow::Lanes& lanes) {
+    return static_cast<const dataflow::AskedPolicy&>(policy).ask(op, device, needs, lanes, engine_.timeline,
+                                                                [this](StreamIndex stream) { return engine_.id_of(stream); });
+  }
+  bool is_peer(std::int32_t device, std::int32_t other) { return engine_.is_peer(device, other); }
   std::int32_t device_of(StreamIndex stream) { return engine_.stream(stream).device; }
   bool is_open(dataflow::StreamId stream) {
     const StreamIndex slot = dataflow::slot_of(stream);
@@ -60,8 +68,11 @@ class Submit {
     }
   }
 
-  void wait(StreamIndex stream, StreamIndex other) {
-    if (const CUresult result = engine_.wait(stream, other)) raise_refused(engine_, result, "cuStreamWaitEvent", nb::handle());
+  void mark(StreamIndex stream, std::uint32_t slot) {
+    if (const CUresult result = engine_.put_mark(stream, slot)) raise_refused(engine_, result, "cuEventRecord", nb::handle());
+  }
+  void wait(StreamIndex stream, StreamIndex other, std::uint32_t slot) {
+    if (const CUresult result = engine_.wait_for_mark(stream, other, slot)) raise_refused(engine_, result, "cuStreamWaitEvent", nb::handle());
   }
 
   void launch(dataflow::LaunchOp& op, StreamIndex stream, std::int32_t device) {
@@ -85,7 +96,7 @@ class Submit {
       more.resize(op.bound);
       words = more.data();
     }
-    for (std::uint32_t i = 0; i < op.bound; ++i) words[i] = &op.arguments[i].word;
+    for (std::uint32_t i = 0; i < op.bound; ++i) words[i] = op.word_of(i);
     const CUstream handle = engine_.stream(stream).handle;
     CUresult result;
     if (shape.cooperative || shape.cluster.x) {
@@ -100,26 +111,32 @@ class Submit {
   Value create(dataflow::CreateOp& op, StreamIndex stream, std::int32_t device) {
     dataflow::BufferRef buffer;
     try {
-      if (device == dataflow::host_ordinal) {
-        scope_.bind(engine_.stream(stream).device);
-        buffer = engine_.allocate_host(op.size_bytes);
-      } else {
-        scope_.bind(device);
-        buffer = engine_.allocate_device(device, op.size_bytes, stream);
-        fill_device(op, buffer->address, engine_.stream(stream).handle);
-      }
+      scope_.bind(device);
+      buffer = engine_.allocate_device(device, op.size_bytes, stream);
+      fill_device(op, buffer->address, engine_.stream(stream).handle);
     } catch (const Refusal& refusal) {
       raise_refused(engine_, refusal.result, refusal.function, object_of(op), op.size_bytes, device);
     }
     const std::uint64_t address = buffer->address;
-    scratch_ = make_array(device == dataflow::host_ordinal ? engine_.hooks.host_array : engine_.hooks.device_array,
-                          Array{std::move(buffer), address, device, op.spec.dtype, op.shape});
-    if (!op.pattern_size && op.fill.is_valid() && !op.fill.is_none()) {
+    scratch_ = make_array(engine_.hooks.device_array, Array{std::move(buffer), address, device, op.spec.dtype, op.shape});
+    return scratch_;
+  }
+
+  // In page-locked memory, filled by a function where there is one.
+  Value create_host(dataflow::CreateOp& op, std::int32_t device) {
+    scratch_ = make_host_array(op.size_bytes, op.spec.dtype, op.shape, device, object_of(op));
+    if (op.fill.is_valid() && !op.fill.is_none()) {
       const nb::object array = scratch_;  // the function may come back here
       op.fill(array);
       scratch_ = array;
     }
     return scratch_;
+  }
+
+  // Page-locked memory on the way between devices that do not reach each other.
+  Value staging(const Array& source) {
+    staged_ = make_host_array(source.size_bytes(), source.dtype, source.shape, source.device, nb::handle());
+    return staged_;
   }
 
   static nb::object make_array(nb::handle type, Array&& array) {
@@ -130,12 +147,35 @@ class Submit {
   }
 
   void copy(dataflow::CopyOp& op, const Array& to, const Array& from, StreamIndex stream) {
-    if (to.size_bytes() == 0 || to.address == from.address) return;  // nothing to copy, or to itself
+    if (to.size_bytes() == 0 || (to.address == from.address && to.strides == from.strides)) return;  // nothing to copy, or to itself
     scope_.bind(engine_.stream(stream).device);
-    const CUresult result = engine_.table.cuMemcpyAsync(to.address, from.address, to.size_bytes(), engine_.stream(stream).handle);
-    if (result) raise_refused(engine_, result, "cuMemcpyAsync", object_of(op), 0, engine_.stream(stream).device);
+    const CUstream handle = engine_.stream(stream).handle;
+    try {
+      dataflow::each_block(to, from, [&](const dataflow::CopyBlock& block) { copy_block(block, handle); });
+    } catch (const Refusal& refusal) {
+      raise_refused(engine_, refusal.result, refusal.function, object_of(op), 0, engine_.stream(stream).device);
+    }
   }
   void copy_of_unknown(dataflow::CopyOp&) {}
+
+  // The function puts what it likes on the stream. Its objects stay until that has passed.
+  std::optional<Value> foreign(dataflow::ForeignOp& op, const std::vector<Value>& values, StreamIndex stream, std::int32_t device) {
+    scope_.bind(device);
+    const nb::object function = op.function;
+    nb::object stream_object = engine_.hooks.stream(engine_.id_of(stream), device);
+    nb::object arguments = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(values.size() + 1)));
+    PyTuple_SET_ITEM(arguments.ptr(), 0, stream_object.release().ptr());
+    for (std::size_t i = 0; i < values.size(); ++i) PyTuple_SET_ITEM(arguments.ptr(), static_cast<Py_ssize_t>(i + 1), values[i].inc_ref().ptr());
+    const Tick next{stream, engine_.timeline.submitted(stream) + 1};
+    PyObject* returned = PyObject_Call(function.ptr(), arguments.ptr(), nullptr);
+    scope_.bind(device);  // it may have left another context
+    engine_.retain(next, nb::make_tuple(function, arguments));
+    if (!returned) throw nb::python_error();
+    scratch_ = nb::steal(returned);
+    if (scratch_.is_none()) return std::nullopt;
+    engine_.retain(next, scratch_);
+    return scratch_;
+  }
 
   std::optional<Value> call(dataflow::CallOp& op, Value input) {
     nb::object value = nb::borrow(input);  // the callback may drop anything
@@ -228,6 +268,35 @@ class Submit {
     return engine_.table.cuLaunchKernelEx(&config, function, words, nullptr);
   }
 
+  nb::object make_host_array(std::uint64_t size_bytes, dataflow::DType dtype, const std::vector<std::int64_t>& shape, std::int32_t device, nb::handle op) {
+    try {
+      scope_.bind(device);
+      dataflow::BufferRef buffer = engine_.allocate_host(size_bytes);
+      const std::uint64_t address = buffer->address;
+      return make_array(engine_.hooks.host_array, Array{std::move(buffer), address, dataflow::host_ordinal, dtype, shape});
+    } catch (const Refusal& refusal) {
+      raise_refused(engine_, refusal.result, refusal.function, op, size_bytes, dataflow::host_ordinal);
+    }
+  }
+
+  void copy_block(const dataflow::CopyBlock& block, CUstream stream) {
+    if (block.rows == 1) return check(engine_.table.cuMemcpyAsync(block.to, block.from, block.width, stream), "cuMemcpyAsync");
+    if (block.to_pitch < block.width || block.from_pitch < block.width) {  // rows that lie upon one another
+      for (std::uint64_t row = 0; row < block.rows; ++row)
+        check(engine_.table.cuMemcpyAsync(block.to + row * block.to_pitch, block.from + row * block.from_pitch, block.width, stream), "cuMemcpyAsync");
+      return;
+    }
+    CUDA_MEMCPY2D copy{};
+    copy.srcMemoryType = copy.dstMemoryType = CU_MEMORYTYPE_UNIFIED;
+    copy.srcDevice = block.from;
+    copy.dstDevice = block.to;
+    copy.srcPitch = block.from_pitch;
+    copy.dstPitch = block.to_pitch;
+    copy.WidthInBytes = block.width;
+    copy.Height = block.rows;
+    check(engine_.table.cuMemcpy2DAsync(&copy, stream), "cuMemcpy2DAsync");
+  }
+
   static void check(CUresult result, const char* function) {
     if (result) throw Refusal(result, function);
   }
@@ -251,6 +320,7 @@ class Submit {
   Engine& engine_;
   ContextScope scope_;
   nb::object scratch_;  // keeps a value that nothing else holds until it is finished
+  nb::object staged_;   // likewise
 };
 
 }  // namespace aiocuda::driver

@@ -28,6 +28,11 @@ namespace aiocuda::driver {
   F(cuMemHostAlloc)                 \
   F(cuMemFreeHost)                  \
   F(cuMemcpyAsync)                  \
+  F(cuMemcpy2DAsync)                \
+  F(cuDeviceGet)                    \
+  F(cuDeviceCanAccessPeer)          \
+  F(cuMemPoolSetAccess)             \
+  F(cuPointerGetAttribute)          \
   F(cuMemsetD8Async)                \
   F(cuMemsetD16Async)               \
   F(cuMemsetD32Async)               \

@@ -37,7 +37,7 @@ TEST_CASE("a buffer goes back once, when the last holder lets go, with its hazar
     CHECK(second.get() == nullptr);
   }
   REQUIRE(keeper.returned.size() == 1);
-  keeper.returned[0]->hazards.each([](const Hazard& hazard) { CHECK(hazard.written.count == 7); });
+  keeper.returned[0]->hazards.each([](const Hazard& hazard, Span) { CHECK(hazard.written.count == 7); });
 }
 
 TEST_CASE("assigning over a holder lets go of what it held") {

@@ -18,7 +18,9 @@ using Ticks = std::set<std::pair<StreamIndex, std::uint64_t>>;
 // What an access must be ordered after.
 Ticks needed(const RangeHazards& ranges, Span span, bool writes) {
   Ticks ticks;
-  ranges.each(span, [&](const Hazard& hazard) {
+  ranges.each(span, [&](const Hazard& hazard, Span segment) {
+    CHECK(segment.begin < span.end);
+    CHECK(segment.end > span.begin);
     if (hazard.written.count) ticks.insert({hazard.written.stream, hazard.written.count});
     if (writes)
       for (const Tick read : hazard.reads) ticks.insert({read.stream, read.count});
@@ -81,6 +83,27 @@ TEST_CASE("reading everything bounds the segments, and stands for what they reme
   ranges.commit({0, slices}, false, {1, 1});  // it was ordered after all of them
   CHECK(ranges.segment_count() == 1);
   CHECK(needed(ranges, {7, 8}, false) == Ticks{{1, 1}});
+}
+
+TEST_CASE("what has passed is forgotten, when the segments have doubled") {
+  Timeline timeline;
+  timeline.add_stream();
+  timeline.add_stream();
+  constexpr std::uint64_t slices = 16 * RangeHazards::most_segments;
+  RangeHazards ranges(slices);
+  std::size_t most = 0;
+  for (std::uint64_t i = 0; i < slices; ++i) {
+    ranges.commit({i, i + 1}, true, timeline.advance(i % 2));
+    if (i % 2 == 0) timeline.learn_complete({0, timeline.submitted(0)});
+    if (i + 100 < slices) timeline.learn_complete({1, timeline.submitted(1)});
+    ranges.forget_passed(timeline);
+    most = std::max(most, ranges.segment_count());
+  }
+  CHECK(most <= 2 * RangeHazards::most_segments);
+  // What has not passed is all there.
+  std::size_t pending = 0;
+  ranges.each([&](const Hazard& hazard, Span) { pending += !timeline.is_known_complete(hazard.written); });
+  CHECK(pending == 50);
 }
 
 TEST_CASE("nothing is remembered of an access to nothing") {

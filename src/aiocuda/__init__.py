@@ -29,6 +29,7 @@ from aiocuda.errors import AiocudaError as AiocudaError
 from aiocuda.errors import ArgumentRangeError as ArgumentRangeError
 from aiocuda.errors import ArgumentTypeError as ArgumentTypeError
 from aiocuda.errors import ArgumentValueError as ArgumentValueError
+from aiocuda.errors import CancelledError as CancelledError
 from aiocuda.errors import CaptureError as CaptureError
 from aiocuda.errors import ClosedError as ClosedError
 from aiocuda.errors import CompilationError as CompilationError
@@ -41,19 +42,34 @@ from aiocuda.errors import EmulatedDeviceWarning as EmulatedDeviceWarning
 from aiocuda.errors import LaunchError as LaunchError
 from aiocuda.errors import OutOfMemoryError as OutOfMemoryError
 from aiocuda.errors import OwnershipError as OwnershipError
+from aiocuda.foreign import call as call
+from aiocuda.foreign import external as external
 from aiocuda.kernel import kernel as kernel
 from aiocuda.ops import DeviceOp as DeviceOp
 from aiocuda.ops import value as value
 from aiocuda.ops import zip as zip
+from aiocuda.parallel import gather as gather
+from aiocuda.parallel import replicate as replicate
+from aiocuda.parallel import shard as shard
+from aiocuda.policies import Dataflow as Dataflow
+from aiocuda.policies import LeastLoaded as LeastLoaded
+from aiocuda.policies import Policy as Policy
+from aiocuda.policies import RoundRobin as RoundRobin
+from aiocuda.policies import SchedulingPolicy as SchedulingPolicy
+from aiocuda.policies import SingleStream as SingleStream
+from aiocuda.policies import current_policy as current_policy
+from aiocuda.policies import set_policy as set_policy
 
 __all__ = [
     "AiocudaError",
     "ArgumentRangeError",
     "ArgumentTypeError",
     "ArgumentValueError",
+    "CancelledError",
     "CaptureError",
     "ClosedError",
     "CompilationError",
+    "Dataflow",
     "Device",
     "DeviceArray",
     "DeviceFuture",
@@ -67,22 +83,34 @@ __all__ = [
     "Event",
     "HostArray",
     "LaunchError",
+    "LeastLoaded",
     "MemoryInfo",
     "OutOfMemoryError",
     "OwnershipError",
+    "Policy",
+    "RoundRobin",
+    "SchedulingPolicy",
+    "SingleStream",
     "Stream",
     "StreamWait",
     "arange",
+    "call",
     "copy",
     "current_device",
+    "current_policy",
     "devices",
     "dup",
     "empty",
     "empty_host",
     "errors",
+    "external",
     "full",
+    "gather",
     "kernel",
     "ones",
+    "replicate",
+    "set_policy",
+    "shard",
     "to_device",
     "to_host",
     "use",

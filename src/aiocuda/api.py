@@ -18,10 +18,11 @@ from aiocuda._driver import runtime
 from aiocuda._engine import dtypes, faults
 from aiocuda._engine.dtypes import DTypeLike
 from aiocuda.array import DeviceArray, HostArray
-from aiocuda.device import Device, as_ordinal
+from aiocuda.device import Device, _stream_known, as_ordinal
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
 from aiocuda.kernel import kernel
 from aiocuda.ops import CallOp, CopyOp, CreateOp, DeviceOp, lift, value
+from aiocuda.policies import _lanes
 
 __all__ = [
     "arange",
@@ -226,10 +227,10 @@ def to_device(x: object, device: Device | int | None = None, *, dtype: DTypeLike
         return cast("DeviceOp[DeviceArray]", x) if where == ordinal else _copy_of(x, ordinal)
     if isinstance(x, (DeviceArray, HostArray)):
         return value(cast("DeviceArray", x)) if x._device == ordinal else _copy_of(x, ordinal)
-    data = _host_data(x, dtype)
+    data = host_data(x, dtype)
     return cast(
         "DeviceOp[DeviceArray]",
-        CopyOp(CreateOp(data.shape, dtypes.code_of(data.dtype), ordinal), _staged(data)),
+        CopyOp(CreateOp(data.shape, dtypes.code_of(data.dtype), ordinal), staged(data)),
     )
 
 
@@ -282,7 +283,7 @@ def copy(destination: Any, source: Any) -> DeviceOp[Any]:
             f"{_described(destination)} was given"
         )
     if not isinstance(source, (_native.Op, _native.Array)):
-        source = _staged(_host_data(source, None))
+        source = staged(host_data(source, None))
     if isinstance(destination, _native.Array) and isinstance(source, _native.Array):
         _require_alike(destination, source)
     return CopyOp(destination, source)
@@ -340,7 +341,8 @@ def _extents(shape: Shape) -> tuple[int, ...]:
     return extents
 
 
-def _host_data(x: object, dtype: DTypeLike) -> NDArray:
+def host_data(x: object, dtype: DTypeLike = None) -> NDArray:
+    """Return host data as a NumPy array of a dtype that a device can hold."""
     try:
         data = np.asarray(x, None if dtype is None else dtypes.to_dtype(dtype))
     except (TypeError, ValueError) as error:
@@ -353,8 +355,8 @@ def _described(x: object) -> str:
     return f"{type(x).__name__} {x!r:.80}"
 
 
-def _staged(data: NDArray) -> CreateOp:
-    """Return page-locked memory that host data is copied to at submission, by the submitting thread."""
+def staged(data: NDArray) -> CreateOp:
+    """Make an operation of page-locked memory that host data is copied to at submission, by the submitting thread."""
 
     def fill(staged: HostArray) -> None:
         np.copyto(staged.numpy(), data)
@@ -414,4 +416,4 @@ def _arange_kernel(name: str) -> _native.Kernel:
     )
 
 
-_native.set_hooks(faults.refused, faults.lost, lift, runtime.open_device)
+_native.set_hooks(faults.refused, faults.lost, lift, runtime.open_device, _stream_known, _lanes)

@@ -1,23 +1,29 @@
-"""Arrays: device memory and page-locked host memory with a dtype and a shape.
+"""Arrays: device memory and page-locked host memory with a dtype and a shape; who may use them; their partitions.
 
 Always true: the memory lives until the last operation that uses it has passed on the device, whatever is
-dropped on the host. Arrays, and views of them, are C-contiguous. They are no math library: bring kernels.
+dropped on the host. What an array's owner does not allow (see `OwnershipError`) is found when an operation is built
+from it, and again when that is submitted. Arrays are no math library: bring kernels.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
-from typing import Any, NoReturn, Self, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, cast
 
 import numpy as np
 
 from aiocuda import _native
 from aiocuda._engine import dtypes, parts
 from aiocuda._engine.dtypes import DTypeLike
+from aiocuda._engine.parts import Part
 from aiocuda.device import Device
-from aiocuda.errors import ArgumentTypeError, ArgumentValueError, ClosedError
+from aiocuda.errors import ArgumentTypeError, ArgumentValueError
 
-__all__ = ["DeviceArray", "HostArray"]
+if TYPE_CHECKING:
+    from aiocuda.ops import DeviceOp
+
+__all__ = ["DeviceArray", "HostArray", "Partition", "move"]
 
 
 class _Array:
@@ -61,27 +67,28 @@ class _Array:
     @property
     def strides(self) -> tuple[int, ...]:
         """The bytes from an item to the next along each axis."""
-        strides, step = [], self.itemsize
-        for extent in reversed(self.shape):
-            strides.append(step)
-            step *= max(extent, 1)
-        return tuple(reversed(strides))
+        return _native_of(self)._strides
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether the items lie in one piece, the last axis fastest."""
+        return _native_of(self)._is_contiguous
 
     @property
     def address(self) -> int:
-        """Where the memory begins, as a number; 0 for an array without items.
+        """Where the first item is, as a number; 0 for an array without items.
 
         Raises
         ------
-        ClosedError
-            The array was closed.
+        OwnershipError
+            The array was closed (a `ClosedError`), moved or partitioned.
         """
-        self._require_open()
+        self._require_usable("address")
         return _native_of(self)._address
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was closed."""
+        """Whether its use has ended: it was closed, or moved."""
         return _native_of(self)._is_closed
 
     def close(self) -> None:
@@ -89,30 +96,35 @@ class _Array:
 
         Does not wait. Using the array again raises `ClosedError`; closing it again is fine.
         """
-        _native_of(self)._close()
+        _native.close_array(_native_of(self))
 
     def __getitem__(self, key: Any) -> Self:
-        """Return a view of a part that lies in one piece: shares the memory, copies nothing.
+        """Return a view of some of the items: shares the memory, copies nothing.
 
         Parameters
         ----------
         key
-            Integers, slices of step 1 and ``...``, as for NumPy; what they pick must be contiguous, such
-            as ``a[3]``, ``a[2:5]`` and ``a[1, 4:8]``.
+            Integers, slices of steps of 1 or more, and ``...``, as for NumPy.
 
         Returns
         -------
         DeviceArray or HostArray
-            Operations on views that do not overlap do not wait for one another.
+            Operations on views that do not overlap do not wait for one another. Where a view does not lie in one
+            piece (see `is_contiguous`), copies take it as it is, and kernels through an ``aiocuda::View``.
 
         Raises
         ------
         IndexError
             An integer is out of range, or there are more indices than axes.
+        ArgumentTypeError
+            The index is none that picks by position.
         ArgumentValueError
-            The part does not lie in one piece.
+            A slice has a step of 0, or a negative one.
+        OwnershipError
+            The array was closed (a `ClosedError`), moved or partitioned.
         """
-        return self._part(*parts.select(self.shape, key))
+        self._require_open("indexing")
+        return self._part("indexing", parts.select(self.shape, self.strides, key))
 
     def reshape(self, *shape: int | Sequence[int]) -> Self:
         """Return a view with another shape, of as many items; one extent may be -1, and is computed.
@@ -120,10 +132,15 @@ class _Array:
         Raises
         ------
         ArgumentValueError
-            The shape has another number of items.
+            The shape has another number of items, or needs the items of a strided view to be moved: `aiocuda.dup`
+            it first.
+        OwnershipError
+            The array was closed (a `ClosedError`), moved or partitioned.
         """
+        self._require_open("reshape")
         asked = shape[0] if len(shape) == 1 and not hasattr(shape[0], "__index__") else shape
-        return self._part(parts.reshape(self.shape, cast("Sequence[int]", asked)), 0)
+        part = parts.reshape(self.shape, self.strides, self.itemsize, cast("Sequence[int]", asked))
+        return self._part("reshape", part)
 
     def view(self, dtype: DTypeLike) -> Self:
         """Return a view of the same bytes as items of another dtype; the last axis changes with their size.
@@ -133,11 +150,14 @@ class _Array:
         ArgumentTypeError
             A device cannot hold the dtype.
         ArgumentValueError
-            The last axis has no whole number of the new items, or there is no axis and the sizes differ.
+            The sizes differ, and the last axis has no whole number of the new items or does not lie in one piece, or
+            there is no axis.
+        OwnershipError
+            The array was closed (a `ClosedError`), moved or partitioned.
         """
+        self._require_open("view")
         kind = dtypes.to_dtype(dtype)
-        shape = parts.with_item_size(self.shape, self.itemsize, kind.itemsize)
-        return self._part(shape, 0, kind)
+        return self._part("view", parts.with_item_size(self.shape, self.strides, self.itemsize, kind.itemsize), kind)
 
     def split_at(self, index: int) -> tuple[Self, Self]:
         """Return two views: of what is before an index of the first axis, and of the rest.
@@ -146,20 +166,88 @@ class _Array:
         ------
         IndexError
             The array has no axis, or the index lies outside of 0 to its length.
+        OwnershipError
+            The array was closed (a `ClosedError`), moved or partitioned.
         """
+        if not self.shape:
+            raise IndexError("an array without axes cannot be split")
         length = len(self)
         if not 0 <= index <= length:
             raise IndexError(f"an array of length {length} cannot be split at {index}")
         return self[:index], self[index:]
 
-    def _part(self, shape: tuple[int, ...], first_item: int, dtype: np.dtype[Any] | None = None) -> Self:
-        self._require_open()
-        code = _native_of(self)._dtype if dtype is None else dtypes.code_of(dtype)
-        return cast("Self", _native_of(self)._view(shape, code, first_item * self.itemsize))
+    def share(self) -> Self:
+        """Make this a handle for reading, and return another; nobody writes what is shared.
 
-    def _require_open(self) -> None:
+        Returns
+        -------
+        DeviceArray or HostArray
+            Both handles, their views and further shares are read by any number of operations; `unwrap` ends it.
+
+        Raises
+        ------
+        OwnershipError
+            The array was closed (a `ClosedError`), moved or partitioned.
+        """
+        return cast("Self", _native.share_array(_native_of(self)))
+
+    def unwrap(self) -> Self:
+        """Take the array back for writing, when this is the only shared handle left; return it.
+
+        Raises
+        ------
+        OwnershipError
+            Other handles are left (views of it, and NumPy's, count too), or the array was not shared.
+        """
+        _native.unwrap_array(_native_of(self))
+        return self
+
+    def partition(self, tile_shape: int | Sequence[int]) -> Partition:
+        """Cut the array into tiles, each of which one block of a kernel can write; the array rests meanwhile.
+
+        Parameters
+        ----------
+        tile_shape
+            The extent of a tile along each axis, in items; tiles at the end of an axis may be smaller.
+
+        Returns
+        -------
+        Partition
+            For kernels with an ``aiocuda::Partition`` as a parameter. The array can be used again after
+            `Partition.unpartition`, or when the partition is closed or dropped.
+
+        Raises
+        ------
+        ArgumentTypeError
+            The array is not on a device, or the tile shape does not consist of integers.
+        ArgumentValueError
+            A tile has another number of axes than the array, or none, or an extent below 1.
+        OwnershipError
+            The array was closed (a `ClosedError`), moved, shared or partitioned already.
+        """
+        partition = cast("Partition", _native.partition_array(Partition, _native_of(self), _tile_extents(tile_shape)))
+        partition._whole = self
+        return partition
+
+    def _part(self, where: str, part: Part, dtype: np.dtype[Any] | None = None) -> Self:
+        itemsize, code = self.itemsize, _native_of(self)._dtype
+        if dtype is not None:
+            itemsize, code = dtype.itemsize, dtypes.code_of(dtype)
+        strides = None if parts.is_contiguous(part.shape, part.strides, itemsize) else part.strides
+        view = cast("Self", _native_of(self)._view(part.shape, code, part.offset_bytes, strides))
+        view._require_usable(where)  # it, and not the whole, of which a part may be partitioned or moved
+        return view
+
+    def _require_open(self, where: str) -> None:
         if self.is_closed:
-            raise ClosedError(f"the {type(self).__name__} of shape {self.shape} was closed before this use of it")
+            self._require_usable(where)
+
+    def _require_usable(self, where: str) -> None:
+        _native.check_usable(_native_of(self), False, where)
+
+    def _described(self, what: str) -> str:
+        story = _native.story_of(_native_of(self))
+        return f"<{type(self).__name__} {self.dtype.name}{list(self.shape)}{what}{story and f', {story}'}>"
 
     def __len__(self) -> int:
         if not self.shape:
@@ -175,6 +263,9 @@ class DeviceArray(_native.Array, _Array):
 
     Pass it to kernels and copies. The handle is there as soon as the operation that makes it has been
     submitted; who reads it is ordered behind who writes it.
+
+    An array is *owned* until it is shared (`share`: to be read by many), partitioned (`partition`: to be written in
+    tiles by the blocks of a kernel) or moved (`aiocuda.move`: to another handle in its place).
     """
 
     __slots__ = ()
@@ -184,26 +275,97 @@ class DeviceArray(_native.Array, _Array):
         """The device whose memory it is."""
         return Device(self._device)
 
+    def to(self, device: Device | int) -> DeviceOp[DeviceArray]:
+        """Bring the array to a device; one that is there already is given as it is.
+
+        Returns
+        -------
+        DeviceOp[DeviceArray]
+            As for `aiocuda.to_device`.
+        """
+        from aiocuda.api import to_device  # the verbs are made of arrays
+
+        return to_device(self, device)
+
     def __array__(self, *_: object, **__: object) -> NoReturn:
         raise ArgumentTypeError(
             "a DeviceArray is not in host memory; `await aiocuda.to_host(array)` gives a NumPy array"
         )
 
     def __repr__(self) -> str:
-        closed = ", closed" if self.is_closed else ""
-        return f"<DeviceArray {self.dtype.name}{list(self.shape)} on device {self._device}{closed}>"
+        return self._described(f" on device {self._device}")
 
 
-class _View:
+class Partition(_native.Array, _Array):
+    """An array cut into tiles; made by `DeviceArray.partition`.
+
+    For kernels with a parameter ``aiocuda::Partition<T, N>``, whose launch takes its grid from it: a block for each
+    tile, which writes that one alone. What such a kernel yields is the partition again. Meanwhile the array it was
+    made from, and views of that, cannot be used.
+    """
+
+    __slots__ = ("_whole",)
+    _whole: _Array | None
+
+    @property
+    def tile_shape(self) -> tuple[int, ...]:
+        """The extent of a tile along each axis, in items."""
+        return _native.tile_of(self)
+
+    @property
+    def device(self) -> Device:
+        """The device whose memory it is."""
+        return Device(self._device)
+
+    def unpartition(self) -> DeviceArray:
+        """End the use of the partition, and return the array: the handle that it was made from.
+
+        Does not wait; what the partition's kernels write is there for later operations.
+
+        Raises
+        ------
+        OwnershipError
+            That was done already, or the partition was closed (a `ClosedError`).
+        """
+        _native.unpartition_array(self)
+        whole, self._whole = self._whole, None
+        return cast("DeviceArray", whole)
+
+    def close(self) -> None:
+        """End the use of this partition; the array can be used again. Closing it again is fine."""
+        super().close()
+        self._whole = None
+
+    def _require_open(self, where: str) -> None:
+        self._require_usable(where)
+
+    def _require_usable(self, where: str) -> None:
+        super()._require_usable(where)
+        raise ArgumentTypeError(
+            f"{where}: a Partition is for kernels that take an aiocuda::Partition; unpartition() gives the array"
+        )
+
+    def __array__(self, *_: object, **__: object) -> NoReturn:
+        raise ArgumentTypeError(
+            "a Partition is not in host memory; unpartition() it, and `await aiocuda.to_host(array)`"
+        )
+
+    def __repr__(self) -> str:
+        return self._described(f" in tiles of {list(self.tile_shape)} on device {self._device}")
+
+
+class _Memory:
     """Lends a host array's memory to NumPy, and keeps it for as long as NumPy holds it, closed or not."""
 
     __slots__ = ("__array_interface__", "_array")
 
     def __init__(self, array: HostArray) -> None:
         self._array = array._alias()
+        between = zip(array.shape, array.strides, strict=True)
         self.__array_interface__ = {
-            "data": (array.address, False),
-            "shape": (array.nbytes,),
+            # What is shared is for reading, in NumPy's hands too.
+            "data": (array.address, bool(_native.story_of(array))),
+            "shape": (array.itemsize + sum((extent - 1) * stride for extent, stride in between),),
             "typestr": "|u1",
             "version": 3,
         }
@@ -221,16 +383,16 @@ class HostArray(_native.Array, _Array):
         """Return the memory as a NumPy array, without copying.
 
         The view is live: what is written to it is what the next copy reads. It is yours while no
-        operation on the array is going on.
+        operation on the array is going on. That of a shared array is for reading.
 
         Raises
         ------
         ArgumentValueError
             The device is still reading or writing the memory: await the operation first.
-        ClosedError
-            The array was closed.
+        OwnershipError
+            The array was closed (a `ClosedError`) or moved.
         """
-        self._require_open()
+        self._require_usable("numpy()")
         written, read = self._in_use()
         if written or read:
             doing, does = ("writing", "writes") if written else ("reading", "reads")
@@ -240,7 +402,7 @@ class HostArray(_native.Array, _Array):
             )
         if self.nbytes == 0:
             return np.empty(self.shape, self.dtype)
-        return np.asarray(_View(self)).view(self.dtype).reshape(self.shape)
+        return np.ndarray(self.shape, self.dtype, np.asarray(_Memory(self)), strides=self.strides)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         view = self.numpy()
@@ -249,8 +411,50 @@ class HostArray(_native.Array, _Array):
         return view.copy() if copy else view
 
     def __repr__(self) -> str:
-        closed = ", closed" if self.is_closed else ""
-        return f"<HostArray {self.dtype.name}{list(self.shape)}, page-locked{closed}>"
+        return self._described(", page-locked")
+
+
+A = TypeVar("A", DeviceArray, HostArray)
+
+
+def move(array: A) -> A:
+    """Pass an array on: return a handle in the place of this one, whose use ends.
+
+    Parameters
+    ----------
+    array
+        A `DeviceArray` or `HostArray`; or a view, with which its part of the memory goes.
+
+    Returns
+    -------
+    DeviceArray or HostArray
+        The handle to use from here on. Nothing is copied.
+
+    Raises
+    ------
+    ArgumentTypeError
+        It is no array.
+    OwnershipError
+        The array was closed (a `ClosedError`), moved already, shared or partitioned. Later uses of the array, and of
+        views made of it before, raise it too, and say where it was moved.
+    """
+    if not isinstance(array, (DeviceArray, HostArray, Partition)):
+        raise ArgumentTypeError(
+            f"move takes an array, not {type(array).__name__}; what an operation yields is moved with "
+            "op.then(aiocuda.move)"
+        )
+    return cast("A", _native.move_array(array))
+
+
+def _tile_extents(asked: int | Sequence[int]) -> tuple[int, ...]:
+    try:
+        extents = (asked,) if hasattr(asked, "__index__") else asked
+        tile = tuple(operator.index(extent) for extent in extents)
+    except TypeError:
+        raise ArgumentTypeError(f"a tile shape is an int or a sequence of ints; {asked!r} was given") from None
+    if any(abs(extent) >= 2**63 for extent in tile):
+        raise ArgumentValueError(f"a tile of shape {tile} is larger than any memory")
+    return tile
 
 
 def _native_of(array: _Array) -> _native.Array:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from aiocuda import _native
@@ -27,6 +27,7 @@ __all__ = [
     "as_stream",
     "current_device",
     "devices",
+    "placement_for",
     "use",
 ]
 
@@ -104,7 +105,7 @@ class Device:
 
     @property
     def default_stream(self) -> Stream:
-        """The stream on which this device's operations run that are put on no other."""
+        """The device's first stream: of `SingleStream`, and the first of those that `Dataflow` chooses from."""
         return Stream._known(_native.default_stream(self._ordinal), self)
 
     def memory_info(self) -> MemoryInfo:
@@ -250,8 +251,9 @@ class Stream:
             )
 
     def __del__(self) -> None:
-        # Operations that are put on a stream hold it, so nothing can come to it any more.
-        if getattr(self, "_owned", False):
+        # Operations that are put on a stream hold it, so nothing can come to it any more. When the interpreter
+        # goes away the native module may have gone first, and the driver's objects go with the process.
+        if getattr(self, "_owned", False) and _native is not None:
             self.close()
 
     def __eq__(self, other: object) -> bool:
@@ -372,14 +374,33 @@ def as_stream(stream: Any) -> Stream:
     return Stream._known(_native.adopt_stream(handle, ordinal, stream), device)
 
 
+def placement_for(target: Any) -> Placement:
+    """Return what is in force, but for what a target says: a device, a stream of one, or a policy.
+
+    Raises
+    ------
+    ArgumentTypeError
+        It is none of them.
+    """
+    before = placement.current.get()
+    if isinstance(target, _native.Policy):
+        return Placement(before.device, policy=target)
+    if isinstance(target, (Device, int)):
+        return Placement(as_ordinal(target), policy=before.policy)
+    stream = as_stream(target)
+    return Placement(stream.device.ordinal, stream._index, stream, before.policy)
+
+
 @contextlib.contextmanager
-def use(target: Device | Stream | int | Any) -> Iterator[None]:
-    """Put what is built and executed inside on a device, or on a stream of one.
+def use(target: Device | Stream | _native.Policy | int | Any) -> Iterator[None]:
+    """Put what is built and executed inside on a device, on a stream of one, or where a policy says.
 
     Parameters
     ----------
     target
-        A `Device`, its ordinal, a `Stream`, or anything with ``__cuda_stream__``.
+        A `Device`, its ordinal, a `Stream`, anything with ``__cuda_stream__``, or a policy such as
+        `aiocuda.RoundRobin`. A device leaves the policy in force as it is, a policy the device; either
+        ends a stream's being in force.
 
     Notes
     -----
@@ -387,13 +408,12 @@ def use(target: Device | Stream | int | Any) -> Iterator[None]:
     the device in force where they are *built*; operations that say nothing else go to the stream in
     force where they are *executed*.
     """
-    if isinstance(target, (Device, int)):
-        chosen = replace(Placement(), device=as_ordinal(target))
-    else:
-        stream = as_stream(target)
-        chosen = Placement(stream.device.ordinal, stream._index, stream)
-    token = placement.current.set(chosen)
+    token = placement.current.set(placement_for(target))
     try:
         yield
     finally:
         placement.current.reset(token)
+
+
+def _stream_known(index: int, ordinal: int) -> Stream:
+    return Stream._known(index, Device(ordinal))

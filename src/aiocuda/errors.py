@@ -7,11 +7,14 @@ of aiocuda; native code raises these classes by importing it.
 
 from __future__ import annotations
 
+import concurrent.futures
+
 __all__ = [
     "AiocudaError",
     "ArgumentRangeError",
     "ArgumentTypeError",
     "ArgumentValueError",
+    "CancelledError",
     "CaptureError",
     "ClosedError",
     "CompilationError",
@@ -77,7 +80,7 @@ class CaptureError(AiocudaError):
     """Something was done that cannot be part of a CUDA graph while one was being captured."""
 
 
-class ClosedError(AiocudaError):
+class ClosedError(OwnershipError):
     """The array, stream, loop or device was closed before this use of it."""
 
 
@@ -189,6 +192,35 @@ class OutOfMemoryError(AiocudaError, MemoryError):
             held = ", ".join(f"{who} holds {_format_size(size)}" for who, size in self.holders)
             message += f"; {held}"
         return message
+
+
+class CancelledError(AiocudaError, concurrent.futures.CancelledError):
+    """A `DeviceFuture` was cancelled before its result was there; a cancelled *task* is told by its event loop.
+
+    Parameters
+    ----------
+    operation
+        The future's operation, in words.
+    origin
+        Where it was built, as ``"file:line"``; empty where that is not known.
+
+    Attributes
+    ----------
+    operation, origin
+        As given.
+    """
+
+    def __init__(self, operation: str, origin: str = "") -> None:
+        super().__init__(operation, origin)
+        self.operation = operation
+        self.origin = origin
+
+    def __str__(self) -> str:
+        built = f" (built at {self.origin})" if self.origin else ""
+        return (
+            f"the future of {self.operation}{built} was cancelled before the result was there; "
+            "the operation itself can still be executed, or awaited"
+        )
 
 
 class CompilationError(AiocudaError):

@@ -167,11 +167,12 @@ def _spelled_out(source: str, name: str | None, signature: str) -> KernelSignatu
     )
 
 
-def _native_parameter(signature: KernelSignature, parameter: Parameter) -> tuple[str, int, bool, str]:
-    if parameter.kind == "array":
-        return "array", dtypes.code_named(parameter.dtype), parameter.writes, parameter.name
+def _native_parameter(signature: KernelSignature, parameter: Parameter) -> tuple[str, int, bool, str, int, int]:
+    if parameter.kind in {"array", "view", "partition"}:
+        code = dtypes.code_named(parameter.dtype)
+        return parameter.kind, code, parameter.writes, parameter.name, parameter.rank, parameter.width
     if parameter.kind == "scalar" and parameter.dtype in _SCALARS:
-        return parameter.dtype, dtypes.ANY, False, parameter.name
+        return parameter.dtype, dtypes.ANY, False, parameter.name, 0, 1
     raise ArgumentTypeError(
         f"kernel '{signature.name}': parameter '{parameter.name}' ({parameter}) is passed by value and is "
         "no single number; pass its members one by one, or a pointer to it"

@@ -6,18 +6,22 @@ Always true: nothing here runs anything but the methods that say so (`sync`, `sy
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, Generic, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 from aiocuda import _native
 from aiocuda._engine import execution, explain, placement
 from aiocuda._engine.execution import DeviceFuture
 from aiocuda._engine.placement import Placement
-from aiocuda.device import Stream, as_stream
-from aiocuda.errors import ArgumentTypeError, ArgumentValueError
+from aiocuda.device import Device, Stream, as_ordinal, as_stream, placement_for
+from aiocuda.errors import ArgumentTypeError, ArgumentValueError, DeviceMismatchError
+
+if TYPE_CHECKING:
+    from aiocuda.array import DeviceArray
 
 __all__ = ["DeviceOp", "value", "zip"]
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 R = TypeVar("R")
 T1 = TypeVar("T1")
 T2 = TypeVar("T2")
@@ -29,7 +33,7 @@ T7 = TypeVar("T7")
 T8 = TypeVar("T8")
 
 
-class DeviceOp(Generic[T]):
+class DeviceOp(Generic[T_co]):
     """A lazy value: device work that yields a ``T`` when it is executed, and is described until then.
 
     It runs at most once, however many consumers, tasks and threads ask; asking again gives the result at
@@ -43,10 +47,10 @@ class DeviceOp(Generic[T]):
 
     __slots__ = ()
 
-    def __await__(self) -> Generator[Any, None, T]:
+    def __await__(self) -> Generator[Any, None, T_co]:
         return execution.run(_op(self)).__await__()
 
-    def sync(self, timeout: float | None = None) -> T:
+    def sync(self, timeout: float | None = None) -> T_co:
         """Execute on the stream in force and wait for the result.
 
         Parameters
@@ -68,9 +72,9 @@ class DeviceOp(Generic[T]):
         -----
         Blocks the thread, with the GIL released.
         """
-        return cast("T", execution.run_and_wait(_op(self), None, timeout))
+        return cast("T_co", execution.run_and_wait(_op(self), None, timeout))
 
-    def sync_on(self, stream: Stream | Any, timeout: float | None = None) -> T:
+    def sync_on(self, stream: Stream | Any, timeout: float | None = None) -> T_co:
         """Execute on a stream and wait for the result.
 
         Parameters
@@ -90,9 +94,9 @@ class DeviceOp(Generic[T]):
         -----
         Blocks the thread, with the GIL released.
         """
-        return cast("T", execution.run_and_wait(_op(self), _placement_of(stream), timeout))
+        return cast("T_co", execution.run_and_wait(_op(self), _placement_of(stream), timeout))
 
-    def submit(self) -> DeviceFuture[T]:
+    def submit(self) -> DeviceFuture[T_co]:
         """Hand the operation to the device now, on the stream in force; do not wait.
 
         Returns
@@ -100,13 +104,51 @@ class DeviceOp(Generic[T]):
         DeviceFuture[T]
             Its result: await it, ask it, or wait for it.
         """
-        return DeviceFuture(_op(self))
+        return execution.submit(_op(self))
+
+    def schedule(self, target: Any) -> DeviceFuture[T_co]:
+        """Decide where the operation will run; it is submitted when the future is first asked for its result.
+
+        Parameters
+        ----------
+        target
+            A policy, a `Device`, its ordinal, a `Stream`, or anything with ``__cuda_stream__``.
+
+        Returns
+        -------
+        DeviceFuture[T]
+            Starts when it is first awaited, waited for or asked for its result, or given a callback. Where the
+            operation has been executed by others until then, it yields their result.
+
+        Notes
+        -----
+        *Stream*: as for `aiocuda.use` with the same target. *Blocks*: no. *On cancel*: one that has not started
+        submits nothing.
+        """
+        return DeviceFuture(_op(self), placement_for(target))
+
+    def to(self, device: Device | int) -> DeviceOp[DeviceArray]:
+        """Bring the array that this operation yields to a device.
+
+        Parameters
+        ----------
+        device
+            Where to. An array that is there already is given as it is.
+
+        Returns
+        -------
+        DeviceOp[DeviceArray]
+            As for `aiocuda.to_device`.
+        """
+        from aiocuda.api import to_device  # the verbs are made of operations
+
+        return to_device(self, device)
 
     @overload
-    def then(self, function: Callable[[T], DeviceOp[R]]) -> DeviceOp[R]: ...
+    def then(self, function: Callable[[T_co], DeviceOp[R]]) -> DeviceOp[R]: ...
     @overload
-    def then(self, function: Callable[[T], R]) -> DeviceOp[R]: ...
-    def then(self, function: Callable[[T], Any]) -> DeviceOp[Any]:
+    def then(self, function: Callable[[T_co], R]) -> DeviceOp[R]: ...
+    def then(self, function: Callable[[T_co], Any]) -> DeviceOp[Any]:
         """Go on with what a function makes of the result's handle.
 
         Parameters
@@ -124,7 +166,7 @@ class DeviceOp(Generic[T]):
         """
         return CallOp("then", _callable(function, "then"), self)
 
-    def map(self, function: Callable[[T], R]) -> DeviceOp[R]:
+    def map(self, function: Callable[[T_co], R]) -> DeviceOp[R]:
         """Go on with what a function makes of the value, on the host.
 
         Parameters
@@ -141,7 +183,7 @@ class DeviceOp(Generic[T]):
         """
         return cast("DeviceOp[R]", CallOp("map", _callable(function, "map"), self))
 
-    def inspect(self, function: Callable[[T], object]) -> DeviceOp[T]:
+    def inspect(self, function: Callable[[T_co], object]) -> DeviceOp[T_co]:
         """Show the result's handle to a function, at submission, and go on with the result.
 
         Parameters
@@ -149,8 +191,40 @@ class DeviceOp(Generic[T]):
         function
             As for `then`; what it returns is dropped.
         """
-        return cast("DeviceOp[T]", CallOp("inspect", _callable(function, "inspect"), self))
+        return cast("DeviceOp[T_co]", CallOp("inspect", _callable(function, "inspect"), self))
 
+    @overload
+    def unzip(self: DeviceOp[tuple[T1]], n: int | None = None) -> tuple[DeviceOp[T1]]: ...
+    @overload
+    def unzip(self: DeviceOp[tuple[T1, T2]], n: int | None = None) -> tuple[DeviceOp[T1], DeviceOp[T2]]: ...
+    @overload
+    def unzip(
+        self: DeviceOp[tuple[T1, T2, T3]], n: int | None = None
+    ) -> tuple[DeviceOp[T1], DeviceOp[T2], DeviceOp[T3]]: ...
+    @overload
+    def unzip(
+        self: DeviceOp[tuple[T1, T2, T3, T4]], n: int | None = None
+    ) -> tuple[DeviceOp[T1], DeviceOp[T2], DeviceOp[T3], DeviceOp[T4]]: ...
+    @overload
+    def unzip(
+        self: DeviceOp[tuple[T1, T2, T3, T4, T5]], n: int | None = None
+    ) -> tuple[DeviceOp[T1], DeviceOp[T2], DeviceOp[T3], DeviceOp[T4], DeviceOp[T5]]: ...
+    @overload
+    def unzip(
+        self: DeviceOp[tuple[T1, T2, T3, T4, T5, T6]], n: int | None = None
+    ) -> tuple[DeviceOp[T1], DeviceOp[T2], DeviceOp[T3], DeviceOp[T4], DeviceOp[T5], DeviceOp[T6]]: ...
+    @overload
+    def unzip(
+        self: DeviceOp[tuple[T1, T2, T3, T4, T5, T6, T7]], n: int | None = None
+    ) -> tuple[DeviceOp[T1], DeviceOp[T2], DeviceOp[T3], DeviceOp[T4], DeviceOp[T5], DeviceOp[T6], DeviceOp[T7]]: ...
+    @overload
+    def unzip(
+        self: DeviceOp[tuple[T1, T2, T3, T4, T5, T6, T7, T8]], n: int | None = None
+    ) -> tuple[
+        DeviceOp[T1], DeviceOp[T2], DeviceOp[T3], DeviceOp[T4], DeviceOp[T5], DeviceOp[T6], DeviceOp[T7], DeviceOp[T8]
+    ]: ...
+    @overload
+    def unzip(self, n: int | None = None) -> tuple[DeviceOp[Any], ...]: ...
     def unzip(self, n: int | None = None) -> tuple[DeviceOp[Any], ...]:
         """Return an operation for each item of a result that is a tuple.
 
@@ -173,30 +247,53 @@ class DeviceOp(Generic[T]):
             raise ArgumentValueError(f"{_op(self)._title} yields {known} items; unzip({n}) was asked")
         return tuple(PickOp(self, index) for index in range(known if n is None else n))
 
+    @overload
+    def first(self: DeviceOp[tuple[T1, *tuple[Any, ...]]]) -> DeviceOp[T1]: ...
+    @overload
+    def first(self) -> DeviceOp[Any]: ...
     def first(self) -> DeviceOp[Any]:
         """Return an operation for the first item of a result that is a tuple."""
         return PickOp(self, 0)
 
+    @overload
+    def last(self: DeviceOp[tuple[*tuple[Any, ...], T1]]) -> DeviceOp[T1]: ...
+    @overload
+    def last(self) -> DeviceOp[Any]: ...
     def last(self) -> DeviceOp[Any]:
         """Return an operation for the last item of a result that is a tuple."""
         return PickOp(self, -1)
 
-    def on(self, target: Stream | Any) -> DeviceOp[T]:
-        """Put this operation, not what it needs, on a stream; return it.
+    def on(self, target: Stream | Device | _native.Policy | int | Any) -> DeviceOp[T_co]:
+        """Put this operation, not what it needs, on a stream, on a device, or where a policy says; return it.
 
         Parameters
         ----------
         target
-            A `Stream` of the device that the operation works on, or anything with ``__cuda_stream__``.
-            Other work waits for it where it must, and only there.
+            A `Stream` of the device that the operation works on, anything with ``__cuda_stream__``, a policy,
+            or a device, for an operation that no array ties to one. Other work waits for it where it must, and
+            only there.
 
         Raises
         ------
         ArgumentValueError
             The operation was submitted already.
+        DeviceMismatchError
+            The operation works on another device.
         """
-        stream = as_stream(target)
-        _op(self)._put_on(stream._index, stream)
+        op = _op(self)
+        if isinstance(target, _native.Policy):
+            op._put_on_policy(target)
+        elif isinstance(target, (Device, int)):
+            ordinal = as_ordinal(target)
+            if op._device not in {ordinal, -2, -1}:
+                raise DeviceMismatchError(
+                    f"on({ordinal}): {op._title} works on device {op._device}, where its arrays are; bring them over "
+                    f"with .to({ordinal}), or leave on() out"
+                )
+            op._put_on_device(ordinal)
+        else:
+            stream = as_stream(target)
+            op._put_on(stream._index, stream)
         return self
 
     def explain(self) -> str:
@@ -244,6 +341,12 @@ class CallOp(_native.CallOp, DeviceOp[Any]):
 
 class GatherOp(_native.GatherOp, DeviceOp[Any]):
     """Several results as one."""
+
+    __slots__ = ()
+
+
+class ForeignOp(_native.ForeignOp, DeviceOp[Any]):
+    """Work that a function puts on a stream."""
 
     __slots__ = ()
 

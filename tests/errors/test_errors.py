@@ -25,6 +25,11 @@ EXAMPLES = {
         "device 1 has no room for 3.00 GiB (3221225472 B): 512 B free of 4.00 GiB (4294967296 B); "
         "arrays holds 3.00 MiB (3145728 B)",
     ),
+    errors.CancelledError: (
+        errors.CancelledError("the launch of saxpy", "train.py:12"),
+        "the future of the launch of saxpy (built at train.py:12) was cancelled before the result was there; "
+        "the operation itself can still be executed, or awaited",
+    ),
     errors.CompilationError: (
         errors.CompilationError("saxpy.cu", "saxpy.cu(3): error: no\n"),
         "saxpy.cu does not compile:\nsaxpy.cu(3): error: no",

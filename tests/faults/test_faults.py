@@ -94,6 +94,7 @@ def test_every_pending_await_ends(broken, loop):
     out = broken(
         f"""
         import anyio
+        ac.set_policy(ac.SingleStream())  # so that the work behind the fault is behind it
         results = []
         async def expect(name, awaitable):
             try:
@@ -129,6 +130,7 @@ def test_every_pending_await_ends(broken, loop):
 def test_every_waiting_thread_ends(broken):
     out = broken(
         """
+        ac.set_policy(ac.SingleStream())  # so that the work behind the fault is behind it
         latch = Latch()
         bad, behind = illegal(), ac.to_host(ac.zeros(4, np.int32))
         bad.submit(); behind.submit()

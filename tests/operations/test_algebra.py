@@ -76,6 +76,80 @@ def test_then_leaves_a_structure_without_operations_as_it_is():
     assert ac.value(0).then(lambda _: structure).sync() is structure
 
 
+def test_what_then_returns_is_built_from_the_results_once():
+    """The same operation in two places is one result; keys and the kinds of containers stay."""
+    calls: list[int] = []
+    shared = ac.value(1).inspect(calls.append)
+    made = ac.value(0).then(lambda _: {(1, 2): [shared, (shared,)], "empty": ([], (), {})}).sync()
+    assert made == {(1, 2): [1, (1,)], "empty": ([], (), {})}
+    assert calls == [1]
+
+
+def test_then_may_return_a_structure_of_arrays_and_operations_on_them(kernels):
+    def several(array: ac.DeviceArray) -> dict[str, Any]:
+        return {
+            "handle": array,
+            "next": kernels.increment(array, 4, threads=4),
+            "more": (array.shape, ac.to_host(array)),
+        }
+
+    made = ints().then(several).sync()
+    assert made["handle"] is made["next"]
+    assert made["more"][0] == (4,)
+    np.testing.assert_array_equal(made["more"][1], [2, 2, 2, 2])
+
+
+def test_then_within_then_is_resolved_to_the_end():
+    def again(value: int) -> Any:
+        return value if value == 5 else [ac.value(value + 1).then(again)]
+
+    assert ac.value(0).then(again).sync() == [[[[[5]]]]]
+
+
+def test_an_operation_that_fails_inside_what_then_returned_is_its_error():
+    op = ac.value(0).then(lambda _: {"fine": ac.value(1), "bad": [ac.value(1).map(lambda _: 1 / 0)]})
+    with pytest.raises(ZeroDivisionError):
+        op.sync()
+    assert "failed" in repr(op)
+
+
+def test_a_map_inside_what_then_returned_waits_for_its_value(latch, device):
+    stream = device.stream()
+    latch.hold(stream)
+    with ac.use(stream):
+        op = ac.value(0).then(lambda _: (ac.to_host(ints()).map(lambda host: int(host.sum())), 2))
+        future = op.submit()
+    assert not future.done()
+    latch.release()
+    assert future.sync() == (4, 2)
+
+
+@pytest.mark.needs_devices(2)
+def test_to_brings_an_array_to_a_device(kernels):
+    op = kernels.increment(ints(), 4, threads=4).to(1)
+    assert op.sync().device == ac.Device(1)
+    np.testing.assert_array_equal(ac.to_host(op).sync(), [2, 2, 2, 2])
+
+
+@pytest.mark.needs_devices(2)
+def test_to_takes_what_is_known_only_when_it_runs():
+    op = ac.value(3).then(lambda n: ints(n)).to(ac.Device(1))
+    assert op.sync().device == ac.Device(1)
+
+
+def test_to_of_what_is_there_is_itself():
+    array = ints().sync()
+    assert ac.value(array).to(0).sync() is array
+    assert ac.empty_host(3).to(0).sync().shape == (3,)
+
+
+def test_to_of_what_is_no_array_is_an_error():
+    with pytest.raises(ac.ArgumentTypeError):
+        ac.value(object()).to(0).sync()
+    with pytest.raises(ac.ArgumentTypeError):
+        ints().to("nowhere")  # type: ignore[arg-type]
+
+
 def test_map_gets_the_complete_value():
     assert ac.to_host(ints(5, 3)).map(lambda host: int(host.sum())).sync() == 15
 

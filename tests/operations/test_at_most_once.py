@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import anyio
 import numpy as np
 import pytest
+import trio
 
 import aiocuda as ac
 
@@ -244,3 +248,160 @@ def test_a_map_may_wait_for_the_work_of_another_thread():
         return 0 if thread.is_alive() else value
 
     assert ac.value(1).map(ask_another_thread).sync() == 1
+
+
+def ask_at_once(askers: list[Callable[[], Any]]) -> list[Any]:
+    """Call each in a thread of its own, all at once; what each returned or raised."""
+    barrier = threading.Barrier(len(askers))
+    found: list[Any] = [None] * len(askers)
+
+    def ask(index: int) -> None:
+        barrier.wait(60)
+        try:
+            found[index] = askers[index]()
+        except Exception as error:  # noqa: BLE001 - given to the test
+            found[index] = error
+
+    threads = [threading.Thread(target=ask, args=(index,)) for index in range(len(askers))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    return found
+
+
+def every_way_to_ask(op: ac.DeviceOp[Any]) -> list[Callable[[], Any]]:
+    async def one() -> Any:
+        return await op
+
+    async def many() -> Any:
+        results: list[Any] = []
+
+        async def keep() -> None:
+            results.append(await op)
+
+        async with anyio.create_task_group() as group:
+            for _ in range(5):
+                group.start_soon(keep)
+        assert all(result is results[0] for result in results)
+        return results[0]
+
+    async def future() -> Any:
+        return await op.submit()
+
+    return [
+        op.sync,
+        lambda: op.sync_on(ac.Device(0).stream()),
+        lambda: op.submit().sync(),
+        lambda: op.schedule(0).sync(),
+        lambda: asyncio.run(one()),
+        lambda: trio.run(one),
+        lambda: trio.run(future),
+        lambda: anyio.run(many),
+        lambda: ac.zip(ac.value(1), op).sync()[1],
+        lambda: op.inspect(str).then(lambda value: value).submit().sync(),
+    ]
+
+
+def test_every_way_to_ask_at_once_runs_it_once(kernels):
+    for _ in range(10):
+        calls: list[str] = []
+        op = kernels.increment(counted(ac.zeros(64, np.int32), calls), 64, threads=64)
+        op = ac.to_host(op.then(lambda array, calls=calls: calls.append("then") or array))
+        op = op.map(lambda host, calls=calls: calls.append("map") or host)
+        results = ask_at_once(every_way_to_ask(op))
+        assert calls[1:] == ["then", "map"]
+        assert all(result is results[0] for result in results), results
+        np.testing.assert_array_equal(results[0], np.ones(64))
+
+
+@pytest.mark.parametrize("combine", ["then", "map", "inspect"])
+def test_a_failure_is_the_same_error_for_every_asker_at_once(combine):
+    for _ in range(5):
+        calls: list[int] = []
+
+        def fail(value: Any, calls=calls) -> None:
+            calls.append(1)
+            raise Boom("no")
+
+        op = getattr(ac.to_host(ac.ones(8)), combine)(fail)
+        raised = ask_at_once(every_way_to_ask(op)[:-1])
+        assert calls == [1]
+        # A task group's is an exception group around the same error.
+        found = [error.exceptions[0] if isinstance(error, ExceptionGroup) else error for error in raised]
+        assert all(error is found[0] for error in found), raised
+        assert type(found[0]) is Boom
+
+
+def test_the_frames_of_a_failure_do_not_grow_with_awaits_and_futures(run):
+    op = ac.value(1).map(lambda _: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        op.sync()
+    depths: dict[str, set[int]] = {"op": set(), "submit": set(), "schedule": set()}
+
+    async def main() -> None:
+        for _ in range(20):
+            for name, asked in [("op", op), ("schedule", op.schedule(0))]:
+                with pytest.raises(ZeroDivisionError) as caught:
+                    await asked
+                depths[name].add(len(caught.traceback))
+            with pytest.raises(ZeroDivisionError) as caught:
+                op.submit()
+            depths["submit"].add(len(caught.traceback))
+
+    run(main)
+    assert {name: len(found) for name, found in depths.items()} == {"op": 1, "submit": 1, "schedule": 1}
+
+
+def test_one_operation_in_many_graphs_at_once_runs_once(kernels):
+    """Eight DAGs, each of another thread, meet in one node."""
+    for _ in range(10):
+        calls: list[Any] = []
+        shared = kernels.increment(counted(ac.zeros(16, np.int32), calls), 16, threads=16)
+        dags = [kernels.accumulate(k, shared, ac.zeros(16, np.int32), 16, threads=16) for k in range(8)]
+        dags = [ac.to_host(dag) for dag in dags]
+        found = ask_at_once([dag.sync for dag in dags])
+        assert len(calls) == 1
+        for k, host in enumerate(found):
+            np.testing.assert_array_equal(host, np.full(16, k))
+
+
+def test_what_one_cancelled_before_it_was_submitted_another_runs(latch, device):
+    """The asker that gave up stood in front of a map; what is behind the map is the next asker's to submit."""
+    stream = device.stream()
+    latch.hold(stream)
+    calls: list[str] = []
+    op = ac.to_host(ac.ones(4)).map(lambda host: calls.append("map") or host)
+    op = ac.to_device(op).then(lambda array: calls.append("then") or array)
+    with ac.use(stream):
+        future = op.submit()
+    future.cancel()
+    latch.release()
+    assert calls == []
+    found = ask_at_once([op.sync, op.sync, op.submit().sync])
+    assert calls == ["map", "then"]
+    assert all(each is found[0] for each in found)
+
+
+def test_dropping_operations_everywhere_while_others_ask_disturbs_nobody(kernels):
+    stop = threading.Event()
+
+    def litter() -> None:
+        while not stop.is_set():
+            cycle: list[Any] = [kernels.increment(ac.zeros(16, np.int32), 16, threads=16)]
+            cycle.append(cycle)
+            cycle[0].submit()
+            del cycle
+            gc.collect(0)
+
+    thread = threading.Thread(target=litter)
+    thread.start()
+    try:
+        for _ in range(20):
+            op = ac.to_host(kernels.increment(ac.zeros(16, np.int32), 16, threads=16))
+            for host in ask_at_once([op.sync, op.submit().sync, op.schedule(0).sync]):
+                np.testing.assert_array_equal(host, np.ones(16))
+    finally:
+        stop.set()
+        thread.join(60)

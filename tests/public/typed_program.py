@@ -46,6 +46,36 @@ assert_type(
     ac.DeviceOp[tuple[int, str, float, bytes, int, str, float, bytes]],
 )
 assert_type(ac.zip(i, s).sync(), tuple[int, str])
+assert_type(ac.zip(i, s, f, b, i, s, f, b, i), ac.DeviceOp[tuple[Any, ...]])
+
+assert_type(ac.zip(i).unzip(), tuple[ac.DeviceOp[int]])
+assert_type(ac.zip(i, s).unzip(), tuple[ac.DeviceOp[int], ac.DeviceOp[str]])
+assert_type(ac.zip(i, s, f).unzip(), tuple[ac.DeviceOp[int], ac.DeviceOp[str], ac.DeviceOp[float]])
+assert_type(
+    ac.zip(i, s, f, b).unzip(),
+    tuple[ac.DeviceOp[int], ac.DeviceOp[str], ac.DeviceOp[float], ac.DeviceOp[bytes]],
+)
+assert_type(
+    ac.zip(i, s, f, b, i).unzip(),
+    tuple[ac.DeviceOp[int], ac.DeviceOp[str], ac.DeviceOp[float], ac.DeviceOp[bytes], ac.DeviceOp[int]],
+)
+six = ac.zip(i, s, f, b, i, s).unzip()
+assert_type(six[0], ac.DeviceOp[int])
+assert_type(six[5], ac.DeviceOp[str])
+seven = ac.zip(i, s, f, b, i, s, f).unzip()
+assert_type(seven[6], ac.DeviceOp[float])
+eight = ac.zip(i, s, f, b, i, s, f, b).unzip()
+assert_type(eight[0], ac.DeviceOp[int])
+assert_type(eight[7], ac.DeviceOp[bytes])
+assert_type(ac.zip(array, i).unzip(2)[0], ac.DeviceOp[ac.DeviceArray])
+
+assert_type(ac.zip(i).first(), ac.DeviceOp[int])
+assert_type(ac.zip(i, s, f).first(), ac.DeviceOp[int])
+assert_type(ac.zip(i, s, f).last(), ac.DeviceOp[float])
+assert_type(ac.zip(i, s, f, b, i, s, f, b).first(), ac.DeviceOp[int])
+assert_type(ac.zip(i, s, f, b, i, s, f, b).last(), ac.DeviceOp[bytes])
+assert_type(ac.zip(i, s, f, b, i, s, f, b, i).first(), ac.DeviceOp[Any])
+assert_type(ac.zip(ac.zip(i, s), f).first().last(), ac.DeviceOp[str])
 ac.zip(array, array.sync(), 3)  # arrays and values are welcome beside operations
 
 
@@ -62,13 +92,35 @@ assert_type(i.map(to_operation).sync(), ac.DeviceOp[str])
 assert_type(i.then(to_operation), ac.DeviceOp[str])
 assert_type(array.then(ac.to_host), ac.DeviceOp[np.ndarray[Any, Any]])
 assert_type(array.map(ac.DeviceArray.close), ac.DeviceOp[None])
+assert_type(i.then(lambda x: ac.zip(ac.value(x), s)), ac.DeviceOp[tuple[int, str]])
+assert_type(i.then(lambda x: (x, "two")), ac.DeviceOp[tuple[int, str]])
+assert_type(i.then(lambda x: {"one": x}).map(len), ac.DeviceOp[int])
+assert_type(ac.zip(i, s).then(lambda pair: pair[1]), ac.DeviceOp[str])
 assert_type(i.inspect(print), ac.DeviceOp[int])
+assert_type(array.to(1), ac.DeviceOp[ac.DeviceArray])
+assert_type(ac.empty_host(3).to(ac.Device(0)), ac.DeviceOp[ac.DeviceArray])
 assert_type(i.submit(), ac.DeviceFuture[int])
 assert_type(i.submit().result(), int)
 assert_type(i.submit().sync(), int)
 assert_type(i.submit().done(), bool)
+assert_type(i.submit().cancel(), bool)
+assert_type(i.submit().cancelled(), bool)
+assert_type(i.submit().exception(), BaseException | None)
+assert_type(array.schedule(ac.Device(0)), ac.DeviceFuture[ac.DeviceArray])
+assert_type(ac.zip(i, s).schedule(0).sync(timeout=1), tuple[int, str])
 assert_type(i.explain(), str)
 assert_type(i.on(ac.Device(0).default_stream), ac.DeviceOp[int])
+
+
+def to_call_back(future: ac.DeviceFuture[int]) -> str:
+    return str(future.result())
+
+
+i.submit().add_done_callback(to_call_back)
+s.submit().add_done_callback(to_call_back)  # type: ignore[arg-type]
+wider: ac.DeviceOp[object] = i  # an operation that yields an int is one that yields an object
+wider_future: ac.DeviceFuture[float | int] = i.submit()
+narrower: ac.DeviceOp[int] = wider  # type: ignore[assignment]
 
 i.map(len)  # type: ignore[arg-type]
 i.then(3)  # type: ignore[call-overload]
@@ -82,6 +134,9 @@ async def main() -> None:
     assert_type(await ac.to_host(array), np.ndarray[Any, Any])
     assert_type(await ac.zip(i, s), tuple[int, str])
     assert_type(await i.submit(), int)
+    assert_type(await ac.zip(i, s).schedule(0), tuple[int, str])
+    assert_type(await i.then(to_operation), str)
+    assert_type(await ac.zip(i, s).unzip()[1], str)
     await ac.Device(0).synchronize()
     await ac.Device(0).default_stream.record()
 

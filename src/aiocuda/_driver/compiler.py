@@ -1,7 +1,8 @@
 """CUDA C++ source to functions of the driver, through cuda.core's ``Program``.
 
 What has been compiled is kept on disk: by cuda.core's program cache on NVIDIA's driver, by the
-emulated compiler itself on the emulated one.
+emulated compiler itself on the emulated one. Kernels may include the headers of this package
+(``aiocuda/tile.cuh``), and what was compiled with other contents of them is not used again.
 """
 
 from __future__ import annotations
@@ -9,12 +10,15 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 from aiocuda._driver import runtime
 from aiocuda.errors import CompilationError, DriverError
 
 __all__ = ["CompiledKernel", "compile_kernel"]
+
+_HEADERS: Final = Path(__file__).resolve().parents[1] / "include"
 
 
 class CompiledKernel:
@@ -89,6 +93,7 @@ def compile_kernel(
             source_name,
             tuple(options),
             f"sm_{major}{minor}",
+            _digest_of_headers(),
         )
         module = ObjectCode.from_cubin(image, name=source_name, symbol_mapping=dict(names))
         try:
@@ -103,9 +108,12 @@ def compile_kernel(
 
 @functools.lru_cache(maxsize=256)
 def _compile(
-    source: str, name_expression: str, source_name: str, options: tuple[str, ...], arch: str
+    source: str, name_expression: str, source_name: str, options: tuple[str, ...], arch: str, headers: str
 ) -> tuple[bytes, tuple[tuple[str, bytes], ...]]:
-    """Compile for an architecture; return the image, and the mangled name where there is one."""
+    """Compile for an architecture; return the image, and the mangled name where there is one.
+
+    `headers` tells the contents of this package's own, which the source may include by way of others.
+    """
     from cuda.bindings import nvrtc
 
     def check(program: Any, result: Any) -> None:
@@ -114,9 +122,9 @@ def _compile(
         log = _log(program) if program is not None else ""
         raise CompilationError(source_name, log or f"{result.name} without a log")
 
-    options = (f"--gpu-architecture={arch}", *_header_options(), *options)
+    options = (f"--gpu-architecture={arch}", f"--include-path={_HEADERS}", *_header_options(), *options)
     disk = _disk_cache()
-    key = _key(source, name_expression, options) if disk is not None else None
+    key = _key(source, name_expression, options, headers) if disk is not None else None
     if disk is not None and (kept := disk.get(key)) is not None:
         mangled, _, image = bytes(kept).partition(b"\0")
         return image, ((name_expression, mangled),) if name_expression else ()
@@ -183,11 +191,18 @@ def _disk_cache() -> Any | None:
         return None
 
 
-def _key(source: str, name_expression: str, options: tuple[str, ...]) -> bytes:
+def _digest_of_headers() -> str:
+    digest = hashlib.sha256()
+    for path in sorted(_HEADERS.rglob("*.cuh")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _key(source: str, name_expression: str, options: tuple[str, ...], headers: str) -> bytes:
     from cuda.bindings import nvrtc
 
     _, major, minor = nvrtc.nvrtcVersion()
     digest = hashlib.sha256()
-    for part in ("aiocuda 1", f"{major}.{minor}", name_expression, *options, source):
+    for part in ("aiocuda 1", f"{major}.{minor}", name_expression, headers, *options, source):
         digest.update(f"{len(part)}:".encode() + part.encode())
     return digest.digest()

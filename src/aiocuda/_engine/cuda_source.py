@@ -344,14 +344,14 @@ def _template_parameters(before: str) -> Iterator[TemplateParameter]:
         named = re.search(r"[\s*&.](\w+)\s*$", declared)
         yield TemplateParameter(
             name=named[1] if named is not None else "",
-            default=_type_descriptor(default.strip()) if default else None,
+            default=template_argument(default.strip()) if default else None,
             is_pack="..." in declared,
         )
 
 
-def _type_descriptor(default: str) -> Node | None:
-    """Parse a default into the form that an explicit argument has, so that both read alike."""
-    waiting = [parse(f"using argument = template_argument<{default}>;")]
+def template_argument(text: str) -> Node | None:
+    """Parse text as it would be between the angle brackets of a template; None where nothing is there."""
+    waiting = [parse(f"using argument = template_argument<{text}>;")]
     while waiting:
         node = waiting.pop()
         if node.type == "template_argument_list":

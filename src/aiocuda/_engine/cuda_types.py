@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import tree_sitter_cuda
 from tree_sitter import Language, Node, Parser
@@ -52,6 +52,22 @@ class Function:
 
 
 @dataclass(frozen=True, slots=True)
+class Strided:
+    """An ``aiocuda::View`` or ``aiocuda::Partition`` of items of a type, of `rank` dimensions."""
+
+    kind: Literal["view", "partition"]
+    element: Type
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """No type but a number, where a template takes either."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class Unknown:
     """A type of which nothing but constness is known, and why."""
 
@@ -59,7 +75,7 @@ class Unknown:
     const: bool = False
 
 
-Type: TypeAlias = Value | Pointer | Array | Reference | Function | Unknown
+Type: TypeAlias = Value | Pointer | Array | Reference | Function | Strided | Constant | Unknown
 
 
 def as_const(kind: Type) -> Type:
@@ -148,6 +164,7 @@ def _value_names() -> dict[str, Value]:
 
 _VALUES: Final = _value_names()
 _COMPLEX: Final = {"float32": Value("complex64"), "float64": Value("complex128")}
+_STRIDED: Final[dict[str, Literal["view", "partition"]]] = {"View": "view", "Partition": "partition"}
 _LIBRARY_NAMESPACES: Final = frozenset({"", "std", "cuda::std"})
 
 
@@ -178,6 +195,14 @@ def text_of(node: Node | None) -> str:
     return " ".join(node.text.decode().split()) if node is not None and node.text else ""
 
 
+def integer_in(text: str) -> int | None:
+    """Read an integer literal of C++; None where the text is something else."""
+    try:
+        return int(text.rstrip("uUlL").replace("'", ""), 0)
+    except ValueError:
+        return None
+
+
 def scope_of(node: Node) -> tuple[str, ...]:
     """List the named namespaces and classes around a node, outermost first."""
     path: list[str] = []
@@ -202,9 +227,16 @@ class TypeNames:
 
     def __init__(self, root: Node) -> None:
         self._definitions: dict[tuple[str, ...], list[_Definition]] = {}
+        # What aiocuda/tile.cuh defines, by each path that leads there; None for a path that the source itself takes.
+        self._strided: dict[tuple[str, ...], Literal["view", "partition"] | None] = {}
+        self._strided.update({("aiocuda", name): kind for name, kind in _STRIDED.items()})
         for node in _outside_functions(root):
             scope = scope_of(node)
-            if node.type == "type_definition":
+            if node.type in _IMPORTING:
+                self._import(node, scope)
+            elif node.type == "template_declaration":
+                self._hide(node, scope)
+            elif node.type == "type_definition":
                 for declarator in node.children_by_field_name("declarator"):
                     self._add(declarator_name(declarator), node, declarator, scope)
             else:
@@ -214,6 +246,25 @@ class TypeNames:
         if name:
             definition = _Definition(node, declarator, scope)
             self._definitions.setdefault((*scope, name), []).append(definition)
+
+    def _import(self, node: Node, scope: tuple[str, ...]) -> None:
+        """Note ``using namespace aiocuda;``, ``using aiocuda::View;`` and ``namespace name = aiocuda;``."""
+        if not node.named_children:
+            return
+        *named, target = node.named_children
+        space, _, last = text_of(target).replace(" ", "").removeprefix("::").rpartition("::")
+        if space == "aiocuda" and last in _STRIDED:
+            self._strided[(*scope, last)] = _STRIDED[last]
+        elif not space and last == "aiocuda":
+            for name, kind in _STRIDED.items():
+                self._strided[(*scope, *map(text_of, named), name)] = kind
+
+    def _hide(self, node: Node, scope: tuple[str, ...]) -> None:
+        """Note that a name means the source's own class template."""
+        for child in node.named_children:
+            name = text_of(child.child_by_field_name("name"))
+            if child.type in _SPECIFIERS and name in _STRIDED and scope != ("aiocuda",):
+                self._strided[(*scope, name)] = None
 
     def type_of(
         self,
@@ -275,18 +326,65 @@ class TypeNames:
                 return Unknown(f"'{text or 'struct { ... }'}' is a struct")
         name = text.replace(" ", "")
         if name in arguments:
-            return arguments[name]
+            found_there = arguments[name]
+            return Unknown(f"'{name}' is no type but a number") if isinstance(found_there, Constant) else found_there
+        strided = self._strided_of(node, name, scope, arguments, pending)
+        if strided is not None:
+            return strided
         found_here = None if name in pending else self._defined(name, scope, pending)
         return found_here or self._library(node, name, scope, arguments, pending)
+
+    def _strided_of(
+        self,
+        node: Node,
+        name: str,
+        scope: tuple[str, ...],
+        arguments: Mapping[str, Type],
+        pending: frozenset[str],
+    ) -> Type | None:
+        """Read a View or a Partition; None for all other types."""
+        head, opens, _ = name.removeprefix("::").partition("<")
+        paths = _paths(head, () if name.startswith("::") else scope)
+        kind = next((self._strided[path] for path in paths if path in self._strided), None)
+        if kind is None or not opens:
+            return None
+        listed = next(_descendants(node, "template_argument_list"), None)
+        given = [self.argument(a, scope, arguments, pending) for a in listed.named_children] if listed else []
+        if len(given) != 2:
+            return Unknown(f"'{text_of(node)}' needs two template arguments, the items' type and the rank")
+        element, rank = given
+        if not isinstance(rank, Constant):
+            return Unknown(
+                rank.reason if isinstance(rank, Unknown) else f"the rank in '{text_of(node)}' is no integer literal"
+            )
+        return Strided(kind, element, rank.number)
+
+    def argument(
+        self,
+        node: Node,
+        scope: tuple[str, ...] = (),
+        template_arguments: Mapping[str, Type] | None = None,
+        pending: frozenset[str] = frozenset(),
+    ) -> Type:
+        """Give what a template argument stands for: a type, a `Constant`, or unknown."""
+        given = template_arguments or {}
+        number = integer_in(text_of(node))
+        if number is not None:
+            return Constant(number)
+        if node.type != "type_descriptor":
+            return Unknown(f"the template argument '{text_of(node)}' is neither a type nor an integer literal")
+        named = given.get(text_of(node))
+        if isinstance(named, Constant):
+            return named
+        return self.type_of(node, node.child_by_field_name("declarator"), scope, given, pending)
 
     def _enumeration(self, node: Node, scope: tuple[str, ...], pending: frozenset[str]) -> Type:
         base = node.child_by_field_name("base")
         return self._base(base, scope, {}, pending) if base is not None else Value("int32")
 
     def _defined(self, name: str, scope: tuple[str, ...], pending: frozenset[str]) -> Type | None:
-        path = tuple(name.removeprefix("::").split("::"))
-        for depth in range(0 if name.startswith("::") else len(scope), -1, -1):
-            definitions = self._definitions.get((*scope[:depth], *path))
+        for path in _paths(name.removeprefix("::"), () if name.startswith("::") else scope):
+            definitions = self._definitions.get(path)
             if definitions:
                 kinds = {self._definition(d, pending | {name}) for d in definitions}
                 if len(kinds) == 1:
@@ -329,6 +427,12 @@ class TypeNames:
         if node.type == "placeholder_type_specifier":
             return Unknown("'auto' says nothing about the type")
         return Unknown(f"'{text_of(node)}' is not defined in this source")
+
+
+def _paths(name: str, scope: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Say where a name is looked up: in the innermost scope first."""
+    for depth in range(len(scope), -1, -1):
+        yield (*scope[:depth], *name.split("::"))
 
 
 def declarator_name(declarator: Node | None) -> str:
@@ -377,14 +481,17 @@ def _descendants(node: Node, kind: str) -> Iterator[Node]:
 
 
 _SPECIFIERS: Final = frozenset({"enum_specifier", "struct_specifier", "class_specifier", "union_specifier"})
-_DEFINING: Final = _SPECIFIERS | {"type_definition", "alias_declaration"}
+_IMPORTING: Final = frozenset({"using_declaration", "namespace_alias_definition"})
+_DEFINING: Final = _SPECIFIERS | _IMPORTING | {"type_definition", "alias_declaration"}
 
 
 def _outside_functions(root: Node) -> Iterator[Node]:
-    """Find the nodes that define a type name, but not those inside functions and templates."""
+    """Find the nodes that define or import a type name, and templates, but nothing inside functions and templates."""
     waiting = [root]
     while waiting:
         node = waiting.pop()
+        if node.type == "template_declaration":
+            yield node
         if node.type in ("compound_statement", "template_declaration", "parameter_list"):
             continue
         if node.type in _DEFINING and (node.type not in _SPECIFIERS or node.child_by_field_name("body")):

@@ -15,7 +15,7 @@ def record(op: _native.Op, where: Placement) -> list[tuple[Any, ...]]:
     """Walk an operation without running anything; return the steps as the walk wrote them down."""
     for ordinal in range(runtime.device_count()):
         runtime.open_device(ordinal)
-    return _native.record(op, where.device, where.stream)
+    return _native.record(op, *where.native)
 
 
 def explain(op: _native.Op, where: Placement) -> str:
@@ -35,23 +35,26 @@ def explain(op: _native.Op, where: Placement) -> str:
 def _line(step: tuple[Any, ...]) -> tuple[str, str, str]:
     kind, *rest = step
     if kind == "wait":
-        stream, other = rest
-        return f"stream {stream}", f"wait for stream {other}", ""
+        stream, other, behind = rest
+        until = f", but for its last {behind}" if behind else ""
+        return f"stream {stream}", f"wait for stream {other}{until}", ""
     if kind == "create":
         stream, _, what, size_bytes, fill, origin = rest
         filled = "" if fill is None else f", filled with {fill}"
-        return f"stream {stream}", f"allocate {what}, {size_bytes} bytes{filled}", _at(origin)
+        lane = "host" if stream is None else f"stream {stream}"
+        return lane, f"allocate {what}, {size_bytes} bytes{filled}", _at(origin)
     if kind == "launch":
         stream, device, name, shape, accesses, origin = rest
-        reads = ", ".join(name for name, writes in accesses if not writes)
-        writes = ", ".join(name for name, writes in accesses if writes)
-        touched = "; ".join(f"{verb} {names}" for verb, names in (("reads", reads), ("writes", writes)) if names)
+        touched = _touched(accesses)
         size = "no threads, so no launch" if shape is None else f"grid {_dims(shape[0])}, block {_dims(shape[1])}"
         return (
             f"stream {stream}",
-            f"launch {name} on device {device}: {size}" + (f"; {touched}" if touched else ""),
+            f"launch {name} on device {device}: {size}{touched}",
             _at(origin),
         )
+    if kind == "call":
+        stream, device, function, accesses, origin = rest
+        return f"stream {stream}", f"call {_name(function)} on device {device}{_touched(accesses)}", _at(origin)
     if kind == "copy":
         stream, source, destination, size_bytes, origin = rest
         if stream is None:
@@ -62,13 +65,25 @@ def _line(step: tuple[Any, ...]) -> tuple[str, str, str]:
             _at(origin),
         )
     function, origin = rest
-    name = getattr(function, "__qualname__", None) or repr(function)
+    name = _name(function)
     when = (
         "on the host, when the value is there" if kind == "map" else "at submission; what it returns is known only then"
     )
     if kind == "inspect":
         when = "at submission"
     return "host", f"{kind} {name}: {when}", _at(origin)
+
+
+def _touched(accesses: list[tuple[str, bool]]) -> str:
+    text = ""
+    for verb, is_write in (("reads", False), ("writes", True)):
+        names = ", ".join(name for name, writes in accesses if writes == is_write)
+        text += f"; {verb} {names}" if names else ""
+    return text
+
+
+def _name(function: Any) -> str:
+    return getattr(function, "__qualname__", None) or repr(function)
 
 
 def _dims(dims: tuple[int, int, int]) -> str:

@@ -1,6 +1,7 @@
-"""Parts of a C-contiguous array: which shape they have, and at which item they begin.
+"""Parts of an array: their shape, their strides, and where they begin.
 
-Pure: shapes in, shapes out.
+Pure: shapes and strides in, shapes and strides out; strides and offsets are in bytes. What is a part here is a view in
+NumPy, but for transposes and steps that are not positive.
 """
 
 from __future__ import annotations
@@ -8,15 +9,29 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
 
-__all__ = ["reshape", "select", "with_item_size"]
+__all__ = ["Part", "is_contiguous", "reshape", "select", "with_item_size"]
 
 
-def select(shape: tuple[int, ...], key: Any) -> tuple[tuple[int, ...], int]:
-    """Return the shape of what an index picks, and its first item.
+class Part(NamedTuple):
+    """Some items of an array."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset_bytes: int = 0
+
+
+def is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...], item_bytes: int) -> bool:
+    """Return whether the items lie in one piece, the last axis fastest."""
+    runs = _runs(shape, strides)
+    return 0 in shape or not runs or (len(runs) == 1 and runs[0][1] == item_bytes)
+
+
+def select(shape: tuple[int, ...], strides: tuple[int, ...], key: Any) -> Part:
+    """Return what an index picks.
 
     Raises
     ------
@@ -25,25 +40,21 @@ def select(shape: tuple[int, ...], key: Any) -> tuple[tuple[int, ...], int]:
     ArgumentTypeError
         The index is none that picks by position.
     ArgumentValueError
-        What is picked does not lie in one piece.
+        A slice has a step of 0, or a negative one.
     """
     keys = _spread(shape, key if isinstance(key, tuple) else (key,))
     picked: list[int] = []
-    first = 0
-    is_cut = False  # an axis before this one has more than one item: this one must be whole
-    for axis, (extent, each) in enumerate(zip(shape, keys, strict=True)):
-        stride = math.prod(shape[axis + 1 :])
-        start, length = _range(extent, each, axis)
-        first += start * stride
-        if is_cut and length != extent:
-            raise ArgumentValueError(
-                f"index {key!r} of an array of shape {shape} picks items that do not lie in one piece; pick a range of "
-                "one axis, with single items of the axes before it and all of the axes behind it"
-            )
-        is_cut = is_cut or length != 1
+    steps: list[int] = []
+    offset = 0
+    for axis, (extent, stride, each) in enumerate(zip(shape, strides, keys, strict=True)):
         if isinstance(each, slice):
+            start, length, step = _range(extent, each)
             picked.append(length)
-    return tuple(picked), 0 if 0 in picked else first
+            steps.append(stride * step if length > 1 else stride)
+        else:
+            start = _index(extent, each, axis)
+        offset += start * stride
+    return Part(tuple(picked), tuple(steps), 0 if 0 in picked else offset)
 
 
 def _spread(shape: tuple[int, ...], keys: tuple[Any, ...]) -> list[Any]:
@@ -51,6 +62,8 @@ def _spread(shape: tuple[int, ...], keys: tuple[Any, ...]) -> list[Any]:
     given = [each for each in keys if each is not Ellipsis]
     if len(given) < len(keys) - 1:
         raise IndexError("an index has at most one ellipsis")
+    if any(each is None for each in given):
+        raise ArgumentTypeError("an index adds no axes: None was given; reshape() does")
     if len(given) > len(shape):
         raise IndexError(f"{len(given)} indices were given for an array of {len(shape)} axes")
     whole = [slice(None)] * (len(shape) - len(given))
@@ -58,14 +71,21 @@ def _spread(shape: tuple[int, ...], keys: tuple[Any, ...]) -> list[Any]:
     return [*keys[:at], *whole, *keys[at + 1 :]]
 
 
-def _range(extent: int, key: Any, axis: int) -> tuple[int, int]:
-    """Return where an index of one axis begins, and how many items it picks."""
-    if isinstance(key, slice):
+def _range(extent: int, key: slice) -> tuple[int, int, int]:
+    """Return where a slice of one axis begins, how many items it picks, and each how many-th."""
+    try:
+        if key.step is not None and operator.index(key.step) < 1:
+            raise ArgumentValueError(
+                f"a slice of step {key.step} was given; views go forward, in steps of 1 or more: reverse the items "
+                "in a kernel, or on the host"
+            )
         start, stop, step = key.indices(extent)
-        length = max(0, stop - start) if step > 0 else len(range(start, stop, step))
-        if step != 1 and length > 1:
-            raise ArgumentValueError(f"a slice of step {step} does not lie in one piece; use a step of 1")
-        return (start if length else 0), length
+    except TypeError:
+        raise ArgumentTypeError(f"a slice has integers; {key!r} was given") from None
+    return start, len(range(start, stop, step)), step
+
+
+def _index(extent: int, key: Any, axis: int) -> int:
     try:
         if isinstance(key, bool):
             raise TypeError
@@ -74,17 +94,37 @@ def _range(extent: int, key: Any, axis: int) -> tuple[int, int]:
         raise ArgumentTypeError(f"an array is indexed by integers, slices and '...'; {key!r} was given") from None
     if not -extent <= index < extent:
         raise IndexError(f"index {index} is out of range for axis {axis}, which has {extent} items")
-    return index % extent, 1
+    return index % extent
 
 
-def reshape(shape: tuple[int, ...], asked: Sequence[int]) -> tuple[int, ...]:
-    """Return a shape of as many items; one extent may be -1, and is computed.
+def reshape(shape: tuple[int, ...], strides: tuple[int, ...], item_bytes: int, asked: Sequence[int]) -> Part:
+    """Return the same items in another shape; one extent may be -1, and is computed.
 
     Raises
     ------
     ArgumentValueError
-        The numbers of items differ.
+        The numbers of items differ, or no strides give that shape to the items where they are.
     """
+    extents = _extents(shape, asked)
+    # From the last axis on: each takes its items from the run of the old axes that is not used up.
+    runs = _runs(shape, strides)
+    left, step = 0 if 0 in extents else 1, item_bytes
+    found: list[int] = []
+    for extent in reversed(extents):
+        if left == 1 and runs and extent != 1:
+            left, step = runs.pop()
+        if extent and left % extent:
+            raise ArgumentValueError(
+                f"an array of shape {shape} and strides {strides} is no array of shape {extents} without moving its "
+                "items; dup() it first, and reshape the copy"
+            )
+        found.append(step)
+        step *= max(extent, 1)
+        left //= max(extent, 1)
+    return Part(extents, tuple(reversed(found)))
+
+
+def _extents(shape: tuple[int, ...], asked: Sequence[int]) -> tuple[int, ...]:
     extents = [operator.index(extent) for extent in asked]
     size = math.prod(shape)
     if extents.count(-1) == 1:
@@ -96,19 +136,37 @@ def reshape(shape: tuple[int, ...], asked: Sequence[int]) -> tuple[int, ...]:
     return tuple(extents)
 
 
-def with_item_size(shape: tuple[int, ...], item_bytes: int, asked_bytes: int) -> tuple[int, ...]:
-    """Return the shape of the same bytes as items of another size: the last axis changes.
+def _runs(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[tuple[int, int]]:
+    """Return the axes, those that are one axis in truth as one: (items, stride)."""
+    runs: list[tuple[int, int]] = []
+    for extent, stride in zip(shape, strides, strict=True):
+        if extent == 1:
+            continue
+        if runs and runs[-1][1] == extent * stride:
+            runs[-1] = runs[-1][0] * extent, stride
+        else:
+            runs.append((extent, stride))
+    return runs
+
+
+def with_item_size(shape: tuple[int, ...], strides: tuple[int, ...], item_bytes: int, asked_bytes: int) -> Part:
+    """Return the same bytes as items of another size: the last axis changes.
 
     Raises
     ------
     ArgumentValueError
-        The last axis has no whole number of them.
+        The last axis has no whole number of them, or does not lie in one piece.
     """
     if item_bytes == asked_bytes:
-        return shape
+        return Part(shape, strides)
     if not shape:
         raise ArgumentValueError(f"an array without axes has one item of {item_bytes} bytes, not of {asked_bytes}")
+    if shape[-1] != 1 and 0 not in shape and strides[-1] != item_bytes:
+        raise ArgumentValueError(
+            f"the last axis has items of {item_bytes} bytes, {strides[-1]} bytes apart: there are none of "
+            f"{asked_bytes} bytes to be seen; dup() the array first, and view the copy"
+        )
     row_bytes = shape[-1] * item_bytes
     if row_bytes % asked_bytes:
         raise ArgumentValueError(f"rows of {row_bytes} bytes have no whole number of items of {asked_bytes} bytes")
-    return *shape[:-1], row_bytes // asked_bytes
+    return Part((*shape[:-1], row_bytes // asked_bytes), (*strides[:-1], asked_bytes))

@@ -6,26 +6,49 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final
 
-__all__ = ["Placement", "current"]
+from aiocuda import _native
+
+__all__ = ["Placement", "current", "process_policy", "set_process_policy"]
+
+_process_policy: _native.Policy  # the default, once aiocuda.policies has been imported
+
+
+def process_policy() -> _native.Policy:
+    """Return the policy in force where no `use` says otherwise."""
+    return _process_policy
+
+
+def set_process_policy(policy: _native.Policy) -> None:
+    """Choose the policy in force where no `use` says otherwise, for every thread and task."""
+    global _process_policy
+    _process_policy = policy
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A device, and one stream of it or none.
+    """A device, and on it one stream, or a policy that chooses among several.
 
     Attributes
     ----------
     device
         The device's ordinal.
     stream
-        The native index of a stream; -1: each operation goes to its device's default stream.
+        The native index of a stream; -1: the policy chooses for each operation.
     keepalive
         The stream's object.
+    policy
+        A policy; None: the process's.
     """
 
     device: int = 0
     stream: int = -1
     keepalive: Any = None
+    policy: _native.Policy | None = None
+
+    @property
+    def native(self) -> tuple[int, int, _native.Policy]:
+        """What native code wants to know of it: device, stream, policy."""
+        return self.device, self.stream, self.policy or _process_policy
 
 
 current: Final[ContextVar[Placement]] = ContextVar("aiocuda placement", default=Placement())  # noqa: B039 - frozen

@@ -17,6 +17,7 @@ from aiocuda._engine.cuda_source import (
     SignatureError,
     find_declarations,
     split_list,
+    template_argument,
     without_literals,
 )
 from aiocuda._engine.cuda_types import (
@@ -24,11 +25,13 @@ from aiocuda._engine.cuda_types import (
     Function,
     Pointer,
     Reference,
+    Strided,
     Type,
     TypeNames,
     Unknown,
     Value,
     declarator_name,
+    integer_in,
     parse,
     text_of,
 )
@@ -42,7 +45,7 @@ __all__ = [
     "select_kernel",
 ]
 
-Kind = Literal["array", "scalar", "struct", "unknown"]
+Kind = Literal["array", "scalar", "struct", "view", "partition", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,19 +58,23 @@ class Parameter:
         As declared; ``argument<i>`` where the declaration gives none.
     kind
         "array" (a pointer to device memory), "scalar" (one number by value), "struct" (a built-in
-        vector such as ``float4`` by value: `width` numbers of `dtype`), or "unknown" (see
-        `reason`).
+        vector such as ``float4`` by value: `width` numbers of `dtype`), "view" or "partition" (an
+        ``aiocuda::View`` or ``aiocuda::Partition`` by value, of items of `width` numbers of `dtype`),
+        or "unknown" (see `reason`).
     dtype
         Name of the NumPy or ml_dtypes dtype of one element; None for ``void*`` and for pointers to
         types that have no dtype, which take arrays of any dtype.
     width
         Elements that the C++ type holds: 4 for ``float4``.
     writes
-        Whether the kernel may write to the array: it is a pointer to something not const.
+        Whether the kernel may write to the array: it is a pointer to something not const, a view of
+        items that are not const, or a partition.
     const
-        Whether the declaration says const: of what is pointed to, or of the value.
+        Whether the declaration says const: of what is pointed to, of a view's items, or of the value.
     reason
         For an unknown parameter, what stands in the way; else empty.
+    rank
+        Dimensions of a view or partition, 1 to 8; else 0.
     """
 
     name: str
@@ -77,10 +84,14 @@ class Parameter:
     writes: bool = False
     const: bool = False
     reason: str = ""
+    rank: int = 0
 
     def __str__(self) -> str:
         element = self.dtype or "void" if self.kind == "array" else self.dtype or "?"
         element += f"x{self.width}" if self.width > 1 else ""
+        if self.rank:
+            const = "" if self.writes else "const "
+            return f"aiocuda::{self.kind.title()}<{const}{element}, {self.rank}> {self.name}"
         const = "const " if self.kind == "array" and not self.writes else ""
         return f"{const}{element}{'*' if self.kind == 'array' else ''} {self.name}"
 
@@ -197,7 +208,7 @@ def parse_signature(
     name
         The kernel's name, for messages.
     template_arguments
-        Types, as C++ spells them, that names in `text` stand for: ``{"T": "float"}``.
+        Types and numbers, as C++ spells them, that names in `text` stand for: ``{"T": "float", "N": "2"}``.
 
     Raises
     ------
@@ -207,15 +218,15 @@ def parse_signature(
     names = TypeNames(parse(""))
     arguments: dict[str, Type] = {}
     for stand_in, spelled in (template_arguments or {}).items():
-        descriptor = _field(parse(f"using argument = {_ascii(spelled)};"), "type")
-        arguments[stand_in] = _described(descriptor, names, (), arguments)
+        argument = template_argument(_ascii(spelled))
+        arguments[stand_in] = names.argument(argument, (), arguments) if argument is not None else Unknown("is empty")
     parameters = tuple(_parameters(without_literals(text), names, (), arguments, 0))
     for parameter in parameters:
         if parameter.kind == "unknown":
             raise SignatureError(
                 f"signature= of kernel '{name}': parameter '{parameter.name}' in {text!r} is not "
                 f"known: {parameter.reason}; use the built-in types of C++ and CUDA, pointers to "
-                "them, or void*"
+                "them, void*, aiocuda::View or aiocuda::Partition"
             )
     return KernelSignature(name, parameters)
 
@@ -230,7 +241,7 @@ def _read(source: str) -> tuple[list[Declaration], TypeNames]:
     kept: dict[object, Declaration] = {}
     for declaration in found.declarations:
         # Parameter names may differ between a declaration and its definition; types may not.
-        types = tuple((p.kind, p.dtype, p.width, p.writes) for p in _signature(declaration, names).parameters)
+        types = tuple((p.kind, p.dtype, p.width, p.writes, p.rank) for p in _signature(declaration, names).parameters)
         key = (declaration.name, types, declaration.is_template)
         if key not in kept or declaration.has_body:
             kept[key] = declaration
@@ -269,7 +280,7 @@ def _instantiate(declaration: Declaration, names: TypeNames, given: list[tuple[s
             break
         elif parameter.default is not None:
             texts[parameter.name] = text_of(parameter.default)
-            types[parameter.name] = _described(parameter.default, names, declaration.scope, types)
+            types[parameter.name] = names.argument(parameter.default, declaration.scope, types)
         else:
             spelled = ", ".join(t.name for t in expected)
             raise SignatureError(
@@ -307,9 +318,7 @@ def _parse_name(name: str, names: TypeNames) -> tuple[str, list[tuple[str, Type]
     if listed is None:
         return _plain_name(spelled), None
     head = text[len("using asked = ") : listed.start_byte]
-    return _plain_name(head), [
-        (text_of(argument), _described(argument, names, (), {})) for argument in listed.named_children
-    ]
+    return _plain_name(head), [(text_of(argument), names.argument(argument)) for argument in listed.named_children]
 
 
 def _plain_name(name: str) -> str:
@@ -354,11 +363,7 @@ def _template_note(signature: KernelSignature) -> str:
 
 def _literal(text: str, arguments: Mapping[str, str]) -> int | None:
     """Read an integer literal, or a template parameter that stands for one."""
-    spelled = arguments.get(text, text).rstrip("uUlL").replace("'", "")
-    try:
-        return int(spelled, 0)
-    except ValueError:
-        return None
+    return integer_in(arguments.get(text, text))
 
 
 def _parameters(
@@ -381,11 +386,18 @@ def _parameters(
         yield _parameter(name, names.type_of(node, declarator, scope, arguments), piece, line)
 
 
+_MAX_RANK: Final = 8  # as aiocuda/tile.cuh has it
 _PLAIN_PARAMETERS: Final = ("parameter_declaration", "optional_parameter_declaration")
 
 
 def _parameter(name: str, kind: Type, spelled: str, line: int) -> Parameter:
     match kind:
+        case Reference(Strided()) | Pointer(Strided()) | Array(Strided()):
+            raise SignatureError(
+                f"parameter '{spelled}' is a reference or a pointer, and a View or a Partition is made for the launch: "
+                "pass it by value, without & or *",
+                line,
+            )
         case Reference():
             raise SignatureError(
                 f"parameter '{spelled}' is a reference, and CUDA passes kernels only values and "
@@ -398,10 +410,30 @@ def _parameter(name: str, kind: Type, spelled: str, line: int) -> Parameter:
             return _pointer(name, target, spelled)
         case Value(dtype, width, const) if dtype is not None:
             return Parameter(name, "scalar" if width == 1 else "struct", dtype, width, const=const)
+        case Strided():
+            return _strided(name, kind, spelled, line)
         case Unknown(reason, const):
             return Parameter(name, "unknown", const=const, reason=f"{reason} ('{spelled}')")
         case _:
             return Parameter(name, "unknown", reason=f"'{spelled}' is not a value or a pointer")
+
+
+def _strided(name: str, kind: Strided, spelled: str, line: int) -> Parameter:
+    if not 1 <= kind.rank <= _MAX_RANK:
+        raise SignatureError(f"parameter '{spelled}' has rank {kind.rank}: give it 1 to {_MAX_RANK} dimensions", line)
+    match kind.element:
+        case Value(dtype, width, const) if dtype is not None:
+            if const and kind.kind == "partition":
+                raise SignatureError(
+                    f"parameter '{spelled}' is a Partition of const items, and a Partition is there to be written: "
+                    "read through an aiocuda::View",
+                    line,
+                )
+            return Parameter(name, kind.kind, dtype, width, writes=not const, const=const, rank=kind.rank)
+        case Unknown(reason):
+            return Parameter(name, "unknown", reason=f"{reason} ('{spelled}')")
+        case _:
+            return Parameter(name, "unknown", reason=f"the items of '{spelled}' are no numbers")
 
 
 def _pointer(name: str, target: Type, spelled: str) -> Parameter:
@@ -420,10 +452,3 @@ def _pointer(name: str, target: Type, spelled: str) -> Parameter:
                 "unknown",
                 reason=f"'{spelled}' is a pointer to pointers, behind which no array is tracked",
             )
-
-
-def _described(node: Node | None, names: TypeNames, scope: tuple[str, ...], arguments: Mapping[str, Type]) -> Type:
-    """Give the type that a template argument names; arguments that are values are unknown types."""
-    if node is None or node.type != "type_descriptor":
-        return Unknown("a template argument that is not a type stands where a type is needed")
-    return names.type_of(node, node.child_by_field_name("declarator"), scope, arguments)

@@ -1,17 +1,26 @@
-"""Event loops: how a completion wakes what awaits it, one file for each runtime.
+"""Event loops: how a completion wakes what awaits it and how callbacks reach it, one file for each runtime.
 
-Always true: a loop's port is made at its first await and ends with the loop; nothing here keeps a
-loop alive, and no runtime is imported unless it runs already.
+Always true: a loop's port is made at its first await and ends with the loop; nothing here but a callback
+that waits to be called keeps a loop alive, and no runtime is imported unless it runs already.
 """
 
 from __future__ import annotations
 
 import sys
+from typing import Protocol
 
-from aiocuda._loops.port import LoopPort
+from aiocuda._loops.port import Destination, LoopPort
+from aiocuda._loops.thread import ThreadDestination, ThreadPort, thread_port
 from aiocuda.errors import AiocudaError
 
-__all__ = ["LoopPort", "current_port"]
+__all__ = ["Destination", "LoopPort", "ThreadPort", "current_destination", "current_port", "thread_port"]
+
+
+class _Runtime(Protocol):
+    """One of the files beside this one."""
+
+    def current_port(self) -> LoopPort: ...
+    def current_destination(self) -> Destination: ...
 
 
 def current_port() -> LoopPort:
@@ -22,19 +31,33 @@ def current_port() -> LoopPort:
     AiocudaError
         None runs, or one that is not known.
     """
+    runtime = _running()
+    if runtime is None:
+        raise AiocudaError(
+            "no event loop runs in this thread; operations can be awaited under asyncio (with any loop of it, such as "
+            "uvloop) and trio, and executed with .sync() anywhere"
+        )
+    return runtime.current_port()
+
+
+def current_destination() -> Destination:
+    """Return where callbacks that are added here are called: by the loop that runs in this thread, else by a thread."""
+    runtime = _running()
+    return ThreadDestination() if runtime is None else runtime.current_destination()
+
+
+def _running() -> _Runtime | None:
+    """Return what knows the event loop that runs in this thread; None where none runs."""
     # A runtime that was never imported does not run. Trio may run as a guest of asyncio's loop: the
     # task that asks is then trio's, so trio is asked first.
     if "trio" in sys.modules:
         from aiocuda._loops import trio
 
         if trio.is_running():
-            return trio.current_port()
+            return trio
     if "asyncio" in sys.modules:
         from aiocuda._loops import asyncio
 
         if asyncio.is_running():
-            return asyncio.current_port()
-    raise AiocudaError(
-        "no event loop runs in this thread; operations can be awaited under asyncio (with any loop of it, such as "
-        "uvloop) and trio, and executed with .sync() anywhere"
-    )
+            return asyncio
+    return None

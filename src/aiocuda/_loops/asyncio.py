@@ -1,14 +1,17 @@
-"""Waking a task of asyncio, on its own loops and uvloop's."""
+"""Waking a task of asyncio, on its own loops and uvloop's, and calling back there."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from aiocuda import _native
+from aiocuda._loops.thread import ThreadDestination
 
-__all__ = ["AsyncioPort", "current_port", "is_running"]
+__all__ = ["AsyncioDestination", "AsyncioPort", "current_destination", "current_port", "is_running"]
 
 
 class _Waiter:
@@ -54,6 +57,55 @@ def _wake(native: _native.Port) -> None:
             future.set_result(error)
 
 
+class _Posted:
+    """A call on its way to a loop; where the loop closes and drops it, the library's thread makes it."""
+
+    __slots__ = ("_calls",)
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self._calls = [call]  # taken out once, whoever comes first
+
+    def __call__(self) -> None:
+        call = self._take()
+        if call is not None:
+            call()
+
+    def hand_over(self) -> None:
+        """Leave the call to the thread, unless it was made."""
+        call = self._take()
+        if call is not None:
+            ThreadDestination().post(call)
+
+    def _take(self) -> Callable[[], object] | None:
+        try:
+            return self._calls.pop()
+        except IndexError:
+            return None
+
+    def __del__(self) -> None:
+        self.hand_over()
+
+    def __repr__(self) -> str:
+        return f"<callback of aiocuda: {self._calls}>"
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncioDestination:
+    """A loop, for callbacks; it reports what they raise to its exception handler."""
+
+    loop: asyncio.AbstractEventLoop
+
+    def post(self, call: Callable[[], object]) -> None:
+        """Have a call made by the loop; by the library's thread where it has closed, or closes before."""
+        posted = _Posted(call)
+        try:
+            self.loop.call_soon_threadsafe(posted)
+        except RuntimeError:
+            posted.hand_over()
+        if self.loop.is_closed():  # perhaps just now, with the call accepted and never to be made
+            posted.hand_over()
+
+
 _ports: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncioPort] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
 
@@ -75,3 +127,8 @@ def current_port() -> AsyncioPort:
                     del _ports[known]
             port = _ports[loop] = AsyncioPort(loop)
     return port
+
+
+def current_destination() -> AsyncioDestination:
+    """Return the running loop, for callbacks."""
+    return AsyncioDestination(asyncio.get_running_loop())

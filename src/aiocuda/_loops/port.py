@@ -1,12 +1,13 @@
-"""What the engine needs of an event loop."""
+"""What the engine needs of an event loop, and of what stands in for one."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from aiocuda import _native
 
-__all__ = ["LoopPort"]
+__all__ = ["Destination", "LoopPort"]
 
 
 class LoopPort(Protocol):
@@ -20,5 +21,18 @@ class LoopPort(Protocol):
     async def wait(self, waiter: object) -> int:
         """Wait until the waiter's token has come out; return 0, or the driver's error.
 
-        Cancelling this leaves the token to be ignored when it comes.
+        Cancelling this leaves the token to be ignored when it comes, and so is a token that comes twice.
         """
+
+
+class Destination(Protocol):
+    """Where callbacks are called: a loop, or the library's thread. Two of one loop are equal."""
+
+    def post(self, call: Callable[[], object]) -> None:
+        """Have a call made there, once and soon, never from within; by the thread where the loop has closed.
+
+        Any thread may ask for it. Calls are made in the order in which they were posted, and what one of them
+        raises is reported and disturbs no other.
+        """
+
+    def __hash__(self) -> int: ...

@@ -1,13 +1,17 @@
-"""Waking a task of trio."""
+"""Waking a task of trio, and calling back in its run."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import outcome
 import trio
 
 from aiocuda import _native
+from aiocuda._loops.thread import ThreadDestination, report
 
-__all__ = ["TrioPort", "current_port", "is_running"]
+__all__ = ["TrioDestination", "TrioPort", "current_destination", "current_port", "is_running"]
 
 
 class _Waiter:
@@ -53,6 +57,27 @@ class TrioPort:
                     waiter.task = None
 
 
+@dataclass(frozen=True, slots=True)
+class TrioDestination:
+    """A run of trio's, for callbacks. It makes every call that it accepts, also at its end."""
+
+    token: trio.lowlevel.TrioToken
+
+    def post(self, call: Callable[[], object]) -> None:
+        """Have a call made by the run; by the library's thread where it has finished."""
+        try:
+            self.token.run_sync_soon(_call, call)
+        except trio.RunFinishedError:
+            ThreadDestination().post(call)
+
+
+def _call(call: Callable[[], object]) -> None:
+    try:
+        call()
+    except Exception:  # noqa: BLE001 - reported; trio would end the whole run with it
+        report()
+
+
 _port: trio.lowlevel.RunVar[TrioPort] = trio.lowlevel.RunVar("aiocuda port")
 
 
@@ -70,3 +95,8 @@ def current_port() -> TrioPort:
         _port.set(port)
         trio.lowlevel.spawn_system_task(port.serve, name="aiocuda completions")
         return port
+
+
+def current_destination() -> TrioDestination:
+    """Return the run of the current task, for callbacks."""
+    return TrioDestination(trio.lowlevel.current_trio_token())

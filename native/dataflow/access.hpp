@@ -1,0 +1,40 @@
+// May an operation use an array so? Asked when it is built, and again before it is submitted.
+//
+// Always true: the error tells the array's story: where it was closed, moved, shared or partitioned.
+#pragma once
+#include "array.hpp"
+#include "raise.hpp"
+
+namespace aiocuda::dataflow {
+
+[[noreturn]] inline void raise_ended(const Array& array, const std::string& where) {
+  const std::string ended = array.ended.empty() ? "was closed" : array.ended;
+  raise(ended.starts_with("was closed") ? error_types.closed : error_types.ownership,
+        where + ": the array of " + dtypes[array.dtype].name + describe_shape(array.shape) + " " + ended + ", before this use of it");
+}
+
+[[noreturn]] inline void raise_claimed(const Claim& claim, const std::string& where, const std::string& what) {
+  const char* part = " (or a part of the same memory) ";
+  switch (claim.kind) {
+    case ClaimKind::shared:
+      raise(error_types.ownership, where + ": " + what + part + "was shared at " + claim.place +
+                                       ", and is read-only while a shared handle is left; close the others and unwrap() the last");
+    case ClaimKind::partitioned:
+      raise(error_types.ownership, where + ": " + what + part + "was partitioned at " + claim.place +
+                                       "; use the partition, or unpartition() it first");
+    case ClaimKind::moved:
+      raise(error_types.ownership, where + ": " + what + part + "was moved at " + claim.place + "; use what it was moved to");
+    case ClaimKind::read_only: break;
+  }
+  raise(error_types.ownership, where + ": " + what + " is read-only: " + claim.place + "; dup() it for a copy that can be written");
+}
+
+template <class Where>
+void check_usable(const Array& array, bool writes, Where&& where) {
+  if (!array.buffer) raise_ended(array, where());
+  if (!array.buffer->claims) return;
+  if (const Claim* claim = array.buffer->claims->against_access(array.region(), writes, array.group.get()))
+    raise_claimed(*claim, where(), describe(array));
+}
+
+}  // namespace aiocuda::dataflow

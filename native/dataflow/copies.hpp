@@ -1,0 +1,80 @@
+// Copies between arrays, which need not lie in one piece: what may be copied, and as which blocks of rows.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "access.hpp"
+
+namespace aiocuda::dataflow {
+
+inline void check_copy(const Array& destination, const Array& source) {
+  auto where = [](const char* which) { return [which] { return std::string("copy: the ") + which; }; };
+  check_usable(destination, true, where("destination"));
+  check_usable(source, false, where("source"));
+  for (const Array* array : {&destination, &source})
+    if (array->is_partition()) raise(error_types.argument_type, "copy: " + describe(*array) + " was given; unpartition() it first");
+  if (destination.dtype != source.dtype || destination.shape != source.shape)
+    raise(error_types.argument_value, "copy: destination and source differ: " + describe(destination) + " and " +
+                                          describe(source) + "; give both the same shape and dtype");
+  if (destination.buffer.get() != source.buffer.get()) return;
+  const bool is_same = destination.address == source.address && destination.strides == source.strides;
+  if (is_same) return;
+  destination.each_piece([&](Span to) {
+    source.each_piece([&](Span from) {
+      if (to.begin < from.end && from.begin < to.end)
+        raise(error_types.argument_value, "copy: destination and source are parts of one array and overlap, which has no defined "
+                                          "result; copy the source with dup() first");
+    });
+  });
+}
+
+// `rows` rows of `width` bytes each.
+struct CopyBlock {
+  std::uint64_t to = 0, from = 0;
+  std::uint64_t width = 0, rows = 1;
+  std::uint64_t to_pitch = 0, from_pitch = 0;
+};
+
+// Calls `f(block)` until all of `from` is copied to `to`: arrays of the same shape and dtype, not empty.
+template <class F>
+void each_block(const Array& to, const Array& from, F&& f) {
+  struct Axis {
+    std::uint64_t extent, to_stride, from_stride;
+  };
+  std::vector<Axis> axes;
+  for (std::size_t axis = 0; axis < to.shape.size(); ++axis) {
+    if (to.shape[axis] == 1) continue;
+    const Axis next{static_cast<std::uint64_t>(to.shape[axis]), static_cast<std::uint64_t>(to.stride(axis)), static_cast<std::uint64_t>(from.stride(axis))};
+    // Two axes are one where the outer steps over just what the inner covers, on both sides.
+    if (!axes.empty() && axes.back().to_stride == next.extent * next.to_stride && axes.back().from_stride == next.extent * next.from_stride) {
+      axes.back() = {axes.back().extent * next.extent, next.to_stride, next.from_stride};
+    } else {
+      axes.push_back(next);
+    }
+  }
+  CopyBlock block{to.address, from.address, dtypes[to.dtype].size_bytes, 1, 0, 0};
+  if (!axes.empty() && axes.back().to_stride == block.width && axes.back().from_stride == block.width) {
+    block.width *= axes.back().extent;
+    axes.pop_back();
+  }
+  if (!axes.empty()) {
+    block.rows = axes.back().extent;
+    block.to_pitch = axes.back().to_stride;
+    block.from_pitch = axes.back().from_stride;
+    axes.pop_back();
+  }
+  std::uint64_t blocks = 1;
+  for (const Axis& axis : axes) blocks *= axis.extent;
+  for (std::uint64_t i = 0; i < blocks; ++i) {
+    CopyBlock at = block;
+    std::uint64_t rest = i;
+    for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
+      at.to += rest % axis->extent * axis->to_stride;
+      at.from += rest % axis->extent * axis->from_stride;
+      rest /= axis->extent;
+    }
+    f(at);
+  }
+}
+
+}  // namespace aiocuda::dataflow

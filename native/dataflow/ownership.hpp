@@ -1,0 +1,101 @@
+// Who may use which bytes of a buffer: shared, partitioned or moved parts, and the handles they are of. Knows
+// neither Python nor CUDA.
+//
+// Always true: a claim holds while a handle of its group lives (a moved part's for ever); bytes under a shared
+// claim are written by nobody, bytes under a partition's or a move's are used through its own handles alone.
+// Guarded by the GIL.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "region.hpp"
+
+namespace aiocuda::dataflow {
+
+// Handles that came about by one transition; the groups they were of before are behind it.
+struct Group {
+  std::shared_ptr<Group> parent;
+};
+using GroupRef = std::shared_ptr<Group>;
+
+inline bool is_of(const Group* group, const Group* asked) {
+  while (group && group != asked) group = group->parent.get();
+  return group != nullptr;
+}
+
+enum class ClaimKind : std::uint8_t { shared, partitioned, moved, read_only };
+
+struct Claim {
+  ClaimKind kind;
+  Region region;
+  std::weak_ptr<Group> group;
+  GroupRef kept;      // the same, where the claim outlives its handles
+  std::string place;  // where it was made, as "file:line"
+};
+
+class Claims {
+ public:
+  bool empty() const { return claims_.empty(); }
+
+  void add(ClaimKind kind, Region region, const GroupRef& group, std::string place) {
+    const bool is_kept = kind == ClaimKind::moved || kind == ClaimKind::read_only;
+    claims_.push_back({kind, std::move(region), group, is_kept ? group : nullptr, std::move(place)});
+  }
+  void remove(const Group* group) {
+    std::erase_if(claims_, [group](const Claim& claim) { return claim.group.lock().get() == group; });
+  }
+  // All that was moved to the group is moved on: the later claim forbids what the earlier does, so a chain of moves
+  // keeps one. False: it is not all, or was not moved.
+  bool move_on(const Group* from, const Region& region, const GroupRef& to, const std::string& place) {
+    Claim* claim = find(from);
+    if (!claim || claim->kind != ClaimKind::moved || claim->region != region) return false;
+    to->parent = from->parent;
+    *claim = {ClaimKind::moved, region, to, to, place};
+    return true;
+  }
+
+  // What forbids an access, or null.
+  const Claim* against_access(const Region& region, bool writes, const Group* group) {
+    return first(region, [&](const Claim& claim, const Group* owner) {
+      if (claim.kind == ClaimKind::shared || claim.kind == ClaimKind::read_only) return writes;
+      return !is_of(group, owner);
+    });
+  }
+  // What forbids that the bytes change hands, to be written by whom they go to or not, or null.
+  const Claim* against_transition(const Region& region, bool writes, const Group* group) {
+    return first(region, [&](const Claim& claim, const Group* owner) {
+      if (claim.kind == ClaimKind::read_only) return writes;
+      return claim.kind != ClaimKind::moved || !is_of(group, owner);
+    });
+  }
+  // What forbids that they are shared, or null.
+  const Claim* against_share(const Region& region, const Group* group) {
+    return first(region, [&](const Claim& claim, const Group* owner) {
+      if (claim.kind == ClaimKind::shared || claim.kind == ClaimKind::read_only) return false;
+      return claim.kind == ClaimKind::partitioned || !is_of(group, owner);
+    });
+  }
+  const Claim* of(const Group* group) { return find(group); }
+
+ private:
+  Claim* find(const Group* group) {
+    const auto found = std::find_if(claims_.begin(), claims_.end(), [group](const Claim& claim) { return claim.group.lock().get() == group; });
+    return found == claims_.end() ? nullptr : &*found;
+  }
+
+  template <class Forbids>
+  const Claim* first(const Region& region, Forbids&& forbids) {
+    std::erase_if(claims_, [](const Claim& claim) { return claim.group.expired(); });
+    for (const Claim& claim : claims_)
+      if (forbids(claim, claim.group.lock().get()) && overlap(claim.region, region)) return &claim;
+    return nullptr;
+  }
+
+  std::vector<Claim> claims_;
+};
+
+}  // namespace aiocuda::dataflow

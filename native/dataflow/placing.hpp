@@ -1,0 +1,143 @@
+// Where an operation goes, what it waits for there, and what it leaves behind for those that come after it.
+//
+// Always true: an operation that is committed is ordered after every earlier one that touched the same bytes,
+// where one of the two wrote them.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "operation.hpp"
+
+namespace aiocuda::dataflow {
+
+// Where operations without a stream of their own go.
+struct Placement {
+  std::int32_t device = 0;      // for an operation that touches no array
+  StreamId stream = no_stream;  // all that this device's operations are put on
+  std::int32_t stream_device = unknown_ordinal;
+  const Policy* policy = nullptr;  // chooses the stream else
+};
+
+[[noreturn]] inline void raise_stream_closed(StreamId stream) {
+  raise(error_types.closed, "stream " + std::to_string(slot_of(stream)) + " was closed before this use of it");
+}
+
+// Bytes of a buffer that an operation reads or writes.
+struct Use {
+  Buffer* buffer;
+  Span span;
+  bool writes;
+};
+
+template <class Sink>
+class Placing {
+ public:
+  Placing(Sink& sink, const Placement& placement, std::vector<Use>& use_room, std::vector<Tick>& need_room)
+      : uses(use_room), sink_(sink), placement_(placement), needs_(need_room) {}
+
+  std::vector<Use>& uses;  // of the operation that is placed now
+
+  void add(const Array& array, bool writes) {
+    if (array.is_contiguous()) {
+      uses.push_back({array.buffer.get(), array.span(), writes});
+    } else {
+      array.each_piece([&](Span piece) { uses.push_back({array.buffer.get(), piece, writes}); });
+    }
+  }
+
+  // After `uses` is known: what it must be ordered after says where it is best put.
+  StreamIndex choose(Op& op, std::int32_t device) {
+    if (op.target_stream != no_stream) return open(op.target_stream, device);
+    if (!op.target_policy && placement_.stream != no_stream && placement_.stream_device == device) return open(placement_.stream, device);
+    const Policy& policy = op.target_policy ? *op.target_policy : *placement_.policy;
+    needs_.clear();
+    for (const Use& use : uses)
+      sink_.hazards(*use.buffer).each(use.span, [&](const Hazard& hazard, Span) {
+        if (hazard.written.count) needs_.push_back(hazard.written);
+        if (use.writes) needs_.insert(needs_.end(), hazard.reads.begin(), hazard.reads.end());
+      });
+    Lanes& lanes = sink_.lanes(policy, device);
+    if (policy.looks_at_progress())
+      for (const StreamIndex stream : lanes.streams) sink_.look(stream);
+    if (!policy.asks()) return policy.choose(sink_.timeline(), needs_, lanes);
+    const StreamId asked = sink_.ask(policy, op, device, needs_, lanes);
+    if (sink_.is_open(asked) && sink_.device_of(slot_of(asked)) != device)
+      raise(error_types.device_mismatch, "the policy put an operation on device " + std::to_string(device) + " on a stream of device " +
+                                             std::to_string(sink_.device_of(slot_of(asked))) + "; return one of the candidates, or another stream of "
+                                             "device " + std::to_string(device));
+    return open(asked, device);
+  }
+
+  StreamIndex open(StreamId stream, std::int32_t device) {
+    if (!sink_.is_open(stream)) raise_stream_closed(stream);
+    const std::int32_t actual = sink_.device_of(slot_of(stream));
+    if (actual != device)
+      raise(error_types.device_mismatch, "an operation on device " + std::to_string(device) + " was put on a stream of device " +
+                                             std::to_string(actual) + "; choose a stream of device " + std::to_string(device));
+    return slot_of(stream);
+  }
+
+  // Places the waits of `uses`; before that, a mark behind what the stream holds, where others may still want
+  // to wait for just that.
+  void order(StreamIndex stream) {
+    Timeline& timeline = sink_.timeline();
+    const Tick tail{stream, timeline.submitted(stream)};
+    if (timeline.is_tail_wanted(stream, 0)) {
+      std::uint32_t overwritten = 0;
+      for (const Use& use : uses)
+        if (use.writes)
+          sink_.hazards(*use.buffer).each(use.span, [&](const Hazard& hazard, Span segment) {
+            overwritten += hazard.written.stream == tail.stream && hazard.written.count == tail.count &&
+                           use.span.begin <= segment.begin && segment.end <= use.span.end;
+          });
+      if (timeline.is_tail_wanted(stream, overwritten)) timeline.mark_end(stream, sink_);
+    }
+    for (const Use& use : uses)
+      sink_.hazards(*use.buffer).each(use.span, [&](const Hazard& hazard, Span) { timeline.order(stream, hazard, use.writes, sink_); });
+  }
+
+  void commit(Op& op, StreamIndex stream, bool is_shared) {
+    std::uint32_t outputs = 0;
+    for (const Use& use : uses) outputs += use.writes;
+    const Tick now = sink_.timeline().advance(stream, outputs, is_shared);
+    for (const Use& use : uses) {
+      RangeHazards& hazards = sink_.hazards(*use.buffer);
+      hazards.commit(use.span, use.writes, now);
+      hazards.forget_passed(sink_.timeline());
+    }
+    sink_.ran(op, now);
+  }
+
+  // A result is there when what it was made of is. It goes to a callback, or to several: who else will use it
+  // is not known.
+  void inherit(Op& op, nb::handle from) {
+    if (const Op* producer = as_op(from)) {
+      for (const Tick tick : sink_.ready(*producer)) inherit(op, tick);
+    } else if (const Array* array = as_array(from); array && array->buffer) {
+      sink_.hazards(*array->buffer).each(array->span(), [&](const Hazard& hazard, Span) { inherit(op, hazard.written); });
+    }
+  }
+  void inherit(Op& op, Tick tick) {
+    sink_.add_ready(op, tick);
+    sink_.timeline().share(tick);
+  }
+
+  // Behind what the stream holds, where others may still want to wait for just that.
+  void mark(StreamIndex stream) {
+    if (sink_.timeline().is_tail_wanted(stream, 0)) sink_.timeline().mark_end(stream, sink_);
+  }
+
+  // A new array's memory, there from here on in the stream; `uses` stays as it is.
+  void commit_new(Op& op, const Array& array, StreamIndex stream, bool is_shared) {
+    const Tick now = sink_.timeline().advance(stream, 1, is_shared);
+    sink_.hazards(*array.buffer).commit(array.span(), true, now);
+    sink_.ran(op, now);
+  }
+
+ private:
+  Sink& sink_;
+  const Placement& placement_;
+  std::vector<Tick>& needs_;
+};
+
+}  // namespace aiocuda::dataflow

@@ -1,0 +1,82 @@
+// Policies: which of its streams an operation goes to. Knows neither Python nor CUDA, but for one that asks
+// somebody else.
+//
+// Always true: a policy chooses for speed alone. Waits are placed afterwards, so that every choice gives the
+// same results.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "timeline.hpp"
+
+namespace aiocuda::dataflow {
+
+// A policy's streams on one device, and where it stands.
+struct Lanes {
+  std::vector<StreamIndex> streams;
+  std::uint32_t next = 0;
+
+  bool contain(StreamIndex stream) const { return std::find(streams.begin(), streams.end(), stream) != streams.end(); }
+  StreamIndex take_turn() { return streams[next++ % streams.size()]; }
+};
+
+class Policy {
+ public:
+  Policy(std::uint32_t stream_count, int stream_priority) : streams(stream_count), priority(stream_priority) {}
+  Policy(const Policy&) = delete;
+  Policy& operator=(const Policy&) = delete;
+  virtual ~Policy() = default;
+
+  // `needs`: what the operation must be ordered after, in the order of its arguments.
+  virtual StreamIndex choose(const Timeline& timeline, const std::vector<Tick>& needs, Lanes& lanes) const = 0;
+
+  virtual bool uses_default_stream() const { return false; }  // as the first one
+  virtual bool looks_at_progress() const { return false; }    // the device is to be asked how far its streams are
+  virtual bool asks() const { return false; }                 // somebody else chooses
+
+  const std::uint32_t streams;  // on each device
+  const int priority;
+  mutable std::vector<Lanes> placed;  // by device, made by who owns the streams
+};
+
+// A consumer goes on where its producer ended, when nothing came after it there; all else takes an idle stream, or
+// where none is known to be, the next in turn. A chain then needs no wait, and branches overlap.
+class Dataflow final : public Policy {
+ public:
+  using Policy::Policy;
+  StreamIndex choose(const Timeline& timeline, const std::vector<Tick>& needs, Lanes& lanes) const override {
+    for (const Tick tick : needs)
+      if (timeline.is_tail(tick) && lanes.contain(tick.stream)) return tick.stream;
+    for (const StreamIndex stream : lanes.streams)
+      if (timeline.backlog(stream) == 0) return stream;
+    return lanes.take_turn();
+  }
+  bool uses_default_stream() const override { return priority == 0; }
+};
+
+class RoundRobin final : public Policy {
+ public:
+  using Policy::Policy;
+  StreamIndex choose(const Timeline&, const std::vector<Tick>&, Lanes& lanes) const override { return lanes.take_turn(); }
+};
+
+class SingleStream final : public Policy {
+ public:
+  SingleStream() : Policy(1, 0) {}
+  StreamIndex choose(const Timeline&, const std::vector<Tick>&, Lanes& lanes) const override { return lanes.streams.front(); }
+  bool uses_default_stream() const override { return true; }
+};
+
+// The stream with the fewest submissions that have not passed; the first of several.
+class LeastLoaded final : public Policy {
+ public:
+  using Policy::Policy;
+  StreamIndex choose(const Timeline& timeline, const std::vector<Tick>&, Lanes& lanes) const override {
+    return *std::min_element(lanes.streams.begin(), lanes.streams.end(),
+                             [&](StreamIndex a, StreamIndex b) { return timeline.backlog(a) < timeline.backlog(b); });
+  }
+  bool looks_at_progress() const override { return true; }
+};
+
+}  // namespace aiocuda::dataflow

@@ -1,0 +1,173 @@
+"""Threads that stand in for a loop: the one that serves callbacks, and any that blocks until it is woken.
+
+Always true: the serving thread starts at its first use, is one for the process, never keeps it alive and
+holds up its end for no longer than `_LAST_CALL_S`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import math
+import select
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from aiocuda import _native
+
+__all__ = ["ThreadDestination", "ThreadPort", "thread_port"]
+
+# How long the process's end waits for a callback that is being called.
+_LAST_CALL_S: Final = 1.0
+_LONGEST_POLL_MS: Final = 1_000_000
+
+
+class _Token(Protocol):
+    def wake(self, error: int) -> None: ...
+
+
+class _Call:
+    """A call to be made by the serving thread."""
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self._call = call
+
+    def wake(self, _: int) -> None:
+        self._call()
+
+
+_STOP: Final = object()  # the token that ends the serving thread
+
+
+class _Server:
+    """The serving thread and its port."""
+
+    def __init__(self) -> None:
+        self.native = _native.Port()
+        self._thread = threading.Thread(target=self._serve, name="aiocuda callbacks", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self.native.put(_STOP)
+        self._thread.join(_LAST_CALL_S)
+
+    def _serve(self) -> None:
+        readable = select.poll()
+        readable.register(self.native.fileno(), select.POLLIN)
+        readable.poll()
+        while self._wake():
+            readable.poll()
+
+    def _wake(self) -> bool:  # a function of its own, so that nothing is held while the thread sleeps
+        token: _Token
+        for token, error in self.native.take():
+            if token is _STOP:
+                return False
+            try:
+                token.wake(error)
+            except BaseException:  # noqa: BLE001 - reported; a callback that exits ends its call, not the thread
+                report()
+        return True
+
+
+_server: _Server | None = None
+_has_ended = False
+_lock = threading.RLock()  # a finalizer may come here in the middle of what it guards
+
+
+def thread_port() -> _native.Port:
+    """Return the port of the thread that serves callbacks; its tokens have ``wake(error)``. Starts it."""
+    global _server
+    with _lock:
+        if _server is None:
+            _server = _Server()
+        return _server.native
+
+
+def _stop() -> None:
+    global _has_ended
+    _has_ended = True
+    if _server is not None:
+        _server.stop()
+
+
+atexit.register(_stop)
+
+
+def report() -> None:
+    """Hand the exception that is being handled to `threading.excepthook`, as a thread's end would."""
+    kind, error, traceback = sys.exc_info()
+    assert kind is not None
+    arguments = threading.ExceptHookArgs((kind, error, traceback, threading.current_thread()))
+    try:
+        threading.excepthook(arguments)
+    except Exception:  # noqa: BLE001 - the program's own hook failed: say both
+        threading.__excepthook__(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
+
+
+class ThreadDestination:
+    """The thread that serves callbacks where there is no loop."""
+
+    __slots__ = ()
+
+    def post(self, call: Callable[[], object]) -> None:
+        """Have a call made by the thread. At the end of the process nothing is called any more."""
+        if not _has_ended:
+            thread_port().put(_Call(call))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ThreadDestination)
+
+    def __hash__(self) -> int:
+        return hash(ThreadDestination)
+
+
+class _Waiter:
+    __slots__ = ("is_woken",)
+
+    def __init__(self) -> None:
+        self.is_woken = False
+
+    def wake(self, _: int) -> None:
+        self.is_woken = True
+
+
+class ThreadPort:
+    """The port of one blocked thread, for one wait of it: a signal's handler that waits too has its own."""
+
+    __slots__ = ("_readable", "native")
+
+    def __init__(self) -> None:
+        self.native = _native.Port()
+        self._readable = select.poll()
+        self._readable.register(self.native.fileno(), select.POLLIN)
+
+    def waiter(self) -> _Waiter:
+        """Return a new waiter: the token to hand to the native port."""
+        return _Waiter()
+
+    def wait(self, waiter: _Waiter, until: float | None) -> bool:
+        """Block, with the GIL released, until the waiter's token has come out; False: `until` came first.
+
+        Parameters
+        ----------
+        waiter
+            Of this port.
+        until
+            On the clock of `time.monotonic`; None waits as long as it takes.
+        """
+        while True:
+            for token, error in self.native.take():
+                token.wake(error)
+            if waiter.is_woken:
+                return True
+            left_ms = _LONGEST_POLL_MS
+            if until is not None:
+                left_ms = min(left_ms, math.ceil((until - time.monotonic()) * 1000))
+                if left_ms <= 0:
+                    return False
+            self._readable.poll(left_ms)
