@@ -50,8 +50,8 @@ Streams still_there(const std::vector<dataflow::StreamId>& streams) {
   return found;
 }
 
-dataflow::Placement place(std::int32_t device, dataflow::StreamId stream, const dataflow::Policy& policy) {
-  dataflow::Placement placement{device, stream, dataflow::unknown_ordinal, &policy};
+dataflow::Placement place(std::int32_t device, dataflow::StreamId stream, const dataflow::Policy& policy, std::int32_t spin_us) {
+  dataflow::Placement placement{device, stream, dataflow::unknown_ordinal, &policy, spin_us};
   if (stream == dataflow::no_stream) return placement;
   const driver::StreamState& state = Engine::get().stream(index_of(stream));
   if (state.closing) dataflow::raise_stream_closed(stream);
@@ -151,11 +151,11 @@ void bind_execution(nb::module_& module) {
       });
 
   // True: complete. False: `token` will come out of the port when it is worth driving again.
-  module.def("drive", [](nb::handle_t<dataflow::Op> op, std::int32_t device, dataflow::StreamId stream, const dataflow::Policy& policy, LoopPort& port, nb::object token) {
+  module.def("drive", [](nb::handle_t<dataflow::Op> op, std::int32_t device, dataflow::StreamId stream, const dataflow::Policy& policy, std::int32_t spin_us, LoopPort& port, nb::object token) {
     PyObject* owned = token.inc_ref().ptr();
     bool complete = true;
     try {
-      complete = driver::drive(op, place(device, stream, policy), port.port, owned);
+      complete = driver::drive(op, place(device, stream, policy, spin_us), port.port, owned);
     } catch (...) {
       Py_DECREF(owned);
       throw;
@@ -163,15 +163,15 @@ void bind_execution(nb::module_& module) {
     if (complete) Py_DECREF(owned);
     return complete;
   });
-  module.def("submit", [](nb::handle_t<dataflow::Op> op, std::int32_t device, dataflow::StreamId stream, const dataflow::Policy& policy) {
-    driver::submit(op, place(device, stream, policy));
+  module.def("submit", [](nb::handle_t<dataflow::Op> op, std::int32_t device, dataflow::StreamId stream, const dataflow::Policy& policy, std::int32_t spin_us) {
+    driver::submit(op, place(device, stream, policy, spin_us));
   });
-  module.def("drive_and_wait", [](nb::handle_t<dataflow::Op> op, std::int32_t device, dataflow::StreamId stream, const dataflow::Policy& policy, double timeout_s) {
-    return driver::drive_and_wait(op, place(device, stream, policy), timeout_s);
+  module.def("drive_and_wait", [](nb::handle_t<dataflow::Op> op, std::int32_t device, dataflow::StreamId stream, const dataflow::Policy& policy, std::int32_t spin_us, double timeout_s) {
+    return driver::drive_and_wait(op, place(device, stream, policy, spin_us), timeout_s);
   });
   module.def("has_passed", [](nb::handle_t<dataflow::Op> op) { return driver::has_passed(op); });
-  module.def("record", [](nb::handle_t<dataflow::Op> op, std::int32_t device, dataflow::StreamId stream, const dataflow::Policy& policy) {
-    return driver::record(op, place(device, stream, policy));
+  module.def("record", [](nb::handle_t<dataflow::Op> op, std::int32_t device, dataflow::StreamId stream, const dataflow::Policy& policy, std::int32_t spin_us) {
+    return driver::record(op, place(device, stream, policy, spin_us));
   });
 
   // False: nothing to wait for. Covers everything the streams hold, also what others submitted.
@@ -203,6 +203,23 @@ void bind_execution(nb::module_& module) {
     return nb::make_tuple(engine.used_bytes(device), engine.page_locked().held_bytes(), engine.page_locked().cached_bytes(), engine.returned_count());
   });
   module.def("pending_count", [] { return Engine::get().pending.size(); });
+  module.def("statistics", [] {
+    Engine& engine = Engine::get();
+    nb::dict counts;
+    counts["pending"] = engine.pending.size();
+    counts["spins"] = engine.spins.load();
+    counts["spins_that_paid"] = engine.spins_that_paid.load();
+    counts["host_functions"] = engine.host_functions.load();
+    nb::list histogram;
+    for (const std::uint64_t count : engine.pending.histogram()) histogram.append(count);
+    counts["latency_histogram"] = histogram;
+    const completion::ReactorCounts* reactor = engine.reactor_counts();
+    counts["completed"] = reactor ? reactor->completed.load() : 0;
+    counts["batches"] = reactor ? reactor->batches.load() : 0;
+    counts["sleeps"] = reactor ? reactor->sleeps.load() : 0;
+    counts["parks"] = reactor ? reactor->parks.load() : 0;
+    return counts;
+  });
 }
 
 }  // namespace

@@ -4,6 +4,9 @@
 // who comes later is told at once.
 #pragma once
 #include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -71,22 +74,28 @@ class Completion {
 // What is armed, by number: the number is what the device hands back.
 class Pending {
  public:
+  using Clock = std::chrono::steady_clock;
   struct Part {
     std::shared_ptr<Completion> completion;
     std::uint32_t stream = 0;
     std::function<void()> passed;  // what else to do when it has, on the thread that tells
+    Clock::time_point since{};     // when it was added
   };
+  // How long completed waits were pending: less than 1 us, than 2, than 4, and so on; the last has all longer ones.
+  using Histogram = std::array<std::uint64_t, 24>;
 
   std::uint64_t add(Part part) {
+    part.since = Clock::now();
     std::lock_guard lock(mutex_);
     const std::uint64_t number = ++last_;
     parts_.emplace(number, std::move(part));
+    count_.store(parts_.size(), std::memory_order_release);
     if (parts_.size() == 1) became_busy_.notify_all();
     return number;
   }
 
-  void done(std::uint64_t number) { end(take(number), 0); }
-  void withdraw(std::uint64_t number) { take(number); }
+  void done(std::uint64_t number) { end(take(number, true), 0); }
+  void withdraw(std::uint64_t number) { take(number, false); }
 
   // Ends everything that waits for a stream, with its error.
   void fail_stream(std::uint32_t stream, std::int32_t error) {
@@ -101,6 +110,7 @@ class Pending {
           ++each;
         }
       }
+      count_.store(parts_.size(), std::memory_order_release);
     }
     for (Part& part : failed) end(std::move(part), error);
   }
@@ -113,21 +123,23 @@ class Pending {
     return found;
   }
 
-  std::size_t size() const {
+  std::size_t size() const { return count_.load(std::memory_order_acquire); }
+  bool is_busy() const { return size() != 0 && !is_stopped(); }
+  bool is_stopped() const { return stopped_.load(std::memory_order_acquire); }
+  bool contains(std::uint64_t number) const {
     std::lock_guard lock(mutex_);
-    return parts_.size();
+    return parts_.contains(number);
+  }
+  Histogram histogram() const {
+    std::lock_guard lock(mutex_);
+    return histogram_;
   }
 
-  // For the watcher: returns when something is armed, or it was told to stop (then false).
+  // For the reactor: returns when something is armed, or it was told to stop (then false).
   bool wait_until_busy() {
     std::unique_lock lock(mutex_);
     became_busy_.wait(lock, [&] { return stopped_ || !parts_.empty(); });
     return !stopped_;
-  }
-  // Lets `time` pass; false at once when told to stop.
-  bool pause(std::chrono::milliseconds time) {
-    std::unique_lock lock(mutex_);
-    return !became_busy_.wait_for(lock, time, [&] { return stopped_; });
   }
   void stop() {
     {
@@ -138,12 +150,18 @@ class Pending {
   }
 
  private:
-  Part take(std::uint64_t number) {
+  Part take(std::uint64_t number, bool is_done) {
+    const auto now = Clock::now();
     std::lock_guard lock(mutex_);
     auto found = parts_.find(number);
     if (found == parts_.end()) return {};
     Part part = std::move(found->second);
     parts_.erase(found);
+    count_.store(parts_.size(), std::memory_order_release);
+    if (is_done) {
+      const auto us = std::chrono::duration_cast<std::chrono::microseconds>(now - part.since).count();
+      ++histogram_[std::min<std::size_t>(std::bit_width(static_cast<std::uint64_t>(us)), histogram_.size() - 1)];
+    }
     return part;
   }
   static void end(Part part, std::int32_t error) {
@@ -155,7 +173,9 @@ class Pending {
   mutable std::mutex mutex_;
   std::condition_variable became_busy_;
   std::uint64_t last_ = 0;
-  bool stopped_ = false;
+  std::atomic<bool> stopped_{false};
+  std::atomic<std::size_t> count_{0};
+  Histogram histogram_{};
   std::unordered_map<std::uint64_t, Part> parts_;
 };
 

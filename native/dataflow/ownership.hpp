@@ -60,21 +60,21 @@ class Claims {
 
   // What forbids an access, or null.
   const Claim* against_access(const Region& region, bool writes, const Group* group) {
-    return first(region, [&](const Claim& claim, const Group* owner) {
+    return first(region, group, [&](const Claim& claim, const Group* owner) {
       if (claim.kind == ClaimKind::shared || claim.kind == ClaimKind::read_only) return writes;
       return !is_of(group, owner);
     });
   }
   // What forbids that the bytes change hands, to be written by whom they go to or not, or null.
   const Claim* against_transition(const Region& region, bool writes, const Group* group) {
-    return first(region, [&](const Claim& claim, const Group* owner) {
+    return first(region, group, [&](const Claim& claim, const Group* owner) {
       if (claim.kind == ClaimKind::read_only) return writes;
       return claim.kind != ClaimKind::moved || !is_of(group, owner);
     });
   }
   // What forbids that they are shared, or null.
   const Claim* against_share(const Region& region, const Group* group) {
-    return first(region, [&](const Claim& claim, const Group* owner) {
+    return first(region, group, [&](const Claim& claim, const Group* owner) {
       if (claim.kind == ClaimKind::shared || claim.kind == ClaimKind::read_only) return false;
       return claim.kind == ClaimKind::partitioned || !is_of(group, owner);
     });
@@ -87,11 +87,14 @@ class Claims {
     return found == claims_.end() ? nullptr : &*found;
   }
 
+  // A handle's own claim is its own even where it has no items.
   template <class Forbids>
-  const Claim* first(const Region& region, Forbids&& forbids) {
+  const Claim* first(const Region& region, const Group* group, Forbids&& forbids) {
     std::erase_if(claims_, [](const Claim& claim) { return claim.group.expired(); });
-    for (const Claim& claim : claims_)
-      if (forbids(claim, claim.group.lock().get()) && overlap(claim.region, region)) return &claim;
+    for (const Claim& claim : claims_) {
+      const Group* owner = claim.group.lock().get();
+      if (forbids(claim, owner) && (owner == group || overlap(claim.region, region))) return &claim;
+    }
     return nullptr;
   }
 

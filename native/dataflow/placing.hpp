@@ -16,6 +16,7 @@ struct Placement {
   StreamId stream = no_stream;  // all that this device's operations are put on
   std::int32_t stream_device = unknown_ordinal;
   const Policy* policy = nullptr;  // chooses the stream else
+  std::int32_t spin_us = 0;        // how long an await may spin before it gives the event loop back
 };
 
 [[noreturn]] inline void raise_stream_closed(StreamId stream) {

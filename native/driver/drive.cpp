@@ -8,8 +8,8 @@ namespace aiocuda::driver {
 namespace {
 using Clock = std::chrono::steady_clock;
 
-// A short wait is cheaper spun than slept: launch to a spinning waiter takes 8 us on an H200, a host
-// function and a wake 26-30 (docs/measurements/floors.md). Twice the latter, then the thread sleeps.
+// A short wait is cheaper spun than slept: launch to a spinning waiter takes 8 us on an H200, a wake of a thread
+// 20 and more (docs/measurements/floors.md). Some three times the latter, then the thread sleeps.
 constexpr std::chrono::microseconds spin_time{60};
 // How long Ctrl-C may go unnoticed.
 constexpr std::chrono::milliseconds signal_interval{50};
@@ -125,50 +125,52 @@ Reached advance(Engine& engine, nb::handle object, const dataflow::Placement& pl
   }
 }
 
-CompletionRef completion_of(Engine& engine, nb::handle object, const Reached& reached) {
+// Looks at what the device writes, for a while, with the GIL given up. True: it has written it all.
+bool spin(Engine& engine, const Engine::Armed& armed, std::chrono::microseconds budget) {
+  if (!armed.has_tickets() || budget.count() <= 0) return false;
+  bool passed = false;
+  const auto begin = Clock::now();
+  {
+    nb::gil_scoped_release release;
+    const auto until = begin + budget;
+    do {
+      passed = engine.has_passed(armed);
+    } while (!passed && Clock::now() < until);
+  }
+  engine.spins.fetch_add(1, std::memory_order_relaxed);
+  if (!passed) return false;
+  engine.spins_that_paid.fetch_add(1, std::memory_order_relaxed);
+  engine.note_wait(Clock::now() - begin);
+  engine.learn(armed);
+  return true;
+}
+
+// A completion of what was reached; none where it came while this spun for it.
+CompletionRef completion_of(Engine& engine, nb::handle object, const Reached& reached, std::chrono::microseconds budget) {
   if (reached.elsewhere) return reached.elsewhere;
-  const std::vector<Tick>& waits = reached.waits;
   Op& op = *dataflow::as_op(object);
   try {
-    if (!op.is_done()) return engine.arm(waits, {});  // in the middle of a walk: this caller's alone
-    Outstanding& kept = outstanding(op);
-    if (!kept.completion || (kept.completion->has_ended() && !kept.completion->error()))
-      kept.completion = engine.arm(waits, kept.marks);
-    return kept.completion;
+    static const std::vector<Engine::Mark> no_marks;
+    const bool is_done = op.is_done();
+    if (is_done) {
+      Outstanding& kept = outstanding(op);
+      if (kept.completion && (!kept.completion->has_ended() || kept.completion->error())) return kept.completion;
+    }
+    const Engine::Armed armed = engine.arm(reached.waits, is_done ? outstanding(op).marks : no_marks);
+    if (spin(engine, armed, budget)) return nullptr;
+    CompletionRef completion = engine.watch(armed);
+    // In the middle of a walk it is this caller's alone. Another thread may have found the operation complete.
+    if (is_done && op.outstanding) outstanding(op).completion = completion;
+    return completion;
   } catch (const Refusal& refusal) {
     raise_lost(engine, refusal.result, object);
   }
 }
 
-bool spin(Engine& engine, Op& op, const std::vector<Tick>& ticks) {
-  std::vector<Engine::Mark> own;
-  std::shared_ptr<void> kept;  // while the GIL is given up, another thread may find the operation complete
-  const std::vector<Engine::Mark>* known = &own;
-  if (op.is_done() && op.outstanding && !outstanding(op).marks.empty()) {
-    known = &outstanding(op).marks;
-    kept = op.outstanding;
-  }
-  try {
-    if (known == &own)
-      for (const Tick tick : ticks) own.push_back(engine.mark(tick.stream));
-  } catch (const Refusal&) {
-    return false;  // the wait proper says why
-  }
-  const std::vector<Engine::Mark>& marks = *known;
-  std::size_t passed = 0;
-  ContextScope scope(engine);
-  scope.bind(engine.stream(marks.front().stream()).device);
-  {
-    nb::gil_scoped_release release;
-    const auto until = Clock::now() + spin_time;
-    do {
-      const CUresult result = engine.table.cuEventQuery(marks[passed].event());
-      if (result == CUDA_SUCCESS) ++passed;
-      else if (result != CUDA_ERROR_NOT_READY) break;
-    } while (passed < marks.size() && Clock::now() < until);
-  }
-  for (std::size_t i = 0; i < passed; ++i) engine.timeline.learn(marks[i].complete());
-  return passed == marks.size();
+// An await holds up its event loop for as long as it spins: only while waits have been short of late.
+std::chrono::microseconds await_budget(const Engine& engine, std::int32_t limit_us) {
+  const bool is_worth_it = engine.recent_wait_us.load(std::memory_order_relaxed) <= 2.0f * static_cast<float>(limit_us);
+  return std::chrono::microseconds(is_worth_it ? limit_us : 0);
 }
 
 // False: the time is up.
@@ -197,7 +199,8 @@ bool drive(nb::handle object, const dataflow::Placement& placement, const std::s
   for (;;) {
     const Reached reached = advance(engine, object, placement);
     if (reached.complete) return true;
-    const auto completion = completion_of(engine, object, reached);
+    const auto completion = completion_of(engine, object, reached, await_budget(engine, placement.spin_us));
+    if (!completion) continue;
     if (completion->tell(port, token)) return false;
     if (const std::int32_t error = completion->error()) raise_lost(engine, error, object);
   }
@@ -225,8 +228,8 @@ bool drive_and_wait(nb::handle object, const dataflow::Placement& placement, dou
   for (;;) {
     const Reached reached = advance(engine, object, placement);
     if (reached.complete) return true;
-    if (!reached.elsewhere && spin(engine, *dataflow::as_op(object), reached.waits)) continue;
-    const auto completion = completion_of(engine, object, reached);
+    const auto completion = completion_of(engine, object, reached, spin_time);
+    if (!completion) continue;
     if (!wait_until(*completion, until)) return false;
     if (const std::int32_t error = completion->error()) raise_lost(engine, error, object);
   }
@@ -249,7 +252,7 @@ CompletionRef arm_streams(const std::vector<StreamIndex>& streams) {
   std::vector<Tick> ticks;
   for (const StreamIndex stream : streams) ticks.push_back({stream, engine.timeline.submitted(stream)});
   try {
-    return engine.arm(ticks, {});
+    return engine.watch(engine.arm(ticks, {}, true));
   } catch (const Refusal& refusal) {
     raise_refused(engine, refusal.result, refusal.function, nb::handle());
   }

@@ -1,13 +1,17 @@
 #include "engine.hpp"
 
 #include <algorithm>
+#include <cstring>
+#include <span>
 #include <string>
 
 namespace aiocuda::driver {
 namespace {
 
 // A broken context is noticed within two of these; the promise is 100 ms.
-constexpr std::chrono::milliseconds watch_interval{20};
+constexpr std::chrono::milliseconds ask_interval{20};
+// Streams that can be waited for through flags, a cache line each; more than that are told by host functions.
+constexpr std::size_t flag_count = 1024;
 
 void check(CUresult result, const char* function) {
   if (result != CUDA_SUCCESS) throw Refusal(result, function);
@@ -40,8 +44,18 @@ void Engine::open_device(std::int32_t ordinal, CUcontext context, CUmemoryPool p
     devices_[slot] = DeviceState{context, pool};
   }
   devices_[slot]->default_stream = create_stream(ordinal, 0);
-  if (!watcher_)
-    watcher_ = std::make_unique<completion::Watcher>(pending, [this](StreamIndex stream) { return ask(stream); }, watch_interval);
+  if (!reactor_) start_reactor();
+}
+
+void Engine::start_reactor() {
+  ContextScope scope(*this);
+  scope.bind(streams_.front().device);
+  void* memory = nullptr;
+  constexpr std::size_t words = flag_count * completion::SlotTable::flag_stride;
+  check(table.cuMemHostAlloc(&memory, words * sizeof(std::uint32_t), CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP), "cuMemHostAlloc");
+  std::memset(memory, 0, words * sizeof(std::uint32_t));
+  slots_.emplace(std::span(static_cast<std::uint32_t*>(memory), words));  // it stays as long as the process
+  reactor_ = std::make_unique<completion::Reactor>(pending, *slots_, [this](StreamIndex stream) { return ask(stream); }, ask_interval);
 }
 
 DeviceState& Engine::device(std::int32_t ordinal) {
@@ -141,6 +155,8 @@ void Engine::destroy_closed_streams() {
     if (state.owned) table.cuStreamDestroy(state.handle);
     state.mark = nullptr;
     state.side = state.handle = nullptr;
+    for (auto* slot : {&state.slot, &state.side_slot})
+      if (*slot) slots_->release(**slot);
     spare_slots_.push_back(index);
   }
 }
@@ -239,41 +255,112 @@ Engine::Mark Engine::mark(StreamIndex index) {
   return made;
 }
 
-std::shared_ptr<completion::Completion> Engine::arm(const std::vector<Tick>& ticks, const std::vector<Mark>& marks) {
-  ContextScope scope(*this);
-  std::vector<StreamIndex> lanes;
-  for (const Tick tick : ticks) {
-    const bool is_gone = !streams_[tick.stream].mark;  // destroyed: all of it has passed
-    if (!is_gone && std::find(lanes.begin(), lanes.end(), tick.stream) == lanes.end()) lanes.push_back(tick.stream);
+CUstream Engine::side_stream(StreamState& state) {
+  if (!state.side) {
+    CUstream side = nullptr;
+    check(table.cuStreamCreateWithPriority(&side, CU_STREAM_NON_BLOCKING, 0), "cuStreamCreateWithPriority");
+    std::lock_guard lock(streams_mutex_);
+    state.side = side;
   }
-  auto completion = std::make_shared<completion::Completion>(static_cast<std::uint32_t>(lanes.size()));
-  for (const StreamIndex lane : lanes) {
-    StreamState& state = streams_[lane];
+  return state.side;
+}
+
+// Has the stream write the next number of a slot; none where there is no slot, or the device cannot.
+std::optional<completion::Ticket> Engine::write_ticket(StreamState& state, CUstream stream, std::optional<completion::Slot>& slot) {
+  DeviceState& home = device(state.device);
+  if (!home.writes_flags) return std::nullopt;
+  if (!slot) slot = slots_->acquire();
+  if (!slot) return std::nullopt;
+  const completion::Ticket ticket = slots_->issue(*slot);
+  const auto address = reinterpret_cast<CUdeviceptr>(slots_->flag(*slot));
+  const CUresult result = table.cuStreamWriteValue32(stream, address, ticket.number, CU_STREAM_WRITE_VALUE_DEFAULT);
+  if (result == CUDA_ERROR_NOT_SUPPORTED) {
+    home.writes_flags = false;
+    return std::nullopt;
+  }
+  check(result, "cuStreamWriteValue32");
+  return ticket;
+}
+
+Engine::Armed Engine::arm(const std::vector<Tick>& ticks, const std::vector<Mark>& marks, bool whoever) {
+  ContextScope scope(*this);
+  Armed armed;
+  for (const Tick tick : ticks) {
+    StreamState& state = streams_[tick.stream];
+    if (!state.mark) continue;  // destroyed: all of it has passed
+    if (std::any_of(armed.parts.begin(), armed.parts.end(), [&](const Armed::Part& part) { return part.stream == tick.stream; })) continue;
     scope.bind(state.device);
-    if (!state.side) {
-      CUstream side = nullptr;
-      check(table.cuStreamCreateWithPriority(&side, CU_STREAM_NON_BLOCKING, 0), "cuStreamCreateWithPriority");
-      std::lock_guard lock(streams_mutex_);
-      state.side = side;
+    const auto marked = std::find_if(marks.begin(), marks.end(), [&](const Mark& each) { return each.stream() == tick.stream; });
+    const std::uint64_t held = timeline.submitted(tick.stream);
+    if (marked != marks.end() && marked->complete().last.count != held) {
+      // More has been submitted since: what is waited for is waited for beside the stream.
+      const CUstream side = side_stream(state);
+      check(table.cuStreamWaitEvent(side, marked->event(), CU_EVENT_WAIT_DEFAULT), "cuStreamWaitEvent");
+      armed.parts.push_back({tick.stream, write_ticket(state, side, state.side_slot), marked->complete(), marked->event()});
+      continue;
     }
-    const auto marked = std::find_if(marks.begin(), marks.end(), [lane](const Mark& each) { return each.stream() == lane; });
-    const bool is_marked = marked != marks.end();
-    if (!is_marked) check(table.cuEventRecord(state.mark, state.handle), "cuEventRecord");
-    const CUevent event = is_marked ? marked->event() : state.mark;
-    check(table.cuStreamWaitEvent(state.side, event, CU_EVENT_WAIT_DEFAULT), "cuStreamWaitEvent");
-    auto learn = [implied = timeline.progress_of(is_marked ? marked->complete() : timeline.snapshot(lane))] {
+    const bool is_known = !whoever && state.ticket.number && state.ticketed.last.count == held;
+    if (!is_known) {
+      const auto ticket = write_ticket(state, state.handle, state.slot);
+      if (!ticket) {
+        armed.parts.push_back({tick.stream, std::nullopt, timeline.snapshot(tick.stream), nullptr});
+        continue;
+      }
+      state.ticket = *ticket;
+      state.ticketed = timeline.snapshot(tick.stream);
+    }
+    armed.parts.push_back({tick.stream, state.ticket, state.ticketed, nullptr});
+  }
+  return armed;
+}
+
+bool Engine::has_passed(const Armed& armed) const {
+  return std::all_of(armed.parts.begin(), armed.parts.end(), [this](const Armed::Part& part) { return part.ticket && slots_->has_passed(*part.ticket); });
+}
+
+void Engine::learn(const Armed& armed) {
+  for (const Armed::Part& part : armed.parts) timeline.learn(part.complete);
+}
+
+void Engine::note_wait(completion::Pending::Clock::duration time) {
+  const float us = std::chrono::duration<float, std::micro>(time).count();
+  const float before = recent_wait_us.load(std::memory_order_relaxed);
+  recent_wait_us.store(before + (us - before) / 8, std::memory_order_relaxed);
+}
+
+std::shared_ptr<completion::Completion> Engine::watch(const Armed& armed) {
+  ContextScope scope(*this);
+  auto completion = std::make_shared<completion::Completion>(static_cast<std::uint32_t>(armed.parts.size()));
+  const auto now = completion::Pending::Clock::now();
+  for (const Armed::Part& part : armed.parts) {
+    auto learn = [this, now, implied = timeline.progress_of(part.complete)] {
       for (const dataflow::Progress& progress : implied) progress.learn();
+      note_wait(completion::Pending::Clock::now() - now);
     };
-    const std::uint64_t number = pending.add({completion, lane, std::move(learn)});
-    if (const CUresult result = table.cuLaunchHostFunc(state.side, tell_done, reinterpret_cast<void*>(number))) {
+    const std::uint64_t number = pending.add({completion, part.stream, std::move(learn), now});
+    if (part.ticket) {
+      slots_->watch(*part.ticket, number);
+      reactor_->wake();
+      continue;
+    }
+    StreamState& state = streams_[part.stream];
+    scope.bind(state.device);
+    host_functions.fetch_add(1, std::memory_order_relaxed);
+    try {
+      const CUstream side = side_stream(state);
+      const CUevent event = part.event ? part.event : state.mark;
+      if (!part.event) check(table.cuEventRecord(event, state.handle), "cuEventRecord");
+      check(table.cuStreamWaitEvent(side, event, CU_EVENT_WAIT_DEFAULT), "cuStreamWaitEvent");
+      check(table.cuLaunchHostFunc(side, tell_done, reinterpret_cast<void*>(number)), "cuLaunchHostFunc");
+    } catch (const Refusal&) {
       pending.withdraw(number);
-      throw Refusal(result, "cuLaunchHostFunc");
+      throw;
     }
   }
   return completion;
 }
 
-// The watcher's question, from its own thread.
+// The reactor's question, from its own thread.
 std::int32_t Engine::ask(StreamIndex index) {
   CUstream handle;
   CUcontext context;
@@ -464,7 +551,7 @@ std::uint64_t Engine::used_bytes(std::int32_t ordinal) const {
 void Engine::shut_down() {
   if (shut_down_) return;
   shut_down_ = true;
-  watcher_.reset();
+  reactor_.reset();
 }
 
 }  // namespace aiocuda::driver

@@ -4,6 +4,9 @@
 // Always true: memory is freed only behind all work that uses it; a finalizer never calls the driver
 // in the middle of a submission. Guarded by the GIL, but for `pending`, which has its own lock.
 #pragma once
+#include <algorithm>
+#include <array>
+#include <atomic>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -13,7 +16,7 @@
 #include <vector>
 
 #include "../completion/completion.hpp"
-#include "../completion/watcher.hpp"
+#include "../completion/reactor.hpp"
 #include "../dataflow/asked.hpp"
 #include "../dataflow/operation.hpp"
 #include "../dataflow/walk.hpp"
@@ -31,6 +34,7 @@ struct DeviceState {
   StreamIndex default_stream = 0;
   std::optional<StreamIndex> free_stream{};  // where memory is freed that several streams used
   std::vector<std::optional<bool>> peers{};  // by ordinal: does this device reach the other's memory?
+  bool writes_flags = true;                  // as far as is known: streams can write to memory
 };
 
 struct StreamState {
@@ -38,7 +42,10 @@ struct StreamState {
   std::int32_t device = 0;
   CUevent mark = nullptr;      // re-recorded at will: a wait binds the record that precedes it
   std::array<CUevent, dataflow::Timeline::most_marks> marks{};  // the timeline's, made when they are first used
-  CUstream side = nullptr;     // where completions are told, so that the stream's own work goes on
+  CUstream side = nullptr;     // where a point in the middle of the stream is waited for, and host functions tell
+  std::optional<completion::Slot> slot{}, side_slot{};  // whose flags the stream, and the side stream, write
+  completion::Ticket ticket{};                          // the last that the stream was given to write,
+  dataflow::Timeline::Snapshot ticketed{};              // and what has passed with it
   std::uint32_t generation = 0;  // how many streams had this slot before
   std::uint64_t before = 0;      // what they submitted
   bool owned = true;
@@ -78,7 +85,7 @@ class Engine final : public dataflow::MemoryOwner {
  public:
   static Engine& get();
 
-  void load(Table table);  // once; the watcher starts with the first device
+  void load(Table table);  // once; the reactor starts with the first device
 
   void open_device(std::int32_t ordinal, CUcontext context, CUmemoryPool pool);
   DeviceState& device(std::int32_t ordinal);
@@ -132,8 +139,33 @@ class Engine final : public dataflow::MemoryOwner {
   };
   Mark mark(StreamIndex stream);
 
-  // A completion of the marks, or where a tick's stream has none, of all that the stream holds so far.
-  std::shared_ptr<completion::Completion> arm(const std::vector<Tick>& ticks, const std::vector<Mark>& marks);
+  // A wait for streams: what the device will write, and what has passed once it has.
+  struct Armed {
+    struct Part {
+      StreamIndex stream;
+      std::optional<completion::Ticket> ticket;  // none: a host function will have to tell
+      dataflow::Timeline::Snapshot complete;
+      CUevent event;                             // of the mark, where there is one
+    };
+    std::vector<Part> parts;
+    bool has_tickets() const {
+      return std::all_of(parts.begin(), parts.end(), [](const Part& part) { return part.ticket.has_value(); });
+    }
+  };
+  // For the marks, or where a tick's stream has none, for all that the stream holds so far; `whoever`: also what others
+  // submitted to it.
+  Armed arm(const std::vector<Tick>& ticks, const std::vector<Mark>& marks, bool whoever = false);
+  // Has the device written it all? Needs neither the GIL nor the driver.
+  bool has_passed(const Armed& armed) const;
+  void learn(const Armed& armed);
+  // From here on the reactor looks, or a host function tells.
+  std::shared_ptr<completion::Completion> watch(const Armed& armed);
+
+  // How long recent waits took, in microseconds: a moving average.
+  std::atomic<float> recent_wait_us{0};
+  void note_wait(completion::Pending::Clock::duration time);
+  std::atomic<std::uint64_t> spins{0}, spins_that_paid{0}, host_functions{0};
+  const completion::ReactorCounts* reactor_counts() const { return reactor_ ? &reactor_->counts() : nullptr; }
 
   dataflow::BufferRef allocate_device(std::int32_t device, std::uint64_t size_bytes, StreamIndex stream);
   dataflow::BufferRef allocate_host(std::uint64_t size_bytes);
@@ -176,6 +208,9 @@ class Engine final : public dataflow::MemoryOwner {
   void free_device(dataflow::Buffer& buffer);
   bool has_passed(const dataflow::Buffer& buffer);
   void drop_retained();
+  void start_reactor();
+  CUstream side_stream(StreamState& state);
+  std::optional<completion::Ticket> write_ticket(StreamState& state, CUstream stream, std::optional<completion::Slot>& slot);
   StreamIndex new_stream_slot();
 
   bool shut_down_ = false;
@@ -195,7 +230,8 @@ class Engine final : public dataflow::MemoryOwner {
   std::vector<std::uint64_t> used_bytes_;
   std::vector<std::vector<CUevent>> spare_events_;  // by device
   PageLockedPool page_locked_;
-  std::unique_ptr<completion::Watcher> watcher_;
+  std::optional<completion::SlotTable> slots_;
+  std::unique_ptr<completion::Reactor> reactor_;
 };
 
 // Binds contexts for the time of a submission, and puts back what the thread had. Until something is

@@ -15,6 +15,7 @@ namespace aiocuda::driver {
   F(cuStreamDestroy)                \
   F(cuStreamQuery)                  \
   F(cuStreamWaitEvent)              \
+  F(cuStreamWriteValue32)           \
   F(cuEventCreate)                  \
   F(cuEventDestroy)                 \
   F(cuEventRecord)                  \

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "completion/completion.hpp"
-#include "completion/watcher.hpp"
 
 using namespace aiocuda::completion;
 using namespace std::chrono_literals;
@@ -25,7 +24,7 @@ bool readable(const Port& port, int timeout_ms = 0) {
 }
 
 Pending::Part part_of(const std::shared_ptr<Completion>& completion, std::uint32_t stream) {
-  return {completion, stream, {}};
+  return {completion, stream, {}, {}};
 }
 
 }  // namespace
@@ -99,7 +98,7 @@ TEST_CASE("a part that passes does what is to be done first, once") {
   const auto number = pending.add({completion, 0, [&] {
                                      CHECK_FALSE(completion->has_ended());
                                      ++passed;
-                                   }});
+                                   }, {}});
   CHECK(pending.size() == 1);
   pending.done(number);
   CHECK(passed == 1);
@@ -134,32 +133,21 @@ TEST_CASE("what is withdrawn neither ends nor stays") {
   CHECK_FALSE(completion->has_ended());
 }
 
-TEST_CASE("the watcher asks while something is pending, and only then") {
+TEST_CASE("how long what completed was pending is counted, and of the others nothing") {
   Pending pending;
-  std::atomic<int> asked{0};
-  std::atomic<bool> broken{false};
-  Watcher watcher(
-      pending,
-      [&](std::uint32_t stream) {
-        CHECK(stream == 3);
-        ++asked;
-        return broken ? 700 : 0;
-      },
-      1ms);
-  CHECK(asked == 0);
-  auto completion = std::make_shared<Completion>(1);
-  pending.add(part_of(completion, 3));
-  while (asked == 0) std::this_thread::yield();
-  CHECK_FALSE(completion->has_ended());
-  broken = true;
-  CHECK(completion->wait_for(10s));
-  CHECK(completion->error() == 700);
-  CHECK(pending.size() == 0);
-}
-
-TEST_CASE("a watcher with nothing to do ends at once") {
-  Pending pending;
-  Watcher watcher(pending, [](std::uint32_t) { return 0; }, 1h);
+  const auto count = [&] {
+    std::uint64_t all = 0;
+    for (const std::uint64_t bucket : pending.histogram()) all += bucket;
+    return all;
+  };
+  const auto first = pending.add(part_of(std::make_shared<Completion>(1), 0));
+  pending.withdraw(pending.add(part_of(std::make_shared<Completion>(1), 0)));
+  pending.add(part_of(std::make_shared<Completion>(1), 1));
+  pending.fail_stream(1, 700);
+  CHECK(count() == 0);
+  pending.done(first);
+  pending.done(first);
+  CHECK(count() == 1);
 }
 
 TEST_CASE("many threads end what many others wait for: every token comes out once") {

@@ -95,12 +95,14 @@ TEST_CASE("a claim that is removed is no more, and others stay") {
   CHECK(claims.against_access(all, true, nobody)->place == "there");
 }
 
-TEST_CASE("a claim on nothing is found by its group") {
+TEST_CASE("a claim on nothing is its handles' alone") {
   Claims claims;
   const GroupRef group = make_group();
   claims.add(ClaimKind::shared, Region{}, group, "here");
   REQUIRE(claims.of(group.get()));
   CHECK_FALSE(claims.against_access(all, true, nobody));
+  CHECK(claims.against_access(Region{}, true, group.get()));
+  CHECK(claims.against_transition(Region{}, true, group.get()));
 }
 
 TEST_CASE("a chain of moves is one claim, and one group") {

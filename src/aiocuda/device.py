@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from aiocuda import _native
@@ -384,11 +384,11 @@ def placement_for(target: Any) -> Placement:
     """
     before = placement.current.get()
     if isinstance(target, _native.Policy):
-        return Placement(before.device, policy=target)
+        return replace(before, stream=-1, keepalive=None, policy=target)
     if isinstance(target, (Device, int)):
-        return Placement(as_ordinal(target), policy=before.policy)
+        return replace(before, device=as_ordinal(target), stream=-1, keepalive=None)
     stream = as_stream(target)
-    return Placement(stream.device.ordinal, stream._index, stream, before.policy)
+    return replace(before, device=stream.device.ordinal, stream=stream._index, keepalive=stream)
 
 
 @contextlib.contextmanager

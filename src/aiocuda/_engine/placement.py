@@ -38,17 +38,20 @@ class Placement:
         The stream's object.
     policy
         A policy; None: the process's.
+    spin_us
+        How long an await may spin, in microseconds, before it gives the event loop back.
     """
 
     device: int = 0
     stream: int = -1
     keepalive: Any = None
     policy: _native.Policy | None = None
+    spin_us: int = 20
 
     @property
-    def native(self) -> tuple[int, int, _native.Policy]:
-        """What native code wants to know of it: device, stream, policy."""
-        return self.device, self.stream, self.policy or _process_policy
+    def native(self) -> tuple[int, int, _native.Policy, int]:
+        """What native code wants to know of it: device, stream, policy, how long to spin."""
+        return self.device, self.stream, self.policy or _process_policy, self.spin_us
 
 
 current: Final[ContextVar[Placement]] = ContextVar("aiocuda placement", default=Placement())  # noqa: B039 - frozen

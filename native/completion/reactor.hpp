@@ -1,0 +1,130 @@
+// The thread that learns of completions and hands them on: it scans the flags that the device writes, and
+// notices what the device can no longer tell, for a broken context writes no flag. Knows neither CUDA nor Python:
+// flags are a slot table, and how to ask about a stream is given to it.
+//
+// Always true: while something is pending its streams are asked at least every `ask_interval`; while nothing is,
+// the thread sleeps without a time-out.
+#pragma once
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "completion.hpp"
+#include "slot_table.hpp"
+
+namespace aiocuda::completion {
+
+// What the reactor has done, as others may read it at any time.
+struct ReactorCounts {
+  std::atomic<std::uint64_t> completed{0};  // waits whose flag was seen
+  std::atomic<std::uint64_t> batches{0};    // scans that saw some
+  std::atomic<std::uint64_t> sleeps{0};     // times it backed off
+  std::atomic<std::uint64_t> parks{0};      // times it had nothing to do
+  std::atomic<std::uint64_t> questions{0};  // streams that were asked
+};
+
+class Reactor {
+ public:
+  using Clock = std::chrono::steady_clock;
+  // Answers 0 for a stream that is well, else the error that broke it.
+  using Ask = std::function<std::int32_t(std::uint32_t stream)>;
+
+  Reactor(Pending& pending, SlotTable& slots, Ask ask, std::chrono::milliseconds ask_interval)
+      : pending_(pending), slots_(slots), ask_(std::move(ask)), ask_interval_(ask_interval), thread_([this] { run(); }) {}
+  Reactor(const Reactor&) = delete;
+  Reactor& operator=(const Reactor&) = delete;
+  ~Reactor() {
+    pending_.stop();
+    wake();
+    thread_.join();
+  }
+
+  // To be called when the slots have something new to look at.
+  void wake() {
+    // What is new is seen before it falls asleep, or it is seen asleep here: both sides write first, then read.
+    if (!is_asleep_.load(std::memory_order_seq_cst)) return;
+    { std::lock_guard lock(mutex_); }
+    woken_.notify_all();
+  }
+
+  const ReactorCounts& counts() const { return counts_; }
+
+ private:
+  // After a completion, or when something new is pending, the next is likely to be near: it looks without a pause
+  // for so long. Then it sleeps an eighth of the time that nothing came, so that it is late by an eighth at most.
+  static constexpr std::chrono::microseconds spin_time{50};
+  static constexpr std::chrono::microseconds longest_sleep{500};
+
+  void run() {
+    prctl(PR_SET_TIMERSLACK, 1UL);  // nanoseconds; sleeps of a few microseconds are meant
+    while (wait_until_busy()) {
+      Clock::time_point busy_since = Clock::now(), asked = busy_since;
+      while (pending_.is_busy()) {
+        const std::size_t passed = slots_.scan([this](std::uint64_t key) { pending_.done(key); });
+        const auto now = Clock::now();
+        if (passed || was_woken_.exchange(false)) busy_since = now;
+        if (passed) {
+          counts_.completed.fetch_add(passed, std::memory_order_relaxed);
+          counts_.batches.fetch_add(1, std::memory_order_relaxed);
+          continue;
+        }
+        if (now - asked >= ask_interval_) {
+          ask_all();
+          asked = now;
+        }
+        pause(now - busy_since);
+      }
+      if (pending_.is_stopped()) return;
+    }
+  }
+
+  bool wait_until_busy() {
+    counts_.parks.fetch_add(1, std::memory_order_relaxed);
+    return pending_.wait_until_busy();
+  }
+
+  void pause(Clock::duration quiet) {
+    if (!slots_.is_idle() && quiet < spin_time) {
+      std::this_thread::yield();  // where cores are few, the device may be one of them
+      return;
+    }
+    // Without flags to look at, host functions tell, and only questions are to be asked.
+    const auto time = slots_.is_idle() ? Clock::duration(ask_interval_)
+                                       : std::clamp<Clock::duration>(quiet / 8, std::chrono::microseconds(5), longest_sleep);
+    counts_.sleeps.fetch_add(1, std::memory_order_relaxed);
+    std::unique_lock lock(mutex_);
+    is_asleep_.store(true, std::memory_order_seq_cst);
+    if (!slots_.has_incoming() && !pending_.is_stopped()) was_woken_ = woken_.wait_for(lock, time) == std::cv_status::no_timeout;
+    is_asleep_.store(false, std::memory_order_seq_cst);
+  }
+
+  void ask_all() {
+    for (const std::uint32_t stream : pending_.streams()) {
+      counts_.questions.fetch_add(1, std::memory_order_relaxed);
+      const std::int32_t error = ask_(stream);
+      if (!error) continue;
+      pending_.fail_stream(stream, error);
+      slots_.forget([this](std::uint64_t key) { return !pending_.contains(key); });
+    }
+  }
+
+  Pending& pending_;
+  SlotTable& slots_;
+  const Ask ask_;
+  const std::chrono::milliseconds ask_interval_;
+  ReactorCounts counts_;
+  std::mutex mutex_;
+  std::condition_variable woken_;
+  std::atomic<bool> is_asleep_{false};
+  std::atomic<bool> was_woken_{false};
+  std::thread thread_;
+};
+
+}  // namespace aiocuda::completion

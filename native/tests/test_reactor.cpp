@@ -1,0 +1,228 @@
+// Slots and the reactor; a thread of the test is the device (run under ThreadSanitizer).
+#include <doctest/doctest.h>
+#include <poll.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <random>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "completion/reactor.hpp"
+
+using namespace aiocuda::completion;
+using namespace std::chrono_literals;
+
+namespace {
+
+// Flags, and the device that writes them.
+struct Flags {
+  std::vector<std::uint32_t> memory;
+  SlotTable slots;
+  explicit Flags(std::size_t count) : memory(count * SlotTable::flag_stride), slots(memory) {}
+  void write(Ticket ticket) { __atomic_store_n(&memory[ticket.slot * SlotTable::flag_stride], ticket.number, __ATOMIC_RELEASE); }
+  std::vector<std::uint64_t> scan() {
+    std::vector<std::uint64_t> keys;
+    slots.scan([&](std::uint64_t key) { keys.push_back(key); });
+    return keys;
+  }
+};
+
+const Reactor::Ask all_well = [](std::uint32_t) { return 0; };
+
+struct Waiting {
+  std::shared_ptr<Completion> completion = std::make_shared<Completion>(1);
+};
+
+}  // namespace
+
+TEST_CASE("slots are as many as there are flags, and come back") {
+  Flags flags(2);
+  const auto a = flags.slots.acquire(), b = flags.slots.acquire();
+  REQUIRE(a);
+  REQUIRE(b);
+  CHECK(*a != *b);
+  CHECK_FALSE(flags.slots.acquire());
+  flags.slots.release(*a);
+  CHECK(flags.slots.acquire() == a);
+}
+
+TEST_CASE("a number passes all before it in its slot, and none in another") {
+  Flags flags(2);
+  const Slot a = *flags.slots.acquire(), b = *flags.slots.acquire();
+  const Ticket first = flags.slots.issue(a), second = flags.slots.issue(a), third = flags.slots.issue(a), other = flags.slots.issue(b);
+  flags.slots.watch(first, 1);
+  flags.slots.watch(second, 2);
+  flags.slots.watch(third, 3);
+  flags.slots.watch(other, 4);
+  CHECK(flags.scan().empty());
+  flags.write(second);
+  CHECK(flags.slots.has_passed(first));
+  CHECK_FALSE(flags.slots.has_passed(third));
+  CHECK(flags.scan() == std::vector<std::uint64_t>{1, 2});
+  CHECK_FALSE(flags.slots.is_idle());
+  flags.write(other);
+  CHECK(flags.scan() == std::vector<std::uint64_t>{4});
+  flags.write(third);
+  CHECK(flags.scan() == std::vector<std::uint64_t>{3});
+  CHECK(flags.slots.is_idle());
+}
+
+TEST_CASE("tickets that come in the wrong order pass in the right one") {
+  Flags flags(1);
+  const Slot slot = *flags.slots.acquire();
+  const Ticket first = flags.slots.issue(slot), second = flags.slots.issue(slot);
+  flags.slots.watch(second, 2);
+  flags.slots.watch(first, 1);
+  flags.write(first);
+  CHECK(flags.scan() == std::vector<std::uint64_t>{1});
+}
+
+TEST_CASE("numbers wrap") {
+  Flags flags(1);
+  const Slot slot = *flags.slots.acquire();
+  Ticket before{slot, 0xffffffff}, after{slot, 1};
+  flags.write({slot, 0xfffffffe});
+  CHECK_FALSE(flags.slots.has_passed(before));
+  CHECK_FALSE(flags.slots.has_passed(after));
+  flags.write(before);
+  CHECK(flags.slots.has_passed(before));
+  CHECK_FALSE(flags.slots.has_passed(after));
+  flags.write(after);
+  CHECK(flags.slots.has_passed(before));
+}
+
+TEST_CASE("what is forgotten is given out no more") {
+  Flags flags(1);
+  const Slot slot = *flags.slots.acquire();
+  const Ticket first = flags.slots.issue(slot), second = flags.slots.issue(slot);
+  flags.slots.watch(first, 1);
+  flags.slots.watch(second, 2);
+  flags.slots.forget([](std::uint64_t key) { return key == 1; });
+  flags.write(second);
+  CHECK(flags.scan() == std::vector<std::uint64_t>{2});
+}
+
+TEST_CASE("the reactor ends what the device has written, and parks") {
+  Flags flags(1);
+  Pending pending;
+  Reactor reactor(pending, flags.slots, all_well, 1h);
+  const Slot slot = *flags.slots.acquire();
+  for (int round = 0; round < 50; ++round) {
+    Waiting waiting;
+    const Ticket ticket = flags.slots.issue(slot);
+    flags.slots.watch(ticket, pending.add({waiting.completion, 0, {}, {}}));
+    reactor.wake();
+    if (round % 2) std::this_thread::sleep_for(200us);  // it is asleep by then, or spins: both must do
+    CHECK_FALSE(waiting.completion->has_ended());
+    flags.write(ticket);
+    REQUIRE(waiting.completion->wait_for(10s));
+    CHECK(waiting.completion->error() == 0);
+  }
+  while (reactor.counts().completed < 50) std::this_thread::yield();  // counted behind the completion
+  CHECK(reactor.counts().completed == 50);
+  CHECK(pending.size() == 0);
+}
+
+TEST_CASE("the reactor asks while something is pending, with a slot or without, and only then") {
+  for (const bool has_slot : {false, true}) {
+    CAPTURE(has_slot);
+    Flags flags(1);
+    Pending pending;
+    std::atomic<int> asked{0};
+    std::atomic<bool> broken{false};
+    Reactor reactor(
+        pending, flags.slots,
+        [&](std::uint32_t stream) {
+          CHECK(stream == 3);
+          ++asked;
+          return broken ? 700 : 0;
+        },
+        1ms);
+    CHECK(asked == 0);
+    Waiting waiting;
+    const auto number = pending.add({waiting.completion, 3, {}, {}});
+    if (has_slot) {
+      flags.slots.watch(flags.slots.issue(*flags.slots.acquire()), number);
+      reactor.wake();
+    }
+    while (asked == 0) std::this_thread::yield();
+    CHECK_FALSE(waiting.completion->has_ended());
+    broken = true;
+    CHECK(waiting.completion->wait_for(10s));
+    CHECK(waiting.completion->error() == 700);
+    CHECK(pending.size() == 0);
+  }
+}
+
+TEST_CASE("a reactor with nothing to do, and one with something that never comes, ends at once") {
+  Flags flags(1);
+  {
+    Pending pending;
+    Reactor reactor(pending, flags.slots, all_well, 1h);
+  }
+  Pending pending;
+  Reactor reactor(pending, flags.slots, all_well, 1h);
+  flags.slots.watch(flags.slots.issue(*flags.slots.acquire()), pending.add({std::make_shared<Completion>(1), 0, {}, {}}));
+  reactor.wake();
+}
+
+TEST_CASE("many threads arm, a device writes in its own time: each ends once, in the order of its slot") {
+  constexpr std::size_t slots = 8, arming = 4, rounds = 500;
+  Flags flags(slots);
+  Pending pending;
+  Orphans orphans;
+  auto port = std::make_shared<Port>(orphans);
+  Reactor reactor(pending, flags.slots, all_well, 1ms);
+  std::vector<Slot> taken;
+  for (std::size_t i = 0; i < slots; ++i) taken.push_back(*flags.slots.acquire());
+  std::mutex order;  // stands for the submission's: numbers are issued and "submitted" in one order
+  std::vector<std::atomic<std::uint32_t>> submitted(slots);
+  std::atomic<bool> ended{false};
+  std::thread device([&] {
+    std::mt19937 random(1);
+    std::vector<std::uint32_t> written(slots, 0);
+    for (bool is_last = false; !is_last;) {
+      is_last = ended;
+      for (std::size_t i = 0; i < slots; ++i) {
+        const std::uint32_t goal = submitted[i];
+        if (goal == written[i]) continue;
+        written[i] += 1 + random() % (goal - written[i]);  // it may run past several before anyone looks
+        flags.write({taken[i], written[i]});
+        is_last = false;
+      }
+      std::this_thread::yield();
+    }
+  });
+  std::vector<std::thread> threads;
+  for (std::size_t t = 0; t < arming; ++t)
+    threads.emplace_back([&, t] {
+      std::mt19937 random(static_cast<unsigned>(t));
+      for (std::size_t i = 0; i < rounds; ++i) {
+        const std::size_t at = random() % slots;
+        auto completion = std::make_shared<Completion>(1);
+        Ticket ticket;
+        {
+          std::lock_guard lock(order);
+          ticket = flags.slots.issue(taken[at]);
+          submitted[at] = ticket.number;
+        }
+        flags.slots.watch(ticket, pending.add({completion, static_cast<std::uint32_t>(at), {}, {}}));
+        reactor.wake();
+        const auto token = reinterpret_cast<Token>(t * rounds + i + 1);
+        if (!completion->tell(port, token)) port->put(token, 0);
+      }
+    });
+  std::set<Token> out;
+  while (out.size() < arming * rounds) {
+    pollfd waiting{port->fd(), POLLIN, 0};
+    REQUIRE(poll(&waiting, 1, 10000) == 1);
+    for (const auto& due : port->take()) CHECK(out.insert(due.token).second);
+  }
+  for (auto& thread : threads) thread.join();
+  ended = true;
+  device.join();
+  CHECK(pending.size() == 0);
+}
