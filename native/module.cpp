@@ -50,8 +50,8 @@ Streams still_there(const std::vector<dataflow::StreamId>& streams) {
   return found;
 }
 
-dataflow::Placement place(std::int32_t device, dataflow::StreamId stream, const dataflow::Policy& policy, std::int32_t spin_us) {
-  dataflow::Placement placement{device, stream, dataflow::unknown_ordinal, &policy, spin_us};
+dataflow::Placement place(std::int32_t device, dataflow::StreamId stream, const dataflow::Policy& policy, std::int32_t spin_us, std::uint32_t max_in_flight) {
+  dataflow::Placement placement{device, stream, dataflow::unknown_ordinal, &policy, spin_us, max_in_flight};
   if (stream == dataflow::no_stream) return placement;
   const driver::StreamState& state = Engine::get().stream(index_of(stream));
   if (state.closing) dataflow::raise_stream_closed(stream);
@@ -101,6 +101,9 @@ void bind_settings(nb::module_& module) {
 
 void bind_streams(nb::module_& module) {
   module.def("default_stream", [](std::int32_t device) { return Engine::get().id_of(Engine::get().device(device).default_stream); });
+  module.def("aside_stream", [](std::int32_t device) {
+    return refusals_raised([&] { return Engine::get().id_of(Engine::get().aside(device)); });
+  });
   module.def("create_stream", [](std::int32_t device, int priority) {
     return refusals_raised([&] { return Engine::get().id_of(Engine::get().create_stream(device, priority)); });
   });
@@ -151,11 +154,11 @@ void bind_execution(nb::module_& module) {
       });
 
   // True: complete. False: `token` will come out of the port when it is worth driving again.
-  module.def("drive", [](nb::handle_t<dataflow::Op> op, std::int32_t device, dataflow::StreamId stream, const dataflow::Policy& policy, std::int32_t spin_us, LoopPort& port, nb::object token) {
+  module.def("drive", [](nb::handle_t<dataflow::Op> op, std::int32_t device, dataflow::StreamId stream, const dataflow::Policy& policy, std::int32_t spin_us, std::uint32_t max_in_flight, LoopPort& port, nb::object token) {
     PyObject* owned = token.inc_ref().ptr();
     bool complete = true;
     try {
-      complete = driver::drive(op, place(device, stream, policy, spin_us), port.port, owned);
+      complete = driver::drive(op, place(device, stream, policy, spin_us, max_in_flight), port.port, owned);
     } catch (...) {
       Py_DECREF(owned);
       throw;
@@ -163,15 +166,15 @@ void bind_execution(nb::module_& module) {
     if (complete) Py_DECREF(owned);
     return complete;
   });
-  module.def("submit", [](nb::handle_t<dataflow::Op> op, std::int32_t device, dataflow::StreamId stream, const dataflow::Policy& policy, std::int32_t spin_us) {
-    driver::submit(op, place(device, stream, policy, spin_us));
+  module.def("submit", [](nb::handle_t<dataflow::Op> op, std::int32_t device, dataflow::StreamId stream, const dataflow::Policy& policy, std::int32_t spin_us, std::uint32_t max_in_flight) {
+    driver::submit(op, place(device, stream, policy, spin_us, max_in_flight));
   });
-  module.def("drive_and_wait", [](nb::handle_t<dataflow::Op> op, std::int32_t device, dataflow::StreamId stream, const dataflow::Policy& policy, std::int32_t spin_us, double timeout_s) {
-    return driver::drive_and_wait(op, place(device, stream, policy, spin_us), timeout_s);
+  module.def("drive_and_wait", [](nb::handle_t<dataflow::Op> op, std::int32_t device, dataflow::StreamId stream, const dataflow::Policy& policy, std::int32_t spin_us, std::uint32_t max_in_flight, double timeout_s) {
+    return driver::drive_and_wait(op, place(device, stream, policy, spin_us, max_in_flight), timeout_s);
   });
   module.def("has_passed", [](nb::handle_t<dataflow::Op> op) { return driver::has_passed(op); });
-  module.def("record", [](nb::handle_t<dataflow::Op> op, std::int32_t device, dataflow::StreamId stream, const dataflow::Policy& policy, std::int32_t spin_us) {
-    return driver::record(op, place(device, stream, policy, spin_us));
+  module.def("record", [](nb::handle_t<dataflow::Op> op, std::int32_t device, dataflow::StreamId stream, const dataflow::Policy& policy, std::int32_t spin_us, std::uint32_t max_in_flight) {
+    return driver::record(op, place(device, stream, policy, spin_us, max_in_flight));
   });
 
   // False: nothing to wait for. Covers everything the streams hold, also what others submitted.
@@ -206,6 +209,9 @@ void bind_execution(nb::module_& module) {
   module.def("statistics", [] {
     Engine& engine = Engine::get();
     nb::dict counts;
+    std::uint64_t in_flight = 0;
+    for (std::size_t i = 0; i < engine.timeline.size(); ++i) in_flight += engine.timeline.backlog(static_cast<driver::StreamIndex>(i));
+    counts["in_flight"] = in_flight;
     counts["pending"] = engine.pending.size();
     counts["spins"] = engine.spins.load();
     counts["spins_that_paid"] = engine.spins_that_paid.load();

@@ -138,9 +138,11 @@ void bind_arrays(nb::module_& module) {
         if (!self.buffer) return nb::make_tuple(false, false);
         try {
           bool written = false, read = false;
-          self.buffer->hazards.each(self.span(), [&](const Hazard& hazard, Span) {
-            written = written || !engine.is_complete(hazard.written);
-            for (const Tick tick : hazard.reads) read = read || !engine.is_complete(tick);
+          self.each_piece([&](Span piece) {
+            self.buffer->hazards.each(piece, [&](const Hazard& hazard, Span) {
+              written = written || !engine.is_complete(hazard.written);
+              for (const Tick tick : hazard.reads) read = read || !engine.is_complete(tick);
+            });
           });
           return nb::make_tuple(written, read);
         } catch (const driver::Refusal& refusal) {

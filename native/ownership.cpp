@@ -160,7 +160,7 @@ void bind_ownership(nb::module_& module) {
     return "read-only: " + claim->place;
   });
 
-  // `ready`: a stream on which the owner's work on the memory ends, or -1.
+  // `ready`: a stream on which the owner's work on the memory ends.
   module.def("borrow_array", [](nb::handle type, std::uint64_t address, std::vector<std::int64_t> shape, DType dtype,
                                 std::optional<std::vector<std::int64_t>> strides, std::int32_t device, nb::object owner, bool is_read_only, StreamId ready) {
     Engine& engine = Engine::get();
@@ -182,10 +182,12 @@ void bind_ownership(nb::module_& module) {
     if (span.end > array.buffer->size_bytes)
       raise(error_types.argument_value, "external: " + describe(array) + " reaches beyond the " + std::to_string(array.buffer->size_bytes) +
                                             " bytes of its allocation");
-    if (ready != no_stream) {
-      const Tick now = engine.timeline.advance(slot_of(ready), 1, true);
-      array.buffer->hazards.commit(span, true, now);
+    try {  // that it is ready is an access like others: behind those that are still going on
+      engine.order(slot_of(ready), *array.buffer, span);
+    } catch (const driver::Refusal& refusal) {
+      driver::raise_refused(engine, refusal.result, refusal.function, nb::handle());
     }
+    array.buffer->hazards.commit(span, true, engine.timeline.advance(slot_of(ready), 1, true));
     array.lender = std::make_shared<Lender>(std::move(owner), array.buffer, span);
     if (is_read_only) array.group = claim(array, ClaimKind::read_only, "its owner lends it for reading");
     return driver::Submit::make_array(type, std::move(array));

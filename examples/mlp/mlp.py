@@ -68,13 +68,12 @@ def backward(weights, images, labels, rows, batch):
 def all_reduce(parts, devices):
     """Sum the devices' gradients on the first one by peer copies; copy the sums to the others."""
     totals = parts[0]
-    with ac.use(devices[0]):
-        for part in parts[1:]:
-            totals = [
-                add(total, ac.to_device(other, devices[0]), size, threads=size)
-                for total, other, size in zip(totals, part, map(math.prod, SHAPES), strict=True)
-            ]
-    return [totals, *([ac.to_device(total, device) for total in totals] for device in devices[1:])]
+    for part in parts[1:]:
+        totals = [
+            add(total, other.to(devices[0]), size, threads=size)
+            for total, other, size in zip(totals, part, map(math.prod, SHAPES), strict=True)
+        ]
+    return list(zip(*[ac.replicate(total, devices) for total in totals], strict=True))
 
 
 class Network:
@@ -84,21 +83,20 @@ class Network:
         """Give every device the same weights, and no velocity."""
         self.devices = devices
         self.uploads = [device.stream() for device in devices]
-        self.weights = [await ac.zip(*[ac.to_device(v, d) for v in values]) for d in devices]
-        zeros = [np.zeros_like(v) for v in values]
-        self.velocities = [await ac.zip(*[ac.to_device(v, d) for v in zeros]) for d in devices]
+        self.rows = [len(share) for share in np.array_split(range(BATCH), len(devices))]
+        copies = zip(*[ac.replicate(value, devices) for value in values], strict=True)
+        self.weights = [await ac.zip(*mine) for mine in copies]
+        self.velocities = [await ac.zip(*[ac.zeros(shape, device=d) for shape in SHAPES]) for d in devices]
 
     def losses_and_gradients(self, batch):
         """Describe one batch: each device's losses, and on each the gradients summed over all."""
         losses, parts = [], []
-        for device, upload, weights, (images, labels) in zip(
-            self.devices, self.uploads, self.weights, batch, strict=True
+        shards = [ac.shard(kind, self.devices) for kind in batch]
+        for device, upload, rows, weights, images, labels in zip(
+            self.devices, self.uploads, self.rows, self.weights, *shards, strict=True
         ):
             with ac.use(device):
-                pixels = ac.to_device(images, device).on(upload)
-                classes = ac.to_device(labels, device).on(upload)
-                rows = len(labels.numpy())
-                loss, part = backward(weights, pixels, classes, rows, rows * len(batch))
+                loss, part = backward(weights, images.on(upload), labels.on(upload), rows, BATCH)
             losses.append(ac.to_host(loss))
             parts.append(part)
         return losses, all_reduce(parts, self.devices)
@@ -112,7 +110,17 @@ class Network:
                 for weight, velocity, gradient in zip(*state, strict=True):
                     n = weight.size
                     updates.append(sgd(weight, velocity, gradient, RATE, MOMENTUM, n, threads=n))
-        return ac.zip(*losses, *updates).map(lambda done: float(np.mean(done[: len(losses)])))
+        return ac.zip(*losses, *updates).map(lambda done: float(np.mean(np.concatenate(done[: len(losses)]))))
+
+    async def epoch(self, batches):
+        """Train once on each batch; yield their losses."""
+        running = None
+        for batch in batches:
+            step = self.step(batch).submit()  # it uploads while the last step computes
+            if running is not None:
+                yield await running
+            running = step
+        yield await running
 
     async def accuracy(self, images, labels):
         """Measure the share of images that the network reads right."""
@@ -121,18 +129,18 @@ class Network:
             return float(np.mean((await ac.to_host(logits)).argmax(axis=1) == labels))
 
 
-async def allocate(batches, devices):
-    """Allocate page-locked memory for the images and labels of each batch, shared over devices."""
-    rows = BATCH // devices
-    share = [((rows, PIXELS), np.float32), ((rows,), np.uint8)]
-    return [[await ac.zip(*[ac.empty_host(*part) for part in share]) for _ in range(devices)] for _ in range(batches)]
+async def allocate(batches):
+    """Allocate page-locked memory for the images and labels of each batch."""
+    return [
+        await ac.zip(ac.empty_host((BATCH, PIXELS), np.float32), ac.empty_host(BATCH, np.uint8)) for _ in range(batches)
+    ]
 
 
 def shuffle(batches, images, labels, rng):
     """Fill the batches with images in a new order; no upload may be under way."""
     order = rng.permutation(len(images))
-    for pixels, classes in (share for batch in batches for share in batch):
-        chosen, order = np.split(order, [len(classes.numpy())])
+    for pixels, classes in batches:
+        chosen, order = np.split(order, [BATCH])
         pixels.numpy()[:] = images[chosen]
         classes.numpy()[:] = labels[chosen]
 
@@ -141,7 +149,7 @@ async def gradient_error(network, values, batch):
     """Find the largest error of one batch's gradients against NumPy's in float64, relative."""
     _, totals = network.losses_and_gradients(batch)
     found = await ac.zip(*[ac.to_host(gradient) for gradient in totals[-1]])
-    images, labels = (np.concatenate([part.numpy() for part in kind]) for kind in zip(*batch, strict=True))
+    images, labels = (kind.numpy() for kind in batch)
     w1, b1, w2, b2 = (value.astype(np.float64) for value in values)
     hidden = np.maximum(images @ w1 + b1, 0)
     odds = np.exp(hidden @ w2 + b2)
@@ -151,8 +159,8 @@ async def gradient_error(network, values, batch):
     return max(np.abs(f - e).max() / np.abs(e).max() for f, e in zip(found, expected, strict=True))
 
 
-async def train(epochs):
-    """Train, report, and say whether the gradients agree and 95 % of the digits are read right."""
+def prepare():
+    """Read the digits, shuffled and divided, and draw the first weights."""
     rng = np.random.default_rng(20)
     with np.load(HERE / "digits.npz") as data:
         order = rng.permutation(len(data["labels"]))
@@ -165,9 +173,15 @@ async def train(epochs):
         (rng.standard_normal(shape) * math.sqrt(2 / shape[0]) * (len(shape) > 1)).astype(np.float32) for shape in SHAPES
     ]
 
-    devices, network = ac.devices(), Network()
+    return training, testing, values, rng
+
+
+async def train(epochs, count):
+    """Train, report, and say whether the gradients agree and 95 % of the digits are read right."""
+    training, testing, values, rng = prepare()
+    devices, network = ac.devices()[:count], Network()
     await network.start(devices, values)
-    batches = await allocate(train_count // BATCH, len(devices))
+    batches = await allocate(len(training[1]) // BATCH)
     shuffle(batches, *training, rng)
     error = await gradient_error(network, values, batches[0])
 
@@ -175,16 +189,11 @@ async def train(epochs):
     with Progress() as progress:
         bar = progress.add_task("training", total=epochs * len(batches))
         for _ in range(epochs):
-            running = None
-            for batch in batches:
-                step = network.step(batch).submit()  # it uploads while the last step computes
-                if running is not None:
-                    progress.update(bar, advance=1, description=f"loss {await running:.4f}")
-                running = step
-            progress.update(bar, advance=1, description=f"loss {await running:.4f}")
+            async for loss in network.epoch(batches):
+                progress.update(bar, advance=1, description=f"loss {loss:.4f}")
             shuffle(batches, *training, rng)
     seconds = time.perf_counter() - began
-    seen = epochs * sum(len(classes.numpy()) for batch in batches for _, classes in batch)
+    seen = epochs * len(batches) * BATCH
     accuracy = await network.accuracy(*testing)
 
     driver = "emulated" if devices[0].is_emulated else "NVIDIA"
@@ -199,9 +208,13 @@ def run_demo(arguments=None):
     """Run the example; the exit status is 0 when it learned what it should."""
     parser = argparse.ArgumentParser(prog="aiocuda demo", description=__doc__.splitlines()[0])
     parser.add_argument("--epochs", type=int, default=30, help="passes over the training images")
+    parser.add_argument("--devices", type=int, help="how many devices to train on; all there are where it is not given")
     # Emulated devices are as many as one asks for, and this example is about several.
     os.environ.setdefault("AIOCUDA_EMULATED_DEVICES", "2")
-    return 0 if asyncio.run(train(parser.parse_args(arguments).epochs)) else 1
+    given = parser.parse_args(arguments)
+    if given.devices is not None and not 1 <= given.devices <= len(ac.devices()):
+        parser.error(f"--devices {given.devices} was asked for; there are {len(ac.devices())}")
+    return 0 if asyncio.run(train(given.epochs, given.devices)) else 1
 
 
 if __name__ == "__main__":

@@ -67,14 +67,15 @@ class Reactor {
     while (wait_until_busy()) {
       Clock::time_point busy_since = Clock::now(), asked = busy_since;
       while (pending_.is_busy()) {
-        const std::size_t passed = slots_.scan([this](std::uint64_t key) { pending_.done(key); });
+        bool is_batch = false;
+        const std::size_t passed = slots_.scan([&](std::uint64_t key) {
+          if (!std::exchange(is_batch, true)) counts_.batches.fetch_add(1, std::memory_order_relaxed);
+          counts_.completed.fetch_add(1, std::memory_order_relaxed);
+          pending_.done(key);
+        });
         const auto now = Clock::now();
         if (passed || was_woken_.exchange(false)) busy_since = now;
-        if (passed) {
-          counts_.completed.fetch_add(passed, std::memory_order_relaxed);
-          counts_.batches.fetch_add(1, std::memory_order_relaxed);
-          continue;
-        }
+        if (passed) continue;
         if (now - asked >= ask_interval_) {
           ask_all();
           asked = now;

@@ -32,6 +32,21 @@ struct Buffer {
   RangeHazards hazards;
   std::unique_ptr<Claims> claims;  // once somebody made one
   std::uint32_t holders = 0;
+
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  ~Buffer() {
+    if (previous) previous->next = next;
+    if (next) next->previous = previous;
+  }
+  // The owner's list of buffers.
+  Buffer *previous = nullptr, *next = nullptr;
+  void insert_after(Buffer& head) {
+    previous = &head;
+    next = head.next;
+    head.next = this;
+    if (next) next->previous = this;
+  }
 };
 
 class BufferRef {

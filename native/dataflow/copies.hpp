@@ -19,13 +19,9 @@ inline void check_copy(const Array& destination, const Array& source) {
   if (destination.buffer.get() != source.buffer.get()) return;
   const bool is_same = destination.address == source.address && destination.strides == source.strides;
   if (is_same) return;
-  destination.each_piece([&](Span to) {
-    source.each_piece([&](Span from) {
-      if (to.begin < from.end && from.begin < to.end)
-        raise(error_types.argument_value, "copy: destination and source are parts of one array and overlap, which has no defined "
-                                          "result; copy the source with dup() first");
-    });
-  });
+  if (overlap(destination.region(), source.region()))
+    raise(error_types.argument_value, "copy: destination and source are parts of one array and overlap, which has no defined "
+                                      "result; copy the source with dup() first");
 }
 
 // `rows` rows of `width` bytes each.

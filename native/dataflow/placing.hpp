@@ -17,6 +17,12 @@ struct Placement {
   std::int32_t stream_device = unknown_ordinal;
   const Policy* policy = nullptr;  // chooses the stream else
   std::int32_t spin_us = 0;        // how long an await may spin before it gives the event loop back
+  std::uint32_t max_in_flight = 0;  // the most submissions that a stream may hold
+};
+
+// Thrown where a stream holds as much as it may: the host must wait for this first.
+struct Full {
+  Tick until;
 };
 
 [[noreturn]] inline void raise_stream_closed(StreamId stream) {
@@ -82,6 +88,7 @@ class Placing {
   // to wait for just that.
   void order(StreamIndex stream) {
     Timeline& timeline = sink_.timeline();
+    if (sink_.is_full(stream, placement_.max_in_flight)) throw Full{{stream, timeline.submitted(stream) - placement_.max_in_flight / 2}};
     const Tick tail{stream, timeline.submitted(stream)};
     if (timeline.is_tail_wanted(stream, 0)) {
       std::uint32_t overwritten = 0;

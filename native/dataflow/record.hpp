@@ -29,12 +29,12 @@ class Record {
     std::vector<std::int32_t> stream_devices;
     std::vector<StreamId> stream_ids;  // of those that are open, by slot
     std::function<const Lanes&(const Policy&, std::int32_t)> lanes;  // may open more streams
-    std::function<void(House&)> add_streams;                         // those that are new
+    std::function<void(House&)> look;                                // fills the first two
     std::function<bool(std::int32_t, std::int32_t)> is_peer;
   };
 
   Record(const Timeline& timeline, House house) : timeline_(timeline), house_(std::move(house)) {
-    house_.add_streams(house_);
+    house_.look(house_);
   }
 
   nb::list steps;
@@ -45,7 +45,7 @@ class Record {
     const auto key = std::make_pair(&policy, device);
     if (const auto known = lanes_.find(key); known != lanes_.end()) return known->second;
     Lanes& lanes = lanes_.emplace(key, house_.lanes(policy, device)).first->second;
-    house_.add_streams(house_);
+    house_.look(house_);
     while (timeline_.size() < house_.stream_ids.size()) timeline_.add_stream();
     return lanes;
   }
@@ -80,6 +80,7 @@ class Record {
   }
   nb::handle object(Value value) const { return value->object.is_valid() ? value->object : nb::handle(Py_None); }
   bool is_unknown(Value value) const { return value->unknown; }
+  bool is_full(StreamIndex, std::uint64_t) const { return false; }
   bool is_complete(Tick) const { return true; }  // a host step is written down, not waited for
 
   void mark(StreamIndex stream, std::uint32_t slot) { marked_[{stream, slot}] = timeline_.submitted(stream); }

@@ -20,7 +20,7 @@
 //   Value foreign(op, values, stream, device)
 //   optional<Value> call(op, value)  run a callback at submission; none: it returned an operation
 //   optional<Value> map(op, value)   a function of a complete value; none: it is run after the walk
-//   bool is_complete(tick)
+//   bool is_complete(tick), is_full(stream, most)
 //   void finish(op, value), fail(op, error)
 #pragma once
 #include <algorithm>
@@ -70,6 +70,10 @@ class Walk {
     try {
       stack_.push_back(nb::borrow(root));
       while (!stack_.empty()) visit();
+    } catch (const Full& full) {
+      unwind(nb::handle());
+      is_full_ = true;
+      waits_.assign(1, full.until);  // what comes later must not come first: nothing goes on meanwhile
     } catch (nb::python_error& error) {
       unwind(error.value());
       throw;
@@ -81,6 +85,7 @@ class Walk {
   }
 
   const std::vector<Tick>& waits() const { return waits_; }
+  bool is_full() const { return is_full_; }  // it stopped because a stream holds as much as it may
 
  private:
   void visit() {
@@ -429,12 +434,12 @@ class Walk {
 
   void check_declared(const Array* array) {
     if (!array || !array->buffer) return;
-    const Span span = array->span();
-    for (const Use& use : placing_.uses)
-      if (use.buffer == array->buffer.get() && use.span.begin <= span.begin && span.end <= use.span.end) return;
-    if (!array->is_contiguous()) return;  // its pieces stand in `uses` one by one
-    raise(error_types.argument_value, "call: " + describe(*array) + " is passed to the function, and stands neither in reads= nor in writes=; "
-                                      "name it in one of them");
+    array->each_piece([&](Span piece) {
+      for (const Use& use : placing_.uses)
+        if (use.buffer == array->buffer.get() && use.span.begin <= piece.begin && piece.end <= use.span.end) return;
+      raise(error_types.argument_value, "call: " + describe(*array) + " is passed to the function, and stands neither in reads= nor in writes=; "
+                                        "name it in one of them");
+    });
   }
 
   Step perform(CallOp& op) {
@@ -484,6 +489,7 @@ class Walk {
   Sink& sink_;
   const Placement& placement_;
   std::uint32_t round_ = 0;
+  bool is_full_ = false;
   bool is_shared_ = false;  // the operation that is performed may have more than one consumer
   Placing<Sink> placing_;
   std::vector<nb::object>& stack_;

@@ -53,6 +53,7 @@ std::vector<Tick> incomplete(Engine& engine, Op& op) {
 struct Halt {
   std::vector<Tick> waits;       // what the host must wait for
   std::vector<nb::object> due;   // functions of values that are there: to be run now
+  bool is_full = false;          // a stream holds as much as it may
 };
 
 // Submits all that can be. Done: true.
@@ -65,7 +66,7 @@ bool walk(Engine& engine, nb::handle object, const dataflow::Placement& placemen
   for (;;) {
     dataflow::Walk<Submit> walk(sink, placement, outermost ? engine.scratch : own);
     if (walk.run(object)) return true;
-    halt = {engine.incomplete(walk.waits()), std::move(sink.due)};
+    halt = {engine.incomplete(walk.waits()), std::move(sink.due), walk.is_full()};
     sink.due.clear();
     if (!halt.waits.empty() || !halt.due.empty()) return false;
   }
@@ -106,6 +107,7 @@ struct Reached {
   bool complete = false;
   std::vector<Tick> waits;
   CompletionRef elsewhere;  // a function that another thread runs
+  bool is_full = false;     // a stream holds as much as it may
 };
 
 // Walks until the root is complete, or something must be waited for.
@@ -114,12 +116,12 @@ Reached advance(Engine& engine, nb::handle object, const dataflow::Placement& pl
   try {
     Halt halt;
     while (!op.is_done() && !walk(engine, object, placement, halt)) {
-      if (halt.due.empty()) return {false, std::move(halt.waits), nullptr};
-      if (auto elsewhere = run_due(halt.due)) return {false, {}, std::move(elsewhere)};
+      if (halt.due.empty()) return {false, std::move(halt.waits), nullptr, halt.is_full};
+      if (auto elsewhere = run_due(halt.due)) return {false, {}, std::move(elsewhere), false};
     }
     auto waits = incomplete(engine, op);
     const bool complete = waits.empty();
-    return {complete, std::move(waits), nullptr};
+    return {complete, std::move(waits), nullptr, false};
   } catch (const Refusal& refusal) {
     raise_lost(engine, refusal.result, object);
   }
@@ -199,7 +201,8 @@ bool drive(nb::handle object, const dataflow::Placement& placement, const std::s
   for (;;) {
     const Reached reached = advance(engine, object, placement);
     if (reached.complete) return true;
-    const auto completion = completion_of(engine, object, reached, await_budget(engine, placement.spin_us));
+    const auto budget = reached.is_full ? std::chrono::microseconds(0) : await_budget(engine, placement.spin_us);
+    const auto completion = completion_of(engine, object, reached, budget);
     if (!completion) continue;
     if (completion->tell(port, token)) return false;
     if (const std::int32_t error = completion->error()) raise_lost(engine, error, object);
@@ -212,8 +215,13 @@ void submit(nb::handle object, const dataflow::Placement& placement) {
   if (op.is_done()) return;
   try {
     Halt halt;
-    while (!walk(engine, object, placement, halt))
+    while (!walk(engine, object, placement, halt)) {
+      if (halt.is_full) {
+        wait_with_signals(engine, *engine.watch(engine.arm(halt.waits, {})));
+        continue;
+      }
       if (halt.due.empty() || run_due(halt.due)) return;
+    }
     for (const Tick tick : op.ready)
       if (!engine.timeline.is_known_complete(tick)) outstanding(op).marks.push_back(engine.mark(tick.stream));
   } catch (const Refusal& refusal) {
@@ -268,8 +276,10 @@ nb::list record(nb::handle object, const dataflow::Placement& placement) {
   Engine& engine = Engine::get();
   Engine::Submission submission(engine);
   dataflow::Record::House house;
-  house.add_streams = [&engine](dataflow::Record::House& of) {
-    for (std::size_t i = of.stream_ids.size(); i < engine.stream_count(); ++i) {
+  house.look = [&engine](dataflow::Record::House& of) {
+    of.stream_devices.clear();
+    of.stream_ids.clear();
+    for (std::size_t i = 0; i < engine.stream_count(); ++i) {
       const StreamState& stream = engine.stream(static_cast<StreamIndex>(i));
       of.stream_devices.push_back(stream.device);
       of.stream_ids.push_back(stream.closing ? dataflow::no_stream : engine.id_of(static_cast<StreamIndex>(i)));

@@ -12,6 +12,8 @@ namespace {
 constexpr std::chrono::milliseconds ask_interval{20};
 // Streams that can be waited for through flags, a cache line each; more than that are told by host functions.
 constexpr std::size_t flag_count = 1024;
+// A stream with much to do writes its flag after so many submissions: 0.7 us each time on an H200.
+constexpr std::uint64_t progress_interval = 128;
 
 void check(CUresult result, const char* function) {
   if (result != CUDA_SUCCESS) throw Refusal(result, function);
@@ -299,19 +301,48 @@ Engine::Armed Engine::arm(const std::vector<Tick>& ticks, const std::vector<Mark
       armed.parts.push_back({tick.stream, write_ticket(state, side, state.side_slot), marked->complete(), marked->event()});
       continue;
     }
-    const bool is_known = !whoever && state.ticket.number && state.ticketed.last.count == held;
-    if (!is_known) {
+    const StreamState::Ticketed* found = whoever ? nullptr : ticket_behind(state, tick.count);
+    if (!found) {
       const auto ticket = write_ticket(state, state.handle, state.slot);
       if (!ticket) {
         armed.parts.push_back({tick.stream, std::nullopt, timeline.snapshot(tick.stream), nullptr});
         continue;
       }
-      state.ticket = *ticket;
-      state.ticketed = timeline.snapshot(tick.stream);
+      state.tickets.push_back({*ticket, timeline.snapshot(tick.stream)});
+      found = &state.tickets.back();
     }
-    armed.parts.push_back({tick.stream, state.ticket, state.ticketed, nullptr});
+    armed.parts.push_back({tick.stream, found->ticket, found->complete, nullptr});
   }
   return armed;
+}
+
+// The first ticket that is written when a count has passed; learns from those that are written.
+const StreamState::Ticketed* Engine::ticket_behind(StreamState& state, std::uint64_t count) {
+  while (!state.tickets.empty() && slots_->has_passed(state.tickets.front().ticket)) {
+    timeline.learn(state.tickets.front().complete);
+    state.tickets.pop_front();
+  }
+  const auto found = std::lower_bound(state.tickets.begin(), state.tickets.end(), count,
+                                      [](const StreamState::Ticketed& each, std::uint64_t asked) { return each.complete.last.count < asked; });
+  return found == state.tickets.end() ? nullptr : &*found;
+}
+
+void Engine::note_progress(StreamIndex index) {
+  StreamState& state = streams_[index];
+  const std::uint64_t held = timeline.submitted(index);
+  if (held % progress_interval || timeline.backlog(index) < progress_interval) return;
+  if (const auto ticket = write_ticket(state, state.handle, state.slot)) {
+    ticket_behind(state, held);
+    state.tickets.push_back({*ticket, timeline.snapshot(index)});
+  }
+}
+
+bool Engine::is_full(StreamIndex index, std::uint64_t most) {
+  if (timeline.backlog(index) < most) return false;
+  StreamState& state = streams_[index];
+  ticket_behind(state, 0);
+  if (timeline.backlog(index) < most) return false;
+  return !state.tickets.empty() || !is_complete({index, timeline.submitted(index)});
 }
 
 bool Engine::has_passed(const Armed& armed) const {
@@ -388,6 +419,7 @@ dataflow::BufferRef Engine::allocate_device(std::int32_t ordinal, std::uint64_t 
     check(result, "cuMemAllocFromPoolAsync");
     buffer->address = address;
     buffer->owner = this;
+    buffer->insert_after(own_);
     used_bytes_[static_cast<std::size_t>(ordinal)] += size_bytes;
   }
   return dataflow::BufferRef(std::move(buffer));
@@ -430,6 +462,28 @@ void Engine::collect() {
   destroy_closed_streams();
 }
 
+struct Engine::Waits {
+  Engine& engine;
+  CUresult refused = CUDA_SUCCESS;
+  void mark(StreamIndex stream, std::uint32_t slot) { note(engine.put_mark(stream, slot)); }
+  void wait(StreamIndex stream, StreamIndex other, std::uint32_t slot) { note(engine.wait_for_mark(stream, other, slot)); }
+  void note(CUresult result) {
+    if (!refused) refused = result;
+  }
+};
+
+StreamIndex Engine::aside(std::int32_t ordinal) {
+  DeviceState& home = device(ordinal);
+  if (!home.aside) home.aside = create_stream(ordinal, 0);
+  return *home.aside;
+}
+
+void Engine::order(StreamIndex stream, const dataflow::Buffer& buffer, dataflow::Span span) {
+  Waits waits{*this};
+  buffer.hazards.each(span, [&](const dataflow::Hazard& hazard, dataflow::Span) { timeline.order(stream, hazard, true, waits); });
+  check(waits.refused, "cuStreamWaitEvent");
+}
+
 bool Engine::has_passed(const dataflow::Buffer& buffer) {
   bool passed = true;
   try {
@@ -468,11 +522,6 @@ void Engine::free_device(dataflow::Buffer& buffer) {
   const bool is_one = std::all_of(users.begin(), users.end(), [&](Tick tick) { return tick.stream == users.front().stream; });
   auto is_native = [&](Tick tick) { return tick.count && streams_[tick.stream].device == buffer.device && streams_[tick.stream].mark; };
   DeviceState& home = device(buffer.device);
-  struct Waits {  // refused only by a broken context, whose memory went with it, and which every await reports
-    Engine& engine;
-    void mark(StreamIndex stream, std::uint32_t slot) { engine.put_mark(stream, slot); }
-    void wait(StreamIndex stream, StreamIndex other, std::uint32_t slot) { engine.wait_for_mark(stream, other, slot); }
-  } waits{*this};
   StreamIndex lane = home.default_stream;
   if (users.empty() && is_native(written)) {
     lane = written.stream;
@@ -480,11 +529,12 @@ void Engine::free_device(dataflow::Buffer& buffer) {
     lane = users.front().stream;
   } else if (!users.empty()) {
     try {
-      if (!home.free_stream) home.free_stream = create_stream(buffer.device, 0);
-      lane = *home.free_stream;
+      lane = aside(buffer.device);
     } catch (const Refusal&) {
     }
   }
+  // Refused only by a broken context, whose memory went with it, and which every await reports.
+  Waits waits{*this};
   for (const Tick tick : users) timeline.after(lane, tick, waits);
   table.cuMemFreeAsync(buffer.address, streams_[lane].handle);
   used_bytes_[static_cast<std::size_t>(buffer.device)] -= buffer.size_bytes;
@@ -513,6 +563,8 @@ dataflow::BufferRef Engine::borrow(CUdeviceptr address, std::uint64_t size_bytes
     check(table.cuPointerGetAttribute(&base, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, address), "cuPointerGetAttribute");
     check(table.cuPointerGetAttribute(&whole, CU_POINTER_ATTRIBUTE_RANGE_SIZE, address), "cuPointerGetAttribute");
   }
+  for (dataflow::Buffer* own = own_.next; own; own = own->next)
+    if (own->address == base && own->holders) return dataflow::BufferRef::another(*own);
   return borrowed_.of(base, whole, ordinal);
 }
 

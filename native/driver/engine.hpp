@@ -32,7 +32,7 @@ struct DeviceState {
   CUcontext context = nullptr;
   CUmemoryPool pool = nullptr;
   StreamIndex default_stream = 0;
-  std::optional<StreamIndex> free_stream{};  // where memory is freed that several streams used
+  std::optional<StreamIndex> aside{};  // for what must hold up no work: freeing what several streams used, and the like
   std::vector<std::optional<bool>> peers{};  // by ordinal: does this device reach the other's memory?
   bool writes_flags = true;                  // as far as is known: streams can write to memory
 };
@@ -44,8 +44,11 @@ struct StreamState {
   std::array<CUevent, dataflow::Timeline::most_marks> marks{};  // the timeline's, made when they are first used
   CUstream side = nullptr;     // where a point in the middle of the stream is waited for, and host functions tell
   std::optional<completion::Slot> slot{}, side_slot{};  // whose flags the stream, and the side stream, write
-  completion::Ticket ticket{};                          // the last that the stream was given to write,
-  dataflow::Timeline::Snapshot ticketed{};              // and what has passed with it
+  struct Ticketed {
+    completion::Ticket ticket;
+    dataflow::Timeline::Snapshot complete;  // what has passed once it is written
+  };
+  std::deque<Ticketed> tickets{};  // that the stream was given to write, and that are not known to be written
   std::uint32_t generation = 0;  // how many streams had this slot before
   std::uint64_t before = 0;      // what they submitted
   bool owned = true;
@@ -155,6 +158,12 @@ class Engine final : public dataflow::MemoryOwner {
   // For the marks, or where a tick's stream has none, for all that the stream holds so far; `whoever`: also what others
   // submitted to it.
   Armed arm(const std::vector<Tick>& ticks, const std::vector<Mark>& marks, bool whoever = false);
+  // So that it is known how far a long stream is: to be called after each submission.
+  void note_progress(StreamIndex stream);
+  // Does a stream hold so many submissions that have not passed? The driver's queue must not fill: it would keep
+  // the GIL while it waits.
+  bool is_full(StreamIndex stream, std::uint64_t most);
+
   // Has the device written it all? Needs neither the GIL nor the driver.
   bool has_passed(const Armed& armed) const;
   void learn(const Armed& armed);
@@ -175,7 +184,12 @@ class Engine final : public dataflow::MemoryOwner {
 
   // Keeps an object until the device has passed a tick.
   void retain(Tick until, nb::object object) { retained_.push_back({until, std::move(object)}); }
-  // Memory of somebody else's: the buffer of the allocation around an address, the same one for each of its parts.
+  // A stream of the device that no policy uses, for what must hold up no work.
+  StreamIndex aside(std::int32_t device);
+  // Orders later work of a stream after all that touches a buffer's bytes.
+  void order(StreamIndex stream, const dataflow::Buffer& buffer, dataflow::Span span);
+
+  // The buffer of the allocation around an address, the same one for each of its parts; also of the engine's own.
   dataflow::BufferRef borrow(CUdeviceptr address, std::uint64_t size_bytes, std::int32_t device);
 
   std::uint64_t used_bytes(std::int32_t device) const;
@@ -206,10 +220,12 @@ class Engine final : public dataflow::MemoryOwner {
   void destroy_closed_streams();
   bool try_free(dataflow::Buffer& buffer);
   void free_device(dataflow::Buffer& buffer);
+  struct Waits;
   bool has_passed(const dataflow::Buffer& buffer);
   void drop_retained();
   void start_reactor();
   CUstream side_stream(StreamState& state);
+  const StreamState::Ticketed* ticket_behind(StreamState& state, std::uint64_t count);
   std::optional<completion::Ticket> write_ticket(StreamState& state, CUstream stream, std::optional<completion::Slot>& slot);
   StreamIndex new_stream_slot();
 
@@ -221,6 +237,7 @@ class Engine final : public dataflow::MemoryOwner {
   std::vector<StreamIndex> closing_;  // closed by their users, with work that has not passed
   std::vector<StreamIndex> spare_slots_;
   std::vector<std::unique_ptr<dataflow::Buffer>> returned_;
+  dataflow::Buffer own_{};  // the head of the list of device buffers
   struct Retained {
     Tick until;
     nb::object object;

@@ -60,6 +60,13 @@ class Submit {
   nb::handle object(Value value) const { return value; }
   bool is_unknown(Value) const { return false; }
 
+  bool is_full(StreamIndex stream, std::uint64_t most) {
+    try {
+      return engine_.is_full(stream, most);
+    } catch (const Refusal& refusal) {
+      raise_refused(engine_, refusal.result, refusal.function, nb::handle());
+    }
+  }
   bool is_complete(Tick tick) {
     try {
       return engine_.is_complete(tick);
@@ -226,7 +233,14 @@ class Submit {
     return scratch_;
   }
 
-  void ran(Op& op, Tick now) { op.ready.assign(1, now); }
+  void ran(Op& op, Tick now) {
+    op.ready.assign(1, now);
+    try {
+      engine_.note_progress(now.stream);
+    } catch (const Refusal& refusal) {
+      raise_refused(engine_, refusal.result, refusal.function, object_of(op));
+    }
+  }
   const std::vector<Tick>& ready(const Op& op) const { return op.ready; }
   void add_ready(Op& op, Tick tick) { op.add_ready(tick); }
   void finish(Op& op, Value value) { op.finish(nb::borrow(value)); }

@@ -18,6 +18,8 @@ from aiocuda.api import to_host as to_host
 from aiocuda.api import zeros as zeros
 from aiocuda.array import DeviceArray as DeviceArray
 from aiocuda.array import HostArray as HostArray
+from aiocuda.array import Partition as Partition
+from aiocuda.array import move as move
 from aiocuda.device import Device as Device
 from aiocuda.device import Event as Event
 from aiocuda.device import MemoryInfo as MemoryInfo
@@ -59,6 +61,8 @@ from aiocuda.policies import SchedulingPolicy as SchedulingPolicy
 from aiocuda.policies import SingleStream as SingleStream
 from aiocuda.policies import current_policy as current_policy
 from aiocuda.policies import set_policy as set_policy
+from aiocuda.statistics import Statistics as Statistics
+from aiocuda.statistics import statistics as statistics
 
 __all__ = [
     "AiocudaError",
@@ -87,10 +91,12 @@ __all__ = [
     "MemoryInfo",
     "OutOfMemoryError",
     "OwnershipError",
+    "Partition",
     "Policy",
     "RoundRobin",
     "SchedulingPolicy",
     "SingleStream",
+    "Statistics",
     "Stream",
     "StreamWait",
     "arange",
@@ -107,10 +113,12 @@ __all__ = [
     "full",
     "gather",
     "kernel",
+    "move",
     "ones",
     "replicate",
     "set_policy",
     "shard",
+    "statistics",
     "to_device",
     "to_host",
     "use",

@@ -225,7 +225,8 @@ def to_device(x: object, device: Device | int | None = None, *, dtype: DTypeLike
                 ),
             )
         return cast("DeviceOp[DeviceArray]", x) if where == ordinal else _copy_of(x, ordinal)
-    if isinstance(x, (DeviceArray, HostArray)):
+    if isinstance(x, _native.Array):
+        _native.check_usable(x, False, "to_device")
         return value(cast("DeviceArray", x)) if x._device == ordinal else _copy_of(x, ordinal)
     data = host_data(x, dtype)
     return cast(
@@ -248,6 +249,8 @@ def to_host(x: object) -> DeviceOp[NDArray]:
         A new NumPy array in page-locked memory that nobody else writes. *Stream*: the device's stream in
         force. *Blocks*: no. *On cancel*: the copy goes on, and its memory is used again behind it.
     """
+    if isinstance(x, _native.Array):
+        _native.check_usable(x, False, "to_host")
     if not isinstance(x, (_native.Op, DeviceArray, HostArray)):
         raise ArgumentTypeError(
             f"to_host takes an array on a device, or an operation that yields one; {_described(x)} was given"
@@ -284,6 +287,9 @@ def copy(destination: Any, source: Any) -> DeviceOp[Any]:
         )
     if not isinstance(source, (_native.Op, _native.Array)):
         source = staged(host_data(source, None))
+    for array, writes, where in ((destination, True, "copy: the destination"), (source, False, "copy: the source")):
+        if isinstance(array, _native.Array):
+            _native.check_usable(array, writes, where)
     if isinstance(destination, _native.Array) and isinstance(source, _native.Array):
         _require_alike(destination, source)
     return CopyOp(destination, source)
@@ -304,6 +310,8 @@ def dup(x: Any) -> DeviceOp[Any]:
     """
     if not isinstance(x, (_native.Op, _native.Array)):
         raise ArgumentTypeError(f"dup takes an array, or an operation that yields one; {_described(x)} was given")
+    if isinstance(x, _native.Array):
+        _native.check_usable(x, False, "dup")
     return _copy_of(x, _UNKNOWN)
 
 

@@ -392,7 +392,12 @@ def placement_for(target: Any) -> Placement:
 
 
 @contextlib.contextmanager
-def use(target: Device | Stream | _native.Policy | int | Any) -> Iterator[None]:
+def use(
+    target: Device | Stream | _native.Policy | int | Any = None,
+    *,
+    spin_us: int | None = None,
+    max_in_flight: int | None = None,
+) -> Iterator[None]:
     """Put what is built and executed inside on a device, on a stream of one, or where a policy says.
 
     Parameters
@@ -400,7 +405,18 @@ def use(target: Device | Stream | _native.Policy | int | Any) -> Iterator[None]:
     target
         A `Device`, its ordinal, a `Stream`, anything with ``__cuda_stream__``, or a policy such as
         `aiocuda.RoundRobin`. A device leaves the policy in force as it is, a policy the device; either
-        ends a stream's being in force.
+        ends a stream's being in force. None leaves all three.
+    spin_us
+        How long an await may spin, in microseconds, before it gives the event loop back; 0: not at all. It
+        spins only while waits have been short of late. 20 where nothing is said.
+    max_in_flight
+        The most submissions that a stream may hold, from 1 to 512; where it holds them, an await waits for room
+        without blocking the loop, ``.sync()`` and ``.submit()`` wait with the GIL released. 512 where nothing is said.
+
+    Raises
+    ------
+    ArgumentTypeError, ArgumentValueError
+        The target is none of these, or a number is out of range.
 
     Notes
     -----
@@ -408,11 +424,23 @@ def use(target: Device | Stream | _native.Policy | int | Any) -> Iterator[None]:
     the device in force where they are *built*; operations that say nothing else go to the stream in
     force where they are *executed*.
     """
-    token = placement.current.set(placement_for(target))
+    is_empty = target is None and spin_us is None and max_in_flight is None
+    chosen = placement.current.get() if target is None and not is_empty else placement_for(target)
+    if spin_us is not None:
+        chosen = replace(chosen, spin_us=_within(spin_us, 0, 1_000_000, "spin_us"))
+    if max_in_flight is not None:
+        chosen = replace(chosen, max_in_flight=_within(max_in_flight, 1, placement.MOST_IN_FLIGHT, "max_in_flight"))
+    token = placement.current.set(chosen)
     try:
         yield
     finally:
         placement.current.reset(token)
+
+
+def _within(number: int, least: int, most: int, name: str) -> int:
+    if number not in range(least, most + 1):
+        raise ArgumentValueError(f"{name} is a whole number from {least} to {most}; {number!r} was given")
+    return number
 
 
 def _stream_known(index: int, ordinal: int) -> Stream:

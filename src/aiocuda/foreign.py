@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from aiocuda import _native
 from aiocuda._driver import foreign
-from aiocuda._engine import dtypes
+from aiocuda._engine import dtypes, parts
 from aiocuda.array import DeviceArray
 from aiocuda.device import Device
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
@@ -101,8 +101,8 @@ def external(x: Any) -> DeviceArray:
     if isinstance(x, DeviceArray):
         return x
     device = Device(foreign.lent_on(x))
-    stream = device.default_stream
-    lent = foreign.lent_to(x, stream.handle)
+    stream = _native.aside_stream(device.ordinal)  # what is waited for there holds up nobody else
+    lent = foreign.lent_to(x, _native.stream_handle(stream))
     if lent.strides is not None and any(step < 0 for step in lent.strides):
         raise ArgumentValueError(f"external: strides of {lent.strides} bytes; only strides of 0 and more are possible")
     array = _native.borrow_array(
@@ -110,20 +110,12 @@ def external(x: Any) -> DeviceArray:
         lent.address,
         lent.shape,
         dtypes.code_of(dtypes.to_dtype(lent.dtype)),
-        None if lent.strides is None or _is_contiguous(lent.shape, lent.strides, lent.dtype.itemsize) else lent.strides,
+        None
+        if lent.strides is None or parts.is_contiguous(lent.shape, lent.strides, lent.dtype.itemsize)
+        else lent.strides,
         device.ordinal,
         lent.owner,
         lent.is_read_only,
-        stream._index,
+        stream,
     )
     return cast("DeviceArray", array)
-
-
-def _is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...], step: int) -> bool:
-    if 0 in shape:
-        return True
-    for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
-        if extent != 1 and stride != step:
-            return False
-        step *= extent
-    return True

@@ -287,7 +287,7 @@ class DeviceOp(Generic[T_co]):
             ordinal = as_ordinal(target)
             if op._device not in {ordinal, -2, -1}:
                 raise DeviceMismatchError(
-                    f"on({ordinal}): {op._title} works on device {op._device}, where its arrays are; bring them over "
+                    f"on({ordinal}): {op._title} works on device {op._device}; bring what it works on over "
                     f"with .to({ordinal}), or leave on() out"
                 )
             op._put_on_device(ordinal)

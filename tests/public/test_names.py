@@ -14,7 +14,19 @@ import pytest
 
 import aiocuda as ac
 
-HOMES = ["api", "array", "device", "errors", "foreign", "kernel", "ops", "parallel", "policies", "_engine.execution"]
+HOMES = [
+    "api",
+    "array",
+    "device",
+    "errors",
+    "foreign",
+    "kernel",
+    "ops",
+    "parallel",
+    "policies",
+    "statistics",
+    "_engine.execution",
+]
 PUBLIC = [name for name in ac.__all__ if name != "errors"]
 
 

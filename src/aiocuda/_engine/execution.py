@@ -24,13 +24,13 @@ __all__ = ["DeviceFuture", "StreamWait", "run", "run_and_wait", "submit"]
 T_co = TypeVar("T_co", covariant=True)
 
 
-def _target(op: _native.Op, where: Placement) -> tuple[int, int, _native.Policy, int]:
+def _target(op: _native.Op, where: Placement) -> tuple[int, int, _native.Policy, int, int]:
     """Return a placement as the native module takes it.
 
     What has been submitted goes nowhere any more: that its stream was closed since then does not matter.
     """
-    device, stream, policy, spin_us = where.native
-    return device, stream if op._state == "pending" else -1, policy, spin_us
+    device, stream, policy, spin_us, most = where.native
+    return device, stream if op._state == "pending" else -1, policy, spin_us, most
 
 
 async def run(op: _native.Op, where: Placement | None = None) -> Any:

@@ -47,6 +47,10 @@ def select(shape: tuple[int, ...], strides: tuple[int, ...], key: Any) -> Part:
     steps: list[int] = []
     offset = 0
     for axis, (extent, stride, each) in enumerate(zip(shape, strides, keys, strict=True)):
+        if each is _WHOLE:
+            picked.append(extent)
+            steps.append(stride)
+            continue
         if isinstance(each, slice):
             start, length, step = _range(extent, each)
             picked.append(length)
@@ -59,16 +63,22 @@ def select(shape: tuple[int, ...], strides: tuple[int, ...], key: Any) -> Part:
 
 def _spread(shape: tuple[int, ...], keys: tuple[Any, ...]) -> list[Any]:
     """Return an index for each axis: an ellipsis, or the end, stands for whole axes."""
-    given = [each for each in keys if each is not Ellipsis]
-    if len(given) < len(keys) - 1:
-        raise IndexError("an index has at most one ellipsis")
-    if any(each is None for each in given):
-        raise ArgumentTypeError("an index adds no axes: None was given; reshape() does")
-    if len(given) > len(shape):
-        raise IndexError(f"{len(given)} indices were given for an array of {len(shape)} axes")
-    whole = [slice(None)] * (len(shape) - len(given))
-    at = next((i for i, each in enumerate(keys) if each is Ellipsis), len(keys))
-    return [*keys[:at], *whole, *keys[at + 1 :]]
+    at = None
+    for i, each in enumerate(keys):
+        if each is Ellipsis:
+            if at is not None:
+                raise IndexError("an index has at most one ellipsis")
+            at = i
+        elif each is None:
+            raise ArgumentTypeError("an index adds no axes: None was given; reshape() does")
+    given = len(keys) - (at is not None)
+    if given > len(shape):
+        raise IndexError(f"{given} indices were given for an array of {len(shape)} axes")
+    whole = [_WHOLE] * (len(shape) - given)
+    return [*keys, *whole] if at is None else [*keys[:at], *whole, *keys[at + 1 :]]
+
+
+_WHOLE = slice(None)
 
 
 def _range(extent: int, key: slice) -> tuple[int, int, int]:

@@ -8,7 +8,10 @@ from typing import Any, Final
 
 from aiocuda import _native
 
-__all__ = ["Placement", "current", "process_policy", "set_process_policy"]
+__all__ = ["MOST_IN_FLIGHT", "Placement", "current", "process_policy", "set_process_policy"]
+
+# A stream's queue in the driver has room for some 1,024 launches, events and waits; an operation may need two.
+MOST_IN_FLIGHT: Final = 512
 
 _process_policy: _native.Policy  # the default, once aiocuda.policies has been imported
 
@@ -40,6 +43,8 @@ class Placement:
         A policy; None: the process's.
     spin_us
         How long an await may spin, in microseconds, before it gives the event loop back.
+    max_in_flight
+        The most submissions that a stream may hold; then who submits waits.
     """
 
     device: int = 0
@@ -47,11 +52,12 @@ class Placement:
     keepalive: Any = None
     policy: _native.Policy | None = None
     spin_us: int = 20
+    max_in_flight: int = MOST_IN_FLIGHT
 
     @property
-    def native(self) -> tuple[int, int, _native.Policy, int]:
-        """What native code wants to know of it: device, stream, policy, how long to spin."""
-        return self.device, self.stream, self.policy or _process_policy, self.spin_us
+    def native(self) -> tuple[int, int, _native.Policy, int, int]:
+        """What native code wants to know of it: device, stream, policy, how long to spin, how much in flight."""
+        return self.device, self.stream, self.policy or _process_policy, self.spin_us, self.max_in_flight
 
 
 current: Final[ContextVar[Placement]] = ContextVar("aiocuda placement", default=Placement())  # noqa: B039 - frozen

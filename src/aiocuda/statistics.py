@@ -1,0 +1,56 @@
+"""What the library has done so far, in numbers.
+
+Always true: reading them waits for nothing and changes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aiocuda import _native
+
+__all__ = ["Statistics", "statistics"]
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Counts since the process began.
+
+    Attributes
+    ----------
+    in_flight
+        Submissions, on all streams, that as far as is known have not passed; it is learnt when somebody waits.
+    pending
+        Waits that go on.
+    completed
+        Waits that ended because the device had written its flag.
+    host_functions
+        Waits that went through a host function of the driver: no flag was free, or the device cannot write them.
+    spins, spins_that_paid
+        Waits that began with spinning; and those that had ended before they were given to the reactor.
+    batches
+        Times the reactor found flags written: `completed` over it is how many it handed on at once.
+    sleeps, parks
+        Times it backed off with something pending, and times it had nothing to do.
+    latencies
+        How long the waits that ended were pending: the first number counts those under 1 microsecond, each next
+        one those under twice as much, the last all longer ones.
+    """
+
+    in_flight: int
+    pending: int
+    completed: int
+    host_functions: int
+    spins: int
+    spins_that_paid: int
+    batches: int
+    sleeps: int
+    parks: int
+    latencies: tuple[int, ...]
+
+
+def statistics() -> Statistics:
+    """Return the counts as they are now. Does not block."""
+    counts = _native.statistics()
+    latencies = tuple(counts.pop("latency_histogram"))
+    return Statistics(**counts, latencies=latencies)
