@@ -8,6 +8,7 @@
 
 #include "dataflow/launch.hpp"
 #include "driver/submit.hpp"
+#include "indexing.hpp"
 
 namespace aiocuda {
 namespace {
@@ -116,13 +117,13 @@ void bind_arrays(nb::module_& module) {
       })
       .def_prop_ro("_is_contiguous", &Array::is_contiguous)
       .def("_alias", [](const Array& self) { return Array(self); })  // another handle, that close() leaves alone
-      // A handle of the same class on some of its items, with strides in bytes where they do not lie in one piece; the
-      // caller has checked that they are its items.
-      .def("_view", [](nb::handle_t<Array> self, const nb::sequence& extents, DType dtype, std::uint64_t offset_bytes, std::optional<std::vector<std::int64_t>> strides) {
+      // A handle of the same class on its bytes as other items, with strides in bytes where they do not lie in one
+      // piece; the caller has checked that they are its bytes.
+      .def("_view", [](nb::handle_t<Array> self, const nb::sequence& extents, DType dtype, std::optional<std::vector<std::int64_t>> strides) {
         const Array& whole = *nb::inst_ptr<Array>(self);
         std::uint64_t size_bytes = 0;
         auto shape = read_shape(extents, dtype, size_bytes);
-        Array view{whole.buffer, whole.address + offset_bytes, whole.device, dtype, std::move(shape)};
+        Array view{whole.buffer, whole.address, whole.device, dtype, std::move(shape)};
         view.group = whole.group;
         view.lender = whole.lender;
         if (strides) view.strides = std::move(*strides);
@@ -131,7 +132,9 @@ void bind_arrays(nb::module_& module) {
           raise(error_types.argument_value, "a view of bytes " + std::to_string(span.begin) + " to " + std::to_string(span.end) +
                                                 " does not lie in " + describe(whole));
         return driver::Submit::make_array(self.type(), std::move(view));
-      }, "extents"_a, "dtype"_a, "offset_bytes"_a, "strides"_a.none() = nb::none())
+      }, "extents"_a, "dtype"_a, "strides"_a.none())
+      .def("_select", select)
+      .def("_split", split)
       // The accesses that may still be going on: (written, read).
       .def("_in_use", [](const Array& self) {
         driver::Engine& engine = driver::Engine::get();

@@ -80,6 +80,9 @@ class Record {
   }
   nb::handle object(Value value) const { return value->object.is_valid() ? value->object : nb::handle(Py_None); }
   bool is_unknown(Value value) const { return value->unknown; }
+  void hold_back() {}
+  void make_held_calls() {}
+  void make_held_calls_now() {}
   bool is_full(StreamIndex, std::uint64_t) const { return false; }
   bool is_complete(Tick) const { return true; }  // a host step is written down, not waited for
 

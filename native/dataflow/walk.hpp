@@ -21,6 +21,8 @@
 //   optional<Value> call(op, value)  run a callback at submission; none: it returned an operation
 //   optional<Value> map(op, value)   a function of a complete value; none: it is run after the walk
 //   bool is_complete(tick), is_full(stream, most)
+//   hold_back(), make_held_calls(), make_held_calls_now()
+//                                    there are branches; what was held back is to be done, at the end or in the middle
 //   void finish(op, value), fail(op, error)
 #pragma once
 #include <algorithm>
@@ -70,17 +72,22 @@ class Walk {
     try {
       stack_.push_back(nb::borrow(root));
       while (!stack_.empty()) visit();
+      sink_.make_held_calls();
     } catch (const Full& full) {
       unwind(nb::handle());
+      sink_.make_held_calls();
       is_full_ = true;
       waits_.assign(1, full.until);  // what comes later must not come first: nothing goes on meanwhile
     } catch (nb::python_error& error) {
       unwind(error.value());
+      sink_.make_held_calls();
       throw;
     } catch (...) {
       unwind(nb::handle());
+      sink_.make_held_calls();
       throw;
     }
+    if (sink_.is_failed(*as_op(root))) sink_.raise_again(*as_op(root));
     return sink_.is_done(*as_op(root));
   }
 
@@ -191,6 +198,7 @@ class Walk {
       stack_.push_back(nb::borrow(argument));
     });
     if (stack_.size() == before) return false;
+    if (stack_.size() - before > 1) sink_.hold_back();
     std::reverse(stack_.begin() + static_cast<std::ptrdiff_t>(before), stack_.end());  // the first argument on top
     return true;
   }
@@ -463,6 +471,7 @@ class Walk {
       sink_.finish(op, *mapped);
       return Step::finished;
     }
+    sink_.make_held_calls_now();  // the callback may submit
     const std::optional<Value> value = sink_.call(op, value_of(op.input));
     if (!value) return Step::again;  // it returned an operation: that comes first
     sink_.finish(op, *value);

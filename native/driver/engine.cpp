@@ -330,7 +330,9 @@ const StreamState::Ticketed* Engine::ticket_behind(StreamState& state, std::uint
 void Engine::note_progress(StreamIndex index) {
   StreamState& state = streams_[index];
   const std::uint64_t held = timeline.submitted(index);
-  if (held % progress_interval || timeline.backlog(index) < progress_interval) return;
+  if (held - state.noted < progress_interval) return;
+  state.noted = held;
+  if (timeline.backlog(index) < progress_interval) return;
   if (const auto ticket = write_ticket(state, state.handle, state.slot)) {
     ticket_behind(state, held);
     state.tickets.push_back({*ticket, timeline.snapshot(index)});
@@ -406,13 +408,15 @@ std::int32_t Engine::ask(StreamIndex index) {
   return result == CUDA_ERROR_NOT_READY ? 0 : result;
 }
 
-dataflow::BufferRef Engine::allocate_device(std::int32_t ordinal, std::uint64_t size_bytes, StreamIndex stream) {
+dataflow::BufferRef Engine::allocate_device(std::int32_t ordinal, std::uint64_t size_bytes, StreamIndex stream,
+                                            const std::function<void()>& before_retry) {
   auto buffer = std::make_unique<dataflow::Buffer>(size_bytes, ordinal);
   if (size_bytes) {
     const CUmemoryPool pool = device(ordinal).pool;
     CUdeviceptr address = 0;
     CUresult result = table.cuMemAllocFromPoolAsync(&address, size_bytes, pool, streams_[stream].handle);
     if (result == CUDA_ERROR_OUT_OF_MEMORY && !returned_.empty()) {
+      before_retry();
       collect();
       result = table.cuMemAllocFromPoolAsync(&address, size_bytes, pool, streams_[stream].handle);
     }

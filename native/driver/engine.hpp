@@ -49,6 +49,7 @@ struct StreamState {
     dataflow::Timeline::Snapshot complete;  // what has passed once it is written
   };
   std::deque<Ticketed> tickets{};  // that the stream was given to write, and that are not known to be written
+  std::uint64_t noted = 0;         // how much it held when its progress was last noted
   std::uint32_t generation = 0;  // how many streams had this slot before
   std::uint64_t before = 0;      // what they submitted
   bool owned = true;
@@ -176,7 +177,8 @@ class Engine final : public dataflow::MemoryOwner {
   std::atomic<std::uint64_t> spins{0}, spins_that_paid{0}, host_functions{0};
   const completion::ReactorCounts* reactor_counts() const { return reactor_ ? &reactor_->counts() : nullptr; }
 
-  dataflow::BufferRef allocate_device(std::int32_t device, std::uint64_t size_bytes, StreamIndex stream);
+  // `before_retry` is called where memory that is to be freed may help.
+  dataflow::BufferRef allocate_device(std::int32_t device, std::uint64_t size_bytes, StreamIndex stream, const std::function<void()>& before_retry);
   dataflow::BufferRef allocate_host(std::uint64_t size_bytes);
   void take_back(std::unique_ptr<dataflow::Buffer> buffer) noexcept override;
   // Frees what is due: in stream order on a device, when it has passed for page-locked memory.

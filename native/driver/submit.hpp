@@ -9,6 +9,7 @@
 
 #include "../dataflow/record.hpp"
 #include "../dataflow/copies.hpp"
+#include "../dataflow/held.hpp"
 #include "../dataflow/walk.hpp"
 #include "engine.hpp"
 
@@ -27,6 +28,17 @@ using dataflow::Op;
 // The Python object of a native instance.
 inline nb::object object_of(Op& op) { return nb::find(op); }
 
+// What is to be done on a stream when its turn comes.
+struct HeldWork {
+  enum class Kind : std::uint8_t { launch, fill, copy };
+  Kind kind = Kind::launch;
+  nb::object op{};
+  std::uint64_t address = 0;    // of a fill
+  dataflow::CopyBlock block{};  // of a copy
+};
+using HeldCall = dataflow::HeldCall<HeldWork>;
+using dataflow::HeldKind;
+
 class Submit {
  public:
   using Value = nb::handle;
@@ -36,6 +48,47 @@ class Submit {
   dataflow::Timeline& timeline() { return engine_.timeline; }
   dataflow::RangeHazards& hazards(dataflow::Buffer& buffer) { return buffer.hazards; }
   dataflow::Lanes& lanes(const dataflow::Policy& policy, std::int32_t device) { return engine_.lanes(policy, device); }
+  // There are branches: from here on the calls for their streams are made in turn, by `make_held_calls`.
+  void hold_back() { holds_back_ = true; }
+
+  // To be called before anybody asks the driver about a stream, and before the walk ends. What the driver refuses
+  // ends the operations that depend on it.
+  void make_held_calls() {
+    if (held_.empty()) return finished_.clear();
+    std::vector<StreamIndex> streams;
+    nb::object error;
+    const auto lost = held_.make_all([&](const HeldCall& call) {
+      if (std::find(streams.begin(), streams.end(), call.stream) == streams.end()) streams.push_back(call.stream);
+      try {
+        make(call);
+        return true;
+      } catch (nb::python_error& refused) {
+        if (!error.is_valid()) error = nb::borrow(refused.value());
+        return false;
+      }
+    });
+    const std::vector<nb::object> finished = std::exchange(finished_, {});
+    for (const nb::object& object : finished) {
+      Op& op = *dataflow::as_op(object);
+      const bool is_lost = std::any_of(op.ready.begin(), op.ready.end(), [&](Tick tick) {
+        const auto from = lost.find(tick.stream);
+        return from != lost.end() && tick.count >= from->second;
+      });
+      if (is_lost) op.fail(error);
+    }
+    lost_ = std::move(error);
+    for (const StreamIndex stream : streams) note_progress(stream);
+  }
+
+  // The same in the middle of an operation, which cannot go on when something it may depend on was lost.
+  void make_held_calls_now() {
+    make_held_calls();
+    if (!lost_.is_valid()) return;
+    const nb::object error = std::exchange(lost_, nb::object());
+    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
+    throw nb::python_error();
+  }
+
   // How far is it?
   void look(StreamIndex stream) { is_complete({stream, engine_.timeline.submitted(stream)}); }
   dataflow::StreamId ask(const dataflow::Policy& policy, Op& op, std::int32_t device, const std::vector<Tick>& needs, const dataflow::Lanes& lanes) {
@@ -61,6 +114,8 @@ class Submit {
   bool is_unknown(Value) const { return false; }
 
   bool is_full(StreamIndex stream, std::uint64_t most) {
+    if (engine_.timeline.backlog(stream) < most) return false;
+    make_held_calls_now();
     try {
       return engine_.is_full(stream, most);
     } catch (const Refusal& refusal) {
@@ -68,6 +123,7 @@ class Submit {
     }
   }
   bool is_complete(Tick tick) {
+    make_held_calls_now();
     try {
       return engine_.is_complete(tick);
     } catch (const Refusal& refusal) {
@@ -76,9 +132,18 @@ class Submit {
   }
 
   void mark(StreamIndex stream, std::uint32_t slot) {
-    if (const CUresult result = engine_.put_mark(stream, slot)) raise_refused(engine_, result, "cuEventRecord", nb::handle());
+    if (holds_back_) return held_.add({.kind = HeldKind::mark, .stream = stream, .count = next_count(stream), .slot = slot});
+    put_mark(stream, slot);
   }
   void wait(StreamIndex stream, StreamIndex other, std::uint32_t slot) {
+    if (holds_back_) return held_.add({.kind = HeldKind::wait, .stream = stream, .count = next_count(stream), .other = other, .slot = slot});
+    wait_for_mark(stream, other, slot);
+  }
+
+  void put_mark(StreamIndex stream, std::uint32_t slot) {
+    if (const CUresult result = engine_.put_mark(stream, slot)) raise_refused(engine_, result, "cuEventRecord", nb::handle());
+  }
+  void wait_for_mark(StreamIndex stream, StreamIndex other, std::uint32_t slot) {
     if (const CUresult result = engine_.wait_for_mark(stream, other, slot)) raise_refused(engine_, result, "cuStreamWaitEvent", nb::handle());
   }
 
@@ -96,14 +161,24 @@ class Submit {
       if (result) raise_refused(engine_, result, "cuFuncSetAttribute", object_of(op), shape.shared_bytes, device);
       loaded.shared_limit_bytes = shape.shared_bytes;
     }
+    if (holds_back_) return hold(stream, {.kind = HeldWork::Kind::launch, .op = object_of(op)});
+    launch_now(op, stream, device);
+  }
+
+  void launch_now(dataflow::LaunchOp& op, StreamIndex stream, std::int32_t device) {
+    scope_.bind(device);
+    const dataflow::LaunchShape& shape = op.shape;
+    auto function = static_cast<CUfunction>(op.signature.loaded[static_cast<std::size_t>(device)].function);
+    // The words stay when the arguments have been let go of.
+    const auto count = static_cast<std::uint32_t>(op.signature.params.size());
     void* params[dataflow::inline_arguments];
     std::vector<void*> more;
     void** words = params;
-    if (op.bound > dataflow::inline_arguments) {
-      more.resize(op.bound);
+    if (count > dataflow::inline_arguments) {
+      more.resize(count);
       words = more.data();
     }
-    for (std::uint32_t i = 0; i < op.bound; ++i) words[i] = op.word_of(i);
+    for (std::uint32_t i = 0; i < count; ++i) words[i] = op.word_of(i);
     const CUstream handle = engine_.stream(stream).handle;
     CUresult result;
     if (shape.cooperative || shape.cluster.x) {
@@ -119,8 +194,12 @@ class Submit {
     dataflow::BufferRef buffer;
     try {
       scope_.bind(device);
-      buffer = engine_.allocate_device(device, op.size_bytes, stream);
-      fill_device(op, buffer->address, engine_.stream(stream).handle);
+      buffer = engine_.allocate_device(device, op.size_bytes, stream, [this] { make_held_calls_now(); });
+      if (holds_back_ && op.pattern_size) {
+        hold(stream, {.kind = HeldWork::Kind::fill, .op = object_of(op), .address = buffer->address});
+      } else {
+        fill_device(op, buffer->address, engine_.stream(stream).handle);
+      }
     } catch (const Refusal& refusal) {
       raise_refused(engine_, refusal.result, refusal.function, object_of(op), op.size_bytes, device);
     }
@@ -158,7 +237,10 @@ class Submit {
     scope_.bind(engine_.stream(stream).device);
     const CUstream handle = engine_.stream(stream).handle;
     try {
-      dataflow::each_block(to, from, [&](const dataflow::CopyBlock& block) { copy_block(block, handle); });
+      dataflow::each_block(to, from, [&](const dataflow::CopyBlock& block) {
+        if (holds_back_) return hold(stream, {.kind = HeldWork::Kind::copy, .op = object_of(op), .block = block});
+        copy_block(block, handle);
+      });
     } catch (const Refusal& refusal) {
       raise_refused(engine_, refusal.result, refusal.function, object_of(op), 0, engine_.stream(stream).device);
     }
@@ -167,6 +249,7 @@ class Submit {
 
   // The function puts what it likes on the stream. Its objects stay until that has passed.
   std::optional<Value> foreign(dataflow::ForeignOp& op, const std::vector<Value>& values, StreamIndex stream, std::int32_t device) {
+    make_held_calls_now();
     scope_.bind(device);
     const nb::object function = op.function;
     nb::object stream_object = engine_.hooks.stream(engine_.id_of(stream), device);
@@ -235,15 +318,21 @@ class Submit {
 
   void ran(Op& op, Tick now) {
     op.ready.assign(1, now);
+    if (!holds_back_) note_progress(now.stream);
+  }
+  void note_progress(StreamIndex stream) {
     try {
-      engine_.note_progress(now.stream);
+      engine_.note_progress(stream);
     } catch (const Refusal& refusal) {
-      raise_refused(engine_, refusal.result, refusal.function, object_of(op));
+      raise_refused(engine_, refusal.result, refusal.function, nb::handle());
     }
   }
   const std::vector<Tick>& ready(const Op& op) const { return op.ready; }
   void add_ready(Op& op, Tick tick) { op.add_ready(tick); }
-  void finish(Op& op, Value value) { op.finish(nb::borrow(value)); }
+  void finish(Op& op, Value value) {
+    if (holds_back_) finished_.push_back(object_of(op));
+    op.finish(nb::borrow(value));
+  }
 
  private:
   Value make_tuple(const std::vector<Value>& values) {
@@ -280,6 +369,28 @@ class Submit {
       attributes[config.numAttrs++].value.clusterDim = {shape.cluster.x, shape.cluster.y, shape.cluster.z};
     }
     return engine_.table.cuLaunchKernelEx(&config, function, words, nullptr);
+  }
+
+  void hold(StreamIndex stream, HeldWork work) {
+    held_.add({.kind = HeldKind::work, .stream = stream, .count = next_count(stream), .work = std::move(work)});
+  }
+  std::uint64_t next_count(StreamIndex stream) const { return engine_.timeline.submitted(stream) + 1; }
+
+  void make(const HeldCall& call) {
+    const StreamState& state = engine_.stream(call.stream);
+    try {
+      if (call.kind == HeldKind::mark) return put_mark(call.stream, call.slot);
+      if (call.kind == HeldKind::wait) return wait_for_mark(call.stream, call.other, call.slot);
+      scope_.bind(state.device);
+      Op& op = *dataflow::as_op(call.work.op);
+      switch (call.work.kind) {
+        case HeldWork::Kind::launch: return launch_now(static_cast<dataflow::LaunchOp&>(op), call.stream, state.device);
+        case HeldWork::Kind::fill: return fill_device(static_cast<dataflow::CreateOp&>(op), call.work.address, state.handle);
+        case HeldWork::Kind::copy: return copy_block(call.work.block, state.handle);
+      }
+    } catch (const Refusal& refusal) {
+      raise_refused(engine_, refusal.result, refusal.function, call.work.op, 0, state.device);
+    }
   }
 
   nb::object make_host_array(std::uint64_t size_bytes, dataflow::DType dtype, const std::vector<std::int64_t>& shape, std::int32_t device, nb::handle op) {
@@ -333,6 +444,10 @@ class Submit {
 
   Engine& engine_;
   ContextScope scope_;
+  bool holds_back_ = false;
+  dataflow::HeldCalls<HeldWork> held_;
+  std::vector<nb::object> finished_;  // while calls are held back
+  nb::object lost_;                   // the first error of those that were refused
   nb::object scratch_;  // keeps a value that nothing else holds until it is finished
   nb::object staged_;   // likewise
 };
