@@ -40,7 +40,7 @@ test: $(STAMPS)/built $(STAMPS)/test
 	@AIOCUDA_DRIVER=$(AIOCUDA_DRIVER) $(BIN)/python -m pytest $(PYTEST_ARGUMENTS)
 
 soak: $(STAMPS)/built $(STAMPS)/test
-	@AIOCUDA_DRIVER=$(AIOCUDA_DRIVER) AIOCUDA_HYPOTHESIS=long $(BIN)/python -m pytest tests/ordering tests/arrays tests/signature
+	@AIOCUDA_DRIVER=$(AIOCUDA_DRIVER) AIOCUDA_HYPOTHESIS=long $(BIN)/python -m pytest --timeout 0 tests/ordering tests/arrays tests/signature
 	@AIOCUDA_DRIVER=$(AIOCUDA_DRIVER) AIOCUDA_SOAK_S=$${AIOCUDA_SOAK_S:-600} $(BIN)/python -m pytest -m soak tests/soak
 
 check: check-python check-cpp docs

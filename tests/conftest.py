@@ -25,6 +25,7 @@ os.environ.setdefault("AIOCUDA_EMULATED_DEVICES", "2")
 os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
 
 import aiocuda as ac
+from aiocuda._driver.checking import raise_races, take_race_reports
 
 ROOT = Path(__file__).parents[1]
 
@@ -108,6 +109,16 @@ class Latch:
         self.release()
         for held in self._held:
             held.sync()
+
+
+@pytest.fixture(autouse=os.environ.get("AIOCUDA_EMULATOR_CHECK") == "races")
+def no_races() -> Iterator[None]:
+    """Where the emulated driver looks for races, one that it finds is the failure of the test."""
+    take_race_reports()
+    yield
+    for device in ac.devices():
+        device.synchronize().sync()
+    raise_races()
 
 
 @pytest.fixture(scope="session")

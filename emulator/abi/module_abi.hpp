@@ -13,7 +13,7 @@
 
 namespace aiocuda::emulator::abi {
 
-inline constexpr std::uint32_t abi_version = 1;
+inline constexpr std::uint32_t abi_version = 2;
 inline constexpr const char* entry_symbol = "aiocuda_emulator_module";
 
 struct Dim3 {
@@ -52,6 +52,10 @@ struct Kernel {
   void (*run)(const Launch* launch, std::uint64_t first, std::uint64_t last);
 };
 
+// How a thread touches memory. Volatile accesses count as atomic ones: both are how threads that run at the
+// same time talk to one another.
+enum AccessKind : std::uint32_t { access_read, access_write, access_atomic_read, access_atomic_write };
+
 // What the driver offers compiled code; set once, right after loading, before any kernel runs.
 struct Services {
   std::uint32_t version;
@@ -64,6 +68,9 @@ struct Services {
   // Null when the memory cannot be had. The modules of a process share it: only one runs at a time
   // on a thread, and each finds it as the last one left it.
   void* (*thread_memory)(std::uint32_t stack_count);
+  // Told of each access of modules that were compiled for checking (AIOCUDA_EMULATOR_CHECK), before it is made. Null
+  // where nobody wants to know.
+  void (*record_access)(const void* address, std::uint64_t bytes, AccessKind kind) = nullptr;
 };
 
 struct Module {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "settings.hpp"
+#include "shuffle.hpp"
 #include "spin.hpp"
 #include "thread.hpp"
 
@@ -20,12 +21,15 @@ constexpr std::uint64_t chunks_per_thread = 8;
 
 struct Batch {
   Batch(Pieces& pieces_, std::uint64_t count_, std::uint64_t chunk_, int priority_)
-      : pieces(pieces_), count(count_), chunk(chunk_), priority(priority_) {}
+      : pieces(pieces_), count(count_), chunk(chunk_), chunks((count_ + chunk_ - 1) / chunk_), priority(priority_),
+        order(ChunkOrder::of_next_launch(chunks)) {}
 
   Pieces& pieces;
   const std::uint64_t count;
   const std::uint64_t chunk;
+  const std::uint64_t chunks;
   const int priority;
+  const ChunkOrder order;
   std::atomic<std::uint64_t> next{0};
   std::atomic<bool> stopped{false};
   std::atomic<int> helpers{0};  // changed under the pool's mutex
@@ -33,13 +37,14 @@ struct Batch {
   Fault fault;
 
   bool has_more() const noexcept {
-    return !stopped.load(std::memory_order_relaxed) && next.load(std::memory_order_relaxed) < count;
+    return !stopped.load(std::memory_order_relaxed) && next.load(std::memory_order_relaxed) < chunks;
   }
 
   void work() {
     while (has_more()) {
-      const std::uint64_t first = next.fetch_add(chunk, std::memory_order_relaxed);
-      if (first >= count) return;
+      const std::uint64_t index = next.fetch_add(1, std::memory_order_relaxed);
+      if (index >= chunks) return;
+      const std::uint64_t first = order[index] * chunk;
       auto run = [this, first] { pieces.run(first, std::min(count, first + chunk)); };
       if (Fault found = run_guarded(run)) {
         const std::lock_guard lock(fault_mutex);
@@ -118,7 +123,8 @@ Fault run_pieces(Pieces& pieces, std::uint64_t count, int priority) {
   if (count == 0) return {};
   const auto threads = static_cast<std::uint64_t>(settings().threads);
   const std::uint64_t chunk = std::max<std::uint64_t>(1, count / (threads * chunks_per_thread));
-  Batch batch(pieces, count, count == 1 || threads == 1 ? count : chunk, priority);
+  const bool in_one = count == 1 || (threads == 1 && !settings().shuffle_seed);
+  Batch batch(pieces, count, in_one ? count : chunk, priority);
   if (batch.chunk == count) {
     batch.work();
   } else {

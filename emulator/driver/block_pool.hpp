@@ -15,7 +15,8 @@ class Pieces {
   virtual void run(std::uint64_t first, std::uint64_t last) = 0;
 };
 
-// Runs all pieces, spread over the pool's threads and the calling one, in ascending order of start.
+// Runs all pieces, spread over the pool's threads and the calling one, in ascending order of start unless
+// that is shuffled.
 // Returns when none is running any more. The first fault ends it: pieces not begun are skipped.
 Fault run_pieces(Pieces& pieces, std::uint64_t count, int priority);
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "device.hpp"
 #include "event.hpp"
 #include "memory/memory.hpp"
 #include "module.hpp"
@@ -145,6 +146,7 @@ CUresult Context::get_limit(CUlimit limit, std::size_t& value) const {
 CUresult Context::enable_peer_access(CUcontext peer) {
   const std::shared_ptr<Context> other = contexts().find(peer);
   if (!other || other.get() == this || other->device() == device_) return CUDA_ERROR_INVALID_CONTEXT;
+  if (!can_access_peers()) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
   const std::lock_guard lock(mutex_);
   return peers_.insert(peer).second ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
 }

@@ -12,6 +12,7 @@ namespace aiocuda::emulator {
 int device_count() noexcept { return settings().devices; }
 int multiprocessor_count() noexcept { return settings().threads; }
 std::size_t device_memory_bytes() noexcept { return settings().memory_bytes; }
+bool can_access_peers() noexcept { return settings().peer_access; }
 
 }  // namespace aiocuda::emulator
 
@@ -106,7 +107,7 @@ CUresult cuDeviceCanAccessPeer(int* can_access, CUdevice device, CUdevice peer) 
   if (const CUresult error = check_device(device)) return error;
   if (const CUresult error = check_device(peer)) return error;
   if (can_access == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *can_access = device != peer;
+  *can_access = device != peer && can_access_peers();
   return CUDA_SUCCESS;
 }
 
@@ -117,8 +118,8 @@ CUresult cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute attribute, CU
   if (device == peer) return CUDA_ERROR_INVALID_DEVICE;
   switch (static_cast<int>(attribute)) {
     case CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK: *value = 0; return CUDA_SUCCESS;
-    case CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED: *value = 1; return CUDA_SUCCESS;
-    case CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED: *value = 1; return CUDA_SUCCESS;
+    case CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED: *value = can_access_peers(); return CUDA_SUCCESS;
+    case CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED: *value = can_access_peers(); return CUDA_SUCCESS;
     case CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED: *value = 0; return CUDA_SUCCESS;
     case 5: *value = 0; return CUDA_SUCCESS;  // only some native atomics: no, all of them
     default: return CUDA_ERROR_INVALID_VALUE;

@@ -32,5 +32,8 @@ int device_count() noexcept;
 // Emulated multiprocessors are the threads that share a kernel's blocks.
 int multiprocessor_count() noexcept;
 std::size_t device_memory_bytes() noexcept;
+// Whether kernels of a device may use the memory of another. Copies between devices work either way: without it a
+// driver stages them.
+bool can_access_peers() noexcept;
 
 }  // namespace aiocuda::emulator

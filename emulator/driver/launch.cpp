@@ -5,6 +5,8 @@
 #include <optional>
 
 #include "block_pool.hpp"
+#include "checking/checking.hpp"
+#include "checking/recorder.hpp"
 #include "device.hpp"
 #include "event.hpp"
 #include "module.hpp"
@@ -59,7 +61,8 @@ class Arguments {
 class LaunchWork final : public Work, private Pieces {
  public:
   LaunchWork(std::shared_ptr<Function> function, const LaunchShape& shape, int priority)
-      : function_(std::move(function)), shape_(shape), priority_(priority), arguments_(function_->description()) {}
+      : function_(std::move(function)), shape_(shape), priority_(priority), arguments_(function_->description()),
+        recording_(checking::checker() != nullptr ? std::make_unique<checking::Recording>() : nullptr) {}
 
   Arguments& arguments() noexcept { return arguments_; }
 
@@ -70,14 +73,22 @@ class LaunchWork final : public Work, private Pieces {
     }
   }
 
+  std::string text() const override { return "kernel " + function_->description().name; }
+  checking::Accesses accesses() override { return recording_->take(); }
+
  private:
-  void run(std::uint64_t first, std::uint64_t last) override { function_->code().run(&launch_, first, last); }
+  void run(std::uint64_t first, std::uint64_t last) override {
+    if (recording_) recording_->begin();
+    function_->code().run(&launch_, first, last);
+    if (recording_) recording_->end();
+  }
 
   const std::shared_ptr<Function> function_;
   const LaunchShape shape_;
   const int priority_;
   Arguments arguments_;
   abi::Launch launch_{};
+  const std::unique_ptr<checking::Recording> recording_;  // null where nothing is checked
 };
 
 CUresult check_shape(const Function& function, const LaunchShape& shape) {

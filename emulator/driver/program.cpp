@@ -19,6 +19,8 @@
 #include <utility>
 
 #include "abi/thread_memory.hpp"
+#include "checking/checking.hpp"
+#include "checking/recorder.hpp"
 #include "context.hpp"
 #include "device.hpp"
 #include "fault.hpp"
@@ -26,7 +28,12 @@
 namespace aiocuda::emulator {
 namespace {
 
-const abi::Services services{abi::abi_version, &fail_kernel, &abi::thread_memory};
+// Made when the first module is loaded; it lives as long as any.
+const abi::Services& services() {
+  static const abi::Services made{abi::abi_version, &fail_kernel, &abi::thread_memory,
+                                  checking::checker() != nullptr ? &checking::record_access : nullptr};
+  return made;
+}
 
 void say(const std::string& message) { std::fprintf(stderr, "emulated CUDA driver: %s\n", message.c_str()); }
 
@@ -125,7 +132,7 @@ std::shared_ptr<Image> Image::load(const std::vector<std::byte>& file) {
     dlclose(library);
     return nullptr;
   }
-  module->set_services(&services);
+  module->set_services(&services());
   return std::shared_ptr<Image>(new Image(library, module, map->l_addr));
 }
 

@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <string_view>
 #include <thread>
 
 namespace aiocuda::emulator {
@@ -13,6 +14,7 @@ namespace {
 
 constexpr int most_devices = 64;
 constexpr int most_threads = 1024;
+constexpr int most_dropped_wait = 1000000;
 constexpr std::size_t least_memory = std::size_t{1} << 20;
 constexpr std::size_t most_memory = std::size_t{1} << 40;
 
@@ -51,26 +53,56 @@ bool parse_bytes(const char* text, std::size_t& value) {
   return value >= least_memory;
 }
 
+bool parse_seed(const char* text, std::optional<std::uint64_t>& value) {
+  char* end = nullptr;
+  errno = 0;
+  if (*text < '0' || *text > '9') return false;
+  const unsigned long long parsed = std::strtoull(text, &end, 10);
+  value = parsed;
+  return *end == '\0' && errno == 0;
+}
+
 }  // namespace
 
-Settings parse_settings(const char* devices, const char* memory, const char* threads) {
+Settings parse_settings(const GivenSettings& given) {
   Settings result;
   result.threads = available_cores();
-  if (is_set(devices) && !parse_integer(devices, 0, most_devices, result.devices)) {
-    result.error = std::string("AIOCUDA_EMULATED_DEVICES must be an integer from 0 to 64, found '") + devices + "'";
-  } else if (is_set(memory) && !parse_bytes(memory, result.memory_bytes)) {
-    result.error = std::string("AIOCUDA_EMULATED_MEMORY must be a number of bytes from 1M to 1024G, with an "
-                               "optional suffix K, M or G, found '") + memory + "'";
-  } else if (is_set(threads) && !parse_integer(threads, 1, most_threads, result.threads)) {
-    result.error = std::string("AIOCUDA_EMULATED_THREADS must be an integer from 1 to 1024, found '") + threads + "'";
+  int peer_access = 1;
+  const auto complain = [&](const char* variable, const char* rule, const char* found) {
+    if (result.error.empty()) result.error = std::string(variable) + " must be " + rule + ", found '" + found + "'";
+  };
+  if (is_set(given.devices) && !parse_integer(given.devices, 0, most_devices, result.devices)) {
+    complain("AIOCUDA_EMULATED_DEVICES", "an integer from 0 to 64", given.devices);
   }
+  if (is_set(given.memory) && !parse_bytes(given.memory, result.memory_bytes)) {
+    complain("AIOCUDA_EMULATED_MEMORY", "a number of bytes from 1M to 1024G, with an optional suffix K, M or G", given.memory);
+  }
+  if (is_set(given.threads) && !parse_integer(given.threads, 1, most_threads, result.threads)) {
+    complain("AIOCUDA_EMULATED_THREADS", "an integer from 1 to 1024", given.threads);
+  }
+  if (is_set(given.peer_access) && !parse_integer(given.peer_access, 0, 1, peer_access)) {
+    complain("AIOCUDA_EMULATED_PEER_ACCESS", "0 or 1", given.peer_access);
+  }
+  if (is_set(given.check)) {
+    result.check_races = std::string_view(given.check) == "races";
+    if (!result.check_races) complain("AIOCUDA_EMULATOR_CHECK", "'races', the only check there is", given.check);
+  }
+  if (is_set(given.shuffle) && !parse_seed(given.shuffle, result.shuffle_seed)) {
+    complain("AIOCUDA_EMULATOR_SHUFFLE", "an unsigned integer of at most 64 bits", given.shuffle);
+  }
+  if (is_set(given.dropped_wait) && !parse_integer(given.dropped_wait, 1, most_dropped_wait, result.dropped_wait)) {
+    complain("AIOCUDA_EMULATOR_DROP_WAIT", "an integer from 1 to 1000000", given.dropped_wait);
+  }
+  result.peer_access = peer_access == 1;
   return result;
 }
 
 const Settings& settings() {
-  static const Settings* const found =
-      new Settings(parse_settings(std::getenv("AIOCUDA_EMULATED_DEVICES"), std::getenv("AIOCUDA_EMULATED_MEMORY"),
-                                  std::getenv("AIOCUDA_EMULATED_THREADS")));
+  static const Settings* const found = new Settings(parse_settings(
+      {std::getenv("AIOCUDA_EMULATED_DEVICES"), std::getenv("AIOCUDA_EMULATED_MEMORY"),
+       std::getenv("AIOCUDA_EMULATED_THREADS"), std::getenv("AIOCUDA_EMULATED_PEER_ACCESS"),
+       std::getenv("AIOCUDA_EMULATOR_CHECK"), std::getenv("AIOCUDA_EMULATOR_SHUFFLE"),
+       std::getenv("AIOCUDA_EMULATOR_DROP_WAIT")}));
   return *found;
 }
 

@@ -1,6 +1,8 @@
 // The driver's settings. The only place that reads the environment; read once, at the first use.
 #pragma once
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string>
 
 namespace aiocuda::emulator {
@@ -9,11 +11,26 @@ struct Settings {
   int devices = 1;                                // AIOCUDA_EMULATED_DEVICES, 0..64
   std::size_t memory_bytes = std::size_t{8} << 30;  // AIOCUDA_EMULATED_MEMORY, of each device
   int threads = 1;                                // AIOCUDA_EMULATED_THREADS, for a kernel's blocks
+  bool peer_access = true;                        // AIOCUDA_EMULATED_PEER_ACCESS, between any two devices
+  bool check_races = false;                       // AIOCUDA_EMULATOR_CHECK
+  std::optional<std::uint64_t> shuffle_seed;      // AIOCUDA_EMULATOR_SHUFFLE
+  int dropped_wait = 0;                           // AIOCUDA_EMULATOR_DROP_WAIT, from 1; 0: none
   std::string error;                              // empty, or what is wrong with which variable
 };
 
-// Reads one setting of each kind out of the values given (null: not set). Pure, for the tests.
-Settings parse_settings(const char* devices, const char* memory, const char* threads);
+// The variables' values; null where one is not set.
+struct GivenSettings {
+  const char* devices = nullptr;
+  const char* memory = nullptr;
+  const char* threads = nullptr;
+  const char* peer_access = nullptr;
+  const char* check = nullptr;
+  const char* shuffle = nullptr;
+  const char* dropped_wait = nullptr;
+};
+
+// Reads the settings out of the values given. Pure, for the tests.
+Settings parse_settings(const GivenSettings& given);
 
 const Settings& settings();
 

@@ -1,9 +1,11 @@
 // The class Stream: its queue, its thread, and the order among default and blocking streams.
 #include "stream.hpp"
 
+#include <cstdio>
 #include <functional>
 #include <map>
 
+#include "checking/checking.hpp"
 #include "host_function.hpp"
 #include "spin.hpp"
 #include "thread.hpp"
@@ -32,6 +34,23 @@ PerThreadStreams& per_thread_streams() {
   return streams;
 }
 
+std::unique_ptr<checking::Checker::Lane> make_lane(const Context& context, Stream::Kind kind, const Stream* stream) {
+  checking::Checker* const checker = checking::checker();
+  if (checker == nullptr) return nullptr;
+  const std::string device = " of device " + std::to_string(context.device());
+  if (kind == Stream::Kind::legacy_default) return checker->open_lane(0, "the legacy default stream" + device);
+  if (kind == Stream::Kind::per_thread_default) return checker->open_lane(0, "a thread's default stream" + device);
+  const auto handle = reinterpret_cast<std::uintptr_t>(stream);
+  char text[24];
+  std::snprintf(text, sizeof text, "0x%zx", static_cast<std::size_t>(handle));
+  return checker->open_lane(handle, text + device);
+}
+
+std::unique_ptr<Shuffle> make_shuffle() {
+  const auto seed = Shuffle::seed_of_next_stream();
+  return seed ? std::make_unique<Shuffle>(*seed) : nullptr;
+}
+
 }  // namespace
 
 StreamTable& streams() {
@@ -44,11 +63,29 @@ bool Ticket::passed() const noexcept { return !stream_ || stream_->has_passed(po
 CUresult Ticket::wait() const {
   if (!stream_) return CUDA_SUCCESS;
   stream_->wait_until(position_);
-  return stream_->context().error();
+  const CUresult error = stream_->context().error();
+  if (error == CUDA_SUCCESS) observe();
+  return error;
+}
+
+void Ticket::wait_in_stream() const {
+  if (stream_) stream_->wait_until(position_);
+}
+
+bool Ticket::query() const {
+  if (stream_ && stream_->shuffle_) stream_->shuffle_->somebody_asks();
+  if (!passed()) return false;
+  observe();
+  return true;
+}
+
+void Ticket::observe() const {
+  for (const checking::Point& point : points_) checking::checker()->observe(point);
 }
 
 Stream::Stream(std::shared_ptr<Context> context, unsigned flags, int priority, Kind kind)
-    : context_(std::move(context)), id_(next_id()), flags_(flags), kind_(kind), priority_(priority) {
+    : context_(std::move(context)), id_(next_id()), flags_(flags), kind_(kind), priority_(priority),
+      lane_(make_lane(*context_, kind, this)), shuffle_(make_shuffle()) {
   synchronisation_policy_.syncPolicy = CU_SYNC_POLICY_AUTO;
   memory_sync_domain_map_.memSyncDomainMap.remote = 1;
 }
@@ -57,30 +94,47 @@ Stream::~Stream() = default;
 
 Ticket Stream::enqueue(std::unique_ptr<Work> work) {
   if (is_blocking()) wait_for_others();
-  return {shared_from_this(), append(std::move(work))};
+  return append(std::move(work));
 }
 
 // The legacy default stream and the blocking streams of a context each wait for what the other side
 // has submitted so far. Non-blocking streams take no part.
 void Stream::wait_for_others() {
-  const auto wait_for = [this](Stream& other) {
-    if (&other == this || other.own_work_has_ended()) return;
-    append(std::make_unique<CallableWork<std::function<void()>>>(
-        [ticket = other.tail()] { static_cast<void>(ticket.wait()); }));
+  const auto wait_for_all_of = [this](Stream& other) {
+    if (&other != this) wait_for(other.tail());
   };
   if (kind_ == Kind::legacy_default) {
     for (const auto& other : context_->streams()) {
-      if (other->is_blocking()) wait_for(*other);
+      if (other->is_blocking()) wait_for_all_of(*other);
     }
   } else if (Stream* const legacy = context_->legacy_stream_if_used()) {
-    wait_for(*legacy);
+    wait_for_all_of(*legacy);
   }
 }
 
-std::uint64_t Stream::append(std::unique_ptr<Work> work) {
+void Stream::wait_for(const Ticket& ticket) {
+  // What is later in the same stream comes later anyway.
+  if (ticket.stream().get() == this) return;
+  if (!ticket.passed()) {
+    // A lost context on the other side has failed on its own; here the wait is over.
+    append(std::make_unique<CallableWork<std::function<void()>>>([ticket] { ticket.wait_in_stream(); }), ticket.points_);
+  } else if (!ticket.points_.empty()) {
+    const std::lock_guard lock(mutex_);
+    after_.insert(after_.end(), ticket.points_.begin(), ticket.points_.end());
+  }
+}
+
+Ticket Stream::append(std::unique_ptr<Work> work, std::vector<checking::Point> after) {
   std::unique_lock lock(mutex_);
   // Only when a stream is destroyed while another thread submits to it: the work is dropped.
-  if (closed_) return submitted_.load(std::memory_order_relaxed);
+  if (closed_) return {shared_from_this(), submitted_.load(std::memory_order_relaxed), {}};
+  std::vector<checking::Point> points;
+  if (lane_) {
+    after.insert(after.end(), after_.begin(), after_.end());
+    after_.clear();
+    last_point_ = work->point_ = lane_->submit(work->text(), std::move(after));
+    points.push_back(last_point_);
+  }
   Work* const added = work.get();
   if (last_ != nullptr) {
     last_->next_ = std::move(work);
@@ -93,21 +147,31 @@ std::uint64_t Stream::append(std::unique_ptr<Work> work) {
   if (!thread_started_) {
     thread_started_ = true;
     start_thread("cuda-stream", [self = shared_from_this()] { self->loop(); });
-    return position;
+    return {shared_from_this(), position, std::move(points)};
   }
   const bool wake = parked_;
   parked_ = false;
   lock.unlock();
   if (wake) work_ready_.notify_one();
-  return position;
+  return {shared_from_this(), position, std::move(points)};
+}
+
+void Stream::run(Work& work) {
+  if (!lane_) return work.run();
+  const checking::Ordering ordering = work.ordering();
+  lane_->begin(*work.point_, ordering);
+  work.run();
+  lane_->end(work.point_, ordering, context_->lost() ? checking::Accesses{} : work.accesses());
 }
 
 void Stream::loop() {
   while (std::unique_ptr<Work> work = next()) {
+    if (shuffle_) shuffle_->let_others_go();
     if (context_->lost()) {
       work->drop();
+      if (lane_) lane_->drop(*work->point_);
     } else {
-      work->run();
+      run(*work);
     }
     work.reset();  // before its end is told: what it holds may be what somebody waits to be let go
     completed_.fetch_add(1);
@@ -137,11 +201,14 @@ std::unique_ptr<Work> Stream::next() {
 
 void Stream::wait_until(std::uint64_t position) {
   const auto over = [&] { return completed_.load() >= position || context_->lost(); };
-  if (spin_until(over, spin_for_an_end)) return;
-  waiters_.fetch_add(1);
-  std::unique_lock lock(mutex_);
-  progress_.wait(lock, over);
-  waiters_.fetch_sub(1);
+  if (shuffle_) shuffle_->somebody_waits();
+  if (!spin_until(over, spin_for_an_end)) {
+    waiters_.fetch_add(1);
+    std::unique_lock lock(mutex_);
+    progress_.wait(lock, over);
+    waiters_.fetch_sub(1);
+  }
+  if (shuffle_) shuffle_->nobody_waits();
 }
 
 bool Stream::drain(std::chrono::milliseconds patience) {
@@ -157,7 +224,24 @@ void Stream::wake_waiters() {
   progress_.notify_all();
 }
 
-Ticket Stream::tail() { return {shared_from_this(), submitted_.load(std::memory_order_acquire)}; }
+Ticket Stream::tail() {
+  if (!lane_) return {shared_from_this(), submitted_.load(std::memory_order_acquire), {}};
+  const std::lock_guard lock(mutex_);
+  std::vector<checking::Point> points = after_;
+  if (last_point_) points.push_back(last_point_);
+  return {shared_from_this(), submitted_.load(std::memory_order_relaxed), std::move(points)};
+}
+
+bool Stream::query() {
+  if (shuffle_) shuffle_->somebody_asks();
+  if (!lane_) return idle();
+  if (kind_ == Kind::legacy_default) wait_for_others();
+  // What was submitted before the question: more may come while it is answered.
+  const Ticket asked = tail();
+  if (!idle()) return false;
+  asked.observe();
+  return true;
+}
 
 bool Stream::idle() const {
   if (!own_work_has_ended()) return false;

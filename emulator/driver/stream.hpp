@@ -7,11 +7,15 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "api.hpp"
+#include "checking/checker.hpp"
 #include "context.hpp"
+#include "shuffle.hpp"
 
 namespace aiocuda::emulator {
 
@@ -25,9 +29,16 @@ class Work {
   // In a lost context, instead of run(): for the rare work that must tell somebody.
   virtual void drop() {}
 
+  // For the checker of races: what it is in words (empty where it touches no memory), how it orders others besides
+  // being in its stream, and, asked for when it has run, which bytes it has touched.
+  virtual std::string text() const { return {}; }
+  virtual checking::Ordering ordering() const { return {}; }
+  virtual checking::Accesses accesses() { return {}; }
+
  private:
   friend class Stream;
   std::unique_ptr<Work> next_;
+  checking::Point point_;
 };
 
 // A point in a stream: just after one piece of work. Copyable and cheap; keeps the stream alive.
@@ -37,16 +48,22 @@ class Ticket {
   Ticket() = default;
   // Everything up to this point has ended (has run, or was dropped because the context was lost).
   bool passed() const noexcept;
-  // Blocks until passed, or until the stream's context is lost; answers that context's error.
+  // For the host: blocks until passed, or until the stream's context is lost; answers that context's error.
   CUresult wait() const;
+  // The same for a stream's thread: the host learns nothing by it.
+  void wait_in_stream() const;
+  // For the host: has it passed? If so, the host has learnt it.
+  bool query() const;
+  void observe() const;
   const std::shared_ptr<Stream>& stream() const noexcept { return stream_; }
 
  private:
   friend class Stream;
-  Ticket(std::shared_ptr<Stream> stream, std::uint64_t position)
-      : stream_(std::move(stream)), position_(position) {}
+  Ticket(std::shared_ptr<Stream> stream, std::uint64_t position, std::vector<checking::Point> points)
+      : stream_(std::move(stream)), position_(position), points_(std::move(points)) {}
   std::shared_ptr<Stream> stream_;
   std::uint64_t position_ = 0;
+  std::vector<checking::Point> points_;  // what the checker knows the point by; empty where nothing is checked
 };
 
 class Stream : public std::enable_shared_from_this<Stream> {
@@ -75,11 +92,16 @@ class Stream : public std::enable_shared_from_this<Stream> {
     return enqueue(std::make_unique<CallableWork<std::decay_t<Callable>>>(std::forward<Callable>(callable)));
   }
 
+  // What is submitted from now on comes after that point of another stream.
+  void wait_for(const Ticket& ticket);
+
   // The point after all work submitted to this stream so far.
   Ticket tail();
   // Has everything submitted so far ended? For the legacy default stream that takes in the blocking
   // streams that it orders itself with.
   bool idle() const;
+  // The same for the host, which learns by it that all has ended.
+  bool query();
   // Blocks until all that is so or the context is lost; answers the context's error.
   CUresult synchronise();
   // Blocks until no work is left, not even running, whether the context is lost or not; gives up
@@ -109,7 +131,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
     Callable callable_;
   };
 
-  std::uint64_t append(std::unique_ptr<Work> work);
+  Ticket append(std::unique_ptr<Work> work, std::vector<checking::Point> after = {});
+  void run(Work& work);
   void wait_for_others();
   void wait_until(std::uint64_t position);
   bool own_work_has_ended() const noexcept { return has_passed(submitted_.load(std::memory_order_acquire)); }
@@ -124,12 +147,16 @@ class Stream : public std::enable_shared_from_this<Stream> {
   const unsigned flags_;
   const Kind kind_;
   std::atomic<int> priority_;
+  const std::unique_ptr<checking::Checker::Lane> lane_;  // null where nothing is checked
+  const std::unique_ptr<Shuffle> shuffle_;               // null where nothing is shuffled
 
   std::mutex mutex_;
   std::condition_variable work_ready_;
   std::condition_variable progress_;
   std::unique_ptr<Work> first_;
   Work* last_ = nullptr;
+  checking::Point last_point_;                // of the last work submitted
+  std::vector<checking::Point> after_;       // points that have passed, and that the next work is after
   bool thread_started_ = false;
   bool closed_ = false;
   bool parked_ = false;

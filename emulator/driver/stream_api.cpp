@@ -17,6 +17,7 @@ class StreamCallback final : public Work {
       : context_(context), stream_(stream), callback_(callback), user_data_(user_data) {}
   void run() override { call(CUDA_SUCCESS); }
   void drop() override { call(context_.error()); }
+  checking::Ordering ordering() const override { return {.tells_host = true}; }
 
  private:
   void call(CUresult status) {
@@ -27,6 +28,20 @@ class StreamCallback final : public Work {
   Context& context_;  // the stream that runs this keeps it alive
   const CUstream stream_;
   const CUstreamCallback callback_;
+  void* const user_data_;
+};
+
+class HostFunction final : public Work {
+ public:
+  HostFunction(CUhostFn function, void* user_data) : function_(function), user_data_(user_data) {}
+  void run() override {
+    const HostFunctionScope scope;
+    function_(user_data_);
+  }
+  checking::Ordering ordering() const override { return {.tells_host = true}; }
+
+ private:
+  const CUhostFn function_;
   void* const user_data_;
 };
 
@@ -72,7 +87,7 @@ CUresult cuStreamDestroy_v2(CUstream handle) {
 CUresult cuStreamQuery(CUstream handle) {
   std::shared_ptr<Stream> stream;
   if (const CUresult error = resolve_stream(handle, stream)) return error;
-  if (!stream->idle()) return CUDA_ERROR_NOT_READY;
+  if (!stream->query()) return CUDA_ERROR_NOT_READY;
   return stream->context().error();
 }
 
@@ -133,10 +148,7 @@ CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, void* user_data) {
   std::shared_ptr<Stream> stream;
   if (const CUresult error = resolve_stream(handle, stream)) return error;
   if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  stream->enqueue([function, user_data] {
-    const HostFunctionScope scope;
-    function(user_data);
-  });
+  stream->enqueue(std::make_unique<HostFunction>(function, user_data));
   return CUDA_SUCCESS;
 }
 

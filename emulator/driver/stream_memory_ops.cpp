@@ -28,6 +28,12 @@ class WriteValue final : public Work {
     };
     if (const Fault fault = run_guarded(write)) context_.fail(fault.error, "a stream's write of a value: " + fault.message);
   }
+  std::string text() const override { return "a write of a value of " + checking::count_of(sizeof(Value), "byte"); }
+  // The host may watch the memory, where it can.
+  checking::Ordering ordering() const override {
+    return {.tells_host = memory::is_host_accessible(address_), .releases = address_};
+  }
+  checking::Accesses accesses() override { return {{address_, address_ + sizeof(Value), abi::access_atomic_write}}; }
 
  private:
   Context& context_;
@@ -54,6 +60,9 @@ class WaitValue final : public Work {
     }
     if (fault) context_.fail(fault.error, "a stream's wait for a value: " + fault.message);
   }
+  std::string text() const override { return "a wait for a value of " + checking::count_of(sizeof(Value), "byte"); }
+  checking::Ordering ordering() const override { return {.acquires = address_}; }
+  checking::Accesses accesses() override { return {{address_, address_ + sizeof(Value), abi::access_atomic_read}}; }
 
  private:
   bool is_met(Value found) const noexcept {

@@ -43,6 +43,7 @@ class Build {
     paths_.visible_headers = request.installation.visible_headers;
     paths_.device_headers = request.installation.device_headers;
     paths_.runtime_object = request.installation.runtime_object;
+    if (request.tells_accesses) paths_.access_hooks_object = request.installation.access_hooks_object;
     paths_.program_headers = directory_.path() / "headers";
   }
 

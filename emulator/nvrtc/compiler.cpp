@@ -110,6 +110,17 @@ FoundCompiler search(const Settings& settings) {
   return result;
 }
 
+// Every access to memory calls a hook (cuda_cpp/runtime/access_hooks.cpp). The compilers instrument for
+// ThreadSanitizer, whose library is not linked. They tell of no access wider than 16 bytes, so nothing is vectorised.
+std::vector<std::string> options_for_access_hooks(const Compiler& compiler) {
+  if (compiler.family == CompilerFamily::gcc) {
+    return {"-fsanitize=thread", "-fno-tree-vectorize", "--param", "tsan-distinguish-volatile=1", "-Wno-tsan"};
+  }
+  // The option of the compiler proper: the driver program's would link the library.
+  return {"-Xclang", "-fsanitize=thread", "-fno-vectorize", "-fno-slp-vectorize", "-mllvm", "-tsan-distinguish-volatile=1",
+          "-mllvm", "-tsan-instrument-func-entry-exit=0"};
+}
+
 // CUDA programs hand on variables that only some lanes have set ("x = __shfl_sync(mask, x, leader)"). A clang
 // that takes arguments for defined would conclude that every lane sets them. The option's name has changed.
 std::vector<std::string> options_for_undefined_arguments(const Compiler& compiler) {
@@ -190,10 +201,15 @@ std::vector<std::string> build_command(const Compiler& compiler, const Options& 
     append(command, {"-Wno-pass-failed", "-Wno-register", "-Wno-ignored-attributes", "-Wno-unused-command-line-argument"});
   }
   for (const std::string& option : options_for_undefined_arguments(compiler)) command.push_back(option);
+  if (!paths.access_hooks_object.empty()) {
+    for (const std::string& option : options_for_access_hooks(compiler)) command.push_back(option);
+  }
   if (options.no_warnings) command.emplace_back("-w");
   command.push_back("-isystem" + paths.device_headers);
   if (compiler.family != CompilerFamily::zig) command.emplace_back("-nostdlib");
-  command.insert(command.end(), {"-x", "c++", paths.source, "-x", "none", paths.runtime_object, "-o", paths.output});
+  command.insert(command.end(), {"-x", "c++", paths.source, "-x", "none", paths.runtime_object});
+  if (!paths.access_hooks_object.empty()) command.push_back(paths.access_hooks_object);
+  command.insert(command.end(), {"-o", paths.output});
   if (uses_host_library && compiler.family != CompilerFamily::zig) command.emplace_back("-lstdc++");
   append(command, {"-lm", "-ldl", "-lc"});
   if (compiler.family != CompilerFamily::zig) command.emplace_back("-lgcc");

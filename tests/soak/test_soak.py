@@ -20,6 +20,7 @@ import aiocuda as ac
 pytestmark = pytest.mark.soak
 
 SECONDS = float(os.environ.get("AIOCUDA_SOAK_S", "60"))
+POLICIES = [ac.current_policy(), ac.Dataflow(2), ac.RoundRobin(3), ac.SingleStream(), ac.LeastLoaded(2)]
 
 increment = ac.kernel(r"""
 extern "C" __global__ void increment(int* x, unsigned n) {
@@ -63,7 +64,8 @@ async def program(seed: int) -> None:
 async def programs(seed: int, until: float) -> None:
     rng = random.Random(seed)
     while time.monotonic() < until:
-        await asyncio.gather(*[program(rng.getrandbits(32)) for _ in range(rng.randrange(1, 12))])
+        with ac.use(rng.choice(POLICIES)):
+            await asyncio.gather(*[program(rng.getrandbits(32)) for _ in range(rng.randrange(1, 12))])
 
 
 def in_a_loop(loop_factory: Callable[[], asyncio.AbstractEventLoop] | None, seed: int, until: float) -> None:

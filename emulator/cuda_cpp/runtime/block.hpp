@@ -66,6 +66,9 @@ void run_block(char* scratch, Index3 extent, unsigned threads, void (*kernel)(vo
 // No block runs as fibers on this thread any more: one that a fault left may have been the last.
 void forget_block();
 
+// What the driver offers; null before it has said so.
+extern const abi::Services* services;
+
 [[noreturn]] void fail(int cuda_error, const char* message);
 
 }  // namespace aiocuda::emulator::runtime

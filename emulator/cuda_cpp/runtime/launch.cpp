@@ -24,7 +24,6 @@ namespace {
 constexpr int cuda_error_out_of_memory = 2;
 constexpr int cuda_error_assert = 710;
 
-const abi::Services* services;
 __thread char* scratch;
 __thread std::uint64_t dynamic_shared_bytes;
 
@@ -60,6 +59,8 @@ void print(const char* text, std::size_t size) {
 }
 
 }  // namespace
+
+const abi::Services* services;
 
 [[noreturn]] void fail(int cuda_error, const char* message) {
   flush_pending();

@@ -1,6 +1,7 @@
 // The plain allocations of the driver API: cuMemAlloc and its kin, cuMemAllocManaged, cuMemFree.
 #include <mutex>
 
+#include "checking/checking.hpp"
 #include "context.hpp"
 #include "memory/allocation.hpp"
 #include "memory/memory.hpp"
@@ -31,6 +32,7 @@ CUresult allocate(Context& context, memory::PhysicalMemory& from, Allocation::Ki
   allocation->device = context.device();
   allocation->flags = flags;
   allocation->memory = &from;
+  if (auto* const checker = checking::checker()) checker->allocated(allocation->address, bytes, allocation->block.bytes);
   memory::list(allocation);
   address = allocation->address;
   return CUDA_SUCCESS;
@@ -112,11 +114,12 @@ CUresult cuMemAllocHost(void** pointer, std::size_t bytes) {
 namespace {
 
 // Waits for the work of the context that the allocation belongs to, then gives it back.
-CUresult free_after_waiting(const Allocation& allocation) {
+CUresult free_after_waiting(const Allocation& allocation, const char* function) {
   if (const auto owner = contexts().find(allocation.context)) {
     if (const CUresult error = owner->synchronise()) return error;
   }
   if (!memory::unlist(allocation)) return CUDA_ERROR_INVALID_VALUE;  // another thread was faster
+  if (auto* const checker = checking::checker()) checker->freed_by_host(allocation.address, allocation.bytes, function);
   memory::release(allocation);
   return CUDA_SUCCESS;
 }
@@ -132,7 +135,7 @@ CUresult cuMemFree(CUdeviceptr pointer) {
   switch (allocation->kind) {
     case Allocation::Kind::device:
     case Allocation::Kind::managed:
-    case Allocation::Kind::stream_ordered: return free_after_waiting(*allocation);
+    case Allocation::Kind::stream_ordered: return free_after_waiting(*allocation, "cuMemFree");
     default: return CUDA_ERROR_INVALID_VALUE;
   }
 }
@@ -146,7 +149,7 @@ CUresult cuMemFreeHost(void* pointer) {
       allocation->kind != Allocation::Kind::page_locked) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  return free_after_waiting(*allocation);
+  return free_after_waiting(*allocation, "cuMemFreeHost");
 }
 
 CUresult cuMemGetAddressRange(CUdeviceptr* base, std::size_t* bytes, CUdeviceptr pointer) {

@@ -50,6 +50,16 @@ std::shared_ptr<Allocation> find(std::uintptr_t address) {
   return address < end_of(*candidate) ? candidate : nullptr;
 }
 
+std::vector<std::pair<std::uintptr_t, std::uintptr_t>> listed_within(std::uintptr_t begin, std::uintptr_t end) {
+  std::vector<std::pair<std::uintptr_t, std::uintptr_t>> found;
+  auto& [mutex, by_address] = the_list();
+  const std::shared_lock lock(mutex);
+  auto at = by_address.upper_bound(begin);
+  if (at != by_address.begin() && end_of(*std::prev(at)->second) > begin) --at;
+  for (; at != by_address.end() && at->first < end; ++at) found.emplace_back(at->first, end_of(*at->second));
+  return found;
+}
+
 bool unlist(const Allocation& allocation) {
   auto& [mutex, by_address] = the_list();
   const std::lock_guard lock(mutex);

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "memory/managed_ranges.hpp"
@@ -55,6 +56,8 @@ struct Allocation {
 bool list(std::shared_ptr<Allocation> allocation);
 // The one that the address is in; null where there is none.
 std::shared_ptr<Allocation> find(std::uintptr_t address);
+// The addresses of all that have bytes in [begin, end), ascending; each with its end.
+std::vector<std::pair<std::uintptr_t, std::uintptr_t>> listed_within(std::uintptr_t begin, std::uintptr_t end);
 // Takes exactly this one off the list; false where somebody else already did.
 bool unlist(const Allocation& allocation);
 // Takes off the list all that the predicate picks.

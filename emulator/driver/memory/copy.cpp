@@ -22,6 +22,10 @@ constexpr std::size_t staged_by_asynchronous_bytes = std::size_t{8} << 20;
 
 using Staging = std::unique_ptr<std::byte[]>;
 
+std::size_t bytes_of(const Extent& extent) noexcept {
+  return extent.width_bytes * extent.height * extent.depth;
+}
+
 class CopyWork final : public Work {
  public:
   CopyWork(Stream& stream, const Operand& destination, const Operand& source, const Extent& extent,
@@ -33,6 +37,13 @@ class CopyWork final : public Work {
     const Fault fault = move_region(destination_, source_, extent_, priority_);
     if (fault) context_.fail(fault.error, "a copy: " + fault.message);
   }
+  std::string text() const override { return "a copy of " + checking::count_of(bytes_of(extent_), "byte"); }
+  checking::Accesses accesses() override {
+    checking::Accesses accesses;
+    append_accesses(accesses, source_, extent_, abi::access_read);
+    append_accesses(accesses, destination_, extent_, abi::access_write);
+    return accesses;
+  }
 
  private:
   Context& context_;  // kept alive by the stream, which runs this
@@ -41,10 +52,6 @@ class CopyWork final : public Work {
   const Extent extent_;
   const Staging staging_;  // holds the source's bytes, or nothing
 };
-
-std::size_t bytes_of(const Extent& extent) noexcept {
-  return extent.width_bytes * extent.height * extent.depth;
-}
 
 // The bytes from the first to the last; false where that does not fit into the address space.
 bool span_of(const Operand& operand, const Extent& extent, std::size_t& span) noexcept {

@@ -80,6 +80,18 @@ Fault for_each_row(const Extent& extent, int priority, DoRow do_row) {
 
 }  // namespace
 
+void append_accesses(checking::Accesses& accesses, const Operand& operand, const Extent& extent, checking::AccessKind kind) {
+  if (operand.memory == Memory::pageable) return;
+  if (is_dense(operand, extent)) {
+    accesses.push_back({operand.address, operand.address + extent.width_bytes * extent.height * extent.depth, kind});
+    return;
+  }
+  for (std::size_t row = 0; row < extent.height * extent.depth; ++row) {
+    const std::uintptr_t begin = row_address(operand, extent, row);
+    accesses.push_back({begin, begin + extent.width_bytes, kind});
+  }
+}
+
 Operand dense(std::uintptr_t address, const Extent& extent) noexcept {
   Operand operand;
   operand.address = address;

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "checking/access.hpp"
 #include "fault.hpp"
 #include "memory/copy.hpp"
 
@@ -20,6 +21,9 @@ struct Pattern {
 };
 Fault fill_region(const Operand& destination, const Pattern& pattern, const Extent& extent,
                   int priority);
+
+// The bytes of a region that lie in memory the driver knows; none of pageable memory.
+void append_accesses(checking::Accesses& accesses, const Operand& operand, const Extent& extent, checking::AccessKind kind);
 
 // Rows without gaps between them, as they lie in a staging buffer.
 Operand dense(std::uintptr_t address, const Extent& extent) noexcept;

@@ -1,6 +1,7 @@
 // The doors between the memory half and the rest of the driver (memory.hpp).
 #include "memory/memory.hpp"
 
+#include <algorithm>
 #include <mutex>
 
 #include "context.hpp"
@@ -65,6 +66,29 @@ void disown_module_variable(std::uintptr_t address) noexcept {
 bool is_device_accessible(std::uintptr_t address, std::size_t bytes) noexcept {
   const auto allocation = find(address);
   return allocation && allocation->reaches(address, bytes);
+}
+
+bool is_host_accessible(std::uintptr_t address) noexcept {
+  const auto allocation = find(address);
+  return allocation && (allocation->is_page_locked() || allocation->is_managed());
+}
+
+bool may_hold_memory(std::uintptr_t address, std::size_t bytes) {
+  return is_in_an_arena(address) || !listed_within(address, address + bytes).empty();
+}
+
+checking::Accesses only_of_memory(const checking::Accesses& accesses) {
+  checking::Accesses kept;
+  for (const checking::Access& each : accesses) {
+    if (is_in_an_arena(each.begin)) {
+      kept.push_back(each);
+      continue;
+    }
+    for (const auto& [begin, end] : listed_within(each.begin, each.end)) {
+      kept.push_back({std::max(begin, each.begin), std::min(end, each.end), each.kind});
+    }
+  }
+  return kept;
 }
 
 Usage usage(CUdevice device) noexcept {

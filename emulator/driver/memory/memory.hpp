@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "api.hpp"
+#include "checking/access.hpp"
 
 namespace aiocuda::emulator::memory {
 
@@ -34,6 +35,14 @@ void disown_module_variable(std::uintptr_t address) noexcept;
 // May a piece of device work, such as a stream memory operation, use [address, address + bytes)? True
 // when it lies inside one live allocation of any kind: device, managed, page-locked or registered.
 bool is_device_accessible(std::uintptr_t address, std::size_t bytes) noexcept;
+
+// May the host look at this address? True of managed, page-locked and registered memory.
+bool is_host_accessible(std::uintptr_t address) noexcept;
+
+// For the checker of races. May [address, address + bytes) hold memory of the driver's? And the parts of accesses
+// that do: memory that was freed meanwhile, in the order of some stream, included.
+bool may_hold_memory(std::uintptr_t address, std::size_t bytes);
+checking::Accesses only_of_memory(const checking::Accesses& accesses);
 
 struct Usage {
   std::size_t total_bytes;

@@ -24,6 +24,14 @@ class FillWork final : public Work {
     const Fault fault = memory::fill_region(destination_, pattern_, extent_, priority_);
     if (fault) context_.fail(fault.error, "a memset: " + fault.message);
   }
+  std::string text() const override {
+    return "a memset of " + checking::count_of(extent_.width_bytes * extent_.height, "byte");
+  }
+  checking::Accesses accesses() override {
+    checking::Accesses accesses;
+    memory::append_accesses(accesses, destination_, extent_, abi::access_write);
+    return accesses;
+  }
 
  private:
   Context& context_;  // kept alive by the stream, which runs this

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "checking/checking.hpp"
 #include "context.hpp"
 #include "device.hpp"
 #include "memory/newer_attributes.hpp"
@@ -11,16 +12,22 @@
 namespace aiocuda::emulator::memory {
 namespace {
 
-// Stands in the stream for the free of a block. A stream whose context is lost destroys its work
-// without running it, and the block is free then, too.
+// Stands in the stream for the free of a block, which passes when the work is destroyed: in a stream whose context
+// is lost that happens without having run, and where races are checked the free is recorded before that.
 class FreeWork final : public Work {
  public:
-  explicit FreeWork(std::shared_ptr<FreedBlock> freed) : freed_(std::move(freed)) {}
+  FreeWork(std::shared_ptr<FreedBlock> freed, std::size_t bytes) : freed_(std::move(freed)), bytes_(bytes) {}
   ~FreeWork() override { freed_->pass(); }
-  void run() override { freed_->pass(); }
+  void run() override {}
+  std::string text() const override { return "the free of " + checking::count_of(bytes_, "byte"); }
+  checking::Accesses accesses() override {
+    const std::uintptr_t address = freed_->block().address;
+    return {{address, address + bytes_, abi::access_write, true}};
+  }
 
  private:
-  std::shared_ptr<FreedBlock> freed_;
+  const std::shared_ptr<FreedBlock> freed_;
+  const std::size_t bytes_;
 };
 
 // True where nothing can be ahead of a free submitted now. A stream that orders itself with the
@@ -48,7 +55,7 @@ void FreedBlock::abandon() noexcept {
   memory_.unmap(block_);
 }
 
-std::optional<Block> MemoryPool::take_unused(std::size_t bytes, std::uint64_t stream_id) {
+std::optional<MemoryPool::Given> MemoryPool::take_unused(std::size_t bytes, std::uint64_t stream_id) {
   const auto of_size = unused_.find(bytes);
   if (of_size == unused_.end()) return std::nullopt;
   FreedBlocks& blocks = of_size->second;
@@ -61,19 +68,19 @@ std::optional<Block> MemoryPool::take_unused(std::size_t bytes, std::uint64_t st
     });
   }
   if (found == blocks.rend()) return std::nullopt;
-  const Block block = (*found)->block();
+  const Given given{(*found)->block(), (*found)->stream_id() == stream_id};
   blocks.erase(std::next(found).base());
   if (blocks.empty()) unused_.erase(of_size);
   memory_.unused_blocks.fetch_sub(1, std::memory_order_relaxed);
-  return block;
+  return given;
 }
 
-std::optional<Block> MemoryPool::allocate(std::size_t bytes, const Stream& stream) {
+std::optional<MemoryPool::Given> MemoryPool::allocate(std::size_t bytes, const Stream& stream) {
   const std::size_t rounded = round_up(std::max<std::size_t>(bytes, 1), alignment_bytes);
   if (rounded == 0) return std::nullopt;
   const std::lock_guard lock(memory_.mutex());
-  auto block = take_unused(rounded, stream.id());
-  if (!block) {
+  auto given = take_unused(rounded, stream.id());
+  if (!given) {
     if (const std::size_t most = properties_.maxSize; most != 0) {
       if (rounded > most) return std::nullopt;
       const auto room = [&] { return most - reserved_bytes_ >= rounded; };
@@ -83,14 +90,15 @@ std::optional<Block> MemoryPool::allocate(std::size_t bytes, const Stream& strea
       }
       if (!room()) return std::nullopt;
     }
-    block = memory_.allocate(rounded);
+    const auto block = memory_.allocate(rounded);
     if (!block) return std::nullopt;
+    given = Given{*block, false};
     reserved_bytes_ += rounded;
     reserved_high_ = std::max(reserved_high_, reserved_bytes_);
   }
   used_bytes_ += rounded;
   used_high_ = std::max(used_high_, used_bytes_);
-  return block;
+  return given;
 }
 
 void MemoryPool::put(std::shared_ptr<FreedBlock> freed) {
@@ -106,10 +114,13 @@ void MemoryPool::put(std::shared_ptr<FreedBlock> freed) {
   memory_.unused_blocks.fetch_add(1, std::memory_order_relaxed);
 }
 
-void MemoryPool::free(const Block& block, Stream& stream) {
-  const bool passed = nothing_is_ahead(stream);
+void MemoryPool::free(const Block& block, std::size_t bytes, Stream& stream) {
+  auto* const checker = checking::checker();
+  if (checker != nullptr) checker->freed_in_stream(block.address);
+  // Where races are checked, every free is an operation of its stream.
+  const bool passed = checker == nullptr && nothing_is_ahead(stream);
   const auto freed = std::make_shared<FreedBlock>(memory_, block, stream.id(), passed);
-  if (!passed) stream.enqueue(std::make_unique<FreeWork>(freed));
+  if (!passed) stream.enqueue(std::make_unique<FreeWork>(freed, bytes));
   put(freed);
 }
 
@@ -238,6 +249,8 @@ CUresult MemoryPool::set_access(const CUmemAccessDesc* descriptions, std::size_t
       if (location.id < 0 || location.id >= device_count()) return CUDA_ERROR_INVALID_DEVICE;
       const bool is_own = is_on_device() && location.id == properties_.location.id;
       if (is_own && flags == CU_MEM_ACCESS_FLAGS_PROT_NONE) return CUDA_ERROR_INVALID_VALUE;
+      const bool is_peer = is_on_device() && !is_own;
+      if (is_peer && flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE && !can_access_peers()) return CUDA_ERROR_INVALID_DEVICE;
       continue;
     }
     // The host's access to host memory is always on, its access to device memory always off.
@@ -267,9 +280,10 @@ CUmemAccess_flags MemoryPool::access(const CUmemLocation& location) const {
                                                          : CU_MEM_ACCESS_FLAGS_PROT_NONE;
 }
 
-void free_in_stream(PhysicalMemory& memory, const Block& block, Stream& stream) {
+void free_in_stream(PhysicalMemory& memory, const Block& block, std::size_t bytes, Stream& stream) {
+  if (auto* const checker = checking::checker()) checker->freed_in_stream(block.address);
   const auto freed = std::make_shared<FreedBlock>(memory, block, stream.id(), false);
-  stream.enqueue(std::make_unique<FreeWork>(freed));
+  stream.enqueue(std::make_unique<FreeWork>(freed, bytes));
   const std::lock_guard lock(memory.mutex());
   freed->abandon();
 }

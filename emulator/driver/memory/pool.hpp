@@ -60,9 +60,14 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
     return !is_managed() && properties_.location.type == CU_MEM_LOCATION_TYPE_DEVICE;
   }
 
+  struct Given {
+    Block block;
+    bool was_freed_in_stream;  // in the same one, whose work before the free may still use it
+  };
   // For work in this stream. Nothing: out of memory (of the location, or of the pool's maximum).
-  std::optional<Block> allocate(std::size_t bytes, const Stream& stream);
-  void free(const Block& block, Stream& stream);
+  std::optional<Given> allocate(std::size_t bytes, const Stream& stream);
+  // `bytes` as asked for.
+  void free(const Block& block, std::size_t bytes, Stream& stream);
   // For a caller who has waited for all work that may use the block.
   void free_at_once(const Block& block);
 
@@ -86,7 +91,7 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
  private:
   using FreedBlocks = std::vector<std::shared_ptr<FreedBlock>>;
 
-  std::optional<Block> take_unused(std::size_t bytes, std::uint64_t stream_id);
+  std::optional<Given> take_unused(std::size_t bytes, std::uint64_t stream_id);
   void put(std::shared_ptr<FreedBlock> freed);
   void trim_locked(std::size_t bytes_to_keep) noexcept;
 
@@ -111,7 +116,7 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
 
 // The same for a block that is in no pool: it is off the account at once, its pages live until the
 // stream has got past this point.
-void free_in_stream(PhysicalMemory& memory, const Block& block, Stream& stream);
+void free_in_stream(PhysicalMemory& memory, const Block& block, std::size_t bytes, Stream& stream);
 
 using PoolTable = HandleTable<MemoryPool, CUmemoryPool>;
 PoolTable& pools();

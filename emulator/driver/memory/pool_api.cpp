@@ -7,6 +7,7 @@
 #include <string>
 #include <tuple>
 
+#include "checking/checking.hpp"
 #include "context.hpp"
 #include "device.hpp"
 #include "memory/allocation.hpp"
@@ -15,6 +16,7 @@
 
 using namespace aiocuda::emulator;
 using memory::Allocation;
+using memory::Block;
 using memory::MemoryPool;
 using memory::pools;
 using memory::PoolTable;
@@ -110,22 +112,40 @@ CUmemLocation device_location(CUdevice device) {
   return location;
 }
 
+// Stands in the stream for an allocation, where races are checked: what uses the memory must come after it.
+class AllocateWork final : public Work {
+ public:
+  AllocateWork(std::uintptr_t address, std::size_t bytes) : address_(address), bytes_(bytes) {}
+  void run() override {}
+  std::string text() const override { return "the allocation of " + checking::count_of(bytes_, "byte"); }
+  checking::Accesses accesses() override { return {{address_, address_ + bytes_, abi::access_write, true}}; }
+
+ private:
+  const std::uintptr_t address_;
+  const std::size_t bytes_;
+};
+
 CUresult allocate_from(const std::shared_ptr<MemoryPool>& pool, std::size_t bytes, Stream& stream,
                        CUdeviceptr* pointer) {
-  const auto block = pool->allocate(bytes, stream);
-  if (!block) return CUDA_ERROR_OUT_OF_MEMORY;
+  const auto given = pool->allocate(bytes, stream);
+  if (!given) return CUDA_ERROR_OUT_OF_MEMORY;
+  const Block& block = given->block;
   const auto allocation = std::make_shared<Allocation>();
   allocation->kind = Allocation::Kind::stream_ordered;
-  allocation->address = block->address;
+  allocation->address = block.address;
   allocation->bytes = bytes;
   allocation->context = stream.context().handle();
   allocation->device = pool->is_on_device() ? pool->properties().location.id
                                             : stream.context().device();
-  allocation->block = *block;
+  allocation->block = block;
   allocation->memory = &pool->memory();
   allocation->pool = pool;
+  if (auto* const checker = checking::checker()) {
+    checker->allocated(block.address, bytes, given->was_freed_in_stream ? 0 : block.bytes);
+    stream.enqueue(std::make_unique<AllocateWork>(block.address, bytes));
+  }
   memory::list(allocation);
-  *pointer = block->address;
+  *pointer = block.address;
   return CUDA_SUCCESS;
 }
 
@@ -297,9 +317,9 @@ CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream_handle) {
   if (!allocation->pool && !is_plain) return CUDA_ERROR_INVALID_VALUE;
   if (!memory::unlist(*allocation)) return CUDA_ERROR_INVALID_VALUE;  // a double free
   if (allocation->pool) {
-    allocation->pool->free(allocation->block, *stream);
+    allocation->pool->free(allocation->block, allocation->bytes, *stream);
   } else {
-    memory::free_in_stream(*allocation->memory, allocation->block, *stream);
+    memory::free_in_stream(*allocation->memory, allocation->block, allocation->bytes, *stream);
   }
   return CUDA_SUCCESS;
 }

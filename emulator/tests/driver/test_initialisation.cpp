@@ -130,17 +130,35 @@ TEST_CASE("settings of core dumps are kept, and no dump can be asked for") {
 }
 
 TEST_CASE("settings are read with their suffixes, and nonsense is an error that names the variable") {
-  CHECK(parse_settings(nullptr, nullptr, nullptr).devices == 1);
-  CHECK(parse_settings(nullptr, nullptr, nullptr).threads >= 1);
-  CHECK(parse_settings("0", nullptr, nullptr).devices == 0);
-  CHECK(parse_settings(nullptr, "512M", "3").memory_bytes == std::size_t{512} << 20);
-  CHECK(parse_settings(nullptr, "2G", "3").threads == 3);
-  CHECK(parse_settings(nullptr, "1048576", nullptr).memory_bytes == std::size_t{1} << 20);
-  CHECK(parse_settings("65", nullptr, nullptr).error.find("AIOCUDA_EMULATED_DEVICES") != std::string::npos);
-  CHECK(parse_settings("2x", nullptr, nullptr).error.find("'2x'") != std::string::npos);
-  CHECK(parse_settings(nullptr, "-1", nullptr).error.find("AIOCUDA_EMULATED_MEMORY") != std::string::npos);
-  CHECK(parse_settings(nullptr, "5T", nullptr).error.find("AIOCUDA_EMULATED_MEMORY") != std::string::npos);
-  CHECK(parse_settings(nullptr, nullptr, "0").error.find("AIOCUDA_EMULATED_THREADS") != std::string::npos);
+  CHECK(parse_settings({}).devices == 1);
+  CHECK(parse_settings({}).threads >= 1);
+  CHECK(parse_settings({.devices = "0"}).devices == 0);
+  CHECK(parse_settings({.memory = "512M", .threads = "3"}).memory_bytes == std::size_t{512} << 20);
+  CHECK(parse_settings({.memory = "2G", .threads = "3"}).threads == 3);
+  CHECK(parse_settings({.memory = "1048576"}).memory_bytes == std::size_t{1} << 20);
+  CHECK(parse_settings({}).dropped_wait == 0);
+  CHECK(parse_settings({.dropped_wait = "3"}).dropped_wait == 3);
+  CHECK(parse_settings({.dropped_wait = "0"}).error.find("AIOCUDA_EMULATOR_DROP_WAIT") != std::string::npos);
+  CHECK(parse_settings({.devices = "65"}).error.find("AIOCUDA_EMULATED_DEVICES") != std::string::npos);
+  CHECK(parse_settings({.devices = "2x"}).error.find("'2x'") != std::string::npos);
+  CHECK(parse_settings({.memory = "-1"}).error.find("AIOCUDA_EMULATED_MEMORY") != std::string::npos);
+  CHECK(parse_settings({.memory = "5T"}).error.find("AIOCUDA_EMULATED_MEMORY") != std::string::npos);
+  CHECK(parse_settings({.threads = "0"}).error.find("AIOCUDA_EMULATED_THREADS") != std::string::npos);
+}
+
+TEST_CASE("what is checked and shuffled is off unless it is asked for, and unknown words are errors") {
+  CHECK_FALSE(parse_settings({}).check_races);
+  CHECK_FALSE(parse_settings({.check = ""}).check_races);
+  CHECK(parse_settings({.check = "races"}).check_races);
+  CHECK(parse_settings({.check = "race"}).error.find("AIOCUDA_EMULATOR_CHECK") != std::string::npos);
+  CHECK_FALSE(parse_settings({}).shuffle_seed.has_value());
+  CHECK(parse_settings({.shuffle = "0"}).shuffle_seed == 0u);
+  CHECK(parse_settings({.shuffle = "18446744073709551615"}).shuffle_seed == ~std::uint64_t{0});
+  CHECK(parse_settings({.shuffle = "-1"}).error.find("AIOCUDA_EMULATOR_SHUFFLE") != std::string::npos);
+  CHECK(parse_settings({.shuffle = "1x"}).error.find("'1x'") != std::string::npos);
+  CHECK(parse_settings({}).peer_access);
+  CHECK_FALSE(parse_settings({.peer_access = "0"}).peer_access);
+  CHECK(parse_settings({.peer_access = "2"}).error.find("AIOCUDA_EMULATED_PEER_ACCESS") != std::string::npos);
 }
 
 TEST_CASE("devices are told apart and agree with their attributes") {

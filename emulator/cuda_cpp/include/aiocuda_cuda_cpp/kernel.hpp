@@ -84,8 +84,13 @@ inline constexpr unsigned provable_blocks = 1u << 21;
     if (!(condition)) __builtin_unreachable(); \
   } while (false)
 
+// A module compiled for checking tells of each access alone: a request to vectorise would go before the option not to.
 #ifdef __clang__
+#if __has_feature(thread_sanitizer)
+#define AIOCUDA_INDEPENDENT
+#else
 #define AIOCUDA_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#endif
 #else
 #define AIOCUDA_INDEPENDENT _Pragma("GCC ivdep")
 #endif

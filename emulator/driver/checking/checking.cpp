@@ -1,0 +1,18 @@
+// See checking.hpp.
+#include "checking/checking.hpp"
+
+#include "settings.hpp"
+
+namespace aiocuda::emulator::checking {
+
+Checker* checker() noexcept {
+  static Checker* const made = settings().check_races ? new Checker : nullptr;
+  return made;
+}
+
+}  // namespace aiocuda::emulator::checking
+
+std::size_t aiocuda_emulator_take_race_reports(char* text, std::size_t capacity) {
+  auto* const checker = aiocuda::emulator::checking::checker();
+  return checker == nullptr ? 0 : checker->take_reports(text, capacity);
+}

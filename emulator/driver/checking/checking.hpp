@@ -1,0 +1,14 @@
+// The process's checker of races, and the functions with which a program takes its reports.
+#pragma once
+#include "checking/checker.hpp"
+
+namespace aiocuda::emulator::checking {
+
+// Null unless AIOCUDA_EMULATOR_CHECK asks for it. Never goes away.
+Checker* checker() noexcept;
+
+}  // namespace aiocuda::emulator::checking
+
+// Copies the reports of races found so far, a JSON object a line, and forgets them, if they take at most
+// `capacity` bytes; answers how many bytes they take either way. 0: none, or nothing is checked.
+extern "C" [[gnu::visibility("default")]] std::size_t aiocuda_emulator_take_race_reports(char* text, std::size_t capacity);

@@ -1,0 +1,95 @@
+"""The oracle notices when the engine leaves out a wait: each kind of wait is left out, and reported.
+
+The driver drops the n-th wait of the process (``AIOCUDA_EMULATOR_DROP_WAIT``), which is what a mutant of the engine
+without that wait would do.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+pytestmark = pytest.mark.emulated_only
+
+HEAD = """
+import aiocuda as ac, gc, numpy as np
+from aiocuda._driver.checking import take_race_reports
+
+reads = ac.kernel('extern "C" __global__ void reads(const int* x, int* y, int n) { if (threadIdx.x < n) y[threadIdx.x] += x[threadIdx.x]; }')
+writes = ac.kernel('extern "C" __global__ void writes(int* x, int n) { if (threadIdx.x < n) x[threadIdx.x] += 1; }')
+device = ac.Device(0)
+a, b, c = device.stream(), device.stream(), device.stream()
+x, y = ac.zeros(8, np.int32).sync(), ac.zeros(8, np.int32).sync()
+device.synchronize().sync()
+def read(x, y): return reads(x, y, 8, threads=8)
+def write(x, n=8): return writes(x, n, threads=8)
+"""
+TAIL = """
+for device in ac.devices(): device.synchronize().sync()
+for report in take_race_reports(): print("RACE", report.first, "|", report.second)
+"""
+
+# The program, how many waits it needs, and what is told of each that is left out: a part of each operation's name.
+PROGRAMS = {
+    "read after write": ("write(x).on(a).submit(); read(x, y).on(b).submit()", [("writes", "reads")]),
+    "write after read": ("read(x, y).on(a).submit(); write(x).on(b).submit()", [("reads", "writes")]),
+    "write after write": ("write(x).on(a).submit(); write(x).on(b).submit()", [("writes", "writes")]),
+    "write after each of two readers": (
+        "z = ac.zeros(8, np.int32).on(b).sync(); read(x, y).on(a).submit(); read(x, z).on(b).submit(); write(x).on(c).submit()",
+        [("reads", "writes"), ("reads", "writes")],
+    ),
+    "slices that overlap": ("write(x[:5], 5).on(a).submit(); write(x[4:], 4).on(b).submit()", [("writes", "writes")]),
+    "a fork and its join": (
+        "with ac.use(ac.Dataflow(4)):\n"
+        "    top = write(x)\n"
+        "    read(read(top, y), read(top, ac.zeros(8, np.int32))).sync()",
+        [("writes", "reads"), ("allocation", "reads")],
+    ),
+    "a copy": ("write(x).on(a).submit(); ac.copy(y, x).on(b).submit()", [("writes", "copy")]),
+    "a copy to another device": ("write(x).on(a).submit(); x.to(1).submit()", [("writes", "copy")]),
+    "a new array on another stream": (
+        "n = ac.zeros(8, np.int32).on(a); n.submit(); write(n).on(b).submit()",
+        [("memset", "writes")],
+    ),
+    "a free behind two users": (
+        "z = ac.zeros(8, np.int32).sync(); device.synchronize().sync()\n"
+        "read(z, x).on(a).submit(); read(z, y).on(b).submit()\n"
+        "del z; gc.collect(); ac.zeros(1).sync()",
+        [("reads", "free"), ("reads", "free")],
+    ),
+    "foreign work": (
+        "from cuda.bindings import driver\n"
+        "def fill(stream, x): assert driver.cuMemsetD32Async(x.address, 7, 8, stream.handle)[0] == 0\n"
+        "read(x, y).on(a).submit(); ac.call(fill, x, writes=[x]).on(b).submit()",
+        [("reads", "memset")],
+    ),
+}
+
+
+@pytest.fixture
+def reports(in_process: Callable[..., subprocess.CompletedProcess[str]]) -> Callable[..., list[tuple[str, ...]]]:
+    def run(program: str, **environment: str) -> list[tuple[str, ...]]:
+        ended = in_process(HEAD + program + TAIL, AIOCUDA_EMULATOR_CHECK="races", **environment)
+        assert ended.returncode == 0, ended.stderr
+        lines = [line for line in ended.stdout.splitlines() if line.startswith("RACE ")]
+        return [tuple(line.removeprefix("RACE ").split(" | ")) for line in lines]
+
+    return run
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_nothing_is_reported_of_the_engine_as_it_is(reports, name):
+    for seed in ("1", "2"):
+        assert reports(PROGRAMS[name][0], AIOCUDA_EMULATOR_SHUFFLE=seed) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "dropped"), [(name, n) for name, (_, told) in PROGRAMS.items() for n in range(len(told))]
+)
+def test_a_wait_that_is_left_out_is_reported(reports, name, dropped):
+    program, told = PROGRAMS[name]
+    found = reports(program, AIOCUDA_EMULATOR_DROP_WAIT=str(dropped + 1))
+    first, second = told[dropped]
+    assert any(first in pair[0] and second in pair[1] for pair in found), found
