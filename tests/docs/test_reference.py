@@ -12,7 +12,7 @@ import aiocuda as ac
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
-DIRECTIVE = re.compile(r"^\.\. auto(?:class|function|exception):: aiocuda\.(\w+)", re.MULTILINE)
+DIRECTIVE = re.compile(r"^\.\. auto(?:class|data|exception|function):: aiocuda\.(\w+)", re.MULTILINE)
 LINK = re.compile(r"\]\((?!https?:|#)(?P<target>[^)#\s]+)[^)]*\)")
 
 
