@@ -127,9 +127,9 @@ struct Part {
 nb::object make_view(nb::handle_t<Array> array, Part&& part, const char* where) {
   const Array& whole = *nb::inst_ptr<Array>(array);
   if (!whole.buffer) raise_ended(whole, where);
-  const bool has_items = part.has_items();
+  const bool has_items = part.has_items(), is_contiguous = !has_items || part.is_contiguous(dtypes[whole.dtype].size_bytes);
   Array view{whole.buffer, whole.address + (has_items ? part.offset_bytes : 0), whole.device, whole.dtype, std::move(part.shape)};
-  if (has_items && !part.is_contiguous(dtypes[whole.dtype].size_bytes)) view.strides = std::move(part.strides);
+  if (!is_contiguous) view.strides = std::move(part.strides);
   view.group = whole.group;
   view.lender = whole.lender;
   check_usable(view, false, [where] { return std::string(where); });  // it, and not the whole, of which a part may be moved

@@ -6,6 +6,7 @@
 
 #include <memory>
 
+#include "bench.hpp"
 #include "driver/drive.hpp"
 #include "driver/submit.hpp"
 #include "kernel.hpp"
@@ -240,4 +241,5 @@ NB_MODULE(_native, module) {
   aiocuda::bind_kernel(module);
   aiocuda::bind_streams(module);
   aiocuda::bind_execution(module);
+  aiocuda::bind_bench(module);
 }

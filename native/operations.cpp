@@ -133,8 +133,8 @@ void bind_arrays(nb::module_& module) {
                                                 " does not lie in " + describe(whole));
         return driver::Submit::make_array(self.type(), std::move(view));
       }, "extents"_a, "dtype"_a, "strides"_a.none())
-      .def("_select", select)
-      .def("_split", split)
+      .def("_select", select, "key"_a.none())
+      .def("_split", split, "index"_a.none())
       // The accesses that may still be going on: (written, read).
       .def("_in_use", [](const Array& self) {
         driver::Engine& engine = driver::Engine::get();

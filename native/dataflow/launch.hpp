@@ -246,4 +246,38 @@ struct LaunchOp final : Op {
   nb::object kernel_;  // outlives the references into it; kept after the launch, for its name
 };
 
+// Calls `f(argument)` for all that an operation takes and that may be operations, from left to right.
+template <class F>
+void each_argument(Op& op, F&& f) {
+  switch (op.kind) {
+    case Kind::launch: {
+      auto& launch = static_cast<LaunchOp&>(op);
+      if (launch.consumes)
+        for (std::uint32_t i = 0; i < launch.bound; ++i)
+          if (launch.is_operation(i)) f(nb::handle(launch.arguments[i].object));
+      return;
+    }
+    case Kind::create: f(nb::handle(static_cast<CreateOp&>(op).like)); return;
+    case Kind::copy:
+      f(nb::handle(static_cast<CopyOp&>(op).destination));
+      f(nb::handle(static_cast<CopyOp&>(op).source));
+      return;
+    case Kind::call:
+      if (static_cast<CallOp&>(op).inner.is_valid()) {
+        f(nb::handle(static_cast<CallOp&>(op).inner));
+      } else {
+        f(nb::handle(static_cast<CallOp&>(op).input));
+      }
+      return;
+    case Kind::gather:
+      for (const nb::object& item : static_cast<GatherOp&>(op).items) f(nb::handle(item));
+      return;
+    case Kind::pick: f(nb::handle(static_cast<PickOp&>(op).source)); return;
+    case Kind::foreign:
+      for (const nb::object& argument : static_cast<ForeignOp&>(op).arguments) f(nb::handle(argument));
+      for (const ForeignOp::Access& access : static_cast<ForeignOp&>(op).accesses) f(nb::handle(access.array));
+      return;
+  }
+}
+
 }  // namespace aiocuda::dataflow

@@ -29,12 +29,25 @@ inline bool is_of(const Group* group, const Group* asked) {
 
 enum class ClaimKind : std::uint8_t { shared, partitioned, moved, read_only };
 
-struct Claim {
+class Claim {
+ public:
+  Claim(ClaimKind kind_of, Region bytes, const GroupRef& group, std::string made_at)
+      : kind(kind_of), region(std::move(bytes)), place(std::move(made_at)), owner_(group.get()), handles_(group) {
+    if (kind == ClaimKind::moved || kind == ClaimKind::read_only) kept_ = group;
+  }
+
   ClaimKind kind;
   Region region;
-  std::weak_ptr<Group> group;
-  GroupRef kept;      // the same, where the claim outlives its handles
   std::string place;  // where it was made, as "file:line"
+
+  // An address that no other group has while the claim is there, though the group may be gone.
+  const Group* owner() const { return owner_; }
+  bool has_ended() const { return handles_.expired(); }
+
+ private:
+  const Group* owner_;
+  std::weak_ptr<Group> handles_;  // keeps the group's memory from being used again
+  GroupRef kept_;                 // the same, where the claim outlives its handles
 };
 
 class Claims {
@@ -42,11 +55,10 @@ class Claims {
   bool empty() const { return claims_.empty(); }
 
   void add(ClaimKind kind, Region region, const GroupRef& group, std::string place) {
-    const bool is_kept = kind == ClaimKind::moved || kind == ClaimKind::read_only;
-    claims_.push_back({kind, std::move(region), group, is_kept ? group : nullptr, std::move(place)});
+    claims_.emplace_back(kind, std::move(region), group, std::move(place));
   }
   void remove(const Group* group) {
-    std::erase_if(claims_, [group](const Claim& claim) { return claim.group.lock().get() == group; });
+    std::erase_if(claims_, [group](const Claim& claim) { return claim.owner() == group; });
   }
   // All that was moved to the group is moved on: the later claim forbids what the earlier does, so a chain of moves
   // keeps one. False: it is not all, or was not moved.
@@ -54,7 +66,7 @@ class Claims {
     Claim* claim = find(from);
     if (!claim || claim->kind != ClaimKind::moved || claim->region != region) return false;
     to->parent = from->parent;
-    *claim = {ClaimKind::moved, region, to, to, place};
+    *claim = Claim(ClaimKind::moved, region, to, place);
     return true;
   }
 
@@ -83,18 +95,18 @@ class Claims {
 
  private:
   Claim* find(const Group* group) {
-    const auto found = std::find_if(claims_.begin(), claims_.end(), [group](const Claim& claim) { return claim.group.lock().get() == group; });
+    const auto found = std::find_if(claims_.begin(), claims_.end(), [group](const Claim& claim) { return claim.owner() == group; });
     return found == claims_.end() ? nullptr : &*found;
   }
 
-  // A handle's own claim is its own even where it has no items.
+  // A handle's own claim is its own even where it has no items. Asked for every array of every operation: claims are
+  // cast out only when one has ended.
   template <class Forbids>
   const Claim* first(const Region& region, const Group* group, Forbids&& forbids) {
-    std::erase_if(claims_, [](const Claim& claim) { return claim.group.expired(); });
-    for (const Claim& claim : claims_) {
-      const Group* owner = claim.group.lock().get();
-      if (forbids(claim, owner) && (owner == group || overlap(claim.region, region))) return &claim;
-    }
+    auto has_ended = [](const Claim& claim) { return claim.has_ended(); };
+    if (std::any_of(claims_.begin(), claims_.end(), has_ended)) std::erase_if(claims_, has_ended);
+    for (const Claim& claim : claims_)
+      if (forbids(claim, claim.owner()) && (claim.owner() == group || overlap(claim.region, region))) return &claim;
     return nullptr;
   }
 

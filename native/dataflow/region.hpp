@@ -103,6 +103,7 @@ inline bool overlap(const Within& a, const Within& b) {
 }  // namespace detail
 
 inline bool overlap(const Region& a, const Region& b) {
+  if (a.axes.empty() && b.axes.empty()) return a.run && b.run && a.begin < b.begin + b.run && b.begin < a.begin + a.run;
   return a.run && b.run && detail::overlap({a.begin, a, 0}, {b.begin, b, 0});
 }
 

@@ -83,6 +83,12 @@ class Timeline {
   bool is_known_complete(Tick tick) const {
     return tick.count == 0 || lanes_[tick.stream].completed->load(std::memory_order_acquire) >= tick.count;
   }
+  std::vector<Tick> not_known_complete(const std::vector<Tick>& ticks) const {
+    std::vector<Tick> left;
+    for (const Tick tick : ticks)
+      if (!is_known_complete(tick)) left.push_back(tick);
+    return left;
+  }
   // Submitted, and as far as is known not passed.
   std::uint64_t backlog(StreamIndex stream) const {
     const Lane& lane = lanes_[stream];

@@ -42,9 +42,7 @@ std::vector<Tick> incomplete(Engine& engine, Op& op) {
     if (result == CUDA_SUCCESS) engine.timeline.learn(mark.complete());
     else if (result != CUDA_ERROR_NOT_READY) throw Refusal(result, "cuEventQuery");
   }
-  std::vector<Tick> left;
-  for (const Tick tick : op.ready)
-    if (!engine.timeline.is_known_complete(tick)) left.push_back(tick);
+  auto left = engine.timeline.not_known_complete(op.ready);
   if (left.empty()) op.outstanding.reset();
   return left;
 }
@@ -115,11 +113,13 @@ Reached advance(Engine& engine, nb::handle object, const dataflow::Placement& pl
   Op& op = *dataflow::as_op(object);
   try {
     Halt halt;
+    const bool is_new = !op.is_done();
     while (!op.is_done() && !walk(engine, object, placement, halt)) {
       if (halt.due.empty()) return {false, std::move(halt.waits), nullptr, halt.is_full};
       if (auto elsewhere = run_due(halt.due)) return {false, {}, std::move(elsewhere), false};
     }
-    auto waits = incomplete(engine, op);
+    // What was submitted just now has hardly passed: to wait for it tells as much as to ask.
+    auto waits = is_new ? engine.timeline.not_known_complete(op.ready) : incomplete(engine, op);
     const bool complete = waits.empty();
     return {complete, std::move(waits), nullptr, false};
   } catch (const Refusal& refusal) {

@@ -422,10 +422,6 @@ class Submit {
     check(engine_.table.cuMemcpy2DAsync(&copy, stream), "cuMemcpy2DAsync");
   }
 
-  static void check(CUresult result, const char* function) {
-    if (result) throw Refusal(result, function);
-  }
-
   // The driver fills with 1, 2 or 4 bytes; longer patterns are filled a 4-byte column at a time.
   void fill_device(const dataflow::CreateOp& op, CUdeviceptr address, CUstream stream) {
     std::uint32_t size = op.pattern_size;

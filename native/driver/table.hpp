@@ -54,6 +54,10 @@ class Refusal : public std::runtime_error {
   const char* function;
 };
 
+inline void check(CUresult answer, const char* called) {
+  if (answer != CUDA_SUCCESS) throw Refusal(answer, called);
+}
+
 // Resolves every function through cuGetProcAddress of the libcuda that is loaded already (the NVIDIA
 // driver's or the emulated one). Throws std::runtime_error naming what is missing.
 Table load_table();

@@ -132,3 +132,24 @@ TEST_CASE("a part of what was moved is moved by a claim of its own") {
   claims.add(ClaimKind::shared, rest, shared, "there");
   CHECK_FALSE(claims.move_on(shared.get(), rest, make_group(), "never"));
 }
+
+TEST_CASE("a new group is not taken for one that is gone") {
+  Claims claims;
+  claims.add(ClaimKind::shared, part, make_group(), "here");
+  for (int i = 0; i < 100; ++i) CHECK_FALSE(claims.of(make_group().get()));
+  const GroupRef other = make_group();
+  CHECK_FALSE(claims.move_on(other.get(), part, make_group(), "never"));
+  CHECK_FALSE(claims.against_access(part, true, other.get()));
+  CHECK(claims.empty());
+}
+
+TEST_CASE("what has ended goes, and what is behind it stays") {
+  Claims claims;
+  const GroupRef group = make_group();
+  claims.add(ClaimKind::shared, part, make_group(), "gone");
+  claims.add(ClaimKind::shared, rest, group, "there");
+  claims.add(ClaimKind::shared, part, make_group(), "gone");
+  CHECK_FALSE(claims.against_access(part, true, nobody));
+  CHECK(claims.against_access(rest, true, nobody)->place == "there");
+  CHECK(claims.of(group.get())->place == "there");
+}

@@ -1,0 +1,169 @@
+#include "bench.hpp"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "driver/engine.hpp"
+#include "driver/submit.hpp"
+
+namespace aiocuda {
+namespace {
+using driver::Engine;
+using Clock = std::chrono::steady_clock;
+using Handles = std::vector<std::uintptr_t>;  // of streams
+
+void check(CUresult result, const char* function) {
+  if (result != CUDA_SUCCESS) throw driver::Refusal(result, function);
+}
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+// Looks until it is so, and now and then at the stream: a broken context never makes it so.
+template <class Done>
+void spin_until(CUstream stream, Done&& is_done) {
+  for (std::uint32_t looks = 1; !is_done(); ++looks) {
+    if (looks % 4096) continue;
+    const CUresult result = Engine::get().table.cuStreamQuery(stream);
+    if (result != CUDA_ERROR_NOT_READY) check(result, "cuStreamQuery");
+  }
+}
+
+bool is_ready(CUresult result, const char* function) {
+  if (result == CUDA_ERROR_NOT_READY) return false;
+  check(result, function);
+  return true;
+}
+
+class Event {
+ public:
+  Event() {
+    CUevent event = nullptr;
+    check(Engine::get().table.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+    event_.reset(event);
+  }
+  void record(CUstream stream) { check(Engine::get().table.cuEventRecord(event_.get(), stream), "cuEventRecord"); }
+  void hold_back(CUstream stream) { check(Engine::get().table.cuStreamWaitEvent(stream, event_.get(), 0), "cuStreamWaitEvent"); }
+  bool has_passed() const { return is_ready(Engine::get().table.cuEventQuery(event_.get()), "cuEventQuery"); }
+
+ private:
+  struct Destroy {
+    void operator()(CUevent event) const { Engine::get().table.cuEventDestroy(event); }
+  };
+  std::unique_ptr<CUevent_st, Destroy> event_;
+};
+
+// One launch, in a loop of the driver's own calls. The engine knows nothing of its streams' work; when a loop
+// returns, all of that has passed.
+class Floor {
+ public:
+  Floor(std::int32_t device, std::uintptr_t function, std::uint32_t grid, std::uint32_t block, const std::vector<nb::bytes>& values)
+      : device_(device), function_(reinterpret_cast<CUfunction>(function)), grid_(grid), block_(block), flag_(Engine::get().allocate_host(sizeof(std::uint32_t))) {
+    for (const nb::bytes& value : values) values_.emplace_back(value.c_str(), value.c_str() + value.size());
+    for (std::vector<char>& value : values_) arguments_.push_back(value.data());
+  }
+  Floor(const Floor&) = delete;
+  Floor& operator=(const Floor&) = delete;
+
+  // Launches on the streams in turn; ordered: each behind the one before it, by an event. Returns the seconds until all
+  // were submitted, and until all had passed.
+  std::pair<double, double> launches(const Handles& handles, std::uint32_t number, bool is_ordered) {
+    if (handles.empty()) throw nb::value_error("launches need a stream");
+    return on_device([&] {
+      std::vector<Event> events(is_ordered ? handles.size() : 0);
+      const auto start = Clock::now();
+      for (std::uint32_t i = 0; i < number; ++i) {
+        const std::size_t lane = i % handles.size();
+        launch(stream_of(handles[lane]));
+        if (!is_ordered) continue;
+        events[lane].record(stream_of(handles[lane]));
+        events[lane].hold_back(stream_of(handles[(lane + 1) % handles.size()]));
+      }
+      const double submitted = seconds_since(start);
+      for (const std::uintptr_t handle : handles)
+        while (!is_ready(Engine::get().table.cuStreamQuery(stream_of(handle)), "cuStreamQuery")) {
+        }
+      return std::pair(submitted, seconds_since(start));
+    });
+  }
+
+  // Launches, and waits for each by spinning; `how`: what it looks at. Returns the seconds that each took.
+  std::vector<double> waits(std::uintptr_t handle, const std::string& how, std::uint32_t number) {
+    const auto stream = stream_of(handle);
+    const auto& table = Engine::get().table;
+    auto flag = std::atomic_ref(*reinterpret_cast<std::uint32_t*>(flag_->address));
+    flag.store(0);
+    auto is_written = [&flag](std::uint32_t i) { return flag.load(std::memory_order_acquire) == i + 1; };
+    auto each = [&](auto&& tell, auto&& has_come) {
+      return on_device([&] {
+        std::vector<double> times;
+        times.reserve(number);
+        for (std::uint32_t i = 0; i < number; ++i) {
+          const auto start = Clock::now();
+          launch(stream);
+          tell(i);
+          spin_until(stream, [&] { return has_come(i); });
+          times.push_back(seconds_since(start));
+        }
+        return times;
+      });
+    };
+    if (how == "stream")
+      return each([](std::uint32_t) {}, [&](std::uint32_t) { return is_ready(table.cuStreamQuery(stream), "cuStreamQuery"); });
+    if (how == "flag")
+      return each([&](std::uint32_t i) { check(table.cuStreamWriteValue32(stream, flag_->address, i + 1, CU_STREAM_WRITE_VALUE_DEFAULT), "cuStreamWriteValue32"); }, is_written);
+    if (how == "host function")
+      return each([&](std::uint32_t) { check(table.cuLaunchHostFunc(stream, write_next, reinterpret_cast<void*>(flag_->address)), "cuLaunchHostFunc"); }, is_written);
+    throw nb::value_error("a floor waits for \"stream\", \"flag\" or \"host function\"");
+  }
+
+ private:
+  static CUstream stream_of(std::uintptr_t handle) { return reinterpret_cast<CUstream>(handle); }
+
+  static void CUDA_CB write_next(void* flag) { std::atomic_ref(*static_cast<std::uint32_t*>(flag)).fetch_add(1, std::memory_order_release); }
+
+  void launch(CUstream stream) {
+    check(Engine::get().table.cuLaunchKernel(function_, grid_, 1, 1, block_, 1, 1, 0, stream, arguments_.data(), nullptr), "cuLaunchKernel");
+  }
+
+  // Without the GIL, with the device's context current; what the driver refuses is Python's error.
+  template <class F>
+  auto on_device(F&& f) {
+    try {
+      driver::ContextScope scope(Engine::get());
+      scope.bind(device_);
+      nb::gil_scoped_release release;
+      return f();
+    } catch (const driver::Refusal& refusal) {
+      driver::raise_refused(Engine::get(), refusal.result, refusal.function, nb::handle());
+    }
+  }
+
+  const std::int32_t device_;
+  const CUfunction function_;
+  const std::uint32_t grid_, block_;
+  const dataflow::BufferRef flag_;
+  std::vector<std::vector<char>> values_;
+  std::vector<void*> arguments_;  // each points to a value
+};
+
+}  // namespace
+
+void bind_bench(nb::module_& module) {
+  nb::class_<Floor>(module, "Floor")
+      .def(nb::init<std::int32_t, std::uintptr_t, std::uint32_t, std::uint32_t, const std::vector<nb::bytes>&>())
+      .def("launches", [](Floor& floor, const Handles& streams, std::uint32_t number, bool is_ordered) {
+        const auto [submitted, passed] = floor.launches(streams, number, is_ordered);
+        return nb::make_tuple(submitted, passed);
+      })
+      .def("waits", &Floor::waits);
+}
+
+}  // namespace aiocuda

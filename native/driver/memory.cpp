@@ -1,0 +1,205 @@
+// Memory: allocated, borrowed, kept for its users, freed behind them.
+#include <algorithm>
+#include <string>
+
+#include "engine.hpp"
+
+namespace aiocuda::driver {
+
+dataflow::BufferRef Engine::allocate_device(std::int32_t ordinal, std::uint64_t size_bytes, StreamIndex stream,
+                                            const std::function<void()>& before_retry) {
+  auto buffer = std::make_unique<dataflow::Buffer>(size_bytes, ordinal);
+  if (size_bytes) {
+    const CUmemoryPool pool = device(ordinal).pool;
+    CUdeviceptr address = 0;
+    CUresult result = table.cuMemAllocFromPoolAsync(&address, size_bytes, pool, streams_[stream].handle);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && !returned_.empty()) {
+      before_retry();
+      collect();
+      result = table.cuMemAllocFromPoolAsync(&address, size_bytes, pool, streams_[stream].handle);
+    }
+    check(result, "cuMemAllocFromPoolAsync");
+    buffer->address = address;
+    buffer->owner = this;
+    buffer->insert_after(own_);
+    used_bytes_[static_cast<std::size_t>(ordinal)] += size_bytes;
+  }
+  return dataflow::BufferRef(std::move(buffer));
+}
+
+dataflow::BufferRef Engine::allocate_host(std::uint64_t size_bytes) {
+  auto buffer = std::make_unique<dataflow::Buffer>(size_bytes);
+  if (size_bytes) {
+    CUresult result = page_locked_.allocate(size_bytes, buffer->address);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+      collect();
+      page_locked_.trim();
+      result = page_locked_.allocate(size_bytes, buffer->address);
+    }
+    check(result, "cuMemHostAlloc");
+    buffer->owner = this;
+  }
+  return dataflow::BufferRef(std::move(buffer));
+}
+
+void Engine::take_back(std::unique_ptr<dataflow::Buffer> buffer) noexcept {
+  if (shut_down_) return;
+  returned_.push_back(std::move(buffer));
+  if (depth == 0) collect();
+}
+
+void Engine::collect() {
+  if (shut_down_) return;
+  if (!retained_.empty()) drop_retained();
+  borrowed_.forget([this](const dataflow::Buffer& buffer) { return has_passed(buffer); });
+  if (returned_.empty()) return;
+  ContextScope scope(*this);
+  std::vector<std::unique_ptr<dataflow::Buffer>> left, due = std::exchange(returned_, {});
+  for (auto& buffer : due) {
+    // Page-locked memory is every context's: any will do to give it back.
+    scope.bind(buffer->device == dataflow::host_ordinal ? streams_.front().device : buffer->device);
+    if (!try_free(*buffer)) left.push_back(std::move(buffer));
+  }
+  returned_.insert(returned_.end(), std::make_move_iterator(left.begin()), std::make_move_iterator(left.end()));
+  destroy_closed_streams();
+}
+
+struct Engine::Waits {
+  Engine& engine;
+  CUresult refused = CUDA_SUCCESS;
+  void mark(StreamIndex stream, std::uint32_t slot) { note(engine.put_mark(stream, slot)); }
+  void wait(StreamIndex stream, StreamIndex other, std::uint32_t slot) { note(engine.wait_for_mark(stream, other, slot)); }
+  void note(CUresult result) {
+    if (!refused) refused = result;
+  }
+};
+
+StreamIndex Engine::aside(std::int32_t ordinal) {
+  DeviceState& home = device(ordinal);
+  if (!home.aside) home.aside = create_stream(ordinal, 0);
+  return *home.aside;
+}
+
+void Engine::order(StreamIndex stream, const dataflow::Buffer& buffer, dataflow::Span span) {
+  Waits waits{*this};
+  buffer.hazards.each(span, [&](const dataflow::Hazard& hazard, dataflow::Span) { timeline.order(stream, hazard, true, waits); });
+  check(waits.refused, "cuStreamWaitEvent");
+}
+
+bool Engine::has_passed(const dataflow::Buffer& buffer) {
+  bool passed = true;
+  try {
+    buffer.hazards.each([&](const dataflow::Hazard& hazard, dataflow::Span) {
+      passed = passed && is_complete(hazard.written);
+      for (const Tick read : hazard.reads) passed = passed && is_complete(read);
+    });
+  } catch (const Refusal&) {  // a broken context touches nothing any more
+  }
+  return passed;
+}
+
+bool Engine::try_free(dataflow::Buffer& buffer) {
+  if (buffer.device != dataflow::host_ordinal) {
+    free_device(buffer);
+    return true;
+  }
+  const bool passed = has_passed(buffer);
+  if (passed) page_locked_.give_back(buffer.address, buffer.size_bytes);
+  return passed;
+}
+
+// Where one stream still uses it, it is freed in the order of that one; where several do, in a stream of its own
+// behind them all, so that freeing holds up nobody's work.
+void Engine::free_device(dataflow::Buffer& buffer) {
+  Tick written;
+  std::vector<Tick> users;
+  auto add = [&](Tick tick) {
+    if (!timeline.is_known_complete(tick)) users.push_back(tick);
+  };
+  buffer.hazards.each([&](const dataflow::Hazard& hazard, dataflow::Span) {
+    if (hazard.written.count) written = hazard.written;
+    add(hazard.written);
+    for (const Tick read : hazard.reads) add(read);
+  });
+  const bool is_one = std::all_of(users.begin(), users.end(), [&](Tick tick) { return tick.stream == users.front().stream; });
+  auto is_native = [&](Tick tick) { return tick.count && streams_[tick.stream].device == buffer.device && streams_[tick.stream].mark; };
+  DeviceState& home = device(buffer.device);
+  StreamIndex lane = home.default_stream;
+  if (users.empty() && is_native(written)) {
+    lane = written.stream;
+  } else if (!users.empty() && is_one && is_native(users.front())) {
+    lane = users.front().stream;
+  } else if (!users.empty()) {
+    try {
+      lane = aside(buffer.device);
+    } catch (const Refusal&) {
+    }
+  }
+  // Refused only by a broken context, whose memory went with it, and which every await reports.
+  Waits waits{*this};
+  for (const Tick tick : users) timeline.after(lane, tick, waits);
+  table.cuMemFreeAsync(buffer.address, streams_[lane].handle);
+  used_bytes_[static_cast<std::size_t>(buffer.device)] -= buffer.size_bytes;
+}
+
+void Engine::drop_retained() {
+  std::deque<Retained> left, kept = std::exchange(retained_, {});
+  for (Retained& each : kept) {
+    bool passed = true;
+    try {
+      passed = is_complete(each.until);
+    } catch (const Refusal&) {
+    }
+    if (!passed) left.push_back(std::move(each));
+  }
+  retained_.insert(retained_.end(), std::make_move_iterator(left.begin()), std::make_move_iterator(left.end()));
+  // What has passed is let go of here, when nothing of the engine is half done: it may come back.
+}
+
+dataflow::BufferRef Engine::borrow(CUdeviceptr address, std::uint64_t size_bytes, std::int32_t ordinal) {
+  CUdeviceptr base = address;
+  std::size_t whole = size_bytes;
+  if (size_bytes) {
+    ContextScope scope(*this);
+    scope.bind(ordinal);
+    check(table.cuPointerGetAttribute(&base, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, address), "cuPointerGetAttribute");
+    check(table.cuPointerGetAttribute(&whole, CU_POINTER_ATTRIBUTE_RANGE_SIZE, address), "cuPointerGetAttribute");
+  }
+  for (dataflow::Buffer* own = own_.next; own; own = own->next)
+    if (own->address == base && own->holders) return dataflow::BufferRef::another(*own);
+  return borrowed_.of(base, whole, ordinal);
+}
+
+dataflow::BufferRef Borrowed::of(std::uint64_t base, std::uint64_t size_bytes, std::int32_t device) {
+  if (const auto idle = idle_.find(base); idle != idle_.end()) {
+    std::unique_ptr<dataflow::Buffer> again = std::move(idle->second);
+    idle_.erase(idle);
+    // The owner may have given the memory back, and got other memory at the same place: its size may differ, and
+    // what works on the old one still does.
+    if (again->size_bytes == size_bytes && again->device == device) {
+      held_[base] = again.get();
+      return dataflow::BufferRef(std::move(again));
+    }
+  }
+  if (const auto held = held_.find(base); held != held_.end()) return dataflow::BufferRef::another(*held->second);
+  auto buffer = std::make_unique<dataflow::Buffer>(size_bytes, device);
+  buffer->address = base;
+  buffer->owner = this;
+  if (base) held_[base] = buffer.get();
+  return dataflow::BufferRef(std::move(buffer));
+}
+
+void Borrowed::take_back(std::unique_ptr<dataflow::Buffer> buffer) noexcept {
+  const auto held = held_.find(buffer->address);
+  if (held == held_.end() || held->second != buffer.get()) return;
+  held_.erase(held);
+  const std::uint64_t base = buffer->address;
+  idle_[base] = std::move(buffer);
+}
+
+std::uint64_t Engine::used_bytes(std::int32_t ordinal) const {
+  const auto slot = static_cast<std::size_t>(ordinal);
+  return slot < used_bytes_.size() ? used_bytes_[slot] : 0;
+}
+
+}  // namespace aiocuda::driver

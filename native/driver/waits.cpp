@@ -1,0 +1,187 @@
+// Waiting: tickets that streams write, the reactor that looks for them, host functions where there are none.
+#include <algorithm>
+#include <cstring>
+#include <span>
+
+#include "engine.hpp"
+
+namespace aiocuda::driver {
+namespace {
+
+// A broken context is noticed within two of these; the promise is 100 ms.
+constexpr std::chrono::milliseconds ask_interval{20};
+// Streams that can be waited for through flags, a cache line each; more than that are told by host functions.
+constexpr std::size_t flag_count = 1024;
+// A stream with much to do writes its flag after so many submissions: 0.7 us each time on an H200.
+constexpr std::uint64_t progress_interval = 128;
+
+// The device hands back the number of what has passed. No GIL, no driver call here.
+void CUDA_CB tell_done(void* number) {
+  Engine::get().pending.done(reinterpret_cast<std::uint64_t>(number));
+}
+
+}  // namespace
+
+void Engine::start_reactor() {
+  ContextScope scope(*this);
+  scope.bind(streams_.front().device);
+  void* memory = nullptr;
+  constexpr std::size_t words = flag_count * completion::SlotTable::flag_stride;
+  check(table.cuMemHostAlloc(&memory, words * sizeof(std::uint32_t), CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP), "cuMemHostAlloc");
+  std::memset(memory, 0, words * sizeof(std::uint32_t));
+  slots_.emplace(std::span(static_cast<std::uint32_t*>(memory), words));  // it stays as long as the process
+  reactor_ = std::make_unique<completion::Reactor>(pending, *slots_, [this](StreamIndex stream) { return ask(stream); }, ask_interval);
+}
+
+CUstream Engine::side_stream(StreamState& state) {
+  if (!state.side) {
+    CUstream side = nullptr;
+    check(table.cuStreamCreateWithPriority(&side, CU_STREAM_NON_BLOCKING, 0), "cuStreamCreateWithPriority");
+    std::lock_guard lock(streams_mutex_);
+    state.side = side;
+  }
+  return state.side;
+}
+
+// Has the stream write the next number of a slot; none where there is no slot, or the device cannot.
+std::optional<completion::Ticket> Engine::write_ticket(StreamState& state, CUstream stream, std::optional<completion::Slot>& slot) {
+  DeviceState& home = device(state.device);
+  if (!home.writes_flags) return std::nullopt;
+  if (!slot) slot = slots_->acquire();
+  if (!slot) return std::nullopt;
+  const completion::Ticket ticket = slots_->issue(*slot);
+  const auto address = reinterpret_cast<CUdeviceptr>(slots_->flag(*slot));
+  const CUresult result = table.cuStreamWriteValue32(stream, address, ticket.number, CU_STREAM_WRITE_VALUE_DEFAULT);
+  if (result == CUDA_ERROR_NOT_SUPPORTED) {
+    home.writes_flags = false;
+    return std::nullopt;
+  }
+  check(result, "cuStreamWriteValue32");
+  return ticket;
+}
+
+Engine::Armed Engine::arm(const std::vector<Tick>& ticks, const std::vector<Mark>& marks, bool whoever) {
+  ContextScope scope(*this);
+  Armed armed;
+  for (const Tick tick : ticks) {
+    StreamState& state = streams_[tick.stream];
+    if (!state.mark) continue;  // destroyed: all of it has passed
+    if (std::any_of(armed.parts.begin(), armed.parts.end(), [&](const Armed::Part& part) { return part.stream == tick.stream; })) continue;
+    scope.bind(state.device);
+    const auto marked = std::find_if(marks.begin(), marks.end(), [&](const Mark& each) { return each.stream() == tick.stream; });
+    const std::uint64_t held = timeline.submitted(tick.stream);
+    if (marked != marks.end() && marked->complete().last.count != held) {
+      // More has been submitted since: what is waited for is waited for beside the stream.
+      const CUstream side = side_stream(state);
+      check(table.cuStreamWaitEvent(side, marked->event(), CU_EVENT_WAIT_DEFAULT), "cuStreamWaitEvent");
+      armed.parts.push_back({tick.stream, write_ticket(state, side, state.side_slot), marked->complete(), marked->event()});
+      continue;
+    }
+    const StreamState::Ticketed* found = whoever ? nullptr : ticket_behind(state, tick.count);
+    if (!found) {
+      const auto ticket = write_ticket(state, state.handle, state.slot);
+      if (!ticket) {
+        armed.parts.push_back({tick.stream, std::nullopt, timeline.snapshot(tick.stream), nullptr});
+        continue;
+      }
+      state.tickets.push_back({*ticket, timeline.snapshot(tick.stream)});
+      found = &state.tickets.back();
+    }
+    armed.parts.push_back({tick.stream, found->ticket, found->complete, nullptr});
+  }
+  return armed;
+}
+
+// The first ticket that is written when a count has passed; learns from those that are written.
+const StreamState::Ticketed* Engine::ticket_behind(StreamState& state, std::uint64_t count) {
+  while (!state.tickets.empty() && slots_->has_passed(state.tickets.front().ticket)) {
+    timeline.learn(state.tickets.front().complete);
+    state.tickets.pop_front();
+  }
+  const auto found = std::lower_bound(state.tickets.begin(), state.tickets.end(), count,
+                                      [](const StreamState::Ticketed& each, std::uint64_t asked) { return each.complete.last.count < asked; });
+  return found == state.tickets.end() ? nullptr : &*found;
+}
+
+void Engine::note_progress(StreamIndex index) {
+  StreamState& state = streams_[index];
+  const std::uint64_t held = timeline.submitted(index);
+  if (held - state.noted < progress_interval) return;
+  state.noted = held;
+  if (timeline.backlog(index) < progress_interval) return;
+  if (const auto ticket = write_ticket(state, state.handle, state.slot)) {
+    ticket_behind(state, held);
+    state.tickets.push_back({*ticket, timeline.snapshot(index)});
+  }
+}
+
+bool Engine::is_full(StreamIndex index, std::uint64_t most) {
+  if (timeline.backlog(index) < most) return false;
+  StreamState& state = streams_[index];
+  ticket_behind(state, 0);
+  if (timeline.backlog(index) < most) return false;
+  return !state.tickets.empty() || !is_complete({index, timeline.submitted(index)});
+}
+
+bool Engine::has_passed(const Armed& armed) const {
+  return std::all_of(armed.parts.begin(), armed.parts.end(), [this](const Armed::Part& part) { return part.ticket && slots_->has_passed(*part.ticket); });
+}
+
+void Engine::learn(const Armed& armed) {
+  for (const Armed::Part& part : armed.parts) timeline.learn(part.complete);
+}
+
+void Engine::note_wait(completion::Pending::Clock::duration time) {
+  const float us = std::chrono::duration<float, std::micro>(time).count();
+  const float before = recent_wait_us.load(std::memory_order_relaxed);
+  recent_wait_us.store(before + (us - before) / 8, std::memory_order_relaxed);
+}
+
+std::shared_ptr<completion::Completion> Engine::watch(const Armed& armed) {
+  ContextScope scope(*this);
+  auto completion = std::make_shared<completion::Completion>(static_cast<std::uint32_t>(armed.parts.size()));
+  const auto now = completion::Pending::Clock::now();
+  for (const Armed::Part& part : armed.parts) {
+    auto learn = [this, now, implied = timeline.progress_of(part.complete)] {
+      for (const dataflow::Progress& progress : implied) progress.learn();
+      note_wait(completion::Pending::Clock::now() - now);
+    };
+    const std::uint64_t number = pending.add({completion, part.stream, std::move(learn), now});
+    if (part.ticket) {
+      slots_->watch(*part.ticket, number);
+      reactor_->wake();
+      continue;
+    }
+    StreamState& state = streams_[part.stream];
+    scope.bind(state.device);
+    host_functions.fetch_add(1, std::memory_order_relaxed);
+    try {
+      const CUstream side = side_stream(state);
+      const CUevent event = part.event ? part.event : state.mark;
+      if (!part.event) check(table.cuEventRecord(event, state.handle), "cuEventRecord");
+      check(table.cuStreamWaitEvent(side, event, CU_EVENT_WAIT_DEFAULT), "cuStreamWaitEvent");
+      check(table.cuLaunchHostFunc(side, tell_done, reinterpret_cast<void*>(number)), "cuLaunchHostFunc");
+    } catch (const Refusal&) {
+      pending.withdraw(number);
+      throw;
+    }
+  }
+  return completion;
+}
+
+// The reactor's question, from its own thread.
+std::int32_t Engine::ask(StreamIndex index) {
+  CUstream handle;
+  CUcontext context;
+  {
+    std::lock_guard lock(streams_mutex_);
+    handle = streams_[index].handle;
+    if (!streams_[index].mark) return 0;
+    context = devices_[static_cast<std::size_t>(streams_[index].device)]->context;
+  }
+  table.cuCtxSetCurrent(context);
+  const CUresult result = table.cuStreamQuery(handle);
+  return result == CUDA_ERROR_NOT_READY ? 0 : result;
+}
+
+}  // namespace aiocuda::driver
