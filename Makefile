@@ -71,6 +71,7 @@ docs: $(STAMPS)/built $(STAMPS)/docs
 	@echo "documentation: build/docs/html/index.html"
 
 bench: $(STAMPS)/built $(STAMPS)/test
+	@echo "== aiocuda bench"; AIOCUDA_DRIVER=$(AIOCUDA_DRIVER) $(BIN)/aiocuda bench
 	@for benchmark in $$(find benchmarks -name 'bench_*.py' | sort); do \
 	  echo "== $$benchmark"; AIOCUDA_DRIVER=$(AIOCUDA_DRIVER) $(BIN)/python "$$benchmark"; \
 	done

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -26,11 +28,15 @@ void check(CUresult result, const char* function) {
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// Looks until it is so, and now and then at the stream: a broken context never makes it so.
+// Looks until it is so, and now and then at the stream: a broken context never makes it so. Where that takes longer
+// than a launch does on a GPU, the device may be one of few cores, and gets this one.
 template <class Done>
 void spin_until(CUstream stream, Done&& is_done) {
+  const auto patient_until = Clock::now() + std::chrono::microseconds(10);
   for (std::uint32_t looks = 1; !is_done(); ++looks) {
-    if (looks % 4096) continue;
+    if (Clock::now() < patient_until) continue;
+    std::this_thread::yield();
+    if (looks % 1024) continue;
     const CUresult result = Engine::get().table.cuStreamQuery(stream);
     if (result != CUDA_ERROR_NOT_READY) check(result, "cuStreamQuery");
   }
@@ -88,39 +94,30 @@ class Floor {
       }
       const double submitted = seconds_since(start);
       for (const std::uintptr_t handle : handles)
-        while (!is_ready(Engine::get().table.cuStreamQuery(stream_of(handle)), "cuStreamQuery")) {
-        }
+        spin_until(stream_of(handle), [handle] { return is_ready(Engine::get().table.cuStreamQuery(stream_of(handle)), "cuStreamQuery"); });
       return std::pair(submitted, seconds_since(start));
     });
   }
 
   // Launches, and waits for each by spinning; `how`: what it looks at. Returns the seconds that each took.
   std::vector<double> waits(std::uintptr_t handle, const std::string& how, std::uint32_t number) {
-    const auto stream = stream_of(handle);
-    const auto& table = Engine::get().table;
+    const CUstream stream = stream_of(handle);
+    const driver::Table& table = Engine::get().table;
     auto flag = std::atomic_ref(*reinterpret_cast<std::uint32_t*>(flag_->address));
     flag.store(0);
-    auto is_written = [&flag](std::uint32_t i) { return flag.load(std::memory_order_acquire) == i + 1; };
-    auto each = [&](auto&& tell, auto&& has_come) {
-      return on_device([&] {
-        std::vector<double> times;
-        times.reserve(number);
-        for (std::uint32_t i = 0; i < number; ++i) {
-          const auto start = Clock::now();
-          launch(stream);
-          tell(i);
-          spin_until(stream, [&] { return has_come(i); });
-          times.push_back(seconds_since(start));
-        }
-        return times;
-      });
-    };
+    auto is_written = [flag](std::uint32_t i) { return flag.load(std::memory_order_acquire) == i + 1; };
     if (how == "stream")
-      return each([](std::uint32_t) {}, [&](std::uint32_t) { return is_ready(table.cuStreamQuery(stream), "cuStreamQuery"); });
-    if (how == "flag")
-      return each([&](std::uint32_t i) { check(table.cuStreamWriteValue32(stream, flag_->address, i + 1, CU_STREAM_WRITE_VALUE_DEFAULT), "cuStreamWriteValue32"); }, is_written);
-    if (how == "host function")
-      return each([&](std::uint32_t) { check(table.cuLaunchHostFunc(stream, write_next, reinterpret_cast<void*>(flag_->address)), "cuLaunchHostFunc"); }, is_written);
+      return waits_by(stream, number, [](std::uint32_t) {}, [&](std::uint32_t) { return is_ready(table.cuStreamQuery(stream), "cuStreamQuery"); });
+    if (how == "flag") {
+      auto write = [&](std::uint32_t i) {
+        check(table.cuStreamWriteValue32(stream, flag_->address, i + 1, CU_STREAM_WRITE_VALUE_DEFAULT), "cuStreamWriteValue32");
+      };
+      return waits_by(stream, number, write, is_written);
+    }
+    if (how == "host function") {
+      auto tell = [&](std::uint32_t) { check(table.cuLaunchHostFunc(stream, write_next, reinterpret_cast<void*>(flag_->address)), "cuLaunchHostFunc"); };
+      return waits_by(stream, number, tell, is_written);
+    }
     throw nb::value_error("a floor waits for \"stream\", \"flag\" or \"host function\"");
   }
 
@@ -133,9 +130,25 @@ class Floor {
     check(Engine::get().table.cuLaunchKernel(function_, grid_, 1, 1, block_, 1, 1, 0, stream, arguments_.data(), nullptr), "cuLaunchKernel");
   }
 
+  template <class Tell, class HasCome>
+  std::vector<double> waits_by(CUstream stream, std::uint32_t number, Tell&& tell, HasCome&& has_come) {
+    return on_device([&] {
+      std::vector<double> times;
+      times.reserve(number);
+      for (std::uint32_t i = 0; i < number; ++i) {
+        const auto start = Clock::now();
+        launch(stream);
+        tell(i);
+        spin_until(stream, [&] { return has_come(i); });
+        times.push_back(seconds_since(start));
+      }
+      return times;
+    });
+  }
+
   // Without the GIL, with the device's context current; what the driver refuses is Python's error.
   template <class F>
-  auto on_device(F&& f) {
+  std::invoke_result_t<F> on_device(F&& f) {
     try {
       driver::ContextScope scope(Engine::get());
       scope.bind(device_);

@@ -66,7 +66,8 @@ auto refusals_raised(F&& f) {
   try {
     return f();
   } catch (const driver::Refusal& refusal) {
-    driver::raise_refused(Engine::get(), refusal.result, refusal.function, nb::handle());
+    driver::raise_refused(Engine::get(), refusal.result, refusal.function, nb::handle(), refusal.asked_host_bytes,
+                          refusal.asked_host_bytes ? dataflow::host_ordinal : dataflow::unknown_ordinal);
   }
 }
 
@@ -120,6 +121,8 @@ void bind_streams(nb::module_& module) {
     const driver::StreamIndex slot = index_of(stream);
     return Engine::get().timeline.submitted(slot) - Engine::get().stream(slot).before;
   });
+  // That as far as is known have not passed.
+  module.def("stream_in_flight", [](dataflow::StreamId stream) { return Engine::get().timeline.backlog(index_of(stream)); });
   module.def("streams_of", [](std::int32_t device) {
     std::vector<dataflow::StreamId> found;
     for (std::size_t i = 0; i < Engine::get().stream_count(); ++i) {

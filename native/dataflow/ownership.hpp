@@ -16,7 +16,8 @@
 
 namespace aiocuda::dataflow {
 
-// Handles that came about by one transition; the groups they were of before are behind it.
+// Handles that came about by one transition; the groups they were of before are behind it. Made by std::make_shared,
+// so that a claim's weak reference keeps its address from being used again.
 struct Group {
   std::shared_ptr<Group> parent;
 };

@@ -14,11 +14,22 @@ constexpr std::chrono::microseconds spin_time{60};
 // How long Ctrl-C may go unnoticed.
 constexpr std::chrono::milliseconds signal_interval{50};
 
-[[noreturn]] void raise_lost(Engine& engine, std::int32_t error, nb::handle object) {
-  nb::object exception = engine.hooks.lost(error, object);
+[[noreturn]] void raise_lost(Engine& engine, std::int32_t error, nb::handle object, std::int32_t device) {
+  nb::object exception = engine.hooks.lost(error, object, device);
   dataflow::as_op(object)->fail(exception);
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
   throw nb::python_error();
+}
+
+// The device of what is waited for, where it is one.
+std::int32_t device_of(Engine& engine, const std::vector<Tick>& waits) {
+  std::int32_t device = dataflow::unknown_ordinal;
+  for (const Tick tick : waits) {
+    const std::int32_t found = engine.stream(tick.stream).device;
+    if (device != dataflow::unknown_ordinal && device != found) return dataflow::unknown_ordinal;
+    device = found;
+  }
+  return device;
 }
 
 // What is kept of an operation that was submitted and whose result is not there yet.
@@ -123,7 +134,7 @@ Reached advance(Engine& engine, nb::handle object, const dataflow::Placement& pl
     const bool complete = waits.empty();
     return {complete, std::move(waits), nullptr, false};
   } catch (const Refusal& refusal) {
-    raise_lost(engine, refusal.result, object);
+    raise_lost(engine, refusal.result, object, refusal.device);
   }
 }
 
@@ -165,7 +176,7 @@ CompletionRef completion_of(Engine& engine, nb::handle object, const Reached& re
     if (is_done && op.outstanding) outstanding(op).completion = completion;
     return completion;
   } catch (const Refusal& refusal) {
-    raise_lost(engine, refusal.result, object);
+    raise_lost(engine, refusal.result, object, refusal.device >= 0 ? refusal.device : device_of(engine, reached.waits));
   }
 }
 
@@ -205,7 +216,7 @@ bool drive(nb::handle object, const dataflow::Placement& placement, const std::s
     const auto completion = completion_of(engine, object, reached, budget);
     if (!completion) continue;
     if (completion->tell(port, token)) return false;
-    if (const std::int32_t error = completion->error()) raise_lost(engine, error, object);
+    if (const std::int32_t error = completion->error()) raise_lost(engine, error, object, device_of(engine, reached.waits));
   }
 }
 
@@ -225,7 +236,7 @@ void submit(nb::handle object, const dataflow::Placement& placement) {
     for (const Tick tick : op.ready)
       if (!engine.timeline.is_known_complete(tick)) outstanding(op).marks.push_back(engine.mark(tick.stream));
   } catch (const Refusal& refusal) {
-    raise_lost(engine, refusal.result, object);
+    raise_lost(engine, refusal.result, object, refusal.device);
   }
 }
 
@@ -239,7 +250,7 @@ bool drive_and_wait(nb::handle object, const dataflow::Placement& placement, dou
     const auto completion = completion_of(engine, object, reached, spin_time);
     if (!completion) continue;
     if (!wait_until(*completion, until)) return false;
-    if (const std::int32_t error = completion->error()) raise_lost(engine, error, object);
+    if (const std::int32_t error = completion->error()) raise_lost(engine, error, object, device_of(engine, reached.waits));
   }
 }
 
@@ -251,7 +262,7 @@ bool has_passed(nb::handle object) {
   try {
     return incomplete(engine, op).empty();
   } catch (const Refusal& refusal) {
-    raise_lost(engine, refusal.result, object);
+    raise_lost(engine, refusal.result, object, refusal.device);
   }
 }
 

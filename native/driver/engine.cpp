@@ -22,8 +22,14 @@ void Engine::open_device(std::int32_t ordinal, CUcontext context, CUmemoryPool p
     if (devices_[slot]) return;
     devices_[slot] = DeviceState{context, pool};
   }
-  devices_[slot]->default_stream = create_stream(ordinal, 0);
-  if (!reactor_) start_reactor();
+  try {
+    if (!reactor_) start_reactor(ordinal);
+    devices_[slot]->default_stream = create_stream(ordinal, 0);
+  } catch (const Refusal&) {  // it is not open, and can be opened another time
+    std::lock_guard lock(streams_mutex_);
+    devices_[slot].reset();
+    throw;
+  }
 }
 
 DeviceState& Engine::device(std::int32_t ordinal) {
@@ -194,7 +200,7 @@ bool Engine::is_complete(Tick tick) {
   scope.bind(state.device);
   const CUresult result = table.cuStreamQuery(state.handle);
   if (result == CUDA_ERROR_NOT_READY) return false;
-  check(result, "cuStreamQuery");
+  if (result != CUDA_SUCCESS) throw Refusal(result, "cuStreamQuery", state.device);
   timeline.learn(all);
   return true;
 }

@@ -60,7 +60,7 @@ struct StreamState {
 // Functions of Python's that make the errors.
 struct Hooks {
   nb::object refused;  // (code, function, op | None, asked_bytes, device) -> exception
-  nb::object lost;     // (code, op | None) -> exception
+  nb::object lost;     // (code, op | None, device) -> exception
   nb::object lift;     // what a callback returned -> an operation, or the value
   nb::object open;     // (ordinal): opens a device at its first use
   nb::object stream;   // (stream's id, ordinal) -> Stream
@@ -225,7 +225,7 @@ class Engine final : public dataflow::MemoryOwner {
   struct Waits;
   bool has_passed(const dataflow::Buffer& buffer);
   void drop_retained();
-  void start_reactor();
+  void start_reactor(std::int32_t ordinal);
   CUstream side_stream(StreamState& state);
   const StreamState::Ticketed* ticket_behind(StreamState& state, std::uint64_t count);
   std::optional<completion::Ticket> write_ticket(StreamState& state, CUstream stream, std::optional<completion::Slot>& slot);

@@ -119,16 +119,13 @@ class Submit {
     try {
       return engine_.is_full(stream, most);
     } catch (const Refusal& refusal) {
-      raise_refused(engine_, refusal.result, refusal.function, nb::handle());
+      raise_refused(engine_, refusal.result, refusal.function, nb::handle(), 0, refusal.device);
     }
   }
+  // A Refusal ends the walk, and whoever began it names what it was for.
   bool is_complete(Tick tick) {
     make_held_calls_now();
-    try {
-      return engine_.is_complete(tick);
-    } catch (const Refusal& refusal) {
-      raise_refused(engine_, refusal.result, refusal.function, nb::handle());
-    }
+    return engine_.is_complete(tick);
   }
 
   void mark(StreamIndex stream, std::uint32_t slot) {
@@ -141,7 +138,7 @@ class Submit {
   }
 
   void put_mark(StreamIndex stream, std::uint32_t slot) {
-    if (const CUresult result = engine_.put_mark(stream, slot)) raise_refused(engine_, result, "cuEventRecord", nb::handle());
+    if (const CUresult result = engine_.put_mark(stream, slot)) raise_refused(engine_, result, "cuEventRecord", nb::handle(), 0, engine_.stream(stream).device);
   }
   void wait_for_mark(StreamIndex stream, StreamIndex other, std::uint32_t slot) {
     if (const CUresult result = engine_.wait_for_mark(stream, other, slot)) raise_refused(engine_, result, "cuStreamWaitEvent", nb::handle());
@@ -324,7 +321,7 @@ class Submit {
     try {
       engine_.note_progress(stream);
     } catch (const Refusal& refusal) {
-      raise_refused(engine_, refusal.result, refusal.function, nb::handle());
+      raise_refused(engine_, refusal.result, refusal.function, nb::handle(), 0, refusal.device);
     }
   }
   const std::vector<Tick>& ready(const Op& op) const { return op.ready; }
@@ -400,7 +397,8 @@ class Submit {
       const std::uint64_t address = buffer->address;
       return make_array(engine_.hooks.host_array, Array{std::move(buffer), address, dataflow::host_ordinal, dtype, shape});
     } catch (const Refusal& refusal) {
-      raise_refused(engine_, refusal.result, refusal.function, op, size_bytes, dataflow::host_ordinal);
+      const bool is_full = refusal.result == CUDA_ERROR_OUT_OF_MEMORY;  // else it is the device that is not well
+      raise_refused(engine_, refusal.result, refusal.function, op, size_bytes, is_full ? dataflow::host_ordinal : device);
     }
   }
 

@@ -2,6 +2,7 @@
 #pragma once
 #include <cuda.h>
 
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 
@@ -48,10 +49,17 @@ struct Table {
 // A call that the driver refused.
 class Refusal : public std::runtime_error {
  public:
-  Refusal(CUresult answer, const char* called)
-      : std::runtime_error(std::string(called) + " failed: " + std::to_string(answer)), result(answer), function(called) {}
+  Refusal(CUresult answer, const char* called) : std::runtime_error(std::string(called) + " failed: " + std::to_string(answer)), result(answer), function(called) {}
+  Refusal(CUresult answer, const char* called, std::int32_t of) : Refusal(answer, called) { device = of; }
+  static Refusal of_host_memory(CUresult answer, const char* called, std::uint64_t asked_bytes) {
+    Refusal refusal(answer, called);
+    refusal.asked_host_bytes = asked_bytes;
+    return refusal;
+  }
   CUresult result;
   const char* function;
+  std::int32_t device = -2;            // whose context refused, where that is known
+  std::uint64_t asked_host_bytes = 0;  // of page-locked memory that the engine wanted for itself
 };
 
 inline void check(CUresult answer, const char* called) {

@@ -22,13 +22,14 @@ void CUDA_CB tell_done(void* number) {
 
 }  // namespace
 
-void Engine::start_reactor() {
+void Engine::start_reactor(std::int32_t ordinal) {
   ContextScope scope(*this);
-  scope.bind(streams_.front().device);
+  scope.bind(ordinal);
   void* memory = nullptr;
-  constexpr std::size_t words = flag_count * completion::SlotTable::flag_stride;
-  check(table.cuMemHostAlloc(&memory, words * sizeof(std::uint32_t), CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP), "cuMemHostAlloc");
-  std::memset(memory, 0, words * sizeof(std::uint32_t));
+  constexpr std::size_t words = flag_count * completion::SlotTable::flag_stride, size_bytes = words * sizeof(std::uint32_t);
+  if (const CUresult result = table.cuMemHostAlloc(&memory, size_bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP))
+    throw Refusal::of_host_memory(result, "cuMemHostAlloc", size_bytes);
+  std::memset(memory, 0, size_bytes);
   slots_.emplace(std::span(static_cast<std::uint32_t*>(memory), words));  // it stays as long as the process
   reactor_ = std::make_unique<completion::Reactor>(pending, *slots_, [this](StreamIndex stream) { return ask(stream); }, ask_interval);
 }

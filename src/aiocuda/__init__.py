@@ -37,6 +37,7 @@ from aiocuda.errors import ClosedError as ClosedError
 from aiocuda.errors import CompilationError as CompilationError
 from aiocuda.errors import DeviceLostError as DeviceLostError
 from aiocuda.errors import DeviceMismatchError as DeviceMismatchError
+from aiocuda.errors import DeviceTimeoutError as DeviceTimeoutError
 from aiocuda.errors import DriverError as DriverError
 from aiocuda.errors import DriverNotFoundError as DriverNotFoundError
 from aiocuda.errors import DriverSelectionError as DriverSelectionError
@@ -63,8 +64,17 @@ from aiocuda.policies import current_policy as current_policy
 from aiocuda.policies import set_policy as set_policy
 from aiocuda.statistics import Statistics as Statistics
 from aiocuda.statistics import statistics as statistics
+from aiocuda.waiting import ALL_COMPLETED as ALL_COMPLETED
+from aiocuda.waiting import FIRST_COMPLETED as FIRST_COMPLETED
+from aiocuda.waiting import FIRST_EXCEPTION as FIRST_EXCEPTION
+from aiocuda.waiting import ReturnWhen as ReturnWhen
+from aiocuda.waiting import as_completed as as_completed
+from aiocuda.waiting import wait as wait
 
 __all__ = [
+    "ALL_COMPLETED",
+    "FIRST_COMPLETED",
+    "FIRST_EXCEPTION",
     "AiocudaError",
     "ArgumentRangeError",
     "ArgumentTypeError",
@@ -80,6 +90,7 @@ __all__ = [
     "DeviceLostError",
     "DeviceMismatchError",
     "DeviceOp",
+    "DeviceTimeoutError",
     "DriverError",
     "DriverNotFoundError",
     "DriverSelectionError",
@@ -93,6 +104,7 @@ __all__ = [
     "OwnershipError",
     "Partition",
     "Policy",
+    "ReturnWhen",
     "RoundRobin",
     "SchedulingPolicy",
     "SingleStream",
@@ -100,6 +112,7 @@ __all__ = [
     "Stream",
     "StreamWait",
     "arange",
+    "as_completed",
     "call",
     "copy",
     "current_device",
@@ -123,6 +136,7 @@ __all__ = [
     "to_host",
     "use",
     "value",
+    "wait",
     "zeros",
     "zip",
 ]

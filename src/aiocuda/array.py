@@ -123,8 +123,8 @@ class _Array:
         OwnershipError
             The array was closed (a `ClosedError`), moved or partitioned.
         """
-        self._require_open("indexing")
-        return self._part("indexing", parts.select(self.shape, self.strides, key))
+        view: Self = _native_of(self)._select(key)
+        return view
 
     def reshape(self, *shape: int | Sequence[int]) -> Self:
         """Return a view with another shape, of as many items; one extent may be -1, and is computed.
@@ -166,15 +166,13 @@ class _Array:
         ------
         IndexError
             The array has no axis, or the index lies outside of 0 to its length.
+        ArgumentTypeError
+            The index is no integer.
         OwnershipError
             The array was closed (a `ClosedError`), moved or partitioned.
         """
-        if not self.shape:
-            raise IndexError("an array without axes cannot be split")
-        length = len(self)
-        if not 0 <= index <= length:
-            raise IndexError(f"an array of length {length} cannot be split at {index}")
-        return self[:index], self[index:]
+        views: tuple[Self, Self] = _native_of(self)._split(index)
+        return views
 
     def share(self) -> Self:
         """Make this a handle for reading, and return another; nobody writes what is shared.
@@ -234,7 +232,7 @@ class _Array:
         if dtype is not None:
             itemsize, code = dtype.itemsize, dtypes.code_of(dtype)
         strides = None if parts.is_contiguous(part.shape, part.strides, itemsize) else part.strides
-        view = cast("Self", _native_of(self)._view(part.shape, code, part.offset_bytes, strides))
+        view = cast("Self", _native_of(self)._view(part.shape, code, strides))
         view._require_usable(where)  # it, and not the whole, of which a part may be partitioned or moved
         return view
 
@@ -339,7 +337,13 @@ class Partition(_native.Array, _Array):
     def _require_open(self, where: str) -> None:
         self._require_usable(where)
 
-    def _require_usable(self, where: str) -> None:
+    def _select(self, key: Any) -> NoReturn:
+        self._require_usable("indexing")
+
+    def _split(self, index: Any) -> NoReturn:
+        self._require_usable("split_at")
+
+    def _require_usable(self, where: str) -> NoReturn:
         super()._require_usable(where)
         raise ArgumentTypeError(
             f"{where}: a Partition is for kernels that take an aiocuda::Partition; unpartition() gives the array"

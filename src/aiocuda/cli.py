@@ -127,9 +127,18 @@ def run_demo(arguments: Sequence[str]) -> int:
     return status
 
 
+def run_bench(arguments: Sequence[str]) -> int:
+    """Measure what submitting and awaiting costs, over its floor in C++ and beside other libraries."""
+    # Imported when asked: it loads event loops and other libraries to compare with.
+    from aiocuda.bench import command
+
+    return command.run(arguments)
+
+
 COMMANDS: tuple[Command, ...] = (
     Command("info", "show the driver, devices, compiler and versions in use", run_info),
     Command("demo", "train a small network on all the devices there are", run_demo),
+    Command("bench", "measure what submitting and awaiting costs, over its floor in C++", run_bench),
 )
 
 

@@ -20,6 +20,7 @@ __all__ = [
     "CompilationError",
     "DeviceLostError",
     "DeviceMismatchError",
+    "DeviceTimeoutError",
     "DriverError",
     "DriverNotFoundError",
     "DriverSelectionError",
@@ -29,6 +30,7 @@ __all__ = [
     "OwnershipError",
 ]
 
+_MOST_NAMED = 4  # of operations in one message
 _SIZE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -220,6 +222,50 @@ class CancelledError(AiocudaError, concurrent.futures.CancelledError):
         return (
             f"the future of {self.operation}{built} was cancelled before the result was there; "
             "the operation itself can still be executed, or awaited"
+        )
+
+
+class DeviceTimeoutError(AiocudaError, TimeoutError):
+    """An operation was not complete within the time given to it; what was submitted of it goes on.
+
+    Parameters
+    ----------
+    operation
+        What was waited for, in words.
+    origin
+        Where it was built, as ``"file:line"``; empty where that is not known.
+    waited_s
+        How long the wait lasted, in seconds.
+    running
+        What of it had been submitted and had not passed, with where it was built and its stream, in words.
+    in_flight
+        Submissions, on all streams, that were not known to have passed.
+
+    Attributes
+    ----------
+    operation, origin, waited_s, running, in_flight
+        As given.
+    """
+
+    def __init__(self, operation: str, origin: str, waited_s: float, running: tuple[str, ...], in_flight: int) -> None:
+        # Not OSError's __init__, which takes the second of several arguments for the text of an errno.
+        Exception.__init__(self, operation, origin, waited_s, running, in_flight)
+        self.operation = operation
+        self.origin = origin
+        self.waited_s = waited_s
+        self.running = tuple(running)
+        self.in_flight = in_flight
+
+    def __str__(self) -> str:
+        built = f" (built at {self.origin})" if self.origin else ""
+        still = "nothing of it was on a device: it waits for room in a stream, or for a function of map()"
+        if self.running:
+            still = f"still running: {', '.join(self.running[:_MOST_NAMED])}"
+        if len(self.running) > _MOST_NAMED:
+            still += f" and {len(self.running) - _MOST_NAMED} more"
+        return (
+            f"{self.operation}{built} was not complete after {self.waited_s:.3g} s; {still}; submissions in flight on "
+            f"all streams: {self.in_flight}; what was submitted goes on, and it can be awaited again"
         )
 
 

@@ -5,7 +5,7 @@ Always true: nothing here runs anything but the methods that say so (`sync`, `sy
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 from aiocuda import _native
@@ -49,6 +49,33 @@ class DeviceOp(Generic[T_co]):
 
     def __await__(self) -> Generator[Any, None, T_co]:
         return execution.run(_op(self)).__await__()
+
+    def within(self, seconds: float) -> Coroutine[Any, Any, T_co]:
+        """Return an execution like that of ``await op``, that waits for so many seconds at most: await it.
+
+        Parameters
+        ----------
+        seconds
+            0 or more, on the event loop's clock, from when it is awaited. Submission itself is never cut short.
+
+        Returns
+        -------
+        Coroutine[T]
+            Yields the result, complete on the device. Nothing runs before it is awaited.
+
+        Raises
+        ------
+        DeviceTimeoutError
+            When it is awaited: the time passed first. The error says what was still running, and where. What was
+            submitted goes on, keeps its memory, and the operation can be awaited again.
+        ArgumentValueError
+            `seconds` is no number, negative or NaN.
+
+        Notes
+        -----
+        *Stream*: the one in force when it is awaited. *Blocks*: no. *On cancel*: as for ``await op``.
+        """
+        return execution.run_within(_op(self), execution.checked_timeout(seconds))
 
     def sync(self, timeout: float | None = None) -> T_co:
         """Execute on the stream in force and wait for the result.

@@ -34,6 +34,7 @@ class Policy:
     """What all policies have: streams of their own on each device, made when they are first needed there."""
 
     _kept: dict[int, tuple[Stream, ...]]
+    _lent: dict[int, dict[int, Stream]]
 
     def streams(self, device: Device | int | None = None) -> tuple[Stream, ...]:
         """Return the streams that it chooses from on a device.
@@ -45,7 +46,16 @@ class Policy:
         """
         found = placement.current.get().device if device is None else device
         where = found if isinstance(found, Device) else Device(found)
-        return tuple(Stream._known(stream._index, where) for stream in self._open(where.ordinal))
+        return tuple(self._lend(where.ordinal).values())
+
+    def _lend(self, ordinal: int) -> dict[int, Stream]:
+        """Return its streams on a device, by index, as others get them: closing these closes nothing."""
+        if not hasattr(self, "_lent"):
+            self._lent = {}
+        if ordinal not in self._lent:
+            device = Device(ordinal)
+            self._lent[ordinal] = {each._index: Stream._known(each._index, device) for each in self._open(ordinal)}
+        return self._lent[ordinal]
 
     def _open(self, ordinal: int) -> tuple[Stream, ...]:
         native = _native_of(self)
@@ -200,16 +210,17 @@ def set_policy(policy: Policy) -> Policy:
     """
     if not isinstance(policy, Policy):
         raise ArgumentTypeError(f"set_policy takes a policy, such as Dataflow(); {policy!r} was given")
-    before = placement.process_policy()
+    before = placement.process_policy
     placement.set_process_policy(_native_of(policy))
     assert isinstance(before, Policy)
     return before
 
 
 def _ask(policy: SchedulingPolicy, op: Any, ordinal: int, producers: list[int], candidates: list[int]) -> int:
-    device = Device(ordinal)
-    found = [tuple(Stream._known(stream, device) for stream in streams) for streams in (producers, candidates)]
-    chosen = policy.choose(op, found[0], found[1])
+    lent = policy._lend(ordinal)
+    # -1: explain() has met a stream that is being closed.
+    made_on = tuple([lent.get(index) or _stream_of(index) for index in producers if index >= 0])
+    chosen = policy.choose(op, made_on, tuple(map(lent.__getitem__, candidates)))
     try:
         return as_stream(chosen)._index
     except ArgumentTypeError as error:
@@ -217,6 +228,10 @@ def _ask(policy: SchedulingPolicy, op: Any, ordinal: int, producers: list[int], 
             f"{type(policy).__name__}.choose() returned {chosen!r} for {op!r}; return one of the candidates, "
             f"or another stream of device {ordinal}"
         ) from error
+
+
+def _stream_of(index: int) -> Stream:
+    return Stream._known(index, Device(_native.stream_device(index)))
 
 
 def _lanes(policy: Policy, ordinal: int) -> list[int]:

@@ -34,6 +34,11 @@ EXAMPLES = {
         errors.CompilationError("saxpy.cu", "saxpy.cu(3): error: no\n"),
         "saxpy.cu does not compile:\nsaxpy.cu(3): error: no",
     ),
+    errors.DeviceTimeoutError: (
+        errors.DeviceTimeoutError("a zip", "train.py:12", 0.2512, ("this", "that", "a", "b", "c", "d"), 9),
+        "a zip (built at train.py:12) was not complete after 0.251 s; still running: this, that, a, b and 2 more; "
+        "submissions in flight on all streams: 9; what was submitted goes on, and it can be awaited again",
+    ),
     errors.DeviceLostError: (
         errors.DeviceLostError("saxpy(2.0, x, y)", "train.py:12", DRIVER_ERROR, "device 0"),
         f"saxpy(2.0, x, y) (built at train.py:12) did not complete: device 0 was lost: {DRIVER_ERROR}",

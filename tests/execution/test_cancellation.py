@@ -164,3 +164,49 @@ def test_wait_for_with_a_timeout_that_has_passed(run_asyncio, latch):
         return await op
 
     np.testing.assert_array_equal(run_asyncio(main), [6, 6])
+
+
+@pytest.mark.parametrize("cancels_first", [False, True])
+def test_cancelled_while_the_device_is_lost_the_others_are_told(in_process, cancels_first):
+    """On each loop, in a process of its own: a fault and a cancellation meet, in either order."""
+    for options in ({}, {"backend_options": {"use_uvloop": True}}, {"backend": "trio"}):
+        done = in_process(
+            f"""
+            import anyio, anyio.lowlevel, numpy as np, aiocuda as ac
+            source = r'''
+            extern "C" __global__ void hold(unsigned long long flag) {{ while (*(volatile int*)flag == 0) {{}} }}
+            extern "C" __global__ void illegal(int* x) {{ *(volatile int*)8 = 1; }}'''
+            hold, illegal = ac.kernel(source, "hold"), ac.kernel(source, "illegal")
+            illegal.compile()
+            flag = ac.empty_host(1, np.int32).sync()
+            flag.numpy()[0] = 0
+            told = []
+            async def wait(name, op):
+                try:
+                    await op
+                except ac.DeviceLostError:
+                    told.append(name)
+            async def main():
+                stream = ac.Device(0).stream()
+                with ac.use(stream):
+                    hold(flag.address, grid=1, block=1).submit()
+                    op = illegal(ac.zeros(1, np.int32), grid=1, block=1)
+                    async with anyio.create_task_group() as others:
+                        others.start_soon(wait, "another", op)
+                        others.start_soon(wait, "a future", op.submit())
+                        with anyio.CancelScope() as scope:
+                            async with anyio.create_task_group() as group:
+                                group.start_soon(wait, "cancelled", op)
+                                for _ in range(5):
+                                    await anyio.lowlevel.checkpoint()
+                                if {not cancels_first}:
+                                    flag.numpy()[0] = 1
+                                scope.cancel()
+                        flag.numpy()[0] = 1
+            anyio.run(main, **{options!r})
+            if not {cancels_first}:  # it may have been told just before
+                told = [name for name in told if name != "cancelled"]
+            print(sorted(told))
+            """
+        )
+        assert (done.returncode, done.stdout) == (0, "['a future', 'another']\n"), done.stderr

@@ -96,8 +96,8 @@ def test_every_name_says_its_home():
 def test_every_module_says_what_it_exports():
     for info in pkgutil.walk_packages(ac.__path__, "aiocuda."):
         name = info.name
-        if name.endswith(("__main__", "_native", "trio")) or ".examples" in name:
-            continue
+        if name.endswith(("__main__", "_native", "trio")) or ".examples" in name or ".bench.peers." in name:
+            continue  # the last import what they compare with, which need not be there
         module = importlib.import_module(name)
         exported = getattr(module, "__all__", None)
         assert exported is None or list(exported) == sorted(exported), name

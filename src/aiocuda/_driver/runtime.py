@@ -192,7 +192,11 @@ def open_device(ordinal: int) -> None:
         finally:
             call(driver.cuCtxSetCurrent, before)
         _open[ordinal] = _OpenDevice(int(context), memory, found)
-        _native.open_device(ordinal, int(context), int(memory.handle))
+        try:
+            _native.open_device(ordinal, int(context), int(memory.handle))
+        except BaseException:  # it is not open, and can be opened another time
+            del _open[ordinal]
+            raise
 
 
 def _let_peers_reach(memory: Any, ordinal: int) -> None:

@@ -2,24 +2,25 @@
 
 Always true: an operation runs at most once, whoever asks; cancelling an await, or a future, leaves what
 was submitted to the device and drops nothing that it uses. A future is settled once: complete, failed or
-cancelled; its callbacks are on their way by then.
+cancelled; its callbacks are on their way by then. One that nobody waits for has neither a lock nor a container.
 """
 
 from __future__ import annotations
 
 import contextvars
 import functools
+import numbers
 import threading
 import time
-from collections.abc import Callable, Generator
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, Final, Generic, TypeVar
 
 from aiocuda import _loops, _native
-from aiocuda._engine import faults, placement
+from aiocuda._engine import faults, overdue, placement
 from aiocuda._engine.placement import Placement
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError, CancelledError
 
-__all__ = ["DeviceFuture", "StreamWait", "run", "run_and_wait", "submit"]
+__all__ = ["DeviceFuture", "StreamWait", "checked_timeout", "run", "run_and_wait", "run_within", "submit"]
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -29,19 +30,41 @@ def _target(op: _native.Op, where: Placement) -> tuple[int, int, _native.Policy,
 
     What has been submitted goes nowhere any more: that its stream was closed since then does not matter.
     """
-    device, stream, policy, spin_us, most = where.native
-    return device, stream if op._state == "pending" else -1, policy, spin_us, most
+    native = where.native
+    if native[1] < 0 or op._state == "pending":
+        return native
+    device, _, policy, spin_us, most = native
+    return device, -1, policy, spin_us, most
 
 
-async def run(op: _native.Op, where: Placement | None = None) -> Any:
+async def run(op: _native.Op) -> Any:
     """Submit an operation and await its result."""
-    where = where or placement.current.get()
+    where = placement.current.get()
     port = _loops.current_port()
     while True:
         waiter = port.waiter()
         if _native.drive(op, *_target(op, where), port.native, waiter):
             return op._outcome
         await port.wait(waiter)
+
+
+async def run_within(op: _native.Op, timeout_s: float) -> Any:
+    """Submit an operation and await its result for so many seconds.
+
+    Raises
+    ------
+    DeviceTimeoutError
+        The time passed first; the work goes on.
+    """
+    where = placement.current.get()
+    port = _loops.current_port()
+    begin = port.time()
+    while True:
+        waiter = port.waiter()
+        if _native.drive(op, *_target(op, where), port.native, waiter):
+            return op._outcome
+        if await port.wait(waiter, begin + timeout_s) is None:
+            raise overdue.overdue(op, port.time() - begin)
 
 
 def run_and_wait(op: _native.Op, where: Placement | None = None, timeout_s: float | None = None) -> Any:
@@ -61,19 +84,43 @@ def run_and_wait(op: _native.Op, where: Placement | None = None, timeout_s: floa
 
 def submit(op: _native.Op) -> DeviceFuture[Any]:
     """Hand an operation to the device, as far as nothing waits for the host; what fails at once is raised."""
-    future: DeviceFuture[Any] = DeviceFuture(op, placement.current.get())
-    future._is_started = True
-    _native.submit(op, *_target(op, future._where))
-    return future
+    where = placement.current.get()
+    known = where.known
+    # In place, because each call costs a tenth of what is left: no stream is named, and no policy has been replaced.
+    if known is None or known[1] >= 0 or (known[2] is not placement.process_policy and where.policy is None):
+        known = _target(op, where)
+    device, stream, policy, spin_us, most = known
+    _native.submit(op, device, stream, policy, spin_us, most)
+    return DeviceFuture(op, where, True)
+
+
+def checked_timeout(timeout_s: Any) -> float:
+    """Return a time-out as a float.
+
+    Raises
+    ------
+    ArgumentValueError
+        It is no number of seconds, 0 or more.
+    """
+    is_number = isinstance(timeout_s, numbers.Real) and not isinstance(timeout_s, bool)
+    if not is_number or not float(timeout_s) >= 0:  # NaN is neither 0 nor more
+        raise ArgumentValueError(f"a time-out is a number of seconds, 0 or more; {timeout_s!r} was given")
+    return float(timeout_s)
 
 
 def _check_timeout(timeout_s: float | None) -> None:
-    if timeout_s is not None and not timeout_s >= 0:
-        raise ArgumentValueError(f"a time-out is a number of seconds, 0 or more; {timeout_s!r} was given")
+    if timeout_s is not None:
+        checked_timeout(timeout_s)
 
 
 def _time_is_up(op: _native.Op, timeout_s: float | None) -> TimeoutError:
     return TimeoutError(f"{op._title} was not complete after {timeout_s} s; it goes on, and can be waited for again")
+
+
+def _drive_at_ease(op: _native.Op, *target: Any) -> bool:
+    """Drive an operation without spinning: it is one of many."""
+    device, stream, policy, _, most, port, waiter = target
+    return _native.drive(op, device, stream, policy, 0, most, port, waiter)
 
 
 def _has_ended(op: _native.Op) -> bool:
@@ -84,6 +131,33 @@ def _has_ended(op: _native.Op) -> bool:
         if op._state != "failed":
             raise
         return True
+
+
+class _End:
+    """How a future ended: with an error of its own, or as its operation did."""
+
+    __slots__ = ("error", "traceback")
+
+    def __init__(self, error: BaseException | None) -> None:
+        self.error = error
+        self.traceback = None if error is None else error.__traceback__
+
+
+class _Audience:
+    """Who is to be told of a future's end."""
+
+    __slots__ = ("callbacks", "waiting", "watching")
+
+    def __init__(self) -> None:
+        self.waiting: dict[object, _native.Port] = {}
+        self.callbacks: list[tuple[_loops.Destination, Callable[[], object]]] = []
+        self.watching: set[_loops.Destination] = set()
+
+
+_AS_ITS_OPERATION: Final = _End(None)
+# For all futures, and for a few steps at a time: that an audience is made, that callbacks join it, and that a future is
+# settled. A finalizer may ask a future at any allocation, also in the middle of what the lock guards.
+_lock: Final = threading.RLock()
 
 
 class DeviceFuture(Generic[T_co]):
@@ -97,44 +171,50 @@ class DeviceFuture(Generic[T_co]):
     next awaited, waited for or asked whether it is done; a future that has callbacks goes on by itself.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_callbacks",
-        "_error",
-        "_is_settled",
-        "_is_started",
-        "_lock",
-        "_op",
-        "_traceback",
-        "_waiting",
-        "_watching",
-        "_where",
-    )
+    __slots__ = ("__weakref__", "_audience", "_end", "_is_started", "_op", "_where")
 
-    def __init__(self, op: _native.Op, where: Placement) -> None:
+    def __init__(self, op: _native.Op, where: Placement, is_started: bool = False) -> None:
         self._op = op
         self._where = where
-        self._is_started = False
-        self._is_settled = False
-        self._error: BaseException | None = None  # the future's own, which is not the operation's
-        self._traceback: Any = None
-        # A finalizer may ask this very future at any allocation, also in the middle of what the lock guards.
-        self._lock = threading.RLock()
-        self._waiting: dict[object, _native.Port] = {}
-        self._callbacks: list[tuple[_loops.Destination, Callable[[], object]]] = []
-        self._watching: set[_loops.Destination] = set()
+        self._is_started = is_started
+        self._end: _End | None = None  # once it is settled
+        self._audience: _Audience | None = None  # once there is somebody to be told
 
     def __await__(self) -> Generator[Any, None, T_co]:
         return self._wait().__await__()
 
-    async def _wait(self) -> T_co:
+    async def _wait(self, timeout_s: float | None = None) -> T_co:
         port = _loops.current_port()
-        while not self._ask(port.native, waiter := port.waiter()):
+        begin, until = 0.0, None
+        if timeout_s is not None:
+            begin = port.time()
+            until = begin + timeout_s
+        waiting = self._waiting()
+        while not self._ask(waiting, port.native, waiter := port.waiter()):
             try:
-                await port.wait(waiter)
+                if await port.wait(waiter, until) is None:
+                    raise overdue.overdue(self._op, port.time() - begin)
             finally:
-                self._waiting.pop(waiter, None)
+                waiting.pop(waiter, None)
         return self._outcome()
+
+    def within(self, seconds: float) -> Coroutine[Any, Any, T_co]:
+        """Return a wait for the result that ends after so many seconds: await it.
+
+        Parameters
+        ----------
+        seconds
+            0 or more, on the event loop's clock, from when it is awaited.
+
+        Raises
+        ------
+        DeviceTimeoutError
+            When it is awaited: the time passed first. The error says what was still running, and where. The future
+            stays as it is, the work goes on, and both can be waited for again.
+        ArgumentValueError
+            `seconds` is no number, negative or NaN.
+        """
+        return self._wait(checked_timeout(seconds))
 
     def sync(self, timeout: float | None = None) -> T_co:
         """Wait for the result, blocking the thread with the GIL released.
@@ -156,12 +236,13 @@ class DeviceFuture(Generic[T_co]):
         # A short wait is spun, as an operation's is. A longer one must hear of a cancellation too: so it is a port's.
         if not self._drive(_native.drive_and_wait, 0.0):
             port = _loops.ThreadPort()
-            while not self._ask(port.native, waiter := port.waiter()):
+            waiting = self._waiting()
+            while not self._ask(waiting, port.native, waiter := port.waiter()):
                 try:
                     if not port.wait(waiter, until):
                         raise _time_is_up(self._op, timeout)
                 finally:
-                    self._waiting.pop(waiter, None)
+                    waiting.pop(waiter, None)
         return self._outcome()
 
     def done(self) -> bool:
@@ -169,16 +250,16 @@ class DeviceFuture(Generic[T_co]):
 
         A future that was scheduled and has not started is not done, and asking does not start it.
         """
-        if not self._is_settled:
+        if self._end is None:
             if self._is_started and self._op._state == "pending":
                 self._drive(_native.submit)
             if _has_ended(self._op):
-                self._settle()
-        return self._is_settled
+                self._settle(_AS_ITS_OPERATION)
+        return self._end is not None
 
     def cancelled(self) -> bool:
         """Whether `cancel` came before the result. Does not block."""
-        return isinstance(self._error, CancelledError)
+        return self._end is not None and isinstance(self._end.error, CancelledError)
 
     def cancel(self) -> bool:
         """Give the future up, not the operation.
@@ -197,9 +278,8 @@ class DeviceFuture(Generic[T_co]):
         *Thread-safe*: yes. A submission that another thread is in the middle of comes to its end, and so
         does a `map` whose function is being called, with what follows it up to the next wait.
         """
-        with self._lock:
-            if not self._is_settled:
-                self._settle(None if _has_ended(self._op) else self._cancelled_error())
+        if self._end is None:
+            self._settle(_AS_ITS_OPERATION if _has_ended(self._op) else _End(self._cancelled_error()))
         return self.cancelled()
 
     def result(self) -> T_co:
@@ -231,7 +311,7 @@ class DeviceFuture(Generic[T_co]):
         if self.cancelled():
             self._outcome()
         failed: BaseException | None = self._op._outcome if self._op._state == "failed" else None
-        return self._error or failed
+        return self._own_error or failed
 
     def add_done_callback(self, function: Callable[[DeviceFuture[T_co]], object]) -> None:
         """Have a function called, once, when the future is done, failed or cancelled.
@@ -255,12 +335,14 @@ class DeviceFuture(Generic[T_co]):
             raise ArgumentTypeError(f"add_done_callback() takes a function of the future, not {function!r}")
         destination = _loops.current_destination()
         call = functools.partial(contextvars.copy_context().run, function, self)
-        with self._lock:
-            is_settled = self._is_settled
-            is_watched = destination in self._watching
+        entry = (destination, call)
+        with _lock:
+            audience = self._made_audience()
+            callbacks, is_watched = audience.callbacks, destination in audience.watching
+            is_settled = self._end is not None
             if not is_settled:
-                self._callbacks.append((destination, call))
-                self._watching.add(destination)
+                callbacks.append(entry)  # no call and no allocation since the question: a finalizer would come in there
+            audience.watching.add(destination)
         if is_settled:
             destination.post(call)
             return
@@ -271,64 +353,100 @@ class DeviceFuture(Generic[T_co]):
             destination.post(watch.advance)
 
     def _require_done(self) -> None:
-        if not self._is_settled and not self._is_started:
+        if self._end is None and not self._is_started:
             self._drive(_native.submit)
         if not self.done():
             raise ArgumentValueError(f"{self._op._title} is not complete; await the future, or wait with .sync()")
 
     def _drive(self, drive: Callable[..., object], *arguments: object) -> bool:
         """Have the operation go on, unless the future is settled; whether it is then. Its failure is not raised."""
-        with self._lock:
-            if self._is_settled:
-                return True
-            self._is_started = True
+        if self._end is not None:
+            return True
+        self._is_started = True
         try:
             if not drive(self._op, *_target(self._op, self._where), *arguments):
                 return False
         except BaseException:
             if self._op._state != "failed":
                 raise
-        self._settle()
+        self._settle(_AS_ITS_OPERATION)
         return True
 
-    def _ask(self, port: _native.Port, waiter: object) -> bool:
+    def _advance(self, port: _native.Port, waiter: object) -> bool:
+        """Go on as `_ask` does, without spinning; what goes wrong is told by who asks the future."""
+        try:
+            return self._ask(self._waiting(), port, waiter, _drive_at_ease)
+        except Exception as error:  # noqa: BLE001 - such as a closed stream
+            self._settle(_End(error))
+            return True
+
+    def _withdraw(self, waiter: object) -> None:
+        """Tell a waiter nothing any more."""
+        audience = self._audience
+        if audience is not None:
+            audience.waiting.pop(waiter, None)
+
+    def _ask(
+        self,
+        waiting: dict[object, _native.Port],
+        port: _native.Port,
+        waiter: object,
+        drive: Callable[..., bool] = _native.drive,
+    ) -> bool:
         """Have the operation go on. False: it is worth asking again when `waiter` comes out of the port."""
-        self._waiting[waiter] = port  # first: a cancellation from now on tells this waiter
+        waiting[waiter] = port  # first: a cancellation from now on tells this waiter
         is_settled = True
         try:
-            is_settled = self._drive(_native.drive, port, waiter)
+            is_settled = self._drive(drive, port, waiter)
         finally:
             if is_settled:
-                self._waiting.pop(waiter, None)
+                waiting.pop(waiter, None)
         return is_settled
 
-    def _settle(self, error: BaseException | None = None) -> None:
-        """End the future, with an error of its own or as its operation ended, and tell everybody."""
-        with self._lock:
-            if self._is_settled:
+    def _made_audience(self) -> _Audience:
+        """Return the audience, which is there from now on. Called with the lock held."""
+        audience = self._audience
+        if audience is None:
+            audience = _Audience()
+            # Making it may have called a finalizer, which may have made another.
+            audience = self._audience = self._audience or audience
+        return audience
+
+    def _waiting(self) -> dict[object, _native.Port]:
+        """Return who waits, in tasks and threads; each comes and goes without the lock."""
+        with _lock:
+            return self._made_audience().waiting
+
+    def _settle(self, end: _End) -> None:
+        """End the future, unless it has ended, and tell everybody."""
+        with _lock:
+            if self._end is not None:
                 return
-            if error is not None:
-                self._error, self._traceback = error, error.__traceback__
-            self._is_settled = True
-            waiting = self._waiting.copy()  # in one step: others come and go without the lock
-            callbacks, self._callbacks = self._callbacks, []
-            self._watching.clear()
-        for waiter, port in waiting.items():
+            self._end = end
+            audience, self._audience = self._audience, None
+        if audience is None:
+            return
+        for waiter, port in audience.waiting.copy().items():  # in one step: others come and go
             port.put(waiter)
-        for destination, call in callbacks:
+        for destination, call in audience.callbacks:
             destination.post(call)
 
     def _outcome(self) -> T_co:
-        if self._error is not None:
-            raise self._error.with_traceback(self._traceback)  # as it was: raising it again would make it grow
+        if self._end is not None and self._end.error is not None:
+            raise self._end.error.with_traceback(self._end.traceback)  # as it was: raising it again would make it grow
         result: T_co = run_and_wait(self._op, self._where, 0) if self._op._state == "failed" else self._op._outcome
         return result
+
+    @property
+    def _own_error(self) -> BaseException | None:
+        """The future's error, where that is not its operation's."""
+        return None if self._end is None else self._end.error
 
     def _cancelled_error(self) -> CancelledError:
         return CancelledError(self._op._title, faults.origin_text(self._op))
 
     def __repr__(self) -> str:
-        if self._error is not None:
+        if self._own_error is not None:
             state = "cancelled" if self.cancelled() else "failed"
         elif _has_ended(self._op):
             state = "failed" if self._op._state == "failed" else "done"
@@ -366,7 +484,7 @@ class _Watch:
         try:
             self._future._drive(drive, *arguments)
         except Exception as error:  # noqa: BLE001 - such as a closed stream: the future's error, told by its callbacks
-            self._future._settle(error)
+            self._future._settle(_End(error))
 
 
 class StreamWait:

@@ -1,7 +1,6 @@
-"""Parts of an array: their shape, their strides, and where they begin.
+"""The bytes of an array in another shape, or as items of another size.
 
-Pure: shapes and strides in, shapes and strides out; strides and offsets are in bytes. What is a part here is a view in
-NumPy, but for transposes and steps that are not positive.
+Pure: shapes and strides in, shapes and strides out; strides are in bytes. What is a view here is one in NumPy.
 """
 
 from __future__ import annotations
@@ -9,102 +8,24 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from aiocuda.errors import ArgumentTypeError, ArgumentValueError
+from aiocuda.errors import ArgumentValueError
 
-__all__ = ["Part", "is_contiguous", "reshape", "select", "with_item_size"]
+__all__ = ["Part", "is_contiguous", "reshape", "with_item_size"]
 
 
 class Part(NamedTuple):
-    """Some items of an array."""
+    """The items of an array."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
-    offset_bytes: int = 0
 
 
 def is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...], item_bytes: int) -> bool:
     """Return whether the items lie in one piece, the last axis fastest."""
     runs = _runs(shape, strides)
     return 0 in shape or not runs or (len(runs) == 1 and runs[0][1] == item_bytes)
-
-
-def select(shape: tuple[int, ...], strides: tuple[int, ...], key: Any) -> Part:
-    """Return what an index picks.
-
-    Raises
-    ------
-    IndexError
-        An integer is out of range, or there are more indices than axes.
-    ArgumentTypeError
-        The index is none that picks by position.
-    ArgumentValueError
-        A slice has a step of 0, or a negative one.
-    """
-    keys = _spread(shape, key if isinstance(key, tuple) else (key,))
-    picked: list[int] = []
-    steps: list[int] = []
-    offset = 0
-    for axis, (extent, stride, each) in enumerate(zip(shape, strides, keys, strict=True)):
-        if each is _WHOLE:
-            picked.append(extent)
-            steps.append(stride)
-            continue
-        if isinstance(each, slice):
-            start, length, step = _range(extent, each)
-            picked.append(length)
-            steps.append(stride * step if length > 1 else stride)
-        else:
-            start = _index(extent, each, axis)
-        offset += start * stride
-    return Part(tuple(picked), tuple(steps), 0 if 0 in picked else offset)
-
-
-def _spread(shape: tuple[int, ...], keys: tuple[Any, ...]) -> list[Any]:
-    """Return an index for each axis: an ellipsis, or the end, stands for whole axes."""
-    at = None
-    for i, each in enumerate(keys):
-        if each is Ellipsis:
-            if at is not None:
-                raise IndexError("an index has at most one ellipsis")
-            at = i
-        elif each is None:
-            raise ArgumentTypeError("an index adds no axes: None was given; reshape() does")
-    given = len(keys) - (at is not None)
-    if given > len(shape):
-        raise IndexError(f"{given} indices were given for an array of {len(shape)} axes")
-    whole = [_WHOLE] * (len(shape) - given)
-    return [*keys, *whole] if at is None else [*keys[:at], *whole, *keys[at + 1 :]]
-
-
-_WHOLE = slice(None)
-
-
-def _range(extent: int, key: slice) -> tuple[int, int, int]:
-    """Return where a slice of one axis begins, how many items it picks, and each how many-th."""
-    try:
-        if key.step is not None and operator.index(key.step) < 1:
-            raise ArgumentValueError(
-                f"a slice of step {key.step} was given; views go forward, in steps of 1 or more: reverse the items "
-                "in a kernel, or on the host"
-            )
-        start, stop, step = key.indices(extent)
-    except TypeError:
-        raise ArgumentTypeError(f"a slice has integers; {key!r} was given") from None
-    return start, len(range(start, stop, step)), step
-
-
-def _index(extent: int, key: Any, axis: int) -> int:
-    try:
-        if isinstance(key, bool):
-            raise TypeError
-        index = operator.index(key)
-    except TypeError:
-        raise ArgumentTypeError(f"an array is indexed by integers, slices and '...'; {key!r} was given") from None
-    if not -extent <= index < extent:
-        raise IndexError(f"index {index} is out of range for axis {axis}, which has {extent} items")
-    return index % extent
 
 
 def reshape(shape: tuple[int, ...], strides: tuple[int, ...], item_bytes: int, asked: Sequence[int]) -> Part:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
 
 from aiocuda import _native
 
@@ -13,18 +13,16 @@ __all__ = ["MOST_IN_FLIGHT", "Placement", "current", "process_policy", "set_proc
 # A stream's queue in the driver has room for some 1,024 launches, events and waits; an operation may need two.
 MOST_IN_FLIGHT: Final = 512
 
-_process_policy: _native.Policy  # the default, once aiocuda.policies has been imported
+# Device, stream, policy, how long to spin, how much in flight.
+_Native: TypeAlias = tuple[int, int, _native.Policy, int, int]
 
-
-def process_policy() -> _native.Policy:
-    """Return the policy in force where no `use` says otherwise."""
-    return _process_policy
+process_policy: _native.Policy  # in force where no `use` says otherwise; there once aiocuda.policies was imported
 
 
 def set_process_policy(policy: _native.Policy) -> None:
     """Choose the policy in force where no `use` says otherwise, for every thread and task."""
-    global _process_policy
-    _process_policy = policy
+    global process_policy
+    process_policy = policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +43,8 @@ class Placement:
         How long an await may spin, in microseconds, before it gives the event loop back.
     max_in_flight
         The most submissions that a stream may hold; then who submits waits.
+    known
+        What `native` was when it was last asked for; the process's policy may have changed since then.
     """
 
     device: int = 0
@@ -53,11 +53,16 @@ class Placement:
     policy: _native.Policy | None = None
     spin_us: int = 20
     max_in_flight: int = MOST_IN_FLIGHT
+    known: _Native | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
-    def native(self) -> tuple[int, int, _native.Policy, int, int]:
+    def native(self) -> _Native:
         """What native code wants to know of it: device, stream, policy, how long to spin, how much in flight."""
-        return self.device, self.stream, self.policy or _process_policy, self.spin_us, self.max_in_flight
+        known = self.known
+        if known is None or (self.policy is None and known[2] is not process_policy):
+            known = self.device, self.stream, self.policy or process_policy, self.spin_us, self.max_in_flight
+            object.__setattr__(self, "known", known)  # though it is frozen: this follows from the rest
+        return known
 
 
 current: Final[ContextVar[Placement]] = ContextVar("aiocuda placement", default=Placement())  # noqa: B039 - frozen

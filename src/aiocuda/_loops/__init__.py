@@ -9,11 +9,11 @@ from __future__ import annotations
 import sys
 from typing import Protocol
 
-from aiocuda._loops.port import Destination, LoopPort
+from aiocuda._loops.port import Destination, LoopPort, Waiter
 from aiocuda._loops.thread import ThreadDestination, ThreadPort, thread_port
 from aiocuda.errors import AiocudaError
 
-__all__ = ["Destination", "LoopPort", "ThreadPort", "current_destination", "current_port", "thread_port"]
+__all__ = ["Destination", "LoopPort", "ThreadPort", "Waiter", "current_destination", "current_port", "thread_port"]
 
 
 class _Runtime(Protocol):
@@ -34,8 +34,8 @@ def current_port() -> LoopPort:
     runtime = _running()
     if runtime is None:
         raise AiocudaError(
-            "no event loop runs in this thread; operations can be awaited under asyncio (with any loop of it, such as "
-            "uvloop) and trio, and executed with .sync() anywhere"
+            f"no event loop runs in this thread{_unknown()}; operations can be awaited under asyncio (with any loop of "
+            "it, such as uvloop) and trio, and executed with .sync() anywhere"
         )
     return runtime.current_port()
 
@@ -61,3 +61,14 @@ def _running() -> _Runtime | None:
         if asyncio.is_running():
             return asyncio
     return None
+
+
+def _unknown() -> str:
+    """Name the event loop that runs in this thread and is none of ours, for a message; it may have told sniffio."""
+    sniffio = sys.modules.get("sniffio")
+    if sniffio is None:
+        return ""
+    try:
+        return f" that aiocuda knows, only one of {sniffio.current_async_library()}"
+    except sniffio.AsyncLibraryNotFoundError:
+        return ""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from aiocuda import _native
+from aiocuda._loops.port import Token
 from aiocuda._loops.thread import ThreadDestination
 
 __all__ = ["AsyncioDestination", "AsyncioPort", "current_destination", "current_port", "is_running"]
@@ -19,8 +21,13 @@ class _Waiter:
 
     __slots__ = ("future",)
 
-    def __init__(self, future: asyncio.Future[int]) -> None:
-        self.future: asyncio.Future[int] | None = future
+    def __init__(self, future: asyncio.Future[int | None]) -> None:
+        self.future: asyncio.Future[int | None] | None = future
+
+    def wake(self, error: int | None) -> None:
+        future = self.future
+        if future is not None and not future.done():  # else whoever waited was cancelled
+            future.set_result(error)
 
 
 class AsyncioPort:
@@ -39,22 +46,33 @@ class AsyncioPort:
         """Return a waiter with a future of the running loop."""
         return _Waiter(asyncio.get_running_loop().create_future())
 
-    async def wait(self, waiter: object) -> int:
-        """Await the waiter's future; return 0, or the driver's error."""
-        assert isinstance(waiter, _Waiter)
+    def wake_due(self) -> None:
+        """Set the futures whose tokens are due."""
+        _wake(self.native)
+
+    def time(self) -> float:
+        """Return the monotonic time: a loop's own may be as old as its last turn (uvloop's is)."""
+        return time.monotonic()
+
+    async def wait(self, waiter: _Waiter, until: float | None = None) -> int | None:
+        """Await the waiter's future; return 0, or the driver's error; None: `until` came first."""
         future = waiter.future
         assert future is not None
+        timer = None
+        if until is not None:
+            timer = asyncio.get_running_loop().call_later(max(0.0, until - self.time()), waiter.wake, None)
         try:
             return await future
         finally:
             waiter.future = None
+            if timer is not None:
+                timer.cancel()
 
 
 def _wake(native: _native.Port) -> None:
-    for waiter, error in native.take():
-        future = waiter.future
-        if future is not None and not future.done():  # else whoever waited was cancelled
-            future.set_result(error)
+    token: Token
+    for token, error in native.take():
+        token.wake(error)
 
 
 class _Posted:

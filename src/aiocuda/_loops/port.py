@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from aiocuda import _native
 
-__all__ = ["Destination", "LoopPort"]
+__all__ = ["Destination", "LoopPort", "Token", "Waiter"]
+
+
+class Token(Protocol):
+    """What is handed to a native port; it comes out when it is due, perhaps more than once."""
+
+    def wake(self, error: int) -> None:
+        """Take note of it, with 0 or the driver's error. Called where the port is; raises nothing."""
+
+
+class Waiter(Token, Protocol):
+    """The token of one wait."""
 
 
 class LoopPort(Protocol):
@@ -15,13 +26,20 @@ class LoopPort(Protocol):
 
     native: _native.Port
 
-    def waiter(self) -> object:
+    def waiter(self) -> Waiter:
         """Return a new waiter: the token to hand to the native port."""
 
-    async def wait(self, waiter: object) -> int:
-        """Wait until the waiter's token has come out; return 0, or the driver's error.
+    def wake_due(self) -> None:
+        """Wake all whose tokens are due, in the order in which they became so; the loop does it by itself, soon."""
 
-        Cancelling this leaves the token to be ignored when it comes, and so is a token that comes twice.
+    def time(self) -> float:
+        """Return the time, in seconds, on the clock of `wait`."""
+
+    async def wait(self, waiter: Any, until: float | None = None) -> int | None:
+        """Wait until the waiter's token has come out; return 0, or the driver's error; None: `until` came first.
+
+        Cancelling this, or its end at `until`, leaves the token to be ignored when it comes, and so is a token that
+        comes twice.
         """
 
 

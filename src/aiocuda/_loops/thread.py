@@ -13,19 +13,16 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 from aiocuda import _native
+from aiocuda._loops.port import Token
 
 __all__ = ["ThreadDestination", "ThreadPort", "thread_port"]
 
 # How long the process's end waits for a callback that is being called.
 _LAST_CALL_S: Final = 1.0
 _LONGEST_POLL_MS: Final = 1_000_000
-
-
-class _Token(Protocol):
-    def wake(self, error: int) -> None: ...
 
 
 class _Call:
@@ -63,7 +60,7 @@ class _Server:
             readable.poll()
 
     def _wake(self) -> bool:  # a function of its own, so that nothing is held while the thread sleeps
-        token: _Token
+        token: Token
         for token, error in self.native.take():
             if token is _STOP:
                 return False

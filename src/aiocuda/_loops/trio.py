@@ -9,6 +9,7 @@ import outcome
 import trio
 
 from aiocuda import _native
+from aiocuda._loops.port import Token
 from aiocuda._loops.thread import ThreadDestination, report
 
 __all__ = ["TrioDestination", "TrioPort", "current_destination", "current_port", "is_running"]
@@ -21,6 +22,11 @@ class _Waiter:
 
     def __init__(self) -> None:
         self.task: trio.lowlevel.Task | None = None
+
+    def wake(self, error: int) -> None:
+        task, self.task = self.task, None
+        if task is not None:
+            trio.lowlevel.reschedule(task, outcome.Value(error))
 
 
 class TrioPort:
@@ -35,9 +41,25 @@ class TrioPort:
         """Return a waiter that nobody waits on yet."""
         return _Waiter()
 
-    async def wait(self, waiter: object) -> int:
-        """Sleep until the waiter's token has come out; return 0, or the driver's error."""
-        assert isinstance(waiter, _Waiter)
+    def wake_due(self) -> None:
+        """Reschedule those whose tokens are due."""
+        token: Token
+        for token, error in self.native.take():
+            token.wake(error)
+
+    def time(self) -> float:
+        """Return the time of this run's clock."""
+        return trio.current_time()
+
+    async def wait(self, waiter: _Waiter, until: float | None = None) -> int | None:
+        """Sleep until the waiter's token has come out; return 0, or the driver's error; None: `until` came first."""
+        if until is None:
+            return await self._sleep(waiter)
+        with trio.CancelScope(deadline=until):
+            return await self._sleep(waiter)
+        return None
+
+    async def _sleep(self, waiter: _Waiter) -> int:
         waiter.task = trio.lowlevel.current_task()
 
         def abort(_: object) -> trio.lowlevel.Abort:
@@ -51,10 +73,7 @@ class TrioPort:
         """Reschedule what has completed, until the run ends."""
         while True:
             await trio.lowlevel.wait_readable(self.native.fileno())
-            for waiter, error in self.native.take():
-                if waiter.task is not None:
-                    trio.lowlevel.reschedule(waiter.task, outcome.Value(error))
-                    waiter.task = None
+            self.wake_due()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,58 @@
+"""What an operation that did not complete in time still waits for, as the error that says it.
+
+Always true: looking submits nothing, waits for nothing and changes nothing but what is known of completions.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+from aiocuda import _native
+from aiocuda._engine import faults
+from aiocuda.errors import DeviceTimeoutError
+
+__all__ = ["overdue"]
+
+
+def overdue(op: _native.Op, waited_s: float) -> DeviceTimeoutError:
+    """Return the error for a wait that was given up after so many seconds."""
+    running = tuple(_described(each) for each in _submitted(op) if not _has_ended(each))
+    in_flight: int = _native.statistics()["in_flight"]
+    return DeviceTimeoutError(faults.describe(op), faults.origin_text(op), waited_s, running, in_flight)
+
+
+def _submitted(op: _native.Op) -> Iterator[_native.Op]:
+    """Yield the operations, among an operation and all that it needs, that are the last ones submitted of it."""
+    seen: set[int] = set()
+    left = [op]
+    while left:
+        each = left.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        if each._state == "pending":
+            # What it consumes; an operation shows that to the garbage collector, and lets go of it at submission.
+            left.extend(found for found in reversed(gc.get_referents(each)) if isinstance(found, _native.Op))
+        else:
+            yield each
+
+
+def _has_ended(op: _native.Op) -> bool:
+    try:
+        return _native.has_passed(op)
+    except Exception:
+        if op._state != "failed":
+            raise
+        return True  # its device was lost: those who wait for it are being told
+
+
+def _described(op: _native.Op) -> str:
+    origin = faults.origin_text(op)
+    built = f" (built at {origin})" if origin else ""
+    streams = {
+        f"stream {stream & 0xFFFFFFFF} of device {_native.stream_device(stream)} "
+        f"({_native.stream_in_flight(stream)} in flight)"
+        for stream, _ in op._ready
+    }
+    return f"{faults.describe(op)}{built} on {' and '.join(sorted(streams))}"
