@@ -9,6 +9,7 @@
 #include "checking/recorder.hpp"
 #include "device.hpp"
 #include "event.hpp"
+#include "injection.hpp"
 #include "module.hpp"
 #include "occupancy.hpp"
 #include "stream.hpp"
@@ -67,9 +68,13 @@ class LaunchWork final : public Work, private Pieces {
   Arguments& arguments() noexcept { return arguments_; }
 
   void run() override {
+    Context& context = function_->context();
+    if (injection::strikes(injection::Kind::illegal, context.device())) {
+      return context.fail(CUDA_ERROR_ILLEGAL_ADDRESS, text() + ": an illegal access that was planned (AIOCUDA_EMULATOR_FAULTS)");
+    }
     launch_ = {shape_.grid, shape_.block, shape_.dynamic_shared_bytes, arguments_.pointers()};
     if (const Fault fault = run_pieces(*this, volume(shape_.grid), priority_)) {
-      function_->context().fail(fault.error, "kernel " + function_->description().name + ": " + fault.message);
+      context.fail(fault.error, text() + ": " + fault.message);
     }
   }
 
@@ -207,6 +212,7 @@ CUresult launch(CUfunction handle, CUstream stream_handle, LaunchShape shape, co
   if (const CUresult error = check_shape(*function, shape)) return error;
   auto work = std::make_unique<LaunchWork>(function, shape, requests.priority.value_or(stream->priority()));
   if (const CUresult error = copy_arguments(function->description(), parameters, extra, work->arguments().values())) return error;
+  if (injection::strikes(injection::Kind::launch, stream->context().device())) return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
   stream->enqueue(std::move(work));
   for (const auto& event : requests.events) {
     if (event) event->record(*stream);

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <string_view>
 #include <thread>
+#include <utility>
 
 namespace aiocuda::emulator {
 namespace {
@@ -93,6 +94,13 @@ Settings parse_settings(const GivenSettings& given) {
   if (is_set(given.dropped_wait) && !parse_integer(given.dropped_wait, 1, most_dropped_wait, result.dropped_wait)) {
     complain("AIOCUDA_EMULATOR_DROP_WAIT", "an integer from 1 to 1000000", given.dropped_wait);
   }
+  if (is_set(given.faults)) {
+    if (auto plan = injection::parse_plan(given.faults, result.devices)) {
+      result.faults = std::move(*plan);
+    } else {
+      complain("AIOCUDA_EMULATOR_FAULTS", injection::grammar, given.faults);
+    }
+  }
   result.peer_access = peer_access == 1;
   return result;
 }
@@ -102,7 +110,7 @@ const Settings& settings() {
       {std::getenv("AIOCUDA_EMULATED_DEVICES"), std::getenv("AIOCUDA_EMULATED_MEMORY"),
        std::getenv("AIOCUDA_EMULATED_THREADS"), std::getenv("AIOCUDA_EMULATED_PEER_ACCESS"),
        std::getenv("AIOCUDA_EMULATOR_CHECK"), std::getenv("AIOCUDA_EMULATOR_SHUFFLE"),
-       std::getenv("AIOCUDA_EMULATOR_DROP_WAIT")}));
+       std::getenv("AIOCUDA_EMULATOR_DROP_WAIT"), std::getenv("AIOCUDA_EMULATOR_FAULTS")}));
   return *found;
 }
 

@@ -5,6 +5,8 @@
 #include <optional>
 #include <string>
 
+#include "injection.hpp"
+
 namespace aiocuda::emulator {
 
 struct Settings {
@@ -15,6 +17,7 @@ struct Settings {
   bool check_races = false;                       // AIOCUDA_EMULATOR_CHECK
   std::optional<std::uint64_t> shuffle_seed;      // AIOCUDA_EMULATOR_SHUFFLE
   int dropped_wait = 0;                           // AIOCUDA_EMULATOR_DROP_WAIT, from 1; 0: none
+  injection::Plan faults;                         // AIOCUDA_EMULATOR_FAULTS
   std::string error;                              // empty, or what is wrong with which variable
 };
 
@@ -27,6 +30,7 @@ struct GivenSettings {
   const char* check = nullptr;
   const char* shuffle = nullptr;
   const char* dropped_wait = nullptr;
+  const char* faults = nullptr;
 };
 
 // Reads the settings out of the values given. Pure, for the tests.

@@ -7,6 +7,7 @@
 
 #include "checking/checking.hpp"
 #include "host_function.hpp"
+#include "injection.hpp"
 #include "spin.hpp"
 #include "thread.hpp"
 
@@ -75,6 +76,7 @@ void Ticket::wait_in_stream() const {
 bool Ticket::query() const {
   if (stream_ && stream_->shuffle_) stream_->shuffle_->somebody_asks();
   if (!passed()) return false;
+  if (stream_ && injection::strikes(injection::Kind::not_ready, stream_->context().device())) return false;
   observe();
   return true;
 }
@@ -167,6 +169,7 @@ void Stream::run(Work& work) {
 void Stream::loop() {
   while (std::unique_ptr<Work> work = next()) {
     if (shuffle_) shuffle_->let_others_go();
+    go_wrong_as_planned();
     if (context_->lost()) {
       work->drop();
       if (lane_) lane_->drop(*work->point_);
@@ -179,6 +182,17 @@ void Stream::loop() {
       const std::lock_guard lock(mutex_);
       progress_.notify_all();
     }
+  }
+}
+
+// Before a piece of work: what goes wrong with it whatever it is.
+void Stream::go_wrong_as_planned() {
+  if (injection::strikes(injection::Kind::lost, context_->device())) {
+    context_->fail(CUDA_ERROR_ECC_UNCORRECTABLE, "a loss that was planned (AIOCUDA_EMULATOR_FAULTS)");
+  }
+  if (injection::strikes(injection::Kind::stall, context_->device())) {
+    std::unique_lock lock(mutex_);
+    progress_.wait_for(lock, injection::stall_time, [&] { return context_->lost(); });
   }
 }
 
@@ -234,11 +248,10 @@ Ticket Stream::tail() {
 
 bool Stream::query() {
   if (shuffle_) shuffle_->somebody_asks();
-  if (!lane_) return idle();
-  if (kind_ == Kind::legacy_default) wait_for_others();
+  if (lane_ && kind_ == Kind::legacy_default) wait_for_others();
   // What was submitted before the question: more may come while it is answered.
-  const Ticket asked = tail();
-  if (!idle()) return false;
+  const Ticket asked = lane_ ? tail() : Ticket();
+  if (!idle() || injection::strikes(injection::Kind::not_ready, context_->device())) return false;
   asked.observe();
   return true;
 }

@@ -133,6 +133,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
 
   Ticket append(std::unique_ptr<Work> work, std::vector<checking::Point> after = {});
   void run(Work& work);
+  void go_wrong_as_planned();
   void wait_for_others();
   void wait_until(std::uint64_t position);
   bool own_work_has_ended() const noexcept { return has_passed(submitted_.load(std::memory_order_acquire)); }

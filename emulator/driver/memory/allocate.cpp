@@ -3,6 +3,7 @@
 
 #include "checking/checking.hpp"
 #include "context.hpp"
+#include "injection.hpp"
 #include "memory/allocation.hpp"
 #include "memory/memory.hpp"
 #include "memory/physical_memory.hpp"
@@ -18,6 +19,7 @@ constexpr std::size_t pitch_alignment_bytes = 512;
 
 CUresult allocate(Context& context, memory::PhysicalMemory& from, Allocation::Kind kind,
                   std::size_t bytes, unsigned flags, std::uintptr_t& address) {
+  if (injection::strikes(injection::Kind::alloc, context.device())) return CUDA_ERROR_OUT_OF_MEMORY;
   const auto allocation = std::make_shared<Allocation>();
   {
     const std::lock_guard lock(from.mutex());

@@ -3,9 +3,11 @@
 
 #include <memory>
 #include <new>
+#include <thread>
 
 #include "context.hpp"
 #include "fault.hpp"
+#include "injection.hpp"
 #include "memory/allocation.hpp"
 #include "memory/copy_pieces.hpp"
 #include "memory/physical_memory.hpp"
@@ -34,6 +36,9 @@ class CopyWork final : public Work {
         source_(source), extent_(extent), staging_(std::move(staging)) {}
 
   void run() override {
+    if (injection::strikes(injection::Kind::slow_copy, context_.device())) {
+      std::this_thread::sleep_for(injection::slow_copy_time);
+    }
     const Fault fault = move_region(destination_, source_, extent_, priority_);
     if (fault) context_.fail(fault.error, "a copy: " + fault.message);
   }

@@ -10,6 +10,7 @@
 #include "checking/checking.hpp"
 #include "context.hpp"
 #include "device.hpp"
+#include "injection.hpp"
 #include "memory/allocation.hpp"
 #include "memory/pool.hpp"
 #include "stream.hpp"
@@ -127,6 +128,7 @@ class AllocateWork final : public Work {
 
 CUresult allocate_from(const std::shared_ptr<MemoryPool>& pool, std::size_t bytes, Stream& stream,
                        CUdeviceptr* pointer) {
+  if (injection::strikes(injection::Kind::alloc, stream.context().device())) return CUDA_ERROR_OUT_OF_MEMORY;
   const auto given = pool->allocate(bytes, stream);
   if (!given) return CUDA_ERROR_OUT_OF_MEMORY;
   const Block& block = given->block;

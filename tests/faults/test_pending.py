@@ -1,0 +1,110 @@
+"""A broken context ends what waits for it while all else goes on: in every loop, by flags and without them.
+
+Order is shown by latches: what waits for the lost device has ended, and what waits for another one, which is held, has
+not. Each test breaks a context, so each runs in a process of its own.
+"""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+LOOPS = ["asyncio", "uvloop", "trio"]
+
+PENDING = """
+import anyio
+
+ac.set_policy(ac.SingleStream())  # what is behind a latch, or a fault, stays behind it
+CALLS = {"illegal": lambda: illegal(), "trap": lambda: k["trap"](ac.zeros(1, np.int32), grid=1, block=1),
+         "assertion": lambda: k["assertion"](ac.zeros(1, np.int32), grid=1, block=1)}
+
+def run(loop, main):
+    trio, uvloop = loop == "trio", loop == "uvloop"
+    options = {} if trio else {"backend_options": {"use_uvloop": uvloop}}
+    anyio.run(main, backend="trio" if trio else "asyncio", **options)
+
+errors = []
+async def expect(awaitable):
+    try:
+        await awaitable
+    except ac.DeviceLostError as error:
+        errors.append(error)
+
+async def settle():
+    for _ in range(5):
+        await anyio.lowlevel.checkpoint()
+"""
+
+
+@pytest.mark.needs_devices(2)
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("kernel", ["illegal", "trap", "assertion"])
+def test_awaits_of_a_lost_device_end_while_another_device_is_held(broken, loop, kernel):
+    out = broken(
+        PENDING
+        + textwrap.dedent(f"""
+        async def main():
+            before = ac.statistics()
+            latch = Latch()
+            with ac.use(1):
+                other = Latch()
+                held = k["increment"](ac.full(1, 41, np.int32), grid=1, block=1).submit()
+            bad = CALLS["{kernel}"]()
+            behind = ac.to_host(ac.zeros(4, np.int32))
+            bad.submit(), behind.submit()  # in this order, whichever task a loop takes first
+            async with anyio.create_task_group() as outer:
+                done = []
+                async def wait_for_held():
+                    done.append(await ac.to_host(await held))
+                outer.start_soon(wait_for_held)
+                async with anyio.create_task_group() as group:
+                    for op in (bad, bad, behind, behind):
+                        group.start_soon(expect, op)
+                    await settle()
+                    group.start_soon(expect, ac.Device(0).synchronize())
+                    await settle()
+                    latch.release()
+                print(len(errors), len({{error.error.code for error in errors}}), held.done(), done)
+                of_operations = [error for error in errors if error.operation != "work"]  # and one of the device
+                print(len(of_operations), sorted({{error.origin.split(":")[0] for error in of_operations}}))
+                for new in (lambda: k["increment"](ac.zeros(1, np.int32), grid=1, block=1).submit(),
+                            lambda: ac.ones(3).sync()):
+                    try:
+                        new()
+                    except ac.DeviceLostError as error:
+                        errors.append(error)
+                await expect(ac.to_host(ac.ones(3)))
+                print(len(errors), held.done(), done)
+                with ac.use(ac.Device(1).stream()):
+                    print((await ac.to_host(ac.full(2, 7, np.int32))).tolist(), done)
+                other.release()
+            print(done[0].tolist(), ac.statistics().host_functions == before.host_functions)
+        run("{loop}", main)
+        """)
+    )
+    assert out.splitlines()[-6:-1] == ["5 1 False []", "4 ['<string>']", "8 False []", "[7, 7] []", "[42] True"]
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_awaits_on_more_streams_than_there_are_flags_end(broken, loop):
+    """1,024 streams have flags; the others are told by host functions, which a lost device never calls."""
+    out = broken(
+        PENDING
+        + textwrap.dedent(f"""
+        async def main():
+            streams = [ac.Device(0).stream() for _ in range(1_100)]
+            latch = Latch()
+            illegal().submit()
+            point = ac.current_policy().streams(0)[0].record()
+            async with anyio.create_task_group() as group:
+                for stream in streams:
+                    stream.wait(point)
+                    group.start_soon(expect, stream.synchronize())
+                await settle()
+                latch.release()
+            print(len(errors), len({{error.error.code for error in errors}}), ac.statistics().host_functions > 0)
+        run("{loop}", main)
+        """)
+    )
+    assert out.splitlines()[-2] == "1100 1 True"
