@@ -78,7 +78,7 @@ class Pending {
   struct Part {
     std::shared_ptr<Completion> completion;
     std::uint32_t stream = 0;
-    std::function<void()> passed;  // what else to do when it has, on the thread that tells
+    std::function<std::int32_t()> passed;  // what else to do when it has, on the thread that tells; an error is the part's
     Clock::time_point since{};     // when it was added
   };
   // How long completed waits were pending: less than 1 us, than 2, than 4, and so on; the last has all longer ones.
@@ -166,7 +166,7 @@ class Pending {
   }
   static void end(Part part, std::int32_t error) {
     if (!part.completion) return;
-    if (error == 0 && part.passed) part.passed();
+    if (error == 0 && part.passed) error = part.passed();
     part.completion->part_done(error);
   }
 

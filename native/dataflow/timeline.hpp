@@ -66,6 +66,16 @@ class Timeline {
   };
   Snapshot snapshot(StreamIndex stream) const { return {{stream, lanes_[stream].submitted}, lanes_[stream].seen}; }
 
+  // The other streams that it is ordered after, as far as they are not known to have passed that.
+  std::vector<StreamIndex> unsettled(const Snapshot& complete) const {
+    std::vector<StreamIndex> found;
+    for (std::size_t i = 0; i < complete.seen.size(); ++i) {
+      const auto stream = static_cast<StreamIndex>(i);
+      if (stream != complete.last.stream && !is_known_complete({stream, complete.seen[i]})) found.push_back(stream);
+    }
+    return found;
+  }
+
   void learn(const Snapshot& complete) {
     learn_complete(complete.last);
     for (std::size_t i = 0; i < complete.seen.size(); ++i)

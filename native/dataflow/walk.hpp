@@ -261,7 +261,9 @@ class Walk {
   Step perform(CreateOp& op) {
     if (!take_shape(op)) return Step::finished;
     if (op.spec.device == host_ordinal) {  // page-locked memory is there at once
-      sink_.finish(op, sink_.create_host(op, placement_.device));
+      // Any device's context will do: that of what it is made for is as well as the copy will need it to be.
+      const Array* model = op.like.is_valid() ? sink_.array(value_of(op.like)) : nullptr;
+      sink_.finish(op, sink_.create_host(op, model && !model->is_host() ? model->device : placement_.device));
       return Step::finished;
     }
     placing_.uses.clear();

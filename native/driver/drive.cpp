@@ -50,7 +50,7 @@ std::vector<Tick> incomplete(Engine& engine, Op& op) {
   for (const Engine::Mark& mark : outstanding(op).marks) {
     scope.bind(engine.stream(mark.stream()).device);
     const CUresult result = engine.table.cuEventQuery(mark.event());
-    if (result == CUDA_SUCCESS) engine.timeline.learn(mark.complete());
+    if (result == CUDA_SUCCESS) engine.learn(mark.complete());
     else if (result != CUDA_ERROR_NOT_READY) throw Refusal(result, "cuEventQuery");
   }
   auto left = engine.timeline.not_known_complete(op.ready);

@@ -201,8 +201,26 @@ bool Engine::is_complete(Tick tick) {
   const CUresult result = table.cuStreamQuery(state.handle);
   if (result == CUDA_ERROR_NOT_READY) return false;
   if (result != CUDA_SUCCESS) throw Refusal(result, "cuStreamQuery", state.device);
-  timeline.learn(all);
+  learn(all);
   return true;
+}
+
+std::vector<StreamIndex> Engine::foreign_producers(const dataflow::Timeline::Snapshot& complete) const {
+  std::vector<StreamIndex> found = timeline.unsettled(complete);
+  std::erase_if(found, [&](StreamIndex other) { return streams_[other].device == streams_[complete.last.stream].device; });
+  return found;
+}
+
+void Engine::learn(const dataflow::Timeline::Snapshot& complete) {
+  for (const StreamIndex other : foreign_producers(complete)) {
+    const StreamState& state = streams_[other];
+    if (!state.mark) continue;  // destroyed: all of it has passed
+    ContextScope scope(*this);
+    scope.bind(state.device);
+    const CUresult result = table.cuStreamQuery(state.handle);
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) throw Refusal(result, "cuStreamQuery", state.device);
+  }
+  timeline.learn(complete);
 }
 
 std::vector<Tick> Engine::incomplete(const std::vector<Tick>& ticks) {

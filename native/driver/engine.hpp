@@ -115,6 +115,9 @@ class Engine final : public dataflow::MemoryOwner {
   // Does a device reach the other's memory? Makes it so where it can be.
   bool is_peer(std::int32_t device, std::int32_t other);
 
+  // Takes in that a stream is so far. Throws Refusal where what it was ordered after, on another device, was lost: a
+  // stream does not wait for a context that is broken, and goes on with what is not there.
+  void learn(const dataflow::Timeline::Snapshot& complete);
   // Has it passed? Asks the driver where nothing is known. Throws Refusal on a broken context.
   bool is_complete(Tick tick);
   std::vector<Tick> incomplete(const std::vector<Tick>& ticks);
@@ -219,6 +222,8 @@ class Engine final : public dataflow::MemoryOwner {
 
   CUevent make_event();
   std::int32_t ask(StreamIndex stream);
+  // The streams of other devices that must be well for this to have passed.
+  std::vector<StreamIndex> foreign_producers(const dataflow::Timeline::Snapshot& complete) const;
   void destroy_closed_streams();
   bool try_free(dataflow::Buffer& buffer);
   void free_device(dataflow::Buffer& buffer);

@@ -96,7 +96,7 @@ Engine::Armed Engine::arm(const std::vector<Tick>& ticks, const std::vector<Mark
 // The first ticket that is written when a count has passed; learns from those that are written.
 const StreamState::Ticketed* Engine::ticket_behind(StreamState& state, std::uint64_t count) {
   while (!state.tickets.empty() && slots_->has_passed(state.tickets.front().ticket)) {
-    timeline.learn(state.tickets.front().complete);
+    learn(state.tickets.front().complete);
     state.tickets.pop_front();
   }
   const auto found = std::lower_bound(state.tickets.begin(), state.tickets.end(), count,
@@ -129,7 +129,7 @@ bool Engine::has_passed(const Armed& armed) const {
 }
 
 void Engine::learn(const Armed& armed) {
-  for (const Armed::Part& part : armed.parts) timeline.learn(part.complete);
+  for (const Armed::Part& part : armed.parts) learn(part.complete);
 }
 
 void Engine::note_wait(completion::Pending::Clock::duration time) {
@@ -143,11 +143,16 @@ std::shared_ptr<completion::Completion> Engine::watch(const Armed& armed) {
   auto completion = std::make_shared<completion::Completion>(static_cast<std::uint32_t>(armed.parts.size()));
   const auto now = completion::Pending::Clock::now();
   for (const Armed::Part& part : armed.parts) {
-    auto learn = [this, now, implied = timeline.progress_of(part.complete)] {
+    auto passed = [this, now, is_reactor = part.ticket.has_value(), implied = timeline.progress_of(part.complete),
+                   foreign = foreign_producers(part.complete)] {
+      if (!is_reactor && !foreign.empty()) return 0;  // a host function must not call the driver: who waits asks
+      for (const StreamIndex other : foreign)
+        if (const std::int32_t error = ask(other)) return error;
       for (const dataflow::Progress& progress : implied) progress.learn();
       note_wait(completion::Pending::Clock::now() - now);
+      return 0;
     };
-    const std::uint64_t number = pending.add({completion, part.stream, std::move(learn), now});
+    const std::uint64_t number = pending.add({completion, part.stream, std::move(passed), now});
     if (part.ticket) {
       slots_->watch(*part.ticket, number);
       reactor_->wake();

@@ -98,6 +98,7 @@ TEST_CASE("a part that passes does what is to be done first, once") {
   const auto number = pending.add({completion, 0, [&] {
                                      CHECK_FALSE(completion->has_ended());
                                      ++passed;
+                                     return 0;
                                    }, {}});
   CHECK(pending.size() == 1);
   pending.done(number);
@@ -107,6 +108,13 @@ TEST_CASE("a part that passes does what is to be done first, once") {
   pending.done(number);  // a second time: nothing is left to end
   CHECK(pending.size() == 0);
   CHECK(passed == 1);
+}
+
+TEST_CASE("a part that passes, and finds that it should not have, ends with an error") {
+  Pending pending;
+  auto completion = std::make_shared<Completion>(2);
+  pending.done(pending.add({completion, 0, [] { return 700; }, {}}));
+  CHECK(completion->error() == 700);
 }
 
 TEST_CASE("a broken stream fails what waits for it, and nothing else") {
