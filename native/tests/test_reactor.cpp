@@ -188,7 +188,7 @@ TEST_CASE("many threads arm, a device writes in its own time: each ends once, in
       for (std::size_t i = 0; i < slots; ++i) {
         const std::uint32_t goal = submitted[i];
         if (goal == written[i]) continue;
-        written[i] += 1 + random() % (goal - written[i]);  // it may run past several before anyone looks
+        written[i] += 1 + static_cast<std::uint32_t>(random() % (goal - written[i]));  // it may run past several before anyone looks
         flags.write({taken[i], written[i]});
         is_last = false;
       }

@@ -1,4 +1,4 @@
-"""Work of one device that waits for another which is lost ends with that one's error, and never with what is not there."""
+"""Work that waits for another device ends with that one's error where it is lost, and never with what is not there."""
 
 from __future__ import annotations
 
