@@ -57,6 +57,10 @@ class Policy:
             self._lent[ordinal] = {each._index: Stream._known(each._index, device) for each in self._open(ordinal)}
         return self._lent[ordinal]
 
+    def __repr__(self) -> str:
+        native = _native_of(self)
+        return f"<{type(self).__name__} of {native._streams} streams, priority {native._priority}>"
+
     def _open(self, ordinal: int) -> tuple[Stream, ...]:
         native = _native_of(self)
         device = Device(ordinal)
@@ -89,9 +93,6 @@ class Dataflow(_native.Dataflow, Policy):
     def __init__(self, streams: int = 8, priority: int = 0) -> None:
         super().__init__(streams=_count(streams), priority=priority)
 
-    def __repr__(self) -> str:
-        return _described(self)
-
 
 class RoundRobin(_native.RoundRobin, Policy):
     """Put each operation on the next of some streams, in turn.
@@ -106,9 +107,6 @@ class RoundRobin(_native.RoundRobin, Policy):
 
     def __init__(self, n: int = 4, priority: int = 0) -> None:
         super().__init__(streams=_count(n), priority=priority)
-
-    def __repr__(self) -> str:
-        return _described(self)
 
 
 class LeastLoaded(_native.LeastLoaded, Policy):
@@ -126,9 +124,6 @@ class LeastLoaded(_native.LeastLoaded, Policy):
 
     def __init__(self, n: int = 4, priority: int = 0) -> None:
         super().__init__(streams=_count(n), priority=priority)
-
-    def __repr__(self) -> str:
-        return _described(self)
 
 
 class SingleStream(_native.SingleStream, Policy):
@@ -189,9 +184,6 @@ class SchedulingPolicy(_native.AskedPolicy, Policy):
         """
         raise ArgumentTypeError(f"{type(self).__name__} has no choose(op, producers, candidates); say where to go")
 
-    def __repr__(self) -> str:
-        return _described(self)
-
 
 def current_policy() -> Policy:
     """Return the policy in force: of the innermost `use`, else the process's."""
@@ -247,11 +239,6 @@ def _count(streams: int) -> int:
 def _native_of(policy: Policy) -> _native.Policy:
     assert isinstance(policy, _native.Policy)
     return policy
-
-
-def _described(policy: Policy) -> str:
-    native = _native_of(policy)
-    return f"<{type(policy).__name__} of {native._streams} streams, priority {native._priority}>"
 
 
 placement.set_process_policy(Dataflow())
