@@ -11,7 +11,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <unordered_map>
 #include <vector>
 
@@ -239,7 +238,7 @@ class Engine final : public dataflow::MemoryOwner {
   bool shut_down_ = false;
   std::vector<std::optional<DeviceState>> devices_;
   std::deque<StreamState> streams_;
-  mutable std::mutex streams_mutex_;  // the watcher reads handles while a stream is added
+  mutable std::mutex streams_mutex_;  // the reactor reads handles while a stream is added
   std::unordered_map<CUstream, StreamIndex> adopted_;
   std::vector<StreamIndex> closing_;  // closed by their users, with work that has not passed
   std::vector<StreamIndex> spare_slots_;

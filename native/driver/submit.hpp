@@ -1,15 +1,15 @@
 // The sink that performs the walk on the driver.
 //
-// Always true: what the driver refuses ends the operation with an error that names it, and leaves no
-// trace in the hazards.
+// Always true: what the driver refuses ends the operation with an error that names it. Refused at once it leaves no
+// trace in the hazards; refused when its turn comes, its place in the stream stays, with nothing in it.
 #pragma once
 #include <algorithm>
 #include <cstring>
 #include <optional>
 
-#include "../dataflow/record.hpp"
 #include "../dataflow/copies.hpp"
 #include "../dataflow/held.hpp"
+#include "../dataflow/record.hpp"
 #include "../dataflow/walk.hpp"
 #include "engine.hpp"
 
@@ -82,6 +82,7 @@ class Submit {
 
   // The same in the middle of an operation, which cannot go on when something it may depend on was lost.
   void make_held_calls_now() {
+    lost_.reset();  // what an earlier walk lost has been told
     make_held_calls();
     if (!lost_.is_valid()) return;
     const nb::object error = std::exchange(lost_, nb::object());
