@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "capture/capture.hpp"
 #include "device.hpp"
 #include "event.hpp"
 #include "memory/memory.hpp"
@@ -101,6 +102,7 @@ void Context::end() {
   static_cast<void>(events().take_if(of_this));
   bool all_ended = true;
   for (const auto& stream : streams()) {
+    capture::leave(*stream);
     stream->close();
     all_ended &= stream->drain(lost() ? patience_with_lost_work : patience_with_work);
   }

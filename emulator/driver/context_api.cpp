@@ -1,4 +1,5 @@
 // The API of contexts, but for primary ones (primary_context.cpp).
+#include "capture/capture.hpp"
 #include "context.hpp"
 #include "context_flags.hpp"
 #include "memory/memory.hpp"
@@ -35,6 +36,7 @@ CUresult find_context(CUcontext handle, std::shared_ptr<Context>& context) {
 
 CUresult synchronise(Context& context) {
   if (const CUresult error = check_may_wait()) return error;
+  if (const CUresult error = capture::check_may_ask(context)) return error;
   if (const CUresult error = context.synchronise()) return error;
   memory::after_synchronise(context.device());
   return CUDA_SUCCESS;

@@ -4,17 +4,16 @@
 #include <atomic>
 #include <chrono>
 
+#include "capture/capture.hpp"
+#include "graph/node_parameters.hpp"
 #include "memory/memory.hpp"
 #include "settings.hpp"
 
 namespace aiocuda::emulator {
-namespace {
 
 std::int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
-
-}  // namespace
 
 EventTable& events() {
   static EventTable* const table = new EventTable;
@@ -30,9 +29,28 @@ void Event::record(Stream& stream) {
   record_ = std::move(record);
 }
 
+void Event::record(std::shared_ptr<const capture::Fork> fork) {
+  auto record = std::make_shared<EventRecord>();
+  record->fork = std::move(fork);
+  const std::lock_guard lock(mutex_);
+  record_ = std::move(record);
+}
+
+void Event::set_record(std::shared_ptr<EventRecord> record) {
+  const std::lock_guard lock(mutex_);
+  record_ = std::move(record);
+}
+
 std::shared_ptr<const EventRecord> Event::last_record() const {
   const std::lock_guard lock(mutex_);
   return record_;
+}
+
+CUresult record(const std::shared_ptr<Event>& event, Stream& stream) {
+  bool was_captured = false;
+  if (const CUresult error = capture::record(stream, *event, was_captured)) return error;
+  if (!was_captured) event->record(stream);
+  return CUDA_SUCCESS;
 }
 
 }  // namespace aiocuda::emulator
@@ -49,14 +67,23 @@ CUresult resolve_event(CUevent handle, std::shared_ptr<Event>& event) {
   return event->context().error();
 }
 
-CUresult record_event(CUevent handle, CUstream stream_handle) {
+// A record or a wait of the graph that is captured into, and not of the capture. ILLEGAL_STATE where there is none.
+CUresult capture_node(CUgraphNodeType type, const std::shared_ptr<Event>& event, Stream& stream) {
+  const auto captured = capture::instead_of_work(stream, [&](graph::ParametersPointer& made) {
+    made = std::make_shared<graph::EventParameters>(type, event);
+    return CUDA_SUCCESS;
+  });
+  return captured.value_or(CUDA_ERROR_ILLEGAL_STATE);
+}
+
+CUresult record_event(CUevent handle, CUstream stream_handle, unsigned flags) {
   std::shared_ptr<Stream> stream;
   if (const CUresult error = resolve_stream(stream_handle, stream)) return error;
   std::shared_ptr<Event> event;
   if (const CUresult error = resolve_event(handle, event)) return error;
   if (&event->context() != &stream->context()) return CUDA_ERROR_INVALID_HANDLE;
-  event->record(*stream);
-  return CUDA_SUCCESS;
+  if ((flags & CU_EVENT_RECORD_EXTERNAL) != 0) return capture_node(CU_GRAPH_NODE_TYPE_EVENT_RECORD, event, *stream);
+  return record(event, *stream);
 }
 
 }  // namespace
@@ -78,18 +105,19 @@ CUresult cuEventDestroy_v2(CUevent handle) {
   return events().take(handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
-CUresult cuEventRecord(CUevent handle, CUstream stream) { return record_event(handle, stream); }
+CUresult cuEventRecord(CUevent handle, CUstream stream) { return record_event(handle, stream, CU_EVENT_RECORD_DEFAULT); }
 
 CUresult cuEventRecordWithFlags(CUevent handle, CUstream stream, unsigned flags) {
   if (const CUresult error = check_initialised()) return error;
   if ((flags & ~static_cast<unsigned>(CU_EVENT_RECORD_EXTERNAL)) != 0) return CUDA_ERROR_INVALID_VALUE;
-  return record_event(handle, stream);
+  return record_event(handle, stream, flags);
 }
 
 CUresult cuEventQuery(CUevent handle) {
   std::shared_ptr<Event> event;
   if (const CUresult error = resolve_event(handle, event)) return error;
   const auto record = event->last_record();
+  if (const CUresult error = capture::check_may_ask(record.get())) return error;
   if (!record) return CUDA_SUCCESS;
   return record->ticket.query() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
@@ -99,6 +127,7 @@ CUresult cuEventSynchronize(CUevent handle) {
   if (const CUresult error = resolve_event(handle, event)) return error;
   if (const CUresult error = check_may_wait()) return error;
   const auto record = event->last_record();
+  if (const CUresult error = capture::check_may_ask(record.get())) return error;
   if (!record) return CUDA_SUCCESS;
   if (const CUresult error = record->ticket.wait()) return error;
   memory::after_synchronise(event->context().device());
@@ -115,6 +144,9 @@ CUresult cuEventElapsedTime_v2(float* milliseconds, CUevent start_handle, CUeven
   if (&start->context() != &end->context()) return CUDA_ERROR_INVALID_HANDLE;
   const auto from = start->last_record(), to = end->last_record();
   if (!from || !to) return CUDA_ERROR_INVALID_HANDLE;
+  for (const auto& record : {from, to}) {
+    if (const CUresult error = capture::check_not_captured(*record)) return error;
+  }
   if (!from->ticket.query() || !to->ticket.query()) return CUDA_ERROR_NOT_READY;
   const std::int64_t elapsed_ns = to->passed_at_ns.load(std::memory_order_acquire) - from->passed_at_ns.load(std::memory_order_acquire);
   *milliseconds = static_cast<float>(static_cast<double>(elapsed_ns) / 1e6);
@@ -133,7 +165,10 @@ CUresult cuStreamWaitEvent(CUstream stream_handle, CUevent handle, unsigned flag
   if ((flags & ~static_cast<unsigned>(CU_EVENT_WAIT_EXTERNAL)) != 0) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Event> event;
   if (const CUresult error = resolve_event(handle, event)) return error;
+  if ((flags & CU_EVENT_WAIT_EXTERNAL) != 0) return capture_node(CU_GRAPH_NODE_TYPE_WAIT_EVENT, event, *stream);
   const auto record = event->last_record();
-  if (record && !is_dropped()) stream->wait_for(record->ticket);
+  bool was_captured = false;
+  if (const CUresult error = capture::wait(stream, record.get(), was_captured)) return error;
+  if (!was_captured && record && !is_dropped()) stream->wait_for(record->ticket);
   return CUDA_SUCCESS;
 }

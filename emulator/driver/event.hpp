@@ -9,9 +9,15 @@
 #include "stream.hpp"
 
 namespace aiocuda::emulator {
+namespace capture {
+struct Fork;
+}
+
+std::int64_t now_ns();  // of the steady clock
 
 // One record of an event in a stream: where it is, and when the stream passed it.
 struct EventRecord {
+  std::shared_ptr<const capture::Fork> fork;  // null, but for a record in a captured stream, of which the rest is empty
   Ticket ticket;
   std::atomic<std::int64_t> passed_at_ns{0};  // steady clock; 0 until passed
 };
@@ -25,6 +31,10 @@ class Event {
   bool has_timing() const noexcept { return (flags_ & CU_EVENT_DISABLE_TIMING) == 0; }
 
   void record(Stream& stream);
+  // It stands for captured work from now on.
+  void record(std::shared_ptr<const capture::Fork> fork);
+  // It was recorded by somebody who passes the record on his own: a graph that is launched.
+  void set_record(std::shared_ptr<EventRecord> record);
   // Null while it was never recorded.
   std::shared_ptr<const EventRecord> last_record() const;
 
@@ -37,5 +47,8 @@ class Event {
 
 using EventTable = HandleTable<Event, CUevent>;
 EventTable& events();
+
+// Records it in a stream of its context, which may be captured.
+CUresult record(const std::shared_ptr<Event>& event, Stream& stream);
 
 }  // namespace aiocuda::emulator

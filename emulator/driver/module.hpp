@@ -42,6 +42,9 @@ class Function {
   const abi::Kernel& code() const noexcept { return *image_->module().kernels[index_]; }
   FunctionAttributes& attributes() const noexcept { return *attributes_; }
   CUmodule module() const noexcept { return module_; }
+  bool is_kernel_of(const Program& program, std::size_t index) const noexcept {
+    return program_.get() == &program && index_ == index;
+  }
 
  private:
   const std::shared_ptr<Context> context_;
@@ -119,6 +122,8 @@ class Kernel {
   }
   CUkernel handle() const noexcept { return reinterpret_cast<CUkernel>(const_cast<Kernel*>(this)); }
   CUresult function_in(Context& context, std::shared_ptr<Function>& function) const;
+  // Is it this kernel, in some context?
+  bool stands_for(const Function& function) const noexcept { return function.is_kernel_of(*program_, index_); }
 
  private:
   const std::weak_ptr<Library> library_;  // which owns this

@@ -1,6 +1,7 @@
 // The API of modules and their functions.
 #include <algorithm>
 
+#include "capture/capture.hpp"
 #include "module.hpp"
 
 using namespace aiocuda::emulator;
@@ -28,6 +29,7 @@ CUresult cuModuleLoadData(CUmodule* handle, const void* image) {
   if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Program> program;
   if (const CUresult error = Program::read(image, program)) return error;
+  if (const CUresult error = capture::check_unsafe_call()) return error;
   return Module::load(entry.context(), std::move(program), *handle);
 }
 
@@ -45,6 +47,7 @@ CUresult cuModuleLoad(CUmodule* handle, const char* path) {
   if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Program> program;
   if (const CUresult error = Program::read_file(path, program)) return error;
+  if (const CUresult error = capture::check_unsafe_call()) return error;
   return Module::load(entry.context(), std::move(program), *handle);
 }
 
@@ -52,6 +55,7 @@ CUresult cuModuleUnload(CUmodule handle) {
   std::shared_ptr<Module> module;
   if (const CUresult error = resolve_module(handle, module)) return error;
   if (module->is_of_library()) return CUDA_ERROR_NOT_PERMITTED;  // it ends with its library
+  if (const CUresult error = capture::check_unsafe_call()) return error;
   module->unload();
   return CUDA_SUCCESS;
 }

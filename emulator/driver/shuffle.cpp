@@ -61,6 +61,15 @@ void Shuffle::somebody_waits() {
   wanted_.notify_all();
 }
 
+std::optional<NodeOrder> NodeOrder::of_next_replay() {
+  static std::atomic<std::uint64_t> replays{0};
+  const auto seed = settings().shuffle_seed;
+  if (!seed) return std::nullopt;
+  return NodeOrder(mix(*seed + golden_gamma * (replays.fetch_add(1) + 1)));
+}
+
+std::size_t NodeOrder::choose(std::size_t count) noexcept { return mix(state_ += golden_gamma) % count; }
+
 ChunkOrder ChunkOrder::of_next_launch(std::uint64_t count) {
   static std::atomic<std::uint64_t> launches{0};
   const auto seed = settings().shuffle_seed;

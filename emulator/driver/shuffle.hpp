@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <mutex>
 #include <optional>
@@ -36,6 +37,19 @@ class Shuffle {
   std::condition_variable wanted_;
   std::atomic<int> waiting_{0};
   std::atomic<int> asked_{0};
+};
+
+// The choices of one replay of a graph.
+class NodeOrder {
+ public:
+  // Nothing where the setting is not there.
+  static std::optional<NodeOrder> of_next_replay();
+  explicit NodeOrder(std::uint64_t seed) noexcept : state_(seed) {}
+  // Which of so many nodes is next.
+  std::size_t choose(std::size_t count) noexcept;
+
+ private:
+  std::uint64_t state_;
 };
 
 // The order in which the chunks of a launch's blocks are taken: a permutation of [0, count).

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 
+#include "capture/capture.hpp"
 #include "checking/checking.hpp"
 #include "host_function.hpp"
 #include "injection.hpp"
@@ -24,6 +25,7 @@ struct PerThreadStreams {
       return;
     }
     for (const auto& [id, stream] : by_context) {
+      capture::leave(*stream);
       stream->close();
       stream->context().remove_stream(*stream);
     }
@@ -59,18 +61,24 @@ StreamTable& streams() {
   return *table;
 }
 
-bool Ticket::passed() const noexcept { return !stream_ || stream_->has_passed(position_); }
+bool Ticket::passed() const noexcept { return !stream_ || is_early() || stream_->has_passed(position_); }
+
+Ticket Ticket::earlier(std::shared_ptr<const std::atomic<bool>> flag, std::vector<checking::Point> points) const {
+  Ticket ticket(stream_, position_, std::move(points));
+  ticket.flag_ = std::move(flag);
+  return ticket;
+}
 
 CUresult Ticket::wait() const {
   if (!stream_) return CUDA_SUCCESS;
-  stream_->wait_until(position_);
+  stream_->wait_until(*this);
   const CUresult error = stream_->context().error();
   if (error == CUDA_SUCCESS) observe();
   return error;
 }
 
 void Ticket::wait_in_stream() const {
-  if (stream_) stream_->wait_until(position_);
+  if (stream_) stream_->wait_until(*this);
 }
 
 bool Ticket::query() const {
@@ -178,10 +186,7 @@ void Stream::loop() {
     }
     work.reset();  // before its end is told: what it holds may be what somebody waits to be let go
     completed_.fetch_add(1);
-    if (waiters_.load() > 0) {
-      const std::lock_guard lock(mutex_);
-      progress_.notify_all();
-    }
+    tell_progress();
   }
 }
 
@@ -213,8 +218,8 @@ std::unique_ptr<Work> Stream::next() {
   return work;
 }
 
-void Stream::wait_until(std::uint64_t position) {
-  const auto over = [&] { return completed_.load() >= position || context_->lost(); };
+void Stream::wait_until(const Ticket& ticket) {
+  const auto over = [&] { return completed_.load() >= ticket.position_ || ticket.is_early() || context_->lost(); };
   if (shuffle_) shuffle_->somebody_waits();
   if (!spin_until(over, spin_for_an_end)) {
     waiters_.fetch_add(1);
@@ -231,6 +236,10 @@ bool Stream::drain(std::chrono::milliseconds patience) {
   const bool drained = progress_.wait_for(lock, patience, [&] { return own_work_has_ended(); });
   waiters_.fetch_sub(1);
   return drained;
+}
+
+void Stream::tell_progress() {
+  if (waiters_.load() > 0) wake_waiters();
 }
 
 void Stream::wake_waiters() {

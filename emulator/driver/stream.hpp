@@ -18,22 +18,31 @@
 #include "shuffle.hpp"
 
 namespace aiocuda::emulator {
+namespace capture {
+struct Branch;
+}
 
 // One piece of work in a stream. It runs once, on the stream's thread, after everything before it;
 // in a lost context it is destroyed without having run. It may report an error of the device with
-// Context::fail. It must not throw.
+// Context::fail. It must not throw. What graphs have for nodes runs once in each replay.
 class Work {
  public:
   virtual ~Work() = default;
   virtual void run() = 0;
   // In a lost context, instead of run(): for the rare work that must tell somebody.
   virtual void drop() {}
+  // That of the stream it runs in next, before it is run.
+  virtual void set_priority(int) noexcept {}
 
   // For the checker of races: what it is in words (empty where it touches no memory), how it orders others besides
   // being in its stream, and, asked for when it has run, which bytes it has touched.
   virtual std::string text() const { return {}; }
   virtual checking::Ordering ordering() const { return {}; }
   virtual checking::Accesses accesses() { return {}; }
+
+ protected:
+  // Its own operation, as the checker knows it. Null where nothing is checked.
+  const checking::Point& point() const noexcept { return point_; }
 
  private:
   friend class Stream;
@@ -56,14 +65,19 @@ class Ticket {
   bool query() const;
   void observe() const;
   const std::shared_ptr<Stream>& stream() const noexcept { return stream_; }
+  const std::vector<checking::Point>& points() const noexcept { return points_; }
+  // A point inside of the work that this one comes just after: it has passed once the flag says so, too.
+  Ticket earlier(std::shared_ptr<const std::atomic<bool>> flag, std::vector<checking::Point> points) const;
 
  private:
   friend class Stream;
+  bool is_early() const noexcept { return flag_ && flag_->load(); }
   Ticket(std::shared_ptr<Stream> stream, std::uint64_t position, std::vector<checking::Point> points)
       : stream_(std::move(stream)), position_(position), points_(std::move(points)) {}
   std::shared_ptr<Stream> stream_;
   std::uint64_t position_ = 0;
   std::vector<checking::Point> points_;  // what the checker knows the point by; empty where nothing is checked
+  std::shared_ptr<const std::atomic<bool>> flag_;  // of a point inside of a piece of work, else null
 };
 
 class Stream : public std::enable_shared_from_this<Stream> {
@@ -83,7 +97,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
 
   // Submits work: behind all earlier work of this stream and, for blocking streams and the legacy
   // default stream, behind each other's, as CUDA orders them. Returns at once. Every submission of
-  // every API function goes through here, so this is where a capture will take it instead.
+  // every API function goes through here, unless a capture takes it (capture/capture.hpp).
   Ticket enqueue(std::unique_ptr<Work> work);
 
   // The same for a callable: `stream->enqueue([=] { std::memcpy(...); })`.
@@ -117,6 +131,11 @@ class Stream : public std::enable_shared_from_this<Stream> {
 
   // For Context::fail: look again, the context is lost.
   void wake_waiters();
+  // For work that has passed a point inside of itself: the same, if anybody waits.
+  void tell_progress();
+
+  // The stream's part in a capture, null where it takes part in none. Under graph::graphs_mutex().
+  std::shared_ptr<capture::Branch> capture_branch;
 
  private:
   friend class Ticket;
@@ -135,7 +154,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   void run(Work& work);
   void go_wrong_as_planned();
   void wait_for_others();
-  void wait_until(std::uint64_t position);
+  void wait_until(const Ticket& ticket);
   bool own_work_has_ended() const noexcept { return has_passed(submitted_.load(std::memory_order_acquire)); }
   bool has_passed(std::uint64_t position) const noexcept {
     return completed_.load(std::memory_order_acquire) >= position;

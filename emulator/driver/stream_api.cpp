@@ -1,6 +1,9 @@
-// The API of streams, but for waits on events (event.cpp) and memory operations (stream_memory_ops.cpp).
+// The API of streams, but for waits on events (event.cpp), memory operations (stream_memory_ops.cpp) and capture
+// (capture/capture_api.cpp).
 #include <algorithm>
 
+#include "capture/capture.hpp"
+#include "graph/node_parameters.hpp"
 #include "host_function.hpp"
 #include "memory/memory.hpp"
 #include "stream.hpp"
@@ -51,6 +54,10 @@ HostFunctionScope::HostFunctionScope() noexcept { ++host_functions_on_this_threa
 HostFunctionScope::~HostFunctionScope() { --host_functions_on_this_thread; }
 bool in_host_function() noexcept { return host_functions_on_this_thread > 0; }
 
+std::unique_ptr<Work> make_host_function_work(CUhostFn function, void* user_data) {
+  return std::make_unique<HostFunction>(function, user_data);
+}
+
 }  // namespace aiocuda::emulator
 
 using namespace aiocuda::emulator;
@@ -74,6 +81,7 @@ CUresult cuStreamDestroy_v2(CUstream handle) {
   if (const CUresult error = check_initialised()) return error;
   const std::shared_ptr<Stream> stream = streams().take(handle);
   if (!stream) return CUDA_ERROR_INVALID_HANDLE;
+  capture::leave(*stream);
   // It stays one of its context's streams until its work has ended: cuCtxSynchronize waits for it.
   if (stream->idle()) {
     stream->context().remove_stream(*stream);
@@ -87,6 +95,7 @@ CUresult cuStreamDestroy_v2(CUstream handle) {
 CUresult cuStreamQuery(CUstream handle) {
   std::shared_ptr<Stream> stream;
   if (const CUresult error = resolve_stream(handle, stream)) return error;
+  if (const CUresult error = capture::check_may_ask(*stream)) return error;
   if (!stream->query()) return CUDA_ERROR_NOT_READY;
   return stream->context().error();
 }
@@ -94,6 +103,7 @@ CUresult cuStreamQuery(CUstream handle) {
 CUresult cuStreamSynchronize(CUstream handle) {
   std::shared_ptr<Stream> stream;
   if (const CUresult error = resolve_stream(handle, stream)) return error;
+  if (const CUresult error = capture::check_may_ask(*stream)) return error;
   if (const CUresult error = stream->synchronise()) return error;
   memory::after_synchronise(stream->context().device());
   return CUDA_SUCCESS;
@@ -148,7 +158,12 @@ CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, void* user_data) {
   std::shared_ptr<Stream> stream;
   if (const CUresult error = resolve_stream(handle, stream)) return error;
   if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  stream->enqueue(std::make_unique<HostFunction>(function, user_data));
+  const auto captured = capture::instead_of_work(*stream, [&](graph::ParametersPointer& made) {
+    made = std::make_shared<graph::HostParameters>(CUDA_HOST_NODE_PARAMS{function, user_data});
+    return CUDA_SUCCESS;
+  });
+  if (captured) return *captured;
+  stream->enqueue(make_host_function_work(function, user_data));
   return CUDA_SUCCESS;
 }
 
@@ -156,6 +171,7 @@ CUresult cuStreamAddCallback(CUstream handle, CUstreamCallback callback, void* u
   std::shared_ptr<Stream> stream;
   if (const CUresult error = resolve_stream(handle, stream)) return error;
   if (callback == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult error = capture::check_not_captured(*stream)) return error;
   stream->enqueue(std::make_unique<StreamCallback>(stream->context(), handle, callback, user_data));
   return CUDA_SUCCESS;
 }
@@ -186,42 +202,5 @@ CUresult cuStreamCopyAttributes(CUstream to_handle, CUstream from_handle) {
     if (const CUresult error = from->get_attribute(attribute, value)) return error;
     if (const CUresult error = to->set_attribute(attribute, value)) return error;
   }
-  return CUDA_SUCCESS;
-}
-
-// No stream ever captures: the answers below are the ones of a stream that does not.
-
-CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus* status) {
-  std::shared_ptr<Stream> stream;
-  if (const CUresult error = resolve_stream(handle, stream)) return error;
-  if (status == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *status = CU_STREAM_CAPTURE_STATUS_NONE;
-  return CUDA_SUCCESS;
-}
-
-CUresult cuStreamGetCaptureInfo_v3(CUstream handle, CUstreamCaptureStatus* status, cuuint64_t* id, CUgraph* graph,
-                                   const CUgraphNode** dependencies, const CUgraphEdgeData** edges, std::size_t* count) {
-  if (const CUresult error = cuStreamIsCapturing(handle, status)) return error;
-  if (id != nullptr) *id = 0;
-  if (graph != nullptr) *graph = nullptr;
-  if (dependencies != nullptr) *dependencies = nullptr;
-  if (edges != nullptr) *edges = nullptr;
-  if (count != nullptr) *count = 0;
-  return CUDA_SUCCESS;
-}
-
-extern "C" [[gnu::visibility("default")]] CUresult cuStreamGetCaptureInfo_v2(
-    CUstream handle, CUstreamCaptureStatus* status, cuuint64_t* id, CUgraph* graph, const CUgraphNode** dependencies,
-    std::size_t* count) {
-  return cuStreamGetCaptureInfo_v3(handle, status, id, graph, dependencies, nullptr, count);
-}
-
-CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
-  thread_local CUstreamCaptureMode mode_of_thread = CU_STREAM_CAPTURE_MODE_GLOBAL;
-  if (const CUresult error = check_initialised()) return error;
-  if (mode == nullptr || *mode < CU_STREAM_CAPTURE_MODE_GLOBAL || *mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  std::swap(mode_of_thread, *mode);
   return CUDA_SUCCESS;
 }

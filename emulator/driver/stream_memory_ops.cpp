@@ -1,12 +1,16 @@
 // Stream memory operations: a stream that writes a value to memory, or waits until one is there. A
 // wait watches the memory from the stream's own thread and ends when the context is lost.
+#include "stream_memory_ops.hpp"
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <span>
 #include <thread>
-#include <vector>
 
+#include "capture/capture.hpp"
 #include "fault.hpp"
+#include "graph/node_parameters.hpp"
 #include "memory/memory.hpp"
 #include "spin.hpp"
 #include "stream.hpp"
@@ -85,54 +89,98 @@ CUresult check_address(CUdeviceptr address, std::size_t bytes) {
   return memory::is_device_accessible(address, bytes) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-template <typename Value>
-CUresult make_write(Context& context, CUdeviceptr address, Value value, unsigned flags, std::unique_ptr<Work>& work) {
+CUresult check_write(const CUstreamBatchMemOpParams& operation, std::size_t bytes) {
   constexpr unsigned known = CU_STREAM_WRITE_VALUE_DEFAULT | CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER;
-  if ((flags & ~known) != 0) return CUDA_ERROR_INVALID_VALUE;
-  if (const CUresult error = check_address(address, sizeof(Value))) return error;
-  work = std::make_unique<WriteValue<Value>>(context, address, value);
-  return CUDA_SUCCESS;
+  if ((operation.writeValue.flags & ~known) != 0) return CUDA_ERROR_INVALID_VALUE;
+  return check_address(operation.writeValue.address, bytes);
 }
 
-template <typename Value>
-CUresult make_wait(Context& context, CUdeviceptr address, Value value, unsigned flags, std::unique_ptr<Work>& work) {
+CUresult check_wait(const CUstreamBatchMemOpParams& operation, std::size_t bytes) {
   constexpr unsigned conditions = 0x3;
-  if ((flags & CU_STREAM_WAIT_VALUE_FLUSH) != 0) return CUDA_ERROR_NOT_SUPPORTED;
-  if ((flags & ~conditions) != 0) return CUDA_ERROR_INVALID_VALUE;
-  if (const CUresult error = check_address(address, sizeof(Value))) return error;
-  work = std::make_unique<WaitValue<Value>>(context, address, value, flags);
-  return CUDA_SUCCESS;
+  if ((operation.waitValue.flags & CU_STREAM_WAIT_VALUE_FLUSH) != 0) return CUDA_ERROR_NOT_SUPPORTED;
+  if ((operation.waitValue.flags & ~conditions) != 0) return CUDA_ERROR_INVALID_VALUE;
+  return check_address(operation.waitValue.address, bytes);
 }
 
-CUresult make_operation(Context& context, const CUstreamBatchMemOpParams& operation, std::unique_ptr<Work>& work) {
+}  // namespace
+
+CUresult check_operation(const CUstreamBatchMemOpParams& operation) {
   switch (static_cast<int>(operation.operation)) {
-    case CU_STREAM_MEM_OP_WRITE_VALUE_32:
-      return make_write<std::uint32_t>(context, operation.writeValue.address, operation.writeValue.value,
-                                       operation.writeValue.flags, work);
-    case CU_STREAM_MEM_OP_WRITE_VALUE_64:
-      return make_write<std::uint64_t>(context, operation.writeValue.address, operation.writeValue.value64,
-                                       operation.writeValue.flags, work);
-    case CU_STREAM_MEM_OP_WAIT_VALUE_32:
-      return make_wait<std::uint32_t>(context, operation.waitValue.address, operation.waitValue.value,
-                                      operation.waitValue.flags, work);
-    case CU_STREAM_MEM_OP_WAIT_VALUE_64:
-      return make_wait<std::uint64_t>(context, operation.waitValue.address, operation.waitValue.value64,
-                                      operation.waitValue.flags, work);
-    case CU_STREAM_MEM_OP_BARRIER: return CUDA_SUCCESS;  // the stream is in order anyway
+    case CU_STREAM_MEM_OP_WRITE_VALUE_32: return check_write(operation, sizeof(std::uint32_t));
+    case CU_STREAM_MEM_OP_WRITE_VALUE_64: return check_write(operation, sizeof(std::uint64_t));
+    case CU_STREAM_MEM_OP_WAIT_VALUE_32: return check_wait(operation, sizeof(std::uint32_t));
+    case CU_STREAM_MEM_OP_WAIT_VALUE_64: return check_wait(operation, sizeof(std::uint64_t));
+    case CU_STREAM_MEM_OP_BARRIER: return CUDA_SUCCESS;
     case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES: return CUDA_ERROR_NOT_SUPPORTED;
     default: return CUDA_ERROR_INVALID_VALUE;
   }
 }
 
-template <typename Make>
-CUresult submit(CUstream handle, Make&& make) {
-  std::shared_ptr<Stream> stream;
-  if (const CUresult error = resolve_stream(handle, stream)) return error;
-  std::unique_ptr<Work> work;
-  if (const CUresult error = make(stream->context(), work)) return error;
-  stream->enqueue(std::move(work));
+std::unique_ptr<Work> make_operation(Context& context, const CUstreamBatchMemOpParams& operation) {
+  const auto& write = operation.writeValue;
+  const auto& wait = operation.waitValue;
+  switch (static_cast<int>(operation.operation)) {
+    case CU_STREAM_MEM_OP_WRITE_VALUE_32:
+      return std::make_unique<WriteValue<std::uint32_t>>(context, write.address, write.value);
+    case CU_STREAM_MEM_OP_WRITE_VALUE_64:
+      return std::make_unique<WriteValue<std::uint64_t>>(context, write.address, write.value64);
+    case CU_STREAM_MEM_OP_WAIT_VALUE_32:
+      return std::make_unique<WaitValue<std::uint32_t>>(context, wait.address, wait.value, wait.flags);
+    case CU_STREAM_MEM_OP_WAIT_VALUE_64:
+      return std::make_unique<WaitValue<std::uint64_t>>(context, wait.address, wait.value64, wait.flags);
+    default: return nullptr;  // a barrier: work is in order anyway
+  }
+}
+
+namespace {
+
+CUstreamBatchMemOpParams write_of(CUstreamBatchMemOpType type, CUdeviceptr address, std::uint64_t value, unsigned flags) {
+  CUstreamBatchMemOpParams operation{};
+  operation.writeValue.operation = type;
+  operation.writeValue.address = address;
+  operation.writeValue.value64 = value;
+  operation.writeValue.flags = flags;
+  return operation;
+}
+
+CUstreamBatchMemOpParams wait_of(CUstreamBatchMemOpType type, CUdeviceptr address, std::uint64_t value, unsigned flags) {
+  CUstreamBatchMemOpParams operation{};
+  operation.waitValue.operation = type;
+  operation.waitValue.address = address;
+  operation.waitValue.value64 = value;
+  operation.waitValue.flags = flags;
+  return operation;
+}
+
+CUresult make_node(const Context& context, std::span<const CUstreamBatchMemOpParams> operations, graph::ParametersPointer& made) {
+  CUDA_BATCH_MEM_OP_NODE_PARAMS given{};
+  given.ctx = context.handle();
+  given.count = static_cast<unsigned>(operations.size());
+  given.paramArray = const_cast<CUstreamBatchMemOpParams*>(operations.data());  // it is only read
+  std::shared_ptr<const graph::BatchParameters> batch;
+  if (const CUresult error = graph::BatchParameters::make(given, batch)) return error;
+  made = std::move(batch);
   return CUDA_SUCCESS;
 }
+
+CUresult submit(CUstream handle, std::span<const CUstreamBatchMemOpParams> operations) {
+  std::shared_ptr<Stream> stream;
+  if (const CUresult error = resolve_stream(handle, stream)) return error;
+  // All are checked before the first is submitted.
+  for (const auto& each : operations) {
+    if (const CUresult error = check_operation(each)) return error;
+  }
+  const auto captured = capture::instead_of_work(*stream, [&](graph::ParametersPointer& made) {
+    return make_node(stream->context(), operations, made);
+  });
+  if (captured) return *captured;
+  for (const auto& each : operations) {
+    if (auto work = make_operation(stream->context(), each)) stream->enqueue(std::move(work));
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult submit(CUstream handle, const CUstreamBatchMemOpParams& operation) { return submit(handle, {&operation, 1}); }
 
 }  // namespace
 }  // namespace aiocuda::emulator
@@ -140,33 +188,25 @@ CUresult submit(CUstream handle, Make&& make) {
 using namespace aiocuda::emulator;
 
 CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags) {
-  return submit(stream, [&](Context& context, auto& work) { return make_write<std::uint32_t>(context, address, value, flags, work); });
+  return submit(stream, write_of(CU_STREAM_MEM_OP_WRITE_VALUE_32, address, value, flags));
 }
 
 CUresult cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned flags) {
-  return submit(stream, [&](Context& context, auto& work) { return make_write<std::uint64_t>(context, address, value, flags, work); });
+  return submit(stream, write_of(CU_STREAM_MEM_OP_WRITE_VALUE_64, address, value, flags));
 }
 
 CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags) {
-  return submit(stream, [&](Context& context, auto& work) { return make_wait<std::uint32_t>(context, address, value, flags, work); });
+  return submit(stream, wait_of(CU_STREAM_MEM_OP_WAIT_VALUE_32, address, value, flags));
 }
 
 CUresult cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned flags) {
-  return submit(stream, [&](Context& context, auto& work) { return make_wait<std::uint64_t>(context, address, value, flags, work); });
+  return submit(stream, wait_of(CU_STREAM_MEM_OP_WAIT_VALUE_64, address, value, flags));
 }
 
-CUresult cuStreamBatchMemOp_v2(CUstream handle, unsigned count, CUstreamBatchMemOpParams* operations, unsigned flags) {
-  constexpr unsigned most_operations = 256;
-  std::shared_ptr<Stream> stream;
-  if (const CUresult error = resolve_stream(handle, stream)) return error;
-  if (flags != 0 || count > most_operations || (operations == nullptr && count > 0)) return CUDA_ERROR_INVALID_VALUE;
-  // All are checked before the first is submitted.
-  std::vector<std::unique_ptr<Work>> works(count);
-  for (unsigned each = 0; each < count; ++each) {
-    if (const CUresult error = make_operation(stream->context(), operations[each], works[each])) return error;
-  }
-  for (auto& work : works) {
-    if (work) stream->enqueue(std::move(work));
-  }
-  return CUDA_SUCCESS;
+CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned count, CUstreamBatchMemOpParams* operations, unsigned flags) {
+  const bool is_batch = count <= most_operations_of_batch && (operations != nullptr || count == 0);
+  if (flags == 0 && is_batch) return submit(stream, {operations, count});
+  std::shared_ptr<Stream> resolved;
+  if (const CUresult error = resolve_stream(stream, resolved)) return error;
+  return CUDA_ERROR_INVALID_VALUE;
 }

@@ -14,6 +14,15 @@ std::unique_ptr<Checker::Lane> Checker::open_lane(std::uintptr_t handle, const s
   name->handle = handle;
   name->short_text = "stream " + std::to_string(name->number);
   name->text = name->short_text + " (" + kind + ")";
+  return make_lane(std::move(name));
+}
+
+std::unique_ptr<Checker::Lane> Checker::open_branch() {
+  const std::lock_guard lock(mutex_);
+  return make_lane(nullptr);
+}
+
+std::unique_ptr<Checker::Lane> Checker::make_lane(std::shared_ptr<const StreamName> name) {
   // A lane is used again once the host has observed all of it: what follows is ordered after it anyway.
   const auto reusable = std::find_if(unused_lanes_.begin(), unused_lanes_.end(),
                                      [&](const auto& each) { return each.second <= (*host_)[each.first]; });
@@ -46,7 +55,7 @@ Point Checker::Lane::submit(std::string text, std::vector<Point> after) {
   operation->after.assign(after.begin(), after.end());
   operation->lane = number_;
   const std::lock_guard lock(checker_.mutex_);
-  operation->sequence = ++checker_.last_sequence_;
+  operation->sequence.submission = ++checker_.last_sequence_;
   operation->host = checker_.host();
   pending_.push_back(operation);
   return operation;
@@ -92,6 +101,24 @@ void Checker::Lane::end(const Point& operation, const Ordering& ordering, const 
 void Checker::Lane::drop(const Operation& operation) {
   const std::lock_guard lock(checker_.mutex_);
   if (!pending_.empty() && pending_.front().get() == &operation) pending_.pop_front();
+}
+
+void Checker::Lane::begin_node(const Point& node, const Operation& launch, std::uint64_t step,
+                               const std::vector<Point>& after, const Ordering& ordering) {
+  {
+    const std::lock_guard lock(checker_.mutex_);
+    node->sequence = {launch.sequence.submission, step};
+    node->stream = launch.stream;
+    node->host = std::make_shared<Clock>(launch.clock);
+    node->after.assign(after.begin(), after.end());
+    node->lane = number_;
+  }
+  begin(*node, ordering);
+}
+
+void Checker::Lane::join_into(Operation& launch) const {
+  const std::lock_guard lock(checker_.mutex_);
+  launch.clock.join(clock_);
 }
 
 void Checker::observe(const Point& point) {
@@ -160,7 +187,7 @@ void Checker::freed_by_host(std::uintptr_t address, std::size_t bytes, const std
   static const auto the_host = std::make_shared<const StreamName>(StreamName{0, 0, "the host", "the host"});
   const std::lock_guard lock(mutex_);
   const auto made = std::make_shared<Operation>();
-  made->sequence = ++last_sequence_;
+  made->sequence.submission = ++last_sequence_;
   made->text = text;
   made->stream = the_host;
   made->clock = *host_;

@@ -47,6 +47,12 @@ class Checker {
     void end(const Point& operation, const Ordering& ordering, const Accesses& accesses);
     // Instead of both, for what will never run.
     void drop(const Operation& operation);
+    // For a node of a graph, in place of both submit and begin: it is behind all that its launch is behind, which has
+    // begun, and behind other nodes.
+    void begin_node(const Point& node, const Operation& launch, std::uint64_t step, const std::vector<Point>& after,
+                    const Ordering& ordering);
+    // What follows the launch is behind all that has ended in this lane.
+    void join_into(Operation& launch) const;
 
    private:
     friend class Checker;
@@ -63,6 +69,10 @@ class Checker {
 
   // The kind of stream in words; its number is put before it.
   std::unique_ptr<Lane> open_lane(std::uintptr_t handle, const std::string& kind);
+
+  // The same for nodes of a graph, one after the other. What they are told to be the operations of is the stream that
+  // the graph is launched in.
+  std::unique_ptr<Lane> open_branch();
 
   // The host knows that the point has passed.
   void observe(const Point& point);
@@ -90,8 +100,9 @@ class Checker {
   std::shared_ptr<const Clock> host() const { return host_; }
   void observe_clock(const Clock& clock);
   static void join_ended(Operation& operation);
+  std::unique_ptr<Lane> make_lane(std::shared_ptr<const StreamName> name);
   void close_lane(const Lane& lane);
-  using Races = std::map<std::uint64_t, Race>;  // of one operation with others, by their sequence
+  using Races = std::map<Sequence, Race>;  // of one operation with others, by their sequence
   void record(const std::shared_ptr<const Operation>& operation, const Accesses& accesses);
   void add_conflict(Races& found, const std::shared_ptr<const Operation>& operation, AccessKind kind,
                     const History::Conflict& conflict) const;

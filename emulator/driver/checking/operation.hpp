@@ -1,6 +1,7 @@
-// One submission to a stream, as the checker of races knows it. Its place in the order is known when it has
+// One submission to a stream, or a node of a graph that was launched, as the checker of races knows it. Its place in the order is known when it has
 // begun, all that it is ordered after when it has ended; from then on it never changes.
 #pragma once
+#include <compare>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -22,8 +23,15 @@ struct StreamName {
   std::string short_text;     // the same without how it was made
 };
 
+// The order of submission, over all streams; what the launch of a graph runs comes in the order in which it runs.
+struct Sequence {
+  std::uint64_t submission = 0;
+  std::uint64_t step = 0;
+  friend auto operator<=>(const Sequence&, const Sequence&) = default;
+};
+
 struct Operation {
-  std::uint64_t sequence = 0;  // in the order of submission, over all streams
+  Sequence sequence;
   std::string text;            // what it does, in words; empty where it does nothing but order others
   std::shared_ptr<const StreamName> stream;
   std::shared_ptr<const Clock> host;                    // what the host had observed when it was submitted

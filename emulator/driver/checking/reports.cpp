@@ -41,8 +41,10 @@ std::string message_of(const Race& race) {
   text += count_of(race.bytes, "byte");
   if (race.range_count > 1) text += " in " + count_of(race.range_count, "range");
   text += " from " + hexadecimal(race.begin) + (race.allocation.empty() ? "" : ", " + race.allocation);
-  text += ", and nothing orders them: after " + first.text + ", " + second.stream->short_text + " never waited for " +
-          first.stream->short_text;
+  const bool are_of_one_launch = first.sequence.submission == second.sequence.submission;
+  text += are_of_one_launch ? ", and no path of edges leads from one of these nodes to the other"
+                            : ", and nothing orders them: after " + first.text + ", " + second.stream->short_text +
+                                  " never waited for " + first.stream->short_text;
   return text;
 }
 

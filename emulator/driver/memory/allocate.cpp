@@ -1,8 +1,10 @@
 // The plain allocations of the driver API: cuMemAlloc and its kin, cuMemAllocManaged, cuMemFree.
 #include <mutex>
 
+#include "capture/capture.hpp"
 #include "checking/checking.hpp"
 #include "context.hpp"
+#include "graph/graph_memory.hpp"
 #include "injection.hpp"
 #include "memory/allocation.hpp"
 #include "memory/memory.hpp"
@@ -19,6 +21,7 @@ constexpr std::size_t pitch_alignment_bytes = 512;
 
 CUresult allocate(Context& context, memory::PhysicalMemory& from, Allocation::Kind kind,
                   std::size_t bytes, unsigned flags, std::uintptr_t& address) {
+  if (const CUresult error = capture::check_unsafe_call()) return error;
   if (injection::strikes(injection::Kind::alloc, context.device())) return CUDA_ERROR_OUT_OF_MEMORY;
   const auto allocation = std::make_shared<Allocation>();
   {
@@ -117,6 +120,7 @@ namespace {
 
 // Waits for the work of the context that the allocation belongs to, then gives it back.
 CUresult free_after_waiting(const Allocation& allocation, const char* function) {
+  if (const CUresult error = capture::check_unsafe_call()) return error;
   if (const auto owner = contexts().find(allocation.context)) {
     if (const CUresult error = owner->synchronise()) return error;
   }
@@ -138,6 +142,10 @@ CUresult cuMemFree(CUdeviceptr pointer) {
     case Allocation::Kind::device:
     case Allocation::Kind::managed:
     case Allocation::Kind::stream_ordered: return free_after_waiting(*allocation, "cuMemFree");
+    case Allocation::Kind::graph:
+      if (const CUresult error = capture::check_unsafe_call()) return error;
+      if (const CUresult error = entry.context().synchronise()) return error;
+      return graph::free_now(pointer);
     default: return CUDA_ERROR_INVALID_VALUE;
   }
 }

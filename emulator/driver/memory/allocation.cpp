@@ -86,6 +86,7 @@ std::vector<std::shared_ptr<Allocation>> unlist_if(
 }
 
 void release(const Allocation& allocation) {
+  if (allocation.kind == Allocation::Kind::graph) return;  // its node gives it back
   if (allocation.pool) {
     allocation.pool->free_at_once(allocation.block);
   } else if (allocation.memory != nullptr) {

@@ -24,6 +24,7 @@ struct Allocation {
     page_locked,      // cuMemHostAlloc
     registered,       // cuMemHostRegister: the memory is the user's
     module_variable,  // the memory is the module's
+    graph,            // of an allocation node, which says when it can be touched; its pool only describes it
   };
 
   Kind kind{};

@@ -99,32 +99,45 @@ Block Arena::take(Extents::iterator extent, std::size_t skipped, Block block) {
   return block;
 }
 
-std::optional<Block> Arena::allocate(std::size_t bytes) {
+std::optional<Block> Arena::reserve(std::size_t bytes) {
   const std::size_t rounded = round_up(bytes == 0 ? 1 : bytes, alignment_bytes);
   const std::size_t page_bytes = round_up(rounded, page_size());
   if (rounded == 0 || page_bytes == 0 || page_bytes > range_bytes_) return std::nullopt;
   auto block = cut(page_bytes);
   if (!block) return std::nullopt;
-  void* const pages = reinterpret_cast<void*>(block->pages);
-  if (::mprotect(pages, page_bytes, PROT_READ | PROT_WRITE) != 0) {
-    give_back(block->pages, block->reserved_bytes);
-    return std::nullopt;
-  }
-  if (page_bytes >= huge_page_threshold) ::madvise(pages, page_bytes, MADV_HUGEPAGE);  // a hint
   if (block->reserved_bytes != page_bytes) guarded_blocks.fetch_add(1, std::memory_order_relaxed);
   block->bytes = rounded;
   block->address = block->pages + page_bytes - rounded;
   return block;
 }
 
-void Arena::release(const Block& block) noexcept {
+std::optional<Block> Arena::allocate(std::size_t bytes) {
+  auto block = reserve(bytes);
+  if (!block || open(*block)) return block;
+  release(*block);
+  return std::nullopt;
+}
+
+bool Arena::open(const Block& block) const noexcept {
   void* const pages = reinterpret_cast<void*>(block.pages);
+  if (::mprotect(pages, block.page_bytes, PROT_READ | PROT_WRITE) != 0) return false;
+  if (block.page_bytes >= huge_page_threshold) ::madvise(pages, block.page_bytes, MADV_HUGEPAGE);  // a hint
+  return true;
+}
+
+void Arena::shut(const Block& block, bool keep) const noexcept {
+  void* const pages = reinterpret_cast<void*>(block.pages);
+  if (keep && ::mprotect(pages, block.page_bytes, PROT_NONE) == 0) return;
   // A fresh mapping gives back the memory and its page tables in one call; changing the protection
   // needs a second call, and keeps the page tables.
   if (::mmap(pages, block.page_bytes, PROT_NONE, reserved_flags | MAP_FIXED, -1, 0) == MAP_FAILED) {
     // The process is out of mappings. The block cannot be made inaccessible, but it can be emptied.
     ::madvise(pages, block.page_bytes, MADV_DONTNEED);
   }
+}
+
+void Arena::release(const Block& block) noexcept {
+  shut(block, false);
   if (block.reserved_bytes != block.page_bytes) {
     guarded_blocks.fetch_sub(1, std::memory_order_relaxed);
   }

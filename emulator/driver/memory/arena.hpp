@@ -42,6 +42,14 @@ class Arena {
   std::optional<Block> allocate(std::size_t bytes);
   void release(const Block& block) noexcept;
 
+  // The same addresses with nothing accessible there yet.
+  std::optional<Block> reserve(std::size_t bytes);
+  // From now on a block is accessible; false where the process's mappings are exhausted. These two change nothing in
+  // the arena, so they need not its owner's lock.
+  bool open(const Block& block) const noexcept;
+  // It is not any more, and keeps what is in it, or not.
+  void shut(const Block& block, bool keep) const noexcept;
+
   bool contains(std::uintptr_t address) const noexcept {
     return address - start_ < range_bytes_;
   }

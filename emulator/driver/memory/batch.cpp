@@ -2,6 +2,7 @@
 // is copied as a whole or not at all.
 #include <vector>
 
+#include "capture/capture.hpp"
 #include "context.hpp"
 #include "memory/copy.hpp"
 #include "stream.hpp"
@@ -20,10 +21,12 @@ struct Copy {
   Returning returning;
 };
 
-// A batch goes into a stream that the caller has made, or into the thread's own default stream.
+// A batch goes into a stream that the caller has made, or into the thread's own default stream. NVIDIA's
+// driver refuses it in a captured one, too, and does not hold that against the capture.
 CUresult resolve_batch_stream(CUstream handle, std::shared_ptr<Stream>& stream) {
   if (const CUresult error = resolve_stream(handle, stream)) return error;
-  return stream->kind() == Stream::Kind::legacy_default ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+  if (stream->kind() == Stream::Kind::legacy_default) return CUDA_ERROR_INVALID_VALUE;
+  return capture::check_not_captured(*stream, capture::Consequence::none);
 }
 
 bool is_source_order(CUmemcpySrcAccessOrder order, Returning& returning) {

@@ -5,8 +5,10 @@
 #include <new>
 #include <thread>
 
+#include "capture/capture.hpp"
 #include "context.hpp"
 #include "fault.hpp"
+#include "graph/node_parameters.hpp"
 #include "injection.hpp"
 #include "memory/allocation.hpp"
 #include "memory/copy_pieces.hpp"
@@ -30,10 +32,10 @@ std::size_t bytes_of(const Extent& extent) noexcept {
 
 class CopyWork final : public Work {
  public:
-  CopyWork(Stream& stream, const Operand& destination, const Operand& source, const Extent& extent,
-           Staging staging)
-      : context_(stream.context()), priority_(stream.priority()), destination_(destination),
-        source_(source), extent_(extent), staging_(std::move(staging)) {}
+  CopyWork(Context& context, int priority, const Operand& destination, const Operand& source,
+           const Extent& extent, Staging staging)
+      : context_(context), priority_(priority), destination_(destination), source_(source),
+        extent_(extent), staging_(std::move(staging)) {}
 
   void run() override {
     if (injection::strikes(injection::Kind::slow_copy, context_.device())) {
@@ -42,6 +44,7 @@ class CopyWork final : public Work {
     const Fault fault = move_region(destination_, source_, extent_, priority_);
     if (fault) context_.fail(fault.error, "a copy: " + fault.message);
   }
+  void set_priority(int priority) noexcept override { priority_ = priority; }
   std::string text() const override { return "a copy of " + checking::count_of(bytes_of(extent_), "byte"); }
   checking::Accesses accesses() override {
     checking::Accesses accesses;
@@ -51,8 +54,8 @@ class CopyWork final : public Work {
   }
 
  private:
-  Context& context_;  // kept alive by the stream, which runs this
-  const int priority_;
+  Context& context_;  // kept alive by whoever runs this
+  int priority_;
   const Operand destination_, source_;
   const Extent extent_;
   const Staging staging_;  // holds the source's bytes, or nothing
@@ -68,6 +71,34 @@ bool span_of(const Operand& operand, const Extent& extent, std::size_t& span) no
          !__builtin_mul_overflow(extent.width_bytes, extent.height, &total) &&
          !__builtin_mul_overflow(total, extent.depth, &total) &&
          !__builtin_add_overflow(operand.address, span, &total);
+}
+
+// As cuMemcpy3D would be given it.
+CUDA_MEMCPY3D describe(const Operand& destination, const Operand& source, const Extent& extent) {
+  const auto rows = [](const Operand& operand) {
+    return operand.pitch_bytes == 0 ? 0 : operand.slice_bytes / operand.pitch_bytes;
+  };
+  CUDA_MEMCPY3D copy{};
+  copy.dstMemoryType = destination.memory == Memory::device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+  copy.srcMemoryType = source.memory == Memory::device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+  if (copy.dstMemoryType == CU_MEMORYTYPE_DEVICE) {
+    copy.dstDevice = destination.address;
+  } else {
+    copy.dstHost = reinterpret_cast<void*>(destination.address);
+  }
+  if (copy.srcMemoryType == CU_MEMORYTYPE_DEVICE) {
+    copy.srcDevice = source.address;
+  } else {
+    copy.srcHost = reinterpret_cast<const void*>(source.address);
+  }
+  copy.dstPitch = destination.pitch_bytes;
+  copy.srcPitch = source.pitch_bytes;
+  copy.dstHeight = rows(destination);
+  copy.srcHeight = rows(source);
+  copy.WidthInBytes = extent.width_bytes;
+  copy.Height = extent.height;
+  copy.Depth = extent.depth;
+  return copy;
 }
 
 enum class Plan { enqueue, enqueue_and_wait, stage };
@@ -142,6 +173,15 @@ CUresult resolve(std::uintptr_t address, std::size_t bytes, Expected expected, O
 CUresult copy(Stream& stream, const Operand& destination, const Operand& source,
               const Extent& extent, Returning returning) {
   if (extent.empty()) return CUDA_SUCCESS;
+  if (returning == Returning::asynchronous) {
+    const auto captured = capture::instead_of_work(stream, [&](graph::ParametersPointer& made) {
+      made = std::make_shared<graph::CopyParameters>(stream.context().shared_from_this(),
+                                                     describe(destination, source, extent),
+                                                     destination, source, extent);
+      return CUDA_SUCCESS;
+    });
+    if (captured) return *captured;
+  }
   Plan how = plan(destination, source, extent, returning);
   Staging staging;
   Operand read_from = source;
@@ -156,9 +196,14 @@ CUresult copy(Stream& stream, const Operand& destination, const Operand& source,
       how = Plan::enqueue_and_wait;
     }
   }
-  const Ticket ticket = stream.enqueue(std::make_unique<CopyWork>(stream, destination, read_from,
-                                                                  extent, std::move(staging)));
+  const Ticket ticket = stream.enqueue(std::make_unique<CopyWork>(
+      stream.context(), stream.priority(), destination, read_from, extent, std::move(staging)));
   return how == Plan::enqueue_and_wait ? ticket.wait() : CUDA_SUCCESS;
+}
+
+std::unique_ptr<Work> make_copy_work(Context& context, int priority, const Operand& destination,
+                                     const Operand& source, const Extent& extent) {
+  return std::make_unique<CopyWork>(context, priority, destination, source, extent, nullptr);
 }
 
 CUresult check_contexts(CUcontext destination, CUcontext source) {

@@ -3,11 +3,13 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "api.hpp"
 
 namespace aiocuda::emulator {
 class Stream;
+class Work;
 }
 
 namespace aiocuda::emulator::memory {
@@ -57,8 +59,18 @@ enum class Returning {
   after_source_read,   // once the source may be overwritten
 };
 
+// In a captured stream an asynchronous copy is captured; a caller of another kind has asked whether
+// the stream may be used (capture/capture.hpp).
 CUresult copy(Stream& stream, const Operand& destination, const Operand& source,
               const Extent& extent, Returning returning);
+
+// The work of a copy that reads its source when it runs. The context lives as long as the work.
+std::unique_ptr<Work> make_copy_work(Context& context, int priority, const Operand& destination,
+                                     const Operand& source, const Extent& extent);
+
+// A copy as cuMemcpy3D describes it, for work of a device. An empty one is resolved no further.
+CUresult resolve(const CUDA_MEMCPY3D& copy, CUdevice device, Operand& destination, Operand& source,
+                 Extent& extent);
 
 // For copies between contexts: both must be live and not lost.
 CUresult check_contexts(CUcontext destination, CUcontext source);

@@ -1,4 +1,5 @@
 // The linear copies of the driver API.
+#include "capture/capture.hpp"
 #include "context.hpp"
 #include "memory/copy.hpp"
 #include "stream.hpp"
@@ -38,6 +39,7 @@ CUresult copy_in(Stream& stream, Side destination, Side source, std::size_t byte
 CUresult copy_now(Side destination, Side source, std::size_t bytes) {
   std::shared_ptr<Stream> stream;
   if (const CUresult error = resolve_default_stream(stream)) return error;
+  if (const CUresult error = capture::check_not_captured(*stream)) return error;
   return copy_in(*stream, destination, source, bytes, Returning::synchronous);
 }
 
@@ -91,6 +93,7 @@ CUresult cuMemcpyPeer(CUdeviceptr destination, CUcontext destination_context, CU
                       CUcontext source_context, std::size_t bytes) {
   std::shared_ptr<Stream> stream;
   if (const CUresult error = resolve_default_stream(stream)) return error;
+  if (const CUresult error = capture::check_not_captured(*stream)) return error;
   if (const CUresult error = memory::join_contexts(destination_context, source_context)) {
     return error;
   }

@@ -1,5 +1,6 @@
 // The copies of two and three dimensions of the driver API. All their descriptions become one, so
 // the rules for pitches and heights are written once. CUDA arrays are not supported.
+#include "capture/capture.hpp"
 #include "context.hpp"
 #include "memory/copy.hpp"
 #include "stream.hpp"
@@ -103,21 +104,25 @@ CUresult resolve_side(const Side& side, const Extent& extent, Operand& operand) 
 
 enum class Between { what_the_device_can_access, peers };
 
-CUresult copy_in(Stream& stream, const Description& description, Returning returning,
-                 Between between = Between::what_the_device_can_access) {
-  if (!description.reserved_is_null) return CUDA_ERROR_INVALID_VALUE;
-  if (description.extent.empty()) return CUDA_SUCCESS;
-  Operand to, from;
+CUresult resolve_sides(const Description& description, CUdevice device, Between between, Operand& to,
+                       Operand& from) {
   if (const CUresult error = resolve_side(description.destination, description.extent, to)) {
     return error;
   }
   if (const CUresult error = resolve_side(description.source, description.extent, from)) {
     return error;
   }
-  if (between != Between::peers) {
-    const CUdevice device = stream.context().device();
-    if (!to.is_accessible_from(device) || !from.is_accessible_from(device)) return CUDA_ERROR_INVALID_VALUE;
-  }
+  const bool is_accessible = to.is_accessible_from(device) && from.is_accessible_from(device);
+  return between == Between::peers || is_accessible ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult copy_in(Stream& stream, const Description& description, Returning returning,
+                 Between between = Between::what_the_device_can_access) {
+  if (!description.reserved_is_null) return CUDA_ERROR_INVALID_VALUE;
+  if (description.extent.empty()) return CUDA_SUCCESS;
+  Operand to, from;
+  const CUdevice device = stream.context().device();
+  if (const CUresult error = resolve_sides(description, device, between, to, from)) return error;
   return memory::copy(stream, to, from, description.extent, returning);
 }
 
@@ -125,6 +130,7 @@ template <typename Copy>
 CUresult copy_now(const Copy* copy) {
   std::shared_ptr<Stream> stream;
   if (const CUresult error = resolve_default_stream(stream)) return error;
+  if (const CUresult error = capture::check_not_captured(*stream)) return error;
   if (copy == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return copy_in(*stream, describe(*copy), Returning::synchronous);
 }
@@ -138,6 +144,15 @@ CUresult copy_later(const Copy* copy, CUstream handle) {
 }
 
 }  // namespace
+
+CUresult memory::resolve(const CUDA_MEMCPY3D& copy, CUdevice device, Operand& destination,
+                         Operand& source, Extent& extent) {
+  const Description description = describe(copy);
+  extent = description.extent;
+  if (!description.reserved_is_null) return CUDA_ERROR_INVALID_VALUE;
+  if (extent.empty()) return CUDA_SUCCESS;
+  return resolve_sides(description, device, Between::what_the_device_can_access, destination, source);
+}
 
 CUresult cuMemcpy2D(const CUDA_MEMCPY2D* copy) { return copy_now(copy); }
 
@@ -157,6 +172,7 @@ CUresult cuMemcpy3DAsync(const CUDA_MEMCPY3D* copy, CUstream stream) {
 CUresult cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER* copy) {
   std::shared_ptr<Stream> stream;
   if (const CUresult error = resolve_default_stream(stream)) return error;
+  if (const CUresult error = capture::check_not_captured(*stream)) return error;
   if (copy == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult error = memory::join_contexts(copy->dstContext, copy->srcContext)) {
     return error;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "capture/capture.hpp"
 #include "context.hpp"
 #include "device.hpp"
 #include "memory/allocation.hpp"
@@ -144,7 +145,7 @@ CUresult resolve_batch(const Batch& batch, unsigned long long flags, CUstream ha
       return error;
     }
   }
-  return CUDA_SUCCESS;
+  return capture::check_not_captured(*stream);
 }
 
 CUresult prefetch_batch(const Batch& batch, CUmemLocation* locations, std::size_t* starts,
@@ -203,6 +204,7 @@ CUresult cuMemPrefetchAsync(CUdeviceptr address, std::size_t bytes, CUmemLocatio
   if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult error = resolve_range(address, bytes, range)) return error;
   if (const CUresult error = resolve_place(location, place)) return error;
+  if (const CUresult error = capture::check_not_captured(*stream)) return error;
   change(range, [&](RangeState& state) { state.last_prefetch = place; });
   return CUDA_SUCCESS;
 }
@@ -267,5 +269,5 @@ CUresult cuStreamAttachMemAsync(CUstream handle, CUdeviceptr address, std::size_
       allocation->address != address || (bytes != 0 && bytes != allocation->bytes)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  return CUDA_SUCCESS;
+  return capture::check_not_captured(*stream);
 }

@@ -6,6 +6,7 @@
 
 #include "context.hpp"
 #include "device.hpp"
+#include "graph/graph_memory.hpp"
 #include "memory/allocation.hpp"
 #include "memory/physical_memory.hpp"
 
@@ -29,11 +30,13 @@ void release_context(Context& context) noexcept {
   const CUdevice device = context.device();
   // Memory out of a pool belongs to the device: only the end of its primary context ends it.
   const auto allocations = unlist_if([&](const Allocation& each) {
+    if (each.kind == Allocation::Kind::graph) return false;  // its node's, which has no context
     if (each.pool) return context.is_primary() && is_of_pool_on(each, device);
     return each.context == handle;
   });
   for (const auto& allocation : allocations) release(*allocation);
   if (!context.is_primary()) return;
+  graph::release_allocations_of(device);
   PhysicalMemory& memory = device_memory(device);
   const std::lock_guard lock(memory.mutex());
   for (const auto& pool : memory.pools()) {

@@ -1,14 +1,18 @@
 // The memsets of the driver API, of elements of 1, 2 and 4 bytes, in one and two dimensions.
+#include "memory/fill.hpp"
+
 #include <cstdint>
 
+#include "capture/capture.hpp"
 #include "context.hpp"
-#include "memory/copy.hpp"
+#include "graph/node_parameters.hpp"
 #include "memory/copy_pieces.hpp"
 #include "stream.hpp"
 
 using namespace aiocuda::emulator;
 using memory::Expected;
 using memory::Extent;
+using memory::Fill;
 using memory::Operand;
 using memory::Pattern;
 
@@ -16,14 +20,14 @@ namespace {
 
 class FillWork final : public Work {
  public:
-  FillWork(Stream& stream, const Operand& destination, const Pattern& pattern, const Extent& extent)
-      : context_(stream.context()), priority_(stream.priority()), destination_(destination),
-        pattern_(pattern), extent_(extent) {}
+  FillWork(Context& context, int priority, const Operand& destination, const Pattern& pattern, const Extent& extent)
+      : context_(context), priority_(priority), destination_(destination), pattern_(pattern), extent_(extent) {}
 
   void run() override {
     const Fault fault = memory::fill_region(destination_, pattern_, extent_, priority_);
     if (fault) context_.fail(fault.error, "a memset: " + fault.message);
   }
+  void set_priority(int priority) noexcept override { priority_ = priority; }
   std::string text() const override {
     return "a memset of " + checking::count_of(extent_.width_bytes * extent_.height, "byte");
   }
@@ -34,38 +38,28 @@ class FillWork final : public Work {
   }
 
  private:
-  Context& context_;  // kept alive by the stream, which runs this
-  const int priority_;
+  Context& context_;  // kept alive by whoever runs this
+  int priority_;
   const Operand destination_;
   const Pattern pattern_;
   const Extent extent_;
 };
 
-struct Fill {
-  CUdeviceptr address;
-  std::size_t pitch_bytes;  // ignored with one row
-  Pattern pattern;
-  std::size_t width;  // in elements
-  std::size_t height;
-};
-
 CUresult fill_in(Stream& stream, const Fill& fill, bool synchronous) {
-  const std::size_t element = fill.pattern.bytes;
-  Extent extent{0, fill.height, 1};
-  if (__builtin_mul_overflow(fill.width, element, &extent.width_bytes)) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  if (extent.empty()) return CUDA_SUCCESS;
   Operand destination;
-  destination.address = fill.address;
-  if (fill.height > 1) destination.pitch_bytes = fill.pitch_bytes;
-  const bool pitch_is_valid = fill.height == 1 || (fill.pitch_bytes >= extent.width_bytes &&
-                                                   fill.pitch_bytes % element == 0);
-  if (fill.address % element != 0 || !pitch_is_valid) return CUDA_ERROR_INVALID_VALUE;
-  if (const CUresult error = resolve(destination, extent, Expected::device)) return error;
-  if (!destination.is_accessible_from(stream.context().device())) return CUDA_ERROR_INVALID_VALUE;
-  const Ticket ticket =
-      stream.enqueue(std::make_unique<FillWork>(stream, destination, fill.pattern, extent));
+  Extent extent;
+  if (const CUresult error = resolve(fill, stream.context().device(), destination, extent)) return error;
+  if (extent.empty()) return CUDA_SUCCESS;
+  if (!synchronous) {
+    const auto captured = capture::instead_of_work(stream, [&](graph::ParametersPointer& made) {
+      const CUDA_MEMSET_NODE_PARAMS node{fill.address, fill.pitch_bytes, fill.pattern.value,
+                                         static_cast<unsigned>(fill.pattern.bytes), fill.width, fill.height};
+      return graph::FillParameters::make(node, stream.context().shared_from_this(), made);
+    });
+    if (captured) return *captured;
+  }
+  const Ticket ticket = stream.enqueue(std::make_unique<FillWork>(
+      stream.context(), stream.priority(), destination, fill.pattern, extent));
   const bool waits = synchronous && (destination.memory != memory::Memory::device ||
                                      destination.always_synchronous);
   return waits ? ticket.wait() : CUDA_SUCCESS;
@@ -74,6 +68,7 @@ CUresult fill_in(Stream& stream, const Fill& fill, bool synchronous) {
 CUresult fill_now(const Fill& fill) {
   std::shared_ptr<Stream> stream;
   if (const CUresult error = resolve_default_stream(stream)) return error;
+  if (const CUresult error = capture::check_not_captured(*stream)) return error;
   return fill_in(*stream, fill, true);
 }
 
@@ -84,6 +79,32 @@ CUresult fill_later(const Fill& fill, CUstream handle) {
 }
 
 }  // namespace
+
+namespace aiocuda::emulator::memory {
+
+CUresult resolve(const Fill& fill, CUdevice device, Operand& destination, Extent& extent) {
+  const std::size_t element = fill.pattern.bytes;
+  extent = Extent{0, fill.height, 1};
+  if (__builtin_mul_overflow(fill.width, element, &extent.width_bytes)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (extent.empty()) return CUDA_SUCCESS;
+  destination = Operand{};
+  destination.address = fill.address;
+  if (fill.height > 1) destination.pitch_bytes = fill.pitch_bytes;
+  const bool pitch_is_valid = fill.height == 1 || (fill.pitch_bytes >= extent.width_bytes &&
+                                                   fill.pitch_bytes % element == 0);
+  if (fill.address % element != 0 || !pitch_is_valid) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult error = resolve(destination, extent, Expected::device)) return error;
+  return destination.is_accessible_from(device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+std::unique_ptr<Work> make_fill_work(Context& context, int priority, const Operand& destination,
+                                     const Pattern& pattern, const Extent& extent) {
+  return std::make_unique<FillWork>(context, priority, destination, pattern, extent);
+}
+
+}  // namespace aiocuda::emulator::memory
 
 CUresult cuMemsetD8(CUdeviceptr address, unsigned char value, std::size_t count) {
   return fill_now({address, 0, {value, 1}, count, 1});

@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include "capture/capture.hpp"
 #include "context.hpp"
 #include "memory/allocation.hpp"
 
@@ -40,6 +41,7 @@ CUresult cuMemHostRegister(void* pointer, std::size_t bytes, unsigned flags) {
   }
   if ((flags & CU_MEMHOSTREGISTER_IOMEMORY) != 0) return CUDA_ERROR_NOT_SUPPORTED;
   if (!is_mapped(address, bytes)) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult error = capture::check_unsafe_call()) return error;
   const auto registered = std::make_shared<Allocation>();
   registered->kind = Allocation::Kind::registered;
   registered->address = address;
@@ -59,6 +61,7 @@ CUresult cuMemHostUnregister(void* pointer) {
       registered->kind != Allocation::Kind::registered) {
     return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
   }
+  if (const CUresult error = capture::check_unsafe_call()) return error;
   if (const auto owner = contexts().find(registered->context)) {
     if (const CUresult error = owner->synchronise()) return error;
   }

@@ -42,13 +42,16 @@ bool PhysicalMemory::contains(std::uintptr_t address) const noexcept {
   return arena != nullptr && arena->contains(address);
 }
 
-std::optional<Block> PhysicalMemory::allocate(std::size_t bytes) {
-  const std::size_t rounded = round_up(std::max<std::size_t>(bytes, 1), alignment_bytes);
-  if (rounded == 0 || rounded > total_bytes_) return std::nullopt;
+Arena& PhysicalMemory::reserved_arena() {
   if (!arena_) {
     arena_ = std::make_unique<Arena>(range_bytes_);
     published_.store(arena_.get(), std::memory_order_release);
   }
+  return *arena_;
+}
+
+bool PhysicalMemory::make_room(std::size_t rounded) noexcept {
+  if (rounded > total_bytes_) return false;
   const auto room = [&] { return total_bytes_ - used_bytes() >= rounded; };
   // Blocks whose free has passed give their pages back at once, so they go first.
   for (const bool pending_too : {false, true}) {
@@ -57,17 +60,41 @@ std::optional<Block> PhysicalMemory::allocate(std::size_t bytes) {
       }
     }
   }
-  if (!room()) return std::nullopt;
-  auto block = arena_->allocate(rounded);
+  return room();
+}
+
+template <typename Cut>
+std::optional<Block> PhysicalMemory::cut_or_evict(Cut&& cut) {
+  auto block = cut();
   if (!block) {  // out of mappings or of addresses: unused blocks take both
     for (const auto& pool : pools_) {
       while (pool->evict_one(false)) {
       }
     }
-    block = arena_->allocate(rounded);
+    block = cut();
   }
+  return block;
+}
+
+std::optional<Block> PhysicalMemory::allocate(std::size_t bytes) {
+  const std::size_t rounded = round_up(std::max<std::size_t>(bytes, 1), alignment_bytes);
+  if (rounded == 0) return std::nullopt;
+  Arena& arena = reserved_arena();
+  if (!make_room(rounded)) return std::nullopt;
+  const auto block = cut_or_evict([&] { return arena.allocate(rounded); });
   if (block) used_bytes_.fetch_add(rounded, std::memory_order_relaxed);
   return block;
+}
+
+std::optional<Block> PhysicalMemory::reserve(std::size_t bytes) {
+  Arena& arena = reserved_arena();
+  return cut_or_evict([&] { return arena.reserve(bytes); });
+}
+
+bool PhysicalMemory::count(const Block& block) noexcept {
+  if (!make_room(block.bytes)) return false;
+  used_bytes_.fetch_add(block.bytes, std::memory_order_relaxed);
+  return true;
 }
 
 void PhysicalMemory::release(const Block& block) noexcept {

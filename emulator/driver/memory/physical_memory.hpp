@@ -40,6 +40,13 @@ class PhysicalMemory {
   void uncount(const Block& block) noexcept;
   void unmap(const Block& block) noexcept;
 
+  // For memory that keeps its addresses while it comes and goes: the addresses, given back with unmap; and from the
+  // account and back to it, as allocate and uncount do.
+  std::optional<Block> reserve(std::size_t bytes);
+  bool count(const Block& block) noexcept;
+  // Needs no mutex.
+  const Arena& arena() const noexcept { return *published_.load(std::memory_order_acquire); }
+
   void add_pool(std::shared_ptr<MemoryPool> pool);
   void remove_pool(const MemoryPool& pool);
   const std::vector<std::shared_ptr<MemoryPool>>& pools() const noexcept { return pools_; }
@@ -48,6 +55,11 @@ class PhysicalMemory {
   std::atomic<std::size_t> unused_blocks{0};
 
  private:
+  Arena& reserved_arena();
+  bool make_room(std::size_t rounded_bytes) noexcept;
+  template <typename Cut>
+  std::optional<Block> cut_or_evict(Cut&& cut);
+
   const std::size_t total_bytes_;
   const std::size_t range_bytes_;
   std::mutex mutex_;

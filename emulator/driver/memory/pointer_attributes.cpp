@@ -96,7 +96,7 @@ CUresult answer(const Allocation& allocation, CUpointer_attribute attribute, CUd
       return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
       answered = make_answer<CUmemoryPool>(
-          allocation.pool ? PoolTable::handle_of(*allocation.pool) : nullptr);
+          allocation.kind == Allocation::Kind::stream_ordered ? PoolTable::handle_of(*allocation.pool) : nullptr);
       return CUDA_SUCCESS;
     case memory::newer::pointer_locality_domain:
       answered = make_answer<int>(-1);

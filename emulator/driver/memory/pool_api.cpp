@@ -7,9 +7,12 @@
 #include <string>
 #include <tuple>
 
+#include "capture/capture.hpp"
 #include "checking/checking.hpp"
 #include "context.hpp"
 #include "device.hpp"
+#include "graph/graph_memory.hpp"
+#include "graph/node_parameters.hpp"
 #include "injection.hpp"
 #include "memory/allocation.hpp"
 #include "memory/pool.hpp"
@@ -126,8 +129,34 @@ class AllocateWork final : public Work {
   const std::size_t bytes_;
 };
 
+// The node of a captured allocation: the memory is the graph's, with the properties of the pool.
+CUresult make_node(const MemoryPool& pool, std::size_t bytes, CUdeviceptr* pointer,
+                   graph::ParametersPointer& made) {
+  std::vector<CUmemAccessDesc> access;
+  for (CUdevice device = 0; pool.is_on_device() && device < device_count(); ++device) {
+    const CUmemAccess_flags flags = pool.access(device_location(device));
+    const bool is_peer = device != pool.properties().location.id;
+    if (is_peer && flags != CU_MEM_ACCESS_FLAGS_PROT_NONE) access.push_back({device_location(device), flags});
+  }
+  CUDA_MEM_ALLOC_NODE_PARAMS given{};
+  given.poolProps = pool.properties();
+  given.accessDescs = access.data();
+  given.accessDescCount = access.size();
+  given.bytesize = bytes;
+  std::shared_ptr<const graph::AllocateParameters> allocate;
+  if (const CUresult error = graph::AllocateParameters::make(given, allocate)) return error;
+  *pointer = allocate->allocation()->address();
+  made = std::move(allocate);
+  return CUDA_SUCCESS;
+}
+
 CUresult allocate_from(const std::shared_ptr<MemoryPool>& pool, std::size_t bytes, Stream& stream,
                        CUdeviceptr* pointer) {
+  const auto captured = capture::instead_of_work(stream, [&](graph::ParametersPointer& made) {
+    return make_node(*pool, bytes, pointer, made);
+  });
+  if (captured) return *captured;
+  if (const CUresult error = capture::check_unsafe_call()) return error;
   if (injection::strikes(injection::Kind::alloc, stream.context().device())) return CUDA_ERROR_OUT_OF_MEMORY;
   const auto given = pool->allocate(bytes, stream);
   if (!given) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -312,8 +341,14 @@ CUresult cuMemAllocAsync(CUdeviceptr* pointer, std::size_t bytes, CUstream strea
 CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream_handle) {
   std::shared_ptr<Stream> stream;
   if (const CUresult error = resolve_stream(stream_handle, stream)) return error;
+  const auto captured = capture::instead_of_work(*stream, [&](graph::ParametersPointer& made) {
+    return graph::FreeParameters::make(pointer, made);
+  });
+  if (captured) return *captured;
+  if (const CUresult error = capture::check_unsafe_call()) return error;
   const auto allocation = memory::find(pointer);
   if (!allocation || allocation->address != pointer) return CUDA_ERROR_INVALID_VALUE;
+  if (allocation->kind == Allocation::Kind::graph) return graph::free_in_stream(pointer, *stream);
   const bool is_plain = allocation->kind == Allocation::Kind::device ||
                         allocation->kind == Allocation::Kind::managed;
   if (!allocation->pool && !is_plain) return CUDA_ERROR_INVALID_VALUE;

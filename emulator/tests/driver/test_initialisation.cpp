@@ -60,11 +60,11 @@ TEST_CASE("an address is of the newest ABI that the asked version knows") {
 
 TEST_CASE("what the emulator does not have answers that it is not supported") {
   const Device device;
-  CUgraph graph = nullptr;
+  CUarray array = nullptr;
   CUtexObject texture = 0;
   CUmemGenericAllocationHandle allocation = 0;
   CUipcMemHandle exported;
-  CHECK(cuGraphCreate(&graph, 0) == CUDA_ERROR_NOT_SUPPORTED);
+  CHECK(cuArrayCreate(&array, nullptr) == CUDA_ERROR_NOT_SUPPORTED);
   CHECK(cuTexObjectCreate(&texture, nullptr, nullptr, nullptr) == CUDA_ERROR_NOT_SUPPORTED);
   CHECK(cuMemCreate(&allocation, 4096, nullptr, 0) == CUDA_ERROR_NOT_SUPPORTED);
   CHECK(cuIpcGetMemHandle(&exported, 0) == CUDA_ERROR_NOT_SUPPORTED);

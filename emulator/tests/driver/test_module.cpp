@@ -108,6 +108,18 @@ void shape(const abi::Launch* launch, std::uint64_t first, std::uint64_t) {
   for (const std::uint32_t value : values) *out++ = value;
 }
 
+// set_condition(unsigned* condition, unsigned value): as cudaGraphSetConditional does.
+void set_condition(const abi::Launch* launch, std::uint64_t, std::uint64_t) {
+  std::atomic_ref<unsigned>(*argument<unsigned*>(launch, 0)).store(argument<unsigned>(launch, 1));
+}
+
+// count_down(unsigned* condition, int* count): one less, and the condition says whether there is more.
+void count_down(const abi::Launch* launch, std::uint64_t, std::uint64_t) {
+  int& count = *argument<int*>(launch, 1);
+  count -= 1;
+  std::atomic_ref<unsigned>(*argument<unsigned*>(launch, 0)).store(count > 0 ? 1 : 0);
+}
+
 void nothing(const abi::Launch*, std::uint64_t, std::uint64_t) {}
 
 constexpr std::uint32_t pointer = abi::parameter_is_pointer;
@@ -129,6 +141,8 @@ constexpr abi::Kernel kernels[] = {
     {"count", 1, one_pointer, 0, 0, 1024, &count},
     {"sum", 3, pointer_wide_char, 0, 0, 1024, &sum},
     {"shape", 1, one_pointer, 0, 0, 1024, &shape},
+    {"set_condition", 2, pointer_and_int, 0, 0, 1024, &set_condition},
+    {"count_down", 2, two_pointers, 0, 0, 1024, &count_down},
     {"nothing", 0, nullptr, 0, 0, 1024, &nothing},
     {"bounded", 0, nullptr, 40 * 1024, 24, 64, &nothing},
 };

@@ -4,6 +4,7 @@
 #include "atomics.hpp"
 #include "block.hpp"
 #include "float_intrinsics.hpp"
+#include "graph_conditions.hpp"
 #include "integer_intrinsics.hpp"
 #include "kernel.hpp"
 #include "language.hpp"

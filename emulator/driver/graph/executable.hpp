@@ -1,0 +1,63 @@
+// An executable graph: a plan, and the launches of it, of which each comes after the one before, whatever streams
+// they are in. What is changed in an executable holds for launches to come.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "graph/replay.hpp"
+#include "graph/update.hpp"
+#include "handle_table.hpp"
+#include "stream.hpp"
+
+namespace aiocuda::emulator::graph {
+
+class Executable {
+ public:
+  // Under graphs_mutex(). INVALID_VALUE: `failure` says why; NOT_SUPPORTED: it has memory or conditional nodes, and
+  // another executable.
+  static CUresult make(const Graph& graph, std::uint64_t flags, std::shared_ptr<Executable>& made, PlanFailure& failure);
+  Executable(Plan plan, std::uint64_t flags, std::shared_ptr<std::atomic<int>> executables);
+  ~Executable();
+  Executable(const Executable&) = delete;
+  Executable& operator=(const Executable&) = delete;
+
+  std::uint64_t flags() const noexcept { return flags_; }
+
+  // INVALID_VALUE: memory that it allocates is allocated, or memory that it frees is not; OUT_OF_MEMORY.
+  CUresult launch(const std::shared_ptr<Stream>& stream);
+  // Takes the memory that launches need.
+  CUresult upload();
+
+  // The parameters of a node of the graph that it was made from, null where there is none such; and others in their
+  // place, which have been made for it.
+  ParametersPointer parameters(const Node& node) const;
+  CUresult set_parameters(const Node& node, ParametersPointer parameters);
+  CUresult set_child(const Node& node, const Graph& child);
+  CUresult set_enabled(const Node& node, bool enabled);
+  CUresult get_enabled(const Node& node, bool& enabled) const;
+  // Under graphs_mutex().
+  UpdateResult update(const Graph& graph);
+
+ private:
+  std::optional<Index> find(const Node& node) const;
+  Plan& changeable();
+  CUresult check_contexts() const;
+  CUresult check_memory() const;
+  CUresult back_memory();
+  void change_memory(Stream& stream);
+  EventBindings bind_events() const;
+
+  const std::uint64_t flags_;
+  const std::shared_ptr<std::atomic<int>> executables_;  // of the graph that it was made from
+  mutable std::mutex mutex_;
+  std::shared_ptr<Plan> plan_;
+  bool plan_was_launched_ = false;
+  Ticket last_launch_;
+};
+
+using ExecutableTable = HandleTable<Executable, CUgraphExec>;
+ExecutableTable& executables();
+
+}  // namespace aiocuda::emulator::graph

@@ -1,0 +1,72 @@
+// A launch of a kernel: its shape, its arguments, what is checked of them, and the work that runs the blocks.
+// Always: the arguments are copies, and the function, and so its code, is held as long as the work is.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <memory>
+
+#include "block_pool.hpp"
+#include "checking/recorder.hpp"
+#include "module.hpp"
+#include "stream.hpp"
+
+namespace aiocuda::emulator {
+
+struct LaunchShape {
+  abi::Dim3 grid;
+  abi::Dim3 block;
+  std::size_t dynamic_shared_bytes;
+  bool cooperative = false;
+};
+
+// INVALID_VALUE, LAUNCH_OUT_OF_RESOURCES or COOPERATIVE_LAUNCH_TOO_LARGE where the function cannot be launched so.
+CUresult check_shape(const Function& function, const LaunchShape& shape);
+
+// The packed arguments of a launch and the pointers to them. Small ones, nearly all, need no memory
+// of their own.
+class Arguments {
+ public:
+  explicit Arguments(const KernelDescription& kernel);
+  Arguments(const Arguments&) = delete;
+  Arguments& operator=(const Arguments&) = delete;
+
+  std::byte* values() noexcept { return values_; }
+  const std::byte* values() const noexcept { return values_; }
+  void* const* pointers() const noexcept { return pointers_; }
+
+ private:
+  static constexpr std::size_t alignment = 64;  // of the vector types a parameter may hold
+  std::array<std::byte, 384> small_;
+  std::unique_ptr<std::byte[]> large_;
+  std::byte* values_;
+  void** pointers_;
+};
+
+// Reads the arguments as cuLaunchKernel is given them: as pointers, or as a packed buffer among the extra options.
+CUresult copy_arguments(const KernelDescription& kernel, void** parameters, void** extra, std::byte* values);
+
+// CLUSTER_DIMENSION of a launch: the devices have no clusters, so only clusters of one block are supported.
+CUresult check_cluster(unsigned x, unsigned y, unsigned z) noexcept;
+
+class LaunchWork final : public Work, private Pieces {
+ public:
+  LaunchWork(std::shared_ptr<Function> function, const LaunchShape& shape, int priority);
+
+  Arguments& arguments() noexcept { return arguments_; }
+
+  void run() override;
+  void set_priority(int priority) noexcept override { priority_ = priority; }
+  std::string text() const override { return "kernel " + function_->description().name; }
+  checking::Accesses accesses() override { return recording_->take(); }
+
+ private:
+  void run(std::uint64_t first, std::uint64_t last) override;
+
+  const std::shared_ptr<Function> function_;
+  int priority_;
+  Arguments arguments_;
+  const abi::Launch launch_;
+  const std::unique_ptr<checking::Recording> recording_;  // null where nothing is checked
+};
+
+}  // namespace aiocuda::emulator
