@@ -128,7 +128,7 @@ nb::object make_view(nb::handle_t<Array> array, Part&& part, const char* where) 
   const Array& whole = *nb::inst_ptr<Array>(array);
   if (!whole.buffer) raise_ended(whole, where);
   const bool has_items = part.has_items(), is_contiguous = !has_items || part.is_contiguous(dtypes[whole.dtype].size_bytes);
-  Array view{whole.buffer, whole.address + (has_items ? part.offset_bytes : 0), whole.device, whole.dtype, std::move(part.shape)};
+  Array view{whole.buffer, whole.offset + (has_items ? part.offset_bytes : 0), whole.device, whole.dtype, std::move(part.shape)};
   if (!is_contiguous) view.strides = std::move(part.strides);
   view.group = whole.group;
   view.lender = whole.lender;

@@ -9,9 +9,12 @@
 #include "bench.hpp"
 #include "driver/drive.hpp"
 #include "driver/submit.hpp"
+#include "graph_bench.hpp"
 #include "kernel.hpp"
 #include "operations.hpp"
+#include "graph.hpp"
 #include "ownership.hpp"
+#include "places.hpp"
 
 namespace aiocuda {
 namespace {
@@ -32,14 +35,6 @@ struct LoopPort {
   }
 };
 
-driver::StreamIndex index_of(dataflow::StreamId stream) {
-  const Engine& engine = Engine::get();
-  const driver::StreamIndex slot = dataflow::slot_of(stream);
-  if (stream < 0 || slot >= engine.stream_count()) throw nb::index_error("no such stream");
-  if (engine.id_of(slot) != stream) dataflow::raise_stream_closed(stream);
-  return slot;
-}
-
 // Without those that were destroyed: all of theirs has passed.
 Streams still_there(const std::vector<dataflow::StreamId>& streams) {
   const Engine& engine = Engine::get();
@@ -49,15 +44,6 @@ Streams still_there(const std::vector<dataflow::StreamId>& streams) {
     if (slot < engine.stream_count() && engine.id_of(slot) == stream) found.push_back(slot);
   }
   return found;
-}
-
-dataflow::Placement place(std::int32_t device, dataflow::StreamId stream, const dataflow::Policy& policy, std::int32_t spin_us, std::uint32_t max_in_flight) {
-  dataflow::Placement placement{device, stream, dataflow::unknown_ordinal, &policy, spin_us, max_in_flight};
-  if (stream == dataflow::no_stream) return placement;
-  const driver::StreamState& state = Engine::get().stream(index_of(stream));
-  if (state.closing) dataflow::raise_stream_closed(stream);
-  placement.stream_device = state.device;
-  return placement;
 }
 
 // Turns what the driver refuses, outside an operation, into Python's error.
@@ -75,7 +61,7 @@ void bind_settings(nb::module_& module) {
   module.def("bind_errors", [](nb::handle errors) {
     auto keep = [&](const char* name) { return nb::handle(nb::object(errors.attr(name)).release()); };
     dataflow::error_types = {keep("ArgumentTypeError"), keep("ArgumentValueError"), keep("ArgumentRangeError"), keep("DeviceMismatchError"),
-                             keep("LaunchError"), keep("ClosedError"), keep("OwnershipError")};
+                             keep("LaunchError"), keep("ClosedError"), keep("OwnershipError"), keep("CaptureError")};
   });
   module.def("set_package_directory", [](std::string directory) { dataflow::package_directory() = std::move(directory); });
   module.def("set_hooks", [](nb::object refused, nb::object lost, nb::object lift, nb::object open, nb::object stream, nb::object lanes) {
@@ -241,8 +227,10 @@ NB_MODULE(_native, module) {
   aiocuda::bind_settings(module);
   aiocuda::bind_operations(module);
   aiocuda::bind_ownership(module);
+  aiocuda::bind_graphs(module);
   aiocuda::bind_kernel(module);
   aiocuda::bind_streams(module);
   aiocuda::bind_execution(module);
   aiocuda::bind_bench(module);
+  aiocuda::bind_graph_bench(module);
 }

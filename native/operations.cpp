@@ -98,7 +98,11 @@ void bind_arrays(nb::module_& module) {
   module.def("add_dtype", [](std::string name, std::uint32_t size_bytes) { return dtypes.add(std::move(name), size_bytes); });
   auto array = nb::class_<Array>(module, "Array", nb::is_weak_referenceable());
   is_array.set(reinterpret_cast<PyTypeObject*>(array.ptr()));
-  array.def_ro("_address", &Array::address)
+  array.def_prop_ro("_address", [](const Array& self) -> std::uint64_t {
+        if (!self.buffer) return 0;
+        if (self.buffer->enclosure && self.buffer->size_bytes) self.buffer->enclosure->pin(*self.buffer);
+        return self.address();
+      })
       .def_ro("_device", &Array::device)
       .def_ro("_dtype", &Array::dtype)
       .def_prop_ro("_shape", [](const Array& self) {
@@ -117,13 +121,14 @@ void bind_arrays(nb::module_& module) {
       })
       .def_prop_ro("_is_contiguous", &Array::is_contiguous)
       .def("_alias", [](const Array& self) { return Array(self); })  // another handle, that close() leaves alone
+      .def_prop_ro("_holders", [](const Array& self) { return self.buffer ? self.buffer->holders : 0; })  // of its memory
       // A handle of the same class on its bytes as other items, with strides in bytes where they do not lie in one
       // piece; the caller has checked that they are its bytes.
       .def("_view", [](nb::handle_t<Array> self, const nb::sequence& extents, DType dtype, std::optional<std::vector<std::int64_t>> strides) {
         const Array& whole = *nb::inst_ptr<Array>(self);
         std::uint64_t size_bytes = 0;
         auto shape = read_shape(extents, dtype, size_bytes);
-        Array view{whole.buffer, whole.address, whole.device, dtype, std::move(shape)};
+        Array view{whole.buffer, whole.offset, whole.device, dtype, std::move(shape)};
         view.group = whole.group;
         view.lender = whole.lender;
         if (strides) view.strides = std::move(*strides);
@@ -133,6 +138,31 @@ void bind_arrays(nb::module_& module) {
                                                 " does not lie in " + describe(whole));
         return driver::Submit::make_array(self.type(), std::move(view));
       }, "extents"_a, "dtype"_a, "strides"_a.none())
+      // What an array is in its buffer, in the memory that begins where this one does.
+      .def("_like_part", [](const Array& self, nb::handle_t<Array> part) {
+        const Array& model = *nb::inst_ptr<Array>(part);
+        if (!self.buffer) raise_ended(self, "a graph's output");
+        Array same{self.buffer, self.offset + model.offset, self.device, model.dtype, model.shape, model.strides};
+        same.group = self.group;
+        same.lender = self.lender;
+        return driver::Submit::make_array(part.type(), std::move(same));
+      }, "part"_a)
+      // Two arrays of one layout can be put in each other's place.
+      .def_prop_ro("_layout", [](nb::handle_t<Array> self) {
+        const Array& it = *nb::inst_ptr<Array>(self);
+        auto tuple_of = [](std::size_t size, auto&& item) {
+          nb::object tuple = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(size)));
+          for (std::size_t i = 0; i < size; ++i) PyTuple_SET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(i), PyLong_FromLongLong(item(i)));
+          return tuple;
+        };
+        nb::object strides = nb::none();
+        if (!it.is_contiguous()) strides = tuple_of(it.shape.size(), [&](std::size_t axis) { return it.stride(axis); });
+        nb::object tile = nb::none();
+        if (it.is_partition()) tile = tuple_of(it.tile.size(), [&](std::size_t axis) { return it.tile[axis]; });
+        return nb::make_tuple(self.type(), it.dtype, it.device, tuple_of(it.shape.size(), [&](std::size_t axis) { return it.shape[axis]; }), strides, tile);
+      })
+      // Where it is: two arrays of one layout with the same place are one.
+      .def_prop_ro("_place", [](const Array& self) { return nb::make_tuple(reinterpret_cast<std::uintptr_t>(self.buffer.get()), self.offset); })
       .def("_select", select, "key"_a.none())
       .def("_split", split, "index"_a.none())
       // The accesses that may still be going on: (written, read).
@@ -162,6 +192,32 @@ std::string name_of_function(const nb::object& function) {
   return nb::cast<std::string>(nb::repr(function));
 }
 
+// What a launch replaces, and yields; what is known of it is checked.
+void bind_replay(ReplayOp& op, const nb::tuple& targets, const nb::list& values, nb::object result) {
+  op.bindings.reserve(values.size());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const long target = PyLong_AsLong(nb::handle(targets[i]).ptr());
+    op.bindings.push_back({target < 0, static_cast<std::uint32_t>(target < 0 ? ~target : target), nb::borrow(values[i])});
+  }
+  const bool has_result = !result.is_none();
+  if (has_result) {
+    op.spec = spec_of(result);
+    op.result = std::move(result);
+  }
+  bool has_outputs = false;
+  Replay replay(*op.plan, op);
+  for (const ReplayOp::Binding& binding : op.bindings) {
+    has_outputs = has_outputs || binding.is_output;
+    if (as_op(binding.value)) continue;
+    if (const Array* array = as_array(binding.value)) {
+      replay.bind(binding, *array);
+    } else {
+      replay.bind(binding, binding.value);
+    }
+  }
+  if (!has_outputs && !has_result) op.spec = spec_of(op.plan->result);
+}
+
 void bind_op(nb::module_& module) {
   auto op = nb::class_<Op>(module, "Op", nb::is_weak_referenceable(), nb::type_slots(op_slots));
   is_op.set(reinterpret_cast<PyTypeObject*>(op.ptr()));
@@ -188,6 +244,7 @@ void bind_op(nb::module_& module) {
             return mode == CallMode::then ? "a then() callback" : mode == CallMode::map ? "a map() callback" : "an inspect() callback";
           }
           case Kind::gather: return "a zip";
+          case Kind::replay: return "a launch of a graph";
           case Kind::foreign: return "a call of " + name_of_function(static_cast<ForeignOp&>(self).function);
           default: return "an item of a result";
         }
@@ -286,6 +343,24 @@ void bind_op(nb::module_& module) {
           self->accesses.push_back({nb::borrow(access[0]), nb::cast<bool>(access[1])});
         }
       }, "function"_a, "arguments"_a, "accesses"_a);
+
+  // `targets`: the input that each of `values` replaces, by number; or the output, by ~(its memory's slot). `result`:
+  // what it yields, where that is neither the graph's nor the outputs that were given.
+  nb::class_<ReplayOp, Op>(module, "ReplayOp", nb::type_slots(op_slots))
+      .def("__init__", [](ReplayOp* self, nb::object graph, const nb::tuple& targets, const nb::list& values, nb::object result) {
+        const auto& held = nb::cast<const driver::GraphObject&>(graph).graph;
+        new (self) ReplayOp();
+        self->origin.capture();
+        try {
+          self->plan = &held->plan;
+          self->generation = held->plan.generation;
+          self->graph = std::move(graph);
+          bind_replay(*self, targets, values, std::move(result));
+        } catch (...) {
+          self->~ReplayOp();  // which nobody does for an object whose __init__ throws
+          throw;
+        }
+      }, "graph"_a, "targets"_a, "values"_a, "result"_a.none() = nb::none());
 
   nb::class_<PickOp, Op>(module, "PickOp", nb::type_slots(op_slots))
       .def("__init__", [](PickOp* self, nb::object source, std::int64_t index) {

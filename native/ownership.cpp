@@ -13,15 +13,6 @@ using namespace dataflow;
 using namespace nb::literals;
 using driver::Engine;
 
-// The line of the user's program, as "file:line".
-std::string place_of_caller() {
-  Origin origin;
-  origin.capture();
-  const nb::object location = origin.location();
-  if (location.is_none()) return "an unknown place";
-  return nb::cast<std::string>(location[0]) + ":" + std::to_string(nb::cast<int>(location[1]));
-}
-
 Claims& claims_of(Array& array) {
   if (!array.buffer->claims) array.buffer->claims = std::make_unique<Claims>();
   return *array.buffer->claims;
@@ -74,6 +65,8 @@ struct Lender {
 void bind_ownership(nb::module_& module) {
   module.def("close_array", [](Array& array) {
     if (!array.buffer) return;
+    if (array.buffer->enclosure)
+      raise(error_types.capture, "close: " + describe(array) + " is inside the graph made at " + array.buffer->enclosure->place + ", which owns its memory; close the graph");
     array.buffer.reset();
     array.group.reset();
     array.lender.reset();
@@ -164,7 +157,7 @@ void bind_ownership(nb::module_& module) {
   module.def("borrow_array", [](nb::handle type, std::uint64_t address, std::vector<std::int64_t> shape, DType dtype,
                                 std::optional<std::vector<std::int64_t>> strides, std::int32_t device, nb::object owner, bool is_read_only, StreamId ready) {
     Engine& engine = Engine::get();
-    Array array{BufferRef(), address, device, dtype, std::move(shape)};
+    Array array{BufferRef(), 0, device, dtype, std::move(shape)};
     if (strides) array.strides = std::move(*strides);
     std::uint64_t extent_bytes = 0;
     if (array.size()) {
@@ -177,7 +170,7 @@ void bind_ownership(nb::module_& module) {
     } catch (const driver::Refusal& refusal) {
       driver::raise_refused(engine, refusal.result, refusal.function, nb::handle());
     }
-    if (!extent_bytes) array.address = array.buffer->address;
+    if (extent_bytes) array.offset = address - array.buffer->address;
     const Span span = array.span();
     if (span.end > array.buffer->size_bytes)
       raise(error_types.argument_value, "external: " + describe(array) + " reaches beyond the " + std::to_string(array.buffer->size_bytes) +

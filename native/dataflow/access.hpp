@@ -29,9 +29,18 @@ namespace aiocuda::dataflow {
   raise(error_types.ownership, where + ": " + what + " is read-only: " + claim.place + "; dup() it for a copy that can be written");
 }
 
+[[noreturn]] inline void raise_enclosed(const Array& array, const std::string& where) {
+  const Enclosure& enclosure = *array.buffer->enclosure;
+  raise(error_types.capture, where + ": " + describe(array) + (enclosure.is_open ? " belongs to the graph that is being made at " + enclosure.place +
+                                                                                    "; record() what uses it into the same graph, or use the graph's result once it has run"
+                                                                                  : " is inside the graph made at " + enclosure.place +
+                                                                                    ", which uses its memory for other arrays as well; make it a part of the graph's result"));
+}
+
 template <class Where>
 void check_usable(const Array& array, bool writes, Where&& where) {
   if (!array.buffer) raise_ended(array, where());
+  if (array.buffer->enclosure && !array.buffer->enclosure->admits()) raise_enclosed(array, where());
   if (!array.buffer->claims) return;
   if (const Claim* claim = array.buffer->claims->against_access(array.region(), writes, array.group.get()))
     raise_claimed(*claim, where(), describe(array));

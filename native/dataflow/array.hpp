@@ -38,7 +38,7 @@ inline DTypes dtypes;
 // A handle on a buffer or a part of it, in device or page-locked memory.
 struct Array {
   BufferRef buffer{};  // empty once closed or moved
-  std::uint64_t address = 0;
+  std::uint64_t offset = 0;  // of its first byte in the buffer
   std::int32_t device = host_ordinal;
   DType dtype = any_dtype;
   std::vector<std::int64_t> shape{};
@@ -48,6 +48,7 @@ struct Array {
   std::string ended{};                  // how its use ended, such as "was closed at file:line"
   std::shared_ptr<void> lender{};       // of memory that is somebody else's
 
+  std::uint64_t address() const { return buffer->address + offset; }  // not of a closed one
   std::uint64_t size() const {
     std::uint64_t n = 1;
     for (const std::int64_t extent : shape) n *= static_cast<std::uint64_t>(extent);
@@ -66,11 +67,10 @@ struct Array {
   }
 
   Span span() const {  // of its buffer: from the first byte to behind the last
-    const std::uint64_t begin = address - buffer->address;
-    if (strides.empty() || size() == 0) return {begin, begin + size_bytes()};
-    std::uint64_t last = begin;
+    if (strides.empty() || size() == 0) return {offset, offset + size_bytes()};
+    std::uint64_t last = offset;
     for (std::size_t axis = 0; axis < shape.size(); ++axis) last += static_cast<std::uint64_t>((shape[axis] - 1) * strides[axis]);
-    return {begin, last + dtypes[dtype].size_bytes};
+    return {offset, last + dtypes[dtype].size_bytes};
   }
 
   Region region() const {  // the same, without what is between its items

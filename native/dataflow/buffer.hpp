@@ -5,6 +5,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "ownership.hpp"
@@ -14,6 +15,42 @@ namespace aiocuda::dataflow {
 inline constexpr std::int32_t host_ordinal = -1;
 
 struct Buffer;
+
+// What a buffer inside a graph is a part of: until the graph is made its arrays are used by operations that go into
+// it, and after that by nobody else.
+class Enclosure {
+ public:
+  virtual ~Enclosure() = default;
+  // Gives a buffer its address before the whole is laid out.
+  virtual void pin(Buffer& buffer) = 0;
+  // May an array of it be used here? The operations that are built are not yet anywhere.
+  bool admits() const { return is_open && (entered == this || entered == anywhere()); }
+
+  // Whose operations are recorded now on this thread, or null.
+  static const Enclosure* recording() { return entered == anywhere() ? nullptr : entered; }
+
+  bool is_open = true;
+  std::string place;  // where the graph is made, as "file:line"
+
+  // Whose operations are looked at now, on this thread.
+  class Entered {
+   public:
+    explicit Entered(const Enclosure* enclosure) : before_(std::exchange(entered, enclosure)) {}
+    Entered(const Entered&) = delete;
+    Entered& operator=(const Entered&) = delete;
+    ~Entered() { entered = before_; }
+
+   private:
+    const Enclosure* before_;
+  };
+
+  // Stands for "no walk is going on here", as in a callback; null for a walk of those that are in no graph.
+  static const Enclosure* anywhere() { return reinterpret_cast<const Enclosure*>(&anywhere_); }
+
+ private:
+  static constexpr char anywhere_ = 0;
+  static inline thread_local const Enclosure* entered = reinterpret_cast<const Enclosure*>(&anywhere_);
+};
 
 class MemoryOwner {
  public:
@@ -31,6 +68,7 @@ struct Buffer {
   MemoryOwner* owner = nullptr;  // outlives every buffer; null: nothing to give back
   RangeHazards hazards;
   std::unique_ptr<Claims> claims;  // once somebody made one
+  std::shared_ptr<Enclosure> enclosure;  // of memory inside a graph
   std::uint32_t holders = 0;
 
   Buffer(const Buffer&) = delete;

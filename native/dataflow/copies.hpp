@@ -17,7 +17,7 @@ inline void check_copy(const Array& destination, const Array& source) {
     raise(error_types.argument_value, "copy: destination and source differ: " + describe(destination) + " and " +
                                           describe(source) + "; give both the same shape and dtype");
   if (destination.buffer.get() != source.buffer.get()) return;
-  const bool is_same = destination.address == source.address && destination.strides == source.strides;
+  const bool is_same = destination.offset == source.offset && destination.strides == source.strides;
   if (is_same) return;
   if (overlap(destination.region(), source.region()))
     raise(error_types.argument_value, "copy: destination and source are parts of one array and overlap, which has no defined "
@@ -48,7 +48,7 @@ void each_block(const Array& to, const Array& from, F&& f) {
       axes.push_back(next);
     }
   }
-  CopyBlock block{to.address, from.address, dtypes[to.dtype].size_bytes, 1, 0, 0};
+  CopyBlock block{to.address(), from.address(), dtypes[to.dtype].size_bytes, 1, 0, 0};
   if (!axes.empty() && axes.back().to_stride == block.width && axes.back().from_stride == block.width) {
     block.width *= axes.back().extent;
     axes.pop_back();

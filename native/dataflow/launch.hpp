@@ -175,11 +175,11 @@ struct LaunchOp final : Op {
   void pack(std::size_t i, const Array& array) {
     const Param& param = signature.params[i];
     if (!param.words()) {
-      arguments[i].word = array.address;
+      arguments[i].word = array.address();
       return;
     }
     std::uint64_t* into = words_.get() + arguments[i].word;
-    *into++ = array.address;
+    *into++ = array.address();
     for (std::size_t axis = 0; axis < param.rank; ++axis) *into++ = static_cast<std::uint64_t>(array.shape[axis]);
     for (std::size_t axis = 0; axis < param.rank; ++axis) *into++ = static_cast<std::uint64_t>(array.stride(axis));
     if (!array.is_partition()) return;
@@ -273,6 +273,9 @@ void each_argument(Op& op, F&& f) {
       for (const nb::object& item : static_cast<GatherOp&>(op).items) f(nb::handle(item));
       return;
     case Kind::pick: f(nb::handle(static_cast<PickOp&>(op).source)); return;
+    case Kind::replay:
+      for (const ReplayOp::Binding& binding : static_cast<ReplayOp&>(op).bindings) f(nb::handle(binding.value));
+      return;
     case Kind::foreign:
       for (const nb::object& argument : static_cast<ForeignOp&>(op).arguments) f(nb::handle(argument));
       for (const ForeignOp::Access& access : static_cast<ForeignOp&>(op).accesses) f(nb::handle(access.array));

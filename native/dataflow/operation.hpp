@@ -18,7 +18,7 @@
 namespace aiocuda::dataflow {
 namespace nb = nanobind;
 
-enum class Kind : std::uint8_t { launch, create, copy, call, gather, pick, foreign };
+enum class Kind : std::uint8_t { launch, create, copy, call, gather, pick, foreign, replay };
 enum class State : std::uint8_t { pending, submitted, failed };
 
 // What is known of a result before the operation runs.
@@ -266,6 +266,46 @@ struct ForeignOp final : Op {
     function.reset();
     for (nb::object& argument : std::exchange(arguments, {})) let_go(std::move(argument));
     for (Access& access : std::exchange(accesses, {})) let_go(std::move(access.array));
+  }
+};
+
+struct GraphPlan;
+
+// A launch of a graph, with what it replaces.
+struct ReplayOp final : Op {
+  struct Binding {
+    bool is_output;       // else an input
+    std::uint32_t index;  // of the input, or of the output's memory
+    nb::object value;     // an array or a number, or an operation that yields one
+  };
+  // What a launch puts where: in place of a memory's address, or of a number.
+  struct Word {
+    std::uint32_t slot;
+    std::uint64_t word;
+  };
+  ReplayOp() : Op(Kind::replay) {}
+  ~ReplayOp() override { release(); }
+  nb::object graph;
+  GraphPlan* plan = nullptr;  // the graph's
+  std::uint64_t generation = 0;  // of the plan that it was built for
+  std::vector<Binding> bindings;
+  nb::object result;           // where it is not the graph's, nor the outputs that are given
+  std::vector<Word> addresses, numbers;  // known when it is submitted
+
+  void release_arguments() override { release(); }
+  int visit_arguments(visitproc visit, void* arg) override {
+    Py_VISIT(graph.ptr());
+    Py_VISIT(result.ptr());
+    for (const Binding& binding : bindings) Py_VISIT(binding.value.ptr());
+    return 0;
+  }
+
+ private:
+  void release() {
+    for (Binding& binding : std::exchange(bindings, {})) let_go(std::move(binding.value));
+    result.reset();
+    graph.reset();
+    plan = nullptr;
   }
 };
 

@@ -75,4 +75,13 @@ class Origin {
   int instruction_ = -1;
 };
 
+// The line of the user's program, as "file:line".
+inline std::string place_of_caller() {
+  Origin origin;
+  origin.capture();
+  const nb::object location = origin.location();
+  if (location.is_none()) return "an unknown place";
+  return nb::cast<std::string>(location[0]) + ":" + std::to_string(nb::cast<int>(location[1]));
+}
+
 }  // namespace aiocuda::dataflow

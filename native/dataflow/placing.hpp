@@ -36,6 +36,14 @@ struct Use {
   bool writes;
 };
 
+inline void add_uses(const Array& array, bool writes, std::vector<Use>& uses) {
+  if (array.is_contiguous()) {
+    uses.push_back({array.buffer.get(), array.span(), writes});
+  } else {
+    array.each_piece([&](Span piece) { uses.push_back({array.buffer.get(), piece, writes}); });
+  }
+}
+
 template <class Sink>
 class Placing {
  public:
@@ -44,13 +52,7 @@ class Placing {
 
   std::vector<Use>& uses;  // of the operation that is placed now
 
-  void add(const Array& array, bool writes) {
-    if (array.is_contiguous()) {
-      uses.push_back({array.buffer.get(), array.span(), writes});
-    } else {
-      array.each_piece([&](Span piece) { uses.push_back({array.buffer.get(), piece, writes}); });
-    }
-  }
+  void add(const Array& array, bool writes) { add_uses(array, writes, uses); }
 
   // After `uses` is known: what it must be ordered after says where it is best put.
   StreamIndex choose(Op& op, std::int32_t device) {

@@ -10,7 +10,7 @@ namespace aiocuda::dataflow {
 namespace nb = nanobind;
 
 struct ErrorTypes {
-  nb::handle argument_type, argument_value, argument_range, device_mismatch, launch, closed, ownership;
+  nb::handle argument_type, argument_value, argument_range, device_mismatch, launch, closed, ownership, capture;
 };
 inline ErrorTypes error_types;  // set once, when the package is imported; never released
 

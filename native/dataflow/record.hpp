@@ -137,6 +137,9 @@ class Record {
   void copy(CopyOp& op, const Array& to, const Array& from, StreamIndex stream) {
     steps.append(nb::make_tuple("copy", stream, describe_place(from.device), describe_place(to.device), to.size_bytes(), op.origin.location()));
   }
+  void replay(ReplayOp& op, const Replay&, StreamIndex stream, std::int32_t device) {
+    steps.append(nb::make_tuple("replay", stream, device, op.plan->nodes.size(), op.bindings.size(), op.plan->place, op.origin.location()));
+  }
   void copy_of_unknown(CopyOp& op) { steps.append(nb::make_tuple("copy", nb::none(), "?", "?", nb::none(), op.origin.location())); }
   std::optional<Value> call(CallOp& op, Value input) {
     steps.append(nb::make_tuple(op.mode == CallMode::then ? "then" : "inspect", op.function, op.origin.location()));

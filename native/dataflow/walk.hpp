@@ -18,6 +18,7 @@
 //   Value create(op, stream, device), create_host(op, device)
 //   bool is_peer(device, device), Value staging(array)             for copies between devices
 //   Value foreign(op, values, stream, device)
+//   replay(op, replay, stream, device)                             launch a graph
 //   optional<Value> call(op, value)  run a callback at submission; none: it returned an operation
 //   optional<Value> map(op, value)   a function of a complete value; none: it is run after the walk
 //   bool is_complete(tick), is_full(stream, most)
@@ -31,6 +32,7 @@
 
 #include "copies.hpp"
 #include "placing.hpp"
+#include "replay.hpp"
 #include "shape.hpp"
 
 namespace aiocuda::dataflow {
@@ -189,6 +191,7 @@ class Walk {
       case Kind::gather: return perform(static_cast<GatherOp&>(op));
       case Kind::pick: return perform(static_cast<PickOp&>(op));
       case Kind::foreign: return perform(static_cast<ForeignOp&>(op));
+      case Kind::replay: return perform(static_cast<ReplayOp&>(op));
     }
     return Step::finished;
   }
@@ -417,6 +420,35 @@ class Walk {
       raise(error_types.argument_value, "call: " + describe(*array) + " is passed to the function, and stands neither in reads= nor in writes=; "
                                         "name it in one of them");
     });
+  }
+
+  Step perform(ReplayOp& op) {
+    const GraphPlan& plan = *op.plan;
+    Replay replay(plan, op);
+    outputs_.clear();
+    for (const ReplayOp::Binding& binding : op.bindings) {
+      const Value value = value_of(binding.value);
+      if (binding.is_output) outputs_.push_back(value);
+      if (sink_.is_unknown(value)) continue;
+      if (const Array* array = sink_.array(value)) {
+        replay.bind(binding, *array);
+      } else {
+        replay.bind(binding, sink_.object(value));
+      }
+    }
+    replay.check();
+    placing_.uses.clear();
+    replay.each_use([&](const Use& use) { placing_.uses.push_back(use); });
+    const StreamIndex stream = placing_.choose(op, plan.device);
+    placing_.order(stream);
+    sink_.replay(op, replay, stream, plan.device);
+    placing_.commit(op, stream, is_shared_);
+    if (op.result.is_valid() || outputs_.empty()) {
+      sink_.finish(op, sink_.constant(op.result.is_valid() ? op.result : plan.result));
+    } else {
+      sink_.finish(op, outputs_.size() == 1 ? outputs_.front() : sink_.tuple(outputs_));
+    }
+    return Step::finished;
   }
 
   Step perform(CallOp& op) {

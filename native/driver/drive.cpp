@@ -65,9 +65,20 @@ struct Halt {
   bool is_full = false;          // a stream holds as much as it may
 };
 
+// A callback that is called while a graph is made: what it executes would run now, and not in the graph.
+void refuse_while_recording(nb::handle object) {
+  const dataflow::Enclosure* enclosure = dataflow::Enclosure::recording();
+  if (!enclosure) return;
+  dataflow::raise(dataflow::error_types.capture, nb::cast<std::string>(object.attr("_title")) + " was to be executed by a function that is called while the graph made at " +
+                                                     enclosure->place + " is recorded; return the operation from the function, so that it becomes a part of the graph, or "
+                                                     "execute it before");
+}
+
 // Submits all that can be. Done: true.
 bool walk(Engine& engine, nb::handle object, const dataflow::Placement& placement, Halt& halt) {
+  refuse_while_recording(object);
   Engine::Submission submission(engine);
+  const dataflow::Enclosure::Entered nowhere(nullptr);
   const bool outermost = engine.depth == 1;
   if (outermost) engine.collect();
   Submit sink(engine);
@@ -283,9 +294,21 @@ void wait_with_signals(Engine& engine, completion::Completion& completion) {
     raise_refused(engine, static_cast<CUresult>(error), "cuStreamQuery", nb::handle());
 }
 
+nb::object record_into(dataflow::Planner& planner, nb::handle object, const dataflow::Placement& placement) {
+  Engine& engine = Engine::get();
+  refuse_while_recording(object);
+  Engine::Submission submission(engine);
+  try {
+    return planner.record(object, placement);
+  } catch (const Refusal& refusal) {
+    raise_refused(engine, refusal.result, refusal.function, object, refusal.asked_host_bytes, refusal.device);
+  }
+}
+
 nb::list record(nb::handle object, const dataflow::Placement& placement) {
   Engine& engine = Engine::get();
   Engine::Submission submission(engine);
+  const dataflow::Enclosure::Entered nowhere(nullptr);
   dataflow::Record::House house;
   house.look = [&engine](dataflow::Record::House& of) {
     of.stream_devices.clear();

@@ -1,6 +1,7 @@
 // Executing an operation: walk, wait, walk again. Once for each await, sync or submit.
 #pragma once
 #include "engine.hpp"
+#include "../dataflow/planner.hpp"
 #include "../dataflow/walk.hpp"
 
 namespace aiocuda::driver {
@@ -21,6 +22,9 @@ bool has_passed(nb::handle op);
 // A wait for all that streams hold now, whoever submitted it; `token` as above.
 std::shared_ptr<completion::Completion> arm_streams(const std::vector<StreamIndex>& streams);
 void wait_with_signals(Engine& engine, completion::Completion& completion);
+
+// Records an operation, and all that it needs, into a graph's plan; gives back the handle of its result.
+nb::object record_into(dataflow::Planner& planner, nb::handle op, const dataflow::Placement& placement);
 
 // What the walk would do, as a list of steps; nothing is done.
 nb::list record(nb::handle op, const dataflow::Placement& placement);

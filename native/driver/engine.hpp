@@ -182,6 +182,8 @@ class Engine final : public dataflow::MemoryOwner {
   // `before_retry` is called where memory that is to be freed may help.
   dataflow::BufferRef allocate_device(std::int32_t device, std::uint64_t size_bytes, StreamIndex stream, const std::function<void()>& before_retry);
   dataflow::BufferRef allocate_host(std::uint64_t size_bytes);
+  // The same for a buffer that is there and has no memory yet; in page-locked memory where it is the host's.
+  void allocate(dataflow::Buffer& buffer);
   void take_back(std::unique_ptr<dataflow::Buffer> buffer) noexcept override;
   // Frees what is due: in stream order on a device, when it has passed for page-locked memory.
   void collect();
@@ -202,6 +204,7 @@ class Engine final : public dataflow::MemoryOwner {
 
   // From now on nothing reaches the driver: the interpreter is going away.
   void shut_down();
+  bool is_shut_down() const { return shut_down_; }
 
   Table table;
   dataflow::Timeline timeline;
@@ -224,6 +227,8 @@ class Engine final : public dataflow::MemoryOwner {
   // The streams of other devices that must be well for this to have passed.
   std::vector<StreamIndex> foreign_producers(const dataflow::Timeline::Snapshot& complete) const;
   void destroy_closed_streams();
+  void allocate_device(dataflow::Buffer& buffer, StreamIndex stream, const std::function<void()>& before_retry);
+  void allocate_host(dataflow::Buffer& buffer);
   bool try_free(dataflow::Buffer& buffer);
   void free_device(dataflow::Buffer& buffer);
   struct Waits;

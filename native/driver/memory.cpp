@@ -9,37 +9,53 @@ namespace aiocuda::driver {
 dataflow::BufferRef Engine::allocate_device(std::int32_t ordinal, std::uint64_t size_bytes, StreamIndex stream,
                                             const std::function<void()>& before_retry) {
   auto buffer = std::make_unique<dataflow::Buffer>(size_bytes, ordinal);
-  if (size_bytes) {
-    const CUmemoryPool pool = device(ordinal).pool;
-    CUdeviceptr address = 0;
-    CUresult result = table.cuMemAllocFromPoolAsync(&address, size_bytes, pool, streams_[stream].handle);
-    if (result == CUDA_ERROR_OUT_OF_MEMORY && !returned_.empty()) {
-      before_retry();
-      collect();
-      result = table.cuMemAllocFromPoolAsync(&address, size_bytes, pool, streams_[stream].handle);
-    }
-    check(result, "cuMemAllocFromPoolAsync");
-    buffer->address = address;
-    buffer->owner = this;
-    buffer->insert_after(own_);
-    used_bytes_[static_cast<std::size_t>(ordinal)] += size_bytes;
-  }
+  if (size_bytes) allocate_device(*buffer, stream, before_retry);
   return dataflow::BufferRef(std::move(buffer));
 }
 
 dataflow::BufferRef Engine::allocate_host(std::uint64_t size_bytes) {
   auto buffer = std::make_unique<dataflow::Buffer>(size_bytes);
-  if (size_bytes) {
-    CUresult result = page_locked_.allocate(size_bytes, buffer->address);
-    if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-      collect();
-      page_locked_.trim();
-      result = page_locked_.allocate(size_bytes, buffer->address);
-    }
-    check(result, "cuMemHostAlloc");
-    buffer->owner = this;
-  }
+  if (size_bytes) allocate_host(*buffer);
   return dataflow::BufferRef(std::move(buffer));
+}
+
+void Engine::allocate(dataflow::Buffer& buffer) {
+  ContextScope scope(*this);
+  if (buffer.device == dataflow::host_ordinal) {
+    scope.bind(streams_.front().device);  // page-locked memory is every context's
+    return allocate_host(buffer);
+  }
+  scope.bind(buffer.device);
+  const StreamIndex stream = device(buffer.device).default_stream;
+  allocate_device(buffer, stream, [] {});
+  buffer.hazards.commit({0, buffer.size_bytes}, true, timeline.advance(stream, 1, true));
+}
+
+void Engine::allocate_device(dataflow::Buffer& buffer, StreamIndex stream, const std::function<void()>& before_retry) {
+  const CUmemoryPool pool = device(buffer.device).pool;
+  CUdeviceptr address = 0;
+  CUresult result = table.cuMemAllocFromPoolAsync(&address, buffer.size_bytes, pool, streams_[stream].handle);
+  if (result == CUDA_ERROR_OUT_OF_MEMORY && !returned_.empty()) {
+    before_retry();
+    collect();
+    result = table.cuMemAllocFromPoolAsync(&address, buffer.size_bytes, pool, streams_[stream].handle);
+  }
+  check(result, "cuMemAllocFromPoolAsync");
+  buffer.address = address;
+  buffer.owner = this;
+  buffer.insert_after(own_);
+  used_bytes_[static_cast<std::size_t>(buffer.device)] += buffer.size_bytes;
+}
+
+void Engine::allocate_host(dataflow::Buffer& buffer) {
+  CUresult result = page_locked_.allocate(buffer.size_bytes, buffer.address);
+  if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+    collect();
+    page_locked_.trim();
+    result = page_locked_.allocate(buffer.size_bytes, buffer.address);
+  }
+  check(result, "cuMemHostAlloc");
+  buffer.owner = this;
 }
 
 void Engine::take_back(std::unique_ptr<dataflow::Buffer> buffer) noexcept {

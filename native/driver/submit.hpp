@@ -4,14 +4,15 @@
 // trace in the hazards; refused when its turn comes, its place in the stream stays, with nothing in it.
 #pragma once
 #include <algorithm>
-#include <cstring>
 #include <optional>
 
 #include "../dataflow/copies.hpp"
+#include "../dataflow/fills.hpp"
 #include "../dataflow/held.hpp"
 #include "../dataflow/record.hpp"
 #include "../dataflow/walk.hpp"
 #include "engine.hpp"
+#include "graph.hpp"
 
 namespace aiocuda::driver {
 using dataflow::Array;
@@ -28,13 +29,35 @@ using dataflow::Op;
 // The Python object of a native instance.
 inline nb::object object_of(Op& op) { return nb::find(op); }
 
+// A launch's kernel on a device, with the shared memory that it asks for; compiled at the first launch there. Its
+// context is bound afterwards.
+inline CUfunction function_of(Engine& engine, ContextScope& scope, dataflow::LaunchOp& op, std::int32_t device) {
+  scope.bind(device);
+  const auto slot = static_cast<std::size_t>(device);
+  auto& loaded = op.signature.loaded;
+  if (loaded.size() <= slot || !loaded[slot].function) {
+    const auto made = nb::cast<std::uintptr_t>(op.kernel().attr("_load")(device));
+    if (loaded.size() <= slot) loaded.resize(slot + 1);
+    loaded[slot].function = reinterpret_cast<void*>(made);
+    scope.bind(device);  // compiling may have left another context
+  }
+  auto function = static_cast<CUfunction>(loaded[slot].function);
+  if (op.shape.shared_bytes > loaded[slot].shared_limit_bytes) {
+    const CUresult result = engine.table.cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, static_cast<int>(op.shape.shared_bytes));
+    if (result) raise_refused(engine, result, "cuFuncSetAttribute", object_of(op), op.shape.shared_bytes, device);
+    loaded[slot].shared_limit_bytes = op.shape.shared_bytes;
+  }
+  return function;
+}
+
 // What is to be done on a stream when its turn comes.
 struct HeldWork {
-  enum class Kind : std::uint8_t { launch, fill, copy };
+  enum class Kind : std::uint8_t { launch, fill, copy, replay };
   Kind kind = Kind::launch;
   nb::object op{};
   std::uint64_t address = 0;    // of a fill
   dataflow::CopyBlock block{};  // of a copy
+  std::shared_ptr<Graph> graph{};  // of a replay
 };
 using HeldCall = dataflow::HeldCall<HeldWork>;
 using dataflow::HeldKind;
@@ -147,18 +170,7 @@ class Submit {
 
   void launch(dataflow::LaunchOp& op, StreamIndex stream, std::int32_t device) {
     if (op.shape.empty) return;
-    scope_.bind(device);
-    dataflow::Signature& signature = op.signature;
-    const auto slot = static_cast<std::size_t>(device);
-    if (signature.loaded.size() <= slot || !signature.loaded[slot].function) load(op, device);
-    dataflow::Signature::Loaded& loaded = signature.loaded[slot];
-    const dataflow::LaunchShape& shape = op.shape;
-    auto function = static_cast<CUfunction>(loaded.function);
-    if (shape.shared_bytes > loaded.shared_limit_bytes) {
-      const CUresult result = engine_.table.cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, static_cast<int>(shape.shared_bytes));
-      if (result) raise_refused(engine_, result, "cuFuncSetAttribute", object_of(op), shape.shared_bytes, device);
-      loaded.shared_limit_bytes = shape.shared_bytes;
-    }
+    function_of(engine_, scope_, op, device);
     if (holds_back_) return hold(stream, {.kind = HeldWork::Kind::launch, .op = object_of(op)});
     launch_now(op, stream, device);
   }
@@ -201,8 +213,7 @@ class Submit {
     } catch (const Refusal& refusal) {
       raise_refused(engine_, refusal.result, refusal.function, object_of(op), op.size_bytes, device);
     }
-    const std::uint64_t address = buffer->address;
-    scratch_ = make_array(engine_.hooks.device_array, Array{std::move(buffer), address, device, op.spec.dtype, op.shape});
+    scratch_ = make_array(engine_.hooks.device_array, Array{std::move(buffer), 0, device, op.spec.dtype, op.shape});
     return scratch_;
   }
 
@@ -231,7 +242,7 @@ class Submit {
   }
 
   void copy(dataflow::CopyOp& op, const Array& to, const Array& from, StreamIndex stream) {
-    if (to.size_bytes() == 0 || (to.address == from.address && to.strides == from.strides)) return;  // nothing to copy, or to itself
+    if (to.size_bytes() == 0 || (to.buffer.get() == from.buffer.get() && to.offset == from.offset && to.strides == from.strides)) return;  // nothing to copy, or to itself
     scope_.bind(engine_.stream(stream).device);
     const CUstream handle = engine_.stream(stream).handle;
     try {
@@ -244,6 +255,20 @@ class Submit {
     }
   }
   void copy_of_unknown(dataflow::CopyOp&) {}
+
+  void replay(dataflow::ReplayOp& op, const dataflow::Replay&, StreamIndex stream, std::int32_t device) {
+    const std::shared_ptr<Graph>& graph = graph_of(op);
+    graph->note_launch({stream, engine_.timeline.submitted(stream) + 1});
+    if (holds_back_) return hold(stream, {.kind = HeldWork::Kind::replay, .op = object_of(op), .graph = graph});
+    replay_now(op, *graph, engine_.stream(stream).handle, device);
+  }
+  void replay_now(dataflow::ReplayOp& op, Graph& graph, CUstream stream, std::int32_t device) {
+    try {
+      graph.launch(op, stream);
+    } catch (const Refusal& refusal) {
+      raise_refused(engine_, refusal.result, refusal.function, object_of(op), 0, device);
+    }
+  }
 
   // The function puts what it likes on the stream. Its objects stay until that has passed.
   std::optional<Value> foreign(dataflow::ForeignOp& op, const std::vector<Value>& values, StreamIndex stream, std::int32_t device) {
@@ -268,6 +293,7 @@ class Submit {
   std::optional<Value> call(dataflow::CallOp& op, Value input) {
     nb::object value = nb::borrow(input);  // the callback may drop anything
     nb::object function = op.function;
+    const dataflow::Enclosure::Entered building(dataflow::Enclosure::anywhere());
     nb::object returned = function(value);
     if (op.mode == dataflow::CallMode::inspect) {
       scratch_ = std::move(value);
@@ -341,15 +367,6 @@ class Submit {
     return scratch_;
   }
 
-  // Compiles, at the first launch on a device.
-  void load(dataflow::LaunchOp& op, std::int32_t device) {
-    const auto function = nb::cast<std::uintptr_t>(op.kernel().attr("_load")(device));
-    auto& loaded = op.signature.loaded;
-    if (loaded.size() <= static_cast<std::size_t>(device)) loaded.resize(static_cast<std::size_t>(device) + 1);
-    loaded[static_cast<std::size_t>(device)].function = reinterpret_cast<void*>(function);
-    scope_.bind(device);  // compiling may have left another context
-  }
-
   CUresult launch_with_attributes(const dataflow::LaunchShape& shape, CUfunction function, CUstream stream, void** words) {
     CUlaunchAttribute attributes[2]{};
     CUlaunchConfig config{};
@@ -385,6 +402,7 @@ class Submit {
         case HeldWork::Kind::launch: return launch_now(static_cast<dataflow::LaunchOp&>(op), call.stream, state.device);
         case HeldWork::Kind::fill: return fill_device(static_cast<dataflow::CreateOp&>(op), call.work.address, state.handle);
         case HeldWork::Kind::copy: return copy_block(call.work.block, state.handle);
+        case HeldWork::Kind::replay: return replay_now(static_cast<dataflow::ReplayOp&>(op), *call.work.graph, state.handle, state.device);
       }
     } catch (const Refusal& refusal) {
       raise_refused(engine_, refusal.result, refusal.function, call.work.op, 0, state.device);
@@ -395,8 +413,7 @@ class Submit {
     try {
       scope_.bind(device);
       dataflow::BufferRef buffer = engine_.allocate_host(size_bytes);
-      const std::uint64_t address = buffer->address;
-      return make_array(engine_.hooks.host_array, Array{std::move(buffer), address, dataflow::host_ordinal, dtype, shape});
+      return make_array(engine_.hooks.host_array, Array{std::move(buffer), 0, dataflow::host_ordinal, dtype, shape});
     } catch (const Refusal& refusal) {
       const bool is_full = refusal.result == CUDA_ERROR_OUT_OF_MEMORY;  // else it is the device that is not well
       raise_refused(engine_, refusal.result, refusal.function, op, size_bytes, is_full ? dataflow::host_ordinal : device);
@@ -421,20 +438,14 @@ class Submit {
     check(engine_.table.cuMemcpy2DAsync(&copy, stream), "cuMemcpy2DAsync");
   }
 
-  // The driver fills with 1, 2 or 4 bytes; longer patterns are filled a 4-byte column at a time.
   void fill_device(const dataflow::CreateOp& op, CUdeviceptr address, CUstream stream) {
-    std::uint32_t size = op.pattern_size;
-    if (!size || !op.size_bytes) return;
-    const std::uint64_t n = op.size_bytes;
-    const std::uint8_t* pattern = op.pattern.data();
-    while (size > 1 && size % 2 == 0 && std::equal(pattern, pattern + size / 2, pattern + size / 2)) size /= 2;
-    if (size == 1) return check(engine_.table.cuMemsetD8Async(address, pattern[0], n, stream), "cuMemsetD8Async");
-    std::uint32_t words[4]{};
-    std::memcpy(words, pattern, size);
-    if (size == 2) return check(engine_.table.cuMemsetD16Async(address, static_cast<unsigned short>(words[0]), n / 2, stream), "cuMemsetD16Async");
-    if (size == 4) return check(engine_.table.cuMemsetD32Async(address, words[0], n / 4, stream), "cuMemsetD32Async");
-    for (std::uint32_t column = 0; column < size / 4; ++column)
-      check(engine_.table.cuMemsetD2D32Async(address + column * 4, size, words[column], 1, n / size, stream), "cuMemsetD2D32Async");
+    dataflow::each_fill(op.pattern, op.pattern_size, op.size_bytes, [&](const dataflow::FillBlock& block) {
+      const CUdeviceptr to = address + block.offset;
+      if (block.rows > 1) return check(engine_.table.cuMemsetD2D32Async(to, block.pitch, block.value, block.width, block.rows, stream), "cuMemsetD2D32Async");
+      if (block.item_bytes == 1) return check(engine_.table.cuMemsetD8Async(to, static_cast<unsigned char>(block.value), block.width, stream), "cuMemsetD8Async");
+      if (block.item_bytes == 2) return check(engine_.table.cuMemsetD16Async(to, static_cast<unsigned short>(block.value), block.width, stream), "cuMemsetD16Async");
+      check(engine_.table.cuMemsetD32Async(to, block.value, block.width, stream), "cuMemsetD32Async");
+    });
   }
 
   Engine& engine_;

@@ -38,7 +38,26 @@ namespace aiocuda::driver {
   F(cuMemsetD8Async)                \
   F(cuMemsetD16Async)               \
   F(cuMemsetD32Async)               \
-  F(cuMemsetD2D32Async)
+  F(cuMemsetD2D32Async)             \
+  F(cuStreamBeginCapture)           \
+  F(cuStreamEndCapture)             \
+  F(cuGraphCreate)                  \
+  F(cuGraphDestroy)                 \
+  F(cuGraphGetNodes)                \
+  F(cuGraphAddKernelNode)           \
+  F(cuGraphAddMemcpyNode)           \
+  F(cuGraphAddMemsetNode)           \
+  F(cuGraphAddChildGraphNode)       \
+  F(cuGraphAddEmptyNode)            \
+  F(cuGraphKernelNodeSetAttribute)  \
+  F(cuGraphInstantiateWithFlags)    \
+  F(cuGraphUpload)                  \
+  F(cuGraphLaunch)                  \
+  F(cuGraphExecDestroy)             \
+  F(cuGraphExecKernelNodeSetParams) \
+  F(cuGraphExecMemcpyNodeSetParams) \
+  F(cuGraphExecMemsetNodeSetParams) \
+  F(cuGraphExecChildGraphNodeSetParams)
 
 struct Table {
 #define F(name) decltype(&::name) name = nullptr;

@@ -162,11 +162,11 @@ std::shared_ptr<completion::Completion> Engine::watch(const Armed& armed) {
     scope.bind(state.device);
     host_functions.fetch_add(1, std::memory_order_relaxed);
     try {
-      const CUstream side = side_stream(state);
-      const CUevent event = part.event ? part.event : state.mark;
-      if (!part.event) check(table.cuEventRecord(event, state.handle), "cuEventRecord");
-      check(table.cuStreamWaitEvent(side, event, CU_EVENT_WAIT_DEFAULT), "cuStreamWaitEvent");
-      check(table.cuLaunchHostFunc(side, tell_done, reinterpret_cast<void*>(number)), "cuLaunchHostFunc");
+      // At a stream's end it tells in the stream itself: where flags are used up, streams are many, and making more of
+      // them may wait for what runs.
+      const CUstream where = part.event ? side_stream(state) : state.handle;
+      if (part.event) check(table.cuStreamWaitEvent(where, part.event, CU_EVENT_WAIT_DEFAULT), "cuStreamWaitEvent");
+      check(table.cuLaunchHostFunc(where, tell_done, reinterpret_cast<void*>(number)), "cuLaunchHostFunc");
     } catch (const Refusal&) {
       pending.withdraw(number);
       throw;

@@ -1,0 +1,39 @@
+// The bytes that something touches. Knows neither Python nor CUDA.
+//
+// Always true: the spans are sorted, and do not touch one another; where they would be many, the gaps between them
+// count as touched.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "ranges.hpp"
+
+namespace aiocuda::dataflow {
+
+class Footprint {
+ public:
+  static constexpr std::size_t most_spans = 64;
+
+  void add(Span span) {
+    if (span.begin >= span.end) return;
+    auto first = std::lower_bound(spans_.begin(), spans_.end(), span.begin, [](const Span& each, std::uint64_t begin) { return each.end < begin; });
+    auto last = first;
+    for (; last != spans_.end() && last->begin <= span.end; ++last) span = {std::min(span.begin, last->begin), std::max(span.end, last->end)};
+    if (first == last) {
+      spans_.insert(first, span);
+    } else {
+      *first = span;
+      spans_.erase(first + 1, last);
+    }
+    if (spans_.size() > most_spans) spans_ = {{spans_.front().begin, spans_.back().end}};
+  }
+
+  const std::vector<Span>& spans() const { return spans_; }
+  bool empty() const { return spans_.empty(); }
+
+ private:
+  std::vector<Span> spans_;
+};
+
+}  // namespace aiocuda::dataflow

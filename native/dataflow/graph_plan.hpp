@@ -1,0 +1,182 @@
+// What a graph is made of, before the driver knows of it: nodes, their order, the memory that they use, and what of it
+// a launch may replace. No CUDA in it.
+//
+// Always true: a node names memory by slot and offset, never by address, so an address is in one place only: in the
+// slot's word. A node comes after the nodes that it names in `after`, which stand before it.
+#pragma once
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "footprint.hpp"
+#include "launch.hpp"
+#include "partial_order.hpp"
+
+namespace aiocuda::dataflow {
+
+// A word that a launch fills in: an address, or a number. Arrays come first, in `GraphPlan::memory`; a number's slot
+// is its index in `GraphPlan::numbers`.
+using SlotIndex = std::uint32_t;
+
+struct Pointer {
+  SlotIndex slot = 0;
+  std::uint64_t offset = 0;
+};
+
+// Bytes that a node reads or writes.
+struct NodeUse {
+  SlotIndex slot;
+  Span span;  // from the slot's first byte on
+  bool writes;
+};
+
+struct KernelNode {
+  struct Patch {
+    std::uint32_t word;
+    Pointer at;
+  };
+  struct Number {
+    std::uint32_t word;
+    SlotIndex slot;
+  };
+  LaunchShape shape;
+  std::vector<std::uint64_t> words;     // all parameters, one after another
+  std::vector<std::uint32_t> starts;    // where each begins
+  std::vector<Patch> patches;           // the words that are addresses
+  std::vector<Number> numbers;          // the words that a launch may replace
+};
+
+struct FillNode {
+  Pointer to;
+  std::uint32_t value = 0;
+  std::uint32_t item_bytes = 1;  // 1, 2 or 4
+  std::uint64_t width = 0;       // items in a row
+  std::uint64_t rows = 1;
+  std::uint64_t pitch = 0;       // from row to row, in bytes
+};
+
+struct CopyNode {
+  Pointer to, from;
+  std::uint64_t width = 0, rows = 1, to_pitch = 0, from_pitch = 0;
+};
+
+// What a function put on a stream while that was captured.
+struct CapturedNode {
+  std::shared_ptr<void> graph;  // the driver floor's
+  nb::object kept;              // what the function was given, and gave back
+};
+
+enum class NodeKind : std::uint8_t { kernel, fill, copy, captured, join };
+
+inline const char* name_of(NodeKind kind) {
+  static constexpr const char* names[] = {"kernel", "fill", "copy", "captured", "join"};
+  return names[static_cast<std::size_t>(kind)];
+}
+
+struct GraphNode {
+  NodeKind kind;
+  std::int32_t device;
+  nb::object op;  // whose work it is: its kernel, and its place in the program; none of a join
+  std::string name;
+  std::vector<NodeIndex> after{};
+  std::vector<NodeUse> uses{};
+  KernelNode kernel{};
+  FillNode fill{};
+  CopyNode copy{};
+  CapturedNode captured{};
+
+  // Calls `f(pointer)` for all memory that it names.
+  template <class F>
+  void each_pointer(F&& f) const {
+    for (const KernelNode::Patch& patch : kernel.patches) f(patch.at);
+    if (kind == NodeKind::fill || kind == NodeKind::copy) f(kind == NodeKind::fill ? fill.to : copy.to);
+    if (kind == NodeKind::copy) f(copy.from);
+  }
+};
+
+enum class MemoryRole : std::uint8_t {
+  constant,  // was there before
+  input,     // likewise, and a launch may put another array in its place
+  own,       // the graph's, between its nodes
+  output     // the graph's, and its result: a launch may put another in its place
+};
+
+struct Memory {
+  MemoryRole role;
+  BufferRef buffer;
+  std::uint64_t offset = 0;  // of its first byte in the buffer
+  std::uint64_t size_bytes = 0;
+  std::int32_t device = host_ordinal;
+  Footprint reads{}, writes{};     // by all nodes
+  std::vector<NodeIndex> users{};  // the nodes that name it
+  bool is_lodged = false;          // in memory that others of the graph's own lie in as well
+  bool is_captured = false;        // its address is inside what was captured, where nobody can replace it
+
+  std::uint64_t address() const { return buffer->address + offset; }
+};
+
+// A number that a kernel takes straight from an input.
+struct Number {
+  std::uint32_t input;
+  ParamKind kind;
+  std::uint64_t word;  // as it was when the graph was made
+  std::vector<NodeIndex> users{};
+  std::string where;  // which argument of which kernel, for errors
+};
+
+// What a launch may replace, by name.
+struct Input {
+  std::string name;
+  nb::object object;        // as it was given: an array, or an operation that yields a number
+  bool is_array = false;
+  SlotIndex memory = 0;     // of an array
+};
+
+// An array that was there before, as it was used: it is checked again at each launch.
+struct Constant {
+  nb::object array;
+  bool writes;
+  SlotIndex memory;
+};
+
+struct GraphPlan {
+  std::string place;  // where it was made, as "file:line"
+  std::int32_t device = unknown_ordinal;  // on whose streams it is launched
+  std::vector<GraphNode> nodes;
+  std::vector<Memory> memory;
+  std::vector<Number> numbers;
+  std::vector<Input> inputs;
+  std::vector<Constant> constants;
+  nb::object result;  // what a launch yields, where it replaces no output
+  std::vector<BufferRef> lodgings;  // that lodged memory lies in
+  std::uint64_t asked_bytes = 0;   // by the arrays that are its own
+  std::uint64_t shared_bytes = 0;  // what they need, one in the place of another
+  std::uint64_t output_bytes = 0;
+  bool is_closed = false;
+  std::uint64_t generation = 0;  // how often the graph was updated
+};
+
+// The same plan with memory of its own in the place of the graph's; none where an address is inside what was captured.
+template <class Allocate>
+std::optional<GraphPlan> with_own_memory(const GraphPlan& plan, Allocate&& allocate) {
+  for (const GraphNode& node : plan.nodes)
+    if (node.kind == NodeKind::captured) return std::nullopt;
+  GraphPlan copy = plan;
+  auto renewed = [&](const BufferRef& before) {
+    BufferRef buffer(std::make_unique<Buffer>(before->size_bytes, before->device));
+    if (before->size_bytes) allocate(*buffer);
+    return buffer;
+  };
+  std::map<const Buffer*, BufferRef> buffers;
+  for (BufferRef& lodging : copy.lodgings) lodging = buffers[lodging.get()] = renewed(lodging);
+  for (Memory& memory : copy.memory) {
+    if (memory.role != MemoryRole::own) continue;
+    const auto known = buffers.find(memory.buffer.get());
+    memory.buffer = known != buffers.end() ? known->second : buffers[memory.buffer.get()] = renewed(memory.buffer);
+  }
+  return copy;
+}
+
+}  // namespace aiocuda::dataflow

@@ -1,0 +1,68 @@
+// Do two plans have the same shape, so that the one's graph can take the other's parameters?
+#pragma once
+#include <algorithm>
+#include <optional>
+#include <string>
+
+#include "graph_plan.hpp"
+
+namespace aiocuda::dataflow {
+
+namespace detail {
+
+inline std::string described(const GraphNode& node) {
+  switch (node.kind) {
+    case NodeKind::kernel: return "a launch of " + node.name;
+    case NodeKind::fill: return "a fill";
+    case NodeKind::copy: return "a copy";
+    case NodeKind::captured: return "a captured " + node.name;
+    case NodeKind::join: break;
+  }
+  return "a join";
+}
+
+inline std::string described(const std::vector<NodeIndex>& after) {
+  if (after.empty()) return "after none";
+  std::string text = "after ";
+  for (std::size_t i = 0; i < after.size(); ++i) text += (i ? ", " : "") + std::to_string(after[i] + 1);
+  return text;
+}
+
+}  // namespace detail
+
+// In words, the first of what is not the same; none: only parameters are.
+inline std::optional<std::string> first_difference(const GraphPlan& graph, const GraphPlan& given) {
+  using detail::described;
+  const std::size_t common = std::min(graph.nodes.size(), given.nodes.size());
+  for (std::size_t i = 0; i < common; ++i) {
+    const GraphNode &a = graph.nodes[i], &b = given.nodes[i];
+    auto differ = [&](const std::string& in_graph, const std::string& in_given) {
+      return "node " + std::to_string(i + 1) + " is " + in_graph + " in the graph, and " + in_given + " in what was given";
+    };
+    if (a.kind != b.kind || (a.name != b.name && a.kind == NodeKind::kernel)) return differ(described(a), described(b));
+    const std::string what = described(a);
+    if (a.device != b.device) return differ(what + " on device " + std::to_string(a.device), "on device " + std::to_string(b.device));
+    if (a.after != b.after) return differ(what + " " + described(a.after), described(b.after));
+    if (a.kind == NodeKind::kernel) {
+      if (a.kernel.starts.size() != b.kernel.starts.size())
+        return differ(what + " with " + std::to_string(a.kernel.starts.size()) + " parameters", "with " + std::to_string(b.kernel.starts.size()));
+      const auto clusters = [](const GraphNode& node) { return std::array{node.kernel.shape.cluster.x, node.kernel.shape.cluster.y, node.kernel.shape.cluster.z}; };
+      if (a.kernel.shape.cooperative != b.kernel.shape.cooperative || clusters(a) != clusters(b))
+        return differ(what, "one with other clusters, or cooperative where it was not");
+    }
+    if (a.kind == NodeKind::captured && !a.captured.graph != !b.captured.graph) return differ(what + (a.captured.graph ? " with work" : " without work"), b.captured.graph ? "with work" : "without");
+  }
+  if (graph.nodes.size() != given.nodes.size()) {
+    const bool is_longer = given.nodes.size() > common;
+    return "the graph has " + std::to_string(graph.nodes.size()) + " nodes, and what was given " + std::to_string(given.nodes.size()) + ": the first more is " +
+           described(is_longer ? given.nodes[common] : graph.nodes[common]);
+  }
+  const std::size_t inputs = std::min(graph.inputs.size(), given.inputs.size());
+  for (std::size_t i = 0; i < inputs; ++i)
+    if (graph.inputs[i].name != given.inputs[i].name) return "input " + std::to_string(i + 1) + " is " + graph.inputs[i].name + " in the graph, and " + given.inputs[i].name + " in what was given";
+  if (graph.inputs.size() != given.inputs.size())
+    return "the graph has " + std::to_string(graph.inputs.size()) + " inputs, and what was given " + std::to_string(given.inputs.size());
+  return std::nullopt;
+}
+
+}  // namespace aiocuda::dataflow

@@ -1,0 +1,144 @@
+// A launch of a graph: are what it replaces fitting, and which bytes does the whole touch?
+//
+// Always true: what a launch puts in the place of an input meets no other memory of the graph where one of the two is
+// written: the graph's nodes are ordered for the memory that it was made with, and would race.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "graph_plan.hpp"
+#include "placing.hpp"
+
+namespace aiocuda::dataflow {
+
+inline std::string described_like(const Array& array) {
+  std::string text = describe(array);
+  if (!array.is_contiguous()) {
+    std::vector<std::int64_t> strides;
+    for (std::size_t axis = 0; axis < array.shape.size(); ++axis) strides.push_back(array.stride(axis));
+    text += " with strides of " + describe_shape(strides) + " bytes";
+  }
+  return text;
+}
+
+inline bool is_alike(const Array& a, const Array& b) {
+  if (a.dtype != b.dtype || a.device != b.device || a.shape != b.shape || a.tile != b.tile) return false;
+  for (std::size_t axis = 0; axis < a.shape.size(); ++axis)
+    if (a.shape[axis] > 1 && a.stride(axis) != b.stride(axis)) return false;
+  return true;
+}
+
+class Replay {
+ public:
+  Replay(const GraphPlan& plan, ReplayOp& op) : plan_(plan), op_(op) {
+    if (plan.is_closed) raise(error_types.closed, "launch: the graph made at " + plan.place + " was closed before this launch of it");
+    if (op.generation != plan.generation)
+      raise(error_types.capture, "launch: the graph made at " + plan.place + " was updated after this launch of it was built; build the launch again");
+    op.addresses.clear();
+    op.numbers.clear();
+  }
+
+  // Puts an array where an input's or an output's memory is.
+  void bind(const ReplayOp::Binding& binding, const Array& array) {
+    if (!binding.is_output && !plan_.inputs[binding.index].is_array)
+      raise(error_types.argument_type, "launch: " + plan_.inputs[binding.index].name + ": a number is expected, " + describe(array) + " was given");
+    const SlotIndex slot = binding.is_output ? binding.index : plan_.inputs[binding.index].memory;
+    const Memory& memory = plan_.memory[slot];
+    auto where = [&] { return binding.is_output ? std::string("launch: what an output is written to") : "launch: " + plan_.inputs[binding.index].name; };
+    check_usable(array, !memory.writes.empty(), where);
+    if (binding.is_output) {
+      if (!array.is_contiguous() || array.size_bytes() != memory.size_bytes || array.device != memory.device)
+        raise(error_types.argument_value, where() + ": " + std::to_string(memory.size_bytes) + " bytes in one piece in " + describe_place(memory.device) +
+                                              " are expected, " + described_like(array) + " was given");
+    } else if (const Array& like = *as_array(plan_.inputs[binding.index].object); !is_alike(array, like)) {
+      raise(error_types.argument_value, where() + ": the graph was made with " + described_like(like) + ", " + described_like(array) +
+                                            " was given; give one of the same dtype, shape, strides and device, or make another graph");
+    }
+    if (memory.is_captured)
+      raise(error_types.capture, where() + " is used by a function of call(), whose captured work has its address; copy() into the array that the "
+                                           "graph was made with instead");
+    const std::uint64_t address = array.size_bytes() ? array.address() : 0;
+    op_.addresses.push_back({slot, address});
+    bound_.push_back({slot, array.buffer.get(), array.offset});
+  }
+
+  void bind(const ReplayOp::Binding& binding, nb::handle value) {
+    const Input& input = plan_.inputs[binding.index];
+    if (input.is_array)
+      raise(error_types.argument_type, "launch: " + input.name + ": an array is expected, not " + nb::cast<std::string>(nb::repr(value)) +
+                                           "; bring host data to the device with to_device()");
+    for (std::size_t slot = 0; slot < plan_.numbers.size(); ++slot) {
+      const Number& number = plan_.numbers[slot];
+      if (number.input != binding.index) continue;
+      op_.numbers.push_back({static_cast<SlotIndex>(slot), pack_scalar(value, number.kind, [&] { return "launch: " + input.name + ", for " + number.where; })});
+    }
+  }
+
+  // After all of them: the arrays that stay must still be usable, and what was put in must be apart from all else.
+  void check() const {
+    for (const Constant& constant : plan_.constants)
+      if (!find(constant.memory)) check_usable(*as_array(constant.array), constant.writes, [&] { return "launch of the graph made at " + plan_.place; });
+    for (const Bound& each : bound_)
+      for (std::size_t slot = 0; slot < plan_.memory.size(); ++slot) check_apart(each, static_cast<SlotIndex>(slot));
+  }
+
+  template <class F>
+  void each_use(F&& f) const {
+    for (std::size_t slot = 0; slot < plan_.memory.size(); ++slot) {
+      const Memory& memory = plan_.memory[slot];
+      if (memory.is_lodged) continue;
+      const Bound at = place_of(static_cast<SlotIndex>(slot));
+      if (!at.buffer) continue;
+      for (const bool writes : {false, true})
+        for (const Span span : (writes ? memory.writes : memory.reads).spans())
+          f(Use{at.buffer, Span{at.offset + span.begin, at.offset + span.end}, writes});
+    }
+    for (const BufferRef& lodging : plan_.lodgings) f(Use{lodging.get(), Span{0, lodging->size_bytes}, true});
+  }
+
+  // Where a memory is in this launch.
+  struct Bound {
+    SlotIndex slot;
+    Buffer* buffer;
+    std::uint64_t offset;
+  };
+  Bound place_of(SlotIndex slot) const {
+    if (const Bound* bound = find(slot)) return *bound;
+    const Memory& memory = plan_.memory[slot];
+    return {slot, memory.buffer.get(), memory.offset};
+  }
+
+ private:
+  const Bound* find(SlotIndex slot) const {
+    for (const Bound& each : bound_)
+      if (each.slot == slot) return &each;
+    return nullptr;
+  }
+  void check_apart(const Bound& mine, SlotIndex slot) const {
+    if (slot == mine.slot || plan_.memory[slot].is_lodged) return;
+    const Bound theirs = place_of(slot);
+    if (theirs.buffer != mine.buffer) return;
+    const Memory &a = plan_.memory[mine.slot], &b = plan_.memory[slot];
+    if (meet(a.writes, mine.offset, b.writes, theirs.offset) || meet(a.writes, mine.offset, b.reads, theirs.offset) ||
+        meet(a.reads, mine.offset, b.writes, theirs.offset))
+      raise(error_types.argument_value, "launch: " + name_of(mine.slot) + " lies upon " + name_of(slot) + ", and the graph writes one of them; it was made with "
+                                        "memory apart, and its nodes are ordered for that. Give memory apart, or make another graph");
+  }
+  static bool meet(const Footprint& a, std::uint64_t a_offset, const Footprint& b, std::uint64_t b_offset) {
+    for (const Span x : a.spans())
+      for (const Span y : b.spans())
+        if (a_offset + x.begin < b_offset + y.end && b_offset + y.begin < a_offset + x.end) return true;
+    return false;
+  }
+  std::string name_of(SlotIndex slot) const {
+    for (const Input& input : plan_.inputs)
+      if (input.is_array && input.memory == slot) return "the array given for " + input.name;
+    return plan_.memory[slot].role == MemoryRole::output ? "an output of the graph" : "an array that the graph was made with";
+  }
+
+  const GraphPlan& plan_;
+  ReplayOp& op_;
+  std::vector<Bound> bound_;
+};
+
+}  // namespace aiocuda::dataflow

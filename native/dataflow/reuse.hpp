@@ -1,0 +1,95 @@
+// Where a graph's own arrays lie in the memory that they share. Knows neither Python nor CUDA.
+//
+// Always true: two arrays lie upon one another only where all uses of the one come before all uses of the other in
+// the graph as it is; so sharing needs no further edges, and takes no parallelism away.
+//
+// The memory is cut into shelves. The largest arrays are placed first, each on the first shelf on which it conflicts with
+// nobody (first fit, decreasing, with shelves in place of bins); a shelf is as large as the first that came to it.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <optional>
+#include <vector>
+
+#include "partial_order.hpp"
+
+namespace aiocuda::dataflow {
+
+// The nodes that use an array: on each chain, the first and the last.
+class Lifetime {
+ public:
+  void add(Tick tick) {
+    for (std::size_t i = 0; i < first_.size(); ++i) {
+      if (first_[i].stream != tick.stream) continue;
+      first_[i].count = std::min(first_[i].count, tick.count);
+      last_[i].count = std::max(last_[i].count, tick.count);
+      return;
+    }
+    first_.push_back(tick);
+    last_.push_back(tick);
+  }
+  bool is_used() const { return !first_.empty(); }
+
+  bool precedes(const Lifetime& other, const PartialOrder& order) const {
+    return std::all_of(last_.begin(), last_.end(), [&](Tick mine) {
+      return std::all_of(other.first_.begin(), other.first_.end(), [&](Tick theirs) { return order.precedes(mine, theirs); });
+    });
+  }
+
+ private:
+  std::vector<Tick> first_, last_;
+};
+
+struct Tenant {
+  std::uint64_t size_bytes;
+  Lifetime lifetime;
+};
+
+struct Lodging {
+  std::vector<std::uint64_t> offsets;  // of the tenants, in their order; 0 for those that nobody uses
+  std::uint64_t size_bytes = 0;
+};
+
+// `alignment`: of every array, a power of two.
+inline Lodging lodge(const std::vector<Tenant>& tenants, const PartialOrder& order, std::uint64_t alignment) {
+  struct Shelf {
+    std::uint64_t offset;
+    std::vector<std::size_t> tenants;  // each precedes the next
+  };
+  std::vector<std::size_t> by_size(tenants.size());
+  std::iota(by_size.begin(), by_size.end(), std::size_t{0});
+  std::stable_sort(by_size.begin(), by_size.end(), [&](std::size_t a, std::size_t b) { return tenants[a].size_bytes > tenants[b].size_bytes; });
+
+  // The place among a shelf's tenants where one fits: behind all that precede it, if it precedes all others.
+  auto place_on = [&](const Shelf& shelf, const Lifetime& lifetime) -> std::optional<std::size_t> {
+    const auto at = std::partition_point(shelf.tenants.begin(), shelf.tenants.end(),
+                                         [&](std::size_t other) { return tenants[other].lifetime.precedes(lifetime, order); });
+    if (at != shelf.tenants.end() && !lifetime.precedes(tenants[*at].lifetime, order)) return std::nullopt;
+    return static_cast<std::size_t>(at - shelf.tenants.begin());
+  };
+
+  Lodging lodging;
+  lodging.offsets.assign(tenants.size(), 0);
+  std::vector<Shelf> shelves;
+  for (const std::size_t i : by_size) {
+    const Tenant& tenant = tenants[i];
+    if (tenant.size_bytes == 0 || !tenant.lifetime.is_used()) continue;
+    bool is_placed = false;
+    for (Shelf& shelf : shelves) {
+      const auto at = place_on(shelf, tenant.lifetime);
+      if (!at) continue;
+      shelf.tenants.insert(shelf.tenants.begin() + static_cast<std::ptrdiff_t>(*at), i);
+      lodging.offsets[i] = shelf.offset;
+      is_placed = true;
+      break;
+    }
+    if (is_placed) continue;
+    shelves.push_back({lodging.size_bytes, {i}});
+    lodging.offsets[i] = lodging.size_bytes;
+    lodging.size_bytes += (tenant.size_bytes + alignment - 1) / alignment * alignment;
+  }
+  return lodging;
+}
+
+}  // namespace aiocuda::dataflow

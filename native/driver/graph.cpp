@@ -1,0 +1,327 @@
+#include "graph.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "../dataflow/plan_difference.hpp"
+#include "submit.hpp"
+
+namespace aiocuda::driver {
+using dataflow::GraphNode;
+using dataflow::NodeIndex;
+using dataflow::NodeKind;
+
+// The structs point into `words`.
+struct Graph::Parameters {
+  CUDA_KERNEL_NODE_PARAMS kernel{};
+  CUDA_MEMSET_NODE_PARAMS fill{};
+  CUDA_MEMCPY3D copy{};
+  CUcontext context = nullptr;
+  std::vector<void*> words;
+};
+
+namespace {
+
+// In an executable the driver changes the memory of one-dimensional copies and fills alone
+// (cuGraphExecMemcpyNodeSetParams, cuGraphExecMemsetNodeSetParams).
+bool can_be_set(const GraphNode& node) {
+  if (node.kind == NodeKind::copy) return node.copy.rows == 1;
+  if (node.kind == NodeKind::fill) return node.fill.rows == 1;
+  return true;
+}
+
+const char* name_of_capture_error(CUresult result) {
+  switch (result) {
+    case CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: return "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED";
+    case CUDA_ERROR_STREAM_CAPTURE_INVALIDATED: return "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED";
+    case CUDA_ERROR_STREAM_CAPTURE_MERGE: return "CUDA_ERROR_STREAM_CAPTURE_MERGE";
+    case CUDA_ERROR_STREAM_CAPTURE_UNMATCHED: return "CUDA_ERROR_STREAM_CAPTURE_UNMATCHED";
+    case CUDA_ERROR_STREAM_CAPTURE_UNJOINED: return "CUDA_ERROR_STREAM_CAPTURE_UNJOINED";
+    case CUDA_ERROR_STREAM_CAPTURE_ISOLATION: return "CUDA_ERROR_STREAM_CAPTURE_ISOLATION";
+    case CUDA_ERROR_STREAM_CAPTURE_IMPLICIT: return "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT";
+    case CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD: return "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD";
+    default: return nullptr;
+  }
+}
+
+dataflow::LaunchOp& launch_of(const GraphNode& node) { return static_cast<dataflow::LaunchOp&>(*dataflow::as_op(node.op)); }
+
+}  // namespace
+
+Graph::Graph(Engine& engine, dataflow::GraphPlan made) : plan(std::move(made)), engine_(engine), is_dirty_(plan.nodes.size(), false) {
+  reset_words();
+  // Where launches give all the memory of an input, the first of them does.
+  is_behind_ = std::any_of(plan.memory.begin(), plan.memory.end(), [](const dataflow::Memory& memory) { return memory.size_bytes && !memory.address(); });
+  if (!is_behind_) rebuild();
+}
+
+Graph::~Graph() { retire(); }
+
+// The words as the graph was made with.
+void Graph::reset_words() {
+  addresses_.clear();
+  numbers_.clear();
+  for (std::size_t slot = 0; slot < plan.memory.size(); ++slot) addresses_.push_back(as_made(static_cast<std::uint32_t>(slot), false));
+  for (std::size_t slot = 0; slot < plan.numbers.size(); ++slot) numbers_.push_back(as_made(static_cast<std::uint32_t>(slot), true));
+  strayed_addresses_.clear();
+  strayed_numbers_.clear();
+}
+
+std::uint64_t Graph::as_made(std::uint32_t slot, bool is_number) const {
+  return is_number ? plan.numbers[slot].word : plan.memory[slot].address();
+}
+
+void Graph::fill_in(GraphNode& node, Parameters& into) {
+  into.context = engine_.device(node.device).context;
+  if (node.kind == NodeKind::kernel) {
+    dataflow::KernelNode& kernel = node.kernel;
+    for (const auto& patch : kernel.patches) kernel.words[patch.word] = address_of(patch.at);
+    for (const auto& number : kernel.numbers) kernel.words[number.word] = numbers_[number.slot];
+    into.words.clear();
+    for (const std::uint32_t start : kernel.starts) into.words.push_back(&kernel.words[start]);
+    const dataflow::LaunchShape& shape = kernel.shape;
+    into.kernel.func = static_cast<CUfunction>(launch_of(node).signature.loaded[static_cast<std::size_t>(node.device)].function);
+    into.kernel.gridDimX = shape.grid.x, into.kernel.gridDimY = shape.grid.y, into.kernel.gridDimZ = shape.grid.z;
+    into.kernel.blockDimX = shape.block.x, into.kernel.blockDimY = shape.block.y, into.kernel.blockDimZ = shape.block.z;
+    into.kernel.sharedMemBytes = shape.shared_bytes;
+    into.kernel.kernelParams = into.words.data();
+  } else if (node.kind == NodeKind::fill) {
+    const dataflow::FillNode& fill = node.fill;
+    into.fill.dst = address_of(fill.to);
+    into.fill.value = fill.value;
+    into.fill.elementSize = fill.item_bytes;
+    into.fill.width = fill.width;
+    into.fill.height = fill.rows;
+    into.fill.pitch = fill.pitch;
+  } else if (node.kind == NodeKind::copy) {
+    const dataflow::CopyNode& copy = node.copy;
+    into.copy.srcMemoryType = into.copy.dstMemoryType = CU_MEMORYTYPE_UNIFIED;
+    into.copy.srcDevice = address_of(copy.from);
+    into.copy.dstDevice = address_of(copy.to);
+    into.copy.WidthInBytes = copy.width;
+    into.copy.Height = copy.rows;
+    into.copy.Depth = 1;
+    into.copy.srcPitch = copy.rows > 1 ? copy.from_pitch : copy.width;
+    into.copy.dstPitch = copy.rows > 1 ? copy.to_pitch : copy.width;
+    into.copy.srcHeight = into.copy.dstHeight = copy.rows;
+  }
+}
+
+void Graph::add_node(NodeIndex index) {
+  GraphNode& node = plan.nodes[index];
+  const Table& table = engine_.table;
+  ContextScope scope(engine_);
+  std::vector<CUgraphNode> after;
+  for (const NodeIndex other : node.after) after.push_back(nodes_[other]);
+  if (node.kind == NodeKind::kernel) function_of(engine_, scope, launch_of(node), node.device);
+  scope.bind(node.device);
+  Parameters parameters;
+  fill_in(node, parameters);
+  CUgraphNode made = nullptr;
+  const std::size_t n = after.size();
+  switch (node.kind) {
+    case NodeKind::kernel: {
+      check(table.cuGraphAddKernelNode(&made, graph_.get(), after.data(), n, &parameters.kernel), "cuGraphAddKernelNode");
+      const dataflow::LaunchShape& shape = node.kernel.shape;
+      CUkernelNodeAttrValue value{};
+      if (shape.cooperative) {
+        value.cooperative = 1;
+        check(table.cuGraphKernelNodeSetAttribute(made, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &value), "cuGraphKernelNodeSetAttribute");
+      }
+      if (shape.cluster.x) {
+        value = {};
+        value.clusterDim = {shape.cluster.x, shape.cluster.y, shape.cluster.z};
+        check(table.cuGraphKernelNodeSetAttribute(made, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, &value), "cuGraphKernelNodeSetAttribute");
+      }
+      break;
+    }
+    case NodeKind::fill:
+      check(table.cuGraphAddMemsetNode(&made, graph_.get(), after.data(), n, &parameters.fill, parameters.context), "cuGraphAddMemsetNode");
+      break;
+    case NodeKind::copy:
+      check(table.cuGraphAddMemcpyNode(&made, graph_.get(), after.data(), n, &parameters.copy, parameters.context), "cuGraphAddMemcpyNode");
+      break;
+    case NodeKind::captured:
+      if (node.captured.graph) {
+        check(table.cuGraphAddChildGraphNode(&made, graph_.get(), after.data(), n, static_cast<CUgraph>(node.captured.graph.get())), "cuGraphAddChildGraphNode");
+        break;
+      }
+      [[fallthrough]];
+    case NodeKind::join: check(table.cuGraphAddEmptyNode(&made, graph_.get(), after.data(), n), "cuGraphAddEmptyNode"); break;
+  }
+  nodes_.push_back(made);
+  is_settable_.push_back(can_be_set(node));
+}
+
+void Graph::instantiate() {
+  ContextScope scope(engine_);
+  scope.bind(plan.device);
+  CUgraphExec executable = nullptr;
+  check(engine_.table.cuGraphInstantiateWithFlags(&executable, graph_.get(), 0), "cuGraphInstantiateWithFlags");
+  retire();
+  executable_.reset(executable);
+  ++instantiations_;
+}
+
+// The executable, and what a function captured into it, live until the last launch has passed.
+void Graph::retire() {
+  if (!executable_ || engine_.is_shut_down()) return;
+  if (engine_.timeline.is_known_complete(last_)) return executable_.reset();
+  auto retired = std::make_unique<ExecutableHandle>(std::move(executable_));
+  engine_.retain(last_, nb::capsule(retired.release(), [](void* pointer) noexcept { delete static_cast<ExecutableHandle*>(pointer); }));
+  keep_captured(plan);
+}
+
+void Graph::keep_captured(const dataflow::GraphPlan& of) {
+  if (engine_.is_shut_down() || engine_.timeline.is_known_complete(last_)) return;
+  for (const GraphNode& node : of.nodes)
+    if (node.kind == NodeKind::captured) engine_.retain(last_, node.captured.kept);
+}
+
+void Graph::put(std::uint32_t slot, std::uint64_t word, bool is_number) {
+  std::vector<std::uint64_t>& words = is_number ? numbers_ : addresses_;
+  if (words[slot] == word) return;
+  words[slot] = word;
+  for (const NodeIndex node : is_number ? plan.numbers[slot].users : plan.memory[slot].users) {
+    if (is_dirty_[node]) continue;
+    is_dirty_[node] = true;
+    dirty_.push_back(node);
+  }
+}
+
+// In the executable where it can take it; else in the graph, of which another executable is made.
+void Graph::set(const std::vector<NodeIndex>& nodes) {
+  ContextScope scope(engine_);
+  scope.bind(plan.device);
+  const Table& table = engine_.table;
+  if (is_behind_ || !std::all_of(nodes.begin(), nodes.end(), [this](NodeIndex node) { return is_settable_[node] && can_be_set(plan.nodes[node]); })) return rebuild();
+  is_behind_ = true;
+  Parameters parameters;
+  for (const NodeIndex index : nodes) {
+    GraphNode& node = plan.nodes[index];
+    fill_in(node, parameters);
+    switch (node.kind) {
+      case NodeKind::kernel:
+        check(table.cuGraphExecKernelNodeSetParams(executable_.get(), nodes_[index], &parameters.kernel), "cuGraphExecKernelNodeSetParams");
+        break;
+      case NodeKind::fill:
+        check(table.cuGraphExecMemsetNodeSetParams(executable_.get(), nodes_[index], &parameters.fill, parameters.context), "cuGraphExecMemsetNodeSetParams");
+        break;
+      case NodeKind::copy:
+        check(table.cuGraphExecMemcpyNodeSetParams(executable_.get(), nodes_[index], &parameters.copy, parameters.context), "cuGraphExecMemcpyNodeSetParams");
+        break;
+      case NodeKind::captured:
+        if (!node.captured.graph) break;
+        check(table.cuGraphExecChildGraphNodeSetParams(executable_.get(), nodes_[index], static_cast<CUgraph>(node.captured.graph.get())), "cuGraphExecChildGraphNodeSetParams");
+        break;
+      case NodeKind::join: break;  // has nothing that could be set
+    }
+    ++parameter_sets_;
+  }
+  is_behind_ = false;
+}
+
+// Another executable, of nodes with the parameters that the words say.
+void Graph::rebuild() {
+  is_behind_ = true;
+  CUgraph graph = nullptr;
+  check(engine_.table.cuGraphCreate(&graph, 0), "cuGraphCreate");
+  graph_.reset(graph);
+  nodes_.clear();
+  is_settable_.clear();
+  for (std::size_t index = 0; index < plan.nodes.size(); ++index) add_node(static_cast<NodeIndex>(index));
+  instantiate();
+  is_behind_ = false;
+}
+
+void Graph::launch(const dataflow::ReplayOp& op, CUstream stream) {
+  auto put_all = [this](const std::vector<dataflow::ReplayOp::Word>& wanted, std::vector<std::uint32_t>& strayed, bool is_number) {
+    auto is_wanted = [&](std::uint32_t slot) {
+      return std::any_of(wanted.begin(), wanted.end(), [slot](const auto& each) { return each.slot == slot; });
+    };
+    for (const std::uint32_t slot : strayed)
+      if (!is_wanted(slot)) put(slot, as_made(slot, is_number), is_number);
+    strayed.clear();
+    for (const auto& each : wanted) {
+      put(each.slot, each.word, is_number);
+      if (each.word != as_made(each.slot, is_number)) strayed.push_back(each.slot);
+    }
+  };
+  put_all(op.addresses, strayed_addresses_, false);
+  put_all(op.numbers, strayed_numbers_, true);
+  if (!dirty_.empty() || is_behind_) {
+    for (const NodeIndex node : dirty_) is_dirty_[node] = false;
+    set(std::exchange(dirty_, {}));
+  }
+  check(engine_.table.cuGraphLaunch(executable_.get(), stream), "cuGraphLaunch");
+}
+
+void Graph::update(dataflow::GraphPlan made) {
+  if (plan.is_closed) dataflow::raise(dataflow::error_types.closed, "update: the graph made at " + plan.place + " was closed");
+  if (const auto difference = dataflow::first_difference(plan, made))
+    dataflow::raise(dataflow::error_types.capture, "update: what was given has another shape than the graph made at " + plan.place + ": " + *difference +
+                                                       "; make another graph of it");
+  // Launches that there were use the memory of the plan before, which goes when they have passed.
+  made.generation = plan.generation + 1;
+  const dataflow::GraphPlan before = std::exchange(plan, std::move(made));
+  keep_captured(before);
+  reset_words();
+  std::vector<NodeIndex> all;
+  for (std::size_t index = 0; index < plan.nodes.size(); ++index) {
+    if (plan.nodes[index].kind == NodeKind::kernel) {
+      ContextScope scope(engine_);
+      function_of(engine_, scope, launch_of(plan.nodes[index]), plan.nodes[index].device);
+    }
+    all.push_back(static_cast<NodeIndex>(index));
+  }
+  set(all);
+}
+
+void Graph::upload(CUstream stream) { check(engine_.table.cuGraphUpload(executable_.get(), stream), "cuGraphUpload"); }
+
+void Graph::close() {
+  if (std::exchange(plan.is_closed, true)) return;
+  retire();
+  graph_.reset();
+  for (dataflow::GraphNode& node : plan.nodes) node.op.reset();
+  dataflow::GraphPlan rest;
+  rest.place = plan.place;
+  rest.is_closed = true;
+  std::swap(plan, rest);  // what it held is let go of last, and may come back here
+}
+
+std::shared_ptr<void> capture(Engine& engine, dataflow::ForeignOp& op, const std::vector<nb::handle>& values, std::int32_t device,
+                              CUstreamCaptureMode mode, nb::object& kept, nb::object& returned) {
+  ContextScope scope(engine);
+  const StreamIndex stream = engine.create_stream(device, 0);
+  struct Closing {
+    Engine& engine;
+    StreamIndex stream;
+    ~Closing() { engine.close_stream(stream); }
+  } closing{engine, stream};
+  scope.bind(device);
+  nb::object arguments = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(values.size() + 1)));
+  PyTuple_SET_ITEM(arguments.ptr(), 0, engine.hooks.stream(engine.id_of(stream), device).release().ptr());
+  for (std::size_t i = 0; i < values.size(); ++i) PyTuple_SET_ITEM(arguments.ptr(), static_cast<Py_ssize_t>(i + 1), values[i].inc_ref().ptr());
+  const nb::object function = op.function;
+  check(engine.table.cuStreamBeginCapture(engine.stream(stream).handle, mode), "cuStreamBeginCapture");
+  PyObject* result = PyObject_Call(function.ptr(), arguments.ptr(), nullptr);
+  scope.bind(device);  // it may have left another context
+  CUgraph captured = nullptr;
+  const CUresult ended = engine.table.cuStreamEndCapture(engine.stream(stream).handle, &captured);
+  GraphHandle graph(captured);
+  if (!result) throw nb::python_error();
+  returned = nb::steal(result);
+  if (const char* name = name_of_capture_error(ended))
+    dataflow::raise(dataflow::error_types.capture, nb::cast<std::string>(object_of(op).attr("_title")) + " could not be captured (" + name + "): its function waits for a stream, "
+                                                       "leaves another stream unjoined, or does something else that the driver refuses meanwhile; leave that out, "
+                                                       "or try capture_mode=\"relaxed\"");
+  check(ended, "cuStreamEndCapture");
+  kept = nb::make_tuple(function, arguments, returned);
+  std::size_t nodes = 0;
+  check(engine.table.cuGraphGetNodes(graph.get(), nullptr, &nodes), "cuGraphGetNodes");
+  if (nodes == 0) return nullptr;
+  return std::shared_ptr<void>(graph.release(), GraphDeleter{});
+}
+
+}  // namespace aiocuda::driver

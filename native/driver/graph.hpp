@@ -1,0 +1,99 @@
+// A plan as the driver's graph: its nodes and edges, and the executable that is launched.
+//
+// Always true: each node's parameters in the executable are those that `addresses_` and `numbers_` say, so a launch
+// sets those that differ from what it wants, and no others. What a launch sets, launches before it do not see.
+// Guarded by the GIL.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "../dataflow/graph_plan.hpp"
+#include "engine.hpp"
+
+namespace aiocuda::driver {
+
+struct GraphDeleter {
+  void operator()(CUgraph graph) const noexcept {
+    Engine& engine = Engine::get();
+    if (!engine.is_shut_down()) engine.table.cuGraphDestroy(graph);
+  }
+};
+using GraphHandle = std::unique_ptr<CUgraph_st, GraphDeleter>;
+
+struct ExecutableDeleter {
+  void operator()(CUgraphExec executable) const noexcept {
+    Engine& engine = Engine::get();
+    if (!engine.is_shut_down()) engine.table.cuGraphExecDestroy(executable);
+  }
+};
+using ExecutableHandle = std::unique_ptr<CUgraphExec_st, ExecutableDeleter>;
+
+class Graph {
+ public:
+  // Throws Refusal where the driver refuses; loads the kernels.
+  Graph(Engine& engine, dataflow::GraphPlan plan);
+  ~Graph();
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+
+  // Sets what the launch replaces, and launches.
+  void launch(const dataflow::ReplayOp& op, CUstream stream);
+  void note_launch(Tick tick) {
+    last_ = tick;
+    ++launches_;
+  }
+  // Brings what the first launch needs to the device.
+  void upload(CUstream stream);
+  // Takes another plan's parameters: of a DAG of the same shape. Throws Refusal; raises CaptureError with the first difference.
+  void update(dataflow::GraphPlan plan);
+  // No launch any more; its memory is freed behind the launches that there were.
+  void close();
+
+  dataflow::GraphPlan plan;
+  CUgraph handle() const { return graph_.get(); }
+  CUgraphExec executable() const { return executable_.get(); }
+  Tick last() const { return last_; }  // of its launches
+  std::uint64_t launches() const { return launches_; }
+  std::uint64_t parameter_sets() const { return parameter_sets_; }
+  std::uint64_t instantiations() const { return instantiations_; }
+
+ private:
+  struct Parameters;  // of one node, as the driver takes them
+  void add_node(dataflow::NodeIndex index);
+  void fill_in(dataflow::GraphNode& node, Parameters& into);
+  void instantiate();
+  void set(const std::vector<dataflow::NodeIndex>& nodes);
+  void put(std::uint32_t slot, std::uint64_t word, bool is_number);
+  std::uint64_t as_made(std::uint32_t slot, bool is_number) const;
+  CUdeviceptr address_of(const dataflow::Pointer& pointer) const { return addresses_[pointer.slot] + pointer.offset; }
+  void reset_words();
+  void rebuild();
+  void retire();
+  void keep_captured(const dataflow::GraphPlan& of);
+
+  Engine& engine_;
+  GraphHandle graph_;
+  ExecutableHandle executable_;
+  std::vector<CUgraphNode> nodes_;
+  std::vector<bool> is_settable_;  // as the executable was made
+  std::vector<std::uint64_t> addresses_, numbers_;  // as the executable has them
+  std::vector<std::uint32_t> strayed_addresses_, strayed_numbers_;  // that are not as the graph was made
+  std::vector<dataflow::NodeIndex> dirty_;
+  std::vector<bool> is_dirty_;
+  bool is_behind_ = false;  // the driver refused a change, so the executable is not what the words say
+  Tick last_;
+  std::uint64_t launches_ = 0, parameter_sets_ = 0, instantiations_ = 0;
+};
+
+// A graph as Python holds it.
+struct GraphObject {
+  std::shared_ptr<Graph> graph;
+};
+inline const std::shared_ptr<Graph>& graph_of(const dataflow::ReplayOp& op) { return nb::inst_ptr<GraphObject>(op.graph)->graph; }
+
+// What a function puts on a stream of its own, as a graph; null where it is nothing. Throws Refusal; raises what the
+// function raises. `kept` gets what must live as long as the graph, `returned` what the function returned.
+std::shared_ptr<void> capture(Engine& engine, dataflow::ForeignOp& op, const std::vector<nb::handle>& values, std::int32_t device,
+                              CUstreamCaptureMode mode, nb::object& kept, nb::object& returned);
+
+}  // namespace aiocuda::driver

@@ -1,0 +1,270 @@
+#include "graph.hpp"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/vector.h>
+
+#include "dataflow/planner.hpp"
+#include "driver/drive.hpp"
+#include "driver/graph.hpp"
+#include "driver/submit.hpp"
+#include "places.hpp"
+
+namespace aiocuda {
+namespace {
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace dataflow;
+using driver::Engine;
+using driver::GraphObject;
+
+template <class F>
+auto refusals_raised(std::int32_t device, F&& f) {
+  try {
+    return f();
+  } catch (const driver::Refusal& refusal) {
+    driver::raise_refused(Engine::get(), refusal.result, refusal.function, nb::handle(), refusal.asked_host_bytes, refusal.device >= 0 ? refusal.device : device);
+  }
+}
+
+CUstreamCaptureMode mode_of(const std::string& name) {
+  if (name == "global") return CU_STREAM_CAPTURE_MODE_GLOBAL;
+  if (name == "thread_local") return CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+  return CU_STREAM_CAPTURE_MODE_RELAXED;
+}
+
+Planner::House house_of(CUstreamCaptureMode mode) {
+  Planner::House house;
+  house.allocate = [](Buffer& buffer) {
+    try {
+      Engine::get().allocate(buffer);
+    } catch (const driver::Refusal& refusal) {
+      driver::raise_refused(Engine::get(), refusal.result, refusal.function, nb::handle(), buffer.size_bytes, buffer.device);
+    }
+  };
+  house.object_of = [](Array&& array) {
+    const auto& hooks = Engine::get().hooks;
+    return driver::Submit::make_array(array.is_host() ? hooks.host_array : hooks.device_array, std::move(array));
+  };
+  house.is_peer = [](std::int32_t device, std::int32_t other) { return Engine::get().is_peer(device, other); };
+  house.capture = [mode](ForeignOp& op, const std::vector<nb::handle>& values, std::int32_t device, nb::object& kept, nb::object& returned) {
+    return driver::capture(Engine::get(), op, values, device, mode, kept, returned);
+  };
+  house.lift = [](nb::handle returned) { return Engine::get().hooks.lift(returned); };
+  return house;
+}
+
+// A plan in the making.
+struct Recorder {
+  explicit Recorder(const std::string& mode) : planner(std::make_unique<Planner>(house_of(mode_of(mode)), place_of_caller())) {}
+  std::unique_ptr<Planner> planner;  // none once it is finished
+
+  Planner& open() {
+    if (!planner) raise(error_types.capture, "the graph has been made; what is recorded now cannot come into it any more");
+    return *planner;
+  }
+  GraphPlan finish(const nb::sequence& results, nb::object result) {
+    std::vector<const Array*> arrays;
+    for (nb::handle each : results) arrays.push_back(as_array(each));
+    std::unique_ptr<Planner> finished = std::move(planner);
+    return finished->finish(arrays, std::move(result));
+  }
+};
+
+void bind_recorder(nb::module_& module) {
+  auto late = nb::class_<Late>(module, "Late")
+                  .def("__init__", [](Late* self, nb::object function, nb::object input) { new (self) Late{std::move(function), std::move(input)}; })
+                  .def_ro("function", &Late::function).def_ro("input", &Late::input);
+  is_late.set(reinterpret_cast<PyTypeObject*>(late.ptr()));
+  nb::class_<Recorder>(module, "Recorder")
+      .def(nb::init<const std::string&>(), "mode"_a)
+      .def_prop_ro("place", [](Recorder& self) { return self.open().plan().place; })
+      .def("add_input", [](Recorder& self, std::string name, nb::object object) { self.open().add_input(std::move(name), std::move(object)); })
+      .def("add_placeholder", [](Recorder& self, std::string name, const Array& like) { return self.open().add_placeholder(std::move(name), like); })
+      // Is an input's memory inside of what was captured? Is it written?
+      .def("input_access", [](Recorder& self, std::size_t input) {
+        const GraphPlan& plan = self.open().plan();
+        const Memory& memory = plan.memory.at(plan.inputs.at(input).memory);
+        return nb::make_tuple(self.open().is_captured(input), !memory.writes.empty());
+      })
+      .def("whole_of", [](Recorder& self, const Array& array, DType byte) -> nb::object {
+        std::optional<Array> whole = self.open().whole_of(array, byte);
+        if (!whole) return nb::none();
+        const auto& hooks = Engine::get().hooks;
+        return driver::Submit::make_array(whole->is_host() ? hooks.host_array : hooks.device_array, std::move(*whole));
+      })
+      .def("is_captured", [](Recorder& self, const Array& array) { return self.open().is_captured(array); })
+      .def("record", [](Recorder& self, nb::handle_t<Op> op, std::int32_t device, StreamId stream, const Policy& policy, std::int32_t spin_us, std::uint32_t max_in_flight) {
+        return driver::record_into(self.open(), op, place(device, stream, policy, spin_us, max_in_flight));
+      })
+      // The inputs, by number, that something other than a kernel's parameter saw.
+      .def("observed", [](Recorder& self) {
+        std::vector<std::size_t> found;
+        for (std::size_t i = 0; i < self.open().plan().inputs.size(); ++i)
+          if (self.open().is_observed(i)) found.push_back(i);
+        return found;
+      })
+      // The arrays among what a launch yields, and all of it.
+      .def("finish", [](Recorder& self, const nb::sequence& results, nb::object result) {
+        Engine& engine = Engine::get();
+        Engine::Submission submission(engine);
+        GraphPlan plan = self.finish(results, std::move(result));
+        const std::int32_t device = plan.device;
+        return refusals_raised(device, [&] { return GraphObject{std::make_shared<driver::Graph>(engine, std::move(plan))}; });
+      }, "results"_a, "result"_a.none())
+      .def("finish_into", [](Recorder& self, const GraphObject& graph, const nb::sequence& results, nb::object result) {
+        Engine::Submission submission(Engine::get());
+        refusals_raised(graph.graph->plan.device, [&] { graph.graph->update(self.finish(results, std::move(result))); });
+      }, "graph"_a, "results"_a, "result"_a.none());
+}
+
+nb::object location(const GraphNode& node) { return node.op.is_valid() ? as_op(node.op)->origin.location() : nb::none(); }
+
+nb::tuple describe_node(const GraphNode& node) {
+  nb::list after, accesses;
+  for (const NodeIndex other : node.after) after.append(other);
+  for (const NodeUse& use : node.uses) accesses.append(nb::make_tuple(use.slot, use.span.end - use.span.begin, use.writes));
+  nb::object shape = nb::none();
+  if (node.kind == NodeKind::kernel) {
+    const Dim3 g = node.kernel.shape.grid, b = node.kernel.shape.block;
+    shape = nb::make_tuple(nb::make_tuple(g.x, g.y, g.z), nb::make_tuple(b.x, b.y, b.z));
+  }
+  return nb::make_tuple(name_of(node.kind), node.name, node.device, after, accesses, shape, location(node));
+}
+
+int graph_traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  if (!nb::inst_ready(self)) return 0;
+  const auto& graph = nb::inst_ptr<GraphObject>(self)->graph;
+  if (graph.use_count() > 1) return 0;  // a launch that is held back has it too
+  for (const GraphNode& node : graph->plan.nodes) {
+    Py_VISIT(node.op.ptr());
+    Py_VISIT(node.captured.kept.ptr());
+  }
+  for (const Constant& constant : graph->plan.constants) Py_VISIT(constant.array.ptr());
+  Py_VISIT(graph->plan.result.ptr());
+  for (const Input& input : graph->plan.inputs) Py_VISIT(input.object.ptr());
+  return 0;
+}
+
+int graph_clear(PyObject* self) {
+  if (nb::inst_ready(self)) nb::inst_ptr<GraphObject>(self)->graph->close();
+  return 0;
+}
+
+PyType_Slot graph_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(graph_traverse)}, {Py_tp_clear, reinterpret_cast<void*>(graph_clear)}, {0, nullptr}};
+
+void bind_graph(nb::module_& module) {
+  nb::class_<GraphObject>(module, "Graph", nb::is_weak_referenceable(), nb::type_slots(graph_slots))
+      .def_prop_ro("place", [](const GraphObject& self) { return self.graph->plan.place; })
+      .def_prop_ro("device", [](const GraphObject& self) { return self.graph->plan.device; })
+      .def_prop_ro("is_closed", [](const GraphObject& self) { return self.graph->plan.is_closed; })
+      .def_prop_ro("handle", [](const GraphObject& self) { return reinterpret_cast<std::uintptr_t>(self.graph->handle()); })
+      .def_prop_ro("executable", [](const GraphObject& self) { return reinterpret_cast<std::uintptr_t>(self.graph->executable()); })
+      .def("nodes", [](const GraphObject& self) {
+        nb::list nodes;
+        for (const GraphNode& node : self.graph->plan.nodes) nodes.append(describe_node(node));
+        return nodes;
+      })
+      // Of each memory: (role, bytes, device, the name of its input or None).
+      .def("memory", [](const GraphObject& self) {
+        static constexpr const char* roles[] = {"constant", "input", "own", "output"};
+        const GraphPlan& plan = self.graph->plan;
+        nb::list found;
+        for (std::size_t slot = 0; slot < plan.memory.size(); ++slot) {
+          nb::object name = nb::none();
+          for (const Input& input : plan.inputs)
+            if (input.is_array && input.memory == slot) name = nb::cast(input.name);
+          const Memory& memory = plan.memory[slot];
+          found.append(nb::make_tuple(roles[static_cast<std::size_t>(memory.role)], memory.size_bytes, memory.device, name));
+        }
+        return found;
+      })
+      .def("counts", [](const GraphObject& self) {
+        const driver::Graph& graph = *self.graph;
+        nb::dict counts;
+        std::size_t edges = 0;
+        for (const GraphNode& node : graph.plan.nodes) edges += node.after.size();
+        counts["nodes"] = graph.plan.nodes.size();
+        counts["edges"] = edges;
+        counts["asked_bytes"] = graph.plan.asked_bytes;
+        counts["shared_bytes"] = graph.plan.shared_bytes;
+        counts["output_bytes"] = graph.plan.output_bytes;
+        counts["launches"] = graph.launches();
+        counts["parameter_sets"] = graph.parameter_sets();
+        counts["instantiations"] = graph.instantiations();
+        return counts;
+      })
+      // The output whose memory an array lies in: (slot, where in it), or None.
+      .def("output_of", [](const GraphObject& self, const Array& array) -> nb::object {
+        const GraphPlan& plan = self.graph->plan;
+        for (std::size_t slot = 0; slot < plan.memory.size(); ++slot)
+          if (plan.memory[slot].role == MemoryRole::output && plan.memory[slot].buffer.get() == array.buffer.get()) return nb::make_tuple(slot, array.offset);
+        return nb::none();
+      })
+      // Does a launch see an input? Is its memory inside of what was captured, where nothing can replace it? Is it written?
+      .def("input_access", [](const GraphObject& self, std::size_t input) {
+        const GraphPlan& plan = self.graph->plan;
+        if (!plan.inputs.at(input).is_array) {
+          const bool is_used = std::any_of(plan.numbers.begin(), plan.numbers.end(), [input](const Number& number) { return number.input == input; });
+          return nb::make_tuple(is_used, false, false);
+        }
+        const Memory& memory = plan.memory.at(plan.inputs[input].memory);
+        const bool is_used = memory.size_bytes == 0 || !memory.reads.empty() || !memory.writes.empty();
+        return nb::make_tuple(is_used, memory.is_captured, !memory.writes.empty());
+      })
+      // An output's memory as bytes.
+      .def("output_bytes", [](const GraphObject& self, std::size_t slot, DType byte) {
+        const Memory& memory = self.graph->plan.memory.at(slot);
+        const auto& hooks = Engine::get().hooks;
+        return driver::Submit::make_array(memory.device == host_ordinal ? hooks.host_array : hooks.device_array,
+                                          Array{memory.buffer, memory.offset, memory.device, byte, {static_cast<std::int64_t>(memory.size_bytes)}});
+      })
+      .def("upload", [](const GraphObject& self, StreamId stream) {
+        Engine& engine = Engine::get();
+        Engine::Submission submission(engine);
+        driver::ContextScope scope(engine);
+        const driver::StreamIndex slot = index_of(stream);
+        scope.bind(engine.stream(slot).device);
+        refusals_raised(self.graph->plan.device, [&] { self.graph->upload(engine.stream(slot).handle); });
+      })
+      // Another executable with memory of its own, so that launches of the two overlap; None where a function's captured
+      // work has the addresses.
+      .def("clone", [](const GraphObject& self) -> nb::object {
+        Engine& engine = Engine::get();
+        Engine::Submission submission(engine);
+        return refusals_raised(self.graph->plan.device, [&]() -> nb::object {
+          std::optional<GraphPlan> plan = with_own_memory(self.graph->plan, [&engine](Buffer& buffer) { engine.allocate(buffer); });
+          if (!plan) return nb::none();
+          return nb::cast(GraphObject{std::make_shared<driver::Graph>(engine, std::move(*plan))});
+        });
+      })
+      // How far is the last launch?
+      .def("is_idle", [](const GraphObject& self) {
+        return refusals_raised(self.graph->plan.device, [&] { return Engine::get().is_complete(self.graph->last()); });
+      })
+      .def("close", [](const GraphObject& self) { self.graph->close(); });
+}
+
+// New memory of an array's class and layout, in the order of its device's default stream.
+void bind_allocation(nb::module_& module) {
+  module.def("is_recording", [] { return Enclosure::recording() != nullptr; });
+  module.def("allocate_like", [](nb::handle_t<Array> object) {
+    const Array& model = *nb::inst_ptr<Array>(object);
+    Engine& engine = Engine::get();
+    Engine::Submission submission(engine);
+    auto buffer = std::make_unique<Buffer>(model.size_bytes(), model.device);
+    if (buffer->size_bytes) house_of(CU_STREAM_CAPTURE_MODE_RELAXED).allocate(*buffer);
+    return driver::Submit::make_array(object.type(), Array{BufferRef(std::move(buffer)), 0, model.device, model.dtype, model.shape});
+  }, "model"_a);
+}
+
+}  // namespace
+
+void bind_graphs(nb::module_& module) {
+  bind_recorder(module);
+  bind_graph(module);
+  bind_allocation(module);
+}
+
+}  // namespace aiocuda
