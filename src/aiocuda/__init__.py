@@ -20,6 +20,9 @@ from aiocuda.array import DeviceArray as DeviceArray
 from aiocuda.array import HostArray as HostArray
 from aiocuda.array import Partition as Partition
 from aiocuda.array import move as move
+from aiocuda.compiled import CacheInfo as CacheInfo
+from aiocuda.compiled import Compiled as Compiled
+from aiocuda.compiled import compile as compile
 from aiocuda.device import Device as Device
 from aiocuda.device import Event as Event
 from aiocuda.device import MemoryInfo as MemoryInfo
@@ -47,6 +50,10 @@ from aiocuda.errors import OutOfMemoryError as OutOfMemoryError
 from aiocuda.errors import OwnershipError as OwnershipError
 from aiocuda.foreign import call as call
 from aiocuda.foreign import external as external
+from aiocuda.graph import CudaGraph as CudaGraph
+from aiocuda.graph import GraphScope as GraphScope
+from aiocuda.graph import GraphStatistics as GraphStatistics
+from aiocuda.graph import graph_scope as graph_scope
 from aiocuda.kernel import kernel as kernel
 from aiocuda.ops import DeviceOp as DeviceOp
 from aiocuda.ops import value as value
@@ -79,10 +86,13 @@ __all__ = [
     "ArgumentRangeError",
     "ArgumentTypeError",
     "ArgumentValueError",
+    "CacheInfo",
     "CancelledError",
     "CaptureError",
     "ClosedError",
     "CompilationError",
+    "Compiled",
+    "CudaGraph",
     "Dataflow",
     "Device",
     "DeviceArray",
@@ -96,6 +106,8 @@ __all__ = [
     "DriverSelectionError",
     "EmulatedDeviceWarning",
     "Event",
+    "GraphScope",
+    "GraphStatistics",
     "HostArray",
     "LaunchError",
     "LeastLoaded",
@@ -114,6 +126,7 @@ __all__ = [
     "arange",
     "as_completed",
     "call",
+    "compile",
     "copy",
     "current_device",
     "current_policy",
@@ -125,6 +138,7 @@ __all__ = [
     "external",
     "full",
     "gather",
+    "graph_scope",
     "kernel",
     "move",
     "ones",

@@ -6,17 +6,17 @@ Always true: nothing here runs anything but the methods that say so (`sync`, `sy
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
 
 from aiocuda import _native
 from aiocuda._engine import execution, explain, placement
 from aiocuda._engine.execution import DeviceFuture
-from aiocuda._engine.placement import Placement
 from aiocuda.device import Device, Stream, as_ordinal, as_stream, placement_for
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError, DeviceMismatchError
 
 if TYPE_CHECKING:
     from aiocuda.array import DeviceArray
+    from aiocuda.graph import CudaGraph
 
 __all__ = ["DeviceOp", "value", "zip"]
 
@@ -121,7 +121,7 @@ class DeviceOp(Generic[T_co]):
         -----
         Blocks the thread, with the GIL released.
         """
-        return cast("T_co", execution.run_and_wait(_op(self), _placement_of(stream), timeout))
+        return cast("T_co", execution.run_and_wait(_op(self), placement_for(as_stream(stream)), timeout))
 
     def submit(self) -> DeviceFuture[T_co]:
         """Hand the operation to the device now, on the stream in force; do not wait.
@@ -170,6 +170,68 @@ class DeviceOp(Generic[T_co]):
         from aiocuda.api import to_device  # the verbs are made of operations
 
         return to_device(self, device)
+
+    def graph(
+        self, *, capture_mode: Literal["global", "thread_local", "relaxed"] = "thread_local", **inputs: Any
+    ) -> CudaGraph[T_co]:
+        """Make a CUDA graph of this operation and all that it needs; run nothing.
+
+        Each operation becomes a node (a kernel, a copy, a fill, or what a function of `call` captures) that comes after
+        the nodes whose memory it touches, and after no others. Arrays that are made inside become the graph's; what
+        exists already is used as it is by each launch.
+
+        Parameters
+        ----------
+        capture_mode
+            How functions of `aiocuda.call` are captured, which put work on a private stream; as of
+            ``cuStreamBeginCapture``: what other work of this thread ("thread_local") or of all threads ("global") the
+            driver refuses meanwhile, because it might disturb a capture; or none ("relaxed").
+        **inputs
+            What launches may replace, by name: arrays that exist, and numbers as operations (`aiocuda.value`) that go
+            straight to kernels.
+
+        Returns
+        -------
+        CudaGraph[T]
+            To be launched as often as you like.
+
+        Raises
+        ------
+        CaptureError
+            The operation cannot be a graph's: it needs the host in the middle (`map`), or one of its functions executes
+            something.
+        ArgumentTypeError, ArgumentValueError
+            An input is no such thing, is not used, or lies upon another one; or this operation has run already.
+
+        Notes
+        -----
+        The operations belong to the graph afterwards: executing them raises `CaptureError`. The functions of `then`,
+        `inspect` and `call` are called once, now; those of `map` at each launch, on its result.
+        *Stream*: none. *Blocks*: while kernels are compiled.
+        """
+        from aiocuda.graph import make_graph
+
+        return make_graph(self, None, capture_mode, inputs)
+
+    def graph_on(
+        self,
+        stream: Stream | Any,
+        *,
+        capture_mode: Literal["global", "thread_local", "relaxed"] = "thread_local",
+        **inputs: Any,
+    ) -> CudaGraph[T_co]:
+        """Make a CUDA graph whose launches go to a stream, where they say nothing else; otherwise as `graph`.
+
+        Parameters
+        ----------
+        stream
+            A `Stream`, or anything with ``__cuda_stream__``, of the graph's device.
+        capture_mode, **inputs
+            As for `graph`.
+        """
+        from aiocuda.graph import make_graph
+
+        return make_graph(self, as_stream(stream), capture_mode, inputs)
 
     @overload
     def then(self, function: Callable[[T_co], DeviceOp[R]]) -> DeviceOp[R]: ...
@@ -378,6 +440,12 @@ class ForeignOp(_native.ForeignOp, DeviceOp[Any]):
     __slots__ = ()
 
 
+class ReplayOp(_native.ReplayOp, DeviceOp[Any]):
+    """A launch of a graph."""
+
+    __slots__ = ()
+
+
 class PickOp(_native.PickOp, DeviceOp[Any]):
     """One item of a result."""
 
@@ -393,11 +461,6 @@ def _callable(function: Any, method: str) -> Any:
     if not callable(function):
         raise ArgumentTypeError(f"{method}() takes a function of the result, not {function!r}")
     return function
-
-
-def _placement_of(stream: Any) -> Placement:
-    found = as_stream(stream)
-    return Placement(found.device.ordinal, found._index, found)
 
 
 def value(x: T) -> DeviceOp[T]:

@@ -17,9 +17,11 @@ import aiocuda as ac
 HOMES = [
     "api",
     "array",
+    "compiled",
     "device",
     "errors",
     "foreign",
+    "graph",
     "kernel",
     "ops",
     "parallel",

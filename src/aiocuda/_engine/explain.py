@@ -55,6 +55,14 @@ def _line(step: tuple[Any, ...]) -> tuple[str, str, str]:
     if kind == "call":
         stream, device, function, accesses, origin = rest
         return f"stream {stream}", f"call {_name(function)} on device {device}{_touched(accesses)}", _at(origin)
+    if kind == "replay":
+        stream, device, nodes, replaced, place, origin = rest
+        inputs = f", with {replaced} inputs replaced" if replaced else ""
+        return (
+            f"stream {stream}",
+            f"launch the graph of {nodes} nodes made at {place} on device {device}{inputs}",
+            _at(origin),
+        )
     if kind == "copy":
         stream, source, destination, size_bytes, origin = rest
         if stream is None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from aiocuda import _native
+from aiocuda.errors import CaptureError
 
 __all__ = ["MOST_IN_FLIGHT", "Placement", "current", "process_policy", "set_process_policy"]
 
@@ -43,6 +44,8 @@ class Placement:
         How long an await may spin, in microseconds, before it gives the event loop back.
     max_in_flight
         The most submissions that a stream may hold; then who submits waits.
+    recording_at
+        What is recorded into a graph here, in words, so that nothing is executed.
     known
         What `native` was when it was last asked for; the process's policy may have changed since then.
     """
@@ -53,12 +56,24 @@ class Placement:
     policy: _native.Policy | None = None
     spin_us: int = 20
     max_in_flight: int = MOST_IN_FLIGHT
+    recording_at: str | None = None
     known: _Native | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def native(self) -> _Native:
-        """What native code wants to know of it: device, stream, policy, how long to spin, how much in flight."""
+        """What native code wants to know of it: device, stream, policy, how long to spin, how much in flight.
+
+        Raises
+        ------
+        CaptureError
+            Nothing is executed here: a graph is recorded.
+        """
         known = self.known
+        if self.recording_at is not None:
+            raise CaptureError(
+                f"an operation was to be executed inside {self.recording_at}: nothing runs there, it is recorded into "
+                "a graph; make the operation a part of that, or execute it outside"
+            )
         if known is None or (self.policy is None and known[2] is not process_policy):
             known = self.device, self.stream, self.policy or process_policy, self.spin_us, self.max_in_flight
             object.__setattr__(self, "known", known)  # though it is frozen: this follows from the rest

@@ -1,0 +1,84 @@
+"""What a graph's launch yields: a structure of arrays, in which each launch may put others, and late values.
+
+Pure: structures in, structures out. A late value is what a `map` makes of a value that each launch completes anew; one
+that stands in several places stays one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from aiocuda import _native
+
+__all__ = ["arrays_in", "complete", "has_late", "late_arrays_in", "replaced", "without_late"]
+
+
+def arrays_in(structure: Any) -> Iterator[_native.Array]:
+    """Yield a structure's arrays, from left to right, also those that late values are made of."""
+    for leaf in _leaves(structure):
+        if isinstance(leaf, _native.Late):
+            yield from arrays_in(leaf.input)
+        elif isinstance(leaf, _native.Array):
+            yield leaf
+
+
+def late_arrays_in(structure: Any) -> Iterator[_native.Array]:
+    """Yield the arrays that late values are made of."""
+    for leaf in _leaves(structure):
+        if isinstance(leaf, _native.Late):
+            yield from arrays_in(leaf.input)
+
+
+def has_late(structure: Any) -> bool:
+    """Whether something in a structure is known only when a launch is complete."""
+    return any(isinstance(leaf, _native.Late) for leaf in _leaves(structure))
+
+
+def replaced(structure: Any, replace: Callable[[_native.Array], Any]) -> Any:
+    """Return a structure with what a function gives in the place of each array, its late values not yet made."""
+    return _mapped(
+        structure,
+        lambda leaf: replace(leaf) if isinstance(leaf, _native.Array) else leaf,
+        lambda late, given: _native.Late(late.function, given),
+    )
+
+
+def complete(structure: Any) -> Any:
+    """Return a structure with its late values made; a function is called once for each of them."""
+    return _mapped(structure, lambda leaf: leaf, lambda late, given: late.function(given))
+
+
+def without_late(structure: Any) -> Any:
+    """Return a structure with what is given to a function in the place of what it makes."""
+    return _mapped(structure, lambda leaf: leaf, lambda _, given: given)
+
+
+def _leaves(structure: Any) -> Iterator[Any]:
+    if isinstance(structure, (tuple, list)):
+        for item in structure:
+            yield from _leaves(item)
+    elif isinstance(structure, dict):
+        for item in structure.values():
+            yield from _leaves(item)
+    else:
+        yield structure
+
+
+def _mapped(structure: Any, at: Callable[[Any], Any], at_late: Callable[[_native.Late, Any], Any]) -> Any:
+    """Put a structure together anew; of a late value, with what became of its input."""
+    made: dict[int, Any] = {}
+
+    def mapped(part: Any) -> Any:
+        if isinstance(part, (tuple, list)):
+            items = (mapped(item) for item in part)
+            return type(part)(*items) if hasattr(part, "_fields") else type(part)(items)
+        if isinstance(part, dict):
+            return {key: mapped(item) for key, item in part.items()}
+        if not isinstance(part, _native.Late):
+            return at(part)
+        if id(part) not in made:
+            made[id(part)] = at_late(part, mapped(part.input))
+        return made[id(part)]
+
+    return mapped(structure)

@@ -1,0 +1,536 @@
+"""Functions of arrays that become CUDA graphs: traced once for each kind of arguments, replayed with new ones.
+
+Always true: a call gives what the function itself would give. What the function looks at while it is traced (shapes,
+dtypes, devices, numbers that it computes with) is what the graph was made for, and another graph is made where it
+differs.
+"""
+
+from __future__ import annotations
+
+import copy as copying
+import dataclasses
+import functools
+import inspect
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, cast, overload
+
+import numpy as np
+
+from aiocuda import _native
+from aiocuda._engine import capture, dtypes, placement
+from aiocuda.api import copy, dup
+from aiocuda.errors import ArgumentTypeError, ArgumentValueError
+from aiocuda.ops import CallOp, DeviceOp, GatherOp, ReplayOp, lift, value
+from aiocuda.traced import TracedNumber
+
+__all__ = ["CacheInfo", "Compiled", "compile"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Results = Literal["buffers", "copy"]
+_log = logging.getLogger("aiocuda.compile")
+
+
+@dataclass(frozen=True, slots=True)
+class CacheInfo:
+    """A compiled function's graphs, in numbers.
+
+    Attributes
+    ----------
+    hits
+        Calls that found a graph.
+    misses
+        Calls for which one was made.
+    graphs
+        That are kept now.
+    max_graphs
+        The most that are kept; the one that was used longest ago goes first.
+    """
+
+    hits: int
+    misses: int
+    graphs: int
+    max_graphs: int
+
+
+class _Graph:
+    """One graph of a function: for arguments of one kind, and for the numbers that the function looked at."""
+
+    __slots__ = (
+        "arrays", "executables", "guards", "has_late", "key", "numbers", "outputs", "sources", "targets", "template",
+        "turn",
+    )  # fmt: skip
+
+    def __init__(self, key: Any, native: _native.Graph, template: Any, guards: dict[int, Any]) -> None:
+        self.key = key
+        self.executables = [native]
+        self.turn = 0
+        self.guards = guards  # number's index -> what the function saw
+        self.template = template
+        self.has_late = capture.has_late(template)
+        # What a call puts into it: of its distinct arrays, its numbers, and memory for the outputs; and where it goes.
+        self.arrays: list[int] = []
+        self.numbers: list[int] = []
+        self.outputs: list[tuple[list[Any], _native.Array]] = []  # what was used for it before; what is like it
+        self.targets: tuple[int, ...] = ()
+        # By the identity of the template's arrays: which of the distinct arrays, or ~(which of the outputs); and
+        # whether it is all of that.
+        self.sources: dict[int, tuple[int, bool]] = {}
+
+    def result(self, arrays: list[_native.Array], outputs: list[Any]) -> Any:
+        """Return a call's result: with its arrays in the place of the graph's; late values are not made yet."""
+
+        def at(array: _native.Array) -> Any:
+            source = self.sources.get(id(array))
+            if source is None:  # it was there before
+                return array
+            index, is_all = source
+            whole = arrays[index] if index >= 0 else outputs[~index]
+            return whole if is_all else whole._like_part(array)
+
+        if isinstance(self.template, _native.Array):
+            return at(self.template)
+        return capture.replaced(self.template, at)
+
+
+class Compiled(Generic[P, R]):
+    """A function that is replayed as a CUDA graph; made by `compile`. Any task and any thread may call it."""
+
+    def __init__(
+        self,
+        function: Callable[P, DeviceOp[R]],
+        max_graphs: int,
+        results: Results,
+        executables: int,
+        capture_mode: Literal["global", "thread_local", "relaxed"],
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self._function = function
+        self._max_graphs = max_graphs
+        self._results = results
+        self._executables = executables
+        self._capture_mode = capture_mode
+        self._lock = threading.Lock()  # for a few steps at a time; never held while anything else is called
+        self._graphs: OrderedDict[int, _Graph] = OrderedDict()  # by identity, the one used longest ago first
+        self._by_key: dict[Any, list[_Graph]] = {}
+        self._latest: _Graph | None = None  # the last of them
+        self._hits = self._misses = 0
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> DeviceOp[R]:
+        """Make an operation that replays the function's graph for these arguments; the first time, make the graph.
+
+        Parameters
+        ----------
+        *args, **kwargs
+            Arrays, operations that yield arrays or numbers, numbers, and tuples, lists, dicts and dataclasses of them;
+            anything else must be hashable.
+
+        Returns
+        -------
+        DeviceOp
+            Yields what the function's operation would. *Stream*: as for a kernel. *Blocks*: while a graph is made.
+            *On cancel*: as `CudaGraph.launch`.
+
+        Raises
+        ------
+        CaptureError
+            The function does something that cannot be a graph's.
+        """
+        if _native.is_recording() or placement.current.get().recording_at is not None:
+            return self._function(*args, **kwargs)  # into the graph that is recorded
+        call = _Call(args, kwargs)
+        if call.ops:  # what they yield decides, and is known at submission
+            given = functools.partial(self._call_with, args, kwargs)
+            return cast("DeviceOp[R]", CallOp("then", given, GatherOp(call.ops), title=f"a call of {self._name}"))
+        return self._launch(self._graph_for(call, args, kwargs), call)
+
+    def cache_info(self) -> CacheInfo:
+        """Return the graphs in numbers."""
+        return CacheInfo(self._hits, self._misses, len(self._graphs), self._max_graphs)
+
+    def cache_clear(self) -> None:
+        """Let go of all graphs; they end behind their last launches."""
+        with self._lock:
+            graphs = list(self._graphs.values())
+            self._graphs.clear()
+            self._by_key.clear()
+            self._latest = None
+        del graphs  # outside of the lock: what ends with them may come back here
+
+    @property
+    def _name(self) -> str:
+        return getattr(self._function, "__qualname__", repr(self._function))
+
+    def _call_with(self, args: tuple[Any, ...], kwargs: dict[str, Any], results: tuple[Any, ...]) -> DeviceOp[R]:
+        given = iter(results)
+
+        def known(leaf: Any) -> Any:
+            return next(given) if isinstance(leaf, _native.Op) else leaf
+
+        return self(*_mapped(args, known), **_mapped(kwargs, known))
+
+    # --- the graphs
+
+    def _graph_for(self, call: _Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Graph:
+        for graph in self._by_key.get(call.key, ()):
+            if all(call.numbers[i] == seen for i, seen in graph.guards.items()):
+                with self._lock:
+                    self._hits += 1
+                    if graph is not self._latest and id(graph) in self._graphs:
+                        self._graphs.move_to_end(id(graph))
+                        self._latest = graph
+                return graph
+        _log.info("%s: %s", self._name, self._reason(call))
+        graph = self._trace(call, args, kwargs)
+        gone: list[_Graph] = []  # let go of without the lock: what ends with them may come back here
+        with self._lock:
+            self._misses += 1
+            self._graphs[id(graph)] = self._latest = graph
+            self._by_key[call.key] = [*self._by_key.get(call.key, ()), graph]
+            while len(self._graphs) > self._max_graphs:
+                oldest = self._graphs.popitem(last=False)[1]
+                gone.append(oldest)
+                left = [other for other in self._by_key.pop(oldest.key) if other is not oldest]
+                if left:
+                    self._by_key[oldest.key] = left
+        return graph
+
+    def _reason(self, call: _Call) -> str:
+        """Say why a graph must be made: what is not as it was at the last call that made or found one."""
+        with self._lock:
+            last = next(reversed(self._graphs.values()), None)
+        if last is None:
+            return "traced, as there is no graph yet"
+        if last.key == call.key:
+            guards = last.guards.items()
+            changes = [f"{call.numbers[i]!r} (was {seen!r})" for i, seen in guards if call.numbers[i] != seen]
+            return "traced anew: it looks at numbers that are others now: " + ", ".join(changes)
+        for before, now in zip(last.key[1:], call.key[1:], strict=False):
+            if before != now:
+                return f"traced anew: {_described(now)} was given, {_described(before)} before"
+        return "traced anew: other arguments were given, or another device is in force"
+
+    def _trace(self, call: _Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Graph:
+        trace = _Trace(self, call, args, kwargs, {})
+        if trace.captured:  # functions of call() have the address of these: the graph copies them to memory of its own
+            trace = _Trace(self, call, args, kwargs, trace.captured)
+        return trace.finish(self._results == "copy")
+
+    # --- the launches
+
+    def _launch(self, graph: _Graph, call: _Call) -> DeviceOp[R]:
+        values = [call.distinct[i] for i in graph.arrays]
+        values += [call.numbers[i] for i in graph.numbers]
+        outputs = [_next_of(ring, model) for ring, model in graph.outputs]
+        result = graph.result(call.distinct, outputs)
+        values += outputs
+        if not graph.has_late:
+            return cast("DeviceOp[R]", ReplayOp(self._next_executable(graph), graph.targets, values, result))
+        op = ReplayOp(self._next_executable(graph), graph.targets, values)
+        complete = functools.partial(_complete, result)
+        return cast("DeviceOp[R]", CallOp("map", complete, op, title=f"a call of {self._name}"))
+
+    def _next_executable(self, graph: _Graph) -> _native.Graph:
+        """Take them in turn: calls that are in flight together then do not wait for one another."""
+        if self._executables == 1:
+            return graph.executables[0]
+        with self._lock:
+            turn, graph.turn = graph.turn, (graph.turn + 1) % self._executables
+        if turn < len(graph.executables):
+            return graph.executables[turn]
+        another = graph.executables[0].clone()
+        if another is None:  # it cannot be: calls queue
+            return graph.executables[0]
+        graph.executables.append(another)
+        return another
+
+
+class _Trace:
+    """One call of the function with placeholders, and what came of it."""
+
+    def __init__(
+        self,
+        compiled: Compiled[Any, Any],
+        call: _Call,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        captured: dict[int, bool],
+    ) -> None:
+        """Trace; `captured` says which of the arrays are copied to the graph's memory, and whether they are written."""
+        self._call = call
+        self._recorder = recorder = _native.Recorder(compiled._capture_mode)
+        where = placement.current.get()
+        self._where = where.native
+        inside = placement.current.set(replace(where, recording_at=f"{compiled._name}, which is traced"))
+        try:
+            self._placeholders = [
+                recorder.add_placeholder(f"argument {i + 1}", array) for i, array in enumerate(call.distinct)
+            ]
+            arrays = list(self._placeholders)
+            for i in captured:
+                arrays[i] = self._record(dup(arrays[i]))
+            self._numbers = [TracedNumber.of(number) for number in call.numbers]
+            for i, number in enumerate(self._numbers):
+                recorder.add_input(f"number {i + 1}", number)
+            which, number_of = iter(call.which), iter(self._numbers)
+
+            def stand_in(leaf: Any) -> Any:
+                if isinstance(leaf, _native.Array):
+                    return arrays[next(which)]
+                return next(number_of) if _is_number(leaf) else leaf
+
+            returned = lift(compiled._function(*_mapped(args, stand_in), **_mapped(kwargs, stand_in)))
+            template = self._record(returned if isinstance(returned, DeviceOp) else value(returned))
+            for i, is_written in captured.items():
+                if is_written:
+                    self._record(copy(self._placeholders[i], arrays[i]))
+        finally:
+            placement.current.reset(inside)
+        # Where the function returns an array that it was given a copy of, that array is meant.
+        copies = {arrays[i]._place[0]: self._placeholders[i] for i in captured}
+        self._template = capture.replaced(
+            template, lambda array: copies[array._place[0]]._like_part(array) if array._place[0] in copies else array
+        )
+        self._arguments = {placeholder._place[0]: i for i, placeholder in enumerate(self._placeholders)}
+        access = [recorder.input_access(i) for i in range(len(self._placeholders))]
+        self.captured = {i: is_written for i, (is_captured, is_written) in enumerate(access) if is_captured}
+
+    def _record(self, op: Any) -> Any:
+        return self._recorder.record(op, *self._where)
+
+    def finish(self, copies_results: bool) -> _Graph:
+        """Make the graph; where asked, and where a function of call() has their address, its results are copies."""
+        copies: dict[int, Any] = {}  # by their memory, so that arrays that lie upon one another still do
+        for array in capture.arrays_in(self._template):
+            if copies_results or self._recorder.is_captured(array):
+                whole = self._recorder.whole_of(array, dtypes.code_of(_BYTE))
+                if whole is not None and array._place[0] not in copies:
+                    copies[array._place[0]] = self._record(dup(whole))
+        template = capture.replaced(
+            self._template,
+            lambda array: copies[array._place[0]]._like_part(array) if array._place[0] in copies else array,
+        )
+        first_number = len(self._placeholders)
+        observed = set(self._recorder.observed())
+        guards = {
+            i: self._call.numbers[i]
+            for i, number in enumerate(self._numbers)
+            if object.__getattribute__(number, "is_observed") or first_number + i in observed
+        }
+        native = self._recorder.finish(list(capture.arrays_in(template)), template)
+        graph = _Graph(self._call.key, native, template, guards)
+        graph.arrays = [i for i in range(first_number) if native.input_access(i)[0]]
+        graph.numbers = [
+            i for i in range(len(self._numbers)) if i not in guards and native.input_access(first_number + i)[0]
+        ]
+        slots = self._find_sources(graph, native)
+        graph.targets = (*graph.arrays, *(first_number + i for i in graph.numbers), *(~slot for slot in slots))
+        return graph
+
+    def _find_sources(self, graph: _Graph, native: _native.Graph) -> list[int]:
+        """Find where the template's arrays lie; return the outputs among them, by their memory's slots."""
+        memory = native.memory()
+        slots: list[int] = []
+        for leaf in capture.arrays_in(graph.template):
+            found = native.output_of(leaf)
+            if found is not None:
+                slot = found[0]
+                if slot not in slots:
+                    slots.append(slot)
+                    is_all = leaf._size_bytes == memory[slot][1] and leaf._is_contiguous
+                    model = leaf if is_all else native.output_bytes(slot, dtypes.code_of(_BYTE))
+                    graph.outputs.append(([], model))
+                index = slots.index(slot)
+                graph.sources[id(leaf)] = ~index, leaf._layout == graph.outputs[index][1]._layout
+            elif leaf._place[0] in self._arguments:
+                index = self._arguments[leaf._place[0]]
+                graph.sources[id(leaf)] = index, leaf._layout == self._placeholders[index]._layout
+        return slots
+
+
+class _Call:
+    """The arguments of a call: what decides about the graph, and what it is launched with."""
+
+    __slots__ = ("distinct", "key", "numbers", "ops", "which")
+
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.ops: list[Any] = []
+        self.distinct: list[_native.Array] = []  # the arrays, each once
+        self.which: list[int] = []  # for each array argument, which of them
+        self.numbers: list[Any] = []
+        key: list[Any] = [placement.current.get().device]
+        places: dict[Any, int] = {}
+        self._take(args, key, places)
+        if kwargs:
+            key.append(tuple(kwargs))
+            self._take(kwargs.values(), key, places)
+        self.key = tuple(key)
+        if not self.ops:
+            try:
+                hash(self.key)
+            except TypeError as error:
+                raise ArgumentTypeError(
+                    "a compiled function takes arrays, operations, numbers, tuples, lists, dicts and dataclasses of "
+                    f"them, and what is hashable: {error}"
+                ) from None
+
+    def _take(self, structure: Iterable[Any], key: list[Any], places: dict[Any, int]) -> None:
+        for item in structure:
+            kind = type(item)
+            if isinstance(item, _native.Array):
+                layout = item._layout
+                index = places.setdefault((item._place, layout), len(places))
+                if index == len(self.distinct):
+                    self.distinct.append(item)
+                self.which.append(index)
+                key.append((layout, index))
+            elif isinstance(item, _native.Op):
+                self.ops.append(item)
+            elif isinstance(item, (tuple, list)):
+                key.append((kind, len(item)))
+                self._take(item, key, places)
+            elif kind is dict:
+                key.append((dict, tuple(item)))
+                self._take(item.values(), key, places)
+            elif dataclasses.is_dataclass(kind):
+                key.append(kind)
+                self._take((getattr(item, field.name) for field in dataclasses.fields(item)), key, places)
+            elif _is_number(item):
+                self.numbers.append(item)
+                key.append(kind)
+            else:
+                key.append((kind, item))
+
+
+_BYTE = np.dtype(np.uint8)
+
+
+def _is_number(leaf: Any) -> bool:
+    return isinstance(leaf, (int, float, np.integer, np.floating)) and not isinstance(leaf, bool)
+
+
+def _mapped(structure: Any, at: Callable[[Any], Any]) -> Any:
+    kind = type(structure)
+    if isinstance(structure, (tuple, list)):
+        items = (_mapped(item, at) for item in structure)
+        return kind(*items) if hasattr(kind, "_fields") else kind(items)
+    if kind is dict:
+        return {key: _mapped(item, at) for key, item in structure.items()}
+    if dataclasses.is_dataclass(kind):
+        other = copying.copy(structure)
+        for field in dataclasses.fields(structure):
+            object.__setattr__(other, field.name, _mapped(getattr(structure, field.name), at))  # frozen ones too
+        return other
+    return at(structure)
+
+
+def _described(part: Any) -> str:
+    match part:
+        case ((type() as kind, code, device, shape, *_), int()):
+            where = "" if device < 0 else f" on device {device}"
+            return f"a {kind.__name__} of {dtypes.dtype_of(code)}{shape}{where}"
+        case type():
+            return f"a number ({part.__name__})"
+    return repr(part)
+
+
+def _next_of(ring: list[_native.Array], model: _native.Array) -> Any:
+    """Return memory for an output: such that nobody holds any more, else new."""
+    for array in ring:
+        if array._holders == 1:
+            return array._like_part(array)
+    array = _native.allocate_like(model)
+    ring.append(array)
+    if len(ring) > 2:  # one is being written while the caller has the other; what is held longer is the caller's own
+        del ring[0]
+    return array._like_part(array)
+
+
+def _complete(result: Any, _: Any) -> Any:
+    return capture.complete(result)
+
+
+@overload
+def compile(function: Callable[P, DeviceOp[R]], /) -> Compiled[P, R]: ...
+@overload
+def compile(
+    *,
+    max_graphs: int = ...,
+    results: Results = ...,
+    executables: int = ...,
+    capture_mode: Literal["global", "thread_local", "relaxed"] = ...,
+) -> Callable[[Callable[P, DeviceOp[R]]], Compiled[P, R]]: ...
+def compile(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    max_graphs: int = 16,
+    results: Results = "buffers",
+    executables: int = 1,
+    capture_mode: Literal["global", "thread_local", "relaxed"] = "thread_local",
+) -> Any:
+    """Make a function of arrays that runs as a CUDA graph: ``ac.compile(f)``, or ``@ac.compile(max_graphs=4)`` on it.
+
+    The first call with arrays of certain shapes, strides, dtypes and devices calls the function with placeholders
+    (sometimes twice), makes a graph of the operation that it returns, and launches it; later calls put their arrays and
+    numbers into the graph's nodes and launch it again, with one call of the driver.
+
+    Parameters
+    ----------
+    function
+        Returns an operation, or a tuple, list or dict of them. Numbers that it gives straight to kernels are replaced
+        at each call; for those that it computes with, decides by, or gives as a launch's size, it is traced anew when
+        they change, as for other arguments that do not compare equal. What it does besides is done when it is traced,
+        and not again.
+    max_graphs
+        The most graphs that are kept, 1 or more.
+    results
+        Arrays that a call yields are the caller's, and later calls leave them alone. ``"buffers"``: the graph's nodes
+        write to memory that changes from call to call; that of results which nobody holds any more is used again, so
+        two are enough where each result is let go of before the next but one. ``"copy"``: the nodes write to the
+        graph's own memory, of which its last nodes make copies for the caller; fewer nodes have to be set, and the
+        copies take their time.
+    executables
+        Calls of one graph run one after another, as they share its memory. With more than one of these they take turns
+        over so many copies of it, which overlap. A graph with functions of `call` in it cannot be copied.
+    capture_mode
+        As for `DeviceOp.graph`.
+
+    Returns
+    -------
+    Compiled
+        Called like the function.
+
+    Raises
+    ------
+    ArgumentTypeError, ArgumentValueError
+        It is not a function, or a coroutine function; a setting is out of range.
+
+    Notes
+    -----
+    Why a function is traced is told to the logger ``aiocuda.compile``, at level INFO.
+    """
+    numbers: dict[str, Any] = {"max_graphs": max_graphs, "executables": executables}
+    for name, number in numbers.items():
+        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+            raise ArgumentValueError(f"compile: {name} is a number of 1 or more; {number!r} was given")
+    if results not in {"buffers", "copy"}:
+        raise ArgumentValueError(f"compile: results is 'buffers' or 'copy'; {results!r} was given")
+    if capture_mode not in {"global", "thread_local", "relaxed"}:
+        raise ArgumentValueError(f"capture_mode is 'global', 'thread_local' or 'relaxed'; {capture_mode!r} was given")
+
+    def of(function: Callable[..., Any]) -> Compiled[Any, Any]:
+        if not callable(function):
+            raise ArgumentTypeError(f"compile takes a function that returns an operation, not {function!r:.80}")
+        if inspect.iscoroutinefunction(function):
+            raise ArgumentTypeError(
+                f"compile takes a function that returns an operation; {function.__qualname__} is a coroutine function, "
+                "whose awaits no graph can hold"
+            )
+        return Compiled(function, max_graphs, results, executables, capture_mode)
+
+    return of if function is None else of(function)
