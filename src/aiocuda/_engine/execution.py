@@ -43,7 +43,12 @@ async def run(op: _native.Op) -> Any:
     port = _loops.current_port()
     while True:
         waiter = port.waiter()
-        if _native.drive(op, *_target(op, where), port.native, waiter):
+        known = where.known
+        # In place, as in `submit`: no stream is named, and no policy has been replaced.
+        if known is None or known[1] >= 0 or (known[2] is not placement.process_policy and where.policy is None):
+            known = _target(op, where)
+        device, stream, policy, spin_us, most = known
+        if _native.drive(op, device, stream, policy, spin_us, most, port.native, waiter):
             return op._outcome
         await port.wait(waiter)
 

@@ -6,8 +6,9 @@ that waits to be called keeps a loop alive, and no runtime is imported unless it
 
 from __future__ import annotations
 
+import importlib
 import sys
-from typing import Protocol
+from typing import Protocol, cast
 
 from aiocuda._loops.port import Destination, LoopPort, Waiter
 from aiocuda._loops.thread import ThreadDestination, ThreadPort, thread_port
@@ -19,6 +20,7 @@ __all__ = ["Destination", "LoopPort", "ThreadPort", "Waiter", "current_destinati
 class _Runtime(Protocol):
     """One of the files beside this one."""
 
+    def is_running(self) -> bool: ...
     def current_port(self) -> LoopPort: ...
     def current_destination(self) -> Destination: ...
 
@@ -51,16 +53,22 @@ def _running() -> _Runtime | None:
     # A runtime that was never imported does not run. Trio may run as a guest of asyncio's loop: the
     # task that asks is then trio's, so trio is asked first.
     if "trio" in sys.modules:
-        from aiocuda._loops import trio
-
+        trio = _files.get("trio") or _file("trio")
         if trio.is_running():
             return trio
     if "asyncio" in sys.modules:
-        from aiocuda._loops import asyncio
-
+        asyncio = _files.get("asyncio") or _file("asyncio")
         if asyncio.is_running():
             return asyncio
     return None
+
+
+_files: dict[str, _Runtime] = {}  # beside this one, once they are needed: an import statement is dear in every await
+
+
+def _file(name: str) -> _Runtime:
+    file = cast("_Runtime", importlib.import_module(f"aiocuda._loops.{name}"))
+    return _files.setdefault(name, file)
 
 
 def _unknown() -> str:

@@ -17,17 +17,25 @@ __all__ = ["AsyncioDestination", "AsyncioPort", "current_destination", "current_
 
 
 class _Waiter:
-    """A future that is set when the token comes out; no future once nobody waits, so that the loop can go."""
+    """What is set when the token comes out; it has a future while somebody waits, no longer, so that the loop can go.
 
-    __slots__ = ("future",)
+    An await that is over before it waits needs no future.
+    """
 
-    def __init__(self, future: asyncio.Future[int | None]) -> None:
-        self.future: asyncio.Future[int | None] | None = future
+    __slots__ = ("error", "future", "is_due")
+
+    def __init__(self) -> None:
+        self.future: asyncio.Future[None] | None = None
+        self.is_due = False
+        self.error: int | None = None
 
     def wake(self, error: int | None) -> None:
+        if self.is_due:
+            return
+        self.is_due, self.error = True, error
         future = self.future
         if future is not None and not future.done():  # else whoever waited was cancelled
-            future.set_result(error)
+            future.set_result(None)
 
 
 class AsyncioPort:
@@ -43,8 +51,8 @@ class AsyncioPort:
         loop.add_reader(self.native.fileno(), _wake, self.native)
 
     def waiter(self) -> _Waiter:
-        """Return a waiter with a future of the running loop."""
-        return _Waiter(asyncio.get_running_loop().create_future())
+        """Return a waiter that nobody waits on yet."""
+        return _Waiter()
 
     def wake_due(self) -> None:
         """Set the futures whose tokens are due."""
@@ -55,14 +63,17 @@ class AsyncioPort:
         return time.monotonic()
 
     async def wait(self, waiter: _Waiter, until: float | None = None) -> int | None:
-        """Await the waiter's future; return 0, or the driver's error; None: `until` came first."""
-        future = waiter.future
-        assert future is not None
+        """Wait until the token has come out; return 0, or the driver's error; None: `until` came first."""
+        if waiter.is_due:
+            return waiter.error
+        loop = asyncio.get_running_loop()
+        waiter.future = loop.create_future()
         timer = None
         if until is not None:
-            timer = asyncio.get_running_loop().call_later(max(0.0, until - self.time()), waiter.wake, None)
+            timer = loop.call_later(max(0.0, until - self.time()), waiter.wake, None)
         try:
-            return await future
+            await waiter.future
+            return waiter.error
         finally:
             waiter.future = None
             if timer is not None:
@@ -133,9 +144,22 @@ def is_running() -> bool:
     return asyncio._get_running_loop() is not None
 
 
+class _Latest(threading.local):
+    """The loop that last asked in this thread, and its port; they end when they end."""
+
+    loop: Callable[[], asyncio.AbstractEventLoop | None] = staticmethod(lambda: None)
+    port: Callable[[], AsyncioPort | None] = staticmethod(lambda: None)
+
+
+_latest = _Latest()
+
+
 def current_port() -> AsyncioPort:
     """Return the running loop's port; made the first time."""
     loop = asyncio.get_running_loop()
+    latest = _latest.port() if _latest.loop() is loop else None
+    if latest is not None:
+        return latest
     port = _ports.get(loop)
     if port is None:
         with _lock:
@@ -144,6 +168,7 @@ def current_port() -> AsyncioPort:
                 if known.is_closed():
                     del _ports[known]
             port = _ports[loop] = AsyncioPort(loop)
+    _latest.loop, _latest.port = weakref.ref(loop), weakref.ref(port)
     return port
 
 
