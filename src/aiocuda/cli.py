@@ -128,8 +128,12 @@ def run_demo(arguments: Sequence[str]) -> int:
 
 
 def run_bench(arguments: Sequence[str]) -> int:
-    """Measure what submitting and awaiting costs, over its floor in C++ and beside other libraries."""
-    # Imported when asked: it loads event loops and other libraries to compare with.
+    """Measure what submitting, awaiting and graphs cost, over their floors in C++ and beside other libraries."""
+    # Imported when asked: they load event loops and other libraries to compare with.
+    if list(arguments[:1]) == ["graphs"]:
+        from aiocuda.bench import graphs
+
+        return graphs.run(arguments[1:])
     from aiocuda.bench import command
 
     return command.run(arguments)
@@ -138,7 +142,7 @@ def run_bench(arguments: Sequence[str]) -> int:
 COMMANDS: tuple[Command, ...] = (
     Command("info", "show the driver, devices, compiler and versions in use", run_info),
     Command("demo", "train a small network on all the devices there are", run_demo),
-    Command("bench", "measure what submitting and awaiting costs, over its floor in C++", run_bench),
+    Command("bench", "measure what submitting and awaiting costs, over C++; bench graphs: what graphs cost", run_bench),
 )
 
 

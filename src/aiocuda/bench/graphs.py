@@ -1,0 +1,61 @@
+"""``aiocuda bench graphs``: which measures of CUDA graphs there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from aiocuda.bench import running
+from aiocuda.bench.figures import Section, Sizes
+from aiocuda.bench.loops import Loop, loops
+from aiocuda.bench.making import making
+from aiocuda.bench.peers.graphs import GraphPeer, load_graph_peers
+from aiocuda.bench.replaying import rebinding, replays, side_by_side
+from aiocuda.bench.work import Work
+
+__all__ = ["MEASURES", "run"]
+
+
+class _Bench:
+    """What the measures share."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        self.sizes = sizes
+        self.work = Work()
+        self.loops: list[Loop]
+        self.peers: list[GraphPeer]
+        self.loops, no_loops = loops()
+        self.peers, no_peers = load_graph_peers(self.work)
+        self.left_out: Mapping[str, str] = {**no_loops, **no_peers}
+
+
+MEASURES: Mapping[str, tuple[str, Callable[[_Bench], list[Section]]]] = {
+    "replay": (
+        "replay 1,000 chained kernels, and 1",
+        lambda bench: replays(bench.work, bench.loops, bench.peers, bench.sizes),
+    ),
+    "rebind": (
+        "launches and compiled calls with 3 arrays replaced",
+        lambda bench: rebinding(bench.work, bench.loops, bench.sizes),
+    ),
+    "branches": (
+        "replay 8 and 32 branches of 16 kernels",
+        lambda bench: side_by_side(bench.work, bench.loops, bench.sizes),
+    ),
+    "make": (
+        "make graphs of 1,000 nodes",
+        lambda bench: making(bench.work, bench.peers, bench.sizes),
+    ),
+}
+
+_MEASURING = running.Measuring(
+    name="aiocuda bench graphs",
+    description="Measure what making and replaying CUDA graphs costs, as ratios to the same in C++ in the same run.",
+    measures=MEASURES,
+    make=_Bench,
+    emulated_note="Emulated graphs run one node after another, whatever their order would allow.",
+)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Measure what is asked for, print it, write it; return the exit status."""
+    return running.run(_MEASURING, arguments)
