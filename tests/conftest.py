@@ -5,6 +5,7 @@ Always true: nothing here sleeps, and nothing depends on the emulated driver but
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import subprocess
@@ -25,6 +26,7 @@ os.environ.setdefault("AIOCUDA_EMULATED_DEVICES", "2")
 os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
 
 import aiocuda as ac
+from aiocuda import _native
 from aiocuda._driver.checking import raise_races, take_race_reports
 
 ROOT = Path(__file__).parents[1]
@@ -79,6 +81,14 @@ class Kernels:
         raise AttributeError(f"there is no kernel {name}")
 
 
+def load_kernels() -> None:
+    """Load all kernels that tests have made: on a GPU, loading one waits for what a latch holds."""
+    for kernel in [thing for thing in gc.get_objects() if isinstance(thing, _native.Kernel)]:
+        for device in ac.devices():
+            with contextlib.suppress(ac.AiocudaError):
+                kernel.compile(device)
+
+
 class Latch:
     """Holds streams: what is submitted to them later does not run before `release`."""
 
@@ -92,6 +102,8 @@ class Latch:
     def hold(self, where: ac.Device | ac.Stream | int = 0) -> None:
         """Hold a stream, or all those of a device that the policy in force chooses from."""
         stream = where if isinstance(where, ac.Stream) else ac.Device(int(where)).stream()
+        if not stream.device.is_emulated:
+            load_kernels()
         with ac.use(stream):
             self._held.append(self._kernel(self._flag.address, grid=1, block=1).submit())
         if stream is not where:
