@@ -1,5 +1,7 @@
 // What the functions of the graph API have in common.
 #pragma once
+#include <cstddef>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <vector>
@@ -26,12 +28,22 @@ inline CUresult resolve_dependencies(const CUgraphNode* handles, const CUgraphEd
   return CUDA_SUCCESS;
 }
 
+// The parameters of kernels came with more fields each time: what there was stayed where it was.
+template <typename Other>
+CUDA_KERNEL_NODE_PARAMS as_kernel_parameters(const Other& given) {
+  static_assert(sizeof(Other) <= sizeof(CUDA_KERNEL_NODE_PARAMS) && offsetof(Other, extra) == offsetof(CUDA_KERNEL_NODE_PARAMS, extra));
+  CUDA_KERNEL_NODE_PARAMS same{};
+  std::memcpy(&same, &given, sizeof given);
+  return same;
+}
+
 // What a CUgraphNodeParams describes, whatever the type; for a node of this graph. `same_node` is the node that is to
 // have the parameters, null for a new one: a kernel keeps its attributes, and some types cannot be set.
 CUresult make_parameters(CUgraphNodeParams& given, const Graph& graph, const NodeParameters* same_node,
                          ParametersPointer& made);
 CUresult make_event(CUgraphNodeType type, CUevent event, ParametersPointer& made);
 // The child of a node: a copy of the graph, or the graph itself where it is moved.
-CUresult make_child(CUgraph graph, CUgraphChildGraphNodeOwnership ownership, const Graph& parent, ParametersPointer& made);
+CUresult make_child(CUgraph graph, CUgraphChildGraphNodeOwnership ownership, const Graph& parent,
+                    ParametersPointer& made);
 
 }  // namespace aiocuda::emulator::graph

@@ -24,7 +24,8 @@ class ConditionalParameters final : public NodeParameters {
  public:
   ~ConditionalParameters() override;
   // For a node of this graph. Makes the bodies, which are empty at first.
-  static CUresult make(const CUDA_CONDITIONAL_NODE_PARAMS& given, const Graph& graph, std::shared_ptr<const ConditionalParameters>& made);
+  static CUresult make(const CUDA_CONDITIONAL_NODE_PARAMS& given, const Graph& graph,
+                       std::shared_ptr<const ConditionalParameters>& made);
 
   CUgraphNodeType type() const noexcept override { return CU_GRAPH_NODE_TYPE_CONDITIONAL; }
   std::shared_ptr<Context> context() const override { return value_->context; }

@@ -1,19 +1,11 @@
 // Memcpy and memset nodes; see node_parameters.hpp. What is at an address is found out when the parameters are made;
 // the bytes of host memory are read and written when the node runs, pageable or not.
-#include <cstdio>
-
 #include "graph/node_parameters.hpp"
 
 namespace aiocuda::emulator::graph {
 namespace {
 
 constexpr int no_priority = 0;  // until a launch sets that of its stream
-
-std::string hexadecimal(std::uintptr_t value) {
-  char text[24];
-  std::snprintf(text, sizeof text, "0x%zx", static_cast<std::size_t>(value));
-  return text;
-}
 
 std::string name_of(CUmemorytype type) {
   switch (type) {
@@ -79,7 +71,8 @@ void CopyParameters::describe(unsigned flags, Details& details) const {
   details.push_back({"Depth", std::to_string(extent_.depth)});
 }
 
-CUresult FillParameters::make(const CUDA_MEMSET_NODE_PARAMS& fill, std::shared_ptr<Context> context, ParametersPointer& made) {
+CUresult FillParameters::make(const CUDA_MEMSET_NODE_PARAMS& fill, std::shared_ptr<Context> context,
+                              ParametersPointer& made) {
   if (fill.elementSize != 1 && fill.elementSize != 2 && fill.elementSize != 4) return CUDA_ERROR_INVALID_VALUE;
   memory::Operand destination;
   memory::Extent extent;

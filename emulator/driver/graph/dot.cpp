@@ -1,5 +1,4 @@
 // cuGraphDebugDotPrint: a graph as a picture for Graphviz, a cluster for each graph in it.
-#include <cstdio>
 #include <fstream>
 #include <ostream>
 #include <string>
@@ -30,12 +29,6 @@ std::string name_of(const Node& node) {
   return "\"graph_" + std::to_string(node.graph().id()) + "_node_" + std::to_string(node.number()) + "\"";
 }
 
-std::string handle_of(const Node& node) {
-  char text[24];
-  std::snprintf(text, sizeof text, "%p", static_cast<const void*>(node.handle()));
-  return text;
-}
-
 class Picture {
  public:
   Picture(std::ostream& out, unsigned flags)
@@ -60,7 +53,7 @@ class Picture {
     std::string label = std::to_string(node.number()) + "\n" + node.parameters()->title();
     Details details;
     node.parameters()->describe(flags_, details);
-    if ((flags_ & CU_GRAPH_DEBUG_DOT_FLAGS_HANDLES) != 0) details.push_back({"node handle", handle_of(node)});
+    if ((flags_ & CU_GRAPH_DEBUG_DOT_FLAGS_HANDLES) != 0) details.push_back({"node handle", hexadecimal(reinterpret_cast<std::uintptr_t>(node.handle()))});
     for (const Detail& each : details) label += "\n" + each.name + " = " + each.value;
     out_ << name_of(node) << "[style=\"solid\" shape=\"rectangle\" label=\"" << escaped(label) << "\"];\n";
     if (const auto* const child = node.parameters_as<ChildParameters>()) draw_inner(node, *child->graph());

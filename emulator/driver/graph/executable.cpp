@@ -27,7 +27,8 @@ ExecutableTable& executables() {
   return *table;
 }
 
-CUresult Executable::make(const Graph& graph, std::uint64_t flags, std::shared_ptr<Executable>& made, PlanFailure& failure) {
+CUresult Executable::make(const Graph& graph, std::uint64_t flags, std::shared_ptr<Executable>& made,
+                          PlanFailure& failure) {
   const bool is_one_of_a_kind = graph.has_memory_nodes() || graph.has_conditional_nodes();
   if (is_one_of_a_kind && graph.executables()->load() > 0) return CUDA_ERROR_NOT_SUPPORTED;
   Plan plan;
@@ -74,7 +75,8 @@ CUresult Executable::check_memory() const {
 }
 
 CUresult Executable::back_memory() {
-  const bool all = std::all_of(plan_->allocates.begin(), plan_->allocates.end(), [](const auto& each) { return each->back(); });
+  const Allocations& wanted = plan_->allocates;
+  const bool all = std::all_of(wanted.begin(), wanted.end(), [](const auto& each) { return each->back(); });
   return all ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -98,10 +100,12 @@ EventBindings Executable::bind_events() const {
     if (parameters.type() == CU_GRAPH_NODE_TYPE_EVENT_RECORD) {
       auto point = checking::checker() != nullptr ? std::make_shared<checking::Operation>() : nullptr;
       recorded.emplace_back(event, point);
-      bindings.records.push_back({std::make_shared<EventRecord>(), std::make_shared<std::atomic<bool>>(false), std::move(point)});
+      bindings.records.push_back(
+          {std::make_shared<EventRecord>(), std::make_shared<std::atomic<bool>>(false), std::move(point)});
       continue;
     }
-    const auto own = std::find_if(recorded.rbegin(), recorded.rend(), [&](const auto& each) { return each.first == event; });
+    const auto is_of_event = [&](const auto& each) { return each.first == event; };
+    const auto own = std::find_if(recorded.rbegin(), recorded.rend(), is_of_event);
     if (own != recorded.rend()) {
       bindings.waits.push_back({Ticket(), own->second ? std::vector{own->second} : std::vector<checking::Point>{}});
     } else {
@@ -158,7 +162,8 @@ CUresult Executable::set_parameters(const Node& node, ParametersPointer paramete
   const std::lock_guard lock(mutex_);
   const auto index = find(node);
   if (!index || plan_->parameters[*index]->type() != parameters->type()) return CUDA_ERROR_INVALID_VALUE;
-  if (plan_->parameters[*index]->check_update(*parameters) != CU_GRAPH_EXEC_UPDATE_SUCCESS) return CUDA_ERROR_INVALID_VALUE;
+  const CUgraphExecUpdateResult may_be = plan_->parameters[*index]->check_update(*parameters);
+  if (may_be != CU_GRAPH_EXEC_UPDATE_SUCCESS) return CUDA_ERROR_INVALID_VALUE;
   changeable().set_parameters(*index, std::move(parameters));
   return CUDA_SUCCESS;
 }

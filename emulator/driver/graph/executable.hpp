@@ -17,7 +17,8 @@ class Executable {
  public:
   // Under graphs_mutex(). INVALID_VALUE: `failure` says why; NOT_SUPPORTED: it has memory or conditional nodes, and
   // another executable.
-  static CUresult make(const Graph& graph, std::uint64_t flags, std::shared_ptr<Executable>& made, PlanFailure& failure);
+  static CUresult make(const Graph& graph, std::uint64_t flags, std::shared_ptr<Executable>& made,
+                       PlanFailure& failure);
   Executable(Plan plan, std::uint64_t flags, std::shared_ptr<std::atomic<int>> executables);
   ~Executable();
   Executable(const Executable&) = delete;

@@ -220,10 +220,11 @@ CUresult cuGraphExecNodeSetParams(CUgraphExec handle, CUgraphNode node_handle, C
   if (given != nullptr && given->type == CU_GRAPH_NODE_TYPE_GRAPH) {
     return cuGraphExecChildGraphNodeSetParams(handle, node_handle, given->graph.graph);
   }
-  return set_node<NodeParameters>(handle, node_handle, given != nullptr, [&](const NodeParameters& old, ParametersPointer& made) {
+  const auto make = [&](const NodeParameters& old, ParametersPointer& made) {
     if (given->type != old.type()) return CUDA_ERROR_INVALID_VALUE;
     return make_parameters(*given, nodes().find(node_handle)->graph(), &old, made);
-  });
+  };
+  return set_node<NodeParameters>(handle, node_handle, given != nullptr, make);
 }
 
 // The forms of CUDA 10 and 11.
@@ -253,10 +254,9 @@ FORMER_API cuGraphExecUpdate(CUgraphExec handle, CUgraph graph, CUgraphNode* nod
   return error;
 }
 
-FORMER_API cuGraphExecKernelNodeSetParams(CUgraphExec handle, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v1* given) {
+FORMER_API cuGraphExecKernelNodeSetParams(CUgraphExec handle, CUgraphNode node,
+                                          const CUDA_KERNEL_NODE_PARAMS_v1* given) {
   if (given == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const CUDA_KERNEL_NODE_PARAMS same{given->func,      given->gridDimX,  given->gridDimY,       given->gridDimZ,
-                                     given->blockDimX, given->blockDimY, given->blockDimZ,      given->sharedMemBytes,
-                                     given->kernelParams, given->extra,  nullptr,               nullptr};
+  const CUDA_KERNEL_NODE_PARAMS same = as_kernel_parameters(*given);
   return cuGraphExecKernelNodeSetParams_v2(handle, node, &same);
 }

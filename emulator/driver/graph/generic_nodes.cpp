@@ -38,12 +38,6 @@ bool is_rest_zero(const CUgraphNodeParams& given) {
          is_zero(reinterpret_cast<const unsigned char*>(given.reserved1) + own, sizeof given.reserved1 - own);
 }
 
-CUDA_KERNEL_NODE_PARAMS kernel_of(const CUgraphNodeParams& given) {
-  const auto& kernel = given.kernel;
-  return {kernel.func,      kernel.gridDimX,  kernel.gridDimY,       kernel.gridDimZ,     kernel.blockDimX, kernel.blockDimY,
-          kernel.blockDimZ, kernel.sharedMemBytes, kernel.kernelParams, kernel.extra, kernel.kern,      kernel.ctx};
-}
-
 }  // namespace
 
 CUresult make_event(CUgraphNodeType type, CUevent handle, ParametersPointer& made) {
@@ -53,7 +47,8 @@ CUresult make_event(CUgraphNodeType type, CUevent handle, ParametersPointer& mad
   return CUDA_SUCCESS;
 }
 
-CUresult make_child(CUgraph handle, CUgraphChildGraphNodeOwnership ownership, const Graph& parent, ParametersPointer& made) {
+CUresult make_child(CUgraph handle, CUgraphChildGraphNodeOwnership ownership, const Graph& parent,
+                    ParametersPointer& made) {
   const auto child = graphs().find(handle);
   if (!child || &child->root() == &parent.root()) return CUDA_ERROR_INVALID_VALUE;
   if (child->has_conditional_nodes()) return CUDA_ERROR_NOT_SUPPORTED;
@@ -77,7 +72,7 @@ CUresult make_parameters(CUgraphNodeParams& given, const Graph& graph, const Nod
       const auto* const same_kernel = dynamic_cast<const KernelParameters*>(same_node);
       std::shared_ptr<const KernelParameters> kernel;
       const CUresult error = KernelParameters::make(
-          kernel_of(given), same_kernel != nullptr ? same_kernel->attributes() : KernelAttributes(), kernel);
+          as_kernel_parameters(given.kernel), same_kernel != nullptr ? same_kernel->attributes() : KernelAttributes(), kernel);
       made = kernel;
       return error;
     }

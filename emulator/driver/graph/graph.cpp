@@ -91,12 +91,6 @@ std::shared_ptr<Graph> Graph::create() {
   return graph;
 }
 
-std::size_t Graph::edge_count() const noexcept {
-  std::size_t count = 0;
-  for (const auto& node : nodes_) count += node->dependencies_.size();
-  return count;
-}
-
 const Graph& Graph::root() const noexcept {
   const Graph* graph = this;
   while (graph->owner_ != nullptr) graph = &graph->owner_->graph();

@@ -76,7 +76,6 @@ class Graph {
   std::uint64_t id() const noexcept { return id_; }
   CUgraph handle() const noexcept { return HandleTable<Graph, CUgraph>::handle_of(*this); }
   const std::vector<std::shared_ptr<Node>>& nodes() const noexcept { return nodes_; }
-  std::size_t edge_count() const noexcept;
 
   // Adds a node behind others of this graph. INVALID_VALUE: a dependency named twice or of another graph, edge data
   // that no edge can have, or a node that may not be in this graph (see node_parameters.hpp and graph_memory.hpp).

@@ -23,7 +23,8 @@ void answer(const std::vector<Handle>& found, Handle* places, std::size_t* count
 }
 
 // The same of edge data, in the same places. LOSSY_QUERY where there is some that was not asked for.
-CUresult answer_data(const std::vector<CUgraphEdgeData>& found, CUgraphEdgeData* places, bool has_places, std::size_t count) {
+CUresult answer_data(const std::vector<CUgraphEdgeData>& found, CUgraphEdgeData* places, bool has_places,
+                     std::size_t count) {
   if (places != nullptr) {
     if (!has_places) return CUDA_ERROR_INVALID_VALUE;
     const std::size_t filled = std::min(count, found.size());
@@ -132,7 +133,8 @@ CUresult cuGraphGetRootNodes(CUgraph handle, CUgraphNode* places, std::size_t* c
   return CUDA_SUCCESS;
 }
 
-CUresult cuGraphGetEdges_v2(CUgraph handle, CUgraphNode* from, CUgraphNode* to, CUgraphEdgeData* data, std::size_t* count) {
+CUresult cuGraphGetEdges_v2(CUgraph handle, CUgraphNode* from, CUgraphNode* to, CUgraphEdgeData* data,
+                            std::size_t* count) {
   if (const CUresult error = check_call()) return error;
   const std::lock_guard lock(graphs_mutex());
   const auto graph = graphs().find(handle);
@@ -153,7 +155,8 @@ CUresult cuGraphGetEdges_v2(CUgraph handle, CUgraphNode* from, CUgraphNode* to, 
   return CUDA_SUCCESS;
 }
 
-CUresult cuGraphNodeGetDependencies_v2(CUgraphNode handle, CUgraphNode* places, CUgraphEdgeData* data, std::size_t* count) {
+CUresult cuGraphNodeGetDependencies_v2(CUgraphNode handle, CUgraphNode* places, CUgraphEdgeData* data,
+                                       std::size_t* count) {
   if (const CUresult error = check_call()) return error;
   const std::lock_guard lock(graphs_mutex());
   const auto node = nodes().find(handle);

@@ -135,7 +135,8 @@ class FreeInStreamWork final : public FreeWork {
 
 CUresult check_properties(const CUmemPoolProps& properties) {
   const CUmemLocation& location = properties.location;
-  const bool is_type = properties.allocType == CU_MEM_ALLOCATION_TYPE_PINNED || properties.allocType == CU_MEM_ALLOCATION_TYPE_MANAGED;
+  const CUmemAllocationType type = properties.allocType;
+  const bool is_type = type == CU_MEM_ALLOCATION_TYPE_PINNED || type == CU_MEM_ALLOCATION_TYPE_MANAGED;
   if (!is_type || location.type == CU_MEM_LOCATION_TYPE_INVALID) return CUDA_ERROR_INVALID_VALUE;
   if (properties.handleTypes != CU_MEM_HANDLE_TYPE_NONE) return CUDA_ERROR_NOT_SUPPORTED;
   // As of CUDA 13.0, graphs allocate memory at devices alone.
@@ -301,7 +302,8 @@ void release_allocations_of(CUdevice device) {
   registry.trim_idle(memory::device_memory(device));
 }
 
-CUresult AllocateParameters::make(const CUDA_MEM_ALLOC_NODE_PARAMS& given, std::shared_ptr<const AllocateParameters>& made) {
+CUresult AllocateParameters::make(const CUDA_MEM_ALLOC_NODE_PARAMS& given,
+                                  std::shared_ptr<const AllocateParameters>& made) {
   if (given.accessDescCount > static_cast<std::size_t>(device_count())) return CUDA_ERROR_INVALID_VALUE;
   if (given.accessDescs == nullptr && given.accessDescCount != 0) return CUDA_ERROR_INVALID_VALUE;
   std::vector<CUmemAccessDesc> access(given.accessDescs, given.accessDescs + given.accessDescCount);
@@ -318,7 +320,9 @@ AllocateParameters::AllocateParameters(const CUDA_MEM_ALLOC_NODE_PARAMS& given, 
   given_.dptr = allocation_->address();
 }
 
-void AllocateParameters::append_work(Works& works) const { works.push_back(std::make_shared<AllocateWork>(allocation_)); }
+void AllocateParameters::append_work(Works& works) const {
+  works.push_back(std::make_shared<AllocateWork>(allocation_));
+}
 
 CUgraphExecUpdateResult AllocateParameters::check_update(const NodeParameters& next) const {
   const auto& other = dynamic_cast<const AllocateParameters&>(next);
@@ -328,7 +332,7 @@ CUgraphExecUpdateResult AllocateParameters::check_update(const NodeParameters& n
 void AllocateParameters::describe(unsigned flags, Details& details) const {
   if ((flags & CU_GRAPH_DEBUG_DOT_FLAGS_MEM_ALLOC_NODE_PARAMS) == 0) return;
   details.push_back({"bytesize", std::to_string(given_.bytesize)});
-  details.push_back({"dptr", std::to_string(given_.dptr)});
+  details.push_back({"dptr", hexadecimal(given_.dptr)});
   details.push_back({"device", std::to_string(allocation_->device())});
 }
 
@@ -352,7 +356,7 @@ CUgraphExecUpdateResult FreeParameters::check_update(const NodeParameters& next)
 
 void FreeParameters::describe(unsigned flags, Details& details) const {
   if ((flags & CU_GRAPH_DEBUG_DOT_FLAGS_MEM_FREE_NODE_PARAMS) == 0) return;
-  details.push_back({"dptr", std::to_string(allocation_->address())});
+  details.push_back({"dptr", hexadecimal(allocation_->address())});
 }
 
 }  // namespace aiocuda::emulator::graph

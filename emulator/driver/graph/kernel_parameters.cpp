@@ -1,6 +1,5 @@
 // Kernel nodes: the function, shape, arguments and attributes of a launch; see node_parameters.hpp.
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 
 #include "graph/node_parameters.hpp"
@@ -25,12 +24,6 @@ CUresult resolve(const CUDA_KERNEL_NODE_PARAMS& given, std::shared_ptr<Function>
 std::string text_of(const abi::Dim3& shape) {
   if (shape.y == 1 && shape.z == 1) return std::to_string(shape.x);
   return "{" + std::to_string(shape.x) + ", " + std::to_string(shape.y) + ", " + std::to_string(shape.z) + "}";
-}
-
-std::string text_of(const void* address) {
-  char text[24];
-  std::snprintf(text, sizeof text, "%p", address);
-  return text;
 }
 
 }  // namespace
@@ -93,8 +86,9 @@ KernelParameters::KernelParameters(std::shared_ptr<Function> function, const Lau
       extra_{CU_LAUNCH_PARAM_BUFFER_POINTER, arguments_.values(), CU_LAUNCH_PARAM_BUFFER_SIZE, &argument_bytes_,
              CU_LAUNCH_PARAM_END} {}
 
-CUresult KernelParameters::make(std::shared_ptr<Function> function, LaunchShape shape, const KernelAttributes& attributes,
-                                void** parameters, void** extra, std::shared_ptr<const KernelParameters>& made) {
+CUresult KernelParameters::make(std::shared_ptr<Function> function, LaunchShape shape,
+                                const KernelAttributes& attributes, void** parameters, void** extra,
+                                std::shared_ptr<const KernelParameters>& made) {
   shape.cooperative = attributes.cooperative;
   if (const CUresult error = check_shape(*function, shape)) return error;
   if (shape.cooperative && extra != nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -116,7 +110,8 @@ CUresult KernelParameters::make(const CUDA_KERNEL_NODE_PARAMS& given, const Kern
   return make(std::move(function), shape, attributes, given.kernelParams, given.extra, made);
 }
 
-CUresult KernelParameters::with(const KernelAttributes& attributes, std::shared_ptr<const KernelParameters>& made) const {
+CUresult KernelParameters::with(const KernelAttributes& attributes,
+                                std::shared_ptr<const KernelParameters>& made) const {
   const CUDA_KERNEL_NODE_PARAMS same = given();
   return make(function_, shape_, attributes, same.kernelParams, same.extra, made);
 }
@@ -129,7 +124,9 @@ void KernelParameters::append_work(Works& works) const {
 
 CUgraphExecUpdateResult KernelParameters::check_update(const NodeParameters& next) const {
   const auto& other = dynamic_cast<const KernelParameters&>(next);
-  if (&other.function_->context() != &function_->context()) return CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE;
+  if (&other.function_->context() != &function_->context()) {
+    return CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE;
+  }
   return other.attributes_.cooperative == attributes_.cooperative ? CU_GRAPH_EXEC_UPDATE_SUCCESS
                                                                   : CU_GRAPH_EXEC_UPDATE_ERROR_ATTRIBUTES_CHANGED;
 }
@@ -168,7 +165,7 @@ void KernelParameters::describe(unsigned flags, Details& details) const {
     details.push_back({"priority", std::to_string(attributes_.priority)});
   }
   if ((flags & CU_GRAPH_DEBUG_DOT_FLAGS_HANDLES) != 0) {
-    details.push_back({"func", text_of(static_cast<const void*>(function_.get()))});
+    details.push_back({"func", hexadecimal(reinterpret_cast<std::uintptr_t>(function_.get()))});
   }
 }
 

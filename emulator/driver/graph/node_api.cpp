@@ -55,11 +55,6 @@ CUresult make_kernel(const CUDA_KERNEL_NODE_PARAMS& given, const KernelAttribute
   return error;
 }
 
-CUDA_KERNEL_NODE_PARAMS without_kernel(const CUDA_KERNEL_NODE_PARAMS_v1& given) {
-  return {given.func,      given.gridDimX,  given.gridDimY,       given.gridDimZ,     given.blockDimX, given.blockDimY,
-          given.blockDimZ, given.sharedMemBytes, given.kernelParams, given.extra, nullptr,         nullptr};
-}
-
 CUresult get_event(CUgraphNodeType type, CUgraphNode node, CUevent* event) {
   return ask_node<EventParameters>(node, event != nullptr, [&](const EventParameters& parameters) {
     if (parameters.type() != type) return CUDA_ERROR_INVALID_VALUE;
@@ -102,7 +97,8 @@ CUresult cuGraphKernelNodeGetAttribute(CUgraphNode node, CUkernelNodeAttrID attr
   });
 }
 
-CUresult cuGraphKernelNodeSetAttribute(CUgraphNode node, CUkernelNodeAttrID attribute, const CUkernelNodeAttrValue* value) {
+CUresult cuGraphKernelNodeSetAttribute(CUgraphNode node, CUkernelNodeAttrID attribute,
+                                       const CUkernelNodeAttrValue* value) {
   return set_node<KernelParameters>(node, value != nullptr, [&](const KernelParameters& old, ParametersPointer& made) {
     KernelAttributes attributes = old.attributes();
     if (const CUresult error = attributes.set(attribute, *value)) return error;
@@ -316,7 +312,7 @@ CUresult cuGraphMemFreeNodeGetParams(CUgraphNode node, CUdeviceptr* answer) {
 FORMER_API cuGraphAddKernelNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies, std::size_t count,
                                 const CUDA_KERNEL_NODE_PARAMS_v1* given) {
   if (given == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const CUDA_KERNEL_NODE_PARAMS same = without_kernel(*given);
+  const CUDA_KERNEL_NODE_PARAMS same = as_kernel_parameters(*given);
   return cuGraphAddKernelNode_v2(node, graph, dependencies, count, &same);
 }
 
@@ -330,6 +326,6 @@ FORMER_API cuGraphKernelNodeGetParams(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_
 
 FORMER_API cuGraphKernelNodeSetParams(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v1* given) {
   if (given == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const CUDA_KERNEL_NODE_PARAMS same = without_kernel(*given);
+  const CUDA_KERNEL_NODE_PARAMS same = as_kernel_parameters(*given);
   return cuGraphKernelNodeSetParams_v2(node, &same);
 }

@@ -22,6 +22,8 @@ struct Detail {
   std::string value;
 };
 using Details = std::vector<Detail>;
+std::string hexadecimal(std::uintptr_t value);
+
 using Works = std::vector<std::shared_ptr<Work>>;
 
 class NodeParameters {
@@ -173,7 +175,9 @@ class EventParameters final : public NodeParameters {
   CUgraphNodeType type() const noexcept override { return type_; }
   std::shared_ptr<Context> context() const override { return event_->context().shared_from_this(); }
   CUgraphExecUpdateResult check_update(const NodeParameters& next) const override;
-  std::string title() const override { return type_ == CU_GRAPH_NODE_TYPE_EVENT_RECORD ? "EVENT_RECORD" : "EVENT_WAIT"; }
+  std::string title() const override {
+    return type_ == CU_GRAPH_NODE_TYPE_EVENT_RECORD ? "EVENT_RECORD" : "EVENT_WAIT";
+  }
   void describe(unsigned flags, Details& details) const override;
   const std::shared_ptr<Event>& event() const noexcept { return event_; }
 

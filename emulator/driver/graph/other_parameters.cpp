@@ -9,25 +9,26 @@
 namespace aiocuda::emulator::graph {
 namespace {
 
-template <typename Pointer>
-std::string hexadecimal(Pointer pointer) {
-  char text[24];
-  std::snprintf(text, sizeof text, "0x%zx", reinterpret_cast<std::size_t>(pointer));
-  return text;
-}
-
 bool is_wait(const CUstreamBatchMemOpParams& operation) noexcept {
   return operation.operation == CU_STREAM_MEM_OP_WAIT_VALUE_32 || operation.operation == CU_STREAM_MEM_OP_WAIT_VALUE_64;
 }
 
 }  // namespace
 
-void HostParameters::append_work(Works& works) const { works.push_back(make_host_function_work(given_.fn, given_.userData)); }
+std::string hexadecimal(std::uintptr_t value) {
+  char text[24];
+  std::snprintf(text, sizeof text, "0x%zx", static_cast<std::size_t>(value));
+  return text;
+}
+
+void HostParameters::append_work(Works& works) const {
+  works.push_back(make_host_function_work(given_.fn, given_.userData));
+}
 
 void HostParameters::describe(unsigned flags, Details& details) const {
   if ((flags & CU_GRAPH_DEBUG_DOT_FLAGS_HOST_NODE_PARAMS) == 0) return;
-  details.push_back({"fn", hexadecimal(given_.fn)});
-  details.push_back({"userData", hexadecimal(given_.userData)});
+  details.push_back({"fn", hexadecimal(reinterpret_cast<std::uintptr_t>(given_.fn))});
+  details.push_back({"userData", hexadecimal(reinterpret_cast<std::uintptr_t>(given_.userData))});
 }
 
 CUgraphExecUpdateResult EventParameters::check_update(const NodeParameters& next) const {
@@ -38,10 +39,11 @@ CUgraphExecUpdateResult EventParameters::check_update(const NodeParameters& next
 
 void EventParameters::describe(unsigned flags, Details& details) const {
   if ((flags & CU_GRAPH_DEBUG_DOT_FLAGS_EVENT_NODE_PARAMS) == 0) return;
-  details.push_back({"event", hexadecimal(EventTable::handle_of(*event_))});
+  details.push_back({"event", hexadecimal(reinterpret_cast<std::uintptr_t>(event_.get()))});
 }
 
-CUresult BatchParameters::make(const CUDA_BATCH_MEM_OP_NODE_PARAMS& given, std::shared_ptr<const BatchParameters>& made) {
+CUresult BatchParameters::make(const CUDA_BATCH_MEM_OP_NODE_PARAMS& given,
+                               std::shared_ptr<const BatchParameters>& made) {
   if (given.flags != 0 || given.count > most_operations_of_batch || (given.paramArray == nullptr && given.count > 0)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
@@ -63,11 +65,11 @@ void BatchParameters::append_work(Works& works) const {
 
 CUgraphExecUpdateResult BatchParameters::check_update(const NodeParameters& next) const {
   const auto& other = dynamic_cast<const BatchParameters&>(next);
-  const bool is_same = other.context_ == context_ &&
-                       std::equal(operations_.begin(), operations_.end(), other.operations_.begin(), other.operations_.end(),
-                                  [](const auto& one, const auto& two) {
-                                    return one.operation == two.operation || (is_wait(one) && is_wait(two));
-                                  });
+  const auto may_be = [](const auto& one, const auto& two) {
+    return one.operation == two.operation || (is_wait(one) && is_wait(two));
+  };
+  const bool is_same = other.context_ == context_ && std::equal(operations_.begin(), operations_.end(),
+                                                                other.operations_.begin(), other.operations_.end(), may_be);
   return is_same ? CU_GRAPH_EXEC_UPDATE_SUCCESS : CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
 }
 

@@ -177,12 +177,16 @@ class Planner {
       steps.push_back({.kind = Step::Kind::wait_event, .waits = true, .number = waits_++});
       plan_.events.push_back(index);
     }
-    if (const auto* const allocate = node.parameters_as<AllocateParameters>()) plan_.allocates.push_back(allocate->allocation());
-    if (const auto* const free = node.parameters_as<FreeParameters>()) plan_.frees.push_back(free->allocation());
+    const auto* const allocate = node.parameters_as<AllocateParameters>();
+    const auto* const free = node.parameters_as<FreeParameters>();
+    if (allocate != nullptr) plan_.allocates.push_back(allocate->allocation());
+    if (free != nullptr) plan_.frees.push_back(free->allocation());
     if (steps.empty()) steps.emplace_back();
     last = add_step(sequence, index, std::move(steps.front()), after);
     set_steps(index, sequence, last, static_cast<Index>(steps.size()));
-    for (std::size_t each = 1; each < steps.size(); ++each) last = add_step(sequence, index, std::move(steps[each]), {last});
+    for (std::size_t each = 1; each < steps.size(); ++each) {
+      last = add_step(sequence, index, std::move(steps[each]), {last});
+    }
     return true;
   }
 

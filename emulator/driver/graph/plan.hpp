@@ -39,9 +39,10 @@ struct NodeLayout {
 };
 
 struct Layout {
-  std::vector<SequenceLayout> sequences;   // the first is the whole graph's, the others are bodies
+  std::vector<SequenceLayout> sequences;  // the first is the whole graph's, the others are bodies
   std::vector<NodeLayout> nodes;
-  std::vector<std::vector<Index>> graphs;  // the nodes of each graph, in the order in which they were added; the first is the whole
+  // The nodes of each graph, in the order in which they were added; the first is the whole.
+  std::vector<std::vector<Index>> graphs;
   std::unordered_map<std::uint64_t, Index> node_of_id;
 };
 

@@ -20,15 +20,16 @@ bool is_asleep(pid_t thread) {
 TEST_CASE("a launch runs every node after those it depends on") {
   const Device device;
   const Module module;
-  const Log one, other, last_log;
+  const Log one, other, final;
+  const auto address_of = [](const Log& log) { return reinterpret_cast<CUdeviceptr>(log.data()); };
   const CUfunction append = module.function("append");
   const Graph graph;
   // A diamond, whose nodes are added in an order that is not the one in which they must run.
-  const CUgraphNode last = graph.copy({}, reinterpret_cast<CUdeviceptr>(last_log.data()), reinterpret_cast<CUdeviceptr>(one.data()), 16);
+  const CUgraphNode last = graph.copy({}, address_of(final), address_of(one), 16);
   const CUgraphNode left = graph.kernel({}, append, 1, one.data(), 2);
   const CUgraphNode right = graph.kernel({}, append, 1, other.data(), 3);
   const CUgraphNode first = graph.kernel({}, append, 1, one.data(), 1);
-  const CUgraphNode copied = graph.copy({first}, reinterpret_cast<CUdeviceptr>(other.data()), reinterpret_cast<CUdeviceptr>(one.data()), 16);
+  const CUgraphNode copied = graph.copy({first}, address_of(other), address_of(one), 16);
   const std::array from{copied, copied, left, right}, to{left, right, last, last};
   REQUIRE_OK(cuGraphAddDependencies(graph, from.data(), to.data(), nullptr, from.size()));
   const Executable executable(graph);
@@ -36,7 +37,7 @@ TEST_CASE("a launch runs every node after those it depends on") {
   executable.run(stream);
   CHECK(one.entries() == std::vector{1, 2});
   CHECK(other.entries() == std::vector{1, 3});
-  CHECK(last_log.entries() == std::vector{1, 2});
+  CHECK(final.entries() == std::vector{1, 2});
 }
 
 TEST_CASE("kernels, copies, memsets, host functions, empty nodes and child graphs run in one graph") {
