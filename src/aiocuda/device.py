@@ -410,8 +410,8 @@ def use(
         How long an await may spin, in microseconds, before it gives the event loop back; 0: not at all. It
         spins only while waits have been short of late. 20 where nothing is said.
     max_in_flight
-        The most submissions that a stream may hold, from 1 to 512; where it holds them, an await waits for room
-        without blocking the loop, ``.sync()`` and ``.submit()`` wait with the GIL released. 512 where nothing is said.
+        The most submissions that a stream may hold, from 1 to 250; where it holds them, an await waits for room
+        without blocking the loop, ``.sync()`` and ``.submit()`` wait with the GIL released. 250 where nothing is said.
 
     Raises
     ------
