@@ -39,10 +39,13 @@ struct Bench {
 }  // namespace
 
 // The programs below race on purpose, some of them between threads: ThreadSanitizer would tell of just that.
-#if defined(__SANITIZE_THREAD__)
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define AIOCUDA_THREAD_SANITIZED 1
+#endif
+#endif
+#if defined(__SANITIZE_THREAD__) || defined(AIOCUDA_THREAD_SANITIZED)
 constexpr bool is_thread_sanitized = true;
-#elif defined(__has_feature)
-constexpr bool is_thread_sanitized = __has_feature(thread_sanitizer);
 #else
 constexpr bool is_thread_sanitized = false;
 #endif
