@@ -11,8 +11,8 @@ from aiocuda.errors import CaptureError
 
 __all__ = ["MOST_IN_FLIGHT", "Placement", "current", "process_policy", "set_process_policy"]
 
-# Who submits to a full queue of the driver waits there, with the GIL. It has room for 1,021 launches and flags, and streams
-# share eight of them (docs/measurements/2026-11-20-h200.md): this is room for two streams with a flag for each operation.
+# Who submits to a full queue of the driver waits there, with the GIL. NVIDIA's has room for 1,021 launches and flags, and
+# streams share eight of them (docs/measurements/2026-11-20-h200.md): room for two with a flag for each operation.
 MOST_IN_FLIGHT: Final = 250
 
 # Device, stream, policy, how long to spin, how much in flight.
