@@ -11,7 +11,7 @@ from aiocuda.errors import CaptureError
 
 __all__ = ["MOST_IN_FLIGHT", "Placement", "current", "process_policy", "set_process_policy"]
 
-# Who submits to a full queue of the driver waits there, with the GIL. NVIDIA's has room for 1,021 launches and flags, and
+# Who submits to a full queue of the driver waits there, with the GIL. NVIDIA's has room for 1,021 launches and flags;
 # streams share eight of them (docs/measurements/2026-11-20-h200.md): room for two with a flag for each operation.
 MOST_IN_FLIGHT: Final = 250
 
