@@ -23,7 +23,8 @@ auto refusals_raised(std::int32_t device, F&& f) {
   try {
     return f();
   } catch (const driver::Refusal& refusal) {
-    driver::raise_refused(Engine::get(), refusal.result, refusal.function, nb::handle(), refusal.asked_host_bytes, refusal.device >= 0 ? refusal.device : device);
+    const std::int32_t where = refusal.device >= 0 ? refusal.device : device;
+    driver::raise_refused(Engine::get(), refusal.result, refusal.function, "working on a graph of device " + std::to_string(where), refusal.asked_host_bytes, where);
   }
 }
 
@@ -39,7 +40,7 @@ Planner::House house_of(CUstreamCaptureMode mode) {
     try {
       Engine::get().allocate(buffer);
     } catch (const driver::Refusal& refusal) {
-      driver::raise_refused(Engine::get(), refusal.result, refusal.function, nb::handle(), buffer.size_bytes, buffer.device);
+      driver::raise_refused(Engine::get(), refusal.result, refusal.function, "making an array of a graph", buffer.size_bytes, buffer.device);
     }
   };
   house.object_of = [](Array&& array) {

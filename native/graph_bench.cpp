@@ -156,7 +156,7 @@ class GraphFloor {
       nb::gil_scoped_release release;
       return f();
     } catch (const driver::Refusal& refusal) {
-      driver::raise_refused(Engine::get(), refusal.result, refusal.function, nb::handle());
+      driver::raise_refused(Engine::get(), refusal.result, refusal.function, "measuring the floor of device " + std::to_string(device_), 0, device_);
     }
   }
 

@@ -25,7 +25,9 @@ using Streams = std::vector<driver::StreamIndex>;
 // A port whose tokens are Python objects. It ends with the loop; what comes later is dropped when
 // somebody next has the GIL and asks.
 struct LoopPort {
+  explicit LoopPort(bool is_of_thread) : blocks(is_of_thread) {}
   std::shared_ptr<completion::Port> port = std::make_shared<completion::Port>(Engine::get().orphans);
+  const bool blocks;  // its thread does nothing but wait for what comes out
   ~LoopPort() {
     port->close();
     drop_orphans();
@@ -48,12 +50,12 @@ Streams still_there(const std::vector<dataflow::StreamId>& streams) {
 
 // Turns what the driver refuses, outside an operation, into Python's error.
 template <class F>
-auto refusals_raised(F&& f) {
+auto refusals_raised(const char* doing, std::int32_t device, F&& f) {
   try {
     return f();
   } catch (const driver::Refusal& refusal) {
-    driver::raise_refused(Engine::get(), refusal.result, refusal.function, nb::handle(), refusal.asked_host_bytes,
-                          refusal.asked_host_bytes ? dataflow::host_ordinal : dataflow::unknown_ordinal);
+    driver::raise_refused(Engine::get(), refusal.result, refusal.function, doing + (" device " + std::to_string(device)), refusal.asked_host_bytes,
+                          refusal.asked_host_bytes ? dataflow::host_ordinal : device);
   }
 }
 
@@ -80,7 +82,7 @@ void bind_settings(nb::module_& module) {
   });
   module.def("load_driver", [] { Engine::get().load(driver::load_table()); });
   module.def("open_device", [](std::int32_t ordinal, std::uintptr_t context, std::uintptr_t pool) {
-    refusals_raised([&] {
+    refusals_raised("opening", ordinal, [&] {
       Engine::get().open_device(ordinal, reinterpret_cast<CUcontext>(context), reinterpret_cast<CUmemoryPool>(pool));
     });
   });
@@ -90,13 +92,13 @@ void bind_settings(nb::module_& module) {
 void bind_streams(nb::module_& module) {
   module.def("default_stream", [](std::int32_t device) { return Engine::get().id_of(Engine::get().device(device).default_stream); });
   module.def("aside_stream", [](std::int32_t device) {
-    return refusals_raised([&] { return Engine::get().id_of(Engine::get().aside(device)); });
+    return refusals_raised("creating a stream on", device, [&] { return Engine::get().id_of(Engine::get().aside(device)); });
   });
   module.def("create_stream", [](std::int32_t device, int priority) {
-    return refusals_raised([&] { return Engine::get().id_of(Engine::get().create_stream(device, priority)); });
+    return refusals_raised("creating a stream on", device, [&] { return Engine::get().id_of(Engine::get().create_stream(device, priority)); });
   });
   module.def("adopt_stream", [](std::uintptr_t handle, std::int32_t device, nb::object keepalive) {
-    return refusals_raised([&] {
+    return refusals_raised("adopting a stream of", device, [&] {
       return Engine::get().id_of(Engine::get().adopt_stream(reinterpret_cast<CUstream>(handle), device, std::move(keepalive)));
     });
   });
@@ -121,19 +123,27 @@ void bind_streams(nb::module_& module) {
   // Orders all later work of `stream` after what `other` holds now, whoever submitted it.
   module.def("order_streams", [](dataflow::StreamId stream, dataflow::StreamId other) {
     Engine& engine = Engine::get();
+    const driver::StreamIndex later = index_of(stream), earlier = index_of(other);
     driver::ContextScope scope(engine);
-    scope.bind(engine.stream(index_of(stream)).device);
-    if (const CUresult result = engine.wait(index_of(stream), index_of(other)))
-      driver::raise_refused(engine, result, "cuStreamWaitEvent", nb::handle());
+    scope.bind(engine.stream(later).device);
+    if (const CUresult result = engine.wait(later, earlier))
+      driver::raise_refused(engine, result, "cuStreamWaitEvent", "ordering " + title_of(engine, later) + " after " + title_of(engine, earlier), 0,
+                            engine.stream(later).device);
   });
+}
+
+void raise_stream_error(const completion::Completion& completion, const Streams& streams, const std::string& asked) {
+  Engine& engine = Engine::get();
+  if (const std::int32_t error = completion.error())
+    driver::raise_refused(engine, static_cast<CUresult>(error), "cuStreamQuery", asked, 0, engine.stream(streams.front()).device);
 }
 
 void bind_execution(nb::module_& module) {
   nb::class_<LoopPort>(module, "Port", nb::is_weak_referenceable())
-      .def(nb::init<>())
+      .def(nb::init<bool>(), "blocks"_a = false)
       .def("fileno", [](const LoopPort& self) { return self.port->fd(); })
-      // Makes a token due now, and not when something has passed.
-      .def("put", [](LoopPort& self, nb::object token) { self.port->put(token.release().ptr(), 0); })
+      // Makes a token due now, and not when something has passed; with 0, or PAUSE.
+      .def("put", [](LoopPort& self, nb::object token, std::int32_t result) { self.port->put(token.release().ptr(), result); }, "token"_a, "result"_a = 0)
       // The tokens that are due, each with 0 or the driver's error.
       .def("take", [](LoopPort& self) {
         nb::list due;
@@ -143,12 +153,14 @@ void bind_execution(nb::module_& module) {
         return due;
       });
 
+  module.attr("PAUSE") = completion::pause;
+
   // True: complete. False: `token` will come out of the port when it is worth driving again.
   module.def("drive", [](nb::handle_t<dataflow::Op> op, std::int32_t device, dataflow::StreamId stream, const dataflow::Policy& policy, std::int32_t spin_us, std::uint32_t max_in_flight, LoopPort& port, nb::object token) {
     PyObject* owned = token.inc_ref().ptr();
     bool complete = true;
     try {
-      complete = driver::drive(op, place(device, stream, policy, spin_us, max_in_flight), port.port, owned);
+      complete = driver::drive(op, place(device, stream, policy, spin_us, max_in_flight), port.port, owned, port.blocks);
     } catch (...) {
       Py_DECREF(owned);
       throw;
@@ -159,6 +171,14 @@ void bind_execution(nb::module_& module) {
   module.def("submit", [](nb::handle_t<dataflow::Op> op, std::int32_t device, dataflow::StreamId stream, const dataflow::Policy& policy, std::int32_t spin_us, std::uint32_t max_in_flight) {
     driver::submit(op, place(device, stream, policy, spin_us, max_in_flight));
   });
+  // True: a function was called, and it is worth calling again.
+  module.def("submit_more", [](nb::handle_t<dataflow::Op> op, std::int32_t device, dataflow::StreamId stream, const dataflow::Policy& policy, std::int32_t spin_us, std::uint32_t max_in_flight) {
+    return driver::submit_more(op, place(device, stream, policy, spin_us, max_in_flight));
+  });
+  // Nobody waits for the token any more, whose wait was for room, or for anything else.
+  module.def("leave", [](nb::handle_t<dataflow::Op> op, nb::handle token) {
+    if (driver::leave(op, token.ptr())) Py_DECREF(token.ptr());
+  });
   module.def("drive_and_wait", [](nb::handle_t<dataflow::Op> op, std::int32_t device, dataflow::StreamId stream, const dataflow::Policy& policy, std::int32_t spin_us, std::uint32_t max_in_flight, double timeout_s) {
     return driver::drive_and_wait(op, place(device, stream, policy, spin_us, max_in_flight), timeout_s);
   });
@@ -168,22 +188,22 @@ void bind_execution(nb::module_& module) {
   });
 
   // False: nothing to wait for. Covers everything the streams hold, also what others submitted.
-  module.def("tell_when_streams_pass", [](const std::vector<dataflow::StreamId>& streams, LoopPort& port, nb::object token) {
+  module.def("tell_when_streams_pass", [](const std::vector<dataflow::StreamId>& streams, const std::string& asked, LoopPort& port, nb::object token) {
     const Streams lanes = still_there(streams);
     if (lanes.empty()) return false;
-    const auto completion = driver::arm_streams(lanes);
+    const auto completion = driver::arm_streams(lanes, asked);
     PyObject* owned = token.inc_ref().ptr();
     if (completion->tell(port.port, owned)) return true;
     Py_DECREF(owned);
-    if (const std::int32_t error = completion->error())
-      driver::raise_refused(Engine::get(), static_cast<CUresult>(error), "cuStreamQuery", nb::handle());
+    raise_stream_error(*completion, lanes, asked);
     return false;
   });
-  module.def("wait_for_streams", [](const std::vector<dataflow::StreamId>& streams) {
+  module.def("wait_for_streams", [](const std::vector<dataflow::StreamId>& streams, const std::string& asked) {
     const Streams lanes = still_there(streams);
     if (lanes.empty()) return;
-    const auto completion = driver::arm_streams(lanes);
-    driver::wait_with_signals(Engine::get(), *completion);
+    const auto completion = driver::arm_streams(lanes, asked);
+    driver::wait_with_signals(*completion);
+    raise_stream_error(*completion, lanes, asked);
   });
 
   module.def("collect", [] {
@@ -203,6 +223,7 @@ void bind_execution(nb::module_& module) {
     for (std::size_t i = 0; i < engine.timeline.size(); ++i) in_flight += engine.timeline.backlog(static_cast<driver::StreamIndex>(i));
     counts["in_flight"] = in_flight;
     counts["pending"] = engine.pending.size();
+    counts["waits_for_room"] = engine.lines.waits();
     counts["spins"] = engine.spins.load();
     counts["spins_that_paid"] = engine.spins_that_paid.load();
     counts["host_functions"] = engine.host_functions.load();

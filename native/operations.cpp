@@ -179,7 +179,7 @@ void bind_arrays(nb::module_& module) {
           });
           return nb::make_tuple(written, read);
         } catch (const driver::Refusal& refusal) {
-          driver::raise_refused(engine, refusal.result, refusal.function, nb::handle(), 0, self.device);
+          driver::raise_refused(engine, refusal.result, refusal.function, "asking whether an array is in use", 0, self.device);
         }
       });
 }

@@ -168,7 +168,7 @@ void bind_ownership(nb::module_& module) {
     try {
       array.buffer = engine.borrow(address, extent_bytes, device);
     } catch (const driver::Refusal& refusal) {
-      driver::raise_refused(engine, refusal.result, refusal.function, nb::handle());
+      driver::raise_refused(engine, refusal.result, refusal.function, "looking for the allocation of external memory", 0, device);
     }
     if (extent_bytes) array.offset = address - array.buffer->address;
     const Span span = array.span();
@@ -178,7 +178,7 @@ void bind_ownership(nb::module_& module) {
     try {  // that it is ready is an access like others: behind those that are still going on
       engine.order(slot_of(ready), *array.buffer, span);
     } catch (const driver::Refusal& refusal) {
-      driver::raise_refused(engine, refusal.result, refusal.function, nb::handle());
+      driver::raise_refused(engine, refusal.result, refusal.function, "ordering external memory after its earlier uses", 0, device);
     }
     array.buffer->hazards.commit(span, true, engine.timeline.advance(slot_of(ready), 1, true));
     array.lender = std::make_shared<Lender>(std::move(owner), array.buffer, span);

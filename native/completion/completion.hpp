@@ -48,6 +48,15 @@ class Completion {
     return true;
   }
 
+  // True: the token was not told, and will not be.
+  bool withdraw(Token token) {
+    std::lock_guard lock(mutex_);
+    const auto found = std::find_if(waiting_.begin(), waiting_.end(), [&](const auto& each) { return each.second == token; });
+    if (found == waiting_.end()) return false;
+    waiting_.erase(found);
+    return true;
+  }
+
   bool wait_for(std::chrono::milliseconds time) {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, time, [&] { return ended_; });

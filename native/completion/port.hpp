@@ -19,6 +19,9 @@ namespace aiocuda::completion {
 
 using Token = void*;
 
+// In place of 0 or an error: nothing was waited for, and everything else that is due comes first.
+inline constexpr std::int32_t pause = -1;
+
 // Tokens whose port has gone. They hold objects that only a thread with the right lock may drop.
 class Orphans {
  public:
@@ -40,7 +43,7 @@ class Port {
  public:
   struct Due {
     Token token;
-    std::int32_t result;  // 0, or the driver's error
+    std::int32_t result;  // 0, or the driver's error; or `pause`
   };
 
   explicit Port(Orphans& orphans) : orphans_(orphans), fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {

@@ -44,9 +44,13 @@ class SlotTable {
   }
   // Gives it back: nothing is written to it any more. Its numbers go on.
   void release(Slot slot) { free_.push_back(slot); }
+  // Has the device written all that it was given to write there? A late number would undo that of the slot's next user.
+  bool is_settled(Slot slot) const { return has_passed({slot, last_[slot]}); }
 
   // The number that the device is to write next.
   Ticket issue(Slot slot) { return {slot, ++last_[slot]}; }
+  // The last one will not be written.
+  void take_back(Ticket ticket) { --last_[ticket.slot]; }
 
   // Numbers wrap: later is what is less than half of them ahead.
   bool has_passed(Ticket ticket) const {

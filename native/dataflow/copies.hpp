@@ -7,6 +7,10 @@
 
 namespace aiocuda::dataflow {
 
+inline bool is_same_place(const Array& array, const Array& other) {
+  return array.buffer.get() == other.buffer.get() && array.offset == other.offset && array.strides == other.strides;
+}
+
 inline void check_copy(const Array& destination, const Array& source) {
   auto where = [](const char* which) { return [which] { return std::string("copy: the ") + which; }; };
   check_usable(destination, true, where("destination"));
@@ -16,9 +20,7 @@ inline void check_copy(const Array& destination, const Array& source) {
   if (destination.dtype != source.dtype || destination.shape != source.shape)
     raise(error_types.argument_value, "copy: destination and source differ: " + describe(destination) + " and " +
                                           describe(source) + "; give both the same shape and dtype");
-  if (destination.buffer.get() != source.buffer.get()) return;
-  const bool is_same = destination.offset == source.offset && destination.strides == source.strides;
-  if (is_same) return;
+  if (destination.buffer.get() != source.buffer.get() || is_same_place(destination, source)) return;
   if (overlap(destination.region(), source.region()))
     raise(error_types.argument_value, "copy: destination and source are parts of one array and overlap, which has no defined "
                                       "result; copy the source with dup() first");

@@ -193,14 +193,14 @@ class Planner {
     }
     return value;
   }
-  Value staging(const Array& source) {
-    const Value value = make_array(source.size_bytes(), host_ordinal, source.dtype, source.shape);
-    if (source.size_bytes()) house_.allocate(*as_array(value)->buffer);
+  Value staging(const Array& source, std::int32_t device, StreamIndex) {
+    const Value value = make_array(source.size_bytes(), device, source.dtype, source.shape);
+    if (device == host_ordinal && source.size_bytes()) house_.allocate(*as_array(value)->buffer);
     return value;
   }
 
   void copy(CopyOp& op, const Array& to, const Array& from, StreamIndex stream) {
-    if (to.size_bytes() == 0 || (to.buffer.get() == from.buffer.get() && to.offset == from.offset && to.strides == from.strides)) return;
+    if (to.size_bytes() == 0 || is_same_place(to, from)) return;
     const Pointer to_at = pointer_to(to, op.destination, true), from_at = pointer_to(from, op.source, false);
     const std::vector<Use> uses = uses_;
     begin();

@@ -120,9 +120,9 @@ class Record {
                                 op.pattern_size ? op.fill : nb::none(), op.origin.location()));
     return keep(std::move(value));
   }
-  Value staging(const Array& source) {
+  Value staging(const Array& source, std::int32_t device, StreamIndex) {
     Recorded value;
-    value.planned = Array{BufferRef(std::make_unique<Buffer>(source.size_bytes())), 0, host_ordinal, source.dtype, source.shape};
+    value.planned = Array{BufferRef(std::make_unique<Buffer>(source.size_bytes(), device)), 0, device, source.dtype, source.shape};
     return keep(std::move(value));
   }
   std::optional<Value> foreign(ForeignOp& op, const std::vector<Value>&, StreamIndex stream, std::int32_t device) {

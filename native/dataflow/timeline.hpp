@@ -90,6 +90,9 @@ class Timeline {
     return progress;
   }
 
+  // How far a stream is to come until all that it holds now has passed.
+  Progress progress(StreamIndex stream) const { return {lanes_[stream].completed, lanes_[stream].submitted}; }
+
   bool is_known_complete(Tick tick) const {
     return tick.count == 0 || lanes_[tick.stream].completed->load(std::memory_order_acquire) >= tick.count;
   }

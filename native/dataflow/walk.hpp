@@ -16,7 +16,8 @@
 //   void mark(stream, slot), wait(stream, other, slot)             see Timeline::order
 //   void launch(op, stream, device), copy(op, to, from, stream)
 //   Value create(op, stream, device), create_host(op, device)
-//   bool is_peer(device, device), Value staging(array)             for copies between devices
+//   bool is_peer(device, device)
+//   Value staging(array, device, stream)                           memory on a copy's way, page-locked for no device
 //   Value foreign(op, values, stream, device)
 //   replay(op, replay, stream, device)                             launch a graph
 //   optional<Value> call(op, value)  run a callback at submission; none: it returned an operation
@@ -328,15 +329,19 @@ class Walk {
     if (!source || (!create && !sink_.array(to)))
       raise(error_types.argument_type, std::string("copy: the ") + (source ? "destination" : "source") + " is not an array but " +
                                            nb::cast<std::string>(nb::repr(sink_.object(source ? to : from))));
-    std::int32_t device = create ? create->spec.device : sink_.array(to)->device;
-    const std::int32_t there = source->device;
-    if (device == host_ordinal) device = there != host_ordinal ? there : placement_.device;
+    const std::int32_t here = create ? create->spec.device : sink_.array(to)->device, there = source->device;
+    const std::int32_t device = here != host_ordinal ? here : there != host_ordinal ? there : placement_.device;
     check_usable(*source, false, [] { return std::string("copy: the source"); });
-    if (there == host_ordinal || device == there || sink_.is_peer(device, there)) {
+    const bool is_between_devices = here != there && here != host_ordinal && there != host_ordinal && !sink_.is_peer(device, there);
+    // From host memory to host memory the driver copies itself, and keeps the caller until the stream has come there.
+    const bool is_within_host = here == host_ordinal && there == host_ordinal && source->size_bytes() && (create || !is_same_place(*sink_.array(to), *source));
+    if (!is_between_devices && !is_within_host) {
       to = copy(op, to, create, *source, device);
-    } else {  // through page-locked memory, a step on each device
-      const Value staged = sink_.staging(*source);
-      copy(op, staged, nullptr, *source, there);
+    } else {  // a step to page-locked memory and one from there; or the same through a device's memory
+      if (!create) check_copy(*sink_.array(to), *source);
+      const std::int32_t way = is_within_host ? device : host_ordinal;
+      const Value staged = copy_to_new(op, *source, is_within_host ? device : there,
+                                       [&](StreamIndex stream) { return sink_.staging(*source, way, stream); });
       to = copy(op, to, create, *sink_.array(staged), device);
     }
     sink_.finish(op, to);
@@ -345,14 +350,23 @@ class Walk {
 
   // One copy on a stream of `device`; gives back the destination.
   Value copy(CopyOp& op, Value to, CreateOp* create, const Array& source, std::int32_t device) {
+    if (create) return copy_to_new(op, source, device, [&](StreamIndex stream) { return make(*create, stream, Py_REFCNT(op.destination.ptr()) > 1); });
     placing_.uses.clear();
-    if (!create) add_destination(*sink_.array(to), source);
+    add_destination(*sink_.array(to), source);
+    placing_.add(source, false);
+    return copy_on(op, placing_.choose(op, device), to, source);
+  }
+  // The same, to what `make_there` makes for the stream.
+  template <class F>
+  Value copy_to_new(CopyOp& op, const Array& source, std::int32_t device, F&& make_there) {
+    placing_.uses.clear();
     placing_.add(source, false);
     const StreamIndex stream = placing_.choose(op, device);
-    if (create) {
-      to = make(*create, stream, Py_REFCNT(op.destination.ptr()) > 1);
-      add_destination(*sink_.array(to), source);
-    }
+    const Value to = make_there(stream);
+    add_destination(*sink_.array(to), source);
+    return copy_on(op, stream, to, source);
+  }
+  Value copy_on(CopyOp& op, StreamIndex stream, Value to, const Array& source) {
     placing_.order(stream);
     sink_.copy(op, *sink_.array(to), source, stream);
     placing_.commit(op, stream, is_shared_);

@@ -32,17 +32,6 @@ std::int32_t device_of(Engine& engine, const std::vector<Tick>& waits) {
   return device;
 }
 
-// What is kept of an operation that was submitted and whose result is not there yet.
-struct Outstanding {
-  std::vector<Engine::Mark> marks;  // made when it was submitted without waiting
-  std::shared_ptr<completion::Completion> completion;  // once somebody waits
-};
-
-Outstanding& outstanding(Op& op) {
-  if (!op.outstanding) op.outstanding = std::make_shared<Outstanding>();
-  return *static_cast<Outstanding*>(op.outstanding.get());
-}
-
 // The part of a submitted operation's ticks that has not passed.
 std::vector<Tick> incomplete(Engine& engine, Op& op) {
   if (!op.outstanding) return engine.incomplete(op.ready);
@@ -58,11 +47,24 @@ std::vector<Tick> incomplete(Engine& engine, Op& op) {
   return left;
 }
 
+// For an operation in line whose stream has failed.
+void raise_failed_turn(Engine& engine, nb::handle object) {
+  Op& op = *dataflow::as_op(object);
+  if (!op.outstanding) return;
+  const auto turn = outstanding(op).turn;
+  if (!turn) return;
+  const std::int32_t error = turn->called()->error();
+  if (!error) return;
+  drop_turn(op);
+  raise_lost(engine, error, object, engine.stream(turn->stream()).device);
+}
+
 // Where a walk came to, when it did not come to the end.
 struct Halt {
-  std::vector<Tick> waits;       // what the host must wait for
-  std::vector<nb::object> due;   // functions of values that are there: to be run now
-  bool is_full = false;          // a stream holds as much as it may
+  std::vector<Tick> waits;            // what the host must wait for
+  std::vector<nb::object> due;        // functions of values that are there: to be run now
+  std::optional<StreamIndex> full{};  // a stream without room for it
+  bool stands_in_line = false;        // for that room; else it is in the middle of another submission, and only waits
 };
 
 // A callback that is called while a graph is made: what it executes would run now, and not in the graph.
@@ -81,30 +83,42 @@ bool walk(Engine& engine, nb::handle object, const dataflow::Placement& placemen
   const dataflow::Enclosure::Entered nowhere(nullptr);
   const bool outermost = engine.depth == 1;
   if (outermost) engine.collect();
-  Submit sink(engine);
+  Acting acting(engine, *dataflow::as_op(object), outermost);
+  Submit sink(engine, outermost, acting.turn());
   dataflow::Scratch<nb::handle> own;  // a callback's walk, inside another
   for (;;) {
     dataflow::Walk<Submit> walk(sink, placement, outermost ? engine.scratch : own);
     if (walk.run(object)) return true;
-    halt = {engine.incomplete(walk.waits()), std::move(sink.due), walk.is_full()};
-    sink.due.clear();
+    halt = {{}, std::exchange(sink.due, {})};
+    if (walk.is_full()) {
+      acting.keep();
+      halt.full = walk.waits().front().stream;
+      halt.stands_in_line = outermost;
+      if (outermost) return false;
+    }
+    halt.waits = engine.incomplete(walk.waits());
     if (!halt.waits.empty() || !halt.due.empty()) return false;
   }
 }
 
 using CompletionRef = std::shared_ptr<completion::Completion>;
 
-// Runs the functions that are due; each once, whoever asks. Null, or where another thread is at all that
-// is left, what tells when it is done.
-CompletionRef run_due(const std::vector<nb::object>& due) {
-  CompletionRef elsewhere;
+struct Ran {
+  bool is_programs = false;  // one of them was the program's own, and may have changed its mind
+  CompletionRef elsewhere;   // where another thread is at all that is left: what tells when it is done
+};
+
+// Runs the functions that are due; each once, whoever asks.
+Ran run_due(const std::vector<nb::object>& due) {
+  Ran ran;
   for (const nb::object& object : due) {
     auto& op = static_cast<dataflow::CallOp&>(*dataflow::as_op(object));
     if (op.state != dataflow::State::pending) continue;
     if (op.runner) {
-      elsewhere = outstanding(op).completion;
+      ran.elsewhere = outstanding(op).completion;
       continue;
     }
+    ran.is_programs |= op.title.empty();
     const auto told = outstanding(op).completion = std::make_shared<completion::Completion>(1);
     op.runner = PyThread_get_thread_ident();
     try {
@@ -118,32 +132,45 @@ CompletionRef run_due(const std::vector<nb::object>& due) {
     op.runner = 0;
     op.outstanding.reset();
     told->part_done(0);
-    elsewhere.reset();
+    ran.elsewhere.reset();
   }
-  return elsewhere;
+  return ran;
 }
 
+// How far an operation came.
 struct Reached {
-  bool complete = false;
-  std::vector<Tick> waits;
-  CompletionRef elsewhere;  // a function that another thread runs
-  bool is_full = false;     // a stream holds as much as it may
+  bool is_submitted = false;
+  bool is_complete = false;
+  bool is_paused = false;  // a function was called: what follows it is for another call, if there is one
+  Halt halt{};
+  CompletionRef elsewhere{};  // a function that another thread runs
 };
 
-// Walks until the root is complete, or something must be waited for.
+// Submits until the root is submitted, or something must be waited for.
+Reached submit_root(Engine& engine, nb::handle object, const dataflow::Placement& placement) {
+  Op& op = *dataflow::as_op(object);
+  raise_failed_turn(engine, object);
+  Halt halt;
+  while (!op.is_done() && !walk(engine, object, placement, halt)) {
+    if (halt.due.empty()) return {.halt = std::move(halt)};
+    Ran ran = run_due(halt.due);
+    if (ran.elsewhere) return {.elsewhere = std::move(ran.elsewhere)};
+    if (ran.is_programs && op.state == dataflow::State::pending) return {.is_paused = true};
+  }
+  return {.is_submitted = true};
+}
+
+// The same, and looks whether it is complete.
 Reached advance(Engine& engine, nb::handle object, const dataflow::Placement& placement) {
   Op& op = *dataflow::as_op(object);
   try {
-    Halt halt;
     const bool is_new = !op.is_done();
-    while (!op.is_done() && !walk(engine, object, placement, halt)) {
-      if (halt.due.empty()) return {false, std::move(halt.waits), nullptr, halt.is_full};
-      if (auto elsewhere = run_due(halt.due)) return {false, {}, std::move(elsewhere), false};
-    }
+    Reached reached = submit_root(engine, object, placement);
+    if (!reached.is_submitted) return reached;
     // What was submitted just now has hardly passed: to wait for it tells as much as to ask.
-    auto waits = is_new ? engine.timeline.not_known_complete(op.ready) : incomplete(engine, op);
-    const bool complete = waits.empty();
-    return {complete, std::move(waits), nullptr, false};
+    reached.halt.waits = is_new ? engine.timeline.not_known_complete(op.ready) : incomplete(engine, op);
+    reached.is_complete = reached.halt.waits.empty();
+    return reached;
   } catch (const Refusal& refusal) {
     raise_lost(engine, refusal.result, object, refusal.device);
   }
@@ -180,14 +207,14 @@ CompletionRef completion_of(Engine& engine, nb::handle object, const Reached& re
       Outstanding& kept = outstanding(op);
       if (kept.completion && (!kept.completion->has_ended() || kept.completion->error())) return kept.completion;
     }
-    const Engine::Armed armed = engine.arm(reached.waits, is_done ? outstanding(op).marks : no_marks);
+    const Engine::Armed armed = engine.arm(reached.halt.waits, is_done ? outstanding(op).marks : no_marks);
     if (spin(engine, armed, budget)) return nullptr;
     CompletionRef completion = engine.watch(armed);
     // In the middle of a walk it is this caller's alone. Another thread may have found the operation complete.
     if (is_done && op.outstanding) outstanding(op).completion = completion;
     return completion;
   } catch (const Refusal& refusal) {
-    raise_lost(engine, refusal.result, object, refusal.device >= 0 ? refusal.device : device_of(engine, reached.waits));
+    raise_lost(engine, refusal.result, object, refusal.device >= 0 ? refusal.device : device_of(engine, reached.halt.waits));
   }
 }
 
@@ -216,19 +243,78 @@ bool wait_until(completion::Completion& completion, std::optional<Clock::time_po
   }
 }
 
+// Takes a place in line. What ends when it is called; null where others have submitted the operation by now.
+CompletionRef stand(Engine& engine, nb::handle object, StreamIndex stream, const dataflow::Placement& placement, completion::Waiter waiter) {
+  Op& op = *dataflow::as_op(object);
+  if (op.state != dataflow::State::pending) return nullptr;
+  auto& turn = outstanding(op).turn;
+  if (!turn) turn = std::make_shared<completion::Turn>();
+  const auto standing = turn;  // whatever becomes of the operation
+  engine.lines.stand(standing, stream, engine.level(stream), placement.max_in_flight, waiter);
+  try {
+    engine.keep_moving(stream);
+  } catch (const Refusal& refusal) {
+    drop_turn(op);
+    raise_lost(engine, refusal.result, object, refusal.device >= 0 ? refusal.device : engine.stream(stream).device);
+  }
+  return standing->called();
+}
+
+// Waits until a stream has room, or it is the operation's turn. False: the time is up, and the place given up.
+bool wait_for_room(Engine& engine, nb::handle object, const Halt& halt, const dataflow::Placement& placement, std::optional<Clock::time_point> until) {
+  const StreamIndex stream = *halt.full;
+  if (!halt.stands_in_line && halt.waits.empty()) return true;
+  const CompletionRef called = halt.stands_in_line
+                                   ? stand(engine, object, stream, placement, {PyThread_get_thread_ident(), true})
+                                   : engine.watch(engine.arm(halt.waits, {}));
+  if (!called) return true;
+  bool is_called = false;
+  try {
+    is_called = wait_until(*called, until);
+  } catch (const nb::python_error&) {
+    leave(object, nullptr);
+    throw;
+  }
+  if (!is_called) leave(object, nullptr);
+  if (const std::int32_t error = called->error()) raise_lost(engine, error, object, engine.stream(stream).device);
+  return is_called;
+}
+
+// Remembers where an operation ends that was submitted without waiting.
+void mark(Engine& engine, Op& op) {
+  for (const Tick tick : op.ready)
+    if (!engine.timeline.is_known_complete(tick)) outstanding(op).marks.push_back(engine.mark(tick.stream));
+}
+
 }  // namespace
 
-bool drive(nb::handle object, const dataflow::Placement& placement, const std::shared_ptr<completion::Port>& port, completion::Token token) {
+bool drive(nb::handle object, const dataflow::Placement& placement, const std::shared_ptr<completion::Port>& port, completion::Token token,
+           bool blocks) {
   Engine& engine = Engine::get();
   for (;;) {
     const Reached reached = advance(engine, object, placement);
-    if (reached.complete) return true;
-    const auto budget = reached.is_full ? std::chrono::microseconds(0) : await_budget(engine, placement.spin_us);
-    const auto completion = completion_of(engine, object, reached, budget);
+    if (reached.is_complete) return true;
+    if (reached.is_paused) {
+      port->put(token, completion::pause);  // the loop comes round: it may have been told to cancel, or be late
+      return false;
+    }
+    if (reached.halt.stands_in_line) {
+      const auto called = stand(engine, object, *reached.halt.full, placement, {PyThread_get_thread_ident(), blocks, token});
+      if (called && called->tell(port, token)) return false;
+      continue;
+    }
+    const auto completion = completion_of(engine, object, reached, await_budget(engine, placement.spin_us));
     if (!completion) continue;
     if (completion->tell(port, token)) return false;
-    if (const std::int32_t error = completion->error()) raise_lost(engine, error, object, device_of(engine, reached.waits));
+    if (const std::int32_t error = completion->error()) raise_lost(engine, error, object, device_of(engine, reached.halt.waits));
   }
+}
+
+bool leave(nb::handle object, completion::Token token) {
+  Op& op = *dataflow::as_op(object);
+  if (!op.outstanding) return false;
+  const auto turn = outstanding(op).turn;
+  return turn && Engine::get().lines.leave(*turn, PyThread_get_thread_ident(), token);
 }
 
 void submit(nb::handle object, const dataflow::Placement& placement) {
@@ -236,16 +322,26 @@ void submit(nb::handle object, const dataflow::Placement& placement) {
   Op& op = *dataflow::as_op(object);
   if (op.is_done()) return;
   try {
-    Halt halt;
-    while (!walk(engine, object, placement, halt)) {
-      if (halt.is_full) {
-        wait_with_signals(engine, *engine.watch(engine.arm(halt.waits, {})));
-        continue;
-      }
-      if (halt.due.empty() || run_due(halt.due)) return;
+    for (;;) {
+      const Reached reached = submit_root(engine, object, placement);
+      if (reached.is_submitted) return mark(engine, op);
+      if (reached.is_paused) continue;
+      if (!reached.halt.full) return;
+      wait_for_room(engine, object, reached.halt, placement, std::nullopt);
     }
-    for (const Tick tick : op.ready)
-      if (!engine.timeline.is_known_complete(tick)) outstanding(op).marks.push_back(engine.mark(tick.stream));
+  } catch (const Refusal& refusal) {
+    raise_lost(engine, refusal.result, object, refusal.device);
+  }
+}
+
+bool submit_more(nb::handle object, const dataflow::Placement& placement) {
+  Engine& engine = Engine::get();
+  Op& op = *dataflow::as_op(object);
+  if (op.is_done()) return false;
+  try {
+    const Reached reached = submit_root(engine, object, placement);
+    if (reached.is_submitted) mark(engine, op);
+    return reached.is_paused;
   } catch (const Refusal& refusal) {
     raise_lost(engine, refusal.result, object, refusal.device);
   }
@@ -257,11 +353,19 @@ bool drive_and_wait(nb::handle object, const dataflow::Placement& placement, dou
   if (timeout_s >= 0) until = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(std::min(timeout_s, 1e9)));
   for (;;) {
     const Reached reached = advance(engine, object, placement);
-    if (reached.complete) return true;
+    if (reached.is_complete) return true;
+    if (reached.is_paused) {
+      if (until && Clock::now() >= *until) return false;
+      continue;
+    }
+    if (reached.halt.full) {
+      if (!wait_for_room(engine, object, reached.halt, placement, until)) return false;
+      continue;
+    }
     const auto completion = completion_of(engine, object, reached, spin_time);
     if (!completion) continue;
     if (!wait_until(*completion, until)) return false;
-    if (const std::int32_t error = completion->error()) raise_lost(engine, error, object, device_of(engine, reached.waits));
+    if (const std::int32_t error = completion->error()) raise_lost(engine, error, object, device_of(engine, reached.halt.waits));
   }
 }
 
@@ -277,22 +381,18 @@ bool has_passed(nb::handle object) {
   }
 }
 
-CompletionRef arm_streams(const std::vector<StreamIndex>& streams) {
+CompletionRef arm_streams(const std::vector<StreamIndex>& streams, const std::string& asked) {
   Engine& engine = Engine::get();
   std::vector<Tick> ticks;
   for (const StreamIndex stream : streams) ticks.push_back({stream, engine.timeline.submitted(stream)});
   try {
     return engine.watch(engine.arm(ticks, {}, true));
   } catch (const Refusal& refusal) {
-    raise_refused(engine, refusal.result, refusal.function, nb::handle());
+    raise_refused(engine, refusal.result, refusal.function, asked, 0, refusal.device >= 0 ? refusal.device : device_of(engine, ticks));
   }
 }
 
-void wait_with_signals(Engine& engine, completion::Completion& completion) {
-  wait_until(completion, std::nullopt);
-  if (const std::int32_t error = completion.error())
-    raise_refused(engine, static_cast<CUresult>(error), "cuStreamQuery", nb::handle());
-}
+void wait_with_signals(completion::Completion& completion) { wait_until(completion, std::nullopt); }
 
 nb::object record_into(dataflow::Planner& planner, nb::handle object, const dataflow::Placement& placement) {
   Engine& engine = Engine::get();
@@ -301,7 +401,7 @@ nb::object record_into(dataflow::Planner& planner, nb::handle object, const data
   try {
     return planner.record(object, placement);
   } catch (const Refusal& refusal) {
-    raise_refused(engine, refusal.result, refusal.function, object, refusal.asked_host_bytes, refusal.device);
+    raise_refused(engine, refusal.result, refusal.function, nb::borrow(object), refusal.asked_host_bytes, refusal.device);
   }
 }
 

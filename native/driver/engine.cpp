@@ -102,6 +102,16 @@ void Engine::close_stream(StreamIndex index) {
   if (depth == 0) destroy_closed_streams();
 }
 
+bool Engine::has_written_flags(const StreamState& state) {
+  for (const auto& slot : {state.slot, state.side_slot}) {
+    if (!slot || slots_->is_settled(*slot)) continue;
+    const CUresult result = table.cuStreamQuery(state.handle);
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) throw Refusal(result, "cuStreamQuery", state.device);
+    return false;
+  }
+  return true;
+}
+
 void Engine::destroy_closed_streams() {
   if (shut_down_) return;
   for (const StreamIndex index : std::exchange(closing_, {})) {
@@ -109,7 +119,7 @@ void Engine::destroy_closed_streams() {
     const Tick last{index, timeline.submitted(index)};
     bool passed = true;
     try {
-      passed = is_complete(last);
+      passed = is_complete(last) && has_written_flags(state);
     } catch (const Refusal&) {  // a broken context runs nothing any more
     }
     if (!passed) {
@@ -184,7 +194,8 @@ bool Engine::is_peer(std::int32_t ordinal, std::int32_t other) {
   check(table.cuDeviceCanAccessPeer(&is_possible, device_here, device_there), "cuDeviceCanAccessPeer");
   if (is_possible) {
     CUmemAccessDesc access{};
-    access.location = {CU_MEM_LOCATION_TYPE_DEVICE, ordinal};
+    access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    access.location.id = ordinal;
     access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     is_possible = table.cuMemPoolSetAccess(there.pool, &access, 1) == CUDA_SUCCESS;
   }

@@ -1,8 +1,8 @@
 // What there is once per process: the driver's table, devices, streams, the timeline, memory that
-// waits to be freed, and what is pending.
+// waits to be freed, what is pending, and who waits for room.
 //
 // Always true: memory is freed only behind all work that uses it; a finalizer never calls the driver
-// in the middle of a submission. Guarded by the GIL, but for `pending`, which has its own lock.
+// in the middle of a submission. Guarded by the GIL, but for `pending` and `lines`, which have locks of their own.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "../completion/completion.hpp"
+#include "../completion/line.hpp"
 #include "../completion/reactor.hpp"
 #include "../dataflow/asked.hpp"
 #include "../dataflow/operation.hpp"
@@ -166,12 +167,16 @@ class Engine final : public dataflow::MemoryOwner {
   // Does a stream hold so many submissions that have not passed? The driver's queue must not fill: it would keep
   // the GIL while it waits.
   bool is_full(StreamIndex stream, std::uint64_t most);
+  // The same, as those see it who wait for room.
+  completion::Level level(StreamIndex stream) const;
+  // Has the next of those called when a stream has room for them: to be called when somebody took a place, or his turn.
+  void keep_moving(StreamIndex stream);
 
   // Has the device written it all? Needs neither the GIL nor the driver.
   bool has_passed(const Armed& armed) const;
   void learn(const Armed& armed);
-  // From here on the reactor looks, or a host function tells.
-  std::shared_ptr<completion::Completion> watch(const Armed& armed);
+  // From here on the reactor looks, or a host function tells; `then` is called on their thread, when all is learnt.
+  std::shared_ptr<completion::Completion> watch(const Armed& armed, const std::function<void()>& then = {});
 
   // How long recent waits took, in microseconds: a moving average.
   std::atomic<float> recent_wait_us{0};
@@ -211,6 +216,7 @@ class Engine final : public dataflow::MemoryOwner {
   Hooks hooks;
   completion::Orphans orphans;
   completion::Pending pending;
+  completion::Lines lines{pending};
 
   // Held during a walk; a walk may start another from a callback.
   class Submission;
@@ -227,6 +233,8 @@ class Engine final : public dataflow::MemoryOwner {
   // The streams of other devices that must be well for this to have passed.
   std::vector<StreamIndex> foreign_producers(const dataflow::Timeline::Snapshot& complete) const;
   void destroy_closed_streams();
+  // Is no number of a slot on its way any more? Throws Refusal on a broken context.
+  bool has_written_flags(const StreamState& state);
   void allocate_device(dataflow::Buffer& buffer, StreamIndex stream, const std::function<void()>& before_retry);
   void allocate_host(dataflow::Buffer& buffer);
   bool try_free(dataflow::Buffer& buffer);

@@ -11,19 +11,27 @@
 #include "../dataflow/held.hpp"
 #include "../dataflow/record.hpp"
 #include "../dataflow/walk.hpp"
-#include "engine.hpp"
 #include "graph.hpp"
+#include "outstanding.hpp"
 
 namespace aiocuda::driver {
 using dataflow::Array;
-using dataflow::Op;
 
-// Raises what Python makes of a refused call.
-[[noreturn]] inline void raise_refused(const Engine& engine, CUresult result, const char* function, nb::handle op,
+// Raises what Python makes of a refused call. `asked`: the operation that it was for, or, in words, what was being done.
+[[noreturn]] inline void raise_refused(const Engine& engine, CUresult result, const char* function, const nb::object& asked,
                                        std::uint64_t asked_bytes = 0, std::int32_t device = dataflow::unknown_ordinal) {
-  nb::object error = engine.hooks.refused(static_cast<int>(result), function, op.is_valid() ? op : nb::handle(Py_None), asked_bytes, device);
+  nb::object error = engine.hooks.refused(static_cast<int>(result), function, asked, asked_bytes, device);
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
   throw nb::python_error();
+}
+[[noreturn]] inline void raise_refused(const Engine& engine, CUresult result, const char* function, const std::string& asked,
+                                       std::uint64_t asked_bytes = 0, std::int32_t device = dataflow::unknown_ordinal) {
+  raise_refused(engine, result, function, nb::str(asked.c_str()), asked_bytes, device);
+}
+
+// What a stream is called in messages.
+inline std::string title_of(Engine& engine, StreamIndex stream) {
+  return "stream " + std::to_string(stream) + " of device " + std::to_string(engine.stream(stream).device);
 }
 
 // The Python object of a native instance.
@@ -66,7 +74,9 @@ class Submit {
  public:
   using Value = nb::handle;
 
-  explicit Submit(Engine& engine) : engine_(engine), scope_(engine) {}
+  // `stands_in_line`: it lets those go first who wait for room and came before `turn`, if it has one.
+  Submit(Engine& engine, bool stands_in_line, const completion::Turn* turn)
+      : engine_(engine), scope_(engine), stands_in_line_(stands_in_line), turn_(turn) {}
 
   dataflow::Timeline& timeline() { return engine_.timeline; }
   dataflow::RangeHazards& hazards(dataflow::Buffer& buffer) { return buffer.hazards; }
@@ -129,7 +139,10 @@ class Submit {
   bool is_done(const Op& op) const { return op.is_done(); }
   bool is_failed(const Op& op) const { return op.state == dataflow::State::failed; }
   [[noreturn]] void raise_again(const Op& op) const { dataflow::Record::raise_stored(op); }
-  void fail(Op& op, nb::handle error) { op.fail(error); }
+  void fail(Op& op, nb::handle error) {
+    drop_turn(op);
+    op.fail(error);
+  }
 
   Value result(const Op& op) const { return op.outcome; }
   Value constant(nb::handle object) const { return object; }
@@ -138,13 +151,11 @@ class Submit {
   bool is_unknown(Value) const { return false; }
 
   bool is_full(StreamIndex stream, std::uint64_t most) {
-    if (engine_.timeline.backlog(stream) < most) return false;
-    make_held_calls_now();
-    try {
-      return engine_.is_full(stream, most);
-    } catch (const Refusal& refusal) {
-      raise_refused(engine_, refusal.result, refusal.function, nb::handle(), 0, refusal.device);
+    if (engine_.timeline.backlog(stream) >= most) {
+      make_held_calls_now();
+      if (engine_.is_full(stream, most)) return true;
     }
+    return stands_in_line_ && !engine_.lines.is_empty() && !engine_.lines.may_pass(stream, engine_.level(stream), most, turn_);
   }
   // A Refusal ends the walk, and whoever began it names what it was for.
   bool is_complete(Tick tick) {
@@ -162,10 +173,13 @@ class Submit {
   }
 
   void put_mark(StreamIndex stream, std::uint32_t slot) {
-    if (const CUresult result = engine_.put_mark(stream, slot)) raise_refused(engine_, result, "cuEventRecord", nb::handle(), 0, engine_.stream(stream).device);
+    if (const CUresult result = engine_.put_mark(stream, slot))
+      raise_refused(engine_, result, "cuEventRecord", "recording an event on " + title_of(engine_, stream), 0, engine_.stream(stream).device);
   }
   void wait_for_mark(StreamIndex stream, StreamIndex other, std::uint32_t slot) {
-    if (const CUresult result = engine_.wait_for_mark(stream, other, slot)) raise_refused(engine_, result, "cuStreamWaitEvent", nb::handle());
+    if (const CUresult result = engine_.wait_for_mark(stream, other, slot))
+      raise_refused(engine_, result, "cuStreamWaitEvent", "ordering " + title_of(engine_, stream) + " after " + title_of(engine_, other), 0,
+                    engine_.stream(stream).device);
   }
 
   void launch(dataflow::LaunchOp& op, StreamIndex stream, std::int32_t device) {
@@ -201,17 +215,15 @@ class Submit {
   }
 
   Value create(dataflow::CreateOp& op, StreamIndex stream, std::int32_t device) {
-    dataflow::BufferRef buffer;
+    dataflow::BufferRef buffer = allocate_device(op.size_bytes, stream, device, [&] { return object_of(op); });
     try {
-      scope_.bind(device);
-      buffer = engine_.allocate_device(device, op.size_bytes, stream, [this] { make_held_calls_now(); });
       if (holds_back_ && op.pattern_size) {
         hold(stream, {.kind = HeldWork::Kind::fill, .op = object_of(op), .address = buffer->address});
       } else {
         fill_device(op, buffer->address, engine_.stream(stream).handle);
       }
     } catch (const Refusal& refusal) {
-      raise_refused(engine_, refusal.result, refusal.function, object_of(op), op.size_bytes, device);
+      raise_refused(engine_, refusal.result, refusal.function, object_of(op), 0, device);
     }
     scratch_ = make_array(engine_.hooks.device_array, Array{std::move(buffer), 0, device, op.spec.dtype, op.shape});
     return scratch_;
@@ -228,9 +240,13 @@ class Submit {
     return scratch_;
   }
 
-  // Page-locked memory on the way between devices that do not reach each other.
-  Value staging(const Array& source) {
-    staged_ = make_host_array(source.size_bytes(), source.dtype, source.shape, source.device, nb::handle());
+  Value staging(const Array& source, std::int32_t device, StreamIndex stream) {
+    if (device == dataflow::host_ordinal) {
+      staged_ = make_host_array(source.size_bytes(), source.dtype, source.shape, source.device, nb::str("staging a copy between devices"));
+    } else {
+      dataflow::BufferRef buffer = allocate_device(source.size_bytes(), stream, device, [] { return nb::str("staging a copy within host memory"); });
+      staged_ = make_array(engine_.hooks.device_array, Array{std::move(buffer), 0, device, source.dtype, source.shape});
+    }
     return staged_;
   }
 
@@ -242,7 +258,7 @@ class Submit {
   }
 
   void copy(dataflow::CopyOp& op, const Array& to, const Array& from, StreamIndex stream) {
-    if (to.size_bytes() == 0 || (to.buffer.get() == from.buffer.get() && to.offset == from.offset && to.strides == from.strides)) return;  // nothing to copy, or to itself
+    if (to.size_bytes() == 0 || dataflow::is_same_place(to, from)) return;
     scope_.bind(engine_.stream(stream).device);
     const CUstream handle = engine_.stream(stream).handle;
     try {
@@ -348,13 +364,14 @@ class Submit {
     try {
       engine_.note_progress(stream);
     } catch (const Refusal& refusal) {
-      raise_refused(engine_, refusal.result, refusal.function, nb::handle(), 0, refusal.device);
+      raise_refused(engine_, refusal.result, refusal.function, "noting how far " + title_of(engine_, stream) + " is", 0, engine_.stream(stream).device);
     }
   }
   const std::vector<Tick>& ready(const Op& op) const { return op.ready; }
   void add_ready(Op& op, Tick tick) { op.add_ready(tick); }
   void finish(Op& op, Value value) {
     if (holds_back_) finished_.push_back(object_of(op));
+    drop_turn(op);
     op.finish(nb::borrow(value));
   }
 
@@ -409,14 +426,24 @@ class Submit {
     }
   }
 
-  nb::object make_host_array(std::uint64_t size_bytes, dataflow::DType dtype, const std::vector<std::int64_t>& shape, std::int32_t device, nb::handle op) {
+  template <class F>
+  dataflow::BufferRef allocate_device(std::uint64_t size_bytes, StreamIndex stream, std::int32_t device, F&& asked) {
+    try {
+      scope_.bind(device);
+      return engine_.allocate_device(device, size_bytes, stream, [this] { make_held_calls_now(); });
+    } catch (const Refusal& refusal) {
+      raise_refused(engine_, refusal.result, refusal.function, nb::object(asked()), size_bytes, device);
+    }
+  }
+
+  nb::object make_host_array(std::uint64_t size_bytes, dataflow::DType dtype, const std::vector<std::int64_t>& shape, std::int32_t device, const nb::object& asked) {
     try {
       scope_.bind(device);
       dataflow::BufferRef buffer = engine_.allocate_host(size_bytes);
       return make_array(engine_.hooks.host_array, Array{std::move(buffer), 0, dataflow::host_ordinal, dtype, shape});
     } catch (const Refusal& refusal) {
       const bool is_full = refusal.result == CUDA_ERROR_OUT_OF_MEMORY;  // else it is the device that is not well
-      raise_refused(engine_, refusal.result, refusal.function, op, size_bytes, is_full ? dataflow::host_ordinal : device);
+      raise_refused(engine_, refusal.result, refusal.function, asked, size_bytes, is_full ? dataflow::host_ordinal : device);
     }
   }
 
@@ -450,6 +477,8 @@ class Submit {
 
   Engine& engine_;
   ContextScope scope_;
+  const bool stands_in_line_;
+  const completion::Turn* const turn_;
   bool holds_back_ = false;
   dataflow::HeldCalls<HeldWork> held_;
   std::vector<nb::object> finished_;  // while calls are held back

@@ -31,7 +31,10 @@ void Engine::start_reactor(std::int32_t ordinal) {
     throw Refusal::of_host_memory(result, "cuMemHostAlloc", size_bytes);
   std::memset(memory, 0, size_bytes);
   slots_.emplace(std::span(static_cast<std::uint32_t*>(memory), words));  // it stays as long as the process
-  reactor_ = std::make_unique<completion::Reactor>(pending, *slots_, [this](StreamIndex stream) { return ask(stream); }, ask_interval);
+  reactor_ = std::make_unique<completion::Reactor>(pending, *slots_, [this](StreamIndex stream) {
+    lines.look(stream);
+    return ask(stream);
+  }, ask_interval);
 }
 
 CUstream Engine::side_stream(StreamState& state) {
@@ -53,12 +56,11 @@ std::optional<completion::Ticket> Engine::write_ticket(StreamState& state, CUstr
   const completion::Ticket ticket = slots_->issue(*slot);
   const auto address = reinterpret_cast<CUdeviceptr>(slots_->flag(*slot));
   const CUresult result = table.cuStreamWriteValue32(stream, address, ticket.number, CU_STREAM_WRITE_VALUE_DEFAULT);
-  if (result == CUDA_ERROR_NOT_SUPPORTED) {
-    home.writes_flags = false;
-    return std::nullopt;
-  }
-  check(result, "cuStreamWriteValue32");
-  return ticket;
+  if (result == CUDA_SUCCESS) return ticket;
+  slots_->take_back(ticket);
+  if (result != CUDA_ERROR_NOT_SUPPORTED) throw Refusal(result, "cuStreamWriteValue32");
+  home.writes_flags = false;
+  return std::nullopt;
 }
 
 Engine::Armed Engine::arm(const std::vector<Tick>& ticks, const std::vector<Mark>& marks, bool whoever) {
@@ -124,6 +126,19 @@ bool Engine::is_full(StreamIndex index, std::uint64_t most) {
   return !state.tickets.empty() || !is_complete({index, timeline.submitted(index)});
 }
 
+completion::Level Engine::level(StreamIndex stream) const {
+  dataflow::Progress progress = timeline.progress(stream);
+  return {progress.count, std::move(progress.counter)};
+}
+
+void Engine::keep_moving(StreamIndex stream) {
+  const auto count = lines.next_watch(stream, level(stream));
+  if (!count) return;
+  const Armed armed = arm({{stream, *count}}, {});
+  if (armed.parts.empty()) return lines.has_room(stream);  // destroyed: all of it has passed
+  lines.set_watch(stream, watch(armed, [this, stream] { lines.has_room(stream); }));
+}
+
 bool Engine::has_passed(const Armed& armed) const {
   return std::all_of(armed.parts.begin(), armed.parts.end(), [this](const Armed::Part& part) { return part.ticket && slots_->has_passed(*part.ticket); });
 }
@@ -138,18 +153,20 @@ void Engine::note_wait(completion::Pending::Clock::duration time) {
   recent_wait_us.store(before + (us - before) / 8, std::memory_order_relaxed);
 }
 
-std::shared_ptr<completion::Completion> Engine::watch(const Armed& armed) {
+std::shared_ptr<completion::Completion> Engine::watch(const Armed& armed, const std::function<void()>& then) {
   ContextScope scope(*this);
   auto completion = std::make_shared<completion::Completion>(static_cast<std::uint32_t>(armed.parts.size()));
   const auto now = completion::Pending::Clock::now();
   for (const Armed::Part& part : armed.parts) {
-    auto passed = [this, now, is_reactor = part.ticket.has_value(), implied = timeline.progress_of(part.complete),
+    auto passed = [this, now, then, is_reactor = part.ticket.has_value(), implied = timeline.progress_of(part.complete),
                    foreign = foreign_producers(part.complete)] {
-      if (!is_reactor && !foreign.empty()) return 0;  // a host function must not call the driver: who waits asks
-      for (const StreamIndex other : foreign)
-        if (const std::int32_t error = ask(other)) return error;
-      for (const dataflow::Progress& progress : implied) progress.learn();
-      note_wait(completion::Pending::Clock::now() - now);
+      if (is_reactor || foreign.empty()) {  // a host function must not call the driver: who waits asks
+        for (const StreamIndex other : foreign)
+          if (const std::int32_t error = ask(other)) return error;
+        for (const dataflow::Progress& progress : implied) progress.learn();
+        note_wait(completion::Pending::Clock::now() - now);
+      }
+      if (then) then();
       return 0;
     };
     const std::uint64_t number = pending.add({completion, part.stream, std::move(passed), now});

@@ -49,6 +49,19 @@ TEST_CASE("slots are as many as there are flags, and come back") {
   CHECK(flags.slots.acquire() == a);
 }
 
+TEST_CASE("a slot is settled when the device has written all that it was given for it") {
+  Flags flags(1);
+  const Slot slot = *flags.slots.acquire();
+  CHECK(flags.slots.is_settled(slot));
+  const Ticket first = flags.slots.issue(slot), second = flags.slots.issue(slot);
+  flags.write(first);
+  CHECK_FALSE(flags.slots.is_settled(slot));
+  flags.write(second);
+  CHECK(flags.slots.is_settled(slot));
+  flags.slots.take_back(flags.slots.issue(slot));
+  CHECK(flags.slots.is_settled(slot));
+}
+
 TEST_CASE("a number passes all before it in its slot, and none in another") {
   Flags flags(2);
   const Slot a = *flags.slots.acquire(), b = *flags.slots.acquire();

@@ -273,7 +273,8 @@ def copy(destination: Any, source: Any) -> DeviceOp[Any]:
     -------
     DeviceOp[DeviceArray or HostArray]
         The destination. *Stream*: in force on the destination's device, or on the source's where the
-        destination is host memory. *Blocks*: as `to_device`. *On cancel*: the copy goes on.
+        destination is host memory; where both are, on the device in force, by way of as much of its memory.
+        *Blocks*: as `to_device`. *On cancel*: the copy goes on.
 
     Raises
     ------

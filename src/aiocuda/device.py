@@ -13,10 +13,10 @@ from typing import Any
 
 from aiocuda import _native
 from aiocuda._driver import events, runtime
-from aiocuda._engine import placement
+from aiocuda._engine import faults, placement
 from aiocuda._engine.execution import StreamWait
 from aiocuda._engine.placement import Placement
-from aiocuda.errors import ArgumentTypeError, ArgumentValueError, ClosedError, DeviceMismatchError
+from aiocuda.errors import AiocudaError, ArgumentTypeError, ArgumentValueError, ClosedError, DeviceMismatchError
 
 __all__ = [
     "Device",
@@ -111,8 +111,9 @@ class Device:
     def memory_info(self) -> MemoryInfo:
         """Return the device's memory as it is now. Asks the driver; does not wait for the device."""
         _native.collect()
-        free, total = runtime.memory_free_total(self._ordinal)
-        reserved, used = runtime.pool_reserved_used(self._ordinal)
+        with faults.raised_as(f"asking for the memory of device {self._ordinal}", self._ordinal):
+            free, total = runtime.memory_free_total(self._ordinal)
+            reserved, used = runtime.pool_reserved_used(self._ordinal)
         return MemoryInfo(free + reserved - used, total, _native.memory(self._ordinal)[0], reserved)
 
     def stream(self, priority: int = 0) -> Stream:
@@ -128,7 +129,7 @@ class Device:
 
     def synchronize(self) -> StreamWait:
         """Return a wait for all streams of this device that aiocuda knows: await it, or ``.sync()`` it."""
-        return StreamWait(_native.streams_of(self._ordinal))
+        return StreamWait(_native.streams_of(self._ordinal), f"synchronizing device {self._ordinal}")
 
     def __eq__(self, other: object) -> bool:
         return self._ordinal == other._ordinal if isinstance(other, Device) else NotImplemented
@@ -195,7 +196,7 @@ class Stream:
     def synchronize(self) -> StreamWait:
         """Return a wait for all that the stream holds now, whoever submitted it: await it, or ``.sync()`` it."""
         self._require_open()
-        return StreamWait([self._index], self)
+        return StreamWait([self._index], f"synchronizing {self._title}", self)
 
     def record(self, *, timing: bool = True) -> Event:
         """Record an event behind all that the stream holds now. Does not block.
@@ -206,7 +207,9 @@ class Stream:
             Whether `Event.elapsed` will be asked; without it an event is cheaper.
         """
         self._require_open()
-        return Event(self, events.Recorded(self._device.ordinal, self.handle, timing=timing))
+        ordinal = self._device.ordinal
+        with faults.raised_as(f"recording an event on {self._title}", ordinal):
+            return Event(self, events.Recorded(ordinal, self.handle, timing=timing))
 
     def wait(self, other: Stream | Event) -> None:
         """Order all later work of this stream after what another stream holds now, or after an event.
@@ -215,7 +218,8 @@ class Stream:
         """
         self._require_open()
         if isinstance(other, Event):
-            other._recorded.order(self.handle)
+            with faults.raised_as(f"ordering {self._title} after {other._title}", self._device.ordinal):
+                other._recorded.order(self.handle)
         else:
             _native.order_streams(self._index, as_stream(other)._index)
 
@@ -244,11 +248,13 @@ class Stream:
         """What it is called in messages and in `DeviceOp.explain`; a closed stream's number is used again."""
         return self._index & 0xFFFFFFFF
 
+    @property
+    def _title(self) -> str:
+        return f"stream {self._number} of device {self._device.ordinal}"
+
     def _require_open(self) -> None:
         if self._is_closed:
-            raise ClosedError(
-                f"stream {self._number} of device {self._device.ordinal} was closed before this use of it"
-            )
+            raise ClosedError(f"{self._title} was closed before this use of it")
 
     def __del__(self) -> None:
         # Operations that are put on a stream hold it, so nothing can come to it any more. When the interpreter
@@ -283,7 +289,8 @@ class Event:
 
     def done(self) -> bool:
         """Whether it has passed. Does not block."""
-        return self._recorded.has_passed()
+        with faults.raised_as(f"asking whether {self._title} has passed", self.device.ordinal):
+            return self._recorded.has_passed()
 
     def elapsed(self, other: Event) -> float:
         """Return the device's time from this event to a later one, in milliseconds.
@@ -304,30 +311,37 @@ class Event:
                 raise ArgumentValueError("an event was recorded without timing; record(timing=True) can be measured")
             if not event.done():
                 raise ArgumentValueError("an event has not passed yet; await both before measuring between them")
-        return self._recorded.milliseconds_to(other._recorded)
+        with faults.raised_as(f"measuring the time from {self._title} to {other._title}", self.device.ordinal):
+            return self._recorded.milliseconds_to(other._recorded)
 
     def __await__(self) -> Generator[Any, None, None]:
         return self._wait().__await__()
 
     async def _wait(self) -> None:
         if not self.done():
-            waiting = self._waiting_stream()
-            await waiting.synchronize()
+            await self._passing()
 
     def sync(self) -> None:
         """Wait until it has passed, blocking the thread with the GIL released."""
         if not self.done():
-            self._waiting_stream().synchronize().sync()
+            self._passing().sync()
 
-    def _waiting_stream(self) -> Stream:
+    def _passing(self) -> StreamWait:
         # A stream that holds nothing but the wait: what is behind the event in its own stream is no part of it.
         waiting = self.device.stream()
         waiting.wait(self)
-        return waiting
+        return StreamWait([waiting._index], f"waiting for {self._title}", waiting)
+
+    @property
+    def _title(self) -> str:
+        return f"an event on {self._stream._title}"
 
     def __repr__(self) -> str:
-        state = "passed" if self.done() else "pending"
-        return f"<Event in stream {self._stream._number} of device {self.device.ordinal}, {state}>"
+        try:
+            state = "passed" if self.done() else "pending"
+        except AiocudaError:
+            state = "lost"
+        return f"<Event in {self._stream._title}, {state}>"
 
 
 def devices() -> list[Device]:

@@ -263,7 +263,8 @@ class DeviceOp(Generic[T_co]):
         function
             Called once, on the thread that waits for the result, when the value is complete. It may take its
             time, and may wait for other threads; an event loop that awaits it stands still meanwhile. What it
-            returns is the result as it is.
+            returns is the result as it is. What depends on that is submitted when the loop has come round, unless
+            nobody wants it any more.
 
         Returns
         -------

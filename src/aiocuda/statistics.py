@@ -22,6 +22,9 @@ class Statistics:
         Submissions, on all streams, that as far as is known have not passed; it is learnt when somebody waits.
     pending
         Waits that go on.
+    waits_for_room
+        Times that a submission met a stream that held as much as it may, or others who waited for that, and got in
+        line; coming back to its place counts again.
     completed
         Waits that ended because the device had written its flag.
     host_functions
@@ -39,6 +42,7 @@ class Statistics:
 
     in_flight: int
     pending: int
+    waits_for_room: int
     completed: int
     host_functions: int
     spins: int

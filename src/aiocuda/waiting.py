@@ -175,19 +175,20 @@ class _Arrival(Generic[T]):
         self.is_due = False
         self.lane: deque[_Arrival[T]] | None = None  # those of its stream, in order
 
-    def wake(self, _: int) -> None:
+    def wake(self, error: int) -> None:
         arrivals = self._arrivals()
         if arrivals is not None:  # else nobody waits any more
-            arrivals.note(self)
+            arrivals.note(self, error)
 
 
 class _Arrivals(AsyncIterator[DeviceFuture[T]]):
     """Futures on their way; each is taken once, when it is done, in the order in which their tokens came."""
 
-    __slots__ = ("__weakref__", "_due", "_lanes", "_left", "_port", "_waiters")
+    __slots__ = ("__weakref__", "_due", "_lanes", "_left", "_paused", "_port", "_waiters")
 
     def __init__(self, futures: list[DeviceFuture[T]]) -> None:
         self._due: deque[_Arrival[T]] = deque()
+        self._paused: deque[_Arrival[T]] = deque()  # due when the loop has come round
         self._lanes: dict[int, deque[_Arrival[T]]] = {}
         self._left: set[_Arrival[T]] = set()
         self._port = _loops.current_port()
@@ -220,12 +221,16 @@ class _Arrivals(AsyncIterator[DeviceFuture[T]]):
                 return future
             waiter = self._port.waiter()
             self._waiters.add(waiter)
+            if self._paused:
+                self._port.native.put(waiter, _native.PAUSE)
             try:
                 is_up = await self._port.wait(waiter, until) is None
             finally:
                 self._waiters.discard(waiter)
             if is_up:
                 return self.take()
+            while self._paused:
+                self._make_due(self._paused.popleft())
         return None
 
     def take(self) -> DeviceFuture[T] | None:
@@ -237,7 +242,7 @@ class _Arrivals(AsyncIterator[DeviceFuture[T]]):
             try:
                 is_done = arrival.future._advance(self._port.native, arrival)
             except BaseException:  # an interruption is not the end of the future
-                self.note(arrival)
+                self.note(arrival, 0)
                 raise
             if is_done:
                 self._left.discard(arrival)
@@ -245,15 +250,18 @@ class _Arrivals(AsyncIterator[DeviceFuture[T]]):
                 return arrival.future
         return None
 
-    def note(self, arrival: _Arrival[T]) -> None:
-        """Have a future looked at: it may be done."""
-        if arrival.lane is not None and not arrival.future.cancelled():
-            # What was submitted before it has passed too, though it may be told of on another way, and later.
-            while arrival.lane and (earlier := arrival.lane.popleft()) is not arrival:
-                self._make_due(earlier)
-        self._make_due(arrival)
+    def note(self, arrival: _Arrival[T], error: int) -> None:
+        """Have a future looked at: it may be done, or go on."""
+        if error == _native.PAUSE:
+            self._paused.append(arrival)
+        else:
+            if arrival.lane is not None and not arrival.future.cancelled():
+                # What was submitted before it has passed too, though it may be told of on another way, and later.
+                while arrival.lane and (earlier := arrival.lane.popleft()) is not arrival:
+                    self._make_due(earlier)
+            self._make_due(arrival)
         for waiter in self._waiters:  # each looks whether something is left for it
-            waiter.wake(0)
+            waiter.wake(error)
 
     def _make_due(self, arrival: _Arrival[T]) -> None:
         if not arrival.is_due and arrival in self._left:
@@ -267,6 +275,7 @@ class _Arrivals(AsyncIterator[DeviceFuture[T]]):
             arrival.lane = None
         self._left.clear()
         self._due.clear()
+        self._paused.clear()
         self._lanes.clear()
 
     def __del__(self) -> None:

@@ -100,6 +100,25 @@ def test_copies_without_items():
     assert contents(ac.dup(ac.to_device(nothing))).shape == (0, 3)
 
 
+@pytest.mark.parametrize("key", [slice(None), (slice(None), slice(3, None, 2))], ids=["whole", "strided"])
+@pytest.mark.parametrize(("to", "source"), PAIRS)
+def test_a_copy_keeps_nobody_waiting_for_what_comes_before_it(latch, used_bytes, to, source, key):
+    """Not its submitter either, who may be the one to let the stream go on."""
+    used = used_bytes()
+    destination, array = PLACES[to](np.zeros_like(DATA)), PLACES[source](DATA)
+    expected = np.zeros_like(DATA)
+    expected[key] = DATA[key]
+    for device in ac.devices():
+        latch.hold(device.ordinal)
+    future = ac.copy(destination[key], array[key]).submit()
+    assert not future.done()
+    latch.release()
+    future.sync()
+    np.testing.assert_array_equal(contents(destination), expected)
+    del destination, array, future
+    assert used_bytes() == used
+
+
 def test_copying_an_array_to_itself_changes_nothing():
     array = PLACES["device 0"](DATA)
     np.testing.assert_array_equal(contents(ac.copy(array, array)), DATA)

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -55,10 +56,35 @@ def test_a_timeout_does_not_matter_when_the_result_is_there():
     assert op.sync(timeout=0).sum() == 3
 
 
-@pytest.mark.parametrize("timeout", [-1, float("nan")])
-def test_a_timeout_that_cannot_be_is_an_error(timeout):
-    with pytest.raises(ac.ArgumentValueError, match="number of seconds"):
-        ac.value(1).sync(timeout=timeout)
+@pytest.mark.parametrize(
+    "timeout", [-1, -1e-9, float("-inf"), float("nan"), np.float32("nan"), "1", True, 1j], ids=repr
+)
+def test_a_timeout_that_cannot_be_is_an_error_before_anything_runs(device, timeout):
+    op = ac.ones(3)
+    stream = device.stream()
+    for wait in (
+        lambda: op.sync(timeout=timeout),
+        lambda: op.sync_on(stream, timeout=timeout),
+        lambda: op.schedule(0).sync(timeout=timeout),
+    ):
+        with pytest.raises(ac.ArgumentValueError, match=r"a time-out is a number of seconds, 0 or more; .* was given"):
+            wait()
+    assert "pending" in repr(op)
+
+
+@pytest.mark.parametrize("timeout", [float("inf"), 10**400, 1e300, np.float32(60), Fraction(120, 2)], ids=str)
+def test_any_number_of_seconds_is_a_timeout(latch, settle, timeout):
+    """Also those that no clock comes to: such a wait is one without a time-out."""
+    latch.hold()
+    op = ac.to_host(ac.full(3, 7, np.int32))
+    future = op.submit()
+    waits = [lambda: op.sync(timeout=timeout), lambda: future.sync(timeout=timeout)]
+    with ThreadPoolExecutor(2) as threads:
+        found = [threads.submit(wait) for wait in waits]
+        settle()  # by now both wait
+        latch.release()
+        for each in found:
+            np.testing.assert_array_equal(each.result(60), [7, 7, 7])
 
 
 @pytest.fixture

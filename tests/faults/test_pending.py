@@ -66,7 +66,7 @@ def test_awaits_of_a_lost_device_end_while_another_device_is_held(broken, loop, 
                     await settle()
                     latch.release()
                 print(len(errors), len({{error.error.code for error in errors}}), held.done(), done)
-                of_operations = [error for error in errors if error.operation != "work"]  # and one of the device
+                of_operations = [error for error in errors if error.operation != "synchronizing device 0"]
                 print(len(of_operations), sorted({{error.origin.split(":")[0] for error in of_operations}}))
                 for new in (lambda: k["increment"](ac.zeros(1, np.int32), grid=1, block=1).submit(),
                             lambda: ac.ones(3).sync()):
@@ -108,3 +108,47 @@ def test_awaits_on_more_streams_than_there_are_flags_end(broken, loop):
         """)
     )
     assert out.splitlines()[-2] == "1100 1 True"
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_those_who_wait_for_room_on_a_lost_device_are_told(broken, loop):
+    """Tasks, a future with callbacks and a thread stand in line when the fault comes."""
+    out = broken(
+        PENDING
+        + textwrap.dedent(f"""
+        x = ac.zeros(1, np.int32).sync()
+        async def main():
+            latch = Latch()
+            bad = illegal()
+            bad.submit()
+            told = anyio.Event()
+            with ac.use(max_in_flight=2):
+                in_line = ac.statistics().waits_for_room
+                futures = [k["increment"](x, grid=1, block=1).schedule(0) for _ in range(10)]
+                for future in futures:
+                    future.add_done_callback(lambda _: told.set() if all(f.done() for f in futures) else None)
+                threads = [threading.Thread(target=in_thread) for _ in range(5)]
+                for thread in threads:
+                    thread.start()
+                async with anyio.create_task_group() as group:
+                    for _ in range(20):
+                        group.start_soon(expect, k["increment"](x, grid=1, block=1))
+                    while ac.statistics().waits_for_room < in_line + 35:
+                        await settle()
+                    latch.release()
+                await told.wait()
+                for thread in threads:
+                    thread.join()
+            errors.extend(future.exception() for future in futures)
+            print(len(errors), {{type(error).__name__ for error in errors}}, {{error.device for error in errors}},
+                  {{error.operation for error in errors}})
+        def in_thread():
+            with ac.use(max_in_flight=2):
+                try:
+                    k["increment"](x, grid=1, block=1).sync()
+                except ac.DeviceLostError as error:
+                    errors.append(error)
+        run("{loop}", main)
+        """)
+    )
+    assert out.splitlines()[-2] == "35 {'DeviceLostError'} {'device 0'} {'the launch of increment'}"

@@ -195,8 +195,16 @@ WAITS: dict[str, Callable[[Any], Any]] = {
     "await": ask,
     "await of a future": lambda op: ask(op.schedule(0)),
     "within": lambda op: op.within(1),
+    "within of a future": lambda op: op.schedule(0).within(1),
     "wait": lambda op: ac.wait([op]),
+    "as_completed": lambda op: first_of(op),
+    "a device": lambda _: ask(ac.Device(0).synchronize()),
+    "a stream": lambda _: ask(ac.Device(0).default_stream.synchronize()),
 }
+
+
+async def first_of(op: Any) -> Any:
+    return [each async for each in ac.as_completed([op])]
 
 
 @pytest.mark.parametrize("wait", WAITS)

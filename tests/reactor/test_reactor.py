@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import time
 
 import anyio
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import aiocuda as ac
+from aiocuda import _native
 
 
 def one(kernels):
@@ -141,3 +143,22 @@ def test_slots_that_are_used_up_are_no_end(run, kernels, device):
 def test_numbers_out_of_range_are_errors(name, value):
     with pytest.raises(ac.ArgumentValueError, match=name), ac.use(**{name: value}):
         pass
+
+
+def test_a_closed_stream_keeps_its_flag_until_all_is_written_there(kernels, latch, device):
+    """Whoever has the flag next would else see a number that comes late, and not his own."""
+    held, stream = device.stream(), device.stream()
+    latch.hold(held)
+    stream.wait(held)  # nothing that it was given to do has not passed, and what it writes next comes late
+    port, token = _native.Port(), object()
+    index = stream._index
+    assert _native.tell_when_streams_pass([index], "a test", port, token)
+    stream.close()
+    _native.collect()
+    assert index in _native.streams_of(0)
+    latch.release()
+    assert select.select([port], [], [], 60)[0]
+    assert port.take() == [(token, 0)]
+    one(kernels).sync()  # what is closed goes with memory that is freed
+    _native.collect()
+    assert index not in _native.streams_of(0)

@@ -118,7 +118,18 @@ EventBindings Executable::bind_events() const {
 }
 
 CUresult Executable::launch(const std::shared_ptr<Stream>& stream) {
-  const std::lock_guard lock(mutex_);
+  Ticket ticket;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const CUresult error = start(stream)) return error;
+    if (!plan_->copies_within_host()) return CUDA_SUCCESS;
+    ticket = last_launch_;
+  }
+  // A GPU's driver makes such copies itself, on the caller's thread, as in a stream: seen on an H200.
+  return ticket.wait();
+}
+
+CUresult Executable::start(const std::shared_ptr<Stream>& stream) {
   if (const CUresult error = check_contexts()) return error;
   if (const CUresult error = check_memory()) return error;
   if (injection::strikes(injection::Kind::launch, stream->context().device())) return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;

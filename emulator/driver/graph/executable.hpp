@@ -26,7 +26,8 @@ class Executable {
 
   std::uint64_t flags() const noexcept { return flags_; }
 
-  // INVALID_VALUE: memory that it allocates is allocated, or memory that it frees is not; OUT_OF_MEMORY.
+  // INVALID_VALUE: memory that it allocates is allocated, or memory that it frees is not; OUT_OF_MEMORY. Returns when it
+  // has ended where it copies within host memory.
   CUresult launch(const std::shared_ptr<Stream>& stream);
   // Takes the memory that launches need.
   CUresult upload();
@@ -44,6 +45,7 @@ class Executable {
  private:
   std::optional<Index> find(const Node& node) const;
   Plan& changeable();
+  CUresult start(const std::shared_ptr<Stream>& stream);
   CUresult check_contexts() const;
   CUresult check_memory() const;
   CUresult back_memory();

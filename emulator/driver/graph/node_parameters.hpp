@@ -117,6 +117,9 @@ class CopyParameters final : public NodeParameters {
   std::string title() const override;
   void describe(unsigned flags, Details& details) const override;
   const CUDA_MEMCPY3D& given() const noexcept { return copy_; }
+  bool is_within_host() const noexcept {
+    return destination_.memory != memory::Memory::device && source_.memory != memory::Memory::device;
+  }
 
  private:
   // Only copies of one row can be changed in an executable, and into others of one row.

@@ -267,6 +267,13 @@ void Plan::set_enabled(Index node, bool enabled) {
   sequences[of_node.sequence][of_node.first_step].is_enabled = enabled;
 }
 
+bool Plan::copies_within_host() const {
+  return std::any_of(parameters.begin(), parameters.end(), [](const ParametersPointer& each) {
+    const auto* const copy = dynamic_cast<const CopyParameters*>(each.get());
+    return copy != nullptr && copy->is_within_host();
+  });
+}
+
 void Plan::set_parameters(Index node, ParametersPointer next) {
   const NodeLayout& of_node = layout->nodes[node];
   Works works;

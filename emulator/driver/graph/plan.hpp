@@ -77,6 +77,7 @@ struct Plan {
 
   bool is_enabled(Index node) const;
   void set_enabled(Index node, bool enabled);
+  bool copies_within_host() const;
   // Puts others, of the same type, in the place of a node's parameters.
   void set_parameters(Index node, ParametersPointer parameters);
 };

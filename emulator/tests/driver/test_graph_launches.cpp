@@ -111,6 +111,29 @@ TEST_CASE("no launch of an executable begins before the last one has ended") {
   CHECK_FALSE(inside.met);
 }
 
+TEST_CASE("a launch that copies within host memory returns when it has ended") {
+  const Device device;
+  const SharedInts<2> shared;
+  shared.set(0, 7);
+  const Memory memory(sizeof(int));
+  const Graph within, through;
+  within.copy({}, shared.address(1), shared.address(0), sizeof(int));
+  const CUgraphNode up = through.copy({}, memory, shared.address(0), sizeof(int));
+  through.copy({up}, shared.address(1), memory, sizeof(int));
+  const Executable keeps_the_caller(within), does_not(through);
+  const Stream stream;
+  {
+    Gate gate(stream);
+    does_not.launch(stream);
+    CHECK(shared.get(1) == 0);
+    std::thread opener([&gate] { gate.open(); });
+    keeps_the_caller.launch(stream);
+    CHECK(shared.get(1) == 7);
+    opener.join();
+  }
+  CHECK_OK(cuStreamQuery(stream));
+}
+
 TEST_CASE("two executables of one graph run side by side") {
   const Device device;
   const Module module;

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextvars
 import functools
+import math
 import numbers
 import threading
 import time
@@ -50,7 +51,11 @@ async def run(op: _native.Op) -> Any:
         device, stream, policy, spin_us, most = known
         if _native.drive(op, device, stream, policy, spin_us, most, port.native, waiter):
             return op._outcome
-        await port.wait(waiter)
+        try:
+            await port.wait(waiter)
+        except BaseException:
+            _native.leave(op, waiter)
+            raise
 
 
 async def run_within(op: _native.Op, timeout_s: float) -> Any:
@@ -68,8 +73,12 @@ async def run_within(op: _native.Op, timeout_s: float) -> Any:
         waiter = port.waiter()
         if _native.drive(op, *_target(op, where), port.native, waiter):
             return op._outcome
-        if await port.wait(waiter, begin + timeout_s) is None:
-            raise overdue.overdue(op, port.time() - begin)
+        try:
+            if await port.wait(waiter, begin + timeout_s) is None:
+                raise overdue.overdue(op, port.time() - begin)
+        except BaseException:
+            _native.leave(op, waiter)
+            raise
 
 
 def run_and_wait(op: _native.Op, where: Placement | None = None, timeout_s: float | None = None) -> Any:
@@ -81,8 +90,7 @@ def run_and_wait(op: _native.Op, where: Placement | None = None, timeout_s: floa
         The time passed first; the work goes on.
     """
     where = where or placement.current.get()
-    _check_timeout(timeout_s)
-    if not _native.drive_and_wait(op, *_target(op, where), -1.0 if timeout_s is None else timeout_s):
+    if not _native.drive_and_wait(op, *_target(op, where), -1.0 if timeout_s is None else checked_timeout(timeout_s)):
         raise _time_is_up(op, timeout_s)
     return op._outcome
 
@@ -108,14 +116,12 @@ def checked_timeout(timeout_s: Any) -> float:
         It is no number of seconds, 0 or more.
     """
     is_number = isinstance(timeout_s, numbers.Real) and not isinstance(timeout_s, bool)
-    if not is_number or not float(timeout_s) >= 0:  # NaN is neither 0 nor more
+    if not is_number or not timeout_s >= 0:  # NaN is neither 0 nor more
         raise ArgumentValueError(f"a time-out is a number of seconds, 0 or more; {timeout_s!r} was given")
-    return float(timeout_s)
-
-
-def _check_timeout(timeout_s: float | None) -> None:
-    if timeout_s is not None:
-        checked_timeout(timeout_s)
+    try:
+        return float(timeout_s)
+    except OverflowError:  # an int that is later than any clock
+        return math.inf
 
 
 def _time_is_up(op: _native.Op, timeout_s: float | None) -> TimeoutError:
@@ -156,7 +162,7 @@ class _Audience:
     def __init__(self) -> None:
         self.waiting: dict[object, _native.Port] = {}
         self.callbacks: list[tuple[_loops.Destination, Callable[[], object]]] = []
-        self.watching: set[_loops.Destination] = set()
+        self.watching: dict[_loops.Destination, _Watch] = {}
 
 
 _AS_ITS_OPERATION: Final = _End(None)
@@ -199,6 +205,9 @@ class DeviceFuture(Generic[T_co]):
             try:
                 if await port.wait(waiter, until) is None:
                     raise overdue.overdue(self._op, port.time() - begin)
+            except BaseException:
+                _native.leave(self._op, waiter)
+                raise
             finally:
                 waiting.pop(waiter, None)
         return self._outcome()
@@ -236,16 +245,20 @@ class DeviceFuture(Generic[T_co]):
         CancelledError
             The future was cancelled, before or meanwhile.
         """
-        _check_timeout(timeout)
-        until = None if timeout is None else time.monotonic() + timeout
+        until = None if timeout is None else time.monotonic() + checked_timeout(timeout)
         # A short wait is spun, as an operation's is. A longer one must hear of a cancellation too: so it is a port's.
         if not self._drive(_native.drive_and_wait, 0.0):
+            if until is not None and time.monotonic() >= until:
+                raise _time_is_up(self._op, timeout)
             port = _loops.ThreadPort()
             waiting = self._waiting()
             while not self._ask(waiting, port.native, waiter := port.waiter()):
                 try:
                     if not port.wait(waiter, until):
                         raise _time_is_up(self._op, timeout)
+                except BaseException:
+                    _native.leave(self._op, waiter)
+                    raise
                 finally:
                     waiting.pop(waiter, None)
         return self._outcome()
@@ -257,7 +270,7 @@ class DeviceFuture(Generic[T_co]):
         """
         if self._end is None:
             if self._is_started and self._op._state == "pending":
-                self._drive(_native.submit)
+                self._submit()
             if _has_ended(self._op):
                 self._settle(_AS_ITS_OPERATION)
         return self._end is not None
@@ -280,8 +293,8 @@ class DeviceFuture(Generic[T_co]):
 
         Notes
         -----
-        *Thread-safe*: yes. A submission that another thread is in the middle of comes to its end, and so
-        does a `map` whose function is being called, with what follows it up to the next wait.
+        *Thread-safe*: yes. A submission that another thread is in the middle of comes to its end, and so do functions
+        of `map` that are being called, whose results stay; what follows them is not submitted.
         """
         if self._end is None:
             self._settle(_AS_ITS_OPERATION if _has_ended(self._op) else _End(self._cancelled_error()))
@@ -341,17 +354,17 @@ class DeviceFuture(Generic[T_co]):
         destination = _loops.current_destination()
         call = functools.partial(contextvars.copy_context().run, function, self)
         entry = (destination, call)
+        watch = _Watch(self, destination)
         with _lock:
             audience = self._made_audience()
             callbacks, is_watched = audience.callbacks, destination in audience.watching
             is_settled = self._end is not None
             if not is_settled:
                 callbacks.append(entry)  # no call and no allocation since the question: a finalizer would come in there
-            audience.watching.add(destination)
+            audience.watching.setdefault(destination, watch)
         if is_settled:
             destination.post(call)
             return
-        watch = _Watch(self, destination)
         if not self._is_started:
             watch.start()
         if not is_watched:
@@ -359,7 +372,7 @@ class DeviceFuture(Generic[T_co]):
 
     def _require_done(self) -> None:
         if self._end is None and not self._is_started:
-            self._drive(_native.submit)
+            self._submit()
         if not self.done():
             raise ArgumentValueError(f"{self._op._title} is not complete; await the future, or wait with .sync()")
 
@@ -377,6 +390,17 @@ class DeviceFuture(Generic[T_co]):
         self._settle(_AS_ITS_OPERATION)
         return True
 
+    def _submit(self) -> None:
+        """Submit what can be without waiting, as long as the future is not settled; a failure is not raised."""
+        self._is_started = True
+        try:
+            while self._end is None and _native.submit_more(self._op, *_target(self._op, self._where)):
+                pass  # a function was called, and what follows it may not be wanted any more
+        except BaseException:
+            if self._op._state != "failed":
+                raise
+            self._settle(_AS_ITS_OPERATION)
+
     def _advance(self, port: _native.Port, waiter: object) -> bool:
         """Go on as `_ask` does, without spinning; what goes wrong is told by who asks the future."""
         try:
@@ -390,6 +414,7 @@ class DeviceFuture(Generic[T_co]):
         audience = self._audience
         if audience is not None:
             audience.waiting.pop(waiter, None)
+        _native.leave(self._op, waiter)
 
     def _ask(
         self,
@@ -432,7 +457,10 @@ class DeviceFuture(Generic[T_co]):
         if audience is None:
             return
         for waiter, port in audience.waiting.copy().items():  # in one step: others come and go
+            _native.leave(self._op, waiter)
             port.put(waiter)
+        for watch in audience.watching.values():
+            _native.leave(self._op, watch)
         for destination, call in audience.callbacks:
             destination.post(call)
 
@@ -471,12 +499,17 @@ class _Watch:
 
     def start(self) -> None:
         """Submit a scheduled operation; what goes wrong is the future's to tell."""
-        self._drive(_native.submit)
+        try:
+            self._future._submit()
+        except Exception as error:  # noqa: BLE001 - such as a closed stream
+            self._future._settle(_End(error))
 
     def advance(self) -> None:
         """Go on as far as nothing must be waited for. Called where the callbacks will be."""
         try:
-            self._drive(_native.drive, _loops.thread_port(), self)
+            self._future._drive(_native.drive, _loops.thread_port(), self)
+        except Exception as error:  # noqa: BLE001 - such as a closed stream: the future's error, told by its callbacks
+            self._future._settle(_End(error))
         except BaseException:
             self._destination.post(self.advance)  # an interruption of this loop is not the end of the future
             raise
@@ -485,20 +518,15 @@ class _Watch:
         """Go on: what was waited for has passed. Called by the library's thread."""
         self._destination.post(self.advance)
 
-    def _drive(self, drive: Callable[..., object], *arguments: object) -> None:
-        try:
-            self._future._drive(drive, *arguments)
-        except Exception as error:  # noqa: BLE001 - such as a closed stream: the future's error, told by its callbacks
-            self._future._settle(_End(error))
-
 
 class StreamWait:
     """A wait for everything that some streams hold now, whoever submitted it: await it, or `sync` it."""
 
-    __slots__ = ("_keepalive", "_streams")
+    __slots__ = ("_asked", "_keepalive", "_streams")
 
-    def __init__(self, streams: list[int], keepalive: object = None) -> None:
+    def __init__(self, streams: list[int], asked: str, keepalive: object = None) -> None:
         self._streams = streams
+        self._asked = asked  # what it is called in messages
         self._keepalive = keepalive
 
     def __await__(self) -> Generator[Any, None, None]:
@@ -507,11 +535,11 @@ class StreamWait:
     async def _wait(self) -> None:
         port = _loops.current_port()
         waiter = port.waiter()
-        if _native.tell_when_streams_pass(self._streams, port.native, waiter):
+        if _native.tell_when_streams_pass(self._streams, self._asked, port.native, waiter):
             error = await port.wait(waiter)
             if error:
-                raise faults.refused(error, "cuStreamQuery", None, 0, _native.stream_device(self._streams[0]))
+                raise faults.refused(error, "cuStreamQuery", self._asked, 0, _native.stream_device(self._streams[0]))
 
     def sync(self) -> None:
         """Wait, blocking the thread with the GIL released."""
-        _native.wait_for_streams(self._streams)
+        _native.wait_for_streams(self._streams, self._asked)

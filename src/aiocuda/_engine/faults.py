@@ -5,13 +5,15 @@ Always true: the error names what was asked, the operation and the line that bui
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Final
 
 from aiocuda import _native
 from aiocuda._driver import runtime
 from aiocuda.errors import AiocudaError, DeviceLostError, DriverError, LaunchError, OutOfMemoryError
 
-__all__ = ["describe", "lost", "origin_text", "refused"]
+__all__ = ["describe", "lost", "origin_text", "raised_as", "refused"]
 
 _OUT_OF_MEMORY: Final = 2
 _HOST: Final = -1
@@ -31,18 +33,29 @@ _CONFIGURATION: Final = {
 }
 
 
-def describe(op: _native.Op | None) -> str:
-    """Return what an operation is called in messages."""
-    return "work" if op is None else op._title
+def describe(asked: _native.Op | str) -> str:
+    """Return what an operation is called in messages; what is said in words already, as it is."""
+    return asked if isinstance(asked, str) else asked._title
 
 
-def origin_text(op: _native.Op | None) -> str:
+def origin_text(asked: _native.Op | str) -> str:
     """Return where an operation was built, as ``"file:line"``; empty where that is not known."""
-    location = None if op is None else op._origin
+    location = None if isinstance(asked, str) else asked._origin
     return "" if location is None else f"{location[0]}:{location[1]}"
 
 
-def refused(code: int, function: str, op: _native.Op | None, asked_bytes: int, device: int) -> AiocudaError:
+@contextlib.contextmanager
+def raised_as(asked: str, device: int) -> Iterator[None]:
+    """Have what the driver refuses inside say what was being done, in words, and on which device."""
+    try:
+        yield
+        return
+    except DriverError as error:
+        said = refused(error.code, error.asked, asked, 0, device)
+    raise said  # out here: it has its own cause
+
+
+def refused(code: int, function: str, asked: _native.Op | str, asked_bytes: int, device: int) -> AiocudaError:
     """Return the error for a call that the driver refused.
 
     Parameters
@@ -51,24 +64,24 @@ def refused(code: int, function: str, op: _native.Op | None, asked_bytes: int, d
         The driver's ``CUresult``.
     function
         The driver's function that was called.
-    op
-        The operation it was called for.
+    asked
+        The operation it was called for, or, in words, what was being done.
     asked_bytes
         The size of an allocation, in bytes; else 0.
     device
         The ordinal; -1 for page-locked host memory, -2 where it is not known.
     """
     if code in _FATAL:
-        return lost(code, op, device)
+        return lost(code, asked, device)
     if code == _OUT_OF_MEMORY and function in {"cuMemAllocFromPoolAsync", "cuMemHostAlloc"}:
         if device == _HOST:
             return OutOfMemoryError(asked_bytes, 0, _native.memory(0)[1], "page-locked host memory")
         free, total = runtime.memory_free_total(device)
         reserved, used = runtime.pool_reserved_used(device)
         return OutOfMemoryError(asked_bytes, free + reserved - used, total, f"device {device}")
-    origin = origin_text(op)
-    asked = describe(op) + (f" (built at {origin})" if origin else "") + f", {function}"
-    error = DriverError(*runtime.error_text(code), asked)
+    origin = origin_text(asked)
+    text = describe(asked) + (f" (built at {origin})" if origin else "") + f", {function}"
+    error = DriverError(*runtime.error_text(code), text)
     if function.startswith("cuLaunchKernel") and code in _CONFIGURATION:
         configuration = LaunchError(f"{error}; the launch asks for {_CONFIGURATION[code]}")
         configuration.__cause__ = error
@@ -76,13 +89,13 @@ def refused(code: int, function: str, op: _native.Op | None, asked_bytes: int, d
     return error
 
 
-def lost(code: int, op: _native.Op | None, device: int = _UNKNOWN) -> DeviceLostError:
-    """Return the error for an operation whose device's context was broken by a fault."""
-    if device < 0 and op is not None and op._ready:
-        device = _native.stream_device(op._ready[0][0])
+def lost(code: int, asked: _native.Op | str, device: int = _UNKNOWN) -> DeviceLostError:
+    """Return the error for an operation, or what was being done, whose device's context was broken by a fault."""
+    if device < 0 and not isinstance(asked, str) and asked._ready:
+        device = _native.stream_device(asked._ready[0][0])
     return DeviceLostError(
-        describe(op),
-        origin_text(op),
+        describe(asked),
+        origin_text(asked),
         DriverError(*runtime.error_text(code)),
         f"device {device}" if device >= 0 else "",
     )

@@ -32,6 +32,9 @@ class _Waiter:
     def wake(self, error: int | None) -> None:
         if self.is_due:
             return
+        if error == _native.PAUSE:  # uvloop comes here before it makes the calls that are due
+            asyncio.get_running_loop().call_soon(self.wake, 0)
+            return
         self.is_due, self.error = True, error
         future = self.future
         if future is not None and not future.done():  # else whoever waited was cancelled

@@ -14,7 +14,10 @@ class Token(Protocol):
     """What is handed to a native port; it comes out when it is due, perhaps more than once."""
 
     def wake(self, error: int) -> None:
-        """Take note of it, with 0 or the driver's error. Called where the port is; raises nothing."""
+        """Take note of it, with 0 or the driver's error. Called where the port is; raises nothing.
+
+        With `_native.PAUSE` instead, whoever waits goes on when all else has run that the loop knows of by now.
+        """
 
 
 class Waiter(Token, Protocol):
@@ -36,7 +39,7 @@ class LoopPort(Protocol):
         """Return the time, in seconds, on the clock of `wait`."""
 
     async def wait(self, waiter: Any, until: float | None = None) -> int | None:
-        """Wait until the waiter's token has come out; return 0, or the driver's error; None: `until` came first.
+        """Wait until the waiter's token has come out; return what it came with; None: `until` came first.
 
         Cancelling this, or its end at `until`, leaves the token to be ignored when it comes, and so is a token that
         comes twice.

@@ -139,7 +139,7 @@ class ThreadPort:
     __slots__ = ("_readable", "native")
 
     def __init__(self) -> None:
-        self.native = _native.Port()
+        self.native = _native.Port(blocks=True)
         self._readable = select.poll()
         self._readable.register(self.native.fileno(), select.POLLIN)
 
@@ -157,14 +157,14 @@ class ThreadPort:
         until
             On the clock of `time.monotonic`; None waits as long as it takes.
         """
+        left_ms = _LONGEST_POLL_MS
         while True:
+            if until is not None:  # first: where it has passed already, nothing else counts
+                left_ms = math.ceil(min(_LONGEST_POLL_MS, (until - time.monotonic()) * 1000))
+                if left_ms <= 0:
+                    return False
+            self._readable.poll(left_ms)
             for token, error in self.native.take():
                 token.wake(error)
             if waiter.is_woken:
                 return True
-            left_ms = _LONGEST_POLL_MS
-            if until is not None:
-                left_ms = min(left_ms, math.ceil((until - time.monotonic()) * 1000))
-                if left_ms <= 0:
-                    return False
-            self._readable.poll(left_ms)

@@ -67,6 +67,8 @@ class TrioPort:
             return trio.lowlevel.Abort.SUCCEEDED
 
         error: int = await trio.lowlevel.wait_task_rescheduled(abort)
+        # A cancellation in the same turn of the loop is heard too, whichever of the two came first.
+        await trio.lowlevel.checkpoint_if_cancelled()
         return error
 
     async def serve(self) -> None:

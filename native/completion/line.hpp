@@ -1,0 +1,302 @@
+// Those who wait for room in streams that hold as much as they may: a line for each stream. Knows neither CUDA nor
+// Python: how much a stream holds, is told to it.
+//
+// Always true: places are first come first served, and an operation keeps its place until its turn is over; turns are
+// called in that order, about as many as there is room for; one that is called and not taken is handed on. Any thread
+// may come here, and nobody is told of anything with the lock held.
+#pragma once
+#include <array>
+#include <limits>
+#include <map>
+#include <optional>
+
+#include "completion.hpp"
+
+namespace aiocuda::completion {
+
+using Thread = unsigned long;
+
+// How much a stream holds. How far it is, other threads learn.
+struct Level {
+  std::uint64_t submitted = 0;
+  std::shared_ptr<const std::atomic<std::uint64_t>> passed{};
+
+  std::uint64_t held() const { return submitted - std::min(submitted, passed->load(std::memory_order_acquire)); }
+};
+
+// Who waits for a turn.
+struct Waiter {
+  Thread thread = 0;      // that will have to come
+  bool blocks = false;    // it does nothing else meanwhile
+  Token token = nullptr;  // what is told; none: the thread waits for the completion itself
+};
+
+// An operation's place in a line. Guarded by the lines' lock; the completion, which only its callers change, by theirs.
+class Turn {
+ public:
+  // Ends when it is called, or with the error that its stream came to.
+  const std::shared_ptr<Completion>& called() const { return called_; }
+  std::uint32_t stream() const { return stream_; }
+
+ private:
+  friend class Lines;
+  enum class State : std::uint8_t {
+    away,
+    waiting,
+    called,
+    overdue  // it was called and did not come: nobody waits for it any more, and it may still come
+  };
+  // Its number among all that came, what was put before that, and nothing is at one place with another.
+  using Place = std::array<std::uint64_t, 3>;
+
+  bool is_admitted() const { return state_ == State::called || state_ == State::overdue; }
+  bool is_of(Thread thread) const {
+    return std::all_of(waiters_.begin(), waiters_.end(), [&](const Waiter& each) { return each.thread == thread; });
+  }
+
+  State state_ = State::away;
+  Place place_{};
+  std::uint32_t stream_ = 0;
+  std::uint64_t most_ = 0;
+  std::uint64_t number_ = 0;  // among what is pending; 0: it stands nowhere
+  std::shared_ptr<Completion> called_;
+  std::vector<Waiter> waiters_;
+};
+
+class Lines {
+ public:
+  explicit Lines(Pending& pending) : pending_(pending) {}
+
+  bool is_empty() const { return count_.load(std::memory_order_relaxed) == 0; }
+  // How often somebody took a place, or came back to it.
+  std::uint64_t waits() const { return waits_.load(std::memory_order_relaxed); }
+
+  // May an operation, with this turn or none, submit to a stream that has room? Not before those that came earlier.
+  bool may_pass(std::uint32_t stream, const Level& level, std::uint64_t most, const Turn* turn) {
+    std::lock_guard lock(mutex_);
+    const auto found = lines_.find(stream);
+    if (found == lines_.end()) return true;
+    Line& line = found->second;
+    line.level = level;
+    const bool is_placed = turn && turn->number_;
+    if (!line.waiting.empty() && !(is_placed && turn->place_ <= line.waiting.begin()->first)) return false;
+    return (is_placed && turn->is_admitted()) || level.held() + line.called.size() < most;
+  }
+
+  // Takes a place, the first time; goes back to it, later. `next_watch` is to be asked then.
+  void stand(const std::shared_ptr<Turn>& turn, std::uint32_t stream, const Level& level, std::uint64_t most, Waiter waiter) {
+    waits_.fetch_add(1, std::memory_order_relaxed);
+    Told told;
+    {
+      std::lock_guard lock(mutex_);
+      const std::uint32_t before = turn->stream_;
+      const bool goes_on = turn->state_ == Turn::State::waiting && before == stream && !turn->called_->has_ended();
+      take_out(*turn);
+      Line& line = lines_[stream];
+      line.level = level;
+      if (!goes_on) {
+        if (turn->number_) told.push_back(turn->number_);
+        turn->called_ = std::make_shared<Completion>(1);
+        turn->waiters_.clear();
+        if (!turn->number_) turn->place_ = {++last_, std::numeric_limits<std::uint64_t>::max(), 0};
+        turn->number_ = pending_.add({turn->called_, stream, {}, {}});
+      }
+      if (waiter.blocks) turn->place_ = std::min(turn->place_, before_own(line, waiter.thread));
+      turn->stream_ = stream;
+      turn->most_ = most;
+      turn->waiters_.push_back(waiter);
+      turn->state_ = Turn::State::waiting;
+      line.waiting.emplace(turn->place_, turn);
+      ++count_;
+      forget_if_empty(before);
+    }
+    tell(told);
+  }
+
+  // Somebody does not wait any more. When all have gone the place is given up. True: their token was not told, and
+  // will not be.
+  bool leave(Turn& turn, Thread thread, Token token) {
+    Told told;
+    bool is_untold = false;
+    {
+      std::lock_guard lock(mutex_);
+      const auto found = std::find_if(turn.waiters_.begin(), turn.waiters_.end(),
+                                      [&](const Waiter& each) { return each.token == token && (token || each.thread == thread); });
+      if (found == turn.waiters_.end()) return false;
+      turn.waiters_.erase(found);
+      is_untold = token && turn.called_->withdraw(token);
+      if (turn.waiters_.empty()) give_up(turn, told);
+    }
+    tell(told);
+    return is_untold;
+  }
+
+  // Nobody wants the turn, or what it is for has been done by others.
+  void give_up(Turn& turn) {
+    Told told;
+    {
+      std::lock_guard lock(mutex_);
+      give_up(turn, told);
+    }
+    tell(told);
+  }
+
+  // The turn was taken. `next_watch` is to be asked then.
+  void end(Turn& turn, const Level& level) {
+    Told told;
+    {
+      std::lock_guard lock(mutex_);
+      if (!turn.number_) return;
+      if (const auto found = lines_.find(turn.stream_); found != lines_.end()) found->second.level = level;
+      clear(turn, 0, told);
+    }
+    tell(told);
+  }
+
+  // The count at which a stream must be for the next to be called; none: nobody waits, or that is watched for.
+  std::optional<std::uint64_t> next_watch(std::uint32_t stream, const Level& level) {
+    Told told;
+    std::optional<std::uint64_t> until;
+    {
+      std::lock_guard lock(mutex_);
+      const auto found = lines_.find(stream);
+      if (found == lines_.end()) return std::nullopt;
+      Line& line = found->second;
+      line.level = level;
+      call(line, 0, told);
+      if (!line.waiting.empty() && !line.is_watched()) {
+        // When half has passed of what it will hold by then.
+        const std::uint64_t half = line.waiting.begin()->second->most_ / 2, held = level.submitted + line.called.size();
+        until = std::min(level.submitted, held - std::min(held, half));
+      }
+    }
+    tell(told);
+    return until;
+  }
+  // What ends when that has passed; `has_room` is to be called before.
+  void set_watch(std::uint32_t stream, std::shared_ptr<Completion> watch) {
+    std::lock_guard lock(mutex_);
+    if (const auto found = lines_.find(stream); found != lines_.end()) found->second.watch = std::move(watch);
+  }
+  // The first is called whatever is known: where nothing could be learnt, it sees for itself.
+  void has_room(std::uint32_t stream) {
+    Told told;
+    {
+      std::lock_guard lock(mutex_);
+      const auto found = lines_.find(stream);
+      if (found == lines_.end()) return;
+      found->second.watch = nullptr;
+      call(found->second, 1, told);
+      forget_if_empty(stream);
+    }
+    tell(told);
+  }
+
+  // To be called now and then: when nobody came since the last time, those that were called are not waited for any
+  // longer. Their loop may stand still, or have been left.
+  void look(std::uint32_t stream) {
+    Told told;
+    {
+      std::lock_guard lock(mutex_);
+      const auto found = lines_.find(stream);
+      if (found == lines_.end()) return;
+      Line& line = found->second;
+      if (std::exchange(line.has_moved, false)) return;
+      for (auto each = line.called.begin(); each != line.called.end();) each = make_overdue(line, each);
+      call(line, line.is_watched() ? 0 : 1, told);
+      forget_if_empty(stream);
+    }
+    tell(told);
+  }
+
+ private:
+  using Told = std::vector<std::uint64_t>;
+  using Turns = std::map<Turn::Place, std::shared_ptr<Turn>>;
+
+  struct Line {
+    Turns waiting, called;
+    Level level{};
+    std::shared_ptr<Completion> watch{};
+    bool has_moved = false;  // since somebody looked
+
+    bool is_watched() const { return watch && !watch->has_ended(); }
+  };
+
+  void tell(const Told& told) {
+    for (const std::uint64_t number : told) pending_.done(number);
+  }
+
+  // Calls those in front, `least` of them, and all for whom there is room.
+  static void call(Line& line, std::size_t least, Told& told) {
+    for (std::size_t count = 0; !line.waiting.empty(); ++count) {
+      const auto first = line.waiting.begin();
+      Turn& turn = *first->second;
+      if (count >= least && line.level.held() + line.called.size() >= turn.most_) return;
+      turn.state_ = Turn::State::called;
+      told.push_back(turn.number_);
+      line.called.insert(line.waiting.extract(first));
+      line.has_moved = true;
+    }
+  }
+
+  void give_up(Turn& turn, Told& told) {
+    // What it was called for is the next one's, who sees whether there is room.
+    if (turn.number_) clear(turn, turn.state_ == Turn::State::called ? 1 : 0, told);
+  }
+
+  // Out of its line; the others move up.
+  void clear(Turn& turn, std::size_t least, Told& told) {
+    told.push_back(turn.number_);
+    take_out(turn);
+    turn.number_ = 0;
+    turn.waiters_.clear();
+    if (const auto found = lines_.find(turn.stream_); found != lines_.end()) call(found->second, least, told);
+    forget_if_empty(turn.stream_);
+  }
+
+  void take_out(Turn& turn) {
+    const auto state = std::exchange(turn.state_, Turn::State::away);
+    const auto found = lines_.find(turn.stream_);
+    if (found == lines_.end()) return;
+    Line& line = found->second;
+    if (state == Turn::State::waiting) count_ -= line.waiting.erase(turn.place_);
+    if (state == Turn::State::called) count_ -= line.called.erase(turn.place_);
+    if (state == Turn::State::called || state == Turn::State::overdue) line.has_moved = true;
+  }
+
+  Turns::iterator make_overdue(Line& line, Turns::iterator called) {
+    called->second->state_ = Turn::State::overdue;
+    --count_;
+    return line.called.erase(called);
+  }
+
+  // While a thread blocks, the tasks of its own loop cannot come: it goes before them, and they are not waited for.
+  Turn::Place before_own(Line& line, Thread thread) {
+    Turn::Place place;
+    place.fill(std::numeric_limits<std::uint64_t>::max());
+    for (auto each = line.called.begin(); each != line.called.end();) {
+      const bool is_own = each->second->is_of(thread);
+      if (is_own) place = std::min(place, each->first);
+      each = is_own ? make_overdue(line, each) : std::next(each);
+    }
+    const auto own = std::find_if(line.waiting.begin(), line.waiting.end(), [&](const auto& each) { return each.second->is_of(thread); });
+    if (own != line.waiting.end()) place = std::min(place, own->first);
+    return {place[0], place[1] - 1, ++last_};
+  }
+
+  void forget_if_empty(std::uint32_t stream) {
+    const auto found = lines_.find(stream);
+    if (found == lines_.end()) return;
+    const Line& line = found->second;
+    if (line.waiting.empty() && line.called.empty() && !line.is_watched()) lines_.erase(found);
+  }
+
+  Pending& pending_;
+  std::mutex mutex_;
+  std::atomic<std::size_t> count_{0};  // of turns in lines
+  std::atomic<std::uint64_t> waits_{0};
+  std::uint64_t last_ = 0;
+  std::unordered_map<std::uint32_t, Line> lines_;
+};
+
+}  // namespace aiocuda::completion

@@ -1,0 +1,62 @@
+// What is kept of an operation whose result is not there yet.
+#pragma once
+#include "engine.hpp"
+
+namespace aiocuda::driver {
+using dataflow::Op;
+
+struct Outstanding {
+  Outstanding() = default;
+  Outstanding(const Outstanding&) = delete;
+  Outstanding& operator=(const Outstanding&) = delete;
+  ~Outstanding() { drop_turn(); }
+  void drop_turn() {
+    if (const auto dropped = std::exchange(turn, nullptr)) Engine::get().lines.give_up(*dropped);
+  }
+
+  std::vector<Engine::Mark> marks;  // made when it was submitted without waiting
+  std::shared_ptr<completion::Completion> completion;  // once somebody waits
+  std::shared_ptr<completion::Turn> turn;  // while it waits for room
+};
+
+inline Outstanding& outstanding(Op& op) {
+  if (!op.outstanding) op.outstanding = std::make_shared<Outstanding>();
+  return *static_cast<Outstanding*>(op.outstanding.get());
+}
+
+// Others may be in line for an operation that has been submitted, or has failed, as a part of something else.
+inline void drop_turn(Op& op) {
+  if (op.outstanding) outstanding(op).drop_turn();
+}
+
+// An operation's turn, for as long as a walk takes: it is over then, unless the walk stopped for room again.
+class Acting {
+ public:
+  // Without `stands_in_line` there is none: a callback's walk must not wait for those who wait for its submission to end.
+  Acting(Engine& engine, Op& op, bool stands_in_line) : engine_(engine), op_(op) {
+    if (stands_in_line && op.outstanding) turn_ = std::exchange(outstanding(op).turn, nullptr);
+  }
+  Acting(const Acting&) = delete;
+  Acting& operator=(const Acting&) = delete;
+  ~Acting() {
+    if (!turn_) return;
+    const StreamIndex stream = turn_->stream();
+    engine_.lines.end(*turn_, engine_.level(stream));
+    try {
+      engine_.keep_moving(stream);
+    } catch (const Refusal&) {
+      engine_.lines.has_room(stream);  // the next one is refused too, and says so
+    }
+  }
+  const completion::Turn* turn() const { return turn_.get(); }
+  void keep() {
+    if (turn_) outstanding(op_).turn = std::exchange(turn_, nullptr);
+  }
+
+ private:
+  Engine& engine_;
+  Op& op_;
+  std::shared_ptr<completion::Turn> turn_;
+};
+
+}  // namespace aiocuda::driver
