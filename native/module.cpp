@@ -226,7 +226,7 @@ void bind_execution(nb::module_& module) {
     counts["waits_for_room"] = engine.lines.waits();
     counts["spins"] = engine.spins.load();
     counts["spins_that_paid"] = engine.spins_that_paid.load();
-    counts["host_functions"] = engine.host_functions.load();
+    counts["without_flag"] = engine.without_flag.load();
     nb::list histogram;
     for (const std::uint64_t count : engine.pending.histogram()) histogram.append(count);
     counts["latency_histogram"] = histogram;

@@ -15,11 +15,13 @@ constexpr std::array<std::pair<std::string_view, Kind>, kinds> names{{{"alloc", 
                                                                       {"slow_copy", Kind::slow_copy},
                                                                       {"not_ready", Kind::not_ready},
                                                                       {"illegal", Kind::illegal},
-                                                                      {"lost", Kind::lost}}};
+                                                                      {"lost", Kind::lost},
+                                                                      {"no_memory_op", Kind::no_memory_op}}};
 constexpr std::uint64_t most = 1000000;
 constexpr unsigned whole = 1000;
 
-bool is_sticky(Kind kind) noexcept { return kind == Kind::illegal || kind == Kind::lost; }
+// Those that pass, so that a program goes on.
+bool is_drawn(Kind kind) noexcept { return kind < Kind::illegal; }
 
 template <typename Integer>
 bool parse_number(std::string_view text, Integer least, Integer greatest, Integer& value) {
@@ -94,7 +96,7 @@ bool Injection::strikes(Kind kind, int device) noexcept {
     if (each.fault.kind != kind || (each.fault.device && *each.fault.device != device)) continue;
     is_struck |= each.seen.fetch_add(1) + 1 == each.fault.number;
   }
-  if (draw_ && !is_sticky(kind)) {
+  if (draw_ && is_drawn(kind)) {
     const auto index = static_cast<std::size_t>(kind);
     is_struck |= draw_of(draw_->seed, index, drawn_[index].fetch_add(1)) % whole < draw_->per_thousand;
   }

@@ -23,8 +23,9 @@ enum class Kind {
   not_ready,  // a query of what has passed: has not
   illegal,    // a kernel that runs: an illegal access, and the context is lost
   lost,       // a piece of work of a stream: the context is lost
+  no_memory_op,  // a call that has a stream write a value, or wait for one: not supported
 };
-inline constexpr std::size_t kinds = 7;
+inline constexpr std::size_t kinds = 8;
 
 inline constexpr std::chrono::milliseconds stall_time{100};
 inline constexpr std::chrono::milliseconds slow_copy_time{50};
@@ -46,7 +47,7 @@ struct Plan {
 };
 
 inline constexpr const char* grammar =
-    "a comma-separated list of alloc:n, launch:n, stall:n, slow_copy:n, not_ready:n, illegal:n, lost:n (n from 1 to "
+    "a comma-separated list of alloc:n, launch:n, stall:n, slow_copy:n, not_ready:n, illegal:n, lost:n, no_memory_op:n (n from 1 to "
     "1000000; each may end with @ and a device that there is) and at most one seed:n:rate (rate from 1 to 1000)";
 
 // Nothing where the text is no plan for so many devices.

@@ -11,6 +11,7 @@
 #include "capture/capture.hpp"
 #include "fault.hpp"
 #include "graph/node_parameters.hpp"
+#include "injection.hpp"
 #include "memory/memory.hpp"
 #include "spin.hpp"
 #include "stream.hpp"
@@ -166,6 +167,7 @@ CUresult make_node(const Context& context, std::span<const CUstreamBatchMemOpPar
 CUresult submit(CUstream handle, std::span<const CUstreamBatchMemOpParams> operations) {
   std::shared_ptr<Stream> stream;
   if (const CUresult error = resolve_stream(handle, stream)) return error;
+  if (injection::strikes(injection::Kind::no_memory_op, stream->context().device())) return CUDA_ERROR_NOT_SUPPORTED;
   // All are checked before the first is submitted.
   for (const auto& each : operations) {
     if (const CUresult error = check_operation(each)) return error;

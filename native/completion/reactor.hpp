@@ -1,6 +1,6 @@
-// The thread that learns of completions and hands them on: it scans the flags that the device writes, and
-// notices what the device can no longer tell, for a broken context writes no flag. Knows neither CUDA nor Python:
-// flags are a slot table, and how to ask about a stream is given to it.
+// The thread that learns of completions and hands them on: it scans the flags that the device writes, asks about points
+// that have none, and notices what the device can no longer tell, for a broken context writes no flag. Knows neither CUDA
+// nor Python: flags are a slot table, and how to ask about a point or a stream is given to it.
 //
 // Always true: while something is pending its streams are asked at least every `ask_interval`; while nothing is,
 // the thread sleeps without a time-out.
@@ -17,13 +17,14 @@
 #include <utility>
 
 #include "completion.hpp"
+#include "points.hpp"
 #include "slot_table.hpp"
 
 namespace aiocuda::completion {
 
 // What the reactor has done, as others may read it at any time.
 struct ReactorCounts {
-  std::atomic<std::uint64_t> completed{0};  // waits whose flag was seen
+  std::atomic<std::uint64_t> completed{0};  // waits whose flag was seen, or about which it had asked
   std::atomic<std::uint64_t> batches{0};    // scans that saw some
   std::atomic<std::uint64_t> sleeps{0};     // times it backed off
   std::atomic<std::uint64_t> parks{0};      // times it had nothing to do
@@ -35,9 +36,17 @@ class Reactor {
   using Clock = std::chrono::steady_clock;
   // Answers 0 for a stream that is well, else the error that broke it.
   using Ask = std::function<std::int32_t(std::uint32_t stream)>;
+  // Has it passed? Not, where its stream is broken: that is found by asking about the stream.
+  using HasPassed = std::function<bool(const void* point)>;
 
-  Reactor(Pending& pending, SlotTable& slots, Ask ask, std::chrono::milliseconds ask_interval)
-      : pending_(pending), slots_(slots), ask_(std::move(ask)), ask_interval_(ask_interval), thread_([this] { run(); }) {}
+  Reactor(Pending& pending, SlotTable& slots, Points& points, HasPassed has_passed, Ask ask, std::chrono::milliseconds ask_interval)
+      : pending_(pending),
+        slots_(slots),
+        points_(points),
+        has_passed_(std::move(has_passed)),
+        ask_(std::move(ask)),
+        ask_interval_(ask_interval),
+        thread_([this] { run(); }) {}
   Reactor(const Reactor&) = delete;
   Reactor& operator=(const Reactor&) = delete;
   ~Reactor() {
@@ -46,7 +55,7 @@ class Reactor {
     thread_.join();
   }
 
-  // To be called when the slots have something new to look at.
+  // To be called when the slots, or the points, have something new to look at.
   void wake() {
     // What is new is seen before it falls asleep, or it is seen asleep here: both sides write first, then read.
     if (!is_asleep_.load(std::memory_order_seq_cst)) return;
@@ -60,19 +69,24 @@ class Reactor {
   // After a completion, or when something new is pending, the next is likely to be near: it looks without a pause
   // for so long. Then it sleeps a 32nd of the time that nothing came, so that it is late by 3 % at most.
   static constexpr std::chrono::microseconds spin_time{50};
-  static constexpr std::chrono::microseconds longest_sleep{500};
+  static constexpr std::chrono::microseconds shortest_sleep{5}, longest_sleep{500};
+  // Asking takes the driver's locks, about 0.5 us each time: that is to be a small part of the time.
+  static constexpr int asking_share = 8;
 
   void run() {
     prctl(PR_SET_TIMERSLACK, 1UL);  // nanoseconds; sleeps of a few microseconds are meant
     while (wait_until_busy()) {
       Clock::time_point busy_since = Clock::now(), asked = busy_since;
+      points_due_ = busy_since;
       while (pending_.is_busy()) {
         bool is_batch = false;
-        const std::size_t passed = slots_.scan([&](std::uint64_t key) {
+        auto tell = [&](std::uint64_t key) {
           if (!std::exchange(is_batch, true)) counts_.batches.fetch_add(1, std::memory_order_relaxed);
           counts_.completed.fetch_add(1, std::memory_order_relaxed);
           pending_.done(key);
-        });
+        };
+        std::size_t passed = slots_.scan(tell);
+        if (!points_.is_idle()) passed += ask_points(tell, busy_since);
         const auto now = Clock::now();
         if (passed || was_woken_.exchange(false)) busy_since = now;
         if (passed) continue;
@@ -91,18 +105,34 @@ class Reactor {
     return pending_.wait_until_busy();
   }
 
+  static Clock::duration sleep_after(Clock::duration quiet) {
+    return std::clamp<Clock::duration>(quiet / 32, shortest_sleep, longest_sleep);
+  }
+
+  template <class F>
+  std::size_t ask_points(F&& tell, Clock::time_point busy_since) {
+    const auto begin = Clock::now();
+    if (begin < points_due_ && !points_.has_incoming()) return 0;
+    const std::size_t passed = points_.scan(has_passed_, tell);
+    const auto end = Clock::now();
+    points_due_ = end + std::max(asking_share * (end - begin), sleep_after(end - busy_since));
+    return passed;
+  }
+
   void pause(Clock::duration quiet) {
     if (!slots_.is_idle() && quiet < spin_time) {
       std::this_thread::yield();  // where cores are few, the device may be one of them
       return;
     }
-    // Without flags to look at, host functions tell, and only questions are to be asked.
-    const auto time = slots_.is_idle() ? Clock::duration(ask_interval_)
-                                       : std::clamp<Clock::duration>(quiet / 32, std::chrono::microseconds(5), longest_sleep);
+    // Without flags to look at, there are only questions to be asked.
+    Clock::duration time = ask_interval_;
+    if (!slots_.is_idle()) time = sleep_after(quiet);
+    else if (!points_.is_idle()) time = std::max<Clock::duration>(points_due_ - Clock::now(), shortest_sleep);
     counts_.sleeps.fetch_add(1, std::memory_order_relaxed);
     std::unique_lock lock(mutex_);
     is_asleep_.store(true, std::memory_order_seq_cst);
-    if (!slots_.has_incoming() && !pending_.is_stopped()) was_woken_ = woken_.wait_for(lock, time) == std::cv_status::no_timeout;
+    if (!slots_.has_incoming() && !points_.has_incoming() && !pending_.is_stopped())
+      was_woken_ = woken_.wait_for(lock, time) == std::cv_status::no_timeout;
     is_asleep_.store(false, std::memory_order_seq_cst);
   }
 
@@ -112,12 +142,17 @@ class Reactor {
       const std::int32_t error = ask_(stream);
       if (!error) continue;
       pending_.fail_stream(stream, error);
-      slots_.forget([this](std::uint64_t key) { return !pending_.contains(key); });
+      auto is_lost = [this](std::uint64_t key) { return !pending_.contains(key); };
+      slots_.forget(is_lost);
+      points_.forget(is_lost);
     }
   }
 
   Pending& pending_;
   SlotTable& slots_;
+  Points& points_;
+  Clock::time_point points_due_{};
+  const HasPassed has_passed_;
   const Ask ask_;
   const std::chrono::milliseconds ask_interval_;
   ReactorCounts counts_;

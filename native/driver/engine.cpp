@@ -18,6 +18,7 @@ void Engine::open_device(std::int32_t ordinal, CUcontext context, CUmemoryPool p
       devices_.resize(slot + 1);
       used_bytes_.resize(slot + 1, 0);
       spare_events_.resize(slot + 1);
+      while (spare_point_events_.size() <= slot) spare_point_events_.emplace_back();
     }
     if (devices_[slot]) return;
     devices_[slot] = DeviceState{context, pool};

@@ -42,7 +42,7 @@ struct StreamState {
   std::int32_t device = 0;
   CUevent mark = nullptr;      // re-recorded at will: a wait binds the record that precedes it
   std::array<CUevent, dataflow::Timeline::most_marks> marks{};  // the timeline's, made when they are first used
-  CUstream side = nullptr;     // where a point in the middle of the stream is waited for, and host functions tell
+  CUstream side = nullptr;     // where a point in the middle of the stream is waited for
   std::optional<completion::Slot> slot{}, side_slot{};  // whose flags the stream, and the side stream, write
   struct Ticketed {
     completion::Ticket ticket;
@@ -150,7 +150,7 @@ class Engine final : public dataflow::MemoryOwner {
   struct Armed {
     struct Part {
       StreamIndex stream;
-      std::optional<completion::Ticket> ticket;  // none: a host function will have to tell
+      std::optional<completion::Ticket> ticket;  // none: the reactor will have to ask
       dataflow::Timeline::Snapshot complete;
       CUevent event;                             // of the mark, where there is one
     };
@@ -175,13 +175,13 @@ class Engine final : public dataflow::MemoryOwner {
   // Has the device written it all? Needs neither the GIL nor the driver.
   bool has_passed(const Armed& armed) const;
   void learn(const Armed& armed);
-  // From here on the reactor looks, or a host function tells; `then` is called on their thread, when all is learnt.
+  // From here on the reactor looks, or asks; `then` is called on its thread, when all is learnt.
   std::shared_ptr<completion::Completion> watch(const Armed& armed, const std::function<void()>& then = {});
 
   // How long recent waits took, in microseconds: a moving average.
   std::atomic<float> recent_wait_us{0};
   void note_wait(completion::Pending::Clock::duration time);
-  std::atomic<std::uint64_t> spins{0}, spins_that_paid{0}, host_functions{0};
+  std::atomic<std::uint64_t> spins{0}, spins_that_paid{0}, without_flag{0};
   const completion::ReactorCounts* reactor_counts() const { return reactor_ ? &reactor_->counts() : nullptr; }
 
   // `before_retry` is called where memory that is to be freed may help.
@@ -228,6 +228,37 @@ class Engine final : public dataflow::MemoryOwner {
   Engine() : page_locked_(table) {}
   ~Engine() override = default;
 
+  // Events that are not in use; the reactor gives them back.
+  class SpareEvents {
+   public:
+    CUevent take();  // null: there is none
+    void give_back(CUevent event) {
+      std::lock_guard lock(mutex_);
+      events_.push_back(event);
+    }
+
+   private:
+    std::mutex mutex_;
+    std::vector<CUevent> events_;
+  };
+  // An event for one record of it, about which the reactor asks.
+  class PointEvent {
+   public:
+    PointEvent(Engine& engine, std::int32_t device);
+    PointEvent(const PointEvent&) = delete;
+    PointEvent& operator=(const PointEvent&) = delete;
+    ~PointEvent() { spare_.give_back(event_); }
+    CUcontext context() const { return context_; }
+    CUevent event() const { return event_; }
+
+   private:
+    SpareEvents& spare_;
+    CUcontext context_;
+    CUevent event_;
+  };
+  bool has_passed(const PointEvent& point);
+  void watch_point(const Armed::Part& part, std::uint64_t number);
+
   CUevent make_event();
   std::int32_t ask(StreamIndex stream);
   // The streams of other devices that must be well for this to have passed.
@@ -265,8 +296,10 @@ class Engine final : public dataflow::MemoryOwner {
   Borrowed borrowed_;
   std::vector<std::uint64_t> used_bytes_;
   std::vector<std::vector<CUevent>> spare_events_;  // by device
+  std::deque<SpareEvents> spare_point_events_;      // by device
   PageLockedPool page_locked_;
   std::optional<completion::SlotTable> slots_;
+  completion::Points points_;
   std::unique_ptr<completion::Reactor> reactor_;
 };
 

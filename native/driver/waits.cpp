@@ -1,4 +1,4 @@
-// Waiting: tickets that streams write, the reactor that looks for them, host functions where there are none.
+// Waiting: tickets that streams write, the reactor that looks for them, events that it asks about where there are none.
 #include <algorithm>
 #include <cstring>
 #include <span>
@@ -10,15 +10,10 @@ namespace {
 
 // A broken context is noticed within two of these; the promise is 100 ms.
 constexpr std::chrono::milliseconds ask_interval{20};
-// Streams that can be waited for through flags, a cache line each; more than that are told by host functions.
+// Streams that can be waited for through flags, a cache line each; more than that are asked about.
 constexpr std::size_t flag_count = 1024;
 // A stream with much to do writes its flag after so many submissions: 0.7 us each time on an H200.
 constexpr std::uint64_t progress_interval = 128;
-
-// The device hands back the number of what has passed. No GIL, no driver call here.
-void CUDA_CB tell_done(void* number) {
-  Engine::get().pending.done(reinterpret_cast<std::uint64_t>(number));
-}
 
 }  // namespace
 
@@ -31,10 +26,13 @@ void Engine::start_reactor(std::int32_t ordinal) {
     throw Refusal::of_host_memory(result, "cuMemHostAlloc", size_bytes);
   std::memset(memory, 0, size_bytes);
   slots_.emplace(std::span(static_cast<std::uint32_t*>(memory), words));  // it stays as long as the process
-  reactor_ = std::make_unique<completion::Reactor>(pending, *slots_, [this](StreamIndex stream) {
-    lines.look(stream);
-    return ask(stream);
-  }, ask_interval);
+  reactor_ = std::make_unique<completion::Reactor>(
+      pending, *slots_, points_, [this](const void* point) { return has_passed(*static_cast<const PointEvent*>(point)); },
+      [this](StreamIndex stream) {
+        lines.look(stream);
+        return ask(stream);
+      },
+      ask_interval);
 }
 
 CUstream Engine::side_stream(StreamState& state) {
@@ -158,41 +156,65 @@ std::shared_ptr<completion::Completion> Engine::watch(const Armed& armed, const 
   auto completion = std::make_shared<completion::Completion>(static_cast<std::uint32_t>(armed.parts.size()));
   const auto now = completion::Pending::Clock::now();
   for (const Armed::Part& part : armed.parts) {
-    auto passed = [this, now, then, is_reactor = part.ticket.has_value(), implied = timeline.progress_of(part.complete),
-                   foreign = foreign_producers(part.complete)] {
-      if (is_reactor || foreign.empty()) {  // a host function must not call the driver: who waits asks
-        for (const StreamIndex other : foreign)
-          if (const std::int32_t error = ask(other)) return error;
-        for (const dataflow::Progress& progress : implied) progress.learn();
-        note_wait(completion::Pending::Clock::now() - now);
-      }
+    auto passed = [this, now, then, implied = timeline.progress_of(part.complete), foreign = foreign_producers(part.complete)] {
+      for (const StreamIndex other : foreign)
+        if (const std::int32_t error = ask(other)) return error;
+      for (const dataflow::Progress& progress : implied) progress.learn();
+      note_wait(completion::Pending::Clock::now() - now);
       if (then) then();
       return 0;
     };
     const std::uint64_t number = pending.add({completion, part.stream, std::move(passed), now});
     if (part.ticket) {
       slots_->watch(*part.ticket, number);
-      reactor_->wake();
-      continue;
+    } else {
+      without_flag.fetch_add(1, std::memory_order_relaxed);
+      try {
+        watch_point(part, number);
+      } catch (const Refusal&) {
+        pending.withdraw(number);
+        throw;
+      }
     }
-    StreamState& state = streams_[part.stream];
-    scope.bind(state.device);
-    host_functions.fetch_add(1, std::memory_order_relaxed);
-    try {
-      // At a stream's end it tells in the stream itself: where flags are used up, streams are many, and making more of
-      // them may wait for what runs.
-      const CUstream where = part.event ? side_stream(state) : state.handle;
-      if (part.event) check(table.cuStreamWaitEvent(where, part.event, CU_EVENT_WAIT_DEFAULT), "cuStreamWaitEvent");
-      check(table.cuLaunchHostFunc(where, tell_done, reinterpret_cast<void*>(number)), "cuLaunchHostFunc");
-    } catch (const Refusal&) {
-      pending.withdraw(number);
-      throw;
-    }
+    reactor_->wake();
   }
   return completion;
 }
 
-// The reactor's question, from its own thread.
+// An event and not a host function: of those the driver takes 56 that are pending, and the next one waits with the GIL.
+void Engine::watch_point(const Armed::Part& part, std::uint64_t number) {
+  StreamState& state = streams_[part.stream];
+  ContextScope scope(*this);
+  scope.bind(state.device);
+  const bool is_aside = part.event != nullptr;
+  // At a stream's end it is in the stream itself: where flags are used up, streams are many, and making more of them may
+  // wait for what runs.
+  const CUstream where = is_aside ? side_stream(state) : state.handle;
+  if (is_aside) check(table.cuStreamWaitEvent(where, part.event, CU_EVENT_WAIT_DEFAULT), "cuStreamWaitEvent");
+  auto point = std::make_shared<const PointEvent>(*this, state.device);
+  check(table.cuEventRecord(point->event(), where), "cuEventRecord");
+  points_.watch(std::uint64_t{part.stream} * 2 + is_aside, std::move(point), number);
+}
+
+CUevent Engine::SpareEvents::take() {
+  std::lock_guard lock(mutex_);
+  if (events_.empty()) return nullptr;
+  const CUevent event = events_.back();
+  events_.pop_back();
+  return event;
+}
+
+Engine::PointEvent::PointEvent(Engine& engine, std::int32_t device)
+    : spare_(engine.spare_point_events_[static_cast<std::size_t>(device)]), context_(engine.device(device).context), event_(spare_.take()) {
+  if (!event_) event_ = engine.make_event();
+}
+
+// The reactor's questions, from its own thread.
+bool Engine::has_passed(const PointEvent& point) {
+  table.cuCtxSetCurrent(point.context());
+  return table.cuEventQuery(point.event()) == CUDA_SUCCESS;
+}
+
 std::int32_t Engine::ask(StreamIndex index) {
   CUstream handle;
   CUcontext context;

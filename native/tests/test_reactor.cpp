@@ -31,6 +31,7 @@ struct Flags {
 };
 
 const Reactor::Ask all_well = [](std::uint32_t) { return 0; };
+const Reactor::HasPassed none_passes = [](const void*) { return false; };
 
 struct Waiting {
   std::shared_ptr<Completion> completion = std::make_shared<Completion>(1);
@@ -120,8 +121,9 @@ TEST_CASE("what is forgotten is given out no more") {
 
 TEST_CASE("the reactor ends what the device has written, and parks") {
   Flags flags(1);
+  Points points;
   Pending pending;
-  Reactor reactor(pending, flags.slots, all_well, 1h);
+  Reactor reactor(pending, flags.slots, points, none_passes, all_well, 1h);
   const Slot slot = *flags.slots.acquire();
   for (int round = 0; round < 50; ++round) {
     Waiting waiting;
@@ -142,11 +144,12 @@ TEST_CASE("the reactor asks while something is pending, with a slot or without, 
   for (const bool has_slot : {false, true}) {
     CAPTURE(has_slot);
     Flags flags(1);
+    Points points;
     Pending pending;
     std::atomic<int> asked{0};
     std::atomic<bool> broken{false};
     Reactor reactor(
-        pending, flags.slots,
+        pending, flags.slots, points, none_passes,
         [&](std::uint32_t stream) {
           CHECK(stream == 3);
           ++asked;
@@ -171,23 +174,91 @@ TEST_CASE("the reactor asks while something is pending, with a slot or without, 
 
 TEST_CASE("a reactor with nothing to do, and one with something that never comes, ends at once") {
   Flags flags(1);
+  Points points;
   {
     Pending pending;
-    Reactor reactor(pending, flags.slots, all_well, 1h);
+    Reactor reactor(pending, flags.slots, points, none_passes, all_well, 1h);
   }
   Pending pending;
-  Reactor reactor(pending, flags.slots, all_well, 1h);
+  Reactor reactor(pending, flags.slots, points, none_passes, all_well, 1h);
   flags.slots.watch(flags.slots.issue(*flags.slots.acquire()), pending.add({std::make_shared<Completion>(1), 0, {}, {}}));
   reactor.wake();
+}
+
+TEST_CASE("points pass in the order of their lane, only the first is asked about, and none is kept") {
+  Points points;
+  std::vector<int> asked;
+  std::vector<std::uint64_t> passed;
+  int done = 0;
+  std::vector<std::weak_ptr<const void>> kept;
+  for (int number : {1, 2, 3}) {
+    auto point = std::make_shared<const int>(number);
+    kept.push_back(point);
+    points.watch(number == 3 ? 8 : 4, std::move(point), static_cast<std::uint64_t>(number));
+  }
+  CHECK_FALSE(points.is_idle());
+  const auto scan = [&] {
+    asked.clear();
+    return points.scan(
+        [&](const void* point) {
+          asked.push_back(*static_cast<const int*>(point));
+          return asked.back() <= done;
+        },
+        [&](std::uint64_t key) { passed.push_back(key); });
+  };
+  CHECK(scan() == 0);
+  CHECK(std::set(asked.begin(), asked.end()) == std::set{1, 3});
+  done = 2;
+  CHECK(scan() == 2);
+  CHECK(passed == std::vector<std::uint64_t>{1, 2});
+  CHECK((kept[0].expired() && kept[1].expired()));
+  points.forget([](std::uint64_t key) { return key == 3; });
+  CHECK(kept[2].expired());
+  CHECK(points.is_idle());
+}
+
+TEST_CASE("the reactor asks about points, beside flags and without them, and leaves a broken stream's") {
+  for (const bool has_flag : {false, true}) {
+    CAPTURE(has_flag);
+    Flags flags(1);
+    Points points;
+    Pending pending;
+    std::atomic<bool> broken{false};
+    Reactor reactor(
+        pending, flags.slots, points, [](const void* point) { return static_cast<const std::atomic<bool>*>(point)->load(); },
+        [&](std::uint32_t stream) { return broken && stream == 5 ? 700 : 0; }, 1ms);
+    Waiting of_flag;
+    if (has_flag) flags.slots.watch(flags.slots.issue(*flags.slots.acquire()), pending.add({of_flag.completion, 1, {}, {}}));
+    for (int round = 0; round < 50; ++round) {
+      Waiting waiting;
+      const auto point = std::make_shared<std::atomic<bool>>(false);
+      points.watch(4, point, pending.add({waiting.completion, 2, {}, {}}));
+      reactor.wake();
+      if (round % 2) std::this_thread::sleep_for(200us);  // it is asleep by then, or asks: both must do
+      CHECK_FALSE(waiting.completion->has_ended());
+      *point = true;
+      REQUIRE(waiting.completion->wait_for(10s));
+    }
+    Waiting lost;
+    const auto point = std::make_shared<std::atomic<bool>>(false);
+    points.watch(10, point, pending.add({lost.completion, 5, {}, {}}));
+    reactor.wake();
+    broken = true;
+    REQUIRE(lost.completion->wait_for(10s));
+    CHECK(lost.completion->error() == 700);
+    CHECK_FALSE(of_flag.completion->has_ended());
+    CHECK(pending.size() == (has_flag ? 1 : 0));
+  }
 }
 
 TEST_CASE("many threads arm, a device writes in its own time: each ends once, in the order of its slot") {
   constexpr std::size_t slots = 8, arming = 4, rounds = 500;
   Flags flags(slots);
+  Points points;
   Pending pending;
   Orphans orphans;
   auto port = std::make_shared<Port>(orphans);
-  Reactor reactor(pending, flags.slots, all_well, 1ms);
+  Reactor reactor(pending, flags.slots, points, none_passes, all_well, 1ms);
   std::vector<Slot> taken;
   for (std::size_t i = 0; i < slots; ++i) taken.push_back(*flags.slots.acquire());
   std::mutex order;  // stands for the submission's: numbers are issued and "submitted" in one order

@@ -26,9 +26,9 @@ class Statistics:
         Times that a submission met a stream that held as much as it may, or others who waited for that, and got in
         line; coming back to its place counts again.
     completed
-        Waits that ended because the device had written its flag.
-    host_functions
-        Waits that went through a host function of the driver: no flag was free, or the device cannot write them.
+        Waits that ended because the device had written its flag, or the driver, asked about it, said so.
+    without_flag
+        Waits about which the driver was asked: no flag was free, or the device cannot write them.
     spins, spins_that_paid
         Waits that began with spinning; and those that had ended before they were given to the reactor.
     batches
@@ -44,7 +44,7 @@ class Statistics:
     pending: int
     waits_for_room: int
     completed: int
-    host_functions: int
+    without_flag: int
     spins: int
     spins_that_paid: int
     batches: int

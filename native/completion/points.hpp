@@ -1,0 +1,85 @@
+// Points of streams that no flag tells of: the reactor has to ask. Knows neither CUDA nor Python: what a point is, whoever
+// answers knows.
+//
+// Always true: within a lane points pass in the order in which they came, so only the first is asked about. A point is let
+// go of when it has passed, or is forgotten.
+#pragma once
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace aiocuda::completion {
+
+class Points {
+ public:
+  using Point = std::shared_ptr<const void>;
+
+  // Has the scanner ask about a point, the last of its lane; `key` is what it then gives out.
+  void watch(std::uint64_t lane, Point point, std::uint64_t key) {
+    std::lock_guard lock(mutex_);
+    incoming_.push_back({lane, {std::move(point), key}});
+    has_incoming_.store(true, std::memory_order_seq_cst);  // before who watched asks whether the scanner sleeps
+  }
+
+  // For the scanner: calls `passed(key)` for all of which `has_passed(point)`.
+  template <class F, class G>
+  std::size_t scan(F&& has_passed, G&& passed) {
+    take_incoming();
+    std::size_t count = 0;
+    for (auto each = lanes_.begin(); each != lanes_.end();) {
+      auto& waiting = each->second;
+      while (!waiting.empty() && has_passed(waiting.front().point.get())) {
+        const std::uint64_t key = waiting.front().key;
+        waiting.pop_front();
+        passed(key);
+        ++count;
+      }
+      each = waiting.empty() ? lanes_.erase(each) : std::next(each);
+    }
+    return count;
+  }
+  // For the scanner: forgets what will never pass.
+  template <class F>
+  void forget(F&& is_lost) {
+    take_incoming();
+    for (auto each = lanes_.begin(); each != lanes_.end();) {
+      std::erase_if(each->second, [&](const Watched& watched) { return is_lost(watched.key); });
+      each = each->second.empty() ? lanes_.erase(each) : std::next(each);
+    }
+  }
+  bool is_idle() const { return lanes_.empty() && !has_incoming(); }
+
+  bool has_incoming() const { return has_incoming_.load(std::memory_order_seq_cst); }
+
+ private:
+  struct Watched {
+    Point point;
+    std::uint64_t key;
+  };
+
+  void take_incoming() {
+    if (!has_incoming_.load(std::memory_order_acquire)) return;
+    std::vector<std::pair<std::uint64_t, Watched>> taken;
+    {
+      std::lock_guard lock(mutex_);
+      taken = std::exchange(incoming_, {});
+      has_incoming_.store(false, std::memory_order_release);
+    }
+    for (auto& [lane, watched] : taken) lanes_[lane].push_back(std::move(watched));
+  }
+
+  // Between the callers and the scanner:
+  std::mutex mutex_;
+  std::vector<std::pair<std::uint64_t, Watched>> incoming_;
+  std::atomic<bool> has_incoming_{false};
+  // The scanner's:
+  std::unordered_map<std::uint64_t, std::deque<Watched>> lanes_;
+};
+
+}  // namespace aiocuda::completion
