@@ -23,6 +23,7 @@ from aiocuda.array import move as move
 from aiocuda.compiled import CacheInfo as CacheInfo
 from aiocuda.compiled import Compiled as Compiled
 from aiocuda.compiled import compile as compile
+from aiocuda.conversion import convert as convert
 from aiocuda.device import Device as Device
 from aiocuda.device import Event as Event
 from aiocuda.device import MemoryInfo as MemoryInfo
@@ -127,6 +128,7 @@ __all__ = [
     "as_completed",
     "call",
     "compile",
+    "convert",
     "copy",
     "current_device",
     "current_policy",

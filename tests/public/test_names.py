@@ -18,6 +18,7 @@ HOMES = [
     "api",
     "array",
     "compiled",
+    "conversion",
     "device",
     "errors",
     "foreign",
