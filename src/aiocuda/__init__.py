@@ -6,7 +6,6 @@ The same program runs on an NVIDIA GPU and, where there is none, on aiocuda's em
 from aiocuda import errors as errors
 from aiocuda._engine.execution import DeviceFuture as DeviceFuture
 from aiocuda._engine.execution import StreamWait as StreamWait
-from aiocuda.api import arange as arange
 from aiocuda.api import copy as copy
 from aiocuda.api import dup as dup
 from aiocuda.api import empty as empty
@@ -70,6 +69,9 @@ from aiocuda.policies import SchedulingPolicy as SchedulingPolicy
 from aiocuda.policies import SingleStream as SingleStream
 from aiocuda.policies import current_policy as current_policy
 from aiocuda.policies import set_policy as set_policy
+from aiocuda.ranges import arange as arange
+from aiocuda.ranges import eye as eye
+from aiocuda.ranges import linspace as linspace
 from aiocuda.statistics import Statistics as Statistics
 from aiocuda.statistics import statistics as statistics
 from aiocuda.waiting import ALL_COMPLETED as ALL_COMPLETED
@@ -138,10 +140,12 @@ __all__ = [
     "empty_host",
     "errors",
     "external",
+    "eye",
     "full",
     "gather",
     "graph_scope",
     "kernel",
+    "linspace",
     "move",
     "ones",
     "replicate",

@@ -6,7 +6,6 @@ Always true: each returns a lazy `DeviceOp`; memory is allocated, and host data 
 from __future__ import annotations
 
 import functools
-import math
 import warnings
 from collections.abc import Sequence
 from typing import Any, cast
@@ -20,12 +19,10 @@ from aiocuda._engine.dtypes import DTypeLike
 from aiocuda.array import DeviceArray, HostArray
 from aiocuda.device import Device, _stream_known, as_ordinal
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
-from aiocuda.kernel import kernel
 from aiocuda.ops import CallOp, CopyOp, CreateOp, DeviceOp, lift, value
 from aiocuda.policies import _lanes
 
 __all__ = [
-    "arange",
     "copy",
     "dup",
     "empty",
@@ -119,66 +116,6 @@ def empty_host(shape: Shape, dtype: DTypeLike = np.float32) -> DeviceOp[HostArra
     """
     kind = dtypes.to_dtype(dtype)
     return cast("DeviceOp[HostArray]", CreateOp(_extents(shape), dtypes.code_of(kind), _HOST))
-
-
-def arange(
-    start: float,
-    stop: float | None = None,
-    step: float = 1,
-    dtype: DTypeLike = None,
-    device: Device | int | None = None,
-) -> DeviceOp[DeviceArray]:
-    """Make evenly spaced values on the device; the values and the length are NumPy's.
-
-    Parameters
-    ----------
-    start, stop, step
-        As for `numpy.arange`: with one number, from 0 up to it.
-    dtype
-        None takes NumPy's choice: int64 for integers, float64 else.
-    device
-        As for `empty`.
-
-    Returns
-    -------
-    DeviceOp[DeviceArray]
-        One axis; otherwise as `empty`.
-
-    Raises
-    ------
-    ArgumentTypeError
-        The dtype is not a real number's.
-    ArgumentValueError
-        The step is 0 or the range has no end.
-    """
-    first, last = (0, start) if stop is None else (start, stop)
-    if not all(math.isfinite(x) for x in (first, last, step)) or step == 0:
-        raise ArgumentValueError(
-            f"arange needs finite numbers and a step other than 0; {first}, {last}, {step} were given"
-        )
-    kind = dtypes.to_dtype(np.arange(first, first, step).dtype if dtype is None else dtype)
-    if kind.name not in _ARANGE_TYPES:
-        raise ArgumentTypeError(
-            f"arange makes real numbers; dtype {kind} was asked for, {', '.join(_ARANGE_TYPES)} are possible"
-        )
-    n = max(0, math.ceil((last - first) / step))
-    # NumPy fixes the first two items and continues with their difference: in the items' own type, and for
-    # the 16-bit floats in float32.
-    head = np.zeros(2, kind)
-    try:
-        if n > 0:
-            head[0] = first
-        if n > 1:
-            head[1] = first + step
-    except OverflowError as error:
-        raise ArgumentValueError(f"arange({first}, {last}, {step}): dtype {kind} cannot hold it: {error}") from error
-    narrow = head.astype(np.float32) if kind.name in {"float16", "bfloat16"} else head
-    with np.errstate(over="ignore"):  # unsigned differences wrap, and unwrap when they are added
-        delta = narrow[1] - narrow[0]
-    return cast(
-        "DeviceOp[DeviceArray]",
-        _arange_kernel(kind.name)(empty(n, kind, device), head[0].item(), head[1].item(), delta.item(), n, threads=n),
-    )
 
 
 def to_device(x: object, device: Device | int | None = None, *, dtype: DTypeLike = None) -> DeviceOp[DeviceArray]:
@@ -382,47 +319,6 @@ def _require_alike(destination: Any, source: Any) -> None:
         raise ArgumentValueError(
             f"copy: destination and source differ: {destination!r} and {source!r}; give both the same shape and dtype"
         )
-
-
-_ARANGE_TYPES = {
-    "int8": "signed char",
-    "uint8": "unsigned char",
-    "int16": "short",
-    "uint16": "unsigned short",
-    "int32": "int",
-    "uint32": "unsigned int",
-    "int64": "long long",
-    "uint64": "unsigned long long",
-    "float16": "__half",
-    "bfloat16": "__nv_bfloat16",
-    "float32": "float",
-    "float64": "double",
-}
-_ARANGE_HEADERS = {"float16": "#include <cuda_fp16.h>\n", "bfloat16": "#include <cuda_bf16.h>\n"}
-# The type of the first item and the difference, and the item as an expression. Floats are multiplied and
-# added with a rounding each, as NumPy does: a fused multiply-add would differ in the last bit. Integers are
-# computed without a sign, where overflow wraps.
-_ARANGE_FLOATS = {
-    "float16": ("float", "__float2half(__fadd_rn(__half2float(first), __fmul_rn((float)i, delta)))"),
-    "bfloat16": ("float", "__float2bfloat16(__fadd_rn(__bfloat162float(first), __fmul_rn((float)i, delta)))"),
-    "float32": ("float", "__fadd_rn(first, __fmul_rn((float)i, delta))"),
-    "float64": ("double", "__dadd_rn(first, __dmul_rn((double)i, delta))"),
-}
-
-
-@functools.cache
-def _arange_kernel(name: str) -> _native.Kernel:
-    kind = _ARANGE_TYPES[name]
-    wrapping = f"({kind})((unsigned long long)first + i * (unsigned long long)delta)"
-    difference, item = _ARANGE_FLOATS.get(name, (kind, wrapping))
-    return kernel(
-        _ARANGE_HEADERS.get(name, "")
-        + f'extern "C" __global__ void arange({kind}* out, {kind} first, {kind} second, {difference} delta, '
-        "unsigned long long n) {\n"
-        "    unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x;\n"
-        f"    if (i < n) out[i] = i == 0 ? first : i == 1 ? second : {item};\n"
-        "}"
-    )
 
 
 _native.set_hooks(faults.refused, faults.lost, lift, runtime.open_device, _stream_known, _lanes)

@@ -20,7 +20,7 @@ from aiocuda.errors import ArgumentTypeError
 from aiocuda.kernel import kernel
 from aiocuda.ops import CallOp, DeviceOp
 
-__all__ = ["convert"]
+__all__ = ["KINDS", "convert", "number_of"]
 
 
 def convert(x: Any, dtype: DTypeLike) -> DeviceOp[DeviceArray]:
@@ -55,7 +55,8 @@ def convert(x: Any, dtype: DTypeLike) -> DeviceOp[DeviceArray]:
     integers to their types by way of float32, rounding twice, and so does this. Floats that the integer type cannot
     hold, which NumPy leaves undefined, become the integer nearest to them, and NaN becomes 0.
     """
-    kind = _convertible(dtypes.to_dtype(dtype))
+    kind = dtypes.to_dtype(dtype)
+    target = number_of(kind, "convert")
     if isinstance(x, _native.Op):
         yields, _, where = x._spec
         if yields == "host_array":
@@ -78,15 +79,14 @@ def convert(x: Any, dtype: DTypeLike) -> DeviceOp[DeviceArray]:
             f"{type(x).__name__} {x!r:.80} was given: to_device() it first"
         )
     _native.check_usable(x, False, "convert")
-    found = _convertible(x.dtype)
-    if found == kind:
+    source = number_of(x.dtype, "convert")
+    if x.dtype == kind:
         return cast("DeviceOp[DeviceArray]", dup(x))
     if x.ndim > _RANK and not x.is_contiguous:
         return convert(dup(x), kind)
     converted = empty(x.shape, kind, x.device)
     if x.size == 0:
         return converted
-    source, target = _NUMBERS[found.name], _NUMBERS[kind.name]
     shape = (x.size,) if x.is_contiguous else x.shape
     items = x.reshape((1,) * (_RANK - len(shape)) + shape)
     return cast(
@@ -96,14 +96,14 @@ def convert(x: Any, dtype: DTypeLike) -> DeviceOp[DeviceArray]:
             converted,
             x.size,
             source.format,
-            _KINDS.index(target.kind),
+            KINDS.index(target.kind),
             target.format,
             threads=-(-x.size // _ITEMS_A_THREAD),
         ),
     )
 
 
-class _Number(NamedTuple):
+class Number(NamedTuple):
     """How aiocuda/number.cuh has a dtype: its class there, the format it is told, and the C++ type of an item."""
 
     kind: str
@@ -112,27 +112,27 @@ class _Number(NamedTuple):
 
 
 _NUMBERS = {
-    "bool": _Number("Bool", 0, "unsigned char"),
-    "int8": _Number("Integer<signed char, int>", 0, "unsigned char"),
-    "uint8": _Number("Integer<unsigned char, int>", 0, "unsigned char"),
-    "int16": _Number("Integer<short, int>", 0, "unsigned short"),
-    "uint16": _Number("Integer<unsigned short, int>", 0, "unsigned short"),
-    "int32": _Number("Integer<int, int>", 0, "unsigned int"),
-    "uint32": _Number("Integer<unsigned, unsigned>", 0, "unsigned int"),
-    "int64": _Number("Integer<long long, long long>", 0, "unsigned long long"),
-    "uint64": _Number("Integer<unsigned long long, unsigned long long>", 0, "unsigned long long"),
-    "float16": _Number("Float16", 0, "unsigned short"),
-    "bfloat16": _Number("Bfloat16", 0, "unsigned short"),
-    "float32": _Number("Float32", 0, "unsigned int"),
-    "float64": _Number("Float64", 0, "unsigned long long"),
-    "complex64": _Number("Complex<Float32>", 0, "unsigned long long"),
-    "complex128": _Number("Complex<Float64>", 0, "cuDoubleComplex"),
+    "bool": Number("Bool", 0, "unsigned char"),
+    "int8": Number("Integer<signed char, int>", 0, "unsigned char"),
+    "uint8": Number("Integer<unsigned char, int>", 0, "unsigned char"),
+    "int16": Number("Integer<short, int>", 0, "unsigned short"),
+    "uint16": Number("Integer<unsigned short, int>", 0, "unsigned short"),
+    "int32": Number("Integer<int, int>", 0, "unsigned int"),
+    "uint32": Number("Integer<unsigned, unsigned>", 0, "unsigned int"),
+    "int64": Number("Integer<long long, long long>", 0, "unsigned long long"),
+    "uint64": Number("Integer<unsigned long long, unsigned long long>", 0, "unsigned long long"),
+    "float16": Number("Float16", 0, "unsigned short"),
+    "bfloat16": Number("Bfloat16", 0, "unsigned short"),
+    "float32": Number("Float32", 0, "unsigned int"),
+    "float64": Number("Float64", 0, "unsigned long long"),
+    "complex64": Number("Complex<Float32>", 0, "unsigned long long"),
+    "complex128": Number("Complex<Float64>", 0, "cuDoubleComplex"),
     **{
-        name: _Number("NarrowInteger", bits, "unsigned char")
+        name: Number("NarrowInteger", bits, "unsigned char")
         for name, bits in {"int1": -1, "int2": -2, "int4": -4, "uint1": 1, "uint2": 2, "uint4": 4}.items()
     },
     **{
-        name: _Number("NarrowFloat", index, "unsigned char")
+        name: Number("NarrowFloat", index, "unsigned char")
         for index, name in enumerate(
             (
                 *("float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn", "float8_e3m4", "float8_e4m3"),
@@ -142,7 +142,7 @@ _NUMBERS = {
         )
     },
 }
-_KINDS = tuple(dict.fromkeys(number.kind for number in _NUMBERS.values()))
+KINDS = tuple(dict.fromkeys(number.kind for number in _NUMBERS.values()))
 _WORDS = {
     "unsigned char": np.uint8,
     "unsigned short": np.uint16,
@@ -201,7 +201,7 @@ def _kernel(kind: str) -> _native.Kernel:
     word = next(number.word for number in _NUMBERS.values() if number.kind == kind)
     cases = "\n".join(
         f"        case {index}: return convert_items<{to}>(items, out, n, from_format, to_format);"
-        for index, to in enumerate(_KINDS)
+        for index, to in enumerate(KINDS)
     )
     source = _SOURCE.replace("FROM", kind).replace("RANK", str(_RANK)).replace("CASES", cases)
     return kernel(
@@ -212,10 +212,15 @@ def _kernel(kind: str) -> _native.Kernel:
     )
 
 
-def _convertible(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    if dtype.name not in _NUMBERS:
-        raise ArgumentTypeError(
-            f"convert is between numbers; dtype {dtype} is none of {', '.join(_NUMBERS)}; view() shows the same bytes "
-            "as another dtype"
-        )
-    return dtype
+def number_of(dtype: np.dtype[Any], asked: str) -> Number:
+    """Return how kernels have a dtype.
+
+    Raises
+    ------
+    ArgumentTypeError
+        It is not a number's; the message says what was `asked`.
+    """
+    number = _NUMBERS.get(dtype.name)
+    if number is None:
+        raise ArgumentTypeError(f"{asked} is for numbers; dtype {dtype} is none of {', '.join(_NUMBERS)}")
+    return number

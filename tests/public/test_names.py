@@ -27,6 +27,7 @@ HOMES = [
     "ops",
     "parallel",
     "policies",
+    "ranges",
     "statistics",
     "waiting",
     "_engine.execution",
