@@ -69,6 +69,9 @@ from aiocuda.policies import SchedulingPolicy as SchedulingPolicy
 from aiocuda.policies import SingleStream as SingleStream
 from aiocuda.policies import current_policy as current_policy
 from aiocuda.policies import set_policy as set_policy
+from aiocuda.randomness import rand as rand
+from aiocuda.randomness import randint as randint
+from aiocuda.randomness import randn as randn
 from aiocuda.ranges import arange as arange
 from aiocuda.ranges import eye as eye
 from aiocuda.ranges import linspace as linspace
@@ -148,6 +151,9 @@ __all__ = [
     "linspace",
     "move",
     "ones",
+    "rand",
+    "randint",
+    "randn",
     "replicate",
     "set_policy",
     "shard",

@@ -160,7 +160,7 @@ def linspace(
             delta,
             delta / intervals,
             intervals,
-            endpoint and count > 1,
+            bool(endpoint) and count > 1,
             np.issubdtype(kind, np.integer),
             KINDS.index(target.kind),
             target.format,

@@ -27,6 +27,7 @@ HOMES = [
     "ops",
     "parallel",
     "policies",
+    "randomness",
     "ranges",
     "statistics",
     "waiting",
