@@ -4,6 +4,7 @@ The same program runs on an NVIDIA GPU and, where there is none, on aiocuda's em
 """
 
 from aiocuda import errors as errors
+from aiocuda import linalg as linalg
 from aiocuda._engine.execution import DeviceFuture as DeviceFuture
 from aiocuda._engine.execution import StreamWait as StreamWait
 from aiocuda.api import copy as copy
@@ -46,6 +47,7 @@ from aiocuda.errors import DriverNotFoundError as DriverNotFoundError
 from aiocuda.errors import DriverSelectionError as DriverSelectionError
 from aiocuda.errors import EmulatedDeviceWarning as EmulatedDeviceWarning
 from aiocuda.errors import LaunchError as LaunchError
+from aiocuda.errors import MissingPackageError as MissingPackageError
 from aiocuda.errors import OutOfMemoryError as OutOfMemoryError
 from aiocuda.errors import OwnershipError as OwnershipError
 from aiocuda.foreign import call as call
@@ -118,6 +120,7 @@ __all__ = [
     "LaunchError",
     "LeastLoaded",
     "MemoryInfo",
+    "MissingPackageError",
     "OutOfMemoryError",
     "OwnershipError",
     "Partition",
@@ -148,6 +151,7 @@ __all__ = [
     "gather",
     "graph_scope",
     "kernel",
+    "linalg",
     "linspace",
     "move",
     "ones",

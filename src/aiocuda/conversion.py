@@ -20,7 +20,7 @@ from aiocuda.errors import ArgumentTypeError
 from aiocuda.kernel import kernel
 from aiocuda.ops import CallOp, DeviceOp
 
-__all__ = ["KINDS", "convert", "number_of"]
+__all__ = ["KINDS", "WORDS", "convert", "number_of"]
 
 
 def convert(x: Any, dtype: DTypeLike) -> DeviceOp[DeviceArray]:
@@ -92,7 +92,7 @@ def convert(x: Any, dtype: DTypeLike) -> DeviceOp[DeviceArray]:
     return cast(
         "DeviceOp[DeviceArray]",
         _kernel(source.kind)(
-            items if source.word == "cuDoubleComplex" else items.view(_WORDS[source.word]),
+            items if source.word == "cuDoubleComplex" else items.view(WORDS[source.word]),
             converted,
             x.size,
             source.format,
@@ -143,7 +143,7 @@ _NUMBERS = {
     },
 }
 KINDS = tuple(dict.fromkeys(number.kind for number in _NUMBERS.values()))
-_WORDS = {
+WORDS = {
     "unsigned char": np.uint8,
     "unsigned short": np.uint16,
     "unsigned int": np.uint32,

@@ -26,6 +26,7 @@ __all__ = [
     "DriverSelectionError",
     "EmulatedDeviceWarning",
     "LaunchError",
+    "MissingPackageError",
     "OutOfMemoryError",
     "OwnershipError",
 ]
@@ -68,6 +69,10 @@ class ArgumentRangeError(ArgumentValueError, OverflowError):
 
 class LaunchError(AiocudaError, ValueError):
     """A launch configuration that no device accepts; found before the device saw it."""
+
+
+class MissingPackageError(AiocudaError, ImportError):
+    """A package is needed that is not installed; the message says how to install it."""
 
 
 class OwnershipError(AiocudaError):

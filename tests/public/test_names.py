@@ -33,7 +33,7 @@ HOMES = [
     "waiting",
     "_engine.execution",
 ]
-PUBLIC = [name for name in ac.__all__ if name != "errors"]
+PUBLIC = [name for name in ac.__all__ if name not in {"errors", "linalg"}]
 
 
 def members(kind: type) -> list[tuple[str, Any]]:
@@ -49,6 +49,7 @@ def members(kind: type) -> list[tuple[str, Any]]:
 
 DOCUMENTED = [
     *(pytest.param(getattr(ac, name), id=name) for name in PUBLIC),
+    *(pytest.param(getattr(ac.linalg, name), id=f"linalg.{name}") for name in ac.linalg.__all__),
     *(
         pytest.param(member, id=f"{name}.{method}")
         for name in PUBLIC
