@@ -6,6 +6,7 @@ Always true: each returns a lazy `DeviceOp`; memory is allocated, and host data 
 from __future__ import annotations
 
 import functools
+import operator
 import warnings
 from collections.abc import Sequence
 from typing import Any, cast
@@ -115,7 +116,7 @@ def empty_host(shape: Shape, dtype: DTypeLike = np.float32) -> DeviceOp[HostArra
         used again. *Blocks*: for the allocation. *On cancel*: nothing is lost.
     """
     kind = dtypes.to_dtype(dtype)
-    return cast("DeviceOp[HostArray]", CreateOp(_extents(shape), dtypes.code_of(kind), _HOST))
+    return cast("DeviceOp[HostArray]", CreateOp(extents_of(shape), dtypes.code_of(kind), _HOST))
 
 
 def to_device(x: object, device: Device | int | None = None, *, dtype: DTypeLike = None) -> DeviceOp[DeviceArray]:
@@ -255,11 +256,13 @@ def dup(x: Any) -> DeviceOp[Any]:
 
 def _create(shape: Shape, dtype: DTypeLike, device: Device | int | None, *fill: object) -> DeviceOp[DeviceArray]:
     kind = dtypes.to_dtype(dtype)
-    extents = _extents(shape)
+    extents, ordinal = extents_of(shape), as_ordinal(device)
     pattern = _pattern(fill[0], kind) if fill else b""
     if len(pattern) not in _FILLED_ON_DEVICE:
-        return to_device(np.full(extents, np.frombuffer(pattern, kind)[0], kind), device)
-    create = CreateOp(extents, dtypes.code_of(kind), as_ordinal(device), pattern, *fill)
+        whole = empty(extents, kind, ordinal)  # which looks at the shape
+        item = np.frombuffer(pattern, kind).reshape(())
+        return cast("DeviceOp[DeviceArray]", CopyOp(whole, staged(np.broadcast_to(item, extents))))
+    create = CreateOp(extents, dtypes.code_of(kind), ordinal, pattern, *fill)
     return cast("DeviceOp[DeviceArray]", create)
 
 
@@ -277,9 +280,12 @@ def _pattern(fill: object, kind: np.dtype[Any]) -> bytes:
         raise ArgumentValueError(f"{fill!r} cannot fill an array of dtype {kind}: {error}") from error
 
 
-def _extents(shape: Shape) -> tuple[int, ...]:
+def extents_of(shape: Shape) -> tuple[int, ...]:
+    """Return the extent along each axis of what a user may give for a shape."""
     try:
-        extents = (shape.__index__(),) if hasattr(shape, "__index__") else tuple(extent.__index__() for extent in shape)
+        # An array has __index__ too, and is an integer only where it has no axis.
+        is_one = hasattr(shape, "__index__") and getattr(shape, "ndim", 0) == 0
+        extents = (operator.index(cast("int", shape)),) if is_one else tuple(map(operator.index, cast("Any", shape)))
     except (TypeError, AttributeError):
         raise ArgumentTypeError(f"a shape is an int or a sequence of ints; {shape!r} was given") from None
     if any(not -(2**63) <= extent < 2**63 for extent in extents):

@@ -7,6 +7,7 @@ how it is launched. The generator is Philox 4x64-10, NumPy's `numpy.random.Philo
 from __future__ import annotations
 
 import functools
+import math
 import operator
 from typing import Any, cast
 
@@ -15,7 +16,7 @@ import numpy as np
 from aiocuda import _native
 from aiocuda._engine import dtypes
 from aiocuda._engine.dtypes import DTypeLike
-from aiocuda.api import Shape, empty
+from aiocuda.api import Shape, empty, extents_of
 from aiocuda.array import DeviceArray
 from aiocuda.device import Device
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
@@ -167,10 +168,9 @@ def _draw(
     low: int = 0,
     number: int = 0,
 ) -> DeviceOp[DeviceArray]:
-    out = empty(shape, kind, device)
-    size = 1
-    for extent in (shape,) if hasattr(shape, "__index__") else shape:
-        size *= operator.index(extent)
+    extents = extents_of(shape)
+    size = math.prod(extents)
+    out = empty(extents, kind, device)
     if seed is None:
         seed = int(np.random.SeedSequence().generate_state(1, np.uint64)[0])
     type_of = _INTEGERS.index(kind.name) % 4 if distribution == _INTEGER else _FLOATS.index(kind.name)

@@ -156,21 +156,54 @@ def test_data_that_a_device_cannot_hold_is_an_error_when_it_is_built(data):
         ac.to_device(data)
 
 
-@pytest.mark.parametrize("shape", [-1, (3, -1), (2**62, 2**62), 2**63, 2**100, (2**40, 2**40)])
-def test_shapes_that_cannot_be_are_a_value_error(shape):
+MAKERS: list[Any] = [
+    ac.empty,
+    ac.empty_host,
+    ac.zeros,
+    ac.ones,
+    ac.rand,
+    ac.randn,
+    *(lambda shape, value=value, dtype=dtype: ac.full(shape, value, dtype) for value, dtype in [
+        (3, "int16"), (1 + 2j, "complex128"), (b"abc", "S3"), (np.array((1.5, 2, 3), LONG_RECORD), LONG_RECORD),
+    ]),
+    lambda shape: ac.randint(9, shape=shape),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize("shape", [-1, (3, -1), (2**62, 2**62), 2**63, 2**100, (2**40, 2**40), (0, -1)])
+def test_shapes_that_cannot_be_are_a_value_error(shape, make):
     with pytest.raises(ac.ArgumentValueError):
-        ac.empty(shape)
+        make(shape)
 
 
-@pytest.mark.parametrize("shape", [1.5, "3", None, (1, 2.0), (None,)])
-def test_shapes_that_are_no_integers_are_a_type_error(shape):
+@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize("shape", [1.5, "3", None, (1, 2.0), (None,), [[1]], np.array([1.0]), np.array([[1]])])
+def test_shapes_that_are_no_integers_are_a_type_error(shape, make):
     with pytest.raises(ac.ArgumentTypeError, match="a shape is"):
-        ac.empty(shape)
+        make(shape)
 
 
-def test_numpy_integers_and_lists_are_shapes():
-    assert ac.empty(np.int16(3)).sync().shape == (3,)
-    assert ac.empty([np.uint8(3), 2]).sync().shape == (3, 2)
+@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize("shape", [0, (0,), (2, 0, 3), (0, 2**50)])
+def test_arrays_without_items_are_made(shape, make):
+    array = make(shape).sync()
+    assert array.shape == ((shape,) if shape == 0 else shape)
+    assert array.nbytes == 0
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_numpy_integers_and_whatever_holds_integers_are_shapes(make):
+    assert make(np.int16(3)).sync().shape == (3,)
+    assert make(np.array(3)).sync().shape == (3,)
+    for shape in ([np.uint8(3), 2], np.array([3, 2]), iter((3, 2))):
+        assert make(shape).sync().shape == (3, 2)
+
+
+def test_a_pattern_that_no_device_fills_takes_no_memory_before_it_runs():
+    op = ac.full(2**45, b"abc", "S3")  # more than any memory
+    with pytest.raises(ac.OutOfMemoryError):
+        op.sync()
 
 
 @pytest.mark.parametrize(
