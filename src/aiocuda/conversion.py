@@ -161,9 +161,8 @@ using From = FROM;
 using Items = aiocuda::View<const From::Word, RANK>;
 
 // Where item i is, the last axis fastest. Division takes longer than all the rest: one for each axis that is one.
-__device__ const From::Word& item_of(const Items& items, unsigned long long i) {
+__device__ __noinline__ const From::Word* item_of(const Items& items, unsigned long long i) {
     const char* at = reinterpret_cast<const char*>(items.data());
-#pragma unroll
     for (int axis = RANK - 1; axis > 0; --axis) {
         const unsigned long long extent = items.extent(axis);
         if (extent == 1) continue;
@@ -171,23 +170,33 @@ __device__ const From::Word& item_of(const Items& items, unsigned long long i) {
         at += (long long)(i - rest * extent) * items.stride(axis);
         i = rest;
     }
-    return *reinterpret_cast<const From::Word*>(at + (long long)i * items.stride(0));
+    return reinterpret_cast<const From::Word*>(at + (long long)i * items.stride(0));
 }
 
 template <class To>
-__device__ void convert_items(const Items& items, void* out, unsigned long long n, int from_format, int to_format) {
+__device__ __forceinline__ void put(const From::Word (&words)[ITEMS_A_THREAD], void* out, unsigned long long first,
+                                    unsigned long long n, int from_format, int to_format) {
     const From from(from_format);
     const To to(to_format);
-    const unsigned long long first = (unsigned long long)blockIdx.x * blockDim.x * ITEMS_A_THREAD + threadIdx.x;
 #pragma unroll
     for (int k = 0; k < ITEMS_A_THREAD; ++k) {
         const unsigned long long i = first + (unsigned long long)k * blockDim.x;
-        if (i < n) static_cast<typename To::Word*>(out)[i] = converted(from, to, item_of(items, i));
+        if (i < n) static_cast<typename To::Word*>(out)[i] = converted(from, to, words[k]);
     }
 }
 
+// The array's extents and strides stay among the parameters: a copy of them would cost each thread more than its items.
 extern "C" __global__ void
-convert(Items items, void* out, unsigned long long n, int from_format, int to, int to_format) {
+convert(const __grid_constant__ Items items, void* out, unsigned long long n, int from_format, int to, int to_format) {
+    const unsigned long long first = (unsigned long long)blockIdx.x * blockDim.x * ITEMS_A_THREAD + threadIdx.x;
+    const bool in_line = items.extent(RANK - 1) == (long long)n;  // all other axes have one item
+    From::Word words[ITEMS_A_THREAD] = {};
+#pragma unroll
+    for (int k = 0; k < ITEMS_A_THREAD; ++k) {
+        const unsigned long long i = first + (unsigned long long)k * blockDim.x;
+        const char* line = reinterpret_cast<const char*>(items.data()) + (long long)i * items.stride(RANK - 1);
+        if (i < n) words[k] = *(in_line ? reinterpret_cast<const From::Word*>(line) : item_of(items, i));
+    }
     switch (to) {
 CASES
     }
@@ -200,7 +209,7 @@ def _kernel(kind: str) -> _native.Kernel:
     """Return the kernel that converts from a kind of numbers to any other."""
     word = next(number.word for number in _NUMBERS.values() if number.kind == kind)
     cases = "\n".join(
-        f"        case {index}: return convert_items<{to}>(items, out, n, from_format, to_format);"
+        f"        case {index}: return put<{to}>(words, out, first, n, from_format, to_format);"
         for index, to in enumerate(KINDS)
     )
     source = _SOURCE.replace("FROM", kind).replace("RANK", str(_RANK)).replace("CASES", cases)
