@@ -4,10 +4,11 @@
 // unsigned long long, Float or Double (the last two are the bits of a number); `write` takes any of these. So
 // `to.write(from.read(word))` converts. Complex types have two parts.
 //
-// Always true: floats are rounded to nearest, ties to even; nothing depends on the options --fmad and --ftz, on the
-// processor, or on functions of a math library. Integers wrap. Floats that no integer of the type comes near become
-// the nearest one, and NaN becomes 0. The 8-bit types and bfloat16 go by way of float32, as those of ml_dtypes do.
-// NaN keeps its sign; what else it keeps is what NumPy on x86-64 and ml_dtypes keep.
+// Always true: floats are rounded to nearest, ties to even; nothing depends on the option --fmad, on the processor, or
+// on functions of a math library, as long as subnormal numbers are not made 0 (--ftz). Integers wrap. Floats that the
+// integer type does not hold become the nearest one that it does, and NaN becomes 0. The 8-bit types and bfloat16 go by
+// way of float32, as those of ml_dtypes do. NaN keeps its sign; what else it keeps is what NumPy on x86-64 and ml_dtypes
+// keep.
 #pragma once
 
 namespace aiocuda::number {

@@ -3,8 +3,8 @@
 //   aiocuda::Philox draw(key, counter);        // draw.words: four random words of 64 bits
 //   aiocuda::normal(word)                      // a word as a normally distributed number
 //
-// Always true: all is computed with integers and with sums, products, quotients, roots and multiply-adds that IEEE 754
-// rounds, each once, so that it is the same on every processor, whatever the options.
+// Always true: all is computed with integers, and with sums, products, quotients, roots and multiply-adds of float64,
+// each of which IEEE 754 rounds once; so it is the same on every processor, whatever the options.
 #pragma once
 
 namespace aiocuda {
