@@ -15,12 +15,16 @@ import aiocuda as ac
 
 INTEGERS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
 NARROW_INTEGERS = {
-    "int1": (-1, 0),
-    "int2": (-2, 1),
-    "int4": (-8, 7),
-    "uint1": (0, 1),
-    "uint2": (0, 3),
-    "uint4": (0, 15),
+    name: ends
+    for name, ends in {
+        "int1": (-1, 0),
+        "int2": (-2, 1),
+        "int4": (-8, 7),
+        "uint1": (0, 1),
+        "uint2": (0, 3),
+        "uint4": (0, 15),
+    }.items()
+    if hasattr(ml_dtypes, name)  # not in older ones
 }
 NARROW_FLOATS = [
     *("float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz"),

@@ -7,8 +7,8 @@
 // Always true: floats are rounded to nearest, ties to even; nothing depends on the option --fmad, on the processor, or
 // on functions of a math library, as long as subnormal numbers are not made 0 (--ftz). Integers wrap. Floats that the
 // integer type does not hold become the nearest one that it does, and NaN becomes 0. The 8-bit types and bfloat16 go by
-// way of float32, as those of ml_dtypes do. NaN keeps its sign; what else it keeps is what NumPy on x86-64 and ml_dtypes
-// keep.
+// way of float32, as those of ml_dtypes do. NaN keeps its sign; what else it keeps is what NumPy on x86-64 and
+// ml_dtypes keep.
 #pragma once
 
 namespace aiocuda::number {
