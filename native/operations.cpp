@@ -184,6 +184,12 @@ void bind_arrays(nb::module_& module) {
       });
 }
 
+Op& to_be_put(Op& op) {
+  Op& put = at_work_in(op);
+  if (put.state != State::pending) raise(error_types.argument_value, "on() came too late: the operation has been submitted");
+  return put;
+}
+
 std::string name_of_function(const nb::object& function) {
   if (!function.is_valid()) return "a function";
   const nb::object name = nb::steal(PyObject_GetAttrString(function.ptr(), "__qualname__"));
@@ -257,23 +263,19 @@ void bind_op(nb::module_& module) {
         return -1;
       })
       // What it works on, or -2.
-      .def_prop_ro("_device", [](const Op& self) { return self.known_device(); })
-      .def("_put_on_device", [](Op& self, std::int32_t device) {
-        if (self.state != State::pending) raise(error_types.argument_value, "on() came too late: the operation has been submitted");
-        self.target_device = device;
-      })
-      .def("_put_on_policy", [](nb::handle_t<Op> self, nb::handle_t<Policy> policy) {
-        Op& put = *nb::inst_ptr<Op>(self);
-        if (put.state != State::pending) raise(error_types.argument_value, "on() came too late: the operation has been submitted");
+      .def_prop_ro("_device", [](Op& self) { return at_work_in(self).known_device(); })
+      .def("_put_on_device", [](Op& self, std::int32_t device) { to_be_put(self).target_device = device; })
+      .def("_put_on_policy", [](Op& self, nb::handle_t<Policy> policy) {
+        Op& put = to_be_put(self);
         put.target_policy = nb::inst_ptr<Policy>(policy);
         put.target_stream = no_stream;
         put.keepalive = nb::borrow(policy);
       })
       .def("_put_on", [](Op& self, StreamId stream, nb::object keepalive) {
-        if (self.state != State::pending) raise(error_types.argument_value, "on() came too late: the operation has been submitted");
-        self.target_stream = stream;
-        self.target_policy = nullptr;
-        self.keepalive = std::move(keepalive);
+        Op& put = to_be_put(self);
+        put.target_stream = stream;
+        put.target_policy = nullptr;
+        put.keepalive = std::move(keepalive);
       }, "stream"_a, "keepalive"_a.none() = nb::none());
 
   nb::class_<LaunchOp, Op>(module, "LaunchOp", nb::type_slots(op_slots));

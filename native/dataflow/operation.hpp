@@ -178,6 +178,9 @@ enum class CallMode : std::uint8_t {
   map       // on the host, once the value is there
 };
 
+// Where a function of the library's own brings the result into its form, what that is called with does the work.
+Op& at_work_in(Op& op);
+
 struct CallOp final : Op {
   CallOp() : Op(Kind::call) {}
   ~CallOp() override { release(); }
@@ -186,6 +189,22 @@ struct CallOp final : Op {
   nb::object function, input;
   nb::object inner;  // what `then` returned, where that is an operation
   unsigned long runner = 0;  // the thread that runs a `map`'s function now; 0: none does
+
+  // From here on an operation that the function returned stands for this one: it goes where this one was put, unless it
+  // was put somewhere itself.
+  void go_on_with(nb::object returned) {
+    Op& next = at_work_in(*as_op(returned));
+    if (next.state == State::pending) {
+      if (next.known_device() == unknown_ordinal) next.target_device = target_device;
+      if (keepalive.is_valid() && next.target_stream == no_stream && !next.target_policy) {
+        next.target_stream = target_stream;
+        next.target_policy = target_policy;
+        next.keepalive = keepalive;
+      }
+    }
+    inner = std::move(returned);
+    let_go(std::move(input));
+  }
 
   void release_arguments() override { release(); }
   int visit_arguments(visitproc visit, void* arg) override {
@@ -202,6 +221,17 @@ struct CallOp final : Op {
     let_go(std::move(inner));
   }
 };
+
+inline Op& at_work_in(Op& op) {
+  Op* found = &op;
+  while (found->kind == Kind::call) {
+    const auto& call = static_cast<const CallOp&>(*found);
+    Op* const input = call.mode == CallMode::map && !call.title.empty() ? as_op(call.input) : nullptr;
+    if (!input) break;
+    found = input;
+  }
+  return *found;
+}
 
 // Several values as one: the tuple of the results, or what `rebuild` makes of it.
 struct GatherOp final : Op {

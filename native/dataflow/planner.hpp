@@ -288,8 +288,7 @@ class Planner {
     if (op.mode == CallMode::inspect) return input;
     if (!as_op(returned)) returned = house_.lift(returned);
     if (as_op(returned)) {
-      op.inner = std::move(returned);
-      let_go(std::move(op.input));
+      op.go_on_with(std::move(returned));
       return std::nullopt;
     }
     return keep(std::move(returned));

@@ -317,8 +317,7 @@ class Submit {
     }
     if (op.mode == dataflow::CallMode::then && !dataflow::as_op(returned)) returned = engine_.hooks.lift(returned);
     if (op.mode == dataflow::CallMode::then && dataflow::as_op(returned)) {
-      op.inner = std::move(returned);
-      dataflow::let_go(std::move(op.input));
+      op.go_on_with(std::move(returned));
       return std::nullopt;
     }
     scratch_ = std::move(returned);

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import aiocuda as ac
+from aiocuda import _native
 
 Pair = collections.namedtuple("Pair", ["left", "right"])  # noqa: PYI024 - what a user may have
 
@@ -83,6 +84,55 @@ def test_what_then_returns_is_built_from_the_results_once():
     made = ac.value(0).then(lambda _: {(1, 2): [shared, (shared,)], "empty": ([], (), {})}).sync()
     assert made == {(1, 2): [1, (1,)], "empty": ([], (), {})}
     assert calls == [1]
+
+
+def test_what_a_function_of_then_returns_goes_where_that_was_put(device, kernels):
+    """Unless it was put somewhere itself, or has run: so does a call that waits for its arguments."""
+    streams = [device.stream() for _ in range(2)]
+
+    def held() -> list[int]:
+        return [_native.stream_submitted(stream._index) for stream in streams]
+
+    ac.value(None).then(lambda _: ac.value(None).then(lambda _: ac.ones(3))).on(streams[0]).sync()
+    assert held() == [1, 0]
+    ac.value(None).then(lambda _: ac.ones(3).on(streams[1])).on(streams[0]).sync()
+    assert held() == [1, 1]
+    done = ac.ones(3)
+    done.sync()
+    ac.value(None).then(lambda _: done).on(streams[0]).sync()
+    ac.value(None).then(lambda _: ac.ones(3)).sync()
+    assert held() == [1, 1]
+    ac.value(None).then(lambda _: ac.ones(3)).on(ac.SingleStream()).sync()
+    assert held() == [1, 1]
+    summed = ac.compile(lambda x: kernels.accumulate(1, x, ac.dup(x), 3, threads=3))
+    result = summed(ac.ones(3, np.int32).on(streams[1])).on(streams[0]).sync()
+    assert held() == [2, 2]
+    assert list(ac.to_host(result).sync()) == [4, 4, 4]
+
+
+def test_what_comes_to_the_host_in_the_end_goes_where_it_is_put(device):
+    """Copies, launches and calls: not what a function makes of the result, but the device's work."""
+    stream = device.stream()
+    graph = ac.to_host(ac.ones(3)).graph()
+    compiled = ac.compile(lambda x: ac.to_host(ac.dup(x)))
+    x = ac.ones(3).sync()
+    for number, op in enumerate([ac.to_host(x), graph.launch(), compiled(x), compiled(ac.ones(3))]):
+        assert list(op.on(stream).sync()) == [1, 1, 1]
+        assert _native.stream_submitted(stream._index) == number + 1
+        with pytest.raises(ac.ArgumentValueError, match="came too late"):
+            op.on(stream)
+
+
+@pytest.mark.needs_devices(2)
+def test_what_a_function_of_then_returns_goes_to_the_device_where_that_was_put(kernels):
+    """Where no array ties it to one."""
+    flag = ac.empty_host(1, np.int32).sync()
+    flag.numpy()[0] = 1
+    for device in (0, 1):
+        op = ac.value(None).then(lambda _: kernels.hold(flag.address, grid=1, block=1)).on(device)
+        op.sync()
+        assert [_native.stream_device(stream) for stream, _ in op._ready] == [device]
+    assert ac.value(None).then(lambda _: ac.zeros(3, device=0)).on(1).sync().device.ordinal == 0
 
 
 def test_then_may_return_a_structure_of_arrays_and_operations_on_them(kernels):
