@@ -356,7 +356,8 @@ class DeviceOp(Generic[T_co]):
     def on(self, target: Stream | Device | _native.Policy | int | Any) -> DeviceOp[T_co]:
         """Put this operation, not what it needs, on a stream, on a device, or where a policy says; return it.
 
-        An operation that a function of `then` returns goes where that `then` was put, unless it was put somewhere itself.
+        An operation that a function of `then` returns goes where that `then` was put, unless it was put somewhere
+        itself.
 
         Parameters
         ----------
