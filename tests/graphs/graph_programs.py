@@ -150,7 +150,7 @@ class Script:
 
     steps: list[tuple[str, int, int, int, int]]
     returns: list[tuple[str, int]]  # in what form, and which slot
-    returns_all: bool  # so that all steps are done
+    rest: str  # the form in which all slots are returned, so that all steps are done; or "none"
     more: int = 0  # slots beside those of the arguments
 
 
@@ -222,8 +222,8 @@ class Body(Program):
         for step in self._script.steps:
             self.step(*step)
         found = [self.returned_as(form, self.slots[i % len(self.slots)]) for form, i in self._script.returns]
-        if self._script.returns_all:
-            found.append({"all": list(self.slots)})
+        if self._script.rest != "none":
+            found.append({"rest": [self.returned_as(self._script.rest, x) for x in self.slots]})
         self.returned = found[0] if len(found) == 1 else tuple(found)
         return mapped(self.returned, _real)
 
@@ -234,6 +234,8 @@ class Body(Program):
 
     def returned_as(self, form: str, x: Node) -> Any:
         match form:
+            case "copy":
+                return self.dup(x)  # so that itself it is between the graph's nodes
             case "part":
                 return self.part(x, slice(2, 7))
             case "nested":

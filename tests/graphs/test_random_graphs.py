@@ -40,13 +40,13 @@ FORMS = ["whole", "whole", "part", "part", "strided", "again"]
 def scripts(kinds: list[str], most: int = 16) -> st.SearchStrategy[Script]:
     number = st.integers(0, 5)
     step = st.tuples(st.sampled_from(["pass", *kinds]), number, number, st.integers(-5, 5), number)
-    form = st.sampled_from(["plain", "plain", "plain", "part", "nested", "host", "sum"])
+    form = st.sampled_from(["plain", "plain", "copy", "copy", "part", "nested", "host", "sum"])
     return st.builds(
         Script,
         st.lists(step, min_size=most // 4, max_size=most),
         st.lists(st.tuples(form, number), min_size=1, max_size=3),
-        st.booleans(),
-        st.integers(0, 2),
+        st.sampled_from(["none", "plain", "copy", "copy"]),
+        st.integers(0, 3),
     )
 
 
