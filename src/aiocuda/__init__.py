@@ -5,6 +5,7 @@ The same program runs on an NVIDIA GPU and, where there is none, on aiocuda's em
 
 from aiocuda import errors as errors
 from aiocuda import linalg as linalg
+from aiocuda._driver.loaded import KernelAttributes as KernelAttributes
 from aiocuda._engine.execution import DeviceFuture as DeviceFuture
 from aiocuda._engine.execution import StreamWait as StreamWait
 from aiocuda.api import copy as copy
@@ -20,6 +21,7 @@ from aiocuda.array import DeviceArray as DeviceArray
 from aiocuda.array import HostArray as HostArray
 from aiocuda.array import Partition as Partition
 from aiocuda.array import move as move
+from aiocuda.compile_options import CompileOptions as CompileOptions
 from aiocuda.compiled import CacheInfo as CacheInfo
 from aiocuda.compiled import Compiled as Compiled
 from aiocuda.compiled import compile as compile
@@ -57,6 +59,7 @@ from aiocuda.graph import GraphScope as GraphScope
 from aiocuda.graph import GraphStatistics as GraphStatistics
 from aiocuda.graph import graph_scope as graph_scope
 from aiocuda.kernel import kernel as kernel
+from aiocuda.module import Module as Module
 from aiocuda.ops import DeviceOp as DeviceOp
 from aiocuda.ops import value as value
 from aiocuda.ops import zip as zip
@@ -99,6 +102,7 @@ __all__ = [
     "CaptureError",
     "ClosedError",
     "CompilationError",
+    "CompileOptions",
     "Compiled",
     "CudaGraph",
     "Dataflow",
@@ -117,10 +121,12 @@ __all__ = [
     "GraphScope",
     "GraphStatistics",
     "HostArray",
+    "KernelAttributes",
     "LaunchError",
     "LeastLoaded",
     "MemoryInfo",
     "MissingPackageError",
+    "Module",
     "OutOfMemoryError",
     "OwnershipError",
     "Partition",

@@ -146,8 +146,8 @@ def test_attributes_are_the_compilers():
         x[threadIdx.x] = kept[threadIdx.x ^ 1];
     }"""
     attributes = ac.kernel(source).attributes()
-    assert attributes["shared_bytes"] >= 1024
-    assert attributes["max_threads_per_block"] == 128
+    assert attributes.shared_bytes >= 1024
+    assert attributes.max_threads_per_block == 128
 
 
 def test_half_kernels_compute_in_half():

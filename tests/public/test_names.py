@@ -17,6 +17,7 @@ import aiocuda as ac
 HOMES = [
     "api",
     "array",
+    "compile_options",
     "compiled",
     "conversion",
     "device",
@@ -24,6 +25,7 @@ HOMES = [
     "foreign",
     "graph",
     "kernel",
+    "module",
     "ops",
     "parallel",
     "policies",
@@ -31,6 +33,7 @@ HOMES = [
     "ranges",
     "statistics",
     "waiting",
+    "_driver.loaded",
     "_engine.execution",
 ]
 PUBLIC = [name for name in ac.__all__ if name not in {"errors", "linalg"}]

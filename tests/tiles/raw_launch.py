@@ -16,7 +16,8 @@ import numpy as np
 
 import aiocuda as ac
 from aiocuda._driver import runtime
-from aiocuda._driver.compiler import CompiledKernel, compile_kernel
+from aiocuda._driver.compiler import Source, compile_sources
+from aiocuda._driver.loaded import LoadedKernel, LoadedModule
 
 ac.devices()  # chooses the driver, before anything of cuda.* is imported
 
@@ -59,8 +60,9 @@ class OnDevice:
 
 
 @functools.cache
-def compiled(source: str, name: str, options: tuple[str, ...] = ()) -> CompiledKernel:
-    return compile_kernel(source, name, is_name_expression="<" in name, source_name="k.cu", options=options, ordinal=0)
+def compiled(source: str, name: str, options: tuple[str, ...] = ()) -> LoadedKernel:
+    expressions = (name,) if "<" in name else ()
+    return LoadedModule(compile_sources([Source("k.cu", source, expressions)], options, 0), 0).kernel(name)
 
 
 def launch(
@@ -76,7 +78,7 @@ def launch(
 
 
 def launch_compiled(
-    kernel: CompiledKernel,
+    kernel: LoadedKernel,
     *parameters: bytes,
     grid: tuple[int, int, int] = (1, 1, 1),
     block: tuple[int, int, int] = (1, 1, 1),

@@ -16,6 +16,7 @@ from raw_launch import OnDevice, grid_of, launch, launch_compiled
 
 import aiocuda as ac
 from aiocuda._driver import compiler
+from aiocuda._driver.loaded import LoadedModule
 
 # Every block notes, in each item of its tile, its own number and one more writer; and what it knows of its tile.
 MARK = r"""
@@ -415,9 +416,8 @@ def test_an_edited_header_is_not_served_from_a_cache(tmp_path: Path, monkeypatch
     for number in (41, 42, 41):
         text = f"#pragma once\n{tile.read_text()}\n#define ANSWER {number}\n"
         (tmp_path / "aiocuda" / "answer.cuh").write_text(text)
-        kernel = compiler.compile_kernel(
-            ANSWER, "answer<int>", is_name_expression=True, source_name="k.cu", options=(), ordinal=0
-        )
+        image = compiler.compile_sources([compiler.Source("k.cu", ANSWER, ("answer<int>",))], (), 0)
+        kernel = LoadedModule(image, 0).kernel("answer<int>")
         with OnDevice(np.zeros(1, np.int32)) as x:
             launch_compiled(kernel, x.view())
             assert x.back()[0] == number

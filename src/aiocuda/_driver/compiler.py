@@ -1,70 +1,82 @@
-"""CUDA C++ source to functions of the driver, through cuda.core's ``Program``.
+"""CUDA C++ sources to an image that the driver loads, through NVRTC and cuda.core's ``Linker``.
 
-What has been compiled is kept on disk: by cuda.core's program cache on NVIDIA's driver, by the
-emulated compiler itself on the emulated one. Kernels may include the headers of this package
-(``aiocuda/tile.cuh``), and what was compiled with other contents of them is not used again.
+What has been compiled is kept on disk: in cuda.core's program cache for NVIDIA's driver, by the emulated
+compiler itself for the emulated one. An image is used again only for the same sources, options, includes
+(their contents), compiler and architecture. Kernels may include the headers of this package (``aiocuda/tile.cuh``).
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-from aiocuda._driver import runtime
-from aiocuda.errors import CompilationError, DriverError
+from aiocuda._driver import includes, runtime
+from aiocuda._driver.select import cache_directory
+from aiocuda.errors import CompilationError
 
-__all__ = ["CompiledKernel", "compile_kernel"]
+__all__ = ["Image", "Source", "compile_sources"]
 
 _HEADERS: Final = Path(__file__).resolve().parents[1] / "include"
+_CACHE_LIMIT_BYTES: Final = 512 << 20
 
 
-class CompiledKernel:
-    """A kernel loaded on one device; it lives as long as this object."""
+@dataclass(frozen=True, slots=True)
+class Source:
+    """CUDA C++ to compile.
 
-    __slots__ = ("_kernel", "_module", "_ordinal", "function")
+    Attributes
+    ----------
+    name
+        What the compiler's log calls it.
+    text
+        The source itself.
+    expressions
+        Kernels whose names are mangled, as C++ names them (``"scale<float>"``); of templates, these are made.
+    """
 
-    def __init__(self, module: Any, kernel: Any, ordinal: int) -> None:
-        from cuda.bindings import driver
-
-        self._module = module
-        self._kernel = kernel
-        self._ordinal = ordinal
-        self.function = int(runtime.call(driver.cuKernelGetFunction, driver.CUkernel(int(kernel.handle))))
-
-    def attributes(self) -> dict[str, int]:
-        """Return what the compiler made of the kernel: sizes in bytes, counts a thread or a block."""
-        found = self._kernel.attributes[self._ordinal]
-        return {
-            "max_threads_per_block": found.max_threads_per_block,
-            "registers": found.num_regs,
-            "shared_bytes": found.shared_size_bytes,
-            "local_bytes": found.local_size_bytes,
-            "constant_bytes": found.const_size_bytes,
-        }
+    name: str
+    text: str
+    expressions: tuple[str, ...] = ()
 
 
-def compile_kernel(
-    source: str,
-    symbol: str,
-    *,
-    is_name_expression: bool,
-    source_name: str,
-    options: Sequence[str],
-    ordinal: int,
-) -> CompiledKernel:
-    """Compile a kernel for a device and load it there. Blocks: a second or less, the first time.
+@dataclass(frozen=True, slots=True)
+class Image:
+    """Compiled code.
+
+    Attributes
+    ----------
+    name
+        What messages call it.
+    kind
+        "cubin", "ptx" or "fatbin". What the emulated compiler makes goes by "cubin", too.
+    code
+        The code itself; of PTX the text.
+    lowered
+        The mangled name of each name expression.
+    is_given
+        Whether it came compiled, and not from source.
+    """
+
+    name: str
+    kind: Literal["cubin", "ptx", "fatbin"]
+    code: bytes
+    lowered: tuple[tuple[str, bytes], ...] = ()
+    is_given: bool = False
+
+
+def compile_sources(sources: Sequence[Source], options: Sequence[str], ordinal: int) -> Image:
+    """Compile sources for a device, and link them where they are several. Blocks: a second or less, the first time.
 
     Parameters
     ----------
-    source
-        CUDA C++.
-    symbol
-        The kernel's name; a name expression (``"scale<float>"``) where `is_name_expression`.
-    source_name
-        What the compiler's log calls the source.
+    sources
+        One, or several that use one another's functions and variables. On NVIDIA's driver several are compiled one by
+        one and linked with optimisation of the whole; the emulated compiler takes them as one source.
     options
         Options of NVRTC, as it documents them.
     ordinal
@@ -73,84 +85,123 @@ def compile_kernel(
     Raises
     ------
     CompilationError
-        It does not compile; the log has the user's own line numbers.
-    DriverError
-        The driver does not load it.
+        It does not compile or link; the log has the user's own line numbers.
     """
-    runtime.open_device(ordinal)
-    from cuda.bindings import driver
-    from cuda.core import ObjectCode
+    major, minor = runtime.properties(ordinal).compute_capability
+    given = (
+        f"--gpu-architecture=sm_{major}{minor}",
+        f"--include-path={_HEADERS}",
+        *_header_options(),
+        *options,
+    )
+    if len(sources) > 1 and runtime.driver_info().is_emulated:
+        sources = (_as_one(sources),)
+    digest = includes.digest_of_includes([source.text for source in sources], given)
+    if digest is None:  # nobody knows what it depends on
+        return _compile(tuple(sources), given)
+    return _kept(tuple(sources), given, digest)
 
-    before = runtime.call(driver.cuCtxGetCurrent)
-    try:
-        from cuda.core import Device
 
-        Device(ordinal).set_current()
-        major, minor = runtime.properties(ordinal).compute_capability
-        image, names = _compile(
-            source,
-            symbol if is_name_expression else "",
-            source_name,
-            tuple(options),
-            f"sm_{major}{minor}",
-            _digest_of_headers(),
-        )
-        module = ObjectCode.from_cubin(image, name=source_name, symbol_mapping=dict(names))
-        try:
-            return CompiledKernel(module, module.get_kernel(symbol), ordinal)
-        except DriverError:
-            raise
-        except Exception as error:
-            raise CompilationError(source_name, f"the compiled module has no kernel {symbol!r}: {error}") from error
-    finally:
-        runtime.call(driver.cuCtxSetCurrent, before)
+def _as_one(sources: Sequence[Source]) -> Source:
+    """Put sources one behind the other; lines keep their numbers and their source's name."""
+    text = "".join(f'#line 1 "{_quoted(source.name)}"\n{source.text}\n' for source in sources)
+    return Source(sources[0].name, text, tuple(each for source in sources for each in source.expressions))
+
+
+def _quoted(name: str) -> str:
+    return name.replace("\\", "\\\\").replace('"', '\\"')
 
 
 @functools.lru_cache(maxsize=256)
-def _compile(
-    source: str, name_expression: str, source_name: str, options: tuple[str, ...], arch: str, headers: str
-) -> tuple[bytes, tuple[tuple[str, bytes], ...]]:
-    """Compile for an architecture; return the image, and the mangled name where there is one.
+def _kept(sources: tuple[Source, ...], options: tuple[str, ...], digest: str) -> Image:
+    disk = _disk_cache()
+    if disk is None:
+        return _compile(sources, options)
+    key = _key(sources, options, digest)
+    expressions = [each for source in sources for each in source.expressions]
+    if (kept := disk.get(key)) is not None:
+        # Mangled names hold no zero byte; what comes behind the last of them is the code.
+        *mangled, code = bytes(kept).split(b"\0", len(expressions))
+        return Image(sources[0].name, "cubin", code, tuple(zip(expressions, mangled, strict=True)))
+    image = _compile(sources, options)
+    lowered = dict(image.lowered)
+    disk[key] = b"\0".join([*(lowered[each] for each in expressions), image.code])
+    return image
 
-    `headers` tells the contents of this package's own, which the source may include by way of others.
-    """
+
+def _compile(sources: tuple[Source, ...], options: tuple[str, ...]) -> Image:
+    name = sources[0].name
+    if len(sources) == 1:
+        code, lowered = _run_nvrtc(sources[0], options, "CUBIN")
+        return Image(name, "cubin", code, lowered)
+    parts = [_run_nvrtc(source, (*options, "-dlto", "--relocatable-device-code=true"), "LTOIR") for source in sources]
+    linked = _link([(source.name, code) for source, (code, _) in zip(sources, parts, strict=True)], options)
+    return Image(name, "cubin", linked, tuple(pair for _, lowered in parts for pair in lowered))
+
+
+def _run_nvrtc(
+    source: Source, options: tuple[str, ...], output: Literal["CUBIN", "LTOIR"]
+) -> tuple[bytes, tuple[tuple[str, bytes], ...]]:
+    """Compile one source; return the output, and the mangled names of its expressions."""
     from cuda.bindings import nvrtc
 
     def check(program: Any, result: Any) -> None:
         if int(result) == 0:
             return
         log = _log(program) if program is not None else ""
-        raise CompilationError(source_name, log or f"{result.name} without a log")
+        raise CompilationError(source.name, log or f"{result.name} without a log")
 
-    options = (f"--gpu-architecture={arch}", f"--include-path={_HEADERS}", *_header_options(), *options)
-    disk = _disk_cache()
-    key = _key(source, name_expression, options, headers) if disk is not None else None
-    if disk is not None and (kept := disk.get(key)) is not None:
-        mangled, _, image = bytes(kept).partition(b"\0")
-        return image, ((name_expression, mangled),) if name_expression else ()
-
-    result, program = nvrtc.nvrtcCreateProgram(source.encode(), source_name.encode(), 0, None, None)
+    result, program = nvrtc.nvrtcCreateProgram(source.text.encode(), source.name.encode(), 0, None, None)
     check(None, result)
     try:
-        if name_expression:
-            check(program, nvrtc.nvrtcAddNameExpression(program, name_expression.encode())[0])
-        check(
-            program,
-            nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])[0],
-        )
-        result, size = nvrtc.nvrtcGetCUBINSize(program)
+        for expression in source.expressions:
+            check(program, nvrtc.nvrtcAddNameExpression(program, expression.encode())[0])
+        encoded = [option.encode() for option in options]
+        check(program, nvrtc.nvrtcCompileProgram(program, len(encoded), encoded)[0])
+        result, size = getattr(nvrtc, f"nvrtcGet{output}Size")(program)
         check(program, result)
-        cubin = bytearray(size)
-        check(program, nvrtc.nvrtcGetCUBIN(program, cubin)[0])
-        mangled = b""
-        if name_expression:
-            result, mangled = nvrtc.nvrtcGetLoweredName(program, name_expression.encode())
+        code = bytearray(size)
+        check(program, getattr(nvrtc, f"nvrtcGet{output}")(program, code)[0])
+        lowered = []
+        for expression in source.expressions:
+            result, mangled = nvrtc.nvrtcGetLoweredName(program, expression.encode())
             check(program, result)
+            lowered.append((expression, bytes(mangled)))
     finally:
         nvrtc.nvrtcDestroyProgram(program)
-    if disk is not None:
-        disk[key] = mangled + b"\0" + cubin
-    return bytes(cubin), ((name_expression, mangled),) if name_expression else ()
+    return bytes(code), tuple(lowered)
+
+
+def _link(parts: list[tuple[str, bytes]], options: tuple[str, ...]) -> bytes:
+    from cuda.core import Linker, LinkerOptions, ObjectCode
+
+    names = " and ".join(name for name, _ in parts)
+    if str(Linker.which_backend()).lower().rpartition(".")[2] != "nvjitlink":
+        raise CompilationError(
+            names,
+            "several sources are linked by nvJitLink 12.3 or newer, which was not found: pip install aiocuda[cu13], "
+            "or put the sources into one",
+        )
+    # What the linker generates code by; all else has had its effect.
+    given = {name.strip().lstrip("-"): value for name, _, value in (option.partition("=") for option in options)}
+    settings = LinkerOptions(
+        name=names,
+        arch=given["gpu-architecture"],
+        link_time_optimization=True,
+        max_register_count=int(given["maxrregcount"]) if "maxrregcount" in given else None,
+        lineinfo=True if {"lineinfo", "generate-line-info"} & given.keys() else None,
+    )
+    objects = [ObjectCode.from_ltoir(code, name=name) for name, code in parts]
+    linker: Any = None
+    try:
+        linker = Linker(*objects, options=settings)
+        return bytes(linker.link("cubin").code)
+    except Exception as error:  # its classes differ with the linker's backend
+        log = linker.get_error_log() if linker is not None else ""
+        raise CompilationError(names, log.strip() or str(error)) from error
+    finally:
+        if linker is not None:
+            linker.close()
 
 
 def _log(program: Any) -> str:
@@ -172,37 +223,36 @@ def _header_options() -> tuple[str, ...]:
     from cuda.pathfinder import find_nvidia_header_directory
 
     found = (find_nvidia_header_directory(name) for name in ("cudart", "cccl"))
-    return tuple(f"--include-path={directory}" for directory in found if directory)
+    # A source is text and stands in no directory, least of all in the one that the process happens to be in.
+    return ("--no-source-include", *(f"--include-path={directory}" for directory in found if directory))
 
 
 @functools.lru_cache(maxsize=1)
 def _disk_cache() -> Any | None:
     """Return the store of compiled images; None where there is none.
 
-    The emulated compiler keeps its own, and a machine may have no directory that can be written.
+    The emulated compiler keeps its own, in the same directory, and a machine may have none that can be written.
     """
-    if runtime.driver_info().is_emulated:
+    directory = cache_directory()
+    if directory is None or runtime.driver_info().is_emulated:
         return None
     from cuda.core.utils import FileStreamProgramCache
 
     try:
-        return FileStreamProgramCache(max_size_bytes=512 << 20)
+        return FileStreamProgramCache(directory / "programs", max_size_bytes=_CACHE_LIMIT_BYTES)
     except OSError:
         return None
 
 
-def _digest_of_headers() -> str:
-    digest = hashlib.sha256()
-    for path in sorted(_HEADERS.rglob("*.cuh")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
-
-
-def _key(source: str, name_expression: str, options: tuple[str, ...], headers: str) -> bytes:
+def _key(sources: tuple[Source, ...], options: tuple[str, ...], digest: str) -> bytes:
     from cuda.bindings import nvrtc
 
     _, major, minor = nvrtc.nvrtcVersion()
-    digest = hashlib.sha256()
-    for part in ("aiocuda 1", f"{major}.{minor}", name_expression, headers, *options, source):
-        digest.update(f"{len(part)}:".encode() + part.encode())
-    return digest.digest()
+    parts = ["aiocuda 2", f"{major}.{minor}", digest, *options]
+    for source in sources:
+        parts += ["source", source.name, source.text, *source.expressions]
+    key = hashlib.sha256()
+    for part in parts:
+        encoded = os.fsencode(part)
+        key.update(f"{len(encoded)}:".encode() + encoded)
+    return key.digest()

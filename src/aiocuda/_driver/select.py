@@ -23,7 +23,7 @@ from typing import Literal
 from aiocuda._driver import probe
 from aiocuda.errors import DriverNotFoundError, DriverSelectionError, EmulatedDeviceWarning
 
-__all__ = ["DriverInfo", "select"]
+__all__ = ["DriverInfo", "cache_directory", "select"]
 
 DRIVER_SONAME = "libcuda.so.1"
 NVRTC_SONAME = "libnvrtc.so.13"
@@ -84,6 +84,21 @@ class _Finding:
 
 _lock = threading.Lock()
 _selected: DriverInfo | None = None
+
+
+def cache_directory() -> Path | None:
+    """Return where compiled kernels are kept: as the emulated compiler decides it, too.
+
+    ``AIOCUDA_CACHE_DIR``; where that is not set, ``aiocuda`` in ``XDG_CACHE_HOME`` or in ``~/.cache``. None where
+    there is no home either.
+    """
+    if chosen := os.environ.get("AIOCUDA_CACHE_DIR"):
+        return Path(chosen)
+    if base := os.environ.get("XDG_CACHE_HOME"):
+        return Path(base) / "aiocuda"
+    if home := os.environ.get("HOME"):
+        return Path(home) / ".cache" / "aiocuda"
+    return None
 
 
 def format_version(version: int) -> str:

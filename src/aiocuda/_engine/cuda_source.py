@@ -311,7 +311,7 @@ def _declaration(header: _Header, text: str, tree: Node, conditionals: list[int]
         parameters=header.parameters,
         template_parameters=tuple(_template_parameters(before)) if template is not None else (),
         is_template=template is not None,
-        extern_c=re.search(r'\bextern\s*"C"', before) is not None or _in_extern_c(around),
+        extern_c=re.search(r'\bextern\s*"C"', before) is not None or in_extern_c(around),
         launch_bounds=bounds,
         line=_line(text, header.keyword),
         has_body=after is not None and after[0] == "{",
@@ -319,7 +319,8 @@ def _declaration(header: _Header, text: str, tree: Node, conditionals: list[int]
     )
 
 
-def _in_extern_c(node: Node | None) -> bool:
+def in_extern_c(node: Node | None) -> bool:
+    """Say whether a node stands in an ``extern "C"``."""
     while node is not None:
         if node.type == "linkage_specification":
             return text_of(node.child_by_field_name("value")) == '"C"'

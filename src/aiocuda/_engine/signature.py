@@ -6,7 +6,8 @@ Pure: text in, frozen signatures out. A parameter that the source alone cannot s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -35,15 +36,23 @@ from aiocuda._engine.cuda_types import (
     parse,
     text_of,
 )
+from aiocuda._engine.variables import Variable, find_variables
 
 __all__ = [
     "KernelSignature",
     "Parameter",
     "SignatureError",
+    "UndeclaredKernelError",
     "parse_kernels",
     "parse_signature",
+    "parse_variables",
     "select_kernel",
 ]
+
+
+class UndeclaredKernelError(SignatureError):
+    """The source declares no kernel of the name asked for; a macro may write one."""
+
 
 Kind = Literal["array", "scalar", "struct", "view", "partition", "unknown"]
 
@@ -166,8 +175,13 @@ def parse_kernels(source: str) -> list[KernelSignature]:
     SignatureError
         A ``__global__`` function's declaration cannot be read, or has a reference as a parameter.
     """
-    declarations, names = _read(source)
+    declarations, names, _ = _read(source)
     return [_signature(declaration, names) for declaration in declarations]
+
+
+def parse_variables(source: str) -> tuple[Variable, ...]:
+    """List the ``__constant__`` and ``__device__`` variables that CUDA C++ source declares, in order."""
+    return _read(source)[2]
 
 
 def select_kernel(source: str, name: str | None = None) -> KernelSignature:
@@ -187,11 +201,12 @@ def select_kernel(source: str, name: str | None = None) -> KernelSignature:
         There is no such kernel, more than one, or a template argument is missing; it lists what
         there is.
     """
-    declarations, names = _read(source)
+    declarations, names, _ = _read(source)
     asked, arguments = _parse_name(name, names) if name is not None else (None, None)
     found = declarations if asked is None else _called(asked, declarations)
     if len(found) != 1:
-        raise SignatureError(_selection_error(name, found, [_signature(d, names) for d in declarations]))
+        kind = SignatureError if found or asked is None else UndeclaredKernelError
+        raise kind(_selection_error(name, found, [_signature(d, names) for d in declarations]))
     (declaration,) = found
     return _instantiate(declaration, names, arguments)
 
@@ -235,7 +250,8 @@ def _ascii(text: str) -> str:
     return text.encode("ascii", "replace").decode()
 
 
-def _read(source: str) -> tuple[list[Declaration], TypeNames]:
+@functools.lru_cache(maxsize=32)  # a source of many kernels is asked for each of them
+def _read(source: str) -> tuple[tuple[Declaration, ...], TypeNames, tuple[Variable, ...]]:
     found = find_declarations(source)
     names = TypeNames(found.tree)
     kept: dict[object, Declaration] = {}
@@ -245,7 +261,7 @@ def _read(source: str) -> tuple[list[Declaration], TypeNames]:
         key = (declaration.name, types, declaration.is_template)
         if key not in kept or declaration.has_body:
             kept[key] = declaration
-    return list(kept.values()), names
+    return tuple(kept.values()), names, tuple(find_variables(found.tree, names))
 
 
 def _signature(declaration: Declaration, names: TypeNames) -> KernelSignature:
@@ -333,13 +349,13 @@ def _field(root: Node, *path: str) -> Node | None:
     return node
 
 
-def _called(asked: str, declarations: list[Declaration]) -> list[Declaration]:
+def _called(asked: str, declarations: Sequence[Declaration]) -> Sequence[Declaration]:
     """Find the kernels of exactly this name, else those whose qualified name ends in it."""
     exact = [d for d in declarations if d.name == asked.removeprefix("::")]
     return exact or [d for d in declarations if d.name.endswith(f"::{asked}")]
 
 
-def _selection_error(name: str | None, found: list[Declaration], every: list[KernelSignature]) -> str:
+def _selection_error(name: str | None, found: Sequence[Declaration], every: list[KernelSignature]) -> str:
     listed = "".join(f"\n  line {s.line}: {s}" + _template_note(s) for s in every)
     if not every:
         return (

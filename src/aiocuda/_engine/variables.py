@@ -1,0 +1,116 @@
+"""The ``__constant__`` and ``__device__`` variables that CUDA C++ source declares, with what is known of their type.
+
+Pure: text in, frozen declarations out. What the source alone cannot tell (an extent that a macro gives) is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from tree_sitter import Node
+
+from aiocuda._engine.cuda_source import in_extern_c
+from aiocuda._engine.cuda_types import Array, Type, TypeNames, declarator_name, integer_in, scope_of, text_of
+
+__all__ = ["Variable", "find_variables"]
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A variable in the memory of a device.
+
+    Attributes
+    ----------
+    name
+        Qualified with its namespaces.
+    kind
+        "constant" (``__constant__``: kernels read it) or "variable" (``__device__`` and ``__managed__``).
+    type
+        Of one item.
+    extents
+        Of a C array, outermost first; () for a single item, None where one of them is no integer literal.
+    is_extern_c
+        Whether it is declared ``extern "C"``.
+    """
+
+    name: str
+    kind: Literal["constant", "variable"]
+    type: Type
+    extents: tuple[int, ...] | None
+    is_extern_c: bool
+
+    @property
+    def symbol(self) -> str:
+        """What the compiled code calls it: within a namespace a mangled name (Itanium C++ ABI, 5.1)."""
+        parts = self.name.split("::")
+        if len(parts) == 1 or self.is_extern_c:
+            return parts[-1]
+        return f"_ZN{''.join(f'{len(part)}{part}' for part in parts)}E"
+
+
+def find_variables(root: Node, names: TypeNames) -> list[Variable]:
+    """List the variables that a source declares outside of functions and templates, in order."""
+    found: dict[str, Variable] = {}
+    for node in _declarations(root):
+        words = {text_of(child) for child in node.children if not child.child_count or child.type == "type_qualifier"}
+        if "__constant__" in words:
+            kind: Literal["constant", "variable"] = "constant"
+        elif words & {"__device__", "__managed__"}:
+            kind = "variable"
+        else:
+            continue
+        scope = scope_of(node)
+        for declarator in node.children_by_field_name("declarator"):
+            if declarator.type == "init_declarator":
+                inner = declarator.child_by_field_name("declarator")
+                if inner is None:
+                    continue
+                declarator = inner
+            if "function_declarator" in (declarator.type, _innermost_type(declarator)):
+                continue
+            name = declarator_name(declarator)
+            if not name:
+                continue
+            item = names.type_of(node, declarator, scope)
+            while isinstance(item, Array):
+                item = item.element
+            qualified = "::".join((*scope, name))
+            variable = Variable(qualified, kind, item, _extents(declarator), in_extern_c(node))
+            # A declaration without an extent is completed by its definition.
+            if qualified not in found or found[qualified].extents is None:
+                found[qualified] = variable
+    return list(found.values())
+
+
+def _declarations(root: Node) -> Iterator[Node]:
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        if node.type == "declaration":
+            yield node
+        elif node.type in ("translation_unit", "namespace_definition", "linkage_specification", "declaration_list"):
+            waiting.extend(reversed(node.named_children))
+
+
+def _innermost_type(declarator: Node) -> str:
+    """Step through pointers: a function that returns one is no variable."""
+    while declarator.type == "pointer_declarator":
+        inner = declarator.child_by_field_name("declarator")
+        if inner is None:
+            break
+        declarator = inner
+    return declarator.type
+
+
+def _extents(declarator: Node) -> tuple[int, ...] | None:
+    extents: list[int] = []
+    node: Node | None = declarator
+    while node is not None and node.type == "array_declarator":
+        size = integer_in(text_of(node.child_by_field_name("size")))
+        if size is None:
+            return None
+        extents.insert(0, size)
+        node = node.child_by_field_name("declarator")
+    return tuple(extents)

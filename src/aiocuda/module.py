@@ -1,0 +1,377 @@
+"""Modules: CUDA C++ or compiled code, from which kernels and variables come.
+
+Always true: making a module touches no device; its code is compiled and loaded once for each device, at the first
+launch there or when asked. All kernels and variables of a module that has variables are of one image on a device.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Final, Literal
+
+from aiocuda import _native
+from aiocuda._driver import runtime
+from aiocuda._driver.compiler import Image, Source, compile_sources
+from aiocuda._driver.loaded import LoadedModule
+from aiocuda._engine.signature import (
+    KernelSignature,
+    SignatureError,
+    UndeclaredKernelError,
+    parse_kernels,
+    parse_signature,
+    parse_variables,
+    select_kernel,
+)
+from aiocuda.compile_options import CompileOptions, as_arguments
+from aiocuda.device import Device, as_ordinal
+from aiocuda.errors import ArgumentTypeError, ArgumentValueError
+from aiocuda.kernel_object import KernelDescription, make_kernel
+
+__all__ = ["Module"]
+
+_Binary = Literal["cubin", "ptx", "fatbin"]
+_SOURCE_SUFFIXES: Final = frozenset({".cu", ".cuh", ".cpp", ".cxx", ".cc"})
+_BINARY_SUFFIXES: Final[dict[str, _Binary]] = {".ptx": "ptx", ".cubin": "cubin", ".fatbin": "fatbin"}
+# How the contents begin: ELF, and the magic number of a fat binary (little-endian).
+_MAGIC: Final[dict[_Binary, bytes]] = {"cubin": b"\x7fELF", "fatbin": b"\x50\xed\x55\xba"}
+
+
+class Module:
+    """CUDA C++ or compiled code, from which kernels and variables come.
+
+    Made by `from_source`, `from_file`, `from_ptx`, `from_cubin` and `from_fatbin`. It is compiled and loaded on a
+    device at the first launch of one of its kernels there, by `compile`, and where a variable of it is asked for. What
+    was compiled is kept on disk (in ``AIOCUDA_CACHE_DIR``), and used again for the same sources, options, contents of
+    included files, compiler and architecture. A module lives as long as its kernels and the arrays of its variables.
+
+    Attributes
+    ----------
+    name
+        What messages and the compiler's log call it.
+    options
+        The compiler's options as NVRTC takes them.
+    """
+
+    def __init__(self, code: tuple[Source, ...] | Image, options: tuple[str, ...]) -> None:
+        self.name = code.name if isinstance(code, Image) else code[0].name
+        self.options = options
+        self._code = code
+        self._lock = threading.Lock()
+        self._images = [_Image(code, options)]
+
+    @classmethod
+    def from_source(
+        cls,
+        source: str | Mapping[str, str],
+        *,
+        name: str | None = None,
+        options: CompileOptions | Sequence[str] = (),
+    ) -> Module:
+        """Make a module of CUDA C++ source.
+
+        Parameters
+        ----------
+        source
+            CUDA C++; or several sources by their names, such as ``{"a.cu": ..., "b.cu": ...}``, that use one another's
+            functions and variables (declared ``extern``). Several are linked on NVIDIA's driver, with optimisation of
+            the whole; the emulated driver compiles them together, so macros and static names of different sources meet.
+        name
+            What the compiler's log calls the source; None takes ``module.cu``. Several sources have their own names.
+        options
+            `CompileOptions`, or NVRTC's own options as strings; both drivers take the same.
+
+        Raises
+        ------
+        ArgumentTypeError
+            `source` is neither, or `options` are none.
+        ArgumentValueError
+            There is no source, the declaration of a kernel cannot be read, or an option makes no sense.
+        """
+        given: object = {name or "module.cu": source} if isinstance(source, str) else source
+        if not isinstance(given, Mapping) or any(type(each) is not str for each in (*given, *given.values())):
+            raise ArgumentTypeError(
+                f"a module's source is a str of CUDA C++, or a mapping of names to such, not {type(source).__name__}"
+            )
+        if not given:
+            raise ArgumentValueError("from_source was given no source")
+        if name is not None and not isinstance(source, str):
+            raise ArgumentTypeError(f"name={name!r} was given, and several sources, which have names of their own")
+        for each in given.values():
+            parse_kernels(each)
+        return cls(tuple(Source(key, text) for key, text in given.items()), as_arguments(options))
+
+    @classmethod
+    def from_file(cls, *paths: str | PathLike[str], options: CompileOptions | Sequence[str] = ()) -> Module:
+        """Make a module of a file: CUDA C++ (``.cu``), or compiled code (``.ptx``, ``.cubin``, ``.fatbin``).
+
+        Parameters
+        ----------
+        *paths
+            One file; or several of CUDA C++, which are linked as by `from_source`.
+        options
+            For CUDA C++, as for `from_source`. Quoted includes are found beside the file.
+
+        Raises
+        ------
+        ArgumentValueError
+            There is no such file, it is empty, or its suffix says neither; and as for `from_source`.
+        """
+        if not paths:
+            raise ArgumentValueError("from_file was given no file")
+        files = [Path(fspath(path)) for path in paths]
+        for file in files:
+            if not file.is_file():
+                raise ArgumentValueError(f"from_file: there is no file {str(file.absolute())!r}")
+            if file.suffix not in _SOURCE_SUFFIXES and file.suffix not in _BINARY_SUFFIXES:
+                raise ArgumentValueError(
+                    f"from_file: {str(file)!r} ends in {file.suffix!r}; known are .cu, .ptx, .cubin and .fatbin, "
+                    "and from_source, from_ptx, from_cubin and from_fatbin take contents"
+                )
+        kind = _BINARY_SUFFIXES.get(files[0].suffix)
+        if len(files) == 1 and kind is not None:
+            return cls._of_binary(kind, files[0].read_bytes(), str(files[0]), options)
+        if any(file.suffix in _BINARY_SUFFIXES for file in files):
+            raise ArgumentValueError("from_file links files of CUDA C++ alone; make a module of each compiled file")
+        directories = dict.fromkeys(str(file.absolute().parent) for file in files)
+        arguments = (*(f"--include-path={each}" for each in directories), *as_arguments(options))
+        return cls.from_source({str(file): file.read_text(encoding="utf-8") for file in files}, options=arguments)
+
+    @classmethod
+    def from_ptx(cls, code: bytes | str, *, name: str = "module.ptx") -> Module:
+        """Make a module of PTX, which the driver compiles for the device. On NVIDIA's driver alone.
+
+        Parameters
+        ----------
+        code
+            The PTX's text.
+        name
+            What messages call it.
+
+        Raises
+        ------
+        ArgumentValueError
+            It is no PTX, or the driver is the emulated one, which runs CUDA C++.
+        ArgumentTypeError
+            It is neither bytes nor str.
+        """
+        return cls._of_binary("ptx", code.encode() if isinstance(code, str) else code, name, ())
+
+    @classmethod
+    def from_cubin(cls, code: bytes, *, name: str = "module.cubin") -> Module:
+        """Make a module of a cubin: code for one architecture. On NVIDIA's driver alone.
+
+        Parameters
+        ----------
+        code
+            The file's contents.
+        name
+            What messages call it.
+
+        Raises
+        ------
+        ArgumentValueError
+            It is no cubin, or the driver is the emulated one, which runs CUDA C++.
+        ArgumentTypeError
+            It is not bytes.
+        """
+        return cls._of_binary("cubin", code, name, ())
+
+    @classmethod
+    def from_fatbin(cls, code: bytes, *, name: str = "module.fatbin") -> Module:
+        """Make a module of a fat binary: code for several architectures. On NVIDIA's driver alone.
+
+        Parameters
+        ----------
+        code
+            The file's contents.
+        name
+            What messages call it.
+
+        Raises
+        ------
+        ArgumentValueError
+            It is no fat binary, or the driver is the emulated one, which runs CUDA C++.
+        ArgumentTypeError
+            It is not bytes.
+        """
+        return cls._of_binary("fatbin", code, name, ())
+
+    @classmethod
+    def _of_binary(cls, kind: _Binary, code: bytes, name: str, options: CompileOptions | Sequence[str]) -> Module:
+        if not isinstance(code, (bytes, bytearray, memoryview)):
+            raise ArgumentTypeError(f"{kind} code is bytes, not {type(code).__name__}")
+        code = bytes(code)
+        if as_arguments(options):
+            raise ArgumentValueError(f"{name}: options are for CUDA C++, and this is compiled already")
+        is_right = b".target" in code if kind == "ptx" else code.startswith(_MAGIC[kind])
+        if not is_right:
+            raise ArgumentValueError(f"{name} is no {kind}: it begins with {code[:16]!r}")
+        if runtime.driver_info().is_emulated:
+            raise ArgumentValueError(
+                f"{name}: the emulated driver runs CUDA C++ and no {kind}: pass its source to Module.from_source, "
+                "which both drivers compile"
+            )
+        return cls(Image(name, kind, code, is_given=True), ())
+
+    def kernel(self, name: str | None = None, *, signature: str | None = None) -> _native.Kernel:
+        """Give a kernel of the module.
+
+        Parameters
+        ----------
+        name
+            Which one, where there are several; with template arguments where it is a template
+            (``"scale<float, 4>"``). Of compiled code, the kernel's symbol, or its plain name where that is one kernel's
+            alone.
+        signature
+            The parameters spelled out, such as ``"const float* x, float* y, unsigned n"``. Compiled code needs it; of
+            source, it is needed where the parameters cannot be read (types of headers, macros).
+
+        Returns
+        -------
+        Kernel
+            As `aiocuda.kernel` gives it.
+
+        Raises
+        ------
+        ArgumentValueError
+            There is no such kernel, with a list of those that there are; its parameters cannot be known without
+            ``signature=``; or it is an instance of a template that was not asked for before a module with variables was
+            compiled, which would need another copy of them.
+        """
+        if isinstance(self._code, Image):
+            return self._compiled_kernel(name, signature)
+        found, index = self._select(name, signature)
+        text = self._code[index].text
+        found = found.require_known()
+        return make_kernel(KernelDescription(self, self._image_with(found, index), text, found))
+
+    def compile(self, device: Device | int | None = None) -> None:
+        """Compile for a device and load there, if that has not been done. Blocks; the result is kept on disk.
+
+        Parameters
+        ----------
+        device
+            The device; None takes the one in force.
+
+        Raises
+        ------
+        CompilationError
+            It does not compile; the log has the source's own line numbers.
+        """
+        for image in tuple(self._images):
+            image.load(as_ordinal(device))
+
+    def _compiled_kernel(self, name: str | None, signature: str | None) -> _native.Kernel:
+        if name is None:
+            raise ArgumentValueError(f"{self.name} is compiled code: say which kernel by its name")
+        if signature is None:
+            raise ArgumentValueError(
+                f"kernel '{name}' of {self.name}: compiled code does not say what its parameters are; "
+                'pass signature= with them spelled out, such as signature="const float* x, float* y, int n"'
+            )
+        found = parse_signature(signature, name=name)
+        return make_kernel(KernelDescription(self, self._images[0], None, found))
+
+    def _select(self, name: str | None, signature: str | None) -> tuple[KernelSignature, int]:
+        """Find a kernel's signature, and which source it is in."""
+        found: list[tuple[KernelSignature, int]] = []
+        refused: list[SignatureError] = []
+        sources = self._sources()
+        for index, source in enumerate(sources):
+            try:
+                found.append((select_kernel(source.text, name), index))
+            except SignatureError as error:
+                refused.append(error)
+        if len(found) > 1:
+            names = " and ".join(sources[index].name for _, index in found)
+            raise ArgumentValueError(
+                f"{names} each hold a kernel {name or ''}: say which one with name=".replace(" :", ":")
+            )
+        if found:
+            (declared, index), *_ = found
+            if signature is None:
+                return declared, index
+            spelled = parse_signature(signature, name=declared.name).parameters
+            # What else there is to know is in the source.
+            return KernelSignature(
+                declared.name, spelled, declared.name_expression_needed, declared.max_threads, declared.line
+            ), index
+        told = [error for error in refused if not isinstance(error, UndeclaredKernelError)]
+        if name is not None and signature is not None and not told:  # a macro writes it
+            spelled = parse_signature(signature, name=name).parameters
+            return KernelSignature(name, spelled, name_expression_needed="<" in name), 0
+        if len(sources) == 1:
+            raise refused[0]
+        raise ArgumentValueError(
+            "\n".join(f"{source.name}: {why}" for source, why in zip(sources, refused, strict=True))
+        )
+
+    def _image_with(self, signature: KernelSignature, index: int) -> _Image:
+        """Give the image that holds a kernel. An instance of a template must be asked for before that is compiled."""
+        if not signature.name_expression_needed:
+            return self._images[0]
+        with self._lock:
+            for image in self._images:
+                if image.take(index, signature.name):
+                    return image
+            if any(parse_variables(source.text) for source in self._sources()):
+                raise ArgumentValueError(
+                    f"kernel '{signature.name}' was asked for after {self.name} was compiled without it, and what was "
+                    "compiled has the module's variables: ask for all kernels before the first of them is launched"
+                )
+            self._images.append(_Image(self._code, self.options))
+            self._images[-1].take(index, signature.name)
+            return self._images[-1]
+
+    def _sources(self) -> tuple[Source, ...]:
+        assert not isinstance(self._code, Image)
+        return self._code
+
+    def __repr__(self) -> str:
+        if isinstance(self._code, Image):
+            return f"<Module {self.name} of {self._code.kind}>"
+        return f"<Module {', '.join(source.name for source in self._code)}>"
+
+
+class _Image:
+    """What is compiled as one: on each device, one copy of each variable."""
+
+    def __init__(self, code: tuple[Source, ...] | Image, options: tuple[str, ...]) -> None:
+        self._code = code
+        self._options = options
+        self._expressions: dict[str, int] = {}  # names of mangled kernels, and the source each is in
+        self._is_closed = False
+        self._taking = threading.Lock()
+        self._loaded: dict[int, LoadedModule] = {}
+        self._lock = threading.Lock()
+
+    def take(self, index: int, expression: str) -> bool:
+        """Hold a kernel from now on; false where it is too late."""
+        with self._taking:
+            if expression in self._expressions:
+                return True
+            if not self._is_closed:
+                self._expressions[expression] = index
+            return not self._is_closed
+
+    def load(self, ordinal: int) -> LoadedModule:
+        """Compile for a device and load there, the first time. Blocks."""
+        with self._taking:
+            self._is_closed = True
+        with self._lock:
+            loaded = self._loaded.get(ordinal)
+            if loaded is None:
+                loaded = self._loaded[ordinal] = LoadedModule(self._compile(ordinal), ordinal)
+        return loaded
+
+    def _compile(self, ordinal: int) -> Image:
+        if isinstance(self._code, Image):
+            return self._code
+        sources = [
+            Source(each.name, each.text, tuple(key for key, source in self._expressions.items() if source == index))
+            for index, each in enumerate(self._code)
+        ]
+        return compile_sources(sources, self._options, ordinal)
