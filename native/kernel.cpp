@@ -1,5 +1,6 @@
 #include "kernel.hpp"
 
+#include <nanobind/stl/shared_ptr.h>
 
 #include <memory>
 #include <string>
@@ -198,11 +199,14 @@ void bind_kernel(nb::module_& module) {
               PyUnicode_InternFromString("shared_memory"), PyUnicode_InternFromString("cluster"), PyUnicode_InternFromString("cooperative")};
   kernel_type = make_type();
   module.attr("Kernel") = nb::borrow(reinterpret_cast<PyObject*>(kernel_type));
+  nb::class_<ModuleMemory>(module, "ModuleMemory").def(nb::init<>());
   // params: (kind's name, dtype code, writes, name, rank, width); the description has `_load(device) -> function`.
-  module.def("make_kernel", [](nb::handle op_class, nb::object description, const std::string& name, nb::list params, std::uint32_t max_threads) {
+  module.def("make_kernel", [](nb::handle op_class, nb::object description, const std::string& name, nb::list params, std::uint32_t max_threads,
+                               std::shared_ptr<ModuleMemory> memory) {
     auto signature = std::make_unique<Signature>();
     signature->kernel = name;
     signature->max_threads = max_threads;
+    signature->memory = std::move(memory);
     for (nb::handle each : params) {
       const auto param = nb::cast<nb::tuple>(each);
       const auto kind_name = nb::cast<std::string>(param[0]);

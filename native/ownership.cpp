@@ -1,9 +1,11 @@
 #include "ownership.hpp"
 
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include "dataflow/access.hpp"
+#include "dataflow/launch.hpp"
 #include "dataflow/origin.hpp"
 #include "driver/submit.hpp"
 
@@ -59,6 +61,27 @@ struct Lender {
     });
   }
 };
+
+// The buffer of a variable of a module; made behind all that the device has been given to do, which may use it too.
+BufferRef buffer_of_variable(ModuleMemory& memory, std::int32_t device, std::uint64_t address, std::uint64_t size_bytes, bool is_constant) {
+  Engine& engine = Engine::get();
+  Engine::Submission submission(engine);
+  if (const BufferRef* known = memory.find(device, address)) return *known;
+  driver::ContextScope scope(engine);
+  scope.bind(device);
+  const StreamIndex ready = engine.aside(device);
+  for (std::size_t i = 0; i < engine.stream_count(); ++i) {
+    const auto stream = static_cast<StreamIndex>(i);
+    const driver::StreamState& state = engine.stream(stream);
+    if (state.device == device && state.mark && !state.closing && stream != ready) driver::check(engine.wait(ready, stream), "cuStreamWaitEvent");
+  }
+  auto buffer = std::make_unique<Buffer>(size_bytes, device);
+  buffer->address = address;
+  buffer->hazards.commit({0, size_bytes}, true, engine.timeline.advance(ready, 1, true));
+  BufferRef made(std::move(buffer));
+  memory.add(made, !is_constant);
+  return made;
+}
 
 }  // namespace
 
@@ -151,6 +174,18 @@ void bind_ownership(nb::module_& module) {
       case ClaimKind::read_only: break;
     }
     return "read-only: " + claim->place;
+  });
+
+  // A variable of a loaded module, which `owner` keeps loaded.
+  module.def("variable_array", [](nb::handle type, ModuleMemory& memory, std::int32_t device, std::uint64_t address, std::uint64_t size_bytes,
+                                  bool is_constant, std::vector<std::int64_t> shape, DType dtype, nb::object owner) {
+    try {
+      Array array{buffer_of_variable(memory, device, address, size_bytes, is_constant), 0, device, dtype, std::move(shape)};
+      array.lender = std::make_shared<Lender>(std::move(owner), array.buffer, array.span());
+      return driver::Submit::make_array(type, std::move(array));
+    } catch (const driver::Refusal& refusal) {
+      driver::raise_refused(Engine::get(), refusal.result, refusal.function, nb::handle());
+    }
   });
 
   // `ready`: a stream on which the owner's work on the memory ends.

@@ -39,6 +39,32 @@ struct LaunchShape {
   bool by_partition = false;  // the grid is the partition's
 };
 
+// The variables of a kernel's module that somebody has as arrays. Whichever of them a launch looks at, nobody says: so
+// it reads all the constants, and may write all others.
+class ModuleMemory {
+ public:
+  struct Variable {
+    BufferRef buffer;
+    bool writes;
+  };
+
+  const BufferRef* find(std::int32_t device, std::uint64_t address) const {
+    for (const Variable& each : variables_)
+      if (each.buffer->device == device && each.buffer->address == address) return &each.buffer;
+    return nullptr;
+  }
+  void add(BufferRef buffer, bool writes) { variables_.push_back({std::move(buffer), writes}); }
+
+  template <class F>
+  void each(std::int32_t device, F&& f) const {
+    for (const Variable& each : variables_)
+      if (each.buffer->device == device) f(each);
+  }
+
+ private:
+  std::vector<Variable> variables_;
+};
+
 struct Signature {
   std::string kernel;
   std::vector<Param> params;
@@ -46,6 +72,7 @@ struct Signature {
   std::uint32_t max_threads = 1024;    // a block
   std::uint32_t words = 0;             // of all views and partitions
   bool has_partition = false;
+  std::shared_ptr<const ModuleMemory> memory;
 
   // The driver floor's own, by device ordinal: the loaded function and what it was configured for.
   struct Loaded {

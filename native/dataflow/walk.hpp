@@ -234,6 +234,9 @@ class Walk {
     }
     std::int32_t device = home.device;
     if (device == unknown_ordinal) device = op.target_device != unknown_ordinal ? op.target_device : placement_.device;
+    signature.memory->each(device, [&](const ModuleMemory::Variable& each) {
+      placing_.uses.push_back({each.buffer.get(), {0, each.buffer->size_bytes}, each.writes});
+    });
     const StreamIndex stream = placing_.choose(op, device);
     for (const auto& deferred : deferred_) {
       auto& create = static_cast<CreateOp&>(*as_op(op.arguments[deferred.argument].object));

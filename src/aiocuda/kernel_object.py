@@ -29,7 +29,15 @@ _SCALARS = frozenset(
 
 
 class Loads(Protocol):
-    """What kernels are loaded from."""
+    """What kernels are loaded from.
+
+    Attributes
+    ----------
+    memory
+        Of its variables, those that are arrays.
+    """
+
+    memory: _native.ModuleMemory
 
     def load(self, ordinal: int) -> LoadedModule:
         """Compile for a device and load there, the first time. Blocks."""
@@ -43,7 +51,7 @@ class KernelDescription:
         self.source = source
         self.options = module.options
         self.signature = signature
-        self._image = image
+        self.image = image
         self._loaded: dict[int, LoadedKernel] = {}
         self._lock = threading.Lock()
 
@@ -81,7 +89,7 @@ class KernelDescription:
         with self._lock:
             loaded = self._loaded.get(ordinal)
             if loaded is None:
-                loaded = self._image.load(ordinal).kernel(self.signature.name)
+                loaded = self.image.load(ordinal).kernel(self.signature.name)
                 loaded.require_parameters(self.name, [_size_bytes(each) for each in self.signature.parameters])
                 self._loaded[ordinal] = loaded
         return loaded
@@ -102,6 +110,7 @@ def make_kernel(description: KernelDescription) -> _native.Kernel:
         signature.name,
         [_native_parameter(signature, each) for each in signature.parameters],
         signature.max_threads or 1024,
+        description.image.memory,
     )
 
 

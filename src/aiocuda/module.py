@@ -6,16 +6,22 @@ launch there or when asked. All kernels and variables of a module that has varia
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal, cast
+
+import numpy as np
 
 from aiocuda import _native
 from aiocuda._driver import runtime
 from aiocuda._driver.compiler import Image, Source, compile_sources
 from aiocuda._driver.loaded import LoadedModule
+from aiocuda._engine import dtypes
+from aiocuda._engine.cuda_types import Unknown, Value
+from aiocuda._engine.dtypes import DTypeLike
 from aiocuda._engine.signature import (
     KernelSignature,
     SignatureError,
@@ -25,6 +31,8 @@ from aiocuda._engine.signature import (
     parse_variables,
     select_kernel,
 )
+from aiocuda._engine.variables import Variable
+from aiocuda.array import DeviceArray
 from aiocuda.compile_options import CompileOptions, as_arguments
 from aiocuda.device import Device, as_ordinal
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
@@ -61,6 +69,7 @@ class Module:
         self._code = code
         self._lock = threading.Lock()
         self._images = [_Image(code, options)]
+        self._has_variables = not isinstance(code, Image) and any(parse_variables(each.text) for each in code)
 
     @classmethod
     def from_source(
@@ -264,6 +273,127 @@ class Module:
         for image in tuple(self._images):
             image.load(as_ordinal(device))
 
+    def constant(
+        self,
+        name: str,
+        device: Device | int | None = None,
+        *,
+        dtype: DTypeLike | None = None,
+        shape: int | Sequence[int] | None = None,
+    ) -> DeviceArray:
+        """Give a ``__constant__`` variable as an array: `copy` to it to set it.
+
+        Parameters
+        ----------
+        name
+            Of the variable, with its namespaces where the name alone is not enough.
+        device
+            Each device has a copy of its own; None takes that of the device in force.
+        dtype, shape
+            Of the array; None takes them from the source's declaration. What that does not say (a struct, an extent
+            that a macro gives; compiled code says nothing) must be given, but for a shape of one axis.
+
+        Returns
+        -------
+        DeviceArray
+            Over the variable's own memory; each call gives a new one. From the first on, launches of the module's
+            kernels on the device are ordered with what uses it, as if the variable were an argument that they read.
+            *Stream*: none. *Blocks*: while the module is compiled and loaded, if it is not. The module stays loaded as
+            long as the array is used. Graphs that were made before the first call are not ordered with it.
+
+        Raises
+        ------
+        ArgumentValueError
+            There is no such variable, with a list of those that there are; it is a ``__device__`` variable, which
+            `variable` gives; its dtype or shape is not known; or they do not fit its size.
+        CompilationError
+            The module does not compile.
+        """
+        return self._variable("constant", name, device, dtype, shape)
+
+    def variable(
+        self,
+        name: str,
+        device: Device | int | None = None,
+        *,
+        dtype: DTypeLike | None = None,
+        shape: int | Sequence[int] | None = None,
+    ) -> DeviceArray:
+        """Give a ``__device__`` variable as an array.
+
+        From the first call on, launches of the module's kernels on the device run one after another, for each may write
+        the variable.
+
+        Parameters
+        ----------
+        name, device, dtype, shape
+            As for `constant`.
+
+        Returns
+        -------
+        DeviceArray
+            As `constant` gives it, but for that launches may write to it.
+
+        Raises
+        ------
+        ArgumentValueError, CompilationError
+            As for `constant`.
+        """
+        return self._variable("variable", name, device, dtype, shape)
+
+    def _variable(
+        self,
+        kind: Literal["constant", "variable"],
+        name: str,
+        device: Device | int | None,
+        dtype: DTypeLike | None,
+        shape: int | Sequence[int] | None,
+    ) -> DeviceArray:
+        found = self._declared(kind, name, is_dtype_given=dtype is not None)
+        with self._lock:
+            if len(self._images) > 1:
+                raise ArgumentValueError(
+                    f"'{name}' is in each of the {len(self._images)} pieces that {self.name} was compiled in; ask for "
+                    "all kernels of templates before the first of them is launched"
+                )
+            self._has_variables = True
+        item, extents = _items(found, dtype, shape)
+        ordinal = as_ordinal(device)
+        image = self._images[0]
+        loaded = image.load(ordinal)
+        address, size_bytes = loaded.variable(found.symbol if found is not None else name)
+        if extents is None:
+            extents = (size_bytes // item.itemsize,)
+        if item.itemsize * math.prod(extents) != size_bytes:
+            raise ArgumentValueError(
+                f"'{name}' of {self.name} has {size_bytes} bytes, and {item}{list(extents)} has "
+                f"{item.itemsize * math.prod(extents)}; give its dtype= and shape="
+            )
+        array = _native.variable_array(
+            *(DeviceArray, image.memory, ordinal, address, size_bytes),
+            *(kind == "constant", extents, dtypes.code_of(item), loaded),
+        )
+        return cast("DeviceArray", array)
+
+    def _declared(self, kind: str, name: str, *, is_dtype_given: bool) -> Variable | None:
+        """Find a variable's declaration; None where compiled code, or a macro, has it."""
+        if isinstance(self._code, Image):
+            return None
+        every = {each.name: each for source in self._code for each in parse_variables(source.text)}
+        names = [each for each in every if each == name] or [each for each in every if each.endswith(f"::{name}")]
+        if len(names) == 1:
+            found = every[names[0]]
+            if found.kind != kind:
+                keyword = "__constant__" if found.kind == "constant" else "__device__"
+                raise ArgumentValueError(f"'{name}' is a {keyword} variable: module.{found.kind}({name!r}) gives it")
+            return found
+        if not names and is_dtype_given:
+            return None
+        listed = "".join(f"\n  {each.kind} {each.name}" for each in every.values()) or " none"
+        advice = "" if names else "\nif a macro or an included file declares it, pass dtype="
+        what = f"several variables '{name}': qualify the name" if names else f"no variable '{name}'"
+        raise ArgumentValueError(f"{self.name} has {what}; found:{listed}{advice}")
+
     def _compiled_kernel(self, name: str | None, signature: str | None) -> _native.Kernel:
         if name is None:
             raise ArgumentValueError(f"{self.name} is compiled code: say which kernel by its name")
@@ -317,7 +447,7 @@ class Module:
             for image in self._images:
                 if image.take(index, signature.name):
                     return image
-            if any(parse_variables(source.text) for source in self._sources()):
+            if self._has_variables:
                 raise ArgumentValueError(
                     f"kernel '{signature.name}' was asked for after {self.name} was compiled without it, and what was "
                     "compiled has the module's variables: ask for all kernels before the first of them is launched"
@@ -336,12 +466,32 @@ class Module:
         return f"<Module {', '.join(source.name for source in self._code)}>"
 
 
+def _items(
+    variable: Variable | None, dtype: DTypeLike | None, shape: int | Sequence[int] | None
+) -> tuple[np.dtype[Any], tuple[int, ...] | None]:
+    """Return the dtype and the shape of a variable as an array, a shape of None for one axis as long as it is."""
+    kind = variable.type if variable is not None else None
+    extents = (shape,) if isinstance(shape, int) else None if shape is None else tuple(shape)
+    if dtype is not None:
+        return dtypes.to_dtype(dtype), extents
+    if not isinstance(kind, Value) or kind.dtype is None:
+        why = kind.reason if isinstance(kind, Unknown) else "the declaration says no type of items"
+        raise ArgumentValueError(
+            f"the dtype of '{variable.name if variable else ''}' is not known: {why}; pass dtype=, and shape= where "
+            "it has several axes"
+        )
+    if extents is None and variable is not None and variable.extents is not None:
+        extents = variable.extents + ((kind.width,) if kind.width > 1 else ())
+    return dtypes.dtype_named(kind.dtype), extents
+
+
 class _Image:
     """What is compiled as one: on each device, one copy of each variable."""
 
     def __init__(self, code: tuple[Source, ...] | Image, options: tuple[str, ...]) -> None:
         self._code = code
         self._options = options
+        self.memory = _native.ModuleMemory()  # of its variables, those that are arrays
         self._expressions: dict[str, int] = {}  # names of mangled kernels, and the source each is in
         self._is_closed = False
         self._taking = threading.Lock()

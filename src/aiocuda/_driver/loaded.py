@@ -187,7 +187,7 @@ class LoadedModule:
         from cuda.bindings import driver
 
         with _on(self._ordinal):
-            result, address, size_bytes = driver.cuLibraryGetGlobal(symbol.encode(), driver.CUlibrary(self._library))
+            result, address, size_bytes = driver.cuLibraryGetGlobal(driver.CUlibrary(self._library), symbol.encode())
         if result == driver.CUresult.CUDA_ERROR_NOT_FOUND:
             raise ArgumentValueError(
                 f"{self._image.name} has no variable '{symbol}' on the device; one that is static, or that no kernel "
