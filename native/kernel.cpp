@@ -200,7 +200,8 @@ void bind_kernel(nb::module_& module) {
   kernel_type = make_type();
   module.attr("Kernel") = nb::borrow(reinterpret_cast<PyObject*>(kernel_type));
   nb::class_<ModuleMemory>(module, "ModuleMemory").def(nb::init<>());
-  // params: (kind's name, dtype code, writes, name, rank, width); the description has `_load(device) -> function`.
+  // params: (kind's name, dtype code, writes, name, rank, width); the description has `_load_with_limits(device)`, which
+  // gives a function and what is known of it and its device, in the order of Signature::Loaded.
   module.def("make_kernel", [](nb::handle op_class, nb::object description, const std::string& name, nb::list params, std::uint32_t max_threads,
                                std::shared_ptr<ModuleMemory> memory) {
     auto signature = std::make_unique<Signature>();
@@ -227,6 +228,12 @@ void bind_kernel(nb::module_& module) {
     kernel->description = description.release().ptr();
     kernel->signature = signature.release();
     return object;
+  });
+  // The dynamic shared memory that a kernel's launches may have on a device was set.
+  module.def("set_shared_limit", [](nb::handle kernel, std::int32_t device, std::uint32_t limit_bytes) {
+    auto& loaded = reinterpret_cast<KernelObject*>(kernel.ptr())->signature->loaded;
+    const auto slot = static_cast<std::size_t>(device);
+    if (slot < loaded.size()) loaded[slot].shared_limit_bytes = limit_bytes;
   });
 }
 

@@ -74,10 +74,15 @@ struct Signature {
   bool has_partition = false;
   std::shared_ptr<const ModuleMemory> memory;
 
-  // The driver floor's own, by device ordinal: the loaded function and what it was configured for.
+  // The driver floor's own, by device ordinal: the loaded function, what it is set for, and what the device allows it.
   struct Loaded {
     void* function = nullptr;
-    std::uint32_t shared_limit_bytes = 48 * 1024;  // more must be asked for, on every device since Volta
+    std::uint32_t shared_limit_bytes = 0;  // dynamic; more must be asked for
+    std::uint32_t shared_most_bytes = 0;   // that can be asked for
+    std::uint32_t max_threads = 0;         // of a block
+    std::uint32_t multiprocessors = 0;
+    bool is_cooperative = false;           // can the device run a grid's blocks all at once?
+    bool has_clusters = false;
   };
   std::vector<Loaded> loaded;
 

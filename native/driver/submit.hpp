@@ -12,6 +12,7 @@
 #include "../dataflow/record.hpp"
 #include "../dataflow/walk.hpp"
 #include "graph.hpp"
+#include "limits.hpp"
 #include "outstanding.hpp"
 
 namespace aiocuda::driver {
@@ -38,23 +39,27 @@ inline std::string title_of(Engine& engine, StreamIndex stream) {
 inline nb::object object_of(Op& op) { return nb::find(op); }
 
 // A launch's kernel on a device, with the shared memory that it asks for; compiled at the first launch there. Its
-// context is bound afterwards.
+// context is bound afterwards. A shape that the device does not allow is an error here.
 inline CUfunction function_of(Engine& engine, ContextScope& scope, dataflow::LaunchOp& op, std::int32_t device) {
   scope.bind(device);
   const auto slot = static_cast<std::size_t>(device);
-  auto& loaded = op.signature.loaded;
-  if (loaded.size() <= slot || !loaded[slot].function) {
-    const auto made = nb::cast<std::uintptr_t>(op.kernel().attr("_load")(device));
-    if (loaded.size() <= slot) loaded.resize(slot + 1);
-    loaded[slot].function = reinterpret_cast<void*>(made);
+  auto& known = op.signature.loaded;
+  if (known.size() <= slot || !known[slot].function) {
+    const auto made = nb::cast<nb::tuple>(op.kernel().attr("_load_with_limits")(device));
+    if (known.size() <= slot) known.resize(slot + 1);
+    known[slot] = {reinterpret_cast<void*>(nb::cast<std::uintptr_t>(made[0])), nb::cast<std::uint32_t>(made[1]), nb::cast<std::uint32_t>(made[2]),
+                   nb::cast<std::uint32_t>(made[3]), nb::cast<std::uint32_t>(made[4]), nb::cast<bool>(made[5]), nb::cast<bool>(made[6])};
     scope.bind(device);  // compiling may have left another context
   }
-  auto function = static_cast<CUfunction>(loaded[slot].function);
-  if (op.shape.shared_bytes > loaded[slot].shared_limit_bytes) {
+  auto& loaded = known[slot];
+  auto function = static_cast<CUfunction>(loaded.function);
+  check_limits(op, loaded, device);
+  if (op.shape.shared_bytes > loaded.shared_limit_bytes) {
     const CUresult result = engine.table.cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, static_cast<int>(op.shape.shared_bytes));
     if (result) raise_refused(engine, result, "cuFuncSetAttribute", object_of(op), op.shape.shared_bytes, device);
-    loaded[slot].shared_limit_bytes = op.shape.shared_bytes;
+    loaded.shared_limit_bytes = op.shape.shared_bytes;
   }
+  if (op.shape.cooperative || op.shape.cluster.x) check_residency(engine.table, op, loaded, device);
   return function;
 }
 
@@ -384,22 +389,9 @@ class Submit {
   }
 
   CUresult launch_with_attributes(const dataflow::LaunchShape& shape, CUfunction function, CUstream stream, void** words) {
-    CUlaunchAttribute attributes[2]{};
-    CUlaunchConfig config{};
-    config.gridDimX = shape.grid.x, config.gridDimY = shape.grid.y, config.gridDimZ = shape.grid.z;
-    config.blockDimX = shape.block.x, config.blockDimY = shape.block.y, config.blockDimZ = shape.block.z;
-    config.sharedMemBytes = shape.shared_bytes;
-    config.hStream = stream;
-    config.attrs = attributes;
-    if (shape.cooperative) {
-      attributes[config.numAttrs].id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
-      attributes[config.numAttrs++].value.cooperative = 1;
-    }
-    if (shape.cluster.x) {
-      attributes[config.numAttrs].id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
-      attributes[config.numAttrs++].value.clusterDim = {shape.cluster.x, shape.cluster.y, shape.cluster.z};
-    }
-    return engine_.table.cuLaunchKernelEx(&config, function, words, nullptr);
+    LaunchConfig asked(shape);
+    asked.config.hStream = stream;
+    return engine_.table.cuLaunchKernelEx(&asked.config, function, words, nullptr);
   }
 
   void hold(StreamIndex stream, HeldWork work) {

@@ -25,6 +25,8 @@ namespace aiocuda::driver {
   F(cuLaunchKernel)                 \
   F(cuLaunchKernelEx)               \
   F(cuFuncSetAttribute)             \
+  F(cuOccupancyMaxActiveBlocksPerMultiprocessor) \
+  F(cuOccupancyMaxActiveClusters)   \
   F(cuMemAllocFromPoolAsync)        \
   F(cuMemFreeAsync)                 \
   F(cuMemHostAlloc)                 \

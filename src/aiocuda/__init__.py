@@ -6,6 +6,7 @@ The same program runs on an NVIDIA GPU and, where there is none, on aiocuda's em
 from aiocuda import errors as errors
 from aiocuda import linalg as linalg
 from aiocuda._driver.loaded import KernelAttributes as KernelAttributes
+from aiocuda._driver.loaded import Occupancy as Occupancy
 from aiocuda._engine.execution import DeviceFuture as DeviceFuture
 from aiocuda._engine.execution import StreamWait as StreamWait
 from aiocuda.api import copy as copy
@@ -127,6 +128,7 @@ __all__ = [
     "MemoryInfo",
     "MissingPackageError",
     "Module",
+    "Occupancy",
     "OutOfMemoryError",
     "OwnershipError",
     "Partition",

@@ -5,15 +5,19 @@ Always true: a kernel is loaded on a device once, and only if what was compiled 
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import threading
+import weakref
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from aiocuda import _native
-from aiocuda._driver.loaded import KernelAttributes, LoadedKernel, LoadedModule
+from aiocuda._driver.loaded import CachePreference, KernelAttributes, LoadedKernel, LoadedModule, Occupancy
 from aiocuda._engine import dtypes
 from aiocuda._engine.signature import KernelSignature, Parameter
 from aiocuda.device import Device, as_ordinal
-from aiocuda.errors import ArgumentTypeError
+from aiocuda.errors import ArgumentTypeError, ArgumentValueError, LaunchError
 from aiocuda.ops import LaunchOp
 
 if TYPE_CHECKING:
@@ -54,6 +58,7 @@ class KernelDescription:
         self.image = image
         self._loaded: dict[int, LoadedKernel] = {}
         self._lock = threading.Lock()
+        self.callable: weakref.ref[_native.Kernel] | None = None  # the kernel of this description
 
     @property
     def name(self) -> str:
@@ -85,6 +90,97 @@ class KernelDescription:
         """
         return self._on(as_ordinal(device)).attributes()
 
+    def set_attributes(
+        self,
+        device: Device | int | None = None,
+        *,
+        max_dynamic_shared_bytes: int | None = None,
+        preferred_carveout: int | None = None,
+        cache: CachePreference | None = None,
+    ) -> None:
+        """Set what the driver is to do with launches from now on; what is None stays. Compiles the kernel if need be.
+
+        Parameters
+        ----------
+        device
+            The device; None takes the one in force.
+        max_dynamic_shared_bytes
+            The most dynamic shared memory that a launch may have. Launches that ask for more raise it by themselves.
+        preferred_carveout
+            The percentage of the multiprocessor's memory that is best made shared memory, a hint; -1 leaves it to the
+            driver.
+        cache
+            Which of shared memory and the first-level cache the kernel makes more of, a hint: "shared", "l1", "equal",
+            or "default" for neither.
+
+        Raises
+        ------
+        LaunchError
+            A block of the kernel cannot have so much shared memory on the device.
+        ArgumentValueError
+            `preferred_carveout` or `cache` is none of these.
+        """
+        ordinal = as_ordinal(device)
+        if preferred_carveout is not None and not -1 <= preferred_carveout <= 100:
+            raise ArgumentValueError(f"preferred_carveout={preferred_carveout}: a percentage is wanted, or -1")
+        if cache not in (None, "default", "shared", "l1", "equal"):
+            raise ArgumentValueError(f"cache={cache!r}: 'shared', 'l1', 'equal' and 'default' are possible")
+        loaded = self._on(ordinal)
+        if max_dynamic_shared_bytes is not None:
+            self._allow_shared(loaded, ordinal, max_dynamic_shared_bytes)
+        if preferred_carveout is not None:
+            loaded.set_attribute("PREFERRED_SHARED_MEMORY_CARVEOUT", preferred_carveout)
+        if cache is not None:
+            loaded.prefer(cache)
+
+    def occupancy(
+        self,
+        block: int | Sequence[int] | None = None,
+        *,
+        shared_memory: int = 0,
+        device: Device | int | None = None,
+    ) -> Occupancy:
+        """Say how many blocks of the kernel run at once on a device, and which block size suits it.
+
+        Parameters
+        ----------
+        block
+            Threads of a block, as for a launch; None asks the driver for the number that keeps most threads active.
+        shared_memory
+            The dynamic shared memory of a block, in bytes; as a launch would, this raises what launches may have.
+        device
+            The device; None takes the one in force. The kernel is compiled if need be.
+
+        Raises
+        ------
+        LaunchError
+            A block of the kernel cannot have so many threads, or so much shared memory, on the device.
+        """
+        ordinal = as_ordinal(device)
+        loaded = self._on(ordinal)
+        threads = math.prod(block) if isinstance(block, Sequence) else block
+        most = loaded.limits().max_threads
+        if threads is not None and not 1 <= threads <= most:
+            raise LaunchError(
+                f"{self.name}: block={block!r} is {threads} threads; on device {ordinal} this kernel takes 1 to {most} "
+                "in a block"
+            )
+        if shared_memory > loaded.limits().shared_limit_bytes:
+            self._allow_shared(loaded, ordinal, shared_memory)
+        return loaded.occupancy(threads, shared_memory)
+
+    def _allow_shared(self, loaded: LoadedKernel, ordinal: int, size_bytes: int) -> None:
+        most = loaded.limits().shared_most_bytes
+        if not 0 <= size_bytes <= most:
+            raise LaunchError(
+                f"{self.name}: {size_bytes} bytes of dynamic shared memory; on device {ordinal} a block of this kernel "
+                f"can have 0 to {most}"
+            )
+        loaded.set_attribute("MAX_DYNAMIC_SHARED_SIZE_BYTES", size_bytes)
+        kernel = self.callable() if self.callable is not None else None
+        if kernel is not None:
+            _native.set_shared_limit(kernel, ordinal, size_bytes)
+
     def _on(self, ordinal: int) -> LoadedKernel:
         with self._lock:
             loaded = self._loaded.get(ordinal)
@@ -97,6 +193,10 @@ class KernelDescription:
     def _load(self, ordinal: int) -> int:
         return self._on(ordinal).function
 
+    def _load_with_limits(self, ordinal: int) -> tuple[int, ...]:
+        loaded = self._on(ordinal)
+        return (loaded.function, *dataclasses.astuple(loaded.limits()))
+
     def __repr__(self) -> str:
         return f"<Kernel {self.signature}>"
 
@@ -104,7 +204,7 @@ class KernelDescription:
 def make_kernel(description: KernelDescription) -> _native.Kernel:
     """Make the callable kernel of a description."""
     signature = description.signature
-    return _native.make_kernel(
+    kernel = _native.make_kernel(
         LaunchOp,
         description,
         signature.name,
@@ -112,6 +212,8 @@ def make_kernel(description: KernelDescription) -> _native.Kernel:
         signature.max_threads or 1024,
         description.image.memory,
     )
+    description.callable = weakref.ref(kernel)
+    return kernel
 
 
 def _native_parameter(signature: KernelSignature, parameter: Parameter) -> tuple[str, int, bool, str, int, int]:

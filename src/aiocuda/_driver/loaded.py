@@ -9,13 +9,18 @@ import contextlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, Literal
 
 from aiocuda._driver import runtime
 from aiocuda._driver.compiler import Image
 from aiocuda.errors import ArgumentValueError, CompilationError, LaunchError
 
-__all__ = ["KernelAttributes", "LoadedKernel", "LoadedModule"]
+__all__ = ["CachePreference", "KernelAttributes", "LoadedKernel", "LoadedModule", "Occupancy"]
+
+CachePreference = Literal["default", "shared", "l1", "equal"]
+
+# What a block can have of static and dynamic shared memory together without asking, on every device since Volta.
+_SHARED_WITHOUT_ASKING: Final = 48 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,43 @@ class KernelAttributes:
     preferred_carveout: int
 
 
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """How many blocks of a kernel a device runs at once.
+
+    Attributes
+    ----------
+    block
+        Threads of a block: those that were asked about, or those that the driver suggests.
+    active_blocks
+        That run at once on a multiprocessor; 0 where not one fits.
+    fraction
+        Of the threads that a multiprocessor can have, those in these blocks.
+    grid
+        Blocks that fill the device: as many as a cooperative launch may have.
+    available_shared_bytes
+        The dynamic shared memory that a block could have with as many of them active.
+    """
+
+    block: int
+    active_blocks: int
+    fraction: float
+    grid: int
+    available_shared_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """What a device allows a kernel, in the order in which native code has it."""
+
+    shared_limit_bytes: int
+    shared_most_bytes: int
+    max_threads: int
+    multiprocessors: int
+    is_cooperative: bool
+    has_clusters: bool
+
+
 class LoadedKernel:
     """A kernel on one device."""
 
@@ -80,6 +122,57 @@ class LoadedKernel:
             ptx_version=found.ptx_version,
             max_dynamic_shared_bytes=self._attribute("MAX_DYNAMIC_SHARED_SIZE_BYTES"),
             preferred_carveout=self._attribute("PREFERRED_SHARED_MEMORY_CARVEOUT"),
+        )
+
+    def limits(self) -> _Limits:
+        """Return what the device allows launches of the kernel."""
+        static_bytes = self._attribute("SHARED_SIZE_BYTES")
+        limit_bytes = self._attribute("MAX_DYNAMIC_SHARED_SIZE_BYTES")
+        if limit_bytes <= _SHARED_WITHOUT_ASKING:
+            limit_bytes = min(limit_bytes, _SHARED_WITHOUT_ASKING - static_bytes)
+        return _Limits(
+            shared_limit_bytes=limit_bytes,
+            shared_most_bytes=self._device("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN") - static_bytes,
+            max_threads=self._attribute("MAX_THREADS_PER_BLOCK"),
+            multiprocessors=self._device("MULTIPROCESSOR_COUNT"),
+            is_cooperative=self._device("COOPERATIVE_LAUNCH") != 0,
+            has_clusters=self._device("CLUSTER_LAUNCH") != 0,
+        )
+
+    def _device(self, attribute: str) -> int:
+        return runtime.device_attribute(self._ordinal, attribute)
+
+    def set_attribute(self, name: str, value: int) -> None:
+        """Set an attribute of the kernel, by the name that CUDA gives it behind ``CU_FUNC_ATTRIBUTE_``."""
+        from cuda.bindings import driver
+
+        attribute = getattr(driver.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{name}")
+        with _on(self._ordinal):
+            runtime.call(driver.cuFuncSetAttribute, driver.CUfunction(self.function), attribute, value)
+
+    def prefer(self, cache: CachePreference) -> None:
+        """Say which of shared memory and the first-level cache the kernel makes more of."""
+        from cuda.bindings import driver
+
+        names = {"default": "NONE", "shared": "SHARED", "l1": "L1", "equal": "EQUAL"}
+        config = getattr(driver.CUfunc_cache, f"CU_FUNC_CACHE_PREFER_{names[cache]}")
+        with _on(self._ordinal):
+            runtime.call(driver.cuFuncSetCacheConfig, driver.CUfunction(self.function), config)
+
+    def occupancy(self, block: int | None, shared_bytes: int) -> Occupancy:
+        """Ask how many blocks of so many threads run at once; None takes the number that the driver suggests."""
+        asked = self._kernel.occupancy
+        with _on(self._ordinal):
+            if block is None:
+                block = int(asked.max_potential_block_size(shared_bytes, 0).max_block_size)
+            active = int(asked.max_active_blocks_per_multiprocessor(block, shared_bytes))
+            available = int(asked.available_dynamic_shared_memory_per_block(active, block)) if active else 0
+        return Occupancy(
+            block=block,
+            active_blocks=active,
+            fraction=active * block / self._device("MAX_THREADS_PER_MULTIPROCESSOR"),
+            grid=active * self._device("MULTIPROCESSOR_COUNT"),
+            available_shared_bytes=available,
         )
 
     def _attribute(self, name: str) -> int:

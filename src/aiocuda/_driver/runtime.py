@@ -19,6 +19,7 @@ __all__ = [
     "DeviceProperties",
     "call",
     "context_of",
+    "device_attribute",
     "device_count",
     "driver_info",
     "error_text",
@@ -226,6 +227,15 @@ def properties(ordinal: int) -> DeviceProperties:
     """Return what does not change about a device; opens it."""
     open_device(ordinal)
     return _open[ordinal].properties
+
+
+def device_attribute(ordinal: int, name: str) -> int:
+    """Return an attribute of a device, by the name that CUDA gives it behind ``CU_DEVICE_ATTRIBUTE_``."""
+    open_device(ordinal)
+    from cuda.bindings import driver
+
+    attribute = getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
+    return int(call(driver.cuDeviceGetAttribute, attribute, call(driver.cuDeviceGet, ordinal)))
 
 
 @contextlib.contextmanager
