@@ -73,7 +73,8 @@ BufferRef buffer_of_variable(ModuleMemory& memory, std::int32_t device, std::uin
   for (std::size_t i = 0; i < engine.stream_count(); ++i) {
     const auto stream = static_cast<StreamIndex>(i);
     const driver::StreamState& state = engine.stream(stream);
-    if (state.device == device && state.mark && !state.closing && stream != ready) driver::check(engine.wait(ready, stream), "cuStreamWaitEvent");
+    // Also one that was closed, and still has work.
+    if (state.device == device && state.mark && stream != ready) driver::check(engine.wait(ready, stream), "cuStreamWaitEvent");
   }
   auto buffer = std::make_unique<Buffer>(size_bytes, device);
   buffer->address = address;

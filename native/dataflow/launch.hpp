@@ -19,11 +19,21 @@ struct Param {
   std::string name;
   std::uint32_t rank = 0;   // of a view or a partition
   std::uint32_t width = 1;  // numbers in one of its items, such as 4 of a float4: the array's last axis
+  std::uint32_t size_bytes = 0;  // of a struct
+  nb::object pack{};             // of a struct: gives a value's bytes, or says what is wrong with it
 
   std::size_t axes() const { return rank + (width > 1); }  // of the array
 
   // Of a view: where, shape and strides; of a partition, also the shape of a tile (aiocuda/tile.cuh).
-  std::uint32_t words() const { return kind == ParamKind::view ? 1 + 2 * rank : kind == ParamKind::partition ? 1 + 3 * rank : 0; }
+  // Of a struct: as many as it has bytes.
+  std::uint32_t words() const {
+    switch (kind) {
+      case ParamKind::view: return 1 + 2 * rank;
+      case ParamKind::partition: return 1 + 3 * rank;
+      case ParamKind::structure: return (size_bytes + 7) / 8;
+      default: return 0;
+    }
+  }
 };
 
 struct Dim3 {
@@ -70,7 +80,7 @@ struct Signature {
   std::vector<Param> params;
   std::vector<std::uint32_t> outputs;  // the parameters it writes
   std::uint32_t max_threads = 1024;    // a block
-  std::uint32_t words = 0;             // of all views and partitions
+  std::uint32_t words = 0;             // of all views, partitions and structs
   bool has_partition = false;
   std::shared_ptr<const ModuleMemory> memory;
 
@@ -218,15 +228,26 @@ struct LaunchOp final : Op {
     for (std::size_t axis = 0; axis < param.rank; ++axis) *into++ = static_cast<std::uint64_t>(array.tile[axis]);
   }
 
+  void pack_value(std::size_t i, nb::handle value) {
+    const Param& param = signature.params[i];
+    if (param.kind != ParamKind::structure) {
+      arguments[i].word = pack_scalar(value, param.kind, [&] { return signature.where(i); });
+      return;
+    }
+    const auto bytes = nb::cast<nb::bytes>(param.pack(signature.where(i), value));
+    std::memcpy(words_.get() + arguments[i].word, bytes.c_str(), std::min<std::size_t>(bytes.size(), param.size_bytes));
+  }
+
   void bind(nb::handle value, Home& home) {
     const std::size_t i = bound;
     const Param& param = signature.params[i];
     Argument& into = arguments[i];
-    auto where = [&] { return signature.where(i); };
+    if (const std::uint32_t words = param.words()) {
+      into.word = words_bound_;
+      words_bound_ += words;
+    }
     // What is most likely is asked first: this is built once for each launch.
     if (!is_scalar(param.kind)) {
-      if (param.words()) into.word = words_bound_;
-      words_bound_ += param.words();
       if (const Array* array = as_array(value)) {
         check_array(signature, i, *array, home);
         pack(i, *array);
@@ -234,7 +255,7 @@ struct LaunchOp final : Op {
         check_spec(signature, i, op->spec, home);
         note_operation(i);
       } else {
-        raise(error_types.argument_type, where() + ": " + expected_array(param) + " is expected, " +
+        raise(error_types.argument_type, signature.where(i) + ": " + expected_array(param) + " is expected, " +
                                              nb::cast<std::string>(nb::str(nb::handle(Py_TYPE(value.ptr())).attr("__name__"))) +
                                              " was given; bring host data to the device with to_device()");
       }
@@ -242,7 +263,7 @@ struct LaunchOp final : Op {
       check_spec(signature, i, op->spec, home);
       note_operation(i);
     } else {
-      into.word = pack_scalar(value, param.kind, where);
+      pack_value(i, value);
     }
     into.object = value.inc_ref().ptr();
     ++bound;
@@ -273,7 +294,7 @@ struct LaunchOp final : Op {
   }
 
   std::unique_ptr<Argument[]> more_;
-  std::unique_ptr<std::uint64_t[]> words_;  // of views and partitions, one after another
+  std::unique_ptr<std::uint64_t[]> words_;  // of views, partitions and structs, one after another
   std::uint64_t words_bound_ = 0;
   nb::object kernel_;  // outlives the references into it; kept after the launch, for its name
 };

@@ -15,15 +15,16 @@
 namespace aiocuda::dataflow {
 namespace nb = nanobind;
 
-// An array's address; an array, or a partition of one, as the structs of aiocuda/tile.cuh; or a number.
-enum class ParamKind : std::uint8_t { array, view, partition, boolean, i8, u8, i16, u16, i32, u32, i64, u64, f16, bf16, f32, f64 };
+// An array's address; an array, or a partition of one, as the structs of aiocuda/tile.cuh; a number; or a struct of the user's.
+enum class ParamKind : std::uint8_t { array, view, partition, boolean, i8, u8, i16, u16, i32, u32, i64, u64, f16, bf16, f32, f64, structure };
 
 inline const char* name_of(ParamKind kind) {
   static constexpr const char* names[] = {"array", "view", "partition", "bool", "int8", "uint8", "int16", "uint16", "int32",
-                                          "uint32", "int64", "uint64", "float16", "bfloat16", "float32", "float64"};
+                                          "uint32", "int64", "uint64", "float16", "bfloat16", "float32", "float64", "struct"};
   return names[static_cast<std::size_t>(kind)];
 }
 
+// A value, that no array is behind.
 inline bool is_scalar(ParamKind kind) { return kind >= ParamKind::boolean; }
 
 inline std::string with_article(ParamKind kind) {

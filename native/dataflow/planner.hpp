@@ -158,6 +158,10 @@ class Planner {
       kernel.starts.push_back(start);
       const auto* words = static_cast<const std::uint64_t*>(op.word_of(i));
       kernel.words.insert(kernel.words.end(), words, words + std::max(param.words(), 1u));
+      if (param.kind == ParamKind::structure) {
+        refuse_input(argument, op.signature.where(i));
+        continue;
+      }
       if (is_scalar(param.kind)) {
         if (op.is_operation(i)) note_number(kernel, start, argument, param.kind, op.signature.where(i), words[0]);
         continue;
@@ -426,6 +430,13 @@ class Planner {
       kernel.numbers.push_back({word, static_cast<SlotIndex>(slot - plan_.numbers.begin())});
       return;
     }
+  }
+
+  void refuse_input(nb::handle argument, const std::string& where) const {
+    for (const Input& input : plan_.inputs)
+      if (input.object.ptr() == argument.ptr())
+        raise(error_types.capture, where + ": the input " + input.name + " is a struct, and launches of a graph replace arrays and numbers; pass its members one by one, "
+                                           "or an array of it");
   }
 
   // Something other than a kernel's parameter gets to see a number that launches may replace.

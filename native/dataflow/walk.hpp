@@ -226,7 +226,7 @@ class Walk {
         continue;
       }
       if (is_scalar(param.kind)) {
-        argument.word = pack_scalar(sink_.object(value), param.kind, [&] { return signature.where(i); });
+        op.pack_value(i, sink_.object(value));
         continue;
       }
       take_array(op, i, value, home);

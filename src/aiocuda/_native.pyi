@@ -248,7 +248,7 @@ def make_kernel(
     op_class: type[LaunchOp],
     description: object,
     name: str,
-    params: list[tuple[str, int, bool, str, int, int]],
+    params: list[tuple[str, int, bool, str, int, int, int, Callable[[str, object], bytes] | None]],
     max_threads: int,
     memory: ModuleMemory,
 ) -> Kernel: ...

@@ -6,7 +6,8 @@ on a device, or when asked.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from aiocuda import _native
 from aiocuda._engine.signature import SignatureError, select_kernel
@@ -23,6 +24,7 @@ def kernel(
     *,
     options: CompileOptions | Sequence[str] = (),
     signature: str | None = None,
+    structures: Mapping[str, Any] | None = None,
 ) -> _native.Kernel:
     """Make a kernel of CUDA C++ source: a callable that builds launches. The short way to a `Module` of one kernel.
 
@@ -38,6 +40,8 @@ def kernel(
     signature
         The parameters spelled out, such as ``"const float* x, float* y, unsigned n"``, where they cannot be
         read from the source (types of headers, macros).
+    structures
+        How structs lie that the source does not show: a NumPy dtype or a ctypes.Structure for each name.
 
     Returns
     -------
@@ -48,8 +52,9 @@ def kernel(
         result is the array that the kernel writes; a tuple, in the order of the parameters, where it writes
         several; None where it writes none.
 
-        Pointers to const are read, other pointers read and written. Arguments are arrays, numbers, and
-        operations that yield them. A wrong count, dtype, device or range is an error when the launch is
+        Pointers to const are read, other pointers read and written. Arguments are arrays, numbers, structs (NumPy's
+        structured scalars, ctypes.Structure; tuples for vectors such as ``float4``), and operations that yield them.
+        A wrong count, dtype, device or range is an error when the launch is
         built; of what an operation yields, as soon as it is known, and before the launch is submitted.
 
     Raises
@@ -77,4 +82,6 @@ def kernel(
     except SignatureError:  # the module tells it better, or its signature= does
         called = name or "module"
     plain = called.partition("<")[0].replace("::", ".")
-    return Module.from_source(source, name=f"{plain}.cu", options=options).kernel(name, signature=signature)
+    return Module.from_source(source, name=f"{plain}.cu", options=options).kernel(
+        name, signature=signature, structures=structures
+    )

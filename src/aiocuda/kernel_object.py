@@ -10,14 +10,17 @@ import math
 import threading
 import weakref
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
 
 from aiocuda import _native
 from aiocuda._driver.loaded import CachePreference, KernelAttributes, LoadedKernel, LoadedModule, Occupancy
 from aiocuda._engine import dtypes
 from aiocuda._engine.signature import KernelSignature, Parameter
+from aiocuda._engine.struct_values import StructPacker
 from aiocuda.device import Device, as_ordinal
-from aiocuda.errors import ArgumentTypeError, ArgumentValueError, LaunchError
+from aiocuda.errors import ArgumentValueError, LaunchError
 from aiocuda.ops import LaunchOp
 
 if TYPE_CHECKING:
@@ -208,7 +211,7 @@ def make_kernel(description: KernelDescription) -> _native.Kernel:
         LaunchOp,
         description,
         signature.name,
-        [_native_parameter(signature, each) for each in signature.parameters],
+        [_native_parameter(each) for each in signature.parameters],
         signature.max_threads or 1024,
         description.image.memory,
     )
@@ -216,16 +219,22 @@ def make_kernel(description: KernelDescription) -> _native.Kernel:
     return kernel
 
 
-def _native_parameter(signature: KernelSignature, parameter: Parameter) -> tuple[str, int, bool, str, int, int]:
+def _native_parameter(parameter: Parameter) -> tuple[str, int, bool, str, int, int, int, StructPacker | None]:
     if parameter.kind in {"array", "view", "partition"}:
         code = dtypes.code_named(parameter.dtype)
-        return parameter.kind, code, parameter.writes, parameter.name, parameter.rank, parameter.width
+        return parameter.kind, code, parameter.writes, parameter.name, parameter.rank, parameter.width, 0, None
     if parameter.kind == "scalar" and parameter.dtype in _SCALARS:
-        return parameter.dtype, dtypes.ANY, False, parameter.name, 0, 1
-    raise ArgumentTypeError(
-        f"kernel '{signature.name}': parameter '{parameter.name}' ({parameter}) is passed by value and is "
-        "no single number; pass its members one by one, or a pointer to it"
-    )
+        return parameter.dtype, dtypes.ANY, False, parameter.name, 0, 1, 0, None
+    layout = _layout(parameter)
+    return "struct", dtypes.ANY, False, parameter.name, 0, 1, layout.itemsize, StructPacker(layout)
+
+
+def _layout(parameter: Parameter) -> np.dtype[Any]:
+    """Return how a value lies that is no single number that native code packs."""
+    if parameter.layout is not None:
+        return parameter.layout
+    item = dtypes.dtype_named(parameter.dtype or "")
+    return np.dtype((item, (parameter.width,))) if parameter.width > 1 else item
 
 
 def _size_bytes(parameter: Parameter) -> int:
@@ -234,4 +243,4 @@ def _size_bytes(parameter: Parameter) -> int:
         return 8
     if parameter.rank:  # where, shape and strides; of a partition, also the shape of a tile (aiocuda/tile.cuh)
         return 8 * (1 + (2 if parameter.kind == "view" else 3) * parameter.rank)
-    return dtypes.dtype_named(parameter.dtype or "uint8").itemsize * parameter.width
+    return _layout(parameter).itemsize

@@ -20,7 +20,6 @@ from aiocuda._driver import runtime
 from aiocuda._driver.compiler import Image, Source, compile_sources
 from aiocuda._driver.loaded import LoadedModule
 from aiocuda._engine import dtypes
-from aiocuda._engine.cuda_types import Unknown, Value
 from aiocuda._engine.dtypes import DTypeLike
 from aiocuda._engine.signature import (
     KernelSignature,
@@ -31,6 +30,7 @@ from aiocuda._engine.signature import (
     parse_variables,
     select_kernel,
 )
+from aiocuda._engine.struct_values import to_layouts
 from aiocuda._engine.variables import Variable
 from aiocuda.array import DeviceArray
 from aiocuda.compile_options import CompileOptions, as_arguments
@@ -225,7 +225,13 @@ class Module:
             )
         return cls(Image(name, kind, code, is_given=True), ())
 
-    def kernel(self, name: str | None = None, *, signature: str | None = None) -> _native.Kernel:
+    def kernel(
+        self,
+        name: str | None = None,
+        *,
+        signature: str | None = None,
+        structures: Mapping[str, Any] | None = None,
+    ) -> _native.Kernel:
         """Give a kernel of the module.
 
         Parameters
@@ -237,6 +243,9 @@ class Module:
         signature
             The parameters spelled out, such as ``"const float* x, float* y, unsigned n"``. Compiled code needs it; of
             source, it is needed where the parameters cannot be read (types of headers, macros).
+        structures
+            How structs lie that the source does not show: a NumPy dtype (made with ``align=True``) or a
+            ctypes.Structure for each name, such as ``{"Point": Point}``.
 
         Returns
         -------
@@ -251,8 +260,8 @@ class Module:
             compiled, which would need another copy of them.
         """
         if isinstance(self._code, Image):
-            return self._compiled_kernel(name, signature)
-        found, index = self._select(name, signature)
+            return self._compiled_kernel(name, signature, to_layouts(structures))
+        found, index = self._select(name, signature, to_layouts(structures))
         text = self._code[index].text
         found = found.require_known()
         return make_kernel(KernelDescription(self, self._image_with(found, index), text, found))
@@ -394,7 +403,9 @@ class Module:
         what = f"several variables '{name}': qualify the name" if names else f"no variable '{name}'"
         raise ArgumentValueError(f"{self.name} has {what}; found:{listed}{advice}")
 
-    def _compiled_kernel(self, name: str | None, signature: str | None) -> _native.Kernel:
+    def _compiled_kernel(
+        self, name: str | None, signature: str | None, structures: Mapping[str, np.dtype[Any]]
+    ) -> _native.Kernel:
         if name is None:
             raise ArgumentValueError(f"{self.name} is compiled code: say which kernel by its name")
         if signature is None:
@@ -402,17 +413,19 @@ class Module:
                 f"kernel '{name}' of {self.name}: compiled code does not say what its parameters are; "
                 'pass signature= with them spelled out, such as signature="const float* x, float* y, int n"'
             )
-        found = parse_signature(signature, name=name)
+        found = parse_signature(signature, name=name, structures=structures)
         return make_kernel(KernelDescription(self, self._images[0], None, found))
 
-    def _select(self, name: str | None, signature: str | None) -> tuple[KernelSignature, int]:
+    def _select(
+        self, name: str | None, signature: str | None, structures: Mapping[str, np.dtype[Any]]
+    ) -> tuple[KernelSignature, int]:
         """Find a kernel's signature, and which source it is in."""
         found: list[tuple[KernelSignature, int]] = []
         refused: list[SignatureError] = []
         sources = self._sources()
         for index, source in enumerate(sources):
             try:
-                found.append((select_kernel(source.text, name), index))
+                found.append((select_kernel(source.text, name, structures), index))
             except SignatureError as error:
                 refused.append(error)
         if len(found) > 1:
@@ -424,14 +437,14 @@ class Module:
             (declared, index), *_ = found
             if signature is None:
                 return declared, index
-            spelled = parse_signature(signature, name=declared.name).parameters
+            spelled = parse_signature(signature, name=declared.name, structures=structures).parameters
             # What else there is to know is in the source.
             return KernelSignature(
                 declared.name, spelled, declared.name_expression_needed, declared.max_threads, declared.line
             ), index
         told = [error for error in refused if not isinstance(error, UndeclaredKernelError)]
         if name is not None and signature is not None and not told:  # a macro writes it
-            spelled = parse_signature(signature, name=name).parameters
+            spelled = parse_signature(signature, name=name, structures=structures).parameters
             return KernelSignature(name, spelled, name_expression_needed="<" in name), 0
         if len(sources) == 1:
             raise refused[0]
@@ -470,19 +483,17 @@ def _items(
     variable: Variable | None, dtype: DTypeLike | None, shape: int | Sequence[int] | None
 ) -> tuple[np.dtype[Any], tuple[int, ...] | None]:
     """Return the dtype and the shape of a variable as an array, a shape of None for one axis as long as it is."""
-    kind = variable.type if variable is not None else None
     extents = (shape,) if isinstance(shape, int) else None if shape is None else tuple(shape)
     if dtype is not None:
         return dtypes.to_dtype(dtype), extents
-    if not isinstance(kind, Value) or kind.dtype is None:
-        why = kind.reason if isinstance(kind, Unknown) else "the declaration says no type of items"
+    if variable is None:
+        raise ArgumentValueError("compiled code does not say what its variables are: pass dtype=, and shape=")
+    if isinstance(variable.item, str):
         raise ArgumentValueError(
-            f"the dtype of '{variable.name if variable else ''}' is not known: {why}; pass dtype=, and shape= where "
-            "it has several axes"
+            f"the dtype of '{variable.name}' is not known: {variable.item}; pass dtype=, and shape= where it has "
+            "several axes"
         )
-    if extents is None and variable is not None and variable.extents is not None:
-        extents = variable.extents + ((kind.width,) if kind.width > 1 else ())
-    return dtypes.dtype_named(kind.dtype), extents
+    return dtypes.to_dtype(variable.item), variable.extents if extents is None else extents
 
 
 class _Image:

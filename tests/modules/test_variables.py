@@ -17,6 +17,8 @@ __device__ int count;
 __device__ double many[N];
 struct Point { float x; int n; };
 __device__ Point points[2];
+struct Node { Node* next; };
+__device__ Node nodes;
 extern "C" __global__ void weigh(float* y) { y[threadIdx.x] = weights[threadIdx.x] + deep::depth; }
 extern "C" __global__ void tick() { atomicAdd(&count, 1); many[0] += 1; deep::pairs[1][0].y = 7; points[1].n = 9; }
 extern "C" __global__ void slow_tick(unsigned long long flag) { while (*(volatile int*)flag == 0) {} count = 5; }
@@ -49,12 +51,15 @@ def test_dtype_and_shape_are_the_declarations(module):
     pairs, many = module.variable("pairs"), module.variable("many")
     assert (pairs.dtype, pairs.shape) == (np.float32, (2, 2, 2))
     assert (many.dtype, many.shape) == (np.float64, (6,))
+    points = module.variable("points")
+    assert (points.dtype, points.shape) == (np.dtype([("x", "f4"), ("n", "i4")]), (2,))
 
 
 def test_dtype_and_shape_may_be_given(module):
     assert module.constant("weights", dtype=np.int32).dtype == np.int32
     assert module.variable("many", shape=(2, 3)).shape == (2, 3)
-    assert module.variable("points", dtype=[("x", "f4"), ("n", "i4")]).shape == (2,)
+    assert module.variable("points", dtype=np.int32, shape=(2, 2)).shape == (2, 2)
+    assert module.variable("nodes", dtype=np.uint64).shape == (1,)
 
 
 def test_launches_write_variables(module):
@@ -176,7 +181,7 @@ def test_handles_of_one_variable_know_of_one_another(module):
         (lambda m: m.constant("missing"), r"(?s)no variable 'missing'; found:.*constant weights.*variable count"),
         (lambda m: m.constant("count"), r"'count' is a __device__ variable: module\.variable\('count'\)"),
         (lambda m: m.variable("weights"), r"'weights' is a __constant__ variable: module\.constant\('weights'\)"),
-        (lambda m: m.variable("points"), "dtype of 'points' is not known: .*struct.*pass dtype="),
+        (lambda m: m.variable("nodes"), "dtype of 'nodes' is not known: 'Node::next': it holds a pointer.*pass dtype="),
         (lambda m: m.constant("weights", dtype=np.float64), r"'weights' of module\.cu has 12 bytes"),
         (lambda m: m.constant("weights", shape=4), r"has 12 bytes, and float32\[4\] has 16"),
         (lambda m: m.variable("nowhere", dtype="f4"), "no variable 'nowhere' on the device"),

@@ -251,18 +251,49 @@ def test_an_alias_of_itself_ends(alias: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("definition", "name"),
+    "definition",
     [
-        ("struct Options { int n; };", "Options"),
-        ("typedef struct Options_ { int n; } Options;", "Options_"),
-        ("typedef struct{ int n; }Options;", "struct { ... }"),
-        ("union Options { int n; float x; };", "Options"),
+        "struct Options { int n; };",
+        "typedef struct Options_ { int n; } Options;",
+        "typedef struct{ int n; }Options;",
+        "struct Inner { int n; }; using Options = const Inner;",
     ],
 )
-def test_a_struct_by_value_is_named_as_one(definition: str, name: str) -> None:
+def test_a_struct_by_value_has_a_layout(definition: str) -> None:
     (signature,) = parse_kernels(f"{definition}\n__global__ void k(Options o) {{}}")
-    with pytest.raises(SignatureError, match=rf"'o'.*'{re.escape(name)}' is a struct"):
+    (parameter,) = signature.require_known().parameters
+    assert (parameter.kind, parameter.layout) == ("struct", np.dtype([("n", "i4")]))
+
+
+@pytest.mark.parametrize(
+    ("definition", "why"),
+    [
+        ("union S { int n; float x; };", "'S' is a union"),
+        ("struct B { int n; }; struct S : B { int m; };", "'S' has a base class"),
+        ("struct S { virtual void f(); int n; };", "'S' has virtual functions"),
+        ("struct S { int a : 3; };", "'S' has bit fields"),
+        ("struct S { int* p; };", "'S::p': it holds a pointer"),
+        ("struct S { Missing m; };", "'S::m': 'Missing' is not defined"),
+        ("struct I { Missing m; }; struct S { I i; };", "'S::i': 'I::m': 'Missing' is not defined"),
+        ("struct S { int n[N]; };", "the extents of 'S::n'"),
+        ("struct S {};", "'S' has no members"),
+        ("struct __align__(16) S { int n; };", "alignment"),
+        ("struct S { char c; alignas(8) int n; };", "alignment"),
+        ("struct S { char c; int n; } __attribute__((packed));", "packed"),
+        ("#pragma pack(push, 1)\nstruct S { char c; int n; };", "packed"),
+        ("struct S {\n#ifdef WIDE\nlong n;\n#else\nint n;\n#endif\n};", "preprocessor conditionals"),
+    ],
+)
+def test_a_struct_whose_layout_the_source_does_not_show_says_why(definition: str, why: str) -> None:
+    (signature,) = parse_kernels(f"{definition}\n__global__ void k(S o) {{}}")
+    with pytest.raises(SignatureError, match=rf"'o'.*{re.escape(why)}.*structures="):
         signature.require_known()
+
+
+def test_an_alignment_elsewhere_does_not_hide_a_struct() -> None:
+    source = "struct __align__(16) A { int n; };\nstruct S { int n; };\nstruct alignas(8) B { int n; };"
+    (signature,) = parse_kernels(f"{source}\n__global__ void k(S o) {{ __align__(8) int x; }}")
+    assert signature.require_known().parameters[0].layout == np.dtype([("n", "i4")])
 
 
 def test_macros_are_left_alone() -> None:

@@ -73,6 +73,10 @@ class Declarations:
 
     declarations: tuple[Declaration, ...]
     tree: Node
+    # Where the tree does not show what decides how a struct's members lie: alignments, conditionals; and from where on
+    # members may be packed.
+    obstacles: tuple[int, ...]
+    packed_from: int | None
 
 
 # A number is matched first so that the quote in 1'000 opens no character literal.
@@ -87,6 +91,7 @@ _WORDS_WITHOUT_MEANING: Final = re.compile(
     r"\b(?:__restrict__|__restrict|restrict|__grid_constant__|volatile|register)\b"
 )
 _ATTRIBUTE: Final = re.compile(r"\b(?:__attribute__|__align__|alignas|__declspec)\s*(?=\()|\[(?=\[)")
+_PACKED: Final = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+pack\b", re.MULTILINE)
 _LAUNCH_BOUNDS: Final = re.compile(r"\b__launch_bounds__\s*(?=\()")
 _NAME_BEFORE: Final = re.compile(r"((?:\w+\s*::\s*)*[A-Za-z_]\w*)\s*$")
 _AFTER_PARAMETERS: Final = re.compile(r"\s*(?:[{;]|->|\[\[|noexcept\b|requires\b|__\w+)")
@@ -113,7 +118,10 @@ def find_declarations(source: str) -> Declarations:
     bodies = [(h.start, _end_of_body(rest, h.end)) for h in headers if rest[h.keyword] == "_"]
     tree = parse(_without_attributes(_blank(rest, *bodies)))
     declarations = (_declaration(header, text, tree, conditionals) for header in headers)
-    return Declarations(tuple(d for d in declarations if d is not None), tree)
+    aligned = (match.start() for match in _ATTRIBUTE.finditer(text) if match[0] != "[")
+    packed = _PACKED.search(without_literals(source))
+    found = tuple(d for d in declarations if d is not None)
+    return Declarations(found, tree, (*aligned, *conditionals), packed.start() if packed is not None else None)
 
 
 def split_list(text: str) -> list[str]:

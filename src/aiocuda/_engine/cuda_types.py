@@ -6,10 +6,10 @@ cannot tell is an `Unknown` that carries the reason; nothing here guesses.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import tree_sitter_cuda
 from tree_sitter import Language, Node, Parser
@@ -61,6 +61,25 @@ class Strided:
 
 
 @dataclass(frozen=True, slots=True)
+class Struct:
+    """A struct, class or union of the source's own, as it stands there; `aiocuda._engine.structs` reads its members."""
+
+    name: str
+    at: int
+    scope: tuple[str, ...]
+    node: Node = field(compare=False)
+    const: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A struct that the caller describes, by a NumPy dtype."""
+
+    dtype: Any
+    const: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Constant:
     """No type but a number, where a template takes either."""
 
@@ -75,13 +94,13 @@ class Unknown:
     const: bool = False
 
 
-Type: TypeAlias = Value | Pointer | Array | Reference | Function | Strided | Constant | Unknown
+Type: TypeAlias = Value | Pointer | Array | Reference | Function | Strided | Struct | Described | Constant | Unknown
 
 
 def as_const(kind: Type) -> Type:
     """Make a type const."""
     match kind:
-        case Value() | Pointer() | Unknown():
+        case Value() | Pointer() | Struct() | Described() | Unknown():
             return replace(kind, const=True)
         case Array(element):
             return Array(as_const(element))
@@ -225,7 +244,9 @@ class _Definition:
 class TypeNames:
     """The type names that a source defines, each with the scope it was defined in."""
 
-    def __init__(self, root: Node) -> None:
+    def __init__(self, root: Node, obstacles: Sequence[int] = (), packed_from: int | None = None) -> None:
+        self._obstacles = obstacles
+        self._packed_from = packed_from
         self._definitions: dict[tuple[str, ...], list[_Definition]] = {}
         # What aiocuda/tile.cuh defines, by each path that leads there; None for a path that the source itself takes.
         self._strided: dict[tuple[str, ...], Literal["view", "partition"] | None] = {}
@@ -265,6 +286,14 @@ class TypeNames:
             name = text_of(child.child_by_field_name("name"))
             if child.type in _SPECIFIERS and name in _STRIDED and scope != ("aiocuda",):
                 self._strided[(*scope, name)] = None
+
+    def hides_layout(self, node: Node) -> bool:
+        """Say whether something that the tree does not show decides how the members of a struct lie."""
+        following = node.next_sibling
+        inside = node.parent is not None and node.parent.type in ("type_definition", "declaration", "field_declaration")
+        end = node.parent.end_byte if node.parent is not None and inside else (following or node).end_byte
+        is_packed = self._packed_from is not None and node.end_byte > self._packed_from
+        return is_packed or any(node.start_byte <= at < end for at in self._obstacles)
 
     def type_of(
         self,
@@ -323,7 +352,7 @@ class TypeNames:
             if node.child_by_field_name("body") is not None:
                 if node.type == "enum_specifier":
                     return self._enumeration(node, scope, pending)
-                return Unknown(f"'{text or 'struct { ... }'}' is a struct")
+                return Struct(text or "struct { ... }", node.start_byte, scope, node)
         name = text.replace(" ", "")
         if name in arguments:
             found_there = arguments[name]
@@ -398,7 +427,8 @@ class TypeNames:
         if node.type == "enum_specifier":
             return self._enumeration(node, definition.scope, pending)
         if node.type in ("struct_specifier", "class_specifier", "union_specifier"):
-            return Unknown(f"'{text_of(node.child_by_field_name('name'))}' is a struct")
+            name = text_of(node.child_by_field_name("name"))
+            return Struct(name, node.start_byte, definition.scope, node)
         if node.type == "alias_declaration":
             described = node.child_by_field_name("type")
             if described is None:
@@ -438,7 +468,7 @@ def _paths(name: str, scope: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
 def declarator_name(declarator: Node | None) -> str:
     """Find the name that a declarator declares, or an empty string."""
     while declarator is not None:
-        if declarator.type in ("identifier", "type_identifier", "primitive_type"):
+        if declarator.type in ("identifier", "type_identifier", "field_identifier", "primitive_type"):
             return text_of(declarator)
         declarator = _inner(declarator)
     return ""

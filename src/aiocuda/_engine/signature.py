@@ -9,8 +9,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
+import numpy as np
 from tree_sitter import Node
 
 from aiocuda._engine.cuda_source import (
@@ -23,10 +24,12 @@ from aiocuda._engine.cuda_source import (
 )
 from aiocuda._engine.cuda_types import (
     Array,
+    Described,
     Function,
     Pointer,
     Reference,
     Strided,
+    Struct,
     Type,
     TypeNames,
     Unknown,
@@ -36,6 +39,7 @@ from aiocuda._engine.cuda_types import (
     parse,
     text_of,
 )
+from aiocuda._engine.structs import layout_of
 from aiocuda._engine.variables import Variable, find_variables
 
 __all__ = [
@@ -66,8 +70,8 @@ class Parameter:
     name
         As declared; ``argument<i>`` where the declaration gives none.
     kind
-        "array" (a pointer to device memory), "scalar" (one number by value), "struct" (a built-in
-        vector such as ``float4`` by value: `width` numbers of `dtype`), "view" or "partition" (an
+        "array" (a pointer to device memory), "scalar" (one number by value), "struct" (a struct by value,
+        of `layout`; or a built-in vector such as ``float4``: `width` numbers of `dtype`), "view" or "partition" (an
         ``aiocuda::View`` or ``aiocuda::Partition`` by value, of items of `width` numbers of `dtype`),
         or "unknown" (see `reason`).
     dtype
@@ -84,6 +88,8 @@ class Parameter:
         For an unknown parameter, what stands in the way; else empty.
     rank
         Dimensions of a view or partition, 1 to 8; else 0.
+    layout
+        Of a struct that is no built-in vector: the NumPy dtype that says where its members lie.
     """
 
     name: str
@@ -94,9 +100,12 @@ class Parameter:
     const: bool = False
     reason: str = ""
     rank: int = 0
+    layout: np.dtype[Any] | None = None
 
     def __str__(self) -> str:
         element = self.dtype or "void" if self.kind == "array" else self.dtype or "?"
+        if self.layout is not None:
+            element = f"struct of {self.layout.itemsize} bytes"
         element += f"x{self.width}" if self.width > 1 else ""
         if self.rank:
             const = "" if self.writes else "const "
@@ -184,7 +193,9 @@ def parse_variables(source: str) -> tuple[Variable, ...]:
     return _read(source)[2]
 
 
-def select_kernel(source: str, name: str | None = None) -> KernelSignature:
+def select_kernel(
+    source: str, name: str | None = None, structures: Mapping[str, np.dtype[Any]] | None = None
+) -> KernelSignature:
     """Find the signature of one kernel in CUDA C++ source.
 
     Parameters
@@ -194,6 +205,8 @@ def select_kernel(source: str, name: str | None = None) -> KernelSignature:
     name
         The kernel's name, qualified or not, with template arguments where it is a template
         (``"ns::scale<float, 4>"``). None takes the only kernel in the source.
+    structures
+        Types that names stand for, whatever the source says of them.
 
     Raises
     ------
@@ -208,11 +221,15 @@ def select_kernel(source: str, name: str | None = None) -> KernelSignature:
         kind = SignatureError if found or asked is None else UndeclaredKernelError
         raise kind(_selection_error(name, found, [_signature(d, names) for d in declarations]))
     (declaration,) = found
-    return _instantiate(declaration, names, arguments)
+    return _instantiate(declaration, names, arguments, structures or {})
 
 
 def parse_signature(
-    text: str, *, name: str = "kernel", template_arguments: Mapping[str, str] | None = None
+    text: str,
+    *,
+    name: str = "kernel",
+    template_arguments: Mapping[str, str] | None = None,
+    structures: Mapping[str, np.dtype[Any]] | None = None,
 ) -> KernelSignature:
     """Read the signature that a parameter list in CUDA C++ spells out.
 
@@ -224,6 +241,8 @@ def parse_signature(
         The kernel's name, for messages.
     template_arguments
         Types and numbers, as C++ spells them, that names in `text` stand for: ``{"T": "float", "N": "2"}``.
+    structures
+        Structs that names in `text` stand for.
 
     Raises
     ------
@@ -231,7 +250,7 @@ def parse_signature(
         A parameter cannot be read or its type is not known.
     """
     names = TypeNames(parse(""))
-    arguments: dict[str, Type] = {}
+    arguments: dict[str, Type] = {each: Described(dtype) for each, dtype in (structures or {}).items()}
     for stand_in, spelled in (template_arguments or {}).items():
         argument = template_argument(_ascii(spelled))
         arguments[stand_in] = names.argument(argument, (), arguments) if argument is not None else Unknown("is empty")
@@ -241,7 +260,7 @@ def parse_signature(
             raise SignatureError(
                 f"signature= of kernel '{name}': parameter '{parameter.name}' in {text!r} is not "
                 f"known: {parameter.reason}; use the built-in types of C++ and CUDA, pointers to "
-                "them, void*, aiocuda::View or aiocuda::Partition"
+                "them, void*, aiocuda::View or aiocuda::Partition, or structs named in structures="
             )
     return KernelSignature(name, parameters)
 
@@ -253,7 +272,7 @@ def _ascii(text: str) -> str:
 @functools.lru_cache(maxsize=32)  # a source of many kernels is asked for each of them
 def _read(source: str) -> tuple[tuple[Declaration, ...], TypeNames, tuple[Variable, ...]]:
     found = find_declarations(source)
-    names = TypeNames(found.tree)
+    names = TypeNames(found.tree, found.obstacles, found.packed_from)
     kept: dict[object, Declaration] = {}
     for declaration in found.declarations:
         # Parameter names may differ between a declaration and its definition; types may not.
@@ -278,7 +297,12 @@ def _signature(declaration: Declaration, names: TypeNames) -> KernelSignature:
     )
 
 
-def _instantiate(declaration: Declaration, names: TypeNames, given: list[tuple[str, Type]] | None) -> KernelSignature:
+def _instantiate(
+    declaration: Declaration,
+    names: TypeNames,
+    given: list[tuple[str, Type]] | None,
+    structures: Mapping[str, np.dtype[Any]],
+) -> KernelSignature:
     """Replace the template parameters by the arguments given and by defaults."""
     expected = declaration.template_parameters
     given = given or []
@@ -287,7 +311,7 @@ def _instantiate(declaration: Declaration, names: TypeNames, given: list[tuple[s
             f"kernel '{declaration.name}' takes {len(expected)} template arguments, {len(given)} were given",
             declaration.line,
         )
-    types: dict[str, Type] = {}
+    types: dict[str, Type] = {name: Described(dtype) for name, dtype in structures.items()}
     texts: dict[str, str] = {}
     for index, parameter in enumerate(expected):
         if index < len(given):
@@ -399,9 +423,18 @@ def _parameters(
             continue
         declarator = node.child_by_field_name("declarator")
         name = declarator_name(declarator) or name
-        yield _parameter(name, names.type_of(node, declarator, scope, arguments), piece, line)
+        kind = names.type_of(node, declarator, scope, arguments)
+        if isinstance(kind, Struct | Described):
+            layout = layout_of(kind, names, arguments)
+            if isinstance(layout, str):
+                yield Parameter(name, "unknown", const=kind.const, reason=f"{layout} ('{piece}'); {_PASS_STRUCTURES}")
+            else:
+                yield Parameter(name, "struct", const=kind.const, layout=layout)
+            continue
+        yield _parameter(name, kind, piece, line)
 
 
+_PASS_STRUCTURES: Final = "say how it lies with structures={name: a NumPy dtype or a ctypes.Structure}"
 _MAX_RANK: Final = 8  # as aiocuda/tile.cuh has it
 _PLAIN_PARAMETERS: Final = ("parameter_declaration", "optional_parameter_declaration")
 
@@ -458,7 +491,7 @@ def _pointer(name: str, target: Type, spelled: str) -> Parameter:
     match target:
         case Value(dtype, width, const):
             return Parameter(name, "array", dtype, width, writes=not const, const=const)
-        case Unknown(_, const):
+        case Unknown(const=const) | Struct(const=const) | Described(const=const):
             return Parameter(name, "array", writes=not const, const=const)
         case Function():
             return Parameter(name, "unknown", reason=f"'{spelled}' is a pointer to a function")

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
 from tree_sitter import Node
 
 from aiocuda._engine.cuda_source import in_extern_c
-from aiocuda._engine.cuda_types import Array, Type, TypeNames, declarator_name, integer_in, scope_of, text_of
+from aiocuda._engine.cuda_types import Array, TypeNames, declarator_name, scope_of, text_of
+from aiocuda._engine.structs import array_extents, layout_of
 
 __all__ = ["Variable", "find_variables"]
 
@@ -27,17 +29,18 @@ class Variable:
         Qualified with its namespaces.
     kind
         "constant" (``__constant__``: kernels read it) or "variable" (``__device__`` and ``__managed__``).
-    type
-        Of one item.
+    item
+        The dtype of one number or struct; a reason in words where that cannot be known.
     extents
-        Of a C array, outermost first; () for a single item, None where one of them is no integer literal.
+        Of a C array, outermost first, and of a built-in vector; () for a single item, None where one of them is no
+        integer literal.
     is_extern_c
         Whether it is declared ``extern "C"``.
     """
 
     name: str
     kind: Literal["constant", "variable"]
-    type: Type
+    item: np.dtype[Any] | str
     extents: tuple[int, ...] | None
     is_extern_c: bool
 
@@ -73,11 +76,16 @@ def find_variables(root: Node, names: TypeNames) -> list[Variable]:
             name = declarator_name(declarator)
             if not name:
                 continue
-            item = names.type_of(node, declarator, scope)
-            while isinstance(item, Array):
-                item = item.element
+            declared = names.type_of(node, declarator, scope)
+            while isinstance(declared, Array):
+                declared = declared.element
+            item = layout_of(declared, names)
+            extents = array_extents(declarator)
+            if not isinstance(item, str) and item.subdtype is not None:
+                item, vector = item.subdtype
+                extents = None if extents is None else extents + vector
             qualified = "::".join((*scope, name))
-            variable = Variable(qualified, kind, item, _extents(declarator), in_extern_c(node))
+            variable = Variable(qualified, kind, item, extents, in_extern_c(node))
             # A declaration without an extent is completed by its definition.
             if qualified not in found or found[qualified].extents is None:
                 found[qualified] = variable
@@ -102,15 +110,3 @@ def _innermost_type(declarator: Node) -> str:
             break
         declarator = inner
     return declarator.type
-
-
-def _extents(declarator: Node) -> tuple[int, ...] | None:
-    extents: list[int] = []
-    node: Node | None = declarator
-    while node is not None and node.type == "array_declarator":
-        size = integer_in(text_of(node.child_by_field_name("size")))
-        if size is None:
-            return None
-        extents.insert(0, size)
-        node = node.child_by_field_name("declarator")
-    return tuple(extents)

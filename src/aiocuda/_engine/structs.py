@@ -1,0 +1,145 @@
+"""Structs of CUDA C++ as NumPy dtypes: where each member lies, by the rules of the C++ compiler.
+
+Pure: what the source alone cannot tell (a base class, an alignment that is asked for) is a reason in words, no guess.
+Sizes and alignments are those of LP64 (Linux) and of the CUDA C++ Programming Guide, "Built-in Vector Types".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import ml_dtypes
+import numpy as np
+from tree_sitter import Node
+
+from aiocuda._engine.cuda_types import (
+    Array,
+    Described,
+    Pointer,
+    Struct,
+    Type,
+    TypeNames,
+    Unknown,
+    Value,
+    declarator_name,
+    integer_in,
+    text_of,
+)
+
+__all__ = ["array_extents", "layout_of", "leaves"]
+
+_HIDES_MEMBERS: Final = {
+    "base_class_clause": "has a base class",
+    "virtual": "has virtual functions",
+    "virtual_function_specifier": "has virtual functions",
+    "bitfield_clause": "has bit fields",
+}
+
+
+def layout_of(kind: Type, names: TypeNames, arguments: Mapping[str, Type] | None = None) -> np.dtype[Any] | str:
+    """Return the dtype of a value of this type; where that cannot be known, why."""
+    found = _layout(kind, names, arguments or {}, frozenset())
+    return found if isinstance(found, str) else found[0]
+
+
+def leaves(dtype: np.dtype[Any], offset: int = 0) -> Iterator[tuple[int, np.dtype[Any]]]:
+    """List the numbers that a dtype holds, each with its offset in bytes, in the order of the offsets."""
+    if dtype.subdtype is not None:
+        item, shape = dtype.subdtype
+        for index in range(int(np.prod(shape))):
+            yield from leaves(item, offset + index * item.itemsize)
+    elif dtype.fields is not None:
+        for inner, at, *_ in sorted(dtype.fields.values(), key=lambda each: each[1]):
+            yield from leaves(inner, offset + at)
+    else:
+        yield offset, dtype
+
+
+def array_extents(declarator: Node | None) -> tuple[int, ...] | None:
+    """Read the extents of a C array's declarator, outermost first; None where one is no integer literal."""
+    extents: list[int] = []
+    while declarator is not None and declarator.type == "array_declarator":
+        size = integer_in(text_of(declarator.child_by_field_name("size")))
+        if size is None:
+            return None
+        extents.insert(0, size)
+        declarator = declarator.child_by_field_name("declarator")
+    return tuple(extents)
+
+
+def _hidden_by(nodes: Iterable[Node]) -> str:
+    return next((_HIDES_MEMBERS[each.type] for each in nodes if each.type in _HIDES_MEMBERS), "")
+
+
+_Layout = tuple[np.dtype[Any], int]  # and the alignment
+
+
+def _layout(kind: Type, names: TypeNames, arguments: Mapping[str, Type], pending: frozenset[int]) -> _Layout | str:
+    match kind:
+        case Value(dtype, width) if dtype is not None:
+            item = np.dtype(getattr(ml_dtypes, dtype) if hasattr(ml_dtypes, dtype) else dtype)
+            # Vectors of two and four are aligned as a whole, up to 16 bytes; so are complex numbers.
+            size = item.itemsize * width
+            alignment = item.itemsize if width == 3 else min(size, 16)
+            return (np.dtype((item, (width,))) if width > 1 else item), alignment
+        case Described(dtype):
+            return dtype, dtype.alignment if dtype.isalignedstruct else 1
+        case Struct():
+            return _members(kind, names, arguments, pending)
+        case Pointer():
+            return "it holds a pointer, behind which no array is tracked"
+        case Unknown(reason):
+            return reason
+        case _:
+            return "it holds something that is no number"
+
+
+def _members(kind: Struct, names: TypeNames, arguments: Mapping[str, Type], pending: frozenset[int]) -> _Layout | str:
+    if kind.node.type == "union_specifier":
+        return f"'{kind.name}' is a union"
+    if kind.at in pending:
+        return f"'{kind.name}' holds itself"
+    if names.hides_layout(kind.node):
+        return f"'{kind.name}' has an alignment that is asked for, packed members, or preprocessor conditionals"
+    if why := _hidden_by(kind.node.children):
+        return f"'{kind.name}' {why}"
+    body = kind.node.child_by_field_name("body")
+    scope = (*kind.scope, kind.name)
+    found: dict[str, tuple[np.dtype[Any], int]] = {}
+    size = 0
+    alignment = 1
+    for member in body.named_children if body is not None else []:
+        if why := _hidden_by((member, *member.children)):
+            return f"'{kind.name}' {why}"
+        if member.type != "field_declaration" or any(text_of(each) == "static" for each in member.children):
+            continue
+        for declarator in member.children_by_field_name("declarator"):
+            if declarator.type == "function_declarator":
+                continue
+            extents = array_extents(declarator)
+            name = declarator_name(declarator)
+            if extents is None:
+                return f"the extents of '{kind.name}::{name}' are no integer literals"
+            item: Type = names.type_of(member, declarator, scope, arguments)
+            while isinstance(item, Array):
+                item = item.element
+            layout = _layout(item, names, arguments, pending | {kind.at})
+            if isinstance(layout, str):
+                return f"'{kind.name}::{name}': {layout}"
+            dtype, aligned = layout
+            if extents:
+                dtype = np.dtype((dtype, extents))
+            size = -(-size // aligned) * aligned
+            found[name] = (dtype, size)
+            size += dtype.itemsize
+            alignment = max(alignment, aligned)
+    if not found:
+        return f"'{kind.name}' has no members that can be read"
+    described: Any = {
+        "names": list(found),
+        "formats": [dtype for dtype, _ in found.values()],
+        "offsets": [offset for _, offset in found.values()],
+        "itemsize": -(-size // alignment) * alignment,
+    }
+    return np.dtype(described), alignment
