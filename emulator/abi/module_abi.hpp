@@ -13,7 +13,7 @@
 
 namespace aiocuda::emulator::abi {
 
-inline constexpr std::uint32_t abi_version = 2;
+inline constexpr std::uint32_t abi_version = 3;
 inline constexpr const char* entry_symbol = "aiocuda_emulator_module";
 
 struct Dim3 {
@@ -71,6 +71,10 @@ struct Services {
   // Told of each access of modules that were compiled for checking (AIOCUDA_EMULATOR_CHECK), before it is made. Null
   // where nobody wants to know.
   void (*record_access)(const void* address, std::uint64_t bytes, AccessKind kind) = nullptr;
+  // Of cooperative launches, whose blocks all run at once: whether the calling thread runs a block of one; and where
+  // such a block waits for all others of its launch, or fails. Null where there are no such launches.
+  bool (*is_in_grid)() = nullptr;
+  void (*meet_grid)() = nullptr;
 };
 
 struct Module {

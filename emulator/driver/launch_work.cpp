@@ -5,6 +5,7 @@
 
 #include "checking/checking.hpp"
 #include "device.hpp"
+#include "grid.hpp"
 #include "injection.hpp"
 #include "occupancy.hpp"
 
@@ -102,7 +103,7 @@ CUresult check_cluster(unsigned x, unsigned y, unsigned z) noexcept {
 
 LaunchWork::LaunchWork(std::shared_ptr<Function> function, const LaunchShape& shape, int priority)
     : function_(std::move(function)), priority_(priority), arguments_(function_->description()),
-      launch_{shape.grid, shape.block, shape.dynamic_shared_bytes, arguments_.pointers()},
+      launch_{shape.grid, shape.block, shape.dynamic_shared_bytes, arguments_.pointers()}, cooperative_(shape.cooperative),
       recording_(checking::checker() != nullptr ? std::make_unique<checking::Recording>() : nullptr) {}
 
 void LaunchWork::run() {
@@ -110,7 +111,8 @@ void LaunchWork::run() {
   if (injection::strikes(injection::Kind::illegal, context.device())) {
     return context.fail(CUDA_ERROR_ILLEGAL_ADDRESS, text() + ": an illegal access that was planned (AIOCUDA_EMULATOR_FAULTS)");
   }
-  if (const Fault fault = run_pieces(*this, volume(launch_.grid), priority_)) {
+  const std::uint64_t blocks = volume(launch_.grid);
+  if (const Fault fault = cooperative_ ? run_together(*this, blocks) : run_pieces(*this, blocks, priority_)) {
     context.fail(fault.error, text() + ": " + fault.message);
   }
 }

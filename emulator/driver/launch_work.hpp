@@ -66,6 +66,7 @@ class LaunchWork final : public Work, private Pieces {
   int priority_;
   Arguments arguments_;
   const abi::Launch launch_;
+  const bool cooperative_;
   const std::unique_ptr<checking::Recording> recording_;  // null where nothing is checked
 };
 

@@ -24,6 +24,7 @@
 #include "context.hpp"
 #include "device.hpp"
 #include "fault.hpp"
+#include "grid.hpp"
 
 namespace aiocuda::emulator {
 namespace {
@@ -31,7 +32,8 @@ namespace {
 // Made when the first module is loaded; it lives as long as any.
 const abi::Services& services() {
   static const abi::Services made{abi::abi_version, &fail_kernel, &abi::thread_memory,
-                                  checking::checker() != nullptr ? &checking::record_access : nullptr};
+                                  checking::checker() != nullptr ? &checking::record_access : nullptr,
+                                  &is_in_grid, &meet_grid};
   return made;
 }
 

@@ -331,6 +331,15 @@ extern "C" {
   wait(b);
 }
 
+// The last thread of the block to come waits for the other blocks, before it lets those of its own go on.
+[[gnu::visibility("hidden")]] void aiocuda_grid_barrier(int line) {
+  if (block == nullptr || services == nullptr || services->meet_grid == nullptr) {
+    fail(cuda_error_launch_failed, "grid-wide synchronisation is not possible here");
+  }
+  if (block->arrived + 1 == block->live) services->meet_grid();
+  aiocuda_barrier(line);
+}
+
 [[gnu::visibility("hidden")]] int aiocuda_barrier_vote(int kind, int predicate, int line) {
   Block& b = *block;
   b.votes_count += predicate != 0;

@@ -107,6 +107,10 @@ extern "C" {
   aiocuda_end_range();
 }
 
+[[gnu::visibility("hidden")]] int aiocuda_is_in_grid() {
+  return services != nullptr && services->is_in_grid != nullptr && services->is_in_grid() ? 1 : 0;
+}
+
 [[gnu::visibility("hidden")]] void* aiocuda_dynamic_shared() { return scratch; }
 [[gnu::visibility("hidden")]] unsigned aiocuda_dynamic_shared_bytes() {
   return static_cast<unsigned>(dynamic_shared_bytes);

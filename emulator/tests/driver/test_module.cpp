@@ -120,6 +120,22 @@ void count_down(const abi::Launch* launch, std::uint64_t, std::uint64_t) {
   std::atomic_ref<unsigned>(*argument<unsigned*>(launch, 0)).store(count > 0 ? 1 : 0);
 }
 
+// meet(int* out, int absent): each block says that it is there, meets all others, and counts those that have said so;
+// but the block `absent` ends before.
+void meet(const abi::Launch* launch, std::uint64_t first, std::uint64_t last) {
+  int* const out = argument<int*>(launch, 0);
+  if (last != first + 1) services->fail(719, "blocks that wait for one another run on one thread");
+  if (static_cast<int>(first) == argument<int>(launch, 1)) return;
+  for (int round = 1; round <= 3; ++round) {
+    std::atomic_ref<int>(out[first]).store(round);
+    services->meet_grid();
+    int there = 0;
+    for (std::uint32_t block = 0; block < launch->grid.x; ++block) there += std::atomic_ref<int>(out[block]).load() == round;
+    if (there == static_cast<int>(launch->grid.x)) ++out[launch->grid.x + first];
+    services->meet_grid();
+  }
+}
+
 void nothing(const abi::Launch*, std::uint64_t, std::uint64_t) {}
 
 constexpr std::uint32_t pointer = abi::parameter_is_pointer;
@@ -143,6 +159,7 @@ constexpr abi::Kernel kernels[] = {
     {"shape", 1, one_pointer, 0, 0, 1024, &shape},
     {"set_condition", 2, pointer_and_int, 0, 0, 1024, &set_condition},
     {"count_down", 2, two_pointers, 0, 0, 1024, &count_down},
+    {"meet", 2, pointer_and_int, 0, 0, 1024, &meet},
     {"nothing", 0, nullptr, 0, 0, 1024, &nothing},
     {"bounded", 0, nullptr, 40 * 1024, 24, 64, &nothing},
 };

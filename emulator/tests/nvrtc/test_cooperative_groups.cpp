@@ -68,10 +68,12 @@ TEST_CASE("cooperative groups: ranks, shuffles, votes and reductions") {
   }
 }
 
-TEST_CASE("grid-wide synchronisation is refused when it is used, not when the group is") {
-  const Compiled refused = compile({.source = R"(#include <cooperative_groups.h>
-    extern "C" __global__ void k() { cooperative_groups::this_grid().sync(); })"});
-  CHECK(refused.result == 6);
-  CHECK(refused.log.find("grid-wide synchronisation is not supported on the emulated driver") != std::string::npos);
-  CHECK(refused.log.find("kernels.cu(2)") != std::string::npos);
+TEST_CASE("grid-wide synchronisation fails where no driver runs the blocks together") {
+  const Module module(R"(#include <cooperative_groups.h>
+    extern "C" __global__ void ask(int* out) { *out = cooperative_groups::this_grid().is_valid(); }
+    extern "C" __global__ void meet() { cooperative_groups::this_grid().sync(); })");
+  int valid = 7;
+  module.launch("ask", {}, &valid);
+  CHECK(valid == 0);
+  CHECK_THROWS_AS(module.launch("meet", {.block = {2}}), LaunchFailure);
 }

@@ -14,6 +14,8 @@ AIOCUDA_RUNTIME extern __thread dim3 blockDim;
 AIOCUDA_RUNTIME extern __thread dim3 gridDim;
 
 AIOCUDA_RUNTIME void aiocuda_barrier(int line);
+AIOCUDA_RUNTIME void aiocuda_grid_barrier(int line);
+AIOCUDA_RUNTIME int aiocuda_is_in_grid();
 AIOCUDA_RUNTIME int aiocuda_barrier_vote(int kind, int predicate, int line);
 AIOCUDA_RUNTIME unsigned long long aiocuda_warp(int operation, unsigned mask, unsigned long long value,
                                                 unsigned argument, int line);

@@ -1,5 +1,5 @@
 // cooperative_groups.h: the thread block, tiles of a warp, and the lanes that run together; collectives
-// and reductions over them. Groups wider than a block (clusters, the grid) cannot synchronise here.
+// and reductions over them; and the grid, whose blocks meet in cooperative launches. There are no clusters.
 #pragma once
 
 #include "block.hpp"
@@ -46,11 +46,8 @@ inline thread_block this_thread_block() { return {}; }
 
 class AIOCUDA_VISIBLE grid_group {
  public:
-  template <class T = void>
-  void sync() const {
-    static_assert(aiocuda_device::never<T>, "grid-wide synchronisation is not supported on the emulated driver");
-  }
-  static bool is_valid() { return true; }
+  static void sync(int line = __builtin_LINE()) { aiocuda_grid_barrier(line); }
+  static bool is_valid() { return aiocuda_is_in_grid() != 0; }
   static unsigned long long thread_rank() {
     return block_rank() * thread_block::size() + thread_block::thread_rank();
   }
