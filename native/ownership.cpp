@@ -185,7 +185,7 @@ void bind_ownership(nb::module_& module) {
       array.lender = std::make_shared<Lender>(std::move(owner), array.buffer, array.span());
       return driver::Submit::make_array(type, std::move(array));
     } catch (const driver::Refusal& refusal) {
-      driver::raise_refused(Engine::get(), refusal.result, refusal.function, nb::handle());
+      driver::raise_refused(Engine::get(), refusal.result, refusal.function, "ordering a module's variable after earlier work", 0, device);
     }
   });
 
