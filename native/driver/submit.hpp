@@ -55,9 +55,13 @@ inline CUfunction function_of(Engine& engine, ContextScope& scope, dataflow::Lau
   auto function = static_cast<CUfunction>(loaded.function);
   check_limits(op, loaded, device);
   if (op.shape.shared_bytes > loaded.shared_limit_bytes) {
-    const CUresult result = engine.table.cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, static_cast<int>(op.shape.shared_bytes));
+    // Another kernel object of the same function may have raised it further: nobody's launches may lower it again.
+    int now = 0;
+    CUresult result = engine.table.cuFuncGetAttribute(&now, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, function);
+    const auto wanted = std::max(op.shape.shared_bytes, static_cast<std::uint32_t>(now));
+    if (!result) result = engine.table.cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, static_cast<int>(wanted));
     if (result) raise_refused(engine, result, "cuFuncSetAttribute", object_of(op), op.shape.shared_bytes, device);
-    loaded.shared_limit_bytes = op.shape.shared_bytes;
+    loaded.shared_limit_bytes = wanted;
   }
   if (op.shape.cooperative || op.shape.cluster.x) check_residency(engine.table, op, loaded, device);
   return function;

@@ -24,6 +24,7 @@ namespace aiocuda::driver {
   F(cuLaunchHostFunc)               \
   F(cuLaunchKernel)                 \
   F(cuLaunchKernelEx)               \
+  F(cuFuncGetAttribute)             \
   F(cuFuncSetAttribute)             \
   F(cuOccupancyMaxActiveBlocksPerMultiprocessor) \
   F(cuOccupancyMaxActiveClusters)   \

@@ -42,9 +42,12 @@ class Loads(Protocol):
     ----------
     memory
         Of its variables, those that are arrays.
+    kernels
+        That were made of it; several may be of one function.
     """
 
     memory: _native.ModuleMemory
+    kernels: weakref.WeakSet[_native.Kernel]
 
     def load(self, ordinal: int) -> LoadedModule:
         """Compile for a device and load there, the first time. Blocks."""
@@ -61,7 +64,6 @@ class KernelDescription:
         self.image = image
         self._loaded: dict[int, LoadedKernel] = {}
         self._lock = threading.Lock()
-        self.callable: weakref.ref[_native.Kernel] | None = None  # the kernel of this description
 
     @property
     def name(self) -> str:
@@ -180,9 +182,9 @@ class KernelDescription:
                 f"can have 0 to {most}"
             )
         loaded.set_attribute("MAX_DYNAMIC_SHARED_SIZE_BYTES", size_bytes)
-        kernel = self.callable() if self.callable is not None else None
-        if kernel is not None:
-            _native.set_shared_limit(kernel, ordinal, size_bytes)
+        for kernel in self.image.kernels:
+            if kernel.name == self.name:
+                _native.set_shared_limit(kernel, ordinal, size_bytes)
 
     def _on(self, ordinal: int) -> LoadedKernel:
         with self._lock:
@@ -215,7 +217,7 @@ def make_kernel(description: KernelDescription) -> _native.Kernel:
         signature.max_threads or 1024,
         description.image.memory,
     )
-    description.callable = weakref.ref(kernel)
+    description.image.kernels.add(kernel)
     return kernel
 
 

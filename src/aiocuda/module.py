@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import threading
+import weakref
 from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 from pathlib import Path
@@ -126,7 +127,7 @@ class Module:
         Raises
         ------
         ArgumentValueError
-            There is no such file, it is empty, or its suffix says neither; and as for `from_source`.
+            There is no such file, its suffix says neither, or it is no text; and as for `from_source`.
         """
         if not paths:
             raise ArgumentValueError("from_file was given no file")
@@ -146,7 +147,11 @@ class Module:
             raise ArgumentValueError("from_file links files of CUDA C++ alone; make a module of each compiled file")
         directories = dict.fromkeys(str(file.absolute().parent) for file in files)
         arguments = (*(f"--include-path={each}" for each in directories), *as_arguments(options))
-        return cls.from_source({str(file): file.read_text(encoding="utf-8") for file in files}, options=arguments)
+        try:
+            sources = {str(file): file.read_text(encoding="utf-8") for file in files}
+        except (OSError, UnicodeDecodeError) as error:
+            raise ArgumentValueError(f"from_file: a file cannot be read as UTF-8 text: {error}") from error
+        return cls.from_source(sources, options=arguments)
 
     @classmethod
     def from_ptx(cls, code: bytes | str, *, name: str = "module.ptx") -> Module:
@@ -502,7 +507,8 @@ class _Image:
     def __init__(self, code: tuple[Source, ...] | Image, options: tuple[str, ...]) -> None:
         self._code = code
         self._options = options
-        self.memory = _native.ModuleMemory()  # of its variables, those that are arrays
+        self.memory = _native.ModuleMemory()
+        self.kernels: weakref.WeakSet[_native.Kernel] = weakref.WeakSet()
         self._expressions: dict[str, int] = {}  # names of mangled kernels, and the source each is in
         self._is_closed = False
         self._taking = threading.Lock()

@@ -20,7 +20,13 @@ __device__ Point points[2];
 struct Node { Node* next; };
 __device__ Node nodes;
 extern "C" __global__ void weigh(float* y) { y[threadIdx.x] = weights[threadIdx.x] + deep::depth; }
-extern "C" __global__ void tick() { atomicAdd(&count, 1); many[0] += 1; deep::pairs[1][0].y = 7; points[1].n = 9; }
+extern "C" __global__ void tick() {
+    atomicAdd(&count, 1);
+    many[0] += 1;
+    deep::pairs[1][0].y = 7;
+    points[1].n = 9;
+    nodes.next = 0;
+}
 extern "C" __global__ void slow_tick(unsigned long long flag) { while (*(volatile int*)flag == 0) {} count = 5; }
 """
 
