@@ -68,7 +68,7 @@ def test_a_launch_raises_the_shared_memory_that_was_set_lower(x):
 def test_kernels_of_one_function_do_not_take_each_others_shared_memory(x):
     module = ac.Module.from_source(SOURCE)
     first, second = module.kernel("plain"), module.kernel("plain")
-    for kernel, size in [(first, 100), (second, 60), (first, 100), (second, 80), (first, 90)]:
+    for kernel, size in [(first, 1), (second, 1), (first, 100), (second, 60), (first, 100), (second, 80), (first, 90)]:
         kernel(x, grid=1, block=32, shared_memory=size * 1024).sync()
     first.set_attributes(max_dynamic_shared_bytes=1024)
     second(x, grid=1, block=32, shared_memory=60 * 1024).sync()
