@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "bench.hpp"
+#include "copy_bench.hpp"
 #include "driver/drive.hpp"
 #include "driver/submit.hpp"
 #include "graph_bench.hpp"
@@ -227,6 +228,8 @@ void bind_execution(nb::module_& module) {
     counts["spins"] = engine.spins.load();
     counts["spins_that_paid"] = engine.spins_that_paid.load();
     counts["without_flag"] = engine.without_flag.load();
+    counts["staging_bytes"] = engine.staging.ring_bytes();
+    counts["staging_threads"] = engine.staging.thread_count();
     nb::list histogram;
     for (const std::uint64_t count : engine.pending.histogram()) histogram.append(count);
     counts["latency_histogram"] = histogram;
@@ -254,4 +257,5 @@ NB_MODULE(_native, module) {
   aiocuda::bind_execution(module);
   aiocuda::bind_bench(module);
   aiocuda::bind_graph_bench(module);
+  aiocuda::bind_copy_bench(module);
 }

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "dataflow/launch.hpp"
+#include "dataflow/pageable.hpp"
 #include "driver/submit.hpp"
 #include "indexing.hpp"
 
@@ -60,6 +61,7 @@ std::vector<std::int64_t> read_shape(const nb::sequence& extents, DType dtype, s
 
 Spec spec_of(nb::handle value) {
   if (const Op* op = as_op(value)) return op->spec;
+  if (const Pageable* memory = as_pageable(value)) return {Yields::host_value, memory->dtype, unknown_ordinal};
   if (const Array* array = as_array(value))
     return {array->is_host() ? Yields::host_array : Yields::device_array, array->dtype, array->device};
   return {Yields::host_value, any_dtype, unknown_ordinal};
@@ -374,6 +376,18 @@ void bind_op(nb::module_& module) {
       }, "source"_a, "index"_a);
 }
 
+// Memory of `owner`'s, of which the caller says the truth.
+void bind_pageable(nb::module_& module) {
+  auto pageable = nb::class_<Pageable>(module, "Pageable");
+  is_pageable.set(reinterpret_cast<PyTypeObject*>(pageable.ptr()));
+  pageable
+      .def("__init__", [](Pageable* self, nb::object owner, std::uintptr_t address, std::vector<std::int64_t> shape, const std::vector<std::int64_t>& strides, DType dtype, nb::object locked) {
+        staging::HostLayout layout(reinterpret_cast<void*>(address), shape, strides, dtypes[dtype].size_bytes);
+        new (self) Pageable{std::move(owner), std::move(layout), dtype, std::move(shape), std::move(locked)};
+      }, "owner"_a, "address"_a, "shape"_a, "strides"_a, "dtype"_a, "locked"_a.none())
+      .def_prop_ro("repeats", [](const Pageable& self) { return self.layout.repeats(); });
+}
+
 void bind_policies(nb::module_& module) {
   nb::class_<Policy>(module, "Policy", nb::is_weak_referenceable())
       .def_prop_ro("_streams", [](const Policy& self) { return self.streams; })
@@ -392,6 +406,7 @@ void bind_policies(nb::module_& module) {
 void bind_operations(nb::module_& module) {
   bind_arrays(module);
   bind_policies(module);
+  bind_pageable(module);
   bind_op(module);
 }
 

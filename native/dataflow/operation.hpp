@@ -128,7 +128,7 @@ inline void let_go(nb::object object) {
   draining = false;
 }
 
-// Allocates an array, with an optional fill: a pattern, or a function that writes page-locked memory.
+// Allocates an array, with an optional fill: a pattern.
 struct CreateOp final : Op {
   CreateOp() : Op(Kind::create) {}
   ~CreateOp() override { release(); }
@@ -137,7 +137,7 @@ struct CreateOp final : Op {
   std::array<std::uint8_t, 16> pattern{};
   std::uint8_t pattern_size = 0;  // 0: left as it is; else the item's size
   std::uint64_t size_bytes = 0;
-  nb::object fill;                // the pattern's value, for the picture; or the function
+  nb::object fill;                // the pattern's value, for the picture
 
   void release_arguments() override { release(); }
   int visit_arguments(visitproc visit, void* arg) override {
@@ -156,7 +156,7 @@ struct CreateOp final : Op {
 struct CopyOp final : Op {
   CopyOp() : Op(Kind::copy) {}
   ~CopyOp() override { release(); }
-  nb::object destination, source;
+  nb::object destination, source;  // arrays, or operations that yield them; one of them may be Pageable
 
   void release_arguments() override { release(); }
   int visit_arguments(visitproc visit, void* arg) override {
@@ -178,7 +178,8 @@ enum class CallMode : std::uint8_t {
   map       // on the host, once the value is there
 };
 
-// Where a function of the library's own brings the result into its form, what that is called with does the work.
+// Where a function of the library's own brings the result into its form, or looks at it, what that is called with does
+// the work.
 Op& at_work_in(Op& op);
 
 struct CallOp final : Op {
@@ -226,7 +227,7 @@ inline Op& at_work_in(Op& op) {
   Op* found = &op;
   while (found->kind == Kind::call) {
     const auto& call = static_cast<const CallOp&>(*found);
-    Op* const input = call.mode == CallMode::map && !call.title.empty() ? as_op(call.input) : nullptr;
+    Op* const input = call.mode != CallMode::then && !call.title.empty() ? as_op(call.input) : nullptr;
     if (!input) break;
     found = input;
   }

@@ -23,6 +23,7 @@ struct Placement {
 // Thrown where a stream holds as much as it may: the host must wait for this first.
 struct Full {
   Tick until;
+  bool is_room = true;  // of the stream; else of the driver's queues
 };
 
 [[noreturn]] inline void raise_stream_closed(StreamId stream) {

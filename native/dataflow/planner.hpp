@@ -185,16 +185,22 @@ class Planner {
     return value;
   }
 
-  // Page-locked memory that a function fills is filled now, and stays as it is; other is the graph's own.
   Value create_host(CreateOp& op, std::int32_t) {
     const Value value = make_array(op.size_bytes, host_ordinal, op.spec.dtype, op.shape);
     Buffer& buffer = *as_array(value)->buffer;
     if (op.size_bytes) house_.allocate(buffer);
-    if (op.fill.is_valid() && !op.fill.is_none()) {
-      op.fill(value);
-      plan_.memory[slot_of(buffer, {})].role = MemoryRole::constant;
-      buffer.enclosure.reset();
-    }
+    return value;
+  }
+  // Pageable memory is read now, and what it held stays as it is.
+  static constexpr bool stages_copies = false;
+  Value page_locked(CopyOp&, const Pageable& memory, std::int32_t) {
+    const std::uint64_t size_bytes = memory.layout.size_bytes();
+    const Value value = make_array(size_bytes, host_ordinal, memory.dtype, memory.shape);
+    Buffer& buffer = *as_array(value)->buffer;
+    if (size_bytes) house_.allocate(buffer);
+    memory.layout.pack(0, size_bytes, reinterpret_cast<std::byte*>(buffer.address));
+    plan_.memory[slot_of(buffer, {})].role = MemoryRole::constant;
+    buffer.enclosure.reset();
     return value;
   }
   Value staging(const Array& source, std::int32_t device, StreamIndex) {

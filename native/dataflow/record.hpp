@@ -31,6 +31,8 @@ class Record {
     std::function<const Lanes&(const Policy&, std::int32_t)> lanes;  // may open more streams
     std::function<void(House&)> look;                                // fills the first two
     std::function<bool(std::int32_t, std::int32_t)> is_peer;
+    std::function<bool(const Pageable&, const Array&, std::int32_t)> stages;
+    Buffer* pageable = nullptr;
   };
 
   Record(const Timeline& timeline, House house) : timeline_(timeline), house_(std::move(house)) {
@@ -135,8 +137,19 @@ class Record {
     return std::nullopt;  // it gives back what it writes, unless its function returns something
   }
   void copy(CopyOp& op, const Array& to, const Array& from, StreamIndex stream) {
-    steps.append(nb::make_tuple("copy", stream, describe_place(from.device), describe_place(to.device), to.size_bytes(), op.origin.location()));
+    note_copy(op, stream, describe_place(from.device), describe_place(to.device), to.size_bytes());
   }
+  static constexpr bool stages_copies = true;
+  Buffer& pageable() { return *house_.pageable; }
+  bool stages(const Pageable& memory, const Array& array, std::int32_t device) const { return house_.stages(memory, array, device); }
+  std::optional<Tick> staging_full(std::int32_t, std::uint64_t) const { return std::nullopt; }
+  Value page_locked(CopyOp&, const Pageable& memory, std::int32_t) {
+    Recorded value;
+    value.planned = Array{BufferRef(std::make_unique<Buffer>(memory.layout.size_bytes())), 0, host_ordinal, memory.dtype, memory.shape};
+    return keep(std::move(value));
+  }
+  void upload(CopyOp& op, const Array& to, StreamIndex stream) { note_copy(op, stream, "pageable host memory", describe_place(to.device), to.size_bytes()); }
+  void download(CopyOp& op, const Array& from, StreamIndex stream) { note_copy(op, stream, describe_place(from.device), "pageable host memory", from.size_bytes()); }
   void replay(ReplayOp& op, const Replay&, StreamIndex stream, std::int32_t device) {
     steps.append(nb::make_tuple("replay", stream, device, op.plan->nodes.size(), op.bindings.size(), op.plan->place, op.origin.location()));
   }
@@ -181,6 +194,9 @@ class Record {
   }
 
  private:
+  void note_copy(CopyOp& op, StreamIndex stream, const std::string& from, const std::string& to, std::uint64_t size_bytes) {
+    steps.append(nb::make_tuple("copy", stream, from, to, size_bytes, op.origin.location()));
+  }
   Value keep(Recorded value) {
     values_.push_back(std::move(value));
     return &values_.back();

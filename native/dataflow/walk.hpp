@@ -18,6 +18,9 @@
 //   Value create(op, stream, device), create_host(op, device)
 //   bool is_peer(device, device)
 //   Value staging(array, device, stream)                           memory on a copy's way, page-locked for no device
+//   Value page_locked(op, pageable, device)                        page-locked memory with those contents, read now
+//   bool stages_copies             else it has none of these, for copies between arrays and pageable memory:
+//   Buffer& pageable(), stages(pageable, array, device), staging_full(device, bytes), upload(op, to, stream), download(op, from, stream)
 //   Value foreign(op, values, stream, device)
 //   replay(op, replay, stream, device)                             launch a graph
 //   optional<Value> call(op, value)  run a callback at submission; none: it returned an operation
@@ -32,6 +35,7 @@
 #include <vector>
 
 #include "copies.hpp"
+#include "pageable.hpp"
 #include "placing.hpp"
 #include "replay.hpp"
 #include "shape.hpp"
@@ -79,7 +83,7 @@ class Walk {
     } catch (const Full& full) {
       unwind(nb::handle());
       sink_.make_held_calls();
-      is_full_ = true;
+      (full.is_room ? is_full_ : is_queue_full_) = true;
       waits_.assign(1, full.until);  // what comes later must not come first: nothing goes on meanwhile
     } catch (nb::python_error& error) {
       unwind(error.value());
@@ -95,7 +99,8 @@ class Walk {
   }
 
   const std::vector<Tick>& waits() const { return waits_; }
-  bool is_full() const { return is_full_; }  // it stopped because a stream holds as much as it may
+  bool is_full() const { return is_full_ || is_queue_full_; }  // it stopped because a stream holds as much as it may
+  bool is_queue_full() const { return is_queue_full_; }         // or the driver as much as it can, for which nobody stands in line
 
  private:
   void visit() {
@@ -315,12 +320,14 @@ class Walk {
   }
 
   Step perform(CopyOp& op) {
+    if (const Pageable* memory = as_pageable(op.destination)) return to_pageable(op, *memory);
     CreateOp* create = as_deferred(op, op.destination);
     if (create && !take_shape(*create)) create = nullptr;
     if (create && create->spec.device == host_ordinal) {  // as its model is
       sink_.finish(*create, sink_.create_host(*create, placement_.device));
       create = nullptr;
     }
+    if (const Pageable* memory = as_pageable(op.source)) return from_pageable(op, create, *memory);
     const Value from = value_of(op.source);
     Value to = create ? Value{} : value_of(op.destination);
     if (sink_.is_unknown(from) || (!create && sink_.is_unknown(to))) {
@@ -332,23 +339,121 @@ class Walk {
     if (!source || (!create && !sink_.array(to)))
       raise(error_types.argument_type, std::string("copy: the ") + (source ? "destination" : "source") + " is not an array but " +
                                            nb::cast<std::string>(nb::repr(sink_.object(source ? to : from))));
-    const std::int32_t here = create ? create->spec.device : sink_.array(to)->device, there = source->device;
+    sink_.finish(op, reach(op, to, create, *source));
+    return Step::finished;
+  }
+
+  // Between arrays wherever they are; gives back the destination.
+  Value reach(CopyOp& op, Value to, CreateOp* create, const Array& source) {
+    const std::int32_t here = create ? create->spec.device : sink_.array(to)->device, there = source.device;
     const std::int32_t device = here != host_ordinal ? here : there != host_ordinal ? there : placement_.device;
-    check_usable(*source, false, [] { return std::string("copy: the source"); });
+    check_usable(source, false, [] { return std::string("copy: the source"); });
     const bool is_between_devices = here != there && here != host_ordinal && there != host_ordinal && !sink_.is_peer(device, there);
     // From host memory to host memory the driver copies itself, and keeps the caller until the stream has come there.
-    const bool is_within_host = here == host_ordinal && there == host_ordinal && source->size_bytes() && (create || !is_same_place(*sink_.array(to), *source));
-    if (!is_between_devices && !is_within_host) {
-      to = copy(op, to, create, *source, device);
-    } else {  // a step to page-locked memory and one from there; or the same through a device's memory
-      if (!create) check_copy(*sink_.array(to), *source);
-      const std::int32_t way = is_within_host ? device : host_ordinal;
-      const Value staged = copy_to_new(op, *source, is_within_host ? device : there,
-                                       [&](StreamIndex stream) { return sink_.staging(*source, way, stream); });
-      to = copy(op, to, create, *sink_.array(staged), device);
+    const bool is_within_host = here == host_ordinal && there == host_ordinal && source.size_bytes() && (create || !is_same_place(*sink_.array(to), source));
+    if (!is_between_devices && !is_within_host) return copy(op, to, create, source, device);
+    // A step to page-locked memory and one from there; or the same through a device's memory.
+    if (!create) check_copy(*sink_.array(to), source);
+    const std::int32_t way = is_within_host ? device : host_ordinal;
+    const Value staged = copy_to_new(op, source, is_within_host ? device : there,
+                                     [&](StreamIndex stream) { return sink_.staging(source, way, stream); });
+    return copy(op, to, create, *sink_.array(staged), device);
+  }
+
+  Step from_pageable(CopyOp& op, CreateOp* create, const Pageable& memory) {
+    Value to = create ? Value{} : value_of(op.destination);
+    if (!create && sink_.is_unknown(to)) {
+      sink_.copy_of_unknown(op);
+      sink_.finish(op, to);
+      return Step::finished;
     }
-    sink_.finish(op, to);
+    const Array* array = create ? nullptr : sink_.array(to);
+    if (!create && !array) raise_no_array("destination", to);
+    const Array planned = create ? Array{BufferRef(), 0, create->spec.device, create->spec.dtype, create->shape} : *array;
+    check_pageable(planned, memory);
+    const std::int32_t device = planned.is_host() ? placement_.device : planned.device;
+    if constexpr (Sink::stages_copies) {
+      if (const Array* locked = as_array(memory.locked)) {
+        sink_.finish(op, reach(op, to, create, *locked));
+        return Step::finished;
+      }
+      if (sink_.stages(memory, planned, device)) {
+        placing_.uses.clear();
+        if (!create) {
+          check_usable(planned, true, [] { return std::string("copy: the destination"); });
+          placing_.add(planned, true);
+        }
+        placing_.uses.push_back({&sink_.pageable(), memory.span(), false});
+        const StreamIndex stream = place_staged(op, memory, device);
+        if (create) {
+          to = make(*create, stream, Py_REFCNT(op.destination.ptr()) > 1);
+          placing_.add(*sink_.array(to), true);
+        }
+        stage(op, stream, [&] { sink_.upload(op, *sink_.array(to), stream); });
+        sink_.finish(op, to);
+        return Step::finished;
+      }
+    }
+    const Value read = sink_.page_locked(op, memory, device);
+    sink_.finish(op, reach(op, to, create, *sink_.array(read)));
     return Step::finished;
+  }
+
+  Step to_pageable(CopyOp& op, const Pageable& memory) {
+    if constexpr (Sink::stages_copies) {
+      const Value from = value_of(op.source);
+      if (sink_.is_unknown(from)) {
+        sink_.copy_of_unknown(op);
+      } else {
+        const Array* source = sink_.array(from);
+        if (!source) raise_no_array("source", from);
+        check_pageable(*source, memory);
+        check_usable(*source, false, [] { return std::string("copy: the source"); });
+        const std::int32_t device = source->is_host() ? placement_.device : source->device;
+        if (as_array(memory.locked)) {
+          reach(op, sink_.constant(memory.locked), nullptr, *source);
+          sink_.finish(op, sink_.constant(memory.owner));
+          return Step::finished;
+        }
+        placing_.uses.clear();
+        placing_.add(*source, false);
+        placing_.uses.push_back({&sink_.pageable(), memory.span(), true});
+        const StreamIndex stream = place_staged(op, memory, device);
+        stage(op, stream, [&] { sink_.download(op, *source, stream); });
+      }
+      sink_.finish(op, sink_.constant(memory.owner));
+      return Step::finished;
+    } else {
+      raise(error_types.capture, "a graph cannot copy to " + describe(memory) + ", which a device does not reach; end the graph with to_host(array), which yields "
+                                 "page-locked memory, and copy from there");
+    }
+  }
+
+  StreamIndex place_staged(CopyOp& op, const Pageable& memory, std::int32_t device) {
+    if (const std::optional<Tick> until = sink_.staging_full(device, memory.layout.size_bytes())) throw Full{*until, false};
+    return placing_.choose(op, device);
+  }
+  // What has been submitted before a later part was refused is there all the same.
+  template <class F>
+  void stage(CopyOp& op, StreamIndex stream, F&& f) {
+    placing_.order(stream);
+    try {
+      f();
+    } catch (nb::python_error&) {
+      placing_.commit(op, stream, is_shared_);
+      throw;
+    }
+    placing_.commit(op, stream, is_shared_);
+  }
+
+  void check_pageable(const Array& array, const Pageable& memory) const {
+    if (array.is_partition()) raise(error_types.argument_type, "copy: " + describe(array) + " was given; unpartition() it first");
+    if (array.dtype != memory.dtype || array.shape != memory.shape)
+      raise(error_types.argument_value, "copy: destination and source differ: one is " + describe(array) + ", the other " + describe(memory) +
+                                            "; give both the same shape and dtype");
+  }
+  [[noreturn]] void raise_no_array(const char* which, Value value) {
+    raise(error_types.argument_type, std::string("copy: the ") + which + " is not an array but " + nb::cast<std::string>(nb::repr(sink_.object(value))));
   }
 
   // One copy on a stream of `device`; gives back the destination.
@@ -516,7 +621,7 @@ class Walk {
   Sink& sink_;
   const Placement& placement_;
   std::uint32_t round_ = 0;
-  bool is_full_ = false;
+  bool is_full_ = false, is_queue_full_ = false;
   bool is_shared_ = false;  // the operation that is performed may have more than one consumer
   Placing<Sink> placing_;
   std::vector<nb::object>& stack_;

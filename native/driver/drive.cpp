@@ -93,8 +93,8 @@ bool walk(Engine& engine, nb::handle object, const dataflow::Placement& placemen
     if (walk.is_full()) {
       acting.keep();
       halt.full = walk.waits().front().stream;
-      halt.stands_in_line = outermost;
-      if (outermost) return false;
+      halt.stands_in_line = outermost && !walk.is_queue_full();
+      if (halt.stands_in_line) return false;
     }
     halt.waits = engine.incomplete(walk.waits());
     if (!halt.waits.empty() || !halt.due.empty()) return false;
@@ -280,6 +280,12 @@ bool wait_for_room(Engine& engine, nb::handle object, const Halt& halt, const da
   return is_called;
 }
 
+// Somebody has his result: what was only kept for the copies behind it may go.
+bool end(Engine& engine) {
+  if (engine.depth == 0) engine.staging.drop_ended();
+  return true;
+}
+
 // Remembers where an operation ends that was submitted without waiting.
 void mark(Engine& engine, Op& op) {
   for (const Tick tick : op.ready)
@@ -293,7 +299,7 @@ bool drive(nb::handle object, const dataflow::Placement& placement, const std::s
   Engine& engine = Engine::get();
   for (;;) {
     const Reached reached = advance(engine, object, placement);
-    if (reached.is_complete) return true;
+    if (reached.is_complete) return end(engine);
     if (reached.is_paused) {
       port->put(token, completion::pause);  // the loop comes round: it may have been told to cancel, or be late
       return false;
@@ -353,7 +359,7 @@ bool drive_and_wait(nb::handle object, const dataflow::Placement& placement, dou
   if (timeout_s >= 0) until = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(std::min(timeout_s, 1e9)));
   for (;;) {
     const Reached reached = advance(engine, object, placement);
-    if (reached.is_complete) return true;
+    if (reached.is_complete) return end(engine);
     if (reached.is_paused) {
       if (until && Clock::now() >= *until) return false;
       continue;
@@ -421,6 +427,10 @@ nb::list record(nb::handle object, const dataflow::Placement& placement) {
   };
   house.lanes = [&engine](const dataflow::Policy& policy, std::int32_t device) -> const dataflow::Lanes& { return engine.lanes(policy, device); };
   house.is_peer = [&engine](std::int32_t device, std::int32_t other) { return engine.is_peer(device, other); };
+  house.pageable = &engine.staging.pageable();
+  house.stages = [&engine](const dataflow::Pageable& memory, const dataflow::Array& array, std::int32_t device) {
+    return Submit::stages(engine, memory, array, device);
+  };
   dataflow::Record sink(engine.timeline, std::move(house));
   dataflow::Scratch<dataflow::Record::Value> scratch;
   dataflow::Walk<dataflow::Record> walk(sink, placement, scratch);

@@ -262,6 +262,7 @@ Engine::Mark Engine::mark(StreamIndex index) {
 void Engine::shut_down() {
   if (shut_down_) return;
   shut_down_ = true;
+  staging.shut_down();
   reactor_.reset();
 }
 

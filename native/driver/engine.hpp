@@ -21,6 +21,7 @@
 #include "../dataflow/operation.hpp"
 #include "../dataflow/walk.hpp"
 #include "memory.hpp"
+#include "staging.hpp"
 #include "table.hpp"
 
 namespace aiocuda::driver {
@@ -217,6 +218,7 @@ class Engine final : public dataflow::MemoryOwner {
   completion::Orphans orphans;
   completion::Pending pending;
   completion::Lines lines{pending};
+  Staging staging{*this};
 
   // Held during a walk; a walk may start another from a callback.
   class Submission;

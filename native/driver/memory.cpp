@@ -67,6 +67,7 @@ void Engine::take_back(std::unique_ptr<dataflow::Buffer> buffer) noexcept {
 void Engine::collect() {
   if (shut_down_) return;
   if (!retained_.empty()) drop_retained();
+  staging.drop_ended();
   borrowed_.forget([this](const dataflow::Buffer& buffer) { return has_passed(buffer); });
   if (returned_.empty()) return;
   ContextScope scope(*this);

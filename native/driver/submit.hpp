@@ -69,12 +69,14 @@ inline CUfunction function_of(Engine& engine, ContextScope& scope, dataflow::Lau
 
 // What is to be done on a stream when its turn comes.
 struct HeldWork {
-  enum class Kind : std::uint8_t { launch, fill, copy, replay };
+  enum class Kind : std::uint8_t { launch, fill, copy, replay, upload, download };
   Kind kind = Kind::launch;
   nb::object op{};
   std::uint64_t address = 0;    // of a fill
   dataflow::CopyBlock block{};  // of a copy
   std::shared_ptr<Graph> graph{};  // of a replay
+  dataflow::Array array{};         // of a copy from or to pageable memory
+  nb::object pageable{};
 };
 using HeldCall = dataflow::HeldCall<HeldWork>;
 using dataflow::HeldKind;
@@ -238,14 +240,9 @@ class Submit {
     return scratch_;
   }
 
-  // In page-locked memory, filled by a function where there is one.
+  // In page-locked memory.
   Value create_host(dataflow::CreateOp& op, std::int32_t device) {
     scratch_ = make_host_array(op.size_bytes, op.spec.dtype, op.shape, device, object_of(op));
-    if (op.fill.is_valid() && !op.fill.is_none()) {
-      const nb::object array = scratch_;  // the function may come back here
-      op.fill(array);
-      scratch_ = array;
-    }
     return scratch_;
   }
 
@@ -280,6 +277,26 @@ class Submit {
     }
   }
   void copy_of_unknown(dataflow::CopyOp&) {}
+
+  // Pageable memory: small arrays are read at once, threads carry the others.
+  static constexpr bool stages_copies = true;
+  dataflow::Buffer& pageable() { return engine_.staging.pageable(); }
+  bool stages(const dataflow::Pageable& memory, const Array& array, std::int32_t device) { return stages(engine_, memory, array, device); }
+  static bool stages(Engine& engine, const dataflow::Pageable& memory, const Array& array, std::int32_t device) {
+    if (!array.is_contiguous() || !engine.device(device).writes_flags) return false;
+    return array.is_host() || memory.layout.size_bytes() > Staging::short_bytes || engine.staging.is_being_written(memory);
+  }
+  std::optional<Tick> staging_full(std::int32_t device, std::uint64_t size_bytes) {
+    make_held_calls_now();
+    return engine_.staging.full(device, size_bytes);
+  }
+  Value page_locked(dataflow::CopyOp& op, const dataflow::Pageable& memory, std::int32_t device) {
+    read_ = make_host_array(memory.layout.size_bytes(), memory.dtype, memory.shape, device, object_of(op));
+    memory.layout.pack(0, memory.layout.size_bytes(), reinterpret_cast<std::byte*>(dataflow::as_array(read_)->address()));
+    return read_;
+  }
+  void upload(dataflow::CopyOp& op, const Array& to, StreamIndex stream) { stage(op, to, op.source, HeldWork::Kind::upload, stream); }
+  void download(dataflow::CopyOp& op, const Array& from, StreamIndex stream) { stage(op, from, op.destination, HeldWork::Kind::download, stream); }
 
   void replay(dataflow::ReplayOp& op, const dataflow::Replay&, StreamIndex stream, std::int32_t device) {
     const std::shared_ptr<Graph>& graph = graph_of(op);
@@ -414,10 +431,12 @@ class Submit {
         case HeldWork::Kind::launch: return launch_now(static_cast<dataflow::LaunchOp&>(op), call.stream, state.device);
         case HeldWork::Kind::fill: return fill_device(static_cast<dataflow::CreateOp&>(op), call.work.address, state.handle);
         case HeldWork::Kind::copy: return copy_block(call.work.block, state.handle);
+        case HeldWork::Kind::upload:
+        case HeldWork::Kind::download: return stage_now(call.work, {call.stream, call.count});
         case HeldWork::Kind::replay: return replay_now(static_cast<dataflow::ReplayOp&>(op), *call.work.graph, state.handle, state.device);
       }
     } catch (const Refusal& refusal) {
-      raise_refused(engine_, refusal.result, refusal.function, call.work.op, 0, state.device);
+      raise_refused_in_work(refusal, call.work.op, state.device);
     }
   }
 
@@ -440,6 +459,28 @@ class Submit {
       const bool is_full = refusal.result == CUDA_ERROR_OUT_OF_MEMORY;  // else it is the device that is not well
       raise_refused(engine_, refusal.result, refusal.function, asked, size_bytes, is_full ? dataflow::host_ordinal : device);
     }
+  }
+
+  void stage(dataflow::CopyOp& op, const Array& array, const nb::object& pageable, HeldWork::Kind kind, StreamIndex stream) {
+    if (array.size_bytes() == 0) return;
+    HeldWork work{.kind = kind, .op = object_of(op), .array = array, .pageable = pageable};
+    if (holds_back_) return hold(stream, std::move(work));
+    scope_.bind(engine_.stream(stream).device);
+    try {
+      stage_now(work, {stream, next_count(stream)});
+    } catch (const Refusal& refusal) {
+      raise_refused_in_work(refusal, work.op, engine_.stream(stream).device);
+    }
+  }
+  void stage_now(const HeldWork& work, Tick tick) {
+    const dataflow::Pageable& memory = *dataflow::as_pageable(work.pageable);
+    if (work.kind == HeldWork::Kind::upload) return engine_.staging.to_array(tick, work.array, memory);
+    engine_.staging.from_array(tick, work.array, memory);
+  }
+  // Page-locked memory that it wanted for itself is the host's, whatever device it was for.
+  [[noreturn]] void raise_refused_in_work(const Refusal& refusal, const nb::object& op, std::int32_t device) {
+    const bool is_full = refusal.asked_host_bytes && refusal.result == CUDA_ERROR_OUT_OF_MEMORY;
+    raise_refused(engine_, refusal.result, refusal.function, op, refusal.asked_host_bytes, is_full ? dataflow::host_ordinal : device);
   }
 
   void copy_block(const dataflow::CopyBlock& block, CUstream stream) {
@@ -479,7 +520,7 @@ class Submit {
   std::vector<nb::object> finished_;  // while calls are held back
   nb::object lost_;                   // the first error of those that were refused
   nb::object scratch_;  // keeps a value that nothing else holds until it is finished
-  nb::object staged_;   // likewise
+  nb::object staged_, read_;  // likewise
 };
 
 }  // namespace aiocuda::driver

@@ -17,6 +17,7 @@ namespace aiocuda::driver {
   F(cuStreamQuery)                  \
   F(cuStreamWaitEvent)              \
   F(cuStreamWriteValue32)           \
+  F(cuStreamWaitValue32)            \
   F(cuEventCreate)                  \
   F(cuEventDestroy)                 \
   F(cuEventRecord)                  \

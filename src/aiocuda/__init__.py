@@ -9,24 +9,25 @@ from aiocuda._driver.loaded import KernelAttributes as KernelAttributes
 from aiocuda._driver.loaded import Occupancy as Occupancy
 from aiocuda._engine.execution import DeviceFuture as DeviceFuture
 from aiocuda._engine.execution import StreamWait as StreamWait
-from aiocuda.api import copy as copy
-from aiocuda.api import dup as dup
 from aiocuda.api import empty as empty
 from aiocuda.api import empty_host as empty_host
 from aiocuda.api import full as full
 from aiocuda.api import ones as ones
-from aiocuda.api import to_device as to_device
-from aiocuda.api import to_host as to_host
 from aiocuda.api import zeros as zeros
 from aiocuda.array import DeviceArray as DeviceArray
 from aiocuda.array import HostArray as HostArray
 from aiocuda.array import Partition as Partition
 from aiocuda.array import move as move
+from aiocuda.chunks import stream_chunks as stream_chunks
 from aiocuda.compile_options import CompileOptions as CompileOptions
 from aiocuda.compiled import CacheInfo as CacheInfo
 from aiocuda.compiled import Compiled as Compiled
 from aiocuda.compiled import compile as compile
 from aiocuda.conversion import convert as convert
+from aiocuda.copies import copy as copy
+from aiocuda.copies import dup as dup
+from aiocuda.copies import to_device as to_device
+from aiocuda.copies import to_host as to_host
 from aiocuda.device import Device as Device
 from aiocuda.device import Event as Event
 from aiocuda.device import MemoryInfo as MemoryInfo
@@ -170,6 +171,7 @@ __all__ = [
     "set_policy",
     "shard",
     "statistics",
+    "stream_chunks",
     "to_device",
     "to_host",
     "use",

@@ -71,6 +71,19 @@ class CreateOp(Op):
 class CopyOp(Op):
     def __init__(self, destination: object, source: object) -> None: ...
 
+class Pageable:
+    def __init__(
+        self,
+        owner: object,
+        address: int,
+        shape: Sequence[int],
+        strides: Sequence[int],
+        dtype: int,
+        locked: object = None,
+    ) -> None: ...
+    @property
+    def repeats(self) -> bool: ...
+
 class CallOp(Op):
     def __init__(
         self,
@@ -203,6 +216,8 @@ class Kernel:
         cluster: int | Sequence[int] = ...,
         cooperative: bool = ...,
     ) -> Any: ...
+
+def copy_floor(device: int, stream: int, to: int, source: int, size_bytes: int, number: int) -> list[float]: ...
 
 class Floor:
     def __init__(self, device: int, function: int, grid: int, block: int, values: Sequence[bytes]) -> None: ...

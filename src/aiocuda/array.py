@@ -281,7 +281,7 @@ class DeviceArray(_native.Array, _Array):
         DeviceOp[DeviceArray]
             As for `aiocuda.to_device`.
         """
-        from aiocuda.api import to_device  # the verbs are made of arrays
+        from aiocuda.copies import to_device  # the verbs are made of arrays
 
         return to_device(self, device)
 
@@ -373,6 +373,31 @@ class _Memory:
             "typestr": "|u1",
             "version": 3,
         }
+
+
+# NumPy's arrays over page-locked memory of up to this size are read as any others: at once, so that they may change.
+_COPIED_BYTES = 64 << 10
+
+
+def page_locked_view(data: np.ndarray[Any, Any], address: int) -> Any:
+    """Return an array over the memory of a NumPy array, where that is a `HostArray`'s; else None."""
+    if data.nbytes <= _COPIED_BYTES or any(step < 0 for step in data.strides):
+        return None
+    memory: Any = data
+    while isinstance(memory, np.ndarray):
+        memory = memory.base
+    if not isinstance(memory, _Memory):
+        return None
+    whole = memory._array
+    if not whole._is_contiguous:
+        return None
+    bytes_of = whole._view((whole._size_bytes,), dtypes.code_of(np.dtype(np.uint8)), None)
+    begin = address - whole._address
+    end = (
+        begin + data.itemsize + sum((extent - 1) * step for extent, step in zip(data.shape, data.strides, strict=True))
+    )
+    strides = None if parts.is_contiguous(data.shape, data.strides, data.itemsize) else data.strides
+    return bytes_of._select(slice(begin, end))._view(data.shape, dtypes.code_of(data.dtype), strides)
 
 
 class HostArray(_native.Array, _Array):

@@ -22,7 +22,7 @@ import numpy as np
 
 from aiocuda import _native
 from aiocuda._engine import capture, dtypes, placement
-from aiocuda.api import copy, dup
+from aiocuda.copies import copy, dup
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
 from aiocuda.ops import CallOp, DeviceOp, GatherOp, ReplayOp, lift, value
 from aiocuda.traced import TracedNumber

@@ -14,8 +14,9 @@ import numpy as np
 from aiocuda import _native
 from aiocuda._engine import dtypes
 from aiocuda._engine.dtypes import DTypeLike
-from aiocuda.api import dup, empty
+from aiocuda.api import empty
 from aiocuda.array import DeviceArray
+from aiocuda.copies import dup
 from aiocuda.errors import ArgumentTypeError
 from aiocuda.kernel import kernel
 from aiocuda.ops import CallOp, DeviceOp

@@ -15,7 +15,7 @@ from typing import Any, Generic, Literal, Self, TypeVar, cast
 
 from aiocuda import _native
 from aiocuda._engine import capture, dtypes, placement
-from aiocuda.api import dup
+from aiocuda.copies import dup
 from aiocuda.device import Stream, as_stream
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError, CaptureError
 from aiocuda.ops import CallOp, CreateOp, DeviceOp, ReplayOp

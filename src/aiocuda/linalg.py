@@ -15,9 +15,10 @@ import numpy as np
 from aiocuda import _native, ops
 from aiocuda._driver import blas
 from aiocuda._driver.blas import Factor
-from aiocuda.api import dup, empty, zeros
+from aiocuda.api import empty, zeros
 from aiocuda.array import DeviceArray
 from aiocuda.conversion import WORDS, number_of
+from aiocuda.copies import dup
 from aiocuda.device import Stream
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError, DeviceMismatchError
 from aiocuda.foreign import call

@@ -167,7 +167,7 @@ class DeviceOp(Generic[T_co]):
         DeviceOp[DeviceArray]
             As for `aiocuda.to_device`.
         """
-        from aiocuda.api import to_device  # the verbs are made of operations
+        from aiocuda.copies import to_device  # the verbs are made of operations
 
         return to_device(self, device)
 

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 
 from aiocuda import _native, ops
-from aiocuda.api import copy, empty, host_data, staged, to_device
+from aiocuda._engine.host_data import as_numpy
+from aiocuda.api import empty
 from aiocuda.array import DeviceArray, HostArray
+from aiocuda.copies import copy, to_device
 from aiocuda.device import Device, as_ordinal, devices
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
 from aiocuda.ops import DeviceOp
@@ -36,9 +38,7 @@ def replicate(x: Any, devices: Sequence[Device | int] | None = None) -> Parts:
     """
     ordinals = _ordinals(devices)
     if not isinstance(x, (_native.Op, _native.Array)):
-        data = host_data(x)
-        source = staged(data)  # once, for all
-        return tuple(copy(empty(data.shape, data.dtype, ordinal), source) for ordinal in ordinals)
+        x = as_numpy(x)  # once, for all
     return tuple(to_device(x, ordinal) for ordinal in ordinals)
 
 
@@ -68,7 +68,7 @@ def shard(x: Any, devices: Sequence[Device | int] | None = None, axis: int = 0) 
     ordinals = _ordinals(devices)
     if isinstance(x, _native.Op) and isinstance(x, DeviceOp):
         return x.then(lambda array: _shard(array, ordinals, axis)).unzip(len(ordinals))
-    return _shard(x if isinstance(x, (DeviceArray, HostArray)) else host_data(x), ordinals, axis)
+    return _shard(x if isinstance(x, (DeviceArray, HostArray)) else as_numpy(x), ordinals, axis)
 
 
 def gather(parts: Sequence[Any], device: Device | int | None = None, axis: int = 0) -> DeviceOp[DeviceArray]:

@@ -16,9 +16,10 @@ import numpy as np
 from aiocuda import _native
 from aiocuda._engine import dtypes
 from aiocuda._engine.dtypes import DTypeLike
-from aiocuda.api import empty, to_device, zeros
+from aiocuda.api import empty, zeros
 from aiocuda.array import DeviceArray
 from aiocuda.conversion import KINDS, number_of
+from aiocuda.copies import to_device
 from aiocuda.device import Device
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
 from aiocuda.kernel import kernel

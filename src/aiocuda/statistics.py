@@ -35,6 +35,10 @@ class Statistics:
         Times the reactor found flags written: `completed` over it is how many it handed on at once.
     sleeps, parks
         Times it backed off with something pending, and times it had nothing to do.
+    staging_bytes
+        Page-locked memory, on all devices, through which copies of pageable memory go.
+    staging_threads
+        Threads that carry such copies.
     latencies
         How long the waits that ended were pending: the first number counts those under 1 microsecond, each next
         one those under twice as much, the last all longer ones.
@@ -50,6 +54,8 @@ class Statistics:
     batches: int
     sleeps: int
     parks: int
+    staging_bytes: int
+    staging_threads: int
     latencies: tuple[int, ...]
 
 

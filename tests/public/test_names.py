@@ -17,9 +17,11 @@ import aiocuda as ac
 HOMES = [
     "api",
     "array",
+    "chunks",
     "compile_options",
     "compiled",
     "conversion",
+    "copies",
     "device",
     "errors",
     "foreign",

@@ -1,0 +1,33 @@
+// Host memory that is not page-locked, such as NumPy's, as copies see it: a device cannot reach it, so threads carry its bytes.
+//
+// Always true: the owner is kept for as long as a thread may touch the memory. Its accesses are hazards like those of arrays, of
+// one buffer that stands for all such memory, by address.
+#pragma once
+#include <limits>
+#include <vector>
+
+#include "../staging/layout.hpp"
+#include "operation.hpp"
+
+namespace aiocuda::dataflow {
+
+struct Pageable {
+  nb::object owner;  // what the memory belongs to, and what a copy to it yields
+  staging::HostLayout layout;
+  DType dtype = any_dtype;
+  std::vector<std::int64_t> shape{};
+  nb::object locked{};  // an array over the same memory, where that is page-locked after all: devices reach it
+
+  Span span() const { return {layout.begin(), layout.end()}; }
+};
+
+inline TypeTest is_pageable;
+inline Pageable* as_pageable(nb::handle object) { return object.ptr() && is_pageable(object.ptr()) ? nb::inst_ptr<Pageable>(object) : nullptr; }
+
+inline constexpr std::uint64_t address_space_bytes = std::numeric_limits<std::uint64_t>::max();
+
+inline std::string describe(const Pageable& memory) {
+  return dtypes[memory.dtype].name + describe_shape(memory.shape) + " in pageable host memory";
+}
+
+}  // namespace aiocuda::dataflow

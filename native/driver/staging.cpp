@@ -1,0 +1,234 @@
+// Staged copies on streams: see staging.hpp.
+#include "staging.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "engine.hpp"
+
+namespace aiocuda::driver {
+namespace {
+using dataflow::Array;
+using dataflow::Pageable;
+using dataflow::StreamIndex;
+using dataflow::Tick;
+using staging::Way;
+
+// Eight threads with chunks of 2-4 MiB fill the bus of an H200 (docs/measurements/floors.md). A stream gets three
+// calls for a chunk, so a large copy has larger ones: 32 of them, until a ring has no room for more than eight.
+constexpr std::size_t most_threads = 8;
+constexpr std::uint64_t usual_chunks = 32, chunks_in_ring = 8;
+constexpr std::uint64_t smallest_chunk = 256 << 10, largest_chunk = 8 << 20;
+// Of a device: so many streams can have copies under way that do not wait for one another.
+constexpr std::size_t most_rings = 4;
+// Of a device, that have not passed: three calls each, and 1,021 have room in a queue of NVIDIA's driver, with all else.
+constexpr std::uint32_t most_chunks = 160;
+
+// The reactor asks after the stream while this is there: the threads must not, for a call of the driver's may wait for them.
+class Watch {
+ public:
+  Watch(completion::Pending& pending, StreamIndex stream) : pending_(pending), number_(pending.add({completion_, stream, nullptr, {}})) {}
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+  ~Watch() { pending_.withdraw(number_); }
+  bool is_lost() const { return completion_->has_ended(); }
+
+ private:
+  completion::Pending& pending_;
+  const std::shared_ptr<completion::Completion> completion_ = std::make_shared<completion::Completion>(1);
+  const std::uint64_t number_;
+};
+
+}  // namespace
+
+std::uint64_t Staging::chunk_bytes(std::uint64_t size_bytes) {
+  constexpr std::uint64_t page = 4096;
+  return std::clamp((size_bytes / usual_chunks + page - 1) / page * page, smallest_chunk, largest_chunk);
+}
+
+Staging::Home& Staging::home(std::int32_t device) {
+  const auto slot = static_cast<std::size_t>(device);
+  if (homes_.size() <= slot) homes_.resize(slot + 1);
+  return homes_[slot];
+}
+
+std::uint64_t Staging::ring_bytes() const {
+  std::uint64_t sum = 0;
+  for (const Home& home : homes_)
+    for (const auto& ring : home.rings) sum += ring->memory->size_bytes;
+  return sum;
+}
+
+dataflow::BufferRef Staging::allocate(std::uint64_t size_bytes) {
+  try {
+    return engine_.allocate_host(size_bytes);
+  } catch (const Refusal& refusal) {
+    throw Refusal::of_host_memory(refusal.result, refusal.function, size_bytes);
+  }
+}
+
+Staging::Ring& Staging::make_ring(Home& home, std::uint64_t size_bytes) {
+  if (!crew_) crew_ = std::make_unique<staging::Crew>(std::clamp<std::size_t>(std::thread::hardware_concurrency() / 2, 1, most_threads));
+  constexpr std::uint64_t words_bytes = 3 * staging::Words::stride * sizeof(std::uint32_t);
+  auto ring = std::make_unique<Ring>(Ring{nullptr, allocate(size_bytes), allocate(words_bytes)});
+  auto* words = reinterpret_cast<std::uint32_t*>(ring->words->address);
+  std::memset(words, 0, words_bytes);
+  ring->lane = crew_->add_lane({reinterpret_cast<std::byte*>(ring->memory->address), size_bytes}, {words});
+  home.rings.push_back(std::move(ring));
+  return *home.rings.back();
+}
+
+// The one that the stream has, else one that nobody uses, else a new one, else the one with least to do.
+Staging::Ring& Staging::ring_for(StreamIndex stream, std::uint64_t chunk) {
+  Home& here = home(engine_.stream(stream).device);
+  // A lost device's memory stays where it is: the device may have been writing to it.
+  std::erase_if(here.rings, [this](auto& ring) {
+    if (!crew_->is_lost(*ring->lane)) return false;
+    static std::vector<std::unique_ptr<Ring>>& lost = *new std::vector<std::unique_ptr<Ring>>;
+    lost.push_back(std::move(ring));
+    return true;
+  });
+  Ring* found = nullptr;
+  for (const auto& ring : here.rings)
+    if (ring->last == stream) found = ring.get();
+  if (!found)
+    for (const auto& ring : here.rings)
+      if (crew_->is_idle(*ring->lane)) found = ring.get();
+  const std::uint64_t wanted = std::bit_ceil(chunk * chunks_in_ring);
+  if (!found && here.rings.size() < most_rings) {
+    found = &make_ring(here, wanted);
+    found->last = stream;
+  }
+  if (!found)
+    found = std::min_element(here.rings.begin(), here.rings.end(), [this](const auto& a, const auto& b) {
+              return crew_->chunk_count(*a->lane) < crew_->chunk_count(*b->lane);
+            })->get();
+  if (found->lane->ring_bytes() < wanted && crew_->is_idle(*found->lane)) {
+    dataflow::BufferRef larger = allocate(wanted);
+    crew_->replace_ring(*found->lane, {reinterpret_cast<std::byte*>(larger->address), wanted});
+    found->memory = std::move(larger);
+  }
+  return *found;
+}
+
+void Staging::wait(StreamIndex stream, const std::uint32_t* word, std::uint32_t number) {
+  check(engine_.table.cuStreamWaitValue32(engine_.stream(stream).handle, reinterpret_cast<CUdeviceptr>(word), number, CU_STREAM_WAIT_VALUE_GEQ),
+        "cuStreamWaitValue32");
+}
+void Staging::write(StreamIndex stream, const std::uint32_t* word, std::uint32_t number) {
+  check(engine_.table.cuStreamWriteValue32(engine_.stream(stream).handle, reinterpret_cast<CUdeviceptr>(word), number, CU_STREAM_WRITE_VALUE_DEFAULT),
+        "cuStreamWriteValue32");
+}
+
+// What another stream was given before comes first.
+void Staging::take_over(Ring& ring, StreamIndex stream) {
+  const staging::Words& words = ring.lane->words();
+  const std::uint32_t last = ring.lane->last_number();
+  if (ring.last != stream && !staging::has_reached(staging::read_word(words.passed()), last)) wait(stream, words.passed(), last);
+  ring.last = stream;
+}
+
+// `enqueue(transfer)` adds the chunks and puts their calls on the stream.
+template <class Enqueue>
+void Staging::carry(Tick tick, Ring& ring, const Pageable& memory, Way way, Enqueue&& enqueue) {
+  take_over(ring, tick.stream);
+  const std::uint32_t first = ring.lane->last_number();
+  const auto watch = std::make_shared<Watch>(engine_.pending, tick.stream);
+  const staging::TransferRef transfer = crew_->begin(memory.layout, way, [watch] { return watch->is_lost(); });
+  kept_.push_back({transfer, memory.owner});
+  const StreamState& stream = engine_.stream(tick.stream);
+  try {
+    enqueue(transfer);
+  } catch (const Refusal&) {
+    crew_->seal(transfer);
+    const CUresult state = engine_.table.cuStreamQuery(stream.handle);
+    if (state != CUDA_SUCCESS && state != CUDA_ERROR_NOT_READY) crew_->abandon(*ring.lane);
+    throw;
+  }
+  crew_->seal(transfer);
+  home(stream.device).in_queue.push_back({tick, ring.lane->last_number() - first});
+}
+
+void Staging::to_array(Tick tick, const Array& array, const Pageable& memory) {
+  const std::uint64_t size = array.size_bytes();
+  std::uint64_t chunk = chunk_bytes(size);
+  const StreamIndex stream = tick.stream;
+  Ring& ring = ring_for(stream, chunk);
+  const staging::Words& words = ring.lane->words();
+  if (array.is_host()) {
+    return carry(tick, ring, memory, Way::store, [&](const staging::TransferRef& transfer) {
+      const auto [number, packed] = crew_->add_chunk(*ring.lane, transfer, 0, size, reinterpret_cast<std::byte*>(array.address()));
+      try {
+        write(stream, words.passed(), number);
+      } catch (const Refusal&) {
+        crew_->withdraw(*ring.lane);
+        throw;
+      }
+      wait(stream, words.finished(), number);
+    });
+  }
+  chunk = std::min(chunk, ring.lane->ring_bytes() / 2);
+  carry(tick, ring, memory, Way::fill, [&](const staging::TransferRef& transfer) {
+    for (std::uint64_t begin = 0; begin < size; begin += chunk) {
+      const std::uint64_t bytes = std::min(chunk, size - begin);
+      const auto [number, packed] = crew_->add_chunk(*ring.lane, transfer, begin, bytes);
+      try {
+        wait(stream, words.granted(), number);
+        check(engine_.table.cuMemcpyAsync(array.address() + begin, reinterpret_cast<CUdeviceptr>(packed), bytes, engine_.stream(stream).handle), "cuMemcpyAsync");
+        write(stream, words.passed(), number);
+      } catch (const Refusal&) {
+        crew_->withdraw(*ring.lane);
+        throw;
+      }
+    }
+  });
+}
+
+void Staging::from_array(Tick tick, const Array& array, const Pageable& memory) {
+  const std::uint64_t size = array.size_bytes();
+  std::uint64_t chunk = chunk_bytes(size);
+  const StreamIndex stream = tick.stream;
+  Ring& ring = ring_for(stream, chunk);
+  const staging::Words& words = ring.lane->words();
+  chunk = array.is_host() ? size : std::min(chunk, ring.lane->ring_bytes() / 2);
+  carry(tick, ring, memory, Way::drain, [&](const staging::TransferRef& transfer) {
+    std::uint32_t last = 0;
+    for (std::uint64_t begin = 0; begin < size; begin += chunk) {
+      const std::uint64_t bytes = std::min(chunk, size - begin);
+      const auto [number, packed] = crew_->add_chunk(*ring.lane, transfer, begin, bytes, array.is_host() ? reinterpret_cast<std::byte*>(array.address()) : nullptr);
+      last = number;
+      try {
+        if (!array.is_host()) {
+          wait(stream, words.granted(), number);
+          check(engine_.table.cuMemcpyAsync(reinterpret_cast<CUdeviceptr>(packed), array.address() + begin, bytes, engine_.stream(stream).handle), "cuMemcpyAsync");
+        }
+        write(stream, words.passed(), number);
+      } catch (const Refusal&) {
+        crew_->withdraw(*ring.lane);
+        throw;
+      }
+    }
+    wait(stream, words.finished(), last);
+  });
+}
+
+std::optional<Tick> Staging::full(std::int32_t device, std::uint64_t size_bytes) {
+  Home& here = home(device);
+  while (!here.in_queue.empty() && engine_.timeline.is_known_complete(here.in_queue.front().tick)) here.in_queue.pop_front();
+  if (here.in_queue.empty()) return std::nullopt;
+  std::uint64_t chunks = (size_bytes + chunk_bytes(size_bytes) - 1) / chunk_bytes(size_bytes);
+  for (const InQueue& each : here.in_queue) chunks += each.chunks;
+  if (chunks <= most_chunks) return std::nullopt;
+  return here.in_queue.front().tick;
+}
+
+void Staging::drop_ended() {
+  std::deque<Kept> left, all = std::exchange(kept_, {});
+  for (Kept& each : all)
+    if (!each.transfer->has_ended()) left.push_back(std::move(each));
+  kept_.insert(kept_.end(), std::make_move_iterator(left.begin()), std::make_move_iterator(left.end()));
+  // What has ended is let go of here, when nothing is half done: it may come back.
+}
+
+}  // namespace aiocuda::driver

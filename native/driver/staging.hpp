@@ -1,0 +1,87 @@
+// Copies between pageable memory and arrays, as streams get them: rings of page-locked memory, and what is put on a stream for
+// each chunk. The protocol, and why nothing waits for ever, stands in staging/crew.hpp.
+//
+// Always true: a chunk gets its number right before the driver gets its calls; the memory's owner is kept until no thread
+// touches it. Guarded by the right to submit.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "../dataflow/pageable.hpp"
+#include "../staging/crew.hpp"
+#include "table.hpp"
+
+namespace aiocuda::driver {
+namespace nb = nanobind;
+
+class Engine;
+
+class Staging {
+ public:
+  explicit Staging(Engine& engine) : engine_(engine) {}
+
+  // Memory of up to this size is read by who submits: it takes less than to wake a thread, some 6 us.
+  static constexpr std::uint64_t short_bytes = 64 << 10;
+
+  // Puts the copy of a C-contiguous array, from or to pageable memory of its size, on a stream; `tick`: the submission that it
+  // is, or is part of. Throws Refusal: what was put there before goes on.
+  void to_array(dataflow::Tick tick, const dataflow::Array& array, const dataflow::Pageable& memory);
+  void from_array(dataflow::Tick tick, const dataflow::Array& array, const dataflow::Pageable& memory);
+  // The driver's queues have no room for another copy of this size; what must pass first.
+  std::optional<dataflow::Tick> full(std::int32_t device, std::uint64_t size_bytes);
+  // Is some of this memory still to be written?
+  bool is_being_written(const dataflow::Pageable& memory) const { return crew_ && crew_->is_being_written(memory.layout); }
+
+  // Lets go of the owners of what no thread touches any more.
+  void drop_ended();
+  // Stands for all pageable memory in the hazards.
+  dataflow::Buffer& pageable() { return *pageable_; }
+  std::uint64_t ring_bytes() const;
+  std::size_t thread_count() const { return crew_ ? crew_->thread_count() : 0; }
+  void shut_down() {
+    if (crew_) crew_->stop();
+  }
+
+ private:
+  struct Ring {
+    staging::Lane* lane;
+    dataflow::BufferRef memory, words;
+    dataflow::StreamIndex last = 0;  // which stream has it
+  };
+  // What a stream was given, as long as it may be in the driver's queue.
+  struct InQueue {
+    dataflow::Tick tick;
+    std::uint32_t chunks;
+  };
+  struct Home {
+    std::vector<std::unique_ptr<Ring>> rings;
+    std::deque<InQueue> in_queue;
+  };
+  struct Kept {
+    staging::TransferRef transfer;
+    nb::object owner;
+  };
+
+  static std::uint64_t chunk_bytes(std::uint64_t size_bytes);
+  Home& home(std::int32_t device);
+  dataflow::BufferRef allocate(std::uint64_t size_bytes);
+  Ring& ring_for(dataflow::StreamIndex stream, std::uint64_t chunk);
+  Ring& make_ring(Home& home, std::uint64_t size_bytes);
+  void take_over(Ring& ring, dataflow::StreamIndex stream);
+  template <class Enqueue>
+  void carry(dataflow::Tick tick, Ring& ring, const dataflow::Pageable& memory, staging::Way way, Enqueue&& enqueue);
+  void wait(dataflow::StreamIndex stream, const std::uint32_t* word, std::uint32_t number);
+  void write(dataflow::StreamIndex stream, const std::uint32_t* word, std::uint32_t number);
+
+  Engine& engine_;
+  std::unique_ptr<staging::Crew> crew_;
+  std::deque<Home> homes_;  // by device
+  std::deque<Kept> kept_;
+  // Held for ever, so that its hazards never go.
+  dataflow::BufferRef pageable_{std::make_unique<dataflow::Buffer>(dataflow::address_space_bytes)};
+};
+
+}  // namespace aiocuda::driver
