@@ -15,12 +15,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from aiocuda import _native
-from aiocuda._driver.loaded import CachePreference, KernelAttributes, LoadedKernel, LoadedModule, Occupancy
+from aiocuda._driver.loaded import (
+    UNKNOWN_LIMITS,
+    CachePreference,
+    KernelAttributes,
+    LoadedKernel,
+    LoadedModule,
+    Occupancy,
+)
 from aiocuda._engine import dtypes
 from aiocuda._engine.signature import KernelSignature, Parameter
 from aiocuda._engine.struct_values import StructPacker
 from aiocuda.device import Device, as_ordinal
-from aiocuda.errors import ArgumentValueError, LaunchError
+from aiocuda.errors import ArgumentValueError, DriverError, LaunchError
 from aiocuda.ops import LaunchOp
 
 if TYPE_CHECKING:
@@ -200,7 +207,11 @@ class KernelDescription:
 
     def _load_with_limits(self, ordinal: int) -> tuple[int, ...]:
         loaded = self._on(ordinal)
-        return (loaded.function, *dataclasses.astuple(loaded.limits()))
+        try:
+            limits = loaded.limits()
+        except DriverError:  # a broken context answers nothing: the launch is refused, and tells why
+            limits = UNKNOWN_LIMITS
+        return (loaded.function, *dataclasses.astuple(limits))
 
     def __repr__(self) -> str:
         return f"<Kernel {self.signature}>"

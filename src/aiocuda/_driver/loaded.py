@@ -95,6 +95,9 @@ class _Limits:
     has_clusters: bool
 
 
+UNKNOWN_LIMITS: Final = _Limits(2**31 - 1, 2**31 - 1, 2**31 - 1, 2**31 - 1, is_cooperative=True, has_clusters=True)
+
+
 class LoadedKernel:
     """A kernel on one device."""
 
