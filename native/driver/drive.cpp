@@ -32,9 +32,9 @@ std::int32_t device_of(Engine& engine, const std::vector<Tick>& waits) {
   return device;
 }
 
-// The part of a submitted operation's ticks that has not passed.
-std::vector<Tick> incomplete(Engine& engine, Op& op) {
-  if (!op.outstanding) return engine.incomplete(op.ready);
+// Learns how far an operation is that was submitted without waiting.
+void learn_from_marks(Engine& engine, Op& op) {
+  if (!op.outstanding || outstanding(op).marks.empty()) return;
   ContextScope scope(engine);
   for (const Engine::Mark& mark : outstanding(op).marks) {
     scope.bind(engine.stream(mark.stream()).device);
@@ -42,6 +42,12 @@ std::vector<Tick> incomplete(Engine& engine, Op& op) {
     if (result == CUDA_SUCCESS) engine.learn(mark.complete());
     else if (result != CUDA_ERROR_NOT_READY) throw Refusal(result, "cuEventQuery");
   }
+}
+
+// The part of a submitted operation's ticks that has not passed.
+std::vector<Tick> incomplete(Engine& engine, Op& op) {
+  if (!op.outstanding) return engine.incomplete(op.ready);
+  learn_from_marks(engine, op);
   auto left = engine.timeline.not_known_complete(op.ready);
   if (left.empty()) op.outstanding.reset();
   return left;
@@ -165,6 +171,7 @@ Reached advance(Engine& engine, nb::handle object, const dataflow::Placement& pl
   Op& op = *dataflow::as_op(object);
   try {
     const bool is_new = !op.is_done();
+    if (is_new) learn_from_marks(engine, op);
     Reached reached = submit_root(engine, object, placement);
     if (!reached.is_submitted) return reached;
     // What was submitted just now has hardly passed: to wait for it tells as much as to ask.
@@ -207,7 +214,7 @@ CompletionRef completion_of(Engine& engine, nb::handle object, const Reached& re
       Outstanding& kept = outstanding(op);
       if (kept.completion && (!kept.completion->has_ended() || kept.completion->error())) return kept.completion;
     }
-    const Engine::Armed armed = engine.arm(reached.halt.waits, is_done ? outstanding(op).marks : no_marks);
+    const Engine::Armed armed = engine.arm(reached.halt.waits, op.outstanding ? outstanding(op).marks : no_marks);
     if (spin(engine, armed, budget)) return nullptr;
     CompletionRef completion = engine.watch(armed);
     // In the middle of a walk it is this caller's alone. Another thread may have found the operation complete.
@@ -286,10 +293,15 @@ bool end(Engine& engine) {
   return true;
 }
 
-// Remembers where an operation ends that was submitted without waiting.
-void mark(Engine& engine, Op& op) {
-  for (const Tick tick : op.ready)
-    if (!engine.timeline.is_known_complete(tick)) outstanding(op).marks.push_back(engine.mark(tick.stream));
+// Remembers where the ticks are of an operation that was submitted without waiting, as far as that went: at its end, or
+// where a function waits for its value.
+void mark(Engine& engine, Op& op, const std::vector<Tick>& ticks) {
+  for (const Tick tick : ticks) {
+    if (engine.timeline.is_known_complete(tick)) continue;
+    std::vector<Engine::Mark>& marks = outstanding(op).marks;
+    if (std::none_of(marks.begin(), marks.end(), [&](const Engine::Mark& each) { return each.covers(tick); }))
+      marks.push_back(engine.mark(tick.stream));
+  }
 }
 
 }  // namespace
@@ -330,9 +342,9 @@ void submit(nb::handle object, const dataflow::Placement& placement) {
   try {
     for (;;) {
       const Reached reached = submit_root(engine, object, placement);
-      if (reached.is_submitted) return mark(engine, op);
+      if (reached.is_submitted) return mark(engine, op, op.ready);
       if (reached.is_paused) continue;
-      if (!reached.halt.full) return;
+      if (!reached.halt.full) return mark(engine, op, reached.halt.waits);
       wait_for_room(engine, object, reached.halt, placement, std::nullopt);
     }
   } catch (const Refusal& refusal) {
@@ -346,7 +358,7 @@ bool submit_more(nb::handle object, const dataflow::Placement& placement) {
   if (op.is_done()) return false;
   try {
     const Reached reached = submit_root(engine, object, placement);
-    if (reached.is_submitted) mark(engine, op);
+    if (!reached.is_paused && !reached.halt.full) mark(engine, op, reached.is_submitted ? op.ready : reached.halt.waits);
     return reached.is_paused;
   } catch (const Refusal& refusal) {
     raise_lost(engine, refusal.result, object, refusal.device);

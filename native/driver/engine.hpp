@@ -137,6 +137,7 @@ class Engine final : public dataflow::MemoryOwner {
       if (event_) Engine::get().spare_events_[static_cast<std::size_t>(device_)].push_back(event_);
     }
     StreamIndex stream() const { return complete_.last.stream; }
+    bool covers(Tick tick) const { return complete_.last.stream == tick.stream && complete_.last.count >= tick.count; }
     const dataflow::Timeline::Snapshot& complete() const { return complete_; }  // what has passed once the event has
     CUevent event() const { return event_; }
 

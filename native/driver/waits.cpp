@@ -69,7 +69,7 @@ Engine::Armed Engine::arm(const std::vector<Tick>& ticks, const std::vector<Mark
     if (!state.mark) continue;  // destroyed: all of it has passed
     if (std::any_of(armed.parts.begin(), armed.parts.end(), [&](const Armed::Part& part) { return part.stream == tick.stream; })) continue;
     scope.bind(state.device);
-    const auto marked = std::find_if(marks.begin(), marks.end(), [&](const Mark& each) { return each.stream() == tick.stream; });
+    const auto marked = std::find_if(marks.begin(), marks.end(), [&](const Mark& each) { return each.covers(tick); });
     const std::uint64_t held = timeline.submitted(tick.stream);
     if (marked != marks.end() && marked->complete().last.count != held) {
       // More has been submitted since: what is waited for is waited for beside the stream.

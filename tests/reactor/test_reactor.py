@@ -162,3 +162,26 @@ def test_a_closed_stream_keeps_its_flag_until_all_is_written_there(kernels, latc
     one(kernels).sync()  # what is closed goes with memory that is freed
     _native.collect()
     assert index not in _native.streams_of(0)
+
+
+def test_what_was_submitted_does_not_wait_for_later_work_to_come_to_the_host(run, device, latches):
+    """A function of its value is called when that is there, though the stream goes on with something else."""
+    first, second = latches(), latches()
+    stream = device.stream()
+    first.hold(stream)
+    with ac.use(stream):
+        landed = ac.to_host(ac.full(2, 8, np.int32)).submit()
+    second.hold(stream)
+
+    async def main():
+        with ac.use(spin_us=0):
+            async with anyio.create_task_group() as group:
+                group.start_soon(wait)
+                await anyio.lowlevel.checkpoint()
+                first.release()
+
+    async def wait():
+        assert list(await landed) == [8, 8]
+        assert second.is_holding
+
+    run(main)

@@ -223,8 +223,7 @@ def _header_options() -> tuple[str, ...]:
     from cuda.pathfinder import find_nvidia_header_directory
 
     found = (find_nvidia_header_directory(name) for name in ("cudart", "cccl"))
-    # A source is text and stands in no directory, least of all in the one that the process happens to be in.
-    return ("--no-source-include", *(f"--include-path={directory}" for directory in found if directory))
+    return tuple(f"--include-path={directory}" for directory in found if directory)
 
 
 @functools.lru_cache(maxsize=1)

@@ -50,7 +50,7 @@ def digest_of_includes(sources: Sequence[str], options: Sequence[str]) -> str | 
         found = _includes_in(source.encode())
         if found is None:
             return None
-        waiting += [(name, None) for name in found]
+        waiting += [(name, Path.cwd()) for name in found]  # where NVRTC takes a source to be that has no directory
     waiting += [(name, None) for name in _values(options, _FILE_OPTIONS)]
     seen: dict[str, str] = {}
     while waiting:

@@ -231,6 +231,8 @@ class LoadedModule:
             self._code = make[image.kind](image.code, name=image.name)
             try:
                 self._library = int(self._code.handle)
+                if image.kind == "ptx":
+                    self._load_now()
             except Exception as error:
                 if image.kind == "ptx" or not image.is_given:
                     what = "this PTX" if image.is_given else "what was compiled"
@@ -242,13 +244,24 @@ class LoadedModule:
                 ) from error
             self.symbols = self._symbols()
 
-    def _symbols(self) -> tuple[str, ...]:
+    def _kernels(self) -> list[Any]:
         from cuda.bindings import driver
 
         library = driver.CUlibrary(self._library)
         count = int(runtime.call(driver.cuLibraryGetKernelCount, library))
-        kernels = runtime.call(driver.cuLibraryEnumerateKernels, count, library) if count else []
-        return tuple(sorted(runtime.call(driver.cuKernelGetName, each).decode() for each in kernels))
+        return list(runtime.call(driver.cuLibraryEnumerateKernels, count, library)) if count else []
+
+    def _symbols(self) -> tuple[str, ...]:
+        from cuda.bindings import driver
+
+        return tuple(sorted(runtime.call(driver.cuKernelGetName, each).decode() for each in self._kernels()))
+
+    def _load_now(self) -> None:
+        """Have PTX compiled, which the driver would do when one of its kernels is first used."""
+        from cuda.bindings import driver
+
+        for kernel in self._kernels()[:1]:
+            runtime.call(driver.cuKernelGetFunction, kernel)
 
     def kernel(self, name: str) -> LoadedKernel:
         """Find a kernel by its symbol, the name expression that it was compiled by, or its plain name.

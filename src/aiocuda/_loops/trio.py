@@ -67,8 +67,12 @@ class TrioPort:
             return trio.lowlevel.Abort.SUCCEEDED
 
         error: int = await trio.lowlevel.wait_task_rescheduled(abort)
-        # A cancellation in the same turn of the loop is heard too, whichever of the two came first.
-        await trio.lowlevel.checkpoint_if_cancelled()
+        # A cancellation in the same turn of the loop is heard too, whichever of the two came first; and after a pause
+        # one that was known of before, by whatever way, which may be in this turn.
+        if error == _native.PAUSE:
+            await trio.lowlevel.checkpoint()
+        else:
+            await trio.lowlevel.checkpoint_if_cancelled()
         return error
 
     async def serve(self) -> None:
