@@ -61,13 +61,24 @@ auto refusals_raised(const char* doing, std::int32_t device, F&& f) {
 }
 
 void bind_settings(nb::module_& module) {
+  // `memory`: (device, bytes, whether who asks for more waits), one for a device or none.
+  nb::class_<dataflow::Bounds>(module, "Bounds")
+      .def("__init__", [](dataflow::Bounds* self, std::uint32_t max_in_flight, const nb::sequence& memory) {
+        std::vector<dataflow::MemoryLimit> limits;
+        for (nb::handle each : memory) {
+          const auto limit = nb::cast<nb::tuple>(each);
+          limits.push_back({nb::cast<std::int32_t>(limit[0]), nb::cast<std::uint64_t>(limit[1]), nb::cast<bool>(limit[2])});
+        }
+        new (self) dataflow::Bounds{max_in_flight, std::move(limits)};
+      }, "max_in_flight"_a, "memory"_a);
   module.def("bind_errors", [](nb::handle errors) {
     auto keep = [&](const char* name) { return nb::handle(nb::object(errors.attr(name)).release()); };
     dataflow::error_types = {keep("ArgumentTypeError"), keep("ArgumentValueError"), keep("ArgumentRangeError"), keep("DeviceMismatchError"),
                              keep("LaunchError"), keep("ClosedError"), keep("OwnershipError"), keep("CaptureError")};
   });
   module.def("set_package_directory", [](std::string directory) { dataflow::package_directory() = std::move(directory); });
-  module.def("set_hooks", [](nb::object refused, nb::object lost, nb::object lift, nb::object open, nb::object stream, nb::object lanes) {
+  module.def("set_hooks", [](nb::object refused, nb::object lost, nb::object lift, nb::object open, nb::object stream, nb::object lanes,
+                                nb::object over_limit, nb::object bounds) {
     auto& hooks = Engine::get().hooks;
     hooks.refused = std::move(refused);
     hooks.lost = std::move(lost);
@@ -75,6 +86,8 @@ void bind_settings(nb::module_& module) {
     hooks.open = std::move(open);
     hooks.stream = std::move(stream);
     hooks.lanes = std::move(lanes);
+    hooks.over_limit = std::move(over_limit);
+    hooks.bounds = std::move(bounds);
   });
   module.def("set_array_classes", [](nb::object device_array, nb::object host_array) {
     auto& hooks = Engine::get().hooks;
@@ -157,11 +170,11 @@ void bind_execution(nb::module_& module) {
   module.attr("PAUSE") = completion::pause;
 
   // True: complete. False: `token` will come out of the port when it is worth driving again.
-  module.def("drive", [](nb::handle_t<dataflow::Op> op, std::int32_t device, dataflow::StreamId stream, const dataflow::Policy& policy, std::int32_t spin_us, std::uint32_t max_in_flight, LoopPort& port, nb::object token) {
+  module.def("drive", [](nb::handle_t<dataflow::Op> op, std::int32_t device, dataflow::StreamId stream, const dataflow::Policy& policy, std::int32_t spin_us, const dataflow::Bounds& bounds, LoopPort& port, nb::object token) {
     PyObject* owned = token.inc_ref().ptr();
     bool complete = true;
     try {
-      complete = driver::drive(op, place(device, stream, policy, spin_us, max_in_flight), port.port, owned, port.blocks);
+      complete = driver::drive(op, place(device, stream, policy, spin_us, bounds), port.port, owned, port.blocks);
     } catch (...) {
       Py_DECREF(owned);
       throw;
@@ -169,23 +182,23 @@ void bind_execution(nb::module_& module) {
     if (complete) Py_DECREF(owned);
     return complete;
   });
-  module.def("submit", [](nb::handle_t<dataflow::Op> op, std::int32_t device, dataflow::StreamId stream, const dataflow::Policy& policy, std::int32_t spin_us, std::uint32_t max_in_flight) {
-    driver::submit(op, place(device, stream, policy, spin_us, max_in_flight));
+  module.def("submit", [](nb::handle_t<dataflow::Op> op, std::int32_t device, dataflow::StreamId stream, const dataflow::Policy& policy, std::int32_t spin_us, const dataflow::Bounds& bounds) {
+    driver::submit(op, place(device, stream, policy, spin_us, bounds));
   });
   // True: a function was called, and it is worth calling again.
-  module.def("submit_more", [](nb::handle_t<dataflow::Op> op, std::int32_t device, dataflow::StreamId stream, const dataflow::Policy& policy, std::int32_t spin_us, std::uint32_t max_in_flight) {
-    return driver::submit_more(op, place(device, stream, policy, spin_us, max_in_flight));
+  module.def("submit_more", [](nb::handle_t<dataflow::Op> op, std::int32_t device, dataflow::StreamId stream, const dataflow::Policy& policy, std::int32_t spin_us, const dataflow::Bounds& bounds) {
+    return driver::submit_more(op, place(device, stream, policy, spin_us, bounds));
   });
   // Nobody waits for the token any more, whose wait was for room, or for anything else.
   module.def("leave", [](nb::handle_t<dataflow::Op> op, nb::handle token) {
     if (driver::leave(op, token.ptr())) Py_DECREF(token.ptr());
   });
-  module.def("drive_and_wait", [](nb::handle_t<dataflow::Op> op, std::int32_t device, dataflow::StreamId stream, const dataflow::Policy& policy, std::int32_t spin_us, std::uint32_t max_in_flight, double timeout_s) {
-    return driver::drive_and_wait(op, place(device, stream, policy, spin_us, max_in_flight), timeout_s);
+  module.def("drive_and_wait", [](nb::handle_t<dataflow::Op> op, std::int32_t device, dataflow::StreamId stream, const dataflow::Policy& policy, std::int32_t spin_us, const dataflow::Bounds& bounds, double timeout_s) {
+    return driver::drive_and_wait(op, place(device, stream, policy, spin_us, bounds), timeout_s);
   });
   module.def("has_passed", [](nb::handle_t<dataflow::Op> op) { return driver::has_passed(op); });
-  module.def("record", [](nb::handle_t<dataflow::Op> op, std::int32_t device, dataflow::StreamId stream, const dataflow::Policy& policy, std::int32_t spin_us, std::uint32_t max_in_flight) {
-    return driver::record(op, place(device, stream, policy, spin_us, max_in_flight));
+  module.def("record", [](nb::handle_t<dataflow::Op> op, std::int32_t device, dataflow::StreamId stream, const dataflow::Policy& policy, std::int32_t spin_us, const dataflow::Bounds& bounds) {
+    return driver::record(op, place(device, stream, policy, spin_us, bounds));
   });
 
   // False: nothing to wait for. Covers everything the streams hold, also what others submitted.
@@ -212,9 +225,16 @@ void bind_execution(nb::module_& module) {
     if (engine.depth == 0) engine.collect();
     LoopPort::drop_orphans();
   });
-  module.def("memory", [](std::int32_t device) {
-    Engine& engine = Engine::get();
-    return nb::make_tuple(engine.used_bytes(device), engine.page_locked().held_bytes(), engine.page_locked().cached_bytes(), engine.returned_count());
+  // Of page-locked memory: held, and of that kept for later.
+  module.def("page_locked_memory", [] { return nb::make_tuple(Engine::get().page_locked().held_bytes(), Engine::get().page_locked().cached_bytes()); });
+  // Held by arrays on a device now, and at most; and from here on, that anew.
+  module.def("memory", [](std::int32_t device) { return nb::make_tuple(Engine::get().account(device).used_bytes, Engine::get().account(device).peak_bytes); });
+  module.def("reset_peak_memory", [](std::int32_t device) { Engine::get().account(device).peak_bytes = Engine::get().account(device).used_bytes; });
+  // The size of each array's memory, and where that was made; -1 for page-locked memory.
+  module.def("memory_holders", [](std::int32_t device) {
+    nb::list found;
+    Engine::get().each_buffer(device, [&](const dataflow::Buffer& buffer) { found.append(nb::make_tuple(buffer.size_bytes, dataflow::Origin::location(buffer.maker))); });
+    return found;
   });
   module.def("pending_count", [] { return Engine::get().pending.size(); });
   module.def("statistics", [] {

@@ -16,8 +16,8 @@ inline driver::StreamIndex index_of(dataflow::StreamId stream) {
   return slot;
 }
 
-inline dataflow::Placement place(std::int32_t device, dataflow::StreamId stream, const dataflow::Policy& policy, std::int32_t spin_us, std::uint32_t max_in_flight) {
-  dataflow::Placement placement{device, stream, dataflow::unknown_ordinal, &policy, spin_us, max_in_flight};
+inline dataflow::Placement place(std::int32_t device, dataflow::StreamId stream, const dataflow::Policy& policy, std::int32_t spin_us, const dataflow::Bounds& bounds) {
+  dataflow::Placement placement{device, stream, dataflow::unknown_ordinal, &policy, spin_us, &bounds};
   if (stream == dataflow::no_stream) return placement;
   const driver::StreamState& state = driver::Engine::get().stream(index_of(stream));
   if (state.closing) dataflow::raise_stream_closed(stream);

@@ -1,5 +1,5 @@
-// Those who wait for room in streams that hold as much as they may: a line for each stream. Knows neither CUDA nor
-// Python: how much a stream holds, is told to it.
+// Those who wait for room in streams that hold as much as they may, and for memory of devices: a line for each stream,
+// and one for each device. Knows neither CUDA nor Python: how much is held, is told to it.
 //
 // Always true: places are first come first served, and an operation keeps its place until its turn is over; turns are
 // called in that order, about as many as there is room for; one that is called and not taken is handed on. Any thread
@@ -16,7 +16,13 @@ namespace aiocuda::completion {
 
 using Thread = unsigned long;
 
-// How much a stream holds. How far it is, other threads learn.
+// A stream's line is its number; that for memory of a device is the number of one of its streams with this bit, so that
+// it is known whom to ask whether the device is well.
+using Lane = std::uint32_t;
+inline constexpr Lane memory_bit = Lane{1} << 31;
+constexpr std::uint32_t stream_of(Lane lane) { return lane & ~memory_bit; }
+
+// How much a stream holds, in submissions, or a device, in bytes. How far a stream is, other threads learn.
 struct Level {
   std::uint64_t submitted = 0;
   std::shared_ptr<const std::atomic<std::uint64_t>> passed{};
@@ -36,7 +42,7 @@ class Turn {
  public:
   // Ends when it is called, or with the error that its stream came to.
   const std::shared_ptr<Completion>& called() const { return called_; }
-  std::uint32_t stream() const { return stream_; }
+  Lane lane() const { return lane_; }
 
  private:
   friend class Lines;
@@ -56,8 +62,9 @@ class Turn {
 
   State state_ = State::away;
   Place place_{};
-  std::uint32_t stream_ = 0;
+  Lane lane_ = 0;
   std::uint64_t most_ = 0;
+  std::uint64_t weight_ = 1;  // what it will add
   std::uint64_t number_ = 0;  // among what is pending; 0: it stands nowhere
   std::shared_ptr<Completion> called_;
   std::vector<Waiter> waiters_;
@@ -71,39 +78,40 @@ class Lines {
   // How often somebody took a place, or came back to it.
   std::uint64_t waits() const { return waits_.load(std::memory_order_relaxed); }
 
-  // May an operation, with this turn or none, submit to a stream that has room? Not before those that came earlier.
-  bool may_pass(std::uint32_t stream, const Level& level, std::uint64_t most, const Turn* turn) {
+  // May an operation, with this turn or none, add so much where there is room? Not before those that came earlier.
+  bool may_pass(Lane lane, const Level& level, std::uint64_t most, const Turn* turn, std::uint64_t weight = 1) {
     std::lock_guard lock(mutex_);
-    const auto found = lines_.find(stream);
+    const auto found = lines_.find(lane);
     if (found == lines_.end()) return true;
     Line& line = found->second;
     line.level = level;
     const bool is_placed = turn && turn->number_;
     if (!line.waiting.empty() && !(is_placed && turn->place_ <= line.waiting.begin()->first)) return false;
-    return (is_placed && turn->is_admitted()) || level.held() + line.called.size() < most;
+    return (is_placed && turn->is_admitted()) || level.held() + line.reserved + weight <= most;
   }
 
   // Takes a place, the first time; goes back to it, later. `next_watch` is to be asked then.
-  void stand(const std::shared_ptr<Turn>& turn, std::uint32_t stream, const Level& level, std::uint64_t most, Waiter waiter) {
+  void stand(const std::shared_ptr<Turn>& turn, Lane lane, const Level& level, std::uint64_t most, Waiter waiter, std::uint64_t weight = 1) {
     waits_.fetch_add(1, std::memory_order_relaxed);
     Told told;
     {
       std::lock_guard lock(mutex_);
-      const std::uint32_t before = turn->stream_;
-      const bool goes_on = turn->state_ == Turn::State::waiting && before == stream && !turn->called_->has_ended();
+      const Lane before = turn->lane_;
+      const bool goes_on = turn->state_ == Turn::State::waiting && before == lane && !turn->called_->has_ended();
       take_out(*turn);
-      Line& line = lines_[stream];
+      Line& line = lines_[lane];
       line.level = level;
       if (!goes_on) {
         if (turn->number_) told.push_back(turn->number_);
         turn->called_ = std::make_shared<Completion>(1);
         turn->waiters_.clear();
         if (!turn->number_) turn->place_ = {++last_, std::numeric_limits<std::uint64_t>::max(), 0};
-        turn->number_ = pending_.add({turn->called_, stream, {}, {}});
+        turn->number_ = pending_.add({turn->called_, stream_of(lane), {}, {}});
       }
       if (waiter.blocks) turn->place_ = std::min(turn->place_, before_own(line, waiter.thread));
-      turn->stream_ = stream;
+      turn->lane_ = lane;
       turn->most_ = most;
+      turn->weight_ = weight;
       turn->waiters_.push_back(waiter);
       turn->state_ = Turn::State::waiting;
       line.waiting.emplace(turn->place_, turn);
@@ -147,26 +155,26 @@ class Lines {
     {
       std::lock_guard lock(mutex_);
       if (!turn.number_) return;
-      if (const auto found = lines_.find(turn.stream_); found != lines_.end()) found->second.level = level;
+      if (const auto found = lines_.find(turn.lane_); found != lines_.end()) found->second.level = level;
       clear(turn, 0, told);
     }
     tell(told);
   }
 
   // The count at which a stream must be for the next to be called; none: nobody waits, or that is watched for.
-  std::optional<std::uint64_t> next_watch(std::uint32_t stream, const Level& level) {
+  std::optional<std::uint64_t> next_watch(Lane lane, const Level& level) {
     Told told;
     std::optional<std::uint64_t> until;
     {
       std::lock_guard lock(mutex_);
-      const auto found = lines_.find(stream);
+      const auto found = lines_.find(lane);
       if (found == lines_.end()) return std::nullopt;
       Line& line = found->second;
       line.level = level;
       call(line, 0, told);
       if (!line.waiting.empty() && !line.is_watched()) {
         // When half has passed of what it will hold by then.
-        const std::uint64_t half = line.waiting.begin()->second->most_ / 2, held = level.submitted + line.called.size();
+        const std::uint64_t half = line.waiting.begin()->second->most_ / 2, held = level.submitted + line.reserved;
         until = std::min(level.submitted, held - std::min(held, half));
       }
     }
@@ -174,37 +182,50 @@ class Lines {
     return until;
   }
   // What ends when that has passed; `has_room` is to be called before.
-  void set_watch(std::uint32_t stream, std::shared_ptr<Completion> watch) {
+  void set_watch(Lane lane, std::shared_ptr<Completion> watch) {
     std::lock_guard lock(mutex_);
-    if (const auto found = lines_.find(stream); found != lines_.end()) found->second.watch = std::move(watch);
+    if (const auto found = lines_.find(lane); found != lines_.end()) found->second.watch = std::move(watch);
   }
-  // The first is called whatever is known: where nothing could be learnt, it sees for itself.
-  void has_room(std::uint32_t stream) {
+  // There is as much now: those for whom there is room are called.
+  void note(Lane lane, const Level& level) {
     Told told;
     {
       std::lock_guard lock(mutex_);
-      const auto found = lines_.find(stream);
+      const auto found = lines_.find(lane);
+      if (found == lines_.end()) return;
+      found->second.level = level;
+      call(found->second, 0, told);
+    }
+    tell(told);
+  }
+
+  // The first is called whatever is known: where nothing could be learnt, it sees for itself.
+  void has_room(Lane lane) {
+    Told told;
+    {
+      std::lock_guard lock(mutex_);
+      const auto found = lines_.find(lane);
       if (found == lines_.end()) return;
       found->second.watch = nullptr;
       call(found->second, 1, told);
-      forget_if_empty(stream);
+      forget_if_empty(lane);
     }
     tell(told);
   }
 
   // To be called now and then: when nobody came since the last time, those that were called are not waited for any
   // longer. Their loop may stand still, or have been left.
-  void look(std::uint32_t stream) {
+  void look(Lane lane) {
     Told told;
     {
       std::lock_guard lock(mutex_);
-      const auto found = lines_.find(stream);
+      const auto found = lines_.find(lane);
       if (found == lines_.end()) return;
       Line& line = found->second;
       if (std::exchange(line.has_moved, false)) return;
       for (auto each = line.called.begin(); each != line.called.end();) each = make_overdue(line, each);
       call(line, line.is_watched() ? 0 : 1, told);
-      forget_if_empty(stream);
+      forget_if_empty(lane);
     }
     tell(told);
   }
@@ -215,6 +236,7 @@ class Lines {
 
   struct Line {
     Turns waiting, called;
+    std::uint64_t reserved = 0;  // what those that were called will add
     Level level{};
     std::shared_ptr<Completion> watch{};
     bool has_moved = false;  // since somebody looked
@@ -231,9 +253,10 @@ class Lines {
     for (std::size_t count = 0; !line.waiting.empty(); ++count) {
       const auto first = line.waiting.begin();
       Turn& turn = *first->second;
-      if (count >= least && line.level.held() + line.called.size() >= turn.most_) return;
+      if (count >= least && line.level.held() + line.reserved + turn.weight_ > turn.most_) return;
       turn.state_ = Turn::State::called;
       told.push_back(turn.number_);
+      line.reserved += turn.weight_;
       line.called.insert(line.waiting.extract(first));
       line.has_moved = true;
     }
@@ -250,23 +273,27 @@ class Lines {
     take_out(turn);
     turn.number_ = 0;
     turn.waiters_.clear();
-    if (const auto found = lines_.find(turn.stream_); found != lines_.end()) call(found->second, least, told);
-    forget_if_empty(turn.stream_);
+    if (const auto found = lines_.find(turn.lane_); found != lines_.end()) call(found->second, least, told);
+    forget_if_empty(turn.lane_);
   }
 
   void take_out(Turn& turn) {
     const auto state = std::exchange(turn.state_, Turn::State::away);
-    const auto found = lines_.find(turn.stream_);
+    const auto found = lines_.find(turn.lane_);
     if (found == lines_.end()) return;
     Line& line = found->second;
     if (state == Turn::State::waiting) count_ -= line.waiting.erase(turn.place_);
-    if (state == Turn::State::called) count_ -= line.called.erase(turn.place_);
+    if (state == Turn::State::called && line.called.erase(turn.place_)) {
+      --count_;
+      line.reserved -= turn.weight_;
+    }
     if (state == Turn::State::called || state == Turn::State::overdue) line.has_moved = true;
   }
 
   Turns::iterator make_overdue(Line& line, Turns::iterator called) {
     called->second->state_ = Turn::State::overdue;
     --count_;
+    line.reserved -= called->second->weight_;
     return line.called.erase(called);
   }
 
@@ -284,8 +311,8 @@ class Lines {
     return {place[0], place[1] - 1, ++last_};
   }
 
-  void forget_if_empty(std::uint32_t stream) {
-    const auto found = lines_.find(stream);
+  void forget_if_empty(Lane lane) {
+    const auto found = lines_.find(lane);
     if (found == lines_.end()) return;
     const Line& line = found->second;
     if (line.waiting.empty() && line.called.empty() && !line.is_watched()) lines_.erase(found);
@@ -296,7 +323,7 @@ class Lines {
   std::atomic<std::size_t> count_{0};  // of turns in lines
   std::atomic<std::uint64_t> waits_{0};
   std::uint64_t last_ = 0;
-  std::unordered_map<std::uint32_t, Line> lines_;
+  std::unordered_map<Lane, Line> lines_;
 };
 
 }  // namespace aiocuda::completion

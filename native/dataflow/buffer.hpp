@@ -52,6 +52,32 @@ class Enclosure {
   static inline thread_local const Enclosure* entered = reinterpret_cast<const Enclosure*>(&anywhere_);
 };
 
+// What made a buffer, for messages: an object and a number of it, of whoever can read them (see Origin). Kept with it.
+class Maker {
+ public:
+  using LetGo = void (*)(void*);
+  Maker() = default;
+  Maker(void* object, int number, LetGo let_go) : object_(object), number_(number), let_go_(let_go) {}
+  Maker(Maker&& other) noexcept
+      : object_(std::exchange(other.object_, nullptr)), number_(other.number_), let_go_(other.let_go_) {}
+  Maker& operator=(Maker&& other) noexcept {
+    std::swap(object_, other.object_);
+    std::swap(number_, other.number_);
+    std::swap(let_go_, other.let_go_);
+    return *this;
+  }
+  ~Maker() {
+    if (object_) let_go_(object_);
+  }
+  void* object() const { return object_; }
+  int number() const { return number_; }
+
+ private:
+  void* object_ = nullptr;
+  int number_ = 0;
+  LetGo let_go_ = nullptr;
+};
+
 class MemoryOwner {
  public:
   virtual ~MemoryOwner() = default;
@@ -69,6 +95,7 @@ struct Buffer {
   RangeHazards hazards;
   std::unique_ptr<Claims> claims;  // once somebody made one
   std::shared_ptr<Enclosure> enclosure;  // of memory inside a graph
+  Maker maker;  // unknown for memory on a copy's way, and for what is somebody else's
   std::uint32_t holders = 0;
 
   Buffer(const Buffer&) = delete;

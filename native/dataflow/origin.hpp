@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "buffer.hpp"
+
 namespace aiocuda::dataflow {
 namespace nb = nanobind;
 
@@ -59,10 +61,13 @@ class Origin {
     }
   }
 
-  nb::object location() const {  // (file, line) or None
-    if (!code_) return nb::none();
-    const int line = PyCode_Addr2Line(code_, instruction_);
-    return nb::make_tuple(nb::borrow(code_->co_filename), line);
+  nb::object location() const { return location(code_, instruction_); }  // (file, line) or None
+  static nb::object location(const Maker& maker) { return location(static_cast<PyCodeObject*>(maker.object()), maker.number()); }
+
+  // The same, for what lives longer than the operation.
+  Maker maker() const {
+    Py_XINCREF(reinterpret_cast<PyObject*>(code_));
+    return {code_, instruction_, [](void* code) { Py_DECREF(static_cast<PyObject*>(code)); }};
   }
 
   int traverse(visitproc visit, void* arg) const {
@@ -71,6 +76,11 @@ class Origin {
   }
 
  private:
+  static nb::object location(PyCodeObject* code, int instruction) {
+    if (!code) return nb::none();
+    return nb::make_tuple(nb::borrow(code->co_filename), PyCode_Addr2Line(code, instruction));
+  }
+
   PyCodeObject* code_ = nullptr;
   int instruction_ = -1;
 };

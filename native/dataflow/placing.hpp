@@ -10,6 +10,25 @@
 
 namespace aiocuda::dataflow {
 
+// The most that arrays may hold on a device while something is executed.
+struct MemoryLimit {
+  std::int32_t device;
+  std::uint64_t most_bytes;
+  bool waits;  // who asks for more waits until there is room, and does not fail
+};
+
+// The most that what is executed may take up.
+struct Bounds {
+  std::uint32_t max_in_flight = 0;  // submissions that a stream may hold
+  std::vector<MemoryLimit> memory;  // one for a device, or none
+
+  const MemoryLimit* of(std::int32_t device) const {
+    for (const MemoryLimit& each : memory)
+      if (each.device == device) return &each;
+    return nullptr;
+  }
+};
+
 // Where operations without a stream of their own go.
 struct Placement {
   std::int32_t device = 0;      // for an operation that touches no array
@@ -17,13 +36,19 @@ struct Placement {
   std::int32_t stream_device = unknown_ordinal;
   const Policy* policy = nullptr;  // chooses the stream else
   std::int32_t spin_us = 0;        // how long an await may spin before it gives the event loop back
-  std::uint32_t max_in_flight = 0;  // the most submissions that a stream may hold
+  const Bounds* bounds = nullptr;
 };
 
 // Thrown where a stream holds as much as it may: the host must wait for this first.
 struct Full {
   Tick until;
   bool is_room = true;  // of the stream; else of the driver's queues
+};
+
+// Thrown where arrays would hold more than they may: the host must wait until some of them are gone.
+struct FullMemory {
+  std::int32_t device;
+  std::uint64_t asked_bytes, most_bytes;
 };
 
 [[noreturn]] inline void raise_stream_closed(StreamId stream) {
@@ -91,7 +116,8 @@ class Placing {
   // to wait for just that.
   void order(StreamIndex stream) {
     Timeline& timeline = sink_.timeline();
-    if (sink_.is_full(stream, placement_.max_in_flight)) throw Full{{stream, timeline.submitted(stream) - placement_.max_in_flight / 2}};
+    const std::uint32_t most = placement_.bounds->max_in_flight;
+    if (sink_.is_full(stream, most)) throw Full{{stream, timeline.submitted(stream) - most / 2}};
     const Tick tail{stream, timeline.submitted(stream)};
     if (timeline.is_tail_wanted(stream, 0)) {
       std::uint32_t overwritten = 0;

@@ -85,6 +85,10 @@ class Walk {
       sink_.make_held_calls();
       (full.is_room ? is_full_ : is_queue_full_) = true;
       waits_.assign(1, full.until);  // what comes later must not come first: nothing goes on meanwhile
+    } catch (const FullMemory& full) {
+      unwind(nb::handle());
+      sink_.make_held_calls();
+      full_memory_ = full;
     } catch (nb::python_error& error) {
       unwind(error.value());
       sink_.make_held_calls();
@@ -101,6 +105,7 @@ class Walk {
   const std::vector<Tick>& waits() const { return waits_; }
   bool is_full() const { return is_full_ || is_queue_full_; }  // it stopped because a stream holds as much as it may
   bool is_queue_full() const { return is_queue_full_; }         // or the driver as much as it can, for which nobody stands in line
+  const std::optional<FullMemory>& full_memory() const { return full_memory_; }  // or arrays as much as they may
 
  private:
   void visit() {
@@ -622,6 +627,7 @@ class Walk {
   const Placement& placement_;
   std::uint32_t round_ = 0;
   bool is_full_ = false, is_queue_full_ = false;
+  std::optional<FullMemory> full_memory_;
   bool is_shared_ = false;  // the operation that is performed may have more than one consumer
   Placing<Sink> placing_;
   std::vector<nb::object>& stack_;

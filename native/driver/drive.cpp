@@ -62,15 +62,20 @@ void raise_failed_turn(Engine& engine, nb::handle object) {
   const std::int32_t error = turn->called()->error();
   if (!error) return;
   drop_turn(op);
-  raise_lost(engine, error, object, engine.stream(turn->stream()).device);
+  raise_lost(engine, error, object, engine.stream(completion::stream_of(turn->lane())).device);
 }
 
 // Where a walk came to, when it did not come to the end.
 struct Halt {
   std::vector<Tick> waits;            // what the host must wait for
   std::vector<nb::object> due;        // functions of values that are there: to be run now
-  std::optional<StreamIndex> full{};  // a stream without room for it
-  bool stands_in_line = false;        // for that room; else it is in the middle of another submission, and only waits
+  struct Full {
+    completion::Lane lane;
+    std::uint64_t most;
+    std::uint64_t weight = 1;
+  };
+  std::optional<Full> full{};   // a stream without room for it, or a device
+  bool stands_in_line = false;  // for that room; else it is in the middle of another submission, and only waits
 };
 
 // A callback that is called while a graph is made: what it executes would run now, and not in the graph.
@@ -90,15 +95,21 @@ bool walk(Engine& engine, nb::handle object, const dataflow::Placement& placemen
   const bool outermost = engine.depth == 1;
   if (outermost) engine.collect();
   Acting acting(engine, *dataflow::as_op(object), outermost);
-  Submit sink(engine, outermost, acting.turn());
+  Submit sink(engine, *placement.bounds, outermost, acting.turn());
   dataflow::Scratch<nb::handle> own;  // a callback's walk, inside another
   for (;;) {
     dataflow::Walk<Submit> walk(sink, placement, outermost ? engine.scratch : own);
     if (walk.run(object)) return true;
     halt = {{}, std::exchange(sink.due, {})};
+    if (const auto& memory = walk.full_memory()) {  // of an outermost walk: in the middle of one nobody waits for memory
+      acting.keep();
+      halt.full = {engine.memory_lane(memory->device), memory->most_bytes, memory->asked_bytes};
+      halt.stands_in_line = true;
+      return false;
+    }
     if (walk.is_full()) {
       acting.keep();
-      halt.full = walk.waits().front().stream;
+      halt.full = {walk.waits().front().stream, placement.bounds->max_in_flight};
       halt.stands_in_line = outermost && !walk.is_queue_full();
       if (halt.stands_in_line) return false;
     }
@@ -251,28 +262,27 @@ bool wait_until(completion::Completion& completion, std::optional<Clock::time_po
 }
 
 // Takes a place in line. What ends when it is called; null where others have submitted the operation by now.
-CompletionRef stand(Engine& engine, nb::handle object, StreamIndex stream, const dataflow::Placement& placement, completion::Waiter waiter) {
+CompletionRef stand(Engine& engine, nb::handle object, const Halt::Full& full, completion::Waiter waiter) {
   Op& op = *dataflow::as_op(object);
   if (op.state != dataflow::State::pending) return nullptr;
   auto& turn = outstanding(op).turn;
   if (!turn) turn = std::make_shared<completion::Turn>();
   const auto standing = turn;  // whatever becomes of the operation
-  engine.lines.stand(standing, stream, engine.level(stream), placement.max_in_flight, waiter);
+  engine.lines.stand(standing, full.lane, engine.level(full.lane), full.most, waiter, full.weight);
   try {
-    engine.keep_moving(stream);
+    engine.keep_moving(full.lane);
   } catch (const Refusal& refusal) {
     drop_turn(op);
-    raise_lost(engine, refusal.result, object, refusal.device >= 0 ? refusal.device : engine.stream(stream).device);
+    raise_lost(engine, refusal.result, object, refusal.device >= 0 ? refusal.device : engine.stream(completion::stream_of(full.lane)).device);
   }
   return standing->called();
 }
 
-// Waits until a stream has room, or it is the operation's turn. False: the time is up, and the place given up.
-bool wait_for_room(Engine& engine, nb::handle object, const Halt& halt, const dataflow::Placement& placement, std::optional<Clock::time_point> until) {
-  const StreamIndex stream = *halt.full;
+// Waits until there is room, or it is the operation's turn. False: the time is up, and the place given up.
+bool wait_for_room(Engine& engine, nb::handle object, const Halt& halt, std::optional<Clock::time_point> until) {
   if (!halt.stands_in_line && halt.waits.empty()) return true;
   const CompletionRef called = halt.stands_in_line
-                                   ? stand(engine, object, stream, placement, {PyThread_get_thread_ident(), true})
+                                   ? stand(engine, object, *halt.full, {PyThread_get_thread_ident(), true})
                                    : engine.watch(engine.arm(halt.waits, {}));
   if (!called) return true;
   bool is_called = false;
@@ -283,7 +293,7 @@ bool wait_for_room(Engine& engine, nb::handle object, const Halt& halt, const da
     throw;
   }
   if (!is_called) leave(object, nullptr);
-  if (const std::int32_t error = called->error()) raise_lost(engine, error, object, engine.stream(stream).device);
+  if (const std::int32_t error = called->error()) raise_lost(engine, error, object, engine.stream(completion::stream_of(halt.full->lane)).device);
   return is_called;
 }
 
@@ -317,7 +327,7 @@ bool drive(nb::handle object, const dataflow::Placement& placement, const std::s
       return false;
     }
     if (reached.halt.stands_in_line) {
-      const auto called = stand(engine, object, *reached.halt.full, placement, {PyThread_get_thread_ident(), blocks, token});
+      const auto called = stand(engine, object, *reached.halt.full, {PyThread_get_thread_ident(), blocks, token});
       if (called && called->tell(port, token)) return false;
       continue;
     }
@@ -345,7 +355,7 @@ void submit(nb::handle object, const dataflow::Placement& placement) {
       if (reached.is_submitted) return mark(engine, op, op.ready);
       if (reached.is_paused) continue;
       if (!reached.halt.full) return mark(engine, op, reached.halt.waits);
-      wait_for_room(engine, object, reached.halt, placement, std::nullopt);
+      wait_for_room(engine, object, reached.halt, std::nullopt);
     }
   } catch (const Refusal& refusal) {
     raise_lost(engine, refusal.result, object, refusal.device);
@@ -377,7 +387,7 @@ bool drive_and_wait(nb::handle object, const dataflow::Placement& placement, dou
       continue;
     }
     if (reached.halt.full) {
-      if (!wait_for_room(engine, object, reached.halt, placement, until)) return false;
+      if (!wait_for_room(engine, object, reached.halt, until)) return false;
       continue;
     }
     const auto completion = completion_of(engine, object, reached, spin_time);

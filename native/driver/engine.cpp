@@ -16,7 +16,7 @@ void Engine::open_device(std::int32_t ordinal, CUcontext context, CUmemoryPool p
     std::lock_guard lock(streams_mutex_);
     if (devices_.size() <= slot) {
       devices_.resize(slot + 1);
-      used_bytes_.resize(slot + 1, 0);
+      accounts_.resize(slot + 1);
       spare_events_.resize(slot + 1);
       while (spare_point_events_.size() <= slot) spare_point_events_.emplace_back();
     }

@@ -19,6 +19,7 @@
 #include "../completion/reactor.hpp"
 #include "../dataflow/asked.hpp"
 #include "../dataflow/operation.hpp"
+#include "../dataflow/placing.hpp"
 #include "../dataflow/walk.hpp"
 #include "memory.hpp"
 #include "staging.hpp"
@@ -66,6 +67,8 @@ struct Hooks {
   nb::object open;     // (ordinal): opens a device at its first use
   nb::object stream;   // (stream's id, ordinal) -> Stream
   nb::object lanes;    // (policy, ordinal) -> the ids of its streams there, which it keeps
+  nb::object over_limit;  // (asked_bytes, device, limit_bytes) -> exception
+  nb::object bounds;      // () -> the Bounds in force
   nb::object device_array, host_array;  // the classes of results
 };
 
@@ -169,10 +172,12 @@ class Engine final : public dataflow::MemoryOwner {
   // Does a stream hold so many submissions that have not passed? The driver's queue must not fill: it would keep
   // the GIL while it waits.
   bool is_full(StreamIndex stream, std::uint64_t most);
-  // The same, as those see it who wait for room.
-  completion::Level level(StreamIndex stream) const;
-  // Has the next of those called when a stream has room for them: to be called when somebody took a place, or his turn.
-  void keep_moving(StreamIndex stream);
+  // The same, as those see it who wait for room; of a device, how much memory arrays hold.
+  completion::Level level(completion::Lane lane);
+  // Has the next of those called when there is room for them: to be called when somebody took a place, or his turn.
+  void keep_moving(completion::Lane lane);
+  // The line of those who wait for memory of a device.
+  completion::Lane memory_lane(std::int32_t device_) { return device(device_).default_stream | completion::memory_bit; }
 
   // Has the device written it all? Needs neither the GIL nor the driver.
   bool has_passed(const Armed& armed) const;
@@ -189,7 +194,8 @@ class Engine final : public dataflow::MemoryOwner {
   // `before_retry` is called where memory that is to be freed may help.
   dataflow::BufferRef allocate_device(std::int32_t device, std::uint64_t size_bytes, StreamIndex stream, const std::function<void()>& before_retry);
   dataflow::BufferRef allocate_host(std::uint64_t size_bytes);
-  // The same for a buffer that is there and has no memory yet; in page-locked memory where it is the host's.
+  // The same for a buffer that is there and has no memory yet; in page-locked memory where it is the host's. The line of
+  // the program that runs now has made it, and the limit in force there holds; nothing waits.
   void allocate(dataflow::Buffer& buffer);
   void take_back(std::unique_ptr<dataflow::Buffer> buffer) noexcept override;
   // Frees what is due: in stream order on a device, when it has passed for page-locked memory.
@@ -205,8 +211,27 @@ class Engine final : public dataflow::MemoryOwner {
   // The buffer of the allocation around an address, the same one for each of its parts; also of the engine's own.
   dataflow::BufferRef borrow(CUdeviceptr address, std::uint64_t size_bytes, std::int32_t device);
 
-  std::uint64_t used_bytes(std::int32_t device) const;
-  std::size_t returned_count() const { return returned_.size(); }
+  // What arrays hold on a device, and the most they held since that was last looked at anew.
+  struct Account {
+    std::uint64_t used_bytes = 0, peak_bytes = 0;
+    void add(std::uint64_t size_bytes) {
+      used_bytes += size_bytes;
+      peak_bytes = std::max(peak_bytes, used_bytes);
+    }
+  };
+  Account& account(std::int32_t device);
+  // Would arrays hold no more than a limit with so much more? What nobody holds any more does not count, where it is freed.
+  bool has_room(const dataflow::MemoryLimit& limit, std::uint64_t size_bytes) {
+    return size_bytes <= limit.most_bytes && account(limit.device).used_bytes <= limit.most_bytes - size_bytes;
+  }
+  bool has_returned() const { return !returned_.empty(); }
+  [[noreturn]] void raise_over_limit(const dataflow::MemoryLimit& limit, std::uint64_t asked_bytes);
+  // The buffers that somebody holds on a device, or in page-locked memory for `host_ordinal`; the latest first.
+  template <class F>
+  void each_buffer(std::int32_t ordinal, F&& f) const {
+    for (const dataflow::Buffer* each = own_.next; each; each = each->next)
+      if (each->device == ordinal && each->holders) f(*each);
+  }
   PageLockedPool& page_locked() { return page_locked_; }
 
   // From now on nothing reaches the driver: the interpreter is going away.
@@ -290,14 +315,14 @@ class Engine final : public dataflow::MemoryOwner {
   std::vector<StreamIndex> closing_;  // closed by their users, with work that has not passed
   std::vector<StreamIndex> spare_slots_;
   std::vector<std::unique_ptr<dataflow::Buffer>> returned_;
-  dataflow::Buffer own_{};  // the head of the list of device buffers
+  dataflow::Buffer own_{};  // the head of the list of buffers
   struct Retained {
     Tick until;
     nb::object object;
   };
   std::deque<Retained> retained_;
   Borrowed borrowed_;
-  std::vector<std::uint64_t> used_bytes_;
+  std::vector<Account> accounts_;  // by device
   std::vector<std::vector<CUevent>> spare_events_;  // by device
   std::deque<SpareEvents> spare_point_events_;      // by device
   PageLockedPool page_locked_;
@@ -347,7 +372,8 @@ class Engine::Submission {
   Submission(const Submission&) = delete;
   Submission& operator=(const Submission&) = delete;
   ~Submission() {
-    --engine_.depth;
+    // Somebody may wait for memory that was let go of meanwhile.
+    if (--engine_.depth == 0 && engine_.has_returned() && !engine_.lines.is_empty()) engine_.collect();
     engine_.submitting.unlock();
   }
 

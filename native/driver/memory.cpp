@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <string>
 
+#include "../dataflow/origin.hpp"
 #include "engine.hpp"
 
 namespace aiocuda::driver {
@@ -19,14 +20,28 @@ dataflow::BufferRef Engine::allocate_host(std::uint64_t size_bytes) {
   return dataflow::BufferRef(std::move(buffer));
 }
 
+void Engine::raise_over_limit(const dataflow::MemoryLimit& limit, std::uint64_t asked_bytes) {
+  const nb::object error = hooks.over_limit(asked_bytes, limit.device, limit.most_bytes);
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
+  throw nb::python_error();
+}
+
 void Engine::allocate(dataflow::Buffer& buffer) {
   ContextScope scope(*this);
+  dataflow::Origin origin;
+  origin.capture();
+  buffer.maker = origin.maker();
   if (buffer.device == dataflow::host_ordinal) {
     scope.bind(streams_.front().device);  // page-locked memory is every context's
     return allocate_host(buffer);
   }
   scope.bind(buffer.device);
   const StreamIndex stream = device(buffer.device).default_stream;
+  const nb::object bounds = hooks.bounds();
+  if (const dataflow::MemoryLimit* limit = nb::cast<const dataflow::Bounds&>(bounds).of(buffer.device)) {
+    if (!has_room(*limit, buffer.size_bytes)) collect();
+    if (!has_room(*limit, buffer.size_bytes)) raise_over_limit(*limit, buffer.size_bytes);
+  }
   allocate_device(buffer, stream, [] {});
   buffer.hazards.commit({0, buffer.size_bytes}, true, timeline.advance(stream, 1, true));
 }
@@ -44,7 +59,7 @@ void Engine::allocate_device(dataflow::Buffer& buffer, StreamIndex stream, const
   buffer.address = address;
   buffer.owner = this;
   buffer.insert_after(own_);
-  used_bytes_[static_cast<std::size_t>(buffer.device)] += buffer.size_bytes;
+  account(buffer.device).add(buffer.size_bytes);
 }
 
 void Engine::allocate_host(dataflow::Buffer& buffer) {
@@ -56,6 +71,7 @@ void Engine::allocate_host(dataflow::Buffer& buffer) {
   }
   check(result, "cuMemHostAlloc");
   buffer.owner = this;
+  buffer.insert_after(own_);
 }
 
 void Engine::take_back(std::unique_ptr<dataflow::Buffer> buffer) noexcept {
@@ -156,7 +172,8 @@ void Engine::free_device(dataflow::Buffer& buffer) {
   Waits waits{*this};
   for (const Tick tick : users) timeline.after(lane, tick, waits);
   table.cuMemFreeAsync(buffer.address, streams_[lane].handle);
-  used_bytes_[static_cast<std::size_t>(buffer.device)] -= buffer.size_bytes;
+  account(buffer.device).used_bytes -= buffer.size_bytes;
+  if (!lines.is_empty()) keep_moving(memory_lane(buffer.device));
 }
 
 void Engine::drop_retained() {
@@ -183,7 +200,7 @@ dataflow::BufferRef Engine::borrow(CUdeviceptr address, std::uint64_t size_bytes
     check(table.cuPointerGetAttribute(&whole, CU_POINTER_ATTRIBUTE_RANGE_SIZE, address), "cuPointerGetAttribute");
   }
   for (dataflow::Buffer* own = own_.next; own; own = own->next)
-    if (own->address == base && own->holders) return dataflow::BufferRef::another(*own);
+    if (own->address == base && own->holders && own->device != dataflow::host_ordinal) return dataflow::BufferRef::another(*own);
   return borrowed_.of(base, whole, ordinal);
 }
 
@@ -214,9 +231,9 @@ void Borrowed::take_back(std::unique_ptr<dataflow::Buffer> buffer) noexcept {
   idle_[base] = std::move(buffer);
 }
 
-std::uint64_t Engine::used_bytes(std::int32_t ordinal) const {
-  const auto slot = static_cast<std::size_t>(ordinal);
-  return slot < used_bytes_.size() ? used_bytes_[slot] : 0;
+Engine::Account& Engine::account(std::int32_t ordinal) {
+  device(ordinal);
+  return accounts_[static_cast<std::size_t>(ordinal)];
 }
 
 }  // namespace aiocuda::driver

@@ -40,12 +40,12 @@ class Acting {
   Acting& operator=(const Acting&) = delete;
   ~Acting() {
     if (!turn_) return;
-    const StreamIndex stream = turn_->stream();
-    engine_.lines.end(*turn_, engine_.level(stream));
+    const completion::Lane lane = turn_->lane();
+    engine_.lines.end(*turn_, engine_.level(lane));
     try {
-      engine_.keep_moving(stream);
+      engine_.keep_moving(lane);
     } catch (const Refusal&) {
-      engine_.lines.has_room(stream);  // the next one is refused too, and says so
+      engine_.lines.has_room(lane);  // the next one is refused too, and says so
     }
   }
   const completion::Turn* turn() const { return turn_.get(); }

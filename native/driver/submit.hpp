@@ -86,8 +86,8 @@ class Submit {
   using Value = nb::handle;
 
   // `stands_in_line`: it lets those go first who wait for room and came before `turn`, if it has one.
-  Submit(Engine& engine, bool stands_in_line, const completion::Turn* turn)
-      : engine_(engine), scope_(engine), stands_in_line_(stands_in_line), turn_(turn) {}
+  Submit(Engine& engine, const dataflow::Bounds& bounds, bool stands_in_line, const completion::Turn* turn)
+      : engine_(engine), scope_(engine), bounds_(bounds), stands_in_line_(stands_in_line), turn_(turn) {}
 
   dataflow::Timeline& timeline() { return engine_.timeline; }
   dataflow::RangeHazards& hazards(dataflow::Buffer& buffer) { return buffer.hazards; }
@@ -227,6 +227,7 @@ class Submit {
 
   Value create(dataflow::CreateOp& op, StreamIndex stream, std::int32_t device) {
     dataflow::BufferRef buffer = allocate_device(op.size_bytes, stream, device, [&] { return object_of(op); });
+    buffer->maker = op.origin.maker();
     try {
       if (holds_back_ && op.pattern_size) {
         hold(stream, {.kind = HeldWork::Kind::fill, .op = object_of(op), .address = buffer->address});
@@ -243,6 +244,7 @@ class Submit {
   // In page-locked memory.
   Value create_host(dataflow::CreateOp& op, std::int32_t device) {
     scratch_ = make_host_array(op.size_bytes, op.spec.dtype, op.shape, device, object_of(op));
+    dataflow::as_array(scratch_)->buffer->maker = op.origin.maker();
     return scratch_;
   }
 
@@ -440,8 +442,24 @@ class Submit {
     }
   }
 
+  // Not more than the limit in force; where it lets wait, those go first who wait already.
+  void require_room(const dataflow::MemoryLimit& limit, std::uint64_t size_bytes) {
+    if (!engine_.has_room(limit, size_bytes)) {
+      make_held_calls_now();  // what is held back holds its operations, and their results
+      engine_.collect();
+    }
+    const bool has_room = engine_.has_room(limit, size_bytes);
+    const bool may_wait = limit.waits && stands_in_line_ && size_bytes <= limit.most_bytes;
+    if (!has_room && !may_wait) engine_.raise_over_limit(limit, size_bytes);
+    if (!may_wait) return;
+    const completion::Lane lane = engine_.memory_lane(limit.device);
+    const bool may_pass = engine_.lines.is_empty() || engine_.lines.may_pass(lane, engine_.level(lane), limit.most_bytes, turn_, size_bytes);
+    if (!has_room || !may_pass) throw dataflow::FullMemory{limit.device, size_bytes, limit.most_bytes};
+  }
+
   template <class F>
   dataflow::BufferRef allocate_device(std::uint64_t size_bytes, StreamIndex stream, std::int32_t device, F&& asked) {
+    if (const dataflow::MemoryLimit* limit = bounds_.of(device); limit && size_bytes) require_room(*limit, size_bytes);
     try {
       scope_.bind(device);
       return engine_.allocate_device(device, size_bytes, stream, [this] { make_held_calls_now(); });
@@ -513,6 +531,7 @@ class Submit {
 
   Engine& engine_;
   ContextScope scope_;
+  const dataflow::Bounds& bounds_;
   const bool stands_in_line_;
   const completion::Turn* const turn_;
   bool holds_back_ = false;

@@ -30,6 +30,7 @@ void Engine::start_reactor(std::int32_t ordinal) {
       pending, *slots_, points_, [this](const void* point) { return has_passed(*static_cast<const PointEvent*>(point)); },
       [this](StreamIndex stream) {
         lines.look(stream);
+        lines.look(stream | completion::memory_bit);
         return ask(stream);
       },
       ask_interval);
@@ -124,12 +125,19 @@ bool Engine::is_full(StreamIndex index, std::uint64_t most) {
   return !state.tickets.empty() || !is_complete({index, timeline.submitted(index)});
 }
 
-completion::Level Engine::level(StreamIndex stream) const {
+completion::Level Engine::level(completion::Lane lane) {
+  const StreamIndex stream = completion::stream_of(lane);
+  if (lane & completion::memory_bit) {
+    static const auto none = std::make_shared<const std::atomic<std::uint64_t>>(0);
+    return {account(streams_[stream].device).used_bytes, none};
+  }
   dataflow::Progress progress = timeline.progress(stream);
   return {progress.count, std::move(progress.counter)};
 }
 
-void Engine::keep_moving(StreamIndex stream) {
+void Engine::keep_moving(completion::Lane lane) {
+  if (lane & completion::memory_bit) return lines.note(lane, level(lane));
+  const StreamIndex stream = lane;
   const auto count = lines.next_watch(stream, level(stream));
   if (!count) return;
   const Armed armed = arm({{stream, *count}}, {});

@@ -312,3 +312,79 @@ TEST_CASE("turns come and go while another thread makes room, and none is lost")
   CHECK(house.lines.is_empty());
   CHECK(house.pending.size() == 0);
 }
+
+namespace {
+
+// A device whose arrays hold what the test says, under a limit of 100 bytes.
+struct MemoryHouse {
+  Pending pending;
+  Lines lines{pending};
+  std::uint64_t used = 100;
+  static constexpr Lane lane = 3 | memory_bit;
+  static constexpr std::uint64_t most = 100;
+
+  Level level() const { return {used, std::make_shared<std::atomic<std::uint64_t>>(0)}; }
+  std::shared_ptr<Turn> stand(std::uint64_t size, std::uintptr_t number) {
+    auto turn = std::make_shared<Turn>();
+    lines.stand(turn, lane, level(), most, {me, false, token(number)}, size);
+    return turn;
+  }
+  bool may_pass(std::uint64_t size, const Turn* turn = nullptr) { return lines.may_pass(lane, level(), most, turn, size); }
+  void take(Turn& turn, std::uint64_t size) {
+    CHECK(may_pass(size, &turn));
+    used += size;
+    lines.end(turn, level());
+  }
+  void free(std::uint64_t size) {
+    used -= size;
+    lines.note(lane, level());
+  }
+};
+
+}  // namespace
+
+TEST_CASE("as many are called as what was freed is enough for, in turn") {
+  MemoryHouse house;
+  const std::vector turns{house.stand(30, 1), house.stand(50, 2), house.stand(10, 3)};
+  house.free(29);
+  CHECK(called(turns) == std::vector{false, false, false});
+  house.free(1);
+  CHECK(called(turns) == std::vector{true, false, false});
+  house.free(30);  // enough for the small one, which came later
+  CHECK(called(turns) == std::vector{true, false, false});
+  house.free(30);
+  CHECK(called(turns) == std::vector{true, true, true});
+  CHECK(house.used == 10);
+}
+
+TEST_CASE("what was promised to those who were called nobody else takes") {
+  MemoryHouse house;
+  const auto first = house.stand(60, 1);
+  house.free(80);
+  CHECK(first->called()->has_ended());
+  CHECK_FALSE(house.may_pass(21));
+  CHECK(house.may_pass(20));
+  house.take(*first, 60);
+  const auto second = house.stand(70, 2);
+  house.free(50);
+  CHECK(second->called()->has_ended());
+  CHECK(house.lines.leave(*second, me, token(2)) == false);  // it was told
+  house.lines.give_up(*second);
+  CHECK(house.may_pass(70));
+  CHECK(house.lines.is_empty());
+}
+
+TEST_CASE("who came and asks for more keeps his place, and is pending on his device's stream") {
+  MemoryHouse house;
+  const auto first = house.stand(10, 1), second = house.stand(10, 2);
+  CHECK(house.pending.streams() == std::vector<std::uint32_t>{3});
+  house.free(10);
+  CHECK(called({first, second}) == std::vector{true, false});
+  house.lines.stand(first, MemoryHouse::lane, house.level(), MemoryHouse::most, {me, false, token(3)}, 40);
+  CHECK_FALSE(first->called()->has_ended());
+  house.free(20);
+  CHECK(called({first, second}) == std::vector{false, false});
+  house.free(20);
+  CHECK(called({first, second}) == std::vector{true, true});
+  CHECK(house.pending.size() == 0);
+}

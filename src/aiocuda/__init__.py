@@ -30,7 +30,6 @@ from aiocuda.copies import to_device as to_device
 from aiocuda.copies import to_host as to_host
 from aiocuda.device import Device as Device
 from aiocuda.device import Event as Event
-from aiocuda.device import MemoryInfo as MemoryInfo
 from aiocuda.device import Stream as Stream
 from aiocuda.device import current_device as current_device
 from aiocuda.device import devices as devices
@@ -61,6 +60,9 @@ from aiocuda.graph import GraphScope as GraphScope
 from aiocuda.graph import GraphStatistics as GraphStatistics
 from aiocuda.graph import graph_scope as graph_scope
 from aiocuda.kernel import kernel as kernel
+from aiocuda.limits import memory_limit as memory_limit
+from aiocuda.memory import MemoryHolder as MemoryHolder
+from aiocuda.memory import MemoryInfo as MemoryInfo
 from aiocuda.module import Module as Module
 from aiocuda.ops import DeviceOp as DeviceOp
 from aiocuda.ops import value as value
@@ -126,6 +128,7 @@ __all__ = [
     "KernelAttributes",
     "LaunchError",
     "LeastLoaded",
+    "MemoryHolder",
     "MemoryInfo",
     "MissingPackageError",
     "Module",
@@ -162,6 +165,7 @@ __all__ = [
     "kernel",
     "linalg",
     "linspace",
+    "memory_limit",
     "move",
     "ones",
     "rand",

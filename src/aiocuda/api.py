@@ -15,7 +15,7 @@ import numpy as np
 
 from aiocuda import _native
 from aiocuda._driver import runtime
-from aiocuda._engine import dtypes, faults
+from aiocuda._engine import dtypes, faults, placement
 from aiocuda._engine.dtypes import DTypeLike
 from aiocuda.array import DeviceArray, HostArray
 from aiocuda.copies import copy
@@ -177,4 +177,6 @@ def extents_of(shape: Shape) -> tuple[int, ...]:
     return extents
 
 
-_native.set_hooks(faults.refused, faults.lost, lift, runtime.open_device, _stream_known, _lanes)
+_native.set_hooks(
+    faults.refused, faults.lost, lift, runtime.open_device, _stream_known, _lanes, faults.over_limit, placement.bounds
+)

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
 from aiocuda import _native
 from aiocuda._driver import events, runtime
-from aiocuda._engine import faults, placement
+from aiocuda._engine import accounts, faults, placement
 from aiocuda._engine.execution import StreamWait
 from aiocuda._engine.placement import Placement
 from aiocuda.errors import AiocudaError, ArgumentTypeError, ArgumentValueError, ClosedError, DeviceMismatchError
+from aiocuda.memory import MemoryHolder, MemoryInfo, whole_number
 
 __all__ = [
     "Device",
     "Event",
-    "MemoryInfo",
     "Stream",
     "as_ordinal",
     "as_stream",
@@ -31,27 +31,7 @@ __all__ = [
     "use",
 ]
 
-
-@dataclass(frozen=True, slots=True)
-class MemoryInfo:
-    """A device's memory at a moment, in bytes.
-
-    Attributes
-    ----------
-    free_bytes
-        What a new array can have: what the driver has free, and what the memory pool keeps unused.
-    total_bytes
-        The device's memory.
-    used_bytes
-        Held by arrays of this process that are alive, or whose memory still waits for its last user.
-    pool_bytes
-        What the memory pool holds from the driver, used or kept for later.
-    """
-
-    free_bytes: int
-    total_bytes: int
-    used_bytes: int
-    pool_bytes: int
+_EVERYTHING: Final = 2**64 - 1  # as many bytes as the driver can be told
 
 
 class Device:
@@ -108,13 +88,93 @@ class Device:
         """The device's first stream: of `SingleStream`, and the first of those that `Dataflow` chooses from."""
         return Stream._known(_native.default_stream(self._ordinal), self)
 
-    def memory_info(self) -> MemoryInfo:
-        """Return the device's memory as it is now. Asks the driver; does not wait for the device."""
+    def memory_info(self, *, largest: int = 0) -> MemoryInfo:
+        """Return the device's memory as it is now. Asks the driver; does not wait for the device.
+
+        Parameters
+        ----------
+        largest
+            How many of the largest arrays to name, and how many of the lines of the program whose arrays hold the
+            most. Looks at all arrays of the device, about a microsecond each.
+
+        Raises
+        ------
+        ArgumentValueError
+            `largest` is no whole number, 0 or more.
+        """
+        largest = whole_number(largest, "largest")
         _native.collect()
         with faults.raised_as(f"asking for the memory of device {self._ordinal}", self._ordinal):
             free, total = runtime.memory_free_total(self._ordinal)
             reserved, used = runtime.pool_reserved_used(self._ordinal)
-        return MemoryInfo(free + reserved - used, total, _native.memory(self._ordinal)[0], reserved)
+        held, peak = _native.memory(self._ordinal)
+        arrays = accounts.each_array(self._ordinal) if largest else []
+        named = [
+            tuple(MemoryHolder(each.place, each.size_bytes, each.arrays) for each in accounts.largest(found, largest))
+            for found in (arrays, accounts.by_place(arrays))
+        ]
+        return MemoryInfo(free + reserved - used, total, held, reserved, peak, *named)
+
+    def reset_peak_memory(self) -> None:
+        """Have `MemoryInfo.peak_bytes` begin anew, with what is in use now."""
+        _native.collect()
+        _native.reset_peak_memory(self._ordinal)
+
+    def set_memory_pool(self, *, release_threshold: int | None) -> None:
+        """Say how much memory that is not in use the device's memory pool may keep.
+
+        Parameters
+        ----------
+        release_threshold
+            In bytes. What the pool holds beyond that, and nobody uses, goes back to the driver when the host next
+            waits for a stream, an event or the context through the driver; other processes, and other libraries that
+            do not allocate from this pool, can have it then. None, as it is at first: it keeps everything, since
+            memory that went back is mapped anew at the next allocation, which can take milliseconds.
+
+        Raises
+        ------
+        ArgumentValueError
+            It is no number of bytes, 0 or more.
+
+        Notes
+        -----
+        For the whole process, from now on; blocks nothing. aiocuda's own waits look at memory that the device writes,
+        and ask the driver nothing: in a program that waits in no other way nothing goes back by itself, and
+        `trim_memory` gives it back there and then.
+        """
+        kept = _EVERYTHING if release_threshold is None else whole_number(release_threshold, "release_threshold")
+        with faults.raised_as(f"setting the memory pool of device {self._ordinal}", self._ordinal):
+            runtime.set_release_threshold(self._ordinal, min(kept, _EVERYTHING))
+
+    def trim_memory(self, keep_bytes: int = 0) -> int:
+        """Give memory that nobody uses back to the driver.
+
+        Parameters
+        ----------
+        keep_bytes
+            How much the memory pool is to hold at least, in bytes, used memory included.
+
+        Returns
+        -------
+        int
+            How many bytes the pool gave back. Memory whose last users have not passed on the device stays: wait for
+            them before, with `synchronize`. The driver gives memory back in large pieces, those of which no byte is
+            in use.
+
+        Raises
+        ------
+        ArgumentValueError
+            `keep_bytes` is no number of bytes, 0 or more.
+        DeviceLostError
+            The device is lost.
+        """
+        keep_bytes = whole_number(keep_bytes, "keep_bytes")
+        _native.collect()
+        with faults.raised_as(f"trimming the memory of device {self._ordinal}", self._ordinal):
+            before, _ = runtime.pool_reserved_used(self._ordinal)
+            runtime.trim_pool(self._ordinal, min(keep_bytes, _EVERYTHING))
+            after, _ = runtime.pool_reserved_used(self._ordinal)
+        return max(before - after, 0)
 
     def stream(self, priority: int = 0) -> Stream:
         """Make a stream.

@@ -156,22 +156,25 @@ class DriverError(AiocudaError):
 
 
 class OutOfMemoryError(AiocudaError, MemoryError):
-    """A device or the page-locked host memory has too little free memory left.
+    """A device or the page-locked host memory has too little free memory left, or a memory limit leaves too little.
 
     Parameters
     ----------
     asked_bytes
         Size of the allocation that failed, in bytes.
     free_bytes, total_bytes
-        Memory free on the device and the device's memory in all, in bytes.
+        Memory free on the device and the device's memory in all, in bytes; under a limit what it leaves, and the limit.
     device
         The device, in words, such as ``"device 0"``.
     holders
-        Who holds the most, largest first: pairs of a description and a size in bytes.
+        Who holds the most, largest first: pairs of a description, with the lines that made the arrays, and a size in
+        bytes.
+    is_limit
+        Whether it is a limit, of `aiocuda.memory_limit`, that was reached, and not the device's end.
 
     Attributes
     ----------
-    asked_bytes, free_bytes, total_bytes, device, holders
+    asked_bytes, free_bytes, total_bytes, device, holders, is_limit
         As given.
     """
 
@@ -182,22 +185,26 @@ class OutOfMemoryError(AiocudaError, MemoryError):
         total_bytes: int,
         device: str,
         holders: tuple[tuple[str, int], ...] = (),
+        is_limit: bool = False,
     ) -> None:
-        super().__init__(asked_bytes, free_bytes, total_bytes, device, holders)
+        super().__init__(asked_bytes, free_bytes, total_bytes, device, holders, is_limit)
         self.asked_bytes = asked_bytes
         self.free_bytes = free_bytes
         self.total_bytes = total_bytes
         self.device = device
         self.holders = tuple(holders)
+        self.is_limit = is_limit
 
     def __str__(self) -> str:
         message = (
             f"{self.device} has no room for {_format_size(self.asked_bytes)}: "
             f"{_format_size(self.free_bytes)} free of {_format_size(self.total_bytes)}"
         )
+        if self.is_limit:
+            message += ", which is the limit that memory_limit() sets here"
         if self.holders:
-            held = ", ".join(f"{who} holds {_format_size(size)}" for who, size in self.holders)
-            message += f"; {held}"
+            held = ", ".join(f"{_format_size(size)} by {who}" for who, size in self.holders)
+            message += f"; the most is held: {held}"
         return message
 
 
@@ -263,7 +270,10 @@ class DeviceTimeoutError(AiocudaError, TimeoutError):
 
     def __str__(self) -> str:
         built = f" (built at {self.origin})" if self.origin else ""
-        still = "nothing of it was on a device: it waits for room in a stream, or for a function of map()"
+        still = (
+            "nothing of it was on a device: it waits for room in a stream, for memory under a limit, or for a function "
+            "of map()"
+        )
         if self.running:
             still = f"still running: {', '.join(self.running[:_MOST_NAMED])}"
         if len(self.running) > _MOST_NAMED:

@@ -23,8 +23,8 @@ class Statistics:
     pending
         Waits that go on.
     waits_for_room
-        Times that a submission met a stream that held as much as it may, or others who waited for that, and got in
-        line; coming back to its place counts again.
+        Times that a submission met a stream that held as much as it may, or a memory limit, or others who waited for
+        that, and got in line; coming back to its place counts again.
     completed
         Waits that ended because the device had written its flag, or the driver, asked about it, said so.
     without_flag

@@ -21,9 +21,9 @@ EXAMPLES = {
         "asked for it: saw this; and that. Do so.",
     ),
     errors.OutOfMemoryError: (
-        errors.OutOfMemoryError(3 << 30, 512, 4 << 30, "device 1", (("arrays", 3 << 20),)),
+        errors.OutOfMemoryError(3 << 30, 512, 4 << 30, "device 1", (("2 arrays made at a.py:3", 3 << 20),)),
         "device 1 has no room for 3.00 GiB (3221225472 B): 512 B free of 4.00 GiB (4294967296 B); "
-        "arrays holds 3.00 MiB (3145728 B)",
+        "the most is held: 3.00 MiB (3145728 B) by 2 arrays made at a.py:3",
     ),
     errors.CancelledError: (
         errors.CancelledError("the launch of saxpy", "train.py:12"),

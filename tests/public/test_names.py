@@ -27,6 +27,8 @@ HOMES = [
     "foreign",
     "graph",
     "kernel",
+    "limits",
+    "memory",
     "module",
     "ops",
     "parallel",

@@ -25,9 +25,12 @@ __all__ = [
     "error_text",
     "memory_free_total",
     "open_device",
+    "open_devices",
     "pool_reserved_used",
     "properties",
     "require",
+    "set_release_threshold",
+    "trim_pool",
 ]
 
 _lock = threading.RLock()
@@ -154,12 +157,7 @@ def open_device(ordinal: int) -> None:
             memory = DeviceMemoryResource(ordinal, DeviceMemoryResourceOptions())
             # Memory that is freed stays with the pool: giving it back at every synchronisation, as a
             # threshold of 0 does, makes the next allocation map it anew.
-            call(
-                driver.cuMemPoolSetAttribute,
-                memory.handle,
-                driver.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
-                driver.cuuint64_t(2**64 - 1),
-            )
+            _set_release_threshold(memory, 2**64 - 1)
             attribute = driver.CUdevice_attribute
             found = DeviceProperties(
                 ordinal,
@@ -198,6 +196,19 @@ def open_device(ordinal: int) -> None:
         except BaseException:  # it is not open, and can be opened another time
             del _open[ordinal]
             raise
+
+
+def open_devices() -> list[int]:
+    """Return the ordinals of the devices that are open."""
+    with _lock:
+        return sorted(_open)
+
+
+def _set_release_threshold(memory: Any, size_bytes: int) -> None:
+    from cuda.bindings import driver
+
+    attribute = driver.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+    call(driver.cuMemPoolSetAttribute, memory.handle, attribute, driver.cuuint64_t(size_bytes))
 
 
 def _let_peers_reach(memory: Any, ordinal: int) -> None:
@@ -274,3 +285,17 @@ def pool_reserved_used(ordinal: int) -> tuple[int, int]:
     reserved = call(driver.cuMemPoolGetAttribute, handle, attribute.CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)
     used = call(driver.cuMemPoolGetAttribute, handle, attribute.CU_MEMPOOL_ATTR_USED_MEM_CURRENT)
     return int(reserved), int(used)
+
+
+def set_release_threshold(ordinal: int, size_bytes: int) -> None:
+    """Say how much a device's memory pool keeps that is not in use."""
+    open_device(ordinal)
+    _set_release_threshold(_open[ordinal].memory, size_bytes)
+
+
+def trim_pool(ordinal: int, keep_bytes: int) -> None:
+    """Have a device's memory pool give back what is not in use, down to a size in bytes."""
+    with context_of(ordinal):
+        from cuda.bindings import driver
+
+        call(driver.cuMemPoolTrimTo, _open[ordinal].memory.handle, keep_bytes)

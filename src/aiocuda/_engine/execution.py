@@ -26,7 +26,7 @@ __all__ = ["DeviceFuture", "StreamWait", "checked_timeout", "run", "run_and_wait
 T_co = TypeVar("T_co", covariant=True)
 
 
-def _target(op: _native.Op, where: Placement) -> tuple[int, int, _native.Policy, int, int]:
+def _target(op: _native.Op, where: Placement) -> tuple[int, int, _native.Policy, int, _native.Bounds]:
     """Return a placement as the native module takes it.
 
     What has been submitted goes nowhere any more: that its stream was closed since then does not matter.
@@ -34,8 +34,8 @@ def _target(op: _native.Op, where: Placement) -> tuple[int, int, _native.Policy,
     native = where.native
     if native[1] < 0 or op._state == "pending":
         return native
-    device, _, policy, spin_us, most = native
-    return device, -1, policy, spin_us, most
+    device, _, policy, spin_us, bounds = native
+    return device, -1, policy, spin_us, bounds
 
 
 async def run(op: _native.Op) -> Any:
@@ -48,8 +48,8 @@ async def run(op: _native.Op) -> Any:
         # In place, as in `submit`: no stream is named, and no policy has been replaced.
         if known is None or known[1] >= 0 or (known[2] is not placement.process_policy and where.policy is None):
             known = _target(op, where)
-        device, stream, policy, spin_us, most = known
-        if _native.drive(op, device, stream, policy, spin_us, most, port.native, waiter):
+        device, stream, policy, spin_us, bounds = known
+        if _native.drive(op, device, stream, policy, spin_us, bounds, port.native, waiter):
             return op._outcome
         try:
             await port.wait(waiter)
@@ -102,8 +102,8 @@ def submit(op: _native.Op) -> DeviceFuture[Any]:
     # In place, because each call costs a tenth of what is left: no stream is named, and no policy has been replaced.
     if known is None or known[1] >= 0 or (known[2] is not placement.process_policy and where.policy is None):
         known = _target(op, where)
-    device, stream, policy, spin_us, most = known
-    _native.submit(op, device, stream, policy, spin_us, most)
+    device, stream, policy, spin_us, bounds = known
+    _native.submit(op, device, stream, policy, spin_us, bounds)
     return DeviceFuture(op, where, True)
 
 
@@ -130,8 +130,8 @@ def _time_is_up(op: _native.Op, timeout_s: float | None) -> TimeoutError:
 
 def _drive_at_ease(op: _native.Op, *target: Any) -> bool:
     """Drive an operation without spinning: it is one of many."""
-    device, stream, policy, _, most, port, waiter = target
-    return _native.drive(op, device, stream, policy, 0, most, port, waiter)
+    device, stream, policy, _, bounds, port, waiter = target
+    return _native.drive(op, device, stream, policy, 0, bounds, port, waiter)
 
 
 def _has_ended(op: _native.Op) -> bool:

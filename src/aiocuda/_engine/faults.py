@@ -11,13 +11,14 @@ from typing import Final
 
 from aiocuda import _native
 from aiocuda._driver import runtime
+from aiocuda._engine import accounts
 from aiocuda.errors import AiocudaError, DeviceLostError, DriverError, LaunchError, OutOfMemoryError
 
-__all__ = ["describe", "lost", "origin_text", "raised_as", "refused"]
+__all__ = ["describe", "lost", "origin_text", "out_of_memory", "over_limit", "raised_as", "refused"]
 
 _OUT_OF_MEMORY: Final = 2
-_HOST: Final = -1
 _UNKNOWN: Final = -2
+_MOST_HOLDERS: Final = 4  # that one error names
 
 # After one of these a context does nothing more (CUDA driver API, "CUresult": "This leaves the
 # process in an inconsistent state and any further CUDA work will return the same error").
@@ -74,11 +75,7 @@ def refused(code: int, function: str, asked: _native.Op | str, asked_bytes: int,
     if code in _FATAL:
         return lost(code, asked, device)
     if code == _OUT_OF_MEMORY and function in {"cuMemAllocFromPoolAsync", "cuMemHostAlloc"}:
-        if device == _HOST:
-            return OutOfMemoryError(asked_bytes, 0, _native.memory(0)[1], "page-locked host memory")
-        free, total = runtime.memory_free_total(device)
-        reserved, used = runtime.pool_reserved_used(device)
-        return OutOfMemoryError(asked_bytes, free + reserved - used, total, f"device {device}")
+        return out_of_memory(asked_bytes, device)
     origin = origin_text(asked)
     text = describe(asked) + (f" (built at {origin})" if origin else "") + f", {function}"
     error = DriverError(*runtime.error_text(code), text)
@@ -87,6 +84,30 @@ def refused(code: int, function: str, asked: _native.Op | str, asked_bytes: int,
         configuration.__cause__ = error
         return configuration
     return error
+
+
+def out_of_memory(asked_bytes: int, device: int) -> OutOfMemoryError:
+    """Return the error for an allocation for which a device, or -1 for page-locked memory, has no room."""
+    holders = _holders(device)
+    if device == accounts.HOST:
+        locked, kept = _native.page_locked_memory()
+        return OutOfMemoryError(asked_bytes, kept, locked, "page-locked host memory", holders)
+    free, total = runtime.memory_free_total(device)
+    reserved, used = runtime.pool_reserved_used(device)
+    return OutOfMemoryError(asked_bytes, free + reserved - used, total, f"device {device}", holders)
+
+
+def over_limit(asked_bytes: int, device: int, limit_bytes: int) -> OutOfMemoryError:
+    """Return the error for an allocation on a device for which a memory limit leaves no room."""
+    used, _ = _native.memory(device)
+    return OutOfMemoryError(
+        asked_bytes, max(limit_bytes - used, 0), limit_bytes, f"device {device}", _holders(device), is_limit=True
+    )
+
+
+def _holders(device: int) -> tuple[tuple[str, int], ...]:
+    held = accounts.largest(accounts.by_place(accounts.each_array(device)), _MOST_HOLDERS)
+    return tuple((str(each), each.size_bytes) for each in held)
 
 
 def lost(code: int, asked: _native.Op | str, device: int = _UNKNOWN) -> DeviceLostError:

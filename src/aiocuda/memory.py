@@ -1,0 +1,77 @@
+"""What is known of a device's memory, as `Device.memory_info` gives it.
+
+Always true: it is how things were when it was asked for, and changes no more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from aiocuda.errors import ArgumentValueError
+
+__all__ = ["MemoryHolder", "MemoryInfo", "whole_number"]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryHolder:
+    """An array, or all arrays that one line of the program made, and what they hold.
+
+    Attributes
+    ----------
+    place
+        The line that built the operation, or made the graph, whose memory it is, as ``"file:line"``;
+        or ``"aiocuda itself, for copies"``.
+    size_bytes
+        Its memory, in bytes. Views and shared handles are no further memory, and keep the array's alive.
+    arrays
+        How many arrays.
+    """
+
+    place: str
+    size_bytes: int
+    arrays: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryInfo:
+    """A device's memory at a moment, in bytes.
+
+    Attributes
+    ----------
+    free_bytes
+        What a new array can have: what the driver has free, and what the memory pool keeps unused.
+    total_bytes
+        The device's memory.
+    used_bytes
+        Held by arrays of this process that are alive, or whose memory still waits for its last user.
+    pool_bytes
+        What the memory pool holds from the driver, used or kept for later.
+    peak_bytes
+        The most that `used_bytes` was since the process began, or since `Device.reset_peak_memory`.
+    largest_arrays
+        As many as were asked for of the arrays that hold the most, largest first.
+    largest_places
+        The same for the lines of the program that made arrays: each with all its arrays together.
+    """
+
+    free_bytes: int
+    total_bytes: int
+    used_bytes: int
+    pool_bytes: int
+    peak_bytes: int
+    largest_arrays: tuple[MemoryHolder, ...] = ()
+    largest_places: tuple[MemoryHolder, ...] = ()
+
+
+def whole_number(number: Any, name: str, least: int = 0) -> int:
+    """Return what was given for a count or a size.
+
+    Raises
+    ------
+    ArgumentValueError
+        It is no whole number, or less than the least.
+    """
+    if isinstance(number, bool) or not isinstance(number, int) or number < least:
+        raise ArgumentValueError(f"{name} is a whole number, {least} or more; {number!r} was given")
+    return number

@@ -1,0 +1,88 @@
+"""How much memory that nobody uses a device's memory pool keeps, and when it gives it back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import aiocuda as ac
+
+SIZE = 256 << 20  # more than the piece in which a driver gives memory back
+
+
+@pytest.fixture(autouse=True)
+def kept_as_at_first(device) -> Iterator[None]:
+    yield
+    device.set_memory_pool(release_threshold=None)
+
+
+def used_and_dropped(device: ac.Device) -> None:
+    ac.zeros(SIZE, np.uint8).sync()
+    device.synchronize().sync()
+
+
+def test_memory_that_is_not_used_stays_until_it_is_trimmed(device):
+    device.trim_memory()
+    before = device.memory_info()
+    used_and_dropped(device)
+    kept = device.memory_info()
+    assert kept.pool_bytes >= before.used_bytes + SIZE
+    assert kept.used_bytes == before.used_bytes
+    given_back = device.trim_memory()
+    after = device.memory_info()
+    assert given_back == kept.pool_bytes - after.pool_bytes >= SIZE // 2
+    assert device.trim_memory() == 0
+
+
+def test_trimming_keeps_what_is_asked_for_and_what_is_in_use(device):
+    used_and_dropped(device)
+    kept = device.memory_info().pool_bytes
+    assert kept >= SIZE
+    assert device.trim_memory(kept) == 0
+    assert device.trim_memory(2**80) == 0
+    held = ac.full(SIZE, 7, np.uint8).sync()
+    device.trim_memory()
+    assert device.memory_info().pool_bytes >= SIZE
+    assert (ac.to_host(held[:100]).sync() == 7).all()
+    del held
+
+
+def test_memory_whose_last_user_has_not_passed_is_not_given_back(device, latch):
+    stream = device.stream()
+    x = ac.zeros(SIZE, np.uint8).sync_on(stream)
+    latch.hold(stream)
+    user = ac.copy(x, np.ones(SIZE, np.uint8)).on(stream).submit()
+    del x, user
+    device.trim_memory()
+    assert device.memory_info().pool_bytes >= SIZE
+    latch.release()
+    stream.synchronize().sync()
+
+
+def test_with_a_threshold_memory_goes_back_when_the_driver_is_waited_for(device):
+    device.trim_memory()
+    device.set_memory_pool(release_threshold=0)
+    used_and_dropped(device)
+    wait_through_the_driver(device)
+    assert device.memory_info().pool_bytes < SIZE
+    device.set_memory_pool(release_threshold=2 * SIZE)
+    used_and_dropped(device)
+    wait_through_the_driver(device)
+    assert device.memory_info().pool_bytes >= SIZE
+
+
+def wait_through_the_driver(device: ac.Device) -> None:
+    from cuda.bindings import driver
+
+    (result,) = driver.cuStreamSynchronize(driver.CUstream(device.default_stream.handle))
+    assert int(result) == 0
+
+
+@pytest.mark.parametrize("wrong", [-1, 1.5, "1G", True])
+def test_sizes_are_whole_numbers_of_bytes(device, wrong):
+    with pytest.raises(ac.ArgumentValueError, match="release_threshold is a whole number, 0 or more"):
+        device.set_memory_pool(release_threshold=wrong)
+    with pytest.raises(ac.ArgumentValueError, match="keep_bytes is a whole number, 0 or more"):
+        device.trim_memory(wrong)
