@@ -23,11 +23,12 @@ from typing import Literal
 from aiocuda._driver import probe
 from aiocuda.errors import DriverNotFoundError, DriverSelectionError, EmulatedDeviceWarning
 
-__all__ = ["DriverInfo", "cache_directory", "select"]
+__all__ = ["DriverInfo", "cache_directory", "is_debugging", "select"]
 
 DRIVER_SONAME = "libcuda.so.1"
 NVRTC_SONAME = "libnvrtc.so.13"
 VARIABLE = "AIOCUDA_DRIVER"
+DEBUG_VARIABLE = "AIOCUDA_DEBUG"
 
 # NVIDIA's kernel driver shows itself by one of these: desktop and server, WSL 2, Tegra.
 _DEVICE_NODES = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-gpu", "/dev/nvmap")
@@ -214,6 +215,14 @@ def _offer_ziglang() -> None:
     found = importlib.util.find_spec("ziglang")
     if found is not None and found.origin is not None:
         os.environ.setdefault("AIOCUDA_ZIG", str(Path(found.origin).parent / "zig"))
+
+
+def is_debugging() -> bool:
+    """Return whether the environment variable ``AIOCUDA_DEBUG`` asks for what helps to find mistakes.
+
+    Anything but nothing and ``0`` does.
+    """
+    return os.environ.get(DEBUG_VARIABLE, "").strip() not in {"", "0"}
 
 
 def emulator_directory() -> Path:

@@ -1,0 +1,45 @@
+"""The report of arrays that are still held when the process ends (``AIOCUDA_DEBUG``).
+
+Always true: it names what somebody holds, and not what waits for the collector or for the device.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import sys
+
+from aiocuda import _native
+from aiocuda._driver import runtime, select
+from aiocuda._engine import accounts
+
+__all__ = ["report_at_exit"]
+
+_MOST_LINES = 20  # of one device's arrays
+
+
+def report_at_exit() -> None:
+    """Have the report made when the process ends, if it is asked for.
+
+    What is registered later runs earlier: the native module still knows everything by then.
+    """
+    if select.is_debugging():
+        atexit.register(_report)
+
+
+def _report() -> None:
+    """Write to standard error which arrays are held, by the lines that made them; nothing where there are none."""
+    gc.collect()
+    _native.collect()
+    for device in (*runtime.open_devices(), accounts.HOST):
+        held = [each for each in accounts.by_place(accounts.each_array(device)) if each.place != accounts.ENGINE]
+        if not held:
+            continue
+        where = "in page-locked memory" if device == accounts.HOST else f"on device {device}"
+        count, size_bytes = sum(each.arrays for each in held), sum(each.size_bytes for each in held)
+        arrays = "1 array is" if count == 1 else f"{count} arrays are"
+        print(f"aiocuda: at exit, {arrays} still held {where}, {size_bytes} B:", file=sys.stderr)
+        for each in accounts.largest(held, _MOST_LINES):
+            print(f"  {each.size_bytes} B by {each}", file=sys.stderr)
+        if len(held) > _MOST_LINES:
+            print(f"  and those that {len(held) - _MOST_LINES} other lines made", file=sys.stderr)
