@@ -220,6 +220,9 @@ void bind_execution(nb::module_& module) {
     raise_stream_error(*completion, lanes, asked);
   });
 
+  module.def("settle_frees", [](std::int32_t device) {
+    refusals_raised("settling what was freed on", device, [&] { Engine::get().settle_frees(device); });
+  });
   module.def("collect", [] {
     Engine& engine = Engine::get();
     if (engine.depth == 0) engine.collect();

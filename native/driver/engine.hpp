@@ -200,6 +200,9 @@ class Engine final : public dataflow::MemoryOwner {
   void take_back(std::unique_ptr<dataflow::Buffer> buffer) noexcept override;
   // Frees what is due: in stream order on a device, when it has passed for page-locked memory.
   void collect();
+  // Has the driver take note of frees that have passed: it does when it is waited for, not when it is asked. Waits for
+  // nothing.
+  void settle_frees(std::int32_t device);
 
   // Keeps an object until the device has passed a tick.
   void retain(Tick until, nb::object object) { retained_.push_back({until, std::move(object)}); }

@@ -55,6 +55,8 @@ void Engine::allocate_device(dataflow::Buffer& buffer, StreamIndex stream, const
     collect();
     result = table.cuMemAllocFromPoolAsync(&address, buffer.size_bytes, pool, streams_[stream].handle);
   }
+  // What it took of the device before it gave up, the driver keeps: seen on an H200, where other processes had no room then.
+  if (result == CUDA_ERROR_OUT_OF_MEMORY) check(table.cuMemPoolTrimTo(pool, 0), "cuMemPoolTrimTo");
   check(result, "cuMemAllocFromPoolAsync");
   buffer.address = address;
   buffer.owner = this;
@@ -95,6 +97,15 @@ void Engine::collect() {
   }
   returned_.insert(returned_.end(), std::make_move_iterator(left.begin()), std::make_move_iterator(left.end()));
   destroy_closed_streams();
+}
+
+void Engine::settle_frees(std::int32_t ordinal) {
+  ContextScope scope(*this);
+  scope.bind(ordinal);
+  for (const StreamState& state : streams_) {
+    if (!state.mark || state.device != ordinal || table.cuStreamQuery(state.handle) != CUDA_SUCCESS) continue;
+    check(table.cuStreamSynchronize(state.handle), "cuStreamSynchronize");
+  }
 }
 
 struct Engine::Waits {

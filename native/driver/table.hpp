@@ -14,7 +14,9 @@ namespace aiocuda::driver {
   F(cuCtxSetCurrent)                \
   F(cuStreamCreateWithPriority)     \
   F(cuStreamDestroy)                \
+  F(cuMemPoolTrimTo)                \
   F(cuStreamQuery)                  \
+  F(cuStreamSynchronize)            \
   F(cuStreamWaitEvent)              \
   F(cuStreamWriteValue32)           \
   F(cuStreamWaitValue32)            \

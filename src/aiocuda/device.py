@@ -170,6 +170,12 @@ class Device:
         """
         keep_bytes = whole_number(keep_bytes, "keep_bytes")
         _native.collect()
+        threshold = runtime.release_threshold(self._ordinal)
+        runtime.set_release_threshold(self._ordinal, _EVERYTHING)  # settling is not to give back what is to be kept
+        try:
+            _native.settle_frees(self._ordinal)
+        finally:
+            runtime.set_release_threshold(self._ordinal, threshold)
         with faults.raised_as(f"trimming the memory of device {self._ordinal}", self._ordinal):
             before, _ = runtime.pool_reserved_used(self._ordinal)
             runtime.trim_pool(self._ordinal, min(keep_bytes, _EVERYTHING))

@@ -244,24 +244,19 @@ class LoadedModule:
                 ) from error
             self.symbols = self._symbols()
 
-    def _kernels(self) -> list[Any]:
+    def _symbols(self) -> tuple[str, ...]:
         from cuda.bindings import driver
 
         library = driver.CUlibrary(self._library)
         count = int(runtime.call(driver.cuLibraryGetKernelCount, library))
-        return list(runtime.call(driver.cuLibraryEnumerateKernels, count, library)) if count else []
-
-    def _symbols(self) -> tuple[str, ...]:
-        from cuda.bindings import driver
-
-        return tuple(sorted(runtime.call(driver.cuKernelGetName, each).decode() for each in self._kernels()))
+        kernels = runtime.call(driver.cuLibraryEnumerateKernels, count, library) if count else []
+        return tuple(sorted(runtime.call(driver.cuKernelGetName, each).decode() for each in kernels))
 
     def _load_now(self) -> None:
-        """Have PTX compiled, which the driver would do when one of its kernels is first used."""
+        """Have PTX compiled: a library of what does not compile loads as well, and has no kernels."""
         from cuda.bindings import driver
 
-        for kernel in self._kernels()[:1]:
-            runtime.call(driver.cuKernelGetFunction, kernel)
+        runtime.call(driver.cuLibraryGetModule, driver.CUlibrary(self._library))
 
     def kernel(self, name: str) -> LoadedKernel:
         """Find a kernel by its symbol, the name expression that it was compiled by, or its plain name.

@@ -28,6 +28,7 @@ __all__ = [
     "open_devices",
     "pool_reserved_used",
     "properties",
+    "release_threshold",
     "require",
     "set_release_threshold",
     "trim_pool",
@@ -285,6 +286,15 @@ def pool_reserved_used(ordinal: int) -> tuple[int, int]:
     reserved = call(driver.cuMemPoolGetAttribute, handle, attribute.CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)
     used = call(driver.cuMemPoolGetAttribute, handle, attribute.CU_MEMPOOL_ATTR_USED_MEM_CURRENT)
     return int(reserved), int(used)
+
+
+def release_threshold(ordinal: int) -> int:
+    """Return how much a device's memory pool keeps that is not in use, in bytes."""
+    open_device(ordinal)
+    from cuda.bindings import driver
+
+    attribute = driver.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+    return int(call(driver.cuMemPoolGetAttribute, _open[ordinal].memory.handle, attribute))
 
 
 def set_release_threshold(ordinal: int, size_bytes: int) -> None:
