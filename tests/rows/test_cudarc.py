@@ -244,7 +244,7 @@ def test_launch_config_for_num_elems(kernels):
     assert contents(array).tolist() == [1] * N + [0] * 8
 
 
-def test_launch_on_several_streams(device, latch, kernels, run):
+def test_launch_on_several_streams(device, latch, kernels, settle, run):
     streams = device.stream(), device.stream()
     arrays = [ac.full(N, value, np.int32).sync() for value in (1, 5)]
 
@@ -255,6 +255,7 @@ def test_launch_on_several_streams(device, latch, kernels, run):
             for array, stream in zip(arrays, streams, strict=True)
         )
         await second
+        settle()
         assert not first.done()
         latch.release()
         await first
@@ -266,13 +267,14 @@ def test_launch_on_several_streams(device, latch, kernels, run):
 # --- streams --------------------------------------------------------------------------------------------------------
 
 
-def test_fork(device, latch, run):
+def test_fork(device, latch, settle, run):
     stream = device.stream()
 
     async def program():
         latch.hold(stream)
         forked = stream.fork()
         event = forked.record()
+        settle()
         assert not event.done()
         latch.release()
         await event
@@ -281,7 +283,7 @@ def test_fork(device, latch, run):
     run(program)
 
 
-def test_join(device, latch, run):
+def test_join(device, latch, settle, run):
     stream = device.stream()
     forked = stream.fork()
 
@@ -291,6 +293,7 @@ def test_join(device, latch, run):
         stream.join(forked)
         after = stream.record()
         await before
+        settle()
         assert not after.done()
         latch.release()
         await after
@@ -310,7 +313,7 @@ def test_stream_priorities(device):
         assert ac.to_host(ac.ones(3)).sync_on(stream).tolist() == [1, 1, 1]
 
 
-def test_default_stream(device, latch, kernels, run):
+def test_default_stream(device, latch, kernels, settle, run):
     array = ac.zeros(1, np.int32).sync()
 
     async def program():
@@ -318,6 +321,7 @@ def test_default_stream(device, latch, kernels, run):
         with ac.use(ac.SingleStream()):
             future = kernels.increment(array, 1, threads=1).submit()
         event = device.default_stream.record()
+        settle()
         assert not future.done()
         latch.release()
         await event
@@ -326,7 +330,7 @@ def test_default_stream(device, latch, kernels, run):
     run(program)
 
 
-def test_per_thread_stream(device, latch, kernels):
+def test_per_thread_stream(device, latch, kernels, settle):
     arrays = [ac.zeros(1, np.int32).sync() for _ in range(2)]
     streams = [device.stream() for _ in range(2)]
     both = threading.Barrier(2)
@@ -340,6 +344,7 @@ def test_per_thread_stream(device, latch, kernels):
     with ThreadPoolExecutor(2) as threads:
         held, free = threads.map(work, range(2))
     free.sync()
+    settle()
     assert not held.done()
     latch.release()
     held.sync()
@@ -349,7 +354,7 @@ def test_per_thread_stream(device, latch, kernels):
 # --- events ---------------------------------------------------------------------------------------------------------
 
 
-def test_event_record_query_and_wait(device, latch, run):
+def test_event_record_query_and_wait(device, latch, settle, run):
     stream, other = device.stream(), device.stream()
 
     async def program():
@@ -357,6 +362,7 @@ def test_event_record_query_and_wait(device, latch, run):
         event = stream.record(timing=False)
         other.wait(event)
         behind = other.record(timing=False)
+        settle()
         assert not event.done()
         assert not behind.done()
         latch.release()
