@@ -77,7 +77,7 @@ StreamIndex Engine::create_stream(std::int32_t ordinal, int priority) {
 }
 
 StreamIndex Engine::adopt_stream(CUstream handle, std::int32_t ordinal, nb::object keepalive) {
-  if (const auto known = adopted_.find(handle); known != adopted_.end()) {
+  if (const auto known = adopted_.find({handle, ordinal}); known != adopted_.end()) {
     streams_[known->second].keepalive = std::move(keepalive);
     return known->second;
   }
@@ -93,7 +93,7 @@ StreamIndex Engine::adopt_stream(CUstream handle, std::int32_t ordinal, nb::obje
     streams_[index].owned = false;
   }
   streams_[index].keepalive = std::move(keepalive);
-  adopted_.emplace(handle, index);
+  adopted_.emplace(std::pair(handle, ordinal), index);
   return index;
 }
 

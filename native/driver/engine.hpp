@@ -8,6 +8,7 @@
 #include <array>
 #include <atomic>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -314,7 +315,7 @@ class Engine final : public dataflow::MemoryOwner {
   std::vector<std::optional<DeviceState>> devices_;
   std::deque<StreamState> streams_;
   mutable std::mutex streams_mutex_;  // the reactor reads handles while a stream is added
-  std::unordered_map<CUstream, StreamIndex> adopted_;
+  std::map<std::pair<CUstream, std::int32_t>, StreamIndex> adopted_;  // each device has a null stream
   std::vector<StreamIndex> closing_;  // closed by their users, with work that has not passed
   std::vector<StreamIndex> spare_slots_;
   std::vector<std::unique_ptr<dataflow::Buffer>> returned_;

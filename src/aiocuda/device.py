@@ -31,6 +31,7 @@ __all__ = [
     "use",
 ]
 
+_PER_THREAD: Final = 2  # CU_STREAM_PER_THREAD
 _EVERYTHING: Final = 2**64 - 1  # as many bytes as the driver can be told
 
 
@@ -438,7 +439,7 @@ def as_stream(stream: Any) -> Stream:
     Raises
     ------
     ArgumentTypeError
-        It is no stream.
+        It is no stream, or the per-thread default stream.
     ClosedError
         It was closed.
     """
@@ -450,9 +451,14 @@ def as_stream(stream: Any) -> Stream:
         raise ArgumentTypeError(f"a stream is a Stream, or has __cuda_stream__; {stream!r} is neither")
     version_and_handle = protocol() if callable(protocol) else protocol
     handle = int(version_and_handle[1])
+    if handle == _PER_THREAD:
+        raise ArgumentTypeError(
+            "handle 2 is CUDA's per-thread default stream, another one in each thread, which nobody can tell apart: "
+            "make a stream with Device.stream()"
+        )
     ordinal = events.device_of_stream(handle)
-    device = Device(ordinal)
-    return Stream._known(_native.adopt_stream(handle, ordinal, stream), device)
+    device = current_device() if ordinal is None else Device(ordinal)
+    return Stream._known(_native.adopt_stream(handle, device.ordinal, stream), device)
 
 
 def placement_for(target: Any) -> Placement:

@@ -5,6 +5,7 @@ Always true: a test is named after its row, and shows how the row is written her
 
 from __future__ import annotations
 
+import anyio.to_thread
 import numpy as np
 import pytest
 
@@ -284,3 +285,41 @@ def test_memory_info(device):
     info = device.memory_info()
     assert 0 < info.free_bytes <= info.total_bytes
     assert held.nbytes <= info.used_bytes <= info.peak_bytes <= info.total_bytes
+
+
+def test_null_stream_where_no_context_is_current(device, run):
+    """It is that of the device in force."""
+
+    async def program():
+        def in_a_thread() -> list[float]:
+            with ac.use(device), ac.use(NullStream()):
+                return list(ac.to_host(ac.ones(3)).sync())
+
+        return await anyio.to_thread.run_sync(in_a_thread)
+
+    assert run(program) == [1, 1, 1]
+
+
+def test_the_per_thread_stream_is_refused(device):
+    class PerThread:
+        def __cuda_stream__(self) -> tuple[int, int]:
+            return 0, 2
+
+    with pytest.raises(ac.ArgumentTypeError, match=r"handle 2 is CUDA's per-thread.*Device\.stream\(\)"):
+        ac.ones(3).on(PerThread())
+
+
+@pytest.mark.needs_devices(2)
+def test_null_stream_of_each_device(kernels):
+    from cuda.bindings import driver
+
+    for ordinal in (0, 1, 0):
+        x = ac.zeros(3, np.int32, device=ordinal).sync()
+        (_, before), context = driver.cuCtxGetCurrent(), driver.cuDevicePrimaryCtxRetain(ordinal)[1]
+        driver.cuCtxSetCurrent(context)
+        try:
+            with ac.use(NullStream()):
+                assert list(ac.to_host(kernels.increment(x, 3, threads=3)).sync()) == [1, 1, 1]
+        finally:
+            driver.cuCtxSetCurrent(before)
+            driver.cuDevicePrimaryCtxRelease(ordinal)

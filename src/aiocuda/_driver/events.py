@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, Final
 
 from aiocuda._driver import runtime
 
 __all__ = ["Recorded", "device_of_stream"]
+
+_NULL_STREAMS: Final = (0, 1)  # CU_STREAM_LEGACY is 1
 
 
 class Recorded:
@@ -62,8 +64,8 @@ class Recorded:
             self._destroy(event)
 
 
-def device_of_stream(handle: int) -> int:
-    """Return the ordinal of a stream's device.
+def device_of_stream(handle: int) -> int | None:
+    """Return the ordinal of a stream's device; None: it is a null stream's current context's, and there is none.
 
     Raises
     ------
@@ -73,8 +75,10 @@ def device_of_stream(handle: int) -> int:
     from cuda.bindings import driver
 
     runtime.device_count()
-    context = runtime.call(driver.cuStreamGetCtx, driver.CUstream(handle))
     before = runtime.call(driver.cuCtxGetCurrent)
+    if handle in _NULL_STREAMS and not int(before):
+        return None
+    context = runtime.call(driver.cuStreamGetCtx, driver.CUstream(handle))
     runtime.call(driver.cuCtxSetCurrent, context)
     try:
         return int(runtime.call(driver.cuCtxGetDevice))
