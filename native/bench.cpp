@@ -4,49 +4,22 @@
 #include <nanobind/stl/vector.h>
 
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <thread>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
-#include "driver/engine.hpp"
-#include "driver/submit.hpp"
+#include "floor.hpp"
 
 namespace aiocuda {
 namespace {
-using driver::Engine;
-using Clock = std::chrono::steady_clock;
+using floor::check;
+using floor::Clock;
+using floor::Engine;
+using floor::is_ready;
+using floor::seconds_since;
 using Handles = std::vector<std::uintptr_t>;  // of streams
-
-void check(CUresult result, const char* function) {
-  if (result != CUDA_SUCCESS) throw driver::Refusal(result, function);
-}
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-// Looks until it is so, and now and then at the stream: a broken context never makes it so. Where that takes longer
-// than a launch does on a GPU, the device may be one of few cores, and gets this one.
-template <class Done>
-void spin_until(CUstream stream, Done&& is_done) {
-  const auto patient_until = Clock::now() + std::chrono::microseconds(10);
-  for (std::uint32_t looks = 1; !is_done(); ++looks) {
-    if (Clock::now() < patient_until) continue;
-    std::this_thread::yield();
-    if (looks % 1024) continue;
-    const CUresult result = Engine::get().table.cuStreamQuery(stream);
-    if (result != CUDA_ERROR_NOT_READY) check(result, "cuStreamQuery");
-  }
-}
-
-bool is_ready(CUresult result, const char* function) {
-  if (result == CUDA_ERROR_NOT_READY) return false;
-  check(result, function);
-  return true;
-}
 
 class Event {
  public:
@@ -71,10 +44,7 @@ class Event {
 class Floor {
  public:
   Floor(std::int32_t device, std::uintptr_t function, std::uint32_t grid, std::uint32_t block, const std::vector<nb::bytes>& values)
-      : device_(device), function_(reinterpret_cast<CUfunction>(function)), grid_(grid), block_(block), flag_(Engine::get().allocate_host(sizeof(std::uint32_t))) {
-    for (const nb::bytes& value : values) values_.emplace_back(value.c_str(), value.c_str() + value.size());
-    for (std::vector<char>& value : values_) arguments_.push_back(value.data());
-  }
+      : device_(device), function_(reinterpret_cast<CUfunction>(function)), grid_(grid), block_(block), flag_(Engine::get().allocate_host(sizeof(std::uint32_t))), arguments_(values) {}
   Floor(const Floor&) = delete;
   Floor& operator=(const Floor&) = delete;
 
@@ -82,7 +52,7 @@ class Floor {
   // were submitted, and until all had passed.
   std::pair<double, double> launches(const Handles& handles, std::uint32_t number, bool is_ordered) {
     if (handles.empty()) throw nb::value_error("launches need a stream");
-    return on_device([&] {
+    return floor::on_device(device_, [&] {
       std::vector<Event> events(is_ordered ? handles.size() : 0);
       const auto start = Clock::now();
       for (std::uint32_t i = 0; i < number; ++i) {
@@ -93,8 +63,7 @@ class Floor {
         events[lane].hold_back(stream_of(handles[(lane + 1) % handles.size()]));
       }
       const double submitted = seconds_since(start);
-      for (const std::uintptr_t handle : handles)
-        spin_until(stream_of(handle), [handle] { return is_ready(Engine::get().table.cuStreamQuery(stream_of(handle)), "cuStreamQuery"); });
+      for (const std::uintptr_t handle : handles) floor::spin_on(stream_of(handle));
       return std::pair(submitted, seconds_since(start));
     });
   }
@@ -107,7 +76,7 @@ class Floor {
     flag.store(0);
     auto is_written = [flag](std::uint32_t i) { return flag.load(std::memory_order_acquire) == i + 1; };
     if (how == "stream")
-      return waits_by(stream, number, [](std::uint32_t) {}, [&](std::uint32_t) { return is_ready(table.cuStreamQuery(stream), "cuStreamQuery"); });
+      return waits_by(stream, number, [](std::uint32_t) {}, [stream](std::uint32_t) { return floor::has_passed(stream); });
     if (how == "flag") {
       auto write = [&](std::uint32_t i) {
         check(table.cuStreamWriteValue32(stream, flag_->address, i + 1, CU_STREAM_WRITE_VALUE_DEFAULT), "cuStreamWriteValue32");
@@ -127,44 +96,30 @@ class Floor {
   static void CUDA_CB write_next(void* flag) { std::atomic_ref(*static_cast<std::uint32_t*>(flag)).fetch_add(1, std::memory_order_release); }
 
   void launch(CUstream stream) {
-    check(Engine::get().table.cuLaunchKernel(function_, grid_, 1, 1, block_, 1, 1, 0, stream, arguments_.data(), nullptr), "cuLaunchKernel");
+    check(Engine::get().table.cuLaunchKernel(function_, grid_, 1, 1, block_, 1, 1, 0, stream, arguments_.words(), nullptr), "cuLaunchKernel");
   }
 
   template <class Tell, class HasCome>
   std::vector<double> waits_by(CUstream stream, std::uint32_t number, Tell&& tell, HasCome&& has_come) {
-    return on_device([&] {
+    return floor::on_device(device_, [&] {
       std::vector<double> times;
       times.reserve(number);
       for (std::uint32_t i = 0; i < number; ++i) {
         const auto start = Clock::now();
         launch(stream);
         tell(i);
-        spin_until(stream, [&] { return has_come(i); });
+        floor::spin_until(stream, [&] { return has_come(i); });
         times.push_back(seconds_since(start));
       }
       return times;
     });
   }
 
-  // Without the GIL, with the device's context current; what the driver refuses is Python's error.
-  template <class F>
-  std::invoke_result_t<F> on_device(F&& f) {
-    try {
-      driver::ContextScope scope(Engine::get());
-      scope.bind(device_);
-      nb::gil_scoped_release release;
-      return f();
-    } catch (const driver::Refusal& refusal) {
-      driver::raise_refused(Engine::get(), refusal.result, refusal.function, "measuring the floor of device " + std::to_string(device_), 0, device_);
-    }
-  }
-
   const std::int32_t device_;
   const CUfunction function_;
   const std::uint32_t grid_, block_;
   const dataflow::BufferRef flag_;
-  std::vector<std::vector<char>> values_;
-  std::vector<void*> arguments_;  // each points to a value
+  floor::Arguments arguments_;
 };
 
 }  // namespace

@@ -2,55 +2,21 @@
 
 #include <nanobind/stl/vector.h>
 
-#include <chrono>
 #include <cstdint>
-#include <thread>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
-#include "driver/engine.hpp"
 #include "driver/graph.hpp"
-#include "driver/submit.hpp"
+#include "floor.hpp"
 
 namespace aiocuda {
 namespace {
-using driver::check;
-using driver::Engine;
-using Clock = std::chrono::steady_clock;
+using floor::Arguments;
+using floor::check;
+using floor::Clock;
+using floor::Engine;
+using floor::seconds_since;
 using Values = std::vector<nb::bytes>;  // of a launch's parameters, one after another
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-// Looks until the stream has nothing to do. Where that takes longer than a launch does on a GPU, the device may be one of
-// few cores, and gets this one.
-void spin_on(CUstream stream) {
-  const auto patient_until = Clock::now() + std::chrono::microseconds(10);
-  for (;;) {
-    const CUresult result = Engine::get().table.cuStreamQuery(stream);
-    if (result != CUDA_ERROR_NOT_READY) return check(result, "cuStreamQuery");
-    if (Clock::now() >= patient_until) std::this_thread::yield();
-  }
-}
-
-// Values, and where each of them is, as the driver takes them.
-class Arguments {
- public:
-  explicit Arguments(const Values& values) {
-    for (const nb::bytes& value : values) values_.emplace_back(value.c_str(), value.c_str() + value.size());
-    for (std::vector<char>& value : values_) words_.push_back(value.data());
-  }
-  Arguments(Arguments&&) = default;
-  Arguments& operator=(Arguments&&) = default;
-  Arguments(const Arguments&) = delete;
-  Arguments& operator=(const Arguments&) = delete;
-
-  void** words() { return words_.data(); }
-
- private:
-  std::vector<std::vector<char>> values_;
-  std::vector<void*> words_;  // each points to a value
-};
 
 std::vector<Arguments> all_arguments(const std::vector<Values>& given) {
   std::vector<Arguments> all;
@@ -76,7 +42,7 @@ class GraphFloor {
 
   // Makes the graph and its executable once more. Returns the seconds until a launch could follow.
   double make() {
-    return on_device([this] {
+    return floor::on_device(device_, [this] {
       const driver::Table& table = Engine::get().table;
       std::vector<CUgraphNode> nodes;
       nodes.reserve(branches_.size() * depth_);
@@ -133,31 +99,12 @@ class GraphFloor {
   template <class Prepare>
   std::vector<double> launches(std::uintptr_t handle, std::uint32_t number, Prepare&& prepare) {
     const CUstream stream = reinterpret_cast<CUstream>(handle);
-    return on_device([&] {
-      std::vector<double> times;
-      times.reserve(number);
-      for (std::uint32_t i = 0; i < number; ++i) {
-        const auto start = Clock::now();
+    return floor::on_device(device_, [&] {
+      return floor::rounds(stream, number, [&](std::uint32_t i) {
         prepare(i);
         check(Engine::get().table.cuGraphLaunch(executable_.get(), stream), "cuGraphLaunch");
-        spin_on(stream);
-        times.push_back(seconds_since(start));
-      }
-      return times;
+      });
     });
-  }
-
-  // Without the GIL, with the device's context current; what the driver refuses is Python's error.
-  template <class F>
-  std::invoke_result_t<F> on_device(F&& f) {
-    try {
-      driver::ContextScope scope(Engine::get());
-      scope.bind(device_);
-      nb::gil_scoped_release release;
-      return f();
-    } catch (const driver::Refusal& refusal) {
-      driver::raise_refused(Engine::get(), refusal.result, refusal.function, "measuring the floor of device " + std::to_string(device_), 0, device_);
-    }
   }
 
   const std::int32_t device_;

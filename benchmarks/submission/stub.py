@@ -41,5 +41,7 @@ class Stub:
 
 def without_code(kernel: Any) -> Any:
     """Make a kernel one that is loaded already; there is nothing to compile it."""
-    kernel._compiled[0] = SimpleNamespace(function=1)
+    from aiocuda._driver.loaded import UNKNOWN_LIMITS
+
+    kernel._loaded[0] = SimpleNamespace(function=1, limits=lambda: UNKNOWN_LIMITS)
     return kernel

@@ -36,10 +36,6 @@ Result write_value(void*, std::uint64_t address, std::uint32_t value, unsigned) 
   *reinterpret_cast<volatile std::uint32_t*>(address) = value;
   return 0;
 }
-Result call_host(void*, void (*function)(void*), void* data) {
-  function(data);
-  return 0;
-}
 Result give_handle(void** handle) {
   static std::uintptr_t last = 0x1000;
   *handle = reinterpret_cast<void*>(last += 0x1000);
@@ -60,7 +56,6 @@ extern "C" Result cuGetProcAddress_v2(const char* name, void** function, int, st
   else if (is("cuStreamWaitEvent")) *function = reinterpret_cast<void*>(wait);
   else if (is("cuMemHostAlloc")) *function = reinterpret_cast<void*>(give_host_memory);
   else if (is("cuStreamWriteValue32")) *function = reinterpret_cast<void*>(write_value);
-  else if (is("cuLaunchHostFunc")) *function = reinterpret_cast<void*>(call_host);
   else if (is("cuMemAllocFromPoolAsync")) *function = reinterpret_cast<void*>(give_memory);
   else if (is("cuStreamCreateWithPriority") || is("cuEventCreate") || is("cuCtxGetCurrent"))
     *function = reinterpret_cast<void*>(give_handle);

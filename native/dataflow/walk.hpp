@@ -34,8 +34,7 @@
 #include <optional>
 #include <vector>
 
-#include "copies.hpp"
-#include "pageable.hpp"
+#include "copying.hpp"
 #include "placing.hpp"
 #include "replay.hpp"
 #include "shape.hpp"
@@ -63,8 +62,11 @@ enum class Step : std::uint8_t { finished, stalled, again };
 template <class Sink>
 class Walk {
   using Value = typename Sink::Value;
+  friend class Copying<Walk>;
 
  public:
+  using Sinks = Sink;
+
   Walk(Sink& sink, const Placement& placement, Scratch<Value>& scratch)
       : sink_(sink), placement_(placement), placing_(sink, placement, scratch.uses, scratch.needs), stack_(scratch.stack),
         waits_(scratch.waits), outputs_(scratch.outputs), deferred_(scratch.deferred) {
@@ -325,170 +327,14 @@ class Walk {
   }
 
   Step perform(CopyOp& op) {
-    if (const Pageable* memory = as_pageable(op.destination)) return to_pageable(op, *memory);
     CreateOp* create = as_deferred(op, op.destination);
     if (create && !take_shape(*create)) create = nullptr;
     if (create && create->spec.device == host_ordinal) {  // as its model is
       sink_.finish(*create, sink_.create_host(*create, placement_.device));
       create = nullptr;
     }
-    if (const Pageable* memory = as_pageable(op.source)) return from_pageable(op, create, *memory);
-    const Value from = value_of(op.source);
-    Value to = create ? Value{} : value_of(op.destination);
-    if (sink_.is_unknown(from) || (!create && sink_.is_unknown(to))) {
-      sink_.copy_of_unknown(op);
-      sink_.finish(op, create ? from : to);
-      return Step::finished;
-    }
-    const Array* source = sink_.array(from);
-    if (!source || (!create && !sink_.array(to)))
-      raise(error_types.argument_type, std::string("copy: the ") + (source ? "destination" : "source") + " is not an array but " +
-                                           nb::cast<std::string>(nb::repr(sink_.object(source ? to : from))));
-    sink_.finish(op, reach(op, to, create, *source));
+    Copying<Walk>(*this, op).perform(create);
     return Step::finished;
-  }
-
-  // Between arrays wherever they are; gives back the destination.
-  Value reach(CopyOp& op, Value to, CreateOp* create, const Array& source) {
-    const std::int32_t here = create ? create->spec.device : sink_.array(to)->device, there = source.device;
-    const std::int32_t device = here != host_ordinal ? here : there != host_ordinal ? there : placement_.device;
-    check_usable(source, false, [] { return std::string("copy: the source"); });
-    const bool is_between_devices = here != there && here != host_ordinal && there != host_ordinal && !sink_.is_peer(device, there);
-    // From host memory to host memory the driver copies itself, and keeps the caller until the stream has come there.
-    const bool is_within_host = here == host_ordinal && there == host_ordinal && source.size_bytes() && (create || !is_same_place(*sink_.array(to), source));
-    if (!is_between_devices && !is_within_host) return copy(op, to, create, source, device);
-    // A step to page-locked memory and one from there; or the same through a device's memory.
-    if (!create) check_copy(*sink_.array(to), source);
-    const std::int32_t way = is_within_host ? device : host_ordinal;
-    const Value staged = copy_to_new(op, source, is_within_host ? device : there,
-                                     [&](StreamIndex stream) { return sink_.staging(source, way, stream); });
-    return copy(op, to, create, *sink_.array(staged), device);
-  }
-
-  Step from_pageable(CopyOp& op, CreateOp* create, const Pageable& memory) {
-    Value to = create ? Value{} : value_of(op.destination);
-    if (!create && sink_.is_unknown(to)) {
-      sink_.copy_of_unknown(op);
-      sink_.finish(op, to);
-      return Step::finished;
-    }
-    const Array* array = create ? nullptr : sink_.array(to);
-    if (!create && !array) raise_no_array("destination", to);
-    const Array planned = create ? Array{BufferRef(), 0, create->spec.device, create->spec.dtype, create->shape} : *array;
-    check_pageable(planned, memory);
-    const std::int32_t device = planned.is_host() ? placement_.device : planned.device;
-    if constexpr (Sink::stages_copies) {
-      if (const Array* locked = as_array(memory.locked)) {
-        sink_.finish(op, reach(op, to, create, *locked));
-        return Step::finished;
-      }
-      if (sink_.stages(memory, planned, device)) {
-        placing_.uses.clear();
-        if (!create) {
-          check_usable(planned, true, [] { return std::string("copy: the destination"); });
-          placing_.add(planned, true);
-        }
-        placing_.uses.push_back({&sink_.pageable(), memory.span(), false});
-        const StreamIndex stream = place_staged(op, memory, device);
-        if (create) {
-          to = make(*create, stream, Py_REFCNT(op.destination.ptr()) > 1);
-          placing_.add(*sink_.array(to), true);
-        }
-        stage(op, stream, [&] { sink_.upload(op, *sink_.array(to), stream); });
-        sink_.finish(op, to);
-        return Step::finished;
-      }
-    }
-    const Value read = sink_.page_locked(op, memory, device);
-    sink_.finish(op, reach(op, to, create, *sink_.array(read)));
-    return Step::finished;
-  }
-
-  Step to_pageable(CopyOp& op, const Pageable& memory) {
-    if constexpr (Sink::stages_copies) {
-      const Value from = value_of(op.source);
-      if (sink_.is_unknown(from)) {
-        sink_.copy_of_unknown(op);
-      } else {
-        const Array* source = sink_.array(from);
-        if (!source) raise_no_array("source", from);
-        check_pageable(*source, memory);
-        check_usable(*source, false, [] { return std::string("copy: the source"); });
-        const std::int32_t device = source->is_host() ? placement_.device : source->device;
-        if (as_array(memory.locked)) {
-          reach(op, sink_.constant(memory.locked), nullptr, *source);
-          sink_.finish(op, sink_.constant(memory.owner));
-          return Step::finished;
-        }
-        placing_.uses.clear();
-        placing_.add(*source, false);
-        placing_.uses.push_back({&sink_.pageable(), memory.span(), true});
-        const StreamIndex stream = place_staged(op, memory, device);
-        stage(op, stream, [&] { sink_.download(op, *source, stream); });
-      }
-      sink_.finish(op, sink_.constant(memory.owner));
-      return Step::finished;
-    } else {
-      raise(error_types.capture, "a graph cannot copy to " + describe(memory) + ", which a device does not reach; end the graph with to_host(array), which yields "
-                                 "page-locked memory, and copy from there");
-    }
-  }
-
-  StreamIndex place_staged(CopyOp& op, const Pageable& memory, std::int32_t device) {
-    if (const std::optional<Tick> until = sink_.staging_full(device, memory.layout.size_bytes())) throw Full{*until, false};
-    return placing_.choose(op, device);
-  }
-  // What has been submitted before a later part was refused is there all the same.
-  template <class F>
-  void stage(CopyOp& op, StreamIndex stream, F&& f) {
-    placing_.order(stream);
-    try {
-      f();
-    } catch (nb::python_error&) {
-      placing_.commit(op, stream, is_shared_);
-      throw;
-    }
-    placing_.commit(op, stream, is_shared_);
-  }
-
-  void check_pageable(const Array& array, const Pageable& memory) const {
-    if (array.is_partition()) raise(error_types.argument_type, "copy: " + describe(array) + " was given; unpartition() it first");
-    if (array.dtype != memory.dtype || array.shape != memory.shape)
-      raise(error_types.argument_value, "copy: destination and source differ: one is " + describe(array) + ", the other " + describe(memory) +
-                                            "; give both the same shape and dtype");
-  }
-  [[noreturn]] void raise_no_array(const char* which, Value value) {
-    raise(error_types.argument_type, std::string("copy: the ") + which + " is not an array but " + nb::cast<std::string>(nb::repr(sink_.object(value))));
-  }
-
-  // One copy on a stream of `device`; gives back the destination.
-  Value copy(CopyOp& op, Value to, CreateOp* create, const Array& source, std::int32_t device) {
-    if (create) return copy_to_new(op, source, device, [&](StreamIndex stream) { return make(*create, stream, Py_REFCNT(op.destination.ptr()) > 1); });
-    placing_.uses.clear();
-    add_destination(*sink_.array(to), source);
-    placing_.add(source, false);
-    return copy_on(op, placing_.choose(op, device), to, source);
-  }
-  // The same, to what `make_there` makes for the stream.
-  template <class F>
-  Value copy_to_new(CopyOp& op, const Array& source, std::int32_t device, F&& make_there) {
-    placing_.uses.clear();
-    placing_.add(source, false);
-    const StreamIndex stream = placing_.choose(op, device);
-    const Value to = make_there(stream);
-    add_destination(*sink_.array(to), source);
-    return copy_on(op, stream, to, source);
-  }
-  Value copy_on(CopyOp& op, StreamIndex stream, Value to, const Array& source) {
-    placing_.order(stream);
-    sink_.copy(op, *sink_.array(to), source, stream);
-    placing_.commit(op, stream, is_shared_);
-    return to;
-  }
-
-  void add_destination(const Array& destination, const Array& source) {
-    check_copy(destination, source);
-    placing_.add(destination, true);
   }
 
   Step perform(ForeignOp& op) {

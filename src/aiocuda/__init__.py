@@ -7,8 +7,8 @@ from aiocuda import errors as errors
 from aiocuda import linalg as linalg
 from aiocuda._driver.loaded import KernelAttributes as KernelAttributes
 from aiocuda._driver.loaded import Occupancy as Occupancy
-from aiocuda._engine.execution import DeviceFuture as DeviceFuture
-from aiocuda._engine.execution import StreamWait as StreamWait
+from aiocuda._engine.futures import DeviceFuture as DeviceFuture
+from aiocuda._engine.stream_wait import StreamWait as StreamWait
 from aiocuda.api import empty as empty
 from aiocuda.api import empty_host as empty_host
 from aiocuda.api import full as full

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Any
 
-from aiocuda._engine.execution import DeviceFuture
+from aiocuda._engine.futures import DeviceFuture
 from aiocuda._engine.host_data import described
 from aiocuda.array import DeviceArray
 from aiocuda.copies import to_device

@@ -19,7 +19,7 @@ from aiocuda.array import DeviceArray
 from aiocuda.copies import dup
 from aiocuda.errors import ArgumentTypeError
 from aiocuda.kernel import kernel
-from aiocuda.ops import CallOp, DeviceOp
+from aiocuda.ops import DeviceOp, once_known
 
 __all__ = ["KINDS", "WORDS", "convert", "number_of"]
 
@@ -62,17 +62,12 @@ def convert(x: Any, dtype: DTypeLike) -> DeviceOp[DeviceArray]:
         yields, _, where = x._spec
         if yields == "host_array":
             raise ArgumentTypeError("convert works on a device; the operation yields a HostArray: to_device() it first")
-        return cast(
-            "DeviceOp[DeviceArray]",
-            CallOp(
-                "then",
-                functools.partial(convert, dtype=kind),
-                x,
-                yields="device_array",
-                dtype=dtypes.code_of(kind),
-                device=where,
-                title=f"a conversion to {kind.name}",
-            ),
+        return once_known(
+            functools.partial(convert, dtype=kind),
+            x,
+            dtype=dtypes.code_of(kind),
+            device=where,
+            title=f"a conversion to {kind.name}",
         )
     if not isinstance(x, DeviceArray):
         raise ArgumentTypeError(

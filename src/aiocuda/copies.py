@@ -19,7 +19,7 @@ from aiocuda._engine.host_data import NDArray, as_numpy, as_target, cut, describ
 from aiocuda.array import DeviceArray, HostArray, Partition, page_locked_view
 from aiocuda.device import Device, as_ordinal
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
-from aiocuda.ops import CallOp, CopyOp, CreateOp, DeviceOp, value
+from aiocuda.ops import CallOp, CopyOp, CreateOp, DeviceOp, once_known, value
 
 __all__ = ["copy", "dup", "to_device", "to_host"]
 
@@ -72,18 +72,8 @@ def to_device(x: object, device: Device | int | None = None, *, dtype: DTypeLike
     if isinstance(x, _native.Op):
         yields, code, where = x._spec
         if yields not in {"device_array", "host_array"} or where == _UNKNOWN:
-            return cast(
-                "DeviceOp[DeviceArray]",
-                CallOp(
-                    "then",
-                    functools.partial(to_device, device=ordinal),
-                    x,
-                    yields="device_array",
-                    dtype=code,
-                    device=ordinal,
-                    title="a copy to a device",
-                ),
-            )
+            move = functools.partial(to_device, device=ordinal)
+            return once_known(move, x, dtype=code, device=ordinal, title="a copy to a device")
         return cast("DeviceOp[DeviceArray]", x) if where == ordinal else _copy_of(x, ordinal)
     if isinstance(x, _native.Array):
         _native.check_usable(x, False, "to_device")

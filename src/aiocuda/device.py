@@ -14,8 +14,8 @@ from typing import Any, Final
 from aiocuda import _native
 from aiocuda._driver import events, runtime
 from aiocuda._engine import accounts, faults, placement
-from aiocuda._engine.execution import StreamWait
 from aiocuda._engine.placement import Placement
+from aiocuda._engine.stream_wait import StreamWait
 from aiocuda.errors import AiocudaError, ArgumentTypeError, ArgumentValueError, ClosedError, DeviceMismatchError
 from aiocuda.memory import MemoryHolder, MemoryInfo, whole_number
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 import dataclasses
 import math
 import threading
-import weakref
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,10 +19,10 @@ from aiocuda._driver.loaded import (
     CachePreference,
     KernelAttributes,
     LoadedKernel,
-    LoadedModule,
     Occupancy,
 )
 from aiocuda._engine import dtypes
+from aiocuda._engine.module_image import ModuleImage
 from aiocuda._engine.signature import KernelSignature, Parameter
 from aiocuda._engine.struct_values import StructPacker
 from aiocuda.device import Device, as_ordinal
@@ -42,28 +41,10 @@ _SCALARS = frozenset(
 )
 
 
-class Loads(Protocol):
-    """What kernels are loaded from.
-
-    Attributes
-    ----------
-    memory
-        Of its variables, those that are arrays.
-    kernels
-        That were made of it; several may be of one function.
-    """
-
-    memory: _native.ModuleMemory
-    kernels: weakref.WeakSet[_native.Kernel]
-
-    def load(self, ordinal: int) -> LoadedModule:
-        """Compile for a device and load there, the first time. Blocks."""
-
-
 class KernelDescription:
     """What a kernel knows beside how to be called; its attributes are the kernel's."""
 
-    def __init__(self, module: Module, image: Loads, source: str | None, signature: KernelSignature) -> None:
+    def __init__(self, module: Module, image: ModuleImage, source: str | None, signature: KernelSignature) -> None:
         self.module = module
         self.source = source
         self.options = module.options

@@ -23,7 +23,7 @@ from aiocuda.device import Stream
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError, DeviceMismatchError
 from aiocuda.foreign import call
 from aiocuda.kernel import kernel
-from aiocuda.ops import CallOp, DeviceOp
+from aiocuda.ops import DeviceOp
 
 __all__ = ["matmul"]
 
@@ -66,18 +66,8 @@ def matmul(a: Any, b: Any) -> DeviceOp[DeviceArray]:
     """
     if isinstance(a, _native.Op) or isinstance(b, _native.Op):
         code, device = next((spec[1], spec[2]) for x in (a, b) if isinstance(x, _native.Op) for spec in (x._spec,))
-        return cast(
-            "DeviceOp[DeviceArray]",
-            CallOp(
-                "then",
-                lambda both: matmul(*both),
-                ops.zip(a, b),
-                yields="device_array",
-                dtype=code,
-                device=device,
-                title="a matrix product",
-            ),
-        )
+        both = cast("_native.Op", ops.zip(a, b))
+        return ops.once_known(lambda given: matmul(*given), both, dtype=code, device=device, title="a matrix product")
     for x in (a, b):
         if not isinstance(x, DeviceArray):
             raise ArgumentTypeError(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import threading
-import weakref
 from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 from pathlib import Path
@@ -18,10 +17,10 @@ import numpy as np
 
 from aiocuda import _native
 from aiocuda._driver import runtime
-from aiocuda._driver.compiler import Image, Source, compile_sources
-from aiocuda._driver.loaded import LoadedModule
+from aiocuda._driver.compiler import Image, Source
 from aiocuda._engine import dtypes
 from aiocuda._engine.dtypes import DTypeLike
+from aiocuda._engine.module_image import ModuleImage
 from aiocuda._engine.signature import (
     KernelSignature,
     SignatureError,
@@ -69,7 +68,7 @@ class Module:
         self.options = options
         self._code = code
         self._lock = threading.Lock()
-        self._images = [_Image(code, options)]
+        self._images = [ModuleImage(code, options)]
         self._has_variables = not isinstance(code, Image) and any(parse_variables(each.text) for each in code)
 
     @classmethod
@@ -457,7 +456,7 @@ class Module:
             "\n".join(f"{source.name}: {why}" for source, why in zip(sources, refused, strict=True))
         )
 
-    def _image_with(self, signature: KernelSignature, index: int) -> _Image:
+    def _image_with(self, signature: KernelSignature, index: int) -> ModuleImage:
         """Give the image that holds a kernel. An instance of a template must be asked for before that is compiled."""
         if not signature.name_expression_needed:
             return self._images[0]
@@ -470,7 +469,7 @@ class Module:
                     f"kernel '{signature.name}' was asked for after {self.name} was compiled without it, and what was "
                     "compiled has the module's variables: ask for all kernels before the first of them is launched"
                 )
-            self._images.append(_Image(self._code, self.options))
+            self._images.append(ModuleImage(self._code, self.options))
             self._images[-1].take(index, signature.name)
             return self._images[-1]
 
@@ -499,46 +498,3 @@ def _items(
             "several axes"
         )
     return dtypes.to_dtype(variable.item), variable.extents if extents is None else extents
-
-
-class _Image:
-    """What is compiled as one: on each device, one copy of each variable."""
-
-    def __init__(self, code: tuple[Source, ...] | Image, options: tuple[str, ...]) -> None:
-        self._code = code
-        self._options = options
-        self.memory = _native.ModuleMemory()
-        self.kernels: weakref.WeakSet[_native.Kernel] = weakref.WeakSet()
-        self._expressions: dict[str, int] = {}  # names of mangled kernels, and the source each is in
-        self._is_closed = False
-        self._taking = threading.Lock()
-        self._loaded: dict[int, LoadedModule] = {}
-        self._lock = threading.Lock()
-
-    def take(self, index: int, expression: str) -> bool:
-        """Hold a kernel from now on; false where it is too late."""
-        with self._taking:
-            if expression in self._expressions:
-                return True
-            if not self._is_closed:
-                self._expressions[expression] = index
-            return not self._is_closed
-
-    def load(self, ordinal: int) -> LoadedModule:
-        """Compile for a device and load there, the first time. Blocks."""
-        with self._taking:
-            self._is_closed = True
-        with self._lock:
-            loaded = self._loaded.get(ordinal)
-            if loaded is None:
-                loaded = self._loaded[ordinal] = LoadedModule(self._compile(ordinal), ordinal)
-        return loaded
-
-    def _compile(self, ordinal: int) -> Image:
-        if isinstance(self._code, Image):
-            return self._code
-        sources = [
-            Source(each.name, each.text, tuple(key for key, source in self._expressions.items() if source == index))
-            for index, each in enumerate(self._code)
-        ]
-        return compile_sources(sources, self._options, ordinal)

@@ -9,8 +9,8 @@ from collections.abc import Callable, Coroutine, Generator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
 
 from aiocuda import _native
-from aiocuda._engine import execution, explain, placement
-from aiocuda._engine.execution import DeviceFuture
+from aiocuda._engine import execution, explain, futures, placement
+from aiocuda._engine.futures import DeviceFuture
 from aiocuda.device import Device, Stream, as_ordinal, as_stream, placement_for
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError, DeviceMismatchError
 
@@ -131,7 +131,7 @@ class DeviceOp(Generic[T_co]):
         DeviceFuture[T]
             Its result: await it, ask it, or wait for it.
         """
-        return execution.submit(_op(self))
+        return futures.submit(_op(self))
 
     def schedule(self, target: Any) -> DeviceFuture[T_co]:
         """Decide where the operation will run; it is submitted when the future is first asked for its result.
@@ -547,6 +547,24 @@ def zip(*ops: Any) -> DeviceOp[Any]:
         Complete when all of them are.
     """
     return GatherOp(ops)
+
+
+def once_known(
+    function: Callable[[Any], DeviceOp[DeviceArray]], given: _native.Op, *, dtype: int, device: int, title: str
+) -> DeviceOp[DeviceArray]:
+    """Make an operation of what another yields: what a function makes of that, at submission, is an array on a device.
+
+    Parameters
+    ----------
+    function, given
+        As for `DeviceOp.then`.
+    dtype, device
+        What is known of the array: its dtype's code and its device's ordinal; negative numbers where they are not.
+    title
+        What messages call it.
+    """
+    op = CallOp("then", function, given, yields="device_array", dtype=dtype, device=device, title=title)
+    return cast("DeviceOp[DeviceArray]", op)
 
 
 def lift(returned: Any) -> Any:

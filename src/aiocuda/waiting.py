@@ -14,7 +14,8 @@ from typing import Any, Final, Generic, TypeVar
 
 from aiocuda import _loops, _native
 from aiocuda._engine import placement
-from aiocuda._engine.execution import DeviceFuture, checked_timeout
+from aiocuda._engine.execution import checked_timeout
+from aiocuda._engine.futures import DeviceFuture
 from aiocuda.errors import AiocudaError, ArgumentTypeError, ArgumentValueError
 from aiocuda.ops import DeviceOp
 

@@ -2,52 +2,29 @@
 
 from __future__ import annotations
 
-import csv
 import json
-import os
-import subprocess
 import sys
 import types
-from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from bench_runs import bench, rows_of, run_whole
 
 import aiocuda as ac
 from aiocuda import _native
 from aiocuda.bench import peers, report
 from aiocuda.bench.figures import Section, compare, figure
+from aiocuda.bench.peers.loading import Known
 
 MEASURES = ["submit", "await", "chain", "streams", "waiters", "stall", "idle", "import"]
 WITHOUT_FLOOR = {"idle", "import"}
 
 
-def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "aiocuda", "bench", *arguments],
-        env={**os.environ, "PYTHONWARNINGS": "ignore"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """One run of everything: what it printed, and where it wrote the rest."""
-    directory = tmp_path_factory.mktemp("bench")
-    written = [option for kind in ("csv", "json", "plot") for option in (f"--{kind}", str(directory / kind))]
-    done = bench("--quick", *written)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    return done.stdout, directory
-
-
-def rows_of(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
+    return run_whole(tmp_path_factory.mktemp("bench"))
 
 
 def test_every_measure_has_sane_figures(whole):
@@ -154,7 +131,7 @@ def test_a_peer_that_fails_is_left_out_with_what_it_said(monkeypatch):
 
     broken = types.SimpleNamespace(connect=connect)
     monkeypatch.setitem(sys.modules, "aiocuda.bench.peers.broken", broken)
-    known = [peers._Known("Broken", "json", "broken", runs_emulated=True), peers._Known("Gone", "no_such", "gone")]
+    known = [Known("Broken", "json", "broken", runs_emulated=True), Known("Gone", "no_such", "gone")]
     monkeypatch.setattr(peers, "_KNOWN", known)
     found, left_out = peers.load_peers(types.SimpleNamespace(device=ac.Device(0)))
     assert found == []

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import json
-import os
-import subprocess
 import sys
 import types
-from pathlib import Path
 
 import numpy as np
 import pytest
+from bench_runs import bench, rows_of, run_whole
 from cuda.bindings import driver
 
 import aiocuda as ac
@@ -20,6 +17,7 @@ from aiocuda.bench import graph_work
 from aiocuda.bench.figures import Section, figure
 from aiocuda.bench.goals import Goal, beside, shown
 from aiocuda.bench.peers import graphs as peers
+from aiocuda.bench.peers.loading import Known
 
 CASES = [
     ("replay", "1,000"),
@@ -37,31 +35,10 @@ CASES = [
 WAYS = ["aiocuda: .sync()", *(f"aiocuda: await, {loop}" for loop in ("asyncio", "uvloop", "trio"))]
 
 
-def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "aiocuda", "bench", "graphs", *arguments],
-        env={**os.environ, "PYTHONWARNINGS": "ignore"},
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """One run of everything: what it printed, and where it wrote the rest."""
-    directory = tmp_path_factory.mktemp("bench_graphs")
-    written = [option for kind in ("csv", "json", "plot") for option in (f"--{kind}", str(directory / kind))]
-    done = bench("--quick", *written)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    return done.stdout, directory
-
-
-def rows_of(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
+    return run_whole(tmp_path_factory.mktemp("bench_graphs"), "graphs")
 
 
 def figures_of(whole) -> list[dict]:
@@ -151,7 +128,7 @@ def test_other_libraries_replay_and_make_or_are_left_out_with_the_reason(whole):
 
 
 def test_only_measures_what_is_asked_for(tmp_path):
-    done = bench("--quick", "--only", "make", "--csv", str(tmp_path / "csv"))
+    done = bench("graphs", "--quick", "--only", "make", "--csv", str(tmp_path / "csv"))
     assert done.returncode == 0, done.stderr
     assert {row["measure"] for row in rows_of(tmp_path / "csv")} == {"make"}
     assert "Replay" not in done.stdout
@@ -159,7 +136,7 @@ def test_only_measures_what_is_asked_for(tmp_path):
 
 @pytest.mark.parametrize("only", ["submit", "make,awake", ""])
 def test_an_unknown_measure_is_told_those_there_are(only):
-    done = bench("--only", only)
+    done = bench("graphs", "--only", only)
     assert done.returncode == 2
     assert done.stdout == ""
     assert f"{only.split(',')[-1]!r} was given" in done.stderr
@@ -169,7 +146,7 @@ def test_an_unknown_measure_is_told_those_there_are(only):
 @pytest.mark.parametrize("option", ["--csv", "--json", "--plot"])
 def test_a_file_that_cannot_be_written_is_said_before_anything_is_measured(tmp_path, option):
     for path in (tmp_path / "nowhere" / "file", tmp_path):
-        done = bench("--quick", option, str(path))
+        done = bench("graphs", "--quick", option, str(path))
         assert done.returncode == 2
         assert done.stdout == ""
         assert f"{path} cannot be written" in done.stderr
@@ -181,7 +158,7 @@ def test_a_peer_that_fails_is_left_out_with_what_it_said(monkeypatch):
 
     broken = types.SimpleNamespace(connect=connect)
     monkeypatch.setitem(sys.modules, "aiocuda.bench.peers.broken", broken)
-    known = (peers._Known("Broken", "json", "broken", runs_emulated=True), peers._Known("Gone", "no_such", "gone"))
+    known = (Known("Broken", "json", "broken", runs_emulated=True), Known("Gone", "no_such", "gone"))
     monkeypatch.setattr(peers, "_KNOWN", known)
     found, left_out = peers.load_graph_peers(types.SimpleNamespace(device=ac.Device(0)))
     assert found == []

@@ -6,7 +6,6 @@ tasks run behind (`test_cancellation_sweep`). Where the driver looks for races, 
 
 from __future__ import annotations
 
-import gc
 import os
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from typing import Any
 import anyio.lowlevel
 import numpy as np
 import pytest
-from test_cancellation_sweep import CANCELLED, CHECKS_RACES, MOST_POINTS, Gates, Point, check_races, run_program
+from test_cancellation_sweep import CANCELLED, CHECKS_RACES, Gates, Point, sweep
 
 import aiocuda as ac
 
@@ -156,23 +155,7 @@ VICTIMS = ("launches", "calls", "first call", "scope", "nested", "reader", "in p
 @pytest.mark.parametrize("victim", VICTIMS)
 def test_cancelled_anywhere_the_rest_is_right_and_nothing_is_left(run, kernels, device, latches, used_bytes, victim):
     streams = [device.stream() for _ in range(3)]
-    before = used_bytes()
-    for number in range(1, MOST_POINTS + 1):
-        gates = Gates(latches)
-        program = Program(kernels, streams, gates)
-        point = Point(number)
-        with ac.use(spin_us=0):
-            found = run(run_program, program, victim, point)
-        gates.open()
-        program.check(victim, point, found)
-        check_races()
-        del program, found, gates
-        gc.collect()
-        assert used_bytes() == before, f"cancelled at point {number}"
-        if not point.was_reached:
-            break
-    # At how many points it suspends is the device's and the loop's doing; it does at one at least, behind its gate.
-    assert 1 < number < MOST_POINTS
+    sweep(run, latches, used_bytes, victim, lambda gates: Program(kernels, streams, gates), Program.check)
 
 
 @pytest.mark.emulated_only

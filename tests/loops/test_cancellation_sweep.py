@@ -251,17 +251,19 @@ def check_races() -> None:
         checking.raise_races()
 
 
-VICTIMS = ("chain", "reader", "partition", "streams", "in place", "all")
-
-
-@pytest.mark.parametrize("victim", VICTIMS)
-def test_cancelled_anywhere_the_rest_is_right_and_nothing_is_left(run, kernels, device, latches, used_bytes, victim):
-    streams = [device.stream() for _ in range(3)]
-    add_to_tiles.compile(device)  # a kernel is not loaded while a gate is closed
+def sweep(
+    run: Callable[..., Any],
+    latches: Callable[[], Any],
+    used_bytes: Callable[[], int],
+    victim: str,
+    make: Callable[[Gates], Any],
+    check: Callable[[Any, str, Point, dict[str, Any]], None],
+) -> None:
+    """Run a program again and again, cancelled at its first await point, its second, until there are no more."""
     before = used_bytes()
     for number in range(1, MOST_POINTS + 1):
         gates = Gates(latches)
-        program = Program(kernels, streams, gates)
+        program = make(gates)
         point = Point(number)
         with ac.use(spin_us=0):
             found = run(run_program, program, victim, point)
@@ -275,6 +277,16 @@ def test_cancelled_anywhere_the_rest_is_right_and_nothing_is_left(run, kernels, 
             break
     # At how many points it suspends is the device's and the loop's doing; it does at one at least, behind its gate.
     assert 1 < number < MOST_POINTS
+
+
+VICTIMS = ("chain", "reader", "partition", "streams", "in place", "all")
+
+
+@pytest.mark.parametrize("victim", VICTIMS)
+def test_cancelled_anywhere_the_rest_is_right_and_nothing_is_left(run, kernels, device, latches, used_bytes, victim):
+    streams = [device.stream() for _ in range(3)]
+    add_to_tiles.compile(device)  # a kernel is not loaded while a gate is closed
+    sweep(run, latches, used_bytes, victim, lambda gates: Program(kernels, streams, gates), check)
 
 
 @pytest.mark.emulated_only

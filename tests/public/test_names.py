@@ -38,7 +38,8 @@ HOMES = [
     "statistics",
     "waiting",
     "_driver.loaded",
-    "_engine.execution",
+    "_engine.futures",
+    "_engine.stream_wait",
 ]
 PUBLIC = [name for name in ac.__all__ if name not in {"errors", "linalg"}]
 

@@ -1,32 +1,26 @@
-"""Running operations: awaited, waited for, submitted, scheduled; and the futures of what runs.
+"""Running operations: awaited, or waited for.
 
-Always true: an operation runs at most once, whoever asks; cancelling an await, or a future, leaves what
-was submitted to the device and drops nothing that it uses. A future is settled once: complete, failed or
-cancelled; its callbacks are on their way by then. One that nobody waits for has neither a lock nor a container.
+Always true: an operation runs at most once, whoever asks; cancelling an await leaves what was submitted to the device
+and drops nothing that it uses.
 """
 
 from __future__ import annotations
 
-import contextvars
-import functools
 import math
 import numbers
-import threading
-import time
-from collections.abc import Callable, Coroutine, Generator
-from typing import Any, Final, Generic, TypeVar
+from typing import Any
 
 from aiocuda import _loops, _native
-from aiocuda._engine import faults, overdue, placement
+from aiocuda._engine import overdue, placement
 from aiocuda._engine.placement import Placement
-from aiocuda.errors import ArgumentTypeError, ArgumentValueError, CancelledError
+from aiocuda.errors import ArgumentValueError
 
-__all__ = ["DeviceFuture", "StreamWait", "checked_timeout", "run", "run_and_wait", "run_within", "submit"]
+__all__ = [
+    "checked_timeout", "drive_at_ease", "has_ended", "run", "run_and_wait", "run_within", "target_of", "time_is_up",
+]  # fmt: skip
 
-T_co = TypeVar("T_co", covariant=True)
 
-
-def _target(op: _native.Op, where: Placement) -> tuple[int, int, _native.Policy, int, _native.Bounds]:
+def target_of(op: _native.Op, where: Placement) -> tuple[int, int, _native.Policy, int, _native.Bounds]:
     """Return a placement as the native module takes it.
 
     What has been submitted goes nowhere any more: that its stream was closed since then does not matter.
@@ -47,7 +41,7 @@ async def run(op: _native.Op) -> Any:
         known = where.known
         # In place, as in `submit`: no stream is named, and no policy has been replaced.
         if known is None or known[1] >= 0 or (known[2] is not placement.process_policy and where.policy is None):
-            known = _target(op, where)
+            known = target_of(op, where)
         device, stream, policy, spin_us, bounds = known
         if _native.drive(op, device, stream, policy, spin_us, bounds, port.native, waiter):
             return op._outcome
@@ -71,7 +65,7 @@ async def run_within(op: _native.Op, timeout_s: float) -> Any:
     begin = port.time()
     while True:
         waiter = port.waiter()
-        if _native.drive(op, *_target(op, where), port.native, waiter):
+        if _native.drive(op, *target_of(op, where), port.native, waiter):
             return op._outcome
         try:
             if await port.wait(waiter, begin + timeout_s) is None:
@@ -90,21 +84,9 @@ def run_and_wait(op: _native.Op, where: Placement | None = None, timeout_s: floa
         The time passed first; the work goes on.
     """
     where = where or placement.current.get()
-    if not _native.drive_and_wait(op, *_target(op, where), -1.0 if timeout_s is None else checked_timeout(timeout_s)):
-        raise _time_is_up(op, timeout_s)
+    if not _native.drive_and_wait(op, *target_of(op, where), -1.0 if timeout_s is None else checked_timeout(timeout_s)):
+        raise time_is_up(op, timeout_s)
     return op._outcome
-
-
-def submit(op: _native.Op) -> DeviceFuture[Any]:
-    """Hand an operation to the device, as far as nothing waits for the host; what fails at once is raised."""
-    where = placement.current.get()
-    known = where.known
-    # In place, because each call costs a tenth of what is left: no stream is named, and no policy has been replaced.
-    if known is None or known[1] >= 0 or (known[2] is not placement.process_policy and where.policy is None):
-        known = _target(op, where)
-    device, stream, policy, spin_us, bounds = known
-    _native.submit(op, device, stream, policy, spin_us, bounds)
-    return DeviceFuture(op, where, True)
 
 
 def checked_timeout(timeout_s: Any) -> float:
@@ -124,17 +106,18 @@ def checked_timeout(timeout_s: Any) -> float:
         return math.inf
 
 
-def _time_is_up(op: _native.Op, timeout_s: float | None) -> TimeoutError:
+def time_is_up(op: _native.Op, timeout_s: float | None) -> TimeoutError:
+    """Make the error for a wait that a time-out ended."""
     return TimeoutError(f"{op._title} was not complete after {timeout_s} s; it goes on, and can be waited for again")
 
 
-def _drive_at_ease(op: _native.Op, *target: Any) -> bool:
+def drive_at_ease(op: _native.Op, *target: Any) -> bool:
     """Drive an operation without spinning: it is one of many."""
     device, stream, policy, _, bounds, port, waiter = target
     return _native.drive(op, device, stream, policy, 0, bounds, port, waiter)
 
 
-def _has_ended(op: _native.Op) -> bool:
+def has_ended(op: _native.Op) -> bool:
     """Whether an operation's result or error is there; a device that was lost meanwhile is an error that is."""
     try:
         return _native.has_passed(op)
@@ -142,404 +125,3 @@ def _has_ended(op: _native.Op) -> bool:
         if op._state != "failed":
             raise
         return True
-
-
-class _End:
-    """How a future ended: with an error of its own, or as its operation did."""
-
-    __slots__ = ("error", "traceback")
-
-    def __init__(self, error: BaseException | None) -> None:
-        self.error = error
-        self.traceback = None if error is None else error.__traceback__
-
-
-class _Audience:
-    """Who is to be told of a future's end."""
-
-    __slots__ = ("callbacks", "waiting", "watching")
-
-    def __init__(self) -> None:
-        self.waiting: dict[object, _native.Port] = {}
-        self.callbacks: list[tuple[_loops.Destination, Callable[[], object]]] = []
-        self.watching: dict[_loops.Destination, _Watch] = {}
-
-
-_AS_ITS_OPERATION: Final = _End(None)
-# For all futures, and for a few steps at a time: that an audience is made, that callbacks join it, and that a future is
-# settled. A finalizer may ask a future at any allocation, also in the middle of what the lock guards.
-_lock: Final = threading.RLock()
-
-
-class DeviceFuture(Generic[T_co]):
-    """The result of an operation that was submitted or scheduled; made by `DeviceOp.submit` and `DeviceOp.schedule`.
-
-    Await it as often, and from as many tasks, as you like; any thread may ask it anything. What is submitted
-    through it goes where the placement in force said when it was made. A scheduled one starts when it is
-    first awaited, waited for or asked for its result, or given a callback.
-
-    Where a `map` stands in the middle of the work, what comes after it is submitted when the future is
-    next awaited, waited for or asked whether it is done; a future that has callbacks goes on by itself.
-    """
-
-    __slots__ = ("__weakref__", "_audience", "_end", "_is_started", "_op", "_where")
-
-    def __init__(self, op: _native.Op, where: Placement, is_started: bool = False) -> None:
-        self._op = op
-        self._where = where
-        self._is_started = is_started
-        self._end: _End | None = None  # once it is settled
-        self._audience: _Audience | None = None  # once there is somebody to be told
-
-    def __await__(self) -> Generator[Any, None, T_co]:
-        return self._wait().__await__()
-
-    async def _wait(self, timeout_s: float | None = None) -> T_co:
-        port = _loops.current_port()
-        begin, until = 0.0, None
-        if timeout_s is not None:
-            begin = port.time()
-            until = begin + timeout_s
-        waiting = self._waiting()
-        while not self._ask(waiting, port.native, waiter := port.waiter()):
-            try:
-                if await port.wait(waiter, until) is None:
-                    raise overdue.overdue(self._op, port.time() - begin)
-            except BaseException:
-                _native.leave(self._op, waiter)
-                raise
-            finally:
-                waiting.pop(waiter, None)
-        return self._outcome()
-
-    def within(self, seconds: float) -> Coroutine[Any, Any, T_co]:
-        """Return a wait for the result that ends after so many seconds: await it.
-
-        Parameters
-        ----------
-        seconds
-            0 or more, on the event loop's clock, from when it is awaited.
-
-        Raises
-        ------
-        DeviceTimeoutError
-            When it is awaited: the time passed first. The error says what was still running, and where. The future
-            stays as it is, the work goes on, and both can be waited for again.
-        ArgumentValueError
-            `seconds` is no number, negative or NaN.
-        """
-        return self._wait(checked_timeout(seconds))
-
-    def sync(self, timeout: float | None = None) -> T_co:
-        """Wait for the result, blocking the thread with the GIL released.
-
-        Parameters
-        ----------
-        timeout
-            In seconds; None waits as long as it takes.
-
-        Raises
-        ------
-        TimeoutError
-            The time passed first; the work goes on.
-        CancelledError
-            The future was cancelled, before or meanwhile.
-        """
-        until = None if timeout is None else time.monotonic() + checked_timeout(timeout)
-        # A short wait is spun, as an operation's is. A longer one must hear of a cancellation too: so it is a port's.
-        if not self._drive(_native.drive_and_wait, 0.0):
-            if until is not None and time.monotonic() >= until:
-                raise _time_is_up(self._op, timeout)
-            port = _loops.ThreadPort()
-            waiting = self._waiting()
-            while not self._ask(waiting, port.native, waiter := port.waiter()):
-                try:
-                    if not port.wait(waiter, until):
-                        raise _time_is_up(self._op, timeout)
-                except BaseException:
-                    _native.leave(self._op, waiter)
-                    raise
-                finally:
-                    waiting.pop(waiter, None)
-        return self._outcome()
-
-    def done(self) -> bool:
-        """Whether the result or an error is there, or the future was cancelled. Does not block.
-
-        A future that was scheduled and has not started is not done, and asking does not start it.
-        """
-        if self._end is None:
-            if self._is_started and self._op._state == "pending":
-                self._submit()
-            if _has_ended(self._op):
-                self._settle(_AS_ITS_OPERATION)
-        return self._end is not None
-
-    def cancelled(self) -> bool:
-        """Whether `cancel` came before the result. Does not block."""
-        return self._end is not None and isinstance(self._end.error, CancelledError)
-
-    def cancel(self) -> bool:
-        """Give the future up, not the operation.
-
-        What has not been submitted is not submitted through this future any more; what is on the device goes
-        on, and keeps its memory. All who wait for this future, in tasks and threads, are woken at once with
-        `CancelledError`. The operation stays as it is: it may be executed, or awaited, by others and again.
-
-        Returns
-        -------
-        bool
-            Whether the future is cancelled; False where the result, or an error, was there already.
-
-        Notes
-        -----
-        *Thread-safe*: yes. A submission that another thread is in the middle of comes to its end, and so do functions
-        of `map` that are being called, whose results stay; what follows them is not submitted.
-        """
-        if self._end is None:
-            self._settle(_AS_ITS_OPERATION if _has_ended(self._op) else _End(self._cancelled_error()))
-        return self.cancelled()
-
-    def result(self) -> T_co:
-        """Return the result, if it is there. Does not block.
-
-        Raises
-        ------
-        AiocudaError
-            The operation failed; its own error.
-        ArgumentValueError
-            It is not complete yet: await the future, or wait with `sync`.
-        CancelledError
-            The future was cancelled.
-        """
-        self._require_done()
-        return self._outcome()
-
-    def exception(self) -> BaseException | None:
-        """Return the error of an operation that failed, None of one that is complete. Does not block.
-
-        Raises
-        ------
-        ArgumentValueError
-            It is not complete yet: await the future, or wait with `sync`.
-        CancelledError
-            The future was cancelled.
-        """
-        self._require_done()
-        if self.cancelled():
-            self._outcome()
-        failed: BaseException | None = self._op._outcome if self._op._state == "failed" else None
-        return self._own_error or failed
-
-    def add_done_callback(self, function: Callable[[DeviceFuture[T_co]], object]) -> None:
-        """Have a function called, once, when the future is done, failed or cancelled.
-
-        Parameters
-        ----------
-        function
-            Called with this future, never from within this method. Added where an event loop runs, it is called
-            by that loop; else, and where the loop has closed before, by a thread of the library that serves all
-            such callbacks, one after another. Those of one loop, and those of the thread, are called in the order
-            in which they were added, each in a copy of the context (`contextvars`) in which it was added.
-
-        Notes
-        -----
-        The future starts and goes on by itself, also behind a `map`, whose function then runs where the callback
-        will. What a callback raises ends up where its loop reports such things (`threading.excepthook` under trio
-        and on the thread) and disturbs nobody. The thread keeps no process alive: what is not complete when the
-        process ends is not called.
-        """
-        if not callable(function):
-            raise ArgumentTypeError(f"add_done_callback() takes a function of the future, not {function!r}")
-        destination = _loops.current_destination()
-        call = functools.partial(contextvars.copy_context().run, function, self)
-        entry = (destination, call)
-        watch = _Watch(self, destination)
-        with _lock:
-            audience = self._made_audience()
-            callbacks, is_watched = audience.callbacks, destination in audience.watching
-            is_settled = self._end is not None
-            if not is_settled:
-                callbacks.append(entry)  # no call and no allocation since the question: a finalizer would come in there
-            audience.watching.setdefault(destination, watch)
-        if is_settled:
-            destination.post(call)
-            return
-        if not self._is_started:
-            watch.start()
-        if not is_watched:
-            destination.post(watch.advance)
-
-    def _require_done(self) -> None:
-        if self._end is None and not self._is_started:
-            self._submit()
-        if not self.done():
-            raise ArgumentValueError(f"{self._op._title} is not complete; await the future, or wait with .sync()")
-
-    def _drive(self, drive: Callable[..., object], *arguments: object) -> bool:
-        """Have the operation go on, unless the future is settled; whether it is then. Its failure is not raised."""
-        if self._end is not None:
-            return True
-        self._is_started = True
-        try:
-            if not drive(self._op, *_target(self._op, self._where), *arguments):
-                return False
-        except BaseException:
-            if self._op._state != "failed":
-                raise
-        self._settle(_AS_ITS_OPERATION)
-        return True
-
-    def _submit(self) -> None:
-        """Submit what can be without waiting, as long as the future is not settled; a failure is not raised."""
-        self._is_started = True
-        try:
-            while self._end is None and _native.submit_more(self._op, *_target(self._op, self._where)):
-                pass  # a function was called, and what follows it may not be wanted any more
-        except BaseException:
-            if self._op._state != "failed":
-                raise
-            self._settle(_AS_ITS_OPERATION)
-
-    def _advance(self, port: _native.Port, waiter: object) -> bool:
-        """Go on as `_ask` does, without spinning; what goes wrong is told by who asks the future."""
-        try:
-            return self._ask(self._waiting(), port, waiter, _drive_at_ease)
-        except Exception as error:  # noqa: BLE001 - such as a closed stream
-            self._settle(_End(error))
-            return True
-
-    def _withdraw(self, waiter: object) -> None:
-        """Tell a waiter nothing any more."""
-        audience = self._audience
-        if audience is not None:
-            audience.waiting.pop(waiter, None)
-        _native.leave(self._op, waiter)
-
-    def _ask(
-        self,
-        waiting: dict[object, _native.Port],
-        port: _native.Port,
-        waiter: object,
-        drive: Callable[..., bool] = _native.drive,
-    ) -> bool:
-        """Have the operation go on. False: it is worth asking again when `waiter` comes out of the port."""
-        waiting[waiter] = port  # first: a cancellation from now on tells this waiter
-        is_settled = True
-        try:
-            is_settled = self._drive(drive, port, waiter)
-        finally:
-            if is_settled:
-                waiting.pop(waiter, None)
-        return is_settled
-
-    def _made_audience(self) -> _Audience:
-        """Return the audience, which is there from now on. Called with the lock held."""
-        audience = self._audience
-        if audience is None:
-            audience = _Audience()
-            # Making it may have called a finalizer, which may have made another.
-            audience = self._audience = self._audience or audience
-        return audience
-
-    def _waiting(self) -> dict[object, _native.Port]:
-        """Return who waits, in tasks and threads; each comes and goes without the lock."""
-        with _lock:
-            return self._made_audience().waiting
-
-    def _settle(self, end: _End) -> None:
-        """End the future, unless it has ended, and tell everybody."""
-        with _lock:
-            if self._end is not None:
-                return
-            self._end = end
-            audience, self._audience = self._audience, None
-        if audience is None:
-            return
-        for waiter, port in audience.waiting.copy().items():  # in one step: others come and go
-            _native.leave(self._op, waiter)
-            port.put(waiter)
-        for watch in audience.watching.values():
-            _native.leave(self._op, watch)
-        for destination, call in audience.callbacks:
-            destination.post(call)
-
-    def _outcome(self) -> T_co:
-        if self._end is not None and self._end.error is not None:
-            raise self._end.error.with_traceback(self._end.traceback)  # as it was: raising it again would make it grow
-        result: T_co = run_and_wait(self._op, self._where, 0) if self._op._state == "failed" else self._op._outcome
-        return result
-
-    @property
-    def _own_error(self) -> BaseException | None:
-        """The future's error, where that is not its operation's."""
-        return None if self._end is None else self._end.error
-
-    def _cancelled_error(self) -> CancelledError:
-        return CancelledError(self._op._title, faults.origin_text(self._op))
-
-    def __repr__(self) -> str:
-        if self._own_error is not None:
-            state = "cancelled" if self.cancelled() else "failed"
-        elif _has_ended(self._op):
-            state = "failed" if self._op._state == "failed" else "done"
-        else:
-            state = "pending" if self._is_started else "scheduled"
-        return f"<DeviceFuture of {self._op._title}, {state}>"
-
-
-class _Watch:
-    """What drives a future on where its callbacks will be called, until it is settled."""
-
-    __slots__ = ("_destination", "_future")
-
-    def __init__(self, future: DeviceFuture[Any], destination: _loops.Destination) -> None:
-        self._future = future
-        self._destination = destination
-
-    def start(self) -> None:
-        """Submit a scheduled operation; what goes wrong is the future's to tell."""
-        try:
-            self._future._submit()
-        except Exception as error:  # noqa: BLE001 - such as a closed stream
-            self._future._settle(_End(error))
-
-    def advance(self) -> None:
-        """Go on as far as nothing must be waited for. Called where the callbacks will be."""
-        try:
-            self._future._drive(_native.drive, _loops.thread_port(), self)
-        except Exception as error:  # noqa: BLE001 - such as a closed stream: the future's error, told by its callbacks
-            self._future._settle(_End(error))
-        except BaseException:
-            self._destination.post(self.advance)  # an interruption of this loop is not the end of the future
-            raise
-
-    def wake(self, _: int) -> None:
-        """Go on: what was waited for has passed. Called by the library's thread."""
-        self._destination.post(self.advance)
-
-
-class StreamWait:
-    """A wait for everything that some streams hold now, whoever submitted it: await it, or `sync` it."""
-
-    __slots__ = ("_asked", "_keepalive", "_streams")
-
-    def __init__(self, streams: list[int], asked: str, keepalive: object = None) -> None:
-        self._streams = streams
-        self._asked = asked  # what it is called in messages
-        self._keepalive = keepalive
-
-    def __await__(self) -> Generator[Any, None, None]:
-        return self._wait().__await__()
-
-    async def _wait(self) -> None:
-        port = _loops.current_port()
-        waiter = port.waiter()
-        if _native.tell_when_streams_pass(self._streams, self._asked, port.native, waiter):
-            error = await port.wait(waiter)
-            if error:
-                raise faults.refused(error, "cuStreamQuery", self._asked, 0, _native.stream_device(self._streams[0]))
-
-    def sync(self) -> None:
-        """Wait, blocking the thread with the GIL released."""
-        _native.wait_for_streams(self._streams, self._asked)

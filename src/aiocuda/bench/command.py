@@ -7,28 +7,20 @@ from collections.abc import Callable, Mapping, Sequence
 from aiocuda.bench import running
 from aiocuda.bench.awaiting import await_one, stall, waiters
 from aiocuda.bench.figures import Section, Sizes
-from aiocuda.bench.loops import Loop, loops
 from aiocuda.bench.peers import Peer, load_peers
 from aiocuda.bench.peers.to_thread import ToThread
 from aiocuda.bench.process import idle, import_time
 from aiocuda.bench.submitting import chains, submit_one, two_streams
-from aiocuda.bench.work import Work
 
 __all__ = ["MEASURES", "run"]
 
 
-class _Bench:
-    """What the measures share."""
+class _Bench(running.Bench[Peer]):
+    """With what waits in threads, where there is cuda.core."""
 
     def __init__(self, sizes: Sizes) -> None:
-        self.sizes = sizes
-        self.work = Work()
-        self.loops: list[Loop]
-        self.peers: list[Peer]
-        self.loops, no_loops = loops()
-        self.peers, no_peers = load_peers(self.work)
-        self.left_out: Mapping[str, str] = {**no_loops, **no_peers}
-        self.threaded = None if "cuda.core" in no_peers else ToThread(self.work)
+        super().__init__(sizes, load_peers)
+        self.threaded = None if "cuda.core" in self.left_out else ToThread(self.work)
 
 
 MEASURES: Mapping[str, tuple[str, Callable[[_Bench], list[Section]]]] = {

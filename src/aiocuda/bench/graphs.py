@@ -5,28 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from aiocuda.bench import running
-from aiocuda.bench.figures import Section, Sizes
-from aiocuda.bench.loops import Loop, loops
+from aiocuda.bench.figures import Section
 from aiocuda.bench.making import making
 from aiocuda.bench.peers.graphs import GraphPeer, load_graph_peers
 from aiocuda.bench.replaying import rebinding, replays, side_by_side
-from aiocuda.bench.work import Work
 
 __all__ = ["MEASURES", "run"]
 
 
-class _Bench:
-    """What the measures share."""
-
-    def __init__(self, sizes: Sizes) -> None:
-        self.sizes = sizes
-        self.work = Work()
-        self.loops: list[Loop]
-        self.peers: list[GraphPeer]
-        self.loops, no_loops = loops()
-        self.peers, no_peers = load_graph_peers(self.work)
-        self.left_out: Mapping[str, str] = {**no_loops, **no_peers}
-
+_Bench = running.Bench[GraphPeer]
 
 MEASURES: Mapping[str, tuple[str, Callable[[_Bench], list[Section]]]] = {
     "replay": (
@@ -51,7 +38,7 @@ _MEASURING = running.Measuring(
     name="aiocuda bench graphs",
     description="Measure what making and replaying CUDA graphs costs, as ratios to the same in C++ in the same run.",
     measures=MEASURES,
-    make=_Bench,
+    make=lambda sizes: _Bench(sizes, load_graph_peers),
     emulated_note="Emulated graphs run one node after another, whatever their order would allow.",
 )
 

@@ -13,11 +13,12 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from aiocuda._driver import runtime
 from aiocuda.bench.figures import Section, Sizes
 from aiocuda.bench.goals import shown
+from aiocuda.bench.loops import loops
 from aiocuda.bench.plot import write_svg
 from aiocuda.bench.report import print_section, write_csv, write_json
 from aiocuda.bench.work import Work
@@ -46,21 +47,38 @@ _VERSIONS = (
 )
 
 
-class Bench(Protocol):
-    """What the measures of a command share."""
-
-    @property
-    def work(self) -> Work:
-        """The device, and the launch that is measured."""
-        ...
-
-    @property
-    def left_out(self) -> Mapping[str, str]:
-        """What is not compared with, and why."""
-        ...
+P = TypeVar("P")
 
 
-B = TypeVar("B", bound=Bench)
+class Bench(Generic[P]):
+    """What the measures of a command share.
+
+    Parameters
+    ----------
+    sizes
+        How much is measured.
+    load_peers
+        Gives those that the command compares with, and why others are left out.
+
+    Attributes
+    ----------
+    work
+        The device, and the launch that is measured.
+    loops, peers
+        Of the installed ones, those that work here.
+    left_out
+        What is not compared with, and why.
+    """
+
+    def __init__(self, sizes: Sizes, load_peers: Callable[[Work], tuple[list[P], dict[str, str]]]) -> None:
+        self.sizes = sizes
+        self.work = Work()
+        self.loops, no_loops = loops()
+        self.peers, no_peers = load_peers(self.work)
+        self.left_out: Mapping[str, str] = {**no_loops, **no_peers}
+
+
+B = TypeVar("B", bound=Bench[Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +159,7 @@ def _parse(command: Measuring[B], arguments: Sequence[str]) -> argparse.Namespac
     return given
 
 
-def _about(bench: Bench) -> dict[str, object]:
+def _about(bench: Bench[Any]) -> dict[str, object]:
     device = bench.work.device
     return {
         "device": device.name,

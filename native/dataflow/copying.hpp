@@ -1,0 +1,174 @@
+// How the walk performs a copy: between arrays wherever they are, and between arrays and pageable memory.
+//
+// Always true: what a device does not reach, or the driver would copy itself while the caller waits, goes by way of other memory.
+#pragma once
+#include <optional>
+#include <string>
+
+#include "copies.hpp"
+#include "pageable.hpp"
+#include "placing.hpp"
+
+namespace aiocuda::dataflow {
+
+// One copy of a walk's, which is performed once.
+template <class Walk>
+class Copying {
+  using Sink = typename Walk::Sinks;
+  using Value = typename Sink::Value;
+
+ public:
+  Copying(Walk& walk, CopyOp& op) : walk_(walk), sink_(walk.sink_), placing_(walk.placing_), op_(op) {}
+
+  // `create`: the destination, where it is yet to be made.
+  void perform(CreateOp* create) {
+    if (const Pageable* memory = as_pageable(op_.destination)) return to_pageable(*memory);
+    if (const Pageable* memory = as_pageable(op_.source)) return from_pageable(create, *memory);
+    const Value from = walk_.value_of(op_.source), to = create ? Value{} : walk_.value_of(op_.destination);
+    if (sink_.is_unknown(from) || (!create && sink_.is_unknown(to))) return finish_unknown(create ? from : to);
+    const Array* source = sink_.array(from);
+    if (!source) raise_no_array("source", from);
+    if (!create && !sink_.array(to)) raise_no_array("destination", to);
+    sink_.finish(op_, reach(to, create, *source));
+  }
+
+ private:
+  void finish_unknown(Value value) {
+    sink_.copy_of_unknown(op_);
+    sink_.finish(op_, value);
+  }
+
+  // Between arrays wherever they are; gives back the destination.
+  Value reach(Value to, CreateOp* create, const Array& source) {
+    const std::int32_t here = create ? create->spec.device : sink_.array(to)->device, there = source.device;
+    const std::int32_t device = here != host_ordinal ? here : there != host_ordinal ? there : walk_.placement_.device;
+    check_usable(source, false, [] { return std::string("copy: the source"); });
+    const bool is_between_devices = here != there && here != host_ordinal && there != host_ordinal && !sink_.is_peer(device, there);
+    // From host memory to host memory the driver copies itself, and keeps the caller until the stream has come there.
+    const bool is_within_host = here == host_ordinal && there == host_ordinal && source.size_bytes() && (create || !is_same_place(*sink_.array(to), source));
+    if (!is_between_devices && !is_within_host) return copy(to, create, source, device);
+    // A step to page-locked memory and one from there; or the same through a device's memory.
+    if (!create) check_copy(*sink_.array(to), source);
+    const std::int32_t way = is_within_host ? device : host_ordinal;
+    const Value staged = copy_to_new(source, is_within_host ? device : there, [&](StreamIndex stream) { return sink_.staging(source, way, stream); });
+    return copy(to, create, *sink_.array(staged), device);
+  }
+
+  // One copy on a stream of `device`; gives back the destination.
+  Value copy(Value to, CreateOp* create, const Array& source, std::int32_t device) {
+    if (create) return copy_to_new(source, device, [&](StreamIndex stream) { return make(*create, stream); });
+    placing_.uses.clear();
+    add_destination(*sink_.array(to), source);
+    placing_.add(source, false);
+    return copy_on(placing_.choose(op_, device), to, source);
+  }
+  // The same, to what `make_there` makes for the stream.
+  template <class F>
+  Value copy_to_new(const Array& source, std::int32_t device, F&& make_there) {
+    placing_.uses.clear();
+    placing_.add(source, false);
+    const StreamIndex stream = placing_.choose(op_, device);
+    const Value to = make_there(stream);
+    add_destination(*sink_.array(to), source);
+    return copy_on(stream, to, source);
+  }
+  Value copy_on(StreamIndex stream, Value to, const Array& source) {
+    placing_.order(stream);
+    sink_.copy(op_, *sink_.array(to), source, stream);
+    placing_.commit(op_, stream, walk_.is_shared_);
+    return to;
+  }
+  void add_destination(const Array& destination, const Array& source) {
+    check_copy(destination, source);
+    placing_.add(destination, true);
+  }
+  Value make(CreateOp& create, StreamIndex stream) { return walk_.make(create, stream, Py_REFCNT(op_.destination.ptr()) > 1); }
+
+  void from_pageable(CreateOp* create, const Pageable& memory) {
+    Value to = create ? Value{} : walk_.value_of(op_.destination);
+    if (!create && sink_.is_unknown(to)) return finish_unknown(to);
+    const Array* array = create ? nullptr : sink_.array(to);
+    if (!create && !array) raise_no_array("destination", to);
+    const Array planned = create ? Array{BufferRef(), 0, create->spec.device, create->spec.dtype, create->shape} : *array;
+    check_pageable(planned, memory);
+    const std::int32_t device = planned.is_host() ? walk_.placement_.device : planned.device;
+    if constexpr (Sink::stages_copies) {
+      if (const Array* locked = as_array(memory.locked)) return sink_.finish(op_, reach(to, create, *locked));
+      if (sink_.stages(memory, planned, device)) {
+        placing_.uses.clear();
+        if (!create) {
+          check_usable(planned, true, [] { return std::string("copy: the destination"); });
+          placing_.add(planned, true);
+        }
+        placing_.uses.push_back({&sink_.pageable(), memory.span(), false});
+        const StreamIndex stream = place_staged(memory, device);
+        if (create) {
+          to = make(*create, stream);
+          placing_.add(*sink_.array(to), true);
+        }
+        stage(stream, [&] { sink_.upload(op_, *sink_.array(to), stream); });
+        return sink_.finish(op_, to);
+      }
+    }
+    const Value read = sink_.page_locked(op_, memory, device);
+    sink_.finish(op_, reach(to, create, *sink_.array(read)));
+  }
+
+  void to_pageable(const Pageable& memory) {
+    if constexpr (Sink::stages_copies) {
+      const Value from = walk_.value_of(op_.source);
+      if (sink_.is_unknown(from)) return finish_unknown(sink_.constant(memory.owner));
+      const Array* source = sink_.array(from);
+      if (!source) raise_no_array("source", from);
+      check_pageable(*source, memory);
+      check_usable(*source, false, [] { return std::string("copy: the source"); });
+      if (as_array(memory.locked)) {
+        reach(sink_.constant(memory.locked), nullptr, *source);
+      } else {
+        placing_.uses.clear();
+        placing_.add(*source, false);
+        placing_.uses.push_back({&sink_.pageable(), memory.span(), true});
+        const StreamIndex stream = place_staged(memory, source->is_host() ? walk_.placement_.device : source->device);
+        stage(stream, [&] { sink_.download(op_, *source, stream); });
+      }
+      sink_.finish(op_, sink_.constant(memory.owner));
+    } else {
+      raise(error_types.capture, "a graph cannot copy to " + describe(memory) + ", which a device does not reach; end the graph with to_host(array), which yields "
+                                 "page-locked memory, and copy from there");
+    }
+  }
+
+  StreamIndex place_staged(const Pageable& memory, std::int32_t device) {
+    if (const std::optional<Tick> until = sink_.staging_full(device, memory.layout.size_bytes())) throw Full{*until, false};
+    return placing_.choose(op_, device);
+  }
+  // What has been submitted before a later part was refused is there all the same.
+  template <class F>
+  void stage(StreamIndex stream, F&& f) {
+    placing_.order(stream);
+    try {
+      f();
+    } catch (nb::python_error&) {
+      placing_.commit(op_, stream, walk_.is_shared_);
+      throw;
+    }
+    placing_.commit(op_, stream, walk_.is_shared_);
+  }
+
+  void check_pageable(const Array& array, const Pageable& memory) const {
+    if (array.is_partition()) raise(error_types.argument_type, "copy: " + describe(array) + " was given; unpartition() it first");
+    if (array.dtype != memory.dtype || array.shape != memory.shape)
+      raise(error_types.argument_value, "copy: destination and source differ: one is " + describe(array) + ", the other " + describe(memory) +
+                                            "; give both the same shape and dtype");
+  }
+  [[noreturn]] void raise_no_array(const char* which, Value value) {
+    raise(error_types.argument_type, std::string("copy: the ") + which + " is not an array but " + nb::cast<std::string>(nb::repr(sink_.object(value))));
+  }
+
+  Walk& walk_;
+  Sink& sink_;
+  Placing<Sink>& placing_;
+  CopyOp& op_;
+};
+
+}  // namespace aiocuda::dataflow

@@ -1,0 +1,73 @@
+"""What a module compiles as one, and loads on devices.
+
+Always true: on each device it is loaded once, with one copy of each variable; what it holds is fixed by then.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+
+from aiocuda import _native
+from aiocuda._driver.compiler import Image, Source, compile_sources
+from aiocuda._driver.loaded import LoadedModule
+
+__all__ = ["ModuleImage"]
+
+
+class ModuleImage:
+    """What is compiled as one.
+
+    Parameters
+    ----------
+    code
+        Sources, or what was compiled elsewhere.
+    options
+        Of NVRTC.
+
+    Attributes
+    ----------
+    memory
+        Of its variables, those that are arrays.
+    kernels
+        That were made of it; several may be of one function.
+    """
+
+    def __init__(self, code: tuple[Source, ...] | Image, options: tuple[str, ...]) -> None:
+        self._code = code
+        self._options = options
+        self.memory = _native.ModuleMemory()
+        self.kernels: weakref.WeakSet[_native.Kernel] = weakref.WeakSet()
+        self._expressions: dict[str, int] = {}  # names of mangled kernels, and the source each is in
+        self._is_closed = False
+        self._taking = threading.Lock()
+        self._loaded: dict[int, LoadedModule] = {}
+        self._lock = threading.Lock()
+
+    def take(self, index: int, expression: str) -> bool:
+        """Hold a kernel from now on; false where it is too late."""
+        with self._taking:
+            if expression in self._expressions:
+                return True
+            if not self._is_closed:
+                self._expressions[expression] = index
+            return not self._is_closed
+
+    def load(self, ordinal: int) -> LoadedModule:
+        """Compile for a device and load there, the first time. Blocks."""
+        with self._taking:
+            self._is_closed = True
+        with self._lock:
+            loaded = self._loaded.get(ordinal)
+            if loaded is None:
+                loaded = self._loaded[ordinal] = LoadedModule(self._compile(ordinal), ordinal)
+        return loaded
+
+    def _compile(self, ordinal: int) -> Image:
+        if isinstance(self._code, Image):
+            return self._code
+        sources = [
+            Source(each.name, each.text, tuple(key for key, source in self._expressions.items() if source == index))
+            for index, each in enumerate(self._code)
+        ]
+        return compile_sources(sources, self._options, ordinal)
