@@ -68,8 +68,7 @@ async def one_size(size: int, repeat: int) -> None:
         ("to the host", "to_host(array)", lambda: ac.to_host(there)),
         ("to the host", "copy(HostArray, array)", lambda: ac.copy(locked, there)),
     ]
-    print(f"\n{size} bytes")
-    print(f"{'':14} {'':27} {'us':>10} {'GB/s':>8}   {'of pageable':>11}  {'of page-locked':>14}")
+    head(f"{size} bytes")
     for way, (slow, fast) in floors.items():
         for name, seconds in (("driver, pageable", slow), ("driver, page-locked", fast)):
             line(way, name, size, seconds, slow, fast)
@@ -78,12 +77,43 @@ async def one_size(size: int, repeat: int) -> None:
                 line(way, name, size, await timed(make, repeat), slow, fast)
 
 
+def head(title: str) -> None:
+    print(f"\n{title}")
+    print(f"{'':14} {'':27} {'us':>10} {'GB/s':>8}   {'of pageable':>11}  {'of page-locked':>14}")
+
+
+async def at_once(size: int, count: int, repeat: int) -> None:
+    """Print what one of many copies takes that are awaited together; the driver's pageable copies block one by one."""
+    source, out = np.full(size, 3, np.uint8), np.zeros(size, np.uint8)
+    arrays = [await ac.empty(size, np.uint8) for _ in range(count)]
+    locked = [await ac.empty_host(size, np.uint8) for _ in range(count)]
+    ways = {"to the device": (source.ctypes.data, True), "to the host": (out.ctypes.data, False)}
+    ours = [
+        ("to the device", "copy(array, numpy)", lambda: [ac.copy(array, source) for array in arrays]),
+        ("to the device", "copy(array, HostArray)", lambda: list(map(ac.copy, arrays, locked))),
+        ("to the host", "to_host(array)", lambda: [ac.to_host(array) for array in arrays]),
+        ("to the host", "copy(HostArray, array)", lambda: list(map(ac.copy, locked, arrays))),
+    ]
+    head(f"{size} bytes, one of {count} at once")
+    for way, (pageable, is_up) in ways.items():
+        ends = (arrays[0].address, pageable, locked[0].address)
+        slow, fast = (
+            floor(*((ends[0], other) if is_up else (other, ends[0])), size, repeat) for other in (ends[1], ends[2])
+        )
+        for found, name, make in ours:
+            if found == way:
+                line(way, name, size, await timed(lambda make=make: ac.zip(*make()), repeat) / count, slow, fast)
+
+
 def line(way: str, name: str, size: int, seconds: float, slow: float, fast: float) -> None:
     rate = size / seconds / 1e9
     print(f"{way:14} {name:27} {seconds * 1e6:10.1f} {rate:8.2f}   {slow / seconds:11.2f}  {fast / seconds:14.2f}")
 
 
 CHUNK = 16 << 20
+# Computation and download take two chunks' time, and who waits is called a little later: with two downloads under way
+# he would hold up the third.
+LAG = 4
 CHURN = r"""
 extern "C" __global__ void churn(float* x, unsigned n, unsigned rounds) {
     for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) {
@@ -99,7 +129,7 @@ async def overlap(count: int, repeat: int) -> None:
     churn = ac.kernel(CHURN)
     items = CHUNK // 4
     sources = [(await ac.empty_host(items)) for _ in range(4)]
-    targets = [(await ac.empty_host(items)) for _ in range(4)]
+    targets = [(await ac.empty_host(items)) for _ in range(LAG + 2)]
     array = await ac.zeros(items)
 
     def compute(x: ac.DeviceArray, rounds: int) -> ac.DeviceOp[Any]:
@@ -115,20 +145,33 @@ async def overlap(count: int, repeat: int) -> None:
         under_way: deque[ac.DeviceFuture[Any]] = deque()
         index = 0
         async for chunk in ac.stream_chunks((sources[i % 4] for i in range(count)), depth=2):
-            under_way.append(ac.copy(targets[index % 4], compute(chunk, rounds)).submit())
+            under_way.append(ac.copy(targets[index % len(targets)], compute(chunk, rounds)).submit())
             index += 1
-            if len(under_way) > 2:
+            if len(under_way) > LAG:
                 await under_way.popleft()
         for future in under_way:
             await future
 
+    arrays = [await ac.empty(items) for _ in range(LAG + 2)]
+    device = ac.Device(0)
+    lanes = device.stream(), device.stream(), device.stream()
+
+    async def all_at_once() -> None:
+        for i in range(count):
+            there, back = arrays[i % len(arrays)], targets[i % len(targets)]
+            ac.copy(there, sources[i % 4]).on(lanes[0]).submit()
+            compute(there, rounds).on(lanes[1]).submit()
+            last = ac.copy(back, there).on(lanes[2]).submit()
+        await last
+
     steps = upload, computation, download
     ideal = max(steps) * (count - 1) + sum(steps)
-    taken = await timed(pipeline, 5)
+    taken, least = await timed(pipeline, 5), await timed(all_at_once, 5)
     print(f"\n{count} chunks of {CHUNK >> 20} MiB: upload, computation and download take", end=" ")
     print(", ".join(f"{seconds * 1e6:.0f}" for seconds in steps), "us each")
     print(f"one behind the other {sum(steps) * count * 1e3:.2f} ms, ideal overlap {ideal * 1e3:.2f} ms", end=", ")
     print(f"stream_chunks {taken * 1e3:.2f} ms: {ideal / taken:.1%} of the ideal")
+    print(f"all submitted at once, on three streams and {LAG + 2} arrays that are there: {least * 1e3:.2f} ms")
 
 
 async def main() -> None:
@@ -139,6 +182,7 @@ async def main() -> None:
     asked = parser.parse_args()
     print(f"{ac.Device(0).name}, medians of {asked.repeat}")
     await one_size(SMALL, max(asked.repeat, 200))
+    await at_once(SMALL, 64, max(asked.repeat, 50))
     for size in (1 << 20, asked.mib << 20):
         await one_size(size, asked.repeat)
     await overlap(asked.chunks, asked.repeat)

@@ -16,10 +16,12 @@ using dataflow::Tick;
 using staging::Way;
 
 // Eight threads with chunks of 2-4 MiB fill the bus of an H200 (docs/measurements/floors.md). A stream gets three
-// calls for a chunk, so a large copy has larger ones: 32 of them, until a ring has no room for more than eight.
+// calls for a chunk, so a large copy has larger ones: 16 of them, until a ring has no room for more than eight.
 constexpr std::size_t most_threads = 8;
-constexpr std::uint64_t usual_chunks = 32, chunks_in_ring = 8;
-constexpr std::uint64_t smallest_chunk = 256 << 10, largest_chunk = 8 << 20;
+constexpr std::uint64_t usual_chunks = 16, chunks_in_ring = 8;
+constexpr std::uint64_t smallest_chunk = 128 << 10, largest_chunk = 8 << 20;
+// To the device, who submits carries so much itself: that takes some 25 us, and to wake threads 50 to 200.
+constexpr std::uint64_t most_own_bytes = 256 << 10;
 // Of a device: so many streams can have copies under way that do not wait for one another.
 constexpr std::size_t most_rings = 4;
 // Of a device, that have not passed: three calls each, and 1,021 have room in a queue of NVIDIA's driver, with all else.
@@ -121,6 +123,10 @@ void Staging::write(StreamIndex stream, const std::uint32_t* word, std::uint32_t
         "cuStreamWriteValue32");
 }
 
+void Staging::copy(StreamIndex stream, CUdeviceptr to, CUdeviceptr from, std::uint64_t size_bytes) {
+  check(engine_.table.cuMemcpyAsync(to, from, size_bytes, engine_.stream(stream).handle), "cuMemcpyAsync");
+}
+
 // What another stream was given before comes first.
 void Staging::take_over(Ring& ring, StreamIndex stream) {
   const staging::Words& words = ring.lane->words();
@@ -129,87 +135,59 @@ void Staging::take_over(Ring& ring, StreamIndex stream) {
   ring.last = stream;
 }
 
-// `enqueue(transfer)` adds the chunks and puts their calls on the stream.
+// `enqueue(part)` puts a chunk's calls on the stream, where its part of the ring is granted.
 template <class Enqueue>
-void Staging::carry(Tick tick, Ring& ring, const Pageable& memory, Way way, Enqueue&& enqueue) {
+void Staging::carry(Tick tick, Ring& ring, const Pageable& memory, Way way, std::uint64_t chunk, std::byte* in_place, Enqueue&& enqueue) {
   take_over(ring, tick.stream);
-  const std::uint32_t first = ring.lane->last_number();
-  const auto watch = std::make_shared<Watch>(engine_.pending, tick.stream);
-  const staging::TransferRef transfer = crew_->begin(memory.layout, way, [watch] { return watch->is_lost(); });
-  kept_.push_back({transfer, memory.owner});
-  const StreamState& stream = engine_.stream(tick.stream);
-  try {
-    enqueue(transfer);
-  } catch (const Refusal&) {
-    crew_->seal(transfer);
-    const CUresult state = engine_.table.cuStreamQuery(stream.handle);
-    if (state != CUDA_SUCCESS && state != CUDA_ERROR_NOT_READY) crew_->abandon(*ring.lane);
-    throw;
+  const staging::Words& words = ring.lane->words();
+  const staging::Crew::Handed handed = crew_->hand_over(*ring.lane, memory.layout, way, chunk, in_place);
+  bool is_called = false;
+  auto call_threads = [&] {
+    if (std::exchange(is_called, true)) return;
+    const auto watch = std::make_shared<Watch>(engine_.pending, tick.stream);
+    kept_.push_back({handed.transfer, memory.owner});
+    crew_->call(*handed.transfer, [watch] { return watch->is_lost(); });
+  };
+  std::uint64_t own_bytes = way == Way::fill ? most_own_bytes : 0;
+  if (memory.layout.size_bytes() > own_bytes) call_threads();
+  for (const staging::Crew::Part& part : handed.parts) {
+    if (part.size_bytes <= own_bytes && crew_->carry_now(*ring.lane, part.number)) {
+      own_bytes -= part.size_bytes;
+    } else {
+      call_threads();
+    }
+    try {
+      if (!in_place && !staging::has_reached(staging::read_word(words.granted()), part.number)) wait(tick.stream, words.granted(), part.number);
+      enqueue(part);
+      write(tick.stream, words.passed(), part.number);
+    } catch (const Refusal&) {
+      crew_->withdraw(*ring.lane, part.number);
+      const CUresult state = engine_.table.cuStreamQuery(engine_.stream(tick.stream).handle);
+      if (state != CUDA_SUCCESS && state != CUDA_ERROR_NOT_READY) crew_->abandon(*ring.lane);
+      throw;
+    }
   }
-  crew_->seal(transfer);
-  home(stream.device).in_queue.push_back({tick, ring.lane->last_number() - first});
+  if (way != Way::fill) wait(tick.stream, words.finished(), handed.parts.back().number);
+  home(engine_.stream(tick.stream).device).in_queue.push_back({tick, static_cast<std::uint32_t>(handed.parts.size())});
 }
 
 void Staging::to_array(Tick tick, const Array& array, const Pageable& memory) {
-  const std::uint64_t size = array.size_bytes();
-  std::uint64_t chunk = chunk_bytes(size);
-  const StreamIndex stream = tick.stream;
-  Ring& ring = ring_for(stream, chunk);
-  const staging::Words& words = ring.lane->words();
-  if (array.is_host()) {
-    return carry(tick, ring, memory, Way::store, [&](const staging::TransferRef& transfer) {
-      const auto [number, packed] = crew_->add_chunk(*ring.lane, transfer, 0, size, reinterpret_cast<std::byte*>(array.address()));
-      try {
-        write(stream, words.passed(), number);
-      } catch (const Refusal&) {
-        crew_->withdraw(*ring.lane);
-        throw;
-      }
-      wait(stream, words.finished(), number);
-    });
-  }
-  chunk = std::min(chunk, ring.lane->ring_bytes() / 2);
-  carry(tick, ring, memory, Way::fill, [&](const staging::TransferRef& transfer) {
-    for (std::uint64_t begin = 0; begin < size; begin += chunk) {
-      const std::uint64_t bytes = std::min(chunk, size - begin);
-      const auto [number, packed] = crew_->add_chunk(*ring.lane, transfer, begin, bytes);
-      try {
-        wait(stream, words.granted(), number);
-        check(engine_.table.cuMemcpyAsync(array.address() + begin, reinterpret_cast<CUdeviceptr>(packed), bytes, engine_.stream(stream).handle), "cuMemcpyAsync");
-        write(stream, words.passed(), number);
-      } catch (const Refusal&) {
-        crew_->withdraw(*ring.lane);
-        throw;
-      }
-    }
+  if (!array.size_bytes()) return;
+  const std::uint64_t chunk = chunk_bytes(array.size_bytes());
+  Ring& ring = ring_for(tick.stream, chunk);
+  if (array.is_host()) return carry(tick, ring, memory, Way::store, chunk, reinterpret_cast<std::byte*>(array.address()), [](const auto&) {});
+  carry(tick, ring, memory, Way::fill, std::min(chunk, ring.lane->ring_bytes() / 2), nullptr, [&](const staging::Crew::Part& part) {
+    copy(tick.stream, array.address() + part.begin, reinterpret_cast<CUdeviceptr>(part.packed), part.size_bytes);
   });
 }
 
 void Staging::from_array(Tick tick, const Array& array, const Pageable& memory) {
-  const std::uint64_t size = array.size_bytes();
-  std::uint64_t chunk = chunk_bytes(size);
-  const StreamIndex stream = tick.stream;
-  Ring& ring = ring_for(stream, chunk);
-  const staging::Words& words = ring.lane->words();
-  chunk = array.is_host() ? size : std::min(chunk, ring.lane->ring_bytes() / 2);
-  carry(tick, ring, memory, Way::drain, [&](const staging::TransferRef& transfer) {
-    std::uint32_t last = 0;
-    for (std::uint64_t begin = 0; begin < size; begin += chunk) {
-      const std::uint64_t bytes = std::min(chunk, size - begin);
-      const auto [number, packed] = crew_->add_chunk(*ring.lane, transfer, begin, bytes, array.is_host() ? reinterpret_cast<std::byte*>(array.address()) : nullptr);
-      last = number;
-      try {
-        if (!array.is_host()) {
-          wait(stream, words.granted(), number);
-          check(engine_.table.cuMemcpyAsync(reinterpret_cast<CUdeviceptr>(packed), array.address() + begin, bytes, engine_.stream(stream).handle), "cuMemcpyAsync");
-        }
-        write(stream, words.passed(), number);
-      } catch (const Refusal&) {
-        crew_->withdraw(*ring.lane);
-        throw;
-      }
-    }
-    wait(stream, words.finished(), last);
+  if (!array.size_bytes()) return;
+  const std::uint64_t chunk = chunk_bytes(array.size_bytes());
+  Ring& ring = ring_for(tick.stream, chunk);
+  if (array.is_host()) return carry(tick, ring, memory, Way::drain, chunk, reinterpret_cast<std::byte*>(array.address()), [](const auto&) {});
+  carry(tick, ring, memory, Way::drain, std::min(chunk, ring.lane->ring_bytes() / 2), nullptr, [&](const staging::Crew::Part& part) {
+    copy(tick.stream, reinterpret_cast<CUdeviceptr>(part.packed), array.address() + part.begin, part.size_bytes);
   });
 }
 

@@ -23,7 +23,7 @@ class Staging {
  public:
   explicit Staging(Engine& engine) : engine_(engine) {}
 
-  // Memory of up to this size is read by who submits: it takes less than to wake a thread, some 6 us.
+  // Memory of up to this size is read by who submits to page-locked memory of its own, which any array can be copied from.
   static constexpr std::uint64_t short_bytes = 64 << 10;
 
   // Puts the copy of a C-contiguous array, from or to pageable memory of its size, on a stream; `tick`: the submission that it
@@ -72,9 +72,10 @@ class Staging {
   Ring& make_ring(Home& home, std::uint64_t size_bytes);
   void take_over(Ring& ring, dataflow::StreamIndex stream);
   template <class Enqueue>
-  void carry(dataflow::Tick tick, Ring& ring, const dataflow::Pageable& memory, staging::Way way, Enqueue&& enqueue);
+  void carry(dataflow::Tick tick, Ring& ring, const dataflow::Pageable& memory, staging::Way way, std::uint64_t chunk, std::byte* in_place, Enqueue&& enqueue);
   void wait(dataflow::StreamIndex stream, const std::uint32_t* word, std::uint32_t number);
   void write(dataflow::StreamIndex stream, const std::uint32_t* word, std::uint32_t number);
+  void copy(dataflow::StreamIndex stream, CUdeviceptr to, CUdeviceptr from, std::uint64_t size_bytes);
 
   Engine& engine_;
   std::unique_ptr<staging::Crew> crew_;

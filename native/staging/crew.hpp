@@ -15,7 +15,7 @@
 // Why nothing waits for ever: whatever waits for something waits for what was handed to the driver before it. A stream waits
 // for the threads, and these for chunks of lower numbers in the lane, or for transfers that were handed over before; all
 // of that stands in front of it in whatever queue of the driver's, shared or not. So the first thing that has not passed can
-// always go on. It needs that (1) chunks get their numbers in the order in which the driver gets their calls, (2) a stream
+// always go on. It needs that (1) chunks have their numbers in the order in which the driver gets their calls, (2) a stream
 // that takes a lane over waits for what others left there, and (3) threads call no driver, take no GIL, and hold no lock
 // while they copy. Who submits may be held up by a full queue of the driver's: these threads then empty it.
 //
@@ -58,8 +58,7 @@ class Transfer {
  private:
   friend class Crew;
   std::vector<std::shared_ptr<Transfer>> before_;  // that write the host memory which this reads
-  std::uint32_t open_chunks_ = 0;
-  bool is_sealed_ = false;  // all chunks are there
+  std::size_t open_chunks_ = 0;
   std::function<bool()> is_lost_;
   std::atomic<bool> ended_{false};
 };
@@ -121,119 +120,124 @@ class Crew {
   ~Crew() { stop(); }
 
   Lane* add_lane(std::span<std::byte> ring, Words words) {
-    std::lock_guard lock(mutex_);
+    const auto lock = hold();
     lanes_.push_back(std::make_unique<Lane>(ring, words));
     return lanes_.back().get();
   }
   // Gives an idle lane another ring.
   void replace_ring(Lane& lane, std::span<std::byte> ring) {
-    std::lock_guard lock(mutex_);
+    const auto lock = hold();
     lane.ring_ = ring;
     lane.head_ = 0;
   }
 
-  // A transfer whose chunks are to follow. `is_lost` is asked, now and then, whether the device is gone.
-  TransferRef begin(HostLayout host, Way way, std::function<bool()> is_lost) {
-    auto transfer = std::make_shared<Transfer>(std::move(host), way);
-    transfer->is_lost_ = std::move(is_lost);
-    std::lock_guard lock(mutex_);
+  // A chunk as the driver is to be given it: the bytes of a transfer from `begin` on, and where they lie in the ring.
+  struct Part {
+    std::uint32_t number;
+    std::byte* packed;
+    std::uint64_t begin, size_bytes;
+  };
+  struct Handed {
+    TransferRef transfer;
+    std::vector<Part> parts;
+  };
+  // Takes on a transfer, in chunks of `chunk_bytes` and no larger than the ring; or as a single one, `in_place`. Calls no thread.
+  Handed hand_over(Lane& lane, HostLayout host, Way way, std::uint64_t chunk_bytes, std::byte* in_place = nullptr) {
+    Handed handed{std::make_shared<Transfer>(std::move(host), way), {}};
+    Transfer& transfer = *handed.transfer;
+    const std::uint64_t size = transfer.host.size_bytes(), step = in_place ? size : chunk_bytes;
+    handed.parts.reserve((size + step - 1) / step);
+    const auto lock = hold();
+    if (!lane.is_lost_) advance(lane);
     std::erase_if(transfers_, [](const TransferRef& each) { return each->has_ended(); });
     if (way == Way::fill)  // what comes after the device is ordered by the streams
       for (const TransferRef& each : transfers_)
-        if (each->way == Way::drain && each->host.meets(transfer->host)) transfer->before_.push_back(each);
-    transfers_.push_back(transfer);
-    const std::size_t wanted = std::min<std::uint64_t>(most_threads_, (transfer->host.size_bytes() + piece_bytes - 1) / piece_bytes);
-    while (threads_.size() < wanted && !is_stopped_) threads_.emplace_back([this] { run(); });
-    return transfer;
+        if (each->way == Way::drain && each->host.meets(transfer.host)) transfer.before_.push_back(each);
+    transfers_.push_back(handed.transfer);
+    for (std::uint64_t begin = 0; begin < size; begin += step)
+      handed.parts.push_back(add_chunk(lane, handed.transfer, begin, std::min(step, size - begin), in_place));
+    if (lane.is_lost_) give_up(lane);
+    else advance(lane);  // what is free is granted here, and needs no thread
+    return handed;
   }
-
-  struct Place {
-    std::uint32_t number;
-    std::byte* packed;
-  };
-  // The next chunk of a lane: the bytes of a transfer from `begin` on. At most as large as the ring; of any size where it
-  // is `in_place`.
-  Place add_chunk(Lane& lane, const TransferRef& transfer, std::uint64_t begin, std::uint64_t size_bytes, std::byte* in_place = nullptr) {
-    Place place{};
+  // Has threads carry what is left of a transfer. `is_lost` is asked, now and then, whether the device is gone.
+  void call(Transfer& transfer, std::function<bool()> is_lost) {
+    std::condition_variable* who;
     {
-      std::lock_guard lock(mutex_);
-      std::byte* packed = in_place;
-      std::uint32_t after = lane.finished_;
-      if (!in_place) {
-        if (lane.head_ + size_bytes > lane.ring_.size()) lane.head_ = 0;
-        packed = lane.ring_.data() + lane.head_;
-        lane.head_ += size_bytes;
-        for (const Lane::Chunk& chunk : lane.chunks_)
-          if (chunk.packed < packed + size_bytes && packed < chunk.packed + chunk.size_bytes) after = chunk.number;
-      }
-      const auto pieces = static_cast<std::uint32_t>((size_bytes + piece_bytes - 1) / piece_bytes);
-      place = {++lane.issued_, packed};
-      lane.chunks_.push_back({transfer, place.number, after, packed, begin, size_bytes, pieces});
-      ++transfer->open_chunks_;
-      ++open_chunks_;
+      const auto lock = hold();
+      if (transfer.has_ended()) return;
+      transfer.is_lost_ = std::move(is_lost);
+      const std::size_t wanted = std::min<std::uint64_t>(most_threads_, (transfer.host.size_bytes() + piece_bytes - 1) / piece_bytes);
+      while (threads_.size() < wanted && !is_stopped_) threads_.emplace_back([this] { run(); });
+      last_event_ = Clock::now();
+      who = is_spinning_ ? nullptr : has_lookout_ ? &lookout_woken_ : &woken_;
     }
-    woken_.notify_one();
-    return place;
+    if (who) who->notify_one();
   }
-  // The device will not do the lane's last chunk: its copy was refused. The chunk passes when its turn comes.
-  void withdraw(Lane& lane) {
+  // Carries a chunk of the lane here and now, if its part of the ring is free and no thread has it: for a short one that takes
+  // less than to wake a thread.
+  bool carry_now(Lane& lane, std::uint32_t number) {
+    auto lock = hold();
+    const auto chunk = std::find_if(lane.chunks_.begin(), lane.chunks_.end(), [number](const Lane::Chunk& each) { return each.number == number; });
+    if (chunk == lane.chunks_.end() || lane.is_lost_ || chunk->taken || !is_due(lane, *chunk)) return false;
+    chunk->taken = chunk->pieces;
+    carry({&lane, &*chunk, 0, chunk->size_bytes, chunk->pieces}, lock);
+    advance(lane);
+    return true;
+  }
+  // The device will not do the lane's chunks from this number on: a call was refused. They pass when their turn comes.
+  void withdraw(Lane& lane, std::uint32_t first) {
     {
-      std::lock_guard lock(mutex_);
-      if (!lane.chunks_.empty() && lane.chunks_.back().number == lane.issued_) lane.chunks_.back().is_withdrawn = true;
+      const auto lock = hold();
+      for (Lane::Chunk& chunk : lane.chunks_)
+        if (has_reached(chunk.number, first)) chunk.is_withdrawn = true;
     }
-    woken_.notify_one();
-  }
-  // No chunks will follow.
-  void seal(const TransferRef& transfer) {
-    std::lock_guard lock(mutex_);
-    transfer->is_sealed_ = true;
-    end_if_done(*transfer);
+    wake_all();
   }
   // Ends all that a lane carries: its device is gone.
   void abandon(Lane& lane) {
     {
-      std::lock_guard lock(mutex_);
+      const auto lock = hold();
       abandon_locked(lane);
     }
-    woken_.notify_all();
+    wake_all();
   }
 
-  bool is_idle(const Lane& lane) const {
-    std::lock_guard lock(mutex_);
-    return lane.chunks_.empty();
-  }
+  bool is_idle(Lane& lane) { return chunk_count(lane) == 0; }
   bool is_lost(const Lane& lane) const {
-    std::lock_guard lock(mutex_);
+    const auto lock = hold();
     return lane.is_lost_;
   }
-  std::size_t chunk_count(const Lane& lane) const {
-    std::lock_guard lock(mutex_);
+  std::size_t chunk_count(Lane& lane) {
+    const auto lock = hold();
+    if (!lane.is_lost_) advance(lane);
     return lane.chunks_.size();
   }
   // Is some of this memory still to be written?
   bool is_being_written(const HostLayout& host) const {
-    std::lock_guard lock(mutex_);
+    const auto lock = hold();
     return std::any_of(transfers_.begin(), transfers_.end(),
                        [&](const TransferRef& each) { return each->way == Way::drain && !each->has_ended() && each->host.meets(host); });
   }
   std::size_t thread_count() const {
-    std::lock_guard lock(mutex_);
+    const auto lock = hold();
     return threads_.size();
   }
 
   // Lets all streams pass that wait for the threads, and ends these. What was not carried is not.
   void stop() {
     {
-      std::lock_guard lock(mutex_);
+      const auto lock = hold();
       if (std::exchange(is_stopped_, true)) return;
       for (const auto& lane : lanes_) abandon_locked(*lane);
     }
-    woken_.notify_all();
+    wake_all();
     for (std::thread& thread : threads_) thread.join();
   }
 
  private:
-  // As the reactor does: it looks without a pause for so long, then sleeps a 32nd of the time that nothing came.
+  // As the reactor does: it looks without a pause for so long after the last thing that happened, as copies come one behind the
+  // other; then, while some are under way, it sleeps a 32nd of the time that nothing came.
   static constexpr std::chrono::microseconds spin_time{50};
   static constexpr std::chrono::microseconds shortest_sleep{5}, longest_sleep{500};
   // How often it asks whether the device is gone.
@@ -243,16 +247,49 @@ class Crew {
     Lane* lane = nullptr;
     Lane::Chunk* chunk = nullptr;
     std::uint64_t begin = 0, end = 0;  // of the chunk's bytes
+    std::uint32_t count = 1;           // of pieces that it is
   };
+
+  // Everybody holds it for less than a microsecond; to sleep for it takes a hundred where processors idle deeply, as virtual ones do.
+  std::unique_lock<std::mutex> hold() const {
+    std::unique_lock lock(mutex_, std::defer_lock);
+    take_soon(lock);
+    return lock;
+  }
+  static void take_soon(std::unique_lock<std::mutex>& lock) {
+    for (int tries = 0; tries < 50; ++tries) {
+      if (lock.try_lock()) return;
+      std::this_thread::yield();
+    }
+    lock.lock();
+  }
+
+  Part add_chunk(Lane& lane, const TransferRef& transfer, std::uint64_t begin, std::uint64_t size_bytes, std::byte* in_place) {
+    std::byte* packed = in_place;
+    std::uint32_t after = lane.finished_;
+    if (!in_place) {
+      if (lane.head_ + size_bytes > lane.ring_.size()) lane.head_ = 0;
+      packed = lane.ring_.data() + lane.head_;
+      lane.head_ += size_bytes;
+      for (const Lane::Chunk& chunk : lane.chunks_)
+        if (chunk.packed < packed + size_bytes && packed < chunk.packed + chunk.size_bytes) after = chunk.number;
+    }
+    const auto pieces = static_cast<std::uint32_t>((size_bytes + piece_bytes - 1) / piece_bytes);
+    lane.chunks_.push_back({transfer, ++lane.issued_, after, packed, begin, size_bytes, pieces});
+    ++transfer->open_chunks_;
+    ++open_chunks_;
+    return {lane.issued_, packed, begin, size_bytes};
+  }
 
   void run() {
     std::unique_lock lock(mutex_);
     while (!is_stopped_) {
       advance();
       if (const Piece piece = take(); piece.chunk) {
-        woken_.notify_one();  // there may be more for others, and somebody is to look out
+        // Who is woken wakes others, as long as there is more; and somebody is to look out.
+        for (int others = has_piece() ? 2 : has_lookout_ ? 0 : 1; others > 0; --others) woken_.notify_one();
         carry(piece, lock);
-      } else if (open_chunks_ == 0 || has_lookout_) {
+      } else if (has_lookout_ || !is_something_likely()) {
         woken_.wait(lock);
       } else {
         has_lookout_ = true;
@@ -260,6 +297,11 @@ class Crew {
         has_lookout_ = false;
       }
     }
+  }
+  bool is_something_likely() const { return open_chunks_ || Clock::now() - last_event_ < spin_time; }
+  void wake_all() {
+    woken_.notify_all();
+    lookout_woken_.notify_all();
   }
 
   void carry(const Piece& piece, std::unique_lock<std::mutex>& lock) {
@@ -272,28 +314,29 @@ class Crew {
     } else {
       transfer.host.pack(begin, end, packed);
     }
-    lock.lock();
-    ++piece.chunk->done;
+    take_soon(lock);
+    piece.chunk->done += piece.count;
     if (piece.lane->is_lost_) drop_carried(*piece.lane);
   }
 
   // Returns when there may be something to do.
   void look_out(std::unique_lock<std::mutex>& lock) {
-    const auto since = Clock::now();
-    auto asked = since;
-    while (!is_stopped_ && open_chunks_ && !has_piece()) {
+    auto asked = Clock::now();
+    while (!is_stopped_ && is_something_likely() && !has_piece()) {
       const auto now = Clock::now();
       if (now - asked >= ask_interval) {
         asked = now;
         ask();
       }
-      const auto quiet = now - since;
+      const auto quiet = now - last_event_;
       if (quiet < spin_time) {
+        is_spinning_ = true;
         lock.unlock();
         std::this_thread::yield();
-        lock.lock();
+        take_soon(lock);
+        is_spinning_ = false;
       } else {
-        woken_.wait_for(lock, std::clamp<Clock::duration>(quiet / 32, shortest_sleep, longest_sleep));
+        lookout_woken_.wait_for(lock, std::clamp<Clock::duration>(quiet / 32, shortest_sleep, longest_sleep));
       }
       advance();
     }
@@ -334,7 +377,7 @@ class Crew {
     Piece piece;
     each_due([&](Lane& lane, Lane::Chunk& chunk) {
       const std::uint64_t begin = chunk.taken++ * piece_bytes;
-      piece = {&lane, &chunk, begin, std::min(begin + piece_bytes, chunk.size_bytes)};
+      piece = {&lane, &chunk, begin, std::min(begin + piece_bytes, chunk.size_bytes), 1};
       return true;
     });
     return piece;
@@ -367,19 +410,19 @@ class Crew {
   }
 
   void finish(Lane::Chunk& chunk) {
+    Transfer& transfer = *chunk.transfer;
     --open_chunks_;
-    --chunk.transfer->open_chunks_;
-    end_if_done(*chunk.transfer);
-  }
-  void end_if_done(Transfer& transfer) {
-    if (!transfer.is_sealed_ || transfer.open_chunks_) return;
+    last_event_ = Clock::now();
+    if (--transfer.open_chunks_) return;
     transfer.before_.clear();
     transfer.is_lost_ = nullptr;
     transfer.ended_.store(true, std::memory_order_release);
   }
 
   void abandon_locked(Lane& lane) {
-    if (std::exchange(lane.is_lost_, true)) return;
+    if (!std::exchange(lane.is_lost_, true)) give_up(lane);
+  }
+  void give_up(Lane& lane) {
     lane.granted_ = lane.finished_ = lane.issued_;
     write_word(lane.words_.granted(), lane.issued_);
     write_word(lane.words_.finished(), lane.issued_);
@@ -395,12 +438,13 @@ class Crew {
 
   const std::size_t most_threads_;
   mutable std::mutex mutex_;
-  std::condition_variable woken_;
+  std::condition_variable woken_, lookout_woken_;
   std::vector<std::thread> threads_;
   std::vector<std::unique_ptr<Lane>> lanes_;
   std::vector<TransferRef> transfers_;  // that may not have ended
   std::size_t open_chunks_ = 0;
-  bool has_lookout_ = false, is_stopped_ = false;
+  Clock::time_point last_event_{};  // something was handed over, or finished
+  bool has_lookout_ = false, is_spinning_ = false, is_stopped_ = false;
 };
 
 }  // namespace aiocuda::staging

@@ -109,27 +109,26 @@ struct Ring {
 // What the driver floor does for a copy, on a stream of the test's.
 struct Copies {
   Crew& crew;
+  bool is_helping = false;  // who hands over carries what it can
 
   TransferRef carry(Stream& stream, Ring& ring, HostLayout host, Bytes& device, Way way, std::size_t chunk) {
     const Words words = ring.lane->words();
     if (ring.last != &stream) stream.wait(words.passed(), ring.lane->last_number());
     ring.last = &stream;
-    const TransferRef transfer = crew.begin(std::move(host), way, nullptr);
-    const std::size_t size = transfer->host.size_bytes();
-    for (std::size_t begin = 0; begin < size; begin += chunk) {
-      const std::size_t bytes = std::min(chunk, size - begin);
-      const auto [number, packed] = crew.add_chunk(*ring.lane, transfer, begin, bytes);
+    const auto [transfer, parts] = crew.hand_over(*ring.lane, std::move(host), way, chunk);
+    crew.call(*transfer, nullptr);
+    for (const auto [number, packed, begin, bytes] : parts) {
+      if (is_helping && way == Way::fill) crew.carry_now(*ring.lane, number);
       stream.wait(words.granted(), number);
       std::byte* there = device.data() + begin;
       if (way == Way::fill) {
-        stream.put([=, from = packed] { std::memcpy(there, from, bytes); });
+        stream.put([there, from = packed, size = bytes] { std::memcpy(there, from, size); });
       } else {
-        stream.put([=, to = packed] { std::memcpy(to, there, bytes); });
+        stream.put([there, to = packed, size = bytes] { std::memcpy(to, there, size); });
       }
       stream.write(words.passed(), number);
     }
     if (way == Way::drain) stream.wait(words.finished(), ring.lane->last_number());
-    crew.seal(transfer);
     return transfer;
   }
 };
@@ -196,14 +195,15 @@ TEST_CASE("a layout knows whether items lie in one place, and whether it meets a
 }
 
 TEST_CASE("bytes arrive, both ways, however large the ring is") {
-  for (const std::size_t chunk : {std::size_t(100), std::size_t(4096), mib}) {
+  for (const auto& [chunk, is_helping] : {std::pair(std::size_t(100), false), std::pair(std::size_t(100), true), std::pair(std::size_t(4096), false),
+                                         std::pair(mib, false), std::pair(mib, true)}) {
     Ring ring(2 * chunk);
     Crew crew(4);
     ring.join(crew);
     Stream stream;
     const std::size_t size = 20 * chunk + 33;
     Bytes source = numbered(size), device(size), target(size);
-    Copies copies{crew};
+    Copies copies{crew, is_helping};
     const auto there = copies.carry(stream, ring, flat(source), device, Way::fill, chunk);
     const auto back = copies.carry(stream, ring, flat(target), device, Way::drain, chunk);
     stream.drain();
@@ -270,9 +270,9 @@ TEST_CASE("page-locked arrays are read and written in place, in their stream's t
   Bytes source = numbered(3 * mib), locked(3 * mib), target(3 * mib);
   const Words words = ring.lane->words();
   auto in_place = [&](Bytes& host, Way way) {
-    const TransferRef transfer = crew.begin(flat(host), way, nullptr);
-    const auto number = crew.add_chunk(*ring.lane, transfer, 0, host.size(), locked.data()).number;
-    crew.seal(transfer);
+    const auto [transfer, parts] = crew.hand_over(*ring.lane, flat(host), way, mib, locked.data());
+    crew.call(*transfer, nullptr);
+    const auto number = parts.at(0).number;
     stream.write(words.passed(), number);
     stream.wait(words.finished(), number);
   };
@@ -283,6 +283,29 @@ TEST_CASE("page-locked arrays are read and written in place, in their stream's t
   stream.drain();
   CHECK(target == locked);
   CHECK_FALSE(target == source);
+}
+
+TEST_CASE("who hands over carries what is short: no thread is there, and the part of the ring is used again when it has passed") {
+  Ring ring(2000);
+  Crew crew(2);
+  ring.join(crew);
+  const Words words = ring.lane->words();
+  Bytes source = numbered(2000);
+  auto hand_over = [&] { return crew.hand_over(*ring.lane, flat(source), Way::fill, 1000); };
+  const auto first = hand_over(), second = hand_over();
+  for (const auto& part : first.parts) CHECK(crew.carry_now(*ring.lane, part.number));
+  CHECK(ring.memory == source);
+  CHECK(read_word(words.granted()) == 2);
+  CHECK_FALSE(crew.carry_now(*ring.lane, first.parts[0].number));   // it is carried
+  CHECK_FALSE(crew.carry_now(*ring.lane, second.parts[0].number));  // its part of the ring is not free
+  CHECK(crew.chunk_count(*ring.lane) == 4);
+  write_word(words.passed(), 2);
+  CHECK(crew.chunk_count(*ring.lane) == 2);
+  CHECK(first.transfer->has_ended());
+  for (const auto& part : second.parts) CHECK(crew.carry_now(*ring.lane, part.number));
+  write_word(words.passed(), 4);
+  CHECK(crew.is_idle(*ring.lane));
+  CHECK(crew.thread_count() == 0);
 }
 
 TEST_CASE("numbers wrap") {
@@ -298,11 +321,12 @@ TEST_CASE("what a device was refused passes when its turn comes") {
   Stream stream;
   Copies copies{crew};
   Bytes source = numbered(3000), device(3000);
-  const TransferRef refused = crew.begin(flat(source), Way::fill, nullptr);
-  const auto number = crew.add_chunk(*ring.lane, refused, 0, 1000).number;
-  stream.wait(ring.lane->words().granted(), number);  // that much was accepted
-  crew.withdraw(*ring.lane);
-  crew.seal(refused);
+  const auto [refused, parts] = crew.hand_over(*ring.lane, flat(source), Way::fill, 1000);
+  crew.call(*refused, nullptr);
+  stream.wait(ring.lane->words().granted(), parts[0].number);  // that much was accepted
+  stream.write(ring.lane->words().passed(), parts[0].number);
+  stream.wait(ring.lane->words().granted(), parts[1].number);  // and this much of the second
+  crew.withdraw(*ring.lane, parts[1].number);
   const auto later = copies.carry(stream, ring, flat(source), device, Way::fill, 1000);
   stream.drain();
   CHECK(device == source);
@@ -319,20 +343,23 @@ TEST_CASE("a lost device ends what its lane carries, and no other") {
   Copies copies{crew};
   Bytes source = numbered(50000), device(50000), target(50000);
   std::atomic<bool> is_lost{false};
-  const TransferRef gone = crew.begin(flat(source), Way::fill, [&] { return is_lost.load(); });
-  for (std::size_t begin = 0; begin < source.size(); begin += 1000) crew.add_chunk(*lost.lane, gone, begin, 1000);
-  crew.seal(gone);
-  const TransferRef unread = crew.begin(flat(target), Way::drain, [&] { return is_lost.load(); });
-  crew.add_chunk(*lost.lane, unread, 0, 1000);
-  crew.seal(unread);
+  auto ask = [&] { return is_lost.load(); };
+  const TransferRef gone = crew.hand_over(*lost.lane, flat(source), Way::fill, 1000).transfer;
+  crew.call(*gone, ask);
+  const TransferRef unread = crew.hand_over(*lost.lane, flat(target), Way::drain, 1000).transfer;
+  crew.call(*unread, ask);
   const auto number = lost.lane->last_number();
   CHECK_FALSE(gone->has_ended());
   is_lost = true;
   wait_for_end(gone);
   wait_for_end(unread);
   CHECK(crew.is_lost(*lost.lane));
-  CHECK(read_word(lost.lane->words().granted()) == number);   // a stream that goes on after all is not held up
-  CHECK(read_word(lost.lane->words().finished()) == number);
+  const TransferRef late = crew.hand_over(*lost.lane, flat(source), Way::fill, 1000).transfer;  // who had not heard of it
+  crew.call(*late, ask);
+  wait_for_end(late);
+  CHECK(read_word(lost.lane->words().granted()) == lost.lane->last_number());
+  CHECK(number != lost.lane->last_number());
+  CHECK(read_word(lost.lane->words().finished()) == lost.lane->last_number());  // a stream that goes on after all is not held up
   copies.carry(stream, well, flat(source), device, Way::fill, 1000);
   stream.drain();
   CHECK(device == source);

@@ -53,7 +53,8 @@ def stream_chunks(
     Notes
     -----
     A download overlaps as well where the consumer does not await it at once: it takes
-    ``future = ac.to_host(result, out).submit()``, and awaits that an item or two later.
+    ``future = ac.to_host(result, out).submit()``, and awaits that three or four items later, so that one that is late
+    holds up nothing.
     """
     if isinstance(depth, bool) or not isinstance(depth, int):
         raise ArgumentTypeError(f"depth is a whole number; {depth!r} was given")

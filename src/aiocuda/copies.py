@@ -49,7 +49,7 @@ def to_device(x: object, device: Device | int | None = None, *, dtype: DTypeLike
     -------
     DeviceOp[DeviceArray]
         A new array, C-contiguous. *Stream*: the device's stream in force; what follows there waits for the copy.
-        *Blocks*: no; up to 64 KiB are read by the submitting thread, which takes a few microseconds, more by native
+        *Blocks*: no; up to 256 KiB are read by the submitting thread, which takes up to some 25 us, more by native
         threads. Their page-locked memory, 64 MiB at most for a stream with such a copy and 256 MiB for a device, is
         allocated at first use, which takes milliseconds. *On cancel*: the transfer goes on and the memory is freed
         behind it.
