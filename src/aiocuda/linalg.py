@@ -63,6 +63,8 @@ def matmul(a: Any, b: Any) -> DeviceOp[DeviceArray]:
     All of these are raised when the operation is built; of what operations yield, when it is executed. Sums are made in
     float32 for float16, bfloat16, float32 and complex64, else in float64, in an order of the implementation's: results
     are NumPy's up to rounding. Matrices whose rows and columns both do not lie in one piece are copied first.
+    In a graph, a launch with other factors in the place of the graph's is a `CaptureError` on a GPU, as cuBLAS's work
+    has their addresses: `copy` to the graph's. `compile` does that by itself.
     """
     if isinstance(a, _native.Op) or isinstance(b, _native.Op):
         code, device = next((spec[1], spec[2]) for x in (a, b) if isinstance(x, _native.Op) for spec in (x._spec,))
