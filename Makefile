@@ -18,8 +18,8 @@ PYTEST_ARGUMENTS ?=
 # Where there is a GPU, what compiles kernels for it comes along: NVRTC and CUDA's headers.
 EXTRAS := cli$(if $(wildcard /dev/nvidiactl /dev/dxg),$(,)cu13)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
-# What decides whether the installed build is up to date. src/ is used in place; examples/ is copied.
-BUILD_INPUTS := pyproject.toml CMakeLists.txt $(shell find cmake native emulator examples -type f \
+# What decides whether the installed build is up to date. src/ is used in place; examples/mlp is copied.
+BUILD_INPUTS := pyproject.toml CMakeLists.txt $(shell find cmake native emulator examples/mlp -type f \
 	-not -path '*/tests/*' -not -path '*/__pycache__/*')
 
 .PHONY: help demo test soak check check-python check-cpp docs bench clean

@@ -1,0 +1,70 @@
+"""Configuration: what a kernel, a device and a part of the program may have, read and changed.
+
+To run it: python examples/12_context_config.py
+"""
+
+import asyncio
+from dataclasses import dataclass
+
+import numpy as np
+
+import aiocuda as ac
+
+MEBIBYTE = 1 << 20
+
+# A block turns the array around in as much shared memory as the array has bytes.
+reverse = ac.kernel(r"""
+extern "C" __global__ void reverse(const float* x, float* y, unsigned n) {
+    extern __shared__ float kept[];
+    for (unsigned i = threadIdx.x; i < n; i += blockDim.x) kept[i] = x[i];
+    __syncthreads();
+    for (unsigned i = threadIdx.x; i < n; i += blockDim.x) y[i] = kept[n - 1 - i];
+}""")
+
+
+@dataclass
+class Configured:
+    """What was read before and under the changes, and what a launch computed under them."""
+
+    before: ac.KernelAttributes
+    now: ac.KernelAttributes
+    fit: ac.Occupancy
+    result: np.ndarray
+
+
+async def configure(x: np.ndarray) -> Configured:
+    """Change what can be changed, launch the kernel, and put everything back."""
+    device, before = ac.current_device(), reverse.attributes()
+
+    # Of a kernel: the most shared memory of its launches, and how a multiprocessor's memory is best divided between
+    # that and the cache (a hint, of which `cache="shared"` is a simpler form).
+    reverse.set_attributes(max_dynamic_shared_bytes=x.nbytes, preferred_carveout=100)
+    now, fit = reverse.attributes(), reverse.occupancy(256, shared_memory=x.nbytes)
+
+    # Of a device: how much unused memory its memory pool keeps for later. At first it keeps everything.
+    device.set_memory_pool(release_threshold=64 * MEBIBYTE)
+
+    # Of a part of the program: how much all arrays may hold. What would be more fails, or waits for its turn.
+    with ac.memory_limit(device.memory_info().used_bytes + MEBIBYTE):
+        y = reverse(ac.to_device(x), ac.empty(len(x)), len(x), grid=1, block=256, shared_memory=x.nbytes)
+        result = await ac.to_host(y)
+
+    device.set_memory_pool(release_threshold=None)
+    reverse.set_attributes(
+        max_dynamic_shared_bytes=before.max_dynamic_shared_bytes, preferred_carveout=before.preferred_carveout
+    )
+    return Configured(before, now, fit, result)
+
+
+async def main() -> None:
+    found = await configure(np.arange(14_000, dtype=np.float32))
+    before, now = found.before, found.now
+    print(
+        f"shared memory of a launch: up to {before.max_dynamic_shared_bytes} bytes, {now.max_dynamic_shared_bytes} now"
+    )
+    print(f"preferred share of shared memory: {now.preferred_carveout} %; {found.fit.grid} blocks run at once")
+    print("turned around:", found.result)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
