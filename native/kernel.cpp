@@ -200,8 +200,8 @@ void bind_kernel(nb::module_& module) {
   kernel_type = make_type();
   module.attr("Kernel") = nb::borrow(reinterpret_cast<PyObject*>(kernel_type));
   nb::class_<ModuleMemory>(module, "ModuleMemory").def(nb::init<>());
-  // params: (kind's name, dtype code, writes, name, rank, width, bytes and packer of a struct); the description has `_load_with_limits(device)`, which
-  // gives a function and what is known of it and its device, in the order of Signature::Loaded.
+  // params: (kind's name, dtype code, writes, name, rank, width, bytes and packer of a struct); the description has `_load_with_limits(device, op)`,
+  // which gives a function and what is known of it and its device, in the order of Signature::Loaded.
   module.def("make_kernel", [](nb::handle op_class, nb::object description, const std::string& name, nb::list params, std::uint32_t max_threads,
                                std::shared_ptr<ModuleMemory> memory) {
     auto signature = std::make_unique<Signature>();

@@ -45,7 +45,7 @@ inline CUfunction function_of(Engine& engine, ContextScope& scope, dataflow::Lau
   const auto slot = static_cast<std::size_t>(device);
   auto& known = op.signature.loaded;
   if (known.size() <= slot || !known[slot].function) {
-    const auto made = nb::cast<nb::tuple>(op.kernel().attr("_load_with_limits")(device));
+    const auto made = nb::cast<nb::tuple>(op.kernel().attr("_load_with_limits")(device, object_of(op)));
     if (known.size() <= slot) known.resize(slot + 1);
     known[slot] = {reinterpret_cast<void*>(nb::cast<std::uintptr_t>(made[0])), nb::cast<std::uint32_t>(made[1]), nb::cast<std::uint32_t>(made[2]),
                    nb::cast<std::uint32_t>(made[3]), nb::cast<std::uint32_t>(made[4]), nb::cast<bool>(made[5]), nb::cast<bool>(made[6])};

@@ -21,7 +21,7 @@ from aiocuda._driver.loaded import (
     LoadedKernel,
     Occupancy,
 )
-from aiocuda._engine import dtypes
+from aiocuda._engine import dtypes, faults
 from aiocuda._engine.module_image import ModuleImage
 from aiocuda._engine.signature import KernelSignature, Parameter
 from aiocuda._engine.struct_values import StructPacker
@@ -81,7 +81,10 @@ class KernelDescription:
         device
             The device; None takes the one in force. The kernel is compiled if need be.
         """
-        return self._on(as_ordinal(device)).attributes()
+        ordinal = as_ordinal(device)
+        loaded = self._on(ordinal)
+        with faults.raised_as(f"asking for the attributes of kernel {self.name} on device {ordinal}", ordinal):
+            return loaded.attributes()
 
     def set_attributes(
         self,
@@ -119,12 +122,13 @@ class KernelDescription:
         if cache not in (None, "default", "shared", "l1", "equal"):
             raise ArgumentValueError(f"cache={cache!r}: 'shared', 'l1', 'equal' and 'default' are possible")
         loaded = self._on(ordinal)
-        if max_dynamic_shared_bytes is not None:
-            self._allow_shared(loaded, ordinal, max_dynamic_shared_bytes)
-        if preferred_carveout is not None:
-            loaded.set_attribute("PREFERRED_SHARED_MEMORY_CARVEOUT", preferred_carveout)
-        if cache is not None:
-            loaded.prefer(cache)
+        with faults.raised_as(f"setting attributes of kernel {self.name} on device {ordinal}", ordinal):
+            if max_dynamic_shared_bytes is not None:
+                self._allow_shared(loaded, ordinal, max_dynamic_shared_bytes)
+            if preferred_carveout is not None:
+                loaded.set_attribute("PREFERRED_SHARED_MEMORY_CARVEOUT", preferred_carveout)
+            if cache is not None:
+                loaded.prefer(cache)
 
     def occupancy(
         self,
@@ -152,15 +156,16 @@ class KernelDescription:
         ordinal = as_ordinal(device)
         loaded = self._on(ordinal)
         threads = math.prod(block) if isinstance(block, Sequence) else block
-        most = loaded.limits().max_threads
-        if threads is not None and not 1 <= threads <= most:
-            raise LaunchError(
-                f"{self.name}: block={block!r} is {threads} threads; on device {ordinal} this kernel takes 1 to {most} "
-                "in a block"
-            )
-        if shared_memory > loaded.limits().shared_limit_bytes:
-            self._allow_shared(loaded, ordinal, shared_memory)
-        return loaded.occupancy(threads, shared_memory)
+        with faults.raised_as(f"asking for the occupancy of kernel {self.name} on device {ordinal}", ordinal):
+            most = loaded.limits().max_threads
+            if threads is not None and not 1 <= threads <= most:
+                raise LaunchError(
+                    f"{self.name}: block={block!r} is {threads} threads; on device {ordinal} this kernel takes 1 to "
+                    f"{most} in a block"
+                )
+            if shared_memory > loaded.limits().shared_limit_bytes:
+                self._allow_shared(loaded, ordinal, shared_memory)
+            return loaded.occupancy(threads, shared_memory)
 
     def _allow_shared(self, loaded: LoadedKernel, ordinal: int, size_bytes: int) -> None:
         most = loaded.limits().shared_most_bytes
@@ -174,20 +179,22 @@ class KernelDescription:
             if kernel.name == self.name:
                 _native.set_shared_limit(kernel, ordinal, size_bytes)
 
-    def _on(self, ordinal: int) -> LoadedKernel:
+    def _on(self, ordinal: int, launch: _native.Op | None = None) -> LoadedKernel:
+        asked = f"loading kernel {self.name} on device {ordinal}" if launch is None else launch
         with self._lock:
             loaded = self._loaded.get(ordinal)
             if loaded is None:
-                loaded = self.image.load(ordinal).kernel(self.signature.name)
-                loaded.require_parameters(self.name, [_size_bytes(each) for each in self.signature.parameters])
+                with faults.raised_as(asked, ordinal):
+                    loaded = self.image.load(ordinal).kernel(self.signature.name)
+                    loaded.require_parameters(self.name, [_size_bytes(each) for each in self.signature.parameters])
                 self._loaded[ordinal] = loaded
         return loaded
 
     def _load(self, ordinal: int) -> int:
         return self._on(ordinal).function
 
-    def _load_with_limits(self, ordinal: int) -> tuple[int, ...]:
-        loaded = self._on(ordinal)
+    def _load_with_limits(self, ordinal: int, launch: _native.Op) -> tuple[int, ...]:
+        loaded = self._on(ordinal, launch)
         try:
             limits = loaded.limits()
         except DriverError:  # a broken context answers nothing: the launch is refused, and tells why

@@ -18,7 +18,7 @@ import numpy as np
 from aiocuda import _native
 from aiocuda._driver import runtime
 from aiocuda._driver.compiler import Image, Source
-from aiocuda._engine import dtypes
+from aiocuda._engine import dtypes, faults
 from aiocuda._engine.dtypes import DTypeLike
 from aiocuda._engine.module_image import ModuleImage
 from aiocuda._engine.signature import (
@@ -283,8 +283,10 @@ class Module:
         CompilationError
             It does not compile; the log has the source's own line numbers.
         """
-        for image in tuple(self._images):
-            image.load(as_ordinal(device))
+        ordinal = as_ordinal(device)
+        with faults.raised_as(f"loading {self.name} on device {ordinal}", ordinal):
+            for image in tuple(self._images):
+                image.load(ordinal)
 
     def constant(
         self,
@@ -373,8 +375,9 @@ class Module:
         item, extents = _items(found, dtype, shape)
         ordinal = as_ordinal(device)
         image = self._images[0]
-        loaded = image.load(ordinal)
-        address, size_bytes = loaded.variable(found.symbol if found is not None else name)
+        with faults.raised_as(f"looking for variable {name} of {self.name} on device {ordinal}", ordinal):
+            loaded = image.load(ordinal)
+            address, size_bytes = loaded.variable(found.symbol if found is not None else name)
         if extents is None:
             extents = (size_bytes // item.itemsize,)
         if item.itemsize * math.prod(extents) != size_bytes:

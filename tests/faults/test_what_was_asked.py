@@ -96,3 +96,53 @@ def test_what_is_waited_for_while_the_device_is_lost_is_named(broken, wait, aske
         """)
     )
     assert out.splitlines()[-2] == asked
+
+
+OF_KERNELS = {
+    "k['increment'].attributes": "asking for the attributes of kernel increment on device 0",
+    "k['increment'].occupancy": "asking for the occupancy of kernel increment on device 0",
+    "lambda: k['increment'].set_attributes(cache='l1')": "setting attributes of kernel increment on device 0",
+    "unknown.compile": "loading kernel increment on device 0",
+    "lambda: unknown.module.variable('count')": "looking for variable count of increment.cu on device 0",
+}
+
+
+@pytest.mark.parametrize(("call", "asked"), OF_KERNELS.items())
+def test_what_is_asked_of_a_kernel_on_a_lost_device_is_named(broken, device, call, asked):
+    out = broken(
+        ASKED
+        + textwrap.dedent(f"""
+        unknown = ac.kernel(SOURCE + "__device__ int count;", "increment")
+        latch.release()
+        try:
+            bad.sync()
+        except ac.DeviceLostError:
+            print("answered")
+        ask({call})
+        """)
+    )
+    # NVIDIA's driver may know the answer without the device.
+    assert out.splitlines()[-2] in ({asked} if device.is_emulated else {asked, "answered"})
+
+
+@pytest.mark.parametrize("wait", ["op.sync()", "asyncio.run(awaited(op))"])
+def test_a_launch_whose_kernel_does_not_load_as_the_device_is_lost_is_named(broken, wait):
+    out = broken(
+        f"""
+        async def awaited(op):
+            return await op
+        x = ac.zeros(4, np.int32).sync()
+        try:
+            illegal().sync()
+        except ac.DeviceLostError:
+            pass
+        op = ac.kernel(SOURCE + "// loaded by nobody so far", "increment")(x, grid=1, block=1)
+        try:
+            {wait}
+        except ac.DeviceLostError as error:
+            print(error.operation, "|", error.origin, "|", error.device)
+        """
+    )
+    operation, origin, device = out.splitlines()[-2].split(" | ")
+    assert (operation, device) == ("the launch of increment", "device 0")
+    assert origin.startswith("<string>:")

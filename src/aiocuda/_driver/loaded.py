@@ -114,18 +114,19 @@ class LoadedKernel:
 
     def attributes(self) -> KernelAttributes:
         """Return what the compiler made of the kernel, and what is set for it."""
-        found = self._kernel.attributes[self._ordinal]
-        return KernelAttributes(
-            registers=found.num_regs,
-            shared_bytes=found.shared_size_bytes,
-            local_bytes=found.local_size_bytes,
-            constant_bytes=found.const_size_bytes,
-            max_threads_per_block=found.max_threads_per_block,
-            binary_version=found.binary_version,
-            ptx_version=found.ptx_version,
-            max_dynamic_shared_bytes=self._attribute("MAX_DYNAMIC_SHARED_SIZE_BYTES"),
-            preferred_carveout=self._attribute("PREFERRED_SHARED_MEMORY_CARVEOUT"),
-        )
+        with _on(self._ordinal):
+            found = self._kernel.attributes[self._ordinal]
+            return KernelAttributes(
+                registers=found.num_regs,
+                shared_bytes=found.shared_size_bytes,
+                local_bytes=found.local_size_bytes,
+                constant_bytes=found.const_size_bytes,
+                max_threads_per_block=found.max_threads_per_block,
+                binary_version=found.binary_version,
+                ptx_version=found.ptx_version,
+                max_dynamic_shared_bytes=self._attribute("MAX_DYNAMIC_SHARED_SIZE_BYTES"),
+                preferred_carveout=self._attribute("PREFERRED_SHARED_MEMORY_CARVEOUT"),
+            )
 
     def limits(self) -> _Limits:
         """Return what the device allows launches of the kernel."""
@@ -303,12 +304,22 @@ class LoadedModule:
 
 @contextlib.contextmanager
 def _on(ordinal: int) -> Iterator[None]:
-    """Make a device current for the driver and for cuda.core."""
+    """Make a device current for the driver and for cuda.core. What fails inside as the device is lost, says so.
+
+    Raises
+    ------
+    DriverError
+        The device is lost, whatever cuda.core made of that.
+    """
     with runtime.context_of(ordinal):
         from cuda.core import Device
 
-        Device(ordinal).set_current()
-        yield
+        try:
+            Device(ordinal).set_current()
+            yield
+        except Exception:
+            runtime.memory_free_total(ordinal)  # which a lost device refuses
+            raise
 
 
 def _is_mangled(name: str, symbol: str) -> bool:

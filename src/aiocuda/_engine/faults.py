@@ -46,8 +46,8 @@ def origin_text(asked: _native.Op | str) -> str:
 
 
 @contextlib.contextmanager
-def raised_as(asked: str, device: int) -> Iterator[None]:
-    """Have what the driver refuses inside say what was being done, in words, and on which device."""
+def raised_as(asked: _native.Op | str, device: int) -> Iterator[None]:
+    """Have what the driver refuses inside name the operation, or, in words, what was being done, and the device."""
     try:
         yield
         return
