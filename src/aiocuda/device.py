@@ -7,9 +7,10 @@ may be used from any thread.
 from __future__ import annotations
 
 import contextlib
+import operator
 from collections.abc import Generator, Iterator
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from aiocuda import _native
 from aiocuda._driver import events, runtime
@@ -33,6 +34,7 @@ __all__ = [
 
 _PER_THREAD: Final = 2  # CU_STREAM_PER_THREAD
 _EVERYTHING: Final = 2**64 - 1  # as many bytes as the driver can be told
+_MOST_URGENT: Final = 2**31 - 1  # a number that the driver can be told
 
 
 class Device:
@@ -192,8 +194,18 @@ class Device:
         priority
             Lower numbers are more urgent, as CUDA counts: 0 is the least, -5 the most on most devices.
             What is out of the device's range is brought into it.
+
+        Raises
+        ------
+        ArgumentTypeError
+            `priority` is no whole number.
         """
-        return Stream._known(_native.create_stream(self._ordinal, priority), self, owned=True)
+        try:
+            number = operator.index(priority)
+        except TypeError:
+            raise ArgumentTypeError(f"a priority is a whole number; {priority!r} was given") from None
+        number = min(max(number, -_MOST_URGENT), _MOST_URGENT)  # the driver's own range is narrower
+        return Stream._known(_native.create_stream(self._ordinal, number), self, owned=True)
 
     def synchronize(self) -> StreamWait:
         """Return a wait for all streams of this device that aiocuda knows: await it, or ``.sync()`` it."""
@@ -329,6 +341,10 @@ class Stream:
         # goes away the native module may have gone first, and the driver's objects go with the process.
         if getattr(self, "_owned", False) and _native is not None:
             self.close()
+
+    def __reduce__(self) -> NoReturn:
+        # A second owner would close the stream under the first one; another process has streams of its own.
+        raise ArgumentTypeError("a Stream is neither copied nor pickled: pass it as it is, or make one there")
 
     def __eq__(self, other: object) -> bool:
         return self._index == other._index if isinstance(other, Stream) else NotImplemented

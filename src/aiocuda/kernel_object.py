@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import operator
 import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,7 @@ from aiocuda._engine.module_image import ModuleImage
 from aiocuda._engine.signature import KernelSignature, Parameter
 from aiocuda._engine.struct_values import StructPacker
 from aiocuda.device import Device, as_ordinal
-from aiocuda.errors import ArgumentValueError, DriverError, LaunchError
+from aiocuda.errors import ArgumentTypeError, ArgumentValueError, DriverError, LaunchError
 from aiocuda.ops import LaunchOp
 
 if TYPE_CHECKING:
@@ -113,18 +114,18 @@ class KernelDescription:
         ------
         LaunchError
             A block of the kernel cannot have so much shared memory on the device.
-        ArgumentValueError
-            `preferred_carveout` or `cache` is none of these.
+        ArgumentTypeError, ArgumentValueError
+            `preferred_carveout` or `cache` is none of these; `max_dynamic_shared_bytes` is no whole number.
         """
         ordinal = as_ordinal(device)
-        if preferred_carveout is not None and not -1 <= preferred_carveout <= 100:
+        if preferred_carveout is not None and not -1 <= _whole(preferred_carveout, "preferred_carveout") <= 100:
             raise ArgumentValueError(f"preferred_carveout={preferred_carveout}: a percentage is wanted, or -1")
         if cache not in (None, "default", "shared", "l1", "equal"):
             raise ArgumentValueError(f"cache={cache!r}: 'shared', 'l1', 'equal' and 'default' are possible")
         loaded = self._on(ordinal)
         with faults.raised_as(f"setting attributes of kernel {self.name} on device {ordinal}", ordinal):
             if max_dynamic_shared_bytes is not None:
-                self._allow_shared(loaded, ordinal, max_dynamic_shared_bytes)
+                self._allow_shared(loaded, ordinal, _whole(max_dynamic_shared_bytes, "max_dynamic_shared_bytes"))
             if preferred_carveout is not None:
                 loaded.set_attribute("PREFERRED_SHARED_MEMORY_CARVEOUT", preferred_carveout)
             if cache is not None:
@@ -152,10 +153,12 @@ class KernelDescription:
         ------
         LaunchError
             A block of the kernel cannot have so many threads, or so much shared memory, on the device.
+        ArgumentTypeError
+            `block` or `shared_memory` does not consist of whole numbers.
         """
         ordinal = as_ordinal(device)
+        threads, shared_bytes = _threads(block), _whole(shared_memory, "shared_memory")
         loaded = self._on(ordinal)
-        threads = math.prod(block) if isinstance(block, Sequence) else block
         with faults.raised_as(f"asking for the occupancy of kernel {self.name} on device {ordinal}", ordinal):
             most = loaded.limits().max_threads
             if threads is not None and not 1 <= threads <= most:
@@ -163,9 +166,9 @@ class KernelDescription:
                     f"{self.name}: block={block!r} is {threads} threads; on device {ordinal} this kernel takes 1 to "
                     f"{most} in a block"
                 )
-            if shared_memory > loaded.limits().shared_limit_bytes:
-                self._allow_shared(loaded, ordinal, shared_memory)
-            return loaded.occupancy(threads, shared_memory)
+            if not 0 <= shared_bytes <= loaded.limits().shared_limit_bytes:
+                self._allow_shared(loaded, ordinal, shared_bytes)
+            return loaded.occupancy(threads, shared_bytes)
 
     def _allow_shared(self, loaded: LoadedKernel, ordinal: int, size_bytes: int) -> None:
         most = loaded.limits().shared_most_bytes
@@ -218,6 +221,21 @@ def make_kernel(description: KernelDescription) -> _native.Kernel:
     )
     description.image.kernels.add(kernel)
     return kernel
+
+
+def _threads(block: int | Sequence[int] | None) -> int | None:
+    """Return how many threads a block has; 0 where an extent is none."""
+    if block is None:
+        return None
+    extents = block if isinstance(block, Sequence) else (block,)
+    return math.prod(max(_whole(each, "block"), 0) for each in extents)
+
+
+def _whole(number: Any, name: str) -> int:
+    try:
+        return operator.index(number)
+    except TypeError:
+        raise ArgumentTypeError(f"{name}={number!r}: a whole number is wanted") from None
 
 
 def _native_parameter(parameter: Parameter) -> tuple[str, int, bool, str, int, int, int, StructPacker | None]:

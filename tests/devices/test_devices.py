@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import pickle
 import threading
 from typing import Any
@@ -198,8 +199,22 @@ def test_streams_are_made_by_devices():
 
 
 def test_priorities_beyond_the_range_are_brought_into_it(device):
-    for priority in (-100, -1, 0, 100):
+    for priority in (-(10**30), -100, -1, 0, np.int8(100)):
         assert ac.to_host(ac.ones(3)).sync_on(device.stream(priority)).sum() == 3
+
+
+@pytest.mark.parametrize("priority", ["high", 1.5, None])
+def test_a_priority_that_is_no_number_is_an_error(device, priority):
+    with pytest.raises(ac.ArgumentTypeError, match="a priority is a whole number; "):
+        device.stream(priority)
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_stream_has_no_second_owner(device, duplicate):
+    stream = device.stream()
+    with pytest.raises(ac.ArgumentTypeError, match="neither copied nor pickled"):
+        duplicate(stream)
+    assert ac.to_host(ac.ones(3)).sync_on(stream).sum() == 3
 
 
 def test_fork_and_join_order_streams(latch, device):

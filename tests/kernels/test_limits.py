@@ -81,6 +81,8 @@ def test_kernels_of_one_function_do_not_take_each_others_shared_memory(x):
         ({"max_dynamic_shared_bytes": -1}, ac.LaunchError, "-1 bytes"),
         ({"preferred_carveout": 101}, ac.ArgumentValueError, "101: a percentage"),
         ({"cache": "L7"}, ac.ArgumentValueError, "'L7': 'shared', 'l1'"),
+        ({"max_dynamic_shared_bytes": 1.5}, ac.ArgumentTypeError, "max_dynamic_shared_bytes=1.5: a whole number"),
+        ({"preferred_carveout": "50"}, ac.ArgumentTypeError, "preferred_carveout='50': a whole number"),
     ],
 )
 def test_attributes_that_cannot_be_are_errors(module, wrong, error, message):
@@ -116,11 +118,19 @@ def test_the_suggested_block_is_one_that_a_launch_takes(module, x):
     [
         ({"block": 512}, "512 threads; on device 0 this kernel takes 1 to 256"),
         ({"block": 0}, "0 threads"),
+        ({"block": (-8, -8)}, "0 threads"),
         ({"block": 32, "shared_memory": 1 << 20}, "1048576 bytes of dynamic shared memory"),
+        ({"block": 32, "shared_memory": -1}, "-1 bytes of dynamic shared memory"),
     ],
 )
 def test_occupancy_of_what_cannot_be_launched_is_an_error(module, asked, message):
     with pytest.raises(ac.LaunchError, match=message):
+        module.kernel("narrow").occupancy(**asked)
+
+
+@pytest.mark.parametrize("asked", [{"block": 8.5}, {"block": (8, "8")}, {"block": 8, "shared_memory": 1.5}])
+def test_occupancy_is_of_whole_numbers(module, asked):
+    with pytest.raises(ac.ArgumentTypeError, match="a whole number is wanted"):
         module.kernel("narrow").occupancy(**asked)
 
 
