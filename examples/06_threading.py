@@ -1,4 +1,4 @@
-"""Threads: some that block and an event loop that does not share a device, arrays and operations.
+"""Threads: those that block, and an event loop that never does, use one device and the same arrays.
 
 To run it: python examples/06_threading.py
 """

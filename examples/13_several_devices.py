@@ -19,7 +19,7 @@ extern "C" __global__ void scale(float factor, float* x, unsigned n) {
 
 
 async def round_trip(data: np.ndarray) -> tuple[list[int], np.ndarray]:
-    """Send an array from device to device and home again; say which devices it saw."""
+    """Send an array from device to device, and to the host again; say which devices it saw."""
     array, seen = await ac.to_device(data, 0), []
     for device in ac.devices():
         array = await array.to(device)  # one that is there already is given as it is
