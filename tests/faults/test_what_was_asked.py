@@ -112,7 +112,8 @@ def test_what_is_asked_of_a_kernel_on_a_lost_device_is_named(broken, device, cal
     out = broken(
         ASKED
         + textwrap.dedent(f"""
-        unknown = ac.kernel(SOURCE + "__device__ int count;", "increment")
+        counting = '__device__ int count; extern "C" __global__ void counting(int* x) {{ x[0] = count; }}'
+        unknown = ac.kernel(SOURCE + counting, "increment")
         latch.release()
         try:
             bad.sync()
