@@ -379,7 +379,7 @@ class _Memory:
 _COPIED_BYTES = 64 << 10
 
 
-def page_locked_view(data: np.ndarray[Any, Any], address: int) -> Any:
+def page_locked_view(data: np.ndarray[Any, Any]) -> Any:
     """Return an array over the memory of a NumPy array, where that is a `HostArray`'s; else None."""
     if data.nbytes <= _COPIED_BYTES or any(step < 0 for step in data.strides):
         return None
@@ -392,7 +392,7 @@ def page_locked_view(data: np.ndarray[Any, Any], address: int) -> Any:
     if not whole._is_contiguous:
         return None
     bytes_of = whole._view((whole._size_bytes,), dtypes.code_of(np.dtype(np.uint8)), None)
-    begin = address - whole._address
+    begin = data.__array_interface__["data"][0] - whole._address
     end = (
         begin + data.itemsize + sum((extent - 1) * step for extent, step in zip(data.shape, data.strides, strict=True))
     )

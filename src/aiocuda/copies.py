@@ -184,8 +184,8 @@ def copy(destination: Any, source: Any) -> DeviceOp[Any]:
         return _from_numpy(destination, as_numpy(source))
     if isinstance(source, _native.Array):
         _native.check_usable(source, False, "copy: the source")
-    if isinstance(destination, _native.Array) and isinstance(source, _native.Array):
-        _require_alike(destination, source)
+        if isinstance(destination, _native.Array) and not _native.are_alike(destination, source):
+            raise _unlike(destination, source)
     return CopyOp(destination, source)
 
 
@@ -214,13 +214,15 @@ def _from_numpy(destination: Any, data: NDArray) -> DeviceOp[Any]:
         if isinstance(destination, CreateOp) and data.nbytes <= _MOST_BYTES:
             return CopyOp(destination, _pageable(data))
         return _then(lambda array: copy(array, data), destination, "a copy")
+    memory = _pageable(data)
     if isinstance(destination, (DeviceArray, HostArray)):
-        _require_alike(destination, data)
+        if not _native.are_alike(destination, memory):
+            raise _unlike(destination, data)
         if isinstance(destination, DeviceArray) and not destination.is_contiguous:
             return CopyOp(destination, to_device(data, destination.device))
         if isinstance(destination, DeviceArray) and data.nbytes > _MOST_BYTES:
             return _in_parts(destination, destination, data)
-    return CopyOp(destination, _pageable(data))
+    return CopyOp(destination, memory)
 
 
 def _to_numpy(destination: NDArray, source: Any) -> DeviceOp[Any]:
@@ -237,7 +239,8 @@ def _to_numpy(destination: NDArray, source: Any) -> DeviceOp[Any]:
             f"copy: several items of the NumPy array of shape {destination.shape} and strides {destination.strides} "
             "lie in one place; give one whose items are apart"
         )
-    _require_alike(destination, source)
+    if not _native.are_alike(source, target):
+        raise _unlike(destination, source)
     if isinstance(source, DeviceArray) and source.is_contiguous and source.nbytes > _MOST_BYTES:
         return _in_parts(destination, destination, source)
     return CopyOp(target, source if source.is_contiguous else dup(source))
@@ -253,22 +256,18 @@ def _then(function: Callable[[Any], Any], op: Any, title: str) -> DeviceOp[Any]:
 
 
 def _pageable(data: NDArray) -> _native.Pageable:
-    address = data.__array_interface__["data"][0]
-    return _native.Pageable(
-        data, address, data.shape, data.strides, dtypes.code_of(data.dtype), page_locked_view(data, address)
-    )
+    return _native.Pageable(data, dtypes.code_of(data.dtype), page_locked_view(data))
 
 
 def _copy_of(x: Any, device: int) -> DeviceOp[Any]:
     return CopyOp(CreateOp(like=x, device=device), x)
 
 
-def _require_alike(destination: Any, source: Any) -> None:
-    if destination.shape != source.shape or destination.dtype != source.dtype:
-        raise ArgumentValueError(
-            f"copy: destination and source differ: {_alike(destination)} and {_alike(source)}; give both the same "
-            "shape and dtype"
-        )
+def _unlike(destination: Any, source: Any) -> ArgumentValueError:
+    return ArgumentValueError(
+        f"copy: destination and source differ: {_alike(destination)} and {_alike(source)}; give both the same "
+        "shape and dtype"
+    )
 
 
 def _alike(array: Any) -> str:

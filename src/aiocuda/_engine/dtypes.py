@@ -31,6 +31,8 @@ def to_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     ArgumentTypeError
         It is no dtype, or one that a device cannot hold: Python objects, a foreign byte order.
     """
+    if isinstance(dtype, np.dtype) and dtype in _by_dtype:  # was found good before
+        return dtype
     try:
         found = dtype_named(dtype) if isinstance(dtype, str) else np.dtype(dtype)
     except TypeError as error:

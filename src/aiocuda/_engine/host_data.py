@@ -37,6 +37,9 @@ def as_numpy(x: object, dtype: DTypeLike = None) -> NDArray:
     ArgumentValueError
         Bytes that are no whole number of items.
     """
+    if type(x) is np.ndarray and dtype is None:
+        dtypes.to_dtype(x.dtype)
+        return x
     kind = None if dtype is None else dtypes.to_dtype(dtype)
     if isinstance(x, (bytes, bytearray)):
         kind = np.dtype(np.uint8) if kind is None else kind
