@@ -250,6 +250,13 @@ void bind_graph(nb::module_& module) {
 // New memory of an array's class and layout, in the order of its device's default stream.
 void bind_allocation(nb::module_& module) {
   module.def("is_recording", [] { return Enclosure::recording() != nullptr; });
+  // Does what is put on a stream become a part of a graph now?
+  module.def("is_capturing", [](StreamId stream) {
+    Engine& engine = Engine::get();
+    CUstreamCaptureStatus status{};
+    driver::check(engine.table.cuStreamIsCapturing(engine.stream(index_of(stream)).handle, &status), "cuStreamIsCapturing");
+    return status != CU_STREAM_CAPTURE_STATUS_NONE;
+  });
   module.def("allocate_like", [](nb::handle_t<Array> object) {
     const Array& model = *nb::inst_ptr<Array>(object);
     Engine& engine = Engine::get();

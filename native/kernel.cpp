@@ -117,10 +117,10 @@ nb::object build(KernelObject& kernel, PyObject* const* args, std::size_t n, PyO
       op.spec = producer->spec;
     } else {
       const Array* array = as_array(output.object);
-      op.spec = {Yields::device_array, array->dtype, array->device};
+      op.spec = {Yields::device_array, array->dtype, array->device, array->is_managed()};
     }
   }
-  op.target_device = home.device;
+  if (!home.is_free) op.target_device = home.device;
   return object;
 }
 

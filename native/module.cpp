@@ -11,6 +11,7 @@
 #include "driver/drive.hpp"
 #include "driver/submit.hpp"
 #include "graph_bench.hpp"
+#include "host_memory.hpp"
 #include "kernel.hpp"
 #include "operations.hpp"
 #include "graph.hpp"
@@ -230,15 +231,23 @@ void bind_execution(nb::module_& module) {
   });
   // Of page-locked memory: held, and of that kept for later.
   module.def("page_locked_memory", [] { return nb::make_tuple(Engine::get().page_locked().held_bytes(), Engine::get().page_locked().cached_bytes()); });
+  // Of a device's managed memory: held by arrays; held from the driver, and of that kept for later.
+  module.def("managed_memory", [](std::int32_t device) {
+    Engine& engine = Engine::get();
+    return nb::make_tuple(engine.account(device).managed_bytes, engine.managed(device).held_bytes(), engine.managed(device).cached_bytes());
+  });
+  module.def("trim_blocks", [](std::int32_t device) {
+    refusals_raised("giving back memory of", device, [&] { Engine::get().trim_blocks(device); });
+  });
   // Held by arrays on a device now, and at most; and from here on, that anew.
   module.def("memory", [](std::int32_t device) { return nb::make_tuple(Engine::get().account(device).used_bytes, Engine::get().account(device).peak_bytes); });
   module.def("reset_peak_memory", [](std::int32_t device) { Engine::get().account(device).peak_bytes = Engine::get().account(device).used_bytes; });
   // The size of each array's memory, and where that was made; -1 for page-locked memory.
-  module.def("memory_holders", [](std::int32_t device) {
+  module.def("memory_holders", [](std::int32_t device, bool is_managed) {
     nb::list found;
-    Engine::get().each_buffer(device, [&](const dataflow::Buffer& buffer) { found.append(nb::make_tuple(buffer.size_bytes, dataflow::Origin::location(buffer.maker))); });
+    Engine::get().each_buffer(device, is_managed, [&](const dataflow::Buffer& buffer) { found.append(nb::make_tuple(buffer.size_bytes, dataflow::Origin::location(buffer.maker))); });
     return found;
-  });
+  }, "device"_a, "is_managed"_a = false);
   module.def("pending_count", [] { return Engine::get().pending.size(); });
   module.def("statistics", [] {
     Engine& engine = Engine::get();
@@ -273,6 +282,7 @@ NB_MODULE(_native, module) {
   aiocuda::nb::set_leak_warnings(false);
   aiocuda::bind_settings(module);
   aiocuda::bind_operations(module);
+  aiocuda::bind_host_memory(module);
   aiocuda::bind_ownership(module);
   aiocuda::bind_graphs(module);
   aiocuda::bind_kernel(module);

@@ -10,6 +10,7 @@
 #include "dataflow/pageable.hpp"
 #include "driver/submit.hpp"
 #include "indexing.hpp"
+#include "places.hpp"
 
 namespace aiocuda {
 namespace {
@@ -63,7 +64,7 @@ Spec spec_of(nb::handle value) {
   if (const Op* op = as_op(value)) return op->spec;
   if (const Pageable* memory = as_pageable(value)) return {Yields::host_value, memory->dtype, unknown_ordinal};
   if (const Array* array = as_array(value))
-    return {array->is_host() ? Yields::host_array : Yields::device_array, array->dtype, array->device};
+    return {array->is_host() ? Yields::host_array : Yields::device_array, array->dtype, array->device, array->is_managed()};
   return {Yields::host_value, any_dtype, unknown_ordinal};
 }
 
@@ -114,6 +115,7 @@ void bind_arrays(nb::module_& module) {
         return shape;
       })
       .def_prop_ro("_size_bytes", &Array::size_bytes)
+      .def_prop_ro("_is_managed", &Array::is_managed)
       .def_prop_ro("_is_closed", [](const Array& self) { return !self.buffer; })
       .def_prop_ro("_strides", [](const Array& self) {
         nb::object strides = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(self.shape.size())));
@@ -122,7 +124,6 @@ void bind_arrays(nb::module_& module) {
         return strides;
       })
       .def_prop_ro("_is_contiguous", &Array::is_contiguous)
-      .def("_alias", [](const Array& self) { return Array(self); })  // another handle, that close() leaves alone
       .def_prop_ro("_holders", [](const Array& self) { return self.buffer ? self.buffer->holders : 0; })  // of its memory
       // A handle of the same class on its bytes as other items, with strides in bytes where they do not lie in one
       // piece; the caller has checked that they are its bytes.
@@ -167,6 +168,19 @@ void bind_arrays(nb::module_& module) {
       .def_prop_ro("_place", [](const Array& self) { return nb::make_tuple(reinterpret_cast<std::uintptr_t>(self.buffer.get()), self.offset); })
       .def("_select", select, "key"_a.none())
       .def("_split", split, "index"_a.none())
+      // Of an array in managed memory, whose use was checked. `place`: a device, or -1 for the host.
+      .def("_advise", [](const Array& self, int advice, std::int32_t place) {
+        driver::Engine& engine = driver::Engine::get();
+        if (const CUresult result = engine.advise(self, static_cast<CUmem_advise>(advice), driver::location_of(place)))
+          driver::raise_refused(engine, result, "cuMemAdvise", "advising on " + describe(self), 0, self.device);
+      })
+      .def("_prefetch", [](const Array& self, std::int32_t place, StreamId stream) {
+        driver::Engine& engine = driver::Engine::get();
+        const Span span = self.span();
+        const CUstream handle = engine.stream(index_of(stream)).handle;
+        if (const CUresult result = engine.table.cuMemPrefetchAsync(self.address(), span.end - span.begin, driver::location_of(place), 0, handle))
+          driver::raise_refused(engine, result, "cuMemPrefetchAsync", "a prefetch of " + describe(self), 0, self.device);
+      })
       // The accesses that may still be going on: (written, read).
       .def("_in_use", [](const Array& self) {
         driver::Engine& engine = driver::Engine::get();
@@ -283,23 +297,25 @@ void bind_op(nb::module_& module) {
   nb::class_<LaunchOp, Op>(module, "LaunchOp", nb::type_slots(op_slots));
 
   nb::class_<CreateOp, Op>(module, "CreateOp", nb::type_slots(op_slots))
-      .def("__init__", [](CreateOp* self, const nb::sequence& extents, DType dtype, std::int32_t device, nb::bytes pattern, nb::object fill) {
+      .def("__init__", [](CreateOp* self, const nb::sequence& extents, DType dtype, std::int32_t device, nb::bytes pattern, nb::object fill, bool is_managed) {
         std::uint64_t size_bytes = 0;
         auto shape = read_shape(extents, dtype, size_bytes);
         new (self) CreateOp();
         self->origin.capture();
         self->shape = std::move(shape);
         self->size_bytes = size_bytes;
-        self->spec = {device == host_ordinal ? Yields::host_array : Yields::device_array, dtype, device};
+        self->spec = {device == host_ordinal ? Yields::host_array : Yields::device_array, dtype, device, is_managed};
+        self->memory = is_managed ? MemoryKind::managed : MemoryKind::ordinary;
         self->pattern_size = static_cast<std::uint8_t>(std::min<std::size_t>(pattern.size(), self->pattern.size()));
         std::memcpy(self->pattern.data(), pattern.data(), self->pattern_size);
         self->fill = std::move(fill);
-      }, "shape"_a, "dtype"_a, "device"_a, "pattern"_a = nb::bytes(""), "fill"_a.none() = nb::none())
+      }, "shape"_a, "dtype"_a, "device"_a, "pattern"_a = nb::bytes(""), "fill"_a.none() = nb::none(), "is_managed"_a = false)
       // Of the shape and dtype of an array, or of what an operation yields; where that is, or elsewhere.
       .def("__init__", [](CreateOp* self, nb::object like, std::int32_t device) {
         new (self) CreateOp();
         self->origin.capture();
         self->spec = spec_of(like);
+        self->spec.is_managed = false;
         if (device != unknown_ordinal) self->spec = {device == host_ordinal ? Yields::host_array : Yields::device_array, self->spec.dtype, device};
         self->like = std::move(like);
       }, "like"_a, "device"_a = unknown_ordinal);
@@ -376,43 +392,6 @@ void bind_op(nb::module_& module) {
       }, "source"_a, "index"_a);
 }
 
-// NumPy's own description of an array (its array interface, C side): a twentieth of the time of the one for Python.
-struct NumpyArray {
-  int two, dimensions;
-  char kind;
-  int item_bytes, flags;
-  Py_intptr_t *shape, *strides;
-  void* data;
-};
-
-Pageable pageable_of(nb::object owner, DType dtype, nb::object locked) {
-  const nb::object capsule = owner.attr("__array_struct__");
-  const auto* array = static_cast<const NumpyArray*>(PyCapsule_GetPointer(capsule.ptr(), nullptr));
-  if (!array) throw nb::python_error();
-  const auto axes = static_cast<std::size_t>(array->dimensions);
-  std::vector<std::int64_t> shape(array->shape, array->shape + axes), strides(array->strides, array->strides + axes);
-  staging::HostLayout layout(array->data, shape, strides, dtypes[dtype].size_bytes);
-  return {std::move(owner), std::move(layout), dtype, std::move(shape), std::move(locked)};
-}
-
-void bind_pageable(nb::module_& module) {
-  auto pageable = nb::class_<Pageable>(module, "Pageable");
-  is_pageable.set(reinterpret_cast<PyTypeObject*>(pageable.ptr()));
-  pageable
-      .def("__init__", [](Pageable* self, nb::object owner, DType dtype, nb::object locked) {
-        new (self) Pageable(pageable_of(std::move(owner), dtype, std::move(locked)));
-      }, "owner"_a, "dtype"_a, "locked"_a.none())
-      .def_prop_ro("repeats", [](const Pageable& self) { return self.layout.repeats(); });
-  // Have two arrays, of which one may be pageable memory, the same shape and dtype?
-  module.def("are_alike", [](nb::handle a, nb::handle b) {
-    auto is_like = [&](const auto& x, const auto& y) { return x.dtype == y.dtype && x.shape == y.shape; };
-    const Array *array = as_array(a), *other = as_array(b);
-    if (array && other) return is_like(*array, *other);
-    const Pageable* memory = as_pageable(array ? b : a);
-    return memory && (array || other) && is_like(array ? *array : *other, *memory);
-  }, "a"_a, "b"_a);
-}
-
 void bind_policies(nb::module_& module) {
   nb::class_<Policy>(module, "Policy", nb::is_weak_referenceable())
       .def_prop_ro("_streams", [](const Policy& self) { return self.streams; })
@@ -431,7 +410,6 @@ void bind_policies(nb::module_& module) {
 void bind_operations(nb::module_& module) {
   bind_arrays(module);
   bind_policies(module);
-  bind_pageable(module);
   bind_op(module);
 }
 

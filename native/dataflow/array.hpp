@@ -56,6 +56,7 @@ struct Array {
   }
   std::uint64_t size_bytes() const { return size() * dtypes[dtype].size_bytes; }
   bool is_host() const { return device == host_ordinal; }
+  bool is_managed() const { return buffer && buffer->kind == MemoryKind::managed; }
   bool is_contiguous() const { return strides.empty(); }
   bool is_partition() const { return !tile.empty(); }
 
@@ -109,8 +110,10 @@ inline std::string describe_place(std::int32_t device) {
   return device == host_ordinal ? "page-locked host memory" : "device " + std::to_string(device);
 }
 
+inline std::string describe_place(const Array& array) { return (array.is_managed() ? "managed memory of " : "") + describe_place(array.device); }
+
 inline std::string describe(const Array& array) {
-  return (array.is_partition() ? "a partition of " : "") + dtypes[array.dtype].name + describe_shape(array.shape) + " in " + describe_place(array.device);
+  return (array.is_partition() ? "a partition of " : "") + dtypes[array.dtype].name + describe_shape(array.shape) + " in " + describe_place(array);
 }
 
 }  // namespace aiocuda::dataflow

@@ -16,6 +16,12 @@ inline constexpr std::int32_t host_ordinal = -1;
 
 struct Buffer;
 
+// Where memory comes from, and how it goes back.
+enum class MemoryKind : std::uint8_t {
+  ordinary,  // a device's, in the order of its streams; page-locked for the host
+  managed,   // the host and all devices reach it; it counts with the device that it was made for
+};
+
 // What a buffer inside a graph is a part of: until the graph is made its arrays are used by operations that go into
 // it, and after that by nobody else.
 class Enclosure {
@@ -85,12 +91,13 @@ class MemoryOwner {
 };
 
 struct Buffer {
-  explicit Buffer(std::uint64_t size = 0, std::int32_t where = host_ordinal)
-      : size_bytes(size), device(where), hazards(size) {}
+  explicit Buffer(std::uint64_t size = 0, std::int32_t where = host_ordinal, MemoryKind of_kind = MemoryKind::ordinary)
+      : size_bytes(size), device(where), kind(of_kind), hazards(size) {}
 
   std::uint64_t address = 0;
   const std::uint64_t size_bytes;
   const std::int32_t device;     // ordinal, or host_ordinal for page-locked memory
+  const MemoryKind kind;
   MemoryOwner* owner = nullptr;  // outlives every buffer; null: nothing to give back
   RangeHazards hazards;
   std::unique_ptr<Claims> claims;  // once somebody made one

@@ -109,18 +109,24 @@ inline std::string expected_array(const Param& param) {
   return "a device array" + dtype;
 }
 
-// The device of a launch: of what it writes, else of what it reads.
+// The device of a launch: of what it writes, else of what it reads. Managed memory alone, which every device reaches, leaves
+// it free to go elsewhere.
 struct Home {
   std::int32_t device = unknown_ordinal;
   std::size_t argument = 0;
+  bool is_free = false;
+
+  // `put`: where the launch was put, if anywhere.
+  std::int32_t or_where_put(std::int32_t put) const { return put != unknown_ordinal && (is_free || device == unknown_ordinal) ? put : device; }
 };
 
-inline void meet(const Signature& signature, std::size_t i, std::int32_t device, Home& home) {
-  if (device == unknown_ordinal || device == home.device) return;
-  if (home.device == unknown_ordinal) {
-    home = {device, i};
+inline void meet(const Signature& signature, std::size_t i, std::int32_t device, bool is_managed, Home& home) {
+  if (device == unknown_ordinal) return;
+  if (home.device == unknown_ordinal || (home.is_free && !is_managed)) {
+    home = {device, i, is_managed};
     return;
   }
+  if (device == home.device || is_managed) return;
   // What is written stays where it is.
   const bool stays = signature.params[i].writes && !signature.params[home.argument].writes;
   const std::size_t moved = stays ? home.argument : i, kept = stays ? i : home.argument;
@@ -152,7 +158,7 @@ inline void check_array(const Signature& signature, std::size_t i, const Array& 
                             (array.is_partition() && array.tile.back() != param.width)))
       expected("the kernel's items are that many numbers each");
   }
-  meet(signature, i, array.device, home);
+  meet(signature, i, array.device, array.is_managed(), home);
 }
 
 // The same for an operation of which only the specification is known.
@@ -173,7 +179,7 @@ inline void check_spec(const Signature& signature, std::size_t i, const Spec& sp
     raise(error_types.argument_type, signature.where(i) + ": " + expected_array(param) +
                                          " is expected, an operation that yields " + dtypes[spec.dtype].name +
                                          " was given; convert it, or change the kernel");
-  meet(signature, i, spec.device, home);
+  meet(signature, i, spec.device, spec.is_managed, home);
 }
 
 // An argument as bound: the object (owned) and, for what is known already, the word to pass.

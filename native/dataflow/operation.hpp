@@ -28,6 +28,7 @@ struct Spec {
   Yields yields = Yields::unknown;
   DType dtype = any_dtype;
   std::int32_t device = unknown_ordinal;
+  bool is_managed = false;
 };
 
 // Is an object an instance of a native class, or of the Python class on top of it? The last type that
@@ -74,8 +75,11 @@ struct Op {
 
   bool is_done() const { return state == State::submitted; }
 
-  // The device it works on, where that is known when it is built.
-  std::int32_t known_device() const { return target_device != unknown_ordinal ? target_device : spec.device; }
+  // The device it works on, where that is known when it is built, and nothing else would do.
+  std::int32_t known_device() const {
+    const bool is_free = kind == Kind::launch && spec.is_managed;
+    return target_device != unknown_ordinal || is_free ? target_device : spec.device;
+  }
 
   // Drops the arguments; without recursion, however long the chain behind them.
   virtual void release_arguments() = 0;
@@ -137,6 +141,7 @@ struct CreateOp final : Op {
   std::array<std::uint8_t, 16> pattern{};
   std::uint8_t pattern_size = 0;  // 0: left as it is; else the item's size
   std::uint64_t size_bytes = 0;
+  MemoryKind memory = MemoryKind::ordinary;
   nb::object fill;                // the pattern's value, for the picture
 
   void release_arguments() override { release(); }

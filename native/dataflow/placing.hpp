@@ -103,6 +103,12 @@ class Placing {
     return open(asked, device);
   }
 
+  // The device that an operation was put on, itself or by its stream.
+  std::int32_t device_put(const Op& op) {
+    if (op.target_stream != no_stream && sink_.is_open(op.target_stream)) return sink_.device_of(slot_of(op.target_stream));
+    return op.target_device;
+  }
+
   StreamIndex open(StreamId stream, std::int32_t device) {
     if (!sink_.is_open(stream)) raise_stream_closed(stream);
     const std::int32_t actual = sink_.device_of(slot_of(stream));

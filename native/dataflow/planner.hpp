@@ -173,6 +173,9 @@ class Planner {
   }
 
   Value create(CreateOp& op, StreamIndex, std::int32_t device) {
+    if (op.memory != MemoryKind::ordinary)
+      raise(error_types.capture, "an array in managed memory cannot be made inside a graph, which lays out the memory of its arrays itself; make it before, "
+                                 "and give it to the graph as an input");
     const Value value = make_array(op.size_bytes, device, op.spec.dtype, op.shape);
     const Array& array = *as_array(value);
     begin();
@@ -602,6 +605,7 @@ class Placing<Planner> {
 
   void add(const Array& array, bool writes) { add_uses(array, writes, uses); }
   StreamIndex choose(Op&, std::int32_t device) { return static_cast<StreamIndex>(device); }
+  std::int32_t device_put(const Op& op) { return op.target_device; }
   StreamIndex open(StreamId, std::int32_t device) { return static_cast<StreamIndex>(device); }
 
   void order(StreamIndex) {

@@ -109,7 +109,7 @@ class Record {
   }
   Value create(CreateOp& op, StreamIndex stream, std::int32_t device) {
     Recorded value;
-    auto buffer = std::make_unique<Buffer>(op.size_bytes, device);
+    auto buffer = std::make_unique<Buffer>(op.size_bytes, device, op.memory);
     value.planned = Array{BufferRef(std::move(buffer)), 0, device, op.spec.dtype, op.shape};
     steps.append(nb::make_tuple("create", stream, device, describe(*value.planned), op.size_bytes,
                                 op.pattern_size ? op.fill : nb::none(), op.origin.location()));
@@ -137,7 +137,7 @@ class Record {
     return std::nullopt;  // it gives back what it writes, unless its function returns something
   }
   void copy(CopyOp& op, const Array& to, const Array& from, StreamIndex stream) {
-    note_copy(op, stream, describe_place(from.device), describe_place(to.device), to.size_bytes());
+    note_copy(op, stream, describe_place(from), describe_place(to), to.size_bytes());
   }
   static constexpr bool stages_copies = true;
   Buffer& pageable() { return *house_.pageable; }
@@ -148,8 +148,8 @@ class Record {
     value.planned = Array{BufferRef(std::make_unique<Buffer>(memory.layout.size_bytes())), 0, host_ordinal, memory.dtype, memory.shape};
     return keep(std::move(value));
   }
-  void upload(CopyOp& op, const Array& to, StreamIndex stream) { note_copy(op, stream, "pageable host memory", describe_place(to.device), to.size_bytes()); }
-  void download(CopyOp& op, const Array& from, StreamIndex stream) { note_copy(op, stream, describe_place(from.device), "pageable host memory", from.size_bytes()); }
+  void upload(CopyOp& op, const Array& to, StreamIndex stream) { note_copy(op, stream, "pageable host memory", describe_place(to), to.size_bytes()); }
+  void download(CopyOp& op, const Array& from, StreamIndex stream) { note_copy(op, stream, describe_place(from), "pageable host memory", from.size_bytes()); }
   void replay(ReplayOp& op, const Replay&, StreamIndex stream, std::int32_t device) {
     steps.append(nb::make_tuple("replay", stream, device, op.plan->nodes.size(), op.bindings.size(), op.plan->place, op.origin.location()));
   }

@@ -244,8 +244,8 @@ class Walk {
       take_array(op, i, value, home);
       if (param.writes) outputs_.push_back(value);
     }
-    std::int32_t device = home.device;
-    if (device == unknown_ordinal) device = op.target_device != unknown_ordinal ? op.target_device : placement_.device;
+    std::int32_t device = home.or_where_put(placing_.device_put(op));
+    if (device == unknown_ordinal) device = placement_.device;
     signature.memory->each(device, [&](const ModuleMemory::Variable& each) {
       placing_.uses.push_back({each.buffer.get(), {0, each.buffer->size_bytes}, each.writes});
     });
@@ -339,7 +339,7 @@ class Walk {
 
   Step perform(ForeignOp& op) {
     std::vector<Value> values;
-    std::int32_t device = unknown_ordinal, read_device = unknown_ordinal;
+    std::int32_t device = unknown_ordinal, read_device = unknown_ordinal, managed_device = unknown_ordinal;
     bool is_known = true;
     placing_.uses.clear();
     outputs_.clear();
@@ -357,6 +357,10 @@ class Walk {
       check_usable(*array, access.writes, [&] { return std::string(role); });
       placing_.add(*array, access.writes);
       if (array->is_host()) continue;
+      if (array->is_managed()) {
+        if (managed_device == unknown_ordinal) managed_device = array->device;
+        continue;
+      }
       std::int32_t& found = access.writes ? device : read_device;
       if (found == unknown_ordinal) found = array->device;
       const std::int32_t other = device != unknown_ordinal ? device : read_device;
@@ -365,7 +369,8 @@ class Walk {
                                                std::to_string(other) + "; bring one over with .to(device)");
     }
     if (device == unknown_ordinal) device = read_device;
-    if (device == unknown_ordinal) device = op.target_device != unknown_ordinal ? op.target_device : placement_.device;
+    if (device == unknown_ordinal) device = placing_.device_put(op);
+    if (device == unknown_ordinal) device = managed_device != unknown_ordinal ? managed_device : placement_.device;
     for (const nb::object& argument : op.arguments) {
       values.push_back(value_of(argument));
       if (is_known && !sink_.is_unknown(values.back())) check_declared(sink_.array(values.back()));

@@ -195,6 +195,8 @@ class Engine final : public dataflow::MemoryOwner {
   // `before_retry` is called where memory that is to be freed may help.
   dataflow::BufferRef allocate_device(std::int32_t device, std::uint64_t size_bytes, StreamIndex stream, const std::function<void()>& before_retry);
   dataflow::BufferRef allocate_host(std::uint64_t size_bytes);
+  // Where no block is kept from before, the driver may wait for the device; the GIL is given up meanwhile.
+  dataflow::BufferRef allocate_managed(std::int32_t device, std::uint64_t size_bytes, const std::function<void()>& before_retry);
   // The same for a buffer that is there and has no memory yet; in page-locked memory where it is the host's. The line of
   // the program that runs now has made it, and the limit in force there holds; nothing waits.
   void allocate(dataflow::Buffer& buffer);
@@ -218,6 +220,7 @@ class Engine final : public dataflow::MemoryOwner {
   // What arrays hold on a device, and the most they held since that was last looked at anew.
   struct Account {
     std::uint64_t used_bytes = 0, peak_bytes = 0;
+    std::uint64_t managed_bytes = 0;  // are none of the device's memory
     void add(std::uint64_t size_bytes) {
       used_bytes += size_bytes;
       peak_bytes = std::max(peak_bytes, used_bytes);
@@ -230,13 +233,20 @@ class Engine final : public dataflow::MemoryOwner {
   }
   bool has_returned() const { return !returned_.empty(); }
   [[noreturn]] void raise_over_limit(const dataflow::MemoryLimit& limit, std::uint64_t asked_bytes);
-  // The buffers that somebody holds on a device, or in page-locked memory for `host_ordinal`; the latest first.
+  // The buffers that somebody holds on a device, or in page-locked memory for `host_ordinal`; or in a device's managed
+  // memory. The latest first.
   template <class F>
-  void each_buffer(std::int32_t ordinal, F&& f) const {
+  void each_buffer(std::int32_t ordinal, bool is_managed, F&& f) const {
     for (const dataflow::Buffer* each = own_.next; each; each = each->next)
-      if (each->device == ordinal && each->holders) f(*each);
+      if (each->device == ordinal && (each->kind == dataflow::MemoryKind::managed) == is_managed && each->holders) f(*each);
   }
-  PageLockedPool& page_locked() { return page_locked_; }
+  BlockPool<PageLocked>& page_locked() { return page_locked_; }
+  BlockPool<Managed>& managed(std::int32_t device) { return managed_.try_emplace(device, table).first->second; }
+  // Gives back the device's blocks that nobody uses. Waits until it has done all its work, if there are any; the GIL is given
+  // up meanwhile.
+  void trim_blocks(std::int32_t device);
+  // Tells the driver how an array in managed memory will be used.
+  CUresult advise(const dataflow::Array& array, CUmem_advise advice, CUmemLocation location);
 
   // From now on nothing reaches the driver: the interpreter is going away.
   void shut_down();
@@ -300,6 +310,7 @@ class Engine final : public dataflow::MemoryOwner {
   bool has_written_flags(const StreamState& state);
   void allocate_device(dataflow::Buffer& buffer, StreamIndex stream, const std::function<void()>& before_retry);
   void allocate_host(dataflow::Buffer& buffer);
+  void take_in(dataflow::Buffer& buffer);
   bool try_free(dataflow::Buffer& buffer);
   void free_device(dataflow::Buffer& buffer);
   struct Waits;
@@ -329,7 +340,8 @@ class Engine final : public dataflow::MemoryOwner {
   std::vector<Account> accounts_;  // by device
   std::vector<std::vector<CUevent>> spare_events_;  // by device
   std::deque<SpareEvents> spare_point_events_;      // by device
-  PageLockedPool page_locked_;
+  BlockPool<PageLocked> page_locked_;
+  std::map<std::int32_t, BlockPool<Managed>> managed_;  // by device
   std::optional<completion::SlotTable> slots_;
   completion::Points points_;
   std::unique_ptr<completion::Reactor> reactor_;

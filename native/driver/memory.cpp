@@ -14,6 +14,28 @@ dataflow::BufferRef Engine::allocate_device(std::int32_t ordinal, std::uint64_t 
   return dataflow::BufferRef(std::move(buffer));
 }
 
+// The driver may wait for work that only goes on when another thread has the GIL.
+const auto without_gil = [](auto&& call) {
+  const nb::gil_scoped_release release;
+  return call();
+};
+
+dataflow::BufferRef Engine::allocate_managed(std::int32_t ordinal, std::uint64_t size_bytes, const std::function<void()>& before_retry) {
+  auto buffer = std::make_unique<dataflow::Buffer>(size_bytes, ordinal, dataflow::MemoryKind::managed);
+  if (!size_bytes) return dataflow::BufferRef(std::move(buffer));
+  CUresult result = managed(ordinal).allocate(size_bytes, buffer->address, without_gil);
+  if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+    before_retry();
+    collect();
+    for (auto& [_, pool] : managed_) pool.trim(without_gil);
+    result = managed(ordinal).allocate(size_bytes, buffer->address, without_gil);
+  }
+  check(result, "cuMemAllocManaged");
+  take_in(*buffer);
+  account(ordinal).managed_bytes += size_bytes;
+  return dataflow::BufferRef(std::move(buffer));
+}
+
 dataflow::BufferRef Engine::allocate_host(std::uint64_t size_bytes) {
   auto buffer = std::make_unique<dataflow::Buffer>(size_bytes);
   if (size_bytes) allocate_host(*buffer);
@@ -59,8 +81,7 @@ void Engine::allocate_device(dataflow::Buffer& buffer, StreamIndex stream, const
   if (result == CUDA_ERROR_OUT_OF_MEMORY) check(table.cuMemPoolTrimTo(pool, 0), "cuMemPoolTrimTo");
   check(result, "cuMemAllocFromPoolAsync");
   buffer.address = address;
-  buffer.owner = this;
-  buffer.insert_after(own_);
+  take_in(buffer);
   account(buffer.device).add(buffer.size_bytes);
 }
 
@@ -72,8 +93,25 @@ void Engine::allocate_host(dataflow::Buffer& buffer) {
     result = page_locked_.allocate(buffer.size_bytes, buffer.address);
   }
   check(result, "cuMemHostAlloc");
+  take_in(buffer);
+}
+
+void Engine::take_in(dataflow::Buffer& buffer) {
   buffer.owner = this;
   buffer.insert_after(own_);
+}
+
+void Engine::trim_blocks(std::int32_t ordinal) {
+  ContextScope scope(*this);
+  scope.bind(ordinal);
+  check(managed(ordinal).trim(without_gil), "cuMemFree");
+}
+
+CUresult Engine::advise(const dataflow::Array& array, CUmem_advise advice, CUmemLocation location) {
+  ContextScope scope(*this);
+  scope.bind(array.device);
+  const dataflow::Span span = array.span();
+  return managed(array.device).kind().advise(table, array.buffer->address, array.address(), span.end - span.begin, advice, location);
 }
 
 void Engine::take_back(std::unique_ptr<dataflow::Buffer> buffer) noexcept {
@@ -143,13 +181,20 @@ bool Engine::has_passed(const dataflow::Buffer& buffer) {
 }
 
 bool Engine::try_free(dataflow::Buffer& buffer) {
-  if (buffer.device != dataflow::host_ordinal) {
+  const bool is_managed = buffer.kind == dataflow::MemoryKind::managed;
+  if (buffer.device != dataflow::host_ordinal && !is_managed) {
     free_device(buffer);
     return true;
   }
-  const bool passed = has_passed(buffer);
-  if (passed) page_locked_.give_back(buffer.address, buffer.size_bytes);
-  return passed;
+  // What is in blocks knows no streams: it is used again when all its users have passed.
+  if (!has_passed(buffer)) return false;
+  if (is_managed) {
+    managed(buffer.device).give_back(buffer.address, buffer.size_bytes);
+    account(buffer.device).managed_bytes -= buffer.size_bytes;
+  } else {
+    page_locked_.give_back(buffer.address, buffer.size_bytes);
+  }
+  return true;
 }
 
 // Where one stream still uses it, it is freed in the order of that one; where several do, in a stream of its own

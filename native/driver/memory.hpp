@@ -1,67 +1,50 @@
-// Page-locked host memory that is used again: asking the driver for it costs milliseconds.
+// Memory that is used again in blocks: asking the driver for it takes milliseconds, or waits for the device.
 //
-// Always true: a block that is handed out is used by nobody else, host or device.
+// Always true: a block that is handed out is used by nobody else, host or device, and is to them what a fresh one is,
+// but for what it holds.
 #pragma once
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <map>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "table.hpp"
 
 namespace aiocuda::driver {
 
-class PageLockedPool {
- public:
-  explicit PageLockedPool(const Table& table) : table_(table) {}
+// Powers of two from `least` up to 1 MiB, whole MiB above: few sizes, little waste.
+inline std::uint64_t rounded_to_block(std::uint64_t size_bytes, std::uint64_t least) {
+  constexpr std::uint64_t mib = 1 << 20;
+  if (size_bytes > mib) return (size_bytes + mib - 1) / mib * mib;
+  std::uint64_t block = least;
+  while (block < size_bytes) block *= 2;
+  return block;
+}
 
-  CUresult allocate(std::uint64_t size_bytes, std::uint64_t& address) {
-    const std::uint64_t block = block_size(size_bytes);
-    auto free = free_.find(block);
-    if (free != free_.end() && !free->second.empty()) {
-      address = free->second.back();
-      free->second.pop_back();
-      cached_bytes_ -= block;
-      return CUDA_SUCCESS;
-    }
+// A kind of blocks has
+//   size_of(bytes)             of the block for so many bytes
+//   most_kept_bytes            that are kept for later; what comes back beyond that goes to the driver at once
+//   allocate(table, bytes, address), free(table, address)
+//   renew(table, address, bytes)   makes a block that comes back like a fresh one; false: it cannot be used again
+
+class PageLocked {
+ public:
+  const std::uint64_t most_kept_bytes = sixteenth_of_memory();
+
+  static std::uint64_t size_of(std::uint64_t size_bytes) { return rounded_to_block(size_bytes, 4096); }
+  static CUresult allocate(const Table& table, std::uint64_t size_bytes, std::uint64_t& address) {
     void* fresh = nullptr;
-    const CUresult result = table_.cuMemHostAlloc(&fresh, block, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
-    if (result == CUDA_SUCCESS) held_bytes_ += block;
+    const CUresult result = table.cuMemHostAlloc(&fresh, size_bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
     address = reinterpret_cast<std::uint64_t>(fresh);
     return result;
   }
-
-  // Only what no device work touches any more.
-  CUresult give_back(std::uint64_t address, std::uint64_t size_bytes) {
-    const std::uint64_t block = block_size(size_bytes);
-    if (cached_bytes_ + block <= cache_limit_bytes_) {
-      free_[block].push_back(address);
-      cached_bytes_ += block;
-      return CUDA_SUCCESS;
-    }
-    held_bytes_ -= block;
-    return table_.cuMemFreeHost(reinterpret_cast<void*>(address));
-  }
-
-  // Gives what is cached back to the system.
-  CUresult trim() {
-    CUresult first = CUDA_SUCCESS;
-    for (auto& [block, addresses] : free_) {
-      for (const std::uint64_t address : addresses) {
-        const CUresult result = table_.cuMemFreeHost(reinterpret_cast<void*>(address));
-        if (first == CUDA_SUCCESS) first = result;
-        held_bytes_ -= block;
-        cached_bytes_ -= block;
-      }
-      addresses.clear();
-    }
-    return first;
-  }
-
-  std::uint64_t held_bytes() const { return held_bytes_; }
-  std::uint64_t cached_bytes() const { return cached_bytes_; }
+  static CUresult free(const Table& table, std::uint64_t address) { return table.cuMemFreeHost(reinterpret_cast<void*>(address)); }
+  static bool renew(const Table&, std::uint64_t, std::uint64_t) { return true; }
 
  private:
   // Enough for the buffers of a pipeline, little enough to lock for good: a 16th of the machine's memory, from 256 MiB to
@@ -70,20 +53,135 @@ class PageLockedPool {
     const auto bytes = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
     return std::clamp<std::uint64_t>(bytes / 16, 256ull << 20, 4ull << 30);
   }
+};
 
-  // Powers of two up to 1 MiB, whole MiB above: few sizes, little waste.
-  static std::uint64_t block_size(std::uint64_t size_bytes) {
-    constexpr std::uint64_t page = 4096, mib = 1 << 20;
-    if (size_bytes > mib) return (size_bytes + mib - 1) / mib * mib;
-    std::uint64_t block = page;
-    while (block < size_bytes) block *= 2;
-    return block;
+// What the driver was told about parts of a block, it is told the contrary of before others use the block.
+class Managed {
+ public:
+  // To give it back waits until the device has done all its work: that is for those who say that they want to.
+  static constexpr std::uint64_t most_kept_bytes = std::numeric_limits<std::uint64_t>::max();
+
+  // Whole pages, also those of 64 KiB that some hosts have: advice is about pages.
+  static std::uint64_t size_of(std::uint64_t size_bytes) { return rounded_to_block(size_bytes, 64 << 10); }
+  static CUresult allocate(const Table& table, std::uint64_t size_bytes, std::uint64_t& address) {
+    CUdeviceptr fresh = 0;
+    const CUresult result = table.cuMemAllocManaged(&fresh, size_bytes, CU_MEM_ATTACH_GLOBAL);
+    address = fresh;
+    return result;
+  }
+  static CUresult free(const Table& table, std::uint64_t address) { return table.cuMemFree(address); }
+
+  // About bytes of the block that begins at `block`.
+  CUresult advise(const Table& table, std::uint64_t block, std::uint64_t address, std::uint64_t size_bytes, CUmem_advise advice, CUmemLocation location) {
+    const CUresult result = table.cuMemAdvise(address, size_bytes, advice, location);
+    if (result != CUDA_SUCCESS || is_undoing(advice)) return result;
+    std::vector<Advice>& known = advised_[block];
+    const bool is_known = std::any_of(known.begin(), known.end(), [&](const Advice& each) {
+      return each.advice == advice && each.location.type == location.type && each.location.id == location.id;
+    });
+    if (!is_known) known.push_back({advice, location});
+    return result;
   }
 
+  bool renew(const Table& table, std::uint64_t address, std::uint64_t size_bytes) {
+    const auto advised = advised_.find(address);
+    if (advised == advised_.end()) return true;
+    bool is_undone = true;
+    for (const Advice& each : advised->second)
+      is_undone = table.cuMemAdvise(address, size_bytes, undoing(each.advice), each.location) == CUDA_SUCCESS && is_undone;
+    advised_.erase(advised);
+    return is_undone;
+  }
+
+ private:
+  struct Advice {
+    CUmem_advise advice;
+    CUmemLocation location;
+  };
+  // Each piece of advice is followed by its contrary.
+  static CUmem_advise undoing(CUmem_advise advice) { return static_cast<CUmem_advise>(advice + 1); }
+  static bool is_undoing(CUmem_advise advice) {
+    return advice == CU_MEM_ADVISE_UNSET_READ_MOSTLY || advice == CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION || advice == CU_MEM_ADVISE_UNSET_ACCESSED_BY;
+  }
+
+  std::unordered_map<std::uint64_t, std::vector<Advice>> advised_;  // by block
+};
+
+// A device, or the host.
+inline CUmemLocation location_of(std::int32_t place) {
+  CUmemLocation location{};
+  location.type = place < 0 ? CU_MEM_LOCATION_TYPE_HOST : CU_MEM_LOCATION_TYPE_DEVICE;
+  location.id = std::max(place, 0);
+  return location;
+}
+
+// How the driver is called where that may take long: others may use the pool meanwhile.
+struct Directly {
+  template <class F>
+  CUresult operator()(F&& f) const {
+    return f();
+  }
+};
+
+template <class Kind>
+class BlockPool {
+ public:
+  explicit BlockPool(const Table& table) : table_(table) {}
+
+  template <class Call = Directly>
+  CUresult allocate(std::uint64_t size_bytes, std::uint64_t& address, Call&& call = {}) {
+    const std::uint64_t block = Kind::size_of(size_bytes);
+    auto free = free_.find(block);
+    if (free != free_.end() && !free->second.empty()) {
+      address = free->second.back();
+      free->second.pop_back();
+      cached_bytes_ -= block;
+      return CUDA_SUCCESS;
+    }
+    const CUresult result = call([&] { return Kind::allocate(table_, block, address); });
+    if (result == CUDA_SUCCESS) held_bytes_ += block;
+    return result;
+  }
+
+  // Only what no device work touches any more.
+  CUresult give_back(std::uint64_t address, std::uint64_t size_bytes) {
+    const std::uint64_t block = Kind::size_of(size_bytes);
+    if (kind_.renew(table_, address, block) && block <= kind_.most_kept_bytes - std::min(cached_bytes_, kind_.most_kept_bytes)) {
+      free_[block].push_back(address);
+      cached_bytes_ += block;
+      return CUDA_SUCCESS;
+    }
+    held_bytes_ -= block;
+    return Kind::free(table_, address);
+  }
+
+  // Gives what is cached back to the system.
+  template <class Call = Directly>
+  CUresult trim(Call&& call = {}) {
+    const auto idle = std::exchange(free_, {});
+    held_bytes_ -= cached_bytes_;
+    cached_bytes_ = 0;
+    if (idle.empty()) return CUDA_SUCCESS;
+    return call([&] {
+      CUresult first = CUDA_SUCCESS;
+      for (const auto& [block, addresses] : idle)
+        for (const std::uint64_t address : addresses) {
+          const CUresult result = Kind::free(table_, address);
+          if (first == CUDA_SUCCESS) first = result;
+        }
+      return first;
+    });
+  }
+
+  Kind& kind() { return kind_; }
+  std::uint64_t held_bytes() const { return held_bytes_; }
+  std::uint64_t cached_bytes() const { return cached_bytes_; }
+
+ private:
   const Table& table_;
+  Kind kind_;
   std::map<std::uint64_t, std::vector<std::uint64_t>> free_;
   std::uint64_t held_bytes_ = 0, cached_bytes_ = 0;
-  const std::uint64_t cache_limit_bytes_ = sixteenth_of_memory();
 };
 
 }  // namespace aiocuda::driver

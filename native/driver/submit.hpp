@@ -226,8 +226,10 @@ class Submit {
   }
 
   Value create(dataflow::CreateOp& op, StreamIndex stream, std::int32_t device) {
-    dataflow::BufferRef buffer = allocate_device(op.size_bytes, stream, device, [&] { return object_of(op); });
+    dataflow::BufferRef buffer = op.memory == dataflow::MemoryKind::managed ? allocate_managed(op, device)
+                                                                              : allocate_device(op.size_bytes, stream, device, [&] { return object_of(op); });
     buffer->maker = op.origin.maker();
+    scope_.bind(engine_.stream(stream).device);  // another one, where another device uses managed memory first
     try {
       if (holds_back_ && op.pattern_size) {
         hold(stream, {.kind = HeldWork::Kind::fill, .op = object_of(op), .address = buffer->address});
@@ -465,6 +467,16 @@ class Submit {
       return engine_.allocate_device(device, size_bytes, stream, [this] { make_held_calls_now(); });
     } catch (const Refusal& refusal) {
       raise_refused(engine_, refusal.result, refusal.function, nb::object(asked()), size_bytes, device);
+    }
+  }
+
+  // No memory of a device's: no limit bounds it.
+  dataflow::BufferRef allocate_managed(dataflow::CreateOp& op, std::int32_t device) {
+    try {
+      scope_.bind(device);
+      return engine_.allocate_managed(device, op.size_bytes, [this] { make_held_calls_now(); });
+    } catch (const Refusal& refusal) {
+      raise_refused(engine_, refusal.result, refusal.function, object_of(op), op.size_bytes, device);
     }
   }
 

@@ -5,9 +5,9 @@
 namespace aiocuda::driver {
 namespace {
 
-// cuGetProcAddress takes the base name and the version of the interface wanted; 12.0 is the oldest
-// driver interface that has every function above, with the prototypes that cuda.h 12 and 13 declare.
-constexpr int interface_version = 12000;
+// cuGetProcAddress takes the base name and the version of the interface wanted; 12.2 is the oldest
+// driver interface that has every function above, with the prototypes that cuda.h 13 declares.
+constexpr int interface_version = 12020;
 
 std::string base_name(const std::string& symbol) {
   const auto mark = symbol.rfind("_v");
@@ -22,7 +22,7 @@ Table load_table() {
   if (!library) throw std::runtime_error(std::string("libcuda.so.1 cannot be loaded: ") + dlerror());
   using GetProcAddress = CUresult (*)(const char*, void**, int, cuuint64_t, CUdriverProcAddressQueryResult*);
   auto resolve = reinterpret_cast<GetProcAddress>(dlsym(library, "cuGetProcAddress_v2"));
-  if (!resolve) throw std::runtime_error("libcuda.so.1 has no cuGetProcAddress_v2: a driver for CUDA 12 or later is needed");
+  if (!resolve) throw std::runtime_error("libcuda.so.1 has no cuGetProcAddress_v2: a driver for CUDA 12.2 or later is needed");
   Table table;
   std::string missing;
   auto find = [&](const char* symbol) -> void* {

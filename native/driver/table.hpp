@@ -35,6 +35,10 @@ namespace aiocuda::driver {
   F(cuMemFreeAsync)                 \
   F(cuMemHostAlloc)                 \
   F(cuMemFreeHost)                  \
+  F(cuMemAllocManaged)              \
+  F(cuMemFree)                      \
+  F(cuMemAdvise)                    \
+  F(cuMemPrefetchAsync)             \
   F(cuMemcpyAsync)                  \
   F(cuMemcpy2DAsync)                \
   F(cuDeviceGet)                    \
@@ -47,6 +51,7 @@ namespace aiocuda::driver {
   F(cuMemsetD2D32Async)             \
   F(cuStreamBeginCapture)           \
   F(cuStreamEndCapture)             \
+  F(cuStreamIsCapturing)            \
   F(cuGraphCreate)                  \
   F(cuGraphDestroy)                 \
   F(cuGraphGetNodes)                \

@@ -35,11 +35,17 @@ __all__ = [
 Shape = int | Sequence[int]
 NDArray = np.ndarray[Any, Any]
 _HOST = -1
+_UNKNOWN = -2
 _PITCH_BYTES = 512
 
 
 def empty(
-    shape: Shape, dtype: DTypeLike = np.float32, device: Device | int | None = None, *, pitched: bool = False
+    shape: Shape,
+    dtype: DTypeLike = np.float32,
+    device: Device | int | None = None,
+    *,
+    pitched: bool = False,
+    managed: bool = False,
 ) -> DeviceOp[DeviceArray]:
     """Allocate an array in device memory; its contents are whatever was there.
 
@@ -55,51 +61,69 @@ def empty(
         Whether the rows of an array of two axes or more (what lies along its last) begin at multiples of 512 bytes, the
         pitch that CUDA's own allocator gives rows. Such an array does not lie in one piece where its rows are no such
         multiple: copies take it as it is, and kernels through an ``aiocuda::View``.
+    managed
+        Whether it is in CUDA's managed memory: the host reaches it in place (`DeviceArray.numpy`), and kernels of all
+        devices do. It counts in `MemoryInfo.managed_bytes`, and no memory limit bounds it. Not inside a graph, to which
+        it may be an input.
 
     Returns
     -------
     DeviceOp[DeviceArray]
         *Stream*: the device's stream in force; the memory is there from that point of the stream on.
-        *Blocks*: no. *On cancel*: memory that was allocated is freed behind its users.
+        *Blocks*: no; for managed memory, as long as the driver takes, where no block is kept from before (with the GIL
+        released). *On cancel*: memory that was allocated is freed behind its users; managed memory is kept, for later
+        arrays, until `Device.trim_memory`.
 
     Raises
     ------
     ArgumentTypeError, ArgumentValueError
-        The dtype cannot be on a device; the shape is negative or larger than any memory.
+        The dtype cannot be on a device; the shape is negative or larger than any memory; a device has no managed memory
+        that the host may touch while kernels run.
     OutOfMemoryError
         When executed: the device has no room.
+    CaptureError
+        When executed: managed memory was asked for inside a graph.
     """
     if not pitched:
-        return _create(shape, dtype, device)
+        return _create(shape, dtype, device, managed)
     extents, kind = extents_of(shape), dtypes.to_dtype(dtype)
     if len(extents) < 2 or extents[-1] <= 0:
-        return _create(extents, kind, device)
+        return _create(extents, kind, device, managed)
     items = math.lcm(_PITCH_BYTES, kind.itemsize) // kind.itemsize
     width = (extents[-1] + items - 1) // items * items
-    padded = _create((*extents[:-1], width), kind, device)
+    padded = _create((*extents[:-1], width), kind, device, managed)
     return CallOp(
         "then",
         lambda array: array[..., : extents[-1]],
         padded,
         yields="device_array",
         dtype=dtypes.code_of(kind),
-        device=as_ordinal(device),
+        device=_UNKNOWN if managed else as_ordinal(device),  # a kernel of another device may take it
         title="the creation of a pitched array",
     )
 
 
-def zeros(shape: Shape, dtype: DTypeLike = np.float32, device: Device | int | None = None) -> DeviceOp[DeviceArray]:
+def zeros(
+    shape: Shape, dtype: DTypeLike = np.float32, device: Device | int | None = None, *, managed: bool = False
+) -> DeviceOp[DeviceArray]:
     """Make an array of zeros in device memory; otherwise as `empty`."""
-    return _create(shape, dtype, device, 0)
+    return _create(shape, dtype, device, managed, 0)
 
 
-def ones(shape: Shape, dtype: DTypeLike = np.float32, device: Device | int | None = None) -> DeviceOp[DeviceArray]:
+def ones(
+    shape: Shape, dtype: DTypeLike = np.float32, device: Device | int | None = None, *, managed: bool = False
+) -> DeviceOp[DeviceArray]:
     """Make an array of ones in device memory; otherwise as `empty`."""
-    return _create(shape, dtype, device, 1)
+    return _create(shape, dtype, device, managed, 1)
 
 
 def full(
-    shape: Shape, value: object, dtype: DTypeLike = np.float32, device: Device | int | None = None
+    shape: Shape,
+    value: object,
+    dtype: DTypeLike = np.float32,
+    device: Device | int | None = None,
+    *,
+    managed: bool = False,
 ) -> DeviceOp[DeviceArray]:
     """Make an array that is filled with one value in device memory; otherwise as `empty`.
 
@@ -109,7 +133,7 @@ def full(
         As for `empty`.
     value
         One number that the dtype can hold.
-    dtype, device
+    dtype, device, managed
         As for `empty`.
 
     Raises
@@ -117,7 +141,7 @@ def full(
     ArgumentValueError
         The value is no single number, or the dtype cannot hold it.
     """
-    return _create(shape, dtype, device, value)
+    return _create(shape, dtype, device, managed, value)
 
 
 def empty_host(shape: Shape, dtype: DTypeLike = np.float32) -> DeviceOp[HostArray]:
@@ -138,16 +162,29 @@ def empty_host(shape: Shape, dtype: DTypeLike = np.float32) -> DeviceOp[HostArra
     return cast("DeviceOp[HostArray]", CreateOp(extents_of(shape), dtypes.code_of(kind), _HOST))
 
 
-def _create(shape: Shape, dtype: DTypeLike, device: Device | int | None, *fill: object) -> DeviceOp[DeviceArray]:
+def _create(
+    shape: Shape, dtype: DTypeLike, device: Device | int | None, managed: bool, *fill: object
+) -> DeviceOp[DeviceArray]:
     kind = dtypes.to_dtype(dtype)
     extents, ordinal = extents_of(shape), as_ordinal(device)
+    if managed:
+        _require_managed_access()
     pattern = _pattern(fill[0], kind) if fill else b""
     if len(pattern) not in _FILLED_ON_DEVICE:
-        whole = empty(extents, kind, ordinal)  # which looks at the shape
+        whole = empty(extents, kind, ordinal, managed=managed)  # which looks at the shape
         item = np.frombuffer(pattern, kind).reshape(())
         return cast("DeviceOp[DeviceArray]", copy(whole, np.broadcast_to(item, extents)))
-    create = CreateOp(extents, dtypes.code_of(kind), ordinal, pattern, *fill)
+    create = CreateOp(extents, dtypes.code_of(kind), ordinal, pattern, fill[0] if fill else None, managed)
     return cast("DeviceOp[DeviceArray]", create)
+
+
+def _require_managed_access() -> None:
+    lacking = runtime.lacks_managed_access()
+    if lacking is not None:
+        raise ArgumentValueError(
+            f"managed=True: device {lacking} has no concurrent managed access, so the host must not touch managed "
+            "memory while any kernel runs; make ordinary arrays, and bring them over with to_device and to_host"
+        )
 
 
 # The item sizes, in bytes, that native code fills with; 0 is none asked for.

@@ -1,4 +1,4 @@
-"""Arrays: device memory and page-locked host memory with a dtype and a shape; who may use them; their partitions.
+"""Arrays: memory of devices and page-locked host memory with a dtype and a shape; who may use them; their partitions.
 
 Always true: the memory lives until the last operation that uses it has passed on the device, whatever is
 dropped on the host. What an array's owner does not allow (see `OwnershipError`) is found when an operation is built
@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, cast
 import numpy as np
 
 from aiocuda import _native
-from aiocuda._engine import dtypes, parts
+from aiocuda._engine import dtypes, host_views, parts
 from aiocuda._engine.dtypes import DTypeLike
 from aiocuda._engine.parts import Part
 from aiocuda.device import Device
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
+from aiocuda.managed import Managed
 
 if TYPE_CHECKING:
     from aiocuda.ops import DeviceOp
@@ -256,7 +257,7 @@ class _Array:
         raise ArgumentTypeError(f"a {type(self).__name__} has no truth value; bring it to the host first")
 
 
-class DeviceArray(_native.Array, _Array):
+class DeviceArray(_native.Array, _Array, Managed):
     """An array in a device's memory; made by operations such as `aiocuda.empty` and `aiocuda.to_device`.
 
     Pass it to kernels and copies. The handle is there as soon as the operation that makes it has been
@@ -264,13 +265,15 @@ class DeviceArray(_native.Array, _Array):
 
     An array is *owned* until it is shared (`share`: to be read by many), partitioned (`partition`: to be written in
     tiles by the blocks of a kernel) or moved (`aiocuda.move`: to another handle in its place).
+
+    In managed memory (`is_managed`, made with ``managed=True``) the host and all devices reach it in place.
     """
 
     __slots__ = ()
 
     @property
     def device(self) -> Device:
-        """The device whose memory it is."""
+        """The device whose memory it is; of managed memory, the one that it was made for."""
         return Device(self._device)
 
     def to(self, device: Device | int) -> DeviceOp[DeviceArray]:
@@ -285,13 +288,8 @@ class DeviceArray(_native.Array, _Array):
 
         return to_device(self, device)
 
-    def __array__(self, *_: object, **__: object) -> NoReturn:
-        raise ArgumentTypeError(
-            "a DeviceArray is not in host memory; `await aiocuda.to_host(array)` gives a NumPy array"
-        )
-
     def __repr__(self) -> str:
-        return self._described(f" on device {self._device}")
+        return self._described(f"{', managed,' if self.is_managed else ''} on device {self._device}")
 
 
 class Partition(_native.Array, _Array):
@@ -358,48 +356,6 @@ class Partition(_native.Array, _Array):
         return self._described(f" in tiles of {list(self.tile_shape)} on device {self._device}")
 
 
-class _Memory:
-    """Lends a host array's memory to NumPy, and keeps it for as long as NumPy holds it, closed or not."""
-
-    __slots__ = ("__array_interface__", "_array")
-
-    def __init__(self, array: HostArray) -> None:
-        self._array = array._alias()
-        between = zip(array.shape, array.strides, strict=True)
-        self.__array_interface__ = {
-            # What is shared is for reading, in NumPy's hands too.
-            "data": (array.address, bool(_native.story_of(array))),
-            "shape": (array.itemsize + sum((extent - 1) * stride for extent, stride in between),),
-            "typestr": "|u1",
-            "version": 3,
-        }
-
-
-# NumPy's arrays over page-locked memory of up to this size are read as any others: at once, so that they may change.
-_COPIED_BYTES = 64 << 10
-
-
-def page_locked_view(data: np.ndarray[Any, Any]) -> Any:
-    """Return an array over the memory of a NumPy array, where that is a `HostArray`'s; else None."""
-    if data.nbytes <= _COPIED_BYTES or any(step < 0 for step in data.strides):
-        return None
-    memory: Any = data
-    while isinstance(memory, np.ndarray):
-        memory = memory.base
-    if not isinstance(memory, _Memory):
-        return None
-    whole = memory._array
-    if not whole._is_contiguous:
-        return None
-    bytes_of = whole._view((whole._size_bytes,), dtypes.code_of(np.dtype(np.uint8)), None)
-    begin = data.__array_interface__["data"][0] - whole._address
-    end = (
-        begin + data.itemsize + sum((extent - 1) * step for extent, step in zip(data.shape, data.strides, strict=True))
-    )
-    strides = None if parts.is_contiguous(data.shape, data.strides, data.itemsize) else data.strides
-    return bytes_of._select(slice(begin, end))._view(data.shape, dtypes.code_of(data.dtype), strides)
-
-
 class HostArray(_native.Array, _Array):
     """An array in page-locked host memory, which devices copy from and to at the full rate of the bus.
 
@@ -422,22 +378,10 @@ class HostArray(_native.Array, _Array):
             The array was closed (a `ClosedError`) or moved.
         """
         self._require_usable("numpy()")
-        written, read = self._in_use()
-        if written or read:
-            doing, does = ("writing", "writes") if written else ("reading", "reads")
-            raise ArgumentValueError(
-                f"the device is still {doing} this HostArray of shape {self.shape}; await the operation "
-                f"that {does} it before touching its memory"
-            )
-        if self.nbytes == 0:
-            return np.empty(self.shape, self.dtype)
-        return np.ndarray(self.shape, self.dtype, np.asarray(_Memory(self)), strides=self.strides)
+        return host_views.numpy_view(self)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        view = self.numpy()
-        if dtype is not None and view.dtype != dtype:
-            return view.astype(dtype)
-        return view.copy() if copy else view
+        return host_views.as_array_of(self.numpy(), dtype, copy)
 
     def __repr__(self) -> str:
         return self._described(", page-locked")

@@ -16,7 +16,8 @@ from aiocuda import _native, ops
 from aiocuda._engine import dtypes
 from aiocuda._engine.dtypes import DTypeLike
 from aiocuda._engine.host_data import NDArray, as_numpy, as_target, cut, described
-from aiocuda.array import DeviceArray, HostArray, Partition, page_locked_view
+from aiocuda._engine.host_views import view_of
+from aiocuda.array import DeviceArray, HostArray, Partition
 from aiocuda.device import Device, as_ordinal
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
 from aiocuda.ops import CallOp, CopyOp, CreateOp, DeviceOp, once_known, value
@@ -256,7 +257,7 @@ def _then(function: Callable[[Any], Any], op: Any, title: str) -> DeviceOp[Any]:
 
 
 def _pageable(data: NDArray) -> _native.Pageable:
-    return _native.Pageable(data, dtypes.code_of(data.dtype), page_locked_view(data))
+    return _native.Pageable(data, dtypes.code_of(data.dtype), view_of(data))
 
 
 def _copy_of(x: Any, device: int) -> DeviceOp[Any]:

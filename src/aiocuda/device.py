@@ -116,7 +116,8 @@ class Device:
             tuple(MemoryHolder(each.place, each.size_bytes, each.arrays) for each in accounts.largest(found, largest))
             for found in (arrays, accounts.by_place(arrays))
         ]
-        return MemoryInfo(free + reserved - used, total, held, reserved, peak, *named)
+        managed, _, _ = _native.managed_memory(self._ordinal)
+        return MemoryInfo(free + reserved - used, total, held, reserved, peak, managed, *named)
 
     def reset_peak_memory(self) -> None:
         """Have `MemoryInfo.peak_bytes` begin anew, with what is in use now."""
@@ -162,7 +163,7 @@ class Device:
         int
             How many bytes the pool gave back. Memory whose last users have not passed on the device stays: wait for
             them before, with `synchronize`. The driver gives memory back in large pieces, those of which no byte is
-            in use.
+            in use. Managed memory that is kept for later arrays goes back too, and is not counted.
 
         Raises
         ------
@@ -170,6 +171,11 @@ class Device:
             `keep_bytes` is no number of bytes, 0 or more.
         DeviceLostError
             The device is lost.
+
+        Notes
+        -----
+        *Blocks*: until the device has done all its work, with the GIL released, where managed memory is kept for later;
+        not else.
         """
         keep_bytes = whole_number(keep_bytes, "keep_bytes")
         _native.collect()
@@ -184,6 +190,7 @@ class Device:
             # Asked to keep 2**64 - 1 bytes, NVIDIA's driver keeps nothing.
             runtime.trim_pool(self._ordinal, min(keep_bytes, before))
             after, _ = runtime.pool_reserved_used(self._ordinal)
+        _native.trim_blocks(self._ordinal)
         return max(before - after, 0)
 
     def stream(self, priority: int = 0) -> Stream:

@@ -49,6 +49,9 @@ class MemoryInfo:
         What the memory pool holds from the driver, used or kept for later.
     peak_bytes
         The most that `used_bytes` was since the process began, or since `Device.reset_peak_memory`.
+    managed_bytes
+        Held likewise by arrays in managed memory that were made for the device. They lie where they were last used, so
+        they are none of `used_bytes`, and no limit counts them.
     largest_arrays
         As many as were asked for of the arrays that hold the most, largest first.
     largest_places
@@ -60,6 +63,7 @@ class MemoryInfo:
     used_bytes: int
     pool_bytes: int
     peak_bytes: int
+    managed_bytes: int
     largest_arrays: tuple[MemoryHolder, ...] = ()
     largest_places: tuple[MemoryHolder, ...] = ()
 

@@ -23,6 +23,7 @@ __all__ = [
     "device_count",
     "driver_info",
     "error_text",
+    "lacks_managed_access",
     "memory_free_total",
     "open_device",
     "open_devices",
@@ -248,6 +249,18 @@ def device_attribute(ordinal: int, name: str) -> int:
 
     attribute = getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
     return int(call(driver.cuDeviceGetAttribute, attribute, call(driver.cuDeviceGet, ordinal)))
+
+
+def lacks_managed_access() -> int | None:
+    """Return the first device during whose work the host must not touch managed memory; None where there is none."""
+    count = device_count()
+    from cuda.bindings import driver
+
+    attribute = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS
+    for ordinal in range(count):
+        if not call(driver.cuDeviceGetAttribute, attribute, call(driver.cuDeviceGet, ordinal)):
+            return ordinal
+    return None
 
 
 @contextlib.contextmanager

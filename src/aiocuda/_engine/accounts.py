@@ -34,11 +34,14 @@ class Held(NamedTuple):
         return f"{self.arrays} array{'s' if self.arrays != 1 else ''} made at {self.place}"
 
 
-def each_array(device: int) -> list[Held]:
-    """Return what each array holds on a device, by its ordinal, or in page-locked memory; the latest first."""
+def each_array(device: int, *, is_managed: bool = False) -> list[Held]:
+    """Return what each array holds on a device, by its ordinal, or in page-locked memory; the latest first.
+
+    Or, if so asked, in the managed memory that was made for a device.
+    """
     return [
         Held(size_bytes, ENGINE if where is None else f"{where[0]}:{where[1]}", 1)
-        for size_bytes, where in _native.memory_holders(device)
+        for size_bytes, where in _native.memory_holders(device, is_managed)
     ]
 
 

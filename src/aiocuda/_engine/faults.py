@@ -14,7 +14,16 @@ from aiocuda._driver import runtime
 from aiocuda._engine import accounts
 from aiocuda.errors import AiocudaError, DeviceLostError, DriverError, LaunchError, OutOfMemoryError
 
-__all__ = ["describe", "lost", "origin_text", "out_of_memory", "over_limit", "raised_as", "refused"]
+__all__ = [
+    "describe",
+    "lost",
+    "origin_text",
+    "out_of_managed_memory",
+    "out_of_memory",
+    "over_limit",
+    "raised_as",
+    "refused",
+]
 
 _OUT_OF_MEMORY: Final = 2
 _UNKNOWN: Final = -2
@@ -76,6 +85,8 @@ def refused(code: int, function: str, asked: _native.Op | str, asked_bytes: int,
         return lost(code, asked, device)
     if code == _OUT_OF_MEMORY and function in {"cuMemAllocFromPoolAsync", "cuMemHostAlloc"}:
         return out_of_memory(asked_bytes, device)
+    if code == _OUT_OF_MEMORY and function == "cuMemAllocManaged":
+        return out_of_managed_memory(asked_bytes, device)
     origin = origin_text(asked)
     text = describe(asked) + (f" (built at {origin})" if origin else "") + f", {function}"
     error = DriverError(*runtime.error_text(code), text)
@@ -97,6 +108,13 @@ def out_of_memory(asked_bytes: int, device: int) -> OutOfMemoryError:
     return OutOfMemoryError(asked_bytes, free + reserved - used, total, f"device {device}", holders)
 
 
+def out_of_managed_memory(asked_bytes: int, device: int) -> OutOfMemoryError:
+    """Return the error for an allocation of managed memory for which the machine has no room."""
+    _, held, kept = _native.managed_memory(device)
+    holders = _holders(device, is_managed=True)
+    return OutOfMemoryError(asked_bytes, kept, held, f"managed memory of device {device}", holders)
+
+
 def over_limit(asked_bytes: int, device: int, limit_bytes: int) -> OutOfMemoryError:
     """Return the error for an allocation on a device for which a memory limit leaves no room."""
     used, _ = _native.memory(device)
@@ -105,8 +123,8 @@ def over_limit(asked_bytes: int, device: int, limit_bytes: int) -> OutOfMemoryEr
     )
 
 
-def _holders(device: int) -> tuple[tuple[str, int], ...]:
-    held = accounts.largest(accounts.by_place(accounts.each_array(device)), _MOST_HOLDERS)
+def _holders(device: int, *, is_managed: bool = False) -> tuple[tuple[str, int], ...]:
+    held = accounts.largest(accounts.by_place(accounts.each_array(device, is_managed=is_managed)), _MOST_HOLDERS)
     return tuple((str(each), each.size_bytes) for each in held)
 
 

@@ -31,11 +31,16 @@ def _report() -> None:
     """Write to standard error which arrays are held, by the lines that made them; nothing where there are none."""
     gc.collect()
     _native.collect()
-    for device in (*runtime.open_devices(), accounts.HOST):
-        held = [each for each in accounts.by_place(accounts.each_array(device)) if each.place != accounts.ENGINE]
+    rooms = [(f"on device {device}", accounts.each_array(device)) for device in runtime.open_devices()]
+    rooms += [
+        (f"in managed memory of device {device}", accounts.each_array(device, is_managed=True))
+        for device in runtime.open_devices()
+    ]
+    rooms.append(("in page-locked memory", accounts.each_array(accounts.HOST)))
+    for where, arrays_there in rooms:
+        held = [each for each in accounts.by_place(arrays_there) if each.place != accounts.ENGINE]
         if not held:
             continue
-        where = "in page-locked memory" if device == accounts.HOST else f"on device {device}"
         count, size_bytes = sum(each.arrays for each in held), sum(each.size_bytes for each in held)
         arrays = "1 array is" if count == 1 else f"{count} arrays are"
         print(f"aiocuda: at exit, {arrays} still held {where}, {size_bytes} B:", file=sys.stderr)
