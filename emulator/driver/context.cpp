@@ -19,6 +19,9 @@ namespace {
 constexpr std::chrono::milliseconds patience_with_lost_work{2000};
 constexpr std::chrono::milliseconds patience_with_work{24 * 60 * 60 * 1000};
 
+// Local memory of a thread, which its stack is part of (CUDA C++ programming guide, "Technical specifications").
+constexpr std::size_t most_local_bytes = std::size_t{512} << 10;
+
 const char* name_of(CUresult error) {
   const char* name = nullptr;
   return cuGetErrorName(error, &name) == CUDA_SUCCESS ? name : "an unknown error";
@@ -123,6 +126,8 @@ CUresult Context::set_limit(CUlimit limit, std::size_t value) {
   const std::lock_guard lock(mutex_);
   switch (static_cast<int>(limit)) {
     case CU_LIMIT_STACK_SIZE:
+      if (value > most_local_bytes) return CUDA_ERROR_INVALID_VALUE;
+      break;
     case CU_LIMIT_PRINTF_FIFO_SIZE:
     case CU_LIMIT_MALLOC_HEAP_SIZE: break;
     case CU_LIMIT_MAX_L2_FETCH_GRANULARITY:

@@ -34,6 +34,7 @@ from aiocuda.device import Stream as Stream
 from aiocuda.device import current_device as current_device
 from aiocuda.device import devices as devices
 from aiocuda.device import use as use
+from aiocuda.device_limits import DeviceLimits as DeviceLimits
 from aiocuda.errors import AiocudaError as AiocudaError
 from aiocuda.errors import ArgumentRangeError as ArgumentRangeError
 from aiocuda.errors import ArgumentTypeError as ArgumentTypeError
@@ -113,6 +114,7 @@ __all__ = [
     "Device",
     "DeviceArray",
     "DeviceFuture",
+    "DeviceLimits",
     "DeviceLostError",
     "DeviceMismatchError",
     "DeviceOp",

@@ -17,6 +17,7 @@ from aiocuda._driver import events, runtime
 from aiocuda._engine import accounts, faults, placement
 from aiocuda._engine.placement import Placement
 from aiocuda._engine.stream_wait import StreamWait
+from aiocuda.device_limits import ContextSettings
 from aiocuda.errors import AiocudaError, ArgumentTypeError, ArgumentValueError, ClosedError, DeviceMismatchError
 from aiocuda.memory import MemoryHolder, MemoryInfo, whole_number
 
@@ -37,7 +38,7 @@ _EVERYTHING: Final = 2**64 - 1  # as many bytes as the driver can be told
 _MOST_URGENT: Final = 2**31 - 1  # a number that the driver can be told
 
 
-class Device:
+class Device(ContextSettings):
     """One GPU, or one emulated device, by its ordinal.
 
     Parameters

@@ -16,6 +16,7 @@ import numpy as np
 
 from aiocuda import _native
 from aiocuda._driver.loaded import (
+    CACHE_PREFERENCES,
     UNKNOWN_LIMITS,
     CachePreference,
     KernelAttributes,
@@ -120,7 +121,7 @@ class KernelDescription:
         ordinal = as_ordinal(device)
         if preferred_carveout is not None and not -1 <= _whole(preferred_carveout, "preferred_carveout") <= 100:
             raise ArgumentValueError(f"preferred_carveout={preferred_carveout}: a percentage is wanted, or -1")
-        if cache not in (None, "default", "shared", "l1", "equal"):
+        if cache is not None and cache not in CACHE_PREFERENCES:
             raise ArgumentValueError(f"cache={cache!r}: 'shared', 'l1', 'equal' and 'default' are possible")
         loaded = self._on(ordinal)
         with faults.raised_as(f"setting attributes of kernel {self.name} on device {ordinal}", ordinal):

@@ -23,6 +23,7 @@ HOMES = [
     "conversion",
     "copies",
     "device",
+    "device_limits",
     "errors",
     "foreign",
     "graph",

@@ -459,6 +459,30 @@ def test_occupancy_available_dynamic_shared_memory(module):
     assert module.kernel("narrow").occupancy(128).available_shared_bytes > 0
 
 
+# --- contexts: limits and caches ------------------------------------------------------------------------------------
+
+
+def test_context_limits(device):
+    before = device.limits()
+    assert before.stack_bytes >= 512  # reading one is reading all
+    try:
+        assert device.set_limits(stack_bytes=before.stack_bytes + 1024).stack_bytes >= before.stack_bytes + 1024
+    finally:
+        assert device.set_limits(stack_bytes=before.stack_bytes) == before
+
+
+def test_context_cache_config(device):
+    before = device.cache_preference
+    try:
+        for cache in ("shared", "l1", "equal", "default"):
+            device.set_cache_preference(cache)
+            assert device.cache_preference == cache
+    finally:
+        device.set_cache_preference(before)
+    with pytest.raises(ac.ArgumentValueError, match="'shared', 'l1', 'equal'"):
+        device.set_cache_preference("texture")
+
+
 # --- variables of modules -------------------------------------------------------------------------------------------
 
 

@@ -100,7 +100,11 @@ TEST_CASE("limits and configurations are kept by each context") {
   CHECK_OK(cuCtxSetLimit(CU_LIMIT_STACK_SIZE, 4096));
   CHECK_OK(cuCtxGetLimit(&value, CU_LIMIT_STACK_SIZE));
   CHECK(value == 4096);
+  CHECK(cuCtxSetLimit(CU_LIMIT_STACK_SIZE, (512 << 10) + 1) == CUDA_ERROR_INVALID_VALUE);
+  CHECK_OK(cuCtxGetLimit(&value, CU_LIMIT_STACK_SIZE));
+  CHECK(value == 4096);
   CHECK(cuCtxSetLimit(CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH, 4) == CUDA_ERROR_UNSUPPORTED_LIMIT);
+  CHECK(cuCtxGetLimit(&value, CU_LIMIT_PERSISTING_L2_CACHE_SIZE) == CUDA_ERROR_UNSUPPORTED_LIMIT);
   CHECK(cuCtxSetLimit(static_cast<CUlimit>(1000), 4) == CUDA_ERROR_INVALID_VALUE);
   CUfunc_cache config = CU_FUNC_CACHE_PREFER_NONE;
   CHECK_OK(cuCtxSetCacheConfig(CU_FUNC_CACHE_PREFER_L1));

@@ -15,9 +15,10 @@ from aiocuda._driver import runtime
 from aiocuda._driver.compiler import Image
 from aiocuda.errors import ArgumentValueError, CompilationError, LaunchError
 
-__all__ = ["CachePreference", "KernelAttributes", "LoadedKernel", "LoadedModule", "Occupancy"]
+__all__ = ["CACHE_PREFERENCES", "CachePreference", "KernelAttributes", "LoadedKernel", "LoadedModule", "Occupancy"]
 
 CachePreference = Literal["default", "shared", "l1", "equal"]
+CACHE_PREFERENCES: Final[tuple[CachePreference, ...]] = ("default", "shared", "l1", "equal")  # as CUfunc_cache counts
 
 # What a block can have of static and dynamic shared memory together without asking, on every device since Volta.
 _SHARED_WITHOUT_ASKING: Final = 48 * 1024
@@ -158,8 +159,7 @@ class LoadedKernel:
         """Say which of shared memory and the first-level cache the kernel makes more of."""
         from cuda.bindings import driver
 
-        names = {"default": "NONE", "shared": "SHARED", "l1": "L1", "equal": "EQUAL"}
-        config = getattr(driver.CUfunc_cache, f"CU_FUNC_CACHE_PREFER_{names[cache]}")
+        config = driver.CUfunc_cache(CACHE_PREFERENCES.index(cache))
         with _on(self._ordinal):
             runtime.call(driver.cuFuncSetCacheConfig, driver.CUfunction(self.function), config)
 
