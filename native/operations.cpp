@@ -214,6 +214,13 @@ std::string name_of_function(const nb::object& function) {
   return nb::cast<std::string>(nb::repr(function));
 }
 
+Pattern pattern_of(const nb::bytes& bytes) {
+  Pattern pattern;
+  pattern.size = static_cast<std::uint8_t>(std::min(bytes.size(), pattern.bytes.size()));
+  std::memcpy(pattern.bytes.data(), bytes.data(), pattern.size);
+  return pattern;
+}
+
 // What a launch replaces, and yields; what is known of it is checked.
 void bind_replay(ReplayOp& op, const nb::tuple& targets, const nb::list& values, nb::object result) {
   op.bindings.reserve(values.size());
@@ -259,6 +266,7 @@ void bind_op(nb::module_& module) {
         switch (self.kind) {
           case Kind::launch: return "the launch of " + static_cast<LaunchOp&>(self).signature.kernel;
           case Kind::create: return "the creation of an array";
+          case Kind::fill: return "a fill";
           case Kind::copy: return "a copy";
           case Kind::call: {
             const auto mode = static_cast<CallOp&>(self).mode;
@@ -306,8 +314,7 @@ void bind_op(nb::module_& module) {
         self->size_bytes = size_bytes;
         self->spec = {device == host_ordinal ? Yields::host_array : Yields::device_array, dtype, device, is_managed};
         self->memory = is_managed ? MemoryKind::managed : MemoryKind::ordinary;
-        self->pattern_size = static_cast<std::uint8_t>(std::min<std::size_t>(pattern.size(), self->pattern.size()));
-        std::memcpy(self->pattern.data(), pattern.data(), self->pattern_size);
+        self->pattern = pattern_of(pattern);
         self->fill = std::move(fill);
       }, "shape"_a, "dtype"_a, "device"_a, "pattern"_a = nb::bytes(""), "fill"_a.none() = nb::none(), "is_managed"_a = false)
       // Of the shape and dtype of an array, or of what an operation yields; where that is, or elsewhere.
@@ -319,6 +326,16 @@ void bind_op(nb::module_& module) {
         if (device != unknown_ordinal) self->spec = {device == host_ordinal ? Yields::host_array : Yields::device_array, self->spec.dtype, device};
         self->like = std::move(like);
       }, "like"_a, "device"_a = unknown_ordinal);
+
+  nb::class_<FillOp, Op>(module, "FillOp", nb::type_slots(op_slots))
+      .def("__init__", [](FillOp* self, nb::object destination, nb::bytes pattern, nb::object fill) {
+        new (self) FillOp();
+        self->origin.capture();
+        self->spec = spec_of(destination);
+        self->destination = std::move(destination);
+        self->pattern = pattern_of(pattern);
+        self->fill = std::move(fill);
+      }, "destination"_a, "pattern"_a, "fill"_a.none());
 
   nb::class_<CopyOp, Op>(module, "CopyOp", nb::type_slots(op_slots))
       .def("__init__", [](CopyOp* self, nb::object destination, nb::object source) {

@@ -1,9 +1,11 @@
-// Copies between arrays, which need not lie in one piece: what may be copied, and as which blocks of rows.
+// Copies between arrays, which need not lie in one piece: what may be copied, and as which blocks of rows; and what may
+// be filled.
 #pragma once
 #include <cstdint>
 #include <vector>
 
 #include "access.hpp"
+#include "fills.hpp"
 
 namespace aiocuda::dataflow {
 
@@ -24,6 +26,19 @@ inline void check_copy(const Array& destination, const Array& source) {
   if (overlap(destination.region(), source.region()))
     raise(error_types.argument_value, "copy: destination and source are parts of one array and overlap, which has no defined "
                                       "result; copy the source with dup() first");
+}
+
+inline void check_fill(const Array& array, const Pattern& pattern) {
+  check_usable(array, true, [] { return std::string("fill: the destination"); });
+  if (array.is_partition()) raise(error_types.argument_type, "fill: " + describe(array) + " was given; unpartition() it first");
+  if (pattern.size != dtypes[array.dtype].size_bytes)
+    raise(error_types.argument_value, "fill: an item of " + std::to_string(pattern.size) + " bytes was given for " + describe(array));
+  if (array.is_contiguous()) return;
+  // Rows that lie upon one another, but not item upon item, as another library's may.
+  const Region region = array.region();
+  for (std::size_t axis = 0; axis < array.shape.size(); ++axis)
+    if (array.shape[axis] > 1 && array.strides[axis] < region.run && array.strides[axis] % pattern.size)
+      raise(error_types.argument_value, "fill: " + describe(array) + " has items that lie partly upon one another, which has no defined result");
 }
 
 // `rows` rows of `width` bytes each.

@@ -317,6 +317,7 @@ void each_argument(Op& op, F&& f) {
       return;
     }
     case Kind::create: f(nb::handle(static_cast<CreateOp&>(op).like)); return;
+    case Kind::fill: f(nb::handle(static_cast<FillOp&>(op).destination)); return;
     case Kind::copy:
       f(nb::handle(static_cast<CopyOp&>(op).destination));
       f(nb::handle(static_cast<CopyOp&>(op).source));

@@ -5,12 +5,12 @@
 #pragma once
 #include <nanobind/nanobind.h>
 
-#include <array>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "array.hpp"
+#include "fills.hpp"
 #include "origin.hpp"
 #include "policy.hpp"
 #include "raise.hpp"
@@ -18,7 +18,7 @@
 namespace aiocuda::dataflow {
 namespace nb = nanobind;
 
-enum class Kind : std::uint8_t { launch, create, copy, call, gather, pick, foreign, replay };
+enum class Kind : std::uint8_t { launch, create, fill, copy, call, gather, pick, foreign, replay };
 enum class State : std::uint8_t { pending, submitted, failed };
 
 // What is known of a result before the operation runs.
@@ -138,8 +138,7 @@ struct CreateOp final : Op {
   ~CreateOp() override { release(); }
   std::vector<std::int64_t> shape;
   nb::object like;                // an array, or an operation that yields one, whose shape and dtype it takes
-  std::array<std::uint8_t, 16> pattern{};
-  std::uint8_t pattern_size = 0;  // 0: left as it is; else the item's size
+  Pattern pattern{};
   std::uint64_t size_bytes = 0;
   MemoryKind memory = MemoryKind::ordinary;
   nb::object fill;                // the pattern's value, for the picture
@@ -154,6 +153,28 @@ struct CreateOp final : Op {
  private:
   void release() {
     let_go(std::move(like));
+    fill.reset();
+  }
+};
+
+// Sets all items of an array that is there.
+struct FillOp final : Op {
+  FillOp() : Op(Kind::fill) {}
+  ~FillOp() override { release(); }
+  nb::object destination;  // an array, or an operation that yields one
+  Pattern pattern{};
+  nb::object fill;         // the pattern's value, for the picture
+
+  void release_arguments() override { release(); }
+  int visit_arguments(visitproc visit, void* arg) override {
+    Py_VISIT(destination.ptr());
+    Py_VISIT(fill.ptr());
+    return 0;
+  }
+
+ private:
+  void release() {
+    let_go(std::move(destination));
     fill.reset();
   }
 };

@@ -179,14 +179,31 @@ class Planner {
     const Value value = make_array(op.size_bytes, device, op.spec.dtype, op.shape);
     const Array& array = *as_array(value);
     begin();
-    each_fill(op.pattern, op.pattern_size, op.size_bytes, [&](const FillBlock& block) {
-      GraphNode node{NodeKind::fill, device, nb::find(static_cast<Op&>(op)), "fill"};
-      node.fill = {{slot_of(*array.buffer, array.span()), block.offset}, block.value, block.item_bytes, block.width, block.rows, block.pitch};
-      add(std::move(node), {Use{array.buffer.get(), array.span(), true}});
-    });
+    add_fills(op, op.pattern, array, device, {Use{array.buffer.get(), array.span(), true}});
     join(device);
     return value;
   }
+
+  // By way of memory in one piece: the copies come behind its fills.
+  void fill(FillOp& op, const Array& array, const Array* way, StreamIndex stream) {
+    if (array.size_bytes() == 0) return;
+    const Pointer to_at = pointer_to(array, op.destination, true);
+    const auto device = static_cast<std::int32_t>(stream);
+    std::vector<Use> uses;
+    add_uses(array, true, uses);
+    begin();
+    if (!way) {
+      add_fills(op, op.pattern, array, device, uses);
+      return join(device);
+    }
+    add_fills(op, op.pattern, *way, device, {Use{way->buffer.get(), way->span(), true}});
+    needs_.insert(needs_.end(), parts_.begin(), parts_.end());
+    begin();
+    uses.push_back({way->buffer.get(), way->span(), false});
+    add_copies(op, array, to_at, *way, {slot_of(*way->buffer, way->span()), 0}, device, uses);
+    join(device);
+  }
+  void fill_of_unknown(FillOp&) {}
 
   Value create_host(CreateOp& op, std::int32_t) {
     const Value value = make_array(op.size_bytes, host_ordinal, op.spec.dtype, op.shape);
@@ -215,20 +232,10 @@ class Planner {
   void copy(CopyOp& op, const Array& to, const Array& from, StreamIndex stream) {
     if (to.size_bytes() == 0 || is_same_place(to, from)) return;
     const Pointer to_at = pointer_to(to, op.destination, true), from_at = pointer_to(from, op.source, false);
-    const std::vector<Use> uses = uses_;
+    const auto device = static_cast<std::int32_t>(stream);
     begin();
-    each_block(to, from, [&](const CopyBlock& block) {
-      auto add_rows = [&](const CopyBlock& rows) {
-        GraphNode node{NodeKind::copy, static_cast<std::int32_t>(stream), nb::find(static_cast<Op&>(op)), "copy"};
-        node.copy = {{to_at.slot, to_at.offset + rows.to - to.address()}, {from_at.slot, from_at.offset + rows.from - from.address()},
-                     rows.width, rows.rows, rows.to_pitch, rows.from_pitch};
-        add(std::move(node), uses);
-      };
-      if (block.rows == 1 || (block.to_pitch >= block.width && block.from_pitch >= block.width)) return add_rows(block);
-      for (std::uint64_t row = 0; row < block.rows; ++row)  // rows that lie upon one another
-        add_rows({block.to + row * block.to_pitch, block.from + row * block.from_pitch, block.width, 1, 0, 0});
-    });
-    join(static_cast<std::int32_t>(stream));
+    add_copies(op, to, to_at, from, from_at, device, std::vector<Use>(uses_));
+    join(device);
   }
   void copy_of_unknown(CopyOp&) {}
 
@@ -477,6 +484,27 @@ class Planner {
     }
     append(std::move(node), needs_);
     parts_.push_back(last_);
+  }
+  void add_fills(Op& op, const Pattern& pattern, const Array& array, std::int32_t device, const std::vector<Use>& uses) {
+    const SlotIndex slot = slot_of(*array.buffer, array.span());
+    each_fill(pattern, array.region(), array.buffer->address, [&](const FillBlock& block) {
+      GraphNode node{NodeKind::fill, device, nb::find(op), "fill"};
+      node.fill = {{slot, block.offset - plan_.memory[slot].offset}, block.value, block.item_bytes, block.width, block.rows, block.pitch};
+      add(std::move(node), uses);
+    });
+  }
+  void add_copies(Op& op, const Array& to, Pointer to_at, const Array& from, Pointer from_at, std::int32_t device, const std::vector<Use>& uses) {
+    each_block(to, from, [&](const CopyBlock& block) {
+      auto add_rows = [&](const CopyBlock& rows) {
+        GraphNode node{NodeKind::copy, device, nb::find(op), "copy"};
+        node.copy = {{to_at.slot, to_at.offset + rows.to - to.address()}, {from_at.slot, from_at.offset + rows.from - from.address()},
+                     rows.width, rows.rows, rows.to_pitch, rows.from_pitch};
+        add(std::move(node), uses);
+      };
+      if (block.rows == 1 || (block.to_pitch >= block.width && block.from_pitch >= block.width)) return add_rows(block);
+      for (std::uint64_t row = 0; row < block.rows; ++row)  // rows that lie upon one another
+        add_rows({block.to + row * block.to_pitch, block.from + row * block.from_pitch, block.width, 1, 0, 0});
+    });
   }
   void note_use(GraphNode& node, SlotIndex slot, Span span, bool writes) {
     node.uses.push_back({slot, span, writes});

@@ -112,14 +112,14 @@ class Record {
     auto buffer = std::make_unique<Buffer>(op.size_bytes, device, op.memory);
     value.planned = Array{BufferRef(std::move(buffer)), 0, device, op.spec.dtype, op.shape};
     steps.append(nb::make_tuple("create", stream, device, describe(*value.planned), op.size_bytes,
-                                op.pattern_size ? op.fill : nb::none(), op.origin.location()));
+                                op.pattern.size ? op.fill : nb::none(), op.origin.location()));
     return keep(std::move(value));
   }
   Value create_host(CreateOp& op, std::int32_t) {
     Recorded value;
     value.planned = Array{BufferRef(std::make_unique<Buffer>(op.size_bytes)), 0, host_ordinal, op.spec.dtype, op.shape};
     steps.append(nb::make_tuple("create", nb::none(), host_ordinal, describe(*value.planned), op.size_bytes,
-                                op.pattern_size ? op.fill : nb::none(), op.origin.location()));
+                                op.pattern.size ? op.fill : nb::none(), op.origin.location()));
     return keep(std::move(value));
   }
   Value staging(const Array& source, std::int32_t device, StreamIndex) {
@@ -139,6 +139,10 @@ class Record {
   void copy(CopyOp& op, const Array& to, const Array& from, StreamIndex stream) {
     note_copy(op, stream, describe_place(from), describe_place(to), to.size_bytes());
   }
+  void fill(FillOp& op, const Array& array, const Array*, StreamIndex stream) {
+    steps.append(nb::make_tuple("fill", stream, describe(array), array.size_bytes(), op.fill, op.origin.location()));
+  }
+  void fill_of_unknown(FillOp& op) { steps.append(nb::make_tuple("fill", nb::none(), "?", nb::none(), op.fill, op.origin.location())); }
   static constexpr bool stages_copies = true;
   Buffer& pageable() { return *house_.pageable; }
   bool stages(const Pageable& memory, const Array& array, std::int32_t device) const { return house_.stages(memory, array, device); }

@@ -15,6 +15,7 @@
 //   StreamId ask(policy, op, device, needs, lanes), look(stream)   for policies that want it
 //   void mark(stream, slot), wait(stream, other, slot)             see Timeline::order
 //   void launch(op, stream, device), copy(op, to, from, stream)
+//   fill(op, array, way, stream)                                   `way`: memory that is filled and copied from, or null
 //   Value create(op, stream, device), create_host(op, device)
 //   bool is_peer(device, device)
 //   Value staging(array, device, stream)                           memory on a copy's way, page-locked for no device
@@ -199,6 +200,7 @@ class Walk {
     switch (op.kind) {
       case Kind::launch: return perform(static_cast<LaunchOp&>(op));
       case Kind::create: return perform(static_cast<CreateOp&>(op));
+      case Kind::fill: return perform(static_cast<FillOp&>(op));
       case Kind::copy: return perform(static_cast<CopyOp&>(op));
       case Kind::call: return perform(static_cast<CallOp&>(op));
       case Kind::gather: return perform(static_cast<GatherOp&>(op));
@@ -324,6 +326,35 @@ class Walk {
       op.spec.yields = array->is_host() ? Yields::host_array : Yields::device_array;
     }
     return true;
+  }
+
+  Step perform(FillOp& op) {
+    const Value value = value_of(op.destination);
+    if (sink_.is_unknown(value)) {
+      sink_.fill_of_unknown(op);
+      sink_.finish(op, value);
+      return Step::finished;
+    }
+    const Array* array = sink_.array(value);
+    if (!array)
+      raise(error_types.argument_type, "fill: the destination is not an array but " + nb::cast<std::string>(nb::repr(sink_.object(value))));
+    check_fill(*array, op.pattern);
+    std::int32_t device = array->device;
+    if (array->is_host()) device = op.target_device != unknown_ordinal ? op.target_device : placement_.device;
+    placing_.uses.clear();
+    placing_.add(*array, true);
+    const StreamIndex stream = placing_.choose(op, device);
+    // Rows of a long pattern would be a call each: memory in one piece is filled, and copied from there.
+    const Array* way = nullptr;
+    if (is_fill_of_rows(op.pattern, array->region())) {
+      way = sink_.array(sink_.staging(*array, device, stream));
+      placing_.add(*way, true);
+    }
+    placing_.order(stream);
+    sink_.fill(op, *array, way, stream);
+    placing_.commit(op, stream, is_shared_);
+    sink_.finish(op, value);
+    return Step::finished;
   }
 
   Step perform(CopyOp& op) {

@@ -72,7 +72,7 @@ struct HeldWork {
   enum class Kind : std::uint8_t { launch, fill, copy, replay, upload, download };
   Kind kind = Kind::launch;
   nb::object op{};
-  std::uint64_t address = 0;    // of a fill
+  dataflow::FillBlock fill{};   // of a fill: its offset is an address
   dataflow::CopyBlock block{};  // of a copy
   std::shared_ptr<Graph> graph{};  // of a replay
   dataflow::Array array{};         // of a copy from or to pageable memory
@@ -231,11 +231,7 @@ class Submit {
     buffer->maker = op.origin.maker();
     scope_.bind(engine_.stream(stream).device);  // another one, where another device uses managed memory first
     try {
-      if (holds_back_ && op.pattern_size) {
-        hold(stream, {.kind = HeldWork::Kind::fill, .op = object_of(op), .address = buffer->address});
-      } else {
-        fill_device(op, buffer->address, engine_.stream(stream).handle);
-      }
+      if (op.pattern.size) fill(object_of(op), op.pattern, dataflow::Region{0, static_cast<std::int64_t>(op.size_bytes)}, buffer->address, stream);
     } catch (const Refusal& refusal) {
       raise_refused(engine_, refusal.result, refusal.function, object_of(op), 0, device);
     }
@@ -254,7 +250,7 @@ class Submit {
     if (device == dataflow::host_ordinal) {
       staged_ = make_host_array(source.size_bytes(), source.dtype, source.shape, source.device, nb::str("staging a copy between devices"));
     } else {
-      dataflow::BufferRef buffer = allocate_device(source.size_bytes(), stream, device, [] { return nb::str("staging a copy within host memory"); });
+      dataflow::BufferRef buffer = allocate_device(source.size_bytes(), stream, device, [] { return nb::str("staging a copy or a fill"); });
       staged_ = make_array(engine_.hooks.device_array, Array{std::move(buffer), 0, device, source.dtype, source.shape});
     }
     return staged_;
@@ -270,17 +266,26 @@ class Submit {
   void copy(dataflow::CopyOp& op, const Array& to, const Array& from, StreamIndex stream) {
     if (to.size_bytes() == 0 || dataflow::is_same_place(to, from)) return;
     scope_.bind(engine_.stream(stream).device);
-    const CUstream handle = engine_.stream(stream).handle;
     try {
-      dataflow::each_block(to, from, [&](const dataflow::CopyBlock& block) {
-        if (holds_back_) return hold(stream, {.kind = HeldWork::Kind::copy, .op = object_of(op), .block = block});
-        copy_block(block, handle);
-      });
+      copy(object_of(op), to, from, stream);
     } catch (const Refusal& refusal) {
       raise_refused(engine_, refusal.result, refusal.function, object_of(op), 0, engine_.stream(stream).device);
     }
   }
   void copy_of_unknown(dataflow::CopyOp&) {}
+
+  void fill(dataflow::FillOp& op, const Array& array, const Array* way, StreamIndex stream) {
+    if (array.size_bytes() == 0) return;
+    scope_.bind(engine_.stream(stream).device);
+    const Array& first = way ? *way : array;
+    try {
+      fill(object_of(op), op.pattern, first.region(), first.buffer->address, stream);
+      if (way) copy(object_of(op), array, *way, stream);
+    } catch (const Refusal& refusal) {
+      raise_refused(engine_, refusal.result, refusal.function, object_of(op), 0, engine_.stream(stream).device);
+    }
+  }
+  void fill_of_unknown(dataflow::FillOp&) {}
 
   // Pageable memory: small arrays are read at once, threads carry the others.
   static constexpr bool stages_copies = true;
@@ -433,7 +438,7 @@ class Submit {
       Op& op = *dataflow::as_op(call.work.op);
       switch (call.work.kind) {
         case HeldWork::Kind::launch: return launch_now(static_cast<dataflow::LaunchOp&>(op), call.stream, state.device);
-        case HeldWork::Kind::fill: return fill_device(static_cast<dataflow::CreateOp&>(op), call.work.address, state.handle);
+        case HeldWork::Kind::fill: return fill_block(call.work.fill, state.handle);
         case HeldWork::Kind::copy: return copy_block(call.work.block, state.handle);
         case HeldWork::Kind::upload:
         case HeldWork::Kind::download: return stage_now(call.work, {call.stream, call.count});
@@ -531,14 +536,36 @@ class Submit {
     check(engine_.table.cuMemcpy2DAsync(&copy, stream), "cuMemcpy2DAsync");
   }
 
-  void fill_device(const dataflow::CreateOp& op, CUdeviceptr address, CUstream stream) {
-    dataflow::each_fill(op.pattern, op.pattern_size, op.size_bytes, [&](const dataflow::FillBlock& block) {
-      const CUdeviceptr to = address + block.offset;
-      if (block.rows > 1) return check(engine_.table.cuMemsetD2D32Async(to, block.pitch, block.value, block.width, block.rows, stream), "cuMemsetD2D32Async");
-      if (block.item_bytes == 1) return check(engine_.table.cuMemsetD8Async(to, static_cast<unsigned char>(block.value), block.width, stream), "cuMemsetD8Async");
-      if (block.item_bytes == 2) return check(engine_.table.cuMemsetD16Async(to, static_cast<unsigned short>(block.value), block.width, stream), "cuMemsetD16Async");
-      check(engine_.table.cuMemsetD32Async(to, block.value, block.width, stream), "cuMemsetD32Async");
+  // In the stream's context.
+  void fill(const nb::object& op, const dataflow::Pattern& pattern, const dataflow::Region& region, std::uint64_t base, StreamIndex stream) {
+    const CUstream handle = engine_.stream(stream).handle;
+    dataflow::each_fill(pattern, region, base, [&](dataflow::FillBlock block) {
+      block.offset += base;
+      if (holds_back_) return hold(stream, {.kind = HeldWork::Kind::fill, .op = op, .fill = block});
+      fill_block(block, handle);
     });
+  }
+  void copy(const nb::object& op, const Array& to, const Array& from, StreamIndex stream) {
+    const CUstream handle = engine_.stream(stream).handle;
+    dataflow::each_block(to, from, [&](const dataflow::CopyBlock& block) {
+      if (holds_back_) return hold(stream, {.kind = HeldWork::Kind::copy, .op = op, .block = block});
+      copy_block(block, handle);
+    });
+  }
+
+  void fill_block(const dataflow::FillBlock& block, CUstream stream) {
+    const Table& table = engine_.table;
+    const CUdeviceptr to = block.offset;
+    const auto byte = static_cast<unsigned char>(block.value);
+    const auto word = static_cast<unsigned short>(block.value);
+    if (block.rows == 1) {
+      if (block.item_bytes == 1) return check(table.cuMemsetD8Async(to, byte, block.width, stream), "cuMemsetD8Async");
+      if (block.item_bytes == 2) return check(table.cuMemsetD16Async(to, word, block.width, stream), "cuMemsetD16Async");
+      return check(table.cuMemsetD32Async(to, block.value, block.width, stream), "cuMemsetD32Async");
+    }
+    if (block.item_bytes == 1) return check(table.cuMemsetD2D8Async(to, block.pitch, byte, block.width, block.rows, stream), "cuMemsetD2D8Async");
+    if (block.item_bytes == 2) return check(table.cuMemsetD2D16Async(to, block.pitch, word, block.width, block.rows, stream), "cuMemsetD2D16Async");
+    check(table.cuMemsetD2D32Async(to, block.pitch, block.value, block.width, block.rows, stream), "cuMemsetD2D32Async");
   }
 
   Engine& engine_;

@@ -48,6 +48,8 @@ namespace aiocuda::driver {
   F(cuMemsetD8Async)                \
   F(cuMemsetD16Async)               \
   F(cuMemsetD32Async)               \
+  F(cuMemsetD2D8Async)              \
+  F(cuMemsetD2D16Async)             \
   F(cuMemsetD2D32Async)             \
   F(cuStreamBeginCapture)           \
   F(cuStreamEndCapture)             \

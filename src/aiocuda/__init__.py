@@ -54,6 +54,7 @@ from aiocuda.errors import LaunchError as LaunchError
 from aiocuda.errors import MissingPackageError as MissingPackageError
 from aiocuda.errors import OutOfMemoryError as OutOfMemoryError
 from aiocuda.errors import OwnershipError as OwnershipError
+from aiocuda.fills import fill as fill
 from aiocuda.foreign import call as call
 from aiocuda.foreign import external as external
 from aiocuda.graph import CudaGraph as CudaGraph
@@ -161,6 +162,7 @@ __all__ = [
     "errors",
     "external",
     "eye",
+    "fill",
     "full",
     "gather",
     "graph_scope",

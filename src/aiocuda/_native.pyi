@@ -72,6 +72,9 @@ class CreateOp(Op):
         like: object = ...,
     ) -> None: ...
 
+class FillOp(Op):
+    def __init__(self, destination: object, pattern: bytes, fill: object) -> None: ...
+
 class CopyOp(Op):
     def __init__(self, destination: object, source: object) -> None: ...
 

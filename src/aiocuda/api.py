@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import operator
-import warnings
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -21,6 +20,7 @@ from aiocuda.array import DeviceArray, HostArray
 from aiocuda.copies import copy
 from aiocuda.device import Device, _stream_known, as_ordinal
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
+from aiocuda.fills import FILLED_ON_DEVICE, pattern_of, repeated
 from aiocuda.ops import CallOp, CreateOp, DeviceOp, lift
 from aiocuda.policies import _lanes
 
@@ -169,11 +169,10 @@ def _create(
     extents, ordinal = extents_of(shape), as_ordinal(device)
     if managed:
         _require_managed_access()
-    pattern = _pattern(fill[0], kind) if fill else b""
-    if len(pattern) not in _FILLED_ON_DEVICE:
+    pattern = pattern_of(fill[0], kind) if fill else b""
+    if fill and len(pattern) not in FILLED_ON_DEVICE:
         whole = empty(extents, kind, ordinal, managed=managed)  # which looks at the shape
-        item = np.frombuffer(pattern, kind).reshape(())
-        return cast("DeviceOp[DeviceArray]", copy(whole, np.broadcast_to(item, extents)))
+        return cast("DeviceOp[DeviceArray]", copy(whole, repeated(pattern, kind, extents)))
     create = CreateOp(extents, dtypes.code_of(kind), ordinal, pattern, fill[0] if fill else None, managed)
     return cast("DeviceOp[DeviceArray]", create)
 
@@ -185,20 +184,6 @@ def _require_managed_access() -> None:
             f"managed=True: device {lacking} has no concurrent managed access, so the host must not touch managed "
             "memory while any kernel runs; make ordinary arrays, and bring them over with to_device and to_host"
         )
-
-
-# The item sizes, in bytes, that native code fills with; 0 is none asked for.
-_FILLED_ON_DEVICE = frozenset({0, 1, 2, 4, 8, 16})
-
-
-def _pattern(fill: object, kind: np.dtype[Any]) -> bytes:
-    try:
-        # NumPy only warns where a value does not fit; rounding a small one to 0 is fine.
-        with np.errstate(all="raise", under="ignore"), warnings.catch_warnings():
-            warnings.simplefilter("error")
-            return np.full((), fill, kind).tobytes()
-    except (TypeError, ValueError, ArithmeticError, Warning) as error:
-        raise ArgumentValueError(f"{fill!r} cannot fill an array of dtype {kind}: {error}") from error
 
 
 def extents_of(shape: Shape) -> tuple[int, ...]:

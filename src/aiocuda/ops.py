@@ -420,6 +420,12 @@ class CreateOp(_native.CreateOp, DeviceOp[Any]):
     __slots__ = ()
 
 
+class FillOp(_native.FillOp, DeviceOp[Any]):
+    """The fill of an array that is there."""
+
+    __slots__ = ()
+
+
 class CopyOp(_native.CopyOp, DeviceOp[Any]):
     """A copy between arrays."""
 

@@ -25,6 +25,7 @@ HOMES = [
     "device",
     "device_limits",
     "errors",
+    "fills",
     "foreign",
     "graph",
     "kernel",

@@ -126,12 +126,15 @@ def test_device_buffer_copy_to(run):
 def test_device_buffer_fill(run):
     async def program():
         buffer = await ac.to_device(DATA)
-        await ac.copy(buffer[2:5], ac.full(3, -1.0))
-        return await ac.to_host(buffer), await ac.to_host(ac.full(N, 7.5))
+        assert await ac.fill(buffer[2:5], -1) is not buffer
+        part = (await ac.to_host(buffer))[:6].tolist()
+        assert await ac.fill(buffer, 7.5) is buffer
+        return part, await ac.to_host(buffer), await ac.to_host(ac.full(N, 7.5))
 
-    part, whole = run(program)
-    assert part[:6].tolist() == [0, 1, -1, -1, -1, 5]
-    np.testing.assert_array_equal(whole, np.full(N, 7.5))
+    part, whole, made = run(program)
+    assert part == [0, 1, -1, -1, -1, 5]
+    for found in (whole, made):
+        np.testing.assert_array_equal(found, np.full(N, 7.5))
 
 
 # --- buffers of the host --------------------------------------------------------------------------------------------
@@ -188,7 +191,8 @@ def test_host_buffer_copy_to(run):
 def test_host_buffer_fill(run):
     async def program():
         buffer = await ac.empty_host(N)
-        buffer.numpy().fill(3)
+        await ac.fill(buffer, 3)  # behind what uses it on the device; on the host, it is NumPy's
+        assert buffer.numpy().tolist() == [3] * N
         return await ac.to_host(ac.to_device(buffer))
 
     np.testing.assert_array_equal(run(program), np.full(N, 3))
@@ -238,7 +242,7 @@ def test_2d_buffer_copy_to(run):
 def test_2d_buffer_fill(run):
     async def program():
         buffer = await ac.copy(new_image(), IMAGE)
-        await ac.copy(buffer, ac.full(buffer.shape, 9, buffer.dtype))
+        await ac.fill(buffer, 9)
         return await ac.to_host(buffer)
 
     np.testing.assert_array_equal(run(program), np.full(IMAGE.shape, 9))

@@ -58,7 +58,7 @@ def test_alloc_zeros(run):
 
 def test_memset_zeros():
     array = ac.to_device(DATA).sync()
-    ac.copy(array, ac.zeros(N)).sync()
+    ac.fill(array, 0).sync()
     np.testing.assert_array_equal(contents(array), np.zeros(N))
 
 

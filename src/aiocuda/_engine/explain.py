@@ -63,6 +63,11 @@ def _line(step: tuple[Any, ...]) -> tuple[str, str, str]:
             f"launch the graph of {nodes} nodes made at {place} on device {device}{inputs}",
             _at(origin),
         )
+    if kind == "fill":
+        stream, what, size_bytes, value, origin = rest
+        if stream is None:
+            return "?", f"fill what is known only at submission with {value}", _at(origin)
+        return f"stream {stream}", f"fill {what}, {size_bytes} bytes, with {value}", _at(origin)
     if kind == "copy":
         stream, source, destination, size_bytes, origin = rest
         if stream is None:
