@@ -58,9 +58,12 @@ def empty(
     device
         Where; None takes the device in force when the operation is built.
     pitched
-        Whether the rows of an array of two axes or more (what lies along its last) begin at multiples of 512 bytes, the
-        pitch that CUDA's own allocator gives rows. Such an array does not lie in one piece where its rows are no such
-        multiple: copies take it as it is, and kernels through an ``aiocuda::View``.
+        Whether each row, ``array[i]``, begins at a multiple of 512 bytes, the pitch that CUDA's own allocator gives
+        rows, for an array of two axes or more. A row lies in one piece, however many axes it has: float32 of the shape
+        ``(height, width)`` has the strides ``(pitch, 4)``, an image of the shape ``(height, width, channels)``
+        ``(pitch, 4 * channels, 4)``. Rows of a further axis: the shape ``(n * height, width)``, and a ``reshape`` to
+        ``(n, height, width)``, which copies nothing. Where rows are no multiple of the pitch, the array does not lie in
+        one piece: copies take it as it is, by one call, and kernels through an ``aiocuda::View``.
     managed
         Whether it is in CUDA's managed memory: the host reaches it in place (`DeviceArray.numpy`), and kernels of all
         devices do. It counts in `MemoryInfo.managed_bytes`, and no memory limit bounds it. Not inside a graph, to which
@@ -87,14 +90,14 @@ def empty(
     if not pitched:
         return _create(shape, dtype, device, managed)
     extents, kind = extents_of(shape), dtypes.to_dtype(dtype)
-    if len(extents) < 2 or extents[-1] <= 0:
+    if len(extents) < 2 or min(extents) <= 0:
         return _create(extents, kind, device, managed)
+    row = math.prod(extents[1:])
     items = math.lcm(_PITCH_BYTES, kind.itemsize) // kind.itemsize
-    width = (extents[-1] + items - 1) // items * items
-    padded = _create((*extents[:-1], width), kind, device, managed)
+    padded = _create((extents[0], (row + items - 1) // items * items), kind, device, managed)
     return CallOp(
         "then",
-        lambda array: array[..., : extents[-1]],
+        lambda array: array[:, :row].reshape(extents),
         padded,
         yields="device_array",
         dtype=dtypes.code_of(kind),

@@ -72,12 +72,39 @@ def test_nothing_is_freed_before_the_operation_runs():
 
 @pytest.mark.parametrize(
     ("shape", "dtype", "pitch"),
-    [((5, 7), np.float32, 512), ((3, 200), np.float64, 2048), ((2, 3, 5), np.int8, 512), ((4, 128), np.int32, 512)],
+    [
+        ((5, 7), np.float32, 512),
+        ((3, 200), np.float64, 2048),
+        ((2, 3, 5), np.int8, 512),
+        ((4, 128), np.int32, 512),
+        ((7, 100, 3), np.uint16, 1024),
+        ((2, 3, 4, 5), np.float32, 512),
+    ],
 )
 def test_rows_of_pitched_arrays_begin_at_the_pitch(shape, dtype, pitch):
     array = ac.empty(shape, dtype, pitched=True).sync(60)
-    assert (array.shape, array.strides[-2]) == (shape, pitch)
+    assert (array.shape, array.strides) == (shape, (pitch, *np.empty(shape, dtype).strides[1:]))
+    assert array[0].is_contiguous
     assert array.address % 256 == 0
+
+
+def test_rows_of_several_pitched_images():
+    images = ac.empty((2 * 5, 7, 3), np.uint8, pitched=True).sync(60).reshape(2, 5, 7, 3)
+    assert images.strides == (5 * 512, 512, 3, 1)
+    assert images[1, 2].address - images.address == 7 * 512
+
+
+@pytest.mark.parametrize("shape", [(5, 7), (5, 7, 3), (5, 7, 2, 3)])
+def test_copies_of_pitched_arrays_are_one_call_of_the_driver(shape):
+    """As a graph's nodes are."""
+    pitched, packed, host = (
+        ac.empty(shape, pitched=True).sync(60),
+        ac.zeros(shape).sync(60),
+        ac.empty_host(shape).sync(),
+    )
+    other = ac.empty(shape, pitched=True).sync(60)
+    for destination, source in [(pitched, packed), (pitched, host), (other, pitched), (packed, other), (host, pitched)]:
+        assert ac.copy(destination, source).graph().statistics().nodes == 1
 
 
 def test_pitched_arrays_of_three_byte_items_and_of_one_axis():
