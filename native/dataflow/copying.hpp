@@ -94,7 +94,7 @@ class Copying {
     const std::int32_t device = planned.is_host() ? walk_.placement_.device : planned.device;
     if constexpr (Sink::stages_copies) {
       if (const Array* locked = as_array(memory.locked)) return sink_.finish(op_, reach(to, create, *locked));
-      if (sink_.stages(memory, planned, device)) {
+      if (sink_.stages(memory, planned)) {
         placing_.uses.clear();
         if (!create) {
           check_usable(planned, true, [] { return std::string("copy: the destination"); });

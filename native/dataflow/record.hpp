@@ -31,7 +31,7 @@ class Record {
     std::function<const Lanes&(const Policy&, std::int32_t)> lanes;  // may open more streams
     std::function<void(House&)> look;                                // fills the first two
     std::function<bool(std::int32_t, std::int32_t)> is_peer;
-    std::function<bool(const Pageable&, const Array&, std::int32_t)> stages;
+    std::function<bool(const Pageable&, const Array&)> stages;
     Buffer* pageable = nullptr;
   };
 
@@ -145,7 +145,7 @@ class Record {
   void fill_of_unknown(FillOp& op) { steps.append(nb::make_tuple("fill", nb::none(), "?", nb::none(), op.fill, op.origin.location())); }
   static constexpr bool stages_copies = true;
   Buffer& pageable() { return *house_.pageable; }
-  bool stages(const Pageable& memory, const Array& array, std::int32_t device) const { return house_.stages(memory, array, device); }
+  bool stages(const Pageable& memory, const Array& array) const { return house_.stages(memory, array); }
   std::optional<Tick> staging_full(std::int32_t, std::uint64_t) const { return std::nullopt; }
   Value page_locked(CopyOp&, const Pageable& memory, std::int32_t) {
     Recorded value;

@@ -21,7 +21,7 @@
 //   Value staging(array, device, stream)                           memory on a copy's way, page-locked for no device
 //   Value page_locked(op, pageable, device)                        page-locked memory with those contents, read now
 //   bool stages_copies             else it has none of these, for copies between arrays and pageable memory:
-//   Buffer& pageable(), stages(pageable, array, device), staging_full(device, bytes), upload(op, to, stream), download(op, from, stream)
+//   Buffer& pageable(), stages(pageable, array), staging_full(device, bytes), upload(op, to, stream), download(op, from, stream)
 //   Value foreign(op, values, stream, device)
 //   replay(op, replay, stream, device)                             launch a graph
 //   optional<Value> call(op, value)  run a callback at submission; none: it returned an operation

@@ -450,9 +450,7 @@ nb::list record(nb::handle object, const dataflow::Placement& placement) {
   house.lanes = [&engine](const dataflow::Policy& policy, std::int32_t device) -> const dataflow::Lanes& { return engine.lanes(policy, device); };
   house.is_peer = [&engine](std::int32_t device, std::int32_t other) { return engine.is_peer(device, other); };
   house.pageable = &engine.staging.pageable();
-  house.stages = [&engine](const dataflow::Pageable& memory, const dataflow::Array& array, std::int32_t device) {
-    return Submit::stages(engine, memory, array, device);
-  };
+  house.stages = [&engine](const dataflow::Pageable& memory, const dataflow::Array& array) { return Submit::stages(engine, memory, array); };
   dataflow::Record sink(engine.timeline, std::move(house));
   dataflow::Scratch<dataflow::Record::Value> scratch;
   dataflow::Walk<dataflow::Record> walk(sink, placement, scratch);

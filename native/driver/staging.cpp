@@ -2,6 +2,7 @@
 #include "staging.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cstring>
 
@@ -26,6 +27,8 @@ constexpr std::uint64_t most_own_bytes = 256 << 10;
 constexpr std::size_t most_rings = 4;
 // Of a device, that have not passed: three calls each, and 1,021 have room in a queue of NVIDIA's driver, with all else.
 constexpr std::uint32_t most_chunks = 160;
+// NVIDIA's driver takes 56 host functions that are pending, and lets the next caller wait: 32 copies by such are many.
+constexpr std::uint32_t chunks_of_errand = most_chunks / 32;
 
 // The reactor asks after the stream while this is there: the threads must not, for a call of the driver's may wait for them.
 class Watch {
@@ -33,8 +36,9 @@ class Watch {
   Watch(completion::Pending& pending, StreamIndex stream) : pending_(pending), number_(pending.add({completion_, stream, nullptr, {}})) {}
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
-  ~Watch() { pending_.withdraw(number_); }
+  ~Watch() { end(); }
   bool is_lost() const { return completion_->has_ended(); }
+  void end() const { pending_.withdraw(number_); }
 
  private:
   completion::Pending& pending_;
@@ -43,6 +47,41 @@ class Watch {
 };
 
 }  // namespace
+
+// Always true: its host function touches the memory only where nobody has called it off before.
+struct Staging::Errand {
+  enum class State : std::uint8_t { waiting, running, ended };
+
+  Errand(const Pageable& pageable, Way to, Tick when, completion::Pending& pending)
+      : host(pageable.layout), way(to), tick(when), owner(pageable.owner), watch(pending, when.stream) {}
+
+  static void CUDA_CB run(void* pointer) {
+    auto& errand = *static_cast<Errand*>(pointer);
+    State expected = State::waiting;
+    if (!errand.state.compare_exchange_strong(expected, State::running)) return;
+    if (errand.way == Way::drain) {
+      errand.host.unpack(0, errand.host.size_bytes(), errand.packed);
+    } else {
+      errand.host.pack(0, errand.host.size_bytes(), errand.packed);
+    }
+    errand.watch.end();  // the last use of it
+    errand.state.store(State::ended, std::memory_order_release);
+  }
+  // Nobody will touch the host's memory any more.
+  bool is_called_off() {
+    State expected = State::waiting;
+    return state.compare_exchange_strong(expected, State::ended) || expected == State::ended;
+  }
+
+  const staging::HostLayout host;
+  const Way way;
+  const Tick tick;
+  nb::object owner;
+  const Watch watch;
+  dataflow::BufferRef memory{};  // page-locked, where the array is on a device
+  std::byte* packed = nullptr;
+  std::atomic<State> state{State::waiting};
+};
 
 std::uint64_t Staging::chunk_bytes(std::uint64_t size_bytes) {
   constexpr std::uint64_t page = 4096;
@@ -137,7 +176,7 @@ void Staging::take_over(Ring& ring, StreamIndex stream) {
 
 // `enqueue(part)` puts a chunk's calls on the stream, where its part of the ring is granted.
 template <class Enqueue>
-void Staging::carry(Tick tick, Ring& ring, const Pageable& memory, Way way, std::uint64_t chunk, std::byte* in_place, Enqueue&& enqueue) {
+bool Staging::carry(Tick tick, Ring& ring, const Pageable& memory, Way way, std::uint64_t chunk, std::byte* in_place, Enqueue&& enqueue) {
   take_over(ring, tick.stream);
   const staging::Words& words = ring.lane->words();
   const staging::Crew::Handed handed = crew_->hand_over(*ring.lane, memory.layout, way, chunk, in_place);
@@ -160,35 +199,67 @@ void Staging::carry(Tick tick, Ring& ring, const Pageable& memory, Way way, std:
       if (!in_place && !staging::has_reached(staging::read_word(words.granted()), part.number)) wait(tick.stream, words.granted(), part.number);
       enqueue(part);
       write(tick.stream, words.passed(), part.number);
-    } catch (const Refusal&) {
+    } catch (const Refusal& refusal) {
       crew_->withdraw(*ring.lane, part.number);
-      const CUresult state = engine_.table.cuStreamQuery(engine_.stream(tick.stream).handle);
+      const StreamState& stream = engine_.stream(tick.stream);
+      const CUresult state = engine_.table.cuStreamQuery(stream.handle);
       if (state != CUDA_SUCCESS && state != CUDA_ERROR_NOT_READY) crew_->abandon(*ring.lane);
-      throw;
+      if (refusal.result != CUDA_ERROR_NOT_SUPPORTED) throw;
+      engine_.device(stream.device).writes_flags = false;
+      if (part.number != handed.parts.front().number) throw;  // some of it is on its way
+      return false;
     }
   }
   if (way != Way::fill) wait(tick.stream, words.finished(), handed.parts.back().number);
   home(engine_.stream(tick.stream).device).in_queue.push_back({tick, static_cast<std::uint32_t>(handed.parts.size())});
+  return true;
 }
 
 void Staging::to_array(Tick tick, const Array& array, const Pageable& memory) {
-  if (!array.size_bytes()) return;
+  const Way way = array.is_host() ? Way::store : Way::fill;
+  if (array.size_bytes() && !has_taken(tick, array, memory, way)) send(tick, array, memory, way);
+}
+void Staging::from_array(Tick tick, const Array& array, const Pageable& memory) {
+  if (array.size_bytes() && !has_taken(tick, array, memory, Way::drain)) send(tick, array, memory, Way::drain);
+}
+
+bool Staging::has_taken(Tick tick, const Array& array, const Pageable& memory, Way way) {
+  if (!engine_.device(engine_.stream(tick.stream).device).writes_flags) return false;
+  // What a host function still writes is read by another, behind that in the streams: threads read ahead of them.
+  if (way != Way::drain && is_written_by_function(memory)) return false;
   const std::uint64_t chunk = chunk_bytes(array.size_bytes());
   Ring& ring = ring_for(tick.stream, chunk);
-  if (array.is_host()) return carry(tick, ring, memory, Way::store, chunk, reinterpret_cast<std::byte*>(array.address()), [](const auto&) {});
-  carry(tick, ring, memory, Way::fill, std::min(chunk, ring.lane->ring_bytes() / 2), nullptr, [&](const staging::Crew::Part& part) {
-    copy(tick.stream, array.address() + part.begin, reinterpret_cast<CUdeviceptr>(part.packed), part.size_bytes);
+  if (array.is_host()) return carry(tick, ring, memory, way, chunk, reinterpret_cast<std::byte*>(array.address()), [](const auto&) {});
+  return carry(tick, ring, memory, way, std::min(chunk, ring.lane->ring_bytes() / 2), nullptr, [&](const staging::Crew::Part& part) {
+    const CUdeviceptr there = array.address() + part.begin, packed = reinterpret_cast<CUdeviceptr>(part.packed);
+    if (way == Way::drain) copy(tick.stream, packed, there, part.size_bytes);
+    else copy(tick.stream, there, packed, part.size_bytes);
   });
 }
 
-void Staging::from_array(Tick tick, const Array& array, const Pageable& memory) {
-  if (!array.size_bytes()) return;
-  const std::uint64_t chunk = chunk_bytes(array.size_bytes());
-  Ring& ring = ring_for(tick.stream, chunk);
-  if (array.is_host()) return carry(tick, ring, memory, Way::drain, chunk, reinterpret_cast<std::byte*>(array.address()), [](const auto&) {});
-  carry(tick, ring, memory, Way::drain, std::min(chunk, ring.lane->ring_bytes() / 2), nullptr, [&](const staging::Crew::Part& part) {
-    copy(tick.stream, reinterpret_cast<CUdeviceptr>(part.packed), array.address() + part.begin, part.size_bytes);
+void Staging::send(Tick tick, const Array& array, const Pageable& memory, Way way) {
+  const StreamState& stream = engine_.stream(tick.stream);
+  const std::uint64_t size = array.size_bytes();
+  const auto errand = std::make_shared<Errand>(memory, way, tick, engine_.pending);
+  if (!array.is_host()) errand->memory = allocate(size);
+  const CUdeviceptr packed = array.is_host() ? array.address() : errand->memory->address;
+  errand->packed = reinterpret_cast<std::byte*>(packed);
+  errands_.push_back(errand);
+  if (!array.is_host() && way == Way::drain) copy(tick.stream, packed, array.address(), size);
+  check(engine_.table.cuLaunchHostFunc(stream.handle, Errand::run, errand.get()), "cuLaunchHostFunc");
+  home(stream.device).in_queue.push_back({tick, chunks_of_errand});
+  if (!array.is_host() && way == Way::fill) copy(tick.stream, array.address(), packed, size);
+}
+
+bool Staging::is_written_by_function(const Pageable& memory) const {
+  return std::any_of(errands_.begin(), errands_.end(), [&](const auto& each) {
+    return each->way == Way::drain && each->state.load(std::memory_order_acquire) != Errand::State::ended && each->host.meets(memory.layout);
   });
+}
+
+void Staging::shut_down() {
+  if (crew_) crew_->stop();
+  for (const auto& errand : errands_) errand->is_called_off();
 }
 
 std::optional<Tick> Staging::full(std::int32_t device, std::uint64_t size_bytes) {
@@ -206,6 +277,18 @@ void Staging::drop_ended() {
   for (Kept& each : all)
     if (!each.transfer->has_ended()) left.push_back(std::move(each));
   kept_.insert(kept_.end(), std::make_move_iterator(left.begin()), std::make_move_iterator(left.end()));
+  std::vector<nb::object> owners;
+  for (std::shared_ptr<Errand>& each : std::exchange(errands_, {})) {
+    const bool has_passed = engine_.timeline.is_known_complete(each->tick);
+    if (!has_passed && !(each->watch.is_lost() && each->is_called_off())) {
+      errands_.push_back(std::move(each));
+      continue;
+    }
+    owners.push_back(std::move(each->owner));
+    // A lost device may write to the memory, and the driver still call the function.
+    static std::vector<std::shared_ptr<Errand>>& lost = *new std::vector<std::shared_ptr<Errand>>;
+    if (!has_passed) lost.push_back(std::move(each));
+  }
   // What has ended is let go of here, when nothing is half done: it may come back.
 }
 

@@ -3,6 +3,9 @@
 //
 // Always true: a chunk gets its number right before the driver gets its calls; the memory's owner is kept until no thread
 // touches it. Guarded by the right to submit.
+//
+// On a device whose streams cannot wait for memory and write it, a host function of the stream carries a copy as a whole,
+// through page-locked memory of its own: slower, and for the rest the same.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -33,7 +36,9 @@ class Staging {
   // The driver's queues have no room for another copy of this size; what must pass first.
   std::optional<dataflow::Tick> full(std::int32_t device, std::uint64_t size_bytes);
   // Is some of this memory still to be written?
-  bool is_being_written(const dataflow::Pageable& memory) const { return crew_ && crew_->is_being_written(memory.layout); }
+  bool is_being_written(const dataflow::Pageable& memory) const {
+    return (crew_ && crew_->is_being_written(memory.layout)) || is_written_by_function(memory);
+  }
 
   // Lets go of the owners of what no thread touches any more.
   void drop_ended();
@@ -41,9 +46,7 @@ class Staging {
   dataflow::Buffer& pageable() { return *pageable_; }
   std::uint64_t ring_bytes() const;
   std::size_t thread_count() const { return crew_ ? crew_->thread_count() : 0; }
-  void shut_down() {
-    if (crew_) crew_->stop();
-  }
+  void shut_down();
 
  private:
   struct Ring {
@@ -65,14 +68,21 @@ class Staging {
     nb::object owner;
   };
 
+  // A copy that a host function makes, or half of it.
+  struct Errand;
+
   static std::uint64_t chunk_bytes(std::uint64_t size_bytes);
   Home& home(std::int32_t device);
   dataflow::BufferRef allocate(std::uint64_t size_bytes);
   Ring& ring_for(dataflow::StreamIndex stream, std::uint64_t chunk);
   Ring& make_ring(Home& home, std::uint64_t size_bytes);
   void take_over(Ring& ring, dataflow::StreamIndex stream);
+  // By rings. False: the device cannot, and has been given nothing.
+  bool has_taken(dataflow::Tick tick, const dataflow::Array& array, const dataflow::Pageable& memory, staging::Way way);
   template <class Enqueue>
-  void carry(dataflow::Tick tick, Ring& ring, const dataflow::Pageable& memory, staging::Way way, std::uint64_t chunk, std::byte* in_place, Enqueue&& enqueue);
+  bool carry(dataflow::Tick tick, Ring& ring, const dataflow::Pageable& memory, staging::Way way, std::uint64_t chunk, std::byte* in_place, Enqueue&& enqueue);
+  void send(dataflow::Tick tick, const dataflow::Array& array, const dataflow::Pageable& memory, staging::Way way);
+  bool is_written_by_function(const dataflow::Pageable& memory) const;
   void wait(dataflow::StreamIndex stream, const std::uint32_t* word, std::uint32_t number);
   void write(dataflow::StreamIndex stream, const std::uint32_t* word, std::uint32_t number);
   void copy(dataflow::StreamIndex stream, CUdeviceptr to, CUdeviceptr from, std::uint64_t size_bytes);
@@ -81,6 +91,7 @@ class Staging {
   std::unique_ptr<staging::Crew> crew_;
   std::deque<Home> homes_;  // by device
   std::deque<Kept> kept_;
+  std::deque<std::shared_ptr<Errand>> errands_;  // that are on their way
   // Held for ever, so that its hazards never go.
   dataflow::BufferRef pageable_{std::make_unique<dataflow::Buffer>(dataflow::address_space_bytes)};
 };

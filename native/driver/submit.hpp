@@ -290,9 +290,9 @@ class Submit {
   // Pageable memory: small arrays are read at once, threads carry the others.
   static constexpr bool stages_copies = true;
   dataflow::Buffer& pageable() { return engine_.staging.pageable(); }
-  bool stages(const dataflow::Pageable& memory, const Array& array, std::int32_t device) { return stages(engine_, memory, array, device); }
-  static bool stages(Engine& engine, const dataflow::Pageable& memory, const Array& array, std::int32_t device) {
-    if (!array.is_contiguous() || !engine.device(device).writes_flags) return false;
+  bool stages(const dataflow::Pageable& memory, const Array& array) { return stages(engine_, memory, array); }
+  static bool stages(Engine& engine, const dataflow::Pageable& memory, const Array& array) {
+    if (!array.is_contiguous()) return false;
     return array.is_host() || memory.layout.size_bytes() > Staging::short_bytes || engine.staging.is_being_written(memory);
   }
   std::optional<Tick> staging_full(std::int32_t device, std::uint64_t size_bytes) {
