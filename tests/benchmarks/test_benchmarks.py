@@ -1,0 +1,94 @@
+"""The benchmarks, in their shortest form: each runs to its end and finds a figure for all that it measures.
+
+Always true: no figure is looked at but for being one.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+NUMBER = re.compile(r"(?<![\w.(,-])-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?(?![\w)])|\b(?:nan|inf)\b")
+
+pytestmark = pytest.mark.skipif(
+    shutil.which(os.environ.get("CXX", "c++")) is None, reason="needs a C++ compiler for the floors and the stub driver"
+)
+
+
+def run(benchmark: str, *arguments: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, ROOT / "benchmarks" / benchmark, *arguments],
+        env={**os.environ, "PYTHONWARNINGS": "ignore"},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.splitlines()
+
+
+def figures(line: str) -> list[float]:
+    return [float(number.replace(",", "")) for number in NUMBER.findall(line)]
+
+
+def row(lines: list[str], name: str) -> list[float]:
+    """The figures of the line that begins so."""
+    (found,) = [line for line in lines if line.strip().startswith(name)]
+    return figures(found.strip()[len(name) :])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "tables"),
+    [(("--stub", "--only", "a"), "a"), (("--stub", "--only", "b,d,e"), "bde"), (("--only", "c"), "ccc")],
+    ids=["stub-a", "stub-bde", "c"],
+)
+def test_dataflow(tmp_path, arguments, tables):
+    written = tmp_path / "figures.json"
+    lines = run("bench_dataflow.py", *arguments, "--repeat", "1", "--json", str(written))
+    found = json.loads(written.read_text(encoding="utf-8"))
+    assert (found["about"]["driver"] == "does nothing") == ("--stub" in arguments)
+    assert [table["name"][0] for table in found["tables"]] == list(tables)
+    for table in found["tables"]:
+        assert table["name"] in lines
+        assert table["rows"]
+        for name, *cells in table["rows"]:
+            there = [cell for cell in cells if cell is not None]
+            assert there, name
+            assert all(isinstance(cell, float | int) and math.isfinite(cell) for cell in there), (name, cells)
+            assert there[0] > 0, name
+            assert any(line.strip().startswith(name) for line in lines), name
+
+
+def test_submission():
+    lines = run("bench_submission.py", "--repeat", "1")
+    (floor,) = row(lines, "the driver call in a C++ loop, doing nothing")
+    assert 0 < floor < math.inf
+    for name in ("built only", "built and submitted, in a chain of 1000", "built and submitted, one by one"):
+        found = row(lines, name)
+        assert len(found) == 2, name  # under each policy
+        assert all(map(math.isfinite, found)), name
+    assert len(row(lines, "built, submitted, with a DeviceFuture each")) == 2
+
+
+def test_copies():
+    lines = run("bench_copies.py", "--mib", "1", "--repeat", "1", "--chunks", "2")
+    ways = ("driver, pageable", "driver, page-locked", "copy(array, numpy)", "to_host(array)", "copy(HostArray, array)")
+    for way in ways:
+        found = [line for line in lines if way in line]
+        assert found, way
+        for line in found:
+            numbers = figures(line.split(way)[1])
+            assert len(numbers) == 4, line
+            assert all(0 <= number < math.inf for number in numbers), line
+    assert "of the ideal" in lines[-1]
+    assert all(map(math.isfinite, figures(lines[-1])))
