@@ -29,6 +29,8 @@ class Configured:
     before: ac.KernelAttributes
     now: ac.KernelAttributes
     fit: ac.Occupancy
+    stack_before: int
+    stack_now: int
     result: np.ndarray
 
 
@@ -41,7 +43,11 @@ async def configure(x: np.ndarray) -> Configured:
     reverse.set_attributes(max_dynamic_shared_bytes=x.nbytes, preferred_carveout=100)
     now, fit = reverse.attributes(), reverse.occupancy(256, shared_memory=x.nbytes)
 
-    # Of a device: how much unused memory its memory pool keeps for later. At first it keeps everything.
+    # Of a device: the stack of each thread, among other limits. The driver rounds what is asked, so it tells what it is.
+    stack_before = device.limits().stack_bytes or 1024
+    stack_now = device.set_limits(stack_bytes=2 * stack_before).stack_bytes or 0
+
+    # Also of a device: how much unused memory its memory pool keeps for later. At first it keeps everything.
     device.set_memory_pool(release_threshold=64 * MEBIBYTE)
 
     # Of a part of the program: how much all arrays may hold. What would be more fails, or waits for its turn.
@@ -50,10 +56,11 @@ async def configure(x: np.ndarray) -> Configured:
         result = await ac.to_host(y)
 
     device.set_memory_pool(release_threshold=None)
+    device.set_limits(stack_bytes=stack_before)
     reverse.set_attributes(
         max_dynamic_shared_bytes=before.max_dynamic_shared_bytes, preferred_carveout=before.preferred_carveout
     )
-    return Configured(before, now, fit, result)
+    return Configured(before, now, fit, stack_before, stack_now, result)
 
 
 async def main() -> None:
@@ -63,6 +70,7 @@ async def main() -> None:
         f"shared memory of a launch: up to {before.max_dynamic_shared_bytes} bytes, {now.max_dynamic_shared_bytes} now"
     )
     print(f"preferred share of shared memory: {now.preferred_carveout} %; {found.fit.grid} blocks run at once")
+    print(f"stack of a thread: {found.stack_before} bytes, {found.stack_now} for a while")
     print("turned around:", found.result)
 
 

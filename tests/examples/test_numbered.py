@@ -251,6 +251,8 @@ def test_12_what_is_set_is_read_and_put_back(example, run):
     assert found.fit.block == 256
     assert found.fit.active_blocks > 0
     assert example.reverse.attributes() == found.before
+    assert found.stack_now >= 2 * found.stack_before
+    assert ac.current_device().limits().stack_bytes == found.stack_before
 
 
 def test_13_arrays_go_round_and_are_shared_out(example, run):
