@@ -43,7 +43,7 @@ async def configure(x: np.ndarray) -> Configured:
     reverse.set_attributes(max_dynamic_shared_bytes=x.nbytes, preferred_carveout=100)
     now, fit = reverse.attributes(), reverse.occupancy(256, shared_memory=x.nbytes)
 
-    # Of a device: the stack of each thread, among other limits. The driver rounds what is asked, so it tells what it is.
+    # Of a device: the stack of each thread, among other limits. The driver rounds what is asked, and tells it.
     stack_before = device.limits().stack_bytes or 1024
     stack_now = device.set_limits(stack_bytes=2 * stack_before).stack_bytes or 0
 
