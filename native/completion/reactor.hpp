@@ -16,6 +16,7 @@
 #include <thread>
 #include <utility>
 
+#include "../rhythm.hpp"
 #include "completion.hpp"
 #include "points.hpp"
 #include "slot_table.hpp"
@@ -66,10 +67,6 @@ class Reactor {
   const ReactorCounts& counts() const { return counts_; }
 
  private:
-  // After a completion, or when something new is pending, the next is likely to be near: it looks without a pause
-  // for so long. Then it sleeps a 32nd of the time that nothing came, so that it is late by 3 % at most.
-  static constexpr std::chrono::microseconds spin_time{50};
-  static constexpr std::chrono::microseconds shortest_sleep{5}, longest_sleep{500};
   // Asking takes the driver's locks, about 0.5 us each time: that is to be a small part of the time.
   static constexpr int asking_share = 8;
 
@@ -88,6 +85,7 @@ class Reactor {
         std::size_t passed = slots_.scan(tell);
         if (!points_.is_idle()) passed += ask_points(tell, busy_since);
         const auto now = Clock::now();
+        if (passed) rhythm_.note(now - busy_since);
         if (passed || was_woken_.exchange(false)) busy_since = now;
         if (passed) continue;
         if (now - asked >= ask_interval_) {
@@ -105,29 +103,25 @@ class Reactor {
     return pending_.wait_until_busy();
   }
 
-  static Clock::duration sleep_after(Clock::duration quiet) {
-    return std::clamp<Clock::duration>(quiet / 32, shortest_sleep, longest_sleep);
-  }
-
   template <class F>
   std::size_t ask_points(F&& tell, Clock::time_point busy_since) {
     const auto begin = Clock::now();
     if (begin < points_due_ && !points_.has_incoming()) return 0;
     const std::size_t passed = points_.scan(has_passed_, tell);
     const auto end = Clock::now();
-    points_due_ = end + std::max(asking_share * (end - begin), sleep_after(end - busy_since));
+    points_due_ = end + std::max<Clock::duration>(asking_share * (end - begin), Rhythm::sleep(end - busy_since));
     return passed;
   }
 
   void pause(Clock::duration quiet) {
-    if (!slots_.is_idle() && quiet < spin_time) {
+    // Without flags to look at, there are only questions to be asked.
+    Clock::duration time = ask_interval_;
+    if (!slots_.is_idle()) time = rhythm_.pause(quiet);
+    else if (!points_.is_idle()) time = std::max<Clock::duration>(points_due_ - Clock::now(), Rhythm::sleep({}));
+    if (time == Clock::duration::zero()) {
       std::this_thread::yield();  // where cores are few, the device may be one of them
       return;
     }
-    // Without flags to look at, there are only questions to be asked.
-    Clock::duration time = ask_interval_;
-    if (!slots_.is_idle()) time = sleep_after(quiet);
-    else if (!points_.is_idle()) time = std::max<Clock::duration>(points_due_ - Clock::now(), shortest_sleep);
     counts_.sleeps.fetch_add(1, std::memory_order_relaxed);
     std::unique_lock lock(mutex_);
     is_asleep_.store(true, std::memory_order_seq_cst);
@@ -156,6 +150,7 @@ class Reactor {
   const Ask ask_;
   const std::chrono::milliseconds ask_interval_;
   ReactorCounts counts_;
+  Rhythm rhythm_;
   std::mutex mutex_;
   std::condition_variable woken_;
   std::atomic<bool> is_asleep_{false};

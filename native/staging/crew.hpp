@@ -35,6 +35,7 @@
 #include <utility>
 #include <vector>
 
+#include "../rhythm.hpp"
 #include "layout.hpp"
 
 namespace aiocuda::staging {
@@ -236,10 +237,6 @@ class Crew {
   }
 
  private:
-  // As the reactor does: it looks without a pause for so long after the last thing that happened, as copies come one behind the
-  // other; then, while some are under way, it sleeps a 32nd of the time that nothing came.
-  static constexpr std::chrono::microseconds spin_time{50};
-  static constexpr std::chrono::microseconds shortest_sleep{5}, longest_sleep{500};
   // How often it asks whether the device is gone.
   static constexpr std::chrono::milliseconds ask_interval{20};
 
@@ -298,7 +295,8 @@ class Crew {
       }
     }
   }
-  bool is_something_likely() const { return open_chunks_ || Clock::now() - last_event_ < spin_time; }
+  // Copies come one behind the other: it looks on for a while when all are done.
+  bool is_something_likely() const { return open_chunks_ || Clock::now() - last_event_ < Rhythm::spin_time; }
   void wake_all() {
     woken_.notify_all();
     lookout_woken_.notify_all();
@@ -328,15 +326,15 @@ class Crew {
         asked = now;
         ask();
       }
-      const auto quiet = now - last_event_;
-      if (quiet < spin_time) {
+      const auto pause = rhythm_.pause(now - last_event_);
+      if (pause == Clock::duration::zero()) {
         is_spinning_ = true;
         lock.unlock();
         std::this_thread::yield();
         take_soon(lock);
         is_spinning_ = false;
       } else {
-        lookout_woken_.wait_for(lock, std::clamp<Clock::duration>(quiet / 32, shortest_sleep, longest_sleep));
+        lookout_woken_.wait_for(lock, pause);
       }
       advance();
     }
@@ -412,7 +410,9 @@ class Crew {
   void finish(Lane::Chunk& chunk) {
     Transfer& transfer = *chunk.transfer;
     --open_chunks_;
-    last_event_ = Clock::now();
+    const auto now = Clock::now();
+    rhythm_.note(now - last_event_);
+    last_event_ = now;
     if (--transfer.open_chunks_) return;
     transfer.before_.clear();
     transfer.is_lost_ = nullptr;
@@ -443,6 +443,7 @@ class Crew {
   std::vector<std::unique_ptr<Lane>> lanes_;
   std::vector<TransferRef> transfers_;  // that may not have ended
   std::size_t open_chunks_ = 0;
+  Rhythm rhythm_;
   Clock::time_point last_event_{};  // something was handed over, or finished
   bool has_lookout_ = false, is_spinning_ = false, is_stopped_ = false;
 };
