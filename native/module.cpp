@@ -236,6 +236,8 @@ void bind_execution(nb::module_& module) {
     Engine& engine = Engine::get();
     return nb::make_tuple(engine.account(device).managed_bytes, engine.managed(device).held_bytes(), engine.managed(device).cached_bytes());
   });
+  // Of a device's memory that other processes may open: what is kept for later.
+  module.def("kept_interprocess_bytes", [](std::int32_t device) { return Engine::get().interprocess(device).cached_bytes(); });
   module.def("trim_blocks", [](std::int32_t device) {
     refusals_raised("giving back memory of", device, [&] { Engine::get().trim_blocks(device); });
   });

@@ -116,6 +116,7 @@ void bind_arrays(nb::module_& module) {
       })
       .def_prop_ro("_size_bytes", &Array::size_bytes)
       .def_prop_ro("_is_managed", &Array::is_managed)
+      .def_prop_ro("_is_interprocess", [](const Array& self) { return self.buffer && self.buffer->kind == MemoryKind::interprocess; })
       .def_prop_ro("_is_closed", [](const Array& self) { return !self.buffer; })
       .def_prop_ro("_strides", [](const Array& self) {
         nb::object strides = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(self.shape.size())));
@@ -305,18 +306,18 @@ void bind_op(nb::module_& module) {
   nb::class_<LaunchOp, Op>(module, "LaunchOp", nb::type_slots(op_slots));
 
   nb::class_<CreateOp, Op>(module, "CreateOp", nb::type_slots(op_slots))
-      .def("__init__", [](CreateOp* self, const nb::sequence& extents, DType dtype, std::int32_t device, nb::bytes pattern, nb::object fill, bool is_managed) {
+      .def("__init__", [](CreateOp* self, const nb::sequence& extents, DType dtype, std::int32_t device, nb::bytes pattern, nb::object fill, const std::string& memory) {
         std::uint64_t size_bytes = 0;
         auto shape = read_shape(extents, dtype, size_bytes);
         new (self) CreateOp();
         self->origin.capture();
         self->shape = std::move(shape);
         self->size_bytes = size_bytes;
-        self->spec = {device == host_ordinal ? Yields::host_array : Yields::device_array, dtype, device, is_managed};
-        self->memory = is_managed ? MemoryKind::managed : MemoryKind::ordinary;
+        self->spec = {device == host_ordinal ? Yields::host_array : Yields::device_array, dtype, device, memory == "managed"};
+        self->memory = memory == "managed" ? MemoryKind::managed : memory == "interprocess" ? MemoryKind::interprocess : MemoryKind::ordinary;
         self->pattern = pattern_of(pattern);
         self->fill = std::move(fill);
-      }, "shape"_a, "dtype"_a, "device"_a, "pattern"_a = nb::bytes(""), "fill"_a.none() = nb::none(), "is_managed"_a = false)
+      }, "shape"_a, "dtype"_a, "device"_a, "pattern"_a = nb::bytes(""), "fill"_a.none() = nb::none(), "memory"_a = "ordinary")
       // Of the shape and dtype of an array, or of what an operation yields; where that is, or elsewhere.
       .def("__init__", [](CreateOp* self, nb::object like, std::int32_t device) {
         new (self) CreateOp();

@@ -4,6 +4,8 @@
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <cstring>
+
 #include "dataflow/access.hpp"
 #include "dataflow/launch.hpp"
 #include "dataflow/origin.hpp"
@@ -61,6 +63,15 @@ struct Lender {
     });
   }
 };
+
+// The driver's handle of another process' thing, from its bytes.
+template <class Handle>
+Handle handle_of(const nb::bytes& bytes) {
+  Handle handle{};
+  if (bytes.size() != sizeof handle.reserved) raise(error_types.argument_value, "open_ipc: a handle has " + std::to_string(sizeof handle.reserved) + " bytes, not " + std::to_string(bytes.size()));
+  std::memcpy(handle.reserved, bytes.c_str(), sizeof handle.reserved);
+  return handle;
+}
 
 // The buffer of a variable of a module; made behind all that the device has been given to do, which may use it too.
 BufferRef buffer_of_variable(ModuleMemory& memory, std::int32_t device, std::uint64_t address, std::uint64_t size_bytes, bool is_constant) {
@@ -188,6 +199,62 @@ void bind_ownership(nb::module_& module) {
       driver::raise_refused(Engine::get(), refusal.result, refusal.function, "ordering a module's variable after earlier work", 0, device);
     }
   });
+
+  // An array's memory and an event behind its users, as bytes for another process; how much it will open, and where the array begins
+  // there.
+  module.def("export_array", [](const Array& asked) {
+    Engine& engine = Engine::get();
+    const Array array(asked);  // another thread may close the other handle meanwhile
+    if (!array.buffer) raise_ended(array, "ipc_handle");
+    try {
+      const Engine::Exported exported = engine.export_array(array);
+      return nb::make_tuple(nb::bytes(exported.memory.reserved, sizeof exported.memory.reserved),
+                            nb::bytes(exported.event.reserved, sizeof exported.event.reserved), exported.block_bytes, array.offset);
+    } catch (const driver::Refusal& refusal) {
+      driver::raise_refused(engine, refusal.result, refusal.function, "lending " + describe(array) + " to another process", 0, array.device);
+    }
+  });
+  // The same for an event, by its driver's handle.
+  module.def("export_event", [](std::uintptr_t event, std::int32_t device) {
+    Engine& engine = Engine::get();
+    CUipcEventHandle handle{};
+    if (const CUresult result = engine.table.cuIpcGetEventHandle(&handle, reinterpret_cast<CUevent>(event)))
+      driver::raise_refused(engine, result, "cuIpcGetEventHandle", "lending an event to another process", 0, device);
+    return nb::bytes(handle.reserved, sizeof handle.reserved);
+  });
+  module.def("open_event", [](const nb::bytes& handle, std::int32_t device) {
+    Engine& engine = Engine::get();
+    try {
+      return reinterpret_cast<std::uintptr_t>(engine.open_event(handle_of<CUipcEventHandle>(handle), device));
+    } catch (const driver::Refusal& refusal) {
+      driver::raise_refused(engine, refusal.result, refusal.function, "opening an event of another process", 0, device);
+    }
+  });
+  module.def("open_array", [](nb::handle type, const nb::bytes& memory, const nb::bytes& event, std::uint64_t block_bytes, std::uint64_t offset,
+                              std::vector<std::int64_t> shape, DType dtype, std::optional<std::vector<std::int64_t>> strides, std::int32_t device,
+                              bool is_read_only) {
+    Engine& engine = Engine::get();
+    Array array{BufferRef(), offset, device, dtype, std::move(shape)};
+    if (strides) array.strides = std::move(*strides);
+    const Span span = array.span();
+    if (span.end > block_bytes)
+      raise(error_types.argument_value, "open_ipc: " + describe(array) + " reaches beyond the " + std::to_string(block_bytes) + " bytes that its handle opens");
+    Engine::Submission submission(engine);
+    try {
+      array.buffer = engine.open_memory(handle_of<CUipcMemHandle>(memory), block_bytes, device);
+      const StreamIndex ready = engine.aside(device);
+      engine.order(ready, *array.buffer, span);  // where it was opened before, and is still in use
+      const CUevent behind_users = engine.open_event(handle_of<CUipcEventHandle>(event), device);
+      const CUresult result = engine.table.cuStreamWaitEvent(engine.stream(ready).handle, behind_users, CU_EVENT_WAIT_DEFAULT);
+      engine.table.cuEventDestroy(behind_users);  // the wait is the stream's by now
+      driver::check(result, "cuStreamWaitEvent");
+      array.buffer->hazards.commit(span, true, engine.timeline.advance(ready, 1, true));
+    } catch (const driver::Refusal& refusal) {
+      driver::raise_refused(engine, refusal.result, refusal.function, "opening an array of another process", 0, device);
+    }
+    if (is_read_only) array.group = claim(array, ClaimKind::read_only, "its owner lends it for reading");
+    return driver::Submit::make_array(type, std::move(array));
+  }, "type"_a, "memory"_a, "event"_a, "block_bytes"_a, "offset"_a, "shape"_a, "dtype"_a, "strides"_a.none(), "device"_a, "is_read_only"_a);
 
   // `ready`: a stream on which the owner's work on the memory ends.
   module.def("borrow_array", [](nb::handle type, std::uint64_t address, std::vector<std::int64_t> shape, DType dtype,

@@ -18,8 +18,10 @@ struct Buffer;
 
 // Where memory comes from, and how it goes back.
 enum class MemoryKind : std::uint8_t {
-  ordinary,  // a device's, in the order of its streams; page-locked for the host
-  managed,   // the host and all devices reach it; it counts with the device that it was made for
+  ordinary,      // a device's, in the order of its streams; page-locked for the host
+  managed,       // the host and all devices reach it; it counts with the device that it was made for
+  interprocess,  // a device's, which other processes may open
+  opened,        // a device's, of another process
 };
 
 // What a buffer inside a graph is a part of: until the graph is made its arrays are used by operations that go into

@@ -174,8 +174,9 @@ class Planner {
 
   Value create(CreateOp& op, StreamIndex, std::int32_t device) {
     if (op.memory != MemoryKind::ordinary)
-      raise(error_types.capture, "an array in managed memory cannot be made inside a graph, which lays out the memory of its arrays itself; make it before, "
-                                 "and give it to the graph as an input");
+      raise(error_types.capture, std::string(op.memory == MemoryKind::managed ? "an array in managed memory" : "an array that other processes may open") +
+                                     " cannot be made inside a graph, which lays out the memory of its arrays itself; make it before, and give it to the "
+                                     "graph as an input");
     const Value value = make_array(op.size_bytes, device, op.spec.dtype, op.shape);
     const Array& array = *as_array(value);
     begin();

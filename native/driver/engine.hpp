@@ -195,8 +195,10 @@ class Engine final : public dataflow::MemoryOwner {
   // `before_retry` is called where memory that is to be freed may help.
   dataflow::BufferRef allocate_device(std::int32_t device, std::uint64_t size_bytes, StreamIndex stream, const std::function<void()>& before_retry);
   dataflow::BufferRef allocate_host(std::uint64_t size_bytes);
-  // Where no block is kept from before, the driver may wait for the device; the GIL is given up meanwhile.
-  dataflow::BufferRef allocate_managed(std::int32_t device, std::uint64_t size_bytes, const std::function<void()>& before_retry);
+  // Where no block is kept from before, the driver may wait for the device; the GIL is given up meanwhile, so nothing must be
+  // held back.
+  dataflow::BufferRef allocate_managed(std::int32_t device, std::uint64_t size_bytes);
+  dataflow::BufferRef allocate_interprocess(std::int32_t device, std::uint64_t size_bytes);
   // The same for a buffer that is there and has no memory yet; in page-locked memory where it is the host's. The line of
   // the program that runs now has made it, and the limit in force there holds; nothing waits.
   void allocate(dataflow::Buffer& buffer);
@@ -238,10 +240,24 @@ class Engine final : public dataflow::MemoryOwner {
   template <class F>
   void each_buffer(std::int32_t ordinal, bool is_managed, F&& f) const {
     for (const dataflow::Buffer* each = own_.next; each; each = each->next)
-      if (each->device == ordinal && (each->kind == dataflow::MemoryKind::managed) == is_managed && each->holders) f(*each);
+      if (each->device == ordinal && each->holders && each->kind != dataflow::MemoryKind::opened &&
+          (each->kind == dataflow::MemoryKind::managed) == is_managed)
+        f(*each);
   }
   BlockPool<PageLocked>& page_locked() { return page_locked_; }
   BlockPool<Managed>& managed(std::int32_t device) { return managed_.try_emplace(device, table).first->second; }
+  BlockPool<Interprocess>& interprocess(std::int32_t device) { return interprocess_.try_emplace(device, table).first->second; }
+  // What another process needs to open an array's memory, and to wait for what uses the array now.
+  struct Exported {
+    CUipcMemHandle memory;
+    CUipcEventHandle event;
+    std::uint64_t block_bytes;  // of all that is opened
+  };
+  Exported export_array(const dataflow::Array& array);
+  // Memory of another process: the same buffer as long as somebody here holds it or the device works on it; closed then.
+  dataflow::BufferRef open_memory(const CUipcMemHandle& handle, std::uint64_t block_bytes, std::int32_t device);
+  // Another process' event, which whoever asked destroys.
+  CUevent open_event(const CUipcEventHandle& handle, std::int32_t device);
   // Gives back the device's blocks that nobody uses. Waits until it has done all its work, if there are any; the GIL is given
   // up meanwhile.
   void trim_blocks(std::int32_t device);
@@ -311,8 +327,12 @@ class Engine final : public dataflow::MemoryOwner {
   void allocate_device(dataflow::Buffer& buffer, StreamIndex stream, const std::function<void()>& before_retry);
   void allocate_host(dataflow::Buffer& buffer);
   void take_in(dataflow::Buffer& buffer);
+  template <class Kind>
+  CUresult allocate_block(BlockPool<Kind>& pool, dataflow::Buffer& buffer);
   bool try_free(dataflow::Buffer& buffer);
   void free_device(dataflow::Buffer& buffer);
+  void note_freed(const dataflow::Buffer& buffer);
+  void close_memory(CUdeviceptr address);
   struct Waits;
   bool has_passed(const dataflow::Buffer& buffer);
   void drop_retained();
@@ -330,6 +350,7 @@ class Engine final : public dataflow::MemoryOwner {
   std::vector<StreamIndex> closing_;  // closed by their users, with work that has not passed
   std::vector<StreamIndex> spare_slots_;
   std::vector<std::unique_ptr<dataflow::Buffer>> returned_;
+  std::vector<std::pair<std::int32_t, CUdeviceptr>> to_close_;  // other processes' memory, by device
   dataflow::Buffer own_{};  // the head of the list of buffers
   struct Retained {
     Tick until;
@@ -341,10 +362,17 @@ class Engine final : public dataflow::MemoryOwner {
   std::vector<std::vector<CUevent>> spare_events_;  // by device
   std::deque<SpareEvents> spare_point_events_;      // by device
   BlockPool<PageLocked> page_locked_;
-  std::map<std::int32_t, BlockPool<Managed>> managed_;  // by device
+  std::map<std::int32_t, BlockPool<Managed>> managed_;            // by device
+  std::map<std::int32_t, BlockPool<Interprocess>> interprocess_;  // by device
   std::optional<completion::SlotTable> slots_;
   completion::Points points_;
   std::unique_ptr<completion::Reactor> reactor_;
+};
+
+// Calls what may wait for work that only goes on when another thread has the GIL.
+inline constexpr auto without_gil = [](auto&& call) {
+  const nb::gil_scoped_release release;
+  return call();
 };
 
 // Binds contexts for the time of a submission, and puts back what the thread had. Until something is

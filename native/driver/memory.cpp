@@ -14,26 +14,39 @@ dataflow::BufferRef Engine::allocate_device(std::int32_t ordinal, std::uint64_t 
   return dataflow::BufferRef(std::move(buffer));
 }
 
-// The driver may wait for work that only goes on when another thread has the GIL.
-const auto without_gil = [](auto&& call) {
-  const nb::gil_scoped_release release;
-  return call();
-};
-
-dataflow::BufferRef Engine::allocate_managed(std::int32_t ordinal, std::uint64_t size_bytes, const std::function<void()>& before_retry) {
+dataflow::BufferRef Engine::allocate_managed(std::int32_t ordinal, std::uint64_t size_bytes) {
   auto buffer = std::make_unique<dataflow::Buffer>(size_bytes, ordinal, dataflow::MemoryKind::managed);
   if (!size_bytes) return dataflow::BufferRef(std::move(buffer));
-  CUresult result = managed(ordinal).allocate(size_bytes, buffer->address, without_gil);
-  if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-    before_retry();
-    collect();
-    for (auto& [_, pool] : managed_) pool.trim(without_gil);
-    result = managed(ordinal).allocate(size_bytes, buffer->address, without_gil);
-  }
-  check(result, "cuMemAllocManaged");
+  check(allocate_block(managed(ordinal), *buffer), "cuMemAllocManaged");
   take_in(*buffer);
   account(ordinal).managed_bytes += size_bytes;
   return dataflow::BufferRef(std::move(buffer));
+}
+
+dataflow::BufferRef Engine::allocate_interprocess(std::int32_t ordinal, std::uint64_t size_bytes) {
+  auto buffer = std::make_unique<dataflow::Buffer>(size_bytes, ordinal, dataflow::MemoryKind::interprocess);
+  if (!size_bytes) return dataflow::BufferRef(std::move(buffer));
+  CUresult result = allocate_block(interprocess(ordinal), *buffer);
+  if (result == CUDA_ERROR_OUT_OF_MEMORY) {  // what the memory pool keeps unused is no part of this
+    settle_frees(ordinal);
+    check(table.cuMemPoolTrimTo(device(ordinal).pool, 0), "cuMemPoolTrimTo");
+    result = interprocess(ordinal).allocate(size_bytes, buffer->address, without_gil);
+  }
+  check(result, "cuMemAlloc");
+  take_in(*buffer);
+  account(ordinal).add(size_bytes);
+  return dataflow::BufferRef(std::move(buffer));
+}
+
+template <class Kind>
+CUresult Engine::allocate_block(BlockPool<Kind>& pool, dataflow::Buffer& buffer) {
+  CUresult result = pool.allocate(buffer.size_bytes, buffer.address, without_gil);
+  if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+    collect();
+    pool.trim(without_gil);
+    result = pool.allocate(buffer.size_bytes, buffer.address, without_gil);
+  }
+  return result;
 }
 
 dataflow::BufferRef Engine::allocate_host(std::uint64_t size_bytes) {
@@ -77,6 +90,11 @@ void Engine::allocate_device(dataflow::Buffer& buffer, StreamIndex stream, const
     collect();
     result = table.cuMemAllocFromPoolAsync(&address, buffer.size_bytes, pool, streams_[stream].handle);
   }
+  if (result == CUDA_ERROR_OUT_OF_MEMORY && interprocess(buffer.device).cached_bytes()) {
+    before_retry();
+    interprocess(buffer.device).trim(without_gil);
+    result = table.cuMemAllocFromPoolAsync(&address, buffer.size_bytes, pool, streams_[stream].handle);
+  }
   // What it took of the device before it gave up, the driver keeps: seen on an H200, where other processes had no room then.
   if (result == CUDA_ERROR_OUT_OF_MEMORY) check(table.cuMemPoolTrimTo(pool, 0), "cuMemPoolTrimTo");
   check(result, "cuMemAllocFromPoolAsync");
@@ -104,7 +122,9 @@ void Engine::take_in(dataflow::Buffer& buffer) {
 void Engine::trim_blocks(std::int32_t ordinal) {
   ContextScope scope(*this);
   scope.bind(ordinal);
-  check(managed(ordinal).trim(without_gil), "cuMemFree");
+  const CUresult refused = managed(ordinal).trim(without_gil);
+  check(interprocess(ordinal).trim(without_gil), "cuMemFree");
+  check(refused, "cuMemFree");
 }
 
 CUresult Engine::advise(const dataflow::Array& array, CUmem_advise advice, CUmemLocation location) {
@@ -135,6 +155,11 @@ void Engine::collect() {
   }
   returned_.insert(returned_.end(), std::make_move_iterator(left.begin()), std::make_move_iterator(left.end()));
   destroy_closed_streams();
+  // At the very end: others may submit meanwhile.
+  for (const auto& [ordinal, address] : std::exchange(to_close_, {})) {
+    scope.bind(ordinal);
+    close_memory(address);
+  }
 }
 
 void Engine::settle_frees(std::int32_t ordinal) {
@@ -181,18 +206,24 @@ bool Engine::has_passed(const dataflow::Buffer& buffer) {
 }
 
 bool Engine::try_free(dataflow::Buffer& buffer) {
-  const bool is_managed = buffer.kind == dataflow::MemoryKind::managed;
-  if (buffer.device != dataflow::host_ordinal && !is_managed) {
+  const bool is_host = buffer.device == dataflow::host_ordinal;
+  if (!is_host && buffer.kind == dataflow::MemoryKind::ordinary) {
     free_device(buffer);
     return true;
   }
-  // What is in blocks knows no streams: it is used again when all its users have passed.
+  // All other memory knows no streams: it goes when all its users have passed.
   if (!has_passed(buffer)) return false;
-  if (is_managed) {
-    managed(buffer.device).give_back(buffer.address, buffer.size_bytes);
-    account(buffer.device).managed_bytes -= buffer.size_bytes;
-  } else {
-    page_locked_.give_back(buffer.address, buffer.size_bytes);
+  switch (buffer.kind) {
+    case dataflow::MemoryKind::ordinary: page_locked_.give_back(buffer.address, buffer.size_bytes); break;
+    case dataflow::MemoryKind::managed:
+      managed(buffer.device).give_back(buffer.address, buffer.size_bytes);
+      account(buffer.device).managed_bytes -= buffer.size_bytes;
+      break;
+    case dataflow::MemoryKind::interprocess:
+      interprocess(buffer.device).give_back(buffer.address, buffer.size_bytes);
+      note_freed(buffer);
+      break;
+    case dataflow::MemoryKind::opened: to_close_.emplace_back(buffer.device, buffer.address); break;
   }
   return true;
 }
@@ -228,6 +259,11 @@ void Engine::free_device(dataflow::Buffer& buffer) {
   Waits waits{*this};
   for (const Tick tick : users) timeline.after(lane, tick, waits);
   table.cuMemFreeAsync(buffer.address, streams_[lane].handle);
+  note_freed(buffer);
+}
+
+// Somebody may wait for it.
+void Engine::note_freed(const dataflow::Buffer& buffer) {
   account(buffer.device).used_bytes -= buffer.size_bytes;
   if (!lines.is_empty()) keep_moving(memory_lane(buffer.device));
 }

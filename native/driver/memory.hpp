@@ -55,6 +55,14 @@ class PageLocked {
   }
 };
 
+// How the driver is called where that may take long: others may use the pool meanwhile.
+struct Directly {
+  template <class F>
+  CUresult operator()(F&& f) const {
+    return f();
+  }
+};
+
 // What the driver was told about parts of a block, it is told the contrary of before others use the block.
 class Managed {
  public:
@@ -107,6 +115,49 @@ class Managed {
   std::unordered_map<std::uint64_t, std::vector<Advice>> advised_;  // by block
 };
 
+// Memory of a device that other processes may open. The driver opens to them all of the 2 MiB that an allocation lies in (CUDA
+// driver API, cuIpcGetMemHandle), so a block has them for itself.
+class Interprocess {
+ public:
+  static constexpr std::uint64_t most_kept_bytes = std::numeric_limits<std::uint64_t>::max();  // as for managed memory
+
+  static std::uint64_t size_of(std::uint64_t size_bytes) {
+    constexpr std::uint64_t shared_bytes = 2 << 20;
+    return (size_bytes + shared_bytes - 1) / shared_bytes * shared_bytes;
+  }
+  static CUresult allocate(const Table& table, std::uint64_t size_bytes, std::uint64_t& address) {
+    CUdeviceptr fresh = 0;
+    const CUresult result = table.cuMemAlloc(&fresh, size_bytes);
+    address = fresh;
+    return result;
+  }
+  static CUresult free(const Table& table, std::uint64_t address) { return table.cuMemFree(address); }
+
+  // The event that tells other processes when a block may be used; made when it is first asked for.
+  template <class Call = Directly>
+  CUresult event_of(const Table& table, std::uint64_t block, CUevent& event, Call&& call = {}) {
+    if (const auto known = events_.find(block); known != events_.end()) {
+      event = known->second;
+      return CUDA_SUCCESS;
+    }
+    const CUresult result = call([&] { return table.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS); });
+    if (result == CUDA_SUCCESS) events_.emplace(block, event);
+    return result;
+  }
+
+  // The next array's handles are to tell of that one alone.
+  bool renew(const Table& table, std::uint64_t address, std::uint64_t) {
+    if (const auto known = events_.find(address); known != events_.end()) {
+      table.cuEventDestroy(known->second);
+      events_.erase(known);
+    }
+    return true;
+  }
+
+ private:
+  std::unordered_map<std::uint64_t, CUevent> events_;  // by block
+};
+
 // A device, or the host.
 inline CUmemLocation location_of(std::int32_t place) {
   CUmemLocation location{};
@@ -114,14 +165,6 @@ inline CUmemLocation location_of(std::int32_t place) {
   location.id = std::max(place, 0);
   return location;
 }
-
-// How the driver is called where that may take long: others may use the pool meanwhile.
-struct Directly {
-  template <class F>
-  CUresult operator()(F&& f) const {
-    return f();
-  }
-};
 
 template <class Kind>
 class BlockPool {

@@ -226,8 +226,8 @@ class Submit {
   }
 
   Value create(dataflow::CreateOp& op, StreamIndex stream, std::int32_t device) {
-    dataflow::BufferRef buffer = op.memory == dataflow::MemoryKind::managed ? allocate_managed(op, device)
-                                                                              : allocate_device(op.size_bytes, stream, device, [&] { return object_of(op); });
+    dataflow::BufferRef buffer = op.memory == dataflow::MemoryKind::ordinary ? allocate_device(op.size_bytes, stream, device, [&] { return object_of(op); })
+                                                                               : allocate_block(op, device);
     buffer->maker = op.origin.maker();
     scope_.bind(engine_.stream(stream).device);  // another one, where another device uses managed memory first
     try {
@@ -475,11 +475,14 @@ class Submit {
     }
   }
 
-  // No memory of a device's: no limit bounds it.
-  dataflow::BufferRef allocate_managed(dataflow::CreateOp& op, std::int32_t device) {
+  // Managed memory is none of a device's: no limit bounds it.
+  dataflow::BufferRef allocate_block(dataflow::CreateOp& op, std::int32_t device) {
+    const bool is_managed = op.memory == dataflow::MemoryKind::managed;
+    if (const dataflow::MemoryLimit* limit = bounds_.of(device); limit && op.size_bytes && !is_managed) require_room(*limit, op.size_bytes);
+    make_held_calls_now();  // who has the GIL meanwhile takes what is counted for submitted
     try {
       scope_.bind(device);
-      return engine_.allocate_managed(device, op.size_bytes, [this] { make_held_calls_now(); });
+      return is_managed ? engine_.allocate_managed(device, op.size_bytes) : engine_.allocate_interprocess(device, op.size_bytes);
     } catch (const Refusal& refusal) {
       raise_refused(engine_, refusal.result, refusal.function, object_of(op), op.size_bytes, device);
     }

@@ -35,10 +35,16 @@ namespace aiocuda::driver {
   F(cuMemFreeAsync)                 \
   F(cuMemHostAlloc)                 \
   F(cuMemFreeHost)                  \
+  F(cuMemAlloc)                     \
   F(cuMemAllocManaged)              \
   F(cuMemFree)                      \
   F(cuMemAdvise)                    \
   F(cuMemPrefetchAsync)             \
+  F(cuIpcGetMemHandle)              \
+  F(cuIpcOpenMemHandle)             \
+  F(cuIpcCloseMemHandle)            \
+  F(cuIpcGetEventHandle)            \
+  F(cuIpcOpenEventHandle)           \
   F(cuMemcpyAsync)                  \
   F(cuMemcpy2DAsync)                \
   F(cuDeviceGet)                    \

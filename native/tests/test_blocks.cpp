@@ -14,6 +14,8 @@ struct Calls {
   std::uint64_t last = 1 << 20;
   std::vector<std::uint64_t> sizes, freed;  // of managed blocks
   std::vector<std::tuple<std::uint64_t, std::uint64_t, int, int, int>> advised;  // address, bytes, advice, location's type and id
+  std::vector<unsigned> events;  // the flags of those that were made
+  int events_destroyed = 0;
   CUresult advice_answer = CUDA_SUCCESS, allocation_answer = CUDA_SUCCESS;
 };
 Calls calls;
@@ -32,6 +34,16 @@ CUresult advise(CUdeviceptr address, std::size_t size_bytes, CUmem_advise advice
   calls.advised.emplace_back(address, size_bytes, advice, location.type, location.id);
   return calls.advice_answer;
 }
+CUresult allocate_device(CUdeviceptr* address, std::size_t size_bytes) { return allocate_managed(address, size_bytes, 0); }
+CUresult create_event(CUevent* event, unsigned flags) {
+  calls.events.push_back(flags);
+  *event = reinterpret_cast<CUevent>(calls.events.size());
+  return CUDA_SUCCESS;
+}
+CUresult destroy_event(CUevent) {
+  ++calls.events_destroyed;
+  return CUDA_SUCCESS;
+}
 CUresult allocate_host(void** address, std::size_t, unsigned) {
   *address = reinterpret_cast<void*>(calls.last += 1ull << 34);
   return CUDA_SUCCESS;
@@ -45,7 +57,10 @@ Table counting_table() {
   calls = Calls{};
   Table table;
   table.cuMemAllocManaged = allocate_managed;
+  table.cuMemAlloc = allocate_device;
   table.cuMemFree = free_managed;
+  table.cuEventCreate = create_event;
+  table.cuEventDestroy = destroy_event;
   table.cuMemAdvise = advise;
   table.cuMemHostAlloc = allocate_host;
   table.cuMemFreeHost = free_host;
@@ -175,4 +190,27 @@ TEST_CASE("of page-locked memory only so much is kept; the rest goes back at onc
   CHECK(calls.freed.size() == 1);
   CHECK(pool.cached_bytes() == 16ull << 20);
   CHECK(pool.held_bytes() == 16ull << 20);
+}
+
+TEST_CASE("what other processes may open is lent in whole multiples of 2 MiB, with one event a block while one array has it") {
+  const Table table = counting_table();
+  BlockPool<Interprocess> pool(table);
+  std::uint64_t block = 0, other = 0, again = 0;
+  pool.allocate(1, block);
+  pool.allocate(2 * mib + 1, other);
+  CHECK(calls.sizes == std::vector<std::uint64_t>{2 * mib, 4 * mib});
+  CUevent first = nullptr, second = nullptr, others = nullptr;
+  CHECK(pool.kind().event_of(table, block, first) == CUDA_SUCCESS);
+  CHECK(pool.kind().event_of(table, block, second) == CUDA_SUCCESS);
+  CHECK(pool.kind().event_of(table, other, others) == CUDA_SUCCESS);
+  CHECK(first == second);
+  CHECK(first != others);
+  CHECK(calls.events == std::vector<unsigned>(2, CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS));
+  pool.give_back(block, 1);
+  CHECK(calls.events_destroyed == 1);
+  pool.allocate(2 * mib, again);
+  CHECK(again == block);
+  CHECK(pool.kind().event_of(table, block, second) == CUDA_SUCCESS);
+  CHECK(calls.events.size() == 3);
+  CHECK(calls.freed.empty());
 }

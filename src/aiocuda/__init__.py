@@ -29,7 +29,6 @@ from aiocuda.copies import dup as dup
 from aiocuda.copies import to_device as to_device
 from aiocuda.copies import to_host as to_host
 from aiocuda.device import Device as Device
-from aiocuda.device import Event as Event
 from aiocuda.device import Stream as Stream
 from aiocuda.device import current_device as current_device
 from aiocuda.device import devices as devices
@@ -54,6 +53,7 @@ from aiocuda.errors import LaunchError as LaunchError
 from aiocuda.errors import MissingPackageError as MissingPackageError
 from aiocuda.errors import OutOfMemoryError as OutOfMemoryError
 from aiocuda.errors import OwnershipError as OwnershipError
+from aiocuda.event import Event as Event
 from aiocuda.fills import fill as fill
 from aiocuda.foreign import call as call
 from aiocuda.foreign import external as external
@@ -61,6 +61,9 @@ from aiocuda.graph import CudaGraph as CudaGraph
 from aiocuda.graph import GraphScope as GraphScope
 from aiocuda.graph import GraphStatistics as GraphStatistics
 from aiocuda.graph import graph_scope as graph_scope
+from aiocuda.interprocess import IpcEventHandle as IpcEventHandle
+from aiocuda.interprocess import IpcHandle as IpcHandle
+from aiocuda.interprocess import open_ipc as open_ipc
 from aiocuda.kernel import kernel as kernel
 from aiocuda.limits import memory_limit as memory_limit
 from aiocuda.memory import MemoryHolder as MemoryHolder
@@ -128,6 +131,8 @@ __all__ = [
     "GraphScope",
     "GraphStatistics",
     "HostArray",
+    "IpcEventHandle",
+    "IpcHandle",
     "KernelAttributes",
     "LaunchError",
     "LeastLoaded",
@@ -172,6 +177,7 @@ __all__ = [
     "memory_limit",
     "move",
     "ones",
+    "open_ipc",
     "rand",
     "randint",
     "randn",

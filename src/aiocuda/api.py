@@ -46,6 +46,7 @@ def empty(
     *,
     pitched: bool = False,
     managed: bool = False,
+    interprocess: bool = False,
 ) -> DeviceOp[DeviceArray]:
     """Allocate an array in device memory; its contents are whatever was there.
 
@@ -68,33 +69,37 @@ def empty(
         Whether it is in CUDA's managed memory: the host reaches it in place (`DeviceArray.numpy`), and kernels of all
         devices do. It counts in `MemoryInfo.managed_bytes`, and no memory limit bounds it. Not inside a graph, to which
         it may be an input.
+    interprocess
+        Whether other processes may open it (`DeviceArray.ipc_handle`). It is device memory of its own, in multiples of
+        2 MiB, and is used as any other here. Not inside a graph either.
 
     Returns
     -------
     DeviceOp[DeviceArray]
         *Stream*: the device's stream in force; the memory is there from that point of the stream on.
-        *Blocks*: no; for managed memory, as long as the driver takes, where no block is kept from before (with the GIL
-        released). *On cancel*: memory that was allocated is freed behind its users; managed memory is kept, for later
-        arrays, until `Device.trim_memory`.
+        *Blocks*: no; for managed and interprocess memory, as long as the driver takes, where no block is kept from
+        before (with the GIL released). *On cancel*: memory that was allocated is freed behind its users; managed and
+        interprocess memory is kept, for later arrays, until `Device.trim_memory`.
 
     Raises
     ------
     ArgumentTypeError, ArgumentValueError
         The dtype cannot be on a device; the shape is negative or larger than any memory; a device has no managed memory
-        that the host may touch while kernels run.
+        that the host may touch while kernels run; an array was to be both managed and interprocess.
     OutOfMemoryError
         When executed: the device has no room.
     CaptureError
-        When executed: managed memory was asked for inside a graph.
+        When executed: managed or interprocess memory was asked for inside a graph.
     """
+    memory = _memory(managed, interprocess)
     if not pitched:
-        return _create(shape, dtype, device, managed)
+        return _create(shape, dtype, device, memory)
     extents, kind = extents_of(shape), dtypes.to_dtype(dtype)
     if len(extents) < 2 or min(extents) <= 0:
-        return _create(extents, kind, device, managed)
+        return _create(extents, kind, device, memory)
     row = math.prod(extents[1:])
     items = math.lcm(_PITCH_BYTES, kind.itemsize) // kind.itemsize
-    padded = _create((extents[0], (row + items - 1) // items * items), kind, device, managed)
+    padded = _create((extents[0], (row + items - 1) // items * items), kind, device, memory)
     return CallOp(
         "then",
         lambda array: array[:, :row].reshape(extents),
@@ -107,17 +112,27 @@ def empty(
 
 
 def zeros(
-    shape: Shape, dtype: DTypeLike = np.float32, device: Device | int | None = None, *, managed: bool = False
+    shape: Shape,
+    dtype: DTypeLike = np.float32,
+    device: Device | int | None = None,
+    *,
+    managed: bool = False,
+    interprocess: bool = False,
 ) -> DeviceOp[DeviceArray]:
     """Make an array of zeros in device memory; otherwise as `empty`."""
-    return _create(shape, dtype, device, managed, 0)
+    return _create(shape, dtype, device, _memory(managed, interprocess), 0)
 
 
 def ones(
-    shape: Shape, dtype: DTypeLike = np.float32, device: Device | int | None = None, *, managed: bool = False
+    shape: Shape,
+    dtype: DTypeLike = np.float32,
+    device: Device | int | None = None,
+    *,
+    managed: bool = False,
+    interprocess: bool = False,
 ) -> DeviceOp[DeviceArray]:
     """Make an array of ones in device memory; otherwise as `empty`."""
-    return _create(shape, dtype, device, managed, 1)
+    return _create(shape, dtype, device, _memory(managed, interprocess), 1)
 
 
 def full(
@@ -127,6 +142,7 @@ def full(
     device: Device | int | None = None,
     *,
     managed: bool = False,
+    interprocess: bool = False,
 ) -> DeviceOp[DeviceArray]:
     """Make an array that is filled with one value in device memory; otherwise as `empty`.
 
@@ -136,7 +152,7 @@ def full(
         As for `empty`.
     value
         One number that the dtype can hold.
-    dtype, device, managed
+    dtype, device, managed, interprocess
         As for `empty`.
 
     Raises
@@ -144,7 +160,7 @@ def full(
     ArgumentValueError
         The value is no single number, or the dtype cannot hold it.
     """
-    return _create(shape, dtype, device, managed, value)
+    return _create(shape, dtype, device, _memory(managed, interprocess), value)
 
 
 def empty_host(shape: Shape, dtype: DTypeLike = np.float32) -> DeviceOp[HostArray]:
@@ -166,27 +182,31 @@ def empty_host(shape: Shape, dtype: DTypeLike = np.float32) -> DeviceOp[HostArra
 
 
 def _create(
-    shape: Shape, dtype: DTypeLike, device: Device | int | None, managed: bool, *fill: object
+    shape: Shape, dtype: DTypeLike, device: Device | int | None, memory: str, *fill: object
 ) -> DeviceOp[DeviceArray]:
     kind = dtypes.to_dtype(dtype)
     extents, ordinal = extents_of(shape), as_ordinal(device)
-    if managed:
-        _require_managed_access()
     pattern = pattern_of(fill[0], kind) if fill else b""
     if fill and len(pattern) not in FILLED_ON_DEVICE:
-        whole = empty(extents, kind, ordinal, managed=managed)  # which looks at the shape
+        whole = _create(extents, kind, ordinal, memory)
         return cast("DeviceOp[DeviceArray]", copy(whole, repeated(pattern, kind, extents)))
-    create = CreateOp(extents, dtypes.code_of(kind), ordinal, pattern, fill[0] if fill else None, managed)
+    create = CreateOp(extents, dtypes.code_of(kind), ordinal, pattern, fill[0] if fill else None, memory)
     return cast("DeviceOp[DeviceArray]", create)
 
 
-def _require_managed_access() -> None:
+def _memory(managed: bool, interprocess: bool) -> str:
+    """Return what native code calls the kind of memory."""
+    if managed and interprocess:
+        raise ArgumentValueError("an array is managed or interprocess: no other process can open managed memory")
+    if not managed:
+        return "interprocess" if interprocess else "ordinary"
     lacking = runtime.lacks_managed_access()
     if lacking is not None:
         raise ArgumentValueError(
             f"managed=True: device {lacking} has no concurrent managed access, so the host must not touch managed "
             "memory while any kernel runs; make ordinary arrays, and bring them over with to_device and to_host"
         )
+    return "managed"
 
 
 def extents_of(shape: Shape) -> tuple[int, ...]:

@@ -22,6 +22,7 @@ from aiocuda.errors import ArgumentTypeError, ArgumentValueError
 from aiocuda.managed import Managed
 
 if TYPE_CHECKING:
+    from aiocuda.interprocess import IpcHandle
     from aiocuda.ops import DeviceOp
 
 __all__ = ["DeviceArray", "HostArray", "Partition", "move"]
@@ -287,6 +288,37 @@ class DeviceArray(_native.Array, _Array, Managed):
         from aiocuda.copies import to_device  # the verbs are made of arrays
 
         return to_device(self, device)
+
+    def ipc_handle(self) -> IpcHandle:
+        """Return what another process opens the array with, by `aiocuda.open_ipc`.
+
+        For arrays that were made with ``interprocess=True``.
+
+        Returns
+        -------
+        IpcHandle
+            To be pickled, and sent over whatever connects the two. What the other process does with the array waits for
+            all that was submitted here until now. A shared array's is for reading. *Blocks*: for the driver's calls,
+            not for what was submitted.
+
+        Raises
+        ------
+        ArgumentValueError
+            The array was made without ``interprocess=True``, or has no items.
+        OwnershipError
+            The array was closed (a `ClosedError`), moved or partitioned.
+        DriverError
+            The driver refused: the emulated one lends other processes nothing.
+
+        Notes
+        -----
+        The driver tells neither process what the other does. So this process keeps the array until the other one says
+        that it has closed its own: else the memory is used again, by a later array made with ``interprocess=True``.
+        Nor does this process know of the other's work: it waits for a message, or for an event of the other process.
+        """
+        from aiocuda.interprocess import handle_of_array  # which is made of arrays
+
+        return handle_of_array(self)
 
     def __repr__(self) -> str:
         return self._described(f"{', managed,' if self.is_managed else ''} on device {self._device}")

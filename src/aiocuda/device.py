@@ -1,14 +1,14 @@
-"""Devices, streams and events.
+"""Devices and streams.
 
-Always true: a device is its ordinal, and equal to itself from every thread; streams and events of it
-may be used from any thread.
+Always true: a device is its ordinal, and equal to itself from every thread; streams of it may be used from any
+thread.
 """
 
 from __future__ import annotations
 
 import contextlib
 import operator
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final, NoReturn
 
@@ -18,12 +18,12 @@ from aiocuda._engine import accounts, faults, placement
 from aiocuda._engine.placement import Placement
 from aiocuda._engine.stream_wait import StreamWait
 from aiocuda.device_limits import ContextSettings
-from aiocuda.errors import AiocudaError, ArgumentTypeError, ArgumentValueError, ClosedError, DeviceMismatchError
+from aiocuda.errors import ArgumentTypeError, ArgumentValueError, ClosedError
+from aiocuda.event import Event
 from aiocuda.memory import MemoryHolder, MemoryInfo, whole_number
 
 __all__ = [
     "Device",
-    "Event",
     "Stream",
     "as_ordinal",
     "as_stream",
@@ -118,7 +118,8 @@ class Device(ContextSettings):
             for found in (arrays, accounts.by_place(arrays))
         ]
         managed, _, _ = _native.managed_memory(self._ordinal)
-        return MemoryInfo(free + reserved - used, total, held, reserved, peak, managed, *named)
+        kept = _native.kept_interprocess_bytes(self._ordinal)
+        return MemoryInfo(free + reserved - used + kept, total, held, reserved, peak, managed, *named)
 
     def reset_peak_memory(self) -> None:
         """Have `MemoryInfo.peak_bytes` begin anew, with what is in use now."""
@@ -164,7 +165,7 @@ class Device(ContextSettings):
         int
             How many bytes the pool gave back. Memory whose last users have not passed on the device stays: wait for
             them before, with `synchronize`. The driver gives memory back in large pieces, those of which no byte is
-            in use. Managed memory that is kept for later arrays goes back too, and is not counted.
+            in use. Memory for managed and interprocess arrays that is kept for later goes back too, and is not counted.
 
         Raises
         ------
@@ -175,8 +176,8 @@ class Device(ContextSettings):
 
         Notes
         -----
-        *Blocks*: until the device has done all its work, with the GIL released, where managed memory is kept for later;
-        not else.
+        *Blocks*: until the device has done all its work, with the GIL released, where memory for managed or
+        interprocess arrays is kept for later; not else.
         """
         keep_bytes = whole_number(keep_bytes, "keep_bytes")
         _native.collect()
@@ -286,18 +287,31 @@ class Stream:
         self._require_open()
         return StreamWait([self._index], f"synchronizing {self._title}", self)
 
-    def record(self, *, timing: bool = True) -> Event:
+    def record(self, *, timing: bool = True, interprocess: bool = False) -> Event:
         """Record an event behind all that the stream holds now. Does not block.
 
         Parameters
         ----------
         timing
             Whether `Event.elapsed` will be asked; without it an event is cheaper.
+        interprocess
+            Whether other processes may open it (`Event.ipc_handle`); such an event has no timing.
+
+        Raises
+        ------
+        ClosedError
+            The stream was closed.
+        DriverError
+            The driver refused: the emulated one lends other processes nothing.
         """
         self._require_open()
         ordinal = self._device.ordinal
-        with faults.raised_as(f"recording an event on {self._title}", ordinal):
-            return Event(self, events.Recorded(ordinal, self.handle, timing=timing))
+        instead = "tell the other process in a message, when the event has been awaited here"
+        with faults.told_what_instead(instead), faults.raised_as(f"recording an event on {self._title}", ordinal):
+            recorded = events.Recorded(
+                ordinal, self.handle, timing=timing and not interprocess, interprocess=interprocess
+            )
+            return Event(self._device, f"on {self._title}", recorded)
 
     def wait(self, other: Stream | Event) -> None:
         """Order all later work of this stream after what another stream holds now, or after an event.
@@ -363,77 +377,6 @@ class Stream:
     def __repr__(self) -> str:
         state = "closed" if self._is_closed else f"{_native.stream_submitted(self._index)} submitted"
         return f"<Stream {self._number} of device {self._device.ordinal}, {state}>"
-
-
-class Event:
-    """A point in a stream: made by `Stream.record`, passed when all before it has run. Await it, or ``.sync()`` it."""
-
-    __slots__ = ("_recorded", "_stream")
-
-    def __init__(self, stream: Stream, recorded: events.Recorded) -> None:
-        self._stream = stream
-        self._recorded = recorded
-
-    @property
-    def device(self) -> Device:
-        """The device of the stream it was recorded in."""
-        return self._stream.device
-
-    def done(self) -> bool:
-        """Whether it has passed. Does not block."""
-        with faults.raised_as(f"asking whether {self._title} has passed", self.device.ordinal):
-            return self._recorded.has_passed()
-
-    def elapsed(self, other: Event) -> float:
-        """Return the device's time from this event to a later one, in milliseconds.
-
-        Raises
-        ------
-        ArgumentValueError
-            One of them has not passed yet, or was recorded without timing.
-        DeviceMismatchError
-            They were recorded on different devices.
-        """
-        if self.device != other.device:
-            raise DeviceMismatchError(
-                f"events of device {self.device.ordinal} and device {other.device.ordinal} have no common clock"
-            )
-        for event in (self, other):
-            if not event._recorded.timing:
-                raise ArgumentValueError("an event was recorded without timing; record(timing=True) can be measured")
-            if not event.done():
-                raise ArgumentValueError("an event has not passed yet; await both before measuring between them")
-        with faults.raised_as(f"measuring the time from {self._title} to {other._title}", self.device.ordinal):
-            return self._recorded.milliseconds_to(other._recorded)
-
-    def __await__(self) -> Generator[Any, None, None]:
-        return self._wait().__await__()
-
-    async def _wait(self) -> None:
-        if not self.done():
-            await self._passing()
-
-    def sync(self) -> None:
-        """Wait until it has passed, blocking the thread with the GIL released."""
-        if not self.done():
-            self._passing().sync()
-
-    def _passing(self) -> StreamWait:
-        # A stream that holds nothing but the wait: what is behind the event in its own stream is no part of it.
-        waiting = self.device.stream()
-        waiting.wait(self)
-        return StreamWait([waiting._index], f"waiting for {self._title}", waiting)
-
-    @property
-    def _title(self) -> str:
-        return f"an event on {self._stream._title}"
-
-    def __repr__(self) -> str:
-        try:
-            state = "passed" if self.done() else "pending"
-        except AiocudaError:
-            state = "lost"
-        return f"<Event in {self._stream._title}, {state}>"
 
 
 def devices() -> list[Device]:

@@ -407,6 +407,8 @@ def test_trimming_gives_back_what_is_kept(device):
 
     x, idle = (ac.zeros(SIZE, np.uint8, managed=True).sync() for _ in range(2))
     idle.close()
+    device.synchronize().sync()
+    _native.collect()
     _, held, kept = _native.managed_memory(0)
     assert kept >= SIZE
     device.trim_memory()
@@ -414,6 +416,7 @@ def test_trimming_gives_back_what_is_kept(device):
     assert (x.numpy() == 0).all()
 
 
+@pytest.mark.emulated_only  # a GPU that is asked for more managed memory than it has may be lost to all its users
 def test_when_there_is_no_more_the_error_says_who_holds_it():
     x = ac.zeros(100 * SIZE, np.uint8, managed=True).sync()
     place = here(-1)

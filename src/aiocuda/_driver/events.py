@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from aiocuda._driver import runtime
 
-__all__ = ["Recorded", "device_of_stream"]
+__all__ = ["Opened", "Recorded", "device_of_stream"]
 
 _NULL_STREAMS: Final = (0, 1)  # CU_STREAM_LEGACY is 1
 
@@ -15,18 +15,21 @@ _NULL_STREAMS: Final = (0, 1)  # CU_STREAM_LEGACY is 1
 class Recorded:
     """An event recorded once in a stream; destroyed with this object."""
 
-    __slots__ = ("_destroy", "_event", "timing")
+    __slots__ = ("_destroy", "_event", "interprocess", "timing")
 
-    def __init__(self, ordinal: int, stream: int, *, timing: bool) -> None:
+    def __init__(self, ordinal: int, stream: int, *, timing: bool, interprocess: bool = False) -> None:
         from cuda.bindings import driver
 
         self.timing = timing
+        self.interprocess = interprocess
         self._event: Any = None
         self._destroy = driver.cuEventDestroy  # found now: a finalizer may run when nothing can be imported
         with runtime.context_of(ordinal):
             flags = driver.CUevent_flags
-            kind = flags.CU_EVENT_DEFAULT if timing else flags.CU_EVENT_DISABLE_TIMING
-            self._event = runtime.call(driver.cuEventCreate, int(kind))
+            kind = int(flags.CU_EVENT_DEFAULT if timing else flags.CU_EVENT_DISABLE_TIMING)
+            if interprocess:
+                kind |= int(flags.CU_EVENT_INTERPROCESS)
+            self._event = runtime.call(driver.cuEventCreate, kind)
             runtime.call(driver.cuEventRecord, self._event, driver.CUstream(stream))
 
     def has_passed(self) -> bool:
@@ -57,11 +60,29 @@ class Recorded:
 
         return float(runtime.call(driver.cuEventElapsedTime, self._event, later._event))
 
+    @property
+    def handle(self) -> int:
+        """The driver's handle, a ``CUevent`` as a number."""
+        return int(self._event)
+
     def __del__(self) -> None:
         # A broken context has destroyed it already, and at the end of the process nobody needs it to be.
         event = getattr(self, "_event", None)
         if event is not None and not sys.is_finalizing():
             self._destroy(event)
+
+
+class Opened(Recorded):
+    """An event that another process has recorded, opened here; destroyed with this object."""
+
+    __slots__ = ()
+
+    def __init__(self, handle: int) -> None:
+        from cuda.bindings import driver
+
+        self.timing = self.interprocess = False
+        self._destroy = driver.cuEventDestroy
+        self._event = driver.CUevent(handle)
 
 
 def device_of_stream(handle: int) -> int | None:

@@ -33,6 +33,7 @@ __all__ = [
     "require",
     "set_release_threshold",
     "trim_pool",
+    "uuid",
 ]
 
 _lock = threading.RLock()
@@ -261,6 +262,14 @@ def lacks_managed_access() -> int | None:
         if not call(driver.cuDeviceGetAttribute, attribute, call(driver.cuDeviceGet, ordinal)):
             return ordinal
     return None
+
+
+def uuid(ordinal: int) -> bytes:
+    """Return the 16 bytes by which all processes know a device; does not open it."""
+    device_count()
+    from cuda.bindings import driver
+
+    return bytes(call(driver.cuDeviceGetUuid, call(driver.cuDeviceGet, ordinal)).bytes)
 
 
 @contextlib.contextmanager

@@ -23,9 +23,11 @@ __all__ = [
     "over_limit",
     "raised_as",
     "refused",
+    "told_what_instead",
 ]
 
 _OUT_OF_MEMORY: Final = 2
+_NOT_SUPPORTED: Final = 801
 _UNKNOWN: Final = -2
 _MOST_HOLDERS: Final = 4  # that one error names
 
@@ -65,6 +67,19 @@ def raised_as(asked: _native.Op | str, device: int) -> Iterator[None]:
     raise said  # out here: it has its own cause
 
 
+@contextlib.contextmanager
+def told_what_instead(instead: str) -> Iterator[None]:
+    """Have what the driver does not support say what to do instead."""
+    try:
+        yield
+        return
+    except DriverError as error:
+        if error.code != _NOT_SUPPORTED:
+            raise
+        said = DriverError(error.name, error.code, f"{error.explanation}; {instead}", error.asked)
+    raise said
+
+
 def refused(code: int, function: str, asked: _native.Op | str, asked_bytes: int, device: int) -> AiocudaError:
     """Return the error for a call that the driver refused.
 
@@ -83,7 +98,7 @@ def refused(code: int, function: str, asked: _native.Op | str, asked_bytes: int,
     """
     if code in _FATAL:
         return lost(code, asked, device)
-    if code == _OUT_OF_MEMORY and function in {"cuMemAllocFromPoolAsync", "cuMemHostAlloc"}:
+    if code == _OUT_OF_MEMORY and function in {"cuMemAllocFromPoolAsync", "cuMemAlloc", "cuMemHostAlloc"}:
         return out_of_memory(asked_bytes, device)
     if code == _OUT_OF_MEMORY and function == "cuMemAllocManaged":
         return out_of_managed_memory(asked_bytes, device)

@@ -1,0 +1,118 @@
+"""Events: points in streams that are waited for, asked about and measured between.
+
+Always true: an event is recorded once, and may be used from any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
+
+from aiocuda._driver import events
+from aiocuda._engine import faults
+from aiocuda._engine.stream_wait import StreamWait
+from aiocuda.errors import AiocudaError, ArgumentValueError, DeviceMismatchError
+
+if TYPE_CHECKING:
+    from aiocuda.device import Device
+    from aiocuda.interprocess import IpcEventHandle
+
+__all__ = ["Event"]
+
+
+class Event:
+    """A point in a stream: made by `Stream.record`, passed when all before it has run. Await it, or ``.sync()`` it.
+
+    One of another process is had from its handle, with `aiocuda.open_ipc`.
+    """
+
+    __slots__ = ("_device", "_recorded", "_where")
+
+    def __init__(self, device: Device, where: str, recorded: events.Recorded) -> None:
+        self._device = device
+        self._where = where  # such as "on stream 3 of device 0"
+        self._recorded = recorded
+
+    @property
+    def device(self) -> Device:
+        """The device of the stream it was recorded in."""
+        return self._device
+
+    def done(self) -> bool:
+        """Whether it has passed. Does not block."""
+        with faults.raised_as(f"asking whether {self._title} has passed", self.device.ordinal):
+            return self._recorded.has_passed()
+
+    def elapsed(self, other: Event) -> float:
+        """Return the device's time from this event to a later one, in milliseconds.
+
+        Raises
+        ------
+        ArgumentValueError
+            One of them has not passed yet, or was recorded without timing.
+        DeviceMismatchError
+            They were recorded on different devices.
+        """
+        if self.device != other.device:
+            raise DeviceMismatchError(
+                f"events of device {self.device.ordinal} and device {other.device.ordinal} have no common clock"
+            )
+        for event in (self, other):
+            if not event._recorded.timing:
+                raise ArgumentValueError(
+                    "an event was recorded without timing, as those for other processes are; record(timing=True) can "
+                    "be measured"
+                )
+            if not event.done():
+                raise ArgumentValueError("an event has not passed yet; await both before measuring between them")
+        with faults.raised_as(f"measuring the time from {self._title} to {other._title}", self.device.ordinal):
+            return self._recorded.milliseconds_to(other._recorded)
+
+    def ipc_handle(self) -> IpcEventHandle:
+        """Return what another process opens the event with, by `aiocuda.open_ipc`.
+
+        Returns
+        -------
+        IpcEventHandle
+            To be pickled, and sent over whatever connects the two. Keep this event for as long as the other process
+            uses what it has opened.
+
+        Raises
+        ------
+        ArgumentValueError
+            The event was recorded without ``interprocess=True``, or is another process' itself.
+        DriverError
+            The driver refused.
+        """
+        from aiocuda.interprocess import handle_of_event  # which is made of events
+
+        return handle_of_event(self)
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return self._wait().__await__()
+
+    async def _wait(self) -> None:
+        if not self.done():
+            await self._passing()
+
+    def sync(self) -> None:
+        """Wait until it has passed, blocking the thread with the GIL released."""
+        if not self.done():
+            self._passing().sync()
+
+    def _passing(self) -> StreamWait:
+        # A stream that holds nothing but the wait: what is behind the event in its own stream is no part of it.
+        waiting = self.device.stream()
+        waiting.wait(self)
+        return StreamWait([waiting._index], f"waiting for {self._title}", waiting)
+
+    @property
+    def _title(self) -> str:
+        return f"an event {self._where}"
+
+    def __repr__(self) -> str:
+        try:
+            state = "passed" if self.done() else "pending"
+        except AiocudaError:
+            state = "lost"
+        return f"<Event {self._where}, {state}>"
