@@ -37,7 +37,7 @@ from programs import Program  # noqa: E402
 import aiocuda as ac  # noqa: E402
 
 MAKE = ["full", "upload"]
-CHANGE = ["increment", "accumulate", "accumulate", "mix", "copy", "dup", "to", "part", "zip", "then", "call"]
+CHANGE = ["increment", "accumulate", "accumulate", "mix", "copy", "fill", "dup", "to", "part", "zip", "then", "call"]
 RUN = ["submit", "sync", "sync_on", "schedule", "await", "task", "cancelled", "unstarted", "read", "handle"]
 ALONE = [*MAKE, *CHANGE, *CHANGE, *RUN, "map", "hold", "fail"]
 TOGETHER = [*CHANGE, "submit", "submit", "sync", "handle", "handle", "read", "map"]

@@ -32,7 +32,24 @@ IS_LONG = settings().max_examples > 1000
 pytestmark = pytest.mark.timeout(0 if IS_LONG else 120)
 
 MAKE = ["full", "upload", "wide", "outside", "outside"]
-CHANGE = ["increment", "accumulate", "mix", "copy", "dup", "to", "part", "zip", "then", "call", "add", "add", "look"]
+CHANGE = [
+    *(
+        "increment",
+        "accumulate",
+        "mix",
+        "copy",
+        "fill",
+        "dup",
+        "to",
+        "part",
+        "zip",
+        "then",
+        "call",
+        "add",
+        "add",
+        "look",
+    )
+]
 SIZES = [24, 24, 16, 9, 4, 0]
 FORMS = ["whole", "whole", "part", "part", "strided", "again"]
 

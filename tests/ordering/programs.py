@@ -167,6 +167,11 @@ class Program:
         view, read = to.view, source.view
         return self.node(op, view, to.device, [to, source], lambda: np.copyto(view, read))
 
+    def filled(self, x: Node, value: int, where: int) -> Node:
+        view = x.view
+        op = self.placed(ac.fill(x.real, value), x.device, where)
+        return self.node(op, view, x.device, [x], lambda: view.fill(value))
+
     def then(self, x: Node, kind: int) -> Node:
         """Build on in the function of a `then`, on the handle and on views of it."""
         half = x.view.size // 2
@@ -378,6 +383,8 @@ class Program:
                 self.slots[a], self.slots[b] = self.mixed(x, y, where) if a != b else (x, y)
             case "copy":
                 self.slots[a] = self.copied(x, y, where)
+            case "fill":
+                self.slots[a] = self.filled(x, c, where)
             case "dup":
                 self.slots[a] = self.dup(y, where)
             case "to":

@@ -31,7 +31,23 @@ IS_LONG = settings().max_examples > 1000
 pytestmark = pytest.mark.timeout(0 if IS_LONG else 120)
 
 MAKE = ["full", "upload"]
-CHANGE = ["increment", "accumulate", "accumulate", "mix", "copy", "dup", "to", "part", "part", "zip", "then", "call"]
+CHANGE = [
+    *(
+        "increment",
+        "accumulate",
+        "accumulate",
+        "mix",
+        "copy",
+        "fill",
+        "dup",
+        "to",
+        "part",
+        "part",
+        "zip",
+        "then",
+        "call",
+    )
+]
 RUN = ["submit", "sync", "sync_on", "schedule", "await", "task", "cancelled", "unstarted", "read", "handle"]
 NUMBERS = (st.integers(0, 3), st.integers(0, 3), st.integers(-5, 5), st.integers(0, 5))
 
