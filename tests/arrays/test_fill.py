@@ -245,6 +245,13 @@ def test_page_locked_memory_in_a_graph():
         host.numpy()[...] = 0
 
 
+def test_managed_memory():
+    array = ac.empty((3, 4), np.float64, managed=True).sync()
+    ac.fill(array, 0).sync()
+    ac.fill(array[:, 1:3], 0.1).sync()
+    assert array.numpy().tolist() == [[0, 0.1, 0.1, 0]] * 3
+
+
 def test_explain_says_what_is_filled():
     array = ac.zeros((4, 6)).sync()
     text = ac.fill(array[1:3], 2.5).explain()
