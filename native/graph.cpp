@@ -18,13 +18,28 @@ using namespace dataflow;
 using driver::Engine;
 using driver::GraphObject;
 
+// Turns what the driver refuses about a graph, outside an operation, into Python's error; `place`: where the graph was made.
 template <class F>
-auto refusals_raised(std::int32_t device, F&& f) {
+auto refusals_raised(const std::string& place, std::int32_t device, F&& f) {
   try {
     return f();
   } catch (const driver::Refusal& refusal) {
     const std::int32_t where = refusal.device >= 0 ? refusal.device : device;
-    driver::raise_refused(Engine::get(), refusal.result, refusal.function, "working on a graph of device " + std::to_string(where), refusal.asked_host_bytes, where);
+    driver::raise_refused(Engine::get(), refusal.result, refusal.function, "working on the graph made at " + place, refusal.asked_host_bytes, where);
+  }
+}
+
+// Gives a buffer its memory; `asked()`: the operation that it is for, or, in words, what is being done.
+template <class F>
+void allocate(Buffer& buffer, F&& asked) {
+  Engine& engine = Engine::get();
+  try {
+    engine.allocate(buffer);
+  } catch (const driver::Refusal& refusal) {
+    // Where page-locked memory is not full, the device that was asked for it is not well.
+    const bool is_devices = buffer.device == host_ordinal && refusal.result != CUDA_ERROR_OUT_OF_MEMORY;
+    const std::int32_t where = is_devices ? engine.stream(0).device : buffer.device;
+    driver::raise_refused(engine, refusal.result, refusal.function, nb::object(asked()), buffer.size_bytes, where);
   }
 }
 
@@ -34,14 +49,10 @@ CUstreamCaptureMode mode_of(const std::string& name) {
   return CU_STREAM_CAPTURE_MODE_RELAXED;
 }
 
-Planner::House house_of(CUstreamCaptureMode mode) {
+Planner::House house_of(CUstreamCaptureMode mode, const std::string& place) {
   Planner::House house;
-  house.allocate = [](Buffer& buffer) {
-    try {
-      Engine::get().allocate(buffer);
-    } catch (const driver::Refusal& refusal) {
-      driver::raise_refused(Engine::get(), refusal.result, refusal.function, "making an array of a graph", buffer.size_bytes, buffer.device);
-    }
+  house.allocate = [place](Buffer& buffer, Op* op) {
+    allocate(buffer, [&] { return op ? nb::find(*op) : nb::object(nb::str(("making an array of the graph made at " + place).c_str())); });
   };
   house.object_of = [](Array&& array) {
     const auto& hooks = Engine::get().hooks;
@@ -57,7 +68,8 @@ Planner::House house_of(CUstreamCaptureMode mode) {
 
 // A plan in the making.
 struct Recorder {
-  explicit Recorder(const std::string& mode) : planner(std::make_unique<Planner>(house_of(mode_of(mode)), place_of_caller())) {}
+  explicit Recorder(const std::string& mode) : Recorder(mode, place_of_caller()) {}
+  Recorder(const std::string& mode, const std::string& place) : planner(std::make_unique<Planner>(house_of(mode_of(mode), place), place)) {}
   std::unique_ptr<Planner> planner;  // none once it is finished
 
   Planner& open() {
@@ -110,12 +122,13 @@ void bind_recorder(nb::module_& module) {
         Engine& engine = Engine::get();
         Engine::Submission submission(engine);
         GraphPlan plan = self.finish(results, std::move(result));
+        const std::string place = plan.place;
         const std::int32_t device = plan.device;
-        return refusals_raised(device, [&] { return GraphObject{std::make_shared<driver::Graph>(engine, std::move(plan))}; });
+        return refusals_raised(place, device, [&] { return GraphObject{std::make_shared<driver::Graph>(engine, std::move(plan))}; });
       }, "results"_a, "result"_a.none())
       .def("finish_into", [](Recorder& self, const GraphObject& graph, const nb::sequence& results, nb::object result) {
         Engine::Submission submission(Engine::get());
-        refusals_raised(graph.graph->plan.device, [&] { graph.graph->update(self.finish(results, std::move(result))); });
+        refusals_raised(graph.graph->plan.place, graph.graph->plan.device, [&] { graph.graph->update(self.finish(results, std::move(result))); });
       }, "graph"_a, "results"_a, "result"_a.none());
 }
 
@@ -227,14 +240,14 @@ void bind_graph(nb::module_& module) {
         driver::ContextScope scope(engine);
         const driver::StreamIndex slot = index_of(stream);
         scope.bind(engine.stream(slot).device);
-        refusals_raised(self.graph->plan.device, [&] { self.graph->upload(engine.stream(slot).handle); });
+        refusals_raised(self.graph->plan.place, self.graph->plan.device, [&] { self.graph->upload(engine.stream(slot).handle); });
       })
       // Another executable with memory of its own, so that launches of the two overlap; None where a function's captured
       // work has the addresses.
       .def("clone", [](const GraphObject& self) -> nb::object {
         Engine& engine = Engine::get();
         Engine::Submission submission(engine);
-        return refusals_raised(self.graph->plan.device, [&]() -> nb::object {
+        return refusals_raised(self.graph->plan.place, self.graph->plan.device, [&]() -> nb::object {
           std::optional<GraphPlan> plan = with_own_memory(self.graph->plan, [&engine](Buffer& buffer) { engine.allocate(buffer); });
           if (!plan) return nb::none();
           return nb::cast(GraphObject{std::make_shared<driver::Graph>(engine, std::move(*plan))});
@@ -242,12 +255,12 @@ void bind_graph(nb::module_& module) {
       })
       // How far is the last launch?
       .def("is_idle", [](const GraphObject& self) {
-        return refusals_raised(self.graph->plan.device, [&] { return Engine::get().is_complete(self.graph->last()); });
+        return refusals_raised(self.graph->plan.place, self.graph->plan.device, [&] { return Engine::get().is_complete(self.graph->last()); });
       })
       .def("close", [](const GraphObject& self) { self.graph->close(); });
 }
 
-// New memory of an array's class and layout, in the order of its device's default stream.
+// New memory of an array's class and layout, in the order of its device's default stream; `asked` says what for, in words.
 void bind_allocation(nb::module_& module) {
   module.def("is_recording", [] { return Enclosure::recording() != nullptr; });
   // Does what is put on a stream become a part of a graph now?
@@ -257,14 +270,14 @@ void bind_allocation(nb::module_& module) {
     driver::check(engine.table.cuStreamIsCapturing(engine.stream(index_of(stream)).handle, &status), "cuStreamIsCapturing");
     return status != CU_STREAM_CAPTURE_STATUS_NONE;
   });
-  module.def("allocate_like", [](nb::handle_t<Array> object) {
+  module.def("allocate_like", [](nb::handle_t<Array> object, const nb::str& asked) {
     const Array& model = *nb::inst_ptr<Array>(object);
     Engine& engine = Engine::get();
     Engine::Submission submission(engine);
     auto buffer = std::make_unique<Buffer>(model.size_bytes(), model.device);
-    if (buffer->size_bytes) house_of(CU_STREAM_CAPTURE_MODE_RELAXED).allocate(*buffer);
+    if (buffer->size_bytes) allocate(*buffer, [&] { return asked; });
     return driver::Submit::make_array(object.type(), Array{BufferRef(std::move(buffer)), 0, model.device, model.dtype, model.shape});
-  }, "model"_a);
+  }, "model"_a, "asked"_a);
 }
 
 }  // namespace

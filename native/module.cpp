@@ -79,7 +79,7 @@ void bind_settings(nb::module_& module) {
   });
   module.def("set_package_directory", [](std::string directory) { dataflow::package_directory() = std::move(directory); });
   module.def("set_hooks", [](nb::object refused, nb::object lost, nb::object lift, nb::object open, nb::object stream, nb::object lanes,
-                                nb::object over_limit, nb::object bounds) {
+                                nb::object named, nb::object over_limit, nb::object bounds) {
     auto& hooks = Engine::get().hooks;
     hooks.refused = std::move(refused);
     hooks.lost = std::move(lost);
@@ -87,6 +87,7 @@ void bind_settings(nb::module_& module) {
     hooks.open = std::move(open);
     hooks.stream = std::move(stream);
     hooks.lanes = std::move(lanes);
+    hooks.named = std::move(named);
     hooks.over_limit = std::move(over_limit);
     hooks.bounds = std::move(bounds);
   });

@@ -50,7 +50,7 @@ class Copying {
     // A step to page-locked memory and one from there; or the same through a device's memory.
     if (!create) check_copy(*sink_.array(to), source);
     const std::int32_t way = is_within_host ? device : host_ordinal;
-    const Value staged = copy_to_new(source, is_within_host ? device : there, [&](StreamIndex stream) { return sink_.staging(source, way, stream); });
+    const Value staged = copy_to_new(source, is_within_host ? device : there, [&](StreamIndex stream) { return sink_.staging(op_, source, way, stream); });
     return copy(to, create, *sink_.array(staged), device);
   }
 
@@ -73,7 +73,7 @@ class Copying {
     return copy_on(stream, to, source);
   }
   Value copy_on(StreamIndex stream, Value to, const Array& source) {
-    placing_.order(stream);
+    placing_.order(op_, stream);
     sink_.copy(op_, *sink_.array(to), source, stream);
     placing_.commit(op_, stream, walk_.is_shared_);
     return to;
@@ -145,7 +145,7 @@ class Copying {
   // What has been submitted before a later part was refused is there all the same.
   template <class F>
   void stage(StreamIndex stream, F&& f) {
-    placing_.order(stream);
+    placing_.order(op_, stream);
     try {
       f();
     } catch (nb::python_error&) {

@@ -91,7 +91,7 @@ class Placing {
         if (hazard.written.count) needs_.push_back(hazard.written);
         if (use.writes) needs_.insert(needs_.end(), hazard.reads.begin(), hazard.reads.end());
       });
-    Lanes& lanes = sink_.lanes(policy, device);
+    Lanes& lanes = sink_.lanes(op, policy, device);
     if (policy.looks_at_progress())
       for (const StreamIndex stream : lanes.streams) sink_.look(stream);
     if (!policy.asks()) return policy.choose(sink_.timeline(), needs_, lanes);
@@ -118,10 +118,11 @@ class Placing {
     return slot_of(stream);
   }
 
-  // Places the waits of `uses`; before that, a mark behind what the stream holds, where others may still want
-  // to wait for just that.
-  void order(StreamIndex stream) {
+  // Places the waits of `uses`, which are the operation's; before that, a mark behind what the stream holds, where others
+  // may still want to wait for just that.
+  void order(Op& op, StreamIndex stream) {
     Timeline& timeline = sink_.timeline();
+    Waits waits{sink_, op};
     const std::uint32_t most = placement_.bounds->max_in_flight;
     if (sink_.is_full(stream, most)) throw Full{{stream, timeline.submitted(stream) - most / 2}};
     const Tick tail{stream, timeline.submitted(stream)};
@@ -133,10 +134,10 @@ class Placing {
             overwritten += hazard.written.stream == tail.stream && hazard.written.count == tail.count &&
                            use.span.begin <= segment.begin && segment.end <= use.span.end;
           });
-      if (timeline.is_tail_wanted(stream, overwritten)) timeline.mark_end(stream, sink_);
+      if (timeline.is_tail_wanted(stream, overwritten)) timeline.mark_end(stream, waits);
     }
     for (const Use& use : uses)
-      sink_.hazards(*use.buffer).each(use.span, [&](const Hazard& hazard, Span) { timeline.order(stream, hazard, use.writes, sink_); });
+      sink_.hazards(*use.buffer).each(use.span, [&](const Hazard& hazard, Span) { timeline.order(stream, hazard, use.writes, waits); });
   }
 
   void commit(Op& op, StreamIndex stream, bool is_shared) {
@@ -165,9 +166,10 @@ class Placing {
     sink_.timeline().share(tick);
   }
 
-  // Behind what the stream holds, where others may still want to wait for just that.
-  void mark(StreamIndex stream) {
-    if (sink_.timeline().is_tail_wanted(stream, 0)) sink_.timeline().mark_end(stream, sink_);
+  // Behind what the stream holds, where others may still want to wait for just that, before the operation comes there.
+  void mark(Op& op, StreamIndex stream) {
+    Waits waits{sink_, op};
+    if (sink_.timeline().is_tail_wanted(stream, 0)) sink_.timeline().mark_end(stream, waits);
   }
 
   // A new array's memory, there from here on in the stream; `uses` stays as it is.
@@ -178,6 +180,14 @@ class Placing {
   }
 
  private:
+  // What the timeline asks for is done for an operation, and fails as that one.
+  struct Waits {
+    Sink& sink;
+    Op& op;
+    void mark(StreamIndex stream, std::uint32_t slot) { sink.mark(op, stream, slot); }
+    void wait(StreamIndex stream, StreamIndex other, std::uint32_t slot) { sink.wait(op, stream, other, slot); }
+  };
+
   Sink& sink_;
   const Placement& placement_;
   std::vector<Tick>& needs_;

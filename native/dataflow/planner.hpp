@@ -33,7 +33,7 @@ class Planner {
 
   // What only who knows the driver can do.
   struct House {
-    std::function<void(Buffer&)> allocate;  // gives a buffer its memory
+    std::function<void(Buffer&, Op*)> allocate;  // gives a buffer its memory, for an operation or the graph itself
     std::function<nb::object(Array&&)> object_of;
     std::function<bool(std::int32_t, std::int32_t)> is_peer;
     std::function<std::shared_ptr<void>(ForeignOp&, const std::vector<nb::handle>&, std::int32_t device, nb::object& kept, nb::object& returned)> capture;
@@ -209,24 +209,24 @@ class Planner {
   Value create_host(CreateOp& op, std::int32_t) {
     const Value value = make_array(op.size_bytes, host_ordinal, op.spec.dtype, op.shape);
     Buffer& buffer = *as_array(value)->buffer;
-    if (op.size_bytes) house_.allocate(buffer);
+    if (op.size_bytes) house_.allocate(buffer, &op);
     return value;
   }
   // Pageable memory is read now, and what it held stays as it is.
   static constexpr bool stages_copies = false;
-  Value page_locked(CopyOp&, const Pageable& memory, std::int32_t) {
+  Value page_locked(CopyOp& op, const Pageable& memory, std::int32_t) {
     const std::uint64_t size_bytes = memory.layout.size_bytes();
     const Value value = make_array(size_bytes, host_ordinal, memory.dtype, memory.shape);
     Buffer& buffer = *as_array(value)->buffer;
-    if (size_bytes) house_.allocate(buffer);
+    if (size_bytes) house_.allocate(buffer, &op);
     memory.layout.pack(0, size_bytes, reinterpret_cast<std::byte*>(buffer.address));
     plan_.memory[slot_of(buffer, {})].role = MemoryRole::constant;
     buffer.enclosure.reset();
     return value;
   }
-  Value staging(const Array& source, std::int32_t device, StreamIndex) {
+  Value staging(Op& op, const Array& source, std::int32_t device, StreamIndex) {
     const Value value = make_array(source.size_bytes(), device, source.dtype, source.shape);
-    if (device == host_ordinal && source.size_bytes()) house_.allocate(*as_array(value)->buffer);
+    if (device == host_ordinal && source.size_bytes()) house_.allocate(*as_array(value)->buffer, &op);
     return value;
   }
 
@@ -362,11 +362,11 @@ class Planner {
    public:
     explicit Inside(const House& house) : allocate_(house.allocate) {}
     void pin(Buffer& buffer) override {
-      if (is_open && !buffer.address) allocate_(buffer);
+      if (is_open && !buffer.address) allocate_(buffer, nullptr);
     }
 
    private:
-    std::function<void(Buffer&)> allocate_;
+    std::function<void(Buffer&, Op*)> allocate_;
   };
 
   Value keep(nb::object object) {
@@ -562,7 +562,7 @@ class Planner {
   }
 
   void make_output(Memory& memory) {
-    if (memory.size_bytes && !memory.buffer->address) house_.allocate(*memory.buffer);
+    if (memory.size_bytes && !memory.buffer->address) house_.allocate(*memory.buffer, nullptr);
     memory.buffer->enclosure.reset();
     memory.role = MemoryRole::output;
     plan_.output_bytes += memory.size_bytes;
@@ -581,7 +581,7 @@ class Planner {
       constexpr std::uint64_t alignment = 256;  // what the driver gives
       const Lodging lodging = lodge(tenants, order_, alignment);
       BufferRef shared(std::make_unique<Buffer>(lodging.size_bytes, device));
-      if (lodging.size_bytes) house_.allocate(*shared);
+      if (lodging.size_bytes) house_.allocate(*shared, nullptr);
       plan_.shared_bytes += lodging.size_bytes;
       for (std::size_t i = 0; i < slots.size(); ++i) {
         Memory& memory = plan_.memory[slots[i]];
@@ -637,7 +637,7 @@ class Placing<Planner> {
   std::int32_t device_put(const Op& op) { return op.target_device; }
   StreamIndex open(StreamId, std::int32_t device) { return static_cast<StreamIndex>(device); }
 
-  void order(StreamIndex) {
+  void order(Op&, StreamIndex) {
     std::vector<Tick>& needs = planner_.needs_;
     needs.clear();
     planner_.last_ = {};
@@ -651,7 +651,7 @@ class Placing<Planner> {
     if (planner_.last_.count == 0) return;
     for (const Use& use : uses) planner_.hazards(*use.buffer).commit(use.span, use.writes, planner_.last_);
   }
-  void mark(StreamIndex) {
+  void mark(Op&, StreamIndex) {
     planner_.needs_.clear();
     planner_.last_ = {};
   }

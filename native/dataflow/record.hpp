@@ -28,8 +28,8 @@ class Record {
   struct House {
     std::vector<std::int32_t> stream_devices;
     std::vector<StreamId> stream_ids;  // of those that are open, by slot
-    std::function<const Lanes&(const Policy&, std::int32_t)> lanes;  // may open more streams
-    std::function<void(House&)> look;                                // fills the first two
+    std::function<const Lanes&(Op&, const Policy&, std::int32_t)> lanes;  // may open more streams, for an operation
+    std::function<void(House&)> look;                                     // fills the first two
     std::function<bool(std::int32_t, std::int32_t)> is_peer;
     std::function<bool(const Pageable&, const Array&)> stages;
     Buffer* pageable = nullptr;
@@ -43,10 +43,10 @@ class Record {
 
   Timeline& timeline() { return timeline_; }
   RangeHazards& hazards(Buffer& buffer) { return hazards_.try_emplace(&buffer, buffer.hazards).first->second; }
-  Lanes& lanes(const Policy& policy, std::int32_t device) {
+  Lanes& lanes(Op& op, const Policy& policy, std::int32_t device) {
     const auto key = std::make_pair(&policy, device);
     if (const auto known = lanes_.find(key); known != lanes_.end()) return known->second;
-    Lanes& lanes = lanes_.emplace(key, house_.lanes(policy, device)).first->second;
+    Lanes& lanes = lanes_.emplace(key, house_.lanes(op, policy, device)).first->second;
     house_.look(house_);
     while (timeline_.size() < house_.stream_ids.size()) timeline_.add_stream();
     return lanes;
@@ -88,9 +88,9 @@ class Record {
   bool is_full(StreamIndex, std::uint64_t) const { return false; }
   bool is_complete(Tick) const { return true; }  // a host step is written down, not waited for
 
-  void mark(StreamIndex stream, std::uint32_t slot) { marked_[{stream, slot}] = timeline_.submitted(stream); }
+  void mark(Op&, StreamIndex stream, std::uint32_t slot) { marked_[{stream, slot}] = timeline_.submitted(stream); }
   // How much of the other stream it waits for: all that it holds, or up to its n-th submission from its end.
-  void wait(StreamIndex stream, StreamIndex other, std::uint32_t slot) {
+  void wait(Op&, StreamIndex stream, StreamIndex other, std::uint32_t slot) {
     const auto mark = marked_.find({other, slot});
     const std::uint64_t behind = mark == marked_.end() ? 0 : timeline_.submitted(other) - mark->second;
     steps.append(nb::make_tuple("wait", stream, other, behind));
@@ -122,7 +122,7 @@ class Record {
                                 op.pattern.size ? op.fill : nb::none(), op.origin.location()));
     return keep(std::move(value));
   }
-  Value staging(const Array& source, std::int32_t device, StreamIndex) {
+  Value staging(Op&, const Array& source, std::int32_t device, StreamIndex) {
     Recorded value;
     value.planned = Array{BufferRef(std::make_unique<Buffer>(source.size_bytes(), device)), 0, device, source.dtype, source.shape};
     return keep(std::move(value));

@@ -11,14 +11,14 @@
 //   bool is_done(op), is_failed(op), Value result(op), Value constant(object)
 //   const Array* array(value)      null where it is none (or not known yet: is_unknown(value))
 //   Value item(value, index), Value tuple(values)
-//   Lanes& lanes(policy, device), device_of(stream), is_open(stream)
+//   Lanes& lanes(op, policy, device), device_of(stream), is_open(stream)
 //   StreamId ask(policy, op, device, needs, lanes), look(stream)   for policies that want it
-//   void mark(stream, slot), wait(stream, other, slot)             see Timeline::order
+//   void mark(op, stream, slot), wait(op, stream, other, slot)     for an operation; see Timeline::order
 //   void launch(op, stream, device), copy(op, to, from, stream)
 //   fill(op, array, way, stream)                                   `way`: memory that is filled and copied from, or null
 //   Value create(op, stream, device), create_host(op, device)
 //   bool is_peer(device, device)
-//   Value staging(array, device, stream)                           memory on a copy's way, page-locked for no device
+//   Value staging(op, array, device, stream)                       memory on a copy's way, page-locked for no device
 //   Value page_locked(op, pageable, device)                        page-locked memory with those contents, read now
 //   bool stages_copies             else it has none of these, for copies between arrays and pageable memory:
 //   Buffer& pageable(), stages(pageable, array), staging_full(device, bytes), upload(op, to, stream), download(op, from, stream)
@@ -259,7 +259,7 @@ class Walk {
       take_array(op, deferred.argument, value, home);
       if (signature.params[deferred.argument].writes) outputs_[deferred.output] = value;
     }
-    placing_.order(stream);
+    placing_.order(op, stream);
     sink_.launch(op, stream, device);
     placing_.commit(op, stream, is_shared_);
     sink_.finish(op, outputs_.size() == 1 ? outputs_.front() : sink_.tuple(outputs_));
@@ -296,7 +296,7 @@ class Walk {
   Value make(CreateOp& op, StreamIndex stream, bool is_shared) {
     try {
       if (op.target_stream != no_stream) stream = placing_.open(op.target_stream, op.spec.device);
-      placing_.mark(stream);
+      placing_.mark(op, stream);
       const Value value = sink_.create(op, stream, op.spec.device);
       placing_.commit_new(op, *sink_.array(value), stream, is_shared);
       sink_.finish(op, value);
@@ -347,10 +347,10 @@ class Walk {
     // Rows of a long pattern would be a call each: memory in one piece is filled, and copied from there.
     const Array* way = nullptr;
     if (is_fill_of_rows(op.pattern, array->region())) {
-      way = sink_.array(sink_.staging(*array, device, stream));
+      way = sink_.array(sink_.staging(op, *array, device, stream));
       placing_.add(*way, true);
     }
-    placing_.order(stream);
+    placing_.order(op, stream);
     sink_.fill(op, *array, way, stream);
     placing_.commit(op, stream, is_shared_);
     sink_.finish(op, value);
@@ -407,7 +407,7 @@ class Walk {
       if (is_known && !sink_.is_unknown(values.back())) check_declared(sink_.array(values.back()));
     }
     const StreamIndex stream = placing_.choose(op, device);
-    placing_.order(stream);
+    placing_.order(op, stream);
     // What it has submitted before it raised is there all the same.
     std::optional<Value> returned;
     try {
@@ -449,7 +449,7 @@ class Walk {
     placing_.uses.clear();
     replay.each_use([&](const Use& use) { placing_.uses.push_back(use); });
     const StreamIndex stream = placing_.choose(op, plan.device);
-    placing_.order(stream);
+    placing_.order(op, stream);
     sink_.replay(op, replay, stream, plan.device);
     placing_.commit(op, stream, is_shared_);
     if (op.result.is_valid() || outputs_.empty()) {

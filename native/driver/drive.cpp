@@ -17,8 +17,7 @@ constexpr std::chrono::milliseconds signal_interval{50};
 [[noreturn]] void raise_lost(Engine& engine, std::int32_t error, nb::handle object, std::int32_t device) {
   nb::object exception = engine.hooks.lost(error, object, device);
   dataflow::as_op(object)->fail(exception);
-  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
-  throw nb::python_error();
+  raise_exception(exception);
 }
 
 // The device of what is waited for, where it is one.
@@ -281,9 +280,12 @@ CompletionRef stand(Engine& engine, nb::handle object, const Halt::Full& full, c
 // Waits until there is room, or it is the operation's turn. False: the time is up, and the place given up.
 bool wait_for_room(Engine& engine, nb::handle object, const Halt& halt, std::optional<Clock::time_point> until) {
   if (!halt.stands_in_line && halt.waits.empty()) return true;
-  const CompletionRef called = halt.stands_in_line
-                                   ? stand(engine, object, *halt.full, {PyThread_get_thread_ident(), true})
-                                   : engine.watch(engine.arm(halt.waits, {}));
+  CompletionRef called;
+  try {
+    called = halt.stands_in_line ? stand(engine, object, *halt.full, {PyThread_get_thread_ident(), true}) : engine.watch(engine.arm(halt.waits, {}));
+  } catch (const Refusal& refusal) {
+    raise_lost(engine, refusal.result, object, refusal.device >= 0 ? refusal.device : device_of(engine, halt.waits));
+  }
   if (!called) return true;
   bool is_called = false;
   try {
@@ -447,14 +449,18 @@ nb::list record(nb::handle object, const dataflow::Placement& placement) {
       of.stream_ids.push_back(stream.closing ? dataflow::no_stream : engine.id_of(static_cast<StreamIndex>(i)));
     }
   };
-  house.lanes = [&engine](const dataflow::Policy& policy, std::int32_t device) -> const dataflow::Lanes& { return engine.lanes(policy, device); };
+  house.lanes = [&engine](Op& op, const dataflow::Policy& policy, std::int32_t device) -> const dataflow::Lanes& { return engine.lanes(policy, device, op); };
   house.is_peer = [&engine](std::int32_t device, std::int32_t other) { return engine.is_peer(device, other); };
   house.pageable = &engine.staging.pageable();
   house.stages = [&engine](const dataflow::Pageable& memory, const dataflow::Array& array) { return Submit::stages(engine, memory, array); };
   dataflow::Record sink(engine.timeline, std::move(house));
   dataflow::Scratch<dataflow::Record::Value> scratch;
   dataflow::Walk<dataflow::Record> walk(sink, placement, scratch);
-  walk.run(object);
+  try {
+    walk.run(object);
+  } catch (const Refusal& refusal) {
+    raise_refused(engine, refusal.result, refusal.function, nb::borrow(object), refusal.asked_host_bytes, refusal.device);
+  }
   return sink.steps;
 }
 

@@ -67,7 +67,8 @@ struct Hooks {
   nb::object lift;     // what a callback returned -> an operation, or the value
   nb::object open;     // (ordinal): opens a device at its first use
   nb::object stream;   // (stream's id, ordinal) -> Stream
-  nb::object lanes;    // (policy, ordinal) -> the ids of its streams there, which it keeps
+  nb::object lanes;    // (policy, ordinal, op that needs them) -> the ids of its streams there, which it keeps
+  nb::object named;    // (exception, op) -> the exception, which names an operation where a device was lost
   nb::object over_limit;  // (asked_bytes, device, limit_bytes) -> exception
   nb::object bounds;      // () -> the Bounds in force
   nb::object device_array, host_array;  // the classes of results
@@ -115,8 +116,8 @@ class Engine final : public dataflow::MemoryOwner {
   CUresult put_mark(StreamIndex stream, std::uint32_t slot);
   CUresult wait_for_mark(StreamIndex stream, StreamIndex other, std::uint32_t slot);
 
-  // A policy's streams on a device.
-  dataflow::Lanes& lanes(const dataflow::Policy& policy, std::int32_t device);
+  // A policy's streams on a device, made where an operation is the first to go there.
+  dataflow::Lanes& lanes(const dataflow::Policy& policy, std::int32_t device, dataflow::Op& op);
   // Does a device reach the other's memory? Makes it so where it can be.
   bool is_peer(std::int32_t device, std::int32_t other);
 

@@ -18,12 +18,15 @@
 namespace aiocuda::driver {
 using dataflow::Array;
 
+[[noreturn]] inline void raise_exception(nb::handle exception) {
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
+  throw nb::python_error();
+}
+
 // Raises what Python makes of a refused call. `asked`: the operation that it was for, or, in words, what was being done.
 [[noreturn]] inline void raise_refused(const Engine& engine, CUresult result, const char* function, const nb::object& asked,
                                        std::uint64_t asked_bytes = 0, std::int32_t device = dataflow::unknown_ordinal) {
-  nb::object error = engine.hooks.refused(static_cast<int>(result), function, asked, asked_bytes, device);
-  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
-  throw nb::python_error();
+  raise_exception(engine.hooks.refused(static_cast<int>(result), function, asked, asked_bytes, device));
 }
 [[noreturn]] inline void raise_refused(const Engine& engine, CUresult result, const char* function, const std::string& asked,
                                        std::uint64_t asked_bytes = 0, std::int32_t device = dataflow::unknown_ordinal) {
@@ -67,7 +70,7 @@ inline CUfunction function_of(Engine& engine, ContextScope& scope, dataflow::Lau
   return function;
 }
 
-// What is to be done on a stream when its turn comes.
+// What is to be done on a stream when its turn comes; of a mark or a wait, whose it is.
 struct HeldWork {
   enum class Kind : std::uint8_t { launch, fill, copy, replay, upload, download };
   Kind kind = Kind::launch;
@@ -91,7 +94,7 @@ class Submit {
 
   dataflow::Timeline& timeline() { return engine_.timeline; }
   dataflow::RangeHazards& hazards(dataflow::Buffer& buffer) { return buffer.hazards; }
-  dataflow::Lanes& lanes(const dataflow::Policy& policy, std::int32_t device) { return engine_.lanes(policy, device); }
+  dataflow::Lanes& lanes(Op& op, const dataflow::Policy& policy, std::int32_t device) { return engine_.lanes(policy, device, op); }
   // There are branches: from here on the calls for their streams are made in turn, by `make_held_calls`.
   void hold_back() { holds_back_ = true; }
 
@@ -99,10 +102,10 @@ class Submit {
   // ends the operations that depend on it.
   void make_held_calls() {
     if (held_.empty()) return finished_.clear();
-    std::vector<StreamIndex> streams;
+    std::map<StreamIndex, nb::object> lasts;  // the operation that a stream's last call was for
     nb::object error;
     const auto lost = held_.make_all([&](const HeldCall& call) {
-      if (std::find(streams.begin(), streams.end(), call.stream) == streams.end()) streams.push_back(call.stream);
+      lasts[call.stream] = call.work.op;
       try {
         make(call);
         return true;
@@ -121,7 +124,8 @@ class Submit {
       if (is_lost) op.fail(error);
     }
     lost_ = std::move(error);
-    for (const StreamIndex stream : streams) note_progress(stream);
+    for (const auto& [stream, last] : lasts)
+      if (!lost.contains(stream)) note_progress(*dataflow::as_op(last), stream);
   }
 
   // The same in the middle of an operation, which cannot go on when something it may depend on was lost.
@@ -129,9 +133,7 @@ class Submit {
     lost_.reset();  // what an earlier walk lost has been told
     make_held_calls();
     if (!lost_.is_valid()) return;
-    const nb::object error = std::exchange(lost_, nb::object());
-    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
-    throw nb::python_error();
+    raise_exception(std::exchange(lost_, nb::object()));
   }
 
   // How far is it?
@@ -174,23 +176,24 @@ class Submit {
     return engine_.is_complete(tick);
   }
 
-  void mark(StreamIndex stream, std::uint32_t slot) {
-    if (holds_back_) return held_.add({.kind = HeldKind::mark, .stream = stream, .count = next_count(stream), .slot = slot});
-    put_mark(stream, slot);
+  void mark(Op& op, StreamIndex stream, std::uint32_t slot) {
+    if (holds_back_)
+      return held_.add({.kind = HeldKind::mark, .stream = stream, .count = next_count(stream), .work = {.op = object_of(op)}, .slot = slot});
+    put_mark(op, stream, slot);
   }
-  void wait(StreamIndex stream, StreamIndex other, std::uint32_t slot) {
-    if (holds_back_) return held_.add({.kind = HeldKind::wait, .stream = stream, .count = next_count(stream), .other = other, .slot = slot});
-    wait_for_mark(stream, other, slot);
+  void wait(Op& op, StreamIndex stream, StreamIndex other, std::uint32_t slot) {
+    if (holds_back_)
+      return held_.add({.kind = HeldKind::wait, .stream = stream, .count = next_count(stream), .work = {.op = object_of(op)}, .other = other, .slot = slot});
+    wait_for_mark(op, stream, other, slot);
   }
 
-  void put_mark(StreamIndex stream, std::uint32_t slot) {
+  void put_mark(Op& op, StreamIndex stream, std::uint32_t slot) {
     if (const CUresult result = engine_.put_mark(stream, slot))
-      raise_refused(engine_, result, "cuEventRecord", "recording an event on " + title_of(engine_, stream), 0, engine_.stream(stream).device);
+      raise_refused(engine_, result, "cuEventRecord", object_of(op), 0, engine_.stream(stream).device);
   }
-  void wait_for_mark(StreamIndex stream, StreamIndex other, std::uint32_t slot) {
+  void wait_for_mark(Op& op, StreamIndex stream, StreamIndex other, std::uint32_t slot) {
     if (const CUresult result = engine_.wait_for_mark(stream, other, slot))
-      raise_refused(engine_, result, "cuStreamWaitEvent", "ordering " + title_of(engine_, stream) + " after " + title_of(engine_, other), 0,
-                    engine_.stream(stream).device);
+      raise_refused(engine_, result, "cuStreamWaitEvent", object_of(op), 0, engine_.stream(stream).device);
   }
 
   void launch(dataflow::LaunchOp& op, StreamIndex stream, std::int32_t device) {
@@ -246,11 +249,11 @@ class Submit {
     return scratch_;
   }
 
-  Value staging(const Array& source, std::int32_t device, StreamIndex stream) {
+  Value staging(Op& op, const Array& source, std::int32_t device, StreamIndex stream) {
     if (device == dataflow::host_ordinal) {
-      staged_ = make_host_array(source.size_bytes(), source.dtype, source.shape, source.device, nb::str("staging a copy between devices"));
+      staged_ = make_host_array(source.size_bytes(), source.dtype, source.shape, source.device, object_of(op));
     } else {
-      dataflow::BufferRef buffer = allocate_device(source.size_bytes(), stream, device, [] { return nb::str("staging a copy or a fill"); });
+      dataflow::BufferRef buffer = allocate_device(source.size_bytes(), stream, device, [&] { return object_of(op); });
       staged_ = make_array(engine_.hooks.device_array, Array{std::move(buffer), 0, device, source.dtype, source.shape});
     }
     return staged_;
@@ -345,7 +348,16 @@ class Submit {
     nb::object value = nb::borrow(input);  // the callback may drop anything
     nb::object function = op.function;
     const dataflow::Enclosure::Entered building(dataflow::Enclosure::anywhere());
-    nb::object returned = function(value);
+    nb::object returned;
+    try {
+      returned = function(value);
+    } catch (nb::python_error& error) {
+      if (op.title.empty()) throw;  // the program's own, which says what it likes
+      // What the driver refuses in a function of the library's own is the operation's error.
+      const nb::object named = engine_.hooks.named(error.value(), object_of(op));
+      if (named.is(error.value())) throw;
+      raise_exception(named);
+    }
     if (op.mode == dataflow::CallMode::inspect) {
       scratch_ = std::move(value);
       return scratch_;
@@ -392,13 +404,13 @@ class Submit {
 
   void ran(Op& op, Tick now) {
     op.ready.assign(1, now);
-    if (!holds_back_) note_progress(now.stream);
+    if (!holds_back_) note_progress(op, now.stream);
   }
-  void note_progress(StreamIndex stream) {
+  void note_progress(Op& op, StreamIndex stream) {
     try {
       engine_.note_progress(stream);
     } catch (const Refusal& refusal) {
-      raise_refused(engine_, refusal.result, refusal.function, "noting how far " + title_of(engine_, stream) + " is", 0, engine_.stream(stream).device);
+      raise_refused(engine_, refusal.result, refusal.function, object_of(op), 0, engine_.stream(stream).device);
     }
   }
   const std::vector<Tick>& ready(const Op& op) const { return op.ready; }
@@ -432,10 +444,10 @@ class Submit {
   void make(const HeldCall& call) {
     const StreamState& state = engine_.stream(call.stream);
     try {
-      if (call.kind == HeldKind::mark) return put_mark(call.stream, call.slot);
-      if (call.kind == HeldKind::wait) return wait_for_mark(call.stream, call.other, call.slot);
-      scope_.bind(state.device);
       Op& op = *dataflow::as_op(call.work.op);
+      if (call.kind == HeldKind::mark) return put_mark(op, call.stream, call.slot);
+      if (call.kind == HeldKind::wait) return wait_for_mark(op, call.stream, call.other, call.slot);
+      scope_.bind(state.device);
       switch (call.work.kind) {
         case HeldWork::Kind::launch: return launch_now(static_cast<dataflow::LaunchOp&>(op), call.stream, state.device);
         case HeldWork::Kind::fill: return fill_block(call.work.fill, state.handle);

@@ -223,6 +223,7 @@ def extents_of(shape: Shape) -> tuple[int, ...]:
 
 
 _native.set_hooks(
-    faults.refused, faults.lost, lift, runtime.open_device, _stream_known, _lanes, faults.over_limit, placement.bounds
-)
+    faults.refused, faults.lost, lift, runtime.open_device, _stream_known, _lanes, faults.named, faults.over_limit,
+    placement.bounds,
+)  # fmt: skip
 leaks.report_at_exit()

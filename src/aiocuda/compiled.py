@@ -110,6 +110,7 @@ class Compiled(Generic[P, R]):
     ) -> None:
         functools.update_wrapper(self, function)
         self._function = function
+        self._title = f"a call of {self._name}"
         self._max_graphs = max_graphs
         self._results = results
         self._executables = executables
@@ -145,7 +146,7 @@ class Compiled(Generic[P, R]):
         call = _Call(args, kwargs)
         if call.ops:  # what they yield decides, and is known at submission
             given = functools.partial(self._call_with, args, kwargs)
-            return cast("DeviceOp[R]", CallOp("then", given, GatherOp(call.ops), title=f"a call of {self._name}"))
+            return cast("DeviceOp[R]", CallOp("then", given, GatherOp(call.ops), title=self._title))
         return self._launch(self._graph_for(call, args, kwargs), call)
 
     def cache_info(self) -> CacheInfo:
@@ -225,14 +226,14 @@ class Compiled(Generic[P, R]):
     def _launch(self, graph: _Graph, call: _Call) -> DeviceOp[R]:
         values = [call.distinct[i] for i in graph.arrays]
         values += [call.numbers[i] for i in graph.numbers]
-        outputs = [_next_of(ring, model) for ring, model in graph.outputs]
+        outputs = [_next_of(ring, model, self._title) for ring, model in graph.outputs]
         result = graph.result(call.distinct, outputs)
         values += outputs
         if not graph.has_late:
             return cast("DeviceOp[R]", ReplayOp(self._next_executable(graph), graph.targets, values, result))
         op = ReplayOp(self._next_executable(graph), graph.targets, values)
         complete = functools.partial(_complete, result)
-        return cast("DeviceOp[R]", CallOp("map", complete, op, title=f"a call of {self._name}"))
+        return cast("DeviceOp[R]", CallOp("map", complete, op, title=self._title))
 
     def _next_executable(self, graph: _Graph) -> _native.Graph:
         """Take them in turn: calls that are in flight together then do not wait for one another."""
@@ -438,12 +439,12 @@ def _described(part: Any) -> str:
     return repr(part)
 
 
-def _next_of(ring: list[_native.Array], model: _native.Array) -> Any:
+def _next_of(ring: list[_native.Array], model: _native.Array, asked: str) -> Any:
     """Return memory for an output: such that nobody holds any more, else new."""
     for array in ring:
         if array._holders == 1:
             return array._like_part(array)
-    array = _native.allocate_like(model)
+    array = _native.allocate_like(model, asked)
     ring.append(array)
     if len(ring) > 2:  # one is being written while the caller has the other; what is held longer is the caller's own
         del ring[0]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from aiocuda import _native
-from aiocuda._engine import placement
+from aiocuda._engine import faults, placement
 from aiocuda.device import Device, Stream, as_stream
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
 
@@ -226,8 +226,9 @@ def _stream_of(index: int) -> Stream:
     return Stream._known(index, Device(_native.stream_device(index)))
 
 
-def _lanes(policy: Policy, ordinal: int) -> list[int]:
-    return [stream._index for stream in policy._open(ordinal)]
+def _lanes(policy: Policy, ordinal: int, op: _native.Op) -> list[int]:
+    with faults.raised_as(op, ordinal):
+        return [stream._index for stream in policy._open(ordinal)]
 
 
 def _count(streams: int) -> int:

@@ -1,4 +1,8 @@
-"""What a lost device refuses names what was asked of it, also where that was no operation."""
+"""What a lost device refuses names what was asked of it: an operation, with its line; where there is none, in words.
+
+What the library asks for an operation's sake (a mark behind other work, a wait, a flag, memory on the way) is the
+operation's. Each test breaks a device, so each runs in a process of its own.
+"""
 
 from __future__ import annotations
 
@@ -147,3 +151,123 @@ def test_a_launch_whose_kernel_does_not_load_as_the_device_is_lost_is_named(brok
     operation, origin, device = out.splitlines()[-2].split(" | ")
     assert (operation, device) == ("the launch of increment", "device 0")
     assert origin.startswith("<string>:")
+
+
+OF_OPERATIONS = """
+import functools, sys, anyio
+ac.set_policy(ac.SingleStream())
+one, two, three = (ac.Device(0).stream() for _ in range(3))
+x, y, z, last = (ac.zeros(4, np.int32).sync() for _ in range(4))
+host, other_host = (ac.empty_host(4, np.int32).sync() for _ in range(2))
+increment = functools.partial(k["increment"], grid=1, block=1)
+compiled = ac.compile(lambda array: increment(ac.dup(array)))
+results = [compiled(x).sync() for _ in range(2)]
+latch = Latch()
+bad = illegal()
+bad.submit()
+behind = increment(x)
+behind.submit()
+ac.dup(x).on(two).submit()  # has a mark made behind x, for which it waits
+unmarked = increment(last)
+unmarked.submit()
+latch.release()
+try:
+    bad.sync()
+except ac.DeviceLostError:
+    pass
+
+def ask(make):
+    async def main():
+        await make()
+    ways = [
+        lambda: make().sync(),
+        lambda: make().submit().sync(),
+        lambda: anyio.run(main, backend="asyncio", backend_options={"use_uvloop": False}),
+        lambda: anyio.run(main, backend="asyncio", backend_options={"use_uvloop": True}),
+        lambda: anyio.run(main, backend="trio"),
+    ]
+    for way in ways:
+        try:
+            way()
+        except ac.DeviceLostError as error:
+            assert error.device == "device 0" and error.__cause__ is error.error, error
+            print(error.operation, "|", error.origin)
+"""
+
+NAMED = {
+    "a mark behind other work": ("increment(y)", "the launch of increment"),
+    "a mark behind other work, for a new array": ("ac.ones(4)", "the creation of an array"),
+    "a wait": ("increment(x).on(three)", "the launch of increment"),
+    "a flag that tells how far a stream is": (  # of launches of no threads, which the driver is not asked for
+        "functools.reduce(lambda array, _: k['increment'](array, threads=0).on(one), range(130), y)",
+        "the launch of increment",
+    ),
+    "a mark that was held back": ("ac.zip(increment(y), increment(z).on(one))", "the launch of increment"),
+    "a wait that was held back": ("ac.zip(increment(x).on(three), increment(z).on(one))", "the launch of increment"),
+    "a flag of a stream whose calls were held back": (
+        "ac.zip(functools.reduce(lambda array, _: increment(array).on(one), range(130), y), increment(z).on(two))",
+        "the launch of increment",
+    ),
+    "memory on a copy's way": ("ac.copy(host, other_host).on(three)", "a copy"),
+    "a policy's first streams": ("increment(y).on(ac.RoundRobin(2))", "the launch of increment"),
+    "memory for what a compiled function yields": ("compiled(ac.value(x))", "a call of <lambda>"),
+}
+
+
+@pytest.mark.parametrize("what", NAMED)
+def test_what_the_library_asks_for_an_operation_on_a_lost_device_is_the_operations(broken, what):
+    operation, named = NAMED[what]
+    out = broken(
+        OF_OPERATIONS
+        + textwrap.dedent(f"""
+        line = sys._getframe().f_lineno + 1
+        ask(lambda: {operation})
+        print(line)
+        """)
+    )
+    *found, line, _ = out.splitlines()
+    assert len(found) == 5
+    assert found[0] == f"{named} | <string>:{line}", found
+
+
+def test_what_is_asked_to_explain_an_operation_is_the_operations(broken):
+    out = broken(
+        OF_OPERATIONS
+        + textwrap.dedent("""
+        try:
+            increment(y).on(ac.RoundRobin(2)).explain()
+        except ac.DeviceLostError as error:
+            print(error.operation, "|", error.origin.rpartition(":")[0])
+        """)
+    )
+    assert out.splitlines()[-2] == "the launch of increment | <string>"
+
+
+@pytest.mark.parametrize(
+    ("work", "named"),
+    [
+        ("graph.update(increment(ac.dup(y)))", "making an array of the graph made at <string>:{update}"),
+        ("increment(ac.dup(x)).graph()", "making an array of the graph made at <string>:{update}"),
+        ("graph.upload(one)", "working on the graph made at <string>:{made}"),
+        ("compiled(x)", "a call of <lambda>"),
+    ],
+)
+def test_what_is_asked_for_a_graph_names_its_line(broken, work, named):
+    making = textwrap.dedent("""
+    made = sys._getframe().f_lineno + 1
+    graph = increment(ac.dup(x)).graph()
+    latch = Latch()
+    """)
+    out = broken(
+        OF_OPERATIONS.replace("latch = Latch()\n", making)
+        + textwrap.dedent(f"""
+        try:
+            update = sys._getframe().f_lineno + 1
+            {work}
+        except ac.DeviceLostError as error:
+            print(made, update, error.operation, sep="|")
+            assert error.device == "device 0", error
+        """)
+    )
+    made, update, operation = out.splitlines()[-2].split("|")
+    assert operation == named.format(made=made, update=update)

@@ -17,6 +17,7 @@ from aiocuda.errors import AiocudaError, DeviceLostError, DriverError, LaunchErr
 __all__ = [
     "describe",
     "lost",
+    "named",
     "origin_text",
     "out_of_managed_memory",
     "out_of_memory",
@@ -59,12 +60,24 @@ def origin_text(asked: _native.Op | str) -> str:
 @contextlib.contextmanager
 def raised_as(asked: _native.Op | str, device: int) -> Iterator[None]:
     """Have what the driver refuses inside name the operation, or, in words, what was being done, and the device."""
+    said: BaseException
     try:
         yield
         return
     except DriverError as error:
         said = refused(error.code, error.asked, asked, 0, device)
+    except DeviceLostError as error:
+        if (renamed := named(error, asked)) is error:
+            raise
+        said = renamed
     raise said  # out here: it has its own cause
+
+
+def named(error: BaseException, asked: _native.Op | str) -> BaseException:
+    """Return an error: that of a lost device as one that names what was asked, where it names no operation itself."""
+    if not isinstance(error, DeviceLostError) or error.origin:
+        return error
+    return DeviceLostError(describe(asked), origin_text(asked), error.error, error.device)
 
 
 @contextlib.contextmanager
