@@ -187,6 +187,8 @@ class Chaos:
                 self.note(error)
                 if not is_hit:  # from here on nobody knows what the arrays hold
                     is_hit = True
+                    with self.tolerated():
+                        running.release()  # else a device that is well is held, and waited for
                     self.check_reads(running, may_fail=True)
                     running.predicts = False
             except Boom:
