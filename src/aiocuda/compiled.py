@@ -7,14 +7,12 @@ differs.
 
 from __future__ import annotations
 
-import copy as copying
-import dataclasses
 import functools
 import inspect
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, cast, overload
 
@@ -22,6 +20,7 @@ import numpy as np
 
 from aiocuda import _native
 from aiocuda._engine import capture, dtypes, placement
+from aiocuda.compiled_call import Call, described, is_number, mapped
 from aiocuda.copies import copy, dup
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
 from aiocuda.ops import CallOp, DeviceOp, GatherOp, ReplayOp, lift, value
@@ -143,7 +142,7 @@ class Compiled(Generic[P, R]):
         """
         if _native.is_recording() or placement.current.get().recording_at is not None:
             return self._function(*args, **kwargs)  # into the graph that is recorded
-        call = _Call(args, kwargs)
+        call = Call(args, kwargs)
         if call.ops:  # what they yield decides, and is known at submission
             given = functools.partial(self._call_with, args, kwargs)
             return cast("DeviceOp[R]", CallOp("then", given, GatherOp(call.ops), title=self._title))
@@ -172,11 +171,11 @@ class Compiled(Generic[P, R]):
         def known(leaf: Any) -> Any:
             return next(given) if isinstance(leaf, _native.Op) else leaf
 
-        return self(*_mapped(args, known), **_mapped(kwargs, known))
+        return self(*mapped(args, known), **mapped(kwargs, known))
 
     # --- the graphs
 
-    def _graph_for(self, call: _Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Graph:
+    def _graph_for(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Graph:
         for graph in self._by_key.get(call.key, ()):
             if all(call.numbers[i] == seen for i, seen in graph.guards.items()):
                 with self._lock:
@@ -200,7 +199,7 @@ class Compiled(Generic[P, R]):
                     self._by_key[oldest.key] = left
         return graph
 
-    def _reason(self, call: _Call) -> str:
+    def _reason(self, call: Call) -> str:
         """Say why a graph must be made: what is not as it was at the last call that made or found one."""
         with self._lock:
             last = next(reversed(self._graphs.values()), None)
@@ -212,10 +211,10 @@ class Compiled(Generic[P, R]):
             return "traced anew: it looks at numbers that are others now: " + ", ".join(changes)
         for before, now in zip(last.key[1:], call.key[1:], strict=False):
             if before != now:
-                return f"traced anew: {_described(now)} was given, {_described(before)} before"
+                return f"traced anew: {described(now)} was given, {described(before)} before"
         return "traced anew: other arguments were given, or another device is in force"
 
-    def _trace(self, call: _Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Graph:
+    def _trace(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Graph:
         trace = _Trace(self, call, args, kwargs, {})
         if trace.captured:  # functions of call() have the address of these: the graph copies them to memory of its own
             trace = _Trace(self, call, args, kwargs, trace.captured)
@@ -223,7 +222,7 @@ class Compiled(Generic[P, R]):
 
     # --- the launches
 
-    def _launch(self, graph: _Graph, call: _Call) -> DeviceOp[R]:
+    def _launch(self, graph: _Graph, call: Call) -> DeviceOp[R]:
         values = [call.distinct[i] for i in graph.arrays]
         values += [call.numbers[i] for i in graph.numbers]
         outputs = [_next_of(ring, model, self._title) for ring, model in graph.outputs]
@@ -256,7 +255,7 @@ class _Trace:
     def __init__(
         self,
         compiled: Compiled[Any, Any],
-        call: _Call,
+        call: Call,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         captured: dict[int, bool],
@@ -282,9 +281,9 @@ class _Trace:
             def stand_in(leaf: Any) -> Any:
                 if isinstance(leaf, _native.Array):
                     return arrays[next(which)]
-                return next(number_of) if _is_number(leaf) else leaf
+                return next(number_of) if is_number(leaf) else leaf
 
-            returned = lift(compiled._function(*_mapped(args, stand_in), **_mapped(kwargs, stand_in)))
+            returned = lift(compiled._function(*mapped(args, stand_in), **mapped(kwargs, stand_in)))
             template = self._record(returned if isinstance(returned, DeviceOp) else value(returned))
             for i, is_written in captured.items():
                 if is_written:
@@ -353,90 +352,7 @@ class _Trace:
         return slots
 
 
-class _Call:
-    """The arguments of a call: what decides about the graph, and what it is launched with."""
-
-    __slots__ = ("distinct", "key", "numbers", "ops", "which")
-
-    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.ops: list[Any] = []
-        self.distinct: list[_native.Array] = []  # the arrays, each once
-        self.which: list[int] = []  # for each array argument, which of them
-        self.numbers: list[Any] = []
-        key: list[Any] = [placement.current.get().device]
-        places: dict[Any, int] = {}
-        self._take(args, key, places)
-        if kwargs:
-            key.append(tuple(kwargs))
-            self._take(kwargs.values(), key, places)
-        self.key = tuple(key)
-        if not self.ops:
-            try:
-                hash(self.key)
-            except TypeError as error:
-                raise ArgumentTypeError(
-                    "a compiled function takes arrays, operations, numbers, tuples, lists, dicts and dataclasses of "
-                    f"them, and what is hashable: {error}"
-                ) from None
-
-    def _take(self, structure: Iterable[Any], key: list[Any], places: dict[Any, int]) -> None:
-        for item in structure:
-            kind = type(item)
-            if isinstance(item, _native.Array):
-                layout = item._layout
-                index = places.setdefault((item._place, layout), len(places))
-                if index == len(self.distinct):
-                    self.distinct.append(item)
-                self.which.append(index)
-                key.append((layout, index))
-            elif isinstance(item, _native.Op):
-                self.ops.append(item)
-            elif isinstance(item, (tuple, list)):
-                key.append((kind, len(item)))
-                self._take(item, key, places)
-            elif kind is dict:
-                key.append((dict, tuple(item)))
-                self._take(item.values(), key, places)
-            elif dataclasses.is_dataclass(kind):
-                key.append(kind)
-                self._take((getattr(item, field.name) for field in dataclasses.fields(item)), key, places)
-            elif _is_number(item):
-                self.numbers.append(item)
-                key.append(kind)
-            else:
-                key.append((kind, item))
-
-
 _BYTE = np.dtype(np.uint8)
-
-
-def _is_number(leaf: Any) -> bool:
-    return isinstance(leaf, (int, float, np.integer, np.floating)) and not isinstance(leaf, bool)
-
-
-def _mapped(structure: Any, at: Callable[[Any], Any]) -> Any:
-    kind = type(structure)
-    if isinstance(structure, (tuple, list)):
-        items = (_mapped(item, at) for item in structure)
-        return kind(*items) if hasattr(kind, "_fields") else kind(items)
-    if kind is dict:
-        return {key: _mapped(item, at) for key, item in structure.items()}
-    if dataclasses.is_dataclass(kind):
-        other = copying.copy(structure)
-        for field in dataclasses.fields(structure):
-            object.__setattr__(other, field.name, _mapped(getattr(structure, field.name), at))  # frozen ones too
-        return other
-    return at(structure)
-
-
-def _described(part: Any) -> str:
-    match part:
-        case ((type() as kind, code, device, shape, *_), int()):
-            where = "" if device < 0 else f" on device {device}"
-            return f"a {kind.__name__} of {dtypes.dtype_of(code)}{shape}{where}"
-        case type():
-            return f"a number ({part.__name__})"
-    return repr(part)
 
 
 def _next_of(ring: list[_native.Array], model: _native.Array, asked: str) -> Any:
