@@ -434,6 +434,17 @@ def test_the_emulated_driver_says_what_to_do_instead(device):
     assert (ac.to_host(x).sync() == 0).all()
 
 
+@pytest.mark.emulated_only
+def test_the_emulated_driver_says_so_in_every_process():
+    emulated = Process()
+    with pytest.raises(Refused, match=r"DriverError.*to_host"):
+        emulated("make", "x", np.zeros(N, np.int32))
+    with pytest.raises(Refused, match=r"DriverError.*to_host"):
+        emulated("open", "x", handle_of())
+    assert emulated("process_id") != os.getpid()
+    emulated.end()
+
+
 @pytest.mark.parametrize("wrong", [None, 3, b"handle", "handle"])
 def test_what_is_no_handle_is_not_opened(wrong):
     with pytest.raises(ac.ArgumentTypeError, match="takes what ipc_handle"):
