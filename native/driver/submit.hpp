@@ -41,13 +41,19 @@ inline std::string title_of(Engine& engine, StreamIndex stream) {
 // The Python object of a native instance.
 inline nb::object object_of(Op& op) { return nb::find(op); }
 
+inline bool is_loaded(const dataflow::LaunchOp& op, std::int32_t device) {
+  const auto& known = op.signature.loaded;
+  const auto slot = static_cast<std::size_t>(device);
+  return known.size() > slot && known[slot].function;
+}
+
 // A launch's kernel on a device, with the shared memory that it asks for; compiled at the first launch there. Its
 // context is bound afterwards. A shape that the device does not allow is an error here.
 inline CUfunction function_of(Engine& engine, ContextScope& scope, dataflow::LaunchOp& op, std::int32_t device) {
   scope.bind(device);
   const auto slot = static_cast<std::size_t>(device);
   auto& known = op.signature.loaded;
-  if (known.size() <= slot || !known[slot].function) {
+  if (!is_loaded(op, device)) {
     const auto made = nb::cast<nb::tuple>(op.kernel().attr("_load_with_limits")(device, object_of(op)));
     if (known.size() <= slot) known.resize(slot + 1);
     known[slot] = {reinterpret_cast<void*>(nb::cast<std::uintptr_t>(made[0])), nb::cast<std::uint32_t>(made[1]), nb::cast<std::uint32_t>(made[2]),
@@ -128,7 +134,8 @@ class Submit {
       if (!lost.contains(stream)) note_progress(*dataflow::as_op(last), stream);
   }
 
-  // The same in the middle of an operation, which cannot go on when something it may depend on was lost.
+  // The same in the middle of an operation, which cannot go on when something it may depend on was lost. Wherever Python may
+  // run, and another thread with it: what is counted as submitted they take for that.
   void make_held_calls_now() {
     lost_.reset();  // what an earlier walk lost has been told
     make_held_calls();
@@ -139,6 +146,7 @@ class Submit {
   // How far is it?
   void look(StreamIndex stream) { is_complete({stream, engine_.timeline.submitted(stream)}); }
   dataflow::StreamId ask(const dataflow::Policy& policy, Op& op, std::int32_t device, const std::vector<Tick>& needs, const dataflow::Lanes& lanes) {
+    make_held_calls_now();
     return static_cast<const dataflow::AskedPolicy&>(policy).ask(op, device, needs, lanes, engine_.timeline,
                                                                 [this](StreamIndex stream) { return engine_.id_of(stream); });
   }
@@ -198,6 +206,7 @@ class Submit {
 
   void launch(dataflow::LaunchOp& op, StreamIndex stream, std::int32_t device) {
     if (op.shape.empty) return;
+    if (!is_loaded(op, device)) make_held_calls_now();  // compiling is Python's
     function_of(engine_, scope_, op, device);
     if (holds_back_) return hold(stream, {.kind = HeldWork::Kind::launch, .op = object_of(op)});
     launch_now(op, stream, device);
@@ -491,7 +500,7 @@ class Submit {
   dataflow::BufferRef allocate_block(dataflow::CreateOp& op, std::int32_t device) {
     const bool is_managed = op.memory == dataflow::MemoryKind::managed;
     if (const dataflow::MemoryLimit* limit = bounds_.of(device); limit && op.size_bytes && !is_managed) require_room(*limit, op.size_bytes);
-    make_held_calls_now();  // who has the GIL meanwhile takes what is counted for submitted
+    make_held_calls_now();  // the GIL is given up
     try {
       scope_.bind(device);
       return is_managed ? engine_.allocate_managed(device, op.size_bytes) : engine_.allocate_interprocess(device, op.size_bytes);
