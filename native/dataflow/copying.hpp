@@ -50,26 +50,26 @@ class Copying {
     // A step to page-locked memory and one from there; or the same through a device's memory.
     if (!create) check_copy(*sink_.array(to), source);
     const std::int32_t way = is_within_host ? device : host_ordinal;
-    const Value staged = copy_to_new(source, is_within_host ? device : there, [&](StreamIndex stream) { return sink_.staging(op_, source, way, stream); });
+    placing_.uses.clear();
+    placing_.add(source, false);
+    const StreamIndex stream = placing_.choose(op_, is_within_host ? device : there);
+    placing_.order(op_, stream);
+    const Value staged = walk_.make_way(op_, source, way, stream);
+    sink_.copy(op_, *sink_.array(staged), source, stream);
+    placing_.commit(op_, stream, walk_.is_shared_);
     return copy(to, create, *sink_.array(staged), device);
   }
 
   // One copy on a stream of `device`; gives back the destination.
   Value copy(Value to, CreateOp* create, const Array& source, std::int32_t device) {
-    if (create) return copy_to_new(source, device, [&](StreamIndex stream) { return make(*create, stream); });
     placing_.uses.clear();
-    add_destination(*sink_.array(to), source);
-    placing_.add(source, false);
-    return copy_on(placing_.choose(op_, device), to, source);
-  }
-  // The same, to what `make_there` makes for the stream.
-  template <class F>
-  Value copy_to_new(const Array& source, std::int32_t device, F&& make_there) {
-    placing_.uses.clear();
+    if (!create) add_destination(*sink_.array(to), source);
     placing_.add(source, false);
     const StreamIndex stream = placing_.choose(op_, device);
-    const Value to = make_there(stream);
-    add_destination(*sink_.array(to), source);
+    if (create) {
+      to = make(*create, stream);
+      add_destination(*sink_.array(to), source);
+    }
     return copy_on(stream, to, source);
   }
   Value copy_on(StreamIndex stream, Value to, const Array& source) {

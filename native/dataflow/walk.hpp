@@ -307,6 +307,15 @@ class Walk {
     }
   }
 
+  // Memory on an operation's way, which only it uses. It is ordered before: where its stream is full, the walk ends without.
+  Value make_way(Op& op, const Array& like, std::int32_t device, StreamIndex stream) {
+    const Value value = sink_.staging(op, like, device, stream);
+    const Array& way = *sink_.array(value);
+    if (!way.is_host()) placing_.commit_new(op, way, stream, false);  // whatever comes of the operation, it is freed behind that
+    placing_.add(way, true);
+    return value;
+  }
+
   // False: its shape is known only when it runs, and it has its result, which is not known either.
   bool take_shape(CreateOp& op) {
     if (!op.like.is_valid()) return true;
@@ -344,13 +353,10 @@ class Walk {
     placing_.uses.clear();
     placing_.add(*array, true);
     const StreamIndex stream = placing_.choose(op, device);
+    placing_.order(op, stream);
     // Rows of a long pattern would be a call each: memory in one piece is filled, and copied from there.
     const Array* way = nullptr;
-    if (is_fill_of_rows(op.pattern, array->region())) {
-      way = sink_.array(sink_.staging(op, *array, device, stream));
-      placing_.add(*way, true);
-    }
-    placing_.order(op, stream);
+    if (is_fill_of_rows(op.pattern, array->region())) way = sink_.array(make_way(op, *array, device, stream));
     sink_.fill(op, *array, way, stream);
     placing_.commit(op, stream, is_shared_);
     sink_.finish(op, value);

@@ -270,3 +270,35 @@ def test_arrays_dropped_by_the_collector_in_the_middle_of_a_submission(kernels, 
     np.testing.assert_array_equal(ac.to_host(x).sync(), [20] * 4)
     del x
     assert used_bytes() == before
+
+
+@pytest.mark.emulated_only
+@pytest.mark.parametrize(
+    ("make", "change"),
+    [
+        ("ac.zeros((6, 8), np.float64)", "ac.fill(x[1:5, 2:7], 0.1)"),
+        ("ac.empty_host((6, 8))", "ac.copy(x[1:5, :4], x[1:5, 4:])"),
+    ],
+    ids=["fill", "copy"],
+)
+def test_memory_on_an_operations_way_is_freed_behind_its_allocation(in_process, make, change):
+    """Also where the operation finds its stream full, and is submitted another time."""
+    done = in_process(
+        f"""
+        import numpy as np
+        import aiocuda as ac
+        from aiocuda._driver.checking import raise_races
+        arrays = [{make}.sync() for _ in range(8)]
+        for streams in (1, 2, 3):
+            with ac.use(ac.RoundRobin(streams), max_in_flight=1):
+                for _ in range(4):
+                    ac.zip(*({change} for x in arrays)).sync(60)
+        for device in ac.devices():
+            device.synchronize().sync()
+        raise_races()
+        print("end")
+        """,
+        AIOCUDA_EMULATOR_CHECK="races",
+        AIOCUDA_EMULATOR_SHUFFLE="1",
+    )
+    assert done.stdout == "end\n", done.stderr
