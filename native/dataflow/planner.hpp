@@ -5,7 +5,6 @@
 // it; until then, and but for the results for ever, only this graph's operations use them.
 #pragma once
 #include <functional>
-#include <map>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -15,7 +14,7 @@
 #include "graph_plan.hpp"
 #include "record.hpp"
 #include "replay.hpp"
-#include "reuse.hpp"
+#include "slots.hpp"
 #include "walk.hpp"
 
 namespace aiocuda::dataflow {
@@ -54,15 +53,7 @@ class Planner {
       const Enclosure::Entered entered(enclosure_.get());
       check_usable(*array, false, [&] { return "graph: " + input.name; });
       input.is_array = true;
-      input.memory = static_cast<SlotIndex>(plan_.memory.size());
-      const Span span = array->span();
-      for (const Input& other : plan_.inputs) {
-        if (!other.is_array || plan_.memory[other.memory].buffer.get() != array->buffer.get()) continue;
-        if (overlap(as_array(other.object)->region(), array->region()))
-          raise(error_types.argument_value, "graph: the inputs " + other.name + " and " + input.name + " lie upon one another; each input needs memory of its own");
-      }
-      plan_.memory.push_back({MemoryRole::input, array->buffer, span.begin, span.end - span.begin, array->device});
-      slots_[array->buffer.get()].push_back(input.memory);
+      input.memory = slots_.add_input(input.name, *array);
     }
     plan_.inputs.push_back(std::move(input));
   }
@@ -86,17 +77,8 @@ class Planner {
   // Lays out the memory. `results`: all that somebody may look at when the graph has run.
   GraphPlan finish(const std::vector<const Array*>& results, nb::object result) {
     plan_.result = std::move(result);
-    for (const Array* array : results) {
-      const auto found = slots_.find(array->buffer.get());
-      if (found == slots_.end()) continue;
-      for (const SlotIndex slot : found->second)
-        if (plan_.memory[slot].role == MemoryRole::own) make_output(plan_.memory[slot]);
-    }
-    lodge_own();
-    for (Memory& memory : plan_.memory)  // a placeholder with an address is copied to
-      if (memory.role == MemoryRole::input && memory.is_captured) memory.buffer->enclosure.reset();
+    slots_.lay_out(results, order_, [this](Buffer& buffer) { house_.allocate(buffer, nullptr); });
     if (plan_.device == unknown_ordinal) plan_.device = default_device_;
-    for (std::size_t node = 0; node < plan_.nodes.size(); ++node) note_users(static_cast<NodeIndex>(node));
     enclosure_->is_open = false;
     return std::move(plan_);
   }
@@ -109,14 +91,10 @@ class Planner {
   }
   // The memory that an array lies in, as bytes, where it was made in the graph; else nothing.
   std::optional<Array> whole_of(const Array& array, DType byte) const {
-    const auto found = slots_.find(array.buffer.get());
-    if (found == slots_.end() || plan_.memory[found->second.front()].role != MemoryRole::own) return std::nullopt;
+    if (!slots_.is_own(array)) return std::nullopt;
     return Array{array.buffer, 0, array.device, byte, {static_cast<std::int64_t>(array.buffer->size_bytes)}};
   }
-  bool is_captured(const Array& array) const {
-    const auto found = slots_.find(array.buffer.get());
-    return found != slots_.end() && std::any_of(found->second.begin(), found->second.end(), [this](SlotIndex slot) { return plan_.memory[slot].is_captured; });
-  }
+  bool is_captured(const Array& array) const { return slots_.is_captured(array); }
   bool is_observed(std::size_t input) const { return observed_.contains(plan_.inputs[input].object.ptr()); }
 
   // --- the walk's questions and orders
@@ -159,15 +137,14 @@ class Planner {
       const auto* words = static_cast<const std::uint64_t*>(op.word_of(i));
       kernel.words.insert(kernel.words.end(), words, words + std::max(param.words(), 1u));
       if (param.kind == ParamKind::structure) {
-        refuse_input(argument, op.signature.where(i));
+        slots_.refuse_input(argument, op.signature.where(i));
         continue;
       }
       if (is_scalar(param.kind)) {
-        if (op.is_operation(i)) note_number(kernel, start, argument, param.kind, op.signature.where(i), words[0]);
+        if (op.is_operation(i)) slots_.note_number(kernel, start, argument, param.kind, op.signature.where(i), words[0]);
         continue;
       }
-      const nb::handle value = op.is_operation(i) ? result(*as_op(argument)) : argument;
-      kernel.patches.push_back({start, pointer_to(value, param.writes)});
+      kernel.patches.push_back({start, pointer_to(handle_of(argument), param.writes)});
     }
     add(std::move(node));
   }
@@ -188,7 +165,7 @@ class Planner {
   // By way of memory in one piece: the copies come behind its fills.
   void fill(FillOp& op, const Array& array, const Array* way, StreamIndex stream) {
     if (array.size_bytes() == 0) return;
-    const Pointer to_at = pointer_to(array, op.destination, true);
+    const Pointer to_at = slots_.pointer_to(array, handle_of(op.destination), true);
     const auto device = static_cast<std::int32_t>(stream);
     std::vector<Use> uses;
     add_uses(array, true, uses);
@@ -201,7 +178,7 @@ class Planner {
     needs_.insert(needs_.end(), parts_.begin(), parts_.end());
     begin();
     uses.push_back({way->buffer.get(), way->span(), false});
-    add_copies(op, array, to_at, *way, {slot_of(*way->buffer, way->span()), 0}, device, uses);
+    add_copies(op, array, to_at, *way, {slots_.of(*way->buffer, way->span()), 0}, device, uses);
     join(device);
   }
   void fill_of_unknown(FillOp&) {}
@@ -220,7 +197,7 @@ class Planner {
     Buffer& buffer = *as_array(value)->buffer;
     if (size_bytes) house_.allocate(buffer, &op);
     memory.layout.pack(0, size_bytes, reinterpret_cast<std::byte*>(buffer.address));
-    plan_.memory[slot_of(buffer, {})].role = MemoryRole::constant;
+    plan_.memory[slots_.of(buffer, {})].role = MemoryRole::constant;
     buffer.enclosure.reset();
     return value;
   }
@@ -232,7 +209,7 @@ class Planner {
 
   void copy(CopyOp& op, const Array& to, const Array& from, StreamIndex stream) {
     if (to.size_bytes() == 0 || is_same_place(to, from)) return;
-    const Pointer to_at = pointer_to(to, op.destination, true), from_at = pointer_to(from, op.source, false);
+    const Pointer to_at = slots_.pointer_to(to, handle_of(op.destination), true), from_at = slots_.pointer_to(from, handle_of(op.source), false);
     const auto device = static_cast<std::int32_t>(stream);
     begin();
     add_copies(op, to, to_at, from, from_at, device, std::vector<Use>(uses_));
@@ -247,12 +224,9 @@ class Planner {
     // Its work has the addresses of all that it may touch.
     for (const Use& use : uses_) {
       if (!use.buffer->address && use.buffer->size_bytes) enclosure_->pin(*use.buffer);
-      plan_.memory[slot_of(*use.buffer, use.span)].is_captured = true;
+      plan_.memory[slots_.of(*use.buffer, use.span)].is_captured = true;
     }
-    for (const ForeignOp::Access& access : op.accesses) {
-      const nb::handle value = as_op(access.array) ? result(*as_op(access.array)) : nb::handle(access.array);
-      pointer_to(value, access.writes);
-    }
+    for (const ForeignOp::Access& access : op.accesses) pointer_to(handle_of(access.array), access.writes);
     called_.push_back(node.op);
     nb::object returned;
     node.captured.graph = house_.capture(op, values, device, node.captured.kept, returned);
@@ -265,12 +239,12 @@ class Planner {
   void replay(ReplayOp& op, const Replay& replay, StreamIndex, std::int32_t device) {
     const GraphPlan& inner = *op.plan;
     std::vector<Pointer> places;
-    for (std::size_t slot = 0; slot < inner.memory.size(); ++slot) places.push_back(place_of_inner(inner, replay, static_cast<SlotIndex>(slot)));
-    for (const Constant& constant : inner.constants) note_constant(constant.array, places[constant.memory].slot, constant.writes);
+    for (std::size_t slot = 0; slot < inner.memory.size(); ++slot) places.push_back(slots_.place_of_inner(inner, replay, static_cast<SlotIndex>(slot)));
+    for (const Constant& constant : inner.constants) slots_.note_constant(constant.array, places[constant.memory].slot, constant.writes);
     for (const ReplayOp::Binding& binding : op.bindings) {
       if (!binding.is_output && !inner.inputs[binding.index].is_array) continue;
       const SlotIndex slot = binding.is_output ? binding.index : inner.inputs[binding.index].memory;
-      note_constant(binding.value, places[slot].slot, !inner.memory[slot].writes.empty());
+      slots_.note_constant(handle_of(binding.value), places[slot].slot, !inner.memory[slot].writes.empty());
     }
     std::vector<Tick> ticks;
     std::vector<bool> is_last(inner.nodes.size(), true);
@@ -284,13 +258,13 @@ class Planner {
       }
       auto move = [&](Pointer& pointer) { pointer = {places[pointer.slot].slot, places[pointer.slot].offset + pointer.offset}; };
       for (KernelNode::Patch& patch : node.kernel.patches) move(patch.at);
-      move_numbers(node.kernel, inner, op);
+      slots_.move_numbers(node.kernel, inner, op);
       if (node.kind == NodeKind::fill) move(node.fill.to);
       if (node.kind == NodeKind::copy) move(node.copy.to), move(node.copy.from);
       node.uses.clear();
       for (const NodeUse& use : model.uses) {
         const Pointer at = places[use.slot];
-        note_use(node, at.slot, {at.offset + use.span.begin, at.offset + use.span.end}, use.writes);
+        slots_.note_use(node, at.slot, {at.offset + use.span.begin, at.offset + use.span.end}, use.writes);
       }
       append(std::move(node), model.after.empty() ? needs_ : needs);
       ticks.push_back(last_);
@@ -378,83 +352,16 @@ class Planner {
     auto buffer = std::make_unique<Buffer>(size_bytes, device);
     buffer->enclosure = enclosure_;
     BufferRef ref(std::move(buffer));
-    slots_[ref.get()].push_back(static_cast<SlotIndex>(plan_.memory.size()));
-    plan_.memory.push_back({MemoryRole::own, ref, 0, size_bytes, device});
-    lifetimes_.resize(plan_.memory.size());
-    if (device != host_ordinal) plan_.asked_bytes += size_bytes;
+    slots_.add_own(ref, size_bytes, device);
     return keep(house_.object_of(Array{std::move(ref), 0, device, dtype, shape}));
   }
 
-  // The memory that bytes of a buffer are a part of.
-  SlotIndex slot_of(Buffer& buffer, Span span) {
-    std::vector<SlotIndex>& slots = slots_[&buffer];
-    for (const SlotIndex slot : slots) {
-      const Memory& memory = plan_.memory[slot];
-      if (memory.role != MemoryRole::input) return slot;
-      const std::uint64_t end = memory.offset + memory.size_bytes;
-      if (memory.offset <= span.begin && span.end <= end) return slot;
-      if (span.begin < end && memory.offset < span.end)
-        raise(error_types.capture, "graph: an operation uses memory that lies partly in the input " + name_of(slot) + " and partly beside it, so that the input "
-                                   "could not be replaced; give the whole array as the input");
-    }
-    const auto slot = static_cast<SlotIndex>(plan_.memory.size());
-    plan_.memory.push_back({MemoryRole::constant, BufferRef::another(buffer), 0, buffer.size_bytes, buffer.device});
-    slots.push_back(slot);
-    return slot;
+  // What an argument is, if anything: itself, or the result of the operation that it is.
+  nb::handle handle_of(nb::handle argument) const {
+    const Op* op = as_op(argument);
+    return op ? result(*op) : argument;
   }
-  std::string name_of(SlotIndex slot) const {
-    for (const Input& input : plan_.inputs)
-      if (input.is_array && input.memory == slot) return input.name;
-    return {};
-  }
-
-  Pointer pointer_to(nb::handle value, bool writes) { return pointer_to(*as_array(value), value, writes); }
-  Pointer pointer_to(const Array& array, nb::handle given, bool writes) {
-    const SlotIndex slot = slot_of(*array.buffer, array.span());
-    Memory& memory = plan_.memory[slot];
-    if (memory.role == MemoryRole::input && !as_array(input_of(slot).object)->is_contiguous() && array.region() != as_array(input_of(slot).object)->region() &&
-        array.size_bytes())
-      raise(error_types.capture, "graph: an operation uses a part of the input " + name_of(slot) + ", which does not lie in one piece; give the part as the input, or dup() it");
-    note_constant(given, slot, writes);
-    return {slot, array.offset - memory.offset};
-  }
-  Input& input_of(SlotIndex slot) {
-    return *std::find_if(plan_.inputs.begin(), plan_.inputs.end(), [slot](const Input& input) { return input.is_array && input.memory == slot; });
-  }
-
-  // An array that was there before: each launch asks whether it may still be used so.
-  void note_constant(nb::handle given, SlotIndex slot, bool writes) {
-    if (plan_.memory[slot].role != MemoryRole::constant && plan_.memory[slot].role != MemoryRole::input) return;
-    if (!as_array(given)) {
-      const Op* op = as_op(given);
-      if (!op) return;
-      given = result(*op);
-      if (!as_array(given)) return;
-    }
-    const auto [at, is_new] = constants_.try_emplace(given.ptr(), plan_.constants.size());
-    if (is_new) {
-      plan_.constants.push_back({nb::borrow(given), writes, slot});
-    } else if (writes) {
-      plan_.constants[at->second].writes = true;
-    }
-  }
-
-  void note_number(KernelNode& kernel, std::uint32_t word, nb::handle argument, ParamKind kind, std::string where, std::uint64_t value) {
-    for (std::size_t i = 0; i < plan_.inputs.size(); ++i) {
-      if (plan_.inputs[i].object.ptr() != argument.ptr()) continue;
-      auto slot = std::find_if(plan_.numbers.begin(), plan_.numbers.end(), [&](const Number& number) { return number.input == i && number.kind == kind; });
-      if (slot == plan_.numbers.end()) slot = plan_.numbers.insert(slot, {static_cast<std::uint32_t>(i), kind, value, {}, std::move(where)});
-      kernel.numbers.push_back({word, static_cast<SlotIndex>(slot - plan_.numbers.begin())});
-      return;
-    }
-  }
-
-  void refuse_input(nb::handle argument, const std::string& where) const {
-    for (const Input& input : plan_.inputs)
-      if (input.object.ptr() == argument.ptr())
-        raise(error_types.capture, where + ": the input " + input.name + " is a struct, and launches of a graph replace arrays and numbers; pass its members one by one, "
-                                           "or an array of it");
-  }
+  Pointer pointer_to(nb::handle value, bool writes) { return slots_.pointer_to(*as_array(value), value, writes); }
 
   // Something other than a kernel's parameter gets to see a number that launches may replace.
   void observe(nb::handle object) {
@@ -479,15 +386,15 @@ class Planner {
   }
   void add(GraphNode node, const std::vector<Use>& uses) {
     for (const Use& use : uses) {
-      const SlotIndex slot = slot_of(*use.buffer, use.span);
+      const SlotIndex slot = slots_.of(*use.buffer, use.span);
       const std::uint64_t begin = plan_.memory[slot].offset;
-      note_use(node, slot, {use.span.begin - begin, use.span.end - begin}, use.writes);
+      slots_.note_use(node, slot, {use.span.begin - begin, use.span.end - begin}, use.writes);
     }
     append(std::move(node), needs_);
     parts_.push_back(last_);
   }
   void add_fills(Op& op, const Pattern& pattern, const Array& array, std::int32_t device, const std::vector<Use>& uses) {
-    const SlotIndex slot = slot_of(*array.buffer, array.span());
+    const SlotIndex slot = slots_.of(*array.buffer, array.span());
     each_fill(pattern, array.region(), array.buffer->address, [&](const FillBlock& block) {
       GraphNode node{NodeKind::fill, device, nb::find(op), "fill"};
       node.fill = {{slot, block.offset - plan_.memory[slot].offset}, block.value, block.item_bytes, block.width, block.rows, block.pitch};
@@ -507,14 +414,9 @@ class Planner {
         add_rows({block.to + row * block.to_pitch, block.from + row * block.from_pitch, block.width, 1, 0, 0});
     });
   }
-  void note_use(GraphNode& node, SlotIndex slot, Span span, bool writes) {
-    node.uses.push_back({slot, span, writes});
-    (writes ? plan_.memory[slot].writes : plan_.memory[slot].reads).add(span);
-  }
   void append(GraphNode node, const std::vector<Tick>& needs) {
     last_ = order_.add(needs, node.after);
-    lifetimes_.resize(plan_.memory.size());
-    for (const NodeUse& use : node.uses) lifetimes_[use.slot].add(last_);
+    slots_.note_lifetimes(node, last_);
     if (plan_.device == unknown_ordinal) plan_.device = node.device;
     plan_.nodes.push_back(std::move(node));
   }
@@ -522,26 +424,6 @@ class Planner {
   void join(std::int32_t device) {
     if (parts_.size() < 2) return;
     append({NodeKind::join, device, nb::object(), "join"}, parts_);
-  }
-
-  Pointer place_of_inner(const GraphPlan& inner, const Replay& replay, SlotIndex slot) {
-    const Memory& memory = inner.memory[slot];
-    const Replay::Bound at = replay.place_of(slot);
-    if (memory.size_bytes == 0) return {slot_of(*at.buffer, {at.offset, at.offset}), 0};
-    const SlotIndex here = slot_of(*at.buffer, {at.offset, at.offset + memory.size_bytes});
-    plan_.memory[here].is_captured = plan_.memory[here].is_captured || memory.is_captured;
-    return {here, at.offset - plan_.memory[here].offset};
-  }
-  // What an inner launch replaces is fixed here, unless it is an input of this graph too.
-  void move_numbers(KernelNode& kernel, const GraphPlan& inner, const ReplayOp& op) {
-    for (const KernelNode::Number& number : std::exchange(kernel.numbers, {})) {
-      const Number& slot = inner.numbers[number.slot];
-      std::uint64_t& word = kernel.words[number.word] = slot.word;
-      for (const ReplayOp::Word& bound : op.numbers)
-        if (bound.slot == number.slot) word = bound.word;
-      for (const ReplayOp::Binding& binding : op.bindings)
-        if (!binding.is_output && binding.index == slot.input) note_number(kernel, number.word, binding.value, slot.kind, slot.where, word);
-    }
   }
 
   RangeHazards& hazards(Buffer& buffer) { return hazards_.try_emplace(&buffer, buffer.size_bytes).first->second; }
@@ -561,59 +443,16 @@ class Planner {
     called_.clear();
   }
 
-  void make_output(Memory& memory) {
-    if (memory.size_bytes && !memory.buffer->address) house_.allocate(*memory.buffer, nullptr);
-    memory.buffer->enclosure.reset();
-    memory.role = MemoryRole::output;
-    plan_.output_bytes += memory.size_bytes;
-  }
-
-  void lodge_own() {
-    std::map<std::int32_t, std::vector<SlotIndex>> by_device;
-    lifetimes_.resize(plan_.memory.size());
-    for (std::size_t slot = 0; slot < plan_.memory.size(); ++slot) {
-      const Memory& memory = plan_.memory[slot];
-      if (memory.role == MemoryRole::own && memory.size_bytes && !memory.buffer->address) by_device[memory.device].push_back(static_cast<SlotIndex>(slot));
-    }
-    for (const auto& [device, slots] : by_device) {
-      std::vector<Tenant> tenants;
-      for (const SlotIndex slot : slots) tenants.push_back({plan_.memory[slot].size_bytes, lifetimes_[slot]});
-      constexpr std::uint64_t alignment = 256;  // what the driver gives
-      const Lodging lodging = lodge(tenants, order_, alignment);
-      BufferRef shared(std::make_unique<Buffer>(lodging.size_bytes, device));
-      if (lodging.size_bytes) house_.allocate(*shared, nullptr);
-      plan_.shared_bytes += lodging.size_bytes;
-      for (std::size_t i = 0; i < slots.size(); ++i) {
-        Memory& memory = plan_.memory[slots[i]];
-        memory.buffer = shared;
-        memory.offset = lodging.offsets[i];
-        memory.is_lodged = true;
-      }
-      if (lodging.size_bytes) plan_.lodgings.push_back(std::move(shared));
-    }
-  }
-
-  void note_users(NodeIndex index) {
-    const GraphNode& node = plan_.nodes[index];
-    auto note = [index](std::vector<NodeIndex>& users) {
-      if (users.empty() || users.back() != index) users.push_back(index);
-    };
-    node.each_pointer([&](const Pointer& pointer) { note(plan_.memory[pointer.slot].users); });
-    for (const KernelNode::Number& number : node.kernel.numbers) note(plan_.numbers[number.slot].users);
-  }
-
   House house_;
   std::shared_ptr<Inside> enclosure_;
   GraphPlan plan_;
+  Slots slots_{plan_};
   PartialOrder order_;
   Scratch<Value> scratch_;
   std::int32_t default_device_ = 0;  // of what touches no array
   bool is_spoilt_ = false;
-  std::vector<Lifetime> lifetimes_;  // by memory
-  std::unordered_map<Buffer*, std::vector<SlotIndex>> slots_;
   std::unordered_map<Buffer*, RangeHazards> hazards_;
   std::unordered_map<const Op*, nb::object> results_;
-  std::unordered_map<PyObject*, std::size_t> constants_;
   std::unordered_set<PyObject*> late_, observed_;
   std::vector<nb::object> recorded_, called_, kept_;
 
