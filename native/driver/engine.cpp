@@ -170,9 +170,8 @@ CUresult Engine::wait_for_mark(StreamIndex index, StreamIndex other, std::uint32
   return table.cuStreamWaitEvent(streams_[index].handle, source.marks[slot], CU_EVENT_WAIT_DEFAULT);
 }
 
-dataflow::Lanes& Engine::lanes(const dataflow::Policy& policy, std::int32_t ordinal, dataflow::Op& op) {
+dataflow::Lanes& Engine::make_lanes(const dataflow::Policy& policy, std::int32_t ordinal, dataflow::Op& op) {
   const auto slot = static_cast<std::size_t>(ordinal);
-  if (policy.placed.size() > slot && !policy.placed[slot].streams.empty()) return policy.placed[slot];
   const nb::list ids(hooks.lanes(nb::find(policy), ordinal, nb::find(op)));  // opens the device
   if (policy.placed.size() <= slot) policy.placed.resize(slot + 1);
   dataflow::Lanes& made = policy.placed[slot];

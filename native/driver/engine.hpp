@@ -117,7 +117,11 @@ class Engine final : public dataflow::MemoryOwner {
   CUresult wait_for_mark(StreamIndex stream, StreamIndex other, std::uint32_t slot);
 
   // A policy's streams on a device, made where an operation is the first to go there.
-  dataflow::Lanes& lanes(const dataflow::Policy& policy, std::int32_t device, dataflow::Op& op);
+  dataflow::Lanes& lanes(const dataflow::Policy& policy, std::int32_t device_, dataflow::Op& op) {
+    const auto slot = static_cast<std::size_t>(device_);
+    if (policy.placed.size() > slot && !policy.placed[slot].streams.empty()) return policy.placed[slot];
+    return make_lanes(policy, device_, op);
+  }
   // Does a device reach the other's memory? Makes it so where it can be.
   bool is_peer(std::int32_t device, std::int32_t other);
 
@@ -318,6 +322,7 @@ class Engine final : public dataflow::MemoryOwner {
   bool has_passed(const PointEvent& point);
   void watch_point(const Armed::Part& part, std::uint64_t number);
 
+  dataflow::Lanes& make_lanes(const dataflow::Policy& policy, std::int32_t device, dataflow::Op& op);
   CUevent make_event();
   std::int32_t ask(StreamIndex stream);
   // The streams of other devices that must be well for this to have passed.
