@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "driver/engine.hpp"
-#include "driver/submit.hpp"
+#include "driver/refused.hpp"
 
 namespace aiocuda::floor {
 using driver::check;

@@ -9,7 +9,7 @@
 #include "bench.hpp"
 #include "copy_bench.hpp"
 #include "driver/drive.hpp"
-#include "driver/submit.hpp"
+#include "driver/refused.hpp"
 #include "graph_bench.hpp"
 #include "host_memory.hpp"
 #include "kernel.hpp"

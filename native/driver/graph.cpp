@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "../dataflow/plan_difference.hpp"
-#include "submit.hpp"
+#include "calls.hpp"
 
 namespace aiocuda::driver {
 using dataflow::GraphNode;

@@ -4,6 +4,7 @@
 // trace in the hazards; refused when its turn comes, its place in the stream stays, with nothing in it.
 #pragma once
 #include <algorithm>
+#include <map>
 #include <optional>
 
 #include "../dataflow/copies.hpp"
@@ -11,70 +12,13 @@
 #include "../dataflow/held.hpp"
 #include "../dataflow/record.hpp"
 #include "../dataflow/walk.hpp"
+#include "calls.hpp"
 #include "graph.hpp"
-#include "limits.hpp"
 #include "outstanding.hpp"
+#include "refused.hpp"
 
 namespace aiocuda::driver {
 using dataflow::Array;
-
-[[noreturn]] inline void raise_exception(nb::handle exception) {
-  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
-  throw nb::python_error();
-}
-
-// Raises what Python makes of a refused call. `asked`: the operation that it was for, or, in words, what was being done.
-[[noreturn]] inline void raise_refused(const Engine& engine, CUresult result, const char* function, const nb::object& asked,
-                                       std::uint64_t asked_bytes = 0, std::int32_t device = dataflow::unknown_ordinal) {
-  raise_exception(engine.hooks.refused(static_cast<int>(result), function, asked, asked_bytes, device));
-}
-[[noreturn]] inline void raise_refused(const Engine& engine, CUresult result, const char* function, const std::string& asked,
-                                       std::uint64_t asked_bytes = 0, std::int32_t device = dataflow::unknown_ordinal) {
-  raise_refused(engine, result, function, nb::str(asked.c_str()), asked_bytes, device);
-}
-
-// What a stream is called in messages.
-inline std::string title_of(Engine& engine, StreamIndex stream) {
-  return "stream " + std::to_string(stream) + " of device " + std::to_string(engine.stream(stream).device);
-}
-
-// The Python object of a native instance.
-inline nb::object object_of(Op& op) { return nb::find(op); }
-
-inline bool is_loaded(const dataflow::LaunchOp& op, std::int32_t device) {
-  const auto& known = op.signature.loaded;
-  const auto slot = static_cast<std::size_t>(device);
-  return known.size() > slot && known[slot].function;
-}
-
-// A launch's kernel on a device, with the shared memory that it asks for; compiled at the first launch there. Its
-// context is bound afterwards. A shape that the device does not allow is an error here.
-inline CUfunction function_of(Engine& engine, ContextScope& scope, dataflow::LaunchOp& op, std::int32_t device) {
-  scope.bind(device);
-  const auto slot = static_cast<std::size_t>(device);
-  auto& known = op.signature.loaded;
-  if (!is_loaded(op, device)) {
-    const auto made = nb::cast<nb::tuple>(op.kernel().attr("_load_with_limits")(device, object_of(op)));
-    if (known.size() <= slot) known.resize(slot + 1);
-    known[slot] = {reinterpret_cast<void*>(nb::cast<std::uintptr_t>(made[0])), nb::cast<std::uint32_t>(made[1]), nb::cast<std::uint32_t>(made[2]),
-                   nb::cast<std::uint32_t>(made[3]), nb::cast<std::uint32_t>(made[4]), nb::cast<bool>(made[5]), nb::cast<bool>(made[6])};
-    scope.bind(device);  // compiling may have left another context
-  }
-  auto& loaded = known[slot];
-  auto function = static_cast<CUfunction>(loaded.function);
-  check_limits(op, loaded, device);
-  if (op.shape.shared_bytes > loaded.shared_limit_bytes) {
-    // Another kernel object of the same function may have raised it further: nobody's launches may lower it again.
-    int now = 0;
-    CUresult result = engine.table.cuFuncGetAttribute(&now, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, function);
-    const auto wanted = std::max(op.shape.shared_bytes, static_cast<std::uint32_t>(now));
-    if (!result) result = engine.table.cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, static_cast<int>(wanted));
-    if (result) raise_refused(engine, result, "cuFuncSetAttribute", object_of(op), op.shape.shared_bytes, device);
-    loaded.shared_limit_bytes = wanted;
-  }
-  if (op.shape.cooperative || op.shape.cluster.x) check_residency(engine.table, op, loaded, device);
-  return function;
-}
 
 // What is to be done on a stream when its turn comes; of a mark or a wait, whose it is.
 struct HeldWork {
@@ -214,27 +158,8 @@ class Submit {
 
   void launch_now(dataflow::LaunchOp& op, StreamIndex stream, std::int32_t device) {
     scope_.bind(device);
-    const dataflow::LaunchShape& shape = op.shape;
-    auto function = static_cast<CUfunction>(op.signature.loaded[static_cast<std::size_t>(device)].function);
-    // The words stay when the arguments have been let go of.
-    const auto count = static_cast<std::uint32_t>(op.signature.params.size());
-    void* params[dataflow::inline_arguments];
-    std::vector<void*> more;
-    void** words = params;
-    if (count > dataflow::inline_arguments) {
-      more.resize(count);
-      words = more.data();
-    }
-    for (std::uint32_t i = 0; i < count; ++i) words[i] = op.word_of(i);
-    const CUstream handle = engine_.stream(stream).handle;
-    CUresult result;
-    if (shape.cooperative || shape.cluster.x) {
-      result = launch_with_attributes(shape, function, handle, words);
-    } else {
-      result = engine_.table.cuLaunchKernel(function, shape.grid.x, shape.grid.y, shape.grid.z, shape.block.x, shape.block.y,
-                                            shape.block.z, shape.shared_bytes, handle, words, nullptr);
-    }
-    if (result) raise_refused(engine_, result, "cuLaunchKernel", object_of(op), 0, device);
+    if (const CUresult result = call_launch(engine_.table, op, device, engine_.stream(stream).handle))
+      raise_refused(engine_, result, "cuLaunchKernel", object_of(op), 0, device);
   }
 
   Value create(dataflow::CreateOp& op, StreamIndex stream, std::int32_t device) {
@@ -439,12 +364,6 @@ class Submit {
     return scratch_;
   }
 
-  CUresult launch_with_attributes(const dataflow::LaunchShape& shape, CUfunction function, CUstream stream, void** words) {
-    LaunchConfig asked(shape);
-    asked.config.hStream = stream;
-    return engine_.table.cuLaunchKernelEx(&asked.config, function, words, nullptr);
-  }
-
   void hold(StreamIndex stream, HeldWork work) {
     held_.add({.kind = HeldKind::work, .stream = stream, .count = next_count(stream), .work = std::move(work)});
   }
@@ -459,8 +378,8 @@ class Submit {
       scope_.bind(state.device);
       switch (call.work.kind) {
         case HeldWork::Kind::launch: return launch_now(static_cast<dataflow::LaunchOp&>(op), call.stream, state.device);
-        case HeldWork::Kind::fill: return fill_block(call.work.fill, state.handle);
-        case HeldWork::Kind::copy: return copy_block(call.work.block, state.handle);
+        case HeldWork::Kind::fill: return call_fill(engine_.table, call.work.fill, state.handle);
+        case HeldWork::Kind::copy: return call_copy(engine_.table, call.work.block, state.handle);
         case HeldWork::Kind::upload:
         case HeldWork::Kind::download: return stage_now(call.work, {call.stream, call.count});
         case HeldWork::Kind::replay: return replay_now(static_cast<dataflow::ReplayOp&>(op), *call.work.graph, state.handle, state.device);
@@ -542,54 +461,21 @@ class Submit {
     raise_refused(engine_, refusal.result, refusal.function, op, refusal.asked_host_bytes, is_full ? dataflow::host_ordinal : device);
   }
 
-  void copy_block(const dataflow::CopyBlock& block, CUstream stream) {
-    if (block.rows == 1) return check(engine_.table.cuMemcpyAsync(block.to, block.from, block.width, stream), "cuMemcpyAsync");
-    if (block.to_pitch < block.width || block.from_pitch < block.width) {  // rows that lie upon one another
-      for (std::uint64_t row = 0; row < block.rows; ++row)
-        check(engine_.table.cuMemcpyAsync(block.to + row * block.to_pitch, block.from + row * block.from_pitch, block.width, stream), "cuMemcpyAsync");
-      return;
-    }
-    CUDA_MEMCPY2D copy{};
-    copy.srcMemoryType = copy.dstMemoryType = CU_MEMORYTYPE_UNIFIED;
-    copy.srcDevice = block.from;
-    copy.dstDevice = block.to;
-    copy.srcPitch = block.from_pitch;
-    copy.dstPitch = block.to_pitch;
-    copy.WidthInBytes = block.width;
-    copy.Height = block.rows;
-    check(engine_.table.cuMemcpy2DAsync(&copy, stream), "cuMemcpy2DAsync");
-  }
-
   // In the stream's context.
   void fill(const nb::object& op, const dataflow::Pattern& pattern, const dataflow::Region& region, std::uint64_t base, StreamIndex stream) {
     const CUstream handle = engine_.stream(stream).handle;
     dataflow::each_fill(pattern, region, base, [&](dataflow::FillBlock block) {
       block.offset += base;
       if (holds_back_) return hold(stream, {.kind = HeldWork::Kind::fill, .op = op, .fill = block});
-      fill_block(block, handle);
+      call_fill(engine_.table, block, handle);
     });
   }
   void copy(const nb::object& op, const Array& to, const Array& from, StreamIndex stream) {
     const CUstream handle = engine_.stream(stream).handle;
     dataflow::each_block(to, from, [&](const dataflow::CopyBlock& block) {
       if (holds_back_) return hold(stream, {.kind = HeldWork::Kind::copy, .op = op, .block = block});
-      copy_block(block, handle);
+      call_copy(engine_.table, block, handle);
     });
-  }
-
-  void fill_block(const dataflow::FillBlock& block, CUstream stream) {
-    const Table& table = engine_.table;
-    const CUdeviceptr to = block.offset;
-    const auto byte = static_cast<unsigned char>(block.value);
-    const auto word = static_cast<unsigned short>(block.value);
-    if (block.rows == 1) {
-      if (block.item_bytes == 1) return check(table.cuMemsetD8Async(to, byte, block.width, stream), "cuMemsetD8Async");
-      if (block.item_bytes == 2) return check(table.cuMemsetD16Async(to, word, block.width, stream), "cuMemsetD16Async");
-      return check(table.cuMemsetD32Async(to, block.value, block.width, stream), "cuMemsetD32Async");
-    }
-    if (block.item_bytes == 1) return check(table.cuMemsetD2D8Async(to, block.pitch, byte, block.width, block.rows, stream), "cuMemsetD2D8Async");
-    if (block.item_bytes == 2) return check(table.cuMemsetD2D16Async(to, block.pitch, word, block.width, block.rows, stream), "cuMemsetD2D16Async");
-    check(table.cuMemsetD2D32Async(to, block.pitch, block.value, block.width, block.rows, stream), "cuMemsetD2D32Async");
   }
 
   Engine& engine_;

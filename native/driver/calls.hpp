@@ -1,0 +1,109 @@
+// The driver's calls for a piece of work: a launch, with the kernel that it needs, a block of a copy or of a fill.
+//
+// Always true: the work's context is bound, and all that it touches is there. What the driver refuses of copies and fills is
+// thrown as Refusal.
+#pragma once
+#include <algorithm>
+#include <vector>
+
+#include "../dataflow/copies.hpp"
+#include "../dataflow/fills.hpp"
+#include "../dataflow/launch.hpp"
+#include "limits.hpp"
+#include "refused.hpp"
+
+namespace aiocuda::driver {
+
+inline bool is_loaded(const dataflow::LaunchOp& op, std::int32_t device) {
+  const auto& known = op.signature.loaded;
+  const auto slot = static_cast<std::size_t>(device);
+  return known.size() > slot && known[slot].function;
+}
+
+// A launch's kernel on a device, with the shared memory that it asks for; compiled at the first launch there. Its
+// context is bound afterwards. A shape that the device does not allow is an error here.
+inline CUfunction function_of(Engine& engine, ContextScope& scope, dataflow::LaunchOp& op, std::int32_t device) {
+  scope.bind(device);
+  const auto slot = static_cast<std::size_t>(device);
+  auto& known = op.signature.loaded;
+  if (!is_loaded(op, device)) {
+    const auto made = nb::cast<nb::tuple>(op.kernel().attr("_load_with_limits")(device, object_of(op)));
+    if (known.size() <= slot) known.resize(slot + 1);
+    known[slot] = {reinterpret_cast<void*>(nb::cast<std::uintptr_t>(made[0])), nb::cast<std::uint32_t>(made[1]), nb::cast<std::uint32_t>(made[2]),
+                   nb::cast<std::uint32_t>(made[3]), nb::cast<std::uint32_t>(made[4]), nb::cast<bool>(made[5]), nb::cast<bool>(made[6])};
+    scope.bind(device);  // compiling may have left another context
+  }
+  auto& loaded = known[slot];
+  auto function = static_cast<CUfunction>(loaded.function);
+  check_limits(op, loaded, device);
+  if (op.shape.shared_bytes > loaded.shared_limit_bytes) {
+    // Another kernel object of the same function may have raised it further: nobody's launches may lower it again.
+    int now = 0;
+    CUresult result = engine.table.cuFuncGetAttribute(&now, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, function);
+    const auto wanted = std::max(op.shape.shared_bytes, static_cast<std::uint32_t>(now));
+    if (!result) result = engine.table.cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, static_cast<int>(wanted));
+    if (result) raise_refused(engine, result, "cuFuncSetAttribute", object_of(op), op.shape.shared_bytes, device);
+    loaded.shared_limit_bytes = wanted;
+  }
+  if (op.shape.cooperative || op.shape.cluster.x) check_residency(engine.table, op, loaded, device);
+  return function;
+}
+
+// A launch, of a kernel that is loaded on the device.
+inline CUresult call_launch(const Table& table, dataflow::LaunchOp& op, std::int32_t device, CUstream stream) {
+  const dataflow::LaunchShape& shape = op.shape;
+  auto function = static_cast<CUfunction>(op.signature.loaded[static_cast<std::size_t>(device)].function);
+  // The words stay when the arguments have been let go of.
+  const auto count = static_cast<std::uint32_t>(op.signature.params.size());
+  void* params[dataflow::inline_arguments];
+  std::vector<void*> more;
+  void** words = params;
+  if (count > dataflow::inline_arguments) {
+    more.resize(count);
+    words = more.data();
+  }
+  for (std::uint32_t i = 0; i < count; ++i) words[i] = op.word_of(i);
+  if (shape.cooperative || shape.cluster.x) {
+    LaunchConfig asked(shape);
+    asked.config.hStream = stream;
+    return table.cuLaunchKernelEx(&asked.config, function, words, nullptr);
+  }
+  return table.cuLaunchKernel(function, shape.grid.x, shape.grid.y, shape.grid.z, shape.block.x, shape.block.y, shape.block.z, shape.shared_bytes, stream, words,
+                              nullptr);
+}
+
+// One block of a copy.
+inline void call_copy(const Table& table, const dataflow::CopyBlock& block, CUstream stream) {
+  if (block.rows == 1) return check(table.cuMemcpyAsync(block.to, block.from, block.width, stream), "cuMemcpyAsync");
+  if (block.to_pitch < block.width || block.from_pitch < block.width) {  // rows that lie upon one another
+    for (std::uint64_t row = 0; row < block.rows; ++row)
+      check(table.cuMemcpyAsync(block.to + row * block.to_pitch, block.from + row * block.from_pitch, block.width, stream), "cuMemcpyAsync");
+    return;
+  }
+  CUDA_MEMCPY2D copy{};
+  copy.srcMemoryType = copy.dstMemoryType = CU_MEMORYTYPE_UNIFIED;
+  copy.srcDevice = block.from;
+  copy.dstDevice = block.to;
+  copy.srcPitch = block.from_pitch;
+  copy.dstPitch = block.to_pitch;
+  copy.WidthInBytes = block.width;
+  copy.Height = block.rows;
+  check(table.cuMemcpy2DAsync(&copy, stream), "cuMemcpy2DAsync");
+}
+
+// One block of a fill; its offset is an address.
+inline void call_fill(const Table& table, const dataflow::FillBlock& block, CUstream stream) {
+  const CUdeviceptr to = block.offset;
+  const auto byte = static_cast<unsigned char>(block.value);
+  const auto word = static_cast<unsigned short>(block.value);
+  if (block.rows == 1) {
+    if (block.item_bytes == 1) return check(table.cuMemsetD8Async(to, byte, block.width, stream), "cuMemsetD8Async");
+    if (block.item_bytes == 2) return check(table.cuMemsetD16Async(to, word, block.width, stream), "cuMemsetD16Async");
+    return check(table.cuMemsetD32Async(to, block.value, block.width, stream), "cuMemsetD32Async");
+  }
+  if (block.item_bytes == 1) return check(table.cuMemsetD2D8Async(to, block.pitch, byte, block.width, block.rows, stream), "cuMemsetD2D8Async");
+  if (block.item_bytes == 2) return check(table.cuMemsetD2D16Async(to, block.pitch, word, block.width, block.rows, stream), "cuMemsetD2D16Async");
+  check(table.cuMemsetD2D32Async(to, block.pitch, block.value, block.width, block.rows, stream), "cuMemsetD2D32Async");
+}
+
+}  // namespace aiocuda::driver
