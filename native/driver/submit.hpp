@@ -52,10 +52,10 @@ class Submit {
   // ends the operations that depend on it.
   void make_held_calls() {
     if (held_.empty()) return finished_.clear();
-    std::map<StreamIndex, nb::object> lasts;  // the operation that a stream's last call was for
+    std::map<StreamIndex, nb::object> streams;  // that get calls, each with an operation that one of them is for
     nb::object error;
     const auto lost = held_.make_all([&](const HeldCall& call) {
-      lasts[call.stream] = call.work.op;
+      streams.try_emplace(call.stream, call.work.op);
       try {
         make(call);
         return true;
@@ -74,8 +74,8 @@ class Submit {
       if (is_lost) op.fail(error);
     }
     lost_ = std::move(error);
-    for (const auto& [stream, last] : lasts)
-      if (!lost.contains(stream)) note_progress(*dataflow::as_op(last), stream);
+    for (const auto& [stream, op] : streams)
+      if (!lost.contains(stream)) note_progress(*dataflow::as_op(op), stream);
   }
 
   // The same in the middle of an operation, which cannot go on when something it may depend on was lost. Wherever Python may
