@@ -23,6 +23,8 @@ from aiocuda.compile_options import CompileOptions as CompileOptions
 from aiocuda.compiled import CacheInfo as CacheInfo
 from aiocuda.compiled import Compiled as Compiled
 from aiocuda.compiled import compile as compile
+from aiocuda.composing import value as value
+from aiocuda.composing import zip as zip
 from aiocuda.conversion import convert as convert
 from aiocuda.copies import copy as copy
 from aiocuda.copies import dup as dup
@@ -70,8 +72,6 @@ from aiocuda.memory import MemoryHolder as MemoryHolder
 from aiocuda.memory import MemoryInfo as MemoryInfo
 from aiocuda.module import Module as Module
 from aiocuda.ops import DeviceOp as DeviceOp
-from aiocuda.ops import value as value
-from aiocuda.ops import zip as zip
 from aiocuda.parallel import gather as gather
 from aiocuda.parallel import replicate as replicate
 from aiocuda.parallel import shard as shard

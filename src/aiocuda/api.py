@@ -17,11 +17,12 @@ from aiocuda._driver import runtime
 from aiocuda._engine import dtypes, faults, leaks, placement
 from aiocuda._engine.dtypes import DTypeLike
 from aiocuda.array import DeviceArray, HostArray
+from aiocuda.composing import lift
 from aiocuda.copies import copy
 from aiocuda.device import Device, _stream_known, as_ordinal
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
 from aiocuda.fills import FILLED_ON_DEVICE, pattern_of, repeated
-from aiocuda.ops import CallOp, CreateOp, DeviceOp, lift
+from aiocuda.ops import CallOp, CreateOp, DeviceOp
 from aiocuda.policies import _lanes
 
 __all__ = [

@@ -21,9 +21,10 @@ import numpy as np
 from aiocuda import _native
 from aiocuda._engine import capture, dtypes, placement
 from aiocuda.compiled_call import Call, described, is_number, mapped
+from aiocuda.composing import lift, value
 from aiocuda.copies import copy, dup
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
-from aiocuda.ops import CallOp, DeviceOp, GatherOp, ReplayOp, lift, value
+from aiocuda.ops import CallOp, DeviceOp, GatherOp, ReplayOp
 from aiocuda.traced import TracedNumber
 
 __all__ = ["CacheInfo", "Compiled", "compile"]

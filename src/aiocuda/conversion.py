@@ -16,10 +16,11 @@ from aiocuda._engine import dtypes
 from aiocuda._engine.dtypes import DTypeLike
 from aiocuda.api import empty
 from aiocuda.array import DeviceArray
+from aiocuda.composing import once_known
 from aiocuda.copies import dup
 from aiocuda.errors import ArgumentTypeError
 from aiocuda.kernel import kernel
-from aiocuda.ops import DeviceOp, once_known
+from aiocuda.ops import DeviceOp
 
 __all__ = ["KINDS", "WORDS", "convert", "number_of"]
 

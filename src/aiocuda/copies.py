@@ -12,15 +12,16 @@ from typing import Any, TypeVar, cast, overload
 
 import numpy as np
 
-from aiocuda import _native, ops
+from aiocuda import _native, composing
 from aiocuda._engine import dtypes
 from aiocuda._engine.dtypes import DTypeLike
 from aiocuda._engine.host_data import NDArray, as_numpy, as_target, cut, described
 from aiocuda._engine.host_views import view_of
 from aiocuda.array import DeviceArray, HostArray, Partition
+from aiocuda.composing import once_known, value
 from aiocuda.device import Device, as_ordinal
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
-from aiocuda.ops import CallOp, CopyOp, CreateOp, DeviceOp, once_known, value
+from aiocuda.ops import CallOp, CopyOp, CreateOp, DeviceOp
 
 __all__ = ["copy", "dup", "to_device", "to_host"]
 
@@ -249,7 +250,7 @@ def _to_numpy(destination: NDArray, source: Any) -> DeviceOp[Any]:
 
 def _in_parts(whole: Any, destination: Any, source: Any) -> DeviceOp[Any]:
     parts = cut(source.shape, source.nbytes, _MOST_BYTES)
-    return ops.zip(*(copy(destination[part], source[part]) for part in parts)).then(lambda _: whole)
+    return composing.zip(*(copy(destination[part], source[part]) for part in parts)).then(lambda _: whole)
 
 
 def _then(function: Callable[[Any], Any], op: Any, title: str) -> DeviceOp[Any]:

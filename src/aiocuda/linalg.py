@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from aiocuda import _native, ops
+from aiocuda import _native, composing
 from aiocuda._driver import blas
 from aiocuda._driver.blas import Factor
 from aiocuda.api import empty, zeros
@@ -68,8 +68,10 @@ def matmul(a: Any, b: Any) -> DeviceOp[DeviceArray]:
     """
     if isinstance(a, _native.Op) or isinstance(b, _native.Op):
         code, device = next((spec[1], spec[2]) for x in (a, b) if isinstance(x, _native.Op) for spec in (x._spec,))
-        both = cast("_native.Op", ops.zip(a, b))
-        return ops.once_known(lambda given: matmul(*given), both, dtype=code, device=device, title="a matrix product")
+        both = cast("_native.Op", composing.zip(a, b))
+        return composing.once_known(
+            lambda given: matmul(*given), both, dtype=code, device=device, title="a matrix product"
+        )
     for x in (a, b):
         if not isinstance(x, DeviceArray):
             raise ArgumentTypeError(
@@ -130,7 +132,7 @@ def by_cublas(a: DeviceArray, b: DeviceArray, out: DeviceOp[DeviceArray], batch:
     left, right = (factor_of(x.shape, x.strides, x.itemsize, batch) for x in (a, b))
     if left is None or right is None:
         lying = [dup(x) if factor is None else x for x, factor in ((a, left), (b, right))]
-        return ops.zip(*lying).then(lambda both: by_cublas(both[0], both[1], out, batch))
+        return composing.zip(*lying).then(lambda both: by_cublas(both[0], both[1], out, batch))
     ordinal, extents, dtype = a.device.ordinal, (a.shape[-2], a.shape[-1], b.shape[-1]), a.dtype.name
     blas.open_blas(ordinal)
 

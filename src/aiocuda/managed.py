@@ -11,9 +11,10 @@ import numpy as np
 
 from aiocuda import _native
 from aiocuda._engine import host_views
+from aiocuda.composing import value
 from aiocuda.device import Device, Stream, as_ordinal
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError, CaptureError
-from aiocuda.ops import DeviceOp, ForeignOp, value
+from aiocuda.ops import DeviceOp, ForeignOp
 
 __all__ = ["Managed"]
 

@@ -1,11 +1,11 @@
-"""Lazy operations: what `DeviceOp` can do, and how operations are put together.
+"""Lazy operations: what `DeviceOp` can do, and the native operations that it is of.
 
 Always true: nothing here runs anything but the methods that say so (`sync`, `sync_on`, `submit`, ``await``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
 
 from aiocuda import _native
@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from aiocuda.array import DeviceArray
     from aiocuda.graph import CudaGraph
 
-__all__ = ["DeviceOp", "value", "zip"]
+__all__ = ["DeviceOp"]
 
-T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 R = TypeVar("R")
 T1 = TypeVar("T1")
@@ -471,132 +470,3 @@ def _callable(function: Any, method: str) -> Any:
     if not callable(function):
         raise ArgumentTypeError(f"{method}() takes a function of the result, not {function!r}")
     return function
-
-
-def value(x: T) -> DeviceOp[T]:
-    """Make an operation of a value: nothing runs, and its result is the value.
-
-    Parameters
-    ----------
-    x
-        Anything; an array, a number, a tuple. An operation is given back as it is.
-    """
-    if isinstance(x, DeviceOp):
-        return x
-    return cast("DeviceOp[T]", PickOp(GatherOp((x,)), 0))
-
-
-@overload
-def zip(a: DeviceOp[T1], /) -> DeviceOp[tuple[T1]]: ...
-@overload
-def zip(a: DeviceOp[T1], b: DeviceOp[T2], /) -> DeviceOp[tuple[T1, T2]]: ...
-@overload
-def zip(a: DeviceOp[T1], b: DeviceOp[T2], c: DeviceOp[T3], /) -> DeviceOp[tuple[T1, T2, T3]]: ...
-@overload
-def zip(a: DeviceOp[T1], b: DeviceOp[T2], c: DeviceOp[T3], d: DeviceOp[T4], /) -> DeviceOp[tuple[T1, T2, T3, T4]]: ...
-@overload
-def zip(
-    a: DeviceOp[T1],
-    b: DeviceOp[T2],
-    c: DeviceOp[T3],
-    d: DeviceOp[T4],
-    e: DeviceOp[T5],
-    /,
-) -> DeviceOp[tuple[T1, T2, T3, T4, T5]]: ...
-@overload
-def zip(
-    a: DeviceOp[T1],
-    b: DeviceOp[T2],
-    c: DeviceOp[T3],
-    d: DeviceOp[T4],
-    e: DeviceOp[T5],
-    f: DeviceOp[T6],
-    /,
-) -> DeviceOp[tuple[T1, T2, T3, T4, T5, T6]]: ...
-@overload
-def zip(
-    a: DeviceOp[T1],
-    b: DeviceOp[T2],
-    c: DeviceOp[T3],
-    d: DeviceOp[T4],
-    e: DeviceOp[T5],
-    f: DeviceOp[T6],
-    g: DeviceOp[T7],
-    /,
-) -> DeviceOp[tuple[T1, T2, T3, T4, T5, T6, T7]]: ...
-@overload
-def zip(
-    a: DeviceOp[T1],
-    b: DeviceOp[T2],
-    c: DeviceOp[T3],
-    d: DeviceOp[T4],
-    e: DeviceOp[T5],
-    f: DeviceOp[T6],
-    g: DeviceOp[T7],
-    h: DeviceOp[T8],
-    /,
-) -> DeviceOp[tuple[T1, T2, T3, T4, T5, T6, T7, T8]]: ...
-@overload
-def zip(*ops: Any) -> DeviceOp[tuple[Any, ...]]: ...
-def zip(*ops: Any) -> DeviceOp[Any]:
-    """Make one operation of several: executed together, with the tuple of their results.
-
-    Parameters
-    ----------
-    *ops
-        Operations, arrays and values. They are submitted from left to right; those that do not depend on
-        one another may overlap on the device.
-
-    Returns
-    -------
-    DeviceOp[tuple]
-        Complete when all of them are.
-    """
-    return GatherOp(ops)
-
-
-def once_known(
-    function: Callable[[Any], DeviceOp[DeviceArray]], given: _native.Op, *, dtype: int, device: int, title: str
-) -> DeviceOp[DeviceArray]:
-    """Make an operation of what another yields: what a function makes of that, at submission, is an array on a device.
-
-    Parameters
-    ----------
-    function, given
-        As for `DeviceOp.then`.
-    dtype, device
-        What is known of the array: its dtype's code and its device's ordinal; negative numbers where they are not.
-    title
-        What messages call it.
-    """
-    op = CallOp("then", function, given, yields="device_array", dtype=dtype, device=device, title=title)
-    return cast("DeviceOp[DeviceArray]", op)
-
-
-def lift(returned: Any) -> Any:
-    """Make an operation of a structure that holds operations; give anything else back as it is.
-
-    Tuples (named ones too), lists and dicts are looked into, to any depth; what stands in the place of
-    each operation is its result.
-    """
-    found: list[Any] = []
-    rebuild = _take_apart(returned, found)
-    return GatherOp(found, rebuild) if found else returned
-
-
-def _take_apart(structure: Any, found: list[Any]) -> Callable[[Sequence[Any]], Any]:
-    """Collect a structure's operations; return what puts it together again around their results."""
-    if isinstance(structure, DeviceOp):
-        index = len(found)
-        found.append(structure)
-        return lambda results: results[index]
-    if isinstance(structure, (tuple, list)):
-        parts = [_take_apart(item, found) for item in structure]
-        kind = type(structure)
-        if hasattr(structure, "_fields"):
-            return lambda results: kind(*(part(results) for part in parts))
-        return lambda results: kind(part(results) for part in parts)
-    if isinstance(structure, dict):
-        items = [(key, _take_apart(item, found)) for key, item in structure.items()]
-        return lambda results: {key: part(results) for key, part in items}
-    return lambda _: structure

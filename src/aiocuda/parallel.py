@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from aiocuda import _native, ops
+from aiocuda import _native, composing
 from aiocuda._engine.host_data import as_numpy
 from aiocuda.api import empty
 from aiocuda.array import DeviceArray, HostArray
@@ -100,7 +100,7 @@ def gather(parts: Sequence[Any], device: Device | int | None = None, axis: int =
         raise ArgumentValueError("gather puts parts together; none were given")
     if all(isinstance(part, (DeviceArray, HostArray)) for part in parts):
         return _gather(tuple(parts), ordinal, axis)
-    return ops.zip(*parts).then(lambda arrays: _gather(arrays, ordinal, axis))
+    return composing.zip(*parts).then(lambda arrays: _gather(arrays, ordinal, axis))
 
 
 def _ordinals(chosen: Sequence[Device | int] | None) -> list[int]:
@@ -153,7 +153,7 @@ def _gather(parts: tuple[Any, ...], ordinal: int, axis: int) -> DeviceOp[DeviceA
     def fill(whole: DeviceArray) -> DeviceOp[DeviceArray]:
         places = [whole[_along(at, end - extent, end)] for extent, end in zip(extents, ends, strict=True)]
         copies = [copy(place, part) for place, part in zip(places, parts, strict=True)]
-        return ops.zip(*copies).then(lambda _: whole)
+        return composing.zip(*copies).then(lambda _: whole)
 
     return empty(shape, first.dtype, ordinal).then(fill)
 

@@ -20,6 +20,7 @@ HOMES = [
     "chunks",
     "compile_options",
     "compiled",
+    "composing",
     "conversion",
     "copies",
     "device",

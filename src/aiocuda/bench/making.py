@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from aiocuda import _native, api, ops
+from aiocuda import _native, api, composing
 from aiocuda.bench.figures import Sample, Section, Sizes, compare
 from aiocuda.bench.goals import Goal, beside
 from aiocuda.bench.graph_work import floor_of_scales, require_alike
@@ -44,7 +44,7 @@ def making(work: Work, peers: Sequence[GraphPeer], sizes: Sizes) -> list[Section
     return [
         _making("chain", "a chain", lambda: work.chain(_NODES), floor, made_by, sizes),
         _making("own arrays", own, each_its_own, floor, {}, sizes),
-        _making("branches", side_by_side, lambda: ops.zip(*map(branch, arrays)), floor_of_branches, {}, sizes),
+        _making("branches", side_by_side, lambda: composing.zip(*map(branch, arrays)), floor_of_branches, {}, sizes),
     ]
 
 

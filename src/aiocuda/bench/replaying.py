@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from aiocuda import _native, api, ops
+from aiocuda import _native, api, composing
 from aiocuda.array import DeviceArray
 from aiocuda.bench.figures import Sample, Section, Sizes, compare
 from aiocuda.bench.goals import Goal, beside
@@ -133,7 +133,7 @@ def _side_by_side(
         return array  # type: ignore[no-any-return]
 
     number = max(1, sizes.waits // 20)
-    graph = ops.zip(*map(branch, arrays)).graph()
+    graph = composing.zip(*map(branch, arrays)).graph()
     as_many = floor_of_spins(work, arrays, _DEPTH, _KERNEL_NS)
     require_alike(graph, as_many)
     ways = {f"aiocuda: {way}": sample for way, sample in _ways(loops, number).items()}
