@@ -267,7 +267,10 @@ void bind_allocation(nb::module_& module) {
   module.def("is_capturing", [](StreamId stream) {
     Engine& engine = Engine::get();
     CUstreamCaptureStatus status{};
-    driver::check(engine.table.cuStreamIsCapturing(engine.stream(index_of(stream)).handle, &status), "cuStreamIsCapturing");
+    const driver::StreamIndex slot = index_of(stream);
+    const driver::StreamState& state = engine.stream(slot);
+    if (const CUresult result = engine.table.cuStreamIsCapturing(state.handle, &status))
+      driver::raise_refused(engine, result, "cuStreamIsCapturing", "asking whether " + driver::title_of(engine, slot) + " is captured", 0, state.device);
     return status != CU_STREAM_CAPTURE_STATUS_NONE;
   });
   module.def("allocate_like", [](nb::handle_t<Array> object, const nb::str& asked) {

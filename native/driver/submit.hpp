@@ -271,7 +271,7 @@ class Submit {
     PyObject* returned = PyObject_Call(function.ptr(), arguments.ptr(), nullptr);
     scope_.bind(device);  // it may have left another context
     engine_.retain(next, nb::make_tuple(function, arguments));
-    if (!returned) throw nb::python_error();
+    if (!returned) raise_named(nb::python_error(), op);
     scratch_ = nb::steal(returned);
     if (scratch_.is_none()) return std::nullopt;
     engine_.retain(next, scratch_);
@@ -287,10 +287,7 @@ class Submit {
       returned = function(value);
     } catch (nb::python_error& error) {
       if (op.title.empty()) throw;  // the program's own, which says what it likes
-      // What the driver refuses in a function of the library's own is the operation's error.
-      const nb::object named = engine_.hooks.named(error.value(), object_of(op));
-      if (named.is(error.value())) throw;
-      raise_exception(named);
+      raise_named(error, op);
     }
     if (op.mode == dataflow::CallMode::inspect) {
       scratch_ = std::move(value);
@@ -362,6 +359,13 @@ class Submit {
       PyTuple_SET_ITEM(whole.ptr(), static_cast<Py_ssize_t>(i), values[i].inc_ref().ptr());
     scratch_ = std::move(whole);
     return scratch_;
+  }
+
+  // What the driver refuses in a function that does an operation's work is the operation's error, whatever it was asked for.
+  [[noreturn]] void raise_named(const nb::python_error& error, Op& op) {
+    const nb::object named = engine_.hooks.named(error.value(), object_of(op));
+    if (named.is(error.value())) throw nb::python_error(error);
+    raise_exception(named);
   }
 
   void hold(StreamIndex stream, HeldWork work) {

@@ -158,6 +158,7 @@ import functools, sys, anyio
 ac.set_policy(ac.SingleStream())
 one, two, three = (ac.Device(0).stream() for _ in range(3))
 x, y, z, last = (ac.zeros(4, np.int32).sync() for _ in range(4))
+managed = ac.empty(4, np.int32, managed=True).sync()
 host, other_host = (ac.empty_host(4, np.int32).sync() for _ in range(2))
 increment = functools.partial(k["increment"], grid=1, block=1)
 compiled = ac.compile(lambda array: increment(ac.dup(array)))
@@ -175,6 +176,9 @@ try:
     bad.sync()
 except ac.DeviceLostError:
     pass
+
+def record(stream, array):
+    stream.record()
 
 def ask(make):
     async def main():
@@ -210,6 +214,8 @@ NAMED = {
     ),
     "memory on a copy's way": ("ac.copy(host, other_host).on(three)", "a copy"),
     "a policy's first streams": ("increment(y).on(ac.RoundRobin(2))", "the launch of increment"),
+    "what a function of call() asks": ("ac.call(record, y, writes=[y]).on(one)", "a call of record"),
+    "a prefetch": ("managed.prefetch(0).on(one)", "a call of prefetch to device 0"),
     "memory for what a compiled function yields": ("compiled(ac.value(x))", "a call of <lambda>"),
 }
 
