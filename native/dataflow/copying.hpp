@@ -57,6 +57,7 @@ class Copying {
     const Value staged = walk_.make_way(op_, source, way, stream);
     sink_.copy(op_, *sink_.array(staged), source, stream);
     placing_.commit(op_, stream, walk_.is_shared_);
+    has_begun_ = true;
     return copy(to, create, *sink_.array(staged), device);
   }
 
@@ -73,7 +74,7 @@ class Copying {
     return copy_on(stream, to, source);
   }
   Value copy_on(StreamIndex stream, Value to, const Array& source) {
-    placing_.order(op_, stream);
+    placing_.order(op_, stream, has_begun_);
     sink_.copy(op_, *sink_.array(to), source, stream);
     placing_.commit(op_, stream, walk_.is_shared_);
     return to;
@@ -169,6 +170,7 @@ class Copying {
   Sink& sink_;
   Placing<Sink>& placing_;
   CopyOp& op_;
+  bool has_begun_ = false;  // a step of it has been submitted
 };
 
 }  // namespace aiocuda::dataflow

@@ -119,12 +119,13 @@ class Placing {
   }
 
   // Places the waits of `uses`, which are the operation's; before that, a mark behind what the stream holds, where others
-  // may still want to wait for just that.
-  void order(Op& op, StreamIndex stream) {
+  // may still want to wait for just that. An operation of several steps that has begun goes on where there is no room: it would
+  // begin again, and again.
+  void order(Op& op, StreamIndex stream, bool has_begun = false) {
     Timeline& timeline = sink_.timeline();
     Waits waits{sink_, op};
     const std::uint32_t most = placement_.bounds->max_in_flight;
-    if (sink_.is_full(stream, most)) throw Full{{stream, timeline.submitted(stream) - most / 2}};
+    if (!has_begun && sink_.is_full(stream, most)) throw Full{{stream, timeline.submitted(stream) - most / 2}};
     const Tick tail{stream, timeline.submitted(stream)};
     if (timeline.is_tail_wanted(stream, 0)) {
       std::uint32_t overwritten = 0;

@@ -476,7 +476,7 @@ class Placing<Planner> {
   std::int32_t device_put(const Op& op) { return op.target_device; }
   StreamIndex open(StreamId, std::int32_t device) { return static_cast<StreamIndex>(device); }
 
-  void order(Op&, StreamIndex) {
+  void order(Op&, StreamIndex, bool = false) {
     std::vector<Tick>& needs = planner_.needs_;
     needs.clear();
     planner_.last_ = {};

@@ -113,7 +113,7 @@ def test_it_runs_on_the_device_it_was_scheduled_on(target):
 
     before = submitted()
     ac.copy(there, here).schedule(target).sync()  # it could be any device's work
-    assert submitted() == [before[0], before[1] + 2]  # by way of its memory
+    assert submitted() == [before[0], before[1] + 3]  # by way of its memory, which is made there
 
 
 def test_what_is_no_target_is_an_error():
