@@ -102,6 +102,8 @@ void bind_settings(nb::module_& module) {
       Engine::get().open_device(ordinal, reinterpret_cast<CUcontext>(context), reinterpret_cast<CUmemoryPool>(pool));
     });
   });
+  // Memory is allocated from another pool from now on.
+  module.def("set_pool", [](std::int32_t ordinal, std::uintptr_t pool) { Engine::get().device(ordinal).pool = reinterpret_cast<CUmemoryPool>(pool); });
   module.def("shut_down", [] { Engine::get().shut_down(); });
 }
 

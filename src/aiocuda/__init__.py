@@ -70,6 +70,7 @@ from aiocuda.kernel import kernel as kernel
 from aiocuda.limits import memory_limit as memory_limit
 from aiocuda.memory import MemoryHolder as MemoryHolder
 from aiocuda.memory import MemoryInfo as MemoryInfo
+from aiocuda.memory import MemoryPool as MemoryPool
 from aiocuda.module import Module as Module
 from aiocuda.ops import DeviceOp as DeviceOp
 from aiocuda.parallel import gather as gather
@@ -138,6 +139,7 @@ __all__ = [
     "LeastLoaded",
     "MemoryHolder",
     "MemoryInfo",
+    "MemoryPool",
     "MissingPackageError",
     "Module",
     "Occupancy",

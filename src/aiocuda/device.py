@@ -14,13 +14,13 @@ from typing import Any, Final, NoReturn
 
 from aiocuda import _native
 from aiocuda._driver import events, runtime
-from aiocuda._engine import accounts, faults, placement
+from aiocuda._engine import faults, placement
 from aiocuda._engine.placement import Placement
 from aiocuda._engine.stream_wait import StreamWait
 from aiocuda.device_limits import ContextSettings
+from aiocuda.device_memory import DeviceMemory
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError, ClosedError
 from aiocuda.event import Event
-from aiocuda.memory import MemoryHolder, MemoryInfo, whole_number
 
 __all__ = [
     "Device",
@@ -34,11 +34,10 @@ __all__ = [
 ]
 
 _PER_THREAD: Final = 2  # CU_STREAM_PER_THREAD
-_EVERYTHING: Final = 2**64 - 1  # as many bytes as the driver can be told
 _MOST_URGENT: Final = 2**31 - 1  # a number that the driver can be told
 
 
-class Device(ContextSettings):
+class Device(ContextSettings, DeviceMemory):
     """One GPU, or one emulated device, by its ordinal.
 
     Parameters
@@ -91,109 +90,6 @@ class Device(ContextSettings):
     def default_stream(self) -> Stream:
         """The device's first stream: of `SingleStream`, and the first of those that `Dataflow` chooses from."""
         return Stream._known(_native.default_stream(self._ordinal), self)
-
-    def memory_info(self, *, largest: int = 0) -> MemoryInfo:
-        """Return the device's memory as it is now. Asks the driver; does not wait for the device.
-
-        Parameters
-        ----------
-        largest
-            How many of the largest arrays to name, and how many of the lines of the program whose arrays hold the
-            most. Looks at all arrays of the device, about a microsecond each.
-
-        Raises
-        ------
-        ArgumentValueError
-            `largest` is no whole number, 0 or more.
-        """
-        largest = whole_number(largest, "largest")
-        _native.collect()
-        with faults.raised_as(f"asking for the memory of device {self._ordinal}", self._ordinal):
-            free, total = runtime.memory_free_total(self._ordinal)
-            reserved, used = runtime.pool_reserved_used(self._ordinal)
-        held, peak = _native.memory(self._ordinal)
-        arrays = accounts.each_array(self._ordinal) if largest else []
-        named = [
-            tuple(MemoryHolder(each.place, each.size_bytes, each.arrays) for each in accounts.largest(found, largest))
-            for found in (arrays, accounts.by_place(arrays))
-        ]
-        managed, _, _ = _native.managed_memory(self._ordinal)
-        kept = _native.kept_interprocess_bytes(self._ordinal)
-        return MemoryInfo(free + reserved - used + kept, total, held, reserved, peak, managed, *named)
-
-    def reset_peak_memory(self) -> None:
-        """Have `MemoryInfo.peak_bytes` begin anew, with what is in use now."""
-        _native.collect()
-        _native.reset_peak_memory(self._ordinal)
-
-    def set_memory_pool(self, *, release_threshold: int | None) -> None:
-        """Say how much memory that is not in use the device's memory pool may keep.
-
-        Parameters
-        ----------
-        release_threshold
-            In bytes. What the pool holds beyond that, and nobody uses, goes back to the driver when the host next
-            waits for a stream, an event or the context through the driver; other processes, and other libraries that
-            do not allocate from this pool, can have it then. None, as it is at first: it keeps everything, since
-            memory that went back is mapped anew at the next allocation, which can take milliseconds.
-
-        Raises
-        ------
-        ArgumentValueError
-            It is no number of bytes, 0 or more.
-
-        Notes
-        -----
-        For the whole process, from now on; blocks nothing. aiocuda's own waits look at memory that the device writes,
-        and ask the driver nothing: in a program that waits in no other way nothing goes back by itself, and
-        `trim_memory` gives it back there and then.
-        """
-        kept = _EVERYTHING if release_threshold is None else whole_number(release_threshold, "release_threshold")
-        with faults.raised_as(f"setting the memory pool of device {self._ordinal}", self._ordinal):
-            runtime.set_release_threshold(self._ordinal, min(kept, _EVERYTHING))
-
-    def trim_memory(self, keep_bytes: int = 0) -> int:
-        """Give memory that nobody uses back to the driver.
-
-        Parameters
-        ----------
-        keep_bytes
-            How much the memory pool is to hold at least, in bytes, used memory included.
-
-        Returns
-        -------
-        int
-            How many bytes the pool gave back. Memory whose last users have not passed on the device stays: wait for
-            them before, with `synchronize`. The driver gives memory back in large pieces, those of which no byte is
-            in use. Memory for managed and interprocess arrays that is kept for later goes back too, and is not counted.
-
-        Raises
-        ------
-        ArgumentValueError
-            `keep_bytes` is no number of bytes, 0 or more.
-        DeviceLostError
-            The device is lost.
-
-        Notes
-        -----
-        *Blocks*: until the device has done all its work, with the GIL released, where memory for managed or
-        interprocess arrays is kept for later; not else.
-        """
-        keep_bytes = whole_number(keep_bytes, "keep_bytes")
-        _native.collect()
-        threshold = runtime.release_threshold(self._ordinal)
-        runtime.set_release_threshold(self._ordinal, _EVERYTHING)  # settling is not to give back what is to be kept
-        try:
-            _native.settle_frees(self._ordinal)
-        finally:
-            runtime.set_release_threshold(self._ordinal, threshold)
-        with faults.raised_as(f"trimming the memory of device {self._ordinal}", self._ordinal):
-            before, _ = runtime.pool_reserved_used(self._ordinal)
-            # Asked to keep 2**64 - 1 bytes, NVIDIA's driver keeps nothing.
-            runtime.trim_pool(self._ordinal, min(keep_bytes, before))
-            after, _ = runtime.pool_reserved_used(self._ordinal)
-        _native.trim_blocks(self._ordinal)
-        return max(before - after, 0)
 
     def stream(self, priority: int = 0) -> Stream:
         """Make a stream.

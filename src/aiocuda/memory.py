@@ -10,7 +10,7 @@ from typing import Any
 
 from aiocuda.errors import ArgumentValueError
 
-__all__ = ["MemoryHolder", "MemoryInfo", "whole_number"]
+__all__ = ["MemoryHolder", "MemoryInfo", "MemoryPool", "whole_number"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,22 @@ class MemoryHolder:
     place: str
     size_bytes: int
     arrays: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPool:
+    """The settings of a device's memory pool, in bytes; see `Device.set_memory_pool`.
+
+    Attributes
+    ----------
+    release_threshold
+        What it keeps of memory that is not in use; None: everything.
+    max_bytes
+        What it may hold; None: what the device has.
+    """
+
+    release_threshold: int | None
+    max_bytes: int | None
 
 
 @dataclass(frozen=True, slots=True)

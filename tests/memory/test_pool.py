@@ -1,4 +1,4 @@
-"""How much memory that nobody uses a device's memory pool keeps, and when it gives it back."""
+"""How much memory a device's memory pool holds, what it keeps that nobody uses, and when it gives that back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SIZE = 256 << 20  # more than the piece in which a driver gives memory back
 @pytest.fixture(autouse=True)
 def kept_as_at_first(device) -> Iterator[None]:
     yield
-    device.set_memory_pool(release_threshold=None)
+    device.set_memory_pool()
 
 
 def used_and_dropped(device: ac.Device) -> None:
@@ -86,3 +86,53 @@ def test_sizes_are_whole_numbers_of_bytes(device, wrong):
         device.set_memory_pool(release_threshold=wrong)
     with pytest.raises(ac.ArgumentValueError, match="keep_bytes is a whole number, 0 or more"):
         device.trim_memory(wrong)
+    with pytest.raises(ac.ArgumentValueError, match="max_bytes is a whole number, 1 or more"):
+        device.set_memory_pool(max_bytes=wrong)
+
+
+def test_settings_are_read_and_what_is_not_given_is_as_at_first(device):
+    assert device.memory_pool == ac.MemoryPool(release_threshold=None, max_bytes=None)
+    both = device.set_memory_pool(release_threshold=SIZE, max_bytes=3 * SIZE)
+    assert both == device.memory_pool == ac.MemoryPool(SIZE, 3 * SIZE)
+    assert device.set_memory_pool(max_bytes=2**80).release_threshold is None
+    assert device.set_memory_pool() == ac.MemoryPool(None, None)
+
+
+def test_a_pool_holds_no_more_than_it_may(device):
+    before = ac.full(SIZE, 5, np.uint8).sync()  # of the pool that there was: it counts no more
+    device.set_memory_pool(max_bytes=2 * SIZE)
+    assert device.memory_info().free_bytes <= 2 * SIZE
+    held = ac.full(SIZE, 6, np.uint8).sync()
+    with pytest.raises(ac.OutOfMemoryError, match=r"memory pool of device \d+, as set_memory_pool") as raised:
+        ac.zeros(2 * SIZE, np.uint8).sync()
+    assert raised.value.total_bytes == 2 * SIZE
+    assert raised.value.free_bytes <= SIZE
+    assert raised.value.asked_bytes == 2 * SIZE
+    assert (ac.to_host(before[-100:]).sync() == 5).all()
+    assert (ac.to_host(held[-100:]).sync() == 6).all()
+    del held
+    again = ac.full(SIZE, 7, np.uint8).sync()  # what was freed is there again
+    assert (ac.to_host(again[-100:]).sync() == 7).all()
+
+
+def test_memory_of_a_former_pool_goes_back_when_it_is_freed(device):
+    device.trim_memory()
+    used = device.memory_info().used_bytes
+    array = ac.full(SIZE, 5, np.uint8).sync()
+    later = ac.copy(array, ac.dup(array)).submit()
+    device.set_memory_pool(max_bytes=8 * SIZE)
+    later.sync()
+    beside = ac.dup(array).sync()
+    assert (ac.to_host(beside[-100:]).sync() == 5).all()
+    del array, later, beside
+    device.synchronize().sync()
+    assert device.memory_info().used_bytes == used
+    device.set_memory_pool()
+    assert (ac.to_host(ac.ones(100)).sync() == 1).all()
+
+
+@pytest.mark.needs_devices(2)
+def test_with_a_bound_arrays_are_copied_between_devices(device):
+    device.set_memory_pool(max_bytes=4 * SIZE)
+    there = ac.arange(1000, device=0).to(1)
+    np.testing.assert_array_equal(ac.to_host(there.then(lambda x: x.to(0))).sync(), np.arange(1000))

@@ -27,10 +27,12 @@ __all__ = [
     "memory_free_total",
     "open_device",
     "open_devices",
+    "pool_bound",
     "pool_reserved_used",
     "properties",
     "release_threshold",
     "require",
+    "set_pool",
     "set_release_threshold",
     "trim_pool",
     "uuid",
@@ -66,11 +68,12 @@ class DeviceProperties:
     total_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _OpenDevice:
     context: int
     memory: Any  # cuda.core's memory resource: it owns the pool
     properties: DeviceProperties
+    most_bytes: int = 0  # that the pool may hold; 0: no bound
 
 
 def call(function: Any, *arguments: object, asked: str = "") -> Any:
@@ -150,17 +153,14 @@ def open_device(ordinal: int) -> None:
             return
         _check_ordinal(ordinal)
         from cuda.bindings import driver
-        from cuda.core import Device, DeviceMemoryResource, DeviceMemoryResourceOptions
+        from cuda.core import Device
 
         device = call(driver.cuDeviceGet, ordinal)
         context = call(driver.cuDevicePrimaryCtxRetain, device)
         before = call(driver.cuCtxGetCurrent)
         try:
             Device(ordinal).set_current()
-            memory = DeviceMemoryResource(ordinal, DeviceMemoryResourceOptions())
-            # Memory that is freed stays with the pool: giving it back at every synchronisation, as a
-            # threshold of 0 does, makes the next allocation map it anew.
-            _set_release_threshold(memory, 2**64 - 1)
+            memory = _make_pool(ordinal, 0)
             attribute = driver.CUdevice_attribute
             found = DeviceProperties(
                 ordinal,
@@ -190,7 +190,6 @@ def open_device(ordinal: int) -> None:
                 ),
                 int(call(driver.cuDeviceTotalMem, device)),
             )
-            _let_peers_reach(memory, ordinal)
         finally:
             call(driver.cuCtxSetCurrent, before)
         _open[ordinal] = _OpenDevice(int(context), memory, found)
@@ -205,6 +204,17 @@ def open_devices() -> list[int]:
     """Return the ordinals of the devices that are open."""
     with _lock:
         return sorted(_open)
+
+
+def _make_pool(ordinal: int, most_bytes: int) -> Any:
+    from cuda.core import DeviceMemoryResource, DeviceMemoryResourceOptions
+
+    memory = DeviceMemoryResource(ordinal, DeviceMemoryResourceOptions(max_size=most_bytes))
+    # Memory that is freed stays with the pool: giving it back at every synchronisation, as a threshold of 0
+    # does, makes the next allocation map it anew.
+    _set_release_threshold(memory, 2**64 - 1)
+    _let_peers_reach(memory, ordinal)
+    return memory
 
 
 def _set_release_threshold(memory: Any, size_bytes: int) -> None:
@@ -319,10 +329,31 @@ def release_threshold(ordinal: int) -> int:
     return int(call(driver.cuMemPoolGetAttribute, _open[ordinal].memory.handle, attribute))
 
 
+def pool_bound(ordinal: int) -> int:
+    """Return how much a device's memory pool may hold, in bytes; 0: what the device has."""
+    open_device(ordinal)
+    return _open[ordinal].most_bytes
+
+
 def set_release_threshold(ordinal: int, size_bytes: int) -> None:
     """Say how much a device's memory pool keeps that is not in use."""
     open_device(ordinal)
     _set_release_threshold(_open[ordinal].memory, size_bytes)
+
+
+def set_pool(ordinal: int, keep_bytes: int, most_bytes: int) -> None:
+    """Say how much a device's memory pool keeps that is not in use, and how much it may hold; 0: what the device has.
+
+    With another bound it is another pool, as the driver has no other way. What the former one gave stays as it is,
+    and goes back to the driver when it is freed.
+    """
+    with context_of(ordinal), _lock:
+        opened = _open[ordinal]
+        if opened.most_bytes != most_bytes:
+            memory = _make_pool(ordinal, most_bytes)
+            _native.set_pool(ordinal, int(memory.handle))
+            opened.memory, opened.most_bytes = memory, most_bytes
+        _set_release_threshold(opened.memory, keep_bytes)
 
 
 def trim_pool(ordinal: int, keep_bytes: int) -> None:

@@ -133,7 +133,12 @@ def out_of_memory(asked_bytes: int, device: int) -> OutOfMemoryError:
         return OutOfMemoryError(asked_bytes, kept, locked, "page-locked host memory", holders)
     free, total = runtime.memory_free_total(device)
     reserved, used = runtime.pool_reserved_used(device)
-    return OutOfMemoryError(asked_bytes, free + reserved - used, total, f"device {device}", holders)
+    free += reserved - used
+    bound = runtime.pool_bound(device)
+    if bound and bound - used < free:
+        bounded = f"the memory pool of device {device}, as set_memory_pool(max_bytes=) bounds it,"
+        return OutOfMemoryError(asked_bytes, max(bound - used, 0), bound, bounded, holders)
+    return OutOfMemoryError(asked_bytes, free, total, f"device {device}", holders)
 
 
 def out_of_managed_memory(asked_bytes: int, device: int) -> OutOfMemoryError:
