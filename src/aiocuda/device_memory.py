@@ -15,7 +15,6 @@ from aiocuda.memory import MemoryHolder, MemoryInfo, MemoryPool, whole_number
 __all__ = ["DeviceMemory"]
 
 _EVERYTHING: Final = 2**64 - 1  # as many bytes as the driver can be told
-_MOST_BYTES: Final = 2**63 - 1  # that it can be asked to bound a pool to
 
 
 class DeviceMemory:
@@ -84,8 +83,8 @@ class DeviceMemory:
         max_bytes
             The most that it may hold, in bytes, used or kept, which leaves the rest of the device to others. What would
             be more is an `OutOfMemoryError`. The driver rounds it up to whole pieces of memory, and to those it also
-            rounds what arrays take. None, as it is at first: what the device has. `aiocuda.memory_limit` bounds what
-            arrays hold, to the byte, in a part of the program, and can wait.
+            rounds what arrays take. None, as it is at first, or all that the device has: no bound.
+            `aiocuda.memory_limit` bounds what arrays hold, to the byte, in a part of the program, and can wait.
 
         Returns
         -------
@@ -105,7 +104,7 @@ class DeviceMemory:
         waits in no other way nothing goes back by itself, and `trim_memory` gives it back there and then.
         """
         kept = _EVERYTHING if release_threshold is None else whole_number(release_threshold, "release_threshold")
-        most = 0 if max_bytes is None else min(whole_number(max_bytes, "max_bytes", 1), _MOST_BYTES)
+        most = 0 if max_bytes is None else whole_number(max_bytes, "max_bytes", 1)
         with faults.raised_as(f"setting the memory pool of device {self._ordinal}", self._ordinal):
             runtime.set_pool(self._ordinal, min(kept, _EVERYTHING), most)
         return self.memory_pool

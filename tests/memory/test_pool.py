@@ -94,7 +94,8 @@ def test_settings_are_read_and_what_is_not_given_is_as_at_first(device):
     assert device.memory_pool == ac.MemoryPool(release_threshold=None, max_bytes=None)
     both = device.set_memory_pool(release_threshold=SIZE, max_bytes=3 * SIZE)
     assert both == device.memory_pool == ac.MemoryPool(SIZE, 3 * SIZE)
-    assert device.set_memory_pool(max_bytes=2**80).release_threshold is None
+    assert device.set_memory_pool(max_bytes=2**80) == ac.MemoryPool(None, None)  # more than there is is no bound
+    assert device.set_memory_pool(max_bytes=SIZE) == ac.MemoryPool(None, SIZE)
     assert device.set_memory_pool() == ac.MemoryPool(None, None)
 
 

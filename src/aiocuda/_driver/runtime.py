@@ -207,9 +207,16 @@ def open_devices() -> list[int]:
 
 
 def _make_pool(ordinal: int, most_bytes: int) -> Any:
+    from cuda.bindings import driver
     from cuda.core import DeviceMemoryResource, DeviceMemoryResourceOptions
 
-    memory = DeviceMemoryResource(ordinal, DeviceMemoryResourceOptions(max_size=most_bytes))
+    try:
+        memory = DeviceMemoryResource(ordinal, DeviceMemoryResourceOptions(max_size=most_bytes))
+    except Exception as error:  # its class is not public; it begins with the driver's name of it
+        name = str(error).partition(":")[0]
+        if name not in driver.CUresult.__members__:
+            raise
+        raise DriverError(*error_text(int(driver.CUresult[name]))) from error
     # Memory that is freed stays with the pool: giving it back at every synchronisation, as a threshold of 0
     # does, makes the next allocation map it anew.
     _set_release_threshold(memory, 2**64 - 1)
@@ -349,6 +356,8 @@ def set_pool(ordinal: int, keep_bytes: int, most_bytes: int) -> None:
     """
     with context_of(ordinal), _lock:
         opened = _open[ordinal]
+        if most_bytes >= opened.properties.total_bytes:
+            most_bytes = 0  # NVIDIA's driver makes no pool of that size
         if opened.most_bytes != most_bytes:
             memory = _make_pool(ordinal, most_bytes)
             _native.set_pool(ordinal, int(memory.handle))
