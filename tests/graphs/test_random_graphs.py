@@ -33,22 +33,20 @@ pytestmark = pytest.mark.timeout(0 if IS_LONG else 120)
 
 MAKE = ["full", "upload", "wide", "outside", "outside"]
 CHANGE = [
-    *(
-        "increment",
-        "accumulate",
-        "mix",
-        "copy",
-        "fill",
-        "dup",
-        "to",
-        "part",
-        "zip",
-        "then",
-        "call",
-        "add",
-        "add",
-        "look",
-    )
+    "increment",
+    "accumulate",
+    "mix",
+    "copy",
+    "fill",
+    "dup",
+    "to",
+    "part",
+    "zip",
+    "then",
+    "call",
+    "add",
+    "add",
+    "look",
 ]
 SIZES = [24, 24, 16, 9, 4, 0]
 FORMS = ["whole", "whole", "part", "part", "strided", "again"]

@@ -310,26 +310,6 @@ def test_arrays_lie_in_blocks_of_their_own():
     assert all(array.address % BLOCK == 0 for array in arrays) or ac.Device(0).is_emulated
 
 
-def test_memory_is_used_again_only_when_its_users_have_passed(kernels, latch, device):
-    x, spare = (ac.full(N, 7, np.int32, interprocess=True).sync() for _ in range(2))
-    first = x.address
-    spare.close()
-    out, stream = ac.zeros(N, np.int32).sync(), device.stream()
-    latch.hold(stream)
-    future = kernels.accumulate(1, x, out, N, threads=N).on(stream).submit()
-    x.close()
-    with ac.use(device.stream()):
-        other = ac.full(N, 50, np.int32, interprocess=True).sync()
-    assert other.address != first
-    latch.release()
-    assert (ac.to_host(future.sync()).sync() == 7).all()
-    ac.ones(1).sync()  # what has passed is found when something comes or goes
-    kept = []
-    while not kept or kept[-1].address != first:
-        assert len(kept) < 50
-        kept.append(ac.empty(N, np.int32, interprocess=True).sync())
-
-
 def test_a_memory_limit_bounds_it(device, used_bytes):
     used_bytes()
     with ac.memory_limit(device.memory_info().used_bytes + 100, device=device):

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from blocks import made_at
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -332,16 +333,6 @@ def test_a_place_is_given_where_advice_is_about_one(advice):
             tell("mostly_read")
 
 
-def made_at(address: int, size: int) -> ac.DeviceArray:
-    """Make managed arrays until one lies where another was."""
-    kept = []
-    for _ in range(50):
-        kept.append(ac.empty(size, np.uint8, managed=True).sync())
-        if kept[-1].address == address:
-            return kept[-1]
-    raise AssertionError("the memory was not used again")
-
-
 def test_advice_is_undone_before_others_use_the_memory(device):
     x = ac.zeros(SIZE, np.uint8, managed=True).sync()
     address = x.address
@@ -349,7 +340,7 @@ def test_advice_is_undone_before_others_use_the_memory(device):
     x.advise("accessed_by", device)
     x.advise("preferred_location", device)
     x.close()
-    again = made_at(address, SIZE)
+    again = made_at(address, SIZE, managed=True)
     assert asked(again, "READ_MOSTLY") == 0
     assert asked(again[: SIZE // 2], "READ_MOSTLY") == 0
     assert asked(again, "ACCESSED_BY") == -2
@@ -357,23 +348,6 @@ def test_advice_is_undone_before_others_use_the_memory(device):
 
 
 # --- the memory itself
-
-
-def test_memory_is_used_again_only_when_its_users_have_passed(kernels, latch, device):
-    x, spare = (ac.full(SIZE, 7, np.int32, managed=True).sync() for _ in range(2))
-    out = ac.zeros(SIZE, np.int32).sync()
-    first = x.address
-    spare.close()
-    stream = device.stream()
-    latch.hold(stream)
-    future = kernels.accumulate(1, x, out, SIZE, threads=SIZE).on(stream).submit()
-    x.close()
-    with ac.use(device.stream()):
-        other = ac.full(SIZE, 50, np.int32, managed=True).sync()
-    assert other.address != first
-    latch.release()
-    assert (ac.to_host(future.sync()).sync() == 7).all()
-    assert made_at(first, 4 * SIZE).address != other.address
 
 
 def test_it_has_an_account_of_its_own(device):

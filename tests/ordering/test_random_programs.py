@@ -32,21 +32,19 @@ pytestmark = pytest.mark.timeout(0 if IS_LONG else 120)
 
 MAKE = ["full", "upload"]
 CHANGE = [
-    *(
-        "increment",
-        "accumulate",
-        "accumulate",
-        "mix",
-        "copy",
-        "fill",
-        "dup",
-        "to",
-        "part",
-        "part",
-        "zip",
-        "then",
-        "call",
-    )
+    "increment",
+    "accumulate",
+    "accumulate",
+    "mix",
+    "copy",
+    "fill",
+    "dup",
+    "to",
+    "part",
+    "part",
+    "zip",
+    "then",
+    "call",
 ]
 RUN = ["submit", "sync", "sync_on", "schedule", "await", "task", "cancelled", "unstarted", "read", "handle"]
 NUMBERS = (st.integers(0, 3), st.integers(0, 3), st.integers(-5, 5), st.integers(0, 5))

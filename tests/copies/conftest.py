@@ -1,0 +1,51 @@
+"""Programs of copies that run in a process of their own, and what they have in common."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable
+
+import pytest
+
+# A copy `op` of a source that nobody else holds, by device 0 to `out`, to be executed in between; and behind it,
+# whatever became of that device: the other device's copies go on, and the source is let go of.
+DATA_THERE_AND_BACK = """
+import gc, weakref
+class Data(np.ndarray): pass
+source = data.copy().view(Data)
+kept = weakref.ref(source)
+out = np.zeros_like(data)
+op = ac.to_host(ac.to_device(source, 0), out)
+del source
+"""
+OTHERS_GO_ON = """
+del op
+back = np.zeros_like(data)
+ac.to_host(ac.to_device(data, 1), back).sync(30)
+print((back == data).all())
+for _ in range(1000):
+    ac.to_host(ac.ones(4, device=1)).sync(30)
+    gc.collect()
+    if kept() is None:
+        break
+print(kept() is None)
+"""
+
+
+@pytest.fixture
+def before_and_after() -> tuple[str, str]:
+    return DATA_THERE_AND_BACK, OTHERS_GO_ON
+
+
+@pytest.fixture
+def lines_of(in_process) -> Callable[..., list[str]]:
+    """Run pieces of a program, one behind the other, to the end; return the lines that it prints."""
+
+    def run_program(*pieces: str, **environment: str) -> list[str]:
+        done = in_process("\n".join(map(textwrap.dedent, pieces)) + "\nprint('end', flush=True)", **environment)
+        assert done.returncode == 0, done.stdout + done.stderr
+        lines = done.stdout.splitlines()
+        assert lines[-1] == "end", done.stdout + done.stderr
+        return lines[:-1]
+
+    return run_program
