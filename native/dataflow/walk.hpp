@@ -38,25 +38,10 @@
 #include "copying.hpp"
 #include "placing.hpp"
 #include "replay.hpp"
+#include "scratch.hpp"
 #include "shape.hpp"
 
 namespace aiocuda::dataflow {
-
-// What a walk works with; kept between walks, so that a short one allocates nothing.
-template <class Value>
-struct Scratch {
-  std::vector<nb::object> stack;  // owns: a callback may drop anything
-  std::vector<Tick> waits;
-  // An argument that is made on the stream of who uses it first.
-  struct Deferred {
-    std::uint32_t argument;
-    std::size_t output;
-  };
-  std::vector<Use> uses;
-  std::vector<Tick> needs;
-  std::vector<Value> outputs;
-  std::vector<Deferred> deferred;
-};
 
 enum class Step : std::uint8_t { finished, stalled, again };
 

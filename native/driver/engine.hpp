@@ -21,7 +21,7 @@
 #include "../dataflow/asked.hpp"
 #include "../dataflow/operation.hpp"
 #include "../dataflow/placing.hpp"
-#include "../dataflow/walk.hpp"
+#include "../dataflow/scratch.hpp"
 #include "memory.hpp"
 #include "staging.hpp"
 #include "table.hpp"

@@ -1,0 +1,28 @@
+// What a walk works with. The engine keeps the outermost walk's, so it needs this and not the walk.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "placing.hpp"
+
+namespace aiocuda::dataflow {
+namespace nb = nanobind;
+
+// Kept between walks, so that a short one allocates nothing.
+template <class Value>
+struct Scratch {
+  std::vector<nb::object> stack;  // owns: a callback may drop anything
+  std::vector<Tick> waits;
+  // An argument that is made on the stream of who uses it first.
+  struct Deferred {
+    std::uint32_t argument;
+    std::size_t output;
+  };
+  std::vector<Use> uses;
+  std::vector<Tick> needs;
+  std::vector<Value> outputs;
+  std::vector<Deferred> deferred;
+};
+
+}  // namespace aiocuda::dataflow
