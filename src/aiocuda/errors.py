@@ -316,29 +316,59 @@ class DeviceLostError(AiocudaError):
     Parameters
     ----------
     operation
-        The operation that was pending, in words.
+        The operation that failed, in words.
     origin
         Where it was built, as ``"file:line"``; empty where that is not known.
     error
         What the driver answered.
     device
         The device, in words, such as ``"device 0"``.
+    first_operation, first_origin
+        Which operation was the first to fail, and where that was built, where it was another one; else empty. CUDA does
+        not say which operation causes a fault: it is this one, or one that was on the device together with it.
+    is_earlier
+        Whether the device was lost before this operation came to it.
 
     Attributes
     ----------
-    operation, origin, error, device
+    operation, origin, error, device, first_operation, first_origin, is_earlier
         As given. `error` is also the exception's ``__cause__``.
     """
 
-    def __init__(self, operation: str, origin: str, error: DriverError, device: str = "") -> None:
-        super().__init__(operation, origin, error, device)
+    def __init__(
+        self,
+        operation: str,
+        origin: str,
+        error: DriverError,
+        device: str = "",
+        first_operation: str = "",
+        first_origin: str = "",
+        is_earlier: bool = False,
+    ) -> None:
+        super().__init__(operation, origin, error, device, first_operation, first_origin, is_earlier)
         self.operation = operation
         self.origin = origin
         self.error = error
         self.device = device
+        self.first_operation = first_operation
+        self.first_origin = first_origin
+        self.is_earlier = is_earlier
         self.__cause__ = error
 
     def __str__(self) -> str:
-        built = f" (built at {self.origin})" if self.origin else ""
-        lost = f"{self.device} was lost" if self.device else "the device was lost"
-        return f"{self.operation}{built} did not complete: {lost}: {self.error}"
+        asked = _with_origin(self.operation, self.origin)
+        first = _with_origin(self.first_operation, self.first_origin)
+        device = self.device or "the device"
+        if self.is_earlier:
+            return (
+                f"{asked} did not complete: {device} was lost earlier, when {first} failed with {self.error}. "
+                "A lost device takes no more work from this process: start a new one"
+            )
+        message = f"{asked} did not complete: {device} was lost: {self.error}"
+        if first:
+            message += f"; {first} was the first to fail"
+        return message
+
+
+def _with_origin(operation: str, origin: str) -> str:
+    return f"{operation} (built at {origin})" if origin else operation

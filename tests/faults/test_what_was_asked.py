@@ -32,7 +32,7 @@ def ask(function):
     except ac.DeviceLostError as error:
         assert error.operation and error.origin == "" and error.device == "device 0", error
         assert error.error.name == "CUDA_ERROR_ILLEGAL_ADDRESS" and error.__cause__ is error.error
-        assert str(error).startswith(f"{error.operation} did not complete: device 0 was lost: "), error
+        assert str(error).startswith(f"{error.operation} did not complete: device 0 was lost"), error
         number = dict(zip((one._number, two._number, device.default_stream._number), ("one", "two", "default")))
         print(re.sub(r"stream (\\d+) of device 0", lambda found: "stream " + number[int(found[1])], error.operation))
 """

@@ -12,6 +12,7 @@ from typing import Final
 from aiocuda import _native
 from aiocuda._driver import runtime
 from aiocuda._engine import accounts
+from aiocuda._engine import lost as lost_devices
 from aiocuda.errors import AiocudaError, DeviceLostError, DriverError, LaunchError, OutOfMemoryError
 
 __all__ = [
@@ -77,7 +78,7 @@ def named(error: BaseException, asked: _native.Op | str) -> BaseException:
     """Return an error: that of a lost device as one that names what was asked, where it names no operation itself."""
     if not isinstance(error, DeviceLostError) or error.origin:
         return error
-    return DeviceLostError(describe(asked), origin_text(asked), error.error, error.device)
+    return lost_devices.renamed(error, describe(asked), origin_text(asked))
 
 
 @contextlib.contextmanager
@@ -110,7 +111,7 @@ def refused(code: int, function: str, asked: _native.Op | str, asked_bytes: int,
         The ordinal; -1 for page-locked host memory, -2 where it is not known.
     """
     if code in _FATAL:
-        return lost(code, asked, device)
+        return _lost(code, asked, device, [])
     if code == _OUT_OF_MEMORY and function in {"cuMemAllocFromPoolAsync", "cuMemAlloc", "cuMemHostAlloc"}:
         return out_of_memory(asked_bytes, device)
     if code == _OUT_OF_MEMORY and function == "cuMemAllocManaged":
@@ -163,11 +164,13 @@ def _holders(device: int, *, is_managed: bool = False) -> tuple[tuple[str, int],
 
 def lost(code: int, asked: _native.Op | str, device: int = _UNKNOWN) -> DeviceLostError:
     """Return the error for an operation, or what was being done, whose device's context was broken by a fault."""
-    if device < 0 and not isinstance(asked, str) and asked._ready:
-        device = _native.stream_device(asked._ready[0][0])
-    return DeviceLostError(
-        describe(asked),
-        origin_text(asked),
-        DriverError(*runtime.error_text(code)),
-        f"device {device}" if device >= 0 else "",
-    )
+    ready = [] if isinstance(asked, str) else asked._ready
+    if device < 0 and ready:
+        device = _native.stream_device(ready[0][0])
+    is_submitted = not isinstance(asked, str) and asked._state == "submitted"
+    return _lost(code, asked, device, ready if is_submitted else [])
+
+
+def _lost(code: int, asked: _native.Op | str, device: int, ready: list[tuple[int, int]]) -> DeviceLostError:
+    error = DriverError(*runtime.error_text(code))
+    return lost_devices.error_of(describe(asked), origin_text(asked), error, device, ready)
