@@ -22,7 +22,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 BUILD_INPUTS := pyproject.toml CMakeLists.txt $(shell find cmake native emulator examples/mlp -type f \
 	-not -path '*/tests/*' -not -path '*/__pycache__/*')
 
-.PHONY: help demo test soak check check-python check-cpp docs bench clean
+.PHONY: help demo test soak check check-python check-cpp docs bench bench-instructions clean
 
 help:
 	@echo "make demo    train a small network on the devices there are (a GPU, or none)"
@@ -31,6 +31,7 @@ help:
 	@echo "make check   formatting, types, floors, C++ unit tests under sanitizers, documentation"
 	@echo "make docs    the documentation, into build/docs/html"
 	@echo "make bench   the benchmarks"
+	@echo "make bench-instructions   what a launch and an await cost in instructions (needs valgrind)"
 	@echo "make clean   remove all that make has made"
 
 demo: $(STAMPS)/built
@@ -72,9 +73,13 @@ docs: $(STAMPS)/built $(STAMPS)/docs
 
 bench: $(STAMPS)/built $(STAMPS)/test
 	@echo "== aiocuda bench"; AIOCUDA_DRIVER=$(AIOCUDA_DRIVER) $(BIN)/aiocuda bench
-	@for benchmark in $$(find benchmarks -name 'bench_*.py' | sort); do \
+	@for benchmark in $$(find benchmarks -name 'bench_*.py' -not -name bench_instructions.py | sort); do \
 	  echo "== $$benchmark"; AIOCUDA_DRIVER=$(AIOCUDA_DRIVER) $(BIN)/python "$$benchmark"; \
 	done
+
+# Needs valgrind, and no device: the driver does nothing.
+bench-instructions: $(STAMPS)/built
+	@$(BIN)/python benchmarks/bench_instructions.py
 
 clean:
 	rm -rf $(VENV) build dist docs/generated .mypy_cache .pytest_cache .ruff_cache .hypothesis \

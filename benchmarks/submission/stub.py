@@ -6,9 +6,10 @@ Always true: it is loaded before anything else loads a driver, so it is the driv
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 _CONTEXT, _POOL = 0x1000, 0x2000  # handles, which nothing looks into
 
@@ -22,6 +23,7 @@ class Stub:
         source = Path(__file__).with_name("stub_driver.cpp")
         library = build_library(source, directory / "libcuda.so.1", "-Wl,-soname,libcuda.so.1")
         self._library = ctypes.CDLL(str(library), ctypes.RTLD_GLOBAL)
+        self._library.release.restype = self._library.hold_flags.restype = None
         for count in ("launch_count", "record_count", "wait_count"):
             getattr(self._library, count).restype = ctypes.c_uint64
         from aiocuda import _native
@@ -32,6 +34,15 @@ class Stub:
         found = runtime.DeviceProperties(0, "a driver that does nothing", (9, 0), 1, 1 << 40)
         runtime._open[0] = runtime._OpenDevice(_CONTEXT, None, found)
         _native.open_device(0, _CONTEXT, _POOL)
+
+    def hold_flags(self, holds: bool, eventfd: int = -1) -> None:
+        """Keep back what streams write from now on, until `release`, which rings an eventfd too."""
+        self._library.hold_flags(holds, eventfd)
+
+    @property
+    def release(self) -> Callable[[], object]:
+        """What writes the flags that are held: a C function."""
+        return cast("Callable[[], object]", self._library.release)
 
     def counts(self) -> tuple[int, int, int]:
         """Return how many launches, records of events and waits there were."""

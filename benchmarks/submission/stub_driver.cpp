@@ -1,10 +1,15 @@
 // A libcuda.so.1 whose functions do nothing: what remains of a submission is the library's own cost.
 //
 // Always true: everything has passed at once, and what was called is counted.
+//
+// While it holds flags, the numbers that streams write are kept back, and `release` writes them.
+#include <unistd.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -32,8 +37,14 @@ Result give_host_memory(void** memory, std::size_t size_bytes, unsigned) {
   *memory = given.back().get();
   return 0;
 }
+bool holds_flags = false;
+std::vector<std::pair<volatile std::uint32_t*, std::uint32_t>> held;
+int rung = -1;  // an eventfd that `release` writes to
+
 Result write_value(void*, std::uint64_t address, std::uint32_t value, unsigned) {
-  *reinterpret_cast<volatile std::uint32_t*>(address) = value;
+  auto* const flag = reinterpret_cast<volatile std::uint32_t*>(address);
+  if (holds_flags) held.emplace_back(flag, value);
+  else *flag = value;
   return 0;
 }
 Result give_handle(void** handle) {
@@ -57,10 +68,23 @@ extern "C" Result cuGetProcAddress_v2(const char* name, void** function, int, st
   else if (is("cuMemHostAlloc")) *function = reinterpret_cast<void*>(give_host_memory);
   else if (is("cuStreamWriteValue32")) *function = reinterpret_cast<void*>(write_value);
   else if (is("cuMemAllocFromPoolAsync")) *function = reinterpret_cast<void*>(give_memory);
-  else if (is("cuStreamCreateWithPriority") || is("cuEventCreate") || is("cuCtxGetCurrent"))
+  else if (is("cuStreamCreateWithPriority") || is("cuEventCreate") || is("cuCtxGetCurrent") || is("cuGraphCreate") ||
+           is("cuGraphAddKernelNode") || is("cuGraphAddEmptyNode") || is("cuGraphInstantiateWithFlags"))
     *function = reinterpret_cast<void*>(give_handle);
   else *function = reinterpret_cast<void*>(nothing);
   return 0;
+}
+
+// Whether flags are held from now on; and what else `release` rings, or -1.
+extern "C" void hold_flags(int holds, int eventfd) {
+  holds_flags = holds;
+  rung = eventfd;
+}
+extern "C" void release() {
+  for (const auto& [flag, value] : held) *flag = value;
+  held.clear();
+  const std::uint64_t one = 1;
+  if (rung >= 0 && write(rung, &one, sizeof one) < 0) rung = -1;
 }
 
 extern "C" std::uint64_t launch_count() { return launches; }

@@ -93,3 +93,31 @@ def test_copies():
     (overlap,) = [line for line in lines if "of the ideal" in line]
     assert len(figures(overlap)) == 4  # milliseconds one behind the other, ideally, as it was; and its share
     assert all(map(math.isfinite, figures(overlap)))
+
+
+@pytest.mark.skipif(shutil.which("valgrind") is None, reason="counts under valgrind")
+def test_instructions(tmp_path):
+    written = tmp_path / "figures.json"
+    lines = run("bench_instructions.py", "--json", str(written))
+    rows = json.loads(written.read_text(encoding="utf-8"))["rows"]
+    assert len(rows) > 8
+    for found in rows:
+        assert found["instructions"] > 0, found
+        assert all(math.isfinite(found[each]) for each in ("instructions", "misses", "allocations")), found
+        assert any(line.startswith(found["title"]) for line in lines), found
+    by_title = {found["title"]: found for found in rows}
+    built, submitted = by_title["a launch, built only"], by_title["a launch, built and submitted"]
+    assert submitted["instructions"] > built["instructions"]
+    assert submitted["allocations"] >= 1  # what a stream's flags and clocks hold
+
+
+def test_counting_instructions_needs_valgrind(tmp_path):
+    done = subprocess.run(
+        [sys.executable, ROOT / "benchmarks" / "bench_instructions.py"],
+        env={**os.environ, "PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "apt-get install valgrind" in done.stderr

@@ -1,0 +1,125 @@
+"""What each launch and await costs in instructions, instruction-cache misses and allocations; no load changes them.
+
+Run: python benchmarks/bench_instructions.py [--json PATH]     (make bench-instructions)
+Needs valgrind. The driver does nothing; a bare loop's cost is subtracted from each measure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+
+from instructions.callgrind import OPTIONS, Cost, read
+from instructions.measures import CHAIN, NUMBER
+from submission.floor import build_library
+
+HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A line of the table: a measure, what is subtracted from it, and what it should come to."""
+
+    title: str
+    name: str
+    floor: str
+    instructions: int | None = None
+    misses: int | None = None
+    allocations: int | None = None
+    number: int = NUMBER
+
+    def cost(self, found: dict[str, Cost]) -> Cost:
+        """Return the cost of one."""
+        floor = found[self.floor]
+        return found[self.name].over(floor).each(self.number)
+
+    def is_met(self, cost: Cost) -> bool | None:
+        """Whether the goal is met; None: there is none."""
+        goals = (self.instructions, self.misses, self.allocations)
+        took = (cost.instructions, cost.misses, cost.allocations)
+        asked = [(each, goal) for each, goal in zip(took, goals, strict=True) if goal is not None]
+        return all(each <= goal for each, goal in asked) if asked else None
+
+    def goal(self) -> str:
+        """Return the goal in words."""
+        goals = (("", self.instructions), ("/ ", self.misses), ("/ ", self.allocations))
+        return "<= " + " ".join(f"{mark}{goal:,}" for mark, goal in goals if goal is not None)
+
+
+ROWS = [
+    Row("a launch, built only", "built", "bare"),
+    Row("a launch, built and submitted", "alone", "bare", 4_200, 60, 3),
+    Row("a launch, submitted with a DeviceFuture", "future", "bare", 5_000, 70),
+    Row(f"a launch in a chain of {CHAIN:,}", "chain", "bare", 5_000, 2, number=CHAIN),
+    Row("a launch, .sync()", "sync", "bare", 6_000, 60),
+    Row("a launch awaited, complete after the spin", "await spun", "await bare", 6_500, 80),
+    Row("a launch awaited that has to wait, over the bare loop", "wait", "wait bare", 5_000, 150),
+    Row("the bare loop: a future that an eventfd's reader sets", "wait bare", "await bare"),
+    Row("a future that is done, awaited again", "await done", "await bare"),
+    Row("a replayed graph awaited, complete after the spin", "graph", "await bare", 5_000),
+    Row("a compiled call of three arrays awaited, over a launch", "compiled", "await spun", 2_500),
+]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, help="where to write the figures, too")
+    given = parser.parse_args()
+    if shutil.which("valgrind") is None:
+        sys.exit(
+            "error: valgrind was not found; it counts the instructions.\n"
+            "       On Debian and Ubuntu: sudo apt-get install valgrind; on Fedora: sudo dnf install valgrind-devel"
+        )
+    with tempfile.TemporaryDirectory() as directory:
+        found = counted(Path(directory))
+    print(f"{about()}\nfor each, on a driver that does nothing; the loop around it is subtracted\n")
+    print(f"{'':<56}{'instructions':>13}{'misses':>9}{'allocations':>13}  {'goal':<22}")
+    costs = [row.cost(found) for row in ROWS]
+    for row, cost in zip(ROWS, costs, strict=True):
+        met = row.is_met(cost)
+        said = "" if met is None else f"{row.goal():<22}{'met' if met else 'not met'}"
+        print(
+            f"{row.title:<56}{cost.instructions:>13,.0f}{cost.misses:>9,.1f}{cost.allocations:>13.2f}  {said}".rstrip()
+        )
+    if given.json:
+        rows = [
+            {"title": row.title, **asdict(cost), "is_met": row.is_met(cost)}
+            for row, cost in zip(ROWS, costs, strict=True)
+        ]
+        given.json.write_text(json.dumps({"about": about(), "rows": rows}, indent=2) + "\n", encoding="utf-8")
+
+
+def about() -> str:
+    """Return what was measured, in a line."""
+    return f"aiocuda {metadata.version('aiocuda')}, CPython {platform.python_version()}, {platform.machine()}"
+
+
+def counted(directory: Path) -> dict[str, Cost]:
+    """Count everything in a process of its own, under callgrind."""
+    marks = build_library(HERE / "instructions" / "marks.cpp", directory / "marks.so")
+    written = f"--callgrind-out-file={directory / 'callgrind.out'}"
+    program = [sys.executable, "-m", "instructions.measures", directory, marks]
+    environment = {**os.environ, "PYTHONPATH": str(HERE), "PYTHONHASHSEED": "0", "PYTHONWARNINGS": "ignore"}
+    done = subprocess.run(
+        ["valgrind", *OPTIONS, written, *program], env=environment, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        sys.exit(f"error: the measures failed under valgrind\n{done.stdout}{done.stderr}")
+    found = read(directory)
+    missing = {row.name for row in ROWS} - set(found)
+    if missing:
+        sys.exit(f"error: callgrind wrote nothing of {', '.join(sorted(missing))}\n{done.stderr}")
+    return found
+
+
+if __name__ == "__main__":
+    main()

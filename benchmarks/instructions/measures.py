@@ -1,0 +1,186 @@
+"""What is counted: launches and awaits on a driver that does nothing, and the bare loops below them.
+
+Always true: each measure runs once before it counts; the garbage collector is off meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from instructions.callgrind import Marks
+from submission.stub import Stub, without_code
+
+NUMBER = 300  # of each, but for the chain
+CHAIN = 1000
+LONG_US = 1_000_000
+
+
+def main(stub_directory: Path, marks_library: Path) -> None:
+    """Count everything; this process runs under callgrind."""
+    measures = Measures(Stub(stub_directory))
+    marks = Marks(marks_library)
+    gc.collect()
+    gc.disable()
+    marks.count("the marks themselves, once", lambda: None)
+    for name, measure in measures.all().items():
+        measure()
+        gc.collect()
+        marks.count(name, measure)
+
+
+class Measures:
+    """Functions that do one thing `NUMBER` times.
+
+    Parameters
+    ----------
+    stub
+        The driver of this process.
+    """
+
+    def __init__(self, stub: Stub) -> None:
+        from submission.floor import SCALE, THREADS
+
+        import aiocuda as ac
+
+        self._ac = ac
+        self._stub = stub
+        self._threads = THREADS
+        self._scale = scale = without_code(ac.kernel(SCALE))
+        self._y, self._x, self._g = (ac.empty(1024).sync() for _ in range(3))
+        self._loop = asyncio.new_event_loop()
+
+        def scaled(y: Any, x: Any, g: Any) -> Any:
+            return scale(y, x, g, THREADS, threads=THREADS)
+
+        self._compiled = ac.compile(scaled)
+        self._graph = self._launch().graph()
+
+    def all(self) -> dict[str, Callable[[], None]]:
+        """Return the measures, by name."""
+        return {
+            "bare": self._bare,
+            "built": self._built,
+            "alone": self._alone,
+            "future": self._future,
+            "chain": self._chain,
+            "sync": self._sync,
+            "await bare": self._on_loop(self._await_bare),
+            "await spun": self._on_loop(self._await_spun),
+            "await done": self._on_loop(self._await_done),
+            "wait bare": self._on_loop(self._wait_bare),
+            "wait": self._on_loop(self._wait),
+            "graph": self._on_loop(self._await_graph),
+            "compiled": self._on_loop(self._await_compiled),
+        }
+
+    def _launch(self, y: Any = None) -> Any:
+        return self._scale(self._y if y is None else y, self._x, self._g, self._threads, threads=self._threads)
+
+    def _on_loop(self, measure: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+        def run() -> None:
+            with self._ac.use(spin_us=LONG_US):  # under valgrind time is slow: an await may give up spinning
+                self._loop.run_until_complete(measure())
+
+        return run
+
+    # The launches are written out in each loop: a function of ours in between would be counted too.
+
+    def _bare(self) -> None:
+        for _ in range(NUMBER):
+            pass
+
+    def _built(self) -> None:
+        scale, y, x, g, threads = self._scale, self._y, self._x, self._g, self._threads
+        for _ in range(NUMBER):
+            scale(y, x, g, threads, threads=threads)
+
+    def _alone(self) -> None:
+        from aiocuda import _native
+        from aiocuda._engine import placement
+
+        scale, y, x, g, threads = self._scale, self._y, self._x, self._g, self._threads
+        where = placement.current.get().native
+        for _ in range(NUMBER):
+            _native.submit(scale(y, x, g, threads, threads=threads), *where)
+
+    def _future(self) -> None:
+        scale, y, x, g, threads = self._scale, self._y, self._x, self._g, self._threads
+        for _ in range(NUMBER):
+            scale(y, x, g, threads, threads=threads).submit()
+
+    def _chain(self) -> None:
+        scale, x, g, threads = self._scale, self._x, self._g, self._threads
+        op = self._y
+        for _ in range(CHAIN):
+            op = scale(op, x, g, threads, threads=threads)
+        op.submit()
+
+    def _sync(self) -> None:
+        scale, y, x, g, threads = self._scale, self._y, self._x, self._g, self._threads
+        for _ in range(NUMBER):
+            scale(y, x, g, threads, threads=threads).sync()
+
+    async def _await_bare(self) -> None:
+        for _ in range(NUMBER):
+            pass
+
+    async def _await_spun(self) -> None:
+        scale, y, x, g, threads = self._scale, self._y, self._x, self._g, self._threads
+        for _ in range(NUMBER):
+            await scale(y, x, g, threads, threads=threads)
+
+    async def _await_done(self) -> None:
+        future = self._launch().submit()
+        await future
+        for _ in range(NUMBER):
+            await future
+
+    async def _wait_bare(self) -> None:
+        """Wait as little as a loop can: a future that the reader of an eventfd sets."""
+        loop, release, call_soon = self._loop, self._stub.release, self._loop.call_soon
+        waiting: list[asyncio.Future[None]] = []
+
+        def take() -> None:
+            os.eventfd_read(eventfd)
+            waiting.pop().set_result(None)
+
+        eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        loop.add_reader(eventfd, take)
+        self._stub.hold_flags(True, eventfd)
+        for _ in range(NUMBER):
+            call_soon(release)
+            waiting.append(loop.create_future())
+            await waiting[-1]
+        self._stub.hold_flags(False)
+        loop.remove_reader(eventfd)
+        os.close(eventfd)
+
+    async def _wait(self) -> None:
+        scale, y, x, g, threads = self._scale, self._y, self._x, self._g, self._threads
+        release, call_soon = self._stub.release, self._loop.call_soon
+        self._stub.hold_flags(True)
+        with self._ac.use(spin_us=0):
+            for _ in range(NUMBER):
+                call_soon(release)  # the device comes that far when the loop has nothing else to do
+                await scale(y, x, g, threads, threads=threads)
+        self._stub.hold_flags(False)
+
+    async def _await_graph(self) -> None:
+        launch = self._graph.launch
+        for _ in range(NUMBER):
+            await launch()
+
+    async def _await_compiled(self) -> None:
+        compiled, y, x, g = self._compiled, self._y, self._x, self._g
+        for _ in range(NUMBER):
+            await compiled(y, x, g)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
