@@ -8,6 +8,7 @@
 
 #include "dataflow/launch.hpp"
 #include "dataflow/pageable.hpp"
+#include "dataflow/shape.hpp"
 #include "driver/submit.hpp"
 #include "indexing.hpp"
 #include "places.hpp"
@@ -279,6 +280,10 @@ void bind_op(nb::module_& module) {
           case Kind::foreign: return "a call of " + name_of_function(static_cast<ForeignOp&>(self).function);
           default: return "an item of a result";
         }
+      })
+      // How a launch's threads= became blocks; empty for all else.
+      .def_prop_ro("_blocks", [](Op& self) -> std::string {
+        return self.kind == Kind::launch ? describe_blocks(static_cast<LaunchOp&>(self).shape) : "";
       })
       .def("_arity", [](Op& self) -> std::int64_t {  // of its result, or -1
         if (self.is_done()) return PyTuple_Check(self.outcome.ptr()) ? PyTuple_GET_SIZE(self.outcome.ptr()) : -1;

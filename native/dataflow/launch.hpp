@@ -3,6 +3,7 @@
 // Always true: what can be checked when a launch is built, is; what an operation yields is checked
 // before the launch is submitted, by the same function.
 #pragma once
+#include <array>
 #include <string>
 #include <vector>
 
@@ -40,13 +41,21 @@ struct Dim3 {
   std::uint32_t x = 1, y = 1, z = 1;
 };
 
+// As the caller gives them, before they are known to fit.
+struct Extents {
+  std::array<std::uint64_t, 3> of{1, 1, 1};
+  int rank = 0;  // 0: not given
+};
+
 struct LaunchShape {
   Dim3 grid, block;
   Dim3 cluster{0, 0, 0};  // all 0: none asked for
   std::uint32_t shared_bytes = 0;
   bool cooperative = false;
   bool empty = false;     // no thread: nothing is launched
-  bool by_partition = false;  // the grid is the partition's
+  bool by_partition = false;        // the grid will be the partition's
+  bool block_by_partition = false;  // the block is the partition's tile; its extents are 0 until that is known
+  Extents threads{};                // the caller's, of which the grid was made; of rank 0 where the caller gave a grid
 };
 
 // The variables of a kernel's module that somebody has as arrays. Whichever of them a launch looks at, nobody says: so

@@ -103,9 +103,13 @@ class Record {
       const Param& param = op.signature.params[i];
       if (!is_scalar(param.kind)) accesses.append(nb::make_tuple(param.name, param.writes));
     }
-    steps.append(nb::make_tuple("launch", stream, device, op.signature.kernel,
-                                op.shape.empty || op.shape.by_partition ? nb::none() : nb::object(nb::make_tuple(nb::make_tuple(g.x, g.y, g.z), nb::make_tuple(b.x, b.y, b.z))),
-                                accesses, op.origin.location()));
+    nb::object shape = nb::none();                                    // no launch
+    if (op.shape.by_partition || (b.x == 0 && !op.shape.empty)) {
+      shape = nb::make_tuple();                                       // it is a partition's, which is not known yet
+    } else if (!op.shape.empty) {
+      shape = nb::make_tuple(nb::make_tuple(g.x, g.y, g.z), nb::make_tuple(b.x, b.y, b.z));
+    }
+    steps.append(nb::make_tuple("launch", stream, device, op.signature.kernel, shape, accesses, op.origin.location()));
   }
   Value create(CreateOp& op, StreamIndex stream, std::int32_t device) {
     Recorded value;

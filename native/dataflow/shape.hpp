@@ -14,11 +14,6 @@
 
 namespace aiocuda::dataflow {
 
-struct Extents {
-  std::array<std::uint64_t, 3> of{1, 1, 1};
-  int rank = 0;  // 0: not given
-};
-
 inline std::string describe(const Extents& extents) {
   std::string text = "(";
   for (std::size_t axis = 0; axis < 3; ++axis) {
@@ -66,7 +61,34 @@ inline Extents grid_of(const Array& partition, std::size_t axes) {
   return grid;
 }
 
-// Gives the launch a partition's grid, or checks that the grid is the partition's.
+// A thread for each item of a tile, along the same axes; a tile that is larger than the whole array is clipped to it.
+inline Extents block_of(const Array& partition, std::size_t axes) {
+  Extents block;
+  block.rank = 3;
+  for (std::size_t axis = 0; axis < axes; ++axis)
+    block.of[std::min<std::size_t>(axes - 1 - axis, 2)] *= static_cast<std::uint64_t>(std::min(partition.shape[axis], partition.tile[axis]));
+  return block;
+}
+
+inline constexpr std::array<std::uint64_t, 3> block_limit{1024, 1024, 64};
+
+inline void fit_block_to_tile(const Signature& signature, std::size_t i, const Array& partition, LaunchShape& shape) {
+  const Extents block = block_of(partition, signature.params[i].rank);
+  auto reject = [&](const std::string& what) {
+    raise(error_types.launch, signature.where(i) + " has tiles of " + describe(block) + " items, " + what +
+                                  "; give block=..., and let each thread look at several items where a tile has more than the block has threads");
+  };
+  bool is_possible = block.of[0] * block.of[1] * block.of[2] <= signature.max_threads;
+  for (std::size_t axis = 0; axis < 3; ++axis) is_possible = is_possible && block.of[axis] <= block_limit[axis];
+  if (!is_possible) reject("more than a block of this kernel may have threads (" + std::to_string(signature.max_threads) + ", and (1024, 1024, 64) along its axes)");
+  const Dim3 mine = to_dim3(block), other = shape.block;
+  if (other.x && (mine.x != other.x || mine.y != other.y || mine.z != other.z))
+    reject("and another partition has tiles of " + describe(Extents{{other.x, other.y, other.z}, 3}) + ", so the block cannot follow both");
+  shape.block = mine;
+}
+
+// Gives the launch a partition's grid, or checks that the grid is the partition's. Where no block was given, there is a
+// thread for each item of a tile.
 inline void fit_partition(const Signature& signature, std::size_t i, const Array& partition, LaunchShape& shape) {
   const Extents tiles = grid_of(partition, signature.params[i].rank);
   const Dim3 asked = shape.grid;
@@ -75,37 +97,87 @@ inline void fit_partition(const Signature& signature, std::size_t i, const Array
     raise(error_types.launch, signature.where(i) + " has " + describe(tiles) + " tiles, the grid, or another partition, " +
                                   describe(Extents{{asked.x, asked.y, asked.z}, 3}) + " blocks; a partition needs a block for each tile: "
                                   "leave grid=... out, and partition all arrays into as many tiles");
-  if (!is_first) return;
-  check_grid(signature, tiles);
-  shape.grid = to_dim3(tiles);
-  shape.empty = tiles.of[0] * tiles.of[1] * tiles.of[2] == 0;
-  if (shape.cluster.x) check_cluster(signature, shape.cluster, tiles);
+  if (is_first) {
+    check_grid(signature, tiles);
+    shape.grid = to_dim3(tiles);
+    shape.empty = tiles.of[0] * tiles.of[1] * tiles.of[2] == 0;
+    if (shape.cluster.x) check_cluster(signature, shape.cluster, tiles);
+  }
+  if (shape.block_by_partition && !shape.empty) fit_block_to_tile(signature, i, partition, shape);
+}
+
+// The block for `threads=`, where the caller gives none: up to 256 threads, which suit most kernels; a square for two
+// dimensions, because neighbours share cache lines both ways. It is fewer where the kernel was compiled for fewer, and
+// no larger than the elements need, in whole warps: threads beyond the last element do nothing but look at their index.
+inline Extents default_block(const Signature& signature, const Extents& threads) {
+  static constexpr std::uint64_t warp = 32;
+  Extents block;
+  block.rank = threads.rank;
+  block.of = threads.rank == 1 ? std::array<std::uint64_t, 3>{256, 1, 1}
+             : threads.rank == 2 ? std::array<std::uint64_t, 3>{16, 16, 1} : std::array<std::uint64_t, 3>{8, 8, 4};
+  auto& of = block.of;
+  for (std::size_t axis = 2; of[0] * of[1] * of[2] > signature.max_threads;) {
+    if (of[axis] > 1) of[axis] /= 2;
+    axis = axis ? axis - 1 : 2;
+  }
+  if (threads.of[0] >= of[0] && threads.of[1] >= of[1] && threads.of[2] >= of[2]) return block;
+
+  // What one axis does not need, the next one may have, first of all x.
+  const std::uint64_t most = of[0] * of[1] * of[2];
+  for (std::size_t axis = 0; axis < 3; ++axis) of[axis] = std::clamp<std::uint64_t>(threads.of[axis], 1, of[axis]);
+  for (std::size_t axis = 0; axis < 3;) {
+    const std::uint64_t others = of[0] * of[1] * of[2] / of[axis], wider = std::min({2 * of[axis], threads.of[axis], block_limit[axis]});
+    if (wider > of[axis] && wider * others <= most) of[axis] = wider;
+    else ++axis;
+  }
+  // The fewest threads that are whole warps; of several such blocks the one that is longest along x.
+  std::uint64_t fewest = most + 1;
+  const std::array<std::uint64_t, 3> least = of;
+  for (std::uint64_t z = least[2]; z <= block_limit[2] && least[0] * least[1] * z < fewest; ++z)
+    for (std::uint64_t y = least[1]; least[0] * y * z < fewest; ++y) {
+      const std::uint64_t step = warp / std::min(warp, (y * z) & (~(y * z) + 1));  // x must be a multiple of it
+      const std::uint64_t x = (least[0] + step - 1) / step * step;
+      if (x * y * z >= fewest) continue;
+      fewest = x * y * z;
+      of = {x, y, z};
+    }
+  return block;
+}
+
+// How `threads=` became blocks, for the message of a fault; empty where the caller gave the grid.
+inline std::string describe_blocks(const LaunchShape& shape) {
+  if (!shape.threads.rank || shape.empty) return "";
+  std::string asked;
+  std::uint64_t wanted = 1;
+  for (int axis = 0; axis < shape.threads.rank; ++axis) {
+    const std::uint64_t extent = shape.threads.of[static_cast<std::size_t>(axis)];
+    asked += (axis ? ", " : "") + std::to_string(extent);
+    wanted *= extent;
+  }
+  if (shape.threads.rank > 1) asked = "(" + asked + ")";
+  const std::array<std::uint64_t, 3> grid{shape.grid.x, shape.grid.y, shape.grid.z}, block{shape.block.x, shape.block.y, shape.block.z};
+  const std::uint64_t launched = grid[0] * grid[1] * grid[2] * block[0] * block[1] * block[2];
+  std::string text = "threads=" + asked + " was launched as a grid of " + describe(Extents{grid, 3}) + " blocks of " +
+                     describe(Extents{block, 3}) + " threads";
+  if (launched > wanted)
+    text += ", " + std::to_string(launched - wanted) + " threads more than asked for: the kernel must check its index before it uses it";
+  return text;
 }
 
 inline LaunchShape resolve_shape(const Signature& signature, const ShapeRequest& request) {
   auto reject = [&](const std::string& what) { raise(error_types.launch, signature.kernel + ": " + what); };
   const bool by_partition = signature.has_partition && !request.grid.rank;
   if (signature.has_partition && request.threads.rank)
-    reject("threads=... was given; a partition has a block for each of its tiles: leave it out, and give block=...");
+    reject("threads=... was given; a partition has a block for each of its tiles: leave it out, and give block=... or nothing");
   if (!request.threads.rank && !request.grid.rank && !by_partition)
     reject("no launch shape; give threads=... (one for each element), or grid=... with block=...");
   if (request.threads.rank && request.grid.rank)
     reject("threads=... and grid=... were both given; threads=... already says how large the grid is");
+  const bool block_by_partition = signature.has_partition && !request.block.rank;
+  if (request.grid.rank && !request.block.rank && !block_by_partition)
+    reject("grid=" + describe(request.grid) + " was given without block=...; say how many threads each block has, or give threads=... alone");
 
-  Extents block = request.block;
-  if (!block.rank) {
-    const int rank = request.threads.rank ? request.threads.rank : 1;
-    block.rank = rank;
-    // 256 threads suit most kernels; a square for two dimensions, because neighbours share cache lines
-    // both ways; fewer where the kernel was compiled for fewer.
-    block.of = rank == 1 ? std::array<std::uint64_t, 3>{256, 1, 1}
-               : rank == 2 ? std::array<std::uint64_t, 3>{16, 16, 1} : std::array<std::uint64_t, 3>{8, 8, 4};
-    for (int axis = 2; block.of[0] * block.of[1] * block.of[2] > signature.max_threads;) {
-      if (block.of[static_cast<std::size_t>(axis)] > 1) block.of[static_cast<std::size_t>(axis)] /= 2;
-      axis = axis ? axis - 1 : 2;
-    }
-  }
-  static constexpr std::array<std::uint64_t, 3> block_limit{1024, 1024, 64};
+  const Extents block = request.block.rank || block_by_partition ? request.block : default_block(signature, request.threads);
   std::uint64_t block_threads = 1;
   for (std::size_t axis = 0; axis < 3; ++axis) {
     if (block.of[axis] == 0 || block.of[axis] > block_limit[axis])
@@ -136,8 +208,10 @@ inline LaunchShape resolve_shape(const Signature& signature, const ShapeRequest&
   }
 
   shape.grid = to_dim3(grid);
-  shape.block = to_dim3(block);
+  shape.block = block_by_partition ? Dim3{0, 0, 0} : to_dim3(block);
   shape.by_partition = by_partition;
+  shape.block_by_partition = block_by_partition;
+  shape.threads = request.threads;
   shape.shared_bytes = static_cast<std::uint32_t>(request.shared_bytes);
   shape.cooperative = request.cooperative;
   return shape;

@@ -328,10 +328,12 @@ class DeviceLostError(AiocudaError):
         not say which operation causes a fault: it is this one, or one that was on the device together with it.
     is_earlier
         Whether the device was lost before this operation came to it.
+    blocks
+        Of a launch with ``threads=``: the grid and the block that it became, in words; else empty.
 
     Attributes
     ----------
-    operation, origin, error, device, first_operation, first_origin, is_earlier
+    operation, origin, error, device, first_operation, first_origin, is_earlier, blocks
         As given. `error` is also the exception's ``__cause__``.
     """
 
@@ -344,8 +346,9 @@ class DeviceLostError(AiocudaError):
         first_operation: str = "",
         first_origin: str = "",
         is_earlier: bool = False,
+        blocks: str = "",
     ) -> None:
-        super().__init__(operation, origin, error, device, first_operation, first_origin, is_earlier)
+        super().__init__(operation, origin, error, device, first_operation, first_origin, is_earlier, blocks)
         self.operation = operation
         self.origin = origin
         self.error = error
@@ -353,6 +356,7 @@ class DeviceLostError(AiocudaError):
         self.first_operation = first_operation
         self.first_origin = first_origin
         self.is_earlier = is_earlier
+        self.blocks = blocks
         self.__cause__ = error
 
     def __str__(self) -> str:
@@ -367,6 +371,8 @@ class DeviceLostError(AiocudaError):
         message = f"{asked} did not complete: {device} was lost: {self.error}"
         if first:
             message += f"; {first} was the first to fail"
+        if self.blocks:
+            message += f"; {self.blocks}"
         return message
 
 

@@ -47,8 +47,10 @@ def kernel(
     -------
     Kernel
         Call it with an argument for each parameter and a shape: ``threads=`` (one for each element: an
-        int or a tuple of up to three) or ``grid=``, with ``block=`` (threads a block), and if wanted
-        ``shared_memory=`` (dynamic, in bytes), ``cluster=``, ``cooperative=``. It gives a `DeviceOp` whose
+        int or a tuple of up to three), or ``grid=`` and ``block=`` (blocks, and threads in each), and if wanted
+        ``shared_memory=`` (dynamic, in bytes), ``cluster=``, ``cooperative=``. Blocks are whole, so ``threads=`` may
+        start more threads than it says: a kernel must check its index. A launch with a partition needs no shape: it has
+        a block for each tile and a thread for each of the tile's items. It gives a `DeviceOp` whose
         result is the array that the kernel writes; a tuple, in the order of the parameters, where it writes
         several; None where it writes none.
 

@@ -20,7 +20,7 @@ def test_a_diamond_visits_its_shared_node_once_in_submission_order(kernels, devi
     top = kernels.increment(ac.zeros(8, np.int32), 8, threads=8)
     left = kernels.accumulate(1, top, ac.zeros(8, np.int32), 8, threads=8)
     right = kernels.accumulate(2, top, ac.ones(8, np.int32), 8, threads=8)
-    launch = "on device 0: grid 1x1x1, block 256x1x1"
+    launch = "on device 0: grid 1x1x1, block 32x1x1"
     with ac.use(ac.SingleStream()):
         shown = steps(ac.zip(left, right))
     assert shown == [

@@ -29,6 +29,34 @@ def test_sync_raises_device_lost_with_operation_error_and_line(broken):
     assert "<string>:" in out
 
 
+def test_the_message_says_how_threads_became_blocks(broken):
+    out = broken(
+        """
+        try:
+            k["illegal"](ac.zeros(4, np.int32), FAR, threads=(4, 1)).sync()
+        except ac.DeviceLostError as error:
+            print(error.blocks)
+            assert error.blocks in str(error)
+        """
+    )
+    assert out.splitlines()[0] == (
+        "threads=(4, 1) was launched as a grid of (1, 1, 1) blocks of (32, 1, 1) threads, 28 threads more than asked "
+        "for: the kernel must check its index before it uses it"
+    )
+
+
+def test_a_grid_that_was_given_is_not_explained(broken):
+    out = broken(
+        """
+        try:
+            illegal().sync()
+        except ac.DeviceLostError as error:
+            print(repr(error.blocks))
+        """
+    )
+    assert out.splitlines()[0] == "''"
+
+
 @pytest.mark.parametrize(("kernel", "code"), [("trap", {715, 719}), ("assertion", {710})])
 def test_trap_and_assert_lose_the_device(broken, kernel, code):
     out = broken(

@@ -69,7 +69,7 @@ def test_a_kernel_that_writes_nothing_yields_none(kernels):
 
 
 def test_a_kernel_without_parameters_runs():
-    assert ac.kernel("__global__ void nothing() {}")(grid=1).sync() is None
+    assert ac.kernel("__global__ void nothing() {}")(grid=1, block=1).sync() is None
 
 
 def test_more_than_twelve_parameters():
@@ -89,7 +89,7 @@ def test_an_unnamed_extern_c_is_not_needed():
 
 def test_a_compile_error_carries_the_users_own_line():
     source = '\n\nextern "C" __global__ void broken(int* x) {\n    x[0] = undeclared_thing;\n}\n'
-    op = ac.kernel(source)(ac.zeros(1, np.int32), grid=1)
+    op = ac.kernel(source)(ac.zeros(1, np.int32), grid=1, block=1)
     with pytest.raises(ac.CompilationError, match=r"broken\.cu") as caught:
         op.sync()
     lines = [line for line in caught.value.log.splitlines() if "undeclared_thing" in line]
@@ -106,7 +106,7 @@ def test_the_device_goes_on_after_a_compile_error(kernels):
     broken = ac.kernel('extern "C" __global__ void broken(int* x) { x[0] = missing; }')
     x = ac.zeros(2, np.int32)
     with pytest.raises(ac.CompilationError):
-        broken(x, grid=1).sync()
+        broken(x, grid=1, block=1).sync()
     np.testing.assert_array_equal(ac.to_host(kernels.increment(x, 2, threads=2)).sync(), [1, 1])
 
 

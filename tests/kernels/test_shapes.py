@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import re
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import aiocuda as ac
 
@@ -29,6 +34,14 @@ extern "C" __global__ void reversed(const int* x, int* y) {
 """
 
 
+NARROW = WHERE.replace("void where", "void __launch_bounds__({}) where")
+WHERES = {
+    "where": ac.kernel(WHERE, "where"),
+    "narrow_where": ac.kernel(NARROW.replace("{}", "64"), "where"),
+    "narrower_where": ac.kernel(NARROW.replace("{}", "20"), "where"),
+}
+
+
 def sizes(**shape: object) -> tuple[list[int], list[int]]:
     found = ac.to_host(ac.kernel(WHERE, "sizes")(ac.empty(6, np.uint32), **shape)).sync().tolist()
     return found[:3], found[3:]
@@ -50,6 +63,55 @@ def test_threads_as_a_number_is_one_dimension():
 def test_threads_are_rounded_up_to_whole_blocks():
     assert sizes(threads=257, block=64) == ([5, 1, 1], [64, 1, 1])
     assert sizes(threads=(9, 9), block=(4, 2)) == ([3, 5, 1], [4, 2, 1])
+
+
+@pytest.mark.parametrize(
+    ("threads", "grid", "block"),
+    [
+        (4, [1, 1, 1], [32, 1, 1]),
+        (33, [1, 1, 1], [64, 1, 1]),
+        (256, [1, 1, 1], [256, 1, 1]),
+        (257, [2, 1, 1], [256, 1, 1]),
+        ((7, 5), [1, 1, 1], [8, 8, 1]),
+        ((4, 4), [1, 1, 1], [8, 4, 1]),
+        ((100, 100), [7, 7, 1], [16, 16, 1]),
+        ((1000, 1), [4, 1, 1], [256, 1, 1]),
+        ((1000, 3), [16, 1, 1], [64, 3, 1]),
+        ((1, 1000), [1, 4, 1], [1, 256, 1]),
+        ((5, 3, 2), [1, 1, 1], [8, 4, 2]),
+        ((20, 9, 7), [3, 2, 2], [8, 8, 4]),
+        ((1, 1, 1000), [1, 1, 16], [1, 1, 64]),
+    ],
+)
+def test_a_block_that_is_chosen_is_whole_warps_and_no_larger_than_needed(threads, grid, block):
+    assert sizes(threads=threads) == (grid, block)
+
+
+@given(
+    st.lists(st.integers(1, 3000), min_size=1, max_size=3), st.sampled_from(["where", "narrow_where", "narrower_where"])
+)
+@settings(max_examples=300)
+def test_chosen_blocks_cover_the_threads_and_are_whole_warps_within_the_kernels_bound(threads, name):
+    """What is launched is written down by explain(), so no kernel needs to run."""
+    kernel = WHERES[name]
+    bound = {"where": 1024, "narrow_where": 64, "narrower_where": 20}[name]
+    shown = kernel(ac.value(0).then(lambda _: None), 1, 1, 1, threads=tuple(threads)).explain()
+    grid, block = (
+        [int(extent) for extent in found.split("x")]
+        for found in re.search(r"grid (\S+), block ([^;]+);", shown).groups()
+    )
+    assert all(g * b >= n for g, b, n in zip(grid, block, [*threads, 1, 1], strict=False))
+    assert all((g - 1) * b < n for g, b, n in zip(grid, block, [*threads, 1, 1], strict=False))
+    assert block[2] <= 64
+    assert math.prod(block) <= min(bound, 256)
+    assert math.prod(block) % 32 == 0 or bound < 32
+    if max(math.prod(threads), 1) <= 32 <= bound and len(threads) == 1:
+        assert block == [32, 1, 1]
+
+
+def test_no_block_is_chosen_for_a_grid():
+    with pytest.raises(ac.LaunchError, match=r"grid=\(4, 1, 1\) was given without block=.*give threads="):
+        ac.kernel(WHERE, "sizes")(ac.empty(6, np.uint32), grid=4)
 
 
 def test_grid_and_block_are_taken_as_given():

@@ -131,13 +131,13 @@ def test_a_number_at_another_byte_is_an_error():
     kernel = ac.kernel('struct S { char c; int n; }; extern "C" __global__ void k(S s) {}')
     shifted = np.dtype({"names": ["c", "n"], "formats": ["i1", "i4"], "offsets": [1, 4], "itemsize": 8})
     with pytest.raises(ac.ArgumentTypeError, match="number 0 is int8 at byte 0 in the kernel, int8 at byte 1 here"):
-        kernel(np.zeros((), shifted)[()], grid=1)
+        kernel(np.zeros((), shifted)[()], grid=1, block=1)
 
 
 def test_a_dtype_without_its_padding_is_told_to_align():
     kernel = ac.kernel('struct S { double d; char c; }; extern "C" __global__ void k(S s) {}')
     with pytest.raises(ac.ArgumentTypeError, match="their sizes differ; make the dtype with align=True"):
-        kernel(np.zeros((), [("d", "f8"), ("c", "i1")])[()], grid=1)
+        kernel(np.zeros((), [("d", "f8"), ("c", "i1")])[()], grid=1, block=1)
 
 
 VECTORS = r"""

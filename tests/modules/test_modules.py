@@ -82,7 +82,7 @@ def test_what_a_macro_writes_is_found_by_its_name_and_signature():
     module = ac.Module.from_source(source)
     assert run_on(module.kernel("four", signature="int* x"), np.int32([0])) == [4]
     with pytest.raises(ac.ArgumentValueError, match=r"(?s)module\.cu has no kernel 'five'.*four"):
-        module.kernel("five", signature="int* x")(ac.zeros(1, np.int32), grid=1).sync()
+        module.kernel("five", signature="int* x")(ac.zeros(1, np.int32), grid=1, block=1).sync()
 
 
 def test_a_signature_that_is_not_what_was_compiled_is_an_error_before_the_launch():
@@ -91,7 +91,7 @@ def test_a_signature_that_is_not_what_was_compiled_is_an_error_before_the_launch
     with pytest.raises(
         ac.LaunchError, match="2 parameters of 8, 4 bytes, the compiled kernel 2 parameters of 8, 8 bytes"
     ):
-        wrong(ac.zeros(1, np.int32), 1.0, grid=1).sync()
+        wrong(ac.zeros(1, np.int32), 1.0, grid=1, block=1).sync()
     short = ac.Module.from_source(source).kernel("k", signature="int* x")
     with pytest.raises(ac.LaunchError, match="1 parameter of 8 bytes"):
         short.compile()

@@ -73,6 +73,93 @@ def test_the_grid_is_a_block_for_each_tile_and_edges_are_clipped(scale, shape, t
     np.testing.assert_array_equal(ac.to_host(result).sync(), 2 * x)
 
 
+EACH = r"""
+#include <aiocuda/tile.cuh>
+extern "C" __global__ void each2(aiocuda::View<const float, 2> x, aiocuda::Partition<float, 2> y) {
+    auto tile = y.tile();
+    if (tile.contains(threadIdx.y, threadIdx.x))
+        tile(threadIdx.y, threadIdx.x) = 2 * x(tile.origin(0) + threadIdx.y, tile.origin(1) + threadIdx.x);
+}
+extern "C" __global__ void each4(aiocuda::Partition<float, 4> y) {
+    auto tile = y.tile();
+    int k = threadIdx.z % (int)y.tile_shape(1), h = threadIdx.z / (int)y.tile_shape(1);
+    if (tile.contains(h, k, threadIdx.y, threadIdx.x)) tile(h, k, threadIdx.y, threadIdx.x) += 1;
+}
+extern "C" __global__ void __launch_bounds__(64) block_of(aiocuda::Partition<int, 1> y) {
+    if (threadIdx.x == 0) y.tile()(0) = blockDim.x;
+}
+extern "C" __global__ void two(aiocuda::Partition<int, 1> a, aiocuda::Partition<int, 1> b) {
+    a.tile()(threadIdx.x) += 1;
+    b.tile()(threadIdx.x) += 2;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def each():
+    module = ac.Module.from_source(EACH)
+    return {name: module.kernel(name) for name in ("each2", "each4", "block_of", "two")}
+
+
+@pytest.mark.parametrize(
+    ("shape", "tile"), [((16, 16), (4, 4)), ((5, 70), (2, 33)), ((1, 9), (4, 4)), ((3, 3), (8, 128))]
+)
+@pytest.mark.parametrize("is_late", [False, True])
+def test_without_a_block_there_is_a_thread_for_each_item_of_a_tile(each, shape, tile, is_late):
+    x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    y = ac.full(shape, -1.0)
+    parts = partition(y, *tile) if is_late else y.sync().partition(tile)
+    result = each["each2"](ac.to_device(x), parts).then(lambda parts: parts.unpartition())
+    np.testing.assert_array_equal(ac.to_host(result).sync(), 2 * x)
+
+
+def test_axes_before_the_last_two_lie_along_z(each):
+    y = ac.zeros((2, 6, 3, 5)).sync()
+    each["each4"](y.partition((2, 3, 2, 4))).sync()
+    np.testing.assert_array_equal(ac.to_host(y).sync(), np.ones((2, 6, 3, 5)))
+
+
+def test_a_grid_that_is_given_leaves_the_block_to_the_tile(each):
+    parts = ac.zeros(40, np.int32).sync().partition(20)
+    for given in (parts, partition(ac.zeros(40, np.int32), 20)):
+        launch = each["block_of"](given, grid=2)
+        done = launch.then(lambda parts: parts.unpartition())
+        assert ac.to_host(done).sync()[[0, 20]].tolist() == [20, 20]
+
+
+def test_a_tile_of_more_items_than_a_block_has_threads_needs_a_block(each):
+    y = ac.zeros(200, np.int32).sync()
+    with pytest.raises(ac.LaunchError, match=r"\(y\) has tiles of \(65, 1, 1\) items, more .* \(64, .*give block="):
+        each["block_of"](y.partition(65))
+    with pytest.raises(ac.LaunchError, match=r"tiles of \(65, 1, 1\) items"):
+        each["block_of"](partition(ac.zeros(200, np.int32), 65)).sync()
+    each["block_of"](y.partition(65), block=64).sync()
+    with pytest.raises(ac.LaunchError, match=r"tiles of \(1, 1, 65\) items"):
+        each["each4"](ac.zeros((1, 65, 1, 1)).sync().partition((1, 65, 1, 1)))
+
+
+def test_partitions_with_other_tiles_need_a_block(each):
+    def parts(n, tile):
+        return ac.zeros(n, np.int32).sync().partition(tile)
+
+    a, b = each["two"](parts(8, 2), parts(8, 2)).sync()
+    assert (ac.to_host(a.unpartition()).sync().tolist(), ac.to_host(b.unpartition()).sync().tolist()) == (
+        [1] * 8,
+        [2] * 8,
+    )
+    with pytest.raises(
+        ac.LaunchError, match=r"\(b\) has tiles of \(4, 1, 1\) .* another partition .*\(2, 1, 1\).*give block="
+    ):
+        each["two"](parts(8, 2), parts(16, 4))
+    each["two"](parts(8, 2), parts(16, 4), block=2).sync()
+
+
+def test_explain_says_that_a_partition_is_not_known_yet(each):
+    op = each["block_of"](partition(ac.zeros(40, np.int32), 20))
+    assert "grid and block of a partition that is known only at submission" in op.explain()
+    assert "grid 2x1x1, block 20x1x1" in each["block_of"](ac.zeros(40, np.int32).sync().partition(20)).explain()
+
+
 def test_a_view_takes_strided_arrays_and_views_of_them(scale):
     x = np.arange(200, dtype=np.float32).reshape(10, 20)
     on_device = ac.to_device(x).sync()

@@ -46,12 +46,7 @@ def _line(step: tuple[Any, ...]) -> tuple[str, str, str]:
     if kind == "launch":
         stream, device, name, shape, accesses, origin = rest
         touched = _touched(accesses)
-        size = "no threads, so no launch" if shape is None else f"grid {_dims(shape[0])}, block {_dims(shape[1])}"
-        return (
-            f"stream {stream}",
-            f"launch {name} on device {device}: {size}{touched}",
-            _at(origin),
-        )
+        return f"stream {stream}", f"launch {name} on device {device}: {_size(shape)}{touched}", _at(origin)
     if kind == "call":
         stream, device, function, accesses, origin = rest
         return f"stream {stream}", f"call {_name(function)} on device {device}{_touched(accesses)}", _at(origin)
@@ -97,6 +92,15 @@ def _touched(accesses: list[tuple[str, bool]]) -> str:
 
 def _name(function: Any) -> str:
     return getattr(function, "__qualname__", None) or repr(function)
+
+
+def _size(shape: tuple[tuple[int, int, int], ...] | None) -> str:
+    if shape is None:
+        return "no threads, so no launch"
+    if not shape:
+        return "grid and block of a partition that is known only at submission"
+    grid, block = shape
+    return f"grid {_dims(grid)}, block {_dims(block)}"
 
 
 def _dims(dims: tuple[int, int, int]) -> str:

@@ -78,7 +78,7 @@ def named(error: BaseException, asked: _native.Op | str) -> BaseException:
     """Return an error: that of a lost device as one that names what was asked, where it names no operation itself."""
     if not isinstance(error, DeviceLostError) or error.origin:
         return error
-    return lost_devices.renamed(error, describe(asked), origin_text(asked))
+    return lost_devices.renamed(error, describe(asked), origin_text(asked), _blocks(asked))
 
 
 @contextlib.contextmanager
@@ -173,4 +173,8 @@ def lost(code: int, asked: _native.Op | str, device: int = _UNKNOWN) -> DeviceLo
 
 def _lost(code: int, asked: _native.Op | str, device: int, ready: list[tuple[int, int]]) -> DeviceLostError:
     error = DriverError(*runtime.error_text(code))
-    return lost_devices.error_of(describe(asked), origin_text(asked), error, device, ready)
+    return lost_devices.error_of(describe(asked), origin_text(asked), error, device, ready, _blocks(asked))
+
+
+def _blocks(asked: _native.Op | str) -> str:
+    return "" if isinstance(asked, str) else asked._blocks

@@ -32,13 +32,13 @@ _first: dict[int, _First] = {}  # by device
 
 
 def error_of(
-    operation: str, origin: str, error: DriverError, device: int, ready: list[tuple[int, int]]
+    operation: str, origin: str, error: DriverError, device: int, ready: list[tuple[int, int]], blocks: str = ""
 ) -> DeviceLostError:
     """Return the error for something that failed because a device was lost.
 
     Parameters
     ----------
-    operation, origin, error
+    operation, origin, error, blocks
         As of `DeviceLostError`.
     device
         The ordinal; -2 where it is not known.
@@ -52,24 +52,31 @@ def error_of(
         mine = _First(operation, origin, error.code, bool(ready), _submitted())
         first = _first.setdefault(device, mine)  # another thread may have come before
         if first is mine:
-            return DeviceLostError(operation, origin, error, place)
+            return DeviceLostError(operation, origin, error, place, blocks=blocks)
     if (first.operation, first.origin) == (operation, origin) and first.was_in_flight and ready:
-        return DeviceLostError(operation, origin, error, place)  # the same operation, asked again
+        return DeviceLostError(operation, origin, error, place, blocks=blocks)  # the same operation, asked again
     was_in_flight = any(count <= first.submitted.get(stream, 0) for stream, count in ready)
     if was_in_flight and not first.was_in_flight:
         _take_the_place_of(first, _First(operation, origin, first.code, True, first.submitted))
-        return DeviceLostError(operation, origin, error, place)
-    return DeviceLostError(operation, origin, error, place, first.operation, first.origin, not was_in_flight)
+        return DeviceLostError(operation, origin, error, place, blocks=blocks)
+    return DeviceLostError(operation, origin, error, place, first.operation, first.origin, not was_in_flight, blocks)
 
 
-def renamed(error: DeviceLostError, operation: str, origin: str) -> DeviceLostError:
+def renamed(error: DeviceLostError, operation: str, origin: str, blocks: str = "") -> DeviceLostError:
     """Return an error that names an operation in the place of what was asked for its sake."""
     if not error.first_operation:
         for first in list(_first.values()):
             if (first.operation, first.origin) == (error.operation, error.origin):
                 _take_the_place_of(first, _First(operation, origin, first.code, first.was_in_flight, first.submitted))
     return DeviceLostError(
-        operation, origin, error.error, error.device, error.first_operation, error.first_origin, error.is_earlier
+        operation,
+        origin,
+        error.error,
+        error.device,
+        error.first_operation,
+        error.first_origin,
+        error.is_earlier,
+        blocks,
     )
 
 
