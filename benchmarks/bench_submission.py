@@ -11,7 +11,6 @@ import tempfile
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from dataflow.tables import fastest
 from submission.stub import Stub, without_code
@@ -38,23 +37,23 @@ def main() -> None:
         loop = Floor(Path(directory), scale, y, x, g)
         stream = ac.Device(0).default_stream
 
-        def under(policy: ac.Policy) -> tuple[Any, ...]:
+        def under(policy: ac.Policy) -> _native.Placement:
             with ac.use(policy):
-                return placement.current.get().native
+                return placement.current.get()
 
         def chain(policy: ac.Policy) -> float:
             start = time.perf_counter()
             op = y
             for _ in range(CHAIN):
                 op = scale(op, x, g, THREADS, threads=THREADS)
-            _native.submit(op, *under(policy))  # without a future
+            _native.submit(op, under(policy))  # without a future
             return (time.perf_counter() - start) / CHAIN
 
         def alone(policy: ac.Policy) -> float:
             where = under(policy)
             start = time.perf_counter()
             for _ in range(ALONE):
-                _native.submit(scale(y, x, g, THREADS, threads=THREADS), *where)
+                _native.submit(scale(y, x, g, THREADS, threads=THREADS), where)
             return (time.perf_counter() - start) / ALONE
 
         def submitted(policy: ac.Policy) -> float:

@@ -107,8 +107,8 @@ void bind_recorder(nb::module_& module) {
         return driver::Submit::make_array(whole->is_host() ? hooks.host_array : hooks.device_array, std::move(*whole));
       })
       .def("is_captured", [](Recorder& self, const Array& array) { return self.open().is_captured(array); })
-      .def("record", [](Recorder& self, nb::handle_t<Op> op, std::int32_t device, StreamId stream, const Policy& policy, std::int32_t spin_us, const Bounds& bounds) {
-        return driver::record_into(self.open(), op, place(device, stream, policy, spin_us, bounds));
+      .def("record", [](Recorder& self, nb::handle_t<Op> op, const Placement& placement) {
+        return driver::record_into(self.open(), op, to_record(placement));
       })
       // The inputs, by number, that something other than a kernel's parameter saw.
       .def("observed", [](Recorder& self) {

@@ -120,7 +120,7 @@ nb::object build(KernelObject& kernel, PyObject* const* args, std::size_t n, PyO
       op.spec = {Yields::device_array, array->dtype, array->device, array->is_managed()};
     }
   }
-  if (!home.is_free) op.target_device = home.device;
+  if (!home.is_free) op.tied_device = home.device;
   return object;
 }
 

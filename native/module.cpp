@@ -16,11 +16,13 @@
 #include "operations.hpp"
 #include "graph.hpp"
 #include "ownership.hpp"
+#include "placements.hpp"
 #include "places.hpp"
 
 namespace aiocuda {
 namespace {
 using namespace nb::literals;
+using dataflow::Placement;
 using driver::Engine;
 using Streams = std::vector<driver::StreamIndex>;
 
@@ -62,16 +64,6 @@ auto refusals_raised(const char* doing, std::int32_t device, F&& f) {
 }
 
 void bind_settings(nb::module_& module) {
-  // `memory`: (device, bytes, whether who asks for more waits), one for a device or none.
-  nb::class_<dataflow::Bounds>(module, "Bounds")
-      .def("__init__", [](dataflow::Bounds* self, std::uint32_t max_in_flight, const nb::sequence& memory) {
-        std::vector<dataflow::MemoryLimit> limits;
-        for (nb::handle each : memory) {
-          const auto limit = nb::cast<nb::tuple>(each);
-          limits.push_back({nb::cast<std::int32_t>(limit[0]), nb::cast<std::uint64_t>(limit[1]), nb::cast<bool>(limit[2])});
-        }
-        new (self) dataflow::Bounds{max_in_flight, std::move(limits)};
-      }, "max_in_flight"_a, "memory"_a);
   module.def("bind_errors", [](nb::handle errors) {
     auto keep = [&](const char* name) { return nb::handle(nb::object(errors.attr(name)).release()); };
     dataflow::error_types = {keep("ArgumentTypeError"), keep("ArgumentValueError"), keep("ArgumentRangeError"), keep("DeviceMismatchError"),
@@ -79,7 +71,7 @@ void bind_settings(nb::module_& module) {
   });
   module.def("set_package_directory", [](std::string directory) { dataflow::package_directory() = std::move(directory); });
   module.def("set_hooks", [](nb::object refused, nb::object lost, nb::object lift, nb::object open, nb::object stream, nb::object lanes,
-                                nb::object named, nb::object over_limit, nb::object bounds) {
+                                nb::object named, nb::object over_limit) {
     auto& hooks = Engine::get().hooks;
     hooks.refused = std::move(refused);
     hooks.lost = std::move(lost);
@@ -89,7 +81,6 @@ void bind_settings(nb::module_& module) {
     hooks.lanes = std::move(lanes);
     hooks.named = std::move(named);
     hooks.over_limit = std::move(over_limit);
-    hooks.bounds = std::move(bounds);
   });
   module.def("set_array_classes", [](nb::object device_array, nb::object host_array) {
     auto& hooks = Engine::get().hooks;
@@ -174,35 +165,42 @@ void bind_execution(nb::module_& module) {
   module.attr("PAUSE") = completion::pause;
 
   // True: complete. False: `token` will come out of the port when it is worth driving again.
-  module.def("drive", [](nb::handle_t<dataflow::Op> op, std::int32_t device, dataflow::StreamId stream, const dataflow::Policy& policy, std::int32_t spin_us, const dataflow::Bounds& bounds, LoopPort& port, nb::object token) {
+  static constexpr auto drive = [](nb::handle_t<dataflow::Op> op, const Placement& placement, LoopPort& port, nb::object token, bool spins) {
     PyObject* owned = token.inc_ref().ptr();
     bool complete = true;
     try {
-      complete = driver::drive(op, place(device, stream, policy, spin_us, bounds), port.port, owned, port.blocks);
+      complete = driver::drive(op, to_execute(*nb::inst_ptr<dataflow::Op>(op), placement), port.port, owned, port.blocks, spins);
     } catch (...) {
       Py_DECREF(owned);
       throw;
     }
     if (complete) Py_DECREF(owned);
     return complete;
+  };
+  module.def("drive", [](nb::handle_t<dataflow::Op> op, const Placement& placement, LoopPort& port, nb::object token) {
+    return drive(op, placement, port, std::move(token), true);
   });
-  module.def("submit", [](nb::handle_t<dataflow::Op> op, std::int32_t device, dataflow::StreamId stream, const dataflow::Policy& policy, std::int32_t spin_us, const dataflow::Bounds& bounds) {
-    driver::submit(op, place(device, stream, policy, spin_us, bounds));
+  // The same without spinning: the operation is one of many.
+  module.def("drive_at_ease", [](nb::handle_t<dataflow::Op> op, const Placement& placement, LoopPort& port, nb::object token) {
+    return drive(op, placement, port, std::move(token), false);
+  });
+  module.def("submit", [](nb::handle_t<dataflow::Op> op, const Placement& placement) {
+    driver::submit(op, to_execute(*nb::inst_ptr<dataflow::Op>(op), placement));
   });
   // True: a function was called, and it is worth calling again.
-  module.def("submit_more", [](nb::handle_t<dataflow::Op> op, std::int32_t device, dataflow::StreamId stream, const dataflow::Policy& policy, std::int32_t spin_us, const dataflow::Bounds& bounds) {
-    return driver::submit_more(op, place(device, stream, policy, spin_us, bounds));
+  module.def("submit_more", [](nb::handle_t<dataflow::Op> op, const Placement& placement) {
+    return driver::submit_more(op, to_execute(*nb::inst_ptr<dataflow::Op>(op), placement));
   });
   // Nobody waits for the token any more, whose wait was for room, or for anything else.
   module.def("leave", [](nb::handle_t<dataflow::Op> op, nb::handle token) {
     if (driver::leave(op, token.ptr())) Py_DECREF(token.ptr());
   });
-  module.def("drive_and_wait", [](nb::handle_t<dataflow::Op> op, std::int32_t device, dataflow::StreamId stream, const dataflow::Policy& policy, std::int32_t spin_us, const dataflow::Bounds& bounds, double timeout_s) {
-    return driver::drive_and_wait(op, place(device, stream, policy, spin_us, bounds), timeout_s);
+  module.def("drive_and_wait", [](nb::handle_t<dataflow::Op> op, const Placement& placement, double timeout_s) {
+    return driver::drive_and_wait(op, to_execute(*nb::inst_ptr<dataflow::Op>(op), placement), timeout_s);
   });
   module.def("has_passed", [](nb::handle_t<dataflow::Op> op) { return driver::has_passed(op); });
-  module.def("record", [](nb::handle_t<dataflow::Op> op, std::int32_t device, dataflow::StreamId stream, const dataflow::Policy& policy, std::int32_t spin_us, const dataflow::Bounds& bounds) {
-    return driver::record(op, place(device, stream, policy, spin_us, bounds));
+  module.def("record", [](nb::handle_t<dataflow::Op> op, const Placement& placement) {
+    return driver::record(op, to_record(placement));
   });
 
   // False: nothing to wait for. Covers everything the streams hold, also what others submitted.
@@ -287,6 +285,7 @@ NB_MODULE(_native, module) {
   aiocuda::nb::set_leak_warnings(false);
   aiocuda::bind_settings(module);
   aiocuda::bind_operations(module);
+  aiocuda::bind_placements(module);
   aiocuda::bind_host_memory(module);
   aiocuda::bind_ownership(module);
   aiocuda::bind_graphs(module);

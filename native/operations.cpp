@@ -25,7 +25,7 @@ int op_traverse(PyObject* self, visitproc visit, void* arg) {
   auto* op = nb::inst_ptr<Op>(self);
   Py_VISIT(op->outcome.ptr());
   Py_VISIT(op->traceback.ptr());
-  Py_VISIT(op->keepalive.ptr());
+  Py_VISIT(op->put.ptr());
   if (const int stop = op->origin.traverse(visit, arg)) return stop;
   return op->visit_arguments(visit, arg);
 }
@@ -35,7 +35,7 @@ int op_clear(PyObject* self) {
   auto* op = nb::inst_ptr<Op>(self);
   op->outcome.reset();
   op->traceback.reset();
-  op->keepalive.reset();
+  op->put.reset();
   op->release_arguments();
   return 0;
 }
@@ -294,19 +294,12 @@ void bind_op(nb::module_& module) {
       })
       // What it works on, or -2.
       .def_prop_ro("_device", [](Op& self) { return at_work_in(self).known_device(); })
-      .def("_put_on_device", [](Op& self, std::int32_t device) { to_be_put(self).target_device = device; })
-      .def("_put_on_policy", [](Op& self, nb::handle_t<Policy> policy) {
-        Op& put = to_be_put(self);
-        put.target_policy = nb::inst_ptr<Policy>(policy);
-        put.target_stream = no_stream;
-        put.keepalive = nb::borrow(policy);
-      })
-      .def("_put_on", [](Op& self, StreamId stream, nb::object keepalive) {
-        Op& put = to_be_put(self);
-        put.target_stream = stream;
-        put.target_policy = nullptr;
-        put.keepalive = std::move(keepalive);
-      }, "stream"_a, "keepalive"_a.none() = nb::none());
+      // A placement that names a device, a stream or a policy; what an earlier one named beside that stays.
+      .def("_put_on", [](Op& self, nb::handle_t<Placement> placement) {
+        Op& put_here = to_be_put(self);
+        const Placement& named = *nb::inst_ptr<Placement>(placement);
+        put_here.put = put_here.put.is_valid() ? nb::cast(put_here.where_put()->with_place_of(named)) : nb::borrow(placement);
+      });
 
   nb::class_<LaunchOp, Op>(module, "LaunchOp", nb::type_slots(op_slots));
 

@@ -16,13 +16,19 @@ inline driver::StreamIndex index_of(dataflow::StreamId stream) {
   return slot;
 }
 
-inline dataflow::Placement place(std::int32_t device, dataflow::StreamId stream, const dataflow::Policy& policy, std::int32_t spin_us, const dataflow::Bounds& bounds) {
-  dataflow::Placement placement{device, stream, dataflow::unknown_ordinal, &policy, spin_us, &bounds};
-  if (stream == dataflow::no_stream) return placement;
-  const driver::StreamState& state = driver::Engine::get().stream(index_of(stream));
-  if (state.closing) dataflow::raise_stream_closed(stream);
-  placement.stream_device = state.device;
+// A placement for what is recorded or explained: its stream, if it names one, is open.
+inline const dataflow::Placement& to_record(const dataflow::Placement& placement) {
+  if (placement.stream != dataflow::no_stream && driver::Engine::get().stream(index_of(placement.stream)).closing)
+    dataflow::raise_stream_closed(placement.stream);
   return placement;
+}
+
+[[noreturn]] void raise_recorded(const dataflow::Placement& placement);
+
+// A placement for what is executed. An operation that was submitted before goes nowhere any more: its stream may be closed.
+inline const dataflow::Placement& to_execute(const dataflow::Op& op, const dataflow::Placement& placement) {
+  if (!placement.recording_at.empty()) raise_recorded(placement);
+  return op.state == dataflow::State::pending ? to_record(placement) : placement;
 }
 
 }  // namespace aiocuda

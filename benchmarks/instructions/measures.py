@@ -105,9 +105,9 @@ class Measures:
         from aiocuda._engine import placement
 
         scale, y, x, g, threads = self._scale, self._y, self._x, self._g, self._threads
-        where = placement.current.get().native
+        where = placement.current.get()
         for _ in range(NUMBER):
-            _native.submit(scale(y, x, g, threads, threads=threads), *where)
+            _native.submit(scale(y, x, g, threads, threads=threads), where)
 
     def _future(self) -> None:
         scale, y, x, g, threads = self._scale, self._y, self._x, self._g, self._threads

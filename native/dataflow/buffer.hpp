@@ -13,6 +13,7 @@
 namespace aiocuda::dataflow {
 
 inline constexpr std::int32_t host_ordinal = -1;
+inline constexpr std::int32_t unknown_ordinal = -2;
 
 struct Buffer;
 

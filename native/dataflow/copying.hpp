@@ -41,7 +41,7 @@ class Copying {
   // Between arrays wherever they are; gives back the destination.
   Value reach(Value to, CreateOp* create, const Array& source) {
     const std::int32_t here = create ? create->spec.device : sink_.array(to)->device, there = source.device;
-    const std::int32_t device = here != host_ordinal ? here : there != host_ordinal ? there : walk_.placement_.device;
+    const std::int32_t device = here != host_ordinal ? here : there != host_ordinal ? there : walk_.placement_.device_or_default();
     check_usable(source, false, [] { return std::string("copy: the source"); });
     const bool is_between_devices = here != there && here != host_ordinal && there != host_ordinal && !sink_.is_peer(device, there);
     // From host memory to host memory the driver copies itself, and keeps the caller until the stream has come there.
@@ -92,7 +92,7 @@ class Copying {
     if (!create && !array) raise_no_array("destination", to);
     const Array planned = create ? Array{BufferRef(), 0, create->spec.device, create->spec.dtype, create->shape} : *array;
     check_pageable(planned, memory);
-    const std::int32_t device = planned.is_host() ? walk_.placement_.device : planned.device;
+    const std::int32_t device = planned.is_host() ? walk_.placement_.device_or_default() : planned.device;
     if constexpr (Sink::stages_copies) {
       if (const Array* locked = as_array(memory.locked)) return sink_.finish(op_, reach(to, create, *locked));
       if (sink_.stages(memory, planned)) {
@@ -129,7 +129,7 @@ class Copying {
         placing_.uses.clear();
         placing_.add(*source, false);
         placing_.uses.push_back({&sink_.pageable(), memory.span(), true});
-        const StreamIndex stream = place_staged(memory, source->is_host() ? walk_.placement_.device : source->device);
+        const StreamIndex stream = place_staged(memory, source->is_host() ? walk_.placement_.device_or_default() : source->device);
         stage(stream, [&] { sink_.download(op_, *source, stream); });
       }
       sink_.finish(op_, sink_.constant(memory.owner));

@@ -12,7 +12,7 @@
 #include "array.hpp"
 #include "fills.hpp"
 #include "origin.hpp"
-#include "policy.hpp"
+#include "placement.hpp"
 #include "raise.hpp"
 
 namespace aiocuda::dataflow {
@@ -23,7 +23,6 @@ enum class State : std::uint8_t { pending, submitted, failed };
 
 // What is known of a result before the operation runs.
 enum class Yields : std::uint8_t { unknown, device_array, host_array, host_value };
-inline constexpr std::int32_t unknown_ordinal = -2;
 struct Spec {
   Yields yields = Yields::unknown;
   DType dtype = any_dtype;
@@ -62,23 +61,24 @@ struct Op {
   State state = State::pending;
   bool on_stack = false;            // an ancestor of what the walk is at
   std::uint32_t stalled_round = 0;  // the round in which it was found to wait for the host
-  std::int32_t target_device = unknown_ordinal;
-  StreamId target_stream = no_stream;
-  const Policy* target_policy = nullptr;  // `keepalive` holds it
+  std::int32_t tied_device = unknown_ordinal;  // of the arrays that it was given, which cannot be worked on elsewhere
   Spec spec;
   Origin origin;
   nb::object outcome;               // the result, or the error once failed
   nb::object traceback;             // the error's, as it was then: raising it again would make it grow
   std::vector<Tick> ready;          // the result is there when these have passed
   std::shared_ptr<void> outstanding;  // what the driver floor keeps while the result is not there
-  nb::object keepalive;             // a stream or a policy given by the caller
+  nb::object put;                   // a Placement: what `on` said of device, stream and policy
 
   bool is_done() const { return state == State::submitted; }
+
+  const Placement* where_put() const { return put.is_valid() ? nb::inst_ptr<Placement>(put) : nullptr; }
+  std::int32_t device_put() const { return put.is_valid() ? where_put()->device : unknown_ordinal; }
 
   // The device it works on, where that is known when it is built, and nothing else would do.
   std::int32_t known_device() const {
     const bool is_free = kind == Kind::launch && spec.is_managed;
-    return target_device != unknown_ordinal || is_free ? target_device : spec.device;
+    return tied_device != unknown_ordinal || is_free ? tied_device : spec.device;
   }
 
   // Drops the arguments; without recursion, however long the chain behind them.
@@ -221,14 +221,7 @@ struct CallOp final : Op {
   // was put somewhere itself.
   void go_on_with(nb::object returned) {
     Op& next = at_work_in(*as_op(returned));
-    if (next.state == State::pending) {
-      if (next.known_device() == unknown_ordinal) next.target_device = target_device;
-      if (keepalive.is_valid() && next.target_stream == no_stream && !next.target_policy) {
-        next.target_stream = target_stream;
-        next.target_policy = target_policy;
-        next.keepalive = keepalive;
-      }
-    }
+    if (next.state == State::pending && !next.put.is_valid()) next.put = put;
     inner = std::move(returned);
     let_go(std::move(input));
   }

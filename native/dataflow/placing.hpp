@@ -10,35 +10,6 @@
 
 namespace aiocuda::dataflow {
 
-// The most that arrays may hold on a device while something is executed.
-struct MemoryLimit {
-  std::int32_t device;
-  std::uint64_t most_bytes;
-  bool waits;  // who asks for more waits until there is room, and does not fail
-};
-
-// The most that what is executed may take up.
-struct Bounds {
-  std::uint32_t max_in_flight = 0;  // submissions that a stream may hold
-  std::vector<MemoryLimit> memory;  // one for a device, or none
-
-  const MemoryLimit* of(std::int32_t device) const {
-    for (const MemoryLimit& each : memory)
-      if (each.device == device) return &each;
-    return nullptr;
-  }
-};
-
-// Where operations without a stream of their own go.
-struct Placement {
-  std::int32_t device = 0;      // for an operation that touches no array
-  StreamId stream = no_stream;  // all that this device's operations are put on
-  std::int32_t stream_device = unknown_ordinal;
-  const Policy* policy = nullptr;  // chooses the stream else
-  std::int32_t spin_us = 0;        // how long an await may spin before it gives the event loop back
-  const Bounds* bounds = nullptr;
-};
-
 // Thrown where a stream holds as much as it may: the host must wait for this first.
 struct Full {
   Tick until;
@@ -82,9 +53,11 @@ class Placing {
 
   // After `uses` is known: what it must be ordered after says where it is best put.
   StreamIndex choose(Op& op, std::int32_t device) {
-    if (op.target_stream != no_stream) return open(op.target_stream, device);
-    if (!op.target_policy && placement_.stream != no_stream && placement_.stream_device == device) return open(placement_.stream, device);
-    const Policy& policy = op.target_policy ? *op.target_policy : *placement_.policy;
+    const Placement* put = op.where_put();
+    if (put && put->stream != no_stream) return open(put->stream, device);
+    const bool has_policy = put && put->policy;
+    if (!has_policy && placement_.stream != no_stream && placement_.device == device) return open(placement_.stream, device);
+    const Policy& policy = has_policy ? *put->policy : placement_.policy_or_default();
     needs_.clear();
     for (const Use& use : uses)
       sink_.hazards(*use.buffer).each(use.span, [&](const Hazard& hazard, Span) {
@@ -103,12 +76,6 @@ class Placing {
     return open(asked, device);
   }
 
-  // The device that an operation was put on, itself or by its stream.
-  std::int32_t device_put(const Op& op) {
-    if (op.target_stream != no_stream && sink_.is_open(op.target_stream)) return sink_.device_of(slot_of(op.target_stream));
-    return op.target_device;
-  }
-
   StreamIndex open(StreamId stream, std::int32_t device) {
     if (!sink_.is_open(stream)) raise_stream_closed(stream);
     const std::int32_t actual = sink_.device_of(slot_of(stream));
@@ -124,7 +91,7 @@ class Placing {
   void order(Op& op, StreamIndex stream, bool has_begun = false) {
     Timeline& timeline = sink_.timeline();
     Waits waits{sink_, op};
-    const std::uint32_t most = placement_.bounds->max_in_flight;
+    const std::uint32_t most = placement_.max_in_flight;
     if (!has_begun && sink_.is_full(stream, most)) throw Full{{stream, timeline.submitted(stream) - most / 2}};
     const Tick tail{stream, timeline.submitted(stream)};
     if (timeline.is_tail_wanted(stream, 0)) {

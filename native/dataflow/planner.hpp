@@ -473,7 +473,6 @@ class Placing<Planner> {
 
   void add(const Array& array, bool writes) { add_uses(array, writes, uses); }
   StreamIndex choose(Op&, std::int32_t device) { return static_cast<StreamIndex>(device); }
-  std::int32_t device_put(const Op& op) { return op.target_device; }
   StreamIndex open(StreamId, std::int32_t device) { return static_cast<StreamIndex>(device); }
 
   void order(Op&, StreamIndex, bool = false) {
@@ -506,7 +505,7 @@ class Placing<Planner> {
 inline nb::object Planner::record(nb::handle root, const Placement& placement) {
   if (is_spoilt_) raise(error_types.capture, "an earlier operation could not be recorded into the graph made at " + plan_.place + "; make another graph");
   Enclosure::Entered entered(enclosure_.get());
-  default_device_ = placement.device;
+  default_device_ = placement.device_or_default();
   try {
     Walk<Planner> walk(*this, placement, scratch_);
     walk.run(root);

@@ -231,8 +231,8 @@ class Walk {
       take_array(op, i, value, home);
       if (param.writes) outputs_.push_back(value);
     }
-    std::int32_t device = home.or_where_put(placing_.device_put(op));
-    if (device == unknown_ordinal) device = placement_.device;
+    std::int32_t device = home.or_where_put(op.device_put());
+    if (device == unknown_ordinal) device = placement_.device_or_default();
     signature.memory->each(device, [&](const ModuleMemory::Variable& each) {
       placing_.uses.push_back({each.buffer.get(), {0, each.buffer->size_bytes}, each.writes});
     });
@@ -269,7 +269,7 @@ class Walk {
     if (op.spec.device == host_ordinal) {  // page-locked memory is there at once
       // Any device's context will do: that of what it is made for is as well as the copy will need it to be.
       const Array* model = op.like.is_valid() ? sink_.array(value_of(op.like)) : nullptr;
-      sink_.finish(op, sink_.create_host(op, model && !model->is_host() ? model->device : placement_.device));
+      sink_.finish(op, sink_.create_host(op, model && !model->is_host() ? model->device : placement_.device_or_default()));
       return Step::finished;
     }
     placing_.uses.clear();
@@ -280,7 +280,7 @@ class Walk {
   // Allocates on a device; the memory is there from here on in the stream. `uses` stays as it is.
   Value make(CreateOp& op, StreamIndex stream, bool is_shared) {
     try {
-      if (op.target_stream != no_stream) stream = placing_.open(op.target_stream, op.spec.device);
+      if (const Placement* put = op.where_put(); put && put->stream != no_stream) stream = placing_.open(put->stream, op.spec.device);
       placing_.mark(op, stream);
       const Value value = sink_.create(op, stream, op.spec.device);
       placing_.commit_new(op, *sink_.array(value), stream, is_shared);
@@ -334,7 +334,7 @@ class Walk {
       raise(error_types.argument_type, "fill: the destination is not an array but " + nb::cast<std::string>(nb::repr(sink_.object(value))));
     check_fill(*array, op.pattern);
     std::int32_t device = array->device;
-    if (array->is_host()) device = op.target_device != unknown_ordinal ? op.target_device : placement_.device;
+    if (array->is_host()) device = op.device_put() != unknown_ordinal ? op.device_put() : placement_.device_or_default();
     placing_.uses.clear();
     placing_.add(*array, true);
     const StreamIndex stream = placing_.choose(op, device);
@@ -352,7 +352,7 @@ class Walk {
     CreateOp* create = as_deferred(op, op.destination);
     if (create && !take_shape(*create)) create = nullptr;
     if (create && create->spec.device == host_ordinal) {  // as its model is
-      sink_.finish(*create, sink_.create_host(*create, placement_.device));
+      sink_.finish(*create, sink_.create_host(*create, placement_.device_or_default()));
       create = nullptr;
     }
     Copying<Walk>(*this, op).perform(create);
@@ -391,8 +391,8 @@ class Walk {
                                                std::to_string(other) + "; bring one over with .to(device)");
     }
     if (device == unknown_ordinal) device = read_device;
-    if (device == unknown_ordinal) device = placing_.device_put(op);
-    if (device == unknown_ordinal) device = managed_device != unknown_ordinal ? managed_device : placement_.device;
+    if (device == unknown_ordinal) device = op.device_put();
+    if (device == unknown_ordinal) device = managed_device != unknown_ordinal ? managed_device : placement_.device_or_default();
     for (const nb::object& argument : op.arguments) {
       values.push_back(value_of(argument));
       if (is_known && !sink_.is_unknown(values.back())) check_declared(sink_.array(values.back()));

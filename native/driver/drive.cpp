@@ -94,7 +94,7 @@ bool walk(Engine& engine, nb::handle object, const dataflow::Placement& placemen
   const bool outermost = engine.depth == 1;
   if (outermost) engine.collect();
   Acting acting(engine, *dataflow::as_op(object), outermost);
-  Submit sink(engine, *placement.bounds, outermost, acting.turn());
+  Submit sink(engine, placement, outermost, acting.turn());
   dataflow::Scratch<nb::handle> own;  // a callback's walk, inside another
   for (;;) {
     dataflow::Walk<Submit> walk(sink, placement, outermost ? engine.scratch : own);
@@ -108,7 +108,7 @@ bool walk(Engine& engine, nb::handle object, const dataflow::Placement& placemen
     }
     if (walk.is_full()) {
       acting.keep();
-      halt.full = {walk.waits().front().stream, placement.bounds->max_in_flight};
+      halt.full = {walk.waits().front().stream, placement.max_in_flight};
       halt.stands_in_line = outermost && !walk.is_queue_full();
       if (halt.stands_in_line) return false;
     }
@@ -319,7 +319,7 @@ void mark(Engine& engine, Op& op, const std::vector<Tick>& ticks) {
 }  // namespace
 
 bool drive(nb::handle object, const dataflow::Placement& placement, const std::shared_ptr<completion::Port>& port, completion::Token token,
-           bool blocks) {
+           bool blocks, bool spins) {
   Engine& engine = Engine::get();
   for (;;) {
     const Reached reached = advance(engine, object, placement);
@@ -333,7 +333,7 @@ bool drive(nb::handle object, const dataflow::Placement& placement, const std::s
       if (called && called->tell(port, token)) return false;
       continue;
     }
-    const auto completion = completion_of(engine, object, reached, await_budget(engine, placement.spin_us));
+    const auto completion = completion_of(engine, object, reached, await_budget(engine, spins ? placement.spin_us : 0));
     if (!completion) continue;
     if (completion->tell(port, token)) return false;
     if (const std::int32_t error = completion->error()) raise_lost(engine, error, object, device_of(engine, reached.halt.waits));

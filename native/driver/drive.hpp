@@ -16,9 +16,10 @@ void submit(nb::handle op, const dataflow::Placement& placement);
 bool submit_more(nb::handle op, const dataflow::Placement& placement);
 
 // Submits what can be. True: the operation's result is complete. False: it is not, and `token` will
-// come out of `port` when it is worth driving again. `blocks`: this thread does nothing else until then.
+// come out of `port` when it is worth driving again. `blocks`: this thread does nothing else until then. `spins`: as long
+// as the placement says, before it waits.
 bool drive(nb::handle op, const dataflow::Placement& placement, const std::shared_ptr<completion::Port>& port, completion::Token token,
-           bool blocks);
+           bool blocks, bool spins = true);
 
 // A token that `drive` took is not waited for any more. True: it will not come out, and is the caller's again.
 bool leave(nb::handle op, completion::Token token);

@@ -70,7 +70,6 @@ struct Hooks {
   nb::object lanes;    // (policy, ordinal, op that needs them) -> the ids of its streams there, which it keeps
   nb::object named;    // (exception, op) -> the exception, which names an operation where a device was lost
   nb::object over_limit;  // (asked_bytes, device, limit_bytes) -> exception
-  nb::object bounds;      // () -> the Bounds in force
   nb::object device_array, host_array;  // the classes of results
 };
 

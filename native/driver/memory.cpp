@@ -72,8 +72,8 @@ void Engine::allocate(dataflow::Buffer& buffer) {
   }
   scope.bind(buffer.device);
   const StreamIndex stream = device(buffer.device).default_stream;
-  const nb::object bounds = hooks.bounds();
-  if (const dataflow::MemoryLimit* limit = nb::cast<const dataflow::Bounds&>(bounds).of(buffer.device)) {
+  const nb::object in_force = dataflow::placement_in_force();
+  if (const dataflow::MemoryLimit* limit = nb::cast<const dataflow::Placement&>(in_force).limit_of(buffer.device)) {
     if (!has_room(*limit, buffer.size_bytes)) collect();
     if (!has_room(*limit, buffer.size_bytes)) raise_over_limit(*limit, buffer.size_bytes);
   }

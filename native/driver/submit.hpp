@@ -39,8 +39,8 @@ class Submit {
   using Value = nb::handle;
 
   // `stands_in_line`: it lets those go first who wait for room and came before `turn`, if it has one.
-  Submit(Engine& engine, const dataflow::Bounds& bounds, bool stands_in_line, const completion::Turn* turn)
-      : engine_(engine), scope_(engine), bounds_(bounds), stands_in_line_(stands_in_line), turn_(turn) {}
+  Submit(Engine& engine, const dataflow::Placement& placement, bool stands_in_line, const completion::Turn* turn)
+      : engine_(engine), scope_(engine), placement_(placement), stands_in_line_(stands_in_line), turn_(turn) {}
 
   dataflow::Timeline& timeline() { return engine_.timeline; }
   dataflow::RangeHazards& hazards(dataflow::Buffer& buffer) { return buffer.hazards; }
@@ -410,7 +410,7 @@ class Submit {
 
   template <class F>
   dataflow::BufferRef allocate_device(std::uint64_t size_bytes, StreamIndex stream, std::int32_t device, F&& asked) {
-    if (const dataflow::MemoryLimit* limit = bounds_.of(device); limit && size_bytes) require_room(*limit, size_bytes);
+    if (const dataflow::MemoryLimit* limit = placement_.limit_of(device); limit && size_bytes) require_room(*limit, size_bytes);
     try {
       scope_.bind(device);
       return engine_.allocate_device(device, size_bytes, stream, [this] { make_held_calls_now(); });
@@ -422,7 +422,7 @@ class Submit {
   // Managed memory is none of a device's: no limit bounds it.
   dataflow::BufferRef allocate_block(dataflow::CreateOp& op, std::int32_t device) {
     const bool is_managed = op.memory == dataflow::MemoryKind::managed;
-    if (const dataflow::MemoryLimit* limit = bounds_.of(device); limit && op.size_bytes && !is_managed) require_room(*limit, op.size_bytes);
+    if (const dataflow::MemoryLimit* limit = placement_.limit_of(device); limit && op.size_bytes && !is_managed) require_room(*limit, op.size_bytes);
     make_held_calls_now();  // the GIL is given up
     try {
       scope_.bind(device);
@@ -484,7 +484,7 @@ class Submit {
 
   Engine& engine_;
   ContextScope scope_;
-  const dataflow::Bounds& bounds_;
+  const dataflow::Placement& placement_;
   const bool stands_in_line_;
   const completion::Turn* const turn_;
   bool holds_back_ = false;

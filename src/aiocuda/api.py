@@ -14,7 +14,7 @@ import numpy as np
 
 from aiocuda import _native
 from aiocuda._driver import runtime
-from aiocuda._engine import dtypes, faults, leaks, placement
+from aiocuda._engine import dtypes, faults, leaks
 from aiocuda._engine.dtypes import DTypeLike
 from aiocuda.array import DeviceArray, HostArray
 from aiocuda.composing import lift
@@ -225,6 +225,5 @@ def extents_of(shape: Shape) -> tuple[int, ...]:
 
 _native.set_hooks(
     faults.refused, faults.lost, lift, runtime.open_device, _stream_known, _lanes, faults.named, faults.over_limit,
-    placement.bounds,
 )  # fmt: skip
 leaks.report_at_exit()

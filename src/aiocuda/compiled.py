@@ -13,7 +13,7 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, cast, overload
 
 import numpy as np
@@ -141,7 +141,7 @@ class Compiled(Generic[P, R]):
         CaptureError
             The function does something that cannot be a graph's.
         """
-        if _native.is_recording() or placement.current.get().recording_at is not None:
+        if _native.is_recording() or placement.current.get().is_recording:
             return self._function(*args, **kwargs)  # into the graph that is recorded
         call = Call(args, kwargs)
         if call.ops:  # what they yield decides, and is known at submission
@@ -265,8 +265,8 @@ class _Trace:
         self._call = call
         self._recorder = recorder = _native.Recorder(compiled._capture_mode)
         where = placement.current.get()
-        self._where = where.native
-        inside = placement.current.set(replace(where, recording_at=f"{compiled._name}, which is traced"))
+        self._where = where
+        inside = placement.current.set(where.recording(f"{compiled._name}, which is traced"))
         try:
             self._placeholders = [
                 recorder.add_placeholder(f"argument {i + 1}", array) for i, array in enumerate(call.distinct)
@@ -301,7 +301,7 @@ class _Trace:
         self.captured = {i: is_written for i, (is_captured, is_written) in enumerate(access) if is_captured}
 
     def _record(self, op: Any) -> Any:
-        return self._recorder.record(op, *self._where)
+        return self._recorder.record(op, self._where)
 
     def finish(self, copies_results: bool) -> _Graph:
         """Make the graph; where asked, and where a function of call() has their address, its results are copies."""

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from aiocuda import _native
-from aiocuda._engine import dtypes, placement
+from aiocuda._engine import dtypes
+from aiocuda.device import current_ordinal
 from aiocuda.errors import ArgumentTypeError
 
 __all__ = ["Call", "described", "is_number", "mapped"]
@@ -30,7 +31,7 @@ class Call:
         self.distinct: list[_native.Array] = []  # the arrays, each once
         self.which: list[int] = []  # for each array argument, which of them
         self.numbers: list[Any] = []
-        key: list[Any] = [placement.current.get().device]
+        key: list[Any] = [current_ordinal()]
         places: dict[Any, int] = {}
         self._take(args, key, places)
         if kwargs:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import operator
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any, Final, NoReturn
 
 from aiocuda import _native
@@ -28,6 +27,7 @@ __all__ = [
     "as_ordinal",
     "as_stream",
     "current_device",
+    "current_ordinal",
     "devices",
     "placement_for",
     "use",
@@ -282,13 +282,19 @@ def devices() -> list[Device]:
 
 def current_device() -> Device:
     """Return the device in force: of the innermost `use`, else device 0."""
-    return Device(placement.current.get().device)
+    return Device(current_ordinal())
+
+
+def current_ordinal() -> int:
+    """Return the ordinal of the device in force. Does not open the device."""
+    named = placement.current.get().device
+    return _native.default_device() if named is None else named
 
 
 def as_ordinal(device: Device | int | None) -> int:
     """Return a device's ordinal; of None, the one in force. Does not open the device."""
     if device is None:
-        return placement.current.get().device
+        return current_ordinal()
     if isinstance(device, bool) or not isinstance(device, (Device, int)):
         raise ArgumentTypeError(f"a device is a Device or its ordinal; {device!r} was given")
     if isinstance(device, int) and device not in range(runtime.device_count()):
@@ -324,21 +330,22 @@ def as_stream(stream: Any) -> Stream:
     return Stream._known(_native.adopt_stream(handle, device.ordinal, stream), device)
 
 
-def placement_for(target: Any) -> Placement:
-    """Return what is in force, but for what a target says: a device, a stream of one, or a policy.
+def placement_for(target: Any, before: Placement | None = None) -> Placement:
+    """Return a placement, by default the one in force, but for what a target says: a device, a stream, or a policy.
 
     Raises
     ------
     ArgumentTypeError
         It is none of them.
     """
-    before = placement.current.get()
+    if before is None:
+        before = placement.current.get()
     if isinstance(target, _native.Policy):
-        return replace(before, stream=-1, keepalive=None, policy=target)
+        return before.with_policy(target)
     if isinstance(target, (Device, int)):
-        return replace(before, device=as_ordinal(target), stream=-1, keepalive=None)
+        return before.on_device(as_ordinal(target))
     stream = as_stream(target)
-    return replace(before, device=stream.device.ordinal, stream=stream._index, keepalive=stream)
+    return before.on_stream(stream._index, stream.device.ordinal, stream)
 
 
 @contextlib.contextmanager
@@ -377,9 +384,9 @@ def use(
     is_empty = target is None and spin_us is None and max_in_flight is None
     chosen = placement.current.get() if target is None and not is_empty else placement_for(target)
     if spin_us is not None:
-        chosen = replace(chosen, spin_us=_within(spin_us, 0, 1_000_000, "spin_us"))
+        chosen = chosen.with_spin_us(_within(spin_us, 0, 1_000_000, "spin_us"))
     if max_in_flight is not None:
-        chosen = replace(chosen, max_in_flight=_within(max_in_flight, 1, placement.MOST_IN_FLIGHT, "max_in_flight"))
+        chosen = chosen.with_max_in_flight(_within(max_in_flight, 1, placement.MOST_IN_FLIGHT, "max_in_flight"))
     token = placement.current.set(chosen)
     try:
         yield

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Generic, Literal, Self, TypeVar, cast
 
@@ -311,12 +311,12 @@ def _recorded(op: DeviceOp[Any], capture_mode: CaptureMode, inputs: Mapping[str,
             f"{op._title} has run already; a graph is made of an operation that has not: build it again"
         )
     recorder = _recorder_of(capture_mode, inputs)
-    where = placement.current.get().native
-    template = recorder.record(op, *where)
+    where = placement.current.get()
+    template = recorder.record(op, where)
     _require_straight(recorder, tuple(inputs))
     # A launch gives late values memory of their own, which it cannot where the address has been captured.
     captured = [array for array in capture.late_arrays_in(template) if recorder.is_captured(array)]
-    copies = {id(array): recorder.record(cast("Any", dup(array)), *where) for array in captured}
+    copies = {id(array): recorder.record(cast("Any", dup(array)), where) for array in captured}
     return recorder, capture.replaced(template, lambda array: copies.get(id(array), array))
 
 
@@ -366,9 +366,9 @@ class GraphScope:
             raise CaptureError("a graph_scope is entered once; begin another one")
         before = placement.current.get()
         if self._stream is not None:
-            before = replace(before, device=self._stream.device.ordinal)
+            before = before.on_device(self._stream.device.ordinal)
         what = f"the graph_scope that was entered at {self._recorder.place}"
-        self._entered = placement.current.set(replace(before, recording_at=what))
+        self._entered = placement.current.set(before.recording(what))
         return self
 
     def record(self, op: DeviceOp[T]) -> T:
@@ -397,7 +397,7 @@ class GraphScope:
             )
         if not isinstance(op, _native.Op):
             raise ArgumentTypeError(f"record() takes an operation, not {op!r:.80}")
-        self._result = recorder.record(op, *replace(placement.current.get(), recording_at=None).native)
+        self._result = recorder.record(op, placement.current.get())
         return cast("T", self._result)
 
     @property

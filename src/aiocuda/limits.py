@@ -8,14 +8,21 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import replace
+from typing import NamedTuple
 
 from aiocuda._engine import placement
-from aiocuda._engine.placement import MemoryLimit
 from aiocuda.device import Device, as_ordinal
 from aiocuda.memory import whole_number
 
 __all__ = ["memory_limit"]
+
+
+class _Limit(NamedTuple):
+    """The most that arrays may hold on a device, by its ordinal, in bytes; and whether who asks for more waits."""
+
+    device: int
+    size_bytes: int
+    waits: bool
 
 
 @contextlib.contextmanager
@@ -53,13 +60,12 @@ def memory_limit(size_bytes: int, *, device: Device | int | None = None, wait: b
     wait for each other's, they wait for good; `DeviceOp.within`, ``.sync(timeout=)`` and cancelling end a wait, and
     leave the operation as it was. Take what belongs together in one operation of known size, or limit how many run.
     """
-    limit = MemoryLimit(as_ordinal(device), min(whole_number(size_bytes, "size_bytes"), 2**64 - 1), bool(wait))
+    limit = _Limit(as_ordinal(device), min(whole_number(size_bytes, "size_bytes"), 2**64 - 1), bool(wait))
     before = placement.current.get()
-    others = tuple(each for each in before.memory_limits if each.device != limit.device)
-    outer = [
-        each for each in before.memory_limits if each.device == limit.device and each.size_bytes < limit.size_bytes
-    ]
-    token = placement.current.set(replace(before, memory_limits=(*others, *(outer or [limit]))))
+    limits = [_Limit(*each) for each in before.memory_limits]
+    others = [each for each in limits if each.device != limit.device]
+    outer = [each for each in limits if each.device == limit.device and each.size_bytes < limit.size_bytes]
+    token = placement.current.set(before.with_memory_limits([*others, *(outer or [limit])]))
     try:
         yield
     finally:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
 from aiocuda import _native
 from aiocuda._engine import execution, explain, futures, placement
 from aiocuda._engine.futures import DeviceFuture
-from aiocuda.device import Device, Stream, as_ordinal, as_stream, placement_for
+from aiocuda.device import Device, Stream, as_stream, placement_for
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError, DeviceMismatchError
 
 if TYPE_CHECKING:
@@ -373,19 +373,13 @@ class DeviceOp(Generic[T_co]):
             The operation works on another device.
         """
         op = _op(self)
-        if isinstance(target, _native.Policy):
-            op._put_on_policy(target)
-        elif isinstance(target, (Device, int)):
-            ordinal = as_ordinal(target)
-            if op._device not in {ordinal, -2, -1}:
-                raise DeviceMismatchError(
-                    f"on({ordinal}): {op._title} works on device {op._device}; bring what it works on over "
-                    f"with .to({ordinal}), or leave on() out"
-                )
-            op._put_on_device(ordinal)
-        else:
-            stream = as_stream(target)
-            op._put_on(stream._index, stream)
+        named = placement_for(target, _native.Placement())
+        if isinstance(target, (Device, int)) and op._device not in {named.device, -2, -1}:
+            raise DeviceMismatchError(
+                f"on({named.device}): {op._title} works on device {op._device}; bring what it works on over "
+                f"with .to({named.device}), or leave on() out"
+            )
+        op._put_on(named)
         return self
 
     def explain(self) -> str:

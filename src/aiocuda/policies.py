@@ -12,7 +12,7 @@ from typing import Any
 
 from aiocuda import _native
 from aiocuda._engine import faults, placement
-from aiocuda.device import Device, Stream, as_stream
+from aiocuda.device import Device, Stream, as_stream, current_ordinal
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
 
 __all__ = [
@@ -44,8 +44,7 @@ class Policy:
         device
             The device; None takes the one in force.
         """
-        found = placement.current.get().device if device is None else device
-        where = found if isinstance(found, Device) else Device(found)
+        where = device if isinstance(device, Device) else Device(current_ordinal() if device is None else device)
         return tuple(self._lend(where.ordinal).values())
 
     def _lend(self, ordinal: int) -> dict[int, Stream]:
@@ -187,7 +186,7 @@ class SchedulingPolicy(_native.AskedPolicy, Policy):
 
 def current_policy() -> Policy:
     """Return the policy in force: of the innermost `use`, else the process's."""
-    policy = placement.current.get().native[2]
+    policy = placement.current.get().policy or _native.default_policy()
     assert isinstance(policy, Policy)
     return policy
 
@@ -202,8 +201,8 @@ def set_policy(policy: Policy) -> Policy:
     """
     if not isinstance(policy, Policy):
         raise ArgumentTypeError(f"set_policy takes a policy, such as Dataflow(); {policy!r} was given")
-    before = placement.process_policy
-    placement.set_process_policy(_native_of(policy))
+    before = _native.default_policy()
+    _native.set_default_policy(_native_of(policy))
     assert isinstance(before, Policy)
     return before
 
@@ -242,4 +241,4 @@ def _native_of(policy: Policy) -> _native.Policy:
     return policy
 
 
-placement.set_process_policy(Dataflow())
+_native.set_default_policy(Dataflow())

@@ -15,21 +15,7 @@ from aiocuda._engine import overdue, placement
 from aiocuda._engine.placement import Placement
 from aiocuda.errors import ArgumentValueError
 
-__all__ = [
-    "checked_timeout", "drive_at_ease", "has_ended", "run", "run_and_wait", "run_within", "target_of", "time_is_up",
-]  # fmt: skip
-
-
-def target_of(op: _native.Op, where: Placement) -> tuple[int, int, _native.Policy, int, _native.Bounds]:
-    """Return a placement as the native module takes it.
-
-    What has been submitted goes nowhere any more: that its stream was closed since then does not matter.
-    """
-    native = where.native
-    if native[1] < 0 or op._state == "pending":
-        return native
-    device, _, policy, spin_us, bounds = native
-    return device, -1, policy, spin_us, bounds
+__all__ = ["checked_timeout", "has_ended", "run", "run_and_wait", "run_within", "time_is_up"]
 
 
 async def run(op: _native.Op) -> Any:
@@ -38,12 +24,7 @@ async def run(op: _native.Op) -> Any:
     port = _loops.current_port()
     while True:
         waiter = port.waiter()
-        known = where.known
-        # In place, as in `submit`: no stream is named, and no policy has been replaced.
-        if known is None or known[1] >= 0 or (known[2] is not placement.process_policy and where.policy is None):
-            known = target_of(op, where)
-        device, stream, policy, spin_us, bounds = known
-        if _native.drive(op, device, stream, policy, spin_us, bounds, port.native, waiter):
+        if _native.drive(op, where, port.native, waiter):
             return op._outcome
         try:
             await port.wait(waiter)
@@ -65,7 +46,7 @@ async def run_within(op: _native.Op, timeout_s: float) -> Any:
     begin = port.time()
     while True:
         waiter = port.waiter()
-        if _native.drive(op, *target_of(op, where), port.native, waiter):
+        if _native.drive(op, where, port.native, waiter):
             return op._outcome
         try:
             if await port.wait(waiter, begin + timeout_s) is None:
@@ -84,7 +65,7 @@ def run_and_wait(op: _native.Op, where: Placement | None = None, timeout_s: floa
         The time passed first; the work goes on.
     """
     where = where or placement.current.get()
-    if not _native.drive_and_wait(op, *target_of(op, where), -1.0 if timeout_s is None else checked_timeout(timeout_s)):
+    if not _native.drive_and_wait(op, where, -1.0 if timeout_s is None else checked_timeout(timeout_s)):
         raise time_is_up(op, timeout_s)
     return op._outcome
 
@@ -109,12 +90,6 @@ def checked_timeout(timeout_s: Any) -> float:
 def time_is_up(op: _native.Op, timeout_s: float | None) -> TimeoutError:
     """Make the error for a wait that a time-out ended."""
     return TimeoutError(f"{op._title} was not complete after {timeout_s} s; it goes on, and can be waited for again")
-
-
-def drive_at_ease(op: _native.Op, *target: Any) -> bool:
-    """Drive an operation without spinning: it is one of many."""
-    device, stream, policy, _, bounds, port, waiter = target
-    return _native.drive(op, device, stream, policy, 0, bounds, port, waiter)
 
 
 def has_ended(op: _native.Op) -> bool:

@@ -15,7 +15,7 @@ def record(op: _native.Op, where: Placement) -> list[tuple[Any, ...]]:
     """Walk an operation without running anything; return the steps as the walk wrote them down."""
     for ordinal in range(runtime.device_count()):
         runtime.open_device(ordinal)
-    return _native.record(op, *where.native)
+    return _native.record(op, where)
 
 
 def explain(op: _native.Op, where: Placement) -> str:

@@ -16,14 +16,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from aiocuda import _loops, _native
 from aiocuda._engine import faults, overdue, placement
-from aiocuda._engine.execution import (
-    checked_timeout,
-    drive_at_ease,
-    has_ended,
-    run_and_wait,
-    target_of,
-    time_is_up,
-)
+from aiocuda._engine.execution import checked_timeout, has_ended, run_and_wait, time_is_up
 from aiocuda._engine.placement import Placement
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError, CancelledError
 
@@ -35,12 +28,7 @@ T_co = TypeVar("T_co", covariant=True)
 def submit(op: _native.Op) -> DeviceFuture[Any]:
     """Hand an operation to the device, as far as nothing waits for the host; what fails at once is raised."""
     where = placement.current.get()
-    known = where.known
-    # In place, because each call costs a tenth of what is left: no stream is named, and no policy has been replaced.
-    if known is None or known[1] >= 0 or (known[2] is not placement.process_policy and where.policy is None):
-        known = target_of(op, where)
-    device, stream, policy, spin_us, bounds = known
-    _native.submit(op, device, stream, policy, spin_us, bounds)
+    _native.submit(op, where)
     return DeviceFuture(op, where, True)
 
 
@@ -282,7 +270,7 @@ class DeviceFuture(Generic[T_co]):
             return True
         self._is_started = True
         try:
-            if not drive(self._op, *target_of(self._op, self._where), *arguments):
+            if not drive(self._op, self._where, *arguments):
                 return False
         except BaseException:
             if self._op._state != "failed":
@@ -294,7 +282,7 @@ class DeviceFuture(Generic[T_co]):
         """Submit what can be without waiting, as long as the future is not settled; a failure is not raised."""
         self._is_started = True
         try:
-            while self._end is None and _native.submit_more(self._op, *target_of(self._op, self._where)):
+            while self._end is None and _native.submit_more(self._op, self._where):
                 pass  # a function was called, and what follows it may not be wanted any more
         except BaseException:
             if self._op._state != "failed":
@@ -304,7 +292,7 @@ class DeviceFuture(Generic[T_co]):
     def _advance(self, port: _native.Port, waiter: object) -> bool:
         """Go on as `_ask` does, without spinning; what goes wrong is told by who asks the future."""
         try:
-            return self._ask(self._waiting(), port, waiter, drive_at_ease)
+            return self._ask(self._waiting(), port, waiter, _native.drive_at_ease)
         except Exception as error:  # noqa: BLE001 - such as a closed stream
             self._settle(_End(error))
             return True
