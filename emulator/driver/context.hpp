@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "api.hpp"
+#include "graph/executable_store.hpp"
 #include "handle_table.hpp"
 
 namespace aiocuda::emulator {
@@ -62,6 +63,7 @@ class Context : public std::enable_shared_from_this<Context> {
   CUresult disable_peer_access(CUcontext peer);
 
   std::atomic<CUfunc_cache> cache_config{CU_FUNC_CACHE_PREFER_NONE};
+  graph::ExecutableStore executable_store;
 
  private:
   const CUdevice device_;

@@ -4,6 +4,7 @@
 // Always true: a node names memory by slot and offset, never by address, so an address is in one place only: in the
 // slot's word. A node comes after the nodes that it names in `after`, which stand before it.
 #pragma once
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <optional>
@@ -157,6 +158,26 @@ struct GraphPlan {
   bool is_closed = false;
   std::uint64_t generation = 0;  // how often the graph was updated
 };
+
+// How many branches the plan has on each device, by ordinal. A node goes on with the branch of one that it comes
+// after, if that branch is on its device and nobody else goes on with it.
+inline std::vector<std::uint64_t> branches_by_device(const GraphPlan& plan) {
+  std::vector<std::uint64_t> found;
+  std::vector<bool> is_end(plan.nodes.size(), true);
+  for (const GraphNode& node : plan.nodes) {
+    const auto open = std::find_if(node.after.begin(), node.after.end(), [&](NodeIndex other) {
+      return is_end[other] && plan.nodes[other].device == node.device;
+    });
+    if (open != node.after.end()) {
+      is_end[*open] = false;
+      continue;
+    }
+    const auto device = static_cast<std::size_t>(node.device);
+    if (found.size() <= device) found.resize(device + 1);
+    ++found[device];
+  }
+  return found;
+}
 
 // The same plan with memory of its own in the place of the graph's; none where an address is inside what was captured.
 template <class Allocate>

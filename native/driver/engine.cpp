@@ -215,6 +215,14 @@ bool Engine::is_complete(Tick tick) {
   return true;
 }
 
+bool Engine::is_idle(std::int32_t ordinal) {
+  for (std::size_t i = 0; i < streams_.size(); ++i) {
+    const auto index = static_cast<StreamIndex>(i);
+    if (streams_[i].device == ordinal && streams_[i].mark && !is_complete({index, timeline.submitted(index)})) return false;
+  }
+  return true;
+}
+
 std::vector<StreamIndex> Engine::foreign_producers(const dataflow::Timeline::Snapshot& complete) const {
   std::vector<StreamIndex> found = timeline.unsettled(complete);
   std::erase_if(found, [&](StreamIndex other) { return streams_[other].device == streams_[complete.last.stream].device; });

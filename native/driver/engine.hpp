@@ -22,6 +22,7 @@
 #include "../dataflow/operation.hpp"
 #include "../dataflow/placing.hpp"
 #include "../dataflow/scratch.hpp"
+#include "executable_store.hpp"
 #include "memory.hpp"
 #include "staging.hpp"
 #include "table.hpp"
@@ -38,6 +39,7 @@ struct DeviceState {
   std::optional<StreamIndex> aside{};  // for what must hold up no work: freeing what several streams used, and the like
   std::vector<std::optional<bool>> peers{};  // by ordinal: does this device reach the other's memory?
   bool writes_flags = true;                  // as far as is known: streams can write to memory
+  ExecutableStore executables{};
 };
 
 struct StreamState {
@@ -183,6 +185,11 @@ class Engine final : public dataflow::MemoryOwner {
   void keep_moving(completion::Lane lane);
   // The line of those who wait for memory of a device.
   completion::Lane memory_lane(std::int32_t device_) { return device(device_).default_stream | completion::memory_bit; }
+
+  // Has the device passed all that was submitted here? Throws Refusal on a broken context.
+  bool is_idle(std::int32_t device);
+  // Memory that every device reaches and that nobody may touch: where the driver wants an address.
+  CUdeviceptr some_address() const { return reinterpret_cast<CUdeviceptr>(slots_->flag(0)); }
 
   // Has the device written it all? Needs neither the GIL nor the driver.
   bool has_passed(const Armed& armed) const;

@@ -52,7 +52,8 @@ Graph::Graph(Engine& engine, dataflow::GraphPlan made) : plan(std::move(made)), 
   reset_words();
   // Where launches give all the memory of an input, the first of them does.
   is_behind_ = std::any_of(plan.memory.begin(), plan.memory.end(), [](const dataflow::Memory& memory) { return memory.size_bytes && !memory.address(); });
-  if (!is_behind_) rebuild();
+  make_room();
+  if (!is_behind_) rebuild(Making::gives_up_gil);
 }
 
 Graph::~Graph() { retire(); }
@@ -153,13 +154,58 @@ void Graph::add_node(NodeIndex index) {
   is_settable_.push_back(can_be_set(node));
 }
 
-void Graph::instantiate() {
+// Where the driver's store for executables is nearly full, has it enlarged while the device is idle: with an executable
+// of so many branches, which is destroyed at once and never runs. If the driver refuses, the store stays as it is.
+void Graph::make_room() {
+  const std::vector<std::uint64_t> places = dataflow::branches_by_device(plan);
+  for (std::size_t device = 0; device < places.size(); ++device)
+    if (places[device]) make_room(static_cast<std::int32_t>(device), places[device]);
+}
+
+void Graph::make_room(std::int32_t device, std::uint64_t places) {
+  ExecutableStore& store = engine_.device(device).executables;
+  const std::uint64_t missing = store.missing(places);
+  if (!missing || !engine_.is_idle(device)) return;
+  ContextScope scope(engine_);
+  scope.bind(device);
+  const Table& table = engine_.table;
+  CUgraph made = nullptr;
+  if (table.cuGraphCreate(&made, 0) != CUDA_SUCCESS) return;
+  const GraphHandle graph(made);
+  CUDA_MEMSET_NODE_PARAMS nothing{};
+  nothing.dst = engine_.some_address();
+  nothing.elementSize = 4;
+  nothing.width = nothing.height = 1;
+  CUgraphNode node = nullptr;
+  for (std::uint64_t i = 0; i < missing; ++i)
+    if (table.cuGraphAddMemsetNode(&node, made, nullptr, 0, &nothing, engine_.device(device).context) != CUDA_SUCCESS) return;
+  CUgraphExec executable = nullptr;
+  if (table.cuGraphInstantiateWithFlags(&executable, made, 0) != CUDA_SUCCESS) return;
+  const ExecutableHandle destroyed(executable);
+  store.note_free(missing);
+}
+
+void Graph::instantiate(Making making) {
+  const std::vector<std::uint64_t> places = dataflow::branches_by_device(plan);
   ContextScope scope(engine_);
   scope.bind(plan.device);
-  CUgraphExec executable = nullptr;
-  check(engine_.table.cuGraphInstantiateWithFlags(&executable, graph_.get(), 0), "cuGraphInstantiateWithFlags");
+  CUgraphExec made = nullptr;
+  auto instantiate = [&] { return engine_.table.cuGraphInstantiateWithFlags(&made, graph_.get(), 0); };
+  is_being_made_ = true;
+  const CUresult result = making == Making::gives_up_gil ? without_gil(instantiate) : instantiate();
+  is_being_made_ = false;
+  check(result, "cuGraphInstantiateWithFlags");
+  ExecutableHandle executable(made, {places});
+  for (std::size_t device = 0; device < places.size(); ++device)
+    if (places[device]) engine_.device(static_cast<std::int32_t>(device)).executables.take(places[device]);
+  if (plan.is_closed) {
+    executable.reset();
+    const std::string place = plan.place;
+    drop();
+    dataflow::raise(dataflow::error_types.closed, "the graph made at " + place + " was closed by another thread while it was being made");
+  }
   retire();
-  executable_.reset(executable);
+  executable_ = std::move(executable);
   ++instantiations_;
 }
 
@@ -190,11 +236,11 @@ void Graph::put(std::uint32_t slot, std::uint64_t word, bool is_number) {
 }
 
 // In the executable where it can take it; else in the graph, of which another executable is made.
-void Graph::set(const std::vector<NodeIndex>& nodes) {
+void Graph::set(const std::vector<NodeIndex>& nodes, Making making) {
   ContextScope scope(engine_);
   scope.bind(plan.device);
   const Table& table = engine_.table;
-  if (is_behind_ || !std::all_of(nodes.begin(), nodes.end(), [this](NodeIndex node) { return is_settable_[node] && can_be_set(plan.nodes[node]); })) return rebuild();
+  if (is_behind_ || !std::all_of(nodes.begin(), nodes.end(), [this](NodeIndex node) { return is_settable_[node] && can_be_set(plan.nodes[node]); })) return rebuild(making);
   is_behind_ = true;
   Parameters parameters;
   for (const NodeIndex index : nodes) {
@@ -222,7 +268,7 @@ void Graph::set(const std::vector<NodeIndex>& nodes) {
 }
 
 // Another executable, of nodes with the parameters that the words say.
-void Graph::rebuild() {
+void Graph::rebuild(Making making) {
   is_behind_ = true;
   CUgraph graph = nullptr;
   check(engine_.table.cuGraphCreate(&graph, 0), "cuGraphCreate");
@@ -230,7 +276,7 @@ void Graph::rebuild() {
   nodes_.clear();
   is_settable_.clear();
   for (std::size_t index = 0; index < plan.nodes.size(); ++index) add_node(static_cast<NodeIndex>(index));
-  instantiate();
+  instantiate(making);
   is_behind_ = false;
 }
 
@@ -251,7 +297,7 @@ void Graph::launch(const dataflow::ReplayOp& op, CUstream stream) {
   put_all(op.numbers, strayed_numbers_, true);
   if (!dirty_.empty() || is_behind_) {
     for (const NodeIndex node : dirty_) is_dirty_[node] = false;
-    set(std::exchange(dirty_, {}));
+    set(std::exchange(dirty_, {}), Making::keeps_gil);  // other calls may be held back, which no other thread must see
   }
   check(engine_.table.cuGraphLaunch(executable_.get(), stream), "cuGraphLaunch");
 }
@@ -261,6 +307,7 @@ void Graph::update(dataflow::GraphPlan made) {
   if (const auto difference = dataflow::first_difference(plan, made))
     dataflow::raise(dataflow::error_types.capture, "update: what was given has another shape than the graph made at " + plan.place + ": " + *difference +
                                                        "; make another graph of it");
+  make_room();
   // Launches that there were use the memory of the plan before, which goes when they have passed.
   made.generation = plan.generation + 1;
   const dataflow::GraphPlan before = std::exchange(plan, std::move(made));
@@ -274,13 +321,16 @@ void Graph::update(dataflow::GraphPlan made) {
     }
     all.push_back(static_cast<NodeIndex>(index));
   }
-  set(all);
+  set(all, Making::gives_up_gil);
 }
 
 void Graph::upload(CUstream stream) { check(engine_.table.cuGraphUpload(executable_.get(), stream), "cuGraphUpload"); }
 
 void Graph::close() {
-  if (std::exchange(plan.is_closed, true)) return;
+  if (!std::exchange(plan.is_closed, true) && !is_being_made_) drop();
+}
+
+void Graph::drop() {
   retire();
   graph_.reset();
   for (dataflow::GraphNode& node : plan.nodes) node.op.reset();

@@ -21,9 +21,14 @@ struct GraphDeleter {
 using GraphHandle = std::unique_ptr<CUgraph_st, GraphDeleter>;
 
 struct ExecutableDeleter {
+  std::vector<std::uint64_t> places{};  // in the store of each device, by ordinal
+
   void operator()(CUgraphExec executable) const noexcept {
     Engine& engine = Engine::get();
-    if (!engine.is_shut_down()) engine.table.cuGraphExecDestroy(executable);
+    if (engine.is_shut_down()) return;
+    engine.table.cuGraphExecDestroy(executable);
+    for (std::size_t device = 0; device < places.size(); ++device)
+      if (places[device]) engine.device(static_cast<std::int32_t>(device)).executables.give_back(places[device]);
   }
 };
 using ExecutableHandle = std::unique_ptr<CUgraphExec_st, ExecutableDeleter>;
@@ -61,13 +66,17 @@ class Graph {
   struct Parameters;  // of one node, as the driver takes them
   void add_node(dataflow::NodeIndex index);
   void fill_in(dataflow::GraphNode& node, Parameters& into);
-  void instantiate();
-  void set(const std::vector<dataflow::NodeIndex>& nodes);
+  enum class Making : std::uint8_t { keeps_gil, gives_up_gil };
+  void instantiate(Making making);
+  void make_room();
+  void make_room(std::int32_t device, std::uint64_t places);
+  void set(const std::vector<dataflow::NodeIndex>& nodes, Making making);
   void put(std::uint32_t slot, std::uint64_t word, bool is_number);
   std::uint64_t as_made(std::uint32_t slot, bool is_number) const;
   CUdeviceptr address_of(const dataflow::Pointer& pointer) const { return addresses_[pointer.slot] + pointer.offset; }
   void reset_words();
-  void rebuild();
+  void rebuild(Making making);
+  void drop();
   void retire();
   void keep_captured(const dataflow::GraphPlan& of);
 
@@ -80,6 +89,7 @@ class Graph {
   std::vector<std::uint32_t> strayed_addresses_, strayed_numbers_;  // that are not as the graph was made
   std::vector<dataflow::NodeIndex> dirty_;
   std::vector<bool> is_dirty_;
+  bool is_being_made_ = false;  // by a thread that has given up the GIL
   bool is_behind_ = false;  // the driver refused a change, so the executable is not what the words say
   Tick last_;
   std::uint64_t launches_ = 0, parameter_sets_ = 0, instantiations_ = 0;

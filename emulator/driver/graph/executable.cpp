@@ -20,6 +20,19 @@ bool can_be_disabled(CUgraphNodeType type) {
   return type == CU_GRAPH_NODE_TYPE_KERNEL || type == CU_GRAPH_NODE_TYPE_MEMSET || type == CU_GRAPH_NODE_TYPE_MEMCPY;
 }
 
+// The lines of steps that have a step of the context.
+std::size_t branches_on(const Plan& plan, const Context& context) {
+  std::size_t found = 0;
+  for (std::size_t sequence = 0; sequence < plan.sequences.size(); ++sequence) {
+    const SequenceLayout& layout = plan.layout->sequences[sequence];
+    std::vector<bool> is_found(layout.lines, false);
+    for (std::size_t step = 0; step < plan.sequences[sequence].size(); ++step)
+      if (plan.sequences[sequence][step].context == &context) is_found[layout.line[step]] = true;
+    found += static_cast<std::size_t>(std::count(is_found.begin(), is_found.end(), true));
+  }
+  return found;
+}
+
 }  // namespace
 
 ExecutableTable& executables() {
@@ -46,6 +59,19 @@ Executable::Executable(Plan plan, std::uint64_t flags, std::shared_ptr<std::atom
 Executable::~Executable() {
   for (const auto& each : plan_->allocates) each->unback();
   executables_->fetch_sub(1);
+  for (const auto& [context, places] : places_) context->executable_store.give_back(places);
+}
+
+void Executable::take_places() {
+  for (const auto& context : plan_->contexts) {
+    const std::size_t places = branches_on(*plan_, *context);
+    if (places == 0) continue;
+    while (!context->executable_store.take(places)) {
+      context->synchronise();  // a context that is lost has no work left, which is as good
+      context->executable_store.enlarge();
+    }
+    places_.emplace_back(context, places);
+  }
 }
 
 // A plan that a launch may still hold stays as it is.

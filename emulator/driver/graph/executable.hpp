@@ -5,6 +5,8 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "graph/replay.hpp"
 #include "graph/update.hpp"
@@ -25,6 +27,9 @@ class Executable {
   Executable& operator=(const Executable&) = delete;
 
   std::uint64_t flags() const noexcept { return flags_; }
+  // Takes its places in the stores of its devices, once. Waits, where a store is full, until that device has done its
+  // work; so not under graphs_mutex(), which replays need to end.
+  void take_places();
 
   // INVALID_VALUE: memory that it allocates is allocated, or memory that it frees is not; OUT_OF_MEMORY. Returns when it
   // has ended where it copies within host memory.
@@ -58,6 +63,7 @@ class Executable {
   std::shared_ptr<Plan> plan_;
   bool plan_was_launched_ = false;
   Ticket last_launch_;
+  std::vector<std::pair<std::shared_ptr<Context>, std::size_t>> places_;
 };
 
 using ExecutableTable = HandleTable<Executable, CUgraphExec>;

@@ -19,11 +19,14 @@ CUresult instantiate(CUgraphExec* handle, CUgraph graph_handle, unsigned long lo
   if (handle == nullptr || (flags & ~known_flags) != 0) return CUDA_ERROR_INVALID_VALUE;
   if ((flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0) return CUDA_ERROR_NOT_SUPPORTED;
   if (const CUresult error = capture::check_unsafe_call()) return error;
-  const std::lock_guard lock(graphs_mutex());
-  const auto graph = graphs().find(graph_handle);
-  if (!graph) return CUDA_ERROR_INVALID_VALUE;
-  if (graph->owner() != nullptr) return CUDA_ERROR_NOT_SUPPORTED;  // it runs as a part of another
-  if (const CUresult error = Executable::make(*graph, flags, made, failure)) return error;
+  {
+    const std::lock_guard lock(graphs_mutex());
+    const auto graph = graphs().find(graph_handle);
+    if (!graph) return CUDA_ERROR_INVALID_VALUE;
+    if (graph->owner() != nullptr) return CUDA_ERROR_NOT_SUPPORTED;  // it runs as a part of another
+    if (const CUresult error = Executable::make(*graph, flags, made, failure)) return error;
+  }
+  made->take_places();
   *handle = executables().add(made);
   return CUDA_SUCCESS;
 }

@@ -1,0 +1,37 @@
+// How much of what NVIDIA's driver keeps for a device's executables is in use. Knows no driver.
+//
+// The driver keeps a store on each device, in which every branch of an executable has a place. When the store is full
+// the driver enlarges it, and first waits until the device has done all that it holds; launches on that device wait
+// meanwhile, in whatever thread. So the store is enlarged while the device is idle, before it is full.
+//
+// Seen on an H200 (driver 580.159.04; docs/measurements/2026-11-22-h200-graphs-while-busy.md): the store has 33 places
+// at first, each step adds 43 in 2 MiB, and what an executable gives back is used again.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+
+namespace aiocuda::driver {
+
+class ExecutableStore {
+ public:
+  static constexpr std::uint64_t spare = 64;  // places that are kept free for graphs made while the device works
+
+  void take(std::uint64_t places) {
+    used_ += places;
+    size_ = std::max(size_, used_);
+  }
+  void give_back(std::uint64_t places) { used_ -= places; }
+  bool has(std::uint64_t places) const { return used_ + places <= size_; }
+
+  // How many places to ask for at once, so that `places` and the spare ones are free; 0: they are.
+  std::uint64_t missing(std::uint64_t places) const {
+    return has(places + spare) ? 0 : places + 2 * spare;
+  }
+  // So many were free at once.
+  void note_free(std::uint64_t places) { size_ = std::max(size_, used_ + places); }
+
+ private:
+  std::uint64_t used_ = 0, size_ = 32;  // of which no more were seen to be in use, or free
+};
+
+}  // namespace aiocuda::driver

@@ -1,0 +1,50 @@
+// When the driver's store for executables is to be enlarged, and by how much.
+#include <doctest/doctest.h>
+
+#include "driver/executable_store.hpp"
+
+using aiocuda::driver::ExecutableStore;
+
+TEST_CASE("a store asks for room before it is full, and not again once it has it") {
+  ExecutableStore store;
+  const auto missing = store.missing(1);
+  CHECK(missing > ExecutableStore::spare);
+  store.note_free(missing);
+  CHECK(store.missing(1) == 0);
+  store.take(1);
+  CHECK(store.missing(1) == 0);
+}
+
+TEST_CASE("what is free always covers the spare places, however many are taken one after another") {
+  ExecutableStore store;
+  int enlarged = 0;
+  for (int taken = 0; taken < 1000; ++taken) {
+    if (const auto missing = store.missing(1)) {
+      store.note_free(missing);
+      ++enlarged;
+    }
+    CHECK(store.has(1 + ExecutableStore::spare));
+    store.take(1);
+  }
+  CHECK(enlarged < 1000 / 40);  // each step serves many
+}
+
+TEST_CASE("what is given back is free again") {
+  ExecutableStore store;
+  store.note_free(store.missing(10));
+  store.take(10);
+  store.give_back(10);
+  for (int turn = 0; turn < 100; ++turn) {
+    CHECK(store.missing(10) == 0);
+    store.take(10);
+    store.give_back(10);
+  }
+}
+
+TEST_CASE("what was in use at once was there, though nobody asked for it") {
+  ExecutableStore store;
+  store.take(500);
+  store.give_back(500);
+  CHECK(store.has(500));
+  CHECK(store.missing(500 - ExecutableStore::spare) == 0);
+}
