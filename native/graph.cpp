@@ -227,6 +227,16 @@ void bind_graph(nb::module_& module) {
         const bool is_used = memory.size_bytes == 0 || !memory.reads.empty() || !memory.writes.empty();
         return nb::make_tuple(is_used, memory.is_captured, !memory.writes.empty());
       })
+      // Can arrays be put in the place of the first inputs, as far as their addresses go?
+      .def("is_aligned", [](const GraphObject& self, const nb::list& arrays) {
+        const GraphPlan& plan = self.graph->plan;
+        for (std::size_t i = 0; i < std::min(arrays.size(), plan.inputs.size()); ++i) {
+          const Array& array = *as_array(arrays[i]);
+          const Memory& memory = plan.memory[plan.inputs[i].memory];
+          if (array.buffer && memory.size_bytes && memory.misalignment(array.buffer->place() + array.offset)) return false;
+        }
+        return true;
+      })
       // An output's memory as bytes.
       .def("output_bytes", [](const GraphObject& self, std::size_t slot, DType byte) {
         const Memory& memory = self.graph->plan.memory.at(slot);

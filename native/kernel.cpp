@@ -200,7 +200,7 @@ void bind_kernel(nb::module_& module) {
   kernel_type = make_type();
   module.attr("Kernel") = nb::borrow(reinterpret_cast<PyObject*>(kernel_type));
   nb::class_<ModuleMemory>(module, "ModuleMemory").def(nb::init<>());
-  // params: (kind's name, dtype code, writes, name, rank, width, bytes and packer of a struct); the description has `_load_with_limits(device, op)`,
+  // params: (kind's name, dtype code, writes, name, rank, width, bytes and packer of a struct, alignment of the items); the description has `_load_with_limits(device, op)`,
   // which gives a function and what is known of it and its device, in the order of Signature::Loaded.
   module.def("make_kernel", [](nb::handle op_class, nb::object description, const std::string& name, nb::list params, std::uint32_t max_threads,
                                std::shared_ptr<ModuleMemory> memory) {
@@ -216,7 +216,8 @@ void bind_kernel(nb::module_& module) {
         if (++kind > static_cast<int>(ParamKind::structure)) raise(error_types.argument_type, name + ": no such kind of parameter: " + kind_name);
       }
       signature->params.push_back({static_cast<ParamKind>(kind), nb::cast<DType>(param[1]), nb::cast<bool>(param[2]), nb::cast<std::string>(param[3]), nb::cast<std::uint32_t>(param[4]), nb::cast<std::uint32_t>(param[5]),
-                                   nb::cast<std::uint32_t>(param[6]), nb::borrow(param[7])});
+                                   nb::cast<std::uint32_t>(param[6]), nb::borrow(param[7]),
+                                   nb::cast<std::uint32_t>(param[8])});
       const Param& added = signature->params.back();
       signature->words += added.words();
       signature->has_partition = signature->has_partition || added.kind == ParamKind::partition;

@@ -152,6 +152,10 @@ void bind_arrays(nb::module_& module) {
         same.lender = self.lender;
         return driver::Submit::make_array(part.type(), std::move(same));
       }, "part"_a)
+      // Is the address of each item a multiple of a power of two?
+      .def("_is_aligned", [](const Array& self, std::uint64_t alignment) {
+        return !self.buffer || self.size() == 0 || !self.misalignment(alignment, self.shape.size());
+      }, "alignment"_a)
       // Two arrays of one layout can be put in each other's place.
       .def_prop_ro("_layout", [](nb::handle_t<Array> self) {
         const Array& it = *nb::inst_ptr<Array>(self);

@@ -55,6 +55,15 @@ struct Array {
     return n;
   }
   std::uint64_t size_bytes() const { return size() * dtypes[dtype].size_bytes; }
+  // How many bytes its first item, or one of its steps along the first `axes` axes, is beyond a multiple of a power of two;
+  // 0: none is. An array of a graph whose memory is not laid out yet is taken to begin as its buffer says that it will.
+  std::uint64_t misalignment(std::uint64_t alignment, std::size_t axes) const {
+    std::uint64_t bits = buffer->place() + offset;
+    if (!strides.empty() && !(bits & (alignment - 1)))
+      for (std::size_t axis = 0; axis < axes; ++axis)
+        if (shape[axis] > 1 && !(bits & (alignment - 1))) bits = static_cast<std::uint64_t>(strides[axis]);
+    return bits & (alignment - 1);
+  }
   bool is_host() const { return device == host_ordinal; }
   bool is_managed() const { return buffer && buffer->kind == MemoryKind::managed; }
   bool is_contiguous() const { return strides.empty(); }
@@ -114,6 +123,12 @@ inline std::string describe_place(const Array& array) { return (array.is_managed
 
 inline std::string describe(const Array& array) {
   return (array.is_partition() ? "a partition of " : "") + dtypes[array.dtype].name + describe_shape(array.shape) + " in " + describe_place(array);
+}
+
+inline std::string describe_misalignment(const Array& array, std::uint64_t alignment, std::size_t axes) {
+  const std::uint64_t first = array.misalignment(alignment, 0);
+  const std::string beyond = std::to_string(first ? first : array.misalignment(alignment, axes)) + " beyond a multiple";
+  return describe(array) + (first ? " begins " + beyond : " begins at a multiple, and takes steps that are " + beyond);
 }
 
 }  // namespace aiocuda::dataflow

@@ -98,6 +98,7 @@ struct Buffer {
       : size_bytes(size), device(where), kind(of_kind), hazards(size) {}
 
   std::uint64_t address = 0;
+  std::uint8_t residue = 0;  // where it has no address yet: how far that will be beyond a multiple of 256
   const std::uint64_t size_bytes;
   const std::int32_t device;     // ordinal, or host_ordinal for page-locked memory
   const MemoryKind kind;
@@ -107,6 +108,9 @@ struct Buffer {
   std::shared_ptr<Enclosure> enclosure;  // of memory inside a graph
   Maker maker;  // unknown for memory on a copy's way, and for what is somebody else's
   std::uint32_t holders = 0;
+
+  // Its address, or as far as that matters to alignment.
+  std::uint64_t place() const { return address ? address : residue; }
 
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;

@@ -114,6 +114,10 @@ struct Memory {
   std::vector<NodeIndex> users{};  // the nodes that name it
   bool is_lodged = false;          // in memory that others of the graph's own lie in as well
   bool is_captured = false;        // its address is inside what was captured, where nobody can replace it
+  std::uint32_t alignment = 1;     // nodes rely on its address modulo this, a power of two
+
+  // Can it be at another address, as far as alignment goes? How far that is beyond one where it can; 0: it can.
+  std::uint64_t misalignment(std::uint64_t other) const { return (other - buffer->place() - offset) & (alignment - 1); }
 
   std::uint64_t address() const { return buffer->address + offset; }
 };

@@ -22,6 +22,7 @@ struct Param {
   std::uint32_t width = 1;  // numbers in one of its items, such as 4 of a float4: the array's last axis
   std::uint32_t size_bytes = 0;  // of a struct
   nb::object pack{};             // of a struct: gives a value's bytes, or says what is wrong with it
+  std::uint32_t alignment = 1;   // of an array's items: a power of two, of which the address of each is a multiple
 
   std::size_t axes() const { return rank + (width > 1); }  // of the array
 
@@ -167,6 +168,10 @@ inline void check_array(const Signature& signature, std::size_t i, const Array& 
                             (array.is_partition() && array.tile.back() != param.width)))
       expected("the kernel's items are that many numbers each");
   }
+  // A GPU takes an address that is not a multiple of what it loads for a fault, and is lost.
+  if (array.misalignment(param.alignment, param.rank) && array.size())
+    raise(error_types.argument_value, signature.where(i) + ": the address of each item must be a multiple of " + std::to_string(param.alignment) + " bytes; " +
+                                          describe_misalignment(array, param.alignment, param.rank) + "; give a copy of it, with dup(), or a view that begins elsewhere");
   meet(signature, i, array.device, array.is_managed(), home);
 }
 

@@ -63,6 +63,7 @@ class Planner {
     const Span span = like.span();
     auto buffer = std::make_unique<Buffer>(span.end - span.begin, like.device);
     buffer->enclosure = enclosure_;
+    if (like.buffer) buffer->residue = static_cast<std::uint8_t>(like.address());
     Array array{BufferRef(std::move(buffer)), 0, like.device, like.dtype, like.shape, like.strides};
     array.tile = like.tile;
     nb::object object = house_.object_of(std::move(array));
@@ -145,6 +146,7 @@ class Planner {
         continue;
       }
       kernel.patches.push_back({start, pointer_to(handle_of(argument), param.writes)});
+      slots_.note_alignment(kernel.patches.back().at, param.alignment);
     }
     add(std::move(node));
   }
@@ -395,9 +397,10 @@ class Planner {
   }
   void add_fills(Op& op, const Pattern& pattern, const Array& array, std::int32_t device, const std::vector<Use>& uses) {
     const SlotIndex slot = slots_.of(*array.buffer, array.span());
-    each_fill(pattern, array.region(), array.buffer->address, [&](const FillBlock& block) {
+    each_fill(pattern, array.region(), array.buffer->place(), [&](const FillBlock& block) {
       GraphNode node{NodeKind::fill, device, nb::find(op), "fill"};
       node.fill = {{slot, block.offset - plan_.memory[slot].offset}, block.value, block.item_bytes, block.width, block.rows, block.pitch};
+      slots_.note_alignment(node.fill.to, block.item_bytes);
       add(std::move(node), uses);
     });
   }

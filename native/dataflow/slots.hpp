@@ -83,6 +83,12 @@ class Slots {
     return {slot, array.offset - memory.offset};
   }
 
+  // A node relies on how a pointer is aligned, so what a launch puts there must be aligned as well.
+  void note_alignment(Pointer at, std::uint32_t alignment) {
+    Memory& memory = plan_.memory[at.slot];
+    memory.alignment = std::max(memory.alignment, alignment);
+  }
+
   // An array that was there before: each launch asks whether it may still be used so.
   void note_constant(nb::handle given, SlotIndex slot, bool writes) {
     if (plan_.memory[slot].role != MemoryRole::constant && plan_.memory[slot].role != MemoryRole::input) return;
@@ -118,6 +124,7 @@ class Slots {
     const Replay::Bound at = replay.place_of(slot);
     if (memory.size_bytes == 0) return {of(*at.buffer, {at.offset, at.offset}), 0};
     const SlotIndex here = of(*at.buffer, {at.offset, at.offset + memory.size_bytes});
+    note_alignment({here, 0}, memory.alignment);
     plan_.memory[here].is_captured = plan_.memory[here].is_captured || memory.is_captured;
     return {here, at.offset - plan_.memory[here].offset};
   }

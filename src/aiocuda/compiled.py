@@ -178,7 +178,8 @@ class Compiled(Generic[P, R]):
 
     def _graph_for(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Graph:
         for graph in self._by_key.get(call.key, ()):
-            if all(call.numbers[i] == seen for i, seen in graph.guards.items()):
+            is_same = all(call.numbers[i] == seen for i, seen in graph.guards.items())
+            if is_same and graph.executables[0].is_aligned(call.distinct):
                 with self._lock:
                     self._hits += 1
                     if graph is not self._latest and id(graph) in self._graphs:
@@ -209,6 +210,10 @@ class Compiled(Generic[P, R]):
         if last.key == call.key:
             guards = last.guards.items()
             changes = [f"{call.numbers[i]!r} (was {seen!r})" for i, seen in guards if call.numbers[i] != seen]
+            if not changes:
+                return (
+                    "traced anew: an array begins at an address that the kernels' alignments tell from the one before"
+                )
             return "traced anew: it looks at numbers that are others now: " + ", ".join(changes)
         for before, now in zip(last.key[1:], call.key[1:], strict=False):
             if before != now:

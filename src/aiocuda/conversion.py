@@ -79,7 +79,7 @@ def convert(x: Any, dtype: DTypeLike) -> DeviceOp[DeviceArray]:
     source = number_of(x.dtype, "convert")
     if x.dtype == kind:
         return cast("DeviceOp[DeviceArray]", dup(x))
-    if x.ndim > _RANK and not x.is_contiguous:
+    if not x._is_aligned(x.itemsize) or (x.ndim > _RANK and not x.is_contiguous):
         return convert(dup(x), kind)
     converted = empty(x.shape, kind, x.device)
     if x.size == 0:

@@ -239,14 +239,15 @@ def _whole(number: Any, name: str) -> int:
         raise ArgumentTypeError(f"{name}={number!r}: a whole number is wanted") from None
 
 
-def _native_parameter(parameter: Parameter) -> tuple[str, int, bool, str, int, int, int, StructPacker | None]:
+def _native_parameter(parameter: Parameter) -> tuple[str, int, bool, str, int, int, int, StructPacker | None, int]:
     if parameter.kind in {"array", "view", "partition"}:
         code = dtypes.code_named(parameter.dtype)
-        return parameter.kind, code, parameter.writes, parameter.name, parameter.rank, parameter.width, 0, None
+        size = (parameter.rank, parameter.width, 0)
+        return parameter.kind, code, parameter.writes, parameter.name, *size, None, parameter.alignment
     if parameter.kind == "scalar" and parameter.dtype in _SCALARS:
-        return parameter.dtype, dtypes.ANY, False, parameter.name, 0, 1, 0, None
+        return parameter.dtype, dtypes.ANY, False, parameter.name, 0, 1, 0, None, 1
     layout = _layout(parameter)
-    return "struct", dtypes.ANY, False, parameter.name, 0, 1, layout.itemsize, StructPacker(layout)
+    return "struct", dtypes.ANY, False, parameter.name, 0, 1, layout.itemsize, StructPacker(layout), 1
 
 
 def _layout(parameter: Parameter) -> np.dtype[Any]:

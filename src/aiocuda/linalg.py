@@ -89,6 +89,8 @@ def matmul(a: Any, b: Any) -> DeviceOp[DeviceArray]:
             f"matmul takes two arrays on one device; they are on {a.device.ordinal} and {b.device.ordinal}: bring one "
             "over with .to(device)"
         )
+    if not (a._is_aligned(a.itemsize) and b._is_aligned(b.itemsize)):
+        return matmul(dup(a), dup(b))
     batch, shape = _shapes(a.shape, b.shape)
     if 0 in shape:
         return empty(shape, a.dtype, a.device)

@@ -77,6 +77,7 @@ class Declarations:
     # members may be packed.
     obstacles: tuple[int, ...]
     packed_from: int | None
+    alignments: dict[int, int]  # of the obstacles, those that ask for an alignment, in bytes
 
 
 # A number is matched first so that the quote in 1'000 opens no character literal.
@@ -91,6 +92,9 @@ _WORDS_WITHOUT_MEANING: Final = re.compile(
     r"\b(?:__restrict__|__restrict|restrict|__grid_constant__|volatile|register)\b"
 )
 _ATTRIBUTE: Final = re.compile(r"\b(?:__attribute__|__align__|alignas|__declspec)\s*(?=\()|\[(?=\[)")
+_ASKED_ALIGNMENT: Final = re.compile(
+    r"(?:__align__|alignas|__declspec\s*\(\s*align|__attribute__\s*\(\s*\(\s*(?:__)?aligned(?:__)?)\s*\(\s*(\d+)\s*\)"
+)
 _PACKED: Final = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+pack\b", re.MULTILINE)
 _LAUNCH_BOUNDS: Final = re.compile(r"\b__launch_bounds__\s*(?=\()")
 _NAME_BEFORE: Final = re.compile(r"((?:\w+\s*::\s*)*[A-Za-z_]\w*)\s*$")
@@ -118,10 +122,12 @@ def find_declarations(source: str) -> Declarations:
     bodies = [(h.start, _end_of_body(rest, h.end)) for h in headers if rest[h.keyword] == "_"]
     tree = parse(_without_attributes(_blank(rest, *bodies)))
     declarations = (_declaration(header, text, tree, conditionals) for header in headers)
-    aligned = (match.start() for match in _ATTRIBUTE.finditer(text) if match[0] != "[")
+    aligned = [match.start() for match in _ATTRIBUTE.finditer(text) if match[0] != "["]
+    asked = {at: int(match[1]) for at in aligned if (match := _ASKED_ALIGNMENT.match(text, at))}
     packed = _PACKED.search(without_literals(source))
     found = tuple(d for d in declarations if d is not None)
-    return Declarations(found, tree, (*aligned, *conditionals), packed.start() if packed is not None else None)
+    packed_from = packed.start() if packed is not None else None
+    return Declarations(found, tree, (*aligned, *conditionals), packed_from, asked)
 
 
 def split_list(text: str) -> list[str]:

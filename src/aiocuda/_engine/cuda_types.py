@@ -22,6 +22,7 @@ class Value:
     dtype: str | None
     width: int = 1
     const: bool = False
+    alignment: int = 0  # in bytes; 0: that of its size
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +178,8 @@ def _value_names() -> dict[str, Value]:
             # A vector of one is a struct all the same; NumPy sees no difference.
             names[f"{element}{width}"] = Value(dtype, width)
         if dtype in ("int64", "uint64", "float64"):
-            names[f"{element}4_16a"] = names[f"{element}4_32a"] = Value(dtype, 4)
+            names[f"{element}4_16a"] = Value(dtype, 4)
+            names[f"{element}4_32a"] = Value(dtype, 4, alignment=32)
     return names
 
 
@@ -244,9 +246,16 @@ class _Definition:
 class TypeNames:
     """The type names that a source defines, each with the scope it was defined in."""
 
-    def __init__(self, root: Node, obstacles: Sequence[int] = (), packed_from: int | None = None) -> None:
+    def __init__(
+        self,
+        root: Node,
+        obstacles: Sequence[int] = (),
+        packed_from: int | None = None,
+        alignments: Mapping[int, int] | None = None,
+    ) -> None:
         self._obstacles = obstacles
         self._packed_from = packed_from
+        self._alignments = alignments or {}
         self._definitions: dict[tuple[str, ...], list[_Definition]] = {}
         # What aiocuda/tile.cuh defines, by each path that leads there; None for a path that the source itself takes.
         self._strided: dict[tuple[str, ...], Literal["view", "partition"] | None] = {}
@@ -289,11 +298,23 @@ class TypeNames:
 
     def hides_layout(self, node: Node) -> bool:
         """Say whether something that the tree does not show decides how the members of a struct lie."""
+        return self._is_packed(node) or bool(self._obstacles_in(node))
+
+    def asked_alignment(self, node: Node) -> int | None:
+        """Return the alignment in bytes that a struct's attributes ask for, 0 for none; None where it is not known."""
+        found = self._obstacles_in(node)
+        if self._is_packed(node) or any(at not in self._alignments for at in found):
+            return None
+        return max((self._alignments[at] for at in found), default=0)
+
+    def _is_packed(self, node: Node) -> bool:
+        return self._packed_from is not None and node.end_byte > self._packed_from
+
+    def _obstacles_in(self, node: Node) -> list[int]:
         following = node.next_sibling
         inside = node.parent is not None and node.parent.type in ("type_definition", "declaration", "field_declaration")
         end = node.parent.end_byte if node.parent is not None and inside else (following or node).end_byte
-        is_packed = self._packed_from is not None and node.end_byte > self._packed_from
-        return is_packed or any(node.start_byte <= at < end for at in self._obstacles)
+        return [at for at in self._obstacles if node.start_byte <= at < end]
 
     def type_of(
         self,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -39,7 +39,7 @@ from aiocuda._engine.cuda_types import (
     parse,
     text_of,
 )
-from aiocuda._engine.structs import layout_of
+from aiocuda._engine.structs import alignment_of, layout_of
 from aiocuda._engine.variables import Variable, find_variables
 
 __all__ = [
@@ -90,6 +90,9 @@ class Parameter:
         Dimensions of a view or partition, 1 to 8; else 0.
     layout
         Of a struct that is no built-in vector: the NumPy dtype that says where its members lie.
+    alignment
+        Of arrays, views and partitions: the bytes of which the address of each item must be a multiple, as far as that
+        is known; 16 for ``float4*``, 1 for ``void*``.
     """
 
     name: str
@@ -101,6 +104,7 @@ class Parameter:
     reason: str = ""
     rank: int = 0
     layout: np.dtype[Any] | None = None
+    alignment: int = field(default=1, compare=False)
 
     def __str__(self) -> str:
         element = self.dtype or "void" if self.kind == "array" else self.dtype or "?"
@@ -272,7 +276,7 @@ def _ascii(text: str) -> str:
 @functools.lru_cache(maxsize=32)  # a source of many kernels is asked for each of them
 def _read(source: str) -> tuple[tuple[Declaration, ...], TypeNames, tuple[Variable, ...]]:
     found = find_declarations(source)
-    names = TypeNames(found.tree, found.obstacles, found.packed_from)
+    names = TypeNames(found.tree, found.obstacles, found.packed_from, found.alignments)
     kept: dict[object, Declaration] = {}
     for declaration in found.declarations:
         # Parameter names may differ between a declaration and its definition; types may not.
@@ -368,8 +372,8 @@ def _plain_name(name: str) -> str:
 def _field(root: Node, *path: str) -> Node | None:
     """Follow a path of grammar fields from the first declaration under `root`."""
     node = root.named_children[0] if root.named_children else None
-    for field in path:
-        node = node.child_by_field_name(field) if node is not None else None
+    for step in path:
+        node = node.child_by_field_name(step) if node is not None else None
     return node
 
 
@@ -431,7 +435,23 @@ def _parameters(
             else:
                 yield Parameter(name, "struct", const=kind.const, layout=layout)
             continue
-        yield _parameter(name, kind, piece, line)
+        parameter = _parameter(name, kind, piece, line)
+        if (item := _item_of(kind)) is not None:
+            parameter = replace(parameter, alignment=alignment_of(item, names, arguments))
+        yield parameter
+
+
+def _item_of(kind: Type) -> Type | None:
+    """Return the type of the items of a pointer, a view or a partition."""
+    match kind:
+        case Pointer(item) | Array(item):
+            while isinstance(item, Array):
+                item = item.element
+            return item
+        case Strided():
+            return kind.element
+        case _:
+            return None
 
 
 _PASS_STRUCTURES: Final = "say how it lies with structures={name: a NumPy dtype or a ctypes.Structure}"

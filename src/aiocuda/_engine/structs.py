@@ -27,7 +27,7 @@ from aiocuda._engine.cuda_types import (
     text_of,
 )
 
-__all__ = ["array_extents", "layout_of", "leaves"]
+__all__ = ["alignment_of", "array_extents", "layout_of", "leaves"]
 
 _HIDES_MEMBERS: Final = {
     "base_class_clause": "has a base class",
@@ -41,6 +41,45 @@ def layout_of(kind: Type, names: TypeNames, arguments: Mapping[str, Type] | None
     """Return the dtype of a value of this type; where that cannot be known, why."""
     found = _layout(kind, names, arguments or {}, frozenset())
     return found if isinstance(found, str) else found[0]
+
+
+def alignment_of(kind: Type, names: TypeNames, arguments: Mapping[str, Type] | None = None) -> int:
+    """Return the bytes of which the address of such a value must be a multiple, as far as that is known: 1 or more."""
+    return _alignment(kind, names, arguments or {}, frozenset())
+
+
+def _alignment(kind: Type, names: TypeNames, arguments: Mapping[str, Type], pending: frozenset[int]) -> int:
+    match kind:
+        case Value():
+            found = _layout(kind, names, arguments, pending)
+            return 1 if isinstance(found, str) else found[1]
+        case Described(dtype):
+            aligned = [(at, item.itemsize) for at, item in leaves(dtype)]
+            is_packed = any(at % size or dtype.itemsize % size for at, size in aligned)
+            return 1 if is_packed else max((size for _, size in aligned), default=1)
+        case Pointer():
+            return 8
+        case Array(element):
+            return _alignment(element, names, arguments, pending)
+        case Struct() if kind.at not in pending:
+            asked = names.asked_alignment(kind.node)
+            if asked is None:
+                return 1
+            return max((asked, 1, *_members_alignments(kind, names, arguments, pending | {kind.at})))
+        case _:
+            return 1
+
+
+def _members_alignments(
+    kind: Struct, names: TypeNames, arguments: Mapping[str, Type], pending: frozenset[int]
+) -> Iterator[int]:
+    body = kind.node.child_by_field_name("body")
+    for member in body.named_children if body is not None else []:
+        if member.type == "field_declaration" and not any(text_of(each) == "static" for each in member.children):
+            for declarator in member.children_by_field_name("declarator"):
+                if declarator.type != "function_declarator":
+                    item = names.type_of(member, declarator, (*kind.scope, kind.name), arguments)
+                    yield _alignment(item, names, arguments, pending)
 
 
 def leaves(dtype: np.dtype[Any], offset: int = 0) -> Iterator[tuple[int, np.dtype[Any]]]:
@@ -81,7 +120,7 @@ def _layout(kind: Type, names: TypeNames, arguments: Mapping[str, Type], pending
             item = np.dtype(getattr(ml_dtypes, dtype) if hasattr(ml_dtypes, dtype) else dtype)
             # Vectors of two and four are aligned as a whole, up to 16 bytes; so are complex numbers.
             size = item.itemsize * width
-            alignment = item.itemsize if width == 3 else min(size, 16)
+            alignment = kind.alignment or (item.itemsize if width == 3 else min(size, 16))
             return (np.dtype((item, (width,))) if width > 1 else item), alignment
         case Described(dtype):
             return dtype, dtype.alignment if dtype.isalignedstruct else 1
