@@ -234,12 +234,26 @@ def in_process() -> Callable[..., subprocess.CompletedProcess[str]]:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "needs_devices(n): skipped where there are fewer devices")
     config.addinivalue_line("markers", "emulated_only: depends on the emulated driver's settings")
+    config.addinivalue_line("markers", "driver_refuses(*functions): provokes refusals of these; see sanitizer/run.py")
     config.addinivalue_line("markers", "soak: runs for minutes; only with -m soak")
 
 
+refused: dict[str, set[str]] = {}  # by test: which functions of the driver refuse what it asks on purpose
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    refused[item.nodeid] = {name for mark in item.iter_markers("driver_refuses") for name in mark.args}
     for mark in item.iter_markers("needs_devices"):
         if len(ac.devices()) < mark.args[0]:
             pytest.skip(f"needs {mark.args[0]} devices")
     if item.get_closest_marker("emulated_only") and not ac.Device(0).is_emulated:
         pytest.skip("is about the emulated driver")
+
+
+def pytest_runtest_logfinish(nodeid: str) -> None:
+    """Under a sanitizer, note where its log has come to, so that what it reports is told by test."""
+    log = os.environ.get("AIOCUDA_SANITIZER_LOG")
+    if log is not None:
+        with Path(log).with_suffix(".tests").open("a") as spans:
+            size_bytes = Path(log).stat().st_size if Path(log).exists() else 0
+            spans.write(f"{size_bytes}\t{nodeid}\t{','.join(refused.get(nodeid, ()))}\n")

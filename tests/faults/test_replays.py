@@ -68,6 +68,7 @@ def test_every_await_of_a_replay_ends(broken, loop):
     assert codes == "{700}"
 
 
+@pytest.mark.emulated_only  # NVIDIA's driver answers for all devices of a process once one has had a fault
 def test_the_other_device_goes_on(broken):
     out = broken(
         """
