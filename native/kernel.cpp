@@ -1,7 +1,9 @@
 #include "kernel.hpp"
 
+#include <cxxabi.h>
 #include <nanobind/stl/shared_ptr.h>
 
+#include <cstdlib>
 #include <memory>
 #include <string>
 
@@ -135,6 +137,48 @@ PyObject* kernel_call(PyObject* self, PyObject* const* args, std::size_t flagged
   return nullptr;
 }
 
+void add_params(Signature& signature, nb::handle params) {
+  for (nb::handle each : params) {
+    const auto param = nb::cast<nb::tuple>(each);
+    const auto kind_name = nb::cast<std::string>(param[0]);
+    int kind = 0;
+    while (kind_name != name_of(static_cast<ParamKind>(kind))) {
+      if (++kind > static_cast<int>(ParamKind::structure)) {
+        raise(error_types.argument_type, signature.kernel + ": no such kind of parameter: " + kind_name);
+      }
+    }
+    signature.params.push_back({static_cast<ParamKind>(kind), nb::cast<DType>(param[1]), nb::cast<bool>(param[2]),
+                                nb::cast<std::string>(param[3]), nb::cast<std::uint32_t>(param[4]),
+                                nb::cast<std::uint32_t>(param[5]), nb::cast<std::uint32_t>(param[6]), nb::borrow(param[7]),
+                                nb::cast<std::uint32_t>(param[8])});
+    const Param& added = signature.params.back();
+    signature.words += added.words();
+    signature.has_partition = signature.has_partition || added.kind == ParamKind::partition;
+    if (!is_scalar(added.kind) && added.writes) {
+      signature.outputs.push_back(static_cast<std::uint32_t>(signature.params.size() - 1));
+    }
+  }
+}
+
+// Of a kernel whose parameters the source does not say: its description asks the compiler, the first time.
+PyObject* open_kernel_call(PyObject* self, PyObject* const* args, std::size_t flagged, PyObject* names) noexcept {
+  auto* kernel = reinterpret_cast<KernelObject*>(self);
+  try {
+    const nb::object params = nb::borrow(kernel->description).attr("_native_parameters")();
+    if (kernel->vectorcall == open_kernel_call) {  // asking gives up the GIL: another thread may have been here
+      add_params(*kernel->signature, params);
+      kernel->vectorcall = kernel_call;
+    }
+  } catch (nb::python_error& error) {
+    error.restore();
+    return nullptr;
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+    return nullptr;
+  }
+  return kernel_call(self, args, flagged, names);
+}
+
 PyObject* kernel_getattro(PyObject* self, PyObject* name) noexcept {
   PyObject* found = PyObject_GenericGetAttr(self, name);
   if (found || !PyErr_ExceptionMatches(PyExc_AttributeError)) return found;
@@ -200,37 +244,31 @@ void bind_kernel(nb::module_& module) {
   kernel_type = make_type();
   module.attr("Kernel") = nb::borrow(reinterpret_cast<PyObject*>(kernel_type));
   nb::class_<ModuleMemory>(module, "ModuleMemory").def(nb::init<>());
-  // params: (kind's name, dtype code, writes, name, rank, width, bytes and packer of a struct, alignment of the items); the description has `_load_with_limits(device, op)`,
+  module.def("demangled", [](const std::string& mangled) {
+    int status = 0;
+    const std::unique_ptr<char, decltype(&std::free)> found(abi::__cxa_demangle(mangled.c_str(), nullptr, nullptr, &status),
+                                                            &std::free);
+    return status == 0 ? std::string(found.get()) : mangled;
+  });
+  // params: None where the description's `_native_parameters` is to be asked at the first call; else (kind's name, dtype
+  // code, writes, name, rank, width, bytes and packer of a struct, alignment of the items); the description has `_load_with_limits(device, op)`,
   // which gives a function and what is known of it and its device, in the order of Signature::Loaded.
-  module.def("make_kernel", [](nb::handle op_class, nb::object description, const std::string& name, nb::list params, std::uint32_t max_threads,
+  module.def("make_kernel", [](nb::handle op_class, nb::object description, const std::string& name, nb::object params, std::uint32_t max_threads,
                                std::shared_ptr<ModuleMemory> memory) {
     auto signature = std::make_unique<Signature>();
     signature->kernel = name;
     signature->max_threads = max_threads;
     signature->memory = std::move(memory);
-    for (nb::handle each : params) {
-      const auto param = nb::cast<nb::tuple>(each);
-      const auto kind_name = nb::cast<std::string>(param[0]);
-      int kind = 0;
-      while (kind_name != name_of(static_cast<ParamKind>(kind))) {
-        if (++kind > static_cast<int>(ParamKind::structure)) raise(error_types.argument_type, name + ": no such kind of parameter: " + kind_name);
-      }
-      signature->params.push_back({static_cast<ParamKind>(kind), nb::cast<DType>(param[1]), nb::cast<bool>(param[2]), nb::cast<std::string>(param[3]), nb::cast<std::uint32_t>(param[4]), nb::cast<std::uint32_t>(param[5]),
-                                   nb::cast<std::uint32_t>(param[6]), nb::borrow(param[7]),
-                                   nb::cast<std::uint32_t>(param[8])});
-      const Param& added = signature->params.back();
-      signature->words += added.words();
-      signature->has_partition = signature->has_partition || added.kind == ParamKind::partition;
-      if (!is_scalar(added.kind) && added.writes) signature->outputs.push_back(static_cast<std::uint32_t>(signature->params.size() - 1));
-    }
+    const bool is_open = params.is_none();
+    if (!is_open) add_params(*signature, params);
     nb::object object = nb::steal(PyType_GenericAlloc(kernel_type, 0));
     auto* kernel = reinterpret_cast<KernelObject*>(object.ptr());
-    kernel->vectorcall = kernel_call;
+    kernel->vectorcall = is_open ? open_kernel_call : kernel_call;
     kernel->op_class = op_class.inc_ref().ptr();
     kernel->description = description.release().ptr();
     kernel->signature = signature.release();
     return object;
-  });
+  }, nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg(), nb::arg());
   // The dynamic shared memory that a kernel's launches may have on a device was set.
   module.def("set_shared_limit", [](nb::handle kernel, std::int32_t device, std::uint32_t limit_bytes) {
     auto& loaded = reinterpret_cast<KernelObject*>(kernel.ptr())->signature->loaded;

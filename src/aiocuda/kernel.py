@@ -38,8 +38,9 @@ def kernel(
     options
         `CompileOptions`, or options of NVRTC, such as ``("--use_fast_math",)``; the emulated driver takes the same.
     signature
-        The parameters spelled out, such as ``"const float* x, float* y, unsigned n"``, where they cannot be
-        read from the source (types of headers, macros).
+        The parameters spelled out, such as ``"const float* x, float* y, unsigned n"``, where neither the source nor
+        the compiler says them. Where a macro, a header or a conditional decides a type, the compiler is asked at the
+        first launch, or by ``compile()``.
     structures
         How structs lie that the source does not show: a NumPy dtype or a ctypes.Structure for each name.
 
@@ -62,7 +63,8 @@ def kernel(
     Raises
     ------
     ArgumentValueError
-        There is no such kernel in the source, or its parameters cannot be known without ``signature=``.
+        There is no such kernel in the source, or its parameters cannot be known without ``signature=``; where the
+        compiler is asked for them, the first launch raises this.
 
     Notes
     -----

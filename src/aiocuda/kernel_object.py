@@ -9,8 +9,8 @@ import dataclasses
 import math
 import operator
 import threading
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from aiocuda._driver.loaded import (
 from aiocuda._engine import dtypes, faults
 from aiocuda._engine.module_image import ModuleImage
 from aiocuda._engine.signature import KernelSignature, Parameter
-from aiocuda._engine.struct_values import StructPacker
+from aiocuda._engine.struct_values import ConstantPacker, StructPacker
 from aiocuda.device import Device, as_ordinal
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError, DriverError, LaunchError
 from aiocuda.ops import LaunchOp
@@ -46,19 +46,44 @@ _SCALARS = frozenset(
 class KernelDescription:
     """What a kernel knows beside how to be called; its attributes are the kernel's."""
 
-    def __init__(self, module: Module, image: ModuleImage, source: str | None, signature: KernelSignature) -> None:
+    def __init__(
+        self,
+        module: Module,
+        image: ModuleImage,
+        source: str | None,
+        signature: KernelSignature,
+        ask: Callable[[int], KernelSignature] | None = None,
+    ) -> None:
         self.module = module
         self.source = source
         self.options = module.options
-        self.signature = signature
         self.image = image
+        self._signature = signature
+        self._ask = ask  # what the compiler says for a device; None where the source says it all
+        self._is_open = ask is not None
+        self._asking = threading.Lock()
         self._loaded: dict[int, LoadedKernel] = {}
         self._lock = threading.Lock()
 
     @property
+    def signature(self) -> KernelSignature:
+        """The parameters. Where the source does not say them the compiler is asked, for the device in force. Blocks."""
+        return self._settled(None)
+
+    def _settled(self, ordinal: int | None) -> KernelSignature:
+        with self._asking:
+            if self._is_open and self._ask is not None:
+                self._signature = self._ask(as_ordinal(None) if ordinal is None else ordinal)
+                self._is_open = False
+            return self._signature
+
+    def _native_parameters(self) -> list[_NativeParameter]:
+        return [_native_parameter(each) for each in self.signature.parameters]
+
+    @property
     def name(self) -> str:
         """The kernel's name, with template arguments where it has some."""
-        return self.signature.name
+        return self._signature.name
 
     def compile(self, device: Device | int | None = None) -> None:
         """Compile for a device and load there, if that has not been done. Blocks; the result is kept on disk.
@@ -188,9 +213,15 @@ class KernelDescription:
         with self._lock:
             loaded = self._loaded.get(ordinal)
             if loaded is None:
+                signature = self._settled(ordinal)
+                if self._ask is not None and (there := self._ask(ordinal)).parameters != signature.parameters:
+                    raise ArgumentValueError(
+                        f"kernel '{self.name}' has other parameters on device {ordinal}: {there}; it was made for "
+                        f"{signature}: make a kernel for each kind of device"
+                    )
                 with faults.raised_as(asked, ordinal):
-                    loaded = self.image.load(ordinal).kernel(self.signature.name)
-                    loaded.require_parameters(self.name, [_size_bytes(each) for each in self.signature.parameters])
+                    loaded = self.image.load(ordinal).kernel(self.name)
+                    loaded.require_parameters(self.name, [_size_bytes(each) for each in signature.parameters])
                 self._loaded[ordinal] = loaded
         return loaded
 
@@ -206,18 +237,17 @@ class KernelDescription:
         return (loaded.function, *dataclasses.astuple(limits))
 
     def __repr__(self) -> str:
-        return f"<Kernel {self.signature}>"
+        return f"<Kernel {self._signature}>"
 
 
 def make_kernel(description: KernelDescription) -> _native.Kernel:
     """Make the callable kernel of a description."""
-    signature = description.signature
     kernel = _native.make_kernel(
         LaunchOp,
         description,
-        signature.name,
-        [_native_parameter(each) for each in signature.parameters],
-        signature.max_threads or 1024,
+        description.name,
+        None if description._is_open else description._native_parameters(),
+        description._signature.max_threads or 1024,
         description.image.memory,
     )
     description.image.kernels.add(kernel)
@@ -239,7 +269,10 @@ def _whole(number: Any, name: str) -> int:
         raise ArgumentTypeError(f"{name}={number!r}: a whole number is wanted") from None
 
 
-def _native_parameter(parameter: Parameter) -> tuple[str, int, bool, str, int, int, int, StructPacker | None, int]:
+_NativeParameter: TypeAlias = tuple[str, int, bool, str, int, int, int, Callable[[str, object], bytes] | None, int]
+
+
+def _native_parameter(parameter: Parameter) -> _NativeParameter:
     if parameter.kind in {"array", "view", "partition"}:
         code = dtypes.code_named(parameter.dtype)
         size = (parameter.rank, parameter.width, 0)
@@ -247,6 +280,8 @@ def _native_parameter(parameter: Parameter) -> tuple[str, int, bool, str, int, i
     if parameter.kind == "scalar" and parameter.dtype in _SCALARS:
         return parameter.dtype, dtypes.ANY, False, parameter.name, 0, 1, 0, None, 1
     layout = _layout(parameter)
+    if parameter.constant is not None:
+        return "struct", dtypes.ANY, False, parameter.name, 0, 1, 1, ConstantPacker(parameter.constant), 1
     return "struct", dtypes.ANY, False, parameter.name, 0, 1, layout.itemsize, StructPacker(layout), 1
 
 

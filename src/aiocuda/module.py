@@ -6,6 +6,8 @@ launch there or when asked. All kernels and variables of a module that has varia
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import math
 import threading
 from collections.abc import Mapping, Sequence
@@ -17,14 +19,16 @@ import numpy as np
 
 from aiocuda import _native
 from aiocuda._driver import runtime
-from aiocuda._driver.compiler import Image, Source
-from aiocuda._engine import dtypes, faults
+from aiocuda._driver.compiler import Image, Source, lowered_name
+from aiocuda._engine import dtypes, faults, questions
 from aiocuda._engine.dtypes import DTypeLike
 from aiocuda._engine.module_image import ModuleImage
 from aiocuda._engine.signature import (
+    PASS_SIGNATURE,
     KernelSignature,
     SignatureError,
     UndeclaredKernelError,
+    names_in,
     parse_kernels,
     parse_signature,
     parse_variables,
@@ -35,7 +39,7 @@ from aiocuda._engine.variables import Variable
 from aiocuda.array import DeviceArray
 from aiocuda.compile_options import CompileOptions, as_arguments
 from aiocuda.device import Device, as_ordinal
-from aiocuda.errors import ArgumentTypeError, ArgumentValueError
+from aiocuda.errors import ArgumentTypeError, ArgumentValueError, CompilationError
 from aiocuda.kernel_object import KernelDescription, make_kernel
 
 __all__ = ["Module"]
@@ -69,7 +73,7 @@ class Module:
         self._code = code
         self._lock = threading.Lock()
         self._images = [ModuleImage(code, options)]
-        self._has_variables = not isinstance(code, Image) and any(parse_variables(each.text) for each in code)
+        self._has_variables = not isinstance(code, Image) and any(parse_variables(each.text, options) for each in code)
 
     @classmethod
     def from_source(
@@ -265,10 +269,46 @@ class Module:
         """
         if isinstance(self._code, Image):
             return self._compiled_kernel(name, signature, to_layouts(structures))
-        found, index = self._select(name, signature, to_layouts(structures))
+        layouts = to_layouts(structures)
+        found, index = self._select(name, signature, layouts)
         text = self._code[index].text
-        found = found.require_known()
-        return make_kernel(KernelDescription(self, self._image_with(found, index), text, found))
+        image = self._image_with(found if found.is_open else found.require_known(), index)
+        ask = functools.partial(self._settle, found, index, layouts) if found.is_open else None
+        return make_kernel(KernelDescription(self, image, text, found, ask))
+
+    def _settle(
+        self, declared: KernelSignature, index: int, structures: Mapping[str, np.dtype[Any]], ordinal: int
+    ) -> KernelSignature:
+        """Ask the compiler what a kernel's parameters are, where the source does not say it."""
+        names = names_in(self._sources()[index].text, self.options)
+        try:
+            with faults.raised_as(f"asking the compiler for the types of kernel {declared.name}", ordinal):
+                return questions.settle(declared, names, structures, functools.partial(self._ask, index, ordinal))
+        except SignatureError as error:
+            if not isinstance(error.__cause__, CompilationError):
+                raise
+            log = error.message
+        unknown = [each for each in declared.parameters if each.kind == "unknown"]
+        why = "".join(f"\n  parameter '{each.name}': {each.reason}" for each in unknown) or f" {declared.problem}"
+        raise SignatureError(
+            f"kernel '{declared.name}': the source does not say its parameters:{why}\nand the compiler, which was "
+            f"asked, does not either: {log}; {PASS_SIGNATURE}",
+            declared.line,
+        )
+
+    def _ask(self, index: int, ordinal: int, asked: str) -> str:
+        """Give the demangled name that answers a question; a SignatureError is that of the question alone."""
+        try:
+            mangled = lowered_name(
+                *(self._sources(), index, self.options, ordinal),
+                *(lambda source: questions.with_question(source, asked), questions.EXPRESSION),
+            )
+        except CompilationError as error:
+            first = next((line for line in error.log.splitlines() if "error" in line), "")
+            if not first.startswith((questions.NAME, "__nv_name_map")):
+                raise
+            raise SignatureError(first.partition("error:")[2].strip()) from error
+        return _native.demangled(mangled)
 
     def compile(self, device: Device | int | None = None) -> None:
         """Compile for a device and load there, if that has not been done. Blocks; the result is kept on disk.
@@ -305,8 +345,8 @@ class Module:
         device
             Each device has a copy of its own; None takes that of the device in force.
         dtype, shape
-            Of the array; None takes them from the source's declaration. What that does not say (a struct, an extent
-            that a macro gives; compiled code says nothing) must be given, but for a shape of one axis.
+            Of the array; None takes them from the source, or from the compiler where a macro or an alias decides. What
+            those do not say (a header's class; compiled code says nothing) must be given, but for a shape of one axis.
 
         Returns
         -------
@@ -372,8 +412,8 @@ class Module:
                     "all kernels of templates before the first of them is launched"
                 )
             self._has_variables = True
-        item, extents = _items(found, dtype, shape)
         ordinal = as_ordinal(device)
+        item, extents = _items(self._told(found, ordinal) if found and dtype is None else found, dtype, shape)
         image = self._images[0]
         with faults.raised_as(f"looking for variable {name} of {self.name} on device {ordinal}", ordinal):
             loaded = image.load(ordinal)
@@ -395,7 +435,7 @@ class Module:
         """Find a variable's declaration; None where compiled code, or a macro, has it."""
         if isinstance(self._code, Image):
             return None
-        every = {each.name: each for source in self._code for each in parse_variables(source.text)}
+        every = {each.name: each for source in self._code for each in parse_variables(source.text, self.options)}
         names = [each for each in every if each == name] or [each for each in every if each.endswith(f"::{name}")]
         if len(names) == 1:
             found = every[names[0]]
@@ -409,6 +449,22 @@ class Module:
         advice = "" if names else "\nif a macro or an included file declares it, pass dtype="
         what = f"several variables '{name}': qualify the name" if names else f"no variable '{name}'"
         raise ArgumentValueError(f"{self.name} has {what}; found:{listed}{advice}")
+
+    def _told(self, variable: Variable, ordinal: int) -> Variable:
+        """Ask the compiler for a variable's type, where the source does not say it."""
+        if not isinstance(variable.item, str) and variable.extents is not None:
+            return variable
+        sources = self._sources()
+        index = next(i for i, each in enumerate(sources) if variable in parse_variables(each.text, self.options))
+        names = names_in(sources[index].text, self.options)
+        try:
+            with faults.raised_as(f"asking the compiler for the type of {variable.name}", ordinal):
+                item, extents = questions.settle_variable(
+                    variable.name, names, functools.partial(self._ask, index, ordinal)
+                )
+        except SignatureError:  # of another scope, such as a template's: the reason that the source gave stands
+            return variable
+        return dataclasses.replace(variable, item=item, extents=extents)
 
     def _compiled_kernel(
         self, name: str | None, signature: str | None, structures: Mapping[str, np.dtype[Any]]
@@ -432,7 +488,16 @@ class Module:
         sources = self._sources()
         for index, source in enumerate(sources):
             try:
-                found.append((select_kernel(source.text, name, structures), index))
+                found.append(
+                    (
+                        select_kernel(
+                            *(source.text, name, structures),
+                            options=self.options,
+                            may_be_hidden=signature is None and len(sources) == 1,
+                        ),
+                        index,
+                    )
+                )
             except SignatureError as error:
                 refused.append(error)
         if len(found) > 1:

@@ -61,6 +61,26 @@ def test_dtype_and_shape_are_the_declarations(module):
     assert (points.dtype, points.shape) == (np.dtype([("x", "f4"), ("n", "i4")]), (2,))
 
 
+def test_what_the_source_does_not_say_is_the_compilers():
+    source = """
+    #define real double
+    #define COLUMNS 3
+    const int ROWS = 4;
+    typedef real row[COLUMNS];
+    __constant__ real scale;
+    __constant__ row table[ROWS];
+    __device__ float plain[ROWS + 1][2];
+    __global__ void k() {}
+    """
+    module = ac.Module.from_source(source)
+    scale, table, plain = module.constant("scale"), module.constant("table"), module.variable("plain")
+    assert [(each.dtype, each.shape) for each in (scale, table, plain)] == [
+        (np.float64, ()),
+        (np.float64, (4, 3)),
+        (np.float32, (5, 2)),
+    ]
+
+
 def test_dtype_and_shape_may_be_given(module):
     assert module.constant("weights", dtype=np.int32).dtype == np.int32
     assert module.variable("many", shape=(2, 3)).shape == (2, 3)

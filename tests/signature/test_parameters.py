@@ -109,24 +109,32 @@ def test_vector_types_note_their_width(spelled: str, element: tuple[str, int]) -
     assert only(f"{spelled}* x") == Parameter("x", "array", dtype, width, writes=True)
 
 
-@pytest.mark.parametrize("base", ["float", "unsigned long long", "std::uint8_t", "S"])
+@pytest.mark.parametrize("base", ["float", "unsigned long long", "std::uint8_t"])
 @pytest.mark.parametrize("form", READ)
 def test_pointers_to_const_are_read(form: str, base: str) -> None:
     parameter = only(form.format(base))
     assert (parameter.name, parameter.kind, parameter.writes) == ("x", "array", False)
 
 
-@pytest.mark.parametrize("base", ["float", "unsigned long long", "std::uint8_t", "S"])
+@pytest.mark.parametrize("base", ["float", "unsigned long long", "std::uint8_t"])
 @pytest.mark.parametrize("form", WRITTEN)
 def test_pointers_to_what_is_not_const_are_written(form: str, base: str) -> None:
     parameter = only(form.format(base))
     assert (parameter.name, parameter.kind, parameter.writes) == ("x", "array", True)
 
 
-@pytest.mark.parametrize("base", ["void", "S", "ns::S", "struct S", "T<int, 4>", "ns::T<float>::type"])
+@pytest.mark.parametrize("base", ["void", "S", "ns::S", "struct S"])
 def test_elements_without_a_dtype_are_arrays_of_any(base: str) -> None:
-    assert only(f"{base}* x") == Parameter("x", "array", None, writes=True)
-    assert only(f"const {base}* x") == Parameter("x", "array", None, const=True)
+    defined = "struct S { int n; }; namespace ns { struct S { float x; }; }"
+    x, y = parse_kernels(f"{defined}\n__global__ void k({base}* x, const {base}* y) {{}}")[0].parameters
+    assert x == Parameter("x", "array", None, writes=True)
+    assert y == Parameter("y", "array", None, const=True)
+
+
+@pytest.mark.parametrize("base", ["S", "ns::S", "struct S", "T<int, 4>", "ns::T<float>::type", "typename T::type"])
+def test_a_pointer_to_what_the_source_does_not_define_is_no_pointer_to_void(base: str) -> None:
+    parameter = only(f"const {base}* x")
+    assert (parameter.name, parameter.kind, parameter.is_askable) == ("x", "unknown", True)
 
 
 @pytest.mark.parametrize(
@@ -296,11 +304,12 @@ def test_an_alignment_elsewhere_does_not_hide_a_struct() -> None:
     assert signature.require_known().parameters[0].layout == np.dtype([("n", "i4")])
 
 
-def test_macros_are_left_alone() -> None:
-    source = "#define REAL float\n__global__ void k(REAL a, const REAL* x) {}"
-    a, x = parse_kernels(source)[0].parameters
-    assert a.kind == "unknown"
-    assert x == Parameter("x", "array", None, const=True)
+def test_what_a_macro_decides_is_unknown() -> None:
+    source = "#define REAL float\n__global__ void k(REAL a, const REAL* x, int n) {}"
+    a, x, n = parse_kernels(source)[0].parameters
+    assert (a.name, a.kind, a.is_askable) == ("a", "unknown", True)
+    assert (x.name, x.kind, x.is_askable) == ("x", "unknown", True)
+    assert n == Parameter("n", "scalar", "int32")
 
 
 def test_explicit_signatures_take_template_arguments() -> None:

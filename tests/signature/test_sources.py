@@ -134,8 +134,16 @@ def test_a_declaration_and_its_definition_are_one_kernel() -> None:
     assert signature.line == 2
 
 
-def test_overloads_and_branches_are_ambiguous_when_named() -> None:
+def test_branches_are_open_when_named() -> None:
     source = "#ifdef A\n__global__ void k(float* x) {\n#else\n__global__ void k(double* x) {\n#endif\n}"
+    assert names(source) == ["k", "k"]
+    signature = select_kernel(source, "k")
+    assert signature.is_open
+    assert "lines 2, 4" in signature.problem
+
+
+def test_overloads_are_ambiguous_when_named() -> None:
+    source = "\n__global__ void k(float* x) {}\n\n__global__ void k(double* x) {}"
     assert names(source) == ["k", "k"]
     with pytest.raises(SignatureError, match=r"names 2 kernels.*signature=.*\n.*line 2.*\n.*line 4"):
         select_kernel(source, "k")
@@ -236,7 +244,7 @@ def test_template_arguments_reach_the_launch_bounds() -> None:
 def test_templates_are_listed_with_their_parameters_open() -> None:
     scale, defaulted, pack, only_value, constrained = parse_kernels(TEMPLATES)
     assert scale.template_parameters == ("T", "N")
-    assert [p.kind for p in scale.parameters] == ["array", "unknown", "array"]
+    assert [p.kind for p in scale.parameters] == ["unknown", "unknown", "array"]
     assert defaulted.template_parameters == ("T", "U", "")
     assert pack.template_parameters == ("Ts",)
     assert only_value.parameters[0].dtype == "bool"

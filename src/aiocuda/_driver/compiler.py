@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -19,7 +19,7 @@ from aiocuda._driver import includes, runtime
 from aiocuda._driver.select import cache_directory
 from aiocuda.errors import CompilationError
 
-__all__ = ["Image", "Source", "compile_sources"]
+__all__ = ["Image", "Source", "compile_sources", "lowered_name"]
 
 _HEADERS: Final = Path(__file__).resolve().parents[1] / "include"
 _CACHE_LIMIT_BYTES: Final = 512 << 20
@@ -102,6 +102,62 @@ def compile_sources(sources: Sequence[Source], options: Sequence[str], ordinal: 
     return _kept(tuple(sources), given, digest)
 
 
+def lowered_name(
+    sources: Sequence[Source],
+    index: int,
+    options: Sequence[str],
+    ordinal: int,
+    wrap: Callable[[str], str],
+    expression: str,
+) -> str:
+    """Compile a source with something behind it, for the mangled name that this gives an expression. Blocks.
+
+    Nothing is loaded, and on NVIDIA's driver no code for a device is made. The answer is kept on disk.
+
+    Parameters
+    ----------
+    sources, options, ordinal
+        As for `compile_sources`.
+    index
+        Which source. The emulated compiler takes all of them.
+    wrap
+        Makes the text to compile of the source's.
+    expression
+        Whose name is wanted.
+
+    Raises
+    ------
+    CompilationError
+        It does not compile.
+    """
+    is_one = len(sources) == 1 or not runtime.driver_info().is_emulated
+    source = sources[index] if is_one else _as_one(sources)
+    source = Source(source.name, wrap(source.text), (expression,))
+    major, minor = runtime.properties(ordinal).compute_capability
+    # Functions of other sources need not be there.
+    separate = ("--relocatable-device-code=true",) if len(sources) > 1 else ()
+    given = (
+        *(f"--gpu-architecture=compute_{major}{minor}", f"--include-path={_HEADERS}"),
+        *(*_header_options(), *separate, *options),
+    )
+    digest = includes.digest_of_includes([source.text], given)
+    if digest is None:
+        return _run_nvrtc(source, given, "PTX")[1][0][1].decode()
+    return _kept_name(source, given, digest)
+
+
+@functools.lru_cache(maxsize=1024)
+def _kept_name(source: Source, options: tuple[str, ...], digest: str) -> str:
+    disk = _disk_cache()
+    key = _key((source,), options, digest) if disk is not None else b""
+    if disk is not None and (kept := disk.get(key)) is not None:
+        return bytes(kept).decode()
+    ((_, name),) = _run_nvrtc(source, options, "PTX")[1]
+    if disk is not None:
+        disk[key] = name
+    return name.decode()
+
+
 def _as_one(sources: Sequence[Source]) -> Source:
     """Put sources one behind the other; lines keep their numbers and their source's name."""
     text = "".join(f'#line 1 "{_quoted(source.name)}"\n{source.text}\n' for source in sources)
@@ -140,7 +196,7 @@ def _compile(sources: tuple[Source, ...], options: tuple[str, ...]) -> Image:
 
 
 def _run_nvrtc(
-    source: Source, options: tuple[str, ...], output: Literal["CUBIN", "LTOIR"]
+    source: Source, options: tuple[str, ...], output: Literal["CUBIN", "LTOIR", "PTX"]
 ) -> tuple[bytes, tuple[tuple[str, bytes], ...]]:
     """Compile one source; return the output, and the mangled names of its expressions."""
     from cuda.bindings import nvrtc

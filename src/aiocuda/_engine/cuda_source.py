@@ -7,13 +7,13 @@ grammar sees the source, so offsets and line numbers always are the user's own.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tree_sitter import Node
 
-from aiocuda._engine.cuda_types import parse, scope_of, text_of
+from aiocuda._engine.cuda_nodes import parse, scope_of, text_of
 from aiocuda.errors import ArgumentValueError
 
 
@@ -52,6 +52,39 @@ class TemplateParameter:
 
 
 @dataclass(frozen=True, slots=True)
+class Preprocessing:
+    """What the preprocessor may change, which nobody runs here: where reading the source is not enough.
+
+    Attributes
+    ----------
+    macros
+        Names that the source or the compiler's options define.
+    branches
+        Spans of the source that only some builds have.
+    hides_types
+        Whether types may be defined that the source does not show: by an included file, or by a macro.
+    includes_files
+        Whether files are included that are not CUDA's, the standard library's or aiocuda's own.
+    writes_kernels
+        Whether kernels may be defined that the source does not show.
+    """
+
+    macros: frozenset[str] = frozenset()
+    branches: tuple[tuple[int, int], ...] = ()
+    hides_types: bool = False
+    includes_files: bool = False
+    writes_kernels: bool = False
+
+    def is_conditional(self, offset: int) -> bool:
+        """Say whether only some builds have what stands here."""
+        return any(start <= offset < end for start, end in self.branches)
+
+    def macros_in(self, text: str, *but: str) -> list[str]:
+        """List the macros that a text names, but for some names."""
+        return [word for word in re.findall(r"[A-Za-z_]\w*", text) if word in self.macros and word not in but]
+
+
+@dataclass(frozen=True, slots=True)
 class Declaration:
     """A ``__global__`` function as declared: text, not yet types."""
 
@@ -64,6 +97,7 @@ class Declaration:
     launch_bounds: str
     line: int
     has_body: bool
+    is_conditional: bool  # only some builds have it
     problem: str
 
 
@@ -78,6 +112,7 @@ class Declarations:
     obstacles: tuple[int, ...]
     packed_from: int | None
     alignments: dict[int, int]  # of the obstacles, those that ask for an alignment, in bytes
+    preprocessing: Preprocessing
 
 
 # A number is matched first so that the quote in 1'000 opens no character literal.
@@ -99,35 +134,48 @@ _PACKED: Final = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+pack\b", re.MULTILINE)
 _LAUNCH_BOUNDS: Final = re.compile(r"\b__launch_bounds__\s*(?=\()")
 _NAME_BEFORE: Final = re.compile(r"((?:\w+\s*::\s*)*[A-Za-z_]\w*)\s*$")
 _AFTER_PARAMETERS: Final = re.compile(r"\s*(?:[{;]|->|\[\[|noexcept\b|requires\b|__\w+)")
+_SPLICE: Final = re.compile(r"\\(\r?\n)([^\s\\]*)")
+_MACRO: Final = re.compile(r"[ \t]*([A-Za-z_]\w*)")
+_DEFINES_TYPES: Final = re.compile(r"\b(?:typedef|using|struct|class|enum|union|namespace)\b")
+_INCLUDED: Final = re.compile(r"""[ \t]*(?:<([^>\n]+)>|"([^"\n]+)")""")
+# Headers whose types are in the tables here: aiocuda's, CUDA's and the standard library's.
+_LIBRARY_HEADER: Final = re.compile(
+    r"(?:aiocuda|cuda|cub|thrust|nv|cooperative_groups)/.*|cuda\w*(?:\.h|\.hpp)?|cooperative_groups(?:\.h)?|cuComplex\.h"
+    r"|curand\w*\.h|mma\.h|math_constants\.h|vector_\w+\.h|device_\w+\.h"
+    r"|(?:stdint|stddef|stdbool|stdio|stdlib|math|float|limits|assert|string)\.h|[a-z_]+"
+)
 _CONDITIONALS: Final = frozenset({"if", "ifdef", "ifndef", "elif", "elifdef", "elifndef", "else", "endif"})
 _CLOSING: Final = {"(": ")", "[": "]", "{": "}", "<": ">"}
 
 
-def find_declarations(source: str) -> Declarations:
+def find_declarations(source: str, options: Sequence[str] = ()) -> Declarations:
     """Find every ``__global__`` function that the source itself declares.
 
-    Left out are explicit instantiations and specialisations, whose parameters follow from the
-    template, and functions of which a macro gives the name.
+    The compiler's options say which macros are defined beside those of the source. Explicit instantiations and
+    specialisations are left out, for their parameters follow from the template; so are functions whose name a macro
+    gives.
 
     Raises
     ------
     SignatureError
         A ``__global__`` function's declaration cannot be read.
     """
-    text, conditionals, alternatives = _without_directives(without_literals(source))
+    read = _without_directives(without_literals(source), source)
+    text, conditionals, alternatives = read.text, read.conditionals, read.alternatives
+    preprocessing = _with_options(read.preprocessing, options)
     headers = list(_headers(text))
     # An #else that opens a brace for the second time would shift all that follows into it.
     unbalanced = [(a, b) for a, b in alternatives if text.count("{", a, b) != text.count("}", a, b)]
     rest = _blank(text, *unbalanced)
     bodies = [(h.start, _end_of_body(rest, h.end)) for h in headers if rest[h.keyword] == "_"]
     tree = parse(_without_attributes(_blank(rest, *bodies)))
-    declarations = (_declaration(header, text, tree, conditionals) for header in headers)
+    declarations = (_declaration(header, text, tree, conditionals, preprocessing) for header in headers)
     aligned = [match.start() for match in _ATTRIBUTE.finditer(text) if match[0] != "["]
     asked = {at: int(match[1]) for at in aligned if (match := _ASKED_ALIGNMENT.match(text, at))}
     packed = _PACKED.search(without_literals(source))
     found = tuple(d for d in declarations if d is not None)
     packed_from = packed.start() if packed is not None else None
-    return Declarations(found, tree, (*aligned, *conditionals), packed_from, asked)
+    return Declarations(found, tree, (*aligned, *conditionals), packed_from, asked, preprocessing)
 
 
 def split_list(text: str) -> list[str]:
@@ -181,37 +229,116 @@ def without_literals(source: str) -> str:
     return re.sub(r"[^\x00-\x7f]", "_", _LITERAL.sub(replaced, source))
 
 
+def joined_lines(text: str) -> str:
+    """Join lines that end in a backslash, as the compiler does; what is joined stands in the first of them.
+
+    Offsets behind a joined word stay, and all lines keep their numbers.
+    """
+    while _SPLICE.search(text):
+        text = _SPLICE.sub(lambda match: match[2] + " " + match[1], text)
+    return text
+
+
 @dataclass(frozen=True, slots=True)
 class _Branch:
     start: int
     is_excluded: bool = False  # #if 0
     is_alternative: bool = False  # what follows a branch that may be taken
+    is_certain: bool = False  # all builds have it: a header's guard, the #else of #if 0
 
 
-def _without_directives(text: str) -> tuple[str, list[int], list[tuple[int, int]]]:
-    """Blank preprocessor lines and ``#if 0`` branches; say where conditionals and #else stood."""
+@dataclass(frozen=True, slots=True)
+class _Directives:
+    text: str  # without them, and without #if 0
+    conditionals: list[int]
+    alternatives: list[tuple[int, int]]
+    preprocessing: Preprocessing
+
+
+def _without_directives(text: str, source: str) -> _Directives:
+    """Blank preprocessor lines and ``#if 0`` branches; say what they do. Names of files are in the source alone."""
     conditionals: list[int] = []
     alternatives: list[tuple[int, int]] = []
     blank: list[tuple[int, int]] = []
     branches: list[_Branch] = []
+    taken: list[tuple[int, int]] = []
+    macros: set[str] = set()
+    hides_types = writes_kernels = includes_files = False
     for match in _DIRECTIVE.finditer(text):
         word = match["word"]
         blank.append(match.span())
+        if word == "define" and (named := _MACRO.match(match["rest"])):
+            macros.add(named[1])
+            hides_types |= _DEFINES_TYPES.search(match["rest"]) is not None
+            writes_kernels |= "__global__" in match["rest"]
+        elif word in ("include", "include_next"):
+            name = _INCLUDED.match(source, match.start("rest"))
+            includes_files |= name is None or not _LIBRARY_HEADER.fullmatch(name[1] or name[2])
         if word not in _CONDITIONALS:
             continue
         conditionals.append(match.start())
         if word.startswith("if"):
             is_excluded = word == "if" and match["rest"].strip() in ("0", "false")
-            branches.append(_Branch(match.end(), is_excluded))
+            guard = word == "ifndef" and not taken and not branches and _is_guard(text, match)
+            branches.append(_Branch(match.end(), is_excluded, is_certain=guard))
         elif branches:
             ended = branches.pop()
             if ended.is_excluded:
                 blank.append((ended.start, match.start()))
             elif ended.is_alternative:
                 alternatives.append((ended.start, match.start()))
+            if not ended.is_certain or word != "endif":
+                taken.append((ended.start, match.start()))
             if word != "endif":
-                branches.append(_Branch(match.end(), is_alternative=not ended.is_excluded))
-    return _blank(text, *blank), conditionals, alternatives
+                is_certain = ended.is_excluded and word == "else"
+                branches.append(_Branch(match.end(), is_alternative=not ended.is_excluded, is_certain=is_certain))
+    return _Directives(
+        joined_lines(_blank(text, *blank)),
+        conditionals,
+        alternatives,
+        Preprocessing(
+            frozenset(macros),
+            tuple(taken),
+            hides_types=hides_types or includes_files,
+            includes_files=includes_files,
+            writes_kernels=writes_kernels or includes_files,
+        ),
+    )
+
+
+def _is_guard(text: str, match: re.Match[str]) -> bool:
+    """Say whether an ``#ifndef`` begins a file and the name is defined at once."""
+    following = _DIRECTIVE.search(text, match.end())
+    name = match["rest"].strip()
+    return (
+        not text[: match.start()].strip()
+        and following is not None
+        and following["word"] == "define"
+        and following["rest"].strip() == name
+    )
+
+
+def _with_options(preprocessing: Preprocessing, options: Sequence[str]) -> Preprocessing:
+    macros = set(preprocessing.macros)
+    includes_files = False
+    waiting = iter(options)
+    for option in waiting:
+        name, equals, value = option.strip().partition("=")
+        if name in ("-D", "--define-macro"):
+            defined = value if equals else next(waiting, "")
+        elif name in ("-include", "--pre-include"):
+            defined, includes_files = "", True
+        else:
+            defined = option.strip()[2:] if option.strip().startswith("-D") else ""
+        if found := _MACRO.match(defined):
+            macros.add(found[1])
+    return replace(
+        preprocessing,
+        macros=frozenset(macros),
+        hides_types=preprocessing.hides_types or includes_files,
+        includes_files=preprocessing.includes_files or includes_files,
+        writes_kernels=preprocessing.writes_kernels or includes_files,
+    )
 
 
 def _without_attributes(text: str) -> str:
@@ -308,7 +435,9 @@ def _end_of_body(text: str, position: int) -> int:
     return closing + 1
 
 
-def _declaration(header: _Header, text: str, tree: Node, conditionals: list[int]) -> Declaration | None:
+def _declaration(
+    header: _Header, text: str, tree: Node, conditionals: list[int], preprocessing: Preprocessing
+) -> Declaration | None:
     before = text[header.start : header.keyword]
     template = re.match(r"\s*template\b\s*(<?)\s*(>?)", before)
     if template is not None and (not template[1] or template[2]):
@@ -329,6 +458,7 @@ def _declaration(header: _Header, text: str, tree: Node, conditionals: list[int]
         launch_bounds=bounds,
         line=_line(text, header.keyword),
         has_body=after is not None and after[0] == "{",
+        is_conditional=preprocessing.is_conditional(header.keyword),
         problem="preprocessor conditionals stand in its parameter list" if inside else "",
     )
 

@@ -7,46 +7,32 @@ Pure: text in, frozen signatures out. A parameter that the source alone cannot s
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import numpy as np
-from tree_sitter import Node
 
+from aiocuda._engine.cuda_nodes import integer_in, parse, text_of
 from aiocuda._engine.cuda_source import (
     Declaration,
     SignatureError,
     find_declarations,
-    split_list,
     template_argument,
     without_literals,
 )
-from aiocuda._engine.cuda_types import (
-    Array,
-    Described,
-    Function,
-    Pointer,
-    Reference,
-    Strided,
-    Struct,
-    Type,
-    TypeNames,
-    Unknown,
-    Value,
-    declarator_name,
-    integer_in,
-    parse,
-    text_of,
-)
-from aiocuda._engine.structs import alignment_of, layout_of
+from aiocuda._engine.cuda_types import TypeNames
+from aiocuda._engine.parameters import Parameter, field_of, read_parameters
+from aiocuda._engine.type_kinds import Described, Type, Unknown
 from aiocuda._engine.variables import Variable, find_variables
 
 __all__ = [
+    "PASS_SIGNATURE",
     "KernelSignature",
     "Parameter",
     "SignatureError",
     "UndeclaredKernelError",
+    "names_in",
     "parse_kernels",
     "parse_signature",
     "parse_variables",
@@ -56,66 +42,6 @@ __all__ = [
 
 class UndeclaredKernelError(SignatureError):
     """The source declares no kernel of the name asked for; a macro may write one."""
-
-
-Kind = Literal["array", "scalar", "struct", "view", "partition", "unknown"]
-
-
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    """One parameter of a kernel.
-
-    Attributes
-    ----------
-    name
-        As declared; ``argument<i>`` where the declaration gives none.
-    kind
-        "array" (a pointer to device memory), "scalar" (one number by value), "struct" (a struct by value,
-        of `layout`; or a built-in vector such as ``float4``: `width` numbers of `dtype`), "view" or "partition" (an
-        ``aiocuda::View`` or ``aiocuda::Partition`` by value, of items of `width` numbers of `dtype`),
-        or "unknown" (see `reason`).
-    dtype
-        Name of the NumPy or ml_dtypes dtype of one element; None for ``void*`` and for pointers to
-        types that have no dtype, which take arrays of any dtype.
-    width
-        Elements that the C++ type holds: 4 for ``float4``.
-    writes
-        Whether the kernel may write to the array: it is a pointer to something not const, a view of
-        items that are not const, or a partition.
-    const
-        Whether the declaration says const: of what is pointed to, of a view's items, or of the value.
-    reason
-        For an unknown parameter, what stands in the way; else empty.
-    rank
-        Dimensions of a view or partition, 1 to 8; else 0.
-    layout
-        Of a struct that is no built-in vector: the NumPy dtype that says where its members lie.
-    alignment
-        Of arrays, views and partitions: the bytes of which the address of each item must be a multiple, as far as that
-        is known; 16 for ``float4*``, 1 for ``void*``.
-    """
-
-    name: str
-    kind: Kind
-    dtype: str | None = None
-    width: int = 1
-    writes: bool = False
-    const: bool = False
-    reason: str = ""
-    rank: int = 0
-    layout: np.dtype[Any] | None = None
-    alignment: int = field(default=1, compare=False)
-
-    def __str__(self) -> str:
-        element = self.dtype or "void" if self.kind == "array" else self.dtype or "?"
-        if self.layout is not None:
-            element = f"struct of {self.layout.itemsize} bytes"
-        element += f"x{self.width}" if self.width > 1 else ""
-        if self.rank:
-            const = "" if self.writes else "const "
-            return f"aiocuda::{self.kind.title()}<{const}{element}, {self.rank}> {self.name}"
-        const = "const " if self.kind == "array" and not self.writes else ""
-        return f"{const}{element}{'*' if self.kind == 'array' else ''} {self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +78,12 @@ class KernelSignature:
     def __str__(self) -> str:
         return f"{self.name}({', '.join(str(p) for p in self.parameters)})"
 
+    @property
+    def is_open(self) -> bool:
+        """Whether something is not known that the compiler can tell, and nothing that it cannot."""
+        unknown = [each for each in self.parameters if each.kind == "unknown"]
+        return bool(self.problem or unknown) and all(each.is_askable for each in unknown)
+
     def require_known(self) -> KernelSignature:
         """Give this signature back, if every parameter of it is known.
 
@@ -161,18 +93,18 @@ class KernelSignature:
             It names the parameter, says what stands in the way and how to pass ``signature=``.
         """
         if self.problem:
-            raise SignatureError(f"kernel '{self.name}': {self.problem}; {_PASS_SIGNATURE}", self.line)
+            raise SignatureError(f"kernel '{self.name}': {self.problem}; {PASS_SIGNATURE}", self.line)
         for index, parameter in enumerate(self.parameters):
             if parameter.kind == "unknown":
                 raise SignatureError(
                     f"kernel '{self.name}': the type of parameter {index} ('{parameter.name}') "
-                    f"cannot be known from the source: {parameter.reason}; {_PASS_SIGNATURE}",
+                    f"cannot be known from the source: {parameter.reason}; {PASS_SIGNATURE}",
                     self.line,
                 )
         return self
 
 
-_PASS_SIGNATURE: Final = (
+PASS_SIGNATURE: Final = (
     'pass signature= with the parameters spelled out, such as signature="const float* x, float* y, int n"'
 )
 
@@ -188,17 +120,27 @@ def parse_kernels(source: str) -> list[KernelSignature]:
     SignatureError
         A ``__global__`` function's declaration cannot be read, or has a reference as a parameter.
     """
-    declarations, names, _ = _read(source)
+    declarations, names, _ = _read(source, ())
     return [_signature(declaration, names) for declaration in declarations]
 
 
-def parse_variables(source: str) -> tuple[Variable, ...]:
+def parse_variables(source: str, options: Sequence[str] = ()) -> tuple[Variable, ...]:
     """List the ``__constant__`` and ``__device__`` variables that CUDA C++ source declares, in order."""
-    return _read(source)[2]
+    return _read(source, tuple(options))[2]
+
+
+def names_in(source: str, options: Sequence[str] = ()) -> TypeNames:
+    """Give the types and constants that CUDA C++ source defines, where the compiler is given these options."""
+    return _read(source, tuple(options))[1]
 
 
 def select_kernel(
-    source: str, name: str | None = None, structures: Mapping[str, np.dtype[Any]] | None = None
+    source: str,
+    name: str | None = None,
+    structures: Mapping[str, np.dtype[Any]] | None = None,
+    *,
+    options: Sequence[str] = (),
+    may_be_hidden: bool = False,
 ) -> KernelSignature:
     """Find the signature of one kernel in CUDA C++ source.
 
@@ -211,6 +153,10 @@ def select_kernel(
         (``"ns::scale<float, 4>"``). None takes the only kernel in the source.
     structures
         Types that names stand for, whatever the source says of them.
+    options
+        The compiler's: they may define macros.
+    may_be_hidden
+        Whether a kernel that the source does not show is one, where a macro or an included file may define it.
 
     Raises
     ------
@@ -218,14 +164,30 @@ def select_kernel(
         There is no such kernel, more than one, or a template argument is missing; it lists what
         there is.
     """
-    declarations, names, _ = _read(source)
+    declarations, names, _ = _read(source, tuple(options))
     asked, arguments = _parse_name(name, names) if name is not None else (None, None)
     found = declarations if asked is None else _called(asked, declarations)
+    if may_be_hidden and name is not None and not found and names.preprocessing.writes_kernels:
+        problem = "a macro or an included file declares it"
+        return KernelSignature(_ascii(name).strip().removeprefix("&"), (), name_expression_needed=True, problem=problem)
+    problem = _branches(found)
+    if problem:
+        found = found[:1]
     if len(found) != 1:
         kind = SignatureError if found or asked is None else UndeclaredKernelError
         raise kind(_selection_error(name, found, [_signature(d, names) for d in declarations]))
     (declaration,) = found
-    return _instantiate(declaration, names, arguments, structures or {})
+    signature = _instantiate(declaration, names, arguments, structures or {})
+    return replace(signature, problem=problem) if problem else signature
+
+
+def _branches(found: Sequence[Declaration]) -> str:
+    """Say that several declarations may be one kernel in several builds; empty where they are not."""
+    is_one = len({each.name for each in found}) == 1 and not any(each.is_template for each in found)
+    if len(found) < 2 or not is_one or not any(each.is_conditional for each in found):
+        return ""
+    lines = ", ".join(str(each.line) for each in found)
+    return f"it is declared at lines {lines}, in different preprocessor branches"
 
 
 def parse_signature(
@@ -258,7 +220,7 @@ def parse_signature(
     for stand_in, spelled in (template_arguments or {}).items():
         argument = template_argument(_ascii(spelled))
         arguments[stand_in] = names.argument(argument, (), arguments) if argument is not None else Unknown("is empty")
-    parameters = tuple(_parameters(without_literals(text), names, (), arguments, 0))
+    parameters = tuple(read_parameters(without_literals(text), names, (), arguments, 0))
     for parameter in parameters:
         if parameter.kind == "unknown":
             raise SignatureError(
@@ -274,9 +236,9 @@ def _ascii(text: str) -> str:
 
 
 @functools.lru_cache(maxsize=32)  # a source of many kernels is asked for each of them
-def _read(source: str) -> tuple[tuple[Declaration, ...], TypeNames, tuple[Variable, ...]]:
-    found = find_declarations(source)
-    names = TypeNames(found.tree, found.obstacles, found.packed_from, found.alignments)
+def _read(source: str, options: tuple[str, ...]) -> tuple[tuple[Declaration, ...], TypeNames, tuple[Variable, ...]]:
+    found = find_declarations(source, options)
+    names = TypeNames(found.tree, found.preprocessing, found.obstacles, found.packed_from, found.alignments)
     kept: dict[object, Declaration] = {}
     for declaration in found.declarations:
         # Parameter names may differ between a declaration and its definition; types may not.
@@ -292,7 +254,9 @@ def _signature(declaration: Declaration, names: TypeNames) -> KernelSignature:
     arguments: dict[str, Type] = {t: Unknown(f"'{t}' is a template parameter") for t in opened}
     return KernelSignature(
         name=declaration.name,
-        parameters=tuple(_parameters(declaration.parameters, names, declaration.scope, arguments, declaration.line)),
+        parameters=tuple(
+            read_parameters(declaration.parameters, names, declaration.scope, arguments, declaration.line)
+        ),
         name_expression_needed=not declaration.extern_c,
         max_threads=_literal(declaration.launch_bounds, {}),
         line=declaration.line,
@@ -338,7 +302,7 @@ def _instantiate(
         name += f"<{', '.join(text for text, _ in given)}>"
     return KernelSignature(
         name=name,
-        parameters=tuple(_parameters(declaration.parameters, names, declaration.scope, types, declaration.line)),
+        parameters=tuple(read_parameters(declaration.parameters, names, declaration.scope, types, declaration.line)),
         name_expression_needed=not declaration.extern_c,
         max_threads=_literal(declaration.launch_bounds, texts),
         line=declaration.line,
@@ -353,7 +317,7 @@ def _parse_name(name: str, names: TypeNames) -> tuple[str, list[tuple[str, Type]
     """
     spelled = _ascii(name).strip().removeprefix("&").strip()
     text = f"using asked = {spelled};"
-    target = _field(parse(text), "type", "type")
+    target = field_of(parse(text), "type", "type")
     while target is not None and target.type == "qualified_identifier":
         target = target.child_by_field_name("name")
     if target is None or target.has_error or target.end_byte != len(text) - 1:
@@ -367,14 +331,6 @@ def _parse_name(name: str, names: TypeNames) -> tuple[str, list[tuple[str, Type]
 
 def _plain_name(name: str) -> str:
     return "".join(name.split())
-
-
-def _field(root: Node, *path: str) -> Node | None:
-    """Follow a path of grammar fields from the first declaration under `root`."""
-    node = root.named_children[0] if root.named_children else None
-    for step in path:
-        node = node.child_by_field_name(step) if node is not None else None
-    return node
 
 
 def _called(asked: str, declarations: Sequence[Declaration]) -> Sequence[Declaration]:
@@ -408,116 +364,3 @@ def _template_note(signature: KernelSignature) -> str:
 def _literal(text: str, arguments: Mapping[str, str]) -> int | None:
     """Read an integer literal, or a template parameter that stands for one."""
     return integer_in(arguments.get(text, text))
-
-
-def _parameters(
-    text: str, names: TypeNames, scope: tuple[str, ...], arguments: Mapping[str, Type], line: int
-) -> Iterator[Parameter]:
-    pieces = split_list(text)
-    if pieces == ["void"]:
-        return
-    for index, piece in enumerate(pieces):
-        # One at a time: what one macro does to the grammar stays within its parameter.
-        root = parse(f"void kernel({piece}) {{}}")
-        listed = _field(root, "declarator", "parameters")
-        node = listed.named_children[0] if listed is not None and listed.named_child_count == 1 else None
-        name = f"argument{index}"
-        if root.has_error or node is None or node.type not in _PLAIN_PARAMETERS:
-            yield Parameter(name, "unknown", reason=f"'{piece}' cannot be read as one parameter")
-            continue
-        declarator = node.child_by_field_name("declarator")
-        name = declarator_name(declarator) or name
-        kind = names.type_of(node, declarator, scope, arguments)
-        if isinstance(kind, Struct | Described):
-            layout = layout_of(kind, names, arguments)
-            if isinstance(layout, str):
-                yield Parameter(name, "unknown", const=kind.const, reason=f"{layout} ('{piece}'); {_PASS_STRUCTURES}")
-            else:
-                yield Parameter(name, "struct", const=kind.const, layout=layout)
-            continue
-        parameter = _parameter(name, kind, piece, line)
-        if (item := _item_of(kind)) is not None:
-            parameter = replace(parameter, alignment=alignment_of(item, names, arguments))
-        yield parameter
-
-
-def _item_of(kind: Type) -> Type | None:
-    """Return the type of the items of a pointer, a view or a partition."""
-    match kind:
-        case Pointer(item) | Array(item):
-            while isinstance(item, Array):
-                item = item.element
-            return item
-        case Strided():
-            return kind.element
-        case _:
-            return None
-
-
-_PASS_STRUCTURES: Final = "say how it lies with structures={name: a NumPy dtype or a ctypes.Structure}"
-_MAX_RANK: Final = 8  # as aiocuda/tile.cuh has it
-_PLAIN_PARAMETERS: Final = ("parameter_declaration", "optional_parameter_declaration")
-
-
-def _parameter(name: str, kind: Type, spelled: str, line: int) -> Parameter:
-    match kind:
-        case Reference(Strided()) | Pointer(Strided()) | Array(Strided()):
-            raise SignatureError(
-                f"parameter '{spelled}' is a reference or a pointer, and a View or a Partition is made for the launch: "
-                "pass it by value, without & or *",
-                line,
-            )
-        case Reference():
-            raise SignatureError(
-                f"parameter '{spelled}' is a reference, and CUDA passes kernels only values and "
-                "pointers: make it a pointer or a value",
-                line,
-            )
-        case Array(element):
-            return _pointer(name, element, spelled)
-        case Pointer(target):
-            return _pointer(name, target, spelled)
-        case Value(dtype, width, const) if dtype is not None:
-            return Parameter(name, "scalar" if width == 1 else "struct", dtype, width, const=const)
-        case Strided():
-            return _strided(name, kind, spelled, line)
-        case Unknown(reason, const):
-            return Parameter(name, "unknown", const=const, reason=f"{reason} ('{spelled}')")
-        case _:
-            return Parameter(name, "unknown", reason=f"'{spelled}' is not a value or a pointer")
-
-
-def _strided(name: str, kind: Strided, spelled: str, line: int) -> Parameter:
-    if not 1 <= kind.rank <= _MAX_RANK:
-        raise SignatureError(f"parameter '{spelled}' has rank {kind.rank}: give it 1 to {_MAX_RANK} dimensions", line)
-    match kind.element:
-        case Value(dtype, width, const) if dtype is not None:
-            if const and kind.kind == "partition":
-                raise SignatureError(
-                    f"parameter '{spelled}' is a Partition of const items, and a Partition is there to be written: "
-                    "read through an aiocuda::View",
-                    line,
-                )
-            return Parameter(name, kind.kind, dtype, width, writes=not const, const=const, rank=kind.rank)
-        case Unknown(reason):
-            return Parameter(name, "unknown", reason=f"{reason} ('{spelled}')")
-        case _:
-            return Parameter(name, "unknown", reason=f"the items of '{spelled}' are no numbers")
-
-
-def _pointer(name: str, target: Type, spelled: str) -> Parameter:
-    while isinstance(target, Array):
-        target = target.element
-    match target:
-        case Value(dtype, width, const):
-            return Parameter(name, "array", dtype, width, writes=not const, const=const)
-        case Unknown(const=const) | Struct(const=const) | Described(const=const):
-            return Parameter(name, "array", writes=not const, const=const)
-        case Function():
-            return Parameter(name, "unknown", reason=f"'{spelled}' is a pointer to a function")
-        case _:
-            return Parameter(
-                name,
-                "unknown",
-                reason=f"'{spelled}' is a pointer to pointers, behind which no array is tracked",
-            )

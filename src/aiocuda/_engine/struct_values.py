@@ -17,7 +17,7 @@ from aiocuda._engine import dtypes
 from aiocuda._engine.structs import leaves
 from aiocuda.errors import ArgumentRangeError, ArgumentTypeError
 
-__all__ = ["StructPacker", "to_layouts"]
+__all__ = ["ConstantPacker", "StructPacker", "to_layouts"]
 
 
 class StructPacker:
@@ -79,6 +79,39 @@ class StructPacker:
         if not fits:
             raise ArgumentRangeError(f"{where}: {value!r:.80} does not fit {item}")
         return converted.tobytes()
+
+
+class ConstantPacker:
+    """Takes the number that a parameter's type says already, such as ``std::bool_constant<true>``, and passes nothing.
+
+    Parameters
+    ----------
+    number
+        What the type says.
+    """
+
+    __slots__ = ("_number",)
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def __call__(self, where: str, value: object) -> bytes:
+        """Return the byte that stands for an empty class.
+
+        Raises
+        ------
+        ArgumentTypeError
+            It is no number; `where` begins the message.
+        ArgumentRangeError
+            It is another number.
+        """
+        if not isinstance(value, (int, np.integer, np.bool_)):
+            raise ArgumentTypeError(f"{where}: the type says {self._number}; give that, not {type(value).__name__}")
+        if int(value) != self._number:
+            raise ArgumentRangeError(
+                f"{where}: {value!r} was given, and the type says {self._number}: name the kernel with another type"
+            )
+        return b"\0"
 
 
 def to_layouts(structures: Mapping[str, Any] | None) -> dict[str, np.dtype[Any]]:

@@ -7,27 +7,17 @@ Sizes and alignments are those of LP64 (Linux) and of the CUDA C++ Programming G
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import ml_dtypes
 import numpy as np
 from tree_sitter import Node
 
-from aiocuda._engine.cuda_types import (
-    Array,
-    Described,
-    Pointer,
-    Struct,
-    Type,
-    TypeNames,
-    Unknown,
-    Value,
-    declarator_name,
-    integer_in,
-    text_of,
-)
+from aiocuda._engine.cuda_nodes import declarator_name, integer_in, text_of, without_extents
+from aiocuda._engine.cuda_types import TypeNames
+from aiocuda._engine.type_kinds import Array, Constant, Described, Pointer, Struct, Type, Unknown, Value
 
-__all__ = ["alignment_of", "array_extents", "layout_of", "leaves"]
+__all__ = ["Unsettled", "alignment_of", "array_extents", "layout_of", "leaves", "member_names"]
 
 _HIDES_MEMBERS: Final = {
     "base_class_clause": "has a base class",
@@ -35,6 +25,23 @@ _HIDES_MEMBERS: Final = {
     "virtual_function_specifier": "has virtual functions",
     "bitfield_clause": "has bit fields",
 }
+
+
+class Unsettled(str):
+    """Why a layout is not known, where the compiler knows it.
+
+    Attributes
+    ----------
+    struct
+        The struct whose members' types are to be asked for, as C++ names it.
+    """
+
+    struct: str
+
+    def __new__(cls, reason: str, struct: str) -> Self:
+        made = super().__new__(cls, reason)
+        made.struct = struct
+        return made
 
 
 def layout_of(kind: Type, names: TypeNames, arguments: Mapping[str, Type] | None = None) -> np.dtype[Any] | str:
@@ -73,13 +80,9 @@ def _alignment(kind: Type, names: TypeNames, arguments: Mapping[str, Type], pend
 def _members_alignments(
     kind: Struct, names: TypeNames, arguments: Mapping[str, Type], pending: frozenset[int]
 ) -> Iterator[int]:
-    body = kind.node.child_by_field_name("body")
-    for member in body.named_children if body is not None else []:
-        if member.type == "field_declaration" and not any(text_of(each) == "static" for each in member.children):
-            for declarator in member.children_by_field_name("declarator"):
-                if declarator.type != "function_declarator":
-                    item = names.type_of(member, declarator, (*kind.scope, kind.name), arguments)
-                    yield _alignment(item, names, arguments, pending)
+    for member, declarator in _fields(kind):
+        item = names.type_of(member, declarator, (*kind.scope, kind.name), arguments)
+        yield _alignment(item, names, arguments, pending)
 
 
 def leaves(dtype: np.dtype[Any], offset: int = 0) -> Iterator[tuple[int, np.dtype[Any]]]:
@@ -95,16 +98,53 @@ def leaves(dtype: np.dtype[Any], offset: int = 0) -> Iterator[tuple[int, np.dtyp
         yield offset, dtype
 
 
-def array_extents(declarator: Node | None) -> tuple[int, ...] | None:
-    """Read the extents of a C array's declarator, outermost first; None where one is no integer literal."""
+def array_extents(
+    kind: Type, declarator: Node | None, names: TypeNames, scope: tuple[str, ...]
+) -> tuple[int, ...] | None:
+    """Give the extents of an array type, outermost first; None where one is no literal or plain constant.
+
+    Parameters
+    ----------
+    kind
+        The type, with what its declarator adds to it.
+    declarator
+        Where a constant may give an extent; None where the compiler told the type.
+    names, scope
+        In which the constant is looked up.
+    """
     extents: list[int] = []
     while declarator is not None and declarator.type == "array_declarator":
-        size = integer_in(text_of(declarator.child_by_field_name("size")))
+        spelled = text_of(declarator.child_by_field_name("size"))
+        size = integer_in(spelled)
+        if size is None:
+            size = names.constant(spelled, scope)
         if size is None:
             return None
         extents.insert(0, size)
         declarator = declarator.child_by_field_name("declarator")
+    for _ in extents:
+        kind = kind.element if isinstance(kind, Array) else kind
+    while isinstance(kind, Array):  # what an alias adds
+        if kind.extent is None:
+            return None
+        extents.append(kind.extent)
+        kind = kind.element
     return tuple(extents)
+
+
+def member_names(struct: Struct) -> list[str]:
+    """List the members of a struct that each object has, in order."""
+    return [declarator_name(declarator) for _, declarator in _fields(struct)]
+
+
+def _fields(struct: Struct) -> Iterator[tuple[Node, Node]]:
+    body = struct.node.child_by_field_name("body")
+    for member in body.named_children if body is not None else []:
+        if member.type != "field_declaration" or any(text_of(each) == "static" for each in member.children):
+            continue
+        for declarator in member.children_by_field_name("declarator"):
+            if declarator.type != "function_declarator":
+                yield member, declarator
 
 
 def _hidden_by(nodes: Iterable[Node]) -> str:
@@ -144,37 +184,42 @@ def _members(kind: Struct, names: TypeNames, arguments: Mapping[str, Type], pend
     if why := _hidden_by(kind.node.children):
         return f"'{kind.name}' {why}"
     body = kind.node.child_by_field_name("body")
-    scope = (*kind.scope, kind.name)
-    found: dict[str, tuple[np.dtype[Any], int]] = {}
-    size = 0
-    alignment = 1
     for member in body.named_children if body is not None else []:
         if why := _hidden_by((member, *member.children)):
             return f"'{kind.name}' {why}"
-        if member.type != "field_declaration" or any(text_of(each) == "static" for each in member.children):
-            continue
-        for declarator in member.children_by_field_name("declarator"):
-            if declarator.type == "function_declarator":
-                continue
-            extents = array_extents(declarator)
-            name = declarator_name(declarator)
-            if extents is None:
-                return f"the extents of '{kind.name}::{name}' are no integer literals"
-            item: Type = names.type_of(member, declarator, scope, arguments)
-            while isinstance(item, Array):
-                item = item.element
-            layout = _layout(item, names, arguments, pending | {kind.at})
-            if isinstance(layout, str):
-                return f"'{kind.name}::{name}': {layout}"
-            dtype, aligned = layout
-            if extents:
-                dtype = np.dtype((dtype, extents))
-            size = -(-size // aligned) * aligned
-            found[name] = (dtype, size)
-            size += dtype.itemsize
-            alignment = max(alignment, aligned)
+    scope = (*kind.scope, kind.name)
+    struct = "::".join(scope)
+    *told, told_size = names.members.get(struct, (None,))
+    found: dict[str, tuple[np.dtype[Any], int]] = {}
+    size = 0
+    alignment = 1
+    for index, (member, declarator) in enumerate(_fields(kind)):
+        name = declarator_name(declarator)
+        item: Type = told[index] if told else names.type_of(member, declarator, scope, arguments)
+        extents = array_extents(item, None if told else declarator, names, scope)
+        spelled = without_extents(text_of(member).partition("=")[0])
+        if extents is None or (not told and names.preprocessing.macros_in(spelled, name)):
+            why = "the extents of '{}' are no integer literals" if extents is None else "the type of '{}' is a macro's"
+            return _unsettled(why.format(f"{kind.name}::{name}"), kind, struct)
+        while isinstance(item, Array):
+            item = item.element
+        layout = _layout(item, names, arguments, pending | {kind.at})
+        if isinstance(layout, str):
+            why = f"'{kind.name}::{name}': {layout}"
+            if isinstance(layout, Unsettled):
+                return Unsettled(why, layout.struct)
+            return _unsettled(why, kind, struct) if isinstance(item, Unknown) and item.is_askable else why
+        dtype, aligned = layout
+        if extents:
+            dtype = np.dtype((dtype, extents))
+        size = -(-size // aligned) * aligned
+        found[name] = (dtype, size)
+        size += dtype.itemsize
+        alignment = max(alignment, aligned)
     if not found:
         return f"'{kind.name}' has no members that can be read"
+    if isinstance(told_size, Constant) and told_size.number != -(-size // alignment) * alignment:
+        return f"'{kind.name}' has {told_size.number} bytes, and not what its members need"
     described: Any = {
         "names": list(found),
         "formats": [dtype for dtype, _ in found.values()],
@@ -182,3 +227,7 @@ def _members(kind: Struct, names: TypeNames, arguments: Mapping[str, Type], pend
         "itemsize": -(-size // alignment) * alignment,
     }
     return np.dtype(described), alignment
+
+
+def _unsettled(why: str, kind: Struct, struct: str) -> str:
+    return Unsettled(why, struct) if kind.name.isidentifier() else why

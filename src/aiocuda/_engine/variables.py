@@ -1,6 +1,6 @@
 """The ``__constant__`` and ``__device__`` variables that CUDA C++ source declares, with what is known of their type.
 
-Pure: text in, frozen declarations out. What the source alone cannot tell (an extent that a macro gives) is None.
+Pure: text in, frozen declarations out. An extent that the source alone cannot tell, such as a macro's, is None.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from typing import Any, Literal
 import numpy as np
 from tree_sitter import Node
 
+from aiocuda._engine.cuda_nodes import declarator_name, scope_of, text_of
 from aiocuda._engine.cuda_source import in_extern_c
-from aiocuda._engine.cuda_types import Array, TypeNames, declarator_name, scope_of, text_of
+from aiocuda._engine.cuda_types import TypeNames
 from aiocuda._engine.structs import array_extents, layout_of
+from aiocuda._engine.type_kinds import Array
 
 __all__ = ["Variable", "find_variables"]
 
@@ -77,10 +79,10 @@ def find_variables(root: Node, names: TypeNames) -> list[Variable]:
             if not name:
                 continue
             declared = names.type_of(node, declarator, scope)
+            extents = array_extents(declared, declarator, names, scope)
             while isinstance(declared, Array):
                 declared = declared.element
             item = layout_of(declared, names)
-            extents = array_extents(declarator)
             if not isinstance(item, str) and item.subdtype is not None:
                 item, vector = item.subdtype
                 extents = None if extents is None else extents + vector
