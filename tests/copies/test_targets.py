@@ -248,6 +248,7 @@ def test_shapes_that_no_memory_holds_are_an_error(shape):
             make(shape)
 
 
+@pytest.mark.driver_refuses("cuMemAllocFromPoolAsync")
 def test_memory_that_there_is_not_is_an_error():
     with pytest.raises(ac.OutOfMemoryError):
         ac.empty(2**50, np.uint8).sync(60)

@@ -92,6 +92,7 @@ def test_an_unknown_limit_is_refused(device):
         device.set_limits(stack_size=4096)
 
 
+@pytest.mark.driver_refuses("cuCtxSetLimit")
 def test_a_limit_that_the_device_has_not(device):
     missing = [name for name, value in dataclasses.asdict(device.limits()).items() if value is None]
     assert "sync_depth" in missing or not device.is_emulated

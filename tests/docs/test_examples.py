@@ -45,6 +45,7 @@ PAGES = [
 ]
 
 
+@pytest.mark.driver_refuses("cuMemAllocFromPoolAsync")  # of the page that shows what is told then
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_examples_of_the_page_run_and_print_what_it_says(page):
     names: dict[str, object] = {"__name__": "__main__"}
