@@ -1,12 +1,16 @@
 // The native module: what once-per-launch work there is, and the driver floor, as Python sees them.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <chrono>
 #include <memory>
+#include <optional>
 
 #include "bench.hpp"
+#include "completion/loop_time.hpp"
 #include "copy_bench.hpp"
 #include "driver/drive.hpp"
 #include "driver/refused.hpp"
@@ -29,16 +33,44 @@ using Streams = std::vector<driver::StreamIndex>;
 // A port whose tokens are Python objects. It ends with the loop; what comes later is dropped when
 // somebody next has the GIL and asks.
 struct LoopPort {
-  explicit LoopPort(bool is_of_thread) : blocks(is_of_thread) {}
+  LoopPort(bool is_of_thread, std::optional<std::int64_t> turn_us) : blocks(is_of_thread) {
+    if (turn_us) time.emplace(std::chrono::microseconds(*turn_us));
+  }
   std::shared_ptr<completion::Port> port = std::make_shared<completion::Port>(Engine::get().orphans);
-  const bool blocks;  // its thread does nothing but wait for what comes out
+  const bool blocks;                         // its thread does nothing but wait for what comes out
+  std::optional<completion::LoopTime> time;  // where awaits share it
   ~LoopPort() {
+    if (time)
+      for (const completion::Token token : time->close()) Engine::get().orphans.add(token);
     port->close();
     drop_orphans();
+  }
+  void look_for_turn() {
+    if (time->asks_for_turn()) port->ring();
   }
   static void drop_orphans() {
     for (const completion::Token token : Engine::get().orphans.take()) Py_DECREF(static_cast<PyObject*>(token));
   }
+};
+
+// Charges what is done for an await, from here to the end of the scope, to its loop's turn.
+class Charged {
+ public:
+  explicit Charged(LoopPort& port) : port_(port) {
+    if (port.time) begin_ = Clock::now();
+  }
+  Charged(const Charged&) = delete;
+  Charged& operator=(const Charged&) = delete;
+  ~Charged() {
+    if (!port_.time) return;
+    port_.time->spend(Clock::now() - begin_);
+    port_.look_for_turn();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  LoopPort& port_;
+  Clock::time_point begin_{};
 };
 
 // Without those that were destroyed: all of theirs has passed.
@@ -149,23 +181,47 @@ void raise_stream_error(const completion::Completion& completion, const Streams&
 
 void bind_execution(nb::module_& module) {
   nb::class_<LoopPort>(module, "Port", nb::is_weak_referenceable())
-      .def(nb::init<bool>(), "blocks"_a = false)
+      // `turn_us`: how long awaits may hold the loop in one turn of it; None: it is no loop's.
+      .def(nb::init<bool, std::optional<std::int64_t>>(), "blocks"_a = false, "turn_us"_a = nb::none())
       .def("fileno", [](const LoopPort& self) { return self.port->fd(); })
       // Makes a token due now, and not when something has passed; with 0, or PAUSE.
       .def("put", [](LoopPort& self, nb::object token, std::int32_t result) { self.port->put(token.release().ptr(), result); }, "token"_a, "result"_a = 0)
-      // The tokens that are due, each with 0 or the driver's error.
-      .def("take", [](LoopPort& self) {
+      // The tokens that are due, each with 0 or the driver's error. `begins_turn`: the loop asks, once in each turn.
+      .def("take", [](LoopPort& self, bool begins_turn) {
         nb::list due;
-        for (const auto& each : self.port->take())
-          due.append(nb::make_tuple(nb::steal(static_cast<PyObject*>(each.token)), each.result));
+        auto append = [&due](completion::Token token, std::int32_t result) {
+          due.append(nb::make_tuple(nb::steal(static_cast<PyObject*>(token)), result));
+        };
+        for (const auto& each : self.port->take()) append(each.token, each.result);
+        if (self.time && begins_turn) {
+          for (const completion::Token token : self.time->begin_turn()) append(token, completion::turn);
+          self.look_for_turn();
+        } else if (self.time && self.time->has_asked()) {
+          self.port->ring();  // what was rung for has been taken back
+        }
         LoopPort::drop_orphans();
         return due;
-      });
+      }, "begins_turn"_a = false)
+      // An await of an operation, or of something else, begins. False: it lines up, and enters when it is its turn.
+      .def("admits", [](LoopPort& self, nb::handle) { return self.time->admits(); }, nb::arg("op").none())
+      .def("line_up", [](LoopPort& self) { return self.time->line_up(); })
+      .def("enter", [](LoopPort& self, completion::LoopTime::Place place, nb::object token) {
+        if (self.time->enter(place, token.ptr())) return true;
+        token.release();
+        self.look_for_turn();
+        return false;
+      })
+      .def("leave_line", [](LoopPort& self, completion::LoopTime::Place place) {
+        nb::steal(static_cast<PyObject*>(self.time->leave(place)));
+      })
+      .def_prop_ro("turn_calls", [](const LoopPort& self) { return self.time->calls(); });
 
   module.attr("PAUSE") = completion::pause;
+  module.attr("TURN") = completion::turn;
 
   // True: complete. False: `token` will come out of the port when it is worth driving again.
   static constexpr auto drive = [](nb::handle_t<dataflow::Op> op, const Placement& placement, LoopPort& port, nb::object token, bool spins) {
+    const Charged charged(port);
     PyObject* owned = token.inc_ref().ptr();
     bool complete = true;
     try {
@@ -205,6 +261,7 @@ void bind_execution(nb::module_& module) {
 
   // False: nothing to wait for. Covers everything the streams hold, also what others submitted.
   module.def("tell_when_streams_pass", [](const std::vector<dataflow::StreamId>& streams, const std::string& asked, LoopPort& port, nb::object token) {
+    const Charged charged(port);
     const Streams lanes = still_there(streams);
     if (lanes.empty()) return false;
     const auto completion = driver::arm_streams(lanes, asked);

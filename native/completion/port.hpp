@@ -1,7 +1,7 @@
 // Where completions are handed to an event loop: one eventfd, and the tokens that are due. Knows
 // neither CUDA nor Python: a token is an opaque pointer, owned by whoever made the port.
 //
-// Always true: the eventfd is readable while there is something to take; a token that was handed in
+// Always true: the eventfd is readable while there is something to take, and after `ring`; a token that was handed in
 // comes out exactly once, from `take` or, after `close`, from `Orphans`.
 #pragma once
 #include <sys/eventfd.h>
@@ -72,6 +72,9 @@ class Port {
     }
     return std::exchange(due_, {});
   }
+
+  // Makes the eventfd readable, though nothing may be due.
+  void ring() { signal(); }
 
   void close() {
     std::lock_guard lock(mutex_);

@@ -97,6 +97,7 @@ from aiocuda.waiting import FIRST_COMPLETED as FIRST_COMPLETED
 from aiocuda.waiting import FIRST_EXCEPTION as FIRST_EXCEPTION
 from aiocuda.waiting import ReturnWhen as ReturnWhen
 from aiocuda.waiting import as_completed as as_completed
+from aiocuda.waiting import as_coroutine as as_coroutine
 from aiocuda.waiting import wait as wait
 
 __all__ = [
@@ -156,6 +157,7 @@ __all__ = [
     "StreamWait",
     "arange",
     "as_completed",
+    "as_coroutine",
     "call",
     "compile",
     "convert",

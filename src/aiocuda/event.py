@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
+from aiocuda import _loops
 from aiocuda._driver import events
 from aiocuda._engine import faults
 from aiocuda._engine.stream_wait import StreamWait
@@ -92,6 +93,9 @@ class Event:
         return self._wait().__await__()
 
     async def _wait(self) -> None:
+        port = _loops.current_port()
+        if not port.admits(None):
+            await port.turn()
         if not self.done():
             await self._passing()
 

@@ -9,17 +9,21 @@ from __future__ import annotations
 import enum
 import weakref
 from collections import deque
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Iterable
 from typing import Any, Final, Generic, TypeVar
 
 from aiocuda import _loops, _native
 from aiocuda._engine import placement
 from aiocuda._engine.execution import checked_timeout
 from aiocuda._engine.futures import DeviceFuture
+from aiocuda._engine.stream_wait import StreamWait
 from aiocuda.errors import AiocudaError, ArgumentTypeError, ArgumentValueError
+from aiocuda.event import Event
 from aiocuda.ops import DeviceOp
 
-__all__ = ["ALL_COMPLETED", "FIRST_COMPLETED", "FIRST_EXCEPTION", "ReturnWhen", "as_completed", "wait"]
+__all__ = [
+    "ALL_COMPLETED", "FIRST_COMPLETED", "FIRST_EXCEPTION", "ReturnWhen", "as_completed", "as_coroutine", "wait",
+]  # fmt: skip
 
 T = TypeVar("T")
 
@@ -77,6 +81,42 @@ def as_completed(ops: Iterable[DeviceOp[T] | DeviceFuture[T]]) -> AsyncIterator[
     was submitted goes on.
     """
     return _Arrivals(_futures_of(ops))
+
+
+async def as_coroutine(awaited: Awaitable[T]) -> T:
+    """Await an operation, a future, an event or a stream: for what takes coroutines and coroutine functions only.
+
+    Such are `asyncio.create_task`, `asyncio.TaskGroup.create_task` and `asyncio.Runner.run`, to which one gives
+    ``as_coroutine(op)``, and trio's ``nursery.start_soon(as_coroutine, op)``. What takes awaitables, such as
+    `asyncio.gather`, `asyncio.wait_for`, `asyncio.shield` and `asyncio.ensure_future`, takes operations and futures
+    themselves.
+
+    Parameters
+    ----------
+    awaited
+        An operation (`DeviceOp`), a `DeviceFuture`, an `Event`, or a wait for a stream or a device (`StreamWait`).
+
+    Returns
+    -------
+    T
+        What awaiting it gives.
+
+    Raises
+    ------
+    ArgumentTypeError
+        It is neither of these.
+    AiocudaError
+        The operation failed; its own error.
+
+    Notes
+    -----
+    *Stream*: the one in force when this is awaited; a task has the context in which it was made. *Blocks*: no.
+    *On cancel*: as for ``await op``.
+    """
+    given: object = awaited
+    if not isinstance(given, (_native.Op, DeviceFuture, StreamWait, Event)):
+        raise ArgumentTypeError(f"as_coroutine() takes an operation, future, event or wait; {given!r} was given")
+    return await awaited
 
 
 async def wait(
@@ -216,6 +256,8 @@ class _Arrivals(AsyncIterator[DeviceFuture[T]]):
         """Return the next future that is done; None: there is no more, or `until` came first."""
         if _loops.current_port() is not self._port:
             raise AiocudaError("as_completed() is iterated in the event loop in which it was called, and in no other")
+        if not self._port.admits(None):
+            await self._port.turn(until)
         while self._left:
             future = self.take()
             if future is not None:

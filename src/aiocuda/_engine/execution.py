@@ -22,6 +22,8 @@ async def run(op: _native.Op) -> Any:
     """Submit an operation and await its result."""
     where = placement.current.get()
     port = _loops.current_port()
+    if not port.admits(op):
+        await port.turn()
     while True:
         waiter = port.waiter()
         if _native.drive(op, where, port.native, waiter):
@@ -44,6 +46,8 @@ async def run_within(op: _native.Op, timeout_s: float) -> Any:
     where = placement.current.get()
     port = _loops.current_port()
     begin = port.time()
+    if not port.admits(op) and not await port.turn(begin + timeout_s) and not has_ended(op):
+        raise overdue.overdue(op, port.time() - begin)
     while True:
         waiter = port.waiter()
         if _native.drive(op, where, port.native, waiter):

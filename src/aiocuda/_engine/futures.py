@@ -7,6 +7,7 @@ neither a lock nor a container.
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextvars
 import functools
 import threading
@@ -16,6 +17,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from aiocuda import _loops, _native
 from aiocuda._engine import faults, overdue, placement
+from aiocuda._engine.concurrent_future import ConcurrentFuture
 from aiocuda._engine.execution import checked_timeout, has_ended, run_and_wait, time_is_up
 from aiocuda._engine.placement import Placement
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError, CancelledError
@@ -88,6 +90,8 @@ class DeviceFuture(Generic[T_co]):
         if timeout_s is not None:
             begin = port.time()
             until = begin + timeout_s
+        if not port.admits(self._op) and not await port.turn(until) and not self.done():
+            raise overdue.overdue(self._op, port.time() - begin)
         waiting = self._waiting()
         while not self._ask(waiting, port.native, waiter := port.waiter()):
             try:
@@ -239,7 +243,33 @@ class DeviceFuture(Generic[T_co]):
         """
         if not callable(function):
             raise ArgumentTypeError(f"add_done_callback() takes a function of the future, not {function!r}")
-        destination = _loops.current_destination()
+        self._call_when_done(function, _loops.current_destination())
+
+    def as_concurrent(self) -> concurrent.futures.Future[T_co]:
+        """Return a future of `concurrent.futures` that ends as this one does.
+
+        It is for what knows no other futures: `concurrent.futures.wait` and `concurrent.futures.as_completed`,
+        `asyncio.wrap_future`, an executor's futures beside it.
+
+        Returns
+        -------
+        concurrent.futures.Future
+            A new one at each call. Cancelling it cancels this future, and so every wait for it; cancelling this future
+            cancels it. Its callbacks are called by the thread of the library that serves callbacks. A cancelled one
+            raises `concurrent.futures.CancelledError`; the error of an operation is the operation's.
+
+        Notes
+        -----
+        The future starts and goes on by itself, as one that has callbacks does: the function of a `map` runs on the
+        thread of the library. *Thread-safe*: yes. *Blocks*: no.
+        """
+        concurrent_future = ConcurrentFuture(self)
+        self._call_when_done(concurrent_future.told, _loops.ThreadDestination())
+        return concurrent_future
+
+    def _call_when_done(
+        self, function: Callable[[DeviceFuture[T_co]], object], destination: _loops.Destination
+    ) -> None:
         call = functools.partial(contextvars.copy_context().run, function, self)
         entry = (destination, call)
         watch = _Watch(self, destination)

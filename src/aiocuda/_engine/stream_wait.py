@@ -26,6 +26,8 @@ class StreamWait:
 
     async def _wait(self) -> None:
         port = _loops.current_port()
+        if not port.admits(None):
+            await port.turn()
         waiter = port.waiter()
         if _native.tell_when_streams_pass(self._streams, self._asked, port.native, waiter):
             error = await port.wait(waiter)

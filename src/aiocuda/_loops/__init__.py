@@ -14,7 +14,10 @@ from aiocuda._loops.port import Destination, LoopPort, Waiter
 from aiocuda._loops.thread import ThreadDestination, ThreadPort, thread_port
 from aiocuda.errors import AiocudaError
 
-__all__ = ["Destination", "LoopPort", "ThreadPort", "Waiter", "current_destination", "current_port", "thread_port"]
+__all__ = [
+    "Destination", "LoopPort", "ThreadDestination", "ThreadPort", "Waiter", "current_destination", "current_port",
+    "thread_port",
+]  # fmt: skip
 
 
 class _Runtime(Protocol):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from aiocuda import _native
-from aiocuda._loops.port import Token
+from aiocuda._loops.port import TURN_US, Token, wait_in_line
 from aiocuda._loops.thread import ThreadDestination
 
 __all__ = ["AsyncioDestination", "AsyncioPort", "current_destination", "current_port", "is_running"]
@@ -32,7 +32,9 @@ class _Waiter:
     def wake(self, error: int | None) -> None:
         if self.is_due:
             return
-        if error == _native.PAUSE:  # uvloop comes here before it makes the calls that are due
+        # Who is told so goes on behind all that is due: uvloop comes here before it makes those calls, and a task whose
+        # future is set by then cannot hear of a cancellation (anyio's).
+        if error in (_native.PAUSE, _native.TURN):
             asyncio.get_running_loop().call_soon(self.wake, 0)
             return
         self.is_due, self.error = True, error
@@ -47,15 +49,20 @@ class AsyncioPort:
     It holds no reference to the loop; the loop holds it, through the reader.
     """
 
-    __slots__ = ("__weakref__", "native")
+    __slots__ = ("__weakref__", "admits", "native")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.native = _native.Port()
-        loop.add_reader(self.native.fileno(), _wake, self.native)
+        self.native = _native.Port(turn_us=TURN_US)
+        self.admits = self.native.admits  # without a frame of Python in each await
+        loop.add_reader(self.native.fileno(), _wake, self.native, True)
 
     def waiter(self) -> _Waiter:
         """Return a waiter that nobody waits on yet."""
         return _Waiter()
+
+    async def turn(self, until: float | None = None) -> bool:
+        """Let the loop come round; False: `until` came before it was one's turn."""
+        return await wait_in_line(self, until)
 
     def wake_due(self) -> None:
         """Set the futures whose tokens are due."""
@@ -83,9 +90,9 @@ class AsyncioPort:
                 timer.cancel()
 
 
-def _wake(native: _native.Port) -> None:
+def _wake(native: _native.Port, begins_turn: bool = False) -> None:
     token: Token
-    for token, error in native.take():
+    for token, error in native.take(begins_turn):
         token.wake(error)
 
 

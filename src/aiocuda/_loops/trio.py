@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ import outcome
 import trio
 
 from aiocuda import _native
-from aiocuda._loops.port import Token
+from aiocuda._loops.port import TURN_US, Token, wait_in_line
 from aiocuda._loops.thread import ThreadDestination, report
 
 __all__ = ["TrioDestination", "TrioPort", "current_destination", "current_port", "is_running"]
@@ -35,16 +36,30 @@ class TrioPort:
     __slots__ = ("native",)
 
     def __init__(self) -> None:
-        self.native = _native.Port()
+        self.native = _native.Port(turn_us=TURN_US)
 
     def waiter(self) -> _Waiter:
         """Return a waiter that nobody waits on yet."""
         return _Waiter()
 
-    def wake_due(self) -> None:
+    def admits(self, op: _native.Op | None) -> bool:
+        """Whether an await that begins may go on at once: not where it is cancelled, or where nothing is left to do.
+
+        What is there already is a checkpoint of trio's, too. An operation that is to be submitted, or waited for, is
+        none where its spin succeeds, until the time of the loop's turn is spent.
+        """
+        is_admitted = self.native.admits(op)
+        return is_admitted and op is not None and not _has_ended(op) and trio.current_effective_deadline() != -math.inf
+
+    async def turn(self, until: float | None = None) -> bool:
+        """Let the run come round; False: `until` came before it was one's turn."""
+        await trio.lowlevel.checkpoint()
+        return self.native.admits(None) or await wait_in_line(self, until)
+
+    def wake_due(self, begins_turn: bool = False) -> None:
         """Reschedule those whose tokens are due."""
         token: Token
-        for token, error in self.native.take():
+        for token, error in self.native.take(begins_turn):
             token.wake(error)
 
     def time(self) -> float:
@@ -79,7 +94,14 @@ class TrioPort:
         """Reschedule what has completed, until the run ends."""
         while True:
             await trio.lowlevel.wait_readable(self.native.fileno())
-            self.wake_due()
+            self.wake_due(begins_turn=True)
+
+
+def _has_ended(op: _native.Op) -> bool:
+    try:
+        return _native.has_passed(op)
+    except Exception:  # noqa: BLE001 - of a lost device: who awaits the operation is told
+        return True
 
 
 @dataclass(frozen=True, slots=True)
