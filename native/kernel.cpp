@@ -3,9 +3,12 @@
 #include <cxxabi.h>
 #include <nanobind/stl/shared_ptr.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "dataflow/shape.hpp"
 #if PY_VERSION_HEX < 0x030C0000
@@ -32,18 +35,28 @@ struct Keywords {
 };
 Keywords keywords;
 
+// A value as messages show it; a class whose repr() fails is named all the same.
+std::string shown(PyObject* value) {
+  const nb::object text = nb::steal(PyObject_Repr(value));
+  if (text.is_valid()) return nb::cast<std::string>(text);
+  PyErr_Clear();
+  return std::string("a ") + Py_TYPE(value)->tp_name;
+}
+
+[[noreturn]] void refuse_name(const Signature& signature, PyObject* description, PyObject* name);
+
 std::uint64_t read_extent(const Signature& signature, const char* name, PyObject* value) {
   PyObject* index = PyNumber_Index(value);
   if (!index) {
     PyErr_Clear();
     raise(error_types.argument_type, signature.kernel + ": " + name + " takes an int or a tuple of up to three, not " +
-                                         nb::cast<std::string>(nb::repr(value)));
+                                         shown(value));
   }
   const nb::object number = nb::steal(index);
   const unsigned long long extent = PyLong_AsUnsignedLongLong(number.ptr());
   if (extent == static_cast<unsigned long long>(-1) && PyErr_Occurred()) {
     PyErr_Clear();
-    raise(error_types.launch, signature.kernel + ": " + name + "=" + nb::cast<std::string>(nb::repr(value)) + " cannot be");
+    raise(error_types.launch, signature.kernel + ": " + name + "=" + shown(value) + " cannot be");
   }
   return extent;
 }
@@ -64,7 +77,44 @@ void read_extents(const Signature& signature, const char* name, PyObject* value,
   into.rank = static_cast<int>(n);
 }
 
-ShapeRequest read_request(const Signature& signature, PyObject* names, PyObject* const* values) {
+// The parameter of a name, or none.
+std::size_t find_parameter(const Signature& signature, PyObject* name) {
+  Py_ssize_t size = 0;
+  const char* text = PyUnicode_AsUTF8AndSize(name, &size);
+  const auto& params = signature.params;
+  if (!text) {  // half of a surrogate pair, which no name has
+    PyErr_Clear();
+    return params.size();
+  }
+  const std::string_view asked(text, static_cast<std::size_t>(size));
+  return static_cast<std::size_t>(std::find_if(params.begin(), params.end(), [&](const Param& param) { return param.name == asked; }) - params.begin());
+}
+
+bool is_keyword(PyObject* name) {
+  for (PyObject* known : {keywords.threads, keywords.grid, keywords.block, keywords.shared_memory, keywords.cluster, keywords.cooperative})
+    if (name == known || PyUnicode_Compare(name, known) == 0) return true;
+  return false;
+}
+
+// The kernel as Python shows it, such as "saxpy(float32 a, const float32* x)".
+std::string described_signature(PyObject* description) {
+  const nb::object signature = nb::handle(description).attr("signature");
+  const nb::object text = nb::steal(PyObject_Str(signature.ptr()));
+  if (!text.is_valid()) throw nb::python_error();
+  return nb::cast<std::string>(text);
+}
+
+bool read_flag(const Signature& signature, PyObject* value) {
+  const std::string_view type = Py_TYPE(value)->tp_name;
+  if (!PyBool_Check(value) && type != "numpy.bool" && type != "numpy.bool_")
+    raise(error_types.argument_type, signature.kernel + ": cooperative takes True or False, not " + shown(value));
+  const int truth = PyObject_IsTrue(value);
+  if (truth < 0) throw nb::python_error();
+  return truth != 0;
+}
+
+// `are_named`: what is no keyword of launches is the name of a parameter.
+ShapeRequest read_request(const Signature& signature, PyObject* description, PyObject* names, PyObject* const* values, bool are_named) {
   ShapeRequest request;
   for (Py_ssize_t i = 0, n = names ? PyTuple_GET_SIZE(names) : 0; i < n; ++i) {
     PyObject* name = PyTuple_GET_ITEM(names, i);
@@ -74,14 +124,8 @@ ShapeRequest read_request(const Signature& signature, PyObject* names, PyObject*
     else if (is(keywords.block)) read_extents(signature, "block", values[i], request.block);
     else if (is(keywords.cluster)) read_extents(signature, "cluster", values[i], request.cluster);
     else if (is(keywords.shared_memory)) request.shared_bytes = read_extent(signature, "shared_memory", values[i]);
-    else if (is(keywords.cooperative)) {
-      const int truth = PyObject_IsTrue(values[i]);
-      if (truth < 0) throw nb::python_error();
-      request.cooperative = truth != 0;
-    } else {
-      raise(error_types.argument_type, signature.kernel + ": unexpected keyword " + nb::cast<std::string>(nb::repr(name)) +
-                                           "; launches take threads, grid, block, shared_memory, cluster, cooperative");
-    }
+    else if (is(keywords.cooperative)) request.cooperative = read_flag(signature, values[i]);
+    else if (!are_named) refuse_name(signature, description, name);
   }
   return request;
 }
@@ -96,12 +140,54 @@ std::string describe_params(const Signature& signature) {
   return text;
 }
 
+// A name that nothing takes, where all parameters have their arguments.
+void refuse_name(const Signature& signature, PyObject* description, PyObject* name) {
+  const bool is_doubled = find_parameter(signature, name) < signature.params.size();
+  const std::string given = shown(name);
+  raise(error_types.argument_type,
+        signature.kernel + ": " + (is_doubled ? "the parameter " + given + " was given by position, and by name as well" : "unexpected keyword " + given) +
+            "; the kernel is " + described_signature(description) + ", and launches take threads, grid, block, shared_memory, cluster, cooperative");
+}
+
+// The arguments in the order of the parameters, where some are given by name, as Python's functions take them: those by
+// position come first. The keywords of launches are never parameters' names.
+std::vector<PyObject*> in_order(const Signature& signature, PyObject* description, PyObject* const* args, std::size_t n, PyObject* names) {
+  std::vector<PyObject*> found(args, args + std::min(n, signature.params.size()));
+  found.resize(signature.params.size(), nullptr);
+  bool are_named = false;
+  for (Py_ssize_t i = 0, count = names ? PyTuple_GET_SIZE(names) : 0; i < count; ++i) {
+    PyObject* name = PyTuple_GET_ITEM(names, i);
+    if (is_keyword(name)) continue;
+    const std::size_t at = find_parameter(signature, name);
+    if (at >= found.size() || found[at]) refuse_name(signature, description, name);
+    found[at] = args[n + static_cast<std::size_t>(i)];
+    are_named = true;
+  }
+  std::string missing, hint;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (found[i]) continue;
+    const std::string& name = signature.params[i].name;
+    missing += (missing.empty() ? "" : ", ") + name;
+    if (is_keyword(nb::str(name.c_str()).ptr())) hint += "; " + name + " is a keyword of launches: give the parameter of that name by position";
+  }
+  if (n <= found.size() && missing.empty()) return found;
+  raise(error_types.argument_type, signature.kernel + ": " + std::to_string(found.size()) + " arguments are expected, " + describe_params(signature) + "; " +
+                                       (are_named && n <= found.size() ? "no argument was given for " + missing
+                                                                       : std::to_string(n) + " were given") +
+                                       hint + "; the kernel is " + described_signature(description));
+}
+
 nb::object build(KernelObject& kernel, PyObject* const* args, std::size_t n, PyObject* names) {
   Signature& signature = *kernel.signature;
-  if (n != signature.params.size())
-    raise(error_types.argument_type, signature.kernel + ": " + std::to_string(signature.params.size()) + " arguments are expected, " +
-                                         describe_params(signature) + "; " + std::to_string(n) + " were given");
-  const ShapeRequest request = read_request(signature, names, args + n);
+  const bool are_named = n != signature.params.size();
+  PyObject* const* values = args + n;
+  std::vector<PyObject*> ordered;
+  if (are_named) {
+    ordered = in_order(signature, kernel.description, args, n, names);
+    args = ordered.data();
+    n = ordered.size();
+  }
+  const ShapeRequest request = read_request(signature, kernel.description, names, values, are_named);
   nb::object object = nb::inst_alloc(kernel.op_class);
   LaunchOp& op = *new (nb::inst_ptr<LaunchOp>(object)) LaunchOp(reinterpret_cast<PyObject*>(&kernel), signature);
   nb::inst_mark_ready(object);

@@ -1,4 +1,4 @@
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextvars import ContextVar
 from types import ModuleType
 from typing import Any, Literal
@@ -204,6 +204,7 @@ class Kernel:
     @property
     def signature(self) -> Any: ...
     def compile(self, device: Any = None) -> None: ...
+    def compile_async(self, device: Any = None) -> Coroutine[Any, Any, None]: ...
     def attributes(self, device: Any = None) -> Any: ...
     def set_attributes(
         self,
@@ -226,6 +227,7 @@ class Kernel:
         shared_memory: int = ...,
         cluster: int | Sequence[int] = ...,
         cooperative: bool = ...,
+        **named: object,
     ) -> Any: ...
 
 def copy_floor(device: int, stream: int, to: int, source: int, size_bytes: int, number: int) -> list[float]: ...

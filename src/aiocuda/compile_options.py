@@ -5,13 +5,17 @@ Always true: options become text for NVRTC in one place; the emulated compiler r
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from os import PathLike, fspath
+from os import PathLike
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
+import numpy as np
+
+from aiocuda._engine import given
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
 
 __all__ = ["CompileOptions", "as_arguments"]
@@ -61,34 +65,58 @@ class CompileOptions:
         Raises
         ------
         ArgumentValueError
-            An include path is no directory, a macro's name is none, `standard` is unknown, or `max_registers` below 1.
+            An include path is no directory, a macro's name or value is none, `standard` is unknown, `max_registers` out
+            of range, or a text holds a NUL character.
         ArgumentTypeError
-            `include_paths` or `more` is one string and no sequence.
+            A field is of another type than it says.
         """
-        for name, given in (("include_paths", self.include_paths), ("more", self.more)):
-            if isinstance(given, (str, PathLike)):
-                raise ArgumentTypeError(f"{name}= is a sequence; write ({given!r},)")
-        found = [f"--include-path={_directory(path)}" for path in self.include_paths]
-        for macro, value in self.defines.items():
-            if not re.fullmatch(r"[A-Za-z_]\w*", macro):
+        paths = given.sequence(self.include_paths, "include_paths=", "directories")
+        found = [f"--include-path={_directory(path)}" for path in paths]
+        for macro, value in given.mapping(self.defines, "defines=", "macros' names to what they stand for").items():
+            if not isinstance(macro, str) or not re.fullmatch(r"[A-Za-z_]\w*", macro, re.ASCII):
                 raise ArgumentValueError(f"defines=: {macro!r} is no macro's name; a value goes behind it: {{'N': 4}}")
-            found.append(f"--define-macro={macro}" + ("" if value is None else f"={value}"))
-        if self.standard not in ("c++17", "c++20"):
-            raise ArgumentValueError(f"standard={self.standard!r}: c++17 and c++20 are what both drivers compile")
+            found.append(f"--define-macro={macro}" + _definition(macro, value))
+        standard: object = self.standard
+        if not isinstance(standard, str) or standard not in ("c++17", "c++20"):
+            raise ArgumentValueError(
+                f"standard={given.shown(self.standard)}: c++17 and c++20 are what both drivers compile"
+            )
         found.append(f"--std={self.standard}")
-        if self.fast_math:
+        if given.flag(self.fast_math, "fast_math="):
             found.append("--use_fast_math")
-        if not self.fused_multiply_add:
+        if not given.flag(self.fused_multiply_add, "fused_multiply_add="):
             found.append("--fmad=false")
         if self.max_registers is not None:
-            if self.max_registers < 1:
-                raise ArgumentValueError(f"max_registers={self.max_registers}: a thread has at least one")
-            found.append(f"--maxrregcount={self.max_registers}")
-        if self.debug:
+            most = given.whole(self.max_registers, "max_registers")
+            if not 1 <= most <= _MOST_REGISTERS:
+                raise ArgumentValueError(f"max_registers={most}: a thread has 1 to {_MOST_REGISTERS}")
+            found.append(f"--maxrregcount={most}")
+        if given.flag(self.debug, "debug="):
             found.append("--device-debug")
-        if self.line_info:
+        if given.flag(self.line_info, "line_info="):
             found.append("--generate-line-info")
-        return (*found, *self.more)
+        more = given.sequence(self.more, "more=", "options of NVRTC")
+        return (*found, *(given.text(each, "an option in more=") for each in more))
+
+
+# As many as an instruction can name, on every architecture (CUDA C++ Programming Guide, "Technical Specifications").
+_MOST_REGISTERS: Final = 255
+
+
+def _definition(macro: str, value: object) -> str:
+    """Return what stands behind a macro's name."""
+    if value is None:
+        return ""
+    name = f"defines=: what {macro} stands for"
+    if isinstance(value, str):
+        return f"={given.text(value, name, may_be_empty=True)}"
+    if isinstance(value, bool):
+        return f"={int(value)}"
+    if not isinstance(value, (int, float, np.integer, np.floating)):
+        raise ArgumentTypeError(f"{name} is a str, a number or None; {given.shown(value)} was given")
+    if not math.isfinite(value):
+        raise ArgumentValueError(f"{name} is {value}, which C++ has no literal for; write it as C++ does, as a str")
+    return f"={value}"
 
 
 def as_arguments(options: CompileOptions | Sequence[str]) -> tuple[str, ...]:
@@ -101,20 +129,17 @@ def as_arguments(options: CompileOptions | Sequence[str]) -> tuple[str, ...]:
     """
     if isinstance(options, CompileOptions):
         return options.arguments()
-    if isinstance(options, str) or not isinstance(options, Sequence):
+    if isinstance(options, (str, bytes, bytearray, memoryview)) or not isinstance(options, Sequence):
         raise ArgumentTypeError(
-            f"options is CompileOptions(...) or a sequence of NVRTC's own options, not {options!r:.80}; "
+            f"options is CompileOptions(...) or a sequence of NVRTC's own options, not {given.shown(options)}; "
             'write ("--use_fast_math",)'
         )
-    for each in options:
-        if type(each) is not str:
-            raise ArgumentTypeError(f"options: {each!r:.80} is no option but {type(each).__name__}")
-    return tuple(options)
+    return tuple(given.text(each, "an option in options=") for each in options)
 
 
 def _directory(path: str | PathLike[str]) -> str:
     """Make a path absolute, for compilers look from where the process is when they run."""
-    found = Path(fspath(path)).absolute()
+    found = Path(given.path(path, "a directory in include_paths=")).absolute()
     if not found.is_dir():
         raise ArgumentValueError(f"include_paths=: there is no directory {str(found)!r}")
     return str(found)

@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn
 
 from aiocuda import _native
 from aiocuda._driver import events, runtime
-from aiocuda._engine import faults, placement
+from aiocuda._engine import faults, given, placement
 from aiocuda._engine.placement import Placement
 from aiocuda._engine.stream_wait import StreamWait
 from aiocuda.device_limits import ContextSettings
@@ -296,7 +296,7 @@ def as_ordinal(device: Device | int | None) -> int:
     if device is None:
         return current_ordinal()
     if isinstance(device, bool) or not isinstance(device, (Device, int)):
-        raise ArgumentTypeError(f"a device is a Device or its ordinal; {device!r} was given")
+        raise ArgumentTypeError(f"a device is a Device or its ordinal; {given.shown(device)} was given")
     if isinstance(device, int) and device not in range(runtime.device_count()):
         Device(device)  # raises, saying which there are
     return int(device.__index__())

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aiocuda import _native
+from aiocuda._engine import given
 from aiocuda._engine.signature import SignatureError, select_kernel
 from aiocuda.compile_options import CompileOptions
-from aiocuda.errors import ArgumentTypeError
 from aiocuda.module import Module
 
 __all__ = ["kernel"]
@@ -50,13 +50,16 @@ def kernel(
         Call it with an argument for each parameter and a shape: ``threads=`` (one for each element: an
         int or a tuple of up to three), or ``grid=`` and ``block=`` (blocks, and threads in each), and if wanted
         ``shared_memory=`` (dynamic, in bytes), ``cluster=``, ``cooperative=``. Blocks are whole, so ``threads=`` may
-        start more threads than it says: a kernel must check its index. A launch with a partition needs no shape: it has
+        start more threads than it says: a kernel must check its index. Arguments may be given by their parameters'
+        names (``saxpy(a=2.0, x=x, y=y, n=n, threads=n)``), those by position first, as for a Python function; the
+        keywords above are never a parameter's name. A launch with a partition needs no shape: it has
         a block for each tile and a thread for each of the tile's items. It gives a `DeviceOp` whose
         result is the array that the kernel writes; a tuple, in the order of the parameters, where it writes
         several; None where it writes none.
 
         Pointers to const are read, other pointers read and written. Arguments are arrays, numbers, structs (NumPy's
         structured scalars, ctypes.Structure; tuples for vectors such as ``float4``), and operations that yield them.
+        A launch that writes several arrays can be unpacked: ``a, b = kernel(...)``.
         A wrong count, dtype, device or range is an error when the launch is
         built; of what an operation yields, as soon as it is known, and before the launch is submitted.
 
@@ -64,7 +67,9 @@ def kernel(
     ------
     ArgumentValueError
         There is no such kernel in the source, or its parameters cannot be known without ``signature=``; where the
-        compiler is asked for them, the first launch raises this.
+        compiler is asked for them, the first launch raises this. Or a text is empty or holds a NUL character.
+    ArgumentTypeError
+        An argument is of another type than it says.
 
     Notes
     -----
@@ -79,8 +84,9 @@ def kernel(
     >>> ac.to_host(double(ac.full(3, 21.0), 3, threads=3)).sync()
     array([42., 42., 42.], dtype=float32)
     """
-    if not isinstance(source, str):
-        raise ArgumentTypeError(f"a kernel's source is a str of CUDA C++, not {type(source).__name__}")
+    given.text(source, "a kernel's source", "a str of CUDA C++")
+    if name is not None:
+        given.text(name, "name=", "a kernel's name or None")
     try:
         called = select_kernel(source, name).name
     except SignatureError:  # the module tells it better, or its signature= does

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import operator
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -23,12 +22,12 @@ from aiocuda._driver.loaded import (
     LoadedKernel,
     Occupancy,
 )
-from aiocuda._engine import dtypes, faults
+from aiocuda._engine import background, dtypes, faults, given
 from aiocuda._engine.module_image import ModuleImage
 from aiocuda._engine.signature import KernelSignature, Parameter
 from aiocuda._engine.struct_values import ConstantPacker, StructPacker
 from aiocuda.device import Device, as_ordinal
-from aiocuda.errors import ArgumentTypeError, ArgumentValueError, DriverError, LaunchError
+from aiocuda.errors import ArgumentValueError, DriverError, LaunchError
 from aiocuda.ops import LaunchOp
 
 if TYPE_CHECKING:
@@ -64,6 +63,7 @@ class KernelDescription:
         self._asking = threading.Lock()
         self._loaded: dict[int, LoadedKernel] = {}
         self._lock = threading.Lock()
+        self._compilations = background.Background()
 
     @property
     def signature(self) -> KernelSignature:
@@ -99,6 +99,32 @@ class KernelDescription:
             It does not compile; the log has the source's own line numbers.
         """
         self._on(as_ordinal(device))
+
+    def compile_async(self, device: Device | int | None = None) -> Coroutine[Any, Any, None]:
+        """Compile for a device and load there on another thread, if that has not been done: await it.
+
+        Parameters
+        ----------
+        device
+            The device; None takes the one in force now.
+
+        Returns
+        -------
+        Coroutine[None]
+            Nothing begins before it is awaited. Others who await the same meanwhile share one compilation.
+
+        Raises
+        ------
+        CompilationError
+            When it is awaited: it does not compile; the log has the source's own line numbers.
+
+        Notes
+        -----
+        *Stream*: none. *Blocks*: no; a launch that comes before the end blocks until then, and the end of the process
+        waits for a compilation too. *On cancel*: the compilation goes on, for who comes next.
+        """
+        ordinal = as_ordinal(device)
+        return self._compilations.run(ordinal, lambda: self._on(ordinal), f"compiling kernel {self.name}")
 
     def attributes(self, device: Device | int | None = None) -> KernelAttributes:
         """Return what the compiler made of it: registers a thread, bytes of shared, local and constant memory.
@@ -144,14 +170,15 @@ class KernelDescription:
             `preferred_carveout` or `cache` is none of these; `max_dynamic_shared_bytes` is no whole number.
         """
         ordinal = as_ordinal(device)
-        if preferred_carveout is not None and not -1 <= _whole(preferred_carveout, "preferred_carveout") <= 100:
+        if preferred_carveout is not None and not -1 <= given.whole(preferred_carveout, "preferred_carveout") <= 100:
             raise ArgumentValueError(f"preferred_carveout={preferred_carveout}: a percentage is wanted, or -1")
-        if cache is not None and cache not in CACHE_PREFERENCES:
-            raise ArgumentValueError(f"cache={cache!r}: 'shared', 'l1', 'equal' and 'default' are possible")
+        asked: object = cache
+        if asked is not None and (not isinstance(asked, str) or asked not in CACHE_PREFERENCES):
+            raise ArgumentValueError(f"cache={given.shown(cache)}: 'shared', 'l1', 'equal' and 'default' are possible")
         loaded = self._on(ordinal)
         with faults.raised_as(f"setting attributes of kernel {self.name} on device {ordinal}", ordinal):
             if max_dynamic_shared_bytes is not None:
-                self._allow_shared(loaded, ordinal, _whole(max_dynamic_shared_bytes, "max_dynamic_shared_bytes"))
+                self._allow_shared(loaded, ordinal, given.whole(max_dynamic_shared_bytes, "max_dynamic_shared_bytes"))
             if preferred_carveout is not None:
                 loaded.set_attribute("PREFERRED_SHARED_MEMORY_CARVEOUT", preferred_carveout)
             if cache is not None:
@@ -183,7 +210,7 @@ class KernelDescription:
             `block` or `shared_memory` does not consist of whole numbers.
         """
         ordinal = as_ordinal(device)
-        threads, shared_bytes = _threads(block), _whole(shared_memory, "shared_memory")
+        threads, shared_bytes = _threads(block), given.whole(shared_memory, "shared_memory")
         loaded = self._on(ordinal)
         with faults.raised_as(f"asking for the occupancy of kernel {self.name} on device {ordinal}", ordinal):
             most = loaded.limits().max_threads
@@ -258,15 +285,7 @@ def _threads(block: int | Sequence[int] | None) -> int | None:
     """Return how many threads a block has; 0 where an extent is none."""
     if block is None:
         return None
-    extents = block if isinstance(block, Sequence) else (block,)
-    return math.prod(max(_whole(each, "block"), 0) for each in extents)
-
-
-def _whole(number: Any, name: str) -> int:
-    try:
-        return operator.index(number)
-    except TypeError:
-        raise ArgumentTypeError(f"{name}={number!r}: a whole number is wanted") from None
+    return math.prod(max(each, 0) for each in given.extents(block, "block", most=3))
 
 
 _NativeParameter: TypeAlias = tuple[str, int, bool, str, int, int, int, Callable[[str, object], bytes] | None, int]

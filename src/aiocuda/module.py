@@ -11,7 +11,7 @@ import functools
 import math
 import threading
 from collections.abc import Mapping, Sequence
-from os import PathLike, fspath
+from os import PathLike
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 
@@ -20,7 +20,7 @@ import numpy as np
 from aiocuda import _native
 from aiocuda._driver import runtime
 from aiocuda._driver.compiler import Image, Source, lowered_name
-from aiocuda._engine import dtypes, faults, questions
+from aiocuda._engine import dtypes, faults, given, questions
 from aiocuda._engine.dtypes import DTypeLike
 from aiocuda._engine.module_image import ModuleImage
 from aiocuda._engine.signature import (
@@ -103,18 +103,21 @@ class Module:
         ArgumentValueError
             There is no source, the declaration of a kernel cannot be read, or an option makes no sense.
         """
-        given: object = {name or "module.cu": source} if isinstance(source, str) else source
-        if not isinstance(given, Mapping) or any(type(each) is not str for each in (*given, *given.values())):
+        if name is not None:
+            given.text(name, "name=", "a source's name or None")
+            if not isinstance(source, str):
+                raise ArgumentTypeError(f"name={name!r} was given, and several sources, which have names of their own")
+        sources: object = {name or "module.cu": source} if isinstance(source, str) else source
+        if not isinstance(sources, Mapping):
             raise ArgumentTypeError(
                 f"a module's source is a str of CUDA C++, or a mapping of names to such, not {type(source).__name__}"
             )
-        if not given:
+        if not sources:
             raise ArgumentValueError("from_source was given no source")
-        if name is not None and not isinstance(source, str):
-            raise ArgumentTypeError(f"name={name!r} was given, and several sources, which have names of their own")
-        for each in given.values():
-            parse_kernels(each)
-        return cls(tuple(Source(key, text) for key, text in given.items()), as_arguments(options))
+        for key, text in sources.items():
+            given.text(key, "a source's name")
+            parse_kernels(given.text(text, f"a module's source ({key!r})", "a str of CUDA C++"))
+        return cls(tuple(Source(key, text) for key, text in sources.items()), as_arguments(options))
 
     @classmethod
     def from_file(cls, *paths: str | PathLike[str], options: CompileOptions | Sequence[str] = ()) -> Module:
@@ -134,7 +137,7 @@ class Module:
         """
         if not paths:
             raise ArgumentValueError("from_file was given no file")
-        files = [Path(fspath(path)) for path in paths]
+        files = [Path(given.path(path, "from_file: a file")) for path in paths]
         for file in files:
             if not file.is_file():
                 raise ArgumentValueError(f"from_file: there is no file {str(file.absolute())!r}")
@@ -174,7 +177,9 @@ class Module:
         ArgumentTypeError
             It is neither bytes nor str.
         """
-        return cls._of_binary("ptx", code.encode() if isinstance(code, str) else code, name, ())
+        if isinstance(code, str):
+            code = given.text(code, "PTX", "bytes or a str").encode()
+        return cls._of_binary("ptx", code, name, ())
 
     @classmethod
     def from_cubin(cls, code: bytes, *, name: str = "module.cubin") -> Module:
@@ -220,6 +225,7 @@ class Module:
     def _of_binary(cls, kind: _Binary, code: bytes, name: str, options: CompileOptions | Sequence[str]) -> Module:
         if not isinstance(code, (bytes, bytearray, memoryview)):
             raise ArgumentTypeError(f"{kind} code is bytes, not {type(code).__name__}")
+        given.text(name, "name=", "what messages call the code, a str")
         code = bytes(code)
         if as_arguments(options):
             raise ArgumentValueError(f"{name}: options are for CUDA C++, and this is compiled already")
@@ -267,6 +273,10 @@ class Module:
             ``signature=``; or it is an instance of a template that was not asked for before a module with variables was
             compiled, which would need another copy of them.
         """
+        if name is not None:
+            given.text(name, "name=", "a kernel's name or None")
+        if signature is not None:
+            given.text(signature, "signature=", "a str with the parameters spelled out, or None", may_be_empty=True)
         if isinstance(self._code, Image):
             return self._compiled_kernel(name, signature, to_layouts(structures))
         layouts = to_layouts(structures)
@@ -404,6 +414,7 @@ class Module:
         dtype: DTypeLike | None,
         shape: int | Sequence[int] | None,
     ) -> DeviceArray:
+        given.text(name, "name=", "a variable's name")
         found = self._declared(kind, name, is_dtype_given=dtype is not None)
         with self._lock:
             if len(self._images) > 1:
@@ -555,7 +566,9 @@ def _items(
     variable: Variable | None, dtype: DTypeLike | None, shape: int | Sequence[int] | None
 ) -> tuple[np.dtype[Any], tuple[int, ...] | None]:
     """Return the dtype and the shape of a variable as an array, a shape of None for one axis as long as it is."""
-    extents = (shape,) if isinstance(shape, int) else None if shape is None else tuple(shape)
+    extents = None if shape is None else given.extents(shape, "shape")
+    if extents is not None and any(extent < 0 for extent in extents):
+        raise ArgumentValueError(f"shape={given.shown(shape)}: a shape has no negative extents")
     if dtype is not None:
         return dtypes.to_dtype(dtype), extents
     if variable is None:

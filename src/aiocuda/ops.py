@@ -5,7 +5,7 @@ Always true: nothing here runs anything but the methods that say so (`sync`, `sy
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
 
 from aiocuda import _native
@@ -351,6 +351,24 @@ class DeviceOp(Generic[T_co]):
     def last(self) -> DeviceOp[Any]:
         """Return an operation for the last item of a result that is a tuple."""
         return PickOp(self, -1)
+
+    def __iter__(self) -> Iterator[DeviceOp[Any]]:
+        """Return an operation for each item of a result whose items are known to be several: ``a, b = kernel(...)``.
+
+        Raises
+        ------
+        ArgumentTypeError
+            The result is one, or how many it is is known only at submission: then `unzip` takes the number.
+        """
+        op = _op(self)
+        if op._arity() < 0:
+            what = {"device_array": "one array", "host_array": "one array", "host_value": "one value"}.get(op._spec[0])
+            raise ArgumentTypeError(
+                f"{op._title} yields {what}, and cannot be taken apart: use it as it is"
+                if what
+                else f"how many items {op._title} yields is known only when it runs: take apart what .unzip(n) returns"
+            )
+        return iter(self.unzip())
 
     def on(self, target: Stream | Device | _native.Policy | int | Any) -> DeviceOp[T_co]:
         """Put this operation, not what it needs, on a stream, on a device, or where a policy says; return it.

@@ -145,4 +145,5 @@ with ac.use(0), ac.use(ac.Device(0)), ac.use(ac.Device(0).stream(priority=-1)):
     kernel = ac.kernel("__global__ void k(float* x) {}")
     kernel(array, threads=3)
     kernel(array, grid=(1, 2, 3), block=[32], shared_memory=16)
-    kernel(array, blocks=3)  # type: ignore[call-arg]
+    kernel(x=array, threads=3)
+    kernel(array, threads="three", cooperative=3)  # type: ignore[arg-type]

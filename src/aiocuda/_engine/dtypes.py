@@ -12,6 +12,7 @@ import ml_dtypes
 import numpy as np
 
 from aiocuda import _native
+from aiocuda._engine import given
 from aiocuda.errors import ArgumentTypeError
 
 __all__ = ["ANY", "DTypeLike", "code_named", "code_of", "dtype_named", "dtype_of", "to_dtype"]
@@ -35,8 +36,8 @@ def to_dtype(dtype: DTypeLike) -> np.dtype[Any]:
         return dtype
     try:
         found = dtype_named(dtype) if isinstance(dtype, str) else np.dtype(dtype)
-    except TypeError as error:
-        raise ArgumentTypeError(f"{dtype!r} is not a dtype: {error}") from error
+    except Exception as error:  # NumPy refuses in many ways, and asks the object's own methods
+        raise ArgumentTypeError(f"{given.shown(dtype)} is not a dtype: {error}") from error
     if found.hasobject:
         raise ArgumentTypeError(f"dtype {found} holds Python objects, which a device cannot read; use a numeric dtype")
     if not found.isnative:

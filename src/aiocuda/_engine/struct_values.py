@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from aiocuda._engine import dtypes
+from aiocuda._engine import dtypes, given
 from aiocuda._engine.structs import leaves
 from aiocuda.errors import ArgumentRangeError, ArgumentTypeError
 
@@ -123,9 +123,14 @@ def to_layouts(structures: Mapping[str, Any] | None) -> dict[str, np.dtype[Any]]
         One is neither a dtype nor a ctypes.Structure, or holds what a device cannot read.
     """
     found: dict[str, np.dtype[Any]] = {}
-    for name, given in (structures or {}).items():
-        is_structure = isinstance(given, type) and issubclass(given, (ctypes.Structure, ctypes.Union))
-        dtype = _dtype_of(f"structures= of '{name}'", given) if is_structure else dtypes.to_dtype(given)
+    if structures is None:
+        return found
+    for name, layout in given.mapping(
+        structures, "structures=", "structs' names to dtypes or ctypes.Structure"
+    ).items():
+        given.text(name, "the name of a struct in structures=")
+        is_structure = isinstance(layout, type) and issubclass(layout, (ctypes.Structure, ctypes.Union))
+        dtype = _dtype_of(f"structures= of '{name}'", layout) if is_structure else dtypes.to_dtype(layout)
         if dtype.hasobject:
             raise ArgumentTypeError(f"structures= of '{name}': {dtype} holds Python objects or pointers")
         found[name] = dtype

@@ -1,0 +1,136 @@
+"""Arguments as a caller gave them: checked, or an error that says what was given and what is accepted.
+
+Pure: nothing here knows what the arguments are for but their name.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from aiocuda.errors import ArgumentTypeError, ArgumentValueError
+
+__all__ = ["extents", "flag", "mapping", "path", "sequence", "shown", "text", "whole"]
+
+
+def shown(value: object) -> str:
+    """Return a value as messages show it: what it is called in Python, cut where that is long."""
+    try:
+        return f"{value!r:.80}"
+    except Exception:  # noqa: BLE001 - a class of the caller's whose repr() fails is still to be named
+        return f"a {type(value).__name__}"
+
+
+def text(value: object, name: str, accepted: str = "a str", *, may_be_empty: bool = False) -> str:
+    """Return a text that a compiler or a driver can read.
+
+    Raises
+    ------
+    ArgumentTypeError
+        It is no str.
+    ArgumentValueError
+        It is empty, or holds a NUL character or half of a surrogate pair.
+    """
+    if not isinstance(value, str):
+        raise ArgumentTypeError(f"{name} is {accepted}; {shown(value)} was given, of type {type(value).__name__}")
+    if not value and not may_be_empty:
+        raise ArgumentValueError(f"{name} is {accepted}; an empty one was given")
+    if "\0" in value:
+        at = value.index("\0")
+        raise ArgumentValueError(
+            f"{name} holds a NUL character at index {at}, where compilers and drivers see its end: leave it out"
+        )
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise ArgumentValueError(f"{name} is no Unicode text that UTF-8 can hold: {error}") from None
+    return value
+
+
+def path(value: object, name: str) -> str:
+    """Return a path as text.
+
+    Raises
+    ------
+    ArgumentTypeError, ArgumentValueError
+        It is no str and no `os.PathLike` of one, or as for `text`.
+    """
+    accepted = "a path: a str or an os.PathLike"
+    if not isinstance(value, (str, os.PathLike)):
+        return text(value, name, accepted)
+    return text(os.fspath(value), name, accepted)
+
+
+def flag(value: object, name: str) -> bool:
+    """Return a truth value; nothing else is taken for one.
+
+    Raises
+    ------
+    ArgumentTypeError
+        It is neither True nor False.
+    """
+    if not isinstance(value, (bool, np.bool_)):
+        raise ArgumentTypeError(f"{name} is True or False; {shown(value)} was given")
+    return bool(value)
+
+
+def whole(value: Any, name: str) -> int:
+    """Return a whole number.
+
+    Raises
+    ------
+    ArgumentTypeError
+        It is none.
+    """
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise ArgumentTypeError(f"{name}={shown(value)}: a whole number is wanted") from None
+
+
+def extents(value: Any, name: str, most: int | None = None) -> tuple[int, ...]:
+    """Return whole numbers, of which one may stand alone.
+
+    Raises
+    ------
+    ArgumentTypeError
+        It is neither a whole number nor a tuple or list of them.
+    ArgumentValueError
+        They are none, or more than `most`.
+    """
+    items = value if isinstance(value, (tuple, list)) else (value,)
+    if most is not None and not 1 <= len(items) <= most:
+        raise ArgumentValueError(f"{name}={shown(value)}: one to {most} whole numbers are wanted")
+    return tuple(whole(each, name) for each in items)
+
+
+def sequence(value: Any, name: str, of: str) -> Sequence[Any]:
+    """Return a sequence that is no text.
+
+    Raises
+    ------
+    ArgumentTypeError
+        It is something else.
+    """
+    if isinstance(value, (str, os.PathLike)):
+        raise ArgumentTypeError(f"{name} is a sequence of {of}; write ({shown(value)},)")
+    if isinstance(value, (bytes, bytearray, memoryview)) or not isinstance(value, Sequence):
+        raise ArgumentTypeError(f"{name} is a sequence of {of}; {shown(value)} was given")
+    return value
+
+
+def mapping(value: Any, name: str, of: str) -> Mapping[Any, Any]:
+    """Return a mapping.
+
+    Raises
+    ------
+    ArgumentTypeError
+        It is something else.
+    """
+    if not isinstance(value, Mapping):
+        raise ArgumentTypeError(f"{name} is a mapping of {of}; {shown(value)} was given")
+    return value
