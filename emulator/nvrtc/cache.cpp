@@ -1,12 +1,8 @@
 // See cache.hpp. An entry: magic, SHA-256 of what follows, then fields, each with its length.
 #include "cache.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <atomic>
 #include <charconv>
-#include <filesystem>
 #include <string_view>
 
 #include "process.hpp"
@@ -15,11 +11,9 @@
 namespace aiocuda::emulator::nvrtc {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr std::string_view magic = "aiocuda module 1\n";
 constexpr std::size_t hash_size = 64;
-constexpr const char* suffix = ".module";
+constexpr std::string_view suffix = ".module";
 
 void append_field(std::string& to, std::string_view field) {
   to += std::to_string(field.size());
@@ -65,11 +59,11 @@ bool is_unchanged(const std::string& path, const std::string& hash) {
 
 }  // namespace
 
-std::string Cache::entry_path(const std::string& key) const { return directory_ + "/" + key + suffix; }
+std::string Cache::entry_of(const std::string& key) { return key + std::string(suffix); }
 
 std::optional<CachedModule> Cache::find(const std::string& key) const {
   std::string file;
-  if (directory_.empty() || !read_file(entry_path(key), file)) return std::nullopt;
+  if (!directory_.is_open() || !directory_.read(entry_of(key), file)) return std::nullopt;
   const std::string_view content = file;
   if (!content.starts_with(magic) || content.size() < magic.size() + hash_size) return std::nullopt;
   const std::string_view body = content.substr(magic.size() + hash_size);
@@ -84,13 +78,12 @@ std::optional<CachedModule> Cache::find(const std::string& key) const {
   for (std::size_t i = 0; i + 1 < dependencies.size(); i += 2) {
     if (!is_unchanged(dependencies[i], dependencies[i + 1])) return std::nullopt;
   }
-  std::error_code ignored;  // the time of last use only decides what goes first
-  fs::last_write_time(entry_path(key), fs::file_time_type::clock::now(), ignored);
+  directory_.touch(entry_of(key));  // the time of last use only decides what goes first
   return module;
 }
 
 void Cache::store(const std::string& key, const CachedModule& module) const {
-  if (directory_.empty()) return;
+  if (!directory_.is_open()) return;
   std::string body;
   append_field(body, module.image);
   append_field(body, module.log);
@@ -101,43 +94,23 @@ void Cache::store(const std::string& key, const CachedModule& module) const {
     append_field(body, path);
     append_field(body, hash);
   }
-  static std::atomic<unsigned> serial{0};
-  const std::string aside = directory_ + "/." + key + "." + std::to_string(::getpid()) + "." + std::to_string(serial++);
-  try {
-    fs::create_directories(directory_);
-    write_file(aside, std::string(magic) + sha256(body) + body);
-    fs::rename(aside, entry_path(key));
-    remove_oldest();
-  } catch (const fs::filesystem_error&) {  // a full or read-only disk: the module is compiled all the same
-    std::error_code ignored;
-    fs::remove(aside, ignored);
-  }
+  // A full or read-only disk: the module is compiled all the same.
+  if (directory_.write(entry_of(key), std::string(magic) + sha256(body) + body)) remove_oldest();
 }
 
 void Cache::remove_oldest() const {
-  struct Entry {
-    fs::file_time_type used;
-    std::uint64_t size;
-    fs::path path;
-  };
-  std::vector<Entry> entries;
+  std::vector<PrivateDirectory::File> entries = directory_.files();
+  std::erase_if(entries, [](const auto& file) { return !file.name.ends_with(suffix); });
   std::uint64_t total = 0;
-  std::error_code error;  // another process may remove what we look at
-  for (const fs::directory_entry& file : fs::directory_iterator(directory_, error)) {
-    if (file.path().extension() != suffix) continue;
-    const std::uint64_t size = file.file_size(error);
-    if (error) continue;
-    const fs::file_time_type used = file.last_write_time(error);
-    if (error) continue;
-    entries.push_back({used, size, file.path()});
-    total += size;
-  }
+  for (const auto& entry : entries) total += entry.size_bytes;
   if (total <= limit_bytes_) return;
-  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.used < b.used; });
-  for (const Entry& entry : entries) {
+  std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.used.tv_sec, a.used.tv_nsec) < std::pair(b.used.tv_sec, b.used.tv_nsec);
+  });
+  for (const auto& entry : entries) {
     if (total <= limit_bytes_) break;
-    fs::remove(entry.path, error);
-    total -= entry.size;
+    directory_.remove(entry.name);
+    total -= entry.size_bytes;
   }
 }
 

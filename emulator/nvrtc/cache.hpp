@@ -1,5 +1,5 @@
-// Compiled modules on disk, shared by all processes of the user. An entry is one file, written aside and
-// renamed, so a reader sees a whole one or none; what does not check out is a miss. The cache never makes
+// Compiled modules on disk, shared by all processes of the user and by no one else. An entry is one file, written aside
+// and renamed, so a reader sees a whole one or none; what does not check out is a miss. The cache never makes
 // a compilation fail: a directory that cannot be used is no cache.
 #pragma once
 
@@ -8,6 +8,8 @@
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "private_directory.hpp"
 
 namespace aiocuda::emulator::nvrtc {
 
@@ -21,16 +23,16 @@ struct CachedModule {
 
 class Cache {
  public:
-  Cache(std::string directory, std::uint64_t limit_bytes) : directory_(std::move(directory)), limit_bytes_(limit_bytes) {}
+  Cache(const std::string& directory, std::uint64_t limit_bytes) : directory_(directory), limit_bytes_(limit_bytes) {}
 
   std::optional<CachedModule> find(const std::string& key) const;
   void store(const std::string& key, const CachedModule& module) const;
 
  private:
-  std::string entry_path(const std::string& key) const;
+  static std::string entry_of(const std::string& key);
   void remove_oldest() const;
 
-  std::string directory_;
+  PrivateDirectory directory_;
   std::uint64_t limit_bytes_;
 };
 

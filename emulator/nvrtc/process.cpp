@@ -116,27 +116,34 @@ TemporaryDirectory::~TemporaryDirectory() {
   std::filesystem::remove_all(path_, ignored);
 }
 
-bool read_file(const std::filesystem::path& path, std::string& content) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.get() < 0) return false;
+bool read_all(int file, std::string& content) {
   content.clear();
   char buffer[65536];
   for (;;) {
-    const ssize_t size = ::read(file.get(), buffer, sizeof buffer);
+    const ssize_t size = ::read(file, buffer, sizeof buffer);
     if (size > 0) content.append(buffer, static_cast<std::size_t>(size));
     if (size == 0) return true;
     if (size < 0 && errno != EINTR) return false;
   }
 }
 
-void write_file(const std::filesystem::path& path, std::string_view content) {
-  const Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  if (file.get() < 0) fail("cannot write", path);
+bool write_all(int file, std::string_view content) {
   while (!content.empty()) {
-    const ssize_t size = ::write(file.get(), content.data(), content.size());
-    if (size < 0 && errno != EINTR) fail("cannot write", path);
+    const ssize_t size = ::write(file, content.data(), content.size());
+    if (size < 0 && errno != EINTR) return false;
     if (size > 0) content.remove_prefix(static_cast<std::size_t>(size));
   }
+  return true;
+}
+
+bool read_file(const std::filesystem::path& path, std::string& content) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  return file.get() >= 0 && read_all(file.get(), content);
+}
+
+void write_file(const std::filesystem::path& path, std::string_view content) {
+  const Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (file.get() < 0 || !write_all(file.get(), content)) fail("cannot write", path);
 }
 
 }  // namespace aiocuda::emulator::nvrtc

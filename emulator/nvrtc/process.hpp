@@ -30,7 +30,12 @@ class TemporaryDirectory {
   std::filesystem::path path_;
 };
 
-// Whole files. Reading answers false where it cannot, writing throws std::filesystem::filesystem_error.
+// All of an open file; false where that cannot be.
+bool read_all(int file, std::string& content);
+bool write_all(int file, std::string_view content);
+
+// Whole files. Reading answers false where it cannot, writing throws std::filesystem::filesystem_error. What is written
+// is the user's alone, and follows no link.
 bool read_file(const std::filesystem::path& path, std::string& content);
 void write_file(const std::filesystem::path& path, std::string_view content);
 

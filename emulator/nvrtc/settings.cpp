@@ -26,6 +26,8 @@ Settings read_settings() {
     if (!base.empty()) settings.cache_directory = base + "/aiocuda";
     if (base.empty() && !home.empty()) settings.cache_directory = home + "/.cache/aiocuda";
   }
+  // A directory of its own: the one that is named may be others' too.
+  if (!settings.cache_directory.empty()) settings.cache_directory += "/modules";
   settings.check_races = variable("AIOCUDA_EMULATOR_CHECK") == "races";
   settings.temporary_directory = variable("TMPDIR");
   if (settings.temporary_directory.empty()) settings.temporary_directory = "/tmp";

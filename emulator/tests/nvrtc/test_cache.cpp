@@ -1,6 +1,9 @@
 // The cache on disk: hits, what makes a miss, damage, several users at once, its size.
 #include <doctest/doctest.h>
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <fstream>
@@ -29,7 +32,7 @@ TEST_CASE("the second compilation comes from the cache, and is quick") {
   const EnvironmentVariable here("AIOCUDA_CACHE_DIR", directory.path() / "made" / "anew");
   const Compiled first = compile({.source = source, .name_expressions = {"cached"}});
   REQUIRE(first.succeeded());
-  CHECK(entries(directory.path() / "made" / "anew") == 1);
+  CHECK(entries(directory.path() / "made" / "anew" / "modules") == 1);
   double best_s = 1;
   for (int i = 0; i < 5; ++i) {
     const auto before = std::chrono::steady_clock::now();
@@ -51,18 +54,18 @@ TEST_CASE("source, options, name expressions and headers each make another entry
   CHECK(compile({.source = source, .name_expressions = {"cached"}}).succeeded());
   CHECK(compile({.source = source, .headers = {{"a.h", "1"}}}).succeeded());
   CHECK(compile({.source = source, .headers = {{"a.h", "2"}}}).succeeded());
-  CHECK(entries(directory.path()) == 6);
+  CHECK(entries(directory.path() / "modules") == 6);
   CHECK(compile({.source = "__global__ void k() { wrong }"}).result == 6);
-  CHECK(entries(directory.path()) == 6);
+  CHECK(entries(directory.path() / "modules") == 6);
   CHECK(compile({.source = std::string(source) + "  ", .options = {"--no-cache"}}).succeeded());
-  CHECK(entries(directory.path()) == 6);
+  CHECK(entries(directory.path() / "modules") == 6);
 }
 
 TEST_CASE("a damaged entry is compiled again") {
   const ScratchDirectory directory;
   const EnvironmentVariable here("AIOCUDA_CACHE_DIR", directory.path());
   const Compiled first = compile({.source = source});
-  const fs::path entry = fs::directory_iterator(directory.path())->path();
+  const fs::path entry = fs::directory_iterator(directory.path() / "modules")->path();
   const std::uintmax_t size = fs::file_size(entry);
   SUBCASE("cut short") { fs::resize_file(entry, size / 2); }
   SUBCASE("empty") { fs::resize_file(entry, 0); }
@@ -86,6 +89,63 @@ TEST_CASE("a directory that cannot be used is no cache") {
   CHECK(compile({.source = source}).succeeded());
 }
 
+TEST_CASE("a directory that others may write to, or a link, is no cache; one that others may read is closed to them") {
+  const ScratchDirectory directory;
+  const fs::path modules = directory.path() / "modules";
+  const EnvironmentVariable here("AIOCUDA_CACHE_DIR", directory.path());
+  SUBCASE("others may write") {
+    fs::create_directory(modules);
+    fs::permissions(modules, fs::perms(0777));
+    CHECK(compile({.source = source}).succeeded());
+    CHECK(entries(modules) == 0);
+  }
+  SUBCASE("a link") {
+    fs::create_directory(directory.path() / "elsewhere");
+    fs::create_directory_symlink(directory.path() / "elsewhere", modules);
+    CHECK(compile({.source = source}).succeeded());
+    CHECK(entries(directory.path() / "elsewhere") == 0);
+  }
+  SUBCASE("others may read") {
+    fs::create_directory(modules);
+    fs::permissions(modules, fs::perms(0755));
+    CHECK(compile({.source = source}).succeeded());
+    CHECK(entries(modules) == 1);
+    CHECK(fs::status(modules).permissions() == fs::perms(0700));
+  }
+  SUBCASE("made under a mask that closes nothing") {
+    const mode_t mask = ::umask(0);
+    CHECK(compile({.source = source}).succeeded());
+    ::umask(mask);
+    CHECK(fs::status(modules).permissions() == fs::perms(0700));
+    const fs::path entry = fs::directory_iterator(modules)->path();
+    CHECK(fs::status(entry).permissions() == fs::perms(0600));
+    CHECK(entries(modules) == 1);
+  }
+}
+
+TEST_CASE("an entry that others may write to, that is a link, a pipe, or someone else's, is compiled again") {
+  const ScratchDirectory directory;
+  const Cache cache(directory.path(), 1 << 20);
+  CachedModule module;
+  module.image = "image";
+  cache.store("k", module);
+  REQUIRE(cache.find("k").has_value());
+  const fs::path entry = directory.path() / "k.module";
+  SUBCASE("others may write") { fs::permissions(entry, fs::perms(0666)); }
+  SUBCASE("a link") {
+    fs::rename(entry, directory.path() / "elsewhere");
+    fs::create_symlink("elsewhere", entry);
+  }
+  SUBCASE("a pipe") {
+    fs::remove(entry);
+    REQUIRE(::mkfifo(entry.c_str(), 0600) == 0);
+  }
+  SUBCASE("someone else's") {
+    if (::geteuid() != 0 || ::chown(entry.c_str(), 65534, 65534) != 0) return;  // only root can give a file away
+  }
+  CHECK_FALSE(cache.find("k").has_value());
+}
+
 TEST_CASE("several threads that compile the same at once all get it") {
   const ScratchDirectory directory;
   const EnvironmentVariable here("AIOCUDA_CACHE_DIR", directory.path());
@@ -94,7 +154,7 @@ TEST_CASE("several threads that compile the same at once all get it") {
   for (Compiled& result : results) threads.emplace_back([&result] { result = compile({.source = source}); });
   for (std::thread& thread : threads) thread.join();
   for (const Compiled& result : results) CHECK(result.succeeded());
-  CHECK(entries(directory.path()) == 1);
+  CHECK(entries(directory.path() / "modules") == 1);
 }
 
 TEST_CASE("beyond its limit the cache drops what was used longest ago") {

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from aiocuda._driver import includes, runtime
+from aiocuda._driver.private_cache import PrivateCache, private_directory, tell
 from aiocuda._driver.select import cache_directory
 from aiocuda.errors import CompilationError
 
@@ -151,7 +152,7 @@ def _kept_name(source: Source, options: tuple[str, ...], digest: str) -> str:
     disk = _disk_cache()
     key = _key((source,), options, digest) if disk is not None else b""
     if disk is not None and (kept := disk.get(key)) is not None:
-        return bytes(kept).decode()
+        return kept.decode()
     ((_, name),) = _run_nvrtc(source, options, "PTX")[1]
     if disk is not None:
         disk[key] = name
@@ -177,7 +178,7 @@ def _kept(sources: tuple[Source, ...], options: tuple[str, ...], digest: str) ->
     expressions = [each for source in sources for each in source.expressions]
     if (kept := disk.get(key)) is not None:
         # Mangled names hold no zero byte; what comes behind the last of them is the code.
-        *mangled, code = bytes(kept).split(b"\0", len(expressions))
+        *mangled, code = kept.split(b"\0", len(expressions))
         return Image(sources[0].name, "cubin", code, tuple(zip(expressions, mangled, strict=True)))
     image = _compile(sources, options)
     lowered = dict(image.lowered)
@@ -283,19 +284,20 @@ def _header_options() -> tuple[str, ...]:
 
 
 @functools.lru_cache(maxsize=1)
-def _disk_cache() -> Any | None:
+def _disk_cache() -> PrivateCache | None:
     """Return the store of compiled images; None where there is none.
 
-    The emulated compiler keeps its own, in the same directory, and a machine may have none that can be written.
+    The emulated compiler keeps its own, in the same directory, and a machine may have none that can be used.
     """
     directory = cache_directory()
-    if directory is None or runtime.driver_info().is_emulated:
+    if directory is None:
         return None
-    from cuda.core.utils import FileStreamProgramCache
-
+    is_emulated = runtime.driver_info().is_emulated
     try:
-        return FileStreamProgramCache(directory / "programs", max_size_bytes=_CACHE_LIMIT_BYTES)
-    except OSError:
+        found = private_directory(directory / ("modules" if is_emulated else "programs"))
+        return None if is_emulated else PrivateCache(found, _CACHE_LIMIT_BYTES)
+    except OSError as error:
+        tell(str(error))
         return None
 
 
