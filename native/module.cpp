@@ -271,12 +271,26 @@ void bind_execution(nb::module_& module) {
     raise_stream_error(*completion, lanes, asked);
     return false;
   });
-  module.def("wait_for_streams", [](const std::vector<dataflow::StreamId>& streams, const std::string& asked) {
+  // False: `timeout_s` (negative: none) passed first.
+  module.def("wait_for_streams", [](const std::vector<dataflow::StreamId>& streams, const std::string& asked, double timeout_s) {
     const Streams lanes = still_there(streams);
-    if (lanes.empty()) return;
+    if (lanes.empty()) return true;
     const auto completion = driver::arm_streams(lanes, asked);
-    driver::wait_with_signals(*completion);
+    if (!driver::wait_with_signals(*completion, timeout_s)) return false;
     raise_stream_error(*completion, lanes, asked);
+    return true;
+  });
+  // Those of some streams that still hold work, whoever submitted it, or that are broken.
+  module.def("streams_at_work", [](const std::vector<dataflow::StreamId>& streams) {
+    Engine& engine = Engine::get();
+    driver::ContextScope scope(engine);
+    nb::list at_work;
+    for (const driver::StreamIndex stream : still_there(streams)) {
+      const driver::StreamState& state = engine.stream(stream);
+      scope.bind(state.device);
+      if (engine.table.cuStreamQuery(state.handle) != CUDA_SUCCESS) at_work.append(engine.id_of(stream));
+    }
+    return at_work;
   });
 
   module.def("settle_frees", [](std::int32_t device) {

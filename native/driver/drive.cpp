@@ -241,6 +241,12 @@ std::chrono::microseconds await_budget(const Engine& engine, std::int32_t limit_
   return std::chrono::microseconds(is_worth_it ? limit_us : 0);
 }
 
+// When a time-out in seconds ends; a negative one never does.
+std::optional<Clock::time_point> end_of(double timeout_s) {
+  if (timeout_s < 0) return std::nullopt;
+  return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(std::min(timeout_s, 1e9)));
+}
+
 // False: the time is up.
 bool wait_until(completion::Completion& completion, std::optional<Clock::time_point> until) {
   for (;;) {
@@ -379,8 +385,7 @@ bool submit_more(nb::handle object, const dataflow::Placement& placement) {
 
 bool drive_and_wait(nb::handle object, const dataflow::Placement& placement, double timeout_s) {
   Engine& engine = Engine::get();
-  std::optional<Clock::time_point> until;
-  if (timeout_s >= 0) until = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(std::min(timeout_s, 1e9)));
+  const auto until = end_of(timeout_s);
   for (;;) {
     const Reached reached = advance(engine, object, placement);
     if (reached.is_complete) return end(engine);
@@ -422,7 +427,7 @@ CompletionRef arm_streams(const std::vector<StreamIndex>& streams, const std::st
   }
 }
 
-void wait_with_signals(completion::Completion& completion) { wait_until(completion, std::nullopt); }
+bool wait_with_signals(completion::Completion& completion, double timeout_s) { return wait_until(completion, end_of(timeout_s)); }
 
 nb::object record_into(dataflow::Planner& planner, nb::handle object, const dataflow::Placement& placement) {
   Engine& engine = Engine::get();

@@ -32,7 +32,8 @@ bool has_passed(nb::handle op);
 
 // A wait for all that streams hold now, whoever submitted it; `asked` says what for, in words.
 std::shared_ptr<completion::Completion> arm_streams(const std::vector<StreamIndex>& streams, const std::string& asked);
-void wait_with_signals(completion::Completion& completion);
+// Gives up the GIL, and looks for signals. False: `timeout_s` (negative: none) passed first.
+bool wait_with_signals(completion::Completion& completion, double timeout_s);
 
 // Records an operation, and all that it needs, into a graph's plan; gives back the handle of its result.
 nb::object record_into(dataflow::Planner& planner, nb::handle op, const dataflow::Placement& placement);

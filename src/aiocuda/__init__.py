@@ -66,7 +66,14 @@ from aiocuda.graph import graph_scope as graph_scope
 from aiocuda.interprocess import IpcEventHandle as IpcEventHandle
 from aiocuda.interprocess import IpcHandle as IpcHandle
 from aiocuda.interprocess import open_ipc as open_ipc
+from aiocuda.joining import concatenate as concatenate
+from aiocuda.joining import stack as stack
 from aiocuda.kernel import kernel as kernel
+from aiocuda.likeness import asarray as asarray
+from aiocuda.likeness import empty_like as empty_like
+from aiocuda.likeness import full_like as full_like
+from aiocuda.likeness import ones_like as ones_like
+from aiocuda.likeness import zeros_like as zeros_like
 from aiocuda.limits import memory_limit as memory_limit
 from aiocuda.memory import MemoryHolder as MemoryHolder
 from aiocuda.memory import MemoryInfo as MemoryInfo
@@ -92,6 +99,7 @@ from aiocuda.ranges import eye as eye
 from aiocuda.ranges import linspace as linspace
 from aiocuda.statistics import Statistics as Statistics
 from aiocuda.statistics import statistics as statistics
+from aiocuda.version import __version__ as __version__
 from aiocuda.waiting import ALL_COMPLETED as ALL_COMPLETED
 from aiocuda.waiting import FIRST_COMPLETED as FIRST_COMPLETED
 from aiocuda.waiting import FIRST_EXCEPTION as FIRST_EXCEPTION
@@ -158,8 +166,10 @@ __all__ = [
     "arange",
     "as_completed",
     "as_coroutine",
+    "asarray",
     "call",
     "compile",
+    "concatenate",
     "convert",
     "copy",
     "current_device",
@@ -168,11 +178,13 @@ __all__ = [
     "dup",
     "empty",
     "empty_host",
+    "empty_like",
     "errors",
     "external",
     "eye",
     "fill",
     "full",
+    "full_like",
     "gather",
     "graph_scope",
     "kernel",
@@ -181,6 +193,7 @@ __all__ = [
     "memory_limit",
     "move",
     "ones",
+    "ones_like",
     "open_ipc",
     "rand",
     "randint",
@@ -188,6 +201,7 @@ __all__ = [
     "replicate",
     "set_policy",
     "shard",
+    "stack",
     "statistics",
     "stream_chunks",
     "to_device",
@@ -196,5 +210,6 @@ __all__ = [
     "value",
     "wait",
     "zeros",
+    "zeros_like",
     "zip",
 ]

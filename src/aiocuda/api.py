@@ -19,7 +19,7 @@ from aiocuda._engine.dtypes import DTypeLike
 from aiocuda.array import DeviceArray, HostArray
 from aiocuda.composing import lift
 from aiocuda.copies import copy
-from aiocuda.device import Device, _stream_known, as_ordinal
+from aiocuda.device import DeviceLike, _stream_known, as_ordinal
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
 from aiocuda.fills import FILLED_ON_DEVICE, pattern_of, repeated
 from aiocuda.ops import CallOp, CreateOp, DeviceOp
@@ -43,7 +43,7 @@ _PITCH_BYTES = 512
 def empty(
     shape: Shape,
     dtype: DTypeLike = np.float32,
-    device: Device | int | None = None,
+    device: DeviceLike | None = None,
     *,
     pitched: bool = False,
     managed: bool = False,
@@ -115,7 +115,7 @@ def empty(
 def zeros(
     shape: Shape,
     dtype: DTypeLike = np.float32,
-    device: Device | int | None = None,
+    device: DeviceLike | None = None,
     *,
     managed: bool = False,
     interprocess: bool = False,
@@ -127,7 +127,7 @@ def zeros(
 def ones(
     shape: Shape,
     dtype: DTypeLike = np.float32,
-    device: Device | int | None = None,
+    device: DeviceLike | None = None,
     *,
     managed: bool = False,
     interprocess: bool = False,
@@ -140,7 +140,7 @@ def full(
     shape: Shape,
     value: object,
     dtype: DTypeLike = np.float32,
-    device: Device | int | None = None,
+    device: DeviceLike | None = None,
     *,
     managed: bool = False,
     interprocess: bool = False,
@@ -183,7 +183,7 @@ def empty_host(shape: Shape, dtype: DTypeLike = np.float32) -> DeviceOp[HostArra
 
 
 def _create(
-    shape: Shape, dtype: DTypeLike, device: Device | int | None, memory: str, *fill: object
+    shape: Shape, dtype: DTypeLike, device: DeviceLike | None, memory: str, *fill: object
 ) -> DeviceOp[DeviceArray]:
     kind = dtypes.to_dtype(dtype)
     extents, ordinal = extents_of(shape), as_ordinal(device)

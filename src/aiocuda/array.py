@@ -17,7 +17,7 @@ from aiocuda import _native
 from aiocuda._engine import dtypes, host_views, parts
 from aiocuda._engine.dtypes import DTypeLike
 from aiocuda._engine.parts import Part
-from aiocuda.device import Device
+from aiocuda.device import Device, DeviceLike
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
 from aiocuda.managed import Managed
 
@@ -140,9 +140,39 @@ class _Array:
             The array was closed (a `ClosedError`), moved or partitioned.
         """
         self._require_open("reshape")
-        asked = shape[0] if len(shape) == 1 and not hasattr(shape[0], "__index__") else shape
-        part = parts.reshape(self.shape, self.strides, self.itemsize, cast("Sequence[int]", asked))
+        part = parts.reshape(self.shape, self.strides, self.itemsize, parts.spread(shape))
         return self._part("reshape", part)
+
+    @property
+    def T(self) -> Self:  # noqa: N802 - NumPy's name
+        """A view with the axes in the reverse order; as `transpose` without axes."""
+        return self.transpose()
+
+    def transpose(self, *axes: int | Sequence[int] | None) -> Self:
+        """Return a view with the axes in another order, as NumPy's: shares the memory, copies nothing.
+
+        Parameters
+        ----------
+        *axes
+            Each axis of the array once, in the new order, as several integers or as one tuple; from the end where
+            negative. None, or nothing, reverses the order.
+
+        Raises
+        ------
+        ArgumentTypeError
+            An axis is no integer.
+        ArgumentValueError
+            The axes are not each axis of the array once.
+        OwnershipError
+            The array was closed (a `ClosedError`), moved or partitioned.
+
+        Notes
+        -----
+        The view usually does not lie in one piece: kernels take it through an ``aiocuda::View``, and `aiocuda.dup`
+        makes an array of it whose items lie in the new order.
+        """
+        self._require_open("transpose")
+        return self._part("transpose", parts.transpose(self.shape, self.strides, axes))
 
     def view(self, dtype: DTypeLike) -> Self:
         """Return a view of the same bytes as items of another dtype; the last axis changes with their size.
@@ -277,7 +307,7 @@ class DeviceArray(_native.Array, _Array, Managed):
         """The device whose memory it is; of managed memory, the one that it was made for."""
         return Device(self._device)
 
-    def to(self, device: Device | int) -> DeviceOp[DeviceArray]:
+    def to(self, device: DeviceLike) -> DeviceOp[DeviceArray]:
         """Bring the array to a device; one that is there already is given as it is.
 
         Returns
@@ -330,6 +360,9 @@ class Partition(_native.Array, _Array):
     For kernels with a parameter ``aiocuda::Partition<T, N>``, whose launch takes its grid from it: a block for each
     tile, which writes that one alone. What such a kernel yields is the partition again. Meanwhile the array it was
     made from, and views of that, cannot be used.
+
+    ``with array.partition(tile_shape) as tiles:`` ends that with the block: the array can be used again, whoever still
+    holds the partition, such as a launch's result. A launch that was built in the block is submitted in it.
     """
 
     __slots__ = ("_whole",)
@@ -363,6 +396,12 @@ class Partition(_native.Array, _Array):
         """End the use of this partition; the array can be used again. Closing it again is fine."""
         super().close()
         self._whole = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def _require_open(self, where: str) -> None:
         self._require_usable(where)
@@ -453,8 +492,7 @@ def move(array: A) -> A:
 
 def _tile_extents(asked: int | Sequence[int]) -> tuple[int, ...]:
     try:
-        extents = (asked,) if hasattr(asked, "__index__") else asked
-        tile = tuple(operator.index(extent) for extent in extents)
+        tile = tuple(operator.index(extent) for extent in parts.spread((asked,)))
     except TypeError:
         raise ArgumentTypeError(f"a tile shape is an int or a sequence of ints; {asked!r} was given") from None
     if any(abs(extent) >= 2**63 for extent in tile):

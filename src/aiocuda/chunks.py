@@ -13,14 +13,14 @@ from aiocuda._engine.futures import DeviceFuture
 from aiocuda._engine.host_data import described
 from aiocuda.array import DeviceArray
 from aiocuda.copies import to_device
-from aiocuda.device import Device, as_ordinal
+from aiocuda.device import Device, DeviceLike, as_ordinal
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
 
 __all__ = ["stream_chunks"]
 
 
 def stream_chunks(
-    iterable: Iterable[Any], device: Device | int | None = None, depth: int = 2
+    iterable: Iterable[Any], device: DeviceLike | None = None, depth: int = 2
 ) -> AsyncIterator[DeviceArray]:
     """Iterate over data on a device, which is uploaded ahead while the consumer computes.
 

@@ -19,7 +19,7 @@ from aiocuda._engine.host_data import NDArray, as_numpy, as_target, cut, describ
 from aiocuda._engine.host_views import view_of
 from aiocuda.array import DeviceArray, HostArray, Partition
 from aiocuda.composing import once_known, value
-from aiocuda.device import Device, as_ordinal
+from aiocuda.device import DeviceLike, as_ordinal
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
 from aiocuda.ops import CallOp, CopyOp, CreateOp, DeviceOp
 
@@ -33,7 +33,7 @@ _UNKNOWN = -2
 _MOST_BYTES = 1 << 30
 
 
-def to_device(x: object, device: Device | int | None = None, *, dtype: DTypeLike = None) -> DeviceOp[DeviceArray]:
+def to_device(x: object, device: DeviceLike | None = None, *, dtype: DTypeLike = None) -> DeviceOp[DeviceArray]:
     """Bring data to a device.
 
     Parameters

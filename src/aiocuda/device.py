@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import operator
 from collections.abc import Iterator
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeAlias
 
 from aiocuda import _native
 from aiocuda._driver import events, runtime
@@ -23,6 +23,7 @@ from aiocuda.event import Event
 
 __all__ = [
     "Device",
+    "DeviceLike",
     "Stream",
     "as_ordinal",
     "as_stream",
@@ -33,6 +34,7 @@ __all__ = [
     "use",
 ]
 
+_HOST_NAMES: Final = frozenset({"cpu", "host"})
 _PER_THREAD: Final = 2  # CU_STREAM_PER_THREAD
 _MOST_URGENT: Final = 2**31 - 1  # a number that the driver can be told
 
@@ -43,21 +45,27 @@ class Device(ContextSettings, DeviceMemory):
     Parameters
     ----------
     ordinal
-        Its number, from 0, in the driver's order.
+        Its number, from 0, in the driver's order; or a name: ``"cuda:1"`` is device 1, ``"cuda"`` the one in force.
 
     Raises
     ------
+    ArgumentTypeError
+        It is neither a number nor a name.
     ArgumentValueError
-        There is no such device.
+        There is no such device, or the name is none of a device.
     DriverNotFoundError
         There is no driver (see `aiocuda.errors`).
     """
 
     __slots__ = ("_ordinal",)
 
-    def __init__(self, ordinal: int = 0) -> None:
-        if isinstance(ordinal, bool) or not isinstance(ordinal, int):
-            raise ArgumentTypeError(f"a device is given by its ordinal, an int; {ordinal!r} was given")
+    def __init__(self, ordinal: int | str = 0) -> None:
+        if isinstance(ordinal, bool) or not isinstance(ordinal, (int, str)):
+            raise ArgumentTypeError(
+                f"a device is given by its ordinal, an int, or a name such as 'cuda:1'; {ordinal!r} was given"
+            )
+        if isinstance(ordinal, str):
+            ordinal = _ordinal_named(ordinal)
         runtime.open_device(ordinal)
         self._ordinal = ordinal
 
@@ -130,6 +138,9 @@ class Device(ContextSettings, DeviceMemory):
 
     def __repr__(self) -> str:
         return f"<Device {self._ordinal}: {self.name}>"
+
+
+DeviceLike: TypeAlias = Device | int | str  # a device, its ordinal, or its name, such as "cuda:1"
 
 
 class Stream:
@@ -207,7 +218,7 @@ class Stream:
             recorded = events.Recorded(
                 ordinal, self.handle, timing=timing and not interprocess, interprocess=interprocess
             )
-            return Event(self._device, f"on {self._title}", recorded)
+            return Event(self._device, f"on {self._title}", recorded, self._index)
 
     def wait(self, other: Stream | Event) -> None:
         """Order all later work of this stream after what another stream holds now, or after an event.
@@ -291,15 +302,33 @@ def current_ordinal() -> int:
     return _native.default_device() if named is None else named
 
 
-def as_ordinal(device: Device | int | None) -> int:
+def as_ordinal(device: DeviceLike | None) -> int:
     """Return a device's ordinal; of None, the one in force. Does not open the device."""
     if device is None:
         return current_ordinal()
-    if isinstance(device, bool) or not isinstance(device, (Device, int)):
-        raise ArgumentTypeError(f"a device is a Device or its ordinal; {given.shown(device)} was given")
+    if isinstance(device, bool) or not isinstance(device, (Device, int, str)):
+        raise ArgumentTypeError(
+            f"a device is a Device, its ordinal, or a name such as 'cuda:1'; {given.shown(device)} was given"
+        )
+    if isinstance(device, str):
+        device = _ordinal_named(device)
     if isinstance(device, int) and device not in range(runtime.device_count()):
         Device(device)  # raises, saying which there are
     return int(device.__index__())
+
+
+def _ordinal_named(name: str) -> int:
+    """Return the ordinal that a name such as "cuda:1" says; of "cuda", that of the device in force."""
+    if name == "cuda":
+        return current_ordinal()
+    kind, colon, number = name.partition(":")
+    if kind == "cuda" and colon and number.isascii() and number.isdecimal():
+        return int(number[:10])  # no machine has so many
+    instead = "; host memory is no device: empty_host() and to_host() make arrays there" if kind in _HOST_NAMES else ""
+    raise ArgumentValueError(
+        f"a device is named 'cuda' (the one in force) or 'cuda:' and its number, as 'cuda:1'; {name!r:.40} was given"
+        + instead
+    )
 
 
 def as_stream(stream: Any) -> Stream:
@@ -342,7 +371,7 @@ def placement_for(target: Any, before: Placement | None = None) -> Placement:
         before = placement.current.get()
     if isinstance(target, _native.Policy):
         return before.with_policy(target)
-    if isinstance(target, (Device, int)):
+    if isinstance(target, (Device, int, str)):
         return before.on_device(as_ordinal(target))
     stream = as_stream(target)
     return before.on_stream(stream._index, stream.device.ordinal, stream)

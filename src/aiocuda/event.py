@@ -5,12 +5,13 @@ Always true: an event is recorded once, and may be used from any thread.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Coroutine, Generator
 from typing import TYPE_CHECKING, Any
 
 from aiocuda import _loops
 from aiocuda._driver import events
 from aiocuda._engine import faults
+from aiocuda._engine.execution import checked_timeout
 from aiocuda._engine.stream_wait import StreamWait
 from aiocuda.errors import AiocudaError, ArgumentValueError, DeviceMismatchError
 
@@ -27,11 +28,12 @@ class Event:
     One of another process is had from its handle, with `aiocuda.open_ipc`.
     """
 
-    __slots__ = ("_device", "_recorded", "_where")
+    __slots__ = ("_device", "_recorded", "_stream", "_where")
 
-    def __init__(self, device: Device, where: str, recorded: events.Recorded) -> None:
+    def __init__(self, device: Device, where: str, recorded: events.Recorded, stream: int | None = None) -> None:
         self._device = device
         self._where = where  # such as "on stream 3 of device 0"
+        self._stream = stream  # by its native index; None: another process'
         self._recorded = recorded
 
     @property
@@ -90,25 +92,61 @@ class Event:
         return handle_of_event(self)
 
     def __await__(self) -> Generator[Any, None, None]:
-        return self._wait().__await__()
+        return self._wait(None).__await__()
 
-    async def _wait(self) -> None:
+    def within(self, seconds: float) -> Coroutine[Any, Any, None]:
+        """Return a wait for the event with a time-out, to be awaited.
+
+        Parameters
+        ----------
+        seconds
+            0 or more, on the event loop's clock, from when it is awaited.
+
+        Raises
+        ------
+        DeviceTimeoutError
+            When it is awaited: the time passed first. The work goes on, and the event can be awaited again.
+        ArgumentValueError
+            `seconds` is no number, negative or NaN.
+
+        Notes
+        -----
+        *Blocks*: no. *On cancel*: the work goes on.
+        """
+        return self._wait(checked_timeout(seconds))
+
+    async def _wait(self, timeout_s: float | None) -> None:
         port = _loops.current_port()
         if not port.admits(None):
             await port.turn()
         if not self.done():
-            await self._passing()
+            passing = self._passing()
+            await (passing if timeout_s is None else passing.within(timeout_s))
 
-    def sync(self) -> None:
-        """Wait until it has passed, blocking the thread with the GIL released."""
+    def sync(self, timeout: float | None = None) -> None:
+        """Wait until it has passed, blocking the thread with the GIL released.
+
+        Parameters
+        ----------
+        timeout
+            In seconds; None waits as long as it takes.
+
+        Raises
+        ------
+        DeviceTimeoutError
+            The time passed first; as for `within`.
+        ArgumentValueError
+            The time-out is no number of seconds, 0 or more.
+        """
+        timeout_s = None if timeout is None else checked_timeout(timeout)
         if not self.done():
-            self._passing().sync()
+            self._passing().sync(timeout_s)
 
     def _passing(self) -> StreamWait:
         # A stream that holds nothing but the wait: what is behind the event in its own stream is no part of it.
         waiting = self.device.stream()
         waiting.wait(self)
-        return StreamWait([waiting._index], f"waiting for {self._title}", waiting)
+        return StreamWait([waiting._index], f"waiting for {self._title}", waiting, self._stream)
 
     @property
     def _title(self) -> str:

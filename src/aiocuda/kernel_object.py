@@ -26,7 +26,7 @@ from aiocuda._engine import background, dtypes, faults, given
 from aiocuda._engine.module_image import ModuleImage
 from aiocuda._engine.signature import KernelSignature, Parameter
 from aiocuda._engine.struct_values import ConstantPacker, StructPacker
-from aiocuda.device import Device, as_ordinal
+from aiocuda.device import DeviceLike, as_ordinal
 from aiocuda.errors import ArgumentValueError, DriverError, LaunchError
 from aiocuda.ops import LaunchOp
 
@@ -85,7 +85,7 @@ class KernelDescription:
         """The kernel's name, with template arguments where it has some."""
         return self._signature.name
 
-    def compile(self, device: Device | int | None = None) -> None:
+    def compile(self, device: DeviceLike | None = None) -> None:
         """Compile for a device and load there, if that has not been done. Blocks; the result is kept on disk.
 
         Parameters
@@ -100,7 +100,7 @@ class KernelDescription:
         """
         self._on(as_ordinal(device))
 
-    def compile_async(self, device: Device | int | None = None) -> Coroutine[Any, Any, None]:
+    def compile_async(self, device: DeviceLike | None = None) -> Coroutine[Any, Any, None]:
         """Compile for a device and load there on another thread, if that has not been done: await it.
 
         Parameters
@@ -126,7 +126,7 @@ class KernelDescription:
         ordinal = as_ordinal(device)
         return self._compilations.run(ordinal, lambda: self._on(ordinal), f"compiling kernel {self.name}")
 
-    def attributes(self, device: Device | int | None = None) -> KernelAttributes:
+    def attributes(self, device: DeviceLike | None = None) -> KernelAttributes:
         """Return what the compiler made of it: registers a thread, bytes of shared, local and constant memory.
 
         Parameters
@@ -141,7 +141,7 @@ class KernelDescription:
 
     def set_attributes(
         self,
-        device: Device | int | None = None,
+        device: DeviceLike | None = None,
         *,
         max_dynamic_shared_bytes: int | None = None,
         preferred_carveout: int | None = None,
@@ -189,7 +189,7 @@ class KernelDescription:
         block: int | Sequence[int] | None = None,
         *,
         shared_memory: int = 0,
-        device: Device | int | None = None,
+        device: DeviceLike | None = None,
     ) -> Occupancy:
         """Say how many blocks of the kernel run at once on a device, and which block size suits it.
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from aiocuda._engine import placement
-from aiocuda.device import Device, as_ordinal
+from aiocuda.device import DeviceLike, as_ordinal
 from aiocuda.memory import whole_number
 
 __all__ = ["memory_limit"]
@@ -26,7 +26,7 @@ class _Limit(NamedTuple):
 
 
 @contextlib.contextmanager
-def memory_limit(size_bytes: int, *, device: Device | int | None = None, wait: bool = False) -> Iterator[None]:
+def memory_limit(size_bytes: int, *, device: DeviceLike | None = None, wait: bool = False) -> Iterator[None]:
     """Let what is executed inside allocate memory of a device only up to a limit.
 
     Parameters

@@ -15,12 +15,14 @@ import numpy as np
 from aiocuda import _native, composing
 from aiocuda._driver import blas
 from aiocuda._driver.blas import Factor
+from aiocuda._engine import parts
 from aiocuda.api import empty, zeros
 from aiocuda.array import DeviceArray
 from aiocuda.conversion import WORDS, number_of
-from aiocuda.copies import dup
+from aiocuda.copies import copy, dup
 from aiocuda.device import Stream
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError, DeviceMismatchError
+from aiocuda.fills import fill
 from aiocuda.foreign import call
 from aiocuda.kernel import kernel
 from aiocuda.ops import DeviceOp
@@ -28,8 +30,8 @@ from aiocuda.ops import DeviceOp
 __all__ = ["matmul"]
 
 
-def matmul(a: Any, b: Any) -> DeviceOp[DeviceArray]:
-    """Multiply matrices, as `numpy.matmul` does.
+def matmul(a: Any, b: Any, out: Any = None, *, alpha: complex = 1, beta: complex = 0) -> DeviceOp[DeviceArray]:
+    """Multiply matrices, as `numpy.matmul` does: ``alpha * (a @ b)``, or that plus ``beta * out``.
 
     Parameters
     ----------
@@ -37,20 +39,32 @@ def matmul(a: Any, b: Any) -> DeviceOp[DeviceArray]:
         `DeviceArray` of any strides, or operations that yield them, on one device and of one dtype: float16, bfloat16,
         float32, float64, complex64 or complex128. Of shapes (..., n, k) and (..., k, m), where the axes before the last
         two are broadcast; an array of one axis is a row on the left and a column on the right, and that axis is not
-        in the result.
+        in the result. A transposed matrix is a view, ``a.T`` or ``a.transpose(0, 2, 1)``, and is not copied.
+    out
+        Where the result goes: a `DeviceArray` of any strides, or an operation that yields one, of the result's shape
+        and dtype and on the same device, which shares no memory with `a` and `b`. None: a new array.
+    alpha
+        A number by which the product is multiplied; a complex one for complex dtypes alone.
+    beta
+        A number by which what `out` holds is multiplied before it is added; where it is 0, `out` is not read, so that
+        it may hold anything. Another one needs `out`.
 
     Returns
     -------
     DeviceOp[DeviceArray]
-        A new array of shape (..., n, m), C-contiguous, of the same dtype. *Stream*: as for a kernel. *Blocks*: the
-        first time, while cuBLAS is loaded or the kernel compiled. *On cancel*: what was submitted goes on.
+        `out`; else a new array of shape (..., n, m), C-contiguous, of the same dtype. *Stream*: as for a kernel.
+        *Blocks*: the first time, while cuBLAS is loaded or the kernel compiled. *On cancel*: what was submitted goes
+        on, and `out` is written.
 
     Raises
     ------
     ArgumentTypeError
         `a` or `b` is no array on a device, or of another dtype, or the two differ: `aiocuda.convert` one of them.
     ArgumentValueError
-        The shapes do not fit, or have more than six axes before the last two.
+        The shapes do not fit, or have more than six axes before the last two; `out` has another shape, shares memory
+        with a factor, or has several items in one place; or `beta` was given without `out`.
+    OwnershipError
+        An array was closed, moved or partitioned; or `out` is shared, or is only lent for reading.
     DeviceMismatchError
         They are on two devices: bring one over with ``.to(device)``.
     MissingPackageError
@@ -66,40 +80,101 @@ def matmul(a: Any, b: Any) -> DeviceOp[DeviceArray]:
     In a graph, a launch with other factors in the place of the graph's is a `CaptureError` on a GPU, as cuBLAS's work
     has their addresses: `copy` to the graph's. `compile` does that by itself.
     """
-    if isinstance(a, _native.Op) or isinstance(b, _native.Op):
-        code, device = next((spec[1], spec[2]) for x in (a, b) if isinstance(x, _native.Op) for spec in (x._spec,))
-        both = cast("_native.Op", composing.zip(a, b))
+    scales = _scale("alpha", alpha), _scale("beta", beta)
+    if out is None and scales[1] != 0:
+        raise ArgumentValueError(f"matmul: beta={beta!r} is a factor of what out holds; give out=")
+    given = [a, b] if out is None else [a, b, out]
+    if any(isinstance(x, _native.Op) for x in given):
+        code, device = next(x._spec[1:] for x in given if isinstance(x, _native.Op))
         return composing.once_known(
-            lambda given: matmul(*given), both, dtype=code, device=device, title="a matrix product"
+            lambda known: matmul(*known, alpha=alpha, beta=beta),
+            cast("_native.Op", composing.zip(*given)),
+            dtype=code,
+            device=device,
+            title="a matrix product",
         )
-    for x in (a, b):
+    for x in given:
         if not isinstance(x, DeviceArray):
             raise ArgumentTypeError(
                 "matmul takes arrays on a device, or operations that yield them; "
                 f"{type(x).__name__} {x!r:.80} was given: to_device() it first"
             )
-        _native.check_usable(x, False, "matmul")
+        _native.check_usable(x, x is out, "matmul")
     if a.dtype != b.dtype or a.dtype.name not in blas.DTYPES:
         raise ArgumentTypeError(
             f"matmul takes two arrays of one dtype, {', '.join(blas.DTYPES)}; {a.dtype} and {b.dtype} were given: "
             "convert() them first"
         )
-    if a.device != b.device:
-        raise DeviceMismatchError(
-            f"matmul takes two arrays on one device; they are on {a.device.ordinal} and {b.device.ordinal}: bring one "
-            "over with .to(device)"
-        )
-    if not (a._is_aligned(a.itemsize) and b._is_aligned(b.itemsize)):
-        return matmul(dup(a), dup(b))
+    if a.dtype.kind != "c" and any(isinstance(scale, complex) for scale in scales):
+        raise ArgumentTypeError(f"matmul of {a.dtype} takes real numbers; alpha={alpha!r}, beta={beta!r} were given")
+    for x in given:
+        if x.device != a.device:
+            raise DeviceMismatchError(
+                f"matmul takes arrays on one device; they are on {a.device.ordinal} and {x.device.ordinal}: bring one "
+                "over with .to(device)"
+            )
     batch, shape = _shapes(a.shape, b.shape)
+    if out is not None:
+        _check_out(out, shape, a, b)
+    if not (a._is_aligned(a.itemsize) and b._is_aligned(b.itemsize)):
+        return matmul(dup(a), dup(b), out, alpha=alpha, beta=beta)
     if 0 in shape:
-        return empty(shape, a.dtype, a.device)
-    if a.shape[-1] == 0:
-        return zeros(shape, a.dtype, a.device)
+        return empty(shape, a.dtype, a.device) if out is None else composing.value(out)
+    if a.shape[-1] == 0 and scales[1] == 0:
+        return zeros(shape, a.dtype, a.device) if out is None else fill(out, 0)
     left = a.reshape(1, *a.shape) if a.ndim == 1 else a
     right = b.reshape(*b.shape, 1) if b.ndim == 1 else b
-    out = empty(shape, a.dtype, a.device)
-    return by_kernel(left, right, out, batch) if a.device.is_emulated else by_cublas(left, right, out, batch)
+    multiply = by_kernel if a.device.is_emulated or a.shape[-1] == 0 else by_cublas
+    if out is None:
+        return multiply(left, right, empty(shape, a.dtype, a.device), batch, scales)
+    matrices = out.reshape(*batch, left.shape[-2], right.shape[-1])
+    return _yielding(out, multiply(left, right, matrices, batch, scales))
+
+
+Scales = tuple[complex, complex]
+_PLAIN: Scales = (1, 0)
+
+
+def _scale(name: str, scale: Any) -> complex:
+    """Return a number as Python's own, real where it is real."""
+    if isinstance(scale, (bool, int, float)):
+        return float(scale)
+    if isinstance(scale, (complex, np.number)):
+        return complex(scale) if np.iscomplexobj(scale) else float(scale.real)
+    raise ArgumentTypeError(f"matmul: {name} is a number; {type(scale).__name__} {scale!r:.80} was given")
+
+
+def _yielding(out: DeviceArray, op: DeviceOp[Any]) -> DeviceOp[DeviceArray]:
+    return composing.once_known(
+        lambda _: out,  # type: ignore[arg-type, return-value]  # an array is as good as an operation here
+        cast("_native.Op", op),
+        dtype=out._dtype,
+        device=out._device,
+        title="a matrix product",
+    )
+
+
+def _check_out(out: DeviceArray, shape: tuple[int, ...], a: DeviceArray, b: DeviceArray) -> None:
+    if out.dtype != a.dtype:
+        raise ArgumentTypeError(
+            f"matmul: out is of dtype {out.dtype}, and the factors of {a.dtype}; give them one dtype"
+        )
+    if out.shape != shape:
+        raise ArgumentValueError(f"matmul of shapes {a.shape} and {b.shape}: out has {out.shape}; it needs {shape}")
+    if any(extent > 1 and step == 0 for extent, step in zip(out.shape, out.strides, strict=True)):
+        raise ArgumentValueError(f"matmul: several items of out, of strides {out.strides}, lie in one place")
+    if not out._is_aligned(out.itemsize):
+        raise ArgumentValueError(
+            f"matmul: the items of out do not lie at multiples of their {out.itemsize} bytes, as cuBLAS and kernels "
+            "need them; leave out= out, and copy() the result"
+        )
+    for name, x in (("a", a), ("b", b)):
+        if parts.share_bytes(_bytes_of(out), _bytes_of(x)):
+            raise ArgumentValueError(f"matmul: out shares memory with {name}; give another out, or dup() {name}")
+
+
+def _bytes_of(array: DeviceArray) -> parts.Bytes:
+    return parts.Bytes(*array._place, array.shape, array.strides, array.itemsize)
 
 
 def _shapes(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -129,23 +204,42 @@ _RANK = 8  # the most that a View has
 # --- by cuBLAS
 
 
-def by_cublas(a: DeviceArray, b: DeviceArray, out: DeviceOp[DeviceArray], batch: tuple[int, ...]) -> DeviceOp[Any]:
-    """Multiply by cuBLAS."""
+def by_cublas(
+    a: DeviceArray, b: DeviceArray, out: Any, batch: tuple[int, ...], scales: Scales = _PLAIN
+) -> DeviceOp[Any]:
+    """Multiply by cuBLAS, into an array, or into what an operation yields, which is C-contiguous."""
     left, right = (factor_of(x.shape, x.strides, x.itemsize, batch) for x in (a, b))
     if left is None or right is None:
         lying = [dup(x) if factor is None else x for x, factor in ((a, left), (b, right))]
-        return composing.zip(*lying).then(lambda both: by_cublas(both[0], both[1], out, batch))
+        return composing.zip(*lying).then(lambda both: by_cublas(both[0], both[1], out, batch, scales))
     ordinal, extents, dtype = a.device.ordinal, (a.shape[-2], a.shape[-1], b.shape[-1]), a.dtype.name
+    product = _contiguous_product(batch, extents) if isinstance(out, _native.Op) else _product_of(out, batch)
+    if product is None:
+        begun = dup(out) if scales[1] != 0 else empty(out.shape, out.dtype, out.device)
+        return begun.then(lambda lying: by_cublas(a, b, lying, batch, scales)).then(lambda made: copy(out, made))
     blas.open_blas(ordinal)
 
     def multiply(stream: Stream, a: DeviceArray, b: DeviceArray, out: DeviceArray, space: DeviceArray) -> DeviceArray:
-        addresses = a.address, b.address, out.address
+        addresses, sizes, factors = (a.address, b.address, out.address), extents, (left, right, product)
+        if product.is_transposed:  # the transposed product is that of the transposed factors in turn
+            addresses, sizes = (b.address, a.address, out.address), (extents[2], extents[1], extents[0])
+            factors = right.turned(), left.turned(), product.turned()
         workspace = space.address, space.nbytes
-        blas.multiply(ordinal, stream.handle, workspace, dtype, addresses, extents, batch, left, right)
+        blas.multiply(ordinal, stream.handle, workspace, dtype, addresses, sizes, batch, factors, scales)
         return out
 
     space = empty(blas.workspace_bytes(ordinal), np.uint8, ordinal)
     return call(multiply, a, b, out, space, reads=[a, b], writes=[out, space])
+
+
+def _contiguous_product(batch: tuple[int, ...], extents: tuple[int, int, int]) -> Factor:
+    rows, _, columns = extents
+    steps = [rows * columns * math.prod(batch[axis + 1 :]) for axis in range(len(batch))]
+    return Factor(False, columns, tuple(steps))
+
+
+def _product_of(out: DeviceArray, batch: tuple[int, ...]) -> Factor | None:
+    return factor_of(out.shape, out.strides, out.itemsize, batch)
 
 
 def factor_of(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int, batch: tuple[int, ...]) -> Factor | None:
@@ -171,17 +265,27 @@ _SOURCE = r"""
 using namespace aiocuda::number;
 using Number = NUMBER;
 using Matrices = aiocuda::View<const Number::Word, RANK>;
+using Product = aiocuda::View<Number::Word, RANK>;
 
 template <class Part>
 __device__ auto value_of(typename Part::Word word) { return value(Part(0).read(word)); }
 __device__ Float bits_of(float x) { return {__float_as_uint(x)}; }
 __device__ Double bits_of(double x) { return {(unsigned long long)__double_as_longlong(x)}; }
 
+struct Scales {
+    double alpha, alpha_imaginary, beta, beta_imaginary;
+};
+
 template <class Part>
 struct Sum {
     decltype(value_of<Part>(0)) sum = 0;
     __device__ void add(typename Part::Word a, typename Part::Word b) { sum += value_of<Part>(a) * value_of<Part>(b); }
-    __device__ typename Part::Word word() const { return Part(0).write(bits_of(sum)); }
+    // Times alpha, and with what was there times beta, unless that is 0.
+    __device__ typename Part::Word word(const typename Part::Word* old, const Scales& by) const {
+        decltype(sum) result = (decltype(sum))by.alpha * sum;
+        if (by.beta != 0) result += (decltype(sum))by.beta * value_of<Part>(*old);
+        return Part(0).write(bits_of(result));
+    }
 };
 template <class Part>
 struct Sum<Complex<Part>> {
@@ -192,24 +296,38 @@ struct Sum<Complex<Part>> {
         real += ar * br - ai * bi;
         imaginary += ar * bi + ai * br;
     }
-    __device__ typename Complex<Part>::Word word() const {
-        return {Part(0).write(bits_of(real)), Part(0).write(bits_of(imaginary))};
+    __device__ typename Complex<Part>::Word word(const typename Complex<Part>::Word* old, const Scales& by) const {
+        using Item = decltype(real);
+        const Item ar = (Item)by.alpha, ai = (Item)by.alpha_imaginary, br = (Item)by.beta, bi = (Item)by.beta_imaginary;
+        // By a real number each part is multiplied by itself: an infinity in the other one makes no NaN of it.
+        Item x = ai == 0 ? ar * real : ar * real - ai * imaginary;
+        Item y = ai == 0 ? ar * imaginary : ar * imaginary + ai * real;
+        if (br != 0 || bi != 0) {
+            const Item u = value_of<Part>(old->real), v = value_of<Part>(old->imaginary);
+            x += bi == 0 ? br * u : br * u - bi * v;
+            y += bi == 0 ? br * v : br * v + bi * u;
+        }
+        return {Part(0).write(bits_of(x)), Part(0).write(bits_of(y))};
     }
 };
 
-// A thread for each item of the product, which lies in one piece.
-extern "C" __global__ void matmul(Matrices a, Matrices b, void* out, unsigned long long n) {
+// A thread for each item of the product.
+extern "C" __global__ void matmul(Matrices a, Matrices b, Product out, unsigned long long n, double alpha,
+                                  double alpha_imaginary, double beta, double beta_imaginary) {
     const unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
     const unsigned long long columns = b.extent(RANK - 1), rows = a.extent(RANK - 2);
     const char* left = reinterpret_cast<const char*>(a.data()) + (long long)(i / columns % rows) * a.stride(RANK - 2);
     const char* right = reinterpret_cast<const char*>(b.data()) + (long long)(i % columns) * b.stride(RANK - 1);
+    char* into = reinterpret_cast<char*>(out.data()) + (long long)(i / columns % rows) * out.stride(RANK - 2) +
+                 (long long)(i % columns) * out.stride(RANK - 1);
     unsigned long long rest = i / columns / rows;
     for (int axis = RANK - 3; axis >= 0; --axis) {
         const unsigned long long extent = a.extent(axis) > b.extent(axis) ? a.extent(axis) : b.extent(axis);
         const long long at = (long long)(rest % extent);
         if (a.extent(axis) > 1) left += at * a.stride(axis);
         if (b.extent(axis) > 1) right += at * b.stride(axis);
+        into += at * out.stride(axis);
         rest /= extent;
     }
     Sum<Number> sum;
@@ -218,26 +336,42 @@ extern "C" __global__ void matmul(Matrices a, Matrices b, void* out, unsigned lo
         left += a.stride(RANK - 1);
         right += b.stride(RANK - 2);
     }
-    static_cast<Number::Word*>(out)[i] = sum.word();
+    Number::Word* item = reinterpret_cast<Number::Word*>(into);
+    *item = sum.word(item, {alpha, alpha_imaginary, beta, beta_imaginary});
 }
 """
 
 
-def by_kernel(a: DeviceArray, b: DeviceArray, out: DeviceOp[DeviceArray], batch: tuple[int, ...]) -> DeviceOp[Any]:
-    """Multiply by a kernel that takes the matrices as they lie."""
+def by_kernel(
+    a: DeviceArray, b: DeviceArray, out: Any, batch: tuple[int, ...], scales: Scales = _PLAIN
+) -> DeviceOp[Any]:
+    """Multiply by a kernel that takes the matrices as they lie, into an array, or into what an operation yields."""
+    if isinstance(out, _native.Op):
+        _, code, device = out._spec
+        make = functools.partial(_by_kernel_into, a, b, batch, scales)
+        return composing.once_known(make, out, dtype=code, device=device, title="a matrix product")
+    return _by_kernel_into(a, b, batch, scales, out)
+
+
+def _by_kernel_into(
+    a: DeviceArray, b: DeviceArray, batch: tuple[int, ...], scales: Scales, out: DeviceArray
+) -> DeviceOp[DeviceArray]:
     number = number_of(a.dtype, "matmul")
-    matrices = [x.reshape((1,) * (_RANK - x.ndim) + x.shape) for x in (a, b)]
+    product = out.reshape(*batch, a.shape[-2], b.shape[-1])
+    matrices = [x.reshape((1,) * (_RANK - x.ndim) + x.shape) for x in (a, b, product)]
     if number.word in WORDS:
         matrices = [x.view(WORDS[number.word]) for x in matrices]
-    size = math.prod(batch) * a.shape[-2] * b.shape[-1]
-    return cast("DeviceOp[Any]", _kernel(number.kind, number.word)(*matrices, out, size, threads=size))
+    size = math.prod(product.shape)
+    parts_of_scales = [part for scale in map(complex, scales) for part in (scale.real, scale.imag)]
+    return _yielding(out, _kernel(number.kind, number.word)(*matrices, size, *parts_of_scales, threads=size))
 
 
 @functools.cache
 def _kernel(kind: str, word: str) -> _native.Kernel:
     view = f"aiocuda::View<const {word}, {_RANK}>"
+    numbers = ", ".join(f"double {name}" for name in ("alpha", "alpha_imaginary", "beta", "beta_imaginary"))
     return kernel(
         _SOURCE.replace("NUMBER", kind).replace("RANK", str(_RANK)),
         "matmul",
-        signature=f"{view} a, {view} b, void* out, unsigned long long n",
+        signature=f"{view} a, {view} b, aiocuda::View<{word}, {_RANK}> out, unsigned long long n, {numbers}",
     )

@@ -12,14 +12,14 @@ import numpy as np
 from aiocuda import _native
 from aiocuda._engine import host_views
 from aiocuda.composing import value
-from aiocuda.device import Device, Stream, as_ordinal
+from aiocuda.device import DeviceLike, Stream, as_ordinal
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError, CaptureError
 from aiocuda.ops import DeviceOp, ForeignOp
 
 __all__ = ["Managed"]
 
 Advice = Literal["read_mostly", "preferred_location", "accessed_by"]
-Place = Device | int | Literal["host"]
+Place = DeviceLike  # or "host"
 
 _HOST: Final = -1
 # As of CUmem_advise; what takes one back is the next number.
@@ -171,12 +171,12 @@ class Managed:
         return array
 
 
-def _place(where: object) -> int:
-    if isinstance(where, str):
-        if where == "host":
-            return _HOST
-        raise ArgumentTypeError(f"a place is a device or 'host'; {where!r} was given")
-    return as_ordinal(cast("Device | int", where))
+def _place(where: Place) -> int:
+    if where == "host":
+        return _HOST
+    if isinstance(where, str) and not where.startswith("cuda"):
+        raise ArgumentValueError(f"a place is a device, its name such as 'cuda:1', or 'host'; {where!r:.40} was given")
+    return as_ordinal(where)
 
 
 def _native_of(array: Managed) -> _native.Array:

@@ -38,7 +38,7 @@ from aiocuda._engine.struct_values import to_layouts
 from aiocuda._engine.variables import Variable
 from aiocuda.array import DeviceArray
 from aiocuda.compile_options import CompileOptions, as_arguments
-from aiocuda.device import Device, as_ordinal
+from aiocuda.device import DeviceLike, as_ordinal
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError, CompilationError
 from aiocuda.kernel_object import KernelDescription, make_kernel
 
@@ -320,7 +320,7 @@ class Module:
             raise SignatureError(first.partition("error:")[2].strip()) from error
         return _native.demangled(mangled)
 
-    def compile(self, device: Device | int | None = None) -> None:
+    def compile(self, device: DeviceLike | None = None) -> None:
         """Compile for a device and load there, if that has not been done. Blocks; the result is kept on disk.
 
         Parameters
@@ -341,7 +341,7 @@ class Module:
     def constant(
         self,
         name: str,
-        device: Device | int | None = None,
+        device: DeviceLike | None = None,
         *,
         dtype: DTypeLike | None = None,
         shape: int | Sequence[int] | None = None,
@@ -379,7 +379,7 @@ class Module:
     def variable(
         self,
         name: str,
-        device: Device | int | None = None,
+        device: DeviceLike | None = None,
         *,
         dtype: DTypeLike | None = None,
         shape: int | Sequence[int] | None = None,
@@ -410,7 +410,7 @@ class Module:
         self,
         kind: Literal["constant", "variable"],
         name: str,
-        device: Device | int | None,
+        device: DeviceLike | None,
         dtype: DTypeLike | None,
         shape: int | Sequence[int] | None,
     ) -> DeviceArray:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
 from aiocuda import _native
 from aiocuda._engine import execution, explain, futures, placement
 from aiocuda._engine.futures import DeviceFuture
-from aiocuda.device import Device, Stream, as_stream, placement_for
+from aiocuda.device import Device, DeviceLike, Stream, as_stream, placement_for
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError, DeviceMismatchError
+from aiocuda.op_views import OpViews
 
 if TYPE_CHECKING:
     from aiocuda.array import DeviceArray
@@ -32,7 +33,7 @@ T7 = TypeVar("T7")
 T8 = TypeVar("T8")
 
 
-class DeviceOp(Generic[T_co]):
+class DeviceOp(OpViews[T_co], Generic[T_co]):
     """A lazy value: device work that yields a ``T`` when it is executed, and is described until then.
 
     It runs at most once, however many consumers, tasks and threads ask; asking again gives the result at
@@ -91,8 +92,9 @@ class DeviceOp(Generic[T_co]):
 
         Raises
         ------
-        TimeoutError
-            The time passed first. The work goes on; ask again for its result.
+        DeviceTimeoutError
+            The time passed first. The error says what was still running, and where. The work goes on; ask again for
+            its result.
 
         Notes
         -----
@@ -153,7 +155,7 @@ class DeviceOp(Generic[T_co]):
         """
         return DeviceFuture(_op(self), placement_for(target))
 
-    def to(self, device: Device | int) -> DeviceOp[DeviceArray]:
+    def to(self, device: DeviceLike) -> DeviceOp[DeviceArray]:
         """Bring the array that this operation yields to a device.
 
         Parameters
@@ -370,7 +372,7 @@ class DeviceOp(Generic[T_co]):
             )
         return iter(self.unzip())
 
-    def on(self, target: Stream | Device | _native.Policy | int | Any) -> DeviceOp[T_co]:
+    def on(self, target: Stream | DeviceLike | _native.Policy | Any) -> DeviceOp[T_co]:
         """Put this operation, not what it needs, on a stream, on a device, or where a policy says; return it.
 
         An operation that a function of `then` returns goes where that `then` was put, unless it was put somewhere
@@ -392,7 +394,7 @@ class DeviceOp(Generic[T_co]):
         """
         op = _op(self)
         named = placement_for(target, _native.Placement())
-        if isinstance(target, (Device, int)) and op._device not in {named.device, -2, -1}:
+        if isinstance(target, (Device, int, str)) and op._device not in {named.device, -2, -1}:
             raise DeviceMismatchError(
                 f"on({named.device}): {op._title} works on device {op._device}; bring what it works on over "
                 f"with .to({named.device}), or leave on() out"
@@ -409,6 +411,10 @@ class DeviceOp(Generic[T_co]):
             One line for each step: where, what, and the line of the program that asked for it.
         """
         return explain.explain(_op(self), placement.current.get())
+
+    def _then(self, function: Callable[[Any], Any], spec: tuple[str, int, int], title: str) -> DeviceOp[Any]:
+        yields, dtype, device = spec
+        return CallOp("then", function, self, yields=yields, dtype=dtype, device=device, title=title)
 
     def __repr__(self) -> str:
         origin = _op(self)._origin

@@ -12,7 +12,7 @@ from aiocuda._engine.host_data import as_numpy
 from aiocuda.api import empty
 from aiocuda.array import DeviceArray, HostArray
 from aiocuda.copies import copy, to_device
-from aiocuda.device import Device, as_ordinal, devices
+from aiocuda.device import DeviceLike, as_ordinal, devices
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
 from aiocuda.ops import DeviceOp
 
@@ -21,7 +21,7 @@ __all__ = ["gather", "replicate", "shard"]
 Parts = tuple[DeviceOp[DeviceArray], ...]
 
 
-def replicate(x: Any, devices: Sequence[Device | int] | None = None) -> Parts:
+def replicate(x: Any, devices: Sequence[DeviceLike] | None = None) -> Parts:
     """Bring the same data to several devices.
 
     Parameters
@@ -42,7 +42,7 @@ def replicate(x: Any, devices: Sequence[Device | int] | None = None) -> Parts:
     return tuple(to_device(x, ordinal) for ordinal in ordinals)
 
 
-def shard(x: Any, devices: Sequence[Device | int] | None = None, axis: int = 0) -> Parts:
+def shard(x: Any, devices: Sequence[DeviceLike] | None = None, axis: int = 0) -> Parts:
     """Divide data among several devices, along an axis.
 
     Parameters
@@ -71,7 +71,7 @@ def shard(x: Any, devices: Sequence[Device | int] | None = None, axis: int = 0) 
     return _shard(x if isinstance(x, (DeviceArray, HostArray)) else as_numpy(x), ordinals, axis)
 
 
-def gather(parts: Sequence[Any], device: Device | int | None = None, axis: int = 0) -> DeviceOp[DeviceArray]:
+def gather(parts: Sequence[Any], device: DeviceLike | None = None, axis: int = 0) -> DeviceOp[DeviceArray]:
     """Put parts together to one array on one device, along an axis: the counterpart of `shard`.
 
     Parameters
@@ -103,7 +103,7 @@ def gather(parts: Sequence[Any], device: Device | int | None = None, axis: int =
     return composing.zip(*parts).then(lambda arrays: _gather(arrays, ordinal, axis))
 
 
-def _ordinals(chosen: Sequence[Device | int] | None) -> list[int]:
+def _ordinals(chosen: Sequence[DeviceLike] | None) -> list[int]:
     ordinals = [as_ordinal(device) for device in (devices() if chosen is None else chosen)]
     if not ordinals:
         raise ArgumentValueError("one device or more is needed; none were given")

@@ -12,7 +12,7 @@ from typing import Any
 
 from aiocuda import _native
 from aiocuda._engine import faults, placement
-from aiocuda.device import Device, Stream, as_stream, current_ordinal
+from aiocuda.device import Device, DeviceLike, Stream, as_ordinal, as_stream
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
 
 __all__ = [
@@ -36,7 +36,7 @@ class Policy:
     _kept: dict[int, tuple[Stream, ...]]
     _lent: dict[int, dict[int, Stream]]
 
-    def streams(self, device: Device | int | None = None) -> tuple[Stream, ...]:
+    def streams(self, device: DeviceLike | None = None) -> tuple[Stream, ...]:
         """Return the streams that it chooses from on a device.
 
         Parameters
@@ -44,8 +44,7 @@ class Policy:
         device
             The device; None takes the one in force.
         """
-        where = device if isinstance(device, Device) else Device(current_ordinal() if device is None else device)
-        return tuple(self._lend(where.ordinal).values())
+        return tuple(self._lend(as_ordinal(device)).values())
 
     def _lend(self, ordinal: int) -> dict[int, Stream]:
         """Return its streams on a device, by index, as others get them: closing these closes nothing."""

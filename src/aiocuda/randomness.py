@@ -18,7 +18,7 @@ from aiocuda._engine import dtypes
 from aiocuda._engine.dtypes import DTypeLike
 from aiocuda.api import Shape, empty, extents_of
 from aiocuda.array import DeviceArray
-from aiocuda.device import Device
+from aiocuda.device import DeviceLike
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
 from aiocuda.kernel import kernel
 from aiocuda.ops import DeviceOp
@@ -29,7 +29,7 @@ Seed = int | DeviceOp[int] | None
 
 
 def rand(
-    shape: Shape, dtype: DTypeLike = np.float32, device: Device | int | None = None, *, seed: Seed = None
+    shape: Shape, dtype: DTypeLike = np.float32, device: DeviceLike | None = None, *, seed: Seed = None
 ) -> DeviceOp[DeviceArray]:
     """Make random numbers on the device, evenly distributed from 0 up to but not including 1.
 
@@ -73,7 +73,7 @@ def rand(
 
 
 def randn(
-    shape: Shape, dtype: DTypeLike = np.float32, device: Device | int | None = None, *, seed: Seed = None
+    shape: Shape, dtype: DTypeLike = np.float32, device: DeviceLike | None = None, *, seed: Seed = None
 ) -> DeviceOp[DeviceArray]:
     """Make random numbers on the device, normally distributed with mean 0 and variance 1; otherwise as `rand`.
 
@@ -97,7 +97,7 @@ def randint(
     high: int | None = None,
     shape: Shape = (),
     dtype: DTypeLike = np.int64,
-    device: Device | int | None = None,
+    device: DeviceLike | None = None,
     *,
     seed: Seed = None,
 ) -> DeviceOp[DeviceArray]:
@@ -161,7 +161,7 @@ def _float(dtype: DTypeLike, asked: str) -> np.dtype[Any]:
 def _draw(
     shape: Shape,
     kind: np.dtype[Any],
-    device: Device | int | None,
+    device: DeviceLike | None,
     seed: Seed,
     items_a_thread: int,
     distribution: int,

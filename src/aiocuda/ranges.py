@@ -20,7 +20,7 @@ from aiocuda.api import empty, zeros
 from aiocuda.array import DeviceArray
 from aiocuda.conversion import KINDS, number_of
 from aiocuda.copies import to_device
-from aiocuda.device import Device
+from aiocuda.device import DeviceLike
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
 from aiocuda.kernel import kernel
 from aiocuda.ops import DeviceOp
@@ -33,7 +33,7 @@ def arange(
     stop: float | None = None,
     step: float = 1,
     dtype: DTypeLike = None,
-    device: Device | int | None = None,
+    device: DeviceLike | None = None,
 ) -> DeviceOp[DeviceArray]:
     """Make evenly spaced values on the device; the values and the length are NumPy's.
 
@@ -97,7 +97,7 @@ def linspace(
     num: int = 50,
     endpoint: bool = True,
     dtype: DTypeLike = None,
-    device: Device | int | None = None,
+    device: DeviceLike | None = None,
 ) -> DeviceOp[DeviceArray]:
     """Make so many numbers at equal distances on the device; they are NumPy's, bit for bit.
 
@@ -175,7 +175,7 @@ def eye(
     M: int | None = None,  # noqa: N803
     k: int = 0,
     dtype: DTypeLike = np.float32,
-    device: Device | int | None = None,
+    device: DeviceLike | None = None,
 ) -> DeviceOp[DeviceArray]:
     """Make a matrix on the device with ones on a diagonal and zeros elsewhere.
 
@@ -237,7 +237,7 @@ def _plain(asked: str, *given: Any) -> tuple[Any, ...]:
 
 
 def _linspace_of_numpy(
-    start: Any, stop: Any, count: int, endpoint: bool, kind: np.dtype[Any], device: Device | int | None
+    start: Any, stop: Any, count: int, endpoint: bool, kind: np.dtype[Any], device: DeviceLike | None
 ) -> DeviceOp[DeviceArray]:
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore", np.exceptions.ComplexWarning)

@@ -179,7 +179,10 @@ class StandIn(types.ModuleType):
         right = memory(b, btype, (count, k, n), (stride_b, 1, ldb) if transb == 0 else (stride_b, ldb, 1))
         result = memory(c, ctype, (count, m, n), (stride_c, 1, ldc))
         wide = np.complex128 if ITEMS[atype].startswith("c") else np.float64
-        result[...] = np.matmul(left.astype(wide), right.astype(wide)).astype(result.dtype)
+        factor = np.dtype({"float64": "d", "complex64": "F", "complex128": "D"}.get(ITEMS[atype], "f"))
+        by, keep = (np.frombuffer((ctypes.c_char * factor.itemsize).from_address(x), factor)[0] for x in (alpha, beta))
+        product = by * np.matmul(left.astype(wide), right.astype(wide))
+        result[...] = (product + keep * result.astype(wide) if keep else product).astype(result.dtype)
         self.calls.append(count)
 
 
@@ -390,3 +393,148 @@ def test_where_nvmath_is_not_installed_the_error_says_what_to_install(monkeypatc
     x = ac.ones((2, 2)).sync()
     with pytest.raises(ac.MissingPackageError, match=r'pip install "aiocuda\[nvmath\]"'):
         linalg.by_cublas(x, x, ac.empty((2, 2)), ())
+
+
+# --- into an array, times a number, of transposed views
+
+LAYOUTS = {
+    "rows": lambda shape, dtype: (np.zeros(shape, dtype), lambda x: x),
+    "columns": lambda shape, dtype: (np.zeros((*shape[:-2], shape[-1], shape[-2]), dtype), lambda x: swapped(x)),
+    "every other": lambda shape, dtype: (
+        np.zeros((*shape[:-2], 2 * shape[-2], 2 * shape[-1]), dtype),
+        lambda x: x[..., ::2, 1::2],
+    ),
+    "part": lambda shape, dtype: (
+        np.zeros((*shape[:-2], shape[-2] + 2, shape[-1] + 3), dtype),
+        lambda x: x[..., 1:-1, 2:-1],
+    ),
+    "apart": lambda shape, dtype: (
+        np.zeros((shape[-2], *shape[:-2], shape[-1]), dtype),
+        lambda x: x.transpose(*range(1, x.ndim - 1), 0, x.ndim - 1),
+    ),
+}
+
+
+def swapped(x: Any) -> Any:
+    return x.transpose(*range(x.ndim - 2), x.ndim - 1, x.ndim - 2)
+
+
+def multiplied_into(layout, shapes, dtype, scales, multiply):
+    a, b = (numbers(shape, dtype, seed) for seed, shape in enumerate(shapes))
+    wide = np.complex128 if a.dtype.kind == "c" else np.float64
+    expected = np.matmul(a.astype(wide), b.astype(wide))
+    host, see = LAYOUTS[layout](expected.shape, a.dtype)
+    host[...] = numbers(host.shape, dtype, 5) if scales[1] else np.nan
+    whole = ac.to_device(host).sync()
+    part = see(whole)
+    assert multiply(ac.to_device(a).sync(), ac.to_device(b).sync(), part, scales).sync() is part
+    old = see(host).astype(wide)
+    see(host)[...] = (scales[0] * expected + (scales[1] * old if scales[1] else 0)).astype(a.dtype)
+    found = ac.to_host(whole).sync().astype(wide)
+    np.testing.assert_allclose(found, host.astype(wide), rtol=0, atol=3 * TOLERANCE[dtype] * (1 + a.shape[-1]))
+
+
+@multiplies
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("scales", [(1, 0), (0.5, 2), (-1.5, 0)], ids=str)
+def test_the_product_goes_into_an_array_of_any_strides(layout, dtype, scales):
+    def multiply(a, b, out, scales):
+        return linalg.matmul(a, b, out, alpha=scales[0], beta=scales[1])
+
+    multiplied_into(layout, ((2, 3, 4), (4, 5)), dtype, scales, multiply)
+
+
+@pytest.mark.emulated_only
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("scales", [(1, 0), (0.5, 2)], ids=str)
+def test_cublas_is_asked_for_the_product_into_an_array(cublas, layout, dtype, scales):
+    def multiply(a, b, out, scales):
+        return linalg.by_cublas(a, b, out, (2,), scales).then(lambda _: out)
+
+    multiplied_into(layout, ((2, 3, 4), (4, 5)), dtype, scales, multiply)
+
+
+@multiplies
+def test_complex_products_are_multiplied_by_complex_numbers():
+    def multiply(a, b, out, scales):
+        return linalg.matmul(a, b, out, alpha=scales[0], beta=np.complex64(scales[1]))
+
+    for dtype in ("complex64", "complex128"):
+        multiplied_into("rows", ((3, 4), (4, 5)), dtype, (1 - 2j, 0.5j), multiply)
+
+
+@multiplies
+@pytest.mark.parametrize("dtype", ["float32", "complex128"])
+def test_transposed_views_are_multiplied_as_they_are(dtype):
+    a, b = numbers((4, 3), dtype, 1), numbers((5, 4), dtype, 2)
+    left, right = ac.to_device(a).sync(), ac.to_device(b).sync()
+    check(linalg.matmul(left.T, right.T), a.T, b.T)
+    check(linalg.matmul(ac.to_device(a).T, right.T), a.T, b.T)
+    check(linalg.matmul(right, left), b, a)
+    many = numbers((2, 4, 3), dtype, 3)
+    check(linalg.matmul(ac.to_device(many).transpose(0, 2, 1), right.T), many.transpose(0, 2, 1), b.T)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_transposed_matrix_is_no_copy_for_cublas(transposed):
+    x = ac.empty((3, 4)).sync()
+    found = linalg.factor_of((x.T if transposed else x).shape, (x.T if transposed else x).strides, 4, ())
+    assert found == blas.Factor(transposed, 4, ())
+
+
+@multiplies
+def test_out_may_be_an_operation_and_a_graph_writes_it_again():
+    x = ac.ones((2, 2)).sync()
+    assert ac.to_host(linalg.matmul(x, x, ac.zeros((2, 2)), beta=3)).sync().tolist() == [[2, 2], [2, 2]]
+    out = ac.zeros((2, 2)).sync()
+    graph = linalg.matmul(x, x, out, beta=1).graph()
+    for times in (1, 2):
+        graph.launch().sync()
+        np.testing.assert_array_equal(ac.to_host(out).sync(), np.full((2, 2), 2 * times))
+    vector = ac.zeros(2).sync()
+    assert linalg.matmul(x, ac.ones(2).sync(), vector).sync() is vector
+    assert ac.to_host(vector).sync().tolist() == [2, 2]
+    scalar = ac.zeros(()).sync()
+    linalg.matmul(vector, vector, scalar, alpha=0.5).sync()
+    assert ac.to_host(scalar).sync() == 4
+
+
+@multiplies
+def test_sums_of_nothing_scale_what_is_there():
+    out = ac.full((2, 3), 4).sync()
+    a, b = ac.empty((2, 0)).sync(), ac.empty((0, 3)).sync()
+    assert linalg.matmul(a, b, out, beta=0.5).sync() is out
+    assert (ac.to_host(out).sync() == 2).all()
+    assert linalg.matmul(a, b, out).sync() is out
+    assert (ac.to_host(out).sync() == 0).all()
+
+
+def test_an_out_that_does_not_fit_is_an_error():
+    x = ac.ones((4, 4)).sync()
+    a, b = x[:2, :2], x[2:, 2:]
+    for out, error, message in [
+        (ac.zeros((2, 3)).sync(), ac.ArgumentValueError, r"needs \(2, 2\)"),
+        (ac.zeros((2, 2), np.float64).sync(), ac.ArgumentTypeError, "dtype"),
+        (np.zeros((2, 2), np.float32), ac.ArgumentTypeError, "to_device"),
+        (x[1:3, 1:3], ac.ArgumentValueError, "shares memory with a"),
+        (x[2:, 1:3], ac.ArgumentValueError, "shares memory with b"),
+        (x[2:, 2:].T, ac.ArgumentValueError, "shares memory with b"),
+        (ac.zeros((2, 2)).sync().share(), ac.OwnershipError, "shared"),
+    ]:
+        with pytest.raises(error, match=message):
+            linalg.matmul(a, b, out)
+    linalg.by_kernel(a, b, x[:2, 2:], ()).sync()  # a neighbour
+    assert (ac.to_host(x[:2, 2:]).sync() == 2).all()
+    with pytest.raises(ac.ArgumentValueError, match="give out="):
+        linalg.matmul(a, b, beta=1)
+    for scales in ({"alpha": 1j}, {"alpha": "2"}, {"alpha": None}, {"alpha": x}):
+        with pytest.raises(ac.ArgumentTypeError):
+            linalg.matmul(a, b, **scales)
+
+
+def test_an_out_whose_items_lie_askew_is_an_error():
+    askew = ac.zeros(17, np.uint8).sync()[1:].view(np.float32).reshape(2, 2)
+    with pytest.raises(ac.ArgumentValueError, match="multiples of their 4 bytes"):
+        linalg.matmul(ac.ones((2, 2)).sync(), ac.ones((2, 2)).sync(), askew)

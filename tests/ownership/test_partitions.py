@@ -175,3 +175,26 @@ def test_operations_that_use_partitions_know_who_came_before(latch, array, devic
     reading = ac.to_host(partition.unpartition()).on(device.stream()).submit()
     latch.release()
     np.testing.assert_array_equal(reading.sync(), np.arange(10) + 1)
+
+
+def test_a_block_ends_a_partition_whoever_holds_it(array):
+    with array.partition(4) as tiles:
+        kept = add(1, tiles, block=32).sync()
+        with pytest.raises(ac.OwnershipError, match="partitioned"):
+            ac.fill(array, 0)
+        late = add(1, tiles, block=32)
+    assert kept is tiles
+    assert tiles.is_closed
+    ac.fill(array, 5).sync()
+    assert contents(array).tolist() == [5] * 10
+    with pytest.raises(ac.ClosedError):
+        late.sync()
+
+
+def test_a_block_ends_a_partition_where_it_raises_and_where_it_was_ended_before(array):
+    with pytest.raises(ZeroDivisionError), array.partition(4):
+        raise ZeroDivisionError
+    ac.fill(array, 1).sync()
+    with array.partition(4) as tiles:
+        assert tiles.unpartition() is array
+    ac.fill(array, 2).sync()

@@ -111,6 +111,21 @@ assert_type(ac.zip(i, s).schedule(0).sync(timeout=1), tuple[int, str])
 assert_type(i.explain(), str)
 assert_type(i.on(ac.Device(0).default_stream), ac.DeviceOp[int])
 
+assert_type(array.T, ac.DeviceOp[ac.DeviceArray])
+assert_type(array.transpose(1, 0), ac.DeviceOp[ac.DeviceArray])
+assert_type(array.reshape(2, -1).view("int8"), ac.DeviceOp[ac.DeviceArray])
+assert_type(array.share().unwrap(), ac.DeviceOp[ac.DeviceArray])
+assert_type(array.partition(4), ac.DeviceOp[ac.Partition])
+assert_type(array.partition(4).unpartition(), ac.DeviceOp[ac.DeviceArray])
+assert_type(ac.empty_host(3).T, ac.DeviceOp[ac.HostArray])
+assert_type(ac.stack([array, array]), ac.DeviceOp[ac.DeviceArray])
+assert_type(ac.zeros_like(array, device="cuda:0"), ac.DeviceOp[ac.DeviceArray])
+assert_type(array.sync().T, ac.DeviceArray)
+assert_type(ac.__version__, str)
+array.on("cuda:0").to("cuda")
+with array.sync().partition(2) as tiles:
+    assert_type(tiles, ac.Partition)
+
 
 def to_call_back(future: ac.DeviceFuture[int]) -> str:
     return str(future.result())
@@ -147,3 +162,4 @@ with ac.use(0), ac.use(ac.Device(0)), ac.use(ac.Device(0).stream(priority=-1)):
     kernel(array, grid=(1, 2, 3), block=[32], shared_memory=16)
     kernel(x=array, threads=3)
     kernel(array, threads="three", cooperative=3)  # type: ignore[arg-type]
+i.partition(2)  # type: ignore[misc]

@@ -50,6 +50,10 @@ class Factor:
     leading: int
     batch: tuple[int, ...]
 
+    def turned(self) -> Factor:
+        """Return the transposed matrix."""
+        return Factor(not self.is_transposed, self.leading, self.batch)
+
 
 def open_blas(ordinal: int) -> None:
     """Make ready for products on a device. Blocks the first time: cuBLAS is loaded.
@@ -96,8 +100,8 @@ def multiply(
     addresses: tuple[int, int, int],
     extents: tuple[int, int, int],
     batch: Sequence[int],
-    a: Factor,
-    b: Factor,
+    factors: tuple[Factor, Factor, Factor],
+    scales: tuple[complex, complex],
 ) -> None:
     """Put products of matrices on a stream; `open_blas` came before, and the device's context is the current one.
 
@@ -108,11 +112,15 @@ def multiply(
     dtype
         A key of `DTYPES`.
     addresses
-        Of the factors and of the product, which is C-contiguous.
+        Of the factors and of the product.
     extents
         Rows of `a`, columns of `a` which are rows of `b`, columns of `b`.
     batch
         How many matrices, along each axis of them.
+    factors
+        How the two and the product lie; the rows of the product lie in one piece each.
+    scales
+        What the product is multiplied by, and what is there before; by 0 it is not read.
 
     Raises
     ------
@@ -126,14 +134,15 @@ def multiply(
     item, compute, factor = DTYPES[dtype]
     kind = CudaDataType[item]
     itemsize = np.dtype(factor).itemsize // (2 if dtype.endswith("float16") else 1)
-    one, zero = np.ones(1, factor), np.zeros(1, factor)
+    a, b, product = factors
+    alpha, beta = (np.full(1, scale, factor) for scale in scales)
     operation = {False: cublas.Operation.N, True: cublas.Operation.T}
     with _lock:
         try:
             handle = _handles[ordinal]
             cublas.set_stream(handle, stream)  # which takes the workspace away
             cublas.set_workspace(handle, *workspace)
-            for offsets, steps, count in _runs(batch, (a.batch, b.batch, _contiguous(batch, rows * columns))):
+            for offsets, steps, count in _runs(batch, (a.batch, b.batch, product.batch)):
                 # cuBLAS counts columns first: what it takes for a matrix is the transposed one, and the product of
                 # the transposed factors in turn is the transposed product.
                 at = [address + offset * itemsize for address, offset in zip(addresses, offsets, strict=True)]
@@ -144,7 +153,7 @@ def multiply(
                     columns,
                     rows,
                     inner,
-                    one.ctypes.data,
+                    alpha.ctypes.data,
                     at[1],
                     kind,
                     b.leading,
@@ -153,10 +162,10 @@ def multiply(
                     kind,
                     a.leading,
                     steps[0],
-                    zero.ctypes.data,
+                    beta.ctypes.data,
                     at[2],
                     kind,
-                    columns,
+                    product.leading,
                     steps[2],
                     count,
                     cublas.ComputeType[compute],
@@ -166,14 +175,6 @@ def multiply(
             raise LaunchError(
                 f"cuBLAS refused a product of {rows}x{inner} and {inner}x{columns} {dtype}: {error}"
             ) from error
-
-
-def _contiguous(batch: Sequence[int], items: int) -> tuple[int, ...]:
-    steps: list[int] = []
-    for extent in reversed(batch):
-        steps.append(items)
-        items *= extent
-    return tuple(reversed(steps))
 
 
 def _runs(batch: Sequence[int], steps: tuple[tuple[int, ...], ...]) -> Iterator[tuple[list[int], tuple[int, ...], int]]:

@@ -15,7 +15,7 @@ from aiocuda._engine import overdue, placement
 from aiocuda._engine.placement import Placement
 from aiocuda.errors import ArgumentValueError
 
-__all__ = ["checked_timeout", "has_ended", "run", "run_and_wait", "run_within", "time_is_up"]
+__all__ = ["checked_timeout", "has_ended", "run", "run_and_wait", "run_within"]
 
 
 async def run(op: _native.Op) -> Any:
@@ -65,12 +65,13 @@ def run_and_wait(op: _native.Op, where: Placement | None = None, timeout_s: floa
 
     Raises
     ------
-    TimeoutError
+    DeviceTimeoutError
         The time passed first; the work goes on.
     """
     where = where or placement.current.get()
-    if not _native.drive_and_wait(op, where, -1.0 if timeout_s is None else checked_timeout(timeout_s)):
-        raise time_is_up(op, timeout_s)
+    limit_s = -1.0 if timeout_s is None else checked_timeout(timeout_s)
+    if not _native.drive_and_wait(op, where, limit_s):
+        raise overdue.overdue(op, limit_s)
     return op._outcome
 
 
@@ -89,11 +90,6 @@ def checked_timeout(timeout_s: Any) -> float:
         return float(timeout_s)
     except OverflowError:  # an int that is later than any clock
         return math.inf
-
-
-def time_is_up(op: _native.Op, timeout_s: float | None) -> TimeoutError:
-    """Make the error for a wait that a time-out ended."""
-    return TimeoutError(f"{op._title} was not complete after {timeout_s} s; it goes on, and can be waited for again")
 
 
 def has_ended(op: _native.Op) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextvars
 import functools
+import math
 import threading
 import time
 from collections.abc import Callable, Coroutine, Generator
@@ -18,7 +19,7 @@ from typing import Any, Final, Generic, TypeVar
 from aiocuda import _loops, _native
 from aiocuda._engine import faults, overdue, placement
 from aiocuda._engine.concurrent_future import ConcurrentFuture
-from aiocuda._engine.execution import checked_timeout, has_ended, run_and_wait, time_is_up
+from aiocuda._engine.execution import checked_timeout, has_ended, run_and_wait
 from aiocuda._engine.placement import Placement
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError, CancelledError
 
@@ -132,22 +133,23 @@ class DeviceFuture(Generic[T_co]):
 
         Raises
         ------
-        TimeoutError
+        DeviceTimeoutError
             The time passed first; the work goes on.
         CancelledError
             The future was cancelled, before or meanwhile.
         """
-        until = None if timeout is None else time.monotonic() + checked_timeout(timeout)
+        limit_s = math.inf if timeout is None else checked_timeout(timeout)
+        until = None if timeout is None else time.monotonic() + limit_s
         # A short wait is spun, as an operation's is. A longer one must hear of a cancellation too: so it is a port's.
         if not self._drive(_native.drive_and_wait, 0.0):
             if until is not None and time.monotonic() >= until:
-                raise time_is_up(self._op, timeout)
+                raise overdue.overdue(self._op, limit_s)
             port = _loops.ThreadPort()
             waiting = self._waiting()
             while not self._ask(waiting, port.native, waiter := port.waiter()):
                 try:
                     if not port.wait(waiter, until):
-                        raise time_is_up(self._op, timeout)
+                        raise overdue.overdue(self._op, limit_s)
                 except BaseException:
                     _native.leave(self._op, waiter)
                     raise

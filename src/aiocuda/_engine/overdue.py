@@ -12,7 +12,7 @@ from aiocuda import _native
 from aiocuda._engine import faults
 from aiocuda.errors import DeviceTimeoutError
 
-__all__ = ["overdue"]
+__all__ = ["overdue", "overdue_streams"]
 
 
 def overdue(op: _native.Op, waited_s: float) -> DeviceTimeoutError:
@@ -20,6 +20,13 @@ def overdue(op: _native.Op, waited_s: float) -> DeviceTimeoutError:
     running = tuple(_described(each) for each in _submitted(op) if not _has_ended(each))
     in_flight: int = _native.statistics()["in_flight"]
     return DeviceTimeoutError(faults.describe(op), faults.origin_text(op), waited_s, running, in_flight)
+
+
+def overdue_streams(asked: str, streams: list[int], waited_s: float) -> DeviceTimeoutError:
+    """Return the error for a wait for streams that was given up after so many seconds; `asked` says what for."""
+    running = tuple(_stream_title(stream) for stream in _native.streams_at_work(streams))
+    in_flight: int = _native.statistics()["in_flight"]
+    return DeviceTimeoutError(asked, "", waited_s, running, in_flight)
 
 
 def _submitted(op: _native.Op) -> Iterator[_native.Op]:
@@ -50,9 +57,12 @@ def _has_ended(op: _native.Op) -> bool:
 def _described(op: _native.Op) -> str:
     origin = faults.origin_text(op)
     built = f" (built at {origin})" if origin else ""
-    streams = {
+    streams = {_stream_title(stream) for stream, _ in op._ready}
+    return f"{faults.describe(op)}{built} on {' and '.join(sorted(streams))}"
+
+
+def _stream_title(stream: int) -> str:
+    return (
         f"stream {stream & 0xFFFFFFFF} of device {_native.stream_device(stream)} "
         f"({_native.stream_in_flight(stream)} in flight)"
-        for stream, _ in op._ready
-    }
-    return f"{faults.describe(op)}{built} on {' and '.join(sorted(streams))}"
+    )

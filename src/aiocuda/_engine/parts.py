@@ -8,11 +8,13 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from aiocuda.errors import ArgumentValueError
+import numpy as np
 
-__all__ = ["Part", "is_contiguous", "reshape", "with_item_size"]
+from aiocuda.errors import ArgumentTypeError, ArgumentValueError
+
+__all__ = ["Bytes", "Part", "is_contiguous", "reshape", "share_bytes", "spread", "transpose", "with_item_size"]
 
 
 class Part(NamedTuple):
@@ -20,6 +22,40 @@ class Part(NamedTuple):
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+
+
+_MOST_STEPS: Any = 1_000_000  # NumPy's stubs know two numbers alone
+
+
+class Bytes(NamedTuple):
+    """Where the items of an array are: in which memory, how many bytes from its begin, and how they lie."""
+
+    memory: int
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    item_bytes: int
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        # NumPy compares addresses, and reads nothing: any will do that no array has at a begin.
+        return {
+            "data": ((1 << 44) + self.offset, True),
+            "shape": (*self.shape, self.item_bytes),
+            "strides": (*self.strides, 1),
+            "typestr": "|u1",
+            "version": 3,
+        }
+
+
+def share_bytes(a: Bytes, b: Bytes) -> bool:
+    """Return whether two arrays have a byte in common; true where that would take long to find out."""
+    if a.memory != b.memory or 0 in a.shape or 0 in b.shape:
+        return False
+    try:
+        return bool(np.shares_memory(np.asarray(a), np.asarray(b), max_work=_MOST_STEPS))
+    except np.exceptions.TooHardError:
+        return True
 
 
 def is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...], item_bytes: int) -> bool:
@@ -78,6 +114,40 @@ def _runs(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[tuple[int, i
         else:
             runs.append((extent, stride))
     return runs
+
+
+def spread(given: Sequence[Any]) -> Any:
+    """Return the numbers that were given as one sequence, or as several arguments."""
+    # An array has __index__ too, and is an integer only where it has no axis.
+    is_one = len(given) == 1 and not (hasattr(given[0], "__index__") and getattr(given[0], "ndim", 0) == 0)
+    return given[0] if is_one else given
+
+
+def transpose(shape: tuple[int, ...], strides: tuple[int, ...], asked: Sequence[Any]) -> Part:
+    """Return the same items with the axes in another order; no axes stand for the reverse order.
+
+    Raises
+    ------
+    ArgumentTypeError
+        An axis is no integer.
+    ArgumentValueError
+        The axes are not each axis of the array once.
+    """
+    given = spread(asked)
+    rank = len(shape)
+    if given is None or len(asked) == 0:
+        order = list(reversed(range(rank)))
+    else:
+        try:
+            order = [operator.index(axis) for axis in given]
+        except TypeError:
+            raise ArgumentTypeError(f"transpose takes axes, which are integers; {given!r:.80} was given") from None
+        if sorted(axis % rank if -rank <= axis < rank else axis for axis in order) != list(range(rank)):
+            raise ArgumentValueError(
+                f"transpose of an array of shape {shape} takes each of its {rank} axes once; "
+                f"({', '.join(map(str, order))}) was given"
+            )
+    return Part(tuple(shape[axis] for axis in order), tuple(strides[axis] for axis in order))
 
 
 def with_item_size(shape: tuple[int, ...], strides: tuple[int, ...], item_bytes: int, asked_bytes: int) -> Part:

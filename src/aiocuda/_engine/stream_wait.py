@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Coroutine, Generator
 from typing import Any
 
 from aiocuda import _loops, _native
-from aiocuda._engine import faults
+from aiocuda._engine import faults, overdue
+from aiocuda._engine.execution import checked_timeout
 
 __all__ = ["StreamWait"]
 
@@ -14,26 +15,78 @@ __all__ = ["StreamWait"]
 class StreamWait:
     """A wait for everything that some streams hold now, whoever submitted it: await it, or `sync` it."""
 
-    __slots__ = ("_asked", "_keepalive", "_streams")
+    __slots__ = ("_asked", "_keepalive", "_named", "_streams")
 
-    def __init__(self, streams: list[int], asked: str, keepalive: object = None) -> None:
+    def __init__(self, streams: list[int], asked: str, keepalive: object = None, named: int | None = None) -> None:
         self._streams = streams
         self._asked = asked  # what it is called in messages
         self._keepalive = keepalive
+        self._named = streams if named is None else [named]  # those that a time-out's error may name
 
     def __await__(self) -> Generator[Any, None, None]:
-        return self._wait().__await__()
+        return self._wait(None).__await__()
 
-    async def _wait(self) -> None:
+    def within(self, seconds: float) -> Coroutine[Any, Any, None]:
+        """Return the same wait with a time-out, to be awaited.
+
+        Parameters
+        ----------
+        seconds
+            0 or more, on the event loop's clock, from when it is awaited.
+
+        Raises
+        ------
+        DeviceTimeoutError
+            When it is awaited: the time passed first. The error names the streams that still hold work. The work goes
+            on, and can be waited for again.
+        ArgumentValueError
+            `seconds` is no number, negative or NaN.
+
+        Notes
+        -----
+        *Blocks*: no. *On cancel*: the work goes on.
+        """
+        return self._wait(checked_timeout(seconds))
+
+    async def _wait(self, timeout_s: float | None) -> None:
         port = _loops.current_port()
         if not port.admits(None):
             await port.turn()
+        if timeout_s is not None and self._has_passed():  # a wait puts a flag into the stream, which takes time itself
+            return
         waiter = port.waiter()
+        begin = port.time()
         if _native.tell_when_streams_pass(self._streams, self._asked, port.native, waiter):
-            error = await port.wait(waiter)
+            error = await port.wait(waiter, None if timeout_s is None else begin + timeout_s)
+            if error is None and not self._has_passed():
+                raise overdue.overdue_streams(self._asked, self._named, port.time() - begin)
             if error:
                 raise faults.refused(error, "cuStreamQuery", self._asked, 0, _native.stream_device(self._streams[0]))
 
-    def sync(self) -> None:
-        """Wait, blocking the thread with the GIL released."""
-        _native.wait_for_streams(self._streams, self._asked)
+    def sync(self, timeout: float | None = None) -> None:
+        """Wait, blocking the thread with the GIL released.
+
+        Parameters
+        ----------
+        timeout
+            In seconds; None waits as long as it takes.
+
+        Raises
+        ------
+        DeviceTimeoutError
+            The time passed first; as for `within`.
+        ArgumentValueError
+            The time-out is no number of seconds, 0 or more.
+        """
+        if timeout is None:
+            _native.wait_for_streams(self._streams, self._asked, -1.0)
+            return
+        timeout_s = checked_timeout(timeout)
+        if self._has_passed() or _native.wait_for_streams(self._streams, self._asked, timeout_s):
+            return
+        if not self._has_passed():
+            raise overdue.overdue_streams(self._asked, self._named, timeout_s)
+
+    def _has_passed(self) -> bool:
+        """Whether the streams hold nothing now; false where one is broken, which a wait finds out."""
+        return not _native.streams_at_work(self._streams)
