@@ -28,6 +28,8 @@ os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
 import aiocuda as ac
 from aiocuda import _native
 from aiocuda._driver.checking import raise_races, take_race_reports
+from aiocuda._loops import asyncio as asyncio_port
+from aiocuda._loops import trio as trio_port
 
 ROOT = Path(__file__).parents[1]
 
@@ -179,6 +181,27 @@ def run(request: pytest.FixtureRequest) -> Run:
 def run_asyncio(request: pytest.FixtureRequest) -> Run:
     """The same, where the test is written with asyncio itself."""
     return lambda function, *arguments: run_on(request.param, function, *arguments)
+
+
+@pytest.fixture
+def turn_us(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Say how long awaits may hold a turn of the loops that are made from now on."""
+
+    def choose(time_us: int) -> None:
+        for module in (asyncio_port, trio_port):
+            monkeypatch.setattr(module, "TURN_US", time_us)
+
+    return choose
+
+
+@pytest.fixture(autouse=True)
+def unhurried(turn_us: Callable[[int], None]) -> None:
+    """Let all awaits that begin in one turn of a loop go on in it, however slow the machine is.
+
+    Tests that count who has come by a turn would depend on time. Tests of loops, and long runs, have what users have:
+    they have a fixture of this name that changes nothing.
+    """
+    turn_us(10**9)
 
 
 @pytest.fixture

@@ -40,3 +40,8 @@ def lane(lanes) -> Lane:
 
 def contents(array: Any) -> list[int]:
     return list(ac.to_host(array).sync())
+
+
+@pytest.fixture(autouse=True)
+def unhurried() -> None:
+    """Awaits have a turn of the loop for as long as users' have."""

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import gc
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Iterator
 from typing import Any
 
 import anyio
@@ -21,21 +21,8 @@ import trio.testing
 
 import aiocuda as ac
 from aiocuda import _loops
-from aiocuda._loops import asyncio as asyncio_port
-from aiocuda._loops import trio as trio_port
 
 ENOUGH = 20  # turns that another task has got: it is not left out
-
-
-@pytest.fixture
-def turn_us(monkeypatch) -> Callable[[int], None]:
-    """Say how long awaits may hold a turn of the loops that are made from now on."""
-
-    def choose(time_us: int) -> None:
-        for module in (asyncio_port, trio_port):
-            monkeypatch.setattr(module, "TURN_US", time_us)
-
-    return choose
 
 
 class Counter:

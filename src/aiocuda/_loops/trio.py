@@ -53,8 +53,10 @@ class TrioPort:
 
     async def turn(self, until: float | None = None) -> bool:
         """Let the run come round; False: `until` came before it was one's turn."""
-        await trio.lowlevel.checkpoint()
-        return self.native.admits(None) or await wait_in_line(self, until)
+        if not self.native.admits(None):
+            return await wait_in_line(self, until)  # at once: who came first goes first
+        await trio.lowlevel.checkpoint()  # it was cancelled, or is about what is done
+        return True
 
     def wake_due(self, begins_turn: bool = False) -> None:
         """Reschedule those whose tokens are due."""
