@@ -228,3 +228,14 @@ def test_making_a_kernel_asks_nobody(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("aiocuda.module.lowered_name", None)
     kernel = ac.kernel('#define real float\nextern "C" __global__ void k(real* x) {}')
     assert repr(kernel) == "<Kernel k(? x)>"
+
+
+def test_parameters_by_name_and_compilation_beforehand(run):
+    source = '#define real double\nextern "C" __global__ void k(real* x, real a) { *x = a; }'
+
+    async def program():
+        kernel = ac.kernel(source)
+        await kernel.compile_async()
+        return await ac.to_host(kernel(a=7.0, x=ac.zeros(1, np.float64), grid=1, block=1))
+
+    assert run(program).tolist() == [7]
