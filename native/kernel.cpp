@@ -208,7 +208,10 @@ nb::object build(KernelObject& kernel, PyObject* const* args, std::size_t n, PyO
       op.spec = {Yields::device_array, array->dtype, array->device, array->is_managed()};
     }
   }
-  if (!home.is_free) op.tied_device = home.device;
+  if (!home.is_free) {
+    op.tied_device = home.device;
+    if (op.spec.yields == Yields::device_array && op.spec.device == unknown_ordinal && !op.spec.is_managed) op.spec.device = home.device;
+  }
   return object;
 }
 

@@ -69,6 +69,8 @@ Spec spec_of(nb::handle value) {
   return {Yields::host_value, any_dtype, unknown_ordinal};
 }
 
+nb::object ordinal_or_none(std::int32_t ordinal) { return ordinal == unknown_ordinal ? nb::none() : nb::object(nb::int_(ordinal)); }
+
 const char* name_of(Yields yields) {
   switch (yields) {
     case Yields::device_array: return "device_array";
@@ -229,6 +231,7 @@ Pattern pattern_of(const nb::bytes& bytes) {
 
 // What a launch replaces, and yields; what is known of it is checked.
 void bind_replay(ReplayOp& op, const nb::tuple& targets, const nb::list& values, nb::object result) {
+  op.tied_device = op.plan->device;
   op.bindings.reserve(values.size());
   for (std::size_t i = 0; i < values.size(); ++i) {
     const long target = PyLong_AsLong(nb::handle(targets[i]).ptr());
@@ -254,6 +257,7 @@ void bind_replay(ReplayOp& op, const nb::tuple& targets, const nb::list& values,
 }
 
 void bind_op(nb::module_& module) {
+  module.attr("HOST") = host_ordinal;  // in place of a device's ordinal
   auto op = nb::class_<Op>(module, "Op", nb::is_weak_referenceable(), nb::type_slots(op_slots));
   is_op.set(reinterpret_cast<PyTypeObject*>(op.ptr()));
   op.def_prop_ro("_state", [](const Op& self) {
@@ -261,7 +265,7 @@ void bind_op(nb::module_& module) {
     })
       .def_prop_ro("_outcome", [](const Op& self) { return self.outcome.is_valid() ? self.outcome : nb::none(); })
       .def_prop_ro("_origin", [](const Op& self) { return self.origin.location(); })
-      .def_prop_ro("_spec", [](const Op& self) { return nb::make_tuple(name_of(self.spec.yields), self.spec.dtype, self.spec.device); })
+      .def_prop_ro("_spec", [](const Op& self) { return nb::make_tuple(name_of(self.spec.yields), self.spec.dtype, ordinal_or_none(self.spec.device)); })
       .def_prop_ro("_ready", [](const Op& self) {
         nb::list ticks;
         for (const Tick tick : self.ready) ticks.append(nb::make_tuple(driver::Engine::get().id_of(tick.stream), tick.count));
@@ -296,8 +300,8 @@ void bind_op(nb::module_& module) {
         if (self.kind == Kind::launch && static_cast<LaunchOp&>(self).signature.outputs.size() > 1) return static_cast<std::int64_t>(static_cast<LaunchOp&>(self).signature.outputs.size());
         return -1;
       })
-      // What it works on, or -2.
-      .def_prop_ro("_device", [](Op& self) { return at_work_in(self).known_device(); })
+      // What it works on, or HOST; None where that is not known.
+      .def_prop_ro("_device", [](Op& self) { return ordinal_or_none(at_work_in(self).known_device()); })
       // A placement that names a device, a stream or a policy; what an earlier one named beside that stays.
       .def("_put_on", [](Op& self, nb::handle_t<Placement> placement) {
         Op& put_here = to_be_put(self);
@@ -308,9 +312,10 @@ void bind_op(nb::module_& module) {
   nb::class_<LaunchOp, Op>(module, "LaunchOp", nb::type_slots(op_slots));
 
   nb::class_<CreateOp, Op>(module, "CreateOp", nb::type_slots(op_slots))
-      .def("__init__", [](CreateOp* self, const nb::sequence& extents, DType dtype, std::int32_t device, nb::bytes pattern, nb::object fill, const std::string& memory) {
+      .def("__init__", [](CreateOp* self, const nb::sequence& extents, DType dtype, std::optional<std::int32_t> place, nb::bytes pattern, nb::object fill, const std::string& memory) {
         std::uint64_t size_bytes = 0;
         auto shape = read_shape(extents, dtype, size_bytes);
+        const std::int32_t device = place.value_or(unknown_ordinal);
         new (self) CreateOp();
         self->origin.capture();
         self->shape = std::move(shape);
@@ -319,16 +324,17 @@ void bind_op(nb::module_& module) {
         self->memory = memory == "managed" ? MemoryKind::managed : memory == "interprocess" ? MemoryKind::interprocess : MemoryKind::ordinary;
         self->pattern = pattern_of(pattern);
         self->fill = std::move(fill);
-      }, "shape"_a, "dtype"_a, "device"_a, "pattern"_a = nb::bytes(""), "fill"_a.none() = nb::none(), "memory"_a = "ordinary")
-      // Of the shape and dtype of an array, or of what an operation yields; where that is, or elsewhere.
-      .def("__init__", [](CreateOp* self, nb::object like, std::int32_t device) {
+      }, "shape"_a, "dtype"_a, "device"_a.none(), "pattern"_a = nb::bytes(""), "fill"_a.none() = nb::none(), "memory"_a = "ordinary")
+      // Of the shape and dtype of an array, or of what an operation yields. `device` as above; or beside that.
+      .def("__init__", [](CreateOp* self, nb::object like, std::optional<std::int32_t> device, bool is_beside) {
         new (self) CreateOp();
         self->origin.capture();
         self->spec = spec_of(like);
         self->spec.is_managed = false;
-        if (device != unknown_ordinal) self->spec = {device == host_ordinal ? Yields::host_array : Yields::device_array, self->spec.dtype, device};
+        self->is_beside = is_beside;
+        if (!is_beside) self->spec = {device == host_ordinal ? Yields::host_array : Yields::device_array, self->spec.dtype, device.value_or(unknown_ordinal)};
         self->like = std::move(like);
-      }, "like"_a, "device"_a = unknown_ordinal);
+      }, "like"_a, "device"_a.none() = nb::none(), "is_beside"_a = false);
 
   nb::class_<FillOp, Op>(module, "FillOp", nb::type_slots(op_slots))
       .def("__init__", [](FillOp* self, nb::object destination, nb::bytes pattern, nb::object fill) {
@@ -341,26 +347,28 @@ void bind_op(nb::module_& module) {
       }, "destination"_a, "pattern"_a, "fill"_a.none());
 
   nb::class_<CopyOp, Op>(module, "CopyOp", nb::type_slots(op_slots))
-      .def("__init__", [](CopyOp* self, nb::object destination, nb::object source) {
+      .def("__init__", [](CopyOp* self, nb::object destination, nb::object source, bool moves) {
         new (self) CopyOp();
         self->origin.capture();
         self->spec = spec_of(destination);
         self->destination = std::move(destination);
         self->source = std::move(source);
-      }, "destination"_a, "source"_a);
+        self->moves = moves;
+      }, "destination"_a, "source"_a, "moves"_a = false);
 
   nb::class_<CallOp, Op>(module, "CallOp", nb::type_slots(op_slots))
-      .def("__init__", [](CallOp* self, const std::string& mode, nb::object function, nb::object input, const std::string& yields, DType dtype, std::int32_t device, std::string title) {
+      .def("__init__", [](CallOp* self, const std::string& mode, nb::object function, nb::object input, const std::string& yields, DType dtype, std::optional<std::int32_t> device, std::string title, bool moves) {
         new (self) CallOp();
+        self->moves = moves;
         self->title = std::move(title);
         self->origin.capture();
         self->mode = mode == "then" ? CallMode::then : mode == "map" ? CallMode::map : CallMode::inspect;
-        self->spec = {yields == "device_array" ? Yields::device_array : yields == "host_array" ? Yields::host_array : Yields::unknown, dtype, device};
+        self->spec = {yields == "device_array" ? Yields::device_array : yields == "host_array" ? Yields::host_array : Yields::unknown, dtype, device.value_or(unknown_ordinal)};
         if (self->mode == CallMode::inspect) self->spec = spec_of(input);
         if (self->mode == CallMode::map) self->spec = {Yields::host_value, any_dtype, unknown_ordinal};
         self->function = std::move(function);
         self->input = std::move(input);
-      }, "mode"_a, "function"_a, "input"_a.none() = nb::none(), "yields"_a = "unknown", "dtype"_a = any_dtype, "device"_a = unknown_ordinal, "title"_a = "");
+      }, "mode"_a, "function"_a, "input"_a.none() = nb::none(), "yields"_a = "unknown", "dtype"_a = any_dtype, "device"_a.none() = nb::none(), "title"_a = "", "moves"_a = false);
 
   nb::class_<GatherOp, Op>(module, "GatherOp", nb::type_slots(op_slots))
       .def("__init__", [](GatherOp* self, const nb::sequence& items, nb::object rebuild) {

@@ -29,6 +29,10 @@ class Copying {
     const Array* source = sink_.array(from);
     if (!source) raise_no_array("source", from);
     if (!create && !sink_.array(to)) raise_no_array("destination", to);
+    if (create && op_.moves && source->device == device_of(*create, source)) {
+      placing_.inherit(op_, op_.source);
+      return sink_.finish(op_, from);
+    }
     sink_.finish(op_, reach(to, create, *source));
   }
 
@@ -40,8 +44,8 @@ class Copying {
 
   // Between arrays wherever they are; gives back the destination.
   Value reach(Value to, CreateOp* create, const Array& source) {
-    const std::int32_t here = create ? create->spec.device : sink_.array(to)->device, there = source.device;
-    const std::int32_t device = here != host_ordinal ? here : there != host_ordinal ? there : walk_.placement_.device_or_default();
+    const std::int32_t here = create ? device_of(*create, &source) : sink_.array(to)->device, there = source.device;
+    const std::int32_t device = here != host_ordinal ? here : there != host_ordinal ? there : walk_.device_for(op_);
     check_usable(source, false, [] { return std::string("copy: the source"); });
     const bool is_between_devices = here != there && here != host_ordinal && there != host_ordinal && !sink_.is_peer(device, there);
     // From host memory to host memory the driver copies itself, and keeps the caller until the stream has come there.
@@ -52,7 +56,7 @@ class Copying {
     const std::int32_t way = is_within_host ? device : host_ordinal;
     placing_.uses.clear();
     placing_.add(source, false);
-    const StreamIndex stream = placing_.choose(op_, is_within_host ? device : there);
+    const StreamIndex stream = is_within_host ? placing_.choose(op_, device) : placing_.choose_on_way(op_, there);
     placing_.order(op_, stream);
     const Value staged = walk_.make_way(op_, source, way, stream);
     sink_.copy(op_, *sink_.array(staged), source, stream);
@@ -68,7 +72,7 @@ class Copying {
     placing_.add(source, false);
     const StreamIndex stream = placing_.choose(op_, device);
     if (create) {
-      to = make(*create, stream);
+      to = make(*create, stream, device);
       add_destination(*sink_.array(to), source);
     }
     return copy_on(stream, to, source);
@@ -83,16 +87,23 @@ class Copying {
     check_copy(destination, source);
     placing_.add(destination, true);
   }
-  Value make(CreateOp& create, StreamIndex stream) { return walk_.make(create, stream, Py_REFCNT(op_.destination.ptr()) > 1); }
+  Value make(CreateOp& create, StreamIndex stream, std::int32_t device) {
+    return walk_.make(create, stream, device, Py_REFCNT(op_.destination.ptr()) > 1);
+  }
+  // Where a destination is made that says nothing itself: a copy reaches every device, so its source counts least.
+  std::int32_t device_of(const CreateOp& create, const Array* source) {
+    const bool counts = source && !source->is_host() && !op_.moves;
+    return walk_.device_of(create, [&] { return walk_.device_for(op_, counts ? source->device : unknown_ordinal); });
+  }
 
   void from_pageable(CreateOp* create, const Pageable& memory) {
     Value to = create ? Value{} : walk_.value_of(op_.destination);
     if (!create && sink_.is_unknown(to)) return finish_unknown(to);
     const Array* array = create ? nullptr : sink_.array(to);
     if (!create && !array) raise_no_array("destination", to);
-    const Array planned = create ? Array{BufferRef(), 0, create->spec.device, create->spec.dtype, create->shape} : *array;
+    const Array planned = create ? Array{BufferRef(), 0, device_of(*create, nullptr), create->spec.dtype, create->shape} : *array;
     check_pageable(planned, memory);
-    const std::int32_t device = planned.is_host() ? walk_.placement_.device_or_default() : planned.device;
+    const std::int32_t device = planned.is_host() ? walk_.device_for(op_) : planned.device;
     if constexpr (Sink::stages_copies) {
       if (const Array* locked = as_array(memory.locked)) return sink_.finish(op_, reach(to, create, *locked));
       if (sink_.stages(memory, planned)) {
@@ -104,7 +115,7 @@ class Copying {
         placing_.uses.push_back({&sink_.pageable(), memory.span(), false});
         const StreamIndex stream = place_staged(memory, device);
         if (create) {
-          to = make(*create, stream);
+          to = make(*create, stream, device);
           placing_.add(*sink_.array(to), true);
         }
         stage(stream, [&] { sink_.upload(op_, *sink_.array(to), stream); });
@@ -129,7 +140,7 @@ class Copying {
         placing_.uses.clear();
         placing_.add(*source, false);
         placing_.uses.push_back({&sink_.pageable(), memory.span(), true});
-        const StreamIndex stream = place_staged(memory, source->is_host() ? walk_.placement_.device_or_default() : source->device);
+        const StreamIndex stream = place_staged(memory, source->is_host() ? walk_.device_for(op_) : source->device);
         stage(stream, [&] { sink_.download(op_, *source, stream); });
       }
       sink_.finish(op_, sink_.constant(memory.owner));

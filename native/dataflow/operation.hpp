@@ -110,6 +110,11 @@ struct Op {
   }
 };
 
+// What is in force in an operation's functions: what its execution was given, but for what `on` said.
+inline nb::object placement_of(const Op& op, const Placement& of_execution) {
+  return op.put.is_valid() ? nb::cast(of_execution.with_place_of(*op.where_put())) : nb::find(of_execution);
+}
+
 inline TypeTest is_op;
 inline TypeTest is_array;
 
@@ -138,6 +143,7 @@ struct CreateOp final : Op {
   ~CreateOp() override { release(); }
   std::vector<std::int64_t> shape;
   nb::object like;                // an array, or an operation that yields one, whose shape and dtype it takes
+  bool is_beside = false;         // and in whose memory it is: of the same device, or of the host
   Pattern pattern{};
   std::uint64_t size_bytes = 0;
   MemoryKind memory = MemoryKind::ordinary;
@@ -183,6 +189,7 @@ struct CopyOp final : Op {
   CopyOp() : Op(Kind::copy) {}
   ~CopyOp() override { release(); }
   nb::object destination, source;  // arrays, or operations that yield them; one of them may be Pageable
+  bool moves = false;              // a source that is where its destination would be made is the result itself
 
   void release_arguments() override { release(); }
   int visit_arguments(visitproc visit, void* arg) override {
@@ -213,15 +220,22 @@ struct CallOp final : Op {
   ~CallOp() override { release(); }
   CallMode mode = CallMode::then;
   std::string title;  // what it is called in messages, where it is more than a callback
+  bool moves = false;  // what it yields may be on another device than its input
   nb::object function, input;
   nb::object inner;  // what `then` returned, where that is an operation
   unsigned long runner = 0;  // the thread that runs a `map`'s function now; 0: none does
 
   // From here on an operation that the function returned stands for this one: it goes where this one was put, unless it
-  // was put somewhere itself.
+  // was put somewhere itself, or works on another device.
   void go_on_with(nb::object returned) {
     Op& next = at_work_in(*as_op(returned));
-    if (next.state == State::pending && !next.put.is_valid()) next.put = put;
+    if (next.state == State::pending && !next.put.is_valid() && put.is_valid()) {
+      const Placement& named = *where_put();
+      const std::int32_t known = next.known_device();
+      const bool is_elsewhere = named.device != unknown_ordinal && known != unknown_ordinal && known != named.device;
+      if (!is_elsewhere || named.stream != no_stream) next.put = put;
+      else if (named.policy) next.put = nb::cast(Placement{.policy_object = named.policy_object, .policy = named.policy});
+    }
     inner = std::move(returned);
     let_go(std::move(input));
   }

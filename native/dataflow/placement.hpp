@@ -78,4 +78,24 @@ inline nb::object placement_in_force() {
   return nb::steal(found);
 }
 
+// Puts a placement in force for a function of the program's, in the context that runs; ends with the scope, also by an error.
+class InForce {
+ public:
+  explicit InForce(const nb::object& placement) {
+    if (placement_in_force().is(placement)) return;
+    token_ = nb::steal(PyContextVar_Set(placement_variable().ptr(), placement.ptr()));
+    if (!token_.is_valid()) throw nb::python_error();
+  }
+  InForce(const InForce&) = delete;
+  InForce& operator=(const InForce&) = delete;
+  ~InForce() {
+    if (!token_.is_valid()) return;
+    const nb::error_scope kept;
+    if (PyContextVar_Reset(placement_variable().ptr(), token_.ptr()) < 0) PyErr_WriteUnraisable(placement_variable().ptr());
+  }
+
+ private:
+  nb::object token_;  // none where it was in force already
+};
+
 }  // namespace aiocuda::dataflow

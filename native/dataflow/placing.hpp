@@ -41,11 +41,22 @@ inline void add_uses(const Array& array, bool writes, std::vector<Use>& uses) {
   }
 }
 
+// An operation that `on` put on a device, and that works on another.
+inline void require_put(const Op& op, std::int32_t device) {
+  const std::int32_t put = op.device_put();
+  if (put == unknown_ordinal || put == device) return;
+  const std::string there = std::to_string(put);
+  raise(error_types.device_mismatch, "on(" + there + "): " + nb::cast<std::string>(nb::find(op).attr("_title")) + " works on device " + std::to_string(device) +
+                                         ", where its arrays are; bring them over with .to(" + there + "), or leave on() out");
+}
+
 template <class Sink>
 class Placing {
  public:
   Placing(Sink& sink, const Placement& placement, std::vector<Use>& use_room, std::vector<Tick>& need_room)
-      : uses(use_room), sink_(sink), placement_(placement), needs_(need_room) {}
+      : uses(use_room), sink_(sink), placement_(&placement), needs_(need_room) {}
+
+  void put_in_force(const Placement& placement) { placement_ = &placement; }
 
   std::vector<Use>& uses;  // of the operation that is placed now
 
@@ -55,9 +66,18 @@ class Placing {
   StreamIndex choose(Op& op, std::int32_t device) {
     const Placement* put = op.where_put();
     if (put && put->stream != no_stream) return open(put->stream, device);
-    const bool has_policy = put && put->policy;
-    if (!has_policy && placement_.stream != no_stream && placement_.device == device) return open(placement_.stream, device);
-    const Policy& policy = has_policy ? *put->policy : placement_.policy_or_default();
+    require_put(op, device);
+    return choose_without(op, device, put && put->policy ? put->policy : nullptr);
+  }
+
+  // On the way to where it was put, an operation may work on another device first.
+  StreamIndex choose_on_way(Op& op, std::int32_t device) {
+    return op.device_put() == device ? choose(op, device) : choose_without(op, device, nullptr);
+  }
+
+  StreamIndex choose_without(Op& op, std::int32_t device, const Policy* put) {
+    if (!put && placement_->stream != no_stream && placement_->device == device) return open(placement_->stream, device);
+    const Policy& policy = put ? *put : placement_->policy_or_default();
     needs_.clear();
     for (const Use& use : uses)
       sink_.hazards(*use.buffer).each(use.span, [&](const Hazard& hazard, Span) {
@@ -68,7 +88,10 @@ class Placing {
     if (policy.looks_at_progress())
       for (const StreamIndex stream : lanes.streams) sink_.look(stream);
     if (!policy.asks()) return policy.choose(sink_.timeline(), needs_, lanes);
-    const StreamId asked = sink_.ask(policy, op, device, needs_, lanes);
+    const StreamId asked = [&] {
+      const InForce in_force(placement_of(op, *placement_));
+      return sink_.ask(policy, op, device, needs_, lanes);
+    }();
     if (sink_.is_open(asked) && sink_.device_of(slot_of(asked)) != device)
       raise(error_types.device_mismatch, "the policy put an operation on device " + std::to_string(device) + " on a stream of device " +
                                              std::to_string(sink_.device_of(slot_of(asked))) + "; return one of the candidates, or another stream of "
@@ -91,7 +114,7 @@ class Placing {
   void order(Op& op, StreamIndex stream, bool has_begun = false) {
     Timeline& timeline = sink_.timeline();
     Waits waits{sink_, op};
-    const std::uint32_t most = placement_.max_in_flight;
+    const std::uint32_t most = placement_->max_in_flight;
     if (!has_begun && sink_.is_full(stream, most)) throw Full{{stream, timeline.submitted(stream) - most / 2}};
     const Tick tail{stream, timeline.submitted(stream)};
     if (timeline.is_tail_wanted(stream, 0)) {
@@ -157,7 +180,7 @@ class Placing {
   };
 
   Sink& sink_;
-  const Placement& placement_;
+  const Placement* placement_;  // in force for the operation that is placed now
   std::vector<Tick>& needs_;
 };
 

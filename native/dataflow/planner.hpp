@@ -290,7 +290,7 @@ class Planner {
     }
     return keep(std::move(returned));
   }
-  std::optional<Value> map(CallOp& op, Value input) {
+  std::optional<Value> map(CallOp& op, Value input, nb::object) {
     observe(op.input);
     const Value late = keep(nb::cast(Late{op.function, nb::borrow(input)}));
     late_.insert(late.ptr());
@@ -475,7 +475,12 @@ class Placing<Planner> {
   std::vector<Use>& uses;
 
   void add(const Array& array, bool writes) { add_uses(array, writes, uses); }
-  StreamIndex choose(Op&, std::int32_t device) { return static_cast<StreamIndex>(device); }
+  void put_in_force(const Placement&) {}
+  StreamIndex choose(Op& op, std::int32_t device) {
+    if (const Placement* put = op.where_put(); put && put->stream == no_stream) require_put(op, device);
+    return choose_on_way(op, device);
+  }
+  StreamIndex choose_on_way(Op&, std::int32_t device) { return static_cast<StreamIndex>(device); }
   StreamIndex open(StreamId, std::int32_t device) { return static_cast<StreamIndex>(device); }
 
   void order(Op&, StreamIndex, bool = false) {

@@ -19,6 +19,13 @@ struct Scratch {
     std::uint32_t argument;
     std::size_t output;
   };
+  // An operation that waits for what it needs, and says where that is made, or brings a placement of its own.
+  struct Ancestor {
+    Op* op;
+    const Placement* outer = nullptr;  // in force outside of it, where it brings its own
+    nb::object own{};
+  };
+  std::vector<Ancestor> ancestors;
   std::vector<Use> uses;
   std::vector<Tick> needs;
   std::vector<Value> outputs;

@@ -25,7 +25,8 @@
 //   Value foreign(op, values, stream, device)
 //   replay(op, replay, stream, device)                             launch a graph
 //   optional<Value> call(op, value)  run a callback at submission; none: it returned an operation
-//   optional<Value> map(op, value)   a function of a complete value; none: it is run after the walk
+//   optional<Value> map(op, value, placement)
+//                                    a function of a complete value, and what is in force in it; none: it is run after the walk
 //   bool is_complete(tick), is_full(stream, most)
 //   hold_back(), make_held_calls(), make_held_calls_now()
 //                                    there are branches; what was held back is to be done, at the end or in the middle
@@ -54,8 +55,8 @@ class Walk {
   using Sinks = Sink;
 
   Walk(Sink& sink, const Placement& placement, Scratch<Value>& scratch)
-      : sink_(sink), placement_(placement), placing_(sink, placement, scratch.uses, scratch.needs), stack_(scratch.stack),
-        waits_(scratch.waits), outputs_(scratch.outputs), deferred_(scratch.deferred) {
+      : sink_(sink), placement_(&placement), placing_(sink, placement, scratch.uses, scratch.needs), stack_(scratch.stack),
+        ancestors_(scratch.ancestors), waits_(scratch.waits), outputs_(scratch.outputs), deferred_(scratch.deferred) {
     waits_.clear();
   }
 
@@ -120,6 +121,7 @@ class Walk {
       if (error.is_valid()) sink_.fail(op, error);
     }
     stack_.clear();
+    ancestors_.clear();
   }
 
   // Rounds are counted for the process, so that no round's marks are taken for another's.
@@ -131,7 +133,9 @@ class Walk {
   bool is_settled(const Op& op) { return sink_.is_done(op) || op.stalled_round == round_; }
 
   void pop() {
-    as_op(stack_.back())->on_stack = false;
+    Op* const op = as_op(stack_.back());
+    op->on_stack = false;
+    if (!ancestors_.empty() && ancestors_.back().op == op) leave();
     let_go(std::move(stack_.back()));
     stack_.pop_back();
   }
@@ -151,6 +155,97 @@ class Walk {
     return create->spec.device == host_ordinal ? nullptr : create;
   }
 
+  // Before what an operation needs is visited. What a function of `then` returned is under the placement of that.
+  void enter(Op& op) {
+    const bool is_call = op.kind == Kind::call, is_structure = op.kind == Kind::gather || op.kind == Kind::pick;
+    const bool is_plain = is_call && static_cast<CallOp&>(op).mode != CallMode::map && static_cast<CallOp&>(op).title.empty();
+    if ((is_structure || is_plain) && !op.put.is_valid()) return;
+    if (ancestors_.empty() || ancestors_.back().op != &op) ancestors_.push_back({&op});
+    auto& ancestor = ancestors_.back();
+    if (!is_call || !static_cast<CallOp&>(op).inner.is_valid() || !op.put.is_valid() || ancestor.outer) return;
+    ancestor.own = placement_of(op, *placement_);
+    ancestor.outer = std::exchange(placement_, nb::inst_ptr<Placement>(ancestor.own));
+    placing_.put_in_force(*placement_);
+  }
+  void leave() {
+    if (const Placement* outer = ancestors_.back().outer) {
+      placement_ = outer;
+      placing_.put_in_force(*outer);
+    }
+    ancestors_.pop_back();
+  }
+
+  // --- where work goes that nothing ties to a device: the order of precedence is in docs/design.md, "Placement"
+
+  // What those say for whom it is done, from the nearest on: where they were put, or what their arrays are on.
+  std::int32_t device_of_consumers(const Op& op) {
+    for (std::size_t i = ancestors_.size(); i-- > 0;) {
+      Op& consumer = *ancestors_[i].op;
+      if (&consumer == &op) continue;
+      std::int32_t device = consumer.device_put();
+      if (device == unknown_ordinal) device = device_of_arrays(consumer);
+      if (device != unknown_ordinal) return device;
+      if (may_be_elsewhere(consumer)) break;
+    }
+    return unknown_ordinal;
+  }
+  // Of what is known now of an operation that works on one device.
+  std::int32_t device_of_arrays(Op& op) {
+    if (op.tied_device != unknown_ordinal) return op.tied_device;
+    if (op.kind == Kind::call) {
+      const auto& call = static_cast<const CallOp&>(op);
+      return call.mode == CallMode::then && !moves_its_input(call) ? call.spec.device : unknown_ordinal;
+    }
+    std::int32_t device = unknown_ordinal;
+    auto look = [&](nb::handle argument) {
+      if (device != unknown_ordinal) return;
+      const Op* producer = as_op(argument);
+      if (producer && !sink_.is_done(*producer)) {
+        if (producer->spec.yields != Yields::device_array || producer->spec.is_managed) return;
+        device = producer->spec.device;
+        if (device == unknown_ordinal && producer->kind == Kind::create) device = producer->device_put();
+        return;
+      }
+      const Value value = value_of(argument);
+      const Array* array = sink_.is_unknown(value) ? nullptr : sink_.array(value);
+      if (array && !array->is_host() && !array->is_managed()) device = array->device;
+    };
+    if (op.kind == Kind::launch) each_argument(op, look);
+    if (op.kind == Kind::foreign)
+      for (const ForeignOp::Access& access : static_cast<ForeignOp&>(op).accesses) look(access.array);
+    return device;
+  }
+  // What its function returned is what it yields.
+  static bool moves_its_input(const CallOp& op) { return op.moves && !op.inner.is_valid(); }
+  // Its result may be on another device than what it takes, so whoever takes that says nothing of this.
+  static bool may_be_elsewhere(const Op& op) {
+    switch (op.kind) {
+      case Kind::call: return static_cast<const CallOp&>(op).mode == CallMode::map || moves_its_input(static_cast<const CallOp&>(op));
+      case Kind::create: return !static_cast<const CreateOp&>(op).is_beside;
+      case Kind::copy: {
+        const Op* into = as_op(static_cast<const CopyOp&>(op).destination);
+        return !into || into->kind != Kind::create || !static_cast<const CreateOp*>(into)->is_beside;
+      }
+      default: return false;
+    }
+  }
+  // `at_least`: better than the process's default.
+  std::int32_t device_for(const Op& op, std::int32_t at_least = unknown_ordinal) {
+    if (const std::int32_t put = op.device_put(); put != unknown_ordinal) return put;
+    if (const std::int32_t consumers = device_of_consumers(op); consumers != unknown_ordinal) return consumers;
+    return placement_->device == unknown_ordinal && at_least != unknown_ordinal ? at_least : placement_->device_or_default();
+  }
+  // Where a new array is made, its shape known. `else_where()`: on which device, where it says nothing itself.
+  template <class F>
+  std::int32_t device_of(const CreateOp& op, F&& else_where) {
+    if (op.is_beside) return sink_.array(value_of(op.like))->device;
+    if (op.spec.device != unknown_ordinal) return op.spec.device;
+    return op.device_put() != unknown_ordinal ? op.device_put() : else_where();
+  }
+  std::int32_t device_of(const CreateOp& op) {
+    return device_of(op, [&] { return device_for(op); });
+  }
+
   // True: what the operation needs comes first. Else `stalls` says whether some of it waits for the host.
   bool push_children(Op& op, bool& stalls) {
     const std::size_t before = stack_.size();
@@ -166,6 +261,7 @@ class Walk {
       stack_.push_back(nb::borrow(argument));
     });
     if (stack_.size() == before) return false;
+    enter(op);
     if (stack_.size() - before > 1) sink_.hold_back();
     std::reverse(stack_.begin() + static_cast<std::ptrdiff_t>(before), stack_.end());  // the first argument on top
     return true;
@@ -213,7 +309,9 @@ class Walk {
             if (param.writes) outputs_.push_back(sink_.result(*create));
             continue;
           }
-          check_spec(signature, i, create->spec, home);
+          Spec spec = create->spec;
+          spec.device = device_of(*create, [] { return unknown_ordinal; });
+          check_spec(signature, i, spec, home);
           deferred_.push_back({i, outputs_.size()});
           if (param.writes) outputs_.emplace_back();
           continue;
@@ -232,7 +330,7 @@ class Walk {
       if (param.writes) outputs_.push_back(value);
     }
     std::int32_t device = home.or_where_put(op.device_put());
-    if (device == unknown_ordinal) device = placement_.device_or_default();
+    if (device == unknown_ordinal) device = device_for(op);
     signature.memory->each(device, [&](const ModuleMemory::Variable& each) {
       placing_.uses.push_back({each.buffer.get(), {0, each.buffer->size_bytes}, each.writes});
     });
@@ -240,7 +338,7 @@ class Walk {
     for (const auto& deferred : deferred_) {
       auto& create = static_cast<CreateOp&>(*as_op(op.arguments[deferred.argument].object));
       const bool is_made = sink_.is_done(create);  // as another argument
-      const Value value = is_made ? sink_.result(create) : make(create, stream, Py_REFCNT(op.arguments[deferred.argument].object) > 1);
+      const Value value = is_made ? sink_.result(create) : make(create, stream, device_of(create, [&] { return device; }), Py_REFCNT(op.arguments[deferred.argument].object) > 1);
       take_array(op, deferred.argument, value, home);
       if (signature.params[deferred.argument].writes) outputs_[deferred.output] = value;
     }
@@ -266,23 +364,25 @@ class Walk {
 
   Step perform(CreateOp& op) {
     if (!take_shape(op)) return Step::finished;
-    if (op.spec.device == host_ordinal) {  // page-locked memory is there at once
+    const std::int32_t device = device_of(op);
+    if (device == host_ordinal) {  // page-locked memory is there at once
       // Any device's context will do: that of what it is made for is as well as the copy will need it to be.
       const Array* model = op.like.is_valid() ? sink_.array(value_of(op.like)) : nullptr;
-      sink_.finish(op, sink_.create_host(op, model && !model->is_host() ? model->device : placement_.device_or_default()));
+      sink_.finish(op, sink_.create_host(op, model && !model->is_host() ? model->device : device_for(op)));
       return Step::finished;
     }
     placing_.uses.clear();
-    make(op, placing_.choose(op, op.spec.device), is_shared_);
+    make(op, placing_.choose(op, device), device, is_shared_);
     return Step::finished;
   }
 
   // Allocates on a device; the memory is there from here on in the stream. `uses` stays as it is.
-  Value make(CreateOp& op, StreamIndex stream, bool is_shared) {
+  Value make(CreateOp& op, StreamIndex stream, std::int32_t device, bool is_shared) {
     try {
-      if (const Placement* put = op.where_put(); put && put->stream != no_stream) stream = placing_.open(put->stream, op.spec.device);
+      if (const Placement* put = op.where_put(); put && put->stream != no_stream) stream = placing_.open(put->stream, device);
+      else require_put(op, device);
       placing_.mark(op, stream);
-      const Value value = sink_.create(op, stream, op.spec.device);
+      const Value value = sink_.create(op, stream, device);
       placing_.commit_new(op, *sink_.array(value), stream, is_shared);
       sink_.finish(op, value);
       return value;
@@ -315,10 +415,7 @@ class Walk {
     op.shape = array->shape;
     op.size_bytes = array->size_bytes();
     op.spec.dtype = array->dtype;
-    if (op.spec.device == unknown_ordinal) {
-      op.spec.device = array->device;
-      op.spec.yields = array->is_host() ? Yields::host_array : Yields::device_array;
-    }
+    if (op.is_beside) op.spec.yields = array->is_host() ? Yields::host_array : Yields::device_array;
     return true;
   }
 
@@ -334,7 +431,7 @@ class Walk {
       raise(error_types.argument_type, "fill: the destination is not an array but " + nb::cast<std::string>(nb::repr(sink_.object(value))));
     check_fill(*array, op.pattern);
     std::int32_t device = array->device;
-    if (array->is_host()) device = op.device_put() != unknown_ordinal ? op.device_put() : placement_.device_or_default();
+    if (array->is_host()) device = device_for(op);
     placing_.uses.clear();
     placing_.add(*array, true);
     const StreamIndex stream = placing_.choose(op, device);
@@ -351,8 +448,8 @@ class Walk {
   Step perform(CopyOp& op) {
     CreateOp* create = as_deferred(op, op.destination);
     if (create && !take_shape(*create)) create = nullptr;
-    if (create && create->spec.device == host_ordinal) {  // as its model is
-      sink_.finish(*create, sink_.create_host(*create, placement_.device_or_default()));
+    if (create && create->is_beside && sink_.array(value_of(create->like))->is_host()) {
+      sink_.finish(*create, sink_.create_host(*create, device_for(op)));
       create = nullptr;
     }
     Copying<Walk>(*this, op).perform(create);
@@ -392,7 +489,7 @@ class Walk {
     }
     if (device == unknown_ordinal) device = read_device;
     if (device == unknown_ordinal) device = op.device_put();
-    if (device == unknown_ordinal) device = managed_device != unknown_ordinal ? managed_device : placement_.device_or_default();
+    if (device == unknown_ordinal) device = managed_device != unknown_ordinal ? managed_device : device_for(op);
     for (const nb::object& argument : op.arguments) {
       values.push_back(value_of(argument));
       if (is_known && !sink_.is_unknown(values.back())) check_declared(sink_.array(values.back()));
@@ -402,6 +499,7 @@ class Walk {
     // What it has submitted before it raised is there all the same.
     std::optional<Value> returned;
     try {
+      const InForce in_force(placement_of(op, *placement_));
       returned = sink_.foreign(op, values, stream, device);
     } catch (nb::python_error&) {
       placing_.commit(op, stream, is_shared_);
@@ -467,13 +565,16 @@ class Walk {
       }
       if (!complete) return Step::stalled;
       if (op.runner == PyThread_get_thread_ident()) raise_waits_for_itself();
-      const std::optional<Value> mapped = sink_.map(op, value_of(op.input));
+      const std::optional<Value> mapped = sink_.map(op, value_of(op.input), placement_of(op, *placement_));
       if (!mapped) return Step::stalled;
       sink_.finish(op, *mapped);
       return Step::finished;
     }
     sink_.make_held_calls_now();  // the callback may submit
-    const std::optional<Value> value = sink_.call(op, value_of(op.input));
+    const std::optional<Value> value = [&] {
+      const InForce in_force(placement_of(op, *placement_));
+      return sink_.call(op, value_of(op.input));
+    }();
     if (!value) return Step::again;  // it returned an operation: that comes first
     sink_.finish(op, *value);
     return Step::finished;
@@ -497,13 +598,14 @@ class Walk {
   }
 
   Sink& sink_;
-  const Placement& placement_;
+  const Placement* placement_;  // in force for what is visited now
   std::uint32_t round_ = 0;
   bool is_full_ = false, is_queue_full_ = false;
   std::optional<FullMemory> full_memory_;
   bool is_shared_ = false;  // the operation that is performed may have more than one consumer
   Placing<Sink> placing_;
   std::vector<nb::object>& stack_;
+  std::vector<typename Scratch<Value>::Ancestor>& ancestors_;  // of what is visited, that count
   std::vector<Tick>& waits_;
   std::vector<Value>& outputs_;
   std::vector<typename Scratch<Value>::Deferred>& deferred_;

@@ -67,7 +67,7 @@ void raise_failed_turn(Engine& engine, nb::handle object) {
 // Where a walk came to, when it did not come to the end.
 struct Halt {
   std::vector<Tick> waits;            // what the host must wait for
-  std::vector<nb::object> due;        // functions of values that are there: to be run now
+  std::vector<Due> due;               // functions of values that are there: to be run now
   struct Full {
     completion::Lane lane;
     std::uint64_t most;
@@ -125,9 +125,9 @@ struct Ran {
 };
 
 // Runs the functions that are due; each once, whoever asks.
-Ran run_due(const std::vector<nb::object>& due) {
+Ran run_due(const std::vector<Due>& due) {
   Ran ran;
-  for (const nb::object& object : due) {
+  for (const auto& [object, placement] : due) {
     auto& op = static_cast<dataflow::CallOp&>(*dataflow::as_op(object));
     if (op.state != dataflow::State::pending) continue;
     if (op.runner) {
@@ -141,6 +141,7 @@ Ran run_due(const std::vector<nb::object>& due) {
       const Op* producer = dataflow::as_op(op.input);
       const nb::object value = producer ? producer->outcome : op.input;
       const nb::object function = op.function;
+      const dataflow::InForce in_force(placement);
       op.finish(function(value));
     } catch (nb::python_error& error) {
       op.fail(error.value());  // the next walk raises it, and fails what depends on it

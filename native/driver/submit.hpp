@@ -34,6 +34,11 @@ struct HeldWork {
 using HeldCall = dataflow::HeldCall<HeldWork>;
 using dataflow::HeldKind;
 
+// A `map` whose value is there, and the placement that its function runs under.
+struct Due {
+  nb::object op, placement;
+};
+
 class Submit {
  public:
   using Value = nb::handle;
@@ -304,11 +309,11 @@ class Submit {
 
   // A function of a complete value may take its time, and may need other threads: it runs when nobody is
   // kept from submitting.
-  std::optional<Value> map(dataflow::CallOp& op, Value) {
-    due.push_back(object_of(op));
+  std::optional<Value> map(dataflow::CallOp& op, Value, nb::object placement) {
+    due.push_back({object_of(op), std::move(placement)});
     return std::nullopt;
   }
-  std::vector<nb::object> due;
+  std::vector<Due> due;
 
   Value tuple(const std::vector<Value>& values) {
     if (values.empty()) return nb::handle(Py_None);

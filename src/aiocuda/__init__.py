@@ -34,6 +34,7 @@ from aiocuda.device import Device as Device
 from aiocuda.device import Stream as Stream
 from aiocuda.device import current_device as current_device
 from aiocuda.device import devices as devices
+from aiocuda.device import set_device as set_device
 from aiocuda.device import use as use
 from aiocuda.device_limits import DeviceLimits as DeviceLimits
 from aiocuda.errors import AiocudaError as AiocudaError
@@ -199,6 +200,7 @@ __all__ = [
     "randint",
     "randn",
     "replicate",
+    "set_device",
     "set_policy",
     "shard",
     "stack",

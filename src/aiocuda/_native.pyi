@@ -3,6 +3,7 @@ from contextvars import ContextVar
 from types import ModuleType
 from typing import Any, Literal
 
+HOST: int
 PAUSE: int
 TURN: int
 
@@ -50,7 +51,7 @@ class Op:
     @property
     def _origin(self) -> tuple[str, int] | None: ...
     @property
-    def _spec(self) -> tuple[str, int, int]: ...
+    def _spec(self) -> tuple[str, int, int | None]: ...
     @property
     def _ready(self) -> list[tuple[int, int]]: ...
     @property
@@ -59,7 +60,7 @@ class Op:
     def _blocks(self) -> str: ...
     def _arity(self) -> int: ...
     @property
-    def _device(self) -> int: ...
+    def _device(self) -> int | None: ...
     def _put_on(self, placement: Placement) -> None: ...
 
 class LaunchOp(Op): ...
@@ -69,19 +70,20 @@ class CreateOp(Op):
         self,
         shape: Sequence[int] = ...,
         dtype: int = ...,
-        device: int = ...,
+        device: int | None = ...,
         pattern: bytes = ...,
         fill: object = ...,
         memory: str = ...,
         *,
         like: object = ...,
+        is_beside: bool = ...,
     ) -> None: ...
 
 class FillOp(Op):
     def __init__(self, destination: object, pattern: bytes, fill: object) -> None: ...
 
 class CopyOp(Op):
-    def __init__(self, destination: object, source: object) -> None: ...
+    def __init__(self, destination: object, source: object, moves: bool = ...) -> None: ...
 
 class Lent:
     def __init__(self, array: Array) -> None: ...
@@ -102,8 +104,9 @@ class CallOp(Op):
         input: object = None,
         yields: str = ...,
         dtype: int = ...,
-        device: int = ...,
+        device: int | None = ...,
         title: str = ...,
+        moves: bool = ...,
     ) -> None: ...
 
 class GatherOp(Op):

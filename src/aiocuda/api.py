@@ -19,7 +19,7 @@ from aiocuda._engine.dtypes import DTypeLike
 from aiocuda.array import DeviceArray, HostArray
 from aiocuda.composing import lift
 from aiocuda.copies import copy
-from aiocuda.device import DeviceLike, _stream_known, as_ordinal
+from aiocuda.device import DeviceLike, _stream_known, place_of
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
 from aiocuda.fills import FILLED_ON_DEVICE, pattern_of, repeated
 from aiocuda.ops import CallOp, CreateOp, DeviceOp
@@ -35,8 +35,6 @@ __all__ = [
 
 Shape = int | Sequence[int]
 NDArray = np.ndarray[Any, Any]
-_HOST = -1
-_UNKNOWN = -2
 _PITCH_BYTES = 512
 
 
@@ -58,7 +56,8 @@ def empty(
     dtype
         NumPy's or ml_dtypes' dtype of the items, or its name.
     device
-        Where; None takes the device in force when the operation is built.
+        Where; None takes the device of the `use` in force when the operation is built, else that of its execution:
+        see `aiocuda.use`.
     pitched
         Whether each row, ``array[i]``, begins at a multiple of 512 bytes, the pitch that CUDA's own allocator gives
         rows, for an array of two axes or more. A row lies in one piece, however many axes it has: float32 of the shape
@@ -107,7 +106,7 @@ def empty(
         padded,
         yields="device_array",
         dtype=dtypes.code_of(kind),
-        device=_UNKNOWN if managed else as_ordinal(device),  # a kernel of another device may take it
+        device=None if managed else place_of(device),  # a kernel of another device may take it
         title="the creation of a pitched array",
     )
 
@@ -179,19 +178,19 @@ def empty_host(shape: Shape, dtype: DTypeLike = np.float32) -> DeviceOp[HostArra
         used again. *Blocks*: for the allocation. *On cancel*: nothing is lost.
     """
     kind = dtypes.to_dtype(dtype)
-    return cast("DeviceOp[HostArray]", CreateOp(extents_of(shape), dtypes.code_of(kind), _HOST))
+    return cast("DeviceOp[HostArray]", CreateOp(extents_of(shape), dtypes.code_of(kind), _native.HOST))
 
 
 def _create(
     shape: Shape, dtype: DTypeLike, device: DeviceLike | None, memory: str, *fill: object
 ) -> DeviceOp[DeviceArray]:
     kind = dtypes.to_dtype(dtype)
-    extents, ordinal = extents_of(shape), as_ordinal(device)
+    extents, place = extents_of(shape), place_of(device)
     pattern = pattern_of(fill[0], kind) if fill else b""
     if fill and len(pattern) not in FILLED_ON_DEVICE:
-        whole = _create(extents, kind, ordinal, memory)
+        whole = _create(extents, kind, place, memory)
         return cast("DeviceOp[DeviceArray]", copy(whole, repeated(pattern, kind, extents)))
-    create = CreateOp(extents, dtypes.code_of(kind), ordinal, pattern, fill[0] if fill else None, memory)
+    create = CreateOp(extents, dtypes.code_of(kind), place, pattern, fill[0] if fill else None, memory)
     return cast("DeviceOp[DeviceArray]", create)
 
 

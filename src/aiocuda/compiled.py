@@ -270,8 +270,8 @@ class _Trace:
         self._call = call
         self._recorder = recorder = _native.Recorder(compiled._capture_mode)
         where = placement.current.get()
-        self._where = where
-        inside = placement.current.set(where.recording(f"{compiled._name}, which is traced"))
+        self._where = where.recording(f"{compiled._name}, which is traced")
+        inside = placement.current.set(self._where)
         try:
             self._placeholders = [
                 recorder.add_placeholder(f"argument {i + 1}", array) for i, array in enumerate(call.distinct)

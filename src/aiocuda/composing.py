@@ -102,7 +102,13 @@ def zip(*ops: Any) -> DeviceOp[Any]:
 
 
 def once_known(
-    function: Callable[[Any], DeviceOp[DeviceArray]], given: _native.Op, *, dtype: int, device: int, title: str
+    function: Callable[[Any], DeviceOp[DeviceArray]],
+    given: _native.Op,
+    *,
+    dtype: int,
+    device: int | None,
+    title: str,
+    moves: bool = False,
 ) -> DeviceOp[DeviceArray]:
     """Make an operation of what another yields: what a function makes of that, at submission, is an array on a device.
 
@@ -111,11 +117,13 @@ def once_known(
     function, given
         As for `DeviceOp.then`.
     dtype, device
-        What is known of the array: its dtype's code and its device's ordinal; negative numbers where they are not.
+        What is known of the array: its dtype's code, 0 for any, and its device's ordinal; None where that is not known.
     title
         What messages call it.
+    moves
+        Whether the array may be on another device than what the operation yields.
     """
-    op = CallOp("then", function, given, yields="device_array", dtype=dtype, device=device, title=title)
+    op = CallOp("then", function, given, yields="device_array", dtype=dtype, device=device, title=title, moves=moves)
     return cast("DeviceOp[DeviceArray]", op)
 
 

@@ -19,15 +19,13 @@ from aiocuda._engine.host_data import NDArray, as_numpy, as_target, cut, describ
 from aiocuda._engine.host_views import view_of
 from aiocuda.array import DeviceArray, HostArray, Partition
 from aiocuda.composing import once_known, value
-from aiocuda.device import DeviceLike, as_ordinal
+from aiocuda.device import DeviceLike, place_of
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
 from aiocuda.ops import CallOp, CopyOp, CreateOp, DeviceOp
 
 __all__ = ["copy", "dup", "to_device", "to_host"]
 
 Out = TypeVar("Out", bound=NDArray | HostArray)
-_HOST = -1
-_UNKNOWN = -2
 # A stream gets a copy as chunks, of 8 MiB at most, and the driver's queues have room for some 160 of them: see
 # native/driver/staging.cpp. A larger copy is several.
 _MOST_BYTES = 1 << 30
@@ -43,7 +41,8 @@ def to_device(x: object, device: DeviceLike | None = None, *, dtype: DTypeLike =
         host memory that DLPack lends; a `HostArray`; a `DeviceArray` (of another device: a peer copy; of this one:
         itself); or an operation that yields one of the last two.
     device
-        Where to; None takes the device in force when the operation is built.
+        Where to; None takes the device of the `use` in force when the operation is built, else that of its execution:
+        see `aiocuda.use`.
     dtype
         For data that is not an array yet.
 
@@ -68,20 +67,20 @@ def to_device(x: object, device: DeviceLike | None = None, *, dtype: DTypeLike =
     Host data is read at some time between the operation's submission and its completion, and must not be written
     meanwhile. The library keeps it alive. In a graph it is read when the graph is made.
     """
-    ordinal = as_ordinal(device)
+    place = place_of(device)
     if dtype is not None and isinstance(x, (_native.Op, _native.Array)):
         raise ArgumentTypeError("to_device moves arrays as they are; dtype= is for host data that is not an array yet")
     if isinstance(x, _native.Op):
         yields, code, where = x._spec
-        if yields not in {"device_array", "host_array"} or where == _UNKNOWN:
-            move = functools.partial(to_device, device=ordinal)
-            return once_known(move, x, dtype=code, device=ordinal, title="a copy to a device")
-        return cast("DeviceOp[DeviceArray]", x) if where == ordinal else _copy_of(x, ordinal)
+        if yields not in {"device_array", "host_array"}:
+            move = functools.partial(to_device, device=place)
+            return once_known(move, x, dtype=code, device=place, title="a copy to a device", moves=True)
+        return cast("DeviceOp[DeviceArray]", x) if place is not None and where == place else _moved(x, place)
     if isinstance(x, _native.Array):
         _native.check_usable(x, False, "to_device")
-        return value(cast("DeviceArray", x)) if x._device == ordinal else _copy_of(x, ordinal)
+        return value(cast("DeviceArray", x)) if x._device == place else _moved(x, place)
     data = as_numpy(x, dtype)
-    created = CreateOp(data.shape, dtypes.code_of(data.dtype), ordinal)
+    created = CreateOp(data.shape, dtypes.code_of(data.dtype), place)
     if data.nbytes <= _MOST_BYTES:
         return cast("DeviceOp[DeviceArray]", CopyOp(created, _pageable(data)))
     return cast("DeviceOp[DeviceArray]", created.then(lambda array: _in_parts(array, array, data)))
@@ -137,7 +136,7 @@ def to_host(x: object, out: Any = None, *, reclaim: bool = False) -> DeviceOp[An
         raise ArgumentTypeError(f"to_host writes to a NumPy array or a HostArray; out={described(out)} was given")
     if reclaim and isinstance(x, _native.Op):
         return _then(lambda array: to_host(array, out, reclaim=True), x, "a copy to the host")
-    landed = _copy_of(x, _HOST) if out is None else copy(out, x)
+    landed = CopyOp(CreateOp(like=x, device=_native.HOST), x) if out is None else copy(out, x)
     if reclaim:
         landed = CallOp("inspect", lambda _: cast("DeviceArray", x).close(), landed, title="a copy to the host")
     return landed if out is not None else CallOp("map", HostArray.numpy, landed, title="a copy to the host")
@@ -208,7 +207,7 @@ def dup(x: Any) -> DeviceOp[Any]:
         raise ArgumentTypeError(f"dup takes an array, or an operation that yields one; {described(x)} was given")
     if isinstance(x, _native.Array):
         _native.check_usable(x, False, "dup")
-    return _copy_of(x, _UNKNOWN)
+    return CopyOp(CreateOp(like=x, is_beside=True), x)
 
 
 def _from_numpy(destination: Any, data: NDArray) -> DeviceOp[Any]:
@@ -261,8 +260,8 @@ def _pageable(data: NDArray) -> _native.Pageable:
     return _native.Pageable(data, dtypes.code_of(data.dtype), view_of(data))
 
 
-def _copy_of(x: Any, device: int) -> DeviceOp[Any]:
-    return CopyOp(CreateOp(like=x, device=device), x)
+def _moved(x: Any, place: int | None) -> DeviceOp[Any]:
+    return CopyOp(CreateOp(like=x, device=place), x, moves=True)
 
 
 def _unlike(destination: Any, source: Any) -> ArgumentValueError:

@@ -30,7 +30,9 @@ __all__ = [
     "current_device",
     "current_ordinal",
     "devices",
+    "place_of",
     "placement_for",
+    "set_device",
     "use",
 ]
 
@@ -292,8 +294,37 @@ def devices() -> list[Device]:
 
 
 def current_device() -> Device:
-    """Return the device in force: of the innermost `use`, else device 0."""
+    """Return the device in force: of the innermost `use`, else that of `set_device`, else device 0.
+
+    In a function of `then`, `inspect`, `map` and `call` it is that of the execution, or of the operation's `on`.
+    """
     return Device(current_ordinal())
+
+
+def set_device(device: DeviceLike) -> Device:
+    """Choose the device in force where no `use` says otherwise, for the whole process.
+
+    Parameters
+    ----------
+    device
+        A `Device` or its ordinal.
+
+    Returns
+    -------
+    Device
+        The one that was chosen before, to be put back.
+
+    Raises
+    ------
+    ArgumentTypeError, ArgumentValueError
+        It is no device, or there is none of that number.
+    """
+    if device is None:
+        raise ArgumentTypeError("set_device takes a Device or its ordinal; None was given")
+    ordinal = Device(as_ordinal(device)).ordinal  # opens it: a device that cannot be used is told here
+    before = Device(_native.default_device())
+    _native.set_default_device(ordinal)
+    return before
 
 
 def current_ordinal() -> int:
@@ -329,6 +360,14 @@ def _ordinal_named(name: str) -> int:
         f"a device is named 'cuda' (the one in force) or 'cuda:' and its number, as 'cuda:1'; {name!r:.40} was given"
         + instead
     )
+
+
+def place_of(device: DeviceLike | None) -> int | None:
+    """Return the ordinal of where an array is to be made: as given, or of the `use` in force; else None.
+
+    None leaves it to the execution, whose walk knows who needs the array.
+    """
+    return placement.current.get().device if device is None else as_ordinal(device)
 
 
 def as_stream(stream: Any) -> Stream:
@@ -406,9 +445,23 @@ def use(
 
     Notes
     -----
-    It holds for this task or thread (a ContextVar), and for tasks started inside. Arrays are created on
-    the device in force where they are *built*; operations that say nothing else go to the stream in
-    force where they are *executed*.
+    It holds for this task or thread (a ContextVar), and for tasks started inside.
+
+    An operation runs on the device of the arrays that it works on. Where a new array is made, or an operation runs that
+    no array ties to a device, the first of these decides that says something:
+
+    1. ``device=`` of the creation.
+    2. The device of the `use` in force where the creation was *built*.
+    3. `DeviceOp.on` of the operation itself.
+    4. What needs the result, the nearest first: its `DeviceOp.on`, else the device of its other arrays. Copies between
+       devices (`to_device`, `copy`) and functions of `map` say nothing of what they take.
+    5. The device that the execution was given: by the `use` in force where it is awaited, waited for or submitted, by
+       `DeviceOp.schedule` or by `DeviceOp.sync_on`.
+    6. For the destination of a `copy`: the device of its source.
+    7. `set_device`, the process's default; device 0 where nobody called it.
+
+    Two places that were both said are a `DeviceMismatchError`, which names them. What an execution was given, or `on`
+    says, is in force in the functions of `then`, `inspect`, `map` and `call`: it counts there as a `use`.
     """
     is_empty = target is None and spin_us is None and max_in_flight is None
     chosen = placement.current.get() if target is None and not is_empty else placement_for(target)

@@ -25,7 +25,6 @@ __all__ = ["CudaGraph", "GraphScope", "GraphStatistics", "graph_scope", "make_gr
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
 CaptureMode = Literal["global", "thread_local", "relaxed"]
-_HOST = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +94,7 @@ class CudaGraph(Generic[T_co]):
         self._late_arrays: dict[int, int] = {}  # by their identity, the slots of the memory that they lie in
         self._late_outputs: dict[int, int] = {}  # the sizes of those slots, in bytes
         for array in capture.late_arrays_in(template):
-            found = self._native.output_of(array) if array._device == _HOST else None
+            found = self._native.output_of(array) if array._device == _native.HOST else None
             if found is not None:
                 self._late_arrays[id(array)] = found[0]
                 self._late_outputs[found[0]] = memory[found[0]][1]
@@ -163,7 +162,7 @@ class CudaGraph(Generic[T_co]):
         if not self._has_late:
             op = ReplayOp(self._native, targets, given)
             return cast("DeviceOp[T_co]", op.on(self._stream) if self._stream is not None else op)
-        given.extend(CreateOp((size,), dtypes.code_of(_BYTE), _HOST) for size in self._late_outputs.values())
+        given.extend(CreateOp((size,), dtypes.code_of(_BYTE), _native.HOST) for size in self._late_outputs.values())
         op = ReplayOp(self._native, (*targets, *(~slot for slot in self._late_outputs)), given)
         if self._stream is not None:
             op.on(self._stream)

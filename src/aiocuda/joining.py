@@ -25,8 +25,6 @@ from aiocuda.ops import DeviceOp
 
 __all__ = ["concatenate", "stack"]
 
-_UNKNOWN = -2
-
 
 def concatenate(arrays: Sequence[Any], axis: int | None = 0, *, dtype: DTypeLike = None) -> DeviceOp[DeviceArray]:
     """Put arrays together along an axis that they have, as `numpy.concatenate` does.
@@ -97,7 +95,7 @@ def _joined(asked: str, arrays: Any, axis: Any, dtype: DTypeLike, join: _Join) -
             raise ArgumentTypeError(f"{asked}: an axis is an integer; {axis!r:.80} was given") from None
     parts = [part if isinstance(part, (_native.Op, _native.Array)) else as_numpy(part) for part in parts]
     specs = [part._spec for part in parts if isinstance(part, _native.Op)]
-    places = {spec[2] for spec in specs if spec[0] == "device_array" and spec[2] >= 0}
+    places = {spec[2] for spec in specs if spec[0] == "device_array" and spec[2] is not None}
     places |= {part._device for part in parts if isinstance(part, DeviceArray)}
     _require_one_device(asked, places)
     if not specs:
@@ -107,7 +105,7 @@ def _joined(asked: str, arrays: Any, axis: Any, dtype: DTypeLike, join: _Join) -
         lambda known: join(list(known), axis, kind),
         cast("_native.Op", composing.zip(*parts)),
         dtype=code,
-        device=next(iter(places)) if places else _UNKNOWN,
+        device=next(iter(places)) if places else None,
         title=f"a {asked}",
     )
 

@@ -25,7 +25,6 @@ from aiocuda.ops import DeviceOp
 
 __all__ = ["asarray", "empty_like", "full_like", "ones_like", "zeros_like"]
 
-_UNKNOWN = -2
 _NOTHING: Any = object()
 
 
@@ -127,9 +126,9 @@ def asarray(x: Any, dtype: DTypeLike = None, device: DeviceLike | None = None) -
     if isinstance(x, _native.Op):
         _, code, where = x._spec
         code = code if kind is None else dtypes.code_of(kind)
-        where = where if ordinal is None else ordinal
+        place = ordinal if ordinal is not None or where == _native.HOST else where
         make = functools.partial(asarray, dtype=kind, device=ordinal)
-        return once_known(make, x, dtype=code, device=_UNKNOWN if where < 0 else where, title="an array of data")
+        return once_known(make, x, dtype=code, device=place, title="an array of data", moves=ordinal is not None)
     if not isinstance(x, _native.Array):
         return to_device(x, ordinal, dtype=kind)
     if isinstance(x, DeviceArray) and ordinal in {None, x._device}:
@@ -148,11 +147,11 @@ def _like(
     if isinstance(x, _native.Op):
         yields, code, where = x._spec
         code = code if kind is None else dtypes.code_of(kind)
-        where = where if ordinal is None else ordinal
+        place = ordinal if ordinal is not None or where == _native.HOST else where
         if yields == "host_value":
             code = dtypes.ANY if kind is None else code
         make = functools.partial(_like, asked, dtype=kind, device=ordinal, shape=shape, fill=fill)
-        return once_known(make, x, dtype=code, device=_UNKNOWN if where < 0 else where, title=f"a {asked}")
+        return once_known(make, x, dtype=code, device=place, title=f"a {asked}", moves=ordinal is not None)
     if not isinstance(x, (DeviceArray, HostArray, np.ndarray)):
         if isinstance(x, _native.Array):
             raise ArgumentTypeError(f"{asked} takes an array; {x!r} was given: unpartition() it first")

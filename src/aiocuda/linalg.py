@@ -85,7 +85,9 @@ def matmul(a: Any, b: Any, out: Any = None, *, alpha: complex = 1, beta: complex
         raise ArgumentValueError(f"matmul: beta={beta!r} is a factor of what out holds; give out=")
     given = [a, b] if out is None else [a, b, out]
     if any(isinstance(x, _native.Op) for x in given):
-        code, device = next(x._spec[1:] for x in given if isinstance(x, _native.Op))
+        code = next(x._spec[1] for x in given if isinstance(x, _native.Op))
+        where = (x._spec[2] if isinstance(x, _native.Op) else getattr(x, "_device", None) for x in given)
+        device = next((ordinal for ordinal in where if ordinal not in {None, _native.HOST}), None)
         return composing.once_known(
             lambda known: matmul(*known, alpha=alpha, beta=beta),
             cast("_native.Op", composing.zip(*given)),

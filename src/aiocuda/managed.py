@@ -12,7 +12,7 @@ import numpy as np
 from aiocuda import _native
 from aiocuda._engine import host_views
 from aiocuda.composing import value
-from aiocuda.device import DeviceLike, Stream, as_ordinal
+from aiocuda.device import DeviceLike, Stream, as_ordinal, current_ordinal, place_of
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError, CaptureError
 from aiocuda.ops import DeviceOp, ForeignOp
 
@@ -21,7 +21,6 @@ __all__ = ["Managed"]
 Advice = Literal["read_mostly", "preferred_location", "accessed_by"]
 Place = DeviceLike  # or "host"
 
-_HOST: Final = -1
 # As of CUmem_advise; what takes one back is the next number.
 _ADVICE: Final = {"read_mostly": 1, "preferred_location": 3, "accessed_by": 5}
 
@@ -59,7 +58,8 @@ class Managed:
         Parameters
         ----------
         where
-            A device, or ``"host"``; None takes the device in force when the operation is built.
+            A device, or ``"host"``; None takes the device of the `use` in force when the operation is built, else that
+            of its execution.
 
         Returns
         -------
@@ -78,7 +78,7 @@ class Managed:
             When a graph is made of it.
         """
         array = self._require_managed("prefetch")
-        place = as_ordinal(None) if where is None else _place(where)
+        place = place_of(None) if where is None else _place(where)
         if array._size_bytes == 0:
             return value(self)
 
@@ -87,10 +87,11 @@ class Managed:
                 raise CaptureError(
                     "a prefetch cannot be part of a graph: CUDA has no such node; await it before the graph's launch"
                 )
-            array._prefetch(place, stream._index)
+            array._prefetch(current_ordinal() if place is None else place, stream._index)
             return array
 
-        prefetch.__qualname__ = f"prefetch to {'the host' if place == _HOST else f'device {place}'}"
+        there = "the host" if place == _native.HOST else "the device in force" if place is None else f"device {place}"
+        prefetch.__qualname__ = f"prefetch to {there}"
         return cast("DeviceOp[Self]", ForeignOp(prefetch, (array,), [(array, False)]))
 
     def advise(self, advice: Advice, where: Place | None = None) -> None:
@@ -173,7 +174,7 @@ class Managed:
 
 def _place(where: Place) -> int:
     if where == "host":
-        return _HOST
+        return _native.HOST
     if isinstance(where, str) and not where.startswith("cuda"):
         raise ArgumentValueError(f"a place is a device, its name such as 'cuda:1', or 'host'; {where!r:.40} was given")
     return as_ordinal(where)

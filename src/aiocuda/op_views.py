@@ -29,7 +29,7 @@ class OpViews(Generic[T_co]):
 
     __slots__ = ()
 
-    def _then(self, function: Callable[[Any], Any], spec: tuple[str, int, int], title: str) -> DeviceOp[Any]:
+    def _then(self, function: Callable[[Any], Any], spec: tuple[str, int, int | None], title: str) -> DeviceOp[Any]:
         raise NotImplementedError
 
     def __getitem__(self, key: Any) -> DeviceOp[Any]:

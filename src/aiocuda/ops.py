@@ -373,10 +373,11 @@ class DeviceOp(OpViews[T_co], Generic[T_co]):
         return iter(self.unzip())
 
     def on(self, target: Stream | DeviceLike | _native.Policy | Any) -> DeviceOp[T_co]:
-        """Put this operation, not what it needs, on a stream, on a device, or where a policy says; return it.
+        """Put this operation on a stream, on a device, or where a policy says; return it.
 
-        An operation that a function of `then` returns goes where that `then` was put, unless it was put somewhere
-        itself.
+        Arrays that are made for it, and name no device themselves, are made on the device; other work that it needs
+        stays where it is. In the function of a `then`, `inspect`, `map` or `call`, this is in force as by
+        `aiocuda.use`; what a function of `then` returns goes there too, unless it was put somewhere itself.
 
         Parameters
         ----------
@@ -394,7 +395,7 @@ class DeviceOp(OpViews[T_co], Generic[T_co]):
         """
         op = _op(self)
         named = placement_for(target, _native.Placement())
-        if isinstance(target, (Device, int, str)) and op._device not in {named.device, -2, -1}:
+        if isinstance(target, (Device, int, str)) and op._device not in {named.device, None, _native.HOST}:
             raise DeviceMismatchError(
                 f"on({named.device}): {op._title} works on device {op._device}; bring what it works on over "
                 f"with .to({named.device}), or leave on() out"
@@ -412,7 +413,7 @@ class DeviceOp(OpViews[T_co], Generic[T_co]):
         """
         return explain.explain(_op(self), placement.current.get())
 
-    def _then(self, function: Callable[[Any], Any], spec: tuple[str, int, int], title: str) -> DeviceOp[Any]:
+    def _then(self, function: Callable[[Any], Any], spec: tuple[str, int, int | None], title: str) -> DeviceOp[Any]:
         yields, dtype, device = spec
         return CallOp("then", function, self, yields=yields, dtype=dtype, device=device, title=title)
 

@@ -12,7 +12,7 @@ from aiocuda._engine.host_data import as_numpy
 from aiocuda.api import empty
 from aiocuda.array import DeviceArray, HostArray
 from aiocuda.copies import copy, to_device
-from aiocuda.device import DeviceLike, as_ordinal, devices
+from aiocuda.device import DeviceLike, as_ordinal, devices, place_of
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
 from aiocuda.ops import DeviceOp
 
@@ -80,7 +80,8 @@ def gather(parts: Sequence[Any], device: DeviceLike | None = None, axis: int = 0
         Arrays, or operations that yield them, on any devices; of the same dtype, and the same shape but along
         the axis.
     device
-        Where to; None takes the device in force when the operation is built.
+        Where to; None takes the device of the `use` in force when the operation is built, else that of its execution:
+        see `aiocuda.use`.
     axis
         Which; from the end where negative.
 
@@ -95,12 +96,12 @@ def gather(parts: Sequence[Any], device: DeviceLike | None = None, axis: int = 0
     ArgumentValueError
         There are no parts, or they do not fit together (of operations: when it is executed).
     """
-    ordinal = as_ordinal(device)
+    place = place_of(device)
     if not parts:
         raise ArgumentValueError("gather puts parts together; none were given")
     if all(isinstance(part, (DeviceArray, HostArray)) for part in parts):
-        return _gather(tuple(parts), ordinal, axis)
-    return composing.zip(*parts).then(lambda arrays: _gather(arrays, ordinal, axis))
+        return _gather(tuple(parts), place, axis)
+    return composing.zip(*parts).then(lambda arrays: _gather(arrays, place, axis))
 
 
 def _ordinals(chosen: Sequence[DeviceLike] | None) -> list[int]:
@@ -130,7 +131,7 @@ def _shard(x: Any, ordinals: list[int], axis: int) -> Parts:
     return tuple(parts)
 
 
-def _gather(parts: tuple[Any, ...], ordinal: int, axis: int) -> DeviceOp[DeviceArray]:
+def _gather(parts: tuple[Any, ...], place: int | None, axis: int) -> DeviceOp[DeviceArray]:
     for part in parts:
         if not isinstance(part, (DeviceArray, HostArray)):
             raise ArgumentTypeError(f"gather takes arrays, and operations that yield them, not {part!r:.80}")
@@ -155,7 +156,7 @@ def _gather(parts: tuple[Any, ...], ordinal: int, axis: int) -> DeviceOp[DeviceA
         copies = [copy(place, part) for place, part in zip(places, parts, strict=True)]
         return composing.zip(*copies).then(lambda _: whole)
 
-    return empty(shape, first.dtype, ordinal).then(fill)
+    return empty(shape, first.dtype, place).then(fill)
 
 
 def _along(axis: int, begin: int, end: int) -> tuple[slice, ...]:

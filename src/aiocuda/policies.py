@@ -184,7 +184,10 @@ class SchedulingPolicy(_native.AskedPolicy, Policy):
 
 
 def current_policy() -> Policy:
-    """Return the policy in force: of the innermost `use`, else the process's."""
+    """Return the policy in force: of the innermost `use`, else the process's.
+
+    In a function of `then`, `inspect`, `map` and `call` it is that of the execution, or of the operation's `on`.
+    """
     policy = placement.current.get().policy or _native.default_policy()
     assert isinstance(policy, Policy)
     return policy

@@ -29,7 +29,7 @@ def contents(op):
 @pytest.mark.parametrize("unknown", [False, True])
 def test_views_are_numpys(name, unknown):
     ours, numpys = NUMPYS[name]
-    op = ac.to_device(DATA)
+    op = ac.to_device(DATA, 0)
     seen = ours(op.then(lambda x: x) if unknown else op)
     assert isinstance(seen, ac.DeviceOp)
     assert seen._state == "pending"
