@@ -116,12 +116,11 @@ class Event:
         return self._wait(checked_timeout(seconds))
 
     async def _wait(self, timeout_s: float | None) -> None:
-        port = _loops.current_port()
-        if not port.admits(None):
-            await port.turn()
         if not self.done():
             passing = self._passing()
             await (passing if timeout_s is None else passing.within(timeout_s))
+        elif not (port := _loops.current_port()).admits(None):
+            await port.turn()
 
     def sync(self, timeout: float | None = None) -> None:
         """Wait until it has passed, blocking the thread with the GIL released.

@@ -84,8 +84,16 @@ async def await_stream(x: Any) -> None:
     await ac.Device(0).stream().synchronize()
 
 
+async def await_stream_within(x: Any) -> None:
+    await ac.Device(0).stream().synchronize().within(60)
+
+
 async def await_event(x: Any) -> None:
     await EVENTS[0]
+
+
+async def await_event_within(x: Any) -> None:
+    await EVENTS[0].within(60)
 
 
 async def await_mapped(x: Any) -> None:
@@ -100,7 +108,8 @@ async def await_chunks(x: Any) -> None:
 EVENTS: list[Any] = []
 AWAITS = [
     await_operation, await_value, await_within, await_future, await_done_future, await_future_within,
-    await_as_completed, await_wait, await_stream, await_event, await_mapped, await_chunks,
+    await_as_completed, await_wait, await_stream, await_stream_within, await_event, await_event_within,
+    await_mapped, await_chunks,
 ]  # fmt: skip
 
 

@@ -50,14 +50,15 @@ class StreamWait:
 
     async def _wait(self, timeout_s: float | None) -> None:
         port = _loops.current_port()
+        begin = port.time()
+        until = None if timeout_s is None else begin + timeout_s
         if not port.admits(None):
-            await port.turn()
+            await port.turn(until)
         if timeout_s is not None and self._has_passed():  # a wait puts a flag into the stream, which takes time itself
             return
         waiter = port.waiter()
-        begin = port.time()
         if _native.tell_when_streams_pass(self._streams, self._asked, port.native, waiter):
-            error = await port.wait(waiter, None if timeout_s is None else begin + timeout_s)
+            error = await port.wait(waiter, until)
             if error is None and not self._has_passed():
                 raise overdue.overdue_streams(self._asked, self._named, port.time() - begin)
             if error:
