@@ -263,7 +263,7 @@ def test_a_device_that_is_not_there_is_an_error(device):
             make()
 
 
-@pytest.mark.parametrize("device", ["0", 1.0, True])
+@pytest.mark.parametrize("device", [b"0", 1.0, True])
 def test_what_is_no_device_is_an_error(device):
     with pytest.raises(ac.ArgumentTypeError, match="a device is"):
         ac.empty(3, device=device)

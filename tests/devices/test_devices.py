@@ -42,7 +42,7 @@ def test_a_device_that_is_not_there_is_an_error_that_says_which_are(ordinal):
         ac.Device(ordinal)
 
 
-@pytest.mark.parametrize("ordinal", ["0", 0.0, True, None])
+@pytest.mark.parametrize("ordinal", [b"0", 0.0, True, None])
 def test_what_is_no_ordinal_is_a_type_error(ordinal):
     with pytest.raises(ac.ArgumentTypeError, match="ordinal"):
         ac.Device(ordinal)
@@ -101,7 +101,7 @@ def test_use_is_the_threads_own():
     assert seen == [0]
 
 
-@pytest.mark.parametrize("wrong", ["0", 1.0, None, True])
+@pytest.mark.parametrize("wrong", [b"0", 1.0, None, True])
 def test_use_of_what_is_no_place_is_an_error(wrong):
     with pytest.raises(ac.ArgumentTypeError), ac.use(wrong):
         pass

@@ -178,7 +178,7 @@ def test_no_device_is_an_error():
         with pytest.raises(ac.ArgumentValueError, match="no device 99"):
             function(np.zeros(3), [99])
         with pytest.raises(ac.ArgumentTypeError, match="ordinal"):
-            function(np.zeros(3), ["0"])
+            function(np.zeros(3), [b"0"])
 
 
 @pytest.mark.parametrize("axis", [2, -3])

@@ -197,7 +197,7 @@ def test_to_of_what_is_no_array_is_an_error():
     with pytest.raises(ac.ArgumentTypeError):
         ac.value(object()).to(0).sync()
     with pytest.raises(ac.ArgumentTypeError):
-        ints().to("nowhere")  # type: ignore[arg-type]
+        ints().to(b"nowhere")  # type: ignore[arg-type]
 
 
 def test_map_gets_the_complete_value():
