@@ -34,6 +34,11 @@ TYPES = {
         "real* x",
         "int32",
     ),
+    "an alias that another branch's macro writes": (
+        "#define ALIAS(name, T) typedef T name;\n#ifdef WIDE\ntypedef double real;\n#else\nALIAS(real, int)\n#endif",
+        "real* x",
+        "int32",
+    ),
     "an alias of a macro": ("#define BASE unsigned char\ntypedef BASE byte_type;", "byte_type* x", "uint8"),
     "an alias by a macro": ("#define ALIAS(name, T) typedef T name;\nALIAS(real, double)", "real* x", "float64"),
     "a using-declaration": ("namespace a { typedef double real; }\nusing a::real;", "real* x", "float64"),
@@ -90,17 +95,15 @@ def test_the_nearest_name_is_the_compilers():
 
 def test_a_header_may_say_another_type(tmp_path: Path):
     (tmp_path / "types.h").write_text("namespace deep { typedef double real; }\n#define uint unsigned char\n")
-    source = (
-        '#include "types.h"\ntypedef float real;\nnamespace deep { __global__ void k(real* x, uint y) { *x = y; } }'
-    )
-    kernel = ac.kernel(source, options=(f"-I{tmp_path}",))
-    assert [each.dtype for each in kernel.signature.parameters] == ["float64", "uint8"]
-    assert write(kernel, "float64", 7) == [7]
+    source = '#include "types.h"\ntypedef float real;\nnamespace deep { '
+    source += "__global__ void k(real* x) { *x = 7; } __global__ void u(uint* x) { *x = 7; } }"
+    for name, dtype in (("deep::k", "float64"), ("deep::u", "uint8")):
+        assert write(ac.kernel(source, name, options=(f"-I{tmp_path}",)), dtype) == [7]
 
 
-@pytest.mark.parametrize("option", [("-Dreal=double",), ("-D", "real=double"), ("--define-macro=real=double",)])
+@pytest.mark.parametrize("option", [("-Duint=double",), ("-D", "uint=double"), ("--define-macro=uint=double",)])
 def test_the_options_define_macros(option: tuple[str, ...]):
-    source = 'extern "C" __global__ void k(real* x) { *x = 7; }'
+    source = 'extern "C" __global__ void k(uint* x) { *x = 7; }'
     assert write(ac.kernel(source, options=option), "float64") == [7]
 
 
