@@ -34,12 +34,18 @@ using Streams = std::vector<driver::StreamIndex>;
 // somebody next has the GIL and asks.
 struct LoopPort {
   LoopPort(bool is_of_thread, std::optional<std::int64_t> turn_us) : blocks(is_of_thread) {
+    interpreter::guard_thread();
     if (turn_us) time.emplace(std::chrono::microseconds(*turn_us));
   }
   std::shared_ptr<completion::Port> port = std::make_shared<completion::Port>(Engine::get().orphans);
   const bool blocks;                         // its thread does nothing but wait for what comes out
   std::optional<completion::LoopTime> time;  // where awaits share it
   ~LoopPort() {
+    if (Engine::get().is_forked()) {  // the reactor may have been at it; it is the other process' as well
+      static std::vector<std::shared_ptr<completion::Port>>& forked = *new std::vector<std::shared_ptr<completion::Port>>;
+      forked.push_back(std::move(port));
+      return;
+    }
     if (time)
       for (const completion::Token token : time->close()) Engine::get().orphans.add(token);
     port->close();
@@ -49,6 +55,7 @@ struct LoopPort {
     if (time->asks_for_turn()) port->ring();
   }
   static void drop_orphans() {
+    if (Engine::get().is_forked()) return;
     for (const completion::Token token : Engine::get().orphans.take()) Py_DECREF(static_cast<PyObject*>(token));
   }
 };
@@ -87,6 +94,7 @@ Streams still_there(const std::vector<dataflow::StreamId>& streams) {
 // Turns what the driver refuses, outside an operation, into Python's error.
 template <class F>
 auto refusals_raised(const char* doing, std::int32_t device, F&& f) {
+  interpreter::guard_thread();
   try {
     return f();
   } catch (const driver::Refusal& refusal) {
@@ -103,7 +111,7 @@ void bind_settings(nb::module_& module) {
   });
   module.def("set_package_directory", [](std::string directory) { dataflow::package_directory() = std::move(directory); });
   module.def("set_hooks", [](nb::object refused, nb::object lost, nb::object lift, nb::object open, nb::object stream, nb::object lanes,
-                                nb::object named, nb::object over_limit) {
+                                nb::object named, nb::object over_limit, nb::object over) {
     auto& hooks = Engine::get().hooks;
     hooks.refused = std::move(refused);
     hooks.lost = std::move(lost);
@@ -113,6 +121,7 @@ void bind_settings(nb::module_& module) {
     hooks.lanes = std::move(lanes);
     hooks.named = std::move(named);
     hooks.over_limit = std::move(over_limit);
+    hooks.over = std::move(over);
   });
   module.def("set_array_classes", [](nb::object device_array, nb::object host_array) {
     auto& hooks = Engine::get().hooks;
@@ -120,6 +129,8 @@ void bind_settings(nb::module_& module) {
     hooks.host_array = std::move(host_array);
   });
   module.def("load_driver", [] { Engine::get().load(driver::load_table()); });
+  // The process that started the driver, where this one was forked from it; else 0.
+  module.def("forked_from", [] { return Engine::get().is_forked() ? Engine::get().starter() : 0; });
   module.def("open_device", [](std::int32_t ordinal, std::uintptr_t context, std::uintptr_t pool) {
     refusals_raised("opening", ordinal, [&] {
       Engine::get().open_device(ordinal, reinterpret_cast<CUcontext>(context), reinterpret_cast<CUmemoryPool>(pool));
@@ -127,7 +138,6 @@ void bind_settings(nb::module_& module) {
   });
   // Memory is allocated from another pool from now on.
   module.def("set_pool", [](std::int32_t ordinal, std::uintptr_t pool) { Engine::get().device(ordinal).pool = reinterpret_cast<CUmemoryPool>(pool); });
-  module.def("shut_down", [] { Engine::get().shut_down(); });
 }
 
 void bind_streams(nb::module_& module) {
@@ -185,9 +195,14 @@ void bind_execution(nb::module_& module) {
       .def(nb::init<bool, std::optional<std::int64_t>>(), "blocks"_a = false, "turn_us"_a = nb::none())
       .def("fileno", [](const LoopPort& self) { return self.port->fd(); })
       // Makes a token due now, and not when something has passed; with 0, or PAUSE.
-      .def("put", [](LoopPort& self, nb::object token, std::int32_t result) { self.port->put(token.release().ptr(), result); }, "token"_a, "result"_a = 0)
+      .def("put", [](LoopPort& self, nb::object token, std::int32_t result) {
+        Engine::get().require_not_forked();
+        self.port->put(token.release().ptr(), result);
+      }, "token"_a, "result"_a = 0)
       // The tokens that are due, each with 0 or the driver's error. `begins_turn`: the loop asks, once in each turn.
       .def("take", [](LoopPort& self, bool begins_turn) {
+        interpreter::guard_thread();
+        Engine::get().require_not_forked();
         nb::list due;
         auto append = [&due](completion::Token token, std::int32_t result) {
           due.append(nb::make_tuple(nb::steal(static_cast<PyObject*>(token)), result));
@@ -325,6 +340,7 @@ void bind_execution(nb::module_& module) {
   module.def("pending_count", [] { return Engine::get().pending.size(); });
   module.def("statistics", [] {
     Engine& engine = Engine::get();
+    engine.require_not_forked();
     nb::dict counts;
     std::uint64_t in_flight = 0;
     for (std::size_t i = 0; i < engine.timeline.size(); ++i) in_flight += engine.timeline.backlog(static_cast<driver::StreamIndex>(i));

@@ -47,13 +47,26 @@ class Reactor {
         has_passed_(std::move(has_passed)),
         ask_(std::move(ask)),
         ask_interval_(ask_interval),
-        thread_([this] { run(); }) {}
+        thread_([this] {
+          run();
+          std::lock_guard lock(mutex_);
+          has_ended_ = true;
+          ended_.notify_all();
+        }) {}
   Reactor(const Reactor&) = delete;
   Reactor& operator=(const Reactor&) = delete;
   ~Reactor() {
     pending_.stop();
     wake();
     thread_.join();
+  }
+
+  // Tells the thread to end. False: it has not within a time, as what it asked has not been answered.
+  bool stops_within(std::chrono::milliseconds time) {
+    pending_.stop();
+    wake();
+    std::unique_lock lock(mutex_);
+    return ended_.wait_for(lock, time, [this] { return has_ended_; });
   }
 
   // To be called when the slots, or the points, have something new to look at.
@@ -152,7 +165,8 @@ class Reactor {
   ReactorCounts counts_;
   Rhythm rhythm_;
   std::mutex mutex_;
-  std::condition_variable woken_;
+  std::condition_variable woken_, ended_;
+  bool has_ended_ = false;
   std::atomic<bool> is_asleep_{false};
   std::atomic<bool> was_woken_{false};
   std::thread thread_;

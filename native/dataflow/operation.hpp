@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "../interpreter.hpp"
 #include "array.hpp"
 #include "fills.hpp"
 #include "origin.hpp"
@@ -52,7 +53,7 @@ class TypeTest {
 };
 
 struct Op {
-  explicit Op(Kind k) : kind(k) {}
+  explicit Op(Kind k) : kind(k) { interpreter::guard_thread(); }
   Op(const Op&) = delete;
   Op& operator=(const Op&) = delete;
   virtual ~Op() = default;

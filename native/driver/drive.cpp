@@ -166,6 +166,8 @@ struct Reached {
 // Submits until the root is submitted, or something must be waited for.
 Reached submit_root(Engine& engine, nb::handle object, const dataflow::Placement& placement) {
   Op& op = *dataflow::as_op(object);
+  interpreter::guard_thread();
+  if (!op.is_done()) engine.require_usable();
   raise_failed_turn(engine, object);
   Halt halt;
   while (!op.is_done() && !walk(engine, object, placement, halt)) {
@@ -180,8 +182,11 @@ Reached submit_root(Engine& engine, nb::handle object, const dataflow::Placement
 // The same, and looks whether it is complete.
 Reached advance(Engine& engine, nb::handle object, const dataflow::Placement& placement) {
   Op& op = *dataflow::as_op(object);
+  interpreter::guard_thread();
   try {
     const bool is_new = !op.is_done();
+    if (!is_new && engine.is_over() && engine.timeline.not_known_complete(op.ready).empty()) return {.is_submitted = true, .is_complete = true};
+    engine.require_usable();
     if (is_new) learn_from_marks(engine, op);
     Reached reached = submit_root(engine, object, placement);
     if (!reached.is_submitted) return reached;
@@ -308,7 +313,7 @@ bool wait_for_room(Engine& engine, nb::handle object, const Halt& halt, std::opt
 
 // Somebody has his result: what was only kept for the copies behind it may go.
 bool end(Engine& engine) {
-  if (engine.depth == 0) engine.staging.drop_ended();
+  if (engine.depth == 0 && !engine.is_over()) engine.staging.drop_ended();
   return true;
 }
 
@@ -349,7 +354,7 @@ bool drive(nb::handle object, const dataflow::Placement& placement, const std::s
 
 bool leave(nb::handle object, completion::Token token) {
   Op& op = *dataflow::as_op(object);
-  if (!op.outstanding) return false;
+  if (!op.outstanding || Engine::get().is_over()) return false;
   const auto turn = outstanding(op).turn;
   return turn && Engine::get().lines.leave(*turn, PyThread_get_thread_ident(), token);
 }
@@ -419,6 +424,8 @@ bool has_passed(nb::handle object) {
 
 CompletionRef arm_streams(const std::vector<StreamIndex>& streams, const std::string& asked) {
   Engine& engine = Engine::get();
+  interpreter::guard_thread();
+  engine.require_usable();
   std::vector<Tick> ticks;
   for (const StreamIndex stream : streams) ticks.push_back({stream, engine.timeline.submitted(stream)});
   try {

@@ -1,14 +1,34 @@
 // Devices, streams, marks: see engine.hpp.
 #include "engine.hpp"
 
+#include <pthread.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
 namespace aiocuda::driver {
+namespace {
+
+// How long the process' end waits for an answer of the driver's to the reactor.
+constexpr std::chrono::seconds last_question{1};
+
+}  // namespace
 
 Engine& Engine::get() {
   static Engine* engine = new Engine;  // never destroyed: the driver's threads may call until the very end
   return *engine;
 }
 
-void Engine::load(Table loaded) { table = loaded; }
+void Engine::load(Table loaded) {
+  table = loaded;
+  if (std::exchange(starter_, getpid()) != 0) return;
+  // A process that is forked from here on has a driver that refuses every call, and none of the threads.
+  if (pthread_atfork(nullptr, nullptr, [] { get().is_forked_.store(true, std::memory_order_relaxed); }) != 0)
+    throw std::runtime_error("no memory to register a function that is called after fork");
+  // Until the interpreter has ended, other threads may wait for what the reactor tells, also in functions of `atexit`.
+  auto end = [] { get().shut_down(); };
+  if (Py_AtExit(end) != 0) std::atexit(end);
+}
 
 void Engine::open_device(std::int32_t ordinal, CUcontext context, CUmemoryPool pool) {
   const auto slot = static_cast<std::size_t>(ordinal);
@@ -34,6 +54,7 @@ void Engine::open_device(std::int32_t ordinal, CUcontext context, CUmemoryPool p
 }
 
 DeviceState& Engine::device(std::int32_t ordinal) {
+  require_usable();
   const auto slot = static_cast<std::size_t>(ordinal);
   if (slot >= devices_.size() || !devices_[slot]) hooks.open(ordinal);
   return *devices_.at(slot);
@@ -114,7 +135,7 @@ bool Engine::has_written_flags(const StreamState& state) {
 }
 
 void Engine::destroy_closed_streams() {
-  if (shut_down_) return;
+  if (is_over()) return;
   for (const StreamIndex index : std::exchange(closing_, {})) {
     StreamState& state = streams_[index];
     const Tick last{index, timeline.submitted(index)};
@@ -204,6 +225,7 @@ bool Engine::is_peer(std::int32_t ordinal, std::int32_t other) {
 
 bool Engine::is_complete(Tick tick) {
   if (timeline.is_known_complete(tick)) return true;
+  require_usable();
   const StreamState& state = streams_[tick.stream];
   const auto all = timeline.snapshot(tick.stream);
   ContextScope scope(*this);
@@ -266,10 +288,17 @@ Engine::Mark Engine::mark(StreamIndex index) {
 }
 
 void Engine::shut_down() {
-  if (shut_down_) return;
-  shut_down_ = true;
+  if (is_forked()) return;  // its threads are not here
   staging.shut_down();
+  // A thread that stopped inside the driver may keep it there; the process ends all the same.
+  if (reactor_ && !reactor_->stops_within(last_question)) static_cast<void>(reactor_.release());
   reactor_.reset();
+}
+
+void Engine::raise_over() const {
+  const nb::object error = hooks.over();
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
+  throw nb::python_error();
 }
 
 }  // namespace aiocuda::driver

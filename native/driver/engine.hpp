@@ -23,6 +23,7 @@
 #include "../dataflow/placing.hpp"
 #include "../dataflow/scratch.hpp"
 #include "executable_store.hpp"
+#include "../interpreter.hpp"
 #include "memory.hpp"
 #include "staging.hpp"
 #include "table.hpp"
@@ -72,6 +73,7 @@ struct Hooks {
   nb::object lanes;    // (policy, ordinal, op that needs them) -> the ids of its streams there, which it keeps
   nb::object named;    // (exception, op) -> the exception, which names an operation where a device was lost
   nb::object over_limit;  // (asked_bytes, device, limit_bytes) -> exception
+  nb::object over;        // () -> the exception for what needs the driver when the engine is over
   nb::object device_array, host_array;  // the classes of results
 };
 
@@ -275,9 +277,19 @@ class Engine final : public dataflow::MemoryOwner {
   // Tells the driver how an array in managed memory will be used.
   CUresult advise(const dataflow::Array& array, CUmem_advise advice, CUmemLocation location);
 
-  // From now on nothing reaches the driver: the interpreter is going away.
-  void shut_down();
-  bool is_shut_down() const { return shut_down_; }
+  // Must the driver be left alone? The interpreter is ending, or this process is a fork of the one that started the driver. A
+  // finalizer then gives nothing back, and takes no lock: a thread that is gone in a fork may hold it.
+  bool is_over() const { return is_forked() || interpreter::is_ending(); }
+  // To be called where a call from Python begins that needs the driver, before it takes a lock: raises Python's error where
+  // the engine is over.
+  void require_usable() const {
+    if (is_over()) [[unlikely]] raise_over();
+  }
+  void require_not_forked() const {
+    if (is_forked()) [[unlikely]] raise_over();
+  }
+  bool is_forked() const { return is_forked_.load(std::memory_order_relaxed); }
+  std::int64_t starter() const { return starter_; }  // the process that started the driver
 
   Table table;
   dataflow::Timeline timeline;
@@ -354,7 +366,12 @@ class Engine final : public dataflow::MemoryOwner {
   std::optional<completion::Ticket> write_ticket(StreamState& state, CUstream stream, std::optional<completion::Slot>& slot);
   StreamIndex new_stream_slot();
 
-  bool shut_down_ = false;
+  // Ends the threads; the interpreter's end has come so far that no other thread is in Python.
+  void shut_down();
+  [[noreturn]] void raise_over() const;
+
+  std::atomic<bool> is_forked_{false};
+  std::int64_t starter_ = 0;
   std::vector<std::optional<DeviceState>> devices_;
   std::deque<StreamState> streams_;
   mutable std::mutex streams_mutex_;  // the reactor reads handles while a stream is added
@@ -419,6 +436,8 @@ class ContextScope {
 class Engine::Submission {
  public:
   explicit Submission(Engine& engine) : engine_(engine) {
+    interpreter::guard_thread();
+    engine_.require_usable();
     if (!engine_.submitting.try_lock()) {
       nb::gil_scoped_release release;
       engine_.submitting.lock();

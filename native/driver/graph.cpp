@@ -211,7 +211,7 @@ void Graph::instantiate(Making making) {
 
 // The executable, and what a function captured into it, live until the last launch has passed.
 void Graph::retire() {
-  if (!executable_ || engine_.is_shut_down()) return;
+  if (!executable_ || engine_.is_over()) return;
   if (engine_.timeline.is_known_complete(last_)) return executable_.reset();
   auto retired = std::make_unique<ExecutableHandle>(std::move(executable_));
   engine_.retain(last_, nb::capsule(retired.release(), [](void* pointer) noexcept { delete static_cast<ExecutableHandle*>(pointer); }));
@@ -219,7 +219,7 @@ void Graph::retire() {
 }
 
 void Graph::keep_captured(const dataflow::GraphPlan& of) {
-  if (engine_.is_shut_down() || engine_.timeline.is_known_complete(last_)) return;
+  if (engine_.is_over() || engine_.timeline.is_known_complete(last_)) return;
   for (const GraphNode& node : of.nodes)
     if (node.kind == NodeKind::captured) engine_.retain(last_, node.captured.kept);
 }

@@ -15,7 +15,7 @@ namespace aiocuda::driver {
 struct GraphDeleter {
   void operator()(CUgraph graph) const noexcept {
     Engine& engine = Engine::get();
-    if (!engine.is_shut_down()) engine.table.cuGraphDestroy(graph);
+    if (!engine.is_over()) engine.table.cuGraphDestroy(graph);
   }
 };
 using GraphHandle = std::unique_ptr<CUgraph_st, GraphDeleter>;
@@ -25,7 +25,7 @@ struct ExecutableDeleter {
 
   void operator()(CUgraphExec executable) const noexcept {
     Engine& engine = Engine::get();
-    if (engine.is_shut_down()) return;
+    if (engine.is_over()) return;
     engine.table.cuGraphExecDestroy(executable);
     for (std::size_t device = 0; device < places.size(); ++device)
       if (places[device]) engine.device(static_cast<std::int32_t>(device)).executables.give_back(places[device]);

@@ -135,13 +135,13 @@ CUresult Engine::advise(const dataflow::Array& array, CUmem_advise advice, CUmem
 }
 
 void Engine::take_back(std::unique_ptr<dataflow::Buffer> buffer) noexcept {
-  if (shut_down_) return;
+  if (is_over()) return;
   returned_.push_back(std::move(buffer));
   if (depth == 0) collect();
 }
 
 void Engine::collect() {
-  if (shut_down_) return;
+  if (is_over()) return;
   if (!retained_.empty()) drop_retained();
   staging.drop_ended();
   borrowed_.forget([this](const dataflow::Buffer& buffer) { return has_passed(buffer); });

@@ -11,7 +11,8 @@ struct Outstanding {
   Outstanding& operator=(const Outstanding&) = delete;
   ~Outstanding() { drop_turn(); }
   void drop_turn() {
-    if (const auto dropped = std::exchange(turn, nullptr)) Engine::get().lines.give_up(*dropped);
+    const auto dropped = std::exchange(turn, nullptr);
+    if (dropped && !Engine::get().is_over()) Engine::get().lines.give_up(*dropped);
   }
 
   std::vector<Engine::Mark> marks;  // made when it was submitted without waiting
@@ -39,7 +40,7 @@ class Acting {
   Acting(const Acting&) = delete;
   Acting& operator=(const Acting&) = delete;
   ~Acting() {
-    if (!turn_) return;
+    if (!turn_ || engine_.is_over()) return;
     const completion::Lane lane = turn_->lane();
     engine_.lines.end(*turn_, engine_.level(lane));
     try {

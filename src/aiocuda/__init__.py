@@ -52,6 +52,7 @@ from aiocuda.errors import DriverError as DriverError
 from aiocuda.errors import DriverNotFoundError as DriverNotFoundError
 from aiocuda.errors import DriverSelectionError as DriverSelectionError
 from aiocuda.errors import EmulatedDeviceWarning as EmulatedDeviceWarning
+from aiocuda.errors import ForkedProcessError as ForkedProcessError
 from aiocuda.errors import LaunchError as LaunchError
 from aiocuda.errors import MissingPackageError as MissingPackageError
 from aiocuda.errors import OutOfMemoryError as OutOfMemoryError
@@ -139,6 +140,7 @@ __all__ = [
     "DriverSelectionError",
     "EmulatedDeviceWarning",
     "Event",
+    "ForkedProcessError",
     "GraphScope",
     "GraphStatistics",
     "HostArray",

@@ -224,5 +224,6 @@ def extents_of(shape: Shape) -> tuple[int, ...]:
 
 _native.set_hooks(
     faults.refused, faults.lost, lift, runtime.open_device, _stream_known, _lanes, faults.named, faults.over_limit,
+    faults.over,
 )  # fmt: skip
 leaks.report_at_exit()

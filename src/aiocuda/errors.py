@@ -25,6 +25,7 @@ __all__ = [
     "DriverNotFoundError",
     "DriverSelectionError",
     "EmulatedDeviceWarning",
+    "ForkedProcessError",
     "LaunchError",
     "MissingPackageError",
     "OutOfMemoryError",
@@ -121,6 +122,35 @@ class DriverNotFoundError(DriverSelectionError):
 
     def __str__(self) -> str:
         return f"{self.asked}: {'; '.join(self.findings)}. {self.advice}"
+
+
+class ForkedProcessError(AiocudaError):
+    """CUDA does not work in a process that was forked from one in which CUDA had been started.
+
+    Start such processes with ``multiprocessing.get_context("spawn")`` or ``"forkserver"``, or fork before aiocuda is
+    used for the first time: before anything asks for a device.
+
+    Parameters
+    ----------
+    parent_pid
+        The process in which aiocuda started CUDA; 0 where something else started it.
+
+    Attributes
+    ----------
+    parent_pid
+        As given.
+    """
+
+    def __init__(self, parent_pid: int = 0) -> None:
+        super().__init__(parent_pid)
+        self.parent_pid = parent_pid
+
+    def __str__(self) -> str:
+        who = f"aiocuda was used in process {self.parent_pid}" if self.parent_pid else "CUDA was started there"
+        return (
+            f"this process was forked after {who}, and CUDA does not work in a forked process; "
+            'start it with multiprocessing.get_context("spawn"), or fork before the first use'
+        )
 
 
 class DriverError(AiocudaError):

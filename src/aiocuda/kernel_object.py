@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from aiocuda import _native
+from aiocuda._driver import runtime
 from aiocuda._driver.loaded import (
     CACHE_PREFERENCES,
     UNKNOWN_LIMITS,
@@ -236,6 +237,7 @@ class KernelDescription:
                 _native.set_shared_limit(kernel, ordinal, size_bytes)
 
     def _on(self, ordinal: int, launch: _native.Op | None = None) -> LoadedKernel:
+        runtime.require_not_forked()
         asked = f"loading kernel {self.name} on device {ordinal}" if launch is None else launch
         with self._lock:
             loaded = self._loaded.get(ordinal)

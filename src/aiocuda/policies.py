@@ -6,11 +6,10 @@ overwrite, so every policy gives the same results.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import Any
 
-from aiocuda import _native
+from aiocuda import _forks, _native
 from aiocuda._engine import faults, placement
 from aiocuda.device import Device, DeviceLike, Stream, as_ordinal, as_stream
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
@@ -27,7 +26,7 @@ __all__ = [
 ]
 
 _MOST_STREAMS = 128
-_lock = threading.Lock()
+_lock = _forks.lock()
 
 
 class Policy:

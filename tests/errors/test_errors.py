@@ -30,6 +30,11 @@ EXAMPLES = {
         "the future of the launch of saxpy (built at train.py:12) was cancelled before the result was there; "
         "the operation itself can still be executed, or awaited",
     ),
+    errors.ForkedProcessError: (
+        errors.ForkedProcessError(4321),
+        "this process was forked after aiocuda was used in process 4321, and CUDA does not work in a forked process; "
+        'start it with multiprocessing.get_context("spawn"), or fork before the first use',
+    ),
     errors.CompilationError: (
         errors.CompilationError("saxpy.cu", "saxpy.cu(3): error: no\n"),
         "saxpy.cu does not compile:\nsaxpy.cu(3): error: no",

@@ -6,13 +6,13 @@ nothing and waits for nothing, so that it can be captured: its workspace is give
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from aiocuda import _forks
 from aiocuda._driver import runtime
 from aiocuda.errors import LaunchError, MissingPackageError
 
@@ -28,7 +28,7 @@ DTYPES: Final = {
     "complex128": ("CUDA_C_64F", "COMPUTE_64F", np.complex128),
 }
 
-_lock = threading.Lock()
+_lock = _forks.lock()
 _handles: dict[int, int] = {}
 
 

@@ -6,14 +6,13 @@ What is opened here stays open until the process ends: work, memory and finalize
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from aiocuda import _native
+from aiocuda import _forks, _native
 from aiocuda._driver.select import DriverInfo, select
-from aiocuda.errors import ArgumentValueError, DriverError
+from aiocuda.errors import ArgumentValueError, DriverError, ForkedProcessError
 
 __all__ = [
     "DeviceProperties",
@@ -32,13 +31,14 @@ __all__ = [
     "properties",
     "release_threshold",
     "require",
+    "require_not_forked",
     "set_pool",
     "set_release_threshold",
     "trim_pool",
     "uuid",
 ]
 
-_lock = threading.RLock()
+_lock = _forks.reentrant_lock()
 _count: int | None = None
 _open: dict[int, _OpenDevice] = {}
 
@@ -84,6 +84,7 @@ def call(function: Any, *arguments: object, asked: str = "") -> Any:
     DriverError
         The driver refused.
     """
+    require_not_forked()
     result, *values = function(*arguments)
     require(result, asked or function.__name__)
     return tuple(values) if len(values) > 1 else (values[0] if values else None)
@@ -93,6 +94,19 @@ def require(result: Any, asked: str) -> None:
     """Raise `DriverError` unless the driver's answer is success."""
     if int(result) != 0:
         raise DriverError(*error_text(int(result)), asked)
+
+
+def require_not_forked() -> None:
+    """Raise unless this is the process that started the driver, or nobody did.
+
+    Raises
+    ------
+    ForkedProcessError
+        It was forked from the one that did. To be called before a lock is taken that other threads may have had then.
+    """
+    parent = _native.forked_from()
+    if parent:
+        raise ForkedProcessError(parent)
 
 
 def error_text(code: int) -> tuple[str, int, str]:
@@ -125,6 +139,7 @@ def device_count() -> int:
         There is no driver to start.
     """
     global _count
+    require_not_forked()
     if _count is not None:
         return _count
     with _lock:
@@ -132,7 +147,10 @@ def device_count() -> int:
             select()
             from cuda.bindings import driver
 
-            call(driver.cuInit, 0)
+            (answer,) = driver.cuInit(0)
+            if answer == driver.CUresult.CUDA_ERROR_NOT_INITIALIZED:
+                raise ForkedProcessError  # as it answers only where a parent of this process has called it
+            require(answer, "cuInit")
             _native.load_driver()
             _count = int(call(driver.cuDeviceGetCount))
     return _count
@@ -148,6 +166,7 @@ def open_device(ordinal: int) -> None:
     DriverError
         The driver refused.
     """
+    require_not_forked()
     with _lock:
         if ordinal in _open:
             return
@@ -202,8 +221,7 @@ def open_device(ordinal: int) -> None:
 
 def open_devices() -> list[int]:
     """Return the ordinals of the devices that are open."""
-    with _lock:
-        return sorted(_open)
+    return sorted(_open.copy())
 
 
 def _make_pool(ordinal: int, most_bytes: int) -> Any:

@@ -13,13 +13,13 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Literal
 
+from aiocuda import _forks
 from aiocuda._driver import probe
 from aiocuda.errors import DriverNotFoundError, DriverSelectionError, EmulatedDeviceWarning
 
@@ -83,7 +83,7 @@ class _Finding:
     lines: tuple[str, ...]
 
 
-_lock = threading.Lock()
+_lock = _forks.lock()
 _selected: DriverInfo | None = None
 
 

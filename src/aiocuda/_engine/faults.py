@@ -13,7 +13,15 @@ from aiocuda import _native
 from aiocuda._driver import runtime
 from aiocuda._engine import accounts
 from aiocuda._engine import lost as lost_devices
-from aiocuda.errors import AiocudaError, DeviceLostError, DriverError, LaunchError, OutOfMemoryError
+from aiocuda.errors import (
+    AiocudaError,
+    ClosedError,
+    DeviceLostError,
+    DriverError,
+    ForkedProcessError,
+    LaunchError,
+    OutOfMemoryError,
+)
 
 __all__ = [
     "describe",
@@ -22,6 +30,7 @@ __all__ = [
     "origin_text",
     "out_of_managed_memory",
     "out_of_memory",
+    "over",
     "over_limit",
     "raised_as",
     "refused",
@@ -124,6 +133,17 @@ def refused(code: int, function: str, asked: _native.Op | str, asked_bytes: int,
         configuration.__cause__ = error
         return configuration
     return error
+
+
+def over() -> AiocudaError:
+    """Return the error for what needs the driver in a forked process, or when the interpreter is ending."""
+    parent = _native.forked_from()
+    if parent:
+        return ForkedProcessError(parent)
+    return ClosedError(
+        "the interpreter is ending, and aiocuda executes nothing any more; execute it before, in the program's last "
+        "lines or in a function that is given to atexit.register"
+    )
 
 
 def out_of_memory(asked_bytes: int, device: int) -> OutOfMemoryError:

@@ -11,12 +11,11 @@ import concurrent.futures
 import contextvars
 import functools
 import math
-import threading
 import time
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Final, Generic, TypeVar
 
-from aiocuda import _loops, _native
+from aiocuda import _forks, _loops, _native
 from aiocuda._engine import faults, overdue, placement
 from aiocuda._engine.concurrent_future import ConcurrentFuture
 from aiocuda._engine.execution import checked_timeout, has_ended, run_and_wait
@@ -59,7 +58,7 @@ class _Audience:
 _AS_ITS_OPERATION: Final = _End(None)
 # For all futures, and for a few steps at a time: that an audience is made, that callbacks join it, and that a future is
 # settled. A finalizer may ask a future at any allocation, also in the middle of what the lock guards.
-_lock: Final = threading.RLock()
+_lock: Final = _forks.reentrant_lock()
 
 
 class DeviceFuture(Generic[T_co]):

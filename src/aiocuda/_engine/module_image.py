@@ -9,6 +9,7 @@ import threading
 import weakref
 
 from aiocuda import _native
+from aiocuda._driver import runtime
 from aiocuda._driver.compiler import Image, Source, compile_sources
 from aiocuda._driver.loaded import LoadedModule
 
@@ -55,6 +56,7 @@ class ModuleImage:
 
     def load(self, ordinal: int) -> LoadedModule:
         """Compile for a device and load there, the first time. Blocks."""
+        runtime.require_not_forked()
         with self._taking:
             self._is_closed = True
         with self._lock:

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from aiocuda import _native
+from aiocuda import _forks, _native
 from aiocuda._loops.port import TURN_US, Token, wait_in_line
 from aiocuda._loops.thread import ThreadDestination
 
@@ -146,7 +146,7 @@ class AsyncioDestination:
 
 
 _ports: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncioPort] = weakref.WeakKeyDictionary()
-_lock = threading.Lock()
+_lock = _forks.lock()
 
 
 def is_running() -> bool:

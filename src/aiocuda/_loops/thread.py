@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import math
+import os
 import select
 import sys
 import threading
@@ -15,7 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from aiocuda import _native
+from aiocuda import _forks, _native
 from aiocuda._loops.port import Token
 
 __all__ = ["ThreadDestination", "ThreadPort", "thread_port"]
@@ -73,7 +74,7 @@ class _Server:
 
 _server: _Server | None = None
 _has_ended = False
-_lock = threading.RLock()  # a finalizer may come here in the middle of what it guards
+_lock = _forks.reentrant_lock()  # a finalizer may come here in the middle of what it guards
 
 
 def thread_port() -> _native.Port:
@@ -92,7 +93,14 @@ def _stop() -> None:
         _server.stop()
 
 
+def _start_anew() -> None:
+    """In a forked process: the thread is not here, and its port is the other process' as well."""
+    global _server
+    _server = None
+
+
 atexit.register(_stop)
+os.register_at_fork(after_in_child=_start_anew)
 
 
 def report() -> None:

@@ -1,0 +1,187 @@
+"""Processes that are forked: where aiocuda was used before, they are told so at once, never wait, and end cleanly."""
+
+from __future__ import annotations
+
+import pytest
+
+# `in_child(function)`: calls it in a forked process; raises unless that ends with status 0.
+FORK = """
+import faulthandler, gc, traceback
+
+def in_child(function, leaves=os._exit):
+    faulthandler.cancel_dump_traceback_later()  # its thread would be missed in the child
+    child = os.fork()
+    if child == 0:
+        faulthandler.dump_traceback_later(20, exit=True)
+        try:
+            function()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        leaves(0)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0, os.waitstatus_to_exitcode(status)
+
+parent = os.getpid()
+def refused(function):
+    try:
+        function()
+    except ac.ForkedProcessError as error:
+        assert error.parent_pid == parent, error
+        assert f"forked after aiocuda was used in process {parent}" in str(error) and "spawn" in str(error)
+    else:
+        raise AssertionError("it was not refused")
+"""
+
+USED = """
+x, y = ac.zeros(1000).sync(), ac.zeros(1000).sync()
+stream, graph = ac.Device(0).stream(), ac.fill(y, 1).graph()
+number = ac.value(5).map(lambda n: n)
+number.sync()
+pending = hung().submit()
+"""
+
+USES = """
+def executing():
+    refused(lambda: ac.fill(x, 1).sync())
+    refused(lambda: ac.zeros(3).sync())
+    refused(lambda: ac.fill(x, 1).submit())
+    refused(lambda: hold(flag.address, grid=1, block=1).sync())
+    refused(hold.compile)
+    refused(lambda: ac.kernel('extern "C" __global__ void k() {}')(threads=1).sync())
+def awaiting():
+    async def main(): await ac.fill(x, 1)
+    refused(lambda: asyncio.run(main()))
+def asking():
+    refused(pending.sync)
+    refused(pending.done)
+    refused(pending.result)
+def streams():
+    refused(lambda: ac.Device(0).stream())
+    refused(stream.record)
+    refused(lambda: stream.synchronize().sync())
+    refused(lambda: ac.Device(0).synchronize().sync())
+def graphs():
+    refused(lambda: graph.launch().sync())
+    refused(lambda: ac.fill(x, 2).graph())
+def devices():
+    refused(ac.devices)
+    refused(lambda: ac.Device(0).memory_info())
+    refused(ac.statistics)
+def finalizers():
+    global x, y, stream, graph, pending
+    del x, y, stream, graph, pending
+    gc.collect()
+def complete(): assert number.sync() == 5
+def once_more(): in_child(executing)
+for leaves in os._exit, sys.exit:
+    for use in executing, awaiting, asking, streams, graphs, devices, finalizers, complete, once_more:
+        in_child(use, leaves)
+"""
+
+
+@pytest.fixture
+def ends_well(begin):
+    """Run a program that must end with status 0 and say nothing."""
+
+    def run(program: str) -> None:
+        process = begin(FORK + program)
+        output, errors = process.communicate(timeout=100)
+        assert (process.returncode, output, errors) == (0, "", "")
+
+    return run
+
+
+def test_a_process_forked_after_the_first_use_is_told(ends_well):
+    ends_well(USED + USES)
+
+
+def test_the_parent_goes_on(ends_well):
+    ends_well("x = ac.zeros(10).sync()\nin_child(gc.collect, sys.exit)\nassert ac.to_host(x).sync().sum() == 0")
+
+
+def test_locks_of_threads_that_are_not_there_hold_up_nobody(ends_well):
+    """Threads submit, wait, copy and call back while the process is forked; one stays in a function, and may submit."""
+    ends_well(
+        """
+x = ac.zeros(100).sync()
+many = np.ones(1 << 20, np.float32)
+def turn():
+    ac.fill(x, 1).sync()
+    ac.to_host(ac.to_device(many)).submit().add_done_callback(lambda _: None)
+endlessly(turn, threads=3)
+def child():
+    refused(lambda: ac.fill(x, 1).sync())
+    gc.collect()
+for _ in range(10): in_child(child)
+for _ in range(3): in_child(child, sys.exit)
+inside, never = threading.Event(), threading.Event()
+def stay(y):
+    inside.set()
+    never.wait()
+thread(lambda: ac.fill(x, 1).then(stay).sync())
+inside.wait()
+for leaves in os._exit, sys.exit: in_child(child, leaves)
+"""
+    )
+
+
+def test_a_function_of_the_program_s_that_forks(ends_well):
+    """In the child the rest of the operation is refused; the right to submit ends as it does elsewhere."""
+    ends_well(
+        """
+x = ac.zeros(100).sync()
+def fork(y):
+    child = os.fork()
+    if child: children.append(child)
+    return ac.fill(y, 2)
+children = []
+operation = ac.fill(x, 1).then(fork)
+try:
+    operation.sync()
+except ac.ForkedProcessError:
+    os._exit(3)
+assert os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]) == 3
+"""
+    )
+
+
+def test_a_process_forked_before_the_first_use_has_aiocuda_for_itself(in_process):
+    done = in_process(
+        """
+        import os, sys
+        import aiocuda as ac
+        from aiocuda import _native
+        child = os.fork()
+        if child:
+            status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            assert ac.ones(3).sync().shape == (3,)
+            sys.exit(status)
+        assert ac.to_host(ac.ones(3)).sync().tolist() == [1, 1, 1]
+        told = []
+        ac.ones(3).submit().add_done_callback(told.append)
+        while not told: pass
+        sys.exit(7)
+        """
+    )
+    assert (done.returncode, done.stderr) == (7, "")
+
+
+def test_a_process_forked_after_something_else_started_the_driver_is_told(in_process):
+    done = in_process(
+        """
+        import os, sys
+        import aiocuda as ac
+        from aiocuda._driver.select import select
+        select()
+        from cuda.bindings import driver
+        driver.cuInit(0)
+        child = os.fork()
+        if child: sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        try:
+            ac.devices()
+        except ac.ForkedProcessError as error:
+            sys.exit(7 if error.parent_pid == 0 and "CUDA was started there" in str(error) else 1)
+        """
+    )
+    assert (done.returncode, done.stderr) == (7, "")
