@@ -6,8 +6,11 @@
 #include <nanobind/stl/vector.h>
 
 #include <chrono>
+#include <exception>
 #include <memory>
 #include <optional>
+#include <string>
+#include <system_error>
 
 #include "bench.hpp"
 #include "completion/loop_time.hpp"
@@ -80,6 +83,11 @@ class Charged {
   Clock::time_point begin_{};
 };
 
+// A scope of Python's: calls of the thread that makes it disturb no capture of anybody's until it is left, on the same thread.
+struct RelaxedByPython {
+  std::optional<driver::RelaxedCaptures> scope;
+};
+
 // Without those that were destroyed: all of theirs has passed.
 Streams still_there(const std::vector<dataflow::StreamId>& streams) {
   const Engine& engine = Engine::get();
@@ -105,6 +113,16 @@ auto refusals_raised(const char* doing, std::int32_t device, F&& f) {
 
 void bind_settings(nb::module_& module) {
   module.def("bind_errors", [](nb::handle errors) {
+    // Threads that cannot be started, files that cannot be opened. The class stays for good.
+    nb::register_exception_translator([](const std::exception_ptr& thrown, void* type) {
+      try {
+        std::rethrow_exception(thrown);
+      } catch (const std::system_error& error) {
+        const std::string said = std::string("the operating system refuses aiocuda a thread or an eventfd (") + error.what() +
+                                 "); see the limits on threads, memory and open files: ulimit -u, -v, -n, and those of the container";
+        PyErr_SetString(static_cast<PyObject*>(type), said.c_str());
+      }
+    }, nb::object(errors.attr("AiocudaError")).release().ptr());
     auto keep = [&](const char* name) { return nb::handle(nb::object(errors.attr(name)).release()); };
     dataflow::error_types = {keep("ArgumentTypeError"), keep("ArgumentValueError"), keep("ArgumentRangeError"), keep("DeviceMismatchError"),
                              keep("LaunchError"), keep("ClosedError"), keep("OwnershipError"), keep("CaptureError")};
@@ -129,6 +147,10 @@ void bind_settings(nb::module_& module) {
     hooks.host_array = std::move(host_array);
   });
   module.def("load_driver", [] { Engine::get().load(driver::load_table()); });
+  nb::class_<RelaxedByPython>(module, "RelaxedCaptures")
+      .def(nb::init<>())
+      .def("__enter__", [](RelaxedByPython& self) { self.scope.emplace(Engine::get().table); })
+      .def("__exit__", [](RelaxedByPython& self, const nb::args&) { self.scope.reset(); });
   // The process that started the driver, where this one was forked from it; else 0.
   module.def("forked_from", [] { return Engine::get().is_forked() ? Engine::get().starter() : 0; });
   module.def("open_device", [](std::int32_t ordinal, std::uintptr_t context, std::uintptr_t pool) {

@@ -155,8 +155,8 @@ Ticket Stream::append(std::unique_ptr<Work> work, std::vector<checking::Point> a
   const std::uint64_t position = submitted_.load(std::memory_order_relaxed) + 1;
   submitted_.store(position, std::memory_order_release);
   if (!thread_started_) {
-    thread_started_ = true;
     start_thread("cuda-stream", [self = shared_from_this()] { self->loop(); });
+    thread_started_ = true;
     return {shared_from_this(), position, std::move(points)};
   }
   const bool wake = parked_;

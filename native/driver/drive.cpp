@@ -16,7 +16,7 @@ constexpr std::chrono::milliseconds signal_interval{50};
 
 [[noreturn]] void raise_lost(Engine& engine, std::int32_t error, nb::handle object, std::int32_t device) {
   nb::object exception = engine.hooks.lost(error, object, device);
-  dataflow::as_op(object)->fail(exception);
+  if (!is_capture_error(error)) dataflow::as_op(object)->fail(exception);
   raise_exception(exception);
 }
 

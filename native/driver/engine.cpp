@@ -46,7 +46,7 @@ void Engine::open_device(std::int32_t ordinal, CUcontext context, CUmemoryPool p
   try {
     if (!reactor_) start_reactor(ordinal);
     devices_[slot]->default_stream = create_stream(ordinal, 0);
-  } catch (const Refusal&) {  // it is not open, and can be opened another time
+  } catch (...) {  // it is not open, and can be opened another time
     std::lock_guard lock(streams_mutex_);
     devices_[slot].reset();
     throw;
@@ -127,7 +127,7 @@ void Engine::close_stream(StreamIndex index) {
 bool Engine::has_written_flags(const StreamState& state) {
   for (const auto& slot : {state.slot, state.side_slot}) {
     if (!slot || slots_->is_settled(*slot)) continue;
-    const CUresult result = table.cuStreamQuery(state.handle);
+    const CUresult result = query(state.handle);
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) throw Refusal(result, "cuStreamQuery", state.device);
     return false;
   }
@@ -167,9 +167,22 @@ void Engine::destroy_closed_streams() {
   }
 }
 
+bool Engine::is_captured(CUstream handle) const {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  return table.cuStreamIsCapturing(handle, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+CUresult Engine::query(CUstream handle) const { return is_captured(handle) ? CUDA_ERROR_NOT_READY : table.cuStreamQuery(handle); }
+
+void Engine::require_not_captured(StreamIndex index) {
+  const StreamState& state = streams_[index];
+  if (!state.owned && is_captured(state.handle)) throw Refusal(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "cuStreamIsCapturing", state.device);
+}
+
 CUresult Engine::wait(StreamIndex index, StreamIndex other) {
   const StreamState& source = streams_[other];
   if (!source.mark) return CUDA_SUCCESS;  // destroyed: all of it has passed
+  if (!source.owned && is_captured(source.handle)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   if (const CUresult result = table.cuEventRecord(source.mark, source.handle)) return result;
   return table.cuStreamWaitEvent(streams_[index].handle, source.mark, CU_EVENT_WAIT_DEFAULT);
 }
@@ -177,6 +190,7 @@ CUresult Engine::wait(StreamIndex index, StreamIndex other) {
 CUresult Engine::put_mark(StreamIndex index, std::uint32_t slot) {
   StreamState& state = streams_[index];
   if (!state.mark) return CUDA_SUCCESS;  // destroyed: all of it has passed
+  if (!state.owned && is_captured(state.handle)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   if (!state.marks[slot]) {
     ContextScope scope(*this);
     scope.bind(state.device);
@@ -207,6 +221,7 @@ bool Engine::is_peer(std::int32_t ordinal, std::int32_t other) {
   const auto slot = static_cast<std::size_t>(other);
   if (here.peers.size() <= slot) here.peers.resize(slot + 1);
   if (here.peers[slot]) return *here.peers[slot];
+  const RelaxedCaptures relaxed(table);
   CUdevice device_here = 0, device_there = 0;
   int is_possible = 0;
   check(table.cuDeviceGet(&device_here, ordinal), "cuDeviceGet");
@@ -230,7 +245,7 @@ bool Engine::is_complete(Tick tick) {
   const auto all = timeline.snapshot(tick.stream);
   ContextScope scope(*this);
   scope.bind(state.device);
-  const CUresult result = table.cuStreamQuery(state.handle);
+  const CUresult result = query(state.handle);
   if (result == CUDA_ERROR_NOT_READY) return false;
   if (result != CUDA_SUCCESS) throw Refusal(result, "cuStreamQuery", state.device);
   learn(all);
@@ -257,7 +272,7 @@ void Engine::learn(const dataflow::Timeline::Snapshot& complete) {
     if (!state.mark) continue;  // destroyed: all of it has passed
     ContextScope scope(*this);
     scope.bind(state.device);
-    const CUresult result = table.cuStreamQuery(state.handle);
+    const CUresult result = query(state.handle);
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) throw Refusal(result, "cuStreamQuery", state.device);
   }
   timeline.learn(complete);

@@ -22,6 +22,7 @@
 #include "../dataflow/operation.hpp"
 #include "../dataflow/placing.hpp"
 #include "../dataflow/scratch.hpp"
+#include "captures.hpp"
 #include "executable_store.hpp"
 #include "../interpreter.hpp"
 #include "memory.hpp"
@@ -115,6 +116,12 @@ class Engine final : public dataflow::MemoryOwner {
 
   // Orders later work of `stream` after what `other` holds so far, whoever submitted it.
   CUresult wait(StreamIndex stream, StreamIndex other);
+  // Is somebody capturing it? A question about it would end the capture.
+  bool is_captured(CUstream handle) const;
+  // Has a stream done all its work, is its context well? While somebody captures it nothing is known: not ready.
+  CUresult query(CUstream handle) const;
+  // Throws Refusal where somebody captures a stream that is not ours: what is put there now does not run.
+  void require_not_captured(StreamIndex stream);
   // The timeline's marks: made behind all that a stream holds now; waited for by another.
   CUresult put_mark(StreamIndex stream, std::uint32_t slot);
   CUresult wait_for_mark(StreamIndex stream, StreamIndex other, std::uint32_t slot);
@@ -417,6 +424,7 @@ class ContextScope {
   void bind(std::int32_t device) {
     const CUcontext context = engine_.device(device).context;
     if (!asked_) {
+      relaxed_.emplace(engine_.table);
       engine_.table.cuCtxGetCurrent(&before_);
       bound_ = before_;
       asked_ = true;
@@ -429,6 +437,7 @@ class ContextScope {
  private:
   Engine& engine_;
   bool asked_ = false;
+  std::optional<RelaxedCaptures> relaxed_;
   CUcontext before_ = nullptr, bound_ = nullptr;
 };
 

@@ -355,7 +355,11 @@ std::shared_ptr<void> capture(Engine& engine, dataflow::ForeignOp& op, const std
   for (std::size_t i = 0; i < values.size(); ++i) PyTuple_SET_ITEM(arguments.ptr(), static_cast<Py_ssize_t>(i + 1), values[i].inc_ref().ptr());
   const nb::object function = op.function;
   check(engine.table.cuStreamBeginCapture(engine.stream(stream).handle, mode), "cuStreamBeginCapture");
-  PyObject* result = PyObject_Call(function.ptr(), arguments.ptr(), nullptr);
+  PyObject* result = nullptr;
+  {
+    const ProgramsCaptures programs(engine.table);
+    result = PyObject_Call(function.ptr(), arguments.ptr(), nullptr);
+  }
   scope.bind(device);  // it may have left another context
   CUgraph captured = nullptr;
   const CUresult ended = engine.table.cuStreamEndCapture(engine.stream(stream).handle, &captured);

@@ -166,7 +166,7 @@ void Engine::settle_frees(std::int32_t ordinal) {
   ContextScope scope(*this);
   scope.bind(ordinal);
   for (const StreamState& state : streams_) {
-    if (!state.mark || state.device != ordinal || table.cuStreamQuery(state.handle) != CUDA_SUCCESS) continue;
+    if (!state.mark || state.device != ordinal || query(state.handle) != CUDA_SUCCESS) continue;
     check(table.cuStreamSynchronize(state.handle), "cuStreamSynchronize");
   }
 }

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <bit>
 #include <cstring>
+#include <system_error>
 
 #include "engine.hpp"
 
@@ -185,7 +186,13 @@ bool Staging::carry(Tick tick, Ring& ring, const Pageable& memory, Way way, std:
     if (std::exchange(is_called, true)) return;
     const auto watch = std::make_shared<Watch>(engine_.pending, tick.stream);
     kept_.push_back({handed.transfer, memory.owner});
-    crew_->call(*handed.transfer, [watch] { return watch->is_lost(); });
+    try {
+      crew_->call(*handed.transfer, [watch] { return watch->is_lost(); });
+    } catch (const std::system_error&) {  // no thread more: those that there are do
+      const bool is_nobody = crew_->thread_count() == 0;
+      crew_->withdraw(*ring.lane, is_nobody ? handed.parts.front().number : handed.parts.back().number + 1);  // which wakes them
+      if (is_nobody) throw;
+    }
   };
   std::uint64_t own_bytes = way == Way::fill ? most_own_bytes : 0;
   if (memory.layout.size_bytes() > own_bytes) call_threads();
@@ -202,7 +209,7 @@ bool Staging::carry(Tick tick, Ring& ring, const Pageable& memory, Way way, std:
     } catch (const Refusal& refusal) {
       crew_->withdraw(*ring.lane, part.number);
       const StreamState& stream = engine_.stream(tick.stream);
-      const CUresult state = engine_.table.cuStreamQuery(stream.handle);
+      const CUresult state = engine_.query(stream.handle);
       if (state != CUDA_SUCCESS && state != CUDA_ERROR_NOT_READY) crew_->abandon(*ring.lane);
       if (refusal.result != CUDA_ERROR_NOT_SUPPORTED) throw;
       engine_.device(stream.device).writes_flags = false;

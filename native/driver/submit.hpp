@@ -121,6 +121,7 @@ class Submit {
   bool is_unknown(Value) const { return false; }
 
   bool is_full(StreamIndex stream, std::uint64_t most) {
+    engine_.require_not_captured(stream);
     if (engine_.timeline.backlog(stream) >= most) {
       make_held_calls_now();
       if (engine_.is_full(stream, most)) return true;
@@ -273,7 +274,11 @@ class Submit {
     PyTuple_SET_ITEM(arguments.ptr(), 0, stream_object.release().ptr());
     for (std::size_t i = 0; i < values.size(); ++i) PyTuple_SET_ITEM(arguments.ptr(), static_cast<Py_ssize_t>(i + 1), values[i].inc_ref().ptr());
     const Tick next{stream, engine_.timeline.submitted(stream) + 1};
-    PyObject* returned = PyObject_Call(function.ptr(), arguments.ptr(), nullptr);
+    PyObject* returned = nullptr;
+    {
+      const ProgramsCaptures programs(engine_.table);
+      returned = PyObject_Call(function.ptr(), arguments.ptr(), nullptr);
+    }
     scope_.bind(device);  // it may have left another context
     engine_.retain(next, nb::make_tuple(function, arguments));
     if (!returned) raise_named(nb::python_error(), op);
@@ -289,6 +294,7 @@ class Submit {
     const dataflow::Enclosure::Entered building(dataflow::Enclosure::anywhere());
     nb::object returned;
     try {
+      const ProgramsCaptures programs(engine_.table);
       returned = function(value);
     } catch (nb::python_error& error) {
       if (op.title.empty()) throw;  // the program's own, which says what it likes

@@ -60,6 +60,7 @@ namespace aiocuda::driver {
   F(cuStreamBeginCapture)           \
   F(cuStreamEndCapture)             \
   F(cuStreamIsCapturing)            \
+  F(cuThreadExchangeStreamCaptureMode) \
   F(cuGraphCreate)                  \
   F(cuGraphDestroy)                 \
   F(cuGraphGetNodes)                \

@@ -20,12 +20,14 @@ constexpr std::uint64_t progress_interval = 128;
 void Engine::start_reactor(std::int32_t ordinal) {
   ContextScope scope(*this);
   scope.bind(ordinal);
-  void* memory = nullptr;
-  constexpr std::size_t words = flag_count * completion::SlotTable::flag_stride, size_bytes = words * sizeof(std::uint32_t);
-  if (const CUresult result = table.cuMemHostAlloc(&memory, size_bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP))
-    throw Refusal::of_host_memory(result, "cuMemHostAlloc", size_bytes);
-  std::memset(memory, 0, size_bytes);
-  slots_.emplace(std::span(static_cast<std::uint32_t*>(memory), words));  // it stays as long as the process
+  if (!slots_) {  // another start may have failed: they stay as long as the process
+    void* memory = nullptr;
+    constexpr std::size_t words = flag_count * completion::SlotTable::flag_stride, size_bytes = words * sizeof(std::uint32_t);
+    if (const CUresult result = table.cuMemHostAlloc(&memory, size_bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP))
+      throw Refusal::of_host_memory(result, "cuMemHostAlloc", size_bytes);
+    std::memset(memory, 0, size_bytes);
+    slots_.emplace(std::span(static_cast<std::uint32_t*>(memory), words));
+  }
   reactor_ = std::make_unique<completion::Reactor>(
       pending, *slots_, points_, [this](const void* point) { return has_passed(*static_cast<const PointEvent*>(point)); },
       [this](StreamIndex stream) {
@@ -72,7 +74,9 @@ Engine::Armed Engine::arm(const std::vector<Tick>& ticks, const std::vector<Mark
     scope.bind(state.device);
     const auto marked = std::find_if(marks.begin(), marks.end(), [&](const Mark& each) { return each.covers(tick); });
     const std::uint64_t held = timeline.submitted(tick.stream);
-    if (marked != marks.end() && marked->complete().last.count != held) {
+    const bool is_theirs = !state.owned && is_captured(state.handle);  // what were written there would be captured
+    if (is_theirs && marked == marks.end()) throw Refusal(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "cuStreamWriteValue32", state.device);
+    if (marked != marks.end() && (is_theirs || marked->complete().last.count != held)) {
       // More has been submitted since: what is waited for is waited for beside the stream.
       const CUstream side = side_stream(state);
       check(table.cuStreamWaitEvent(side, marked->event(), CU_EVENT_WAIT_DEFAULT), "cuStreamWaitEvent");
@@ -219,6 +223,7 @@ Engine::PointEvent::PointEvent(Engine& engine, std::int32_t device)
 
 // The reactor's questions, from its own thread.
 bool Engine::has_passed(const PointEvent& point) {
+  const RelaxedCaptures relaxed(table);
   table.cuCtxSetCurrent(point.context());
   return table.cuEventQuery(point.event()) == CUDA_SUCCESS;
 }
@@ -232,8 +237,9 @@ std::int32_t Engine::ask(StreamIndex index) {
     if (!streams_[index].mark) return 0;
     context = devices_[static_cast<std::size_t>(streams_[index].device)]->context;
   }
+  const RelaxedCaptures relaxed(table);
   table.cuCtxSetCurrent(context);
-  const CUresult result = table.cuStreamQuery(handle);
+  const CUresult result = query(handle);
   return result == CUDA_ERROR_NOT_READY ? 0 : result;
 }
 

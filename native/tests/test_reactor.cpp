@@ -309,3 +309,21 @@ TEST_CASE("many threads arm, a device writes in its own time: each ends once, in
   device.join();
   CHECK(pending.size() == 0);
 }
+
+TEST_CASE("a reactor whose question is not answered is not waited for") {
+  Pending pending;
+  Flags flags(1);
+  Points points;
+  std::atomic<bool> is_asked{false}, may_answer{false};
+  auto answers_late = [&](std::uint32_t) {
+    is_asked = true;
+    while (!may_answer) std::this_thread::yield();
+    return 0;
+  };
+  Reactor reactor(pending, flags.slots, points, none_passes, answers_late, 1ms);
+  pending.add({std::make_shared<Completion>(1), 0, nullptr, {}});
+  while (!is_asked) std::this_thread::yield();
+  CHECK_FALSE(reactor.stops_within(10ms));
+  may_answer = true;
+  CHECK(reactor.stops_within(10s));
+}

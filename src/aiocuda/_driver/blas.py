@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from aiocuda import _forks
+from aiocuda import _forks, _native
 from aiocuda._driver import runtime
 from aiocuda.errors import LaunchError, MissingPackageError
 
@@ -77,7 +77,8 @@ def open_blas(ordinal: int) -> None:
         before = runtime.call(driver.cuCtxGetCurrent)
         try:
             Device(ordinal).set_current()
-            _handles[ordinal] = int(cublas.create())
+            with _native.RelaxedCaptures():
+                _handles[ordinal] = int(cublas.create())
         except RuntimeError as error:  # of the search for the library
             raise MissingPackageError(f"matmul on a GPU needs cuBLAS ({error}): {_INSTALL}") from error
         finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any, Final
 
+from aiocuda import _native
 from aiocuda._driver import runtime
 
 __all__ = ["Opened", "Recorded", "device_of_stream"]
@@ -42,7 +43,8 @@ class Recorded:
         """
         from cuda.bindings import driver
 
-        (result,) = driver.cuEventQuery(self._event)
+        with _native.RelaxedCaptures():
+            (result,) = driver.cuEventQuery(self._event)
         if result == driver.CUresult.CUDA_ERROR_NOT_READY:
             return False
         runtime.require(result, "cuEventQuery")

@@ -167,10 +167,10 @@ def open_device(ordinal: int) -> None:
         The driver refused.
     """
     require_not_forked()
-    with _lock:
+    _check_ordinal(ordinal)
+    with _lock, _native.RelaxedCaptures():
         if ordinal in _open:
             return
-        _check_ordinal(ordinal)
         from cuda.bindings import driver
         from cuda.core import Device
 
@@ -309,14 +309,18 @@ def uuid(ordinal: int) -> bytes:
 
 @contextlib.contextmanager
 def context_of(ordinal: int) -> Iterator[None]:
-    """Make a device's context the thread's current one for a while; opens the device."""
+    """Make a device's context the thread's current one for a while; opens the device.
+
+    What is called meanwhile disturbs no stream capture of another library's.
+    """
     open_device(ordinal)
     from cuda.bindings import driver
 
     before = call(driver.cuCtxGetCurrent)
     call(driver.cuCtxSetCurrent, driver.CUcontext(_open[ordinal].context))
     try:
-        yield
+        with _native.RelaxedCaptures():
+            yield
     finally:
         call(driver.cuCtxSetCurrent, before)
 

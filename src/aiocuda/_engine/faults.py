@@ -15,6 +15,7 @@ from aiocuda._engine import accounts
 from aiocuda._engine import lost as lost_devices
 from aiocuda.errors import (
     AiocudaError,
+    CaptureError,
     ClosedError,
     DeviceLostError,
     DriverError,
@@ -45,6 +46,9 @@ _MOST_HOLDERS: Final = 4  # that one error names
 # After one of these a context does nothing more (CUDA driver API, "CUresult": "This leaves the
 # process in an inconsistent state and any further CUDA work will return the same error").
 _FATAL: Final = frozenset({4, 46, 214, 220, 226, 700, 702, 708, 709, 710, 714, 715, 716, 717, 718, 719, 721, 911, 999})
+
+# What it answers because a stream is being captured, or takes part in a capture; nothing is lost then.
+_CAPTURES: Final = range(900, 909)
 
 # Answers of the launch functions that are about the launch's configuration.
 _CONFIGURATION: Final = {
@@ -121,6 +125,8 @@ def refused(code: int, function: str, asked: _native.Op | str, asked_bytes: int,
     """
     if code in _FATAL:
         return _lost(code, asked, device, [])
+    if code in _CAPTURES:
+        return _captured(code, asked)
     if code == _OUT_OF_MEMORY and function in {"cuMemAllocFromPoolAsync", "cuMemAlloc", "cuMemHostAlloc"}:
         return out_of_memory(asked_bytes, device)
     if code == _OUT_OF_MEMORY and function == "cuMemAllocManaged":
@@ -182,8 +188,24 @@ def _holders(device: int, *, is_managed: bool = False) -> tuple[tuple[str, int],
     return tuple((str(each), each.size_bytes) for each in held)
 
 
-def lost(code: int, asked: _native.Op | str, device: int = _UNKNOWN) -> DeviceLostError:
-    """Return the error for an operation, or what was being done, whose device's context was broken by a fault."""
+def _captured(code: int, asked: _native.Op | str) -> CaptureError:
+    origin = origin_text(asked)
+    cause = DriverError(*runtime.error_text(code))
+    error = CaptureError(
+        f"{describe(asked)}{f' (built at {origin})' if origin else ''}: a stream that it needs is being captured into "
+        f"a graph by something else in the program ({cause}); end that capture first, or use another stream"
+    )
+    error.__cause__ = cause
+    return error
+
+
+def lost(code: int, asked: _native.Op | str, device: int = _UNKNOWN) -> DeviceLostError | CaptureError:
+    """Return the error for an operation, or what was being done, whose device's context was broken by a fault.
+
+    What CUDA answers because of a stream's capture is no fault, and is a `CaptureError`.
+    """
+    if code in _CAPTURES:
+        return _captured(code, asked)
     ready = [] if isinstance(asked, str) else asked._ready
     if device < 0 and ready:
         device = _native.stream_device(ready[0][0])

@@ -18,6 +18,7 @@ from typing import Final
 
 from aiocuda import _forks, _native
 from aiocuda._loops.port import Token
+from aiocuda.errors import AiocudaError
 
 __all__ = ["ThreadDestination", "ThreadPort", "thread_port"]
 
@@ -47,7 +48,13 @@ class _Server:
     def __init__(self) -> None:
         self.native = _native.Port()
         self._thread = threading.Thread(target=self._serve, name="aiocuda callbacks", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            raise AiocudaError(
+                f"the operating system refuses a thread for callbacks ({error}); see the limits on threads and memory: "
+                "ulimit -u, -v, and those of the container"
+            ) from error
 
     def stop(self) -> None:
         self.native.put(_STOP)

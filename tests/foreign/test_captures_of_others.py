@@ -1,0 +1,225 @@
+"""Stream captures of other libraries go on undisturbed while aiocuda works, in every mode and on every thread."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+import aiocuda as ac
+from aiocuda import errors
+
+ac.devices()  # chooses the driver, before anything of cuda.* is imported
+
+from cuda.bindings import driver  # noqa: E402
+from cuda.core import Device  # noqa: E402
+
+MODES = ["global", "thread_local", "relaxed"]
+
+
+def call(function: Any, *arguments: Any) -> Any:
+    result, *values = function(*arguments)
+    assert result == driver.CUresult.CUDA_SUCCESS, result
+    return values[0] if values else None
+
+
+@contextmanager
+def capture(mode: str, stream: Any = None) -> Iterator[Any]:
+    """Capture a stream of cuda.core's; what was captured must be there in the end."""
+    device = Device(0)
+    device.set_current()
+    builder = (stream or device).create_graph_builder().begin_building(mode)
+    handle = driver.CUstream(int(builder.stream.handle))
+    beside = ac.Device(0).stream()  # others may be held
+    memory = ac.empty(4, np.int32).sync_on(beside)
+    call(driver.cuMemsetD32Async, memory.address, 6, 4, handle)
+    yield builder
+    call(driver.cuMemsetD32Async, memory.address, 7, 4, handle)
+    graph = builder.end_building().complete()
+    launched = device.create_stream()
+    graph.launch(launched)
+    launched.sync()
+    assert ac.to_host(memory).sync_on(beside).tolist() == [7] * 4
+
+
+@pytest.fixture
+def everything():
+    """A function that does what may be unsafe beside a capture: each thing of it asks, allocates, loads or frees."""
+    made = iter(range(1000))
+
+    def do() -> None:
+        x = ac.zeros(1 << 16, np.float32).sync()
+        ac.to_host(x).sync()
+        ac.to_host(ac.to_device(np.ones(1 << 20, np.float32))).sync()
+        ac.empty_host(1 << 22, np.uint8).sync()
+        ac.zeros(100, managed=True).sync()
+        future = ac.fill(x, 1).submit()
+        future.done()
+        future.sync()
+        fresh = ac.kernel(f'extern "C" __global__ void fresh(int* x) {{ *x = {next(made)}; }}')
+        fresh(ac.zeros(1, np.int32), grid=1, block=1).sync()
+        ac.fill(x, 2).graph().launch().sync()
+        stream = ac.Device(0).stream()
+        ac.fill(x, 3).sync_on(stream)
+        event = stream.record()
+        event.sync()
+        assert event.done()
+        ac.Device(0).memory_info()
+        ac.Device(0).synchronize().sync()
+        ac.Device(0).trim_memory()
+        stream.close()
+
+    return do
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_work_of_another_thread_leaves_a_capture_alone(everything, mode):
+    failed: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            everything()
+        except BaseException as error:  # noqa: BLE001 - told by the test
+            failed.append(error)
+
+    with capture(mode):
+        worker = threading.Thread(target=work)
+        worker.start()
+        worker.join()
+    assert failed == []
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_work_of_the_same_thread_is_no_part_of_its_capture(everything, mode):
+    with capture(mode):
+        everything()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_await_that_is_pending_and_a_capture_do_not_meet(run, latch, kernels, mode):
+    """The reactor asks about what is pending, by flags and by events; it goes on for several of its questions."""
+    latch.hold()
+    x = ac.zeros(10, np.int32).sync_on(ac.Device(0).stream())
+    held = kernels.increment(x, 10, threads=10).submit()
+    ac.fill(ac.zeros(5), 1).submit()
+
+    async def main() -> list[int]:
+        await held
+        return (await ac.to_host(x)).tolist()
+
+    before = ac.statistics()
+    with capture(mode):
+        waiting = threading.Thread(target=lambda: results.append(run(main)))
+        results: list[list[int]] = []
+        waiting.start()
+        while ac.statistics().pending <= before.pending:
+            pass
+        other = ac.Device(0).stream()
+        for _ in range(200):  # while the reactor has looked, and asked, again and again
+            ac.to_host(ac.zeros(1 << 12)).sync_on(other)
+    latch.release()
+    waiting.join()
+    assert results == [[1] * 10]
+
+
+def test_a_thread_s_own_mode_is_what_it_was(everything):
+    for mode in driver.CUstreamCaptureMode:
+        before = call(driver.cuThreadExchangeStreamCaptureMode, mode)
+        everything()
+        assert call(driver.cuThreadExchangeStreamCaptureMode, before) == mode
+
+
+def test_functions_of_the_program_s_run_in_its_own_mode():
+    wanted = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+    found = []
+
+    def look(*_: Any) -> None:
+        mode = call(driver.cuThreadExchangeStreamCaptureMode, wanted)
+        found.append(mode)
+
+    before = call(driver.cuThreadExchangeStreamCaptureMode, wanted)
+    try:
+        x = ac.zeros(10).sync()
+        ac.fill(x, 1).then(look).map(look).sync()
+        ac.call(look, x, reads=[x]).sync()
+        ac.call(look, x, reads=[x]).graph()
+    finally:
+        call(driver.cuThreadExchangeStreamCaptureMode, before)
+    assert found == [wanted] * 4
+
+
+class TestAStreamThatIsCaptured:
+    """A stream of somebody else's that aiocuda was given work for, and that its owner captures."""
+
+    def test_takes_no_work(self):
+        x = ac.zeros(10).sync()
+        theirs = Device(0).create_stream()
+        ac.fill(x, 1).sync_on(theirs)
+        with capture("global", theirs):
+            operation = ac.fill(x, 2)
+            with pytest.raises(ac.CaptureError, match="is being captured"):
+                operation.sync_on(theirs)
+        operation.sync_on(theirs)  # it was not submitted, and can be
+        assert ac.to_host(x).sync().tolist() == [2] * 10
+
+    def test_is_waited_for_as_it_was_before(self, latch, kernels):
+        x = ac.zeros(10, np.int32).sync()
+        theirs = Device(0).create_stream()
+        with ac.use(theirs):
+            future = kernels.increment(x, 10, threads=10).submit()
+        with capture("global", theirs):
+            assert future.sync().shape == (10,)
+            future.done()
+        assert ac.to_host(x).sync().tolist() == [1] * 10
+
+    def test_is_not_drawn_into_other_streams(self, kernels):
+        """What would have to wait for a mark in it cannot be executed meanwhile."""
+        x = ac.zeros(10, np.int32).sync()
+        theirs = Device(0).create_stream()
+        kernels.increment(x, 10, threads=10).on(theirs).submit()
+        with capture("global", theirs), pytest.raises(ac.CaptureError, match="is being captured"):
+            kernels.increment(x, 10, threads=10).sync()
+        kernels.increment(x, 10, threads=10).sync()
+        assert ac.to_host(x).sync().tolist() == [2] * 10
+
+
+@pytest.mark.parametrize("code", range(900, 909))
+def test_what_is_answered_for_a_capture_is_no_lost_device(code):
+    from aiocuda._engine import faults
+
+    for error in (faults.lost(code, "waiting", 0), faults.refused(code, "cuEventQuery", "waiting", 0, 0)):
+        assert type(error) is errors.CaptureError
+        assert f"({code})" in str(error)
+
+
+def test_captures_of_pytorch(latch):
+    """In its default mode, on the loop's thread, while one await is pending and others come and go."""
+    torch = pytest.importorskip("torch")
+    if ac.Device(0).is_emulated or not torch.cuda.is_available():
+        pytest.skip("needs PyTorch on a GPU")
+    latch.hold()
+    a = torch.ones(256, 256, device="cuda")
+    (a @ a).sum().item()  # makes what cuBLAS needs
+
+    async def main() -> None:
+        pending = asyncio.ensure_future(_fill(ac.zeros(1 << 20, np.float32).sync_on(ac.Device(0).stream())))
+        stream = ac.Device(0).stream()
+        for _ in range(20):
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                b = a @ a
+                assert (await ac.to_host(ac.ones(1000)).on(stream)).sum() == 1000
+            latch.release()
+            graph.replay()
+            assert (b == 256).all().item()
+        await pending
+
+    async def _fill(x: ac.DeviceArray) -> None:
+        await ac.fill(x, 1)
+
+    asyncio.run(main())
