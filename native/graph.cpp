@@ -92,7 +92,14 @@ void bind_recorder(nb::module_& module) {
   nb::class_<Recorder>(module, "Recorder")
       .def(nb::init<const std::string&>(), "mode"_a)
       .def_prop_ro("place", [](Recorder& self) { return self.open().plan().place; })
-      .def("add_input", [](Recorder& self, std::string name, nb::object object) { self.open().add_input(std::move(name), std::move(object)); })
+      .def("add_input", [](Recorder& self, std::string name, nb::object object) {
+        if (Op* op = as_op(object)) {
+          op->is_asked = true;
+          // The collector may end what value() is made of before what holds it.
+          if (Op* whole = op->kind == Kind::pick ? as_op(static_cast<PickOp*>(op)->source) : nullptr) whole->is_asked = true;
+        }
+        self.open().add_input(std::move(name), std::move(object));
+      })
       .def("add_placeholder", [](Recorder& self, std::string name, const Array& like) { return self.open().add_placeholder(std::move(name), like); })
       // Is an input's memory inside of what was captured? Is it written?
       .def("input_access", [](Recorder& self, std::size_t input) {

@@ -58,7 +58,7 @@ std::int64_t read_index(std::int64_t extent, nb::handle key, std::size_t axis) {
   int overflow = 0;
   const std::int64_t index = PyLong_AsLongLongAndOverflow(integer.ptr(), &overflow);
   if (overflow || index < -extent || index >= extent)
-    raise(PyExc_IndexError, "index " + nb::cast<std::string>(nb::str(integer)) + " is out of range for axis " + std::to_string(axis) + ", which has " +
+    raise(error_types.argument_index, "index " + nb::cast<std::string>(nb::str(integer)) + " is out of range for axis " + std::to_string(axis) + ", which has " +
                                 std::to_string(extent) + " items");
   return index < 0 ? index + extent : index;
 }
@@ -71,12 +71,12 @@ class Keys {
     for (std::size_t i = 0; i < given_; ++i) {
       if (at(i) == Py_None) raise(error_types.argument_type, "an index adds no axes: None was given; reshape() does");
       if (at(i) != Py_Ellipsis) continue;
-      if (ellipsis_) raise(PyExc_IndexError, "an index has at most one ellipsis");
+      if (ellipsis_) raise(error_types.argument_index, "an index has at most one ellipsis");
       ellipsis_ = i;
     }
     const std::size_t indices = given_ - ellipsis_.has_value();
     if (indices > axes)
-      raise(PyExc_IndexError, std::to_string(indices) + " indices were given for an array of " + std::to_string(axes) + " axes");
+      raise(error_types.argument_index, std::to_string(indices) + " indices were given for an array of " + std::to_string(axes) + " axes");
     before_ = ellipsis_.value_or(given_);
     behind_ = axes - (indices - before_);
   }
@@ -159,14 +159,14 @@ nb::object split(nb::handle_t<Array> array, nb::handle index) {
   static constexpr const char* where = "split_at";
   const Array& whole = *nb::inst_ptr<Array>(array);
   if (!whole.buffer) raise_ended(whole, where);
-  if (whole.shape.empty()) raise(PyExc_IndexError, "an array without axes cannot be split");
+  if (whole.shape.empty()) raise(error_types.argument_index, "an array without axes cannot be split");
   const nb::object integer = nb::steal(PyNumber_Index(index.ptr()));
   if (!integer.is_valid()) raise_type([&] { return "an array is split at an integer; " + repr_of(index) + " was given"; });
   const std::int64_t length = whole.shape.front();
   int overflow = 0;
   const std::int64_t at = PyLong_AsLongLongAndOverflow(integer.ptr(), &overflow);
   if (overflow || at < 0 || at > length)
-    raise(PyExc_IndexError, "an array of length " + std::to_string(length) + " cannot be split at " + nb::cast<std::string>(nb::str(integer)));
+    raise(error_types.argument_index, "an array of length " + std::to_string(length) + " cannot be split at " + nb::cast<std::string>(nb::str(integer)));
   auto half = [&](std::int64_t start, std::int64_t items) {
     Part part(whole.shape.size());
     part.add({start, items, 1}, whole.stride(0));

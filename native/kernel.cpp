@@ -191,6 +191,7 @@ nb::object build(KernelObject& kernel, PyObject* const* args, std::size_t n, PyO
   nb::object object = nb::inst_alloc(kernel.op_class);
   LaunchOp& op = *new (nb::inst_ptr<LaunchOp>(object)) LaunchOp(reinterpret_cast<PyObject*>(&kernel), signature);
   nb::inst_mark_ready(object);
+  op.is_asked = true;  // if it comes to nothing, nobody is told that it was never executed
   op.origin.capture();
   op.shape = resolve_shape(signature, request);
   Home home;
@@ -212,6 +213,7 @@ nb::object build(KernelObject& kernel, PyObject* const* args, std::size_t n, PyO
     op.tied_device = home.device;
     if (op.spec.yields == Yields::device_array && op.spec.device == unknown_ordinal && !op.spec.is_managed) op.spec.device = home.device;
   }
+  op.is_asked = false;
   return object;
 }
 

@@ -125,7 +125,8 @@ void bind_settings(nb::module_& module) {
     }, nb::object(errors.attr("AiocudaError")).release().ptr());
     auto keep = [&](const char* name) { return nb::handle(nb::object(errors.attr(name)).release()); };
     dataflow::error_types = {keep("ArgumentTypeError"), keep("ArgumentValueError"), keep("ArgumentRangeError"), keep("DeviceMismatchError"),
-                             keep("LaunchError"), keep("ClosedError"), keep("OwnershipError"), keep("CaptureError")};
+                             keep("LaunchError"), keep("ClosedError"), keep("OwnershipError"), keep("CaptureError"),
+                             keep("OperationInterruptedError"), keep("ArgumentIndexError")};
   });
   module.def("set_package_directory", [](std::string directory) { dataflow::package_directory() = std::move(directory); });
   module.def("set_hooks", [](nb::object refused, nb::object lost, nb::object lift, nb::object open, nb::object stream, nb::object lanes,

@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <limits>
+#include <unordered_map>
 
 #include "dataflow/launch.hpp"
 #include "dataflow/pageable.hpp"
@@ -208,6 +209,22 @@ void bind_arrays(nb::module_& module) {
       });
 }
 
+// What `await` of a class' objects calls, which raises. The slot alone is set: a class with an __await__ would be one of
+// awaitables, for inspect.isawaitable() and all who ask that.
+std::unordered_map<PyTypeObject*, nb::object>& refusals_of_await() {
+  static auto& functions = *new std::unordered_map<PyTypeObject*, nb::object>;
+  return functions;
+}
+
+PyObject* refuse_await(PyObject* self) {
+  const auto found = refusals_of_await().find(Py_TYPE(self));
+  if (found == refusals_of_await().end()) {
+    PyErr_Format(PyExc_TypeError, "object %s can't be used in 'await' expression", Py_TYPE(self)->tp_name);
+    return nullptr;
+  }
+  return PyObject_CallOneArg(found->second.ptr(), self);
+}
+
 Op& to_be_put(Op& op) {
   Op& put = at_work_in(op);
   if (put.state != State::pending) raise(error_types.argument_value, "on() came too late: the operation has been submitted");
@@ -300,6 +317,7 @@ void bind_op(nb::module_& module) {
         if (self.kind == Kind::launch && static_cast<LaunchOp&>(self).signature.outputs.size() > 1) return static_cast<std::int64_t>(static_cast<LaunchOp&>(self).signature.outputs.size());
         return -1;
       })
+      .def_rw("_is_asked", &Op::is_asked)
       // What it works on, or HOST; None where that is not known.
       .def_prop_ro("_device", [](Op& self) { return ordinal_or_none(at_work_in(self).known_device()); })
       // A placement that names a device, a stream or a policy; what an earlier one named beside that stays.
@@ -421,6 +439,8 @@ void bind_op(nb::module_& module) {
 }
 
 void bind_policies(nb::module_& module) {
+  // Whether the native part of an object is there: a derived class may have forgotten super().__init__().
+  module.def("is_made", [](nb::handle object) { return nb::inst_ready(object); });
   nb::class_<Policy>(module, "Policy", nb::is_weak_referenceable())
       .def_prop_ro("_streams", [](const Policy& self) { return self.streams; })
       .def_prop_ro("_priority", [](const Policy& self) { return self.priority; })
@@ -436,6 +456,11 @@ void bind_policies(nb::module_& module) {
 }  // namespace
 
 void bind_operations(nb::module_& module) {
+  module.def("refuse_await", [](nb::type_object type, nb::object function) {
+    auto* const object = reinterpret_cast<PyTypeObject*>(type.ptr());
+    refusals_of_await()[object] = std::move(function);
+    object->tp_as_async->am_await = refuse_await;  // of a class that Python code defines, which has its own slots
+  }, "type"_a, "function"_a);
   bind_arrays(module);
   bind_policies(module);
   bind_op(module);

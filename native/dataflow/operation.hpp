@@ -61,6 +61,7 @@ struct Op {
   const Kind kind;
   State state = State::pending;
   bool on_stack = false;            // an ancestor of what the walk is at
+  bool is_asked = false;            // for its result: it was to be executed, recorded or explained, or was used by another
   std::uint32_t stalled_round = 0;  // the round in which it was found to wait for the host
   std::int32_t tied_device = unknown_ordinal;  // of the arrays that it was given, which cannot be worked on elsewhere
   Spec spec;
@@ -102,10 +103,27 @@ struct Op {
     release_arguments();
   }
 
+  // What it fails with because of an exception. An interruption (KeyboardInterrupt, SystemExit, a task's cancellation) is
+  // for whoever ran the function that it came out of; all others are told of it by an error of ours.
+  nb::object failure_of(nb::handle error) {
+    if (!is_interruption(error)) return nb::borrow(error);
+    try {
+      std::string place;
+      if (const nb::object location = origin.location(); !location.is_none())
+        place = nb::cast<std::string>(location[0]) + ":" + std::to_string(nb::cast<int>(location[1]));
+      const nb::object title = nb::find(*this).attr("_title");
+      nb::object failure = error_types.interrupted(title, place, nb::handle(Py_TYPE(error.ptr())).attr("__name__"));
+      PyException_SetCause(failure.ptr(), nb::borrow(error).release().ptr());
+      return failure;
+    } catch (const nb::python_error&) {  // interrupted once more, just now
+      return nb::borrow(error);
+    }
+  }
+
   void fail(nb::handle error) {
     if (state == State::failed) return;
-    outcome = nb::borrow(error);
-    traceback = nb::steal(PyException_GetTraceback(error.ptr()));
+    outcome = failure_of(error);
+    traceback = nb::steal(PyException_GetTraceback(outcome.ptr()));
     state = State::failed;
     release_arguments();
   }
@@ -123,9 +141,10 @@ inline Op* as_op(nb::handle object) { return object.ptr() && is_op(object.ptr())
 inline Array* as_array(nb::handle object) { return object.ptr() && is_array(object.ptr()) ? nb::inst_ptr<Array>(object) : nullptr; }
 
 // Drops a reference; where that would end an operation, the operations behind it end one after
-// another and not one inside another.
-inline void let_go(nb::object object) {
+// another and not one inside another. `is_used`: whoever lets go has used it, or was to.
+inline void let_go(nb::object object, bool is_used = true) {
   if (!object.is_valid() || !is_op(object.ptr())) return;
+  if (is_used) nb::inst_ptr<Op>(object)->is_asked = true;
   static std::vector<nb::object>& later = *new std::vector<nb::object>;
   static bool draining = false;
   later.push_back(std::move(object));
@@ -303,7 +322,8 @@ struct PickOp final : Op {
   }
 
  private:
-  void release() { let_go(std::move(source)); }
+  // Of several items one may be used. Where none is, the whole is not.
+  void release() { let_go(std::move(source), is_asked || state != State::pending); }
 };
 
 // Work that somebody else puts on a stream: a function of the stream and the arguments, and what it reads and writes.

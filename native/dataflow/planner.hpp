@@ -315,9 +315,7 @@ class Planner {
   Value item(PickOp& op, Value from) {
     if (!PyTuple_CheckExact(from.ptr())) {
       require_now(from);
-      PyObject* picked = PySequence_GetItem(from.ptr(), op.index);
-      if (!picked) throw nb::python_error();
-      return keep(nb::steal(picked));
+      return keep(Record::item_of(from, op.index));
     }
     const Py_ssize_t n = PyTuple_GET_SIZE(from.ptr());
     const Py_ssize_t index = op.index < 0 ? op.index + n : op.index;
@@ -519,7 +517,8 @@ inline nb::object Planner::record(nb::handle root, const Placement& placement) {
     walk.run(root);
   } catch (nb::python_error& error) {
     is_spoilt_ = true;
-    for (const nb::object& op : called_) as_op(op)->fail(error.value());  // its function is called once
+    const nb::object failure = called_.empty() ? nb::borrow(error.value()) : as_op(called_.back())->failure_of(error.value());
+    for (const nb::object& op : called_) as_op(op)->fail(failure);  // its function is called once
     throw;
   }
   const nb::object value = nb::borrow(result(*as_op(root)));

@@ -10,9 +10,12 @@ namespace aiocuda::dataflow {
 namespace nb = nanobind;
 
 struct ErrorTypes {
-  nb::handle argument_type, argument_value, argument_range, device_mismatch, launch, closed, ownership, capture;
+  nb::handle argument_type, argument_value, argument_range, device_mismatch, launch, closed, ownership, capture, interrupted, argument_index;
 };
 inline ErrorTypes error_types;  // set once, when the package is imported; never released
+
+// Is it no error, but something that ends what is being done: KeyboardInterrupt, SystemExit, asyncio's CancelledError?
+inline bool is_interruption(nb::handle error) { return !PyErr_GivenExceptionMatches(error.ptr(), PyExc_Exception); }
 
 [[noreturn]] inline void raise(nb::handle type, const std::string& message) {
   PyErr_SetString(type.ptr() ? type.ptr() : PyExc_RuntimeError, message.c_str());

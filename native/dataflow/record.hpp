@@ -197,8 +197,27 @@ class Record {
     throw nb::python_error();
   }
   [[noreturn]] static void raise_no_item(std::int64_t index, std::size_t n) {
-    PyErr_Format(PyExc_IndexError, "item %lld was asked of a result that has %zu", static_cast<long long>(index), n);
-    throw nb::python_error();
+    raise(error_types.argument_index, "item " + std::to_string(index) + " was asked of a result that has " + std::to_string(n));
+  }
+  // An item of what is no tuple: of whatever Python takes for a sequence.
+  static nb::object item_of(nb::handle from, std::int64_t index) {
+    auto raise_no_sequence = [&] {
+      raise(error_types.argument_type, "item " + std::to_string(index) + " was asked of a result that is no sequence, but " +
+                                           nb::cast<std::string>(nb::repr(from)));
+    };
+    if (!PySequence_Check(from.ptr())) raise_no_sequence();
+    PyObject* picked = PySequence_GetItem(from.ptr(), index);
+    if (picked) return nb::steal(picked);
+    const bool is_index_error = PyErr_ExceptionMatches(PyExc_IndexError);
+    if (!is_index_error && !PyErr_ExceptionMatches(PyExc_TypeError)) throw nb::python_error();
+    nb::python_error why;
+    const Py_ssize_t length = PySequence_Size(from.ptr());
+    if (length < 0) {  // such as NumPy's arrays without axes
+      PyErr_Clear();
+      raise_no_sequence();
+    }
+    if (!is_index_error) throw nb::python_error(why);
+    raise_no_item(index, static_cast<std::size_t>(length));
   }
 
  private:

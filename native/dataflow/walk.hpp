@@ -63,6 +63,7 @@ class Walk {
   // True: the root has its result. False: the host must wait for `waits()` first; walk again then.
   bool run(nb::handle root) {
     round_ = ++rounds();
+    as_op(root)->is_asked = true;
     if (sink_.is_done(*as_op(root))) return true;
     if (as_op(root)->on_stack) raise_waits_for_itself();
     try {
@@ -79,7 +80,7 @@ class Walk {
       sink_.make_held_calls();
       full_memory_ = full;
     } catch (nb::python_error& error) {
-      unwind(error.value());
+      unwind(stack_.empty() ? nb::borrow(error.value()) : as_op(stack_.back())->failure_of(error.value()));
       sink_.make_held_calls();
       throw;
     } catch (...) {

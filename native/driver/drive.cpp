@@ -137,6 +137,7 @@ Ran run_due(const std::vector<Due>& due) {
     ran.is_programs |= op.title.empty();
     const auto told = outstanding(op).completion = std::make_shared<completion::Completion>(1);
     op.runner = PyThread_get_thread_ident();
+    std::optional<nb::python_error> interruption;
     try {
       const Op* producer = dataflow::as_op(op.input);
       const nb::object value = producer ? producer->outcome : op.input;
@@ -145,10 +146,12 @@ Ran run_due(const std::vector<Due>& due) {
       op.finish(function(value));
     } catch (nb::python_error& error) {
       op.fail(error.value());  // the next walk raises it, and fails what depends on it
+      if (dataflow::is_interruption(error.value())) interruption.emplace(error);
     }
     op.runner = 0;
     op.outstanding.reset();
     told->part_done(0);
+    if (interruption) throw nb::python_error(*interruption);  // to who ran the function
     ran.elsewhere.reset();
   }
   return ran;

@@ -338,9 +338,7 @@ class Submit {
       if (index < 0 || index >= n) dataflow::Record::raise_no_item(op.index, static_cast<std::size_t>(n));
       return PyTuple_GET_ITEM(from.ptr(), index);
     }
-    PyObject* picked = PySequence_GetItem(from.ptr(), op.index);
-    if (!picked) throw nb::python_error();
-    scratch_ = nb::steal(picked);
+    scratch_ = dataflow::Record::item_of(from, op.index);
     return scratch_;
   }
 

@@ -38,6 +38,7 @@ from aiocuda.device import set_device as set_device
 from aiocuda.device import use as use
 from aiocuda.device_limits import DeviceLimits as DeviceLimits
 from aiocuda.errors import AiocudaError as AiocudaError
+from aiocuda.errors import ArgumentIndexError as ArgumentIndexError
 from aiocuda.errors import ArgumentRangeError as ArgumentRangeError
 from aiocuda.errors import ArgumentTypeError as ArgumentTypeError
 from aiocuda.errors import ArgumentValueError as ArgumentValueError
@@ -54,9 +55,14 @@ from aiocuda.errors import DriverSelectionError as DriverSelectionError
 from aiocuda.errors import EmulatedDeviceWarning as EmulatedDeviceWarning
 from aiocuda.errors import ForkedProcessError as ForkedProcessError
 from aiocuda.errors import LaunchError as LaunchError
+from aiocuda.errors import MissingAttributeError as MissingAttributeError
 from aiocuda.errors import MissingPackageError as MissingPackageError
+from aiocuda.errors import OperationInterruptedError as OperationInterruptedError
 from aiocuda.errors import OutOfMemoryError as OutOfMemoryError
 from aiocuda.errors import OwnershipError as OwnershipError
+from aiocuda.errors import RaceError as RaceError
+from aiocuda.errors import SignatureError as SignatureError
+from aiocuda.errors import UndeclaredKernelError as UndeclaredKernelError
 from aiocuda.event import Event as Event
 from aiocuda.fills import fill as fill
 from aiocuda.foreign import call as call
@@ -115,6 +121,7 @@ __all__ = [
     "FIRST_COMPLETED",
     "FIRST_EXCEPTION",
     "AiocudaError",
+    "ArgumentIndexError",
     "ArgumentRangeError",
     "ArgumentTypeError",
     "ArgumentValueError",
@@ -152,20 +159,25 @@ __all__ = [
     "MemoryHolder",
     "MemoryInfo",
     "MemoryPool",
+    "MissingAttributeError",
     "MissingPackageError",
     "Module",
     "Occupancy",
+    "OperationInterruptedError",
     "OutOfMemoryError",
     "OwnershipError",
     "Partition",
     "Policy",
+    "RaceError",
     "ReturnWhen",
     "RoundRobin",
     "SchedulingPolicy",
+    "SignatureError",
     "SingleStream",
     "Statistics",
     "Stream",
     "StreamWait",
+    "UndeclaredKernelError",
     "arange",
     "as_completed",
     "as_coroutine",

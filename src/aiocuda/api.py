@@ -6,21 +6,21 @@ Always true: each returns a lazy `DeviceOp`; memory is allocated when it is exec
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
 
-from aiocuda import _native
+from aiocuda import _native, habits
 from aiocuda._driver import runtime
-from aiocuda._engine import dtypes, faults, leaks
+from aiocuda._engine import dtypes, faults, leaks, unused
 from aiocuda._engine.dtypes import DTypeLike
+from aiocuda._engine.given import flag, whole_numbers
 from aiocuda.array import DeviceArray, HostArray
 from aiocuda.composing import lift
 from aiocuda.copies import copy
 from aiocuda.device import DeviceLike, _stream_known, place_of
-from aiocuda.errors import ArgumentTypeError, ArgumentValueError
+from aiocuda.errors import ArgumentValueError
 from aiocuda.fills import FILLED_ON_DEVICE, pattern_of, repeated
 from aiocuda.ops import CallOp, CreateOp, DeviceOp
 from aiocuda.policies import _lanes
@@ -92,7 +92,7 @@ def empty(
         When executed: managed or interprocess memory was asked for inside a graph.
     """
     memory = _memory(managed, interprocess)
-    if not pitched:
+    if not flag(pitched, "pitched"):
         return _create(shape, dtype, device, memory)
     extents, kind = extents_of(shape), dtypes.to_dtype(dtype)
     if len(extents) < 2 or min(extents) <= 0:
@@ -196,6 +196,7 @@ def _create(
 
 def _memory(managed: bool, interprocess: bool) -> str:
     """Return what native code calls the kind of memory."""
+    managed, interprocess = flag(managed, "managed"), flag(interprocess, "interprocess")
     if managed and interprocess:
         raise ArgumentValueError("an array is managed or interprocess: no other process can open managed memory")
     if not managed:
@@ -211,12 +212,7 @@ def _memory(managed: bool, interprocess: bool) -> str:
 
 def extents_of(shape: Shape) -> tuple[int, ...]:
     """Return the extent along each axis of what a user may give for a shape."""
-    try:
-        # An array has __index__ too, and is an integer only where it has no axis.
-        is_one = hasattr(shape, "__index__") and getattr(shape, "ndim", 0) == 0
-        extents = (operator.index(cast("int", shape)),) if is_one else tuple(map(operator.index, cast("Any", shape)))
-    except (TypeError, AttributeError):
-        raise ArgumentTypeError(f"a shape is an int or a sequence of ints; {shape!r} was given") from None
+    extents = whole_numbers(shape, "a shape")
     if any(not -(2**63) <= extent < 2**63 for extent in extents):
         raise ArgumentValueError(f"a shape of {extents} is larger than any memory")
     return extents
@@ -227,3 +223,5 @@ _native.set_hooks(
     faults.over,
 )  # fmt: skip
 leaks.report_at_exit()
+unused.report(DeviceOp)
+habits.advise()

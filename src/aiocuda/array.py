@@ -7,7 +7,6 @@ from it, and again when that is submitted. Arrays are no math library: bring ker
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, cast
 
@@ -16,6 +15,7 @@ import numpy as np
 from aiocuda import _native
 from aiocuda._engine import dtypes, host_views, parts
 from aiocuda._engine.dtypes import DTypeLike
+from aiocuda._engine.given import whole_numbers
 from aiocuda._engine.parts import Part
 from aiocuda.device import Device, DeviceLike
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
@@ -26,6 +26,13 @@ if TYPE_CHECKING:
     from aiocuda.ops import DeviceOp
 
 __all__ = ["DeviceArray", "HostArray", "Partition", "move"]
+
+
+def _raise_made_by_operations() -> NoReturn:
+    raise ArgumentTypeError(
+        "arrays are made by operations, such as aiocuda.empty(shape), aiocuda.to_device(data) and "
+        "aiocuda.empty_host(shape); partitions by DeviceArray.partition(tile_shape)"
+    )
 
 
 class _Array:
@@ -302,6 +309,9 @@ class DeviceArray(_native.Array, _Array, Managed):
 
     __slots__ = ()
 
+    def __init__(self, *_: object, **__: object) -> None:
+        _raise_made_by_operations()
+
     @property
     def device(self) -> Device:
         """The device whose memory it is; of managed memory, the one that it was made for."""
@@ -367,6 +377,9 @@ class Partition(_native.Array, _Array):
 
     __slots__ = ("_whole",)
     _whole: _Array | None
+
+    def __init__(self, *_: object, **__: object) -> None:
+        _raise_made_by_operations()
 
     @property
     def tile_shape(self) -> tuple[int, ...]:
@@ -435,6 +448,9 @@ class HostArray(_native.Array, _Array):
 
     __slots__ = ()
 
+    def __init__(self, *_: object, **__: object) -> None:
+        _raise_made_by_operations()
+
     def numpy(self) -> np.ndarray[Any, Any]:
         """Return the memory as a NumPy array, without copying.
 
@@ -491,10 +507,7 @@ def move(array: A) -> A:
 
 
 def _tile_extents(asked: int | Sequence[int]) -> tuple[int, ...]:
-    try:
-        tile = tuple(operator.index(extent) for extent in parts.spread((asked,)))
-    except TypeError:
-        raise ArgumentTypeError(f"a tile shape is an int or a sequence of ints; {asked!r} was given") from None
+    tile = whole_numbers(asked, "a tile shape")
     if any(abs(extent) >= 2**63 for extent in tile):
         raise ArgumentValueError(f"a tile of shape {tile} is larger than any memory")
     return tile

@@ -20,6 +20,7 @@ import numpy as np
 
 from aiocuda import _native
 from aiocuda._engine import capture, dtypes, placement
+from aiocuda._engine.given import one_of
 from aiocuda.compiled_call import Call, described, is_number, mapped
 from aiocuda.composing import lift, value
 from aiocuda.copies import copy, dup
@@ -441,10 +442,8 @@ def compile(
     for name, number in numbers.items():
         if isinstance(number, bool) or not isinstance(number, int) or number < 1:
             raise ArgumentValueError(f"compile: {name} is a number of 1 or more; {number!r} was given")
-    if results not in {"buffers", "copy"}:
-        raise ArgumentValueError(f"compile: results is 'buffers' or 'copy'; {results!r} was given")
-    if capture_mode not in {"global", "thread_local", "relaxed"}:
-        raise ArgumentValueError(f"capture_mode is 'global', 'thread_local' or 'relaxed'; {capture_mode!r} was given")
+    one_of(results, "compile: results", ("buffers", "copy"))
+    one_of(capture_mode, "capture_mode", ("global", "thread_local", "relaxed"))
 
     def of(function: Callable[..., Any]) -> Compiled[Any, Any]:
         if not callable(function):

@@ -5,7 +5,7 @@ Always true: nothing is run; what comes out is an operation like any other, or w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from aiocuda import _native
@@ -25,11 +25,11 @@ def value(x: T) -> DeviceOp[T]:
     Parameters
     ----------
     x
-        Anything; an array, a number, a tuple. An operation is given back as it is.
+        Anything; an array, a number, a tuple. An operation is given back as it is. In tuples, lists and dicts, to any
+        depth, what stands in the place of an operation is its result.
     """
-    if isinstance(x, DeviceOp):
-        return x
-    return cast("DeviceOp[T]", PickOp(GatherOp((x,)), 0))
+    made = x if isinstance(x, DeviceOp) else lift(x)
+    return made if isinstance(made, DeviceOp) else cast("DeviceOp[T]", PickOp(GatherOp((x,)), 0))
 
 
 @overload
@@ -83,6 +83,8 @@ def zip(
     /,
 ) -> DeviceOp[tuple[T1, T2, T3, T4, T5, T6, T7, T8]]: ...
 @overload
+def zip(ops: Sequence[DeviceOp[T]] | Iterator[DeviceOp[T]], /) -> DeviceOp[tuple[T, ...]]: ...
+@overload
 def zip(*ops: Any) -> DeviceOp[tuple[Any, ...]]: ...
 def zip(*ops: Any) -> DeviceOp[Any]:
     """Make one operation of several: executed together, with the tuple of their results.
@@ -90,15 +92,18 @@ def zip(*ops: Any) -> DeviceOp[Any]:
     Parameters
     ----------
     *ops
-        Operations, arrays and values. They are submitted from left to right; those that do not depend on
-        one another may overlap on the device.
+        Operations, arrays and values; or one tuple, list or iterator of them. They are submitted from left to right;
+        those that do not depend on one another may overlap on the device. In tuples, lists and dicts among them, what
+        stands in the place of an operation is its result.
 
     Returns
     -------
     DeviceOp[tuple]
         Complete when all of them are.
     """
-    return GatherOp(ops)
+    if len(ops) == 1 and isinstance(ops[0], (tuple, list, Iterator)):
+        ops = tuple(ops[0])
+    return GatherOp([lift(each) if isinstance(each, (tuple, list, dict)) else each for each in ops])
 
 
 def once_known(

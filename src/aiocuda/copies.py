@@ -15,6 +15,7 @@ import numpy as np
 from aiocuda import _native, composing
 from aiocuda._engine import dtypes
 from aiocuda._engine.dtypes import DTypeLike
+from aiocuda._engine.given import flag
 from aiocuda._engine.host_data import NDArray, as_numpy, as_target, cut, described
 from aiocuda._engine.host_views import view_of
 from aiocuda.array import DeviceArray, HostArray, Partition
@@ -134,6 +135,7 @@ def to_host(x: object, out: Any = None, *, reclaim: bool = False) -> DeviceOp[An
         )
     if out is not None and not isinstance(out, (np.ndarray, HostArray)):
         raise ArgumentTypeError(f"to_host writes to a NumPy array or a HostArray; out={described(out)} was given")
+    reclaim = flag(reclaim, "reclaim")
     if reclaim and isinstance(x, _native.Op):
         return _then(lambda array: to_host(array, out, reclaim=True), x, "a copy to the host")
     landed = CopyOp(CreateOp(like=x, device=_native.HOST), x) if out is None else copy(out, x)

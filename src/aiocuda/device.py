@@ -7,6 +7,7 @@ thread.
 from __future__ import annotations
 
 import contextlib
+import math
 import operator
 from collections.abc import Iterator
 from typing import Any, Final, NoReturn, TypeAlias
@@ -26,19 +27,20 @@ __all__ = [
     "DeviceLike",
     "Stream",
     "as_ordinal",
+    "as_policy",
     "as_stream",
     "current_device",
     "current_ordinal",
     "devices",
     "place_of",
     "placement_for",
+    "priority_of",
     "set_device",
     "use",
 ]
 
 _HOST_NAMES: Final = frozenset({"cpu", "host"})
 _PER_THREAD: Final = 2  # CU_STREAM_PER_THREAD
-_MOST_URGENT: Final = 2**31 - 1  # a number that the driver can be told
 
 
 class Device(ContextSettings, DeviceMemory):
@@ -115,12 +117,7 @@ class Device(ContextSettings, DeviceMemory):
         ArgumentTypeError
             `priority` is no whole number.
         """
-        try:
-            number = operator.index(priority)
-        except TypeError:
-            raise ArgumentTypeError(f"a priority is a whole number; {priority!r} was given") from None
-        number = min(max(number, -_MOST_URGENT), _MOST_URGENT)  # the driver's own range is narrower
-        return Stream._known(_native.create_stream(self._ordinal, number), self, owned=True)
+        return Stream._known(_native.create_stream(self._ordinal, priority_of(priority)), self, owned=True)
 
     def synchronize(self) -> StreamWait:
         """Return a wait for all streams of this device that aiocuda knows: await it, or ``.sync()`` it."""
@@ -214,6 +211,7 @@ class Stream:
             The driver refused: the emulated one lends other processes nothing.
         """
         self._require_open()
+        timing, interprocess = given.flag(timing, "timing"), given.flag(interprocess, "interprocess")
         ordinal = self._device.ordinal
         instead = "tell the other process in a message, when the event has been awaited here"
         with faults.told_what_instead(instead), faults.raised_as(f"recording an event on {self._title}", ordinal):
@@ -385,9 +383,14 @@ def as_stream(stream: Any) -> Stream:
         return stream
     protocol = getattr(stream, "__cuda_stream__", None)
     if protocol is None:
-        raise ArgumentTypeError(f"a stream is a Stream, or has __cuda_stream__; {stream!r} is neither")
+        raise ArgumentTypeError(f"a stream is a Stream, or has __cuda_stream__; {stream!r:.80} is neither")
     version_and_handle = protocol() if callable(protocol) else protocol
-    handle = int(version_and_handle[1])
+    try:
+        handle = operator.index(version_and_handle[1])
+    except (TypeError, LookupError):
+        raise ArgumentTypeError(
+            f"__cuda_stream__ of {stream!r:.80} gives {version_and_handle!r:.80}; it is to give (version, handle)"
+        ) from None
     if handle == _PER_THREAD:
         raise ArgumentTypeError(
             "handle 2 is CUDA's per-thread default stream, another one in each thread, which nobody can tell apart: "
@@ -409,11 +412,27 @@ def placement_for(target: Any, before: Placement | None = None) -> Placement:
     if before is None:
         before = placement.current.get()
     if isinstance(target, _native.Policy):
-        return before.with_policy(target)
+        return before.with_policy(as_policy(target))
     if isinstance(target, (Device, int, str)):
         return before.on_device(as_ordinal(target))
     stream = as_stream(target)
     return before.on_stream(stream._index, stream.device.ordinal, stream)
+
+
+def as_policy(policy: _native.Policy) -> _native.Policy:
+    """Return a policy that can be asked.
+
+    Raises
+    ------
+    ArgumentTypeError
+        Its class' ``__init__`` has not called that of its base class.
+    """
+    if not _native.is_made(policy):
+        raise ArgumentTypeError(
+            f"{type(policy).__name__}.__init__() has not called super().__init__(streams=…), without which it is no "
+            "policy; call that first"
+        )
+    return policy
 
 
 @contextlib.contextmanager
@@ -466,9 +485,9 @@ def use(
     is_empty = target is None and spin_us is None and max_in_flight is None
     chosen = placement.current.get() if target is None and not is_empty else placement_for(target)
     if spin_us is not None:
-        chosen = chosen.with_spin_us(_within(spin_us, 0, 1_000_000, "spin_us"))
+        chosen = chosen.with_spin_us(given.between(spin_us, "spin_us", 0, 1_000_000))
     if max_in_flight is not None:
-        chosen = chosen.with_max_in_flight(_within(max_in_flight, 1, placement.MOST_IN_FLIGHT, "max_in_flight"))
+        chosen = chosen.with_max_in_flight(given.between(max_in_flight, "max_in_flight", 1, placement.MOST_IN_FLIGHT))
     token = placement.current.set(chosen)
     try:
         yield
@@ -476,10 +495,10 @@ def use(
         placement.current.reset(token)
 
 
-def _within(number: int, least: int, most: int, name: str) -> int:
-    if number not in range(least, most + 1):
-        raise ArgumentValueError(f"{name} is a whole number from {least} to {most}; {number!r} was given")
-    return number
+def priority_of(priority: Any) -> int:
+    """Return a stream's priority as the driver can be told it; its own range is narrower."""
+    bound = 2**31 - 1
+    return min(max(given.between(priority, "a priority", -math.inf, math.inf), -bound), bound)
 
 
 def _stream_known(index: int, ordinal: int) -> Stream:

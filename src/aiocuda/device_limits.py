@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from aiocuda._driver import context_limits
 from aiocuda._driver.loaded import CACHE_PREFERENCES, CachePreference
 from aiocuda._engine import faults
+from aiocuda._engine.given import one_of
 from aiocuda.errors import ArgumentValueError, DriverError
 from aiocuda.memory import whole_number
 
@@ -175,8 +176,7 @@ class ContextSettings:
         (``set_attributes(cache=)``) goes first. A launch with another preference than the one before may have to wait
         for that one. Does not block. On the emulated driver it is kept, and changes nothing.
         """
-        if cache not in CACHE_PREFERENCES:
-            raise ArgumentValueError(f"cache={cache!r}: 'shared', 'l1', 'equal' and 'default' are possible")
+        one_of(cache, "cache", (*CACHE_PREFERENCES[1:], "default"))
         with faults.raised_as(f"setting the cache preference of device {self._ordinal}", self._ordinal):
             context_limits.set_cache_preference(self._ordinal, cache)
 

@@ -8,9 +8,11 @@ of aiocuda; native code raises these classes by importing it.
 from __future__ import annotations
 
 import concurrent.futures
+from collections.abc import Sequence
 
 __all__ = [
     "AiocudaError",
+    "ArgumentIndexError",
     "ArgumentRangeError",
     "ArgumentTypeError",
     "ArgumentValueError",
@@ -27,9 +29,14 @@ __all__ = [
     "EmulatedDeviceWarning",
     "ForkedProcessError",
     "LaunchError",
+    "MissingAttributeError",
     "MissingPackageError",
+    "OperationInterruptedError",
     "OutOfMemoryError",
     "OwnershipError",
+    "RaceError",
+    "SignatureError",
+    "UndeclaredKernelError",
 ]
 
 _MOST_NAMED = 4  # of operations in one message
@@ -66,6 +73,14 @@ class ArgumentValueError(AiocudaError, ValueError):
 
 class ArgumentRangeError(ArgumentValueError, OverflowError):
     """An integer does not fit the C type of the kernel's parameter."""
+
+
+class ArgumentIndexError(AiocudaError, IndexError):
+    """An index lies outside of what it is an index of."""
+
+
+class MissingAttributeError(AiocudaError, AttributeError):
+    """An array, an operation or another object has no such attribute; the message says how aiocuda does it."""
 
 
 class LaunchError(AiocudaError, ValueError):
@@ -267,6 +282,40 @@ class CancelledError(AiocudaError, concurrent.futures.CancelledError):
         )
 
 
+class OperationInterruptedError(AiocudaError):
+    """A function that an operation called was interrupted, so that the operation has no result.
+
+    The interruption itself (`KeyboardInterrupt`, `SystemExit`, a task's cancellation) goes to whoever ran the function;
+    this is what all others are told who wait for the operation, then or later.
+
+    Parameters
+    ----------
+    operation
+        The operation, in words.
+    origin
+        Where it was built, as ``"file:line"``; empty where that is not known.
+    interruption
+        The name of the interruption's class. The interruption is the exception's ``__cause__``.
+
+    Attributes
+    ----------
+    operation, origin, interruption
+        As given.
+    """
+
+    def __init__(self, operation: str, origin: str, interruption: str) -> None:
+        super().__init__(operation, origin, interruption)
+        self.operation = operation
+        self.origin = origin
+        self.interruption = interruption
+
+    def __str__(self) -> str:
+        return (
+            f"{_with_origin(self.operation, self.origin)} was interrupted: {self.interruption} came out of a function "
+            "that was called for it, and went on to whoever ran that function. An operation runs once: build it again"
+        )
+
+
 class DeviceTimeoutError(AiocudaError, TimeoutError):
     """An operation was not complete within the time given to it; what was submitted of it goes on.
 
@@ -312,6 +361,59 @@ class DeviceTimeoutError(AiocudaError, TimeoutError):
             f"{self.operation}{built} was not complete after {self.waited_s:.3g} s; {still}; submissions in flight on "
             f"all streams: {self.in_flight}; what was submitted goes on, and it can be awaited again"
         )
+
+
+class SignatureError(ArgumentValueError):
+    """A kernel's signature cannot be read, or the kernel asked for cannot be told.
+
+    Parameters
+    ----------
+    message
+        What was asked, what was found, what to do.
+    line
+        Line of the source, from 1; 0 where no line is to blame.
+
+    Attributes
+    ----------
+    message, line
+        As given.
+    """
+
+    def __init__(self, message: str, line: int = 0) -> None:
+        super().__init__(message, line)
+        self.message = message
+        self.line = line
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.message}" if self.line else self.message
+
+
+class UndeclaredKernelError(SignatureError):
+    """The source declares no kernel of the name asked for; a macro may write one."""
+
+
+class RaceError(AiocudaError):
+    """The emulated driver found operations that race.
+
+    Parameters
+    ----------
+    reports
+        One for each pair of operations, which says so in words.
+
+    Attributes
+    ----------
+    reports
+        As given.
+    """
+
+    def __init__(self, reports: Sequence[object]) -> None:
+        super().__init__(reports)
+        self.reports = tuple(reports)
+
+    def __str__(self) -> str:
+        count = len(self.reports)
+        lines = [f"{count} race{'' if count == 1 else 's'} on the device:"]
+        return "\n".join([*lines, *(f"- {report}" for report in self.reports)])
 
 
 class CompilationError(AiocudaError):

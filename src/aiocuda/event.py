@@ -13,7 +13,7 @@ from aiocuda._driver import events
 from aiocuda._engine import faults
 from aiocuda._engine.execution import checked_timeout
 from aiocuda._engine.stream_wait import StreamWait
-from aiocuda.errors import AiocudaError, ArgumentValueError, DeviceMismatchError
+from aiocuda.errors import AiocudaError, ArgumentTypeError, ArgumentValueError, DeviceMismatchError
 
 if TYPE_CHECKING:
     from aiocuda.device import Device
@@ -51,11 +51,15 @@ class Event:
 
         Raises
         ------
+        ArgumentTypeError
+            The other one is no event.
         ArgumentValueError
             One of them has not passed yet, or was recorded without timing.
         DeviceMismatchError
             They were recorded on different devices.
         """
+        if not isinstance(other, Event):
+            raise ArgumentTypeError(f"elapsed() takes an Event, such as Stream.record() gives; {other!r:.80} was given")
         if self.device != other.device:
             raise DeviceMismatchError(
                 f"events of device {self.device.ordinal} and device {other.device.ordinal} have no common clock"

@@ -12,6 +12,7 @@ from typing import Any, cast
 from aiocuda import _native
 from aiocuda._driver import foreign
 from aiocuda._engine import dtypes, parts
+from aiocuda._engine.functions import checked_function
 from aiocuda.array import DeviceArray
 from aiocuda.device import Device
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
@@ -53,8 +54,7 @@ def call(
     OwnershipError
         When executed: it would write what is shared, partitioned or lent for reading.
     """
-    if not callable(function):
-        raise ArgumentTypeError(f"call takes a function of a stream and of the arguments, not {function!r}")
+    checked_function(function, "call() takes a function of a stream and of the arguments")
     accesses: list[tuple[Any, bool]] = []
     for name, given, is_write in (("writes", writes, True), ("reads", reads, False)):
         if isinstance(given, (_native.Array, _native.Op)) or not isinstance(given, Sequence):

@@ -15,9 +15,10 @@ from typing import Any, Generic, Literal, Self, TypeVar, cast
 
 from aiocuda import _native
 from aiocuda._engine import capture, dtypes, placement
+from aiocuda._engine.given import one_of
 from aiocuda.copies import dup
 from aiocuda.device import Stream, as_stream
-from aiocuda.errors import ArgumentTypeError, ArgumentValueError, CaptureError
+from aiocuda.errors import ArgumentTypeError, ArgumentValueError, CaptureError, DeviceMismatchError
 from aiocuda.ops import CallOp, CreateOp, DeviceOp, ReplayOp
 
 __all__ = ["CudaGraph", "GraphScope", "GraphStatistics", "graph_scope", "make_graph"]
@@ -288,8 +289,7 @@ def _complete(template: Any, late_arrays: dict[int, int], slots: tuple[int, ...]
 
 
 def _recorder_of(capture_mode: CaptureMode, inputs: Mapping[str, Any]) -> _native.Recorder:
-    if capture_mode not in {"global", "thread_local", "relaxed"}:
-        raise ArgumentValueError(f"capture_mode is 'global', 'thread_local' or 'relaxed'; {capture_mode!r} was given")
+    one_of(capture_mode, "capture_mode", ("global", "thread_local", "relaxed"))
     recorder = _native.Recorder(capture_mode)
     for name, given in inputs.items():
         is_number = isinstance(given, _native.Op) and given._spec[0] == "host_value"
@@ -339,6 +339,12 @@ def _finished(
     recorder: _native.Recorder, template: Any, stream: Stream | None, names: tuple[str, ...]
 ) -> CudaGraph[Any]:
     native = recorder.finish(list(capture.arrays_in(template)), template)
+    if stream is not None and native.device >= 0 and native.device != stream.device.ordinal:
+        raise DeviceMismatchError(
+            f"the graph made at {native.place} works on device {native.device}, and its launches were to go to "
+            f"{stream._title}; give a stream of device {native.device}, or bring what it works on over with "
+            f".to({stream.device.ordinal})"
+        )
     for index, name in enumerate(names):
         if not native.input_access(index)[0]:
             raise ArgumentValueError(
@@ -444,7 +450,8 @@ def graph_scope(
     Parameters
     ----------
     stream
-        Where launches of the graph go, if they say nothing else; arrays that are built inside are made on its device.
+        Where launches of the graph go, if they say nothing else: of the graph's device, or it is a
+        `DeviceMismatchError` when the scope ends. Arrays that are built inside are made on its device.
         None: the device in force, and the stream that the policy chooses at each launch.
     capture_mode, **inputs
         As for `DeviceOp.graph`.

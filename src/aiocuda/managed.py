@@ -11,6 +11,7 @@ import numpy as np
 
 from aiocuda import _native
 from aiocuda._engine import host_views
+from aiocuda._engine.given import one_of
 from aiocuda.composing import value
 from aiocuda.device import DeviceLike, Stream, as_ordinal, current_ordinal, place_of
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError, CaptureError
@@ -141,8 +142,7 @@ class Managed:
 
     def _tell(self, method: str, advice: str, where: Place | None, undoing: int) -> None:
         array = self._require_managed(method)
-        if advice not in _ADVICE:
-            raise ArgumentValueError(f"{method} takes one of {', '.join(map(repr, _ADVICE))}; {advice!r} was given")
+        one_of(advice, f"what {method} takes", _ADVICE)
         needs_place = advice == "accessed_by" or (advice == "preferred_location" and not undoing)
         if needs_place and where is None:
             raise ArgumentValueError(f"{method}({advice!r}) needs a device, or 'host'; none was given")
@@ -173,7 +173,7 @@ class Managed:
 
 
 def _place(where: Place) -> int:
-    if where == "host":
+    if isinstance(where, str) and where == "host":
         return _native.HOST
     if isinstance(where, str) and not where.startswith("cuda"):
         raise ArgumentValueError(f"a place is a device, its name such as 'cuda:1', or 'host'; {where!r:.40} was given")

@@ -6,11 +6,13 @@ Always true: nothing here runs anything but the methods that say so (`sync`, `sy
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator, Iterator
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, cast, overload
 
 from aiocuda import _native
 from aiocuda._engine import execution, explain, futures, placement
+from aiocuda._engine.functions import checked_function
 from aiocuda._engine.futures import DeviceFuture
+from aiocuda._engine.given import between
 from aiocuda.device import Device, DeviceLike, Stream, as_stream, placement_for
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError, DeviceMismatchError
 from aiocuda.op_views import OpViews
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from aiocuda.graph import CudaGraph
 
 __all__ = ["DeviceOp"]
+
+_MOST_ITEMS: Final = 1 << 20
 
 T_co = TypeVar("T_co", covariant=True)
 R = TypeVar("R")
@@ -46,6 +50,11 @@ class DeviceOp(OpViews[T_co], Generic[T_co]):
     """
 
     __slots__ = ()
+
+    def __init__(self, *_: object, **__: object) -> None:
+        raise ArgumentTypeError(
+            "operations are made by functions, such as aiocuda.zeros(shape), aiocuda.value(x), or the call of a kernel"
+        )
 
     def __await__(self) -> Generator[Any, None, T_co]:
         return execution.run(_op(self)).__await__()
@@ -229,6 +238,11 @@ class DeviceOp(OpViews[T_co], Generic[T_co]):
             A `Stream`, or anything with ``__cuda_stream__``, of the graph's device.
         capture_mode, **inputs
             As for `graph`.
+
+        Raises
+        ------
+        DeviceMismatchError
+            The graph works on another device than the stream's. Its operations have been recorded: build them again.
         """
         from aiocuda.graph import make_graph
 
@@ -327,9 +341,11 @@ class DeviceOp(OpViews[T_co], Generic[T_co]):
         Raises
         ------
         ArgumentValueError
-            The number of items is not known and not given, or is another.
+            The number of items is not known and not given, or is another, or is negative.
         """
         known = _op(self)._arity()
+        if n is not None:
+            n = between(n, "the number of items that unzip() is given", 0, _MOST_ITEMS)
         if known < 0 and n is None:
             raise ArgumentValueError(
                 f"how many items {_op(self)._title} yields is known only when it runs; give unzip(n)"
@@ -486,6 +502,4 @@ def _op(op: DeviceOp[Any]) -> _native.Op:
 
 
 def _callable(function: Any, method: str) -> Any:
-    if not callable(function):
-        raise ArgumentTypeError(f"{method}() takes a function of the result, not {function!r}")
-    return function
+    return checked_function(function, f"{method}() takes a function of the result")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from aiocuda import _native, composing
+from aiocuda._engine.given import between
 from aiocuda._engine.host_data import as_numpy
 from aiocuda.api import empty
 from aiocuda.array import DeviceArray, HostArray
@@ -97,24 +99,36 @@ def gather(parts: Sequence[Any], device: DeviceLike | None = None, axis: int = 0
         There are no parts, or they do not fit together (of operations: when it is executed).
     """
     place = place_of(device)
+    parts = _items(parts, "gather takes a sequence of arrays")
     if not parts:
         raise ArgumentValueError("gather puts parts together; none were given")
     if all(isinstance(part, (DeviceArray, HostArray)) for part in parts):
         return _gather(tuple(parts), place, axis)
-    return composing.zip(*parts).then(lambda arrays: _gather(arrays, place, axis))
+    return composing.zip(parts).then(lambda arrays: _gather(arrays, place, axis))
+
+
+def _items(given: Any, takes: str) -> tuple[Any, ...]:
+    try:
+        if not isinstance(given, (DeviceOp, DeviceArray, HostArray)):
+            return tuple(given)
+    except TypeError:
+        pass
+    raise ArgumentTypeError(f"{takes}, such as [x, y]; {given!r:.80} was given")
 
 
 def _ordinals(chosen: Sequence[DeviceLike] | None) -> list[int]:
-    ordinals = [as_ordinal(device) for device in (devices() if chosen is None else chosen)]
+    given = devices() if chosen is None else chosen
+    ordinals = [as_ordinal(device) for device in _items(given, "devices are given as a sequence of them")]
     if not ordinals:
         raise ArgumentValueError("one device or more is needed; none were given")
     return ordinals
 
 
 def _axis(axis: int, shape: tuple[int, ...]) -> int:
-    if not -len(shape) <= axis < len(shape):
-        raise ArgumentValueError(f"an array of shape {shape} has no axis {axis}")
-    return axis % len(shape)
+    number = between(axis, "an axis", -math.inf, math.inf)
+    if not -len(shape) <= number < len(shape):
+        raise ArgumentValueError(f"an array of shape {shape} has no axis {number}")
+    return number % len(shape)
 
 
 def _shard(x: Any, ordinals: list[int], axis: int) -> Parts:

@@ -11,7 +11,8 @@ from typing import Any
 
 from aiocuda import _forks, _native
 from aiocuda._engine import faults, placement
-from aiocuda.device import Device, DeviceLike, Stream, as_ordinal, as_stream
+from aiocuda._engine.given import between
+from aiocuda.device import Device, DeviceLike, Stream, as_ordinal, as_policy, as_stream, priority_of
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
 
 __all__ = [
@@ -55,6 +56,8 @@ class Policy:
         return self._lent[ordinal]
 
     def __repr__(self) -> str:
+        if not _native.is_made(self):
+            return f"<{type(self).__name__}, whose __init__() has not called super().__init__()>"
         native = _native_of(self)
         return f"<{type(self).__name__} of {native._streams} streams, priority {native._priority}>"
 
@@ -88,7 +91,7 @@ class Dataflow(_native.Dataflow, Policy):
     """
 
     def __init__(self, streams: int = 8, priority: int = 0) -> None:
-        super().__init__(streams=_count(streams), priority=priority)
+        super().__init__(streams=_count(streams), priority=priority_of(priority))
 
 
 class RoundRobin(_native.RoundRobin, Policy):
@@ -103,7 +106,7 @@ class RoundRobin(_native.RoundRobin, Policy):
     """
 
     def __init__(self, n: int = 4, priority: int = 0) -> None:
-        super().__init__(streams=_count(n), priority=priority)
+        super().__init__(streams=_count(n), priority=priority_of(priority))
 
 
 class LeastLoaded(_native.LeastLoaded, Policy):
@@ -120,7 +123,7 @@ class LeastLoaded(_native.LeastLoaded, Policy):
     """
 
     def __init__(self, n: int = 4, priority: int = 0) -> None:
-        super().__init__(streams=_count(n), priority=priority)
+        super().__init__(streams=_count(n), priority=priority_of(priority))
 
 
 class SingleStream(_native.SingleStream, Policy):
@@ -155,7 +158,7 @@ class SchedulingPolicy(_native.AskedPolicy, Policy):
     """
 
     def __init__(self, streams: int = 4, priority: int = 0) -> None:
-        super().__init__(_ask, streams=_count(streams), priority=priority)
+        super().__init__(_ask, streams=_count(streams), priority=priority_of(priority))
 
     def choose(self, op: Any, producers: Sequence[Stream], candidates: Sequence[Stream]) -> Stream:
         """Return the stream for an operation that is about to be submitted.
@@ -232,14 +235,17 @@ def _lanes(policy: Policy, ordinal: int, op: _native.Op) -> list[int]:
 
 
 def _count(streams: int) -> int:
-    if streams not in range(1, _MOST_STREAMS + 1):
-        raise ArgumentValueError(f"a policy has 1 to {_MOST_STREAMS} streams on each device; {streams!r} was asked for")
-    return streams
+    try:
+        return between(streams, "the number of streams", 1, _MOST_STREAMS)
+    except (ArgumentTypeError, ArgumentValueError):
+        raise ArgumentValueError(
+            f"a policy has 1 to {_MOST_STREAMS} streams on each device; {streams!r:.80} was asked for"
+        ) from None
 
 
 def _native_of(policy: Policy) -> _native.Policy:
     assert isinstance(policy, _native.Policy)
-    return policy
+    return as_policy(policy)
 
 
 _native.set_default_policy(Dataflow())

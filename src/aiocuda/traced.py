@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from aiocuda.ops import GatherOp, PickOp
 
 __all__ = ["TracedNumber"]
@@ -38,6 +40,18 @@ class TracedNumber(PickOp):
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._observe(), name)  # such as bit_length, or dtype
+
+    def __array__(self, *arguments: Any, **keywords: Any) -> Any:
+        return np.asarray(self._observe(), *arguments, **keywords)
+
+    def __copy__(self) -> Any:
+        return self._observe()
+
+    def __deepcopy__(self, _: Any) -> Any:
+        return self._observe()
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self._observe().__reduce_ex__(protocol)
 
     def __bool__(self) -> bool:
         return bool(self._observe())

@@ -55,13 +55,13 @@ def test_what_stands_for_an_integer_is_one(key: Any, plain: Any) -> None:
 @pytest.mark.parametrize(
     ("key", "error", "text"),
     [
-        (4, IndexError, "index 4 is out of range for axis 0, which has 4 items"),
-        (np.s_[1:, -4], IndexError, "index -4 is out of range for axis 1, which has 3 items"),
-        (10**30, IndexError, f"index {10**30} is out of range for axis 0, which has 4 items"),
-        (-(10**30), IndexError, f"index {-(10**30)} is out of range for axis 0, which has 4 items"),
-        ((0, 0, 0), IndexError, "3 indices were given for an array of 2 axes"),
-        ((0, ..., 0, 0), IndexError, "3 indices were given for an array of 2 axes"),
-        ((..., ...), IndexError, "an index has at most one ellipsis"),
+        (4, ac.ArgumentIndexError, "index 4 is out of range for axis 0, which has 4 items"),
+        (np.s_[1:, -4], ac.ArgumentIndexError, "index -4 is out of range for axis 1, which has 3 items"),
+        (10**30, ac.ArgumentIndexError, f"index {10**30} is out of range for axis 0, which has 4 items"),
+        (-(10**30), ac.ArgumentIndexError, f"index {-(10**30)} is out of range for axis 0, which has 4 items"),
+        ((0, 0, 0), ac.ArgumentIndexError, "3 indices were given for an array of 2 axes"),
+        ((0, ..., 0, 0), ac.ArgumentIndexError, "3 indices were given for an array of 2 axes"),
+        ((..., ...), ac.ArgumentIndexError, "an index has at most one ellipsis"),
         (None, ac.ArgumentTypeError, "an index adds no axes: None was given; reshape() does"),
         ((0, 0, 0, None), ac.ArgumentTypeError, "an index adds no axes: None was given; reshape() does"),
         ("a", ac.ArgumentTypeError, "an array is indexed by integers, slices and '...'; 'a' was given"),
@@ -135,9 +135,9 @@ def test_a_closed_array_is_told_before_the_index_is_read() -> None:
 @pytest.mark.parametrize(
     ("index", "error", "text"),
     [
-        (5, IndexError, "an array of length 4 cannot be split at 5"),
-        (-1, IndexError, "an array of length 4 cannot be split at -1"),
-        (10**30, IndexError, f"an array of length 4 cannot be split at {10**30}"),
+        (5, ac.ArgumentIndexError, "an array of length 4 cannot be split at 5"),
+        (-1, ac.ArgumentIndexError, "an array of length 4 cannot be split at -1"),
+        (10**30, ac.ArgumentIndexError, f"an array of length 4 cannot be split at {10**30}"),
         (1.0, ac.ArgumentTypeError, "an array is split at an integer; 1.0 was given"),
         (None, ac.ArgumentTypeError, "an array is split at an integer; None was given"),
     ],
@@ -151,7 +151,7 @@ def test_where_an_array_cannot_be_split(index: Any, error: type[Exception], text
 
 def test_an_array_without_axes_cannot_be_split() -> None:
     _, array = numbers(4, 3)
-    with pytest.raises(IndexError, match="without axes"):
+    with pytest.raises(ac.ArgumentIndexError, match="without axes"):
         array[0, 0].split_at(0)
 
 

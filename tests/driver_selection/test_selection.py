@@ -114,6 +114,62 @@ report(file=caught[0].filename)
     assert machine.run(script, has_node=False).values == {"file": "<string>"}
 
 
+@pytest.mark.parametrize(
+    "run",
+    [
+        "asyncio.run(main())",
+        "asyncio.new_event_loop().run_until_complete(main())",
+        "uvloop.new_event_loop().run_until_complete(main())",
+        "trio.run(inside['use'])",
+        "inside['use_in_context']()",
+    ],
+)
+def test_the_warning_names_no_line_of_an_event_loop(machine, run):
+    """Where a task is nothing but an operation, the line is the one that runs the loop."""
+    script = f"""
+import asyncio, sys, trio, uvloop
+source = '''
+import contextlib
+async def use():
+    select()
+@contextlib.contextmanager
+def context():
+    select()
+    yield
+def use_in_context():
+    with context():
+        pass
+'''
+inside = {{"__name__": "aiocuda.somewhere", "select": selection.select}}
+exec(compile(source, "inside.py", "exec"), inside)
+async def main():
+    await asyncio.create_task(inside["use"]())
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    line = sys._getframe().f_lineno + 1
+    {run}
+report(file=caught[0].filename, right=caught[0].lineno == line)
+"""
+    assert machine.run(script, has_node=False).values == {"file": "<string>", "right": True}
+
+
+def test_the_warning_names_the_line_of_a_task(machine):
+    script = """
+import asyncio
+inside = {"__name__": "aiocuda.somewhere", "select": selection.select}
+exec(compile("async def use():\\n    select()", "inside.py", "exec"), inside)
+async def here():
+    await inside["use"]()
+async def main():
+    await asyncio.create_task(here())
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    asyncio.run(main())
+report(file=caught[0].filename, right=caught[0].lineno == here.__code__.co_firstlineno + 1)
+"""
+    assert machine.run(script, has_node=False).values == {"file": "<string>", "right": True}
+
+
 def test_a_warning_made_an_error_is_raised_once_and_the_choice_stays(machine):
     script = """
 warnings.simplefilter("error")

@@ -48,6 +48,13 @@ EXAMPLES = {
         errors.DeviceLostError("saxpy(2.0, x, y)", "train.py:12", DRIVER_ERROR, "device 0"),
         f"saxpy(2.0, x, y) (built at train.py:12) did not complete: device 0 was lost: {DRIVER_ERROR}",
     ),
+    errors.OperationInterruptedError: (
+        errors.OperationInterruptedError("a map() callback", "train.py:12", "KeyboardInterrupt"),
+        "a map() callback (built at train.py:12) was interrupted: KeyboardInterrupt came out of a function that was "
+        "called for it, and went on to whoever ran that function. An operation runs once: build it again",
+    ),
+    errors.SignatureError: (errors.SignatureError("what happened", 3), "line 3: what happened"),
+    errors.RaceError: (errors.RaceError(["one and another"]), "1 race on the device:\n- one and another"),
 }
 
 ALL = [value for value in vars(errors).values() if inspect.isclass(value) and issubclass(value, errors.AiocudaError)]

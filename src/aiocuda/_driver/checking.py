@@ -9,11 +9,10 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aiocuda._driver.select import DRIVER_SONAME
-from aiocuda.errors import AiocudaError
+from aiocuda.errors import RaceError
 
 __all__ = ["RaceError", "RaceReport", "raise_races", "take_race_reports"]
 
@@ -44,30 +43,6 @@ class RaceReport:
 
     def __str__(self) -> str:
         return self.message
-
-
-class RaceError(AiocudaError):
-    """The emulated driver found operations that race.
-
-    Parameters
-    ----------
-    reports
-        One for each pair of operations.
-
-    Attributes
-    ----------
-    reports
-        As given.
-    """
-
-    def __init__(self, reports: Sequence[RaceReport]) -> None:
-        super().__init__(reports)
-        self.reports = tuple(reports)
-
-    def __str__(self) -> str:
-        count = len(self.reports)
-        lines = [f"{count} race{'' if count == 1 else 's'} on the device:"]
-        return "\n".join([*lines, *(f"- {report}" for report in self.reports)])
 
 
 def take_race_reports() -> list[RaceReport]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import operator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from aiocuda.errors import ArgumentTypeError
+from aiocuda.errors import AiocudaError, ArgumentTypeError, ArgumentValueError
 
 __all__ = ["Lent", "lent_on", "lent_to"]
 
@@ -48,6 +50,12 @@ def lent_on(x: Any) -> int:
     ArgumentTypeError
         It is not on a device, or has no protocol.
     """
+    interface = getattr(x, "__cuda_array_interface__", None)
+    if isinstance(interface, dict) and type(interface.get("stream")) is int and not interface["stream"]:
+        raise ArgumentValueError(
+            f"external: the __cuda_array_interface__ of this {type(x).__name__} names stream 0, which may be either of "
+            "CUDA's default streams; its owner is to name 1 (the legacy one), 2 (the thread's), a handle, or None"
+        )
     view = _view(x, -1)
     if not view.is_device_accessible or view.device_id < 0:
         raise ArgumentTypeError(
@@ -75,6 +83,11 @@ def lent_to(x: Any, stream: int) -> Lent:
         ) from error
     shape = tuple(int(extent) for extent in view.shape)
     strides = None if view.strides is None else tuple(int(step) * dtype.itemsize for step in view.strides)
+    steps = strides or (dtype.itemsize,) * len(shape)
+    is_possible = len(steps) == len(shape) and all(extent >= 0 for extent in shape)
+    reach_bytes = math.prod(shape) * dtype.itemsize + sum(map(operator.mul, map(abs, steps), shape))
+    if not is_possible or reach_bytes >= 2**63:
+        raise ArgumentValueError(f"external: no memory has shape {shape} and strides of {strides} bytes")
     return Lent(int(view.ptr), shape, strides, dtype, bool(view.readonly), (x, view))
 
 
@@ -83,7 +96,9 @@ def _view(x: Any, stream: int) -> Any:
 
     try:
         return StridedMemoryView.from_any_interface(x, stream_ptr=stream)
-    except (BufferError, TypeError, RuntimeError) as error:
+    except AiocudaError:
+        raise
+    except Exception as error:  # whatever the owner's protocol, or the driver about its pointer, has to say
         raise ArgumentTypeError(
             f"external takes what has __dlpack__ or __cuda_array_interface__; {type(x).__name__} {x!r:.80}: {error}"
         ) from error

@@ -17,7 +17,7 @@ import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Literal
+from typing import Final, Literal
 
 from aiocuda import _forks
 from aiocuda._driver import probe
@@ -83,6 +83,21 @@ class _Finding:
     lines: tuple[str, ...]
 
 
+# Packages that call one another before a user's line comes: this one, event loops, and what begins a thread.
+_ON_THE_WAY: Final = frozenset(
+    {
+        "aiocuda",
+        "anyio",
+        "asyncio",
+        "concurrent",
+        "contextlib",
+        "contextvars",
+        "functools",
+        "threading",
+        "trio",
+        "uvloop",
+    }
+)
 _lock = _forks.lock()
 _selected: DriverInfo | None = None
 
@@ -146,24 +161,28 @@ def select() -> DriverInfo:
             f"kernels run on the CPU, on aiocuda's emulated CUDA driver: {chosen.reason}. "
             f"Set {VARIABLE}=emulated to choose it without this warning",
             EmulatedDeviceWarning,
-            stacklevel=_frames_of_aiocuda(),
+            stacklevel=_frames_to_the_user(),
         )
     return chosen
 
 
-def _frames_of_aiocuda() -> int:
-    """Count the innermost frames of this package, so that a warning names the user's line."""
+def _frames_to_the_user() -> int:
+    """Count the innermost frames of this package and of event loops, so that a warning names the user's line.
+
+    Where there is no other line than theirs, as in a task that is nothing but an operation, the outermost is named: of
+    the program that runs the loop, or of a thread.
+    """
     frame = sys._getframe(1)
     count = 1
-    while frame.f_back is not None and _is_of_aiocuda(frame):
+    while frame.f_back is not None and _is_on_the_way(frame):
         frame = frame.f_back
         count += 1
     return count
 
 
-def _is_of_aiocuda(frame: FrameType) -> bool:
-    module = str(frame.f_globals.get("__name__", ""))
-    return module == "aiocuda" or module.startswith("aiocuda.")
+def _is_on_the_way(frame: FrameType) -> bool:
+    package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+    return package in _ON_THE_WAY
 
 
 def _select_auto() -> DriverInfo:

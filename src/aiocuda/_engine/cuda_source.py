@@ -14,32 +14,7 @@ from typing import Final
 from tree_sitter import Node
 
 from aiocuda._engine.cuda_nodes import parse, scope_of, text_of
-from aiocuda.errors import ArgumentValueError
-
-
-class SignatureError(ArgumentValueError):
-    """A kernel's signature cannot be read, or the kernel asked for cannot be told.
-
-    Parameters
-    ----------
-    message
-        What was asked, what was found, what to do.
-    line
-        Line of the source, from 1; 0 where no line is to blame.
-
-    Attributes
-    ----------
-    message, line
-        As given.
-    """
-
-    def __init__(self, message: str, line: int = 0) -> None:
-        super().__init__(message, line)
-        self.message = message
-        self.line = line
-
-    def __str__(self) -> str:
-        return f"line {self.line}: {self.message}" if self.line else self.message
+from aiocuda.errors import SignatureError
 
 
 @dataclass(frozen=True, slots=True)

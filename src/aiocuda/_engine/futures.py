@@ -19,8 +19,9 @@ from aiocuda import _forks, _loops, _native
 from aiocuda._engine import faults, overdue, placement
 from aiocuda._engine.concurrent_future import ConcurrentFuture
 from aiocuda._engine.execution import checked_timeout, has_ended, run_and_wait
+from aiocuda._engine.functions import checked_function
 from aiocuda._engine.placement import Placement
-from aiocuda.errors import ArgumentTypeError, ArgumentValueError, CancelledError
+from aiocuda.errors import ArgumentValueError, CancelledError
 
 __all__ = ["DeviceFuture", "submit"]
 
@@ -190,6 +191,7 @@ class DeviceFuture(Generic[T_co]):
         of `map` that are being called, whose results stay; what follows them is not submitted.
         """
         if self._end is None:
+            self._op._is_asked = True  # and given up, on purpose
             self._settle(_AS_ITS_OPERATION if has_ended(self._op) else _End(self._cancelled_error()))
         return self.cancelled()
 
@@ -242,8 +244,7 @@ class DeviceFuture(Generic[T_co]):
         and on the thread) and disturbs nobody. The thread keeps no process alive: what is not complete when the
         process ends is not called.
         """
-        if not callable(function):
-            raise ArgumentTypeError(f"add_done_callback() takes a function of the future, not {function!r}")
+        checked_function(function, "add_done_callback() takes a function of the future")
         self._call_when_done(function, _loops.current_destination())
 
     def as_concurrent(self) -> concurrent.futures.Future[T_co]:
@@ -303,9 +304,12 @@ class DeviceFuture(Generic[T_co]):
         try:
             if not drive(self._op, self._where, *arguments):
                 return False
-        except BaseException:
+        except BaseException as error:
             if self._op._state != "failed":
                 raise
+            self._settle(_AS_ITS_OPERATION)
+            if not isinstance(error, Exception):
+                raise  # an interruption is for who runs the function that it came out of, in this call
         self._settle(_AS_ITS_OPERATION)
         return True
 
@@ -315,10 +319,12 @@ class DeviceFuture(Generic[T_co]):
         try:
             while self._end is None and _native.submit_more(self._op, self._where):
                 pass  # a function was called, and what follows it may not be wanted any more
-        except BaseException:
+        except BaseException as error:
             if self._op._state != "failed":
                 raise
             self._settle(_AS_ITS_OPERATION)
+            if not isinstance(error, Exception):
+                raise
 
     def _advance(self, port: _native.Port, waiter: object) -> bool:
         """Go on as `_ask` does, without spinning; what goes wrong is told by who asks the future."""

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
 
-__all__ = ["extents", "flag", "mapping", "path", "sequence", "shown", "text", "whole"]
+__all__ = [
+    "between", "extents", "flag", "mapping", "one_of", "path", "sequence", "shown", "text", "whole", "whole_numbers",
+]  # fmt: skip
 
 
 def shown(value: object) -> str:
@@ -133,4 +135,56 @@ def mapping(value: Any, name: str, of: str) -> Mapping[Any, Any]:
     """
     if not isinstance(value, Mapping):
         raise ArgumentTypeError(f"{name} is a mapping of {of}; {shown(value)} was given")
+    return value
+
+
+def between(value: Any, name: str, least: float, most: float) -> int:
+    """Return a whole number within bounds, both of them allowed.
+
+    Raises
+    ------
+    ArgumentTypeError
+        It is no whole number.
+    ArgumentValueError
+        It lies outside the bounds.
+    """
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool):
+        raise ArgumentTypeError(f"{name} is a whole number; {shown(value)} was given")
+    if not least <= number <= most:
+        raise ArgumentValueError(f"{name} is a whole number from {least} to {most}; {number} was given")
+    return number
+
+
+def whole_numbers(value: Any, name: str) -> tuple[int, ...]:
+    """Return whole numbers: of one, or of whatever can be iterated, such as an array's shape.
+
+    Raises
+    ------
+    ArgumentTypeError
+        It is neither.
+    """
+    try:
+        # An array has __index__ too, and is an integer only where it has no axis.
+        is_one = hasattr(value, "__index__") and getattr(value, "ndim", 0) == 0
+        return tuple(operator.index(each) for each in ((value,) if is_one else value))
+    except TypeError:
+        raise ArgumentTypeError(f"{name} is an int or a sequence of ints; {shown(value)} was given") from None
+
+
+def one_of(value: Any, name: str, known: Iterable[str]) -> str:
+    """Return a name that is known.
+
+    Raises
+    ------
+    ArgumentValueError
+        It is none of them.
+    """
+    names = tuple(known)
+    if not isinstance(value, str) or value not in names:
+        *others, last = map(repr, names)
+        raise ArgumentValueError(f"{name} is {', '.join(others)} or {last}; {shown(value)} was given")
     return value

@@ -15,7 +15,7 @@ import numpy as np
 from tree_sitter import Node
 
 from aiocuda._engine.cuda_nodes import declarator_name, parse, without_extents
-from aiocuda._engine.cuda_source import SignatureError, joined_lines, split_list
+from aiocuda._engine.cuda_source import joined_lines, split_list
 from aiocuda._engine.cuda_types import TypeNames
 from aiocuda._engine.structs import Unsettled, alignment_of, layout_of
 from aiocuda._engine.type_kinds import (
@@ -31,6 +31,7 @@ from aiocuda._engine.type_kinds import (
     Unknown,
     Value,
 )
+from aiocuda.errors import SignatureError
 
 __all__ = ["Parameter", "field_of", "parameter_of", "read_parameters"]
 

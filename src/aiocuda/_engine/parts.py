@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from aiocuda._engine.given import whole_numbers
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
 
 __all__ = ["Bytes", "Part", "is_contiguous", "reshape", "share_bytes", "spread", "transpose", "with_item_size"]
@@ -92,7 +93,7 @@ def reshape(shape: tuple[int, ...], strides: tuple[int, ...], item_bytes: int, a
 
 
 def _extents(shape: tuple[int, ...], asked: Sequence[int]) -> tuple[int, ...]:
-    extents = [operator.index(extent) for extent in asked]
+    extents = list(whole_numbers(asked, "a shape"))
     size = math.prod(shape)
     if extents.count(-1) == 1:
         others = -math.prod(extents)

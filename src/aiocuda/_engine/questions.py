@@ -14,12 +14,13 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from aiocuda._engine.cuda_nodes import parse
-from aiocuda._engine.cuda_source import SignatureError, split_list
+from aiocuda._engine.cuda_source import split_list
 from aiocuda._engine.cuda_types import TypeNames
 from aiocuda._engine.parameters import Parameter, field_of, parameter_of
 from aiocuda._engine.signature import KernelSignature
 from aiocuda._engine.structs import array_extents, layout_of, member_names
 from aiocuda._engine.type_kinds import Array, Constant, Described, Opaque, Struct, Type, Unknown
+from aiocuda.errors import SignatureError
 
 __all__ = ["EXPRESSION", "NAME", "Ask", "settle", "settle_variable", "with_question"]
 

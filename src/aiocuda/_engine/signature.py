@@ -16,7 +16,6 @@ import numpy as np
 from aiocuda._engine.cuda_nodes import integer_in, parse, text_of
 from aiocuda._engine.cuda_source import (
     Declaration,
-    SignatureError,
     find_declarations,
     template_argument,
     without_literals,
@@ -25,6 +24,7 @@ from aiocuda._engine.cuda_types import TypeNames
 from aiocuda._engine.parameters import Parameter, field_of, read_parameters
 from aiocuda._engine.type_kinds import Described, Type, Unknown
 from aiocuda._engine.variables import Variable, find_variables
+from aiocuda.errors import SignatureError, UndeclaredKernelError
 
 __all__ = [
     "PASS_SIGNATURE",
@@ -38,10 +38,6 @@ __all__ = [
     "parse_variables",
     "select_kernel",
 ]
-
-
-class UndeclaredKernelError(SignatureError):
-    """The source declares no kernel of the name asked for; a macro may write one."""
 
 
 @dataclass(frozen=True, slots=True)

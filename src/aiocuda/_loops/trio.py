@@ -123,7 +123,9 @@ class TrioDestination:
 def _call(call: Callable[[], object]) -> None:
     try:
         call()
-    except Exception:  # noqa: BLE001 - reported; trio would end the whole run with it
+    except (KeyboardInterrupt, SystemExit):
+        raise  # which are to end the run
+    except BaseException:  # noqa: BLE001 - reported; trio would end the whole run with it
         report()
 
 
