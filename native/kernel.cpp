@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "dataflow/shape.hpp"
+#include "driver/calls.hpp"
 #if PY_VERSION_HEX < 0x030C0000
 #include <structmember.h>
 #define Py_T_PYSSIZET T_PYSSIZET
@@ -343,7 +344,7 @@ void bind_kernel(nb::module_& module) {
   });
   // params: None where the description's `_native_parameters` is to be asked at the first call; else (kind's name, dtype
   // code, writes, name, rank, width, bytes and packer of a struct, alignment of the items); the description has `_load_with_limits(device, op)`,
-  // which gives a function and what is known of it and its device, in the order of Signature::Loaded.
+  // which gives a function, its image, and what is known of it and its device, in the order of Signature::Loaded.
   module.def("make_kernel", [](nb::handle op_class, nb::object description, const std::string& name, nb::object params, std::uint32_t max_threads,
                                std::shared_ptr<ModuleMemory> memory) {
     auto signature = std::make_unique<Signature>();
@@ -360,6 +361,26 @@ void bind_kernel(nb::module_& module) {
     kernel->signature = signature.release();
     return object;
   }, nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg(), nb::arg());
+  // Takes over an image that was loaded, to unload it in its time.
+  nb::class_<driver::LoadedImage>(module, "LoadedImage").def("__init__", [](driver::LoadedImage* self, std::uintptr_t library, std::int32_t device) {
+    new (self) driver::LoadedImage{driver::Engine::get().own_image(reinterpret_cast<CUlibrary>(library), device)};
+  });
+  module.def("unload_images", [](std::int32_t device) { driver::Engine::get().unload_images(device); });
+  // How many images are loaded, and how many of them nobody holds any more.
+  module.def("image_counts", [] { return nb::make_tuple(driver::Engine::get().image_count(), driver::Engine::get().dropped_image_count()); });
+  // A kernel's function on a device is another one from now on, if it has one there.
+  module.def("set_function", [](nb::handle kernel, std::int32_t device, const nb::tuple& made) {
+    auto& loaded = reinterpret_cast<KernelObject*>(kernel.ptr())->signature->loaded;
+    const auto slot = static_cast<std::size_t>(device);
+    if (slot >= loaded.size() || !loaded[slot].function) return;
+    const Signature::Loaded before = std::exchange(loaded[slot], driver::loaded_from(made));  // let go of last: it may come back here
+  });
+  // The dynamic shared memory that a kernel's launches have asked for on a device, or that was set; 0 before the first.
+  module.def("shared_limit", [](nb::handle kernel, std::int32_t device) -> std::uint32_t {
+    const auto& loaded = reinterpret_cast<KernelObject*>(kernel.ptr())->signature->loaded;
+    const auto slot = static_cast<std::size_t>(device);
+    return slot < loaded.size() && loaded[slot].function ? loaded[slot].shared_limit_bytes : 0;
+  });
   // The dynamic shared memory that a kernel's launches may have on a device was set.
   module.def("set_shared_limit", [](nb::handle kernel, std::int32_t device, std::uint32_t limit_bytes) {
     auto& loaded = reinterpret_cast<KernelObject*>(kernel.ptr())->signature->loaded;

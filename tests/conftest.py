@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -237,12 +238,38 @@ def used_bytes() -> Callable[[], int]:
     return total
 
 
+_SAID_BY_DRIVER = re.compile(r"emulated CUDA driver: |.*: block: \[\d+,\d+,\d+\], thread: .* Assertion ")
+
+
+class Ended:
+    """A process that has ended, and what of it a test has looked at."""
+
+    def __init__(self, process: subprocess.CompletedProcess[str]) -> None:
+        self._process = process
+        self._seen: set[str] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        self._seen.add(name)
+        return getattr(self._process, name)
+
+    def overlooked(self) -> str:
+        """Say what went wrong that nobody has looked at; empty where nothing did."""
+        found = ""
+        if self._process.returncode and "returncode" not in self._seen:
+            found += f"it ended with {self._process.returncode}; "
+        # The emulated driver says there why a device is lost, and a device what an assert found.
+        said = [line for line in self._process.stderr.splitlines() if not _SAID_BY_DRIVER.match(line)]
+        if said and "stderr" not in self._seen:
+            found += "it wrote to stderr:\n" + "\n".join(said)
+        return found
+
+
 @pytest.fixture
-def in_process() -> Callable[..., subprocess.CompletedProcess[str]]:
+def in_process() -> Callable[..., Ended]:
     """Run a program in a process of its own, with this one's driver; it must end by itself."""
 
-    def run_program(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
+    def run_program(program: str, **environment: str) -> Ended:
+        done = subprocess.run(
             [sys.executable, "-c", textwrap.dedent(program)],
             env={**os.environ, "PYTHONWARNINGS": "ignore", **environment},
             capture_output=True,
@@ -250,6 +277,7 @@ def in_process() -> Callable[..., subprocess.CompletedProcess[str]]:
             timeout=120,
             check=False,
         )
+        return Ended(done)
 
     return run_program
 

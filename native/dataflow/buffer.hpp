@@ -23,6 +23,7 @@ enum class MemoryKind : std::uint8_t {
   managed,       // the host and all devices reach it; it counts with the device that it was made for
   interprocess,  // a device's, which other processes may open
   opened,        // a device's, of another process
+  image,         // a loaded image: its address is the driver's handle of it
 };
 
 // What a buffer inside a graph is a part of: until the graph is made its arrays are used by operations that go into

@@ -103,6 +103,7 @@ struct Signature {
     std::uint32_t multiprocessors = 0;
     bool is_cooperative = false;           // can the device run a grid's blocks all at once?
     bool has_clusters = false;
+    BufferRef image{};                     // that the function is in
   };
   std::vector<Loaded> loaded;
 

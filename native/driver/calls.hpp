@@ -20,6 +20,23 @@ inline bool is_loaded(const dataflow::LaunchOp& op, std::int32_t device) {
   return known.size() > slot && known[slot].function;
 }
 
+// An image as Python holds it.
+struct LoadedImage {
+  dataflow::BufferRef buffer;
+};
+
+// What Python says of a kernel on a device: its function, the image that it is in, and what the device allows it.
+inline dataflow::Signature::Loaded loaded_from(const nb::tuple& made) {
+  return {reinterpret_cast<void*>(nb::cast<std::uintptr_t>(made[0])),
+          nb::cast<std::uint32_t>(made[2]),
+          nb::cast<std::uint32_t>(made[3]),
+          nb::cast<std::uint32_t>(made[4]),
+          nb::cast<std::uint32_t>(made[5]),
+          nb::cast<bool>(made[6]),
+          nb::cast<bool>(made[7]),
+          nb::cast<const LoadedImage&>(made[1]).buffer};
+}
+
 // A launch's kernel on a device, with the shared memory that it asks for; compiled at the first launch there. Its
 // context is bound afterwards. A shape that the device does not allow is an error here.
 inline CUfunction function_of(Engine& engine, ContextScope& scope, dataflow::LaunchOp& op, std::int32_t device) {
@@ -29,21 +46,21 @@ inline CUfunction function_of(Engine& engine, ContextScope& scope, dataflow::Lau
   if (!is_loaded(op, device)) {
     const auto made = nb::cast<nb::tuple>(op.kernel().attr("_load_with_limits")(device, object_of(op)));
     if (known.size() <= slot) known.resize(slot + 1);
-    known[slot] = {reinterpret_cast<void*>(nb::cast<std::uintptr_t>(made[0])), nb::cast<std::uint32_t>(made[1]), nb::cast<std::uint32_t>(made[2]),
-                   nb::cast<std::uint32_t>(made[3]), nb::cast<std::uint32_t>(made[4]), nb::cast<bool>(made[5]), nb::cast<bool>(made[6])};
+    known[slot] = loaded_from(made);
     scope.bind(device);  // compiling may have left another context
   }
   auto& loaded = known[slot];
   auto function = static_cast<CUfunction>(loaded.function);
   check_limits(op, loaded, device);
   if (op.shape.shared_bytes > loaded.shared_limit_bytes) {
-    // Another kernel object of the same function may have raised it further: nobody's launches may lower it again.
+    // Other kernel objects have the same function, and may have raised it further: nobody's launches may lower it again.
+    // Each keeps its own count of what it asked for.
     int now = 0;
     CUresult result = engine.table.cuFuncGetAttribute(&now, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, function);
-    const auto wanted = std::max(op.shape.shared_bytes, static_cast<std::uint32_t>(now));
-    if (!result) result = engine.table.cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, static_cast<int>(wanted));
+    const auto wanted = static_cast<int>(op.shape.shared_bytes);
+    if (!result && wanted > now) result = engine.table.cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, wanted);
     if (result) raise_refused(engine, result, "cuFuncSetAttribute", object_of(op), op.shape.shared_bytes, device);
-    loaded.shared_limit_bytes = wanted;
+    loaded.shared_limit_bytes = op.shape.shared_bytes;
   }
   if (op.shape.cooperative || op.shape.cluster.x) check_residency(engine.table, op, loaded, device);
   return function;

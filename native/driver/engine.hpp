@@ -229,6 +229,19 @@ class Engine final : public dataflow::MemoryOwner {
   // nothing.
   void settle_frees(std::int32_t device);
 
+  // Takes over an image that was loaded on a device. It is unloaded when nobody holds it, what used it has passed, and
+  // the device has nothing else to do: NVIDIA's driver may wait for the device before it unloads.
+  dataflow::BufferRef own_image(CUlibrary library, std::int32_t device);
+  // A launch that will be the stream's next submission uses the image.
+  void note_use(dataflow::Buffer& image, StreamIndex stream) {
+    image.hazards.commit({0, image.size_bytes}, false, {stream, timeline.submitted(stream) + 1});
+  }
+  // Unloads images that nobody holds and whose users have passed, also while the device does other work: the driver may
+  // wait for that, and the GIL is given up meanwhile.
+  void unload_images(std::int32_t device);
+  std::size_t dropped_image_count() const { return dropped_images_.size(); }
+  std::size_t image_count() const { return image_count_; }  // that are loaded
+
   // Keeps an object until the device has passed a tick.
   void retain(Tick until, nb::object object) { retained_.push_back({until, std::move(object)}); }
   // A stream of the device that no policy uses, for what must hold up no work.
@@ -363,7 +376,10 @@ class Engine final : public dataflow::MemoryOwner {
   bool try_free(dataflow::Buffer& buffer);
   void free_device(dataflow::Buffer& buffer);
   void note_freed(const dataflow::Buffer& buffer);
+  void collect_returned();
   void close_memory(CUdeviceptr address);
+  void unload_idle_images();
+  void unload(std::vector<std::unique_ptr<dataflow::Buffer>> images);
   struct Waits;
   bool has_passed(const dataflow::Buffer& buffer);
   void drop_retained();
@@ -386,6 +402,8 @@ class Engine final : public dataflow::MemoryOwner {
   std::vector<StreamIndex> closing_;  // closed by their users, with work that has not passed
   std::vector<StreamIndex> spare_slots_;
   std::vector<std::unique_ptr<dataflow::Buffer>> returned_;
+  std::vector<std::unique_ptr<dataflow::Buffer>> dropped_images_;  // that nobody holds, and that are loaded still
+  std::size_t image_count_ = 0;
   std::vector<std::pair<std::int32_t, CUdeviceptr>> to_close_;  // other processes' memory, by device
   dataflow::Buffer own_{};  // the head of the list of buffers
   struct Retained {

@@ -46,6 +46,17 @@ const char* name_of_capture_error(CUresult result) {
 
 dataflow::LaunchOp& launch_of(const GraphNode& node) { return static_cast<dataflow::LaunchOp&>(*dataflow::as_op(node.op)); }
 
+const dataflow::BufferRef& image_of(const GraphNode& node) {
+  return launch_of(node).signature.loaded[static_cast<std::size_t>(node.device)].image;
+}
+
+// An executable that was replaced, until its last launch has passed.
+struct Retired {
+  std::vector<dataflow::BufferRef> images;  // outlive it
+  ExecutableHandle executable;
+  Retired(std::vector<dataflow::BufferRef> held, ExecutableHandle replaced) : images(std::move(held)), executable(std::move(replaced)) {}
+};
+
 }  // namespace
 
 Graph::Graph(Engine& engine, dataflow::GraphPlan made) : plan(std::move(made)), engine_(engine), is_dirty_(plan.nodes.size(), false) {
@@ -81,6 +92,7 @@ void Graph::fill_in(GraphNode& node, Parameters& into) {
     into.words.clear();
     for (const std::uint32_t start : kernel.starts) into.words.push_back(&kernel.words[start]);
     const dataflow::LaunchShape& shape = kernel.shape;
+    hold_image(image_of(node));
     into.kernel.func = static_cast<CUfunction>(launch_of(node).signature.loaded[static_cast<std::size_t>(node.device)].function);
     into.kernel.gridDimX = shape.grid.x, into.kernel.gridDimY = shape.grid.y, into.kernel.gridDimZ = shape.grid.z;
     into.kernel.blockDimX = shape.block.x, into.kernel.blockDimY = shape.block.y, into.kernel.blockDimZ = shape.block.z;
@@ -209,12 +221,28 @@ void Graph::instantiate(Making making) {
   ++instantiations_;
 }
 
+// A kernel's function may be another one later, in another image (see KernelDescription.set_attributes).
+void Graph::hold_image(const dataflow::BufferRef& image) {
+  const bool is_held = std::any_of(images_.begin(), images_.end(), [&](const auto& held) { return held.get() == image.get(); });
+  if (is_held) return;
+  image->hazards.commit({0, image->size_bytes}, false, last_);  // which may be about to be made
+  images_.push_back(image);
+}
+
+// Lets go of images that neither the graph, as it was made, nor the executable has kernels of any more.
+void Graph::hold_images_of_plan() {
+  const std::vector<dataflow::BufferRef> before = std::exchange(images_, {});
+  for (const dataflow::BufferRef& image : graph_images_) hold_image(image);
+  for (const GraphNode& node : plan.nodes)
+    if (node.kind == NodeKind::kernel) hold_image(image_of(node));
+}
+
 // The executable, and what a function captured into it, live until the last launch has passed.
 void Graph::retire() {
   if (!executable_ || engine_.is_over()) return;
   if (engine_.timeline.is_known_complete(last_)) return executable_.reset();
-  auto retired = std::make_unique<ExecutableHandle>(std::move(executable_));
-  engine_.retain(last_, nb::capsule(retired.release(), [](void* pointer) noexcept { delete static_cast<ExecutableHandle*>(pointer); }));
+  auto retired = std::make_unique<Retired>(images_, std::move(executable_));
+  engine_.retain(last_, nb::capsule(retired.release(), [](void* pointer) noexcept { delete static_cast<Retired*>(pointer); }));
   keep_captured(plan);
 }
 
@@ -276,8 +304,12 @@ void Graph::rebuild(Making making) {
   nodes_.clear();
   is_settable_.clear();
   for (std::size_t index = 0; index < plan.nodes.size(); ++index) add_node(static_cast<NodeIndex>(index));
+  graph_images_.clear();
+  for (const GraphNode& node : plan.nodes)
+    if (node.kind == NodeKind::kernel) graph_images_.push_back(image_of(node));
   instantiate(making);
   is_behind_ = false;
+  hold_images_of_plan();
 }
 
 void Graph::launch(const dataflow::ReplayOp& op, CUstream stream) {
@@ -322,6 +354,7 @@ void Graph::update(dataflow::GraphPlan made) {
     all.push_back(static_cast<NodeIndex>(index));
   }
   set(all, Making::gives_up_gil);
+  hold_images_of_plan();
 }
 
 void Graph::upload(CUstream stream) { check(engine_.table.cuGraphUpload(executable_.get(), stream), "cuGraphUpload"); }
@@ -333,6 +366,8 @@ void Graph::close() {
 void Graph::drop() {
   retire();
   graph_.reset();
+  images_.clear();
+  graph_images_.clear();
   for (dataflow::GraphNode& node : plan.nodes) node.op.reset();
   dataflow::GraphPlan rest;
   rest.place = plan.place;

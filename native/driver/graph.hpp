@@ -43,8 +43,10 @@ class Graph {
 
   // Sets what the launch replaces, and launches.
   void launch(const dataflow::ReplayOp& op, CUstream stream);
-  void note_launch(Tick tick) {
-    last_ = tick;
+  // A launch will be the stream's next submission.
+  void note_launch(StreamIndex stream) {
+    last_ = {stream, engine_.timeline.submitted(stream) + 1};
+    for (const dataflow::BufferRef& image : images_) engine_.note_use(*image, stream);
     ++launches_;
   }
   // Brings what the first launch needs to the device.
@@ -77,10 +79,14 @@ class Graph {
   void reset_words();
   void rebuild(Making making);
   void drop();
+  void hold_image(const dataflow::BufferRef& image);
+  void hold_images_of_plan();
   void retire();
   void keep_captured(const dataflow::GraphPlan& of);
 
   Engine& engine_;
+  // The images of kernels: of the graph and the executable, which they outlive; of the graph as it was made.
+  std::vector<dataflow::BufferRef> images_, graph_images_;
   GraphHandle graph_;
   ExecutableHandle executable_;
   std::vector<CUgraphNode> nodes_;

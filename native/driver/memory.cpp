@@ -136,7 +136,7 @@ CUresult Engine::advise(const dataflow::Array& array, CUmem_advise advice, CUmem
 
 void Engine::take_back(std::unique_ptr<dataflow::Buffer> buffer) noexcept {
   if (is_over()) return;
-  returned_.push_back(std::move(buffer));
+  (buffer->kind == dataflow::MemoryKind::image ? dropped_images_ : returned_).push_back(std::move(buffer));
   if (depth == 0) collect();
 }
 
@@ -145,7 +145,12 @@ void Engine::collect() {
   if (!retained_.empty()) drop_retained();
   staging.drop_ended();
   borrowed_.forget([this](const dataflow::Buffer& buffer) { return has_passed(buffer); });
-  if (returned_.empty()) return;
+  if (!returned_.empty()) collect_returned();
+  // At the very end: others may submit meanwhile.
+  if (!dropped_images_.empty() && depth == 0) unload_idle_images();
+}
+
+void Engine::collect_returned() {
   ContextScope scope(*this);
   std::vector<std::unique_ptr<dataflow::Buffer>> left, due = std::exchange(returned_, {});
   for (auto& buffer : due) {
@@ -224,6 +229,7 @@ bool Engine::try_free(dataflow::Buffer& buffer) {
       note_freed(buffer);
       break;
     case dataflow::MemoryKind::opened: to_close_.emplace_back(buffer.device, buffer.address); break;
+    case dataflow::MemoryKind::image: break;  // is never here: see images.cpp
   }
   return true;
 }

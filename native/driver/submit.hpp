@@ -158,6 +158,7 @@ class Submit {
     if (op.shape.empty) return;
     if (!is_loaded(op, device)) make_held_calls_now();  // compiling is Python's
     function_of(engine_, scope_, op, device);
+    engine_.note_use(*op.signature.loaded[static_cast<std::size_t>(device)].image, stream);
     if (holds_back_) return hold(stream, {.kind = HeldWork::Kind::launch, .op = object_of(op)});
     launch_now(op, stream, device);
   }
@@ -252,7 +253,7 @@ class Submit {
 
   void replay(dataflow::ReplayOp& op, const dataflow::Replay&, StreamIndex stream, std::int32_t device) {
     const std::shared_ptr<Graph>& graph = graph_of(op);
-    graph->note_launch({stream, engine_.timeline.submitted(stream) + 1});
+    graph->note_launch(stream);
     if (holds_back_) return hold(stream, {.kind = HeldWork::Kind::replay, .op = object_of(op), .graph = graph});
     replay_now(op, *graph, engine_.stream(stream).handle, device);
   }

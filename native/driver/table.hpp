@@ -61,6 +61,7 @@ namespace aiocuda::driver {
   F(cuStreamEndCapture)             \
   F(cuStreamIsCapturing)            \
   F(cuThreadExchangeStreamCaptureMode) \
+  F(cuLibraryUnload)                \
   F(cuGraphCreate)                  \
   F(cuGraphDestroy)                 \
   F(cuGraphGetNodes)                \

@@ -138,7 +138,9 @@ class KernelDescription:
         ordinal = as_ordinal(device)
         loaded = self._on(ordinal)
         with faults.raised_as(f"asking for the attributes of kernel {self.name} on device {ordinal}", ordinal):
-            return loaded.attributes()
+            found = loaded.attributes()
+            limit_bytes = self._shared_limit(ordinal, found.max_dynamic_shared_bytes)
+            return dataclasses.replace(found, max_dynamic_shared_bytes=limit_bytes)
 
     def set_attributes(
         self,
@@ -149,6 +151,9 @@ class KernelDescription:
         cache: CachePreference | None = None,
     ) -> None:
         """Set what the driver is to do with launches from now on; what is None stays. Compiles the kernel if need be.
+
+        They hold for all kernels that `Module.kernel` gives of one function of one module, and for nobody else's:
+        a kernel of the same source that was made apart keeps its own.
 
         Parameters
         ----------
@@ -180,6 +185,9 @@ class KernelDescription:
         with faults.raised_as(f"setting attributes of kernel {self.name} on device {ordinal}", ordinal):
             if max_dynamic_shared_bytes is not None:
                 self._allow_shared(loaded, ordinal, given.whole(max_dynamic_shared_bytes, "max_dynamic_shared_bytes"))
+            if preferred_carveout is None and cache is None:
+                return
+            loaded = self._alone_on(ordinal)
             if preferred_carveout is not None:
                 loaded.set_attribute("PREFERRED_SHARED_MEMORY_CARVEOUT", preferred_carveout)
             if cache is not None:
@@ -220,7 +228,7 @@ class KernelDescription:
                     f"{self.name}: block={block!r} is {threads} threads; on device {ordinal} this kernel takes 1 to "
                     f"{most} in a block"
                 )
-            if not 0 <= shared_bytes <= loaded.limits().shared_limit_bytes:
+            if not 0 <= shared_bytes <= self._shared_limit(ordinal, loaded.limits().shared_limit_bytes):
                 self._allow_shared(loaded, ordinal, shared_bytes)
             return loaded.occupancy(threads, shared_bytes)
 
@@ -231,10 +239,29 @@ class KernelDescription:
                 f"{self.name}: {size_bytes} bytes of dynamic shared memory; on device {ordinal} a block of this kernel "
                 f"can have 0 to {most}"
             )
-        loaded.set_attribute("MAX_DYNAMIC_SHARED_SIZE_BYTES", size_bytes)
-        for kernel in self.image.kernels:
-            if kernel.name == self.name:
-                _native.set_shared_limit(kernel, ordinal, size_bytes)
+        loaded.allow_shared(size_bytes)
+        self.image.shared_limits[self.name, ordinal] = size_bytes
+        for kernel in self.image.kernels_named(self.name):
+            _native.set_shared_limit(kernel, ordinal, size_bytes)
+
+    def _shared_limit(self, ordinal: int, as_loaded: int) -> int:
+        """Return the dynamic shared memory that was set, or that launches of this module's kernels have asked for."""
+        asked = (_native.shared_limit(kernel, ordinal) for kernel in self.image.kernels_named(self.name))
+        return max(self.image.shared_limits.get((self.name, ordinal), as_loaded), *asked, 0)
+
+    def _alone_on(self, ordinal: int) -> LoadedKernel:
+        """Give the kernel in an image that nobody else has: attributes are a function's, and so everybody's."""
+        before = self.image.load(ordinal)
+        if self.image.load_alone(ordinal) is not before:
+            for kernel in tuple(self.image.kernels):
+                if kernel._leave(ordinal):
+                    _native.set_function(kernel, ordinal, kernel._load_with_limits(ordinal))
+        return self._on(ordinal)
+
+    def _leave(self, ordinal: int) -> bool:
+        """Forget the function that the kernel has on a device; false where it has none."""
+        with self._lock:
+            return self._loaded.pop(ordinal, None) is not None
 
     def _on(self, ordinal: int, launch: _native.Op | None = None) -> LoadedKernel:
         runtime.require_not_forked()
@@ -257,13 +284,16 @@ class KernelDescription:
     def _load(self, ordinal: int) -> int:
         return self._on(ordinal).function
 
-    def _load_with_limits(self, ordinal: int, launch: _native.Op) -> tuple[int, ...]:
+    def _load_with_limits(self, ordinal: int, launch: _native.Op | None = None) -> tuple[Any, ...]:
         loaded = self._on(ordinal, launch)
         try:
             limits = loaded.limits()
+            limit_bytes = self._shared_limit(ordinal, limits.shared_limit_bytes)
+            limits = dataclasses.replace(limits, shared_limit_bytes=limit_bytes)
+            loaded.allow_shared(limit_bytes)  # where it is another function than before
         except DriverError:  # a broken context answers nothing: the launch is refused, and tells why
             limits = UNKNOWN_LIMITS
-        return (loaded.function, *dataclasses.astuple(limits))
+        return (loaded.function, loaded.image, *dataclasses.astuple(limits))
 
     def __repr__(self) -> str:
         return f"<Kernel {self._signature}>"

@@ -148,6 +148,8 @@ def test_a_lost_device_says_so(in_process):
             kernel(ac.zeros(1, np.int32), grid=1, block=1).sync()
         except ac.DeviceLostError:
             pass
+        else:
+            raise AssertionError("the device is not lost")
         device = ac.Device(0)
         for ask in (
             device.limits,

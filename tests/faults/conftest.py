@@ -27,6 +27,13 @@ FAR = 1 << 40
 def illegal(x=None):
     return k["illegal"](ac.zeros(4, np.int32) if x is None else x, FAR, grid=1, block=1)
 
+def refused(call):
+    try:
+        call()
+    except ac.DeviceLostError:
+        return
+    raise AssertionError("the device is not lost")
+
 class Latch:
     def __init__(self):
         self.flag = ac.empty_host(1, np.int32).sync()
@@ -42,9 +49,10 @@ class Latch:
 def broken(in_process):
     """Run a program that ends with ``end``, whatever became of its devices."""
 
-    def run_program(program: str, **environment: str) -> str:
+    def run_program(program: str, *, is_quiet: bool = False, **environment: str) -> str:
         done = in_process(PRELUDE + textwrap.dedent(program) + "\nprint('end', flush=True)", **environment)
         assert done.returncode == 0, done.stderr
+        assert not is_quiet or not done.overlooked()
         assert done.stdout.splitlines()[-1] == "end", done.stdout + done.stderr
         return done.stdout
 

@@ -287,9 +287,13 @@ def test_a_closed_array_tells_where(array):
 
 def test_closing_ends_one_handle(array):
     view, shared = array[:4], array.share()
+    expected = contents(view).tolist()
     array.close()
-    read(view)
-    read(shared)
+    assert contents(view).tolist() == expected
+    assert contents(shared).tolist()[:4] == expected
+    with pytest.raises(ac.ClosedError, match="was closed at"):
+        read(array)
+    assert "closed" in repr(array)
 
 
 # Partitioned.

@@ -330,9 +330,13 @@ def test_each_way_to_check_bounds_is_enough(in_process, options: tuple[str, ...]
 
 def test_bounds_are_checked_nowhere_else() -> None:
     source = STOP.replace("STATEMENT", "tile(0, -1) = x(-1, 5)")  # both inside their arrays' memory
-    with OnDevice(np.zeros((3, 5), np.float32)) as x, OnDevice(np.zeros((3, 5), np.float32)) as y:
+    numbers = np.arange(1, 16, dtype=np.float32).reshape(3, 5)
+    expected = np.zeros((3, 5), np.float32)
+    expected[0, 3] = numbers[0, 0]  # the item before the tile's first; the item 5 behind the end of the row before
+    with OnDevice(numbers) as x, OnDevice(np.zeros((3, 5), np.float32)) as y:
         parameters = (x.view(), x.view(), y.partition((2, 4)))
         launch(source, "stop", *parameters, grid=(2, 2, 1), block=(4, 1, 1), options=(UNCHECKED,))
+        np.testing.assert_array_equal(y.back(), expected)
 
 
 CONTAINS = r"""

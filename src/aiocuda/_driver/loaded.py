@@ -1,24 +1,44 @@
 """Images loaded on a device: their kernels, what the driver knows of these, and their variables.
 
-Always true: an image stays loaded as long as anything of it is held here.
+Always true: an image stays loaded as long as anything of it is held here, or the device still works with it. All who
+load the same image on a device share it, but for an image with variables: each module has its own copy of these. The
+functions of a shared image keep the attributes that they were loaded with, but for the dynamic shared memory that
+launches may have, which is only ever raised.
 """
 
 from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Sequence
+import threading
+import weakref
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from aiocuda import _native
 from aiocuda._driver import runtime
 from aiocuda._driver.compiler import Image
+from aiocuda._driver.image_variables import has_variables
 from aiocuda.errors import ArgumentValueError, CompilationError, LaunchError
 
-__all__ = ["CACHE_PREFERENCES", "CachePreference", "KernelAttributes", "LoadedKernel", "LoadedModule", "Occupancy"]
+__all__ = [
+    "CACHE_PREFERENCES",
+    "CachePreference",
+    "KernelAttributes",
+    "LoadedKernel",
+    "LoadedModule",
+    "Occupancy",
+    "load",
+    "load_alone",
+]
 
 CachePreference = Literal["default", "shared", "l1", "equal"]
 CACHE_PREFERENCES: Final[tuple[CachePreference, ...]] = ("default", "shared", "l1", "equal")  # as CUfunc_cache counts
+
+# Each image that somebody drops while its device is busy stays loaded until the device is idle. So that a device that
+# never is does not collect them for ever, loading one more unloads them where they are as many.
+_MOST_DROPPED: Final = 16
 
 # What a block can have of static and dynamic shared memory together without asking, on every device since Volta.
 _SHARED_WITHOUT_ASKING: Final = 48 * 1024
@@ -111,34 +131,37 @@ class LoadedKernel:
         self._kernel = kernel
         self._ordinal = ordinal
         self.symbol = symbol
-        self.function = int(runtime.call(driver.cuKernelGetFunction, driver.CUkernel(int(kernel.handle))))
+        self.function = int(runtime.call(driver.cuKernelGetFunction, kernel))
+
+    @property
+    def image(self) -> _native.LoadedImage:
+        """What keeps the function loaded."""
+        return self._module.image
 
     def attributes(self) -> KernelAttributes:
-        """Return what the compiler made of the kernel, and what is set for it."""
-        with _on(self._ordinal):
-            found = self._kernel.attributes[self._ordinal]
-            return KernelAttributes(
-                registers=found.num_regs,
-                shared_bytes=found.shared_size_bytes,
-                local_bytes=found.local_size_bytes,
-                constant_bytes=found.const_size_bytes,
-                max_threads_per_block=found.max_threads_per_block,
-                binary_version=found.binary_version,
-                ptx_version=found.ptx_version,
-                max_dynamic_shared_bytes=self._attribute("MAX_DYNAMIC_SHARED_SIZE_BYTES"),
-                preferred_carveout=self._attribute("PREFERRED_SHARED_MEMORY_CARVEOUT"),
-            )
+        """Return what the compiler made of the kernel, and what is set for it; the dynamic shared memory as loaded."""
+        return KernelAttributes(
+            registers=self.attribute("NUM_REGS"),
+            shared_bytes=self.attribute("SHARED_SIZE_BYTES"),
+            local_bytes=self.attribute("LOCAL_SIZE_BYTES"),
+            constant_bytes=self.attribute("CONST_SIZE_BYTES"),
+            max_threads_per_block=self.attribute("MAX_THREADS_PER_BLOCK"),
+            binary_version=self.attribute("BINARY_VERSION"),
+            ptx_version=self.attribute("PTX_VERSION"),
+            max_dynamic_shared_bytes=self._module.dynamic_shared_bytes[self.symbol],
+            preferred_carveout=self.attribute("PREFERRED_SHARED_MEMORY_CARVEOUT"),
+        )
 
     def limits(self) -> _Limits:
-        """Return what the device allows launches of the kernel."""
-        static_bytes = self._attribute("SHARED_SIZE_BYTES")
-        limit_bytes = self._attribute("MAX_DYNAMIC_SHARED_SIZE_BYTES")
+        """Return what the device allows launches of the kernel, as it was loaded."""
+        static_bytes = self.attribute("SHARED_SIZE_BYTES")
+        limit_bytes = self._module.dynamic_shared_bytes[self.symbol]
         if limit_bytes <= _SHARED_WITHOUT_ASKING:
             limit_bytes = min(limit_bytes, _SHARED_WITHOUT_ASKING - static_bytes)
         return _Limits(
             shared_limit_bytes=limit_bytes,
             shared_most_bytes=self._device("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN") - static_bytes,
-            max_threads=self._attribute("MAX_THREADS_PER_BLOCK"),
+            max_threads=self.attribute("MAX_THREADS_PER_BLOCK"),
             multiprocessors=self._device("MULTIPROCESSOR_COUNT"),
             is_cooperative=self._device("COOPERATIVE_LAUNCH") != 0,
             has_clusters=self._device("CLUSTER_LAUNCH") != 0,
@@ -146,6 +169,11 @@ class LoadedKernel:
 
     def _device(self, attribute: str) -> int:
         return runtime.device_attribute(self._ordinal, attribute)
+
+    def allow_shared(self, size_bytes: int) -> None:
+        """Let launches have so much dynamic shared memory. Never lowered: others may have the same function."""
+        if size_bytes > self.attribute("MAX_DYNAMIC_SHARED_SIZE_BYTES"):
+            self.set_attribute("MAX_DYNAMIC_SHARED_SIZE_BYTES", size_bytes)
 
     def set_attribute(self, name: str, value: int) -> None:
         """Set an attribute of the kernel, by the name that CUDA gives it behind ``CU_FUNC_ATTRIBUTE_``."""
@@ -165,12 +193,19 @@ class LoadedKernel:
 
     def occupancy(self, block: int | None, shared_bytes: int) -> Occupancy:
         """Ask how many blocks of so many threads run at once; None takes the number that the driver suggests."""
-        asked = self._kernel.occupancy
+        from cuda.bindings import driver
+
+        function = driver.CUfunction(self.function)
         with _on(self._ordinal):
             if block is None:
-                block = int(asked.max_potential_block_size(shared_bytes, 0).max_block_size)
-            active = int(asked.max_active_blocks_per_multiprocessor(block, shared_bytes))
-            available = int(asked.available_dynamic_shared_memory_per_block(active, block)) if active else 0
+                _, suggested = runtime.call(driver.cuOccupancyMaxPotentialBlockSize, function, None, shared_bytes, 0)
+                block = int(suggested)
+            active = int(
+                runtime.call(driver.cuOccupancyMaxActiveBlocksPerMultiprocessor, function, block, shared_bytes)
+            )
+            available = 0
+            if active:
+                available = int(runtime.call(driver.cuOccupancyAvailableDynamicSMemPerBlock, function, active, block))
         return Occupancy(
             block=block,
             active_blocks=active,
@@ -179,8 +214,8 @@ class LoadedKernel:
             available_shared_bytes=available,
         )
 
-    def _attribute(self, name: str) -> int:
-        """Ask the driver afresh: cuda.core remembers its first answer, and these change."""
+    def attribute(self, name: str) -> int:
+        """Return an attribute of the kernel, by the name that CUDA gives it behind ``CU_FUNC_ATTRIBUTE_``."""
         from cuda.bindings import driver
 
         attribute = getattr(driver.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{name}")
@@ -195,8 +230,16 @@ class LoadedKernel:
         LaunchError
             It takes others; both are told.
         """
+        from cuda.bindings import driver
+
+        found: list[int] = []
         with _on(self._ordinal):
-            found = [parameter.size for parameter in self._kernel.arguments_info]
+            while True:
+                result, _, size_bytes = driver.cuKernelGetParamInfo(self._kernel, len(found))
+                if result == driver.CUresult.CUDA_ERROR_INVALID_VALUE:  # behind the last one
+                    break
+                runtime.require(result, "cuKernelGetParamInfo")
+                found.append(int(size_bytes))
         if found != list(sizes_bytes):
             raise LaunchError(
                 f"{name}: the signature has {_in_words(sizes_bytes)}, the compiled kernel {_in_words(found)}; "
@@ -223,15 +266,19 @@ class LoadedModule:
     """
 
     def __init__(self, image: Image, ordinal: int) -> None:
-        from cuda.core import ObjectCode
+        from cuda.bindings import driver
 
-        self._image = image
-        self._ordinal = ordinal
-        make = {"cubin": ObjectCode.from_cubin, "ptx": ObjectCode.from_ptx, "fatbin": ObjectCode.from_fatbin}
+        self.code = image
+        self.ordinal = ordinal
+        self.users: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.dynamic_shared_bytes: dict[str, int] = {}  # of each kernel, as it was loaded
+        if _native.image_counts()[1] >= _MOST_DROPPED:
+            _native.unload_images(ordinal)
         with _on(ordinal):
-            self._code = make[image.kind](image.code, name=image.name)
             try:
-                self._library = int(self._code.handle)
+                library = runtime.call(driver.cuLibraryLoadData, image.code, None, None, 0, None, None, 0)
+                self._library = int(library)
+                self.image = _native.LoadedImage(self._library, ordinal)
                 if image.kind == "ptx":
                     self._load_now()
             except Exception as error:
@@ -267,9 +314,15 @@ class LoadedModule:
         ArgumentValueError
             There is none; the error lists what there is.
         """
-        symbol = dict(self._image.lowered).get(name, b"").decode() or self._symbol_of(name)
-        with _on(self._ordinal):
-            return LoadedKernel(self, self._code.get_kernel(symbol.encode()), symbol, self._ordinal)
+        symbol = dict(self.code.lowered).get(name, b"").decode() or self._symbol_of(name)
+        from cuda.bindings import driver
+
+        with _on(self.ordinal):
+            found = runtime.call(driver.cuLibraryGetKernel, driver.CUlibrary(self._library), symbol.encode())
+            loaded = LoadedKernel(self, found, symbol, self.ordinal)
+            if symbol not in self.dynamic_shared_bytes:
+                self.dynamic_shared_bytes[symbol] = loaded.attribute("MAX_DYNAMIC_SHARED_SIZE_BYTES")
+            return loaded
 
     def _symbol_of(self, name: str) -> str:
         found = [name] if name in self.symbols else [each for each in self.symbols if _is_mangled(name, each)]
@@ -277,7 +330,7 @@ class LoadedModule:
             return found[0]
         listed = "".join(f"\n  {each}" for each in self.symbols) or " none"
         what = f"several kernels '{name}': give one as it is listed" if found else f"no kernel '{name}'"
-        raise ArgumentValueError(f"{self._image.name} has {what}; its kernels:{listed}")
+        raise ArgumentValueError(f"{self.code.name} has {what}; its kernels:{listed}")
 
     def variable(self, symbol: str) -> tuple[int, int]:
         """Return the address and the size in bytes of a variable on the device.
@@ -291,31 +344,90 @@ class LoadedModule:
         """
         from cuda.bindings import driver
 
-        with _on(self._ordinal):
+        with _on(self.ordinal):
             result, address, size_bytes = driver.cuLibraryGetGlobal(driver.CUlibrary(self._library), symbol.encode())
         if result == driver.CUresult.CUDA_ERROR_NOT_FOUND:
             raise ArgumentValueError(
-                f"{self._image.name} has no variable '{symbol}' on the device; one that is static, or that no kernel "
+                f"{self.code.name} has no variable '{symbol}' on the device; one that is static, or that no kernel "
                 "uses, is left out by the compiler"
             )
         runtime.require(result, "cuLibraryGetGlobal")
         return int(address), int(size_bytes)
 
 
+_shared: weakref.WeakValueDictionary[tuple[Image, int], LoadedModule] = weakref.WeakValueDictionary()
+_lock = threading.Lock()  # for a few steps at a time; never held while the driver is called
+
+
+def load(image: Image, ordinal: int, user: Hashable) -> LoadedModule:
+    """Load an image on a device for somebody, or give him the one that others have there. Blocks.
+
+    Parameters
+    ----------
+    image
+        Compiled code.
+    ordinal
+        The device.
+    user
+        Who holds it; a user counts for as long as he lives.
+
+    Raises
+    ------
+    CompilationError, ArgumentValueError
+        As `LoadedModule`.
+    """
+    with _lock:
+        loaded = _shared.get((image, ordinal))
+        if loaded is not None:
+            loaded.users.add(user)
+            return loaded
+    loaded = LoadedModule(image, ordinal)
+    if not has_variables(image):
+        with _lock:  # another thread may have been quicker
+            loaded = _shared.setdefault((image, ordinal), loaded)
+            loaded.users.add(user)
+    return loaded
+
+
+def load_alone(loaded: LoadedModule, user: Hashable) -> LoadedModule:
+    """Give a user of a loaded image one that nobody else has or gets: the same, or else another. Blocks.
+
+    Parameters
+    ----------
+    loaded
+        What the user has now.
+    user
+        As he was given to `load`.
+
+    Raises
+    ------
+    CompilationError, ArgumentValueError
+        As `LoadedModule`.
+    """
+    key = (loaded.code, loaded.ordinal)
+    with _lock:
+        if _shared.get(key) is not loaded:
+            return loaded
+        if set(loaded.users) <= {user}:
+            del _shared[key]
+            return loaded
+    own = LoadedModule(loaded.code, loaded.ordinal)
+    with _lock:
+        loaded.users.discard(user)
+    return own
+
+
 @contextlib.contextmanager
 def _on(ordinal: int) -> Iterator[None]:
-    """Make a device current for the driver and for cuda.core. What fails inside as the device is lost, says so.
+    """Make a device current for the driver. What fails inside as the device is lost, says so.
 
     Raises
     ------
     DriverError
-        The device is lost, whatever cuda.core made of that.
+        The device is lost, whatever else the call that failed says.
     """
     with runtime.context_of(ordinal):
-        from cuda.core import Device
-
         try:
-            Device(ordinal).set_current()
             yield
         except Exception:
             runtime.memory_free_total(ordinal)  # which a lost device refuses

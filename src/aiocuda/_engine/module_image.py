@@ -1,17 +1,19 @@
 """What a module compiles as one, and loads on devices.
 
-Always true: on each device it is loaded once, with one copy of each variable; what it holds is fixed by then.
+Always true: on each device it has one loaded image, with one copy of each variable; what it holds is fixed by then.
+Others may have the same image there, where it has no variables and nobody set attributes of its kernels.
 """
 
 from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Iterator
 
 from aiocuda import _native
 from aiocuda._driver import runtime
 from aiocuda._driver.compiler import Image, Source, compile_sources
-from aiocuda._driver.loaded import LoadedModule
+from aiocuda._driver.loaded import LoadedModule, load, load_alone
 
 __all__ = ["ModuleImage"]
 
@@ -32,6 +34,8 @@ class ModuleImage:
         Of its variables, those that are arrays.
     kernels
         That were made of it; several may be of one function.
+    shared_limits
+        The dynamic shared memory that was set for a kernel, by its name and device.
     """
 
     def __init__(self, code: tuple[Source, ...] | Image, options: tuple[str, ...]) -> None:
@@ -39,6 +43,7 @@ class ModuleImage:
         self._options = options
         self.memory = _native.ModuleMemory()
         self.kernels: weakref.WeakSet[_native.Kernel] = weakref.WeakSet()
+        self.shared_limits: dict[tuple[str, int], int] = {}
         self._expressions: dict[str, int] = {}  # names of mangled kernels, and the source each is in
         self._is_closed = False
         self._taking = threading.Lock()
@@ -62,8 +67,21 @@ class ModuleImage:
         with self._lock:
             loaded = self._loaded.get(ordinal)
             if loaded is None:
-                loaded = self._loaded[ordinal] = LoadedModule(self._compile(ordinal), ordinal)
+                loaded = self._loaded[ordinal] = load(self._compile(ordinal), ordinal, self)
         return loaded
+
+    def load_alone(self, ordinal: int) -> LoadedModule:
+        """Give an image on a device that nobody else has from now on. Blocks.
+
+        What was loaded before stays loaded as long as kernels use it: whoever calls this gives them their new one.
+        """
+        with self._lock:
+            loaded = self._loaded[ordinal] = load_alone(self._loaded[ordinal], self)
+        return loaded
+
+    def kernels_named(self, name: str) -> Iterator[_native.Kernel]:
+        """Give all kernels that were made of one function."""
+        return (kernel for kernel in tuple(self.kernels) if kernel.name == name)
 
     def _compile(self, ordinal: int) -> Image:
         if isinstance(self._code, Image):
