@@ -106,6 +106,7 @@ def test_each_device_has_an_account_of_its_own(device):
     del held, there
 
 
+@pytest.mark.driver_refuses("cuMemAllocFromPoolAsync")
 def test_out_of_memory_says_which_lines_hold_the_most(device):
     held = [ac.zeros(SIZE, np.uint8).sync() for _ in range(3)]
     place = here(-1)
@@ -121,6 +122,7 @@ def test_out_of_memory_says_which_lines_hold_the_most(device):
     del held
 
 
+@pytest.mark.driver_refuses("cuMemHostAlloc")
 def test_page_locked_memory_that_is_exhausted_says_who_holds_it():
     kept = ac.empty_host(100 * SIZE, np.uint8).sync()
     place = here(-1)

@@ -185,6 +185,7 @@ def test_memory_that_was_given_back_is_lent_anew(other):
     other("close", "y")
 
 
+@pytest.mark.driver_refuses("cuIpcOpenMemHandle")
 def test_what_an_ended_process_lent_cannot_be_opened(processes):
     ended = processes()
     handle = ended("make", "x", np.zeros(N, np.int32))

@@ -106,6 +106,7 @@ def test_memory_info_is_consistent(device):
         info.free_bytes = 3
 
 
+@pytest.mark.driver_refuses("cuMemAllocFromPoolAsync")
 def test_out_of_memory_says_what_was_asked_and_what_is_there(device, used_bytes):
     before = used_bytes()
     total = device.memory_info().total_bytes
@@ -120,6 +121,7 @@ def test_out_of_memory_says_what_was_asked_and_what_is_there(device, used_bytes)
     assert used_bytes() == before
 
 
+@pytest.mark.driver_refuses("cuMemAllocFromPoolAsync")
 def test_after_out_of_memory_the_process_goes_on(device, kernels):
     total = device.memory_info().total_bytes
     x = ac.full(4, 1, np.int32)

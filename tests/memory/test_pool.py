@@ -99,6 +99,7 @@ def test_settings_are_read_and_what_is_not_given_is_as_at_first(device):
     assert device.set_memory_pool() == ac.MemoryPool(None, None)
 
 
+@pytest.mark.driver_refuses("cuMemAllocFromPoolAsync")
 def test_a_pool_holds_no_more_than_it_may(device):
     before = ac.full(SIZE, 5, np.uint8).sync()  # of the pool that there was: it counts no more
     device.set_memory_pool(max_bytes=2 * SIZE)

@@ -329,6 +329,7 @@ def test_compiled_code_runs_by_its_symbol_or_plain_name(compiled_by_nvidia, kind
             module.kernel("increment", signature="int* x, int n").compile()
 
 
+@pytest.mark.driver_refuses("cuLibraryGetModule")
 def test_broken_ptx_is_told_by_its_name(compiled_by_nvidia):
     broken = compiled_by_nvidia["ptx"].replace(b"ret;", b"no_such_instruction;")
     with pytest.raises(ac.CompilationError, match=r"mine\.ptx"):

@@ -213,6 +213,7 @@ def test_handles_of_one_variable_know_of_one_another(module):
         (lambda m: m.variable("nowhere", dtype="f4"), "no variable 'nowhere' on the device"),
     ],
 )
+@pytest.mark.driver_refuses("cuLibraryGetGlobal")
 def test_what_cannot_be_is_an_error_that_says_what_there_is(module, ask, message):
     with pytest.raises(ac.ArgumentValueError, match=message):
         ask(module)
