@@ -240,7 +240,8 @@ void bind_graph(nb::module_& module) {
         for (std::size_t i = 0; i < std::min(arrays.size(), plan.inputs.size()); ++i) {
           const Array& array = *as_array(arrays[i]);
           const Memory& memory = plan.memory[plan.inputs[i].memory];
-          if (array.buffer && memory.size_bytes && memory.misalignment(array.buffer->place() + array.offset)) return false;
+          if (!array.buffer || !memory.size_bytes) continue;
+          if (memory.misalignment(array.buffer->place() + array.offset)) return false;
         }
         return true;
       })

@@ -88,11 +88,13 @@ std::size_t find_parameter(const Signature& signature, PyObject* name) {
     return params.size();
   }
   const std::string_view asked(text, static_cast<std::size_t>(size));
-  return static_cast<std::size_t>(std::find_if(params.begin(), params.end(), [&](const Param& param) { return param.name == asked; }) - params.begin());
+  const auto found = std::find_if(params.begin(), params.end(), [&](const Param& param) { return param.name == asked; });
+  return static_cast<std::size_t>(found - params.begin());
 }
 
 bool is_keyword(PyObject* name) {
-  for (PyObject* known : {keywords.threads, keywords.grid, keywords.block, keywords.shared_memory, keywords.cluster, keywords.cooperative})
+  for (PyObject* known : {keywords.threads, keywords.grid, keywords.block, keywords.shared_memory, keywords.cluster,
+                          keywords.cooperative})
     if (name == known || PyUnicode_Compare(name, known) == 0) return true;
   return false;
 }
@@ -115,7 +117,8 @@ bool read_flag(const Signature& signature, PyObject* value) {
 }
 
 // `are_named`: what is no keyword of launches is the name of a parameter.
-ShapeRequest read_request(const Signature& signature, PyObject* description, PyObject* names, PyObject* const* values, bool are_named) {
+ShapeRequest read_request(const Signature& signature, PyObject* description, PyObject* names, PyObject* const* values,
+                          bool are_named) {
   ShapeRequest request;
   for (Py_ssize_t i = 0, n = names ? PyTuple_GET_SIZE(names) : 0; i < n; ++i) {
     PyObject* name = PyTuple_GET_ITEM(names, i);
@@ -146,13 +149,17 @@ void refuse_name(const Signature& signature, PyObject* description, PyObject* na
   const bool is_doubled = find_parameter(signature, name) < signature.params.size();
   const std::string given = shown(name);
   raise(error_types.argument_type,
-        signature.kernel + ": " + (is_doubled ? "the parameter " + given + " was given by position, and by name as well" : "unexpected keyword " + given) +
-            "; the kernel is " + described_signature(description) + ", and launches take threads, grid, block, shared_memory, cluster, cooperative");
+        signature.kernel + ": " +
+            (is_doubled ? "the parameter " + given + " was given by position, and by name as well"
+                        : "unexpected keyword " + given) +
+            "; the kernel is " + described_signature(description) +
+            ", and launches take threads, grid, block, shared_memory, cluster, cooperative");
 }
 
 // The arguments in the order of the parameters, where some are given by name, as Python's functions take them: those by
 // position come first. The keywords of launches are never parameters' names.
-std::vector<PyObject*> in_order(const Signature& signature, PyObject* description, PyObject* const* args, std::size_t n, PyObject* names) {
+std::vector<PyObject*> in_order(const Signature& signature, PyObject* description, PyObject* const* args, std::size_t n,
+                                PyObject* names) {
   std::vector<PyObject*> found(args, args + std::min(n, signature.params.size()));
   found.resize(signature.params.size(), nullptr);
   bool are_named = false;
@@ -169,26 +176,22 @@ std::vector<PyObject*> in_order(const Signature& signature, PyObject* descriptio
     if (found[i]) continue;
     const std::string& name = signature.params[i].name;
     missing += (missing.empty() ? "" : ", ") + name;
-    if (is_keyword(nb::str(name.c_str()).ptr())) hint += "; " + name + " is a keyword of launches: give the parameter of that name by position";
+    if (is_keyword(nb::str(name.c_str()).ptr()))
+      hint += "; " + name + " is a keyword of launches: give the parameter of that name by position";
   }
   if (n <= found.size() && missing.empty()) return found;
-  raise(error_types.argument_type, signature.kernel + ": " + std::to_string(found.size()) + " arguments are expected, " + describe_params(signature) + "; " +
-                                       (are_named && n <= found.size() ? "no argument was given for " + missing
-                                                                       : std::to_string(n) + " were given") +
-                                       hint + "; the kernel is " + described_signature(description));
+  const bool is_missing = are_named && n <= found.size();
+  raise(error_types.argument_type,
+        signature.kernel + ": " + std::to_string(found.size()) + " arguments are expected, " +
+            describe_params(signature) + "; " +
+            (is_missing ? "no argument was given for " + missing : std::to_string(n) + " were given") + hint +
+            "; the kernel is " + described_signature(description));
 }
 
-nb::object build(KernelObject& kernel, PyObject* const* args, std::size_t n, PyObject* names) {
+// Of as many arguments as there are parameters.
+nb::object build_of(KernelObject& kernel, PyObject* const* args, const ShapeRequest& request) {
   Signature& signature = *kernel.signature;
-  const bool are_named = n != signature.params.size();
-  PyObject* const* values = args + n;
-  std::vector<PyObject*> ordered;
-  if (are_named) {
-    ordered = in_order(signature, kernel.description, args, n, names);
-    args = ordered.data();
-    n = ordered.size();
-  }
-  const ShapeRequest request = read_request(signature, kernel.description, names, values, are_named);
+  const std::size_t n = signature.params.size();
   nb::object object = nb::inst_alloc(kernel.op_class);
   LaunchOp& op = *new (nb::inst_ptr<LaunchOp>(object)) LaunchOp(reinterpret_cast<PyObject*>(&kernel), signature);
   nb::inst_mark_ready(object);
@@ -216,6 +219,15 @@ nb::object build(KernelObject& kernel, PyObject* const* args, std::size_t n, PyO
   }
   op.is_asked = false;
   return object;
+}
+
+nb::object build(KernelObject& kernel, PyObject* const* args, std::size_t n, PyObject* names) {
+  const Signature& signature = *kernel.signature;
+  PyObject* const* values = args + n;
+  if (n == signature.params.size()) [[likely]]
+    return build_of(kernel, args, read_request(signature, kernel.description, names, values, false));
+  const std::vector<PyObject*> ordered = in_order(signature, kernel.description, args, n, names);
+  return build_of(kernel, ordered.data(), read_request(signature, kernel.description, names, values, true));
 }
 
 PyObject* kernel_call(PyObject* self, PyObject* const* args, std::size_t flagged, PyObject* names) noexcept {

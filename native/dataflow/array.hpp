@@ -55,8 +55,8 @@ struct Array {
     return n;
   }
   std::uint64_t size_bytes() const { return size() * dtypes[dtype].size_bytes; }
-  // How many bytes its first item, or one of its steps along the first `axes` axes, is beyond a multiple of a power of two;
-  // 0: none is. An array of a graph whose memory is not laid out yet is taken to begin as its buffer says that it will.
+  // How many bytes its first item, or one of its steps along the first `axes` axes, is beyond a multiple of a power of
+  // two; 0: none is. An array of a graph whose memory is not laid out yet begins as its buffer says that it will.
   std::uint64_t misalignment(std::uint64_t alignment, std::size_t axes) const {
     std::uint64_t bits = buffer->place() + offset;
     if (!strides.empty() && !(bits & (alignment - 1)))

@@ -171,8 +171,10 @@ inline void check_array(const Signature& signature, std::size_t i, const Array& 
   }
   // A GPU takes an address that is not a multiple of what it loads for a fault, and is lost.
   if (array.misalignment(param.alignment, param.rank) && array.size())
-    raise(error_types.argument_value, signature.where(i) + ": the address of each item must be a multiple of " + std::to_string(param.alignment) + " bytes; " +
-                                          describe_misalignment(array, param.alignment, param.rank) + "; give a copy of it, with dup(), or a view that begins elsewhere");
+    raise(error_types.argument_value,
+          signature.where(i) + ": the address of each item must be a multiple of " + std::to_string(param.alignment) +
+              " bytes; " + describe_misalignment(array, param.alignment, param.rank) +
+              "; give a copy of it, with dup(), or a view that begins elsewhere");
   meet(signature, i, array.device, array.is_managed(), home);
 }
 

@@ -59,9 +59,11 @@ class Replay {
                                            "graph was made with instead");
     const std::uint64_t address = array.size_bytes() ? array.address() : 0;
     if (const std::uint64_t beyond = memory.size_bytes ? memory.misalignment(array.buffer->place() + array.offset) : 0)
-      raise(error_types.argument_value, where() + ": what was given begins " + std::to_string(beyond) + " bytes beyond where the graph needs it: its kernels and fills rely "
-                                            "on an address that is a multiple of " + std::to_string(memory.alignment) + ", or as far from one as that of the array that the "
-                                            "graph was made with; give a copy of it, with dup(), or make another graph");
+      raise(error_types.argument_value,
+            where() + ": what was given begins " + std::to_string(beyond) + " bytes beyond where the graph needs it: "
+                "its kernels and fills rely on an address that is a multiple of " + std::to_string(memory.alignment) +
+                ", or as far from one as that of the array that the graph was made with; give a copy of it, with "
+                "dup(), or make another graph");
     op_.addresses.push_back({slot, address});
     bound_.push_back({slot, array.buffer.get(), array.offset});
   }

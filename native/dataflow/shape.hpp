@@ -66,7 +66,8 @@ inline Extents block_of(const Array& partition, std::size_t axes) {
   Extents block;
   block.rank = 3;
   for (std::size_t axis = 0; axis < axes; ++axis)
-    block.of[std::min<std::size_t>(axes - 1 - axis, 2)] *= static_cast<std::uint64_t>(std::min(partition.shape[axis], partition.tile[axis]));
+    block.of[std::min<std::size_t>(axes - 1 - axis, 2)] *=
+        static_cast<std::uint64_t>(std::min(partition.shape[axis], partition.tile[axis]));
   return block;
 }
 
@@ -76,14 +77,18 @@ inline void fit_block_to_tile(const Signature& signature, std::size_t i, const A
   const Extents block = block_of(partition, signature.params[i].rank);
   auto reject = [&](const std::string& what) {
     raise(error_types.launch, signature.where(i) + " has tiles of " + describe(block) + " items, " + what +
-                                  "; give block=..., and let each thread look at several items where a tile has more than the block has threads");
+                                  "; give block=..., and let each thread look at several items where a tile has more "
+                                  "than the block has threads");
   };
   bool is_possible = block.of[0] * block.of[1] * block.of[2] <= signature.max_threads;
   for (std::size_t axis = 0; axis < 3; ++axis) is_possible = is_possible && block.of[axis] <= block_limit[axis];
-  if (!is_possible) reject("more than a block of this kernel may have threads (" + std::to_string(signature.max_threads) + ", and (1024, 1024, 64) along its axes)");
+  if (!is_possible)
+    reject("more than a block of this kernel may have threads (" + std::to_string(signature.max_threads) +
+           ", and (1024, 1024, 64) along its axes)");
   const Dim3 mine = to_dim3(block), other = shape.block;
   if (other.x && (mine.x != other.x || mine.y != other.y || mine.z != other.z))
-    reject("and another partition has tiles of " + describe(Extents{{other.x, other.y, other.z}, 3}) + ", so the block cannot follow both");
+    reject("and another partition has tiles of " + describe(Extents{{other.x, other.y, other.z}, 3}) +
+           ", so the block cannot follow both");
   shape.block = mine;
 }
 
@@ -113,6 +118,11 @@ inline Extents default_block(const Signature& signature, const Extents& threads)
   static constexpr std::uint64_t warp = 32;
   Extents block;
   block.rank = threads.rank;
+  if (threads.rank == 1 && signature.max_threads >= 256) {  // what is most likely, in few steps
+    const std::uint64_t needed = std::clamp<std::uint64_t>(threads.of[0], 1, 256);
+    block.of[0] = (needed + warp - 1) / warp * warp;
+    return block;
+  }
   block.of = threads.rank == 1 ? std::array<std::uint64_t, 3>{256, 1, 1}
              : threads.rank == 2 ? std::array<std::uint64_t, 3>{16, 16, 1} : std::array<std::uint64_t, 3>{8, 8, 4};
   auto& of = block.of;
@@ -126,7 +136,8 @@ inline Extents default_block(const Signature& signature, const Extents& threads)
   const std::uint64_t most = of[0] * of[1] * of[2];
   for (std::size_t axis = 0; axis < 3; ++axis) of[axis] = std::clamp<std::uint64_t>(threads.of[axis], 1, of[axis]);
   for (std::size_t axis = 0; axis < 3;) {
-    const std::uint64_t others = of[0] * of[1] * of[2] / of[axis], wider = std::min({2 * of[axis], threads.of[axis], block_limit[axis]});
+    const std::uint64_t others = of[0] * of[1] * of[2] / of[axis];
+    const std::uint64_t wider = std::min({2 * of[axis], threads.of[axis], block_limit[axis]});
     if (wider > of[axis] && wider * others <= most) of[axis] = wider;
     else ++axis;
   }
@@ -155,12 +166,14 @@ inline std::string describe_blocks(const LaunchShape& shape) {
     wanted *= extent;
   }
   if (shape.threads.rank > 1) asked = "(" + asked + ")";
-  const std::array<std::uint64_t, 3> grid{shape.grid.x, shape.grid.y, shape.grid.z}, block{shape.block.x, shape.block.y, shape.block.z};
+  const std::array<std::uint64_t, 3> grid{shape.grid.x, shape.grid.y, shape.grid.z};
+  const std::array<std::uint64_t, 3> block{shape.block.x, shape.block.y, shape.block.z};
   const std::uint64_t launched = grid[0] * grid[1] * grid[2] * block[0] * block[1] * block[2];
   std::string text = "threads=" + asked + " was launched as a grid of " + describe(Extents{grid, 3}) + " blocks of " +
                      describe(Extents{block, 3}) + " threads";
   if (launched > wanted)
-    text += ", " + std::to_string(launched - wanted) + " threads more than asked for: the kernel must check its index before it uses it";
+    text += ", " + std::to_string(launched - wanted) +
+            " threads more than asked for: the kernel must check its index before it uses it";
   return text;
 }
 
@@ -168,16 +181,19 @@ inline LaunchShape resolve_shape(const Signature& signature, const ShapeRequest&
   auto reject = [&](const std::string& what) { raise(error_types.launch, signature.kernel + ": " + what); };
   const bool by_partition = signature.has_partition && !request.grid.rank;
   if (signature.has_partition && request.threads.rank)
-    reject("threads=... was given; a partition has a block for each of its tiles: leave it out, and give block=... or nothing");
+    reject("threads=... was given; a partition has a block for each of its tiles: "
+           "leave it out, and give block=... or nothing");
   if (!request.threads.rank && !request.grid.rank && !by_partition)
     reject("no launch shape; give threads=... (one for each element), or grid=... with block=...");
   if (request.threads.rank && request.grid.rank)
     reject("threads=... and grid=... were both given; threads=... already says how large the grid is");
   const bool block_by_partition = signature.has_partition && !request.block.rank;
   if (request.grid.rank && !request.block.rank && !block_by_partition)
-    reject("grid=" + describe(request.grid) + " was given without block=...; say how many threads each block has, or give threads=... alone");
+    reject("grid=" + describe(request.grid) +
+           " was given without block=...; say how many threads each block has, or give threads=... alone");
 
-  const Extents block = request.block.rank || block_by_partition ? request.block : default_block(signature, request.threads);
+  const bool is_chosen = !request.block.rank && !block_by_partition;
+  const Extents block = is_chosen ? default_block(signature, request.threads) : request.block;
   std::uint64_t block_threads = 1;
   for (std::size_t axis = 0; axis < 3; ++axis) {
     if (block.of[axis] == 0 || block.of[axis] > block_limit[axis])

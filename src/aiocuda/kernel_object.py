@@ -125,7 +125,8 @@ class KernelDescription:
         waits for a compilation too. *On cancel*: the compilation goes on, for who comes next.
         """
         ordinal = as_ordinal(device)
-        return self._compilations.run(ordinal, lambda: self._on(ordinal), f"compiling kernel {self.name}")
+        asked = f"compiling kernel {self.name}"
+        return self._compilations.run(ordinal, lambda: ordinal in self._loaded, lambda: self._on(ordinal), asked)
 
     def attributes(self, device: DeviceLike | None = None) -> KernelAttributes:
         """Return what the compiler made of it: registers a thread, bytes of shared, local and constant memory.

@@ -32,13 +32,15 @@ class Background:
         self._lock = threading.Lock()
         self._works: dict[Hashable, _Work] = {}
 
-    async def run(self, key: Hashable, function: Callable[[], object], asked: str) -> None:
+    async def run(self, key: Hashable, is_done: Callable[[], bool], function: Callable[[], object], asked: str) -> None:
         """Have a function called on another thread, unless that of the same key is being called; wait for its end.
 
         Parameters
         ----------
         key
             Of the work.
+        is_done
+            Whether there is nothing to do: then no thread is asked, and the loop has a turn if others wait for one.
         function
             It may block; what it raises is raised here, for all who wait.
         asked
@@ -50,6 +52,10 @@ class Background:
             The thread cannot be started.
         """
         port = _loops.current_port()
+        if is_done():
+            if not port.admits(None):
+                await port.turn()
+            return
         waiter = port.waiter()
         with self._lock:
             work = self._works.get(key)
