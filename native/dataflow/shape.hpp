@@ -141,17 +141,21 @@ inline Extents default_block(const Signature& signature, const Extents& threads)
     if (wider > of[axis] && wider * others <= most) of[axis] = wider;
     else ++axis;
   }
-  // The fewest threads that are whole warps; of several such blocks the one that is longest along x.
+  // The fewest threads that are whole warps; of several such blocks the one that is longest along x. If no such block is
+  // small enough, as around (3, 3, 17), the longest axis is halved.
   std::uint64_t fewest = most + 1;
-  const std::array<std::uint64_t, 3> least = of;
-  for (std::uint64_t z = least[2]; z <= block_limit[2] && least[0] * least[1] * z < fewest; ++z)
-    for (std::uint64_t y = least[1]; least[0] * y * z < fewest; ++y) {
-      const std::uint64_t step = warp / std::min(warp, (y * z) & (~(y * z) + 1));  // x must be a multiple of it
-      const std::uint64_t x = (least[0] + step - 1) / step * step;
-      if (x * y * z >= fewest) continue;
-      fewest = x * y * z;
-      of = {x, y, z};
-    }
+  for (std::array<std::uint64_t, 3> least = of; most >= warp && fewest > most;) {
+    for (std::uint64_t z = least[2]; z <= block_limit[2] && least[0] * least[1] * z < fewest; ++z)
+      for (std::uint64_t y = least[1]; least[0] * y * z < fewest; ++y) {
+        const std::uint64_t step = warp / std::min(warp, (y * z) & (~(y * z) + 1));  // x must be a multiple of it
+        const std::uint64_t x = (least[0] + step - 1) / step * step;
+        if (x * y * z >= fewest) continue;
+        fewest = x * y * z;
+        of = {x, y, z};
+      }
+    std::uint64_t& longest = *std::max_element(least.begin(), least.end());
+    longest = (longest + 1) / 2;
+  }
   return block;
 }
 

@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import aiocuda as ac
@@ -90,6 +90,7 @@ def test_a_block_that_is_chosen_is_whole_warps_and_no_larger_than_needed(threads
 @given(
     st.lists(st.integers(1, 3000), min_size=1, max_size=3), st.sampled_from(["where", "narrow_where", "narrower_where"])
 )
+@example([3, 3, 17], "where")  # nine threads side by side fit no whole warps with 17 behind one another
 @settings(max_examples=300)
 def test_chosen_blocks_cover_the_threads_and_are_whole_warps_within_the_kernels_bound(threads, name):
     """What is launched is written down by explain(), so no kernel needs to run."""
