@@ -126,8 +126,8 @@ def test_it_is_compiled_for_the_device_in_force_when_it_was_asked_for(run):
 
 
 def test_what_is_no_device_is_an_error_at_once():
-    with pytest.raises(ac.ArgumentTypeError, match="'x' was given"):
-        ac.kernel(SOURCE.format("nowhere", 8)).compile_async("x")
+    with pytest.raises(ac.ArgumentTypeError, match="b'x' was given"):
+        ac.kernel(SOURCE.format("nowhere", 8)).compile_async(b"x")
 
 
 def test_no_thread_for_it_is_an_error_and_the_next_may_try_again(run, monkeypatch):
