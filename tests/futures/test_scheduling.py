@@ -118,6 +118,8 @@ def test_it_runs_on_the_device_it_was_scheduled_on(target):
 
 def test_what_is_no_target_is_an_error():
     with pytest.raises(ac.ArgumentTypeError):
+        ac.value(1).schedule(1.5)
+    with pytest.raises(ac.ArgumentValueError, match="'somewhere' was given"):
         ac.value(1).schedule("somewhere")
 
 

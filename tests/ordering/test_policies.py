@@ -252,9 +252,9 @@ def test_a_wrong_number_of_streams_is_an_error(kind, count):
 def test_what_is_no_policy_is_an_error():
     with pytest.raises(ac.ArgumentTypeError, match="policy"):
         ac.set_policy(ac.Device(0))
-    with pytest.raises(ac.ArgumentTypeError), ac.use("round robin"):
+    with pytest.raises(ac.ArgumentValueError, match="'round robin' was given"), ac.use("round robin"):
         pass
-    with pytest.raises(ac.ArgumentTypeError):
+    with pytest.raises(ac.ArgumentValueError, match="'round robin' was given"):
         ac.zeros(3).on("round robin")
 
 
