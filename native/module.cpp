@@ -232,7 +232,7 @@ void bind_execution(nb::module_& module) {
         };
         for (const auto& each : self.port->take()) append(each.token, each.result);
         if (self.time && begins_turn) {
-          for (const completion::Token token : self.time->begin_turn()) append(token, completion::turn);
+          for (const completion::Token token : self.time->begin_turn()) append(token, completion::own_turn);
           self.look_for_turn();
         } else if (self.time && self.time->has_asked()) {
           self.port->ring();  // what was rung for has been taken back
@@ -255,7 +255,7 @@ void bind_execution(nb::module_& module) {
       .def_prop_ro("turn_calls", [](const LoopPort& self) { return self.time->calls(); });
 
   module.attr("PAUSE") = completion::pause;
-  module.attr("TURN") = completion::turn;
+  module.attr("TURN") = completion::own_turn;
 
   // True: complete. False: `token` will come out of the port when it is worth driving again.
   static constexpr auto drive = [](nb::handle_t<dataflow::Op> op, const Placement& placement, LoopPort& port, nb::object token, bool spins) {

@@ -16,7 +16,7 @@
 namespace aiocuda::completion {
 
 // In place of 0 or an error: it is the waiter's turn in its loop's line.
-inline constexpr std::int32_t turn = -2;
+inline constexpr std::int32_t own_turn = -2;
 
 class LoopTime {
  public:
