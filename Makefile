@@ -14,6 +14,8 @@ STAMPS := $(VENV)/.stamps
 # Where no GPU is meant, tests run on the emulated driver; AIOCUDA_DRIVER=nvidia runs them on a GPU.
 AIOCUDA_DRIVER ?= emulated
 PYTEST_ARGUMENTS ?=
+# Files of tests run side by side in so many processes.
+TEST_PROCESSES ?= 2
 
 # Where there is a GPU, what compiles kernels for it comes along: NVRTC and CUDA's headers.
 EXTRAS := cli$(if $(wildcard /dev/nvidiactl /dev/dxg),$(,)cu13)
@@ -38,7 +40,7 @@ demo: $(STAMPS)/built
 	@$(BIN)/aiocuda demo
 
 test: $(STAMPS)/built $(STAMPS)/test
-	@AIOCUDA_DRIVER=$(AIOCUDA_DRIVER) $(BIN)/python -m pytest $(PYTEST_ARGUMENTS)
+	@AIOCUDA_DRIVER=$(AIOCUDA_DRIVER) $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile $(PYTEST_ARGUMENTS)
 
 soak: $(STAMPS)/built $(STAMPS)/test
 	@AIOCUDA_DRIVER=$(AIOCUDA_DRIVER) AIOCUDA_HYPOTHESIS=long $(BIN)/python -m pytest --timeout 0 tests/ordering tests/arrays tests/signature

@@ -329,7 +329,7 @@ def test_a_place_is_given_where_advice_is_about_one(advice):
     for tell, needs in ((x.advise, advice != "read_mostly"), (x.unadvise, advice == "accessed_by")):
         with pytest.raises(ac.ArgumentValueError, match="needs a device" if needs else "about no place"):
             tell(advice, None if needs else 0)
-        with pytest.raises(ac.ArgumentValueError, match="'read_mostly', 'preferred_location', 'accessed_by'"):
+        with pytest.raises(ac.ArgumentValueError, match="'read_mostly', 'preferred_location' or 'accessed_by'"):
             tell("mostly_read")
 
 

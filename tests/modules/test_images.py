@@ -129,6 +129,8 @@ def test_modules_with_variables_have_each_their_own(more, x):
     ],
 )
 def test_what_was_compiled_shows_its_variables(declared, body, expected):
+    if "table" in declared and not ac.Device(0).is_emulated:
+        pytest.skip("NVRTC keeps the table, which nothing uses, so such an image is not shared there")
     source = f'{declared}\nextern "C" __global__ void k(int* x) {{ {body} }}'
     assert has_variables(compile_sources([Source("k.cu", source)], (), 0)) is expected
 

@@ -138,10 +138,16 @@ def test_slots_that_are_used_up_are_no_end(run, kernels, device):
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("spin_us", -1), ("spin_us", 1.5), ("max_in_flight", 0), ("max_in_flight", 513)]
+    ("name", "value", "error"),
+    [
+        ("spin_us", -1, ac.ArgumentValueError),
+        ("spin_us", 1.5, ac.ArgumentTypeError),
+        ("max_in_flight", 0, ac.ArgumentValueError),
+        ("max_in_flight", 513, ac.ArgumentValueError),
+    ],
 )
-def test_numbers_out_of_range_are_errors(name, value):
-    with pytest.raises(ac.ArgumentValueError, match=name), ac.use(**{name: value}):
+def test_numbers_out_of_range_are_errors(name, value, error):
+    with pytest.raises(error, match=name), ac.use(**{name: value}):
         pass
 
 

@@ -229,8 +229,10 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute attribut
   return pool->set_attribute(attribute, value);
 }
 
+// NVIDIA's driver takes this question for one that may disturb a capture (seen on an H200, driver 580.159.04).
 CUresult cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute, void* value) {
   if (const CUresult error = check_initialised()) return error;
+  if (const CUresult error = capture::check_unsafe_call()) return error;
   const auto pool = pools().find(handle);
   if (!pool || value == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return pool->get_attribute(attribute, value);

@@ -339,23 +339,23 @@ def memory_free_total(ordinal: int) -> tuple[int, int]:
 
 def pool_reserved_used(ordinal: int) -> tuple[int, int]:
     """Return what a device's memory pool holds from the driver, and what of it is in use, in bytes."""
-    open_device(ordinal)
-    from cuda.bindings import driver
+    with context_of(ordinal):  # a pool may not be asked beside a capture either
+        from cuda.bindings import driver
 
-    attribute = driver.CUmemPool_attribute
-    handle = _open[ordinal].memory.handle
-    reserved = call(driver.cuMemPoolGetAttribute, handle, attribute.CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)
-    used = call(driver.cuMemPoolGetAttribute, handle, attribute.CU_MEMPOOL_ATTR_USED_MEM_CURRENT)
+        attribute = driver.CUmemPool_attribute
+        handle = _open[ordinal].memory.handle
+        reserved = call(driver.cuMemPoolGetAttribute, handle, attribute.CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)
+        used = call(driver.cuMemPoolGetAttribute, handle, attribute.CU_MEMPOOL_ATTR_USED_MEM_CURRENT)
     return int(reserved), int(used)
 
 
 def release_threshold(ordinal: int) -> int:
     """Return how much a device's memory pool keeps that is not in use, in bytes."""
-    open_device(ordinal)
-    from cuda.bindings import driver
+    with context_of(ordinal):
+        from cuda.bindings import driver
 
-    attribute = driver.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
-    return int(call(driver.cuMemPoolGetAttribute, _open[ordinal].memory.handle, attribute))
+        attribute = driver.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+        return int(call(driver.cuMemPoolGetAttribute, _open[ordinal].memory.handle, attribute))
 
 
 def pool_bound(ordinal: int) -> int:
@@ -366,8 +366,8 @@ def pool_bound(ordinal: int) -> int:
 
 def set_release_threshold(ordinal: int, size_bytes: int) -> None:
     """Say how much a device's memory pool keeps that is not in use."""
-    open_device(ordinal)
-    _set_release_threshold(_open[ordinal].memory, size_bytes)
+    with context_of(ordinal):
+        _set_release_threshold(_open[ordinal].memory, size_bytes)
 
 
 def set_pool(ordinal: int, keep_bytes: int, most_bytes: int) -> None:
