@@ -52,9 +52,10 @@ class Stub:
 
 def without_code(kernel: Any) -> Any:
     """Make a kernel one that is loaded already; there is nothing to compile it."""
+    from aiocuda import _native
     from aiocuda._driver.loaded import UNKNOWN_LIMITS
 
     kernel._loaded[0] = SimpleNamespace(
-        function=1, limits=lambda: UNKNOWN_LIMITS, allow_shared=lambda _: None
+        function=1, image=_native.LoadedImage(1, 0), limits=lambda: UNKNOWN_LIMITS, allow_shared=lambda _: None
     )
     return kernel
