@@ -1,9 +1,9 @@
-// The memory of a device that its executables lie in. NVIDIA's driver enlarges it in steps, and before each step it
-// waits until the device has done all its work; so does this one, so that a program which cannot afford that wait
-// fails here as it does there.
+// The memory of a device that its executables lie in. NVIDIA's driver enlarges it in steps. Before each step it waits
+// until the device has done all its work. This driver does the same, so a program that cannot afford the wait fails
+// here too.
 //
-// Seen on an H200 (driver 580.159.04): an executable takes a place for each of its branches; the first step has 33
-// places, each later one 43 more; what an executable gives back is used again and never returned.
+// Seen on an H200 (driver 580.159.04): an executable takes a place for each of its branches. The first step has 33
+// places, and each later one has 43. A place that an executable gives back is used again and never returned.
 #pragma once
 #include <cstddef>
 #include <mutex>
