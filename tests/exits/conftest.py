@@ -12,7 +12,8 @@ import pytest
 
 # `endlessly(turn)`: starts daemon threads that call `turn` for ever, and returns when each has come round some times.
 START = """
-import asyncio, atexit, concurrent.futures, multiprocessing, os, sys, threading, time
+import asyncio, atexit, concurrent.futures, multiprocessing, os, signal, sys, threading, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell runs in the background ignores it
 import numpy as np
 import aiocuda as ac
 
