@@ -389,7 +389,7 @@ def executed(made: Any) -> None:
 def settings_of_the_device_stay():
     """Values that are right after all, such as 0 bytes for stacks, are taken back."""
     device = ac.Device(0)
-    limits, preference = device.limits(), device.cache_preference()
+    limits, preference = device.limits(), device.cache_preference
     yield
     device.set_limits(stack_bytes=limits.stack_bytes)
     device.set_cache_preference(preference)
