@@ -67,10 +67,12 @@ def stack(arrays: Sequence[Any], axis: int = 0, *, dtype: DTypeLike = None) -> D
 
     Parameters
     ----------
-    arrays, dtype
+    arrays
         As for `concatenate`; all of one shape.
     axis
         Where the new axis is in the result; from the end where negative.
+    dtype
+        As for `concatenate`.
     """
     return _joined("stack", arrays, axis, dtype, _stack)
 

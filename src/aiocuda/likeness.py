@@ -84,10 +84,12 @@ def full_like(
 
     Parameters
     ----------
-    x, dtype, device, shape
+    x
         As for `empty_like`.
     fill_value
         One number that the dtype can hold, as for `full`.
+    dtype, device, shape
+        As for `empty_like`.
 
     Raises
     ------
