@@ -1,5 +1,5 @@
-// How awaits share the time of an event loop: an await that completes without suspending gives nobody else a turn, so
-// that after a while the next ones wait in a line for turns of the loop to come. Knows neither CUDA nor Python.
+// How awaits share the time of an event loop. An await that completes without suspending gives no other task a turn.
+// After a while, the next awaits therefore wait in a line for a later turn. Knows neither CUDA nor Python.
 //
 // Always true: who came first goes first; in each turn of the loop at least one of the line may go on, and no more
 // begin once the time of the turn is spent. One thread comes here at a time.
@@ -70,7 +70,7 @@ class LoopTime {
     ++turn_;
     spent_ = Time{0};
     is_asked_for_ = has_entered_ = false;
-    // Who was called and has not come has been dropped, or is late: the others do not wait for it.
+    // The others do not wait for an await that was called and has not come. It was dropped, or is late.
     std::erase_if(called_, [&](const auto& each) { return turn_ - each.second > turns_to_come; });
     const auto room = static_cast<std::size_t>(std::max<Time::rep>(1, budget_ / std::max(usual_, least)));
     std::vector<Token> tokens;

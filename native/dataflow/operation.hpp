@@ -103,7 +103,7 @@ struct Op {
     release_arguments();
   }
 
-  // What it fails with because of an exception. An interruption (KeyboardInterrupt, SystemExit, a task's cancellation) is
+  // The error that the operation ends with after an exception. An interruption (KeyboardInterrupt, SystemExit, a task's cancellation) is
   // for whoever ran the function that it came out of; all others are told of it by an error of ours.
   nb::object failure_of(nb::handle error) {
     if (!is_interruption(error)) return nb::borrow(error);
@@ -129,7 +129,7 @@ struct Op {
   }
 };
 
-// What is in force in an operation's functions: what its execution was given, but for what `on` said.
+// The placement in force in an operation's functions: its execution's, except for what `on` said.
 inline nb::object placement_of(const Op& op, const Placement& of_execution) {
   return op.put.is_valid() ? nb::cast(of_execution.with_place_of(*op.where_put())) : nb::find(of_execution);
 }

@@ -1,8 +1,8 @@
 // Stream captures of other libraries, and our calls beside them.
 //
-// Always true: while a RelaxedCaptures lives on a thread, none of the thread's calls disturbs a capture that it has no part in,
-// in whatever mode that was begun. CUDA refuses "potentially unsafe" calls, such as allocations and questions, to all threads
-// while a stream is captured in global mode, and the capture comes to nothing by them; to threads in relaxed mode it allows them.
+// Always true: while a RelaxedCaptures lives on a thread, no call of that thread disturbs another library's capture,
+// whatever its mode. While a stream is captured in global mode, CUDA refuses "potentially unsafe" calls to all threads,
+// such as allocations and questions. Such a call also ends the capture. CUDA allows these calls to threads in relaxed mode.
 #pragma once
 #include <utility>
 
