@@ -21,6 +21,13 @@ import aiocuda as ac
 
 PATIENCE_S = 1.0
 CASES = [*((nodes, 1) for nodes in (1, 10, 40, 100, 1000, 5000)), (1, 10), (1, 100)]  # nodes in a branch, branches
+# Graphs of two devices: how many branches of 3 nodes on each, whether each second branch begins behind one on the first
+# device, and which device is held.
+TWO_DEVICES = [
+    *((first, second, 0, held) for first, second in ((1, 0), (0, 1), (1, 1), (2, 1), (1, 2), (2, 2), (4, 4)) for held in (0, 1)),
+    *((1, 1, 1, held) for held in (0, 1)),
+    *((2, 2, 1, held) for held in (0, 1)),
+]
 BUSY_MS = [1, 10, 100]
 
 SOURCE = """
@@ -37,30 +44,36 @@ def check(answer: tuple[Any, ...]) -> Any:
 
 
 class Machine:
-    """A device, a stream that a kernel holds, and a graph."""
+    """Devices, a stream that a kernel holds, and a graph with so many branches on each device."""
 
-    def __init__(self, nodes: int, branches: int) -> None:
-        ac.Device(0).synchronize().sync()  # opens the device
+    def __init__(self, nodes: int, *branches: int, is_linked: bool = False, held: int = 0) -> None:
+        for ordinal in range(len(branches)):
+            ac.Device(ordinal).synchronize().sync()  # opens the device
         from cuda.bindings import driver
 
         self.driver = driver
-        self.context = check(driver.cuDevicePrimaryCtxRetain(0))
-        check(driver.cuCtxSetCurrent(self.context))
+        contexts = [check(driver.cuDevicePrimaryCtxRetain(ordinal)) for ordinal in range(len(branches))]
+        self.context = contexts[0]
         image = ac.Module.from_source(SOURCE)
         self.kernels = {name: image.kernel(name) for name in ("hold", "spin")}
         for kernel in self.kernels.values():
-            kernel.compile()
-        self.stream = ac.Device(0).stream()
+            for ordinal in range(len(branches)):
+                kernel.compile(ac.Device(ordinal))
+        self.stream = ac.Device(held).stream()
         self.flag = ac.empty_host(1, "int32").sync()
         self.flag.numpy()[0] = 0
-        self.scratch = check(driver.cuMemAlloc(4))
         self.graph = check(driver.cuGraphCreate(0))
-        fill = driver.CUDA_MEMSET_NODE_PARAMS()
-        fill.dst, fill.elementSize, fill.width, fill.height = self.scratch, 4, 1, 1
-        for _ in range(branches):
-            after: list[Any] = []
-            for _ in range(nodes):
-                after = [check(driver.cuGraphAddMemsetNode(self.graph, after, len(after), fill, self.context))]
+        ends: list[Any] = []
+        for context, count in zip(contexts, branches, strict=True):
+            check(driver.cuCtxSetCurrent(context))
+            fill = driver.CUDA_MEMSET_NODE_PARAMS()
+            fill.dst, fill.elementSize, fill.width, fill.height = check(driver.cuMemAlloc(4)), 4, 1, 1
+            firsts, ends = ends, []
+            for branch in range(count):
+                after = firsts[branch : branch + 1] if is_linked else []
+                for _ in range(nodes):
+                    after = [check(driver.cuGraphAddMemsetNode(self.graph, after, len(after), fill, context))]
+                ends += after
         self.executables: list[Any] = []
 
     def make(self) -> None:
@@ -87,10 +100,9 @@ def returns(function: Callable[[], None]) -> tuple[bool, threading.Thread]:
     return not thread.is_alive(), thread
 
 
-def measure_waits(nodes: int, branches: int) -> None:
-    machine = Machine(nodes, branches)
+def count_until_they_wait(machine: Machine, most: int) -> str:
+    """Return which executables waited for the kernel that runs: the numbers of the first three."""
     waited: list[int] = []
-    most = 300 if nodes * branches < 500 else 60
     machine.hold()
     for number in range(1, most + 1):
         is_made, thread = returns(machine.make)
@@ -102,8 +114,18 @@ def measure_waits(nodes: int, branches: int) -> None:
         if len(waited) == 3:
             break
     machine.release()
-    told = ", ".join(map(str, waited)) or f"none of {most}"
-    print(f"{branches:5} branches of {nodes:5} nodes: waited for the running kernel: {told}")
+    return ", ".join(map(str, waited)) or f"none of {most}"
+
+
+def measure_waits(nodes: int, branches: int) -> None:
+    waited = count_until_they_wait(Machine(nodes, branches), 300 if nodes * branches < 500 else 60)
+    print(f"{branches:5} branches of {nodes:5} nodes: waited for the running kernel: {waited}")
+
+
+def measure_two_devices(first: int, second: int, is_linked: int, held: int) -> None:
+    waited = count_until_they_wait(Machine(3, first, second, is_linked=bool(is_linked), held=held), 150)
+    which = "the second begin behind the first" if is_linked else "independent"
+    print(f"branches {first} + {second}, {which}; device {held} is held: waited for the running kernel: {waited}")
 
 
 def measure_busy(milliseconds: int) -> None:
@@ -138,11 +160,14 @@ def measure_busy(milliseconds: int) -> None:
 def main() -> None:
     if len(sys.argv) > 1:
         kind, *numbers = sys.argv[1:]
-        {"waits": measure_waits, "busy": measure_busy}[kind](*map(int, numbers))
+        {"waits": measure_waits, "two": measure_two_devices, "busy": measure_busy}[kind](*map(int, numbers))
         sys.stdout.flush()
         os._exit(0)
     for case in CASES:
         subprocess.run([sys.executable, __file__, "waits", *map(str, case)], check=True)
+    if len(ac.devices()) > 1:
+        for pair in TWO_DEVICES:
+            subprocess.run([sys.executable, __file__, "two", *map(str, pair)], check=True)
     for milliseconds in BUSY_MS:
         subprocess.run([sys.executable, __file__, "busy", str(milliseconds)], check=True)
 
