@@ -25,6 +25,9 @@ from hypothesis import HealthCheck, settings
 # loaded when they are made, for loading one waits for the latches of others.
 os.environ.setdefault("AIOCUDA_EMULATED_DEVICES", "2")
 os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
+# A GPU's driver spreads streams over 8 queues. Work that waits in one of them holds what other streams have put
+# behind it. The tests hold streams and rely on others, so they ask for as many queues as there can be.
+os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
 
 import aiocuda as ac
 from aiocuda import _native

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,7 +31,19 @@ def call(function: Any, *arguments: Any) -> Any:
 
 @contextmanager
 def capture(mode: str, stream: Any = None) -> Iterator[Any]:
-    """Capture a stream of cuda.core's; what was captured must be there in the end."""
+    """Capture a stream of cuda.core's; what was captured must be there in the end.
+
+    Python must not free objects of other libraries meanwhile, such as modules: that would end the capture.
+    """
+    gc.collect()
+    gc.disable()
+    try:
+        yield from _captured(mode, stream)
+    finally:
+        gc.enable()
+
+
+def _captured(mode: str, stream: Any) -> Iterator[Any]:
     device = Device(0)
     device.set_current()
     builder = (stream or device).create_graph_builder().begin_building(mode)
@@ -47,34 +60,48 @@ def capture(mode: str, stream: Any = None) -> Iterator[Any]:
     assert ac.to_host(memory).sync_on(beside).tolist() == [7] * 4
 
 
+def is_undisturbed(builder: Any) -> bool:
+    handle = driver.CUstream(int(builder.stream.handle))
+    return call(driver.cuStreamIsCapturing, handle) == driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_ACTIVE
+
+
 @pytest.fixture
 def everything():
-    """A function that does what may be unsafe beside a capture: each thing of it asks, allocates, loads or frees."""
+    """What may be unsafe beside a capture, by name: each function asks, allocates, loads, waits or frees."""
     made = iter(range(1000))
+    x = ac.zeros(1 << 16, np.float32).sync()
 
-    def do() -> None:
-        x = ac.zeros(1 << 16, np.float32).sync()
-        ac.to_host(x).sync()
-        ac.to_host(ac.to_device(np.ones(1 << 20, np.float32))).sync()
-        ac.empty_host(1 << 22, np.uint8).sync()
-        ac.zeros(100, managed=True).sync()
+    def run_new_kernel() -> None:
+        fresh = ac.kernel(f'extern "C" __global__ void fresh(int* x) {{ *x = {next(made)}; }}')
+        fresh(ac.zeros(1, np.int32), grid=1, block=1).sync()
+
+    def ask_a_future() -> None:
         future = ac.fill(x, 1).submit()
         future.done()
         future.sync()
-        fresh = ac.kernel(f'extern "C" __global__ void fresh(int* x) {{ *x = {next(made)}; }}')
-        fresh(ac.zeros(1, np.int32), grid=1, block=1).sync()
-        ac.fill(x, 2).graph().launch().sync()
+
+    def use_a_stream() -> None:
         stream = ac.Device(0).stream()
         ac.fill(x, 3).sync_on(stream)
         event = stream.record()
         event.sync()
         assert event.done()
-        ac.Device(0).memory_info()
-        ac.Device(0).synchronize().sync()
-        ac.Device(0).trim_memory()
         stream.close()
 
-    return do
+    return {
+        "new memory": lambda: ac.zeros(1 << 20, np.float32).sync(),
+        "to_host": lambda: ac.to_host(x).sync(),
+        "to_device": lambda: ac.to_host(ac.to_device(np.ones(1 << 20, np.float32))).sync(),
+        "page-locked memory": lambda: ac.empty_host(1 << 22, np.uint8).sync(),
+        "managed memory": lambda: ac.zeros(100, managed=True).sync(),
+        "a future": ask_a_future,
+        "a new kernel": run_new_kernel,
+        "a graph": lambda: ac.fill(x, 2).graph().launch().sync(),
+        "a stream and an event": use_a_stream,
+        "memory_info": lambda: ac.Device(0).memory_info(),
+        "synchronize": lambda: ac.Device(0).synchronize().sync(),
+        "trim_memory": lambda: ac.Device(0).trim_memory(),
+    }
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -83,21 +110,51 @@ def test_work_of_another_thread_leaves_a_capture_alone(everything, mode):
 
     def work() -> None:
         try:
-            everything()
+            for name, do in everything.items():
+                do()
+                assert is_undisturbed(builder), name
         except BaseException as error:  # noqa: BLE001 - told by the test
             failed.append(error)
 
-    with capture(mode):
+    with capture(mode) as builder:
         worker = threading.Thread(target=work)
         worker.start()
         worker.join()
-    assert failed == []
+        assert failed == []
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_work_of_the_same_thread_is_no_part_of_its_capture(everything, mode):
-    with capture(mode):
-        everything()
+    with capture(mode) as builder:
+        for name, do in everything.items():
+            do()
+            assert is_undisturbed(builder), name
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_is_dropped_meanwhile_leaves_a_capture_alone(kernels, mode):
+    """Each kind of thing that aiocuda owns is made before the capture, and freed in the middle of it."""
+    fresh = ac.kernel(f'extern "C" __global__ void fresh(int* x) {{ *x = {MODES.index(mode) + 5000}; }}')
+    x = ac.zeros(8, np.int32).sync()
+    owned: dict[str, Any] = {
+        "an array": fresh(ac.zeros(1, np.int32), grid=1, block=1).sync(),
+        "page-locked memory": ac.empty_host(1 << 20, np.uint8).sync(),
+        "managed memory": ac.zeros(100, managed=True).sync(),
+        "a kernel": fresh,
+        "a graph": kernels.increment(x, 8, threads=8).graph(),
+        "a launched graph": kernels.increment(x, 8, threads=8).graph(),
+        "a stream": ac.Device(0).stream(),
+        "an event": ac.Device(0).stream().record(),
+    }
+    owned["a launched graph"].launch().sync()
+    del fresh
+    with capture(mode) as builder:
+        while owned:
+            name, _ = owned.popitem()
+            del _
+            ac.fill(x, 1).sync()  # each submission frees what can be freed by then
+            ac.Device(0).trim_memory()
+            assert is_undisturbed(builder), name
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -130,7 +187,8 @@ def test_an_await_that_is_pending_and_a_capture_do_not_meet(run, latch, kernels,
 def test_a_thread_s_own_mode_is_what_it_was(everything):
     for mode in driver.CUstreamCaptureMode:
         before = call(driver.cuThreadExchangeStreamCaptureMode, mode)
-        everything()
+        for do in everything.values():
+            do()
         assert call(driver.cuThreadExchangeStreamCaptureMode, before) == mode
 
 

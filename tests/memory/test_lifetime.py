@@ -192,7 +192,9 @@ def test_a_thousand_programs_leave_nothing(kernels, used_bytes):
     asyncio.run(main(20))
     before = counts(used_bytes)
     asyncio.run(main(1000))
-    assert counts(used_bytes) == before
+    after = counts(used_bytes)
+    assert after.pop("threads") <= before.pop("threads")  # threads of earlier tests may end meanwhile
+    assert after == before
 
 
 def test_a_thousand_streams_and_events_leave_nothing(device, kernels, used_bytes):
