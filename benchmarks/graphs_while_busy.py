@@ -21,12 +21,16 @@ import aiocuda as ac
 
 PATIENCE_S = 1.0
 CASES = [*((nodes, 1) for nodes in (1, 10, 40, 100, 1000, 5000)), (1, 10), (1, 100)]  # nodes in a branch, branches
-# Graphs of two devices: how many branches of 3 nodes on each, whether each second branch begins behind one on the first
-# device, and which device is held.
+# Graphs of two devices: how many branches of 3 nodes on each, what they are like, and which device is held.
 TWO_DEVICES = [
-    *((first, second, 0, held) for first, second in ((1, 0), (0, 1), (1, 1), (2, 1), (1, 2), (2, 2), (4, 4)) for held in (0, 1)),
-    *((1, 1, 1, held) for held in (0, 1)),
-    *((2, 2, 1, held) for held in (0, 1)),
+    *(
+        (first, second, "independent", held)
+        for first, second in ((1, 0), (0, 1), (1, 1), (2, 1), (1, 2), (2, 2), (4, 4))
+        for held in (0, 1)
+    ),
+    *((1, 1, "linked", held) for held in (0, 1)),  # each on the second device begins behind one on the first
+    *((2, 2, "linked", held) for held in (0, 1)),
+    *((0, 1, "page-locked", held) for held in (0, 1)),  # fills of page-locked memory
 ]
 BUSY_MS = [1, 10, 100]
 
@@ -46,7 +50,7 @@ def check(answer: tuple[Any, ...]) -> Any:
 class Machine:
     """Devices, a stream that a kernel holds, and a graph with so many branches on each device."""
 
-    def __init__(self, nodes: int, *branches: int, is_linked: bool = False, held: int = 0) -> None:
+    def __init__(self, nodes: int, *branches: int, kind: str = "independent", held: int = 0) -> None:
         for ordinal in range(len(branches)):
             ac.Device(ordinal).synchronize().sync()  # opens the device
         from cuda.bindings import driver
@@ -60,17 +64,18 @@ class Machine:
             for ordinal in range(len(branches)):
                 kernel.compile(ac.Device(ordinal))
         self.stream = ac.Device(held).stream()
-        self.flag = ac.empty_host(1, "int32").sync()
+        self.flag = ac.empty_host(2, "int32").sync()
         self.flag.numpy()[0] = 0
         self.graph = check(driver.cuGraphCreate(0))
         ends: list[Any] = []
         for context, count in zip(contexts, branches, strict=True):
             check(driver.cuCtxSetCurrent(context))
             fill = driver.CUDA_MEMSET_NODE_PARAMS()
-            fill.dst, fill.elementSize, fill.width, fill.height = check(driver.cuMemAlloc(4)), 4, 1, 1
+            fill.dst = self.flag.address + 4 if kind == "page-locked" else check(driver.cuMemAlloc(4))
+            fill.elementSize, fill.width, fill.height = 4, 1, 1
             firsts, ends = ends, []
             for branch in range(count):
-                after = firsts[branch : branch + 1] if is_linked else []
+                after = firsts[branch : branch + 1] if kind == "linked" else []
                 for _ in range(nodes):
                     after = [check(driver.cuGraphAddMemsetNode(self.graph, after, len(after), fill, context))]
                 ends += after
@@ -122,10 +127,9 @@ def measure_waits(nodes: int, branches: int) -> None:
     print(f"{branches:5} branches of {nodes:5} nodes: waited for the running kernel: {waited}")
 
 
-def measure_two_devices(first: int, second: int, is_linked: int, held: int) -> None:
-    waited = count_until_they_wait(Machine(3, first, second, is_linked=bool(is_linked), held=held), 150)
-    which = "the second begin behind the first" if is_linked else "independent"
-    print(f"branches {first} + {second}, {which}; device {held} is held: waited for the running kernel: {waited}")
+def measure_two_devices(first: int, second: int, kind: str, held: int) -> None:
+    waited = count_until_they_wait(Machine(3, first, second, kind=kind, held=held), 150)
+    print(f"{kind} branches {first} + {second}; device {held} is held: waited for the running kernel: {waited}")
 
 
 def measure_busy(milliseconds: int) -> None:
@@ -160,7 +164,8 @@ def measure_busy(milliseconds: int) -> None:
 def main() -> None:
     if len(sys.argv) > 1:
         kind, *numbers = sys.argv[1:]
-        {"waits": measure_waits, "two": measure_two_devices, "busy": measure_busy}[kind](*map(int, numbers))
+        measure: Any = {"waits": measure_waits, "two": measure_two_devices, "busy": measure_busy}[kind]
+        measure(*(int(word) if word.isdigit() else word for word in numbers))
         sys.stdout.flush()
         os._exit(0)
     for case in CASES:

@@ -197,8 +197,6 @@ class Engine final : public dataflow::MemoryOwner {
 
   // Has the device passed all that was submitted here? Throws Refusal on a broken context.
   bool is_idle(std::int32_t device);
-  // Memory that every device reaches and that nobody may touch: where the driver wants an address.
-  CUdeviceptr some_address() const { return reinterpret_cast<CUdeviceptr>(slots_->flag(0)); }
 
   // Has the device written it all? Needs neither the GIL nor the driver.
   bool has_passed(const Armed& armed) const;

@@ -166,6 +166,13 @@ void Graph::add_node(NodeIndex index) {
   is_settable_.push_back(can_be_set(node));
 }
 
+namespace {
+struct MemoryDeleter {
+  const Table* table;
+  void operator()(void* memory) const noexcept { table->cuMemFree(reinterpret_cast<CUdeviceptr>(memory)); }
+};
+}  // namespace
+
 // Where the driver's store for executables is nearly full, has it enlarged while the device is idle: with an executable
 // of so many branches, which is destroyed at once and never runs. If the driver refuses, the store stays as it is.
 void Graph::make_room() {
@@ -181,11 +188,15 @@ void Graph::make_room(std::int32_t device, std::uint64_t places) {
   ContextScope scope(engine_);
   scope.bind(device);
   const Table& table = engine_.table;
+  // Memory of this device: an executable that fills page-locked memory takes its places on the first device.
+  CUdeviceptr memory = 0;
+  if (table.cuMemAlloc(&memory, 4) != CUDA_SUCCESS) return;
+  const std::unique_ptr<void, MemoryDeleter> freed(reinterpret_cast<void*>(memory), {&table});
   CUgraph made = nullptr;
   if (table.cuGraphCreate(&made, 0) != CUDA_SUCCESS) return;
   const GraphHandle graph(made);
   CUDA_MEMSET_NODE_PARAMS nothing{};
-  nothing.dst = engine_.some_address();
+  nothing.dst = memory;
   nothing.elementSize = 4;
   nothing.width = nothing.height = 1;
   CUgraphNode node = nullptr;

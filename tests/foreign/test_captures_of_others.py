@@ -260,24 +260,39 @@ def test_captures_of_pytorch(latch):
     torch = pytest.importorskip("torch")
     if ac.Device(0).is_emulated or not torch.cuda.is_available():
         pytest.skip("needs PyTorch on a GPU")
-    latch.hold()
     a = torch.ones(256, 256, device="cuda")
-    (a @ a).sum().item()  # makes what cuBLAS needs
+    x = ac.zeros(1 << 20, np.float32).sync()
+    beside = ac.Device(0).stream()
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
 
-    async def main() -> None:
-        pending = asyncio.ensure_future(_fill(ac.zeros(1 << 20, np.float32).sync_on(ac.Device(0).stream())))
-        stream = ac.Device(0).stream()
-        for _ in range(20):
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                b = a @ a
-                assert (await ac.to_host(ac.ones(1000)).on(stream)).sum() == 1000
-            latch.release()
-            graph.replay()
-            assert (b == 256).all().item()
-        await pending
+    async def captured() -> tuple[Any, Any]:
+        graph = torch.cuda.CUDAGraph()
+        graph.capture_begin()
+        b = a @ a
+        assert (await ac.to_host(ac.ones(1000)).on(beside)).sum() == 1000
+        graph.capture_end()
+        return graph, b
 
-    async def _fill(x: ac.DeviceArray) -> None:
+    async def wait() -> None:
         await ac.fill(x, 1)
 
+    async def main() -> None:
+        with torch.cuda.stream(side):
+            _ = a @ a  # makes what cuBLAS needs
+            graph, _ = await captured()  # loads what a graph needs, which would wait for the latch
+            graph.replay()
+            side.synchronize()
+            latch.hold()
+            pending = asyncio.ensure_future(wait())
+            await asyncio.sleep(0)
+            graphs = [await captured() for _ in range(5)]
+            assert not pending.done()
+            latch.release()
+            await pending
+            for graph, b in graphs:
+                graph.replay()
+                assert (b == 256).all().item()
+
     asyncio.run(main())
+    assert (ac.to_host(x).sync() == 1).all()
