@@ -268,8 +268,13 @@ class Ended:
 
 
 @pytest.fixture
-def in_process() -> Callable[..., Ended]:
-    """Run a program in a process of its own, with this one's driver; it must end by itself."""
+def in_process() -> Iterator[Callable[..., Ended]]:
+    """Run a program in a process of its own, with this one's driver; it must end by itself.
+
+    A program that failed, or that wrote to stderr, fails the test, except where the test looks at its `returncode`
+    or its `stderr`.
+    """
+    ended: list[Ended] = []
 
     def run_program(program: str, **environment: str) -> Ended:
         done = subprocess.run(
@@ -280,9 +285,12 @@ def in_process() -> Callable[..., Ended]:
             timeout=120,
             check=False,
         )
-        return Ended(done)
+        ended.append(Ended(done))
+        return ended[-1]
 
-    return run_program
+    yield run_program
+    overlooked = [found for each in ended if (found := each.overlooked())]
+    assert not overlooked, "a program did what its test did not look at: " + "; ".join(overlooked)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -199,8 +199,7 @@ def test_dropping_everything_after_a_fault_is_quiet(broken):
         del arrays, hosts, stream, event
         gc.collect()
         refused(ac.ones(3).sync)
-        """,
-        is_quiet=True,
+        """
     )
 
 
