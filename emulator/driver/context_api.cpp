@@ -171,7 +171,9 @@ CUresult cuCtxSynchronize_v2(CUcontext handle) {
 
 CUresult cuCtxSetLimit(CUlimit limit, std::size_t value) {
   const Entry entry = enter();
-  return entry ? entry.context().set_limit(limit, value) : entry.error();
+  if (!entry) return entry.error();
+  if (const CUresult error = capture::check_unsafe_call()) return error;
+  return entry.context().set_limit(limit, value);
 }
 
 CUresult cuCtxGetLimit(std::size_t* value, CUlimit limit) {

@@ -1,6 +1,7 @@
 // The API of libraries and their kernels.
 #include <algorithm>
 
+#include "capture/capture.hpp"
 #include "module.hpp"
 
 using namespace aiocuda::emulator;
@@ -60,6 +61,7 @@ CUresult cuLibraryLoadFromFile(CUlibrary* handle, const char* path, CUjit_option
 
 CUresult cuLibraryUnload(CUlibrary handle) {
   if (const CUresult error = check_initialised()) return error;
+  if (const CUresult error = capture::check_unsafe_call()) return error;
   const std::shared_ptr<Library> library = libraries().take(handle);
   if (!library) return CUDA_ERROR_INVALID_HANDLE;
   library->unload();

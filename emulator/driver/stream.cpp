@@ -100,7 +100,9 @@ Stream::Stream(std::shared_ptr<Context> context, unsigned flags, int priority, K
   memory_sync_domain_map_.memSyncDomainMap.remote = 1;
 }
 
-Stream::~Stream() = default;
+Stream::~Stream() {
+  if (thread_started_) context_->executable_store.give_back(1);
+}
 
 Ticket Stream::enqueue(std::unique_ptr<Work> work) {
   if (is_blocking()) wait_for_others();
@@ -157,6 +159,7 @@ Ticket Stream::append(std::unique_ptr<Work> work, std::vector<checking::Point> a
   if (!thread_started_) {
     start_thread("cuda-stream", [self = shared_from_this()] { self->loop(); });
     thread_started_ = true;
+    context_->executable_store.take_for_stream();
     return {shared_from_this(), position, std::move(points)};
   }
   const bool wake = parked_;

@@ -252,6 +252,12 @@ bool Engine::is_complete(Tick tick) {
   return true;
 }
 
+std::uint64_t Engine::count_streams(std::int32_t ordinal) const {
+  return static_cast<std::uint64_t>(std::count_if(streams_.begin(), streams_.end(), [ordinal](const StreamState& each) {
+    return each.device == ordinal && each.mark;
+  }));
+}
+
 bool Engine::is_idle(std::int32_t ordinal) {
   for (std::size_t i = 0; i < streams_.size(); ++i) {
     const auto index = static_cast<StreamIndex>(i);

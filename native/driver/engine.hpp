@@ -195,6 +195,7 @@ class Engine final : public dataflow::MemoryOwner {
   // The line of those who wait for memory of a device.
   completion::Lane memory_lane(std::int32_t device_) { return device(device_).default_stream | completion::memory_bit; }
 
+  std::uint64_t count_streams(std::int32_t device) const;
   // Has the device passed all that was submitted here? Throws Refusal on a broken context.
   bool is_idle(std::int32_t device);
 

@@ -4,8 +4,9 @@
 // the driver enlarges it, and first waits until the device has done all that it holds; launches on that device wait
 // meanwhile, in whatever thread. So the store is enlarged while the device is idle, before it is full.
 //
-// Seen on an H200 (driver 580.159.04; docs/measurements/2026-11-22-h200-graphs-while-busy.md): the store has 33 places
-// at first, each step adds 43 in 2 MiB, and what an executable gives back is used again.
+// Seen on an H200 and an H100 (driver 580.159.04; docs/measurements/2026-11-22-h200-graphs-while-busy.md): the store has
+// 35 places at first, each step adds 43 in 2 MiB, and what an executable gives back is used again. A stream that is used
+// has a place there as well.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -21,6 +22,11 @@ class ExecutableStore {
     size_ = std::max(size_, used_);
   }
   void give_back(std::uint64_t places) { used_ -= places; }
+  // So many streams are there. What streams give back is not known, so the most that there were count.
+  void note_streams(std::uint64_t streams) {
+    used_ += streams - std::min(streams, streams_);
+    streams_ = std::max(streams, streams_);
+  }
   bool has(std::uint64_t places) const { return used_ + places <= size_; }
 
   // How many places to ask for at once, so that `places` and the spare ones are free; 0: they are.
@@ -32,6 +38,7 @@ class ExecutableStore {
 
  private:
   std::uint64_t used_ = 0, size_ = 32;  // of which no more were seen to be in use, or free
+  std::uint64_t streams_ = 0;           // of those in use
 };
 
 }  // namespace aiocuda::driver

@@ -183,6 +183,7 @@ void Graph::make_room() {
 
 void Graph::make_room(std::int32_t device, std::uint64_t places) {
   ExecutableStore& store = engine_.device(device).executables;
+  store.note_streams(engine_.count_streams(device));
   const std::uint64_t missing = store.missing(places);
   if (!missing || !engine_.is_idle(device)) return;
   ContextScope scope(engine_);

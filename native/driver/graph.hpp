@@ -26,7 +26,10 @@ struct ExecutableDeleter {
   void operator()(CUgraphExec executable) const noexcept {
     Engine& engine = Engine::get();
     if (engine.is_over()) return;
-    engine.table.cuGraphExecDestroy(executable);
+    {
+      const RelaxedCaptures relaxed(engine.table);  // a function of the program's may drop it, in the middle of a capture
+      engine.table.cuGraphExecDestroy(executable);
+    }
     for (std::size_t device = 0; device < places.size(); ++device)
       if (places[device]) engine.device(static_cast<std::int32_t>(device)).executables.give_back(places[device]);
   }

@@ -41,6 +41,20 @@ TEST_CASE("what is given back is free again") {
   }
 }
 
+TEST_CASE("streams have places too, and keep them") {
+  ExecutableStore store;
+  store.note_free(store.missing(1));
+  store.note_streams(10);
+  store.note_streams(4);
+  store.note_streams(10);
+  CHECK(store.missing(1) == 0);
+  const auto spare = 1 + ExecutableStore::spare;
+  store.note_streams(ExecutableStore::spare + 2);
+  CHECK_FALSE(store.has(spare));
+  store.note_free(store.missing(1));
+  CHECK(store.has(spare));
+}
+
 TEST_CASE("what was in use at once was there, though nobody asked for it") {
   ExecutableStore store;
   store.take(500);

@@ -141,7 +141,6 @@ end()
 
 
 @pytest.mark.needs_devices(2)
-@pytest.mark.emulated_only  # on two H200 such a graph takes more places than one on each device; how many is not known
 def test_graphs_of_two_devices_are_made_while_a_kernel_runs_on_either(in_process: Program):
     ends_well(
         in_process(
@@ -153,6 +152,26 @@ def both():
 graphs = [both().graph()]
 begin_to_hold(other)
 graphs += [both().graph() for _ in range(60)]
+end()
+"""
+        )
+    )
+
+
+def test_streams_that_are_used_leave_room_for_graphs(in_process: Program):
+    """A stream has a place in the driver's store, too, from its first work on."""
+    ends_well(
+        in_process(
+            BEGIN
+            + """
+device = ac.Device(0)
+graphs = [chain(device).graph() for _ in range(10)]
+streams = [device.stream() for _ in range(100)]
+for stream in streams:
+    ac.fill(arrays[device], 0).sync_on(stream)
+graphs.append(chain(device).graph())  # the device is idle
+begin_to_hold(device)
+graphs += [chain(device).graph() for _ in range(60)]
 end()
 """
         )

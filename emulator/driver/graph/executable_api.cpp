@@ -92,6 +92,7 @@ CUresult cuGraphInstantiateWithParams(CUgraphExec* handle, CUgraph graph, CUDA_G
 
 CUresult cuGraphExecDestroy(CUgraphExec handle) {
   if (const CUresult error = check_call()) return error;
+  if (const CUresult error = capture::check_unsafe_call()) return error;
   return executables().take(handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 

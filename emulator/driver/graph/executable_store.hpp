@@ -2,8 +2,9 @@
 // until the device has done all its work. This driver does the same, so a program that cannot afford the wait fails
 // here too.
 //
-// Seen on an H200 (driver 580.159.04): an executable takes a place for each of its branches. The first step has 33
-// places, and each later one has 43. A place that an executable gives back is used again and never returned.
+// Seen on an H200 and an H100 (driver 580.159.04): an executable takes a place for each of its branches, and a stream
+// takes one when it is first used. The first step has 35 places, and each later one has 43. A place that is given back
+// is used again and never returned.
 #pragma once
 #include <cstddef>
 #include <mutex>
@@ -19,6 +20,11 @@ class ExecutableStore {
     used_ += places;
     return true;
   }
+  // A stream never waits for its place.
+  void take_for_stream() {
+    const std::lock_guard lock(mutex_);
+    if (++used_ > size_) size_ += step;
+  }
   void give_back(std::size_t places) {
     const std::lock_guard lock(mutex_);
     used_ -= places;
@@ -30,7 +36,7 @@ class ExecutableStore {
   }
 
  private:
-  static constexpr std::size_t first = 33, step = 43;
+  static constexpr std::size_t first = 35, step = 43;
   std::mutex mutex_;
   std::size_t used_ = 0, size_ = first;
 };

@@ -176,6 +176,7 @@ CUresult prefetch_batch(const Batch& batch, CUmemLocation* locations, std::size_
 CUresult cuMemAdvise(CUdeviceptr address, std::size_t bytes, CUmem_advise advice,
                      CUmemLocation location) {
   if (const CUresult error = check_initialised()) return error;
+  if (const CUresult error = capture::check_unsafe_call()) return error;
   Range range;
   if (const CUresult error = resolve_range(address, bytes, range)) return error;
   switch (advice) {

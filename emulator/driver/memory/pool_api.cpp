@@ -184,6 +184,7 @@ CUresult allocate_from(const std::shared_ptr<MemoryPool>& pool, std::size_t byte
 
 CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
   if (const CUresult error = check_initialised()) return error;
+  if (const CUresult error = capture::check_unsafe_call()) return error;
   if (pool == nullptr || properties == nullptr) return CUDA_ERROR_INVALID_VALUE;
   CUmemPoolProps checked = *properties;
   if (const CUresult error = check_location(checked.location, checked.allocType)) return error;
@@ -204,6 +205,7 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
 
 CUresult cuMemPoolDestroy(CUmemoryPool handle) {
   if (const CUresult error = check_initialised()) return error;
+  if (const CUresult error = capture::check_unsafe_call()) return error;
   const auto pool = pools().find(handle);
   if (!pool) return CUDA_ERROR_INVALID_VALUE;
   {
@@ -229,7 +231,6 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute attribut
   return pool->set_attribute(attribute, value);
 }
 
-// NVIDIA's driver takes this question for one that may disturb a capture (seen on an H200, driver 580.159.04).
 CUresult cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute, void* value) {
   if (const CUresult error = check_initialised()) return error;
   if (const CUresult error = capture::check_unsafe_call()) return error;
@@ -265,6 +266,7 @@ CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool handle, CUmem
 
 CUresult cuMemPoolTrimTo(CUmemoryPool handle, std::size_t bytes_to_keep) {
   if (const CUresult error = check_initialised()) return error;
+  if (const CUresult error = capture::check_unsafe_call()) return error;
   const auto pool = pools().find(handle);
   if (!pool) return CUDA_ERROR_INVALID_VALUE;
   pool->trim_to(bytes_to_keep);

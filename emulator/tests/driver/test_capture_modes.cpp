@@ -161,7 +161,33 @@ TEST_CASE("calls that allocate, free, wait, load or instantiate are unsafe") {
   const Graph graph(handle);
   CUgraphExec executable = nullptr;
   check_unsafe("cuGraphInstantiate", [&] { return cuGraphInstantiate(&executable, graph, 0); });
+  REQUIRE_OK(cuGraphInstantiate(&executable, graph, 0));
+  check_unsafe("cuGraphExecDestroy", [&] { return cuGraphExecDestroy(executable); });
+  CHECK_OK(cuGraphExecDestroy(executable));
   CHECK_OK(cuMemFreeAsync(of_pool, outside));
+  CUmemPoolProps properties{};
+  properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  CUmemoryPool pool = nullptr;
+  std::uint64_t used_bytes = 0;
+  check_unsafe("cuMemPoolCreate", [&] { return cuMemPoolCreate(&pool, &properties); });
+  REQUIRE_OK(cuMemPoolCreate(&pool, &properties));
+  check_unsafe("cuMemPoolGetAttribute", [&] {
+    return cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used_bytes);
+  });
+  check_unsafe("cuMemPoolTrimTo", [&] { return cuMemPoolTrimTo(pool, 0); });
+  check_unsafe("cuMemPoolDestroy", [&] { return cuMemPoolDestroy(pool); });
+  CHECK_OK(cuMemPoolDestroy(pool));
+  REQUIRE_OK(cuMemAllocManaged(&address, 16, CU_MEM_ATTACH_GLOBAL));
+  check_unsafe("cuMemAdvise", [&] {
+    return cuMemAdvise(address, 16, CU_MEM_ADVISE_SET_READ_MOSTLY, {CU_MEM_LOCATION_TYPE_DEVICE, {0}});
+  });
+  CHECK_OK(cuMemFree(address));
+  check_unsafe("cuCtxSetLimit", [&] { return cuCtxSetLimit(CU_LIMIT_PRINTF_FIFO_SIZE, 1 << 20); });
+  CUlibrary library = nullptr;
+  REQUIRE_OK(cuLibraryLoadData(&library, image.data(), nullptr, nullptr, 0, nullptr, nullptr, 0));
+  check_unsafe("cuLibraryUnload", [&] { return cuLibraryUnload(library); });
+  CHECK_OK(cuLibraryUnload(library));
 }
 
 TEST_CASE("to wait for a context in which nothing is captured is unsafe like other waits") {
