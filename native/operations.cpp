@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "dataflow/launch.hpp"
+#include "dataflow/launched_as.hpp"
 #include "dataflow/pageable.hpp"
 #include "dataflow/shape.hpp"
 #include "driver/submit.hpp"
@@ -306,10 +307,8 @@ void bind_op(nb::module_& module) {
           default: return "an item of a result";
         }
       })
-      // How a launch's threads= became blocks; empty for all else.
-      .def_prop_ro("_blocks", [](Op& self) -> std::string {
-        return self.kind == Kind::launch ? describe_blocks(static_cast<LaunchOp&>(self).shape) : "";
-      })
+      // How threads= became blocks: a launch's own, or those of the launches that it waited for.
+      .def_prop_ro("_blocks", describe_launches)
       .def("_arity", [](Op& self) -> std::int64_t {  // of its result, or -1
         if (self.is_done()) return PyTuple_Check(self.outcome.ptr()) ? PyTuple_GET_SIZE(self.outcome.ptr()) : -1;
         if (self.state == State::failed) return -1;

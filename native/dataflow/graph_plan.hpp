@@ -159,6 +159,7 @@ struct GraphPlan {
   std::uint64_t asked_bytes = 0;   // by the arrays that are its own
   std::uint64_t shared_bytes = 0;  // what they need, one in the place of another
   std::uint64_t output_bytes = 0;
+  std::shared_ptr<const Launches> launches;  // its nodes' with `threads=`
   bool is_closed = false;
   std::uint64_t generation = 0;  // how often the graph was updated
 };

@@ -52,6 +52,11 @@ class TypeTest {
   PyTypeObject* miss_ = nullptr;
 };
 
+struct Launches;
+struct Op;
+// The launches with `threads=` that an operation waits for, as far as they were submitted; see launched_as.hpp.
+std::shared_ptr<const Launches> launches_waited_for(Op& op);
+
 struct Op {
   explicit Op(Kind k) : kind(k) { interpreter::guard_thread(); }
   Op(const Op&) = delete;
@@ -71,6 +76,7 @@ struct Op {
   std::vector<Tick> ready;          // the result is there when these have passed
   std::shared_ptr<void> outstanding;  // what the driver floor keeps while the result is not there
   nb::object put;                   // a Placement: what `on` said of device, stream and policy
+  std::shared_ptr<const Launches> launches;  // that it waited for; of a launch, itself, once somebody has asked
 
   bool is_done() const { return state == State::submitted; }
 
@@ -100,7 +106,7 @@ struct Op {
   void finish(nb::object result) {
     outcome = std::move(result);
     state = State::submitted;
-    release_arguments();
+    let_arguments_go();
   }
 
   // The error that the operation ends with after an exception. An interruption (KeyboardInterrupt, SystemExit, a task's cancellation) is
@@ -125,6 +131,12 @@ struct Op {
     outcome = failure_of(error);
     traceback = nb::steal(PyException_GetTraceback(outcome.ptr()));
     state = State::failed;
+    let_arguments_go();
+  }
+
+ private:
+  void let_arguments_go() {
+    if (kind != Kind::launch) launches = launches_waited_for(*this);
     release_arguments();
   }
 };
@@ -256,6 +268,7 @@ struct CallOp final : Op {
       if (!is_elsewhere || named.stream != no_stream) next.put = put;
       else if (named.policy) next.put = nb::cast(Placement{.policy_object = named.policy_object, .policy = named.policy});
     }
+    launches = launches_waited_for(*this);
     inner = std::move(returned);
     let_go(std::move(input));
   }

@@ -12,6 +12,7 @@
 #include "copies.hpp"
 #include "fills.hpp"
 #include "graph_plan.hpp"
+#include "launched_as.hpp"
 #include "record.hpp"
 #include "replay.hpp"
 #include "slots.hpp"
@@ -81,6 +82,7 @@ class Planner {
     slots_.lay_out(results, order_, [this](Buffer& buffer) { house_.allocate(buffer, nullptr); });
     if (plan_.device == unknown_ordinal) plan_.device = default_device_;
     enclosure_->is_open = false;
+    plan_.launches = launches_of(plan_);
     return std::move(plan_);
   }
 

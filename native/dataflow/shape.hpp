@@ -159,24 +159,26 @@ inline Extents default_block(const Signature& signature, const Extents& threads)
   return block;
 }
 
+// How many threads a launch has beyond those that `threads=` asked for.
+inline std::uint64_t surplus_threads(const LaunchShape& shape) {
+  const Dim3 &grid = shape.grid, &block = shape.block;
+  const std::array<std::uint64_t, 3>& asked = shape.threads.of;
+  return std::uint64_t{grid.x} * grid.y * grid.z * block.x * block.y * block.z - asked[0] * asked[1] * asked[2];
+}
+
 // How `threads=` became blocks, for the message of a fault; empty where the caller gave the grid.
 inline std::string describe_blocks(const LaunchShape& shape) {
   if (!shape.threads.rank || shape.empty) return "";
   std::string asked;
-  std::uint64_t wanted = 1;
-  for (int axis = 0; axis < shape.threads.rank; ++axis) {
-    const std::uint64_t extent = shape.threads.of[static_cast<std::size_t>(axis)];
-    asked += (axis ? ", " : "") + std::to_string(extent);
-    wanted *= extent;
-  }
+  for (int axis = 0; axis < shape.threads.rank; ++axis)
+    asked += (axis ? ", " : "") + std::to_string(shape.threads.of[static_cast<std::size_t>(axis)]);
   if (shape.threads.rank > 1) asked = "(" + asked + ")";
   const std::array<std::uint64_t, 3> grid{shape.grid.x, shape.grid.y, shape.grid.z};
   const std::array<std::uint64_t, 3> block{shape.block.x, shape.block.y, shape.block.z};
-  const std::uint64_t launched = grid[0] * grid[1] * grid[2] * block[0] * block[1] * block[2];
   std::string text = "threads=" + asked + " was launched as a grid of " + describe(Extents{grid, 3}) + " blocks of " +
                      describe(Extents{block, 3}) + " threads";
-  if (launched > wanted)
-    text += ", " + std::to_string(launched - wanted) +
+  if (const std::uint64_t surplus = surplus_threads(shape))
+    text += ", " + std::to_string(surplus) +
             " threads more than asked for: the kernel must check its index before it uses it";
   return text;
 }

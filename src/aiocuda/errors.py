@@ -461,7 +461,8 @@ class DeviceLostError(AiocudaError):
     is_earlier
         Whether the device was lost before this operation came to it.
     blocks
-        Of a launch with ``threads=``: the grid and the block that it became, in words; else empty.
+        How ``threads=`` became a grid of blocks, in words: of a launch, its own; of another operation, those of the
+        launches that it waited for, with the lines that built them; empty where there are none.
 
     Attributes
     ----------

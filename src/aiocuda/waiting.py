@@ -112,6 +112,16 @@ async def as_coroutine(awaited: Awaitable[T]) -> T:
     -----
     *Stream*: the one in force when this is awaited; a task has the context in which it was made. *Blocks*: no.
     *On cancel*: as for ``await op``.
+
+    What takes coroutines only looks at the type of what it is given, and raises its own error for an operation:
+
+    - ``TypeError: a coroutine was expected, got <DeviceOp: ...>`` comes from `asyncio.create_task` and
+      `asyncio.TaskGroup.create_task`;
+    - ``ValueError: a coroutine was expected, got <DeviceOp: ...>`` comes from `asyncio.run`;
+    - ``TypeError: A coroutine object is required`` comes from `asyncio.run_coroutine_threadsafe`;
+    - ``TypeError: 'LaunchOp' object is not callable`` comes from trio's ``nursery.start_soon``.
+
+    In each case give ``as_coroutine(op)``; to ``start_soon``, which calls a function, ``as_coroutine, op``.
     """
     given: object = awaited
     if not isinstance(given, (_native.Op, DeviceFuture, StreamWait, Event)):

@@ -19,6 +19,25 @@ def test_an_array_describes_itself_as_numpys_does():
             assert repr(list(shape)) in repr(array)
 
 
+@pytest.mark.parametrize("kind", [ac.DeviceArray, ac.HostArray, ac.Partition])
+def test_arrays_are_made_by_operations_alone(kind):
+    for arguments in ((), (3,), ((2, 3), np.int32)):
+        with pytest.raises(ac.ArgumentTypeError, match=r"arrays are made by operations, such as .*; partitions by"):
+            kind(*arguments)
+
+
+def test_an_array_tells_its_kind_and_its_story():
+    array = ac.empty((4, 2), np.int16).sync()
+    assert repr(array) == "<DeviceArray int16[4, 2] on device 0>"
+    assert repr(ac.empty_host(3, np.int8).sync()).startswith("<HostArray int8[3]")
+    assert repr(ac.empty(3, np.int8, managed=True).sync()) == "<DeviceArray int8[3], managed, on device 0>"
+    with array.partition((2, 1)) as tiles:
+        assert repr(tiles) == "<Partition int16[4, 2] in tiles of [2, 1] on device 0>"
+        assert f"<DeviceArray int16[4, 2] on device 0, partitioned at {__file__}" in repr(array)
+    array.close()
+    assert f"<DeviceArray int16[4, 2] on device 0, was closed at {__file__}" in repr(array)
+
+
 @pytest.mark.parametrize("shape", [(), (3,), (2, 3, 4), (5, 1)], ids=str)
 def test_strides_are_numpys(shape):
     assert ac.empty(shape, np.float64).sync().strides == np.empty(shape).strides
@@ -50,15 +69,23 @@ def test_close_ends_the_use_and_twice_is_fine(used_bytes):
     assert array.is_closed
     assert f"was closed at {__file__}" in repr(array)
     assert used_bytes() == before
-    with pytest.raises(ac.ClosedError):
+    with pytest.raises(ac.ClosedError, match="was closed at"):
         array.address  # noqa: B018
 
 
 def test_a_closed_host_array_gives_no_view():
     array = ac.empty_host(3).sync()
     array.close()
-    with pytest.raises(ac.ClosedError):
+    with pytest.raises(ac.ClosedError, match=r"numpy\(\): .* was closed at"):
         array.numpy()
+
+
+def test_a_moved_host_array_gives_no_view():
+    array = ac.empty_host(3).sync()
+    kept = ac.move(array)
+    with pytest.raises(ac.OwnershipError, match=r"numpy\(\): .* was moved at"):
+        array.numpy()
+    assert kept.numpy().shape == (3,)
 
 
 def test_a_view_outlives_its_closed_array():

@@ -72,6 +72,51 @@ def test_what_is_no_array_is_an_error(bad):
         ac.full_like(np.zeros(2, np.int8), 1000)
 
 
+OF_OPERATIONS = {"zeros_like": ac.zeros_like, "empty_like": ac.empty_like, "asarray": ac.asarray}
+
+
+@pytest.mark.parametrize("make", OF_OPERATIONS.values(), ids=OF_OPERATIONS)
+def test_the_dtype_of_what_is_like_an_operation_is_known_before_it_runs(make, kernels):
+    whole = ac.zeros(4, np.int32)
+    kernels.increment(make(whole), 4, threads=4)
+    with pytest.raises(ac.ArgumentTypeError, match="float32"):
+        kernels.increment(make(whole, np.float32), 4, threads=4)
+    with pytest.raises(ac.ArgumentTypeError, match="float32"):
+        kernels.increment(make(ac.zeros(4, np.float32)), 4, threads=4)
+    kernels.increment(make(ac.value(ac.ones(4)).then(lambda x: ac.zeros(4, np.int32))), 4, threads=4)
+    unknown = ac.value(4).map(lambda n: np.zeros(n, np.int32))
+    np.testing.assert_array_equal(contents(kernels.increment(make(unknown), 4, threads=4)).shape, (4,))
+    with pytest.raises(ac.ArgumentTypeError, match="float64"):
+        kernels.increment(make(unknown, np.float64), 4, threads=4)
+
+
+@pytest.mark.needs_devices(2)
+@pytest.mark.parametrize("make", OF_OPERATIONS.values(), ids=OF_OPERATIONS)
+def test_the_device_of_what_is_like_an_operation_is_known_before_it_runs(make, kernels):
+    here, there, host = ac.ones(4, device=0), ac.ones(4, device=1), ac.empty_host(4)
+    beside = ac.zeros(4, device=1).sync()
+    kernels.add(beside, make(there), ac.empty(4), 4, threads=4)
+    kernels.add(beside, make(host), ac.empty(4), 4, threads=4)  # goes where it is needed
+    kernels.add(beside, make(here, device=1), ac.empty(4), 4, threads=4)
+    for elsewhere in (lambda: make(here), lambda: make(there, device=0), lambda: make(host, device=0)):
+        with pytest.raises(ac.DeviceMismatchError):
+            kernels.add(beside, elsewhere(), ac.empty(4), 4, threads=4)
+
+
+def test_a_partition_is_unpartitioned_first():
+    with on_device(numbers(4)).partition(2) as tiles:
+        for make in (ac.zeros_like, ac.empty_like):
+            with pytest.raises(
+                ac.ArgumentTypeError, match=r"_like takes an array; <Partition .* unpartition\(\) it first"
+            ):
+                make(tiles)
+
+
+def test_asarray_passes_shared_arrays_through():
+    shared = on_device(numbers(3)).share()
+    assert ac.asarray(shared).sync() is shared
+
+
 def test_asarray_passes_arrays_through():
     array = on_device(numbers(3))
     assert ac.asarray(array).sync() is array

@@ -45,11 +45,73 @@ def test_the_message_says_how_threads_became_blocks(broken):
     )
 
 
+@pytest.mark.parametrize(
+    "waiting",
+    [
+        "ac.to_host(faulty)",
+        "ac.to_host(ac.fill(ac.dup(faulty)[1:], 3))",
+        "ac.to_host(faulty.then(lambda x: ac.dup(x)))",
+        "ac.zip(*[harmless() for _ in range(9)], faulty).last()",
+        "faulty.inspect(lambda x: None)",
+        "faulty.graph().launch()",
+        "ac.to_host(faulty).graph().launch()",
+        "ac.to_host(faulty.graph().launch())",
+        "ac.zip(faulty.graph().launch(), 1).graph().launch()",
+        "ac.compile(lambda: ac.to_host(launch()))()",
+    ],
+)
+def test_what_waits_for_a_launch_says_how_its_threads_became_blocks(broken, waiting):
+    # A walk that is held submits all of it before the fault is known.
+    out = broken(
+        f"""
+        there = ac.zeros(4, np.int32).sync()
+        def harmless():
+            return k["increment"](ac.zeros(4, np.int32), threads=3)
+        def launch():
+            return k["illegal"](there, FAR, threads=4)
+        faulty = launch()
+        line = launch.__code__.co_firstlineno + 1
+        waiting = {waiting}
+        latch = Latch()
+        future = waiting.submit()
+        latch.release()
+        try:
+            future.sync()
+        except ac.DeviceLostError as error:
+            assert error.blocks in str(error), error
+            print(error.blocks.replace(f":{{line}}", ":line"))
+        """
+    )
+    assert (
+        "in the launch of illegal (built at <string>:line), threads=4 was launched as a grid of (1, 1, 1) blocks of "
+        "(32, 1, 1) threads, 28 threads more than asked for: the kernel must check its index before it uses it"
+    ) in out
+    assert out.count("in the launch of illegal") == 1
+
+
+def test_at_most_four_launches_are_explained_those_with_threads_to_spare_first(broken):
+    out = broken(
+        """
+        far = ac.zeros(32, np.int32).sync()
+        launches = [k["increment"](ac.zeros(n, np.int32), threads=n) for n in (32, 64, 33, 96, 34, 128)]
+        graph = ac.zip(*launches, k["illegal"](far, FAR, threads=35)).graph()
+        try:
+            graph.launch().sync()
+        except ac.DeviceLostError as error:
+            *told, others = error.blocks.split("; ")
+            print([part.split("threads=")[1].split()[0] for part in told], others)
+        """
+    )
+    assert out.splitlines()[0] == (
+        "['33', '34', '35', '32'] threads= was given to 3 more of the launches that it waited for"
+    )
+
+
 def test_a_grid_that_was_given_is_not_explained(broken):
     out = broken(
         """
         try:
-            illegal().sync()
+            ac.to_host(illegal()).sync()
         except ac.DeviceLostError as error:
             print(repr(error.blocks))
         """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import gc
+import sys
 import threading
 import weakref
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import anyio
 import numpy as np
 import pytest
+import trio
 
 import aiocuda as ac
 
@@ -66,6 +68,36 @@ def test_as_coroutine_refuses_what_is_no_work(run):
                 await ac.as_coroutine(wrong)
 
     run(main)
+
+
+def test_what_takes_coroutines_alone_says_of_operations_what_the_docs_say(run_asyncio):
+    async def main() -> None:
+        with pytest.raises(TypeError, match=r"^a coroutine was expected, got <DeviceOp: "):
+            await asyncio.create_task(sevens())
+        with pytest.raises(ExceptionGroup) as raised:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(sevens())
+        assert str(raised.value.exceptions[0]).startswith("a coroutine was expected, got <DeviceOp: ")
+        with pytest.raises(TypeError, match=r"^A coroutine object is required$"):
+            asyncio.run_coroutine_threadsafe(sevens(), asyncio.get_running_loop())
+
+    run_asyncio(main)
+    if sys.version_info < (3, 14):  # which takes awaitables
+        with pytest.raises(ValueError, match=r"^a coroutine was expected, got <DeviceOp: "):
+            asyncio.run(sevens())
+
+
+def test_trio_says_of_operations_what_the_docs_say(kernels):
+    op = kernels.increment(ac.zeros(3, np.int32), 3, threads=3)
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(op)
+
+    with pytest.raises(ExceptionGroup) as raised:
+        trio.run(main)
+    assert [str(each) for each in raised.value.exceptions] == ["'LaunchOp' object is not callable"]
+    op.sync()
 
 
 def test_asyncio_waits_for_what_ensure_future_gives(run_asyncio):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import numpy as np
 import pytest
 
@@ -165,6 +167,34 @@ def test_an_ended_partition_is_given_to_no_kernel(array):
         with pytest.raises(ac.OwnershipError, match="was unpartitioned at"):
             use()
     np.testing.assert_array_equal(contents(array), range(10))
+
+
+def test_a_partition_is_for_kernels_alone(array):
+    partition = array.partition(2)
+    uses = {
+        "indexing": lambda: partition[0],
+        "split_at": lambda: partition.split_at(1),
+        "reshape": lambda: partition.reshape(5, 2),
+        "view": lambda: partition.view(np.uint32),
+        "transpose": partition.transpose,
+    }
+    for name, use in uses.items():
+        with pytest.raises(ac.ArgumentTypeError, match=f"{name}: a Partition is for kernels .* unpartition"):
+            use()
+    partition.unpartition()
+    for name, use in uses.items():
+        with pytest.raises(ac.OwnershipError, match=f"{name}: .* was unpartitioned at"):
+            use()
+
+
+def test_a_closed_partition_lets_go_of_its_array():
+    array = ac.zeros(4).sync()
+    partition = array.partition(2)
+    gone = weakref.ref(array)
+    del array
+    assert gone() is not None
+    partition.close()
+    assert gone() is None
 
 
 def test_operations_that_use_partitions_know_who_came_before(latch, array, device):

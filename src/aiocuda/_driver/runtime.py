@@ -22,6 +22,7 @@ __all__ = [
     "device_count",
     "driver_info",
     "error_text",
+    "has_failed",
     "lacks_managed_access",
     "memory_free_total",
     "open_device",
@@ -323,6 +324,15 @@ def context_of(ordinal: int) -> Iterator[None]:
             yield
     finally:
         call(driver.cuCtxSetCurrent, before)
+
+
+def has_failed(ordinal: int, code: int) -> bool:
+    """Return whether a device answers with an error of that code, whatever it is asked."""
+    with context_of(ordinal):
+        from cuda.bindings import driver
+
+        (result,) = driver.cuStreamQuery(driver.CUstream(driver.CU_STREAM_LEGACY))
+    return int(result) == code
 
 
 def memory_free_total(ordinal: int) -> tuple[int, int]:

@@ -215,7 +215,16 @@ def lost(code: int, asked: _native.Op | str, device: int = _UNKNOWN) -> DeviceLo
 
 def _lost(code: int, asked: _native.Op | str, device: int, ready: list[tuple[int, int]]) -> DeviceLostError:
     error = DriverError(*runtime.error_text(code))
-    return lost_devices.error_of(describe(asked), origin_text(asked), error, device, ready, _blocks(asked))
+    operation = None if isinstance(asked, str) else asked
+    device = _lost_device(device, code)
+    return lost_devices.error_of(describe(asked), origin_text(asked), error, device, ready, _blocks(asked), operation)
+
+
+def _lost_device(asked: int, code: int) -> int:
+    """Return the device that was lost: the one that was asked, or one that its work was to meet, as in a peer copy."""
+    if asked < 0 or runtime.has_failed(asked, code):
+        return asked
+    return next((each for each in runtime.open_devices() if runtime.has_failed(each, code)), asked)
 
 
 def _blocks(asked: _native.Op | str) -> str:

@@ -6,7 +6,8 @@ not say which operation caused a fault. So one that was on the device then is pr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from weakref import ReferenceType, ref
 
 from aiocuda import _native
 from aiocuda._driver import runtime
@@ -26,13 +27,20 @@ class _First:
     code: int
     was_in_flight: bool
     submitted: dict[int, int]
+    asked: ReferenceType[_native.Op] | None  # the operation itself, where it was one
 
 
 _first: dict[int, _First] = {}  # by device
 
 
 def error_of(
-    operation: str, origin: str, error: DriverError, device: int, ready: list[tuple[int, int]], blocks: str = ""
+    operation: str,
+    origin: str,
+    error: DriverError,
+    device: int,
+    ready: list[tuple[int, int]],
+    blocks: str = "",
+    asked: _native.Op | None = None,
 ) -> DeviceLostError:
     """Return the error for something that failed because a device was lost.
 
@@ -45,19 +53,24 @@ def error_of(
     ready
         What the operation had been submitted as: pairs of a stream and the number of a submission. Empty for one that
         was refused.
+    asked
+        The operation; None where it was no operation.
     """
     place = f"device {device}" if device >= 0 else ""
     first = _first_on(device, error.code)
     if first is None:
-        mine = _First(operation, origin, error.code, bool(ready), _submitted())
+        mine = _First(operation, origin, error.code, bool(ready), _submitted(), None if asked is None else ref(asked))
         first = _first.setdefault(device, mine)  # another thread may have come before
         if first is mine:
             return DeviceLostError(operation, origin, error, place, blocks=blocks)
-    if (first.operation, first.origin) == (operation, origin) and first.was_in_flight and ready:
-        return DeviceLostError(operation, origin, error, place, blocks=blocks)  # the same operation, asked again
+    is_same = asked is not None and first.asked is not None and first.asked() is asked
+    is_like_it = (first.operation, first.origin) == (operation, origin) and first.was_in_flight and bool(ready)
+    if is_same or is_like_it:
+        return DeviceLostError(operation, origin, error, place, blocks=blocks)  # asked again
     was_in_flight = any(count <= first.submitted.get(stream, 0) for stream, count in ready)
     if was_in_flight and not first.was_in_flight:
-        _take_the_place_of(first, _First(operation, origin, first.code, True, first.submitted))
+        same = None if asked is None else ref(asked)
+        _take_the_place_of(first, _First(operation, origin, first.code, True, first.submitted, same))
         return DeviceLostError(operation, origin, error, place, blocks=blocks)
     return DeviceLostError(operation, origin, error, place, first.operation, first.origin, not was_in_flight, blocks)
 
@@ -67,7 +80,7 @@ def renamed(error: DeviceLostError, operation: str, origin: str, blocks: str = "
     if not error.first_operation:
         for first in list(_first.values()):
             if (first.operation, first.origin) == (error.operation, error.origin):
-                _take_the_place_of(first, _First(operation, origin, first.code, first.was_in_flight, first.submitted))
+                _take_the_place_of(first, replace(first, operation=operation, origin=origin))
     return DeviceLostError(
         operation,
         origin,
