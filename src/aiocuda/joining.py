@@ -16,7 +16,7 @@ from aiocuda._engine import dtypes
 from aiocuda._engine.dtypes import DTypeLike
 from aiocuda._engine.host_data import as_numpy
 from aiocuda.api import empty
-from aiocuda.array import DeviceArray, HostArray, Partition
+from aiocuda.array import DeviceArray, HostArray
 from aiocuda.composing import once_known
 from aiocuda.conversion import convert
 from aiocuda.copies import copy, dup, to_device
@@ -157,7 +157,7 @@ def _stack(parts: list[Any], axis: int, kind: np.dtype[Any] | None) -> DeviceOp[
 
 def _check(asked: str, parts: list[Any]) -> None:
     for part in parts:
-        if isinstance(part, Partition) or not isinstance(part, (DeviceArray, HostArray, np.ndarray)):
+        if not isinstance(part, (DeviceArray, HostArray, np.ndarray)):
             raise ArgumentTypeError(f"{asked} takes arrays, and operations that yield them, not {part!r:.80}")
         if isinstance(part, _native.Array):
             _native.check_usable(part, False, asked)

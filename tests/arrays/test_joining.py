@@ -103,14 +103,34 @@ def test_what_is_no_array_is_an_error():
     for bad in (array, ac.ones(3), 3, None):
         with pytest.raises(ac.ArgumentTypeError, match="sequence of arrays"):
             ac.concatenate(bad)
-    with pytest.raises(ac.ArgumentTypeError):
-        ac.stack([array, object()])
-    with pytest.raises(ac.ArgumentTypeError):
-        ac.stack([ac.value("x")]).sync()
-    with pytest.raises(ac.ArgumentTypeError, match="axis"):
-        ac.stack([array], 0.5)
-    with array.partition(2) as tiles, pytest.raises(ac.ArgumentTypeError):
-        ac.stack([tiles])
+    for join in (ac.stack, ac.concatenate):
+        with pytest.raises(ac.ArgumentTypeError, match="object"):
+            join([array, object()])
+        with pytest.raises(ac.ArgumentTypeError, match=r"takes arrays, and operations that yield them, not 'x'"):
+            join([ac.value("x")]).sync()
+        with pytest.raises(ac.ArgumentTypeError, match=r"an axis is an integer; 0\.5 was given"):
+            join([array], 0.5)
+        with array.partition(2) as tiles, pytest.raises(ac.ArgumentTypeError, match=r"takes arrays, .* not <Partition"):
+            join([tiles])
+    with pytest.raises(ac.ArgumentTypeError, match="an axis is an integer; None was given"):
+        ac.stack([array], None)
+    with pytest.raises(ac.ArgumentValueError, match=r"shapes \(2, 3\) and \(2,\) do not fit"):
+        ac.concatenate([numbers(2, 3), numbers(2)], axis=1)
+
+
+@pytest.mark.parametrize("join", [ac.stack, ac.concatenate])
+def test_arrays_that_may_not_be_read_are_an_error_and_shared_ones_are_not(join):
+    first, second = on_device(numbers(4)), on_device(numbers(4))
+    shared = second.share()
+    np.testing.assert_array_equal(contents(join([first, shared])).reshape(2, 4), [numbers(4)] * 2)
+    first.close()
+    with pytest.raises(ac.ClosedError, match=rf"{join.__name__}: .* was closed at"):
+        join([first, shared])
+
+
+def test_operations_on_the_host_and_on_a_device_are_put_together_on_the_device():
+    host = ac.copy(ac.empty_host(2, np.int32), ac.full(2, 7, np.int32))
+    np.testing.assert_array_equal(contents(ac.concatenate([host, ac.full(1, 8, np.int32)])), [7, 7, 8])
 
 
 @pytest.mark.needs_devices(2)

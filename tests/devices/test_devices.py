@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import gc
 import pickle
 import threading
 from typing import Any
@@ -14,6 +15,8 @@ import numpy as np
 import pytest
 
 import aiocuda as ac
+from aiocuda import _native
+from aiocuda._engine import placement
 
 
 def test_devices_are_numbered_from_zero():
@@ -105,6 +108,65 @@ def test_use_is_the_threads_own():
 def test_use_of_what_is_no_place_is_an_error(wrong):
     with pytest.raises(ac.ArgumentTypeError), ac.use(wrong):
         pass
+
+
+@pytest.mark.parametrize("wrong", [b"0", 1.0, True, np.bool_(True), [0]])
+def test_a_device_that_is_no_device_is_an_error_everywhere(wrong):
+    for make in (ac.Device, lambda device: ac.ones(2, device=device), lambda device: ac.ones(2).to(device)):
+        with pytest.raises(ac.ArgumentTypeError, match=r"a device is .*'cuda:1'; .* was given"):
+            make(wrong)
+    for ordinal in (-1, len(ac.devices())):
+        with pytest.raises(ac.ArgumentValueError, match="device"):
+            ac.ones(2, device=ordinal)
+
+
+@pytest.mark.parametrize(
+    ("keyword", "least", "most"), [("spin_us", 0, 1_000_000), ("max_in_flight", 1, placement.MOST_IN_FLIGHT)]
+)
+def test_what_use_takes_has_bounds(keyword, least, most):
+    for number in (least, most):
+        with ac.use(**{keyword: number}):
+            ac.ones(2).sync()
+    for number in (least - 1, most + 1):
+        with (
+            pytest.raises(ac.ArgumentValueError, match=f"{keyword} is a whole number from {least} to {most}; {number}"),
+            ac.use(**{keyword: number}),
+        ):
+            pass
+
+
+def test_what_is_no_stream_is_an_error_that_says_what_is_one(device):
+    with pytest.raises(ac.ArgumentTypeError, match="a stream is a Stream, or has __cuda_stream__; 'x' is neither"):
+        device.stream().wait("x")
+
+
+def test_a_dropped_stream_is_given_back(device):
+    kept = device.stream()
+    before = _native.streams_of(device.ordinal)
+    for _ in range(3):
+        device.stream().record()
+        kept.fork()
+    gc.collect()
+    assert _native.streams_of(device.ordinal) == before
+
+
+def test_a_closed_stream_is_waited_for_by_none_and_waits_for_none(device):
+    closed, stream = device.stream(), device.stream()
+    event = stream.record()
+    closed.close()
+    before = _native.streams_of(device.ordinal)
+    uses = (
+        closed.record,
+        closed.fork,
+        lambda: closed.wait(stream),
+        lambda: closed.wait(event),
+        lambda: stream.wait(closed),
+    )
+    for use in uses:
+        with pytest.raises(ac.ClosedError, match="was closed before this use of it"):
+            use()
+    gc.collect()
+    assert _native.streams_of(device.ordinal) == before
 
 
 def test_use_of_a_stream_puts_work_there(kernels, latch, device):

@@ -17,6 +17,7 @@ BAD = [
     "cuda:",
     "cuda:-1",
     "cuda:x",
+    "cuda:\u0660",  # a zero, but no ASCII
     "cuda: 0",
     "CUDA:0",
     "gpu:0",

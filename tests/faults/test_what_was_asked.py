@@ -274,3 +274,25 @@ def test_what_is_asked_for_a_graph_names_its_line(broken, work, named):
     )
     made, update, operation = out.splitlines()[-2].split("|")
     assert operation == named.format(made=made, update=update)
+
+
+def test_calls_of_events_of_a_lost_device_name_the_event(broken):
+    out = broken(
+        """
+        stream = ac.Device(0).stream()
+        first, second = stream.record(timing=True), stream.record(timing=True)
+        second.sync()
+        refused(illegal().sync)
+        for call in (first.done, lambda: first.elapsed(second), lambda: stream.wait(first), stream.record):
+            try:
+                call()
+            except ac.DeviceLostError as error:
+                print(error.operation.replace(f"stream {stream._number} ", "the stream "))
+        """
+    )
+    assert out.splitlines()[:-1] == [
+        "asking whether an event on the stream of device 0 has passed",
+        "asking whether an event on the stream of device 0 has passed",
+        "ordering the stream of device 0 after an event on the stream of device 0",
+        "recording an event on the stream of device 0",
+    ]
