@@ -112,6 +112,24 @@ def test_reshape_of_a_transpose_is_a_view_where_numpys_is_one(draws, shape, aske
             view.reshape(asked)
 
 
+VIEWS = {
+    "transpose": lambda x: x.T,
+    "reshape": lambda x: x.reshape(6, 4),
+    "view": lambda x: x.view(np.uint32),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_views_are_of_arrays_that_may_be_used(name):
+    moved, partitioned, cut = (on_device(numbers(4, 6)) for _ in range(3))
+    kept = [ac.move(moved), partitioned.partition((2, 2)), ac.move(cut[:2])]
+    for array, story in ((moved, "moved"), (partitioned, "partitioned"), (cut, "moved")):
+        with pytest.raises(ac.OwnershipError, match=f"{name}: .*was {story} at {__file__}"):
+            VIEWS[name](array)
+    for usable in (kept[0], kept[0].share()):
+        assert VIEWS[name](usable).size == 24
+
+
 def test_the_ways_to_say_axes_are_numpys():
     data = numbers(2, 3, 4)
     array = on_device(data)
