@@ -241,6 +241,27 @@ def used_bytes() -> Callable[[], int]:
     return total
 
 
+@pytest.fixture
+def let_go() -> Callable[[Callable[[], bool]], bool]:
+    """Say whether something is let go of once all work has passed.
+
+    The library lets go of it when somebody next submits. It is asked again, because a driver may tell late what has
+    passed, as under a sanitizer, and because other threads may be about to drop what they hold.
+    """
+
+    def comes_true(is_gone: Callable[[], bool]) -> bool:
+        for _ in range(100):
+            for each in ac.devices():
+                each.synchronize().sync(60)
+            ac.zeros(1).sync(60)
+            gc.collect()
+            if is_gone():
+                return True
+        return False
+
+    return comes_true
+
+
 _SAID_BY_DRIVER = re.compile(r"emulated CUDA driver: |.*: block: \[\d+,\d+,\d+\], thread: .* Assertion ")
 
 

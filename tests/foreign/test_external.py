@@ -230,7 +230,7 @@ def test_a_part_of_aiocudas_own_memory_is_ordered_with_it(latch, increment, sett
 # --- lifetime -------------------------------------------------------------------------------------------------------
 
 
-def test_the_owner_is_kept_until_the_device_has_passed_the_work(memory, latch, increment, device):
+def test_the_owner_is_kept_until_the_device_has_passed_the_work(memory, latch, increment, device, let_go):
     owner = Lender(memory)
     seen = weakref.ref(owner)
     held = device.stream()
@@ -240,14 +240,11 @@ def test_the_owner_is_kept_until_the_device_has_passed_the_work(memory, latch, i
     gc.collect()
     assert seen() is not None
     latch.close()
-    device.synchronize().sync()
-    ac.zeros(1).sync(60)  # what has passed is let go at the next submission
-    gc.collect()
-    assert seen() is None
+    assert let_go(lambda: seen() is None)
     assert on_host(memory) == [1] * N
 
 
-def test_the_owner_is_kept_by_views_and_let_go_when_nobody_uses_it(memory):
+def test_the_owner_is_kept_by_views_and_let_go_when_nobody_uses_it(memory, let_go):
     owner = Lender(memory)
     seen = weakref.ref(owner)
     view = ac.external(owner)[3:5]
@@ -256,21 +253,16 @@ def test_the_owner_is_kept_by_views_and_let_go_when_nobody_uses_it(memory):
     assert seen() is not None
     assert ac.to_host(view).sync(60).tolist() == [0, 0]
     del view
-    gc.collect()
-    ac.zeros(1).sync(60)
-    gc.collect()
-    assert seen() is None
+    assert let_go(lambda: seen() is None)
 
 
-def test_closing_it_ends_its_use_and_lets_the_owner_go(memory, increment):
+def test_closing_it_ends_its_use_and_lets_the_owner_go(memory, increment, let_go):
     owner = Lender(memory)
     seen = weakref.ref(owner)
     x = ac.external(owner)
     x.close()
     del owner
-    ac.zeros(1).sync(60)
-    gc.collect()
-    assert seen() is None
+    assert let_go(lambda: seen() is None)
     with pytest.raises(ac.ClosedError):
         increment(x)
 
