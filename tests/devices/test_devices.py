@@ -135,6 +135,26 @@ def test_what_use_takes_has_bounds(keyword, least, most):
             pass
 
 
+def test_a_stream_lends_itself_by_the_protocol(device):
+    stream = device.stream()
+    assert stream.__cuda_stream__() == (0, stream.handle)
+
+
+@pytest.mark.needs_devices(2)
+def test_naming_a_device_does_not_open_it(in_process):
+    done = in_process(
+        """
+        import aiocuda as ac
+        from aiocuda._driver import runtime
+        ops = [ac.zeros(2, device=1), ac.zeros(2, device="cuda:1"), ac.zeros(2).to(1)]
+        print(1 in runtime.open_devices())
+        ops[0].sync()
+        print(1 in runtime.open_devices())
+        """
+    )
+    assert done.stdout == "False\nTrue\n"
+
+
 def test_what_is_no_stream_is_an_error_that_says_what_is_one(device):
     with pytest.raises(ac.ArgumentTypeError, match="a stream is a Stream, or has __cuda_stream__; 'x' is neither"):
         device.stream().wait("x")

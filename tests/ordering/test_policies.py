@@ -64,6 +64,24 @@ def test_the_policy_in_force_is_dataflow():
     assert len(ac.current_policy().streams(0)) == 8
 
 
+@pytest.mark.parametrize(
+    ("make", "count"),
+    [(ac.Dataflow, 8), (ac.RoundRobin, 4), (ac.LeastLoaded, 4), (ac.SingleStream, 1), (FirstCandidate, 4)],
+)
+def test_a_policy_has_as_many_streams_as_its_signature_says(make, count):
+    policy = make()
+    streams = policy.streams(0)
+    assert len({stream.handle for stream in streams}) == count
+    assert policy.streams(0) == streams
+    assert "priority 0" in repr(policy) or make is ac.SingleStream
+    if make is not ac.SingleStream:
+        assert [len(make(n).streams(0)) for n in (1, 2)] == [1, 2]
+        make(128)
+        for wrong in (0, 129):
+            with pytest.raises(ac.ArgumentValueError, match=f"1 to 128 streams on each device; {wrong} was asked for"):
+                make(wrong)
+
+
 def test_single_stream_puts_everything_on_the_default_stream(where, kernels, chain, device):
     with ac.use(ac.SingleStream()):
         both = ac.zip(chain(2), chain(2))
