@@ -57,7 +57,8 @@ std::shared_ptr<const Launches> launches_of(const GraphPlan& plan) {
     if (node.kind == NodeKind::kernel && has_threads(node.kernel.shape)) nodes.push_back(&node);
   if (nodes.empty()) return nullptr;
   // An index that nobody checked is likeliest in a launch with threads to spare.
-  std::stable_partition(nodes.begin(), nodes.end(), [](const GraphNode* node) { return surplus_threads(node->kernel.shape) != 0; });
+  const auto has_surplus = [](const GraphNode* node) { return surplus_threads(node->kernel.shape) != 0; };
+  std::stable_partition(nodes.begin(), nodes.end(), has_surplus);
   auto found = std::make_shared<Launches>();
   for (const GraphNode* node : nodes) found->add(note_of(node->kernel.shape, node->name, *as_op(node->op)));
   return found;
@@ -69,7 +70,8 @@ std::string describe_launches(Op& op) {
   if (!launches) return "";
   std::string text;
   for (const auto& each : launches->known) text += (text.empty() ? "" : "; ") + text_of(*each);
-  if (launches->others) text += "; threads= was given to " + std::to_string(launches->others) + " more of the launches that it waited for";
+  if (launches->others)
+    text += "; threads= was given to " + std::to_string(launches->others) + " more of the launches that it waited for";
   return text;
 }
 

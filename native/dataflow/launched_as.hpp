@@ -1,7 +1,7 @@
 // How launches' threads= became blocks, for the message of a fault: the launches that an operation waited for.
 //
-// Always true: a note names no array and no kernel, so it keeps none alive. CUDA does not say which work caused a fault,
-// so an operation that waited for a launch names that launch beside itself.
+// Always true: a note holds no array and no kernel, so it keeps none alive. CUDA does not say which work caused a
+// fault, so an operation that waited for a launch names that launch beside itself.
 #pragma once
 #include <algorithm>
 #include <cstddef>

@@ -24,7 +24,7 @@ def test_devices_are_numbered_from_zero():
 
 
 def test_a_device_is_its_ordinal(device):
-    assert ac.Device(0) == device
+    assert ac.Device() == ac.Device(0) == device
     assert hash(ac.Device(0)) == hash(device)
     assert device != 0
     assert len({ac.Device(0), device}) == 1
