@@ -1,8 +1,11 @@
 # aiocuda_options: what every C++ target of this project compiles with (the language, warnings, the
-# sanitizers asked for). Third-party sources, nanobind's among them, do not link it.
+# sanitizers asked for). Third-party sources, nanobind's among them, do not link it. aiocuda_language is the same without the
+# sanitizers, for programs that switch stacks themselves.
+add_library(aiocuda_language INTERFACE)
 add_library(aiocuda_options INTERFACE)
-target_compile_features(aiocuda_options INTERFACE cxx_std_20)
-target_compile_options(aiocuda_options INTERFACE
+target_link_libraries(aiocuda_options INTERFACE aiocuda_language)
+target_compile_features(aiocuda_language INTERFACE cxx_std_20)
+target_compile_options(aiocuda_language INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wnon-virtual-dtor -fvisibility=hidden)
 
 # Not errors: instrumented by a sanitizer, libstdc++'s own <regex> looks uninitialised to g++; and g++ 12
@@ -11,7 +14,7 @@ set(aiocuda_warnings_as_errors -Werror
   "$<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict>"
   "$<$<AND:$<CXX_COMPILER_ID:GNU>,$<BOOL:${AIOCUDA_SANITIZE}>>:-Wno-maybe-uninitialized>")
 if(AIOCUDA_WARNINGS_AS_ERRORS)
-  target_compile_options(aiocuda_options INTERFACE ${aiocuda_warnings_as_errors})
+  target_compile_options(aiocuda_language INTERFACE ${aiocuda_warnings_as_errors})
 endif()
 
 if(AIOCUDA_SANITIZE STREQUAL "address")

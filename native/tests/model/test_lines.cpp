@@ -1,0 +1,150 @@
+// Lines of those who wait for room, in every order of what their threads do (see scheduler.hpp).
+#include "shadow_std.hpp"
+
+#include "completion/line.hpp"
+// after the shadows: doctest uses the standard library's own
+#include <doctest/doctest.h>
+
+namespace aiocuda::completion {
+namespace {
+
+using namespace ::std::chrono_literals;
+using model::explore;
+using model::require;
+
+constexpr std::uint64_t most = 2;
+constexpr Lane lane = 0;
+
+// A stream that holds at most two submissions, and those who want to submit. The device passes what it is told to.
+struct House {
+  Pending pending;
+  Lines lines{pending};
+  std::mutex submitting;
+  std::uint64_t submitted = most;
+  std::shared_ptr<std::atomic<std::uint64_t>> passed = std::make_shared<std::atomic<std::uint64_t>>(0);
+  std::vector<Thread> order;  // who submitted, in order
+
+  Level level() const { return {submitted, passed}; }
+
+  bool is_full(const Turn& turn) {
+    if (submitted - passed->load(std::memory_order_acquire) >= most) return true;
+    return !lines.is_empty() && !lines.may_pass(lane, level(), most, &turn);
+  }
+  // As an engine does: submits if there is room and nobody stands before it; else it stands in line, waits and looks again.
+  // False: it left instead.
+  bool submit(Thread thread, bool leaves = false) {
+    const auto turn = std::make_shared<Turn>();
+    for (;;) {
+      {
+        std::lock_guard lock(submitting);
+        if (!is_full(*turn)) {
+          ++submitted;
+          order.push_back(thread);
+          lines.end(*turn, level());
+          keep_moving();
+          return true;
+        }
+        lines.stand(turn, lane, level(), most, {thread, false, nullptr});
+        keep_moving();
+      }
+      if (leaves) return lines.leave(*turn, thread, nullptr), false;
+      require(turn->called()->wait_for(10s), "it was never called");
+    }
+  }
+  void keep_moving() {
+    const auto until = lines.next_watch(lane, level());
+    if (!until) return;
+    watched.emplace_back(*until, std::make_shared<Completion>(1));
+    lines.set_watch(lane, watched.back().second);
+  }
+  // The device passes up to `count`; the reactor sees it, and tells the lines what they watch for.
+  void pass(std::uint64_t count) {
+    passed->store(count, std::memory_order_release);
+    std::vector<std::shared_ptr<Completion>> reached;
+    {
+      std::lock_guard lock(submitting);
+      for (const auto& [until, watch] : watched)
+        if (until <= count && !watch->has_ended()) reached.push_back(watch);
+    }
+    for (const auto& watch : reached) {
+      lines.has_room(lane);
+      watch->part_done(0);
+    }
+  }
+  bool has_watch(std::uint64_t count) const {
+    return std::any_of(watched.begin(), watched.end(), [&](const auto& each) { return each.first == count && !each.second->has_ended(); });
+  }
+  std::vector<std::pair<std::uint64_t, std::shared_ptr<Completion>>> watched;
+};
+
+void check_all(const std::function<void(House&)>& program, std::size_t deviations) {
+  model::Limits limits;
+  limits.deviations = deviations;
+  limits.on_time_out = [] { return ::std::string("somebody was not called"); };
+  const auto found = explore(
+      [&] {
+        House house;
+        program(house);
+        require(house.lines.is_empty(), "somebody still stands in line");
+        require(house.pending.size() == 0, "something is still pending");
+      },
+      limits);
+  CHECK(found.failure == "");
+  CHECK(found.orders > 1);
+  MESSAGE(found.orders << " orders");
+}
+
+}  // namespace
+
+TEST_CASE("everybody who stands in line is called once there is room") {
+  check_all(
+      [](House& house) {
+        std::thread other([&] { house.submit(2); });
+        std::thread device([&] {
+          // What a test's device does not know of, a real one has: a watch that is set later is looked at again.
+          for (std::uint64_t count = 1; count <= 2; ++count) {
+            model::wait_until("somebody waits for the device", [&] { return house.order.size() == 2 || house.has_watch(count); });
+            house.pass(count);
+          }
+        });
+        house.submit(1);
+        other.join();
+        device.join();
+        require(house.order.size() == 2, "somebody did not submit");
+      },
+      2);
+}
+
+TEST_CASE("who leaves hands its turn on") {
+  check_all(
+      [](House& house) {
+        std::thread leaver([&] { house.submit(2, true); });
+        std::thread device([&] {
+          model::wait_until("somebody waits for the device", [&] { return house.order.size() == 1 || house.has_watch(1); });
+          house.pass(1);
+        });
+        house.submit(1);
+        leaver.join();
+        device.join();
+      },
+      2);
+}
+
+TEST_CASE("a turn that was called and not taken is handed on when somebody looks") {
+  check_all(
+      [](House& house) {
+        const auto away = std::make_shared<Turn>();  // of a loop that stands still
+        house.lines.stand(away, lane, house.level(), most, {1, false, nullptr});
+        house.keep_moving();
+        std::thread device([&] {
+          house.pass(1);
+          for (int i = 0; i < 3; ++i) house.lines.look(lane);
+        });
+        house.submit(2);
+        device.join();
+        house.lines.give_up(*away);
+      },
+      2);
+}
+
+}  // namespace aiocuda::completion
