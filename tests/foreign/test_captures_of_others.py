@@ -270,7 +270,8 @@ def test_captures_of_pytorch(latch):
         graph = torch.cuda.CUDAGraph()
         graph.capture_begin()
         b = a @ a
-        assert (await ac.to_host(ac.ones(1000)).on(beside)).sum() == 1000
+        async with asyncio.timeout(20):
+            assert (await ac.to_host(ac.ones(1000)).on(beside)).sum() == 1000
         graph.capture_end()
         return graph, b
 
@@ -289,7 +290,8 @@ def test_captures_of_pytorch(latch):
             graphs = [await captured() for _ in range(5)]
             assert not pending.done()
             latch.release()
-            await pending
+            async with asyncio.timeout(20):
+                await pending
             for graph, b in graphs:
                 graph.replay()
                 assert (b == 256).all().item()
