@@ -81,6 +81,27 @@ TEST_CASE("bytes reach the device through a ring that holds one chunk of two") {
       2);
 }
 
+TEST_CASE("threads that sleep are woken for the next copy") {
+  check_all(
+      [] {
+        Ring ring(chunk_bytes);
+        Bytes host = numbered(chunk_bytes, 1), other = numbered(chunk_bytes, 9), device(chunk_bytes);
+        {
+          Crew crew(1);
+          ring.join(crew);
+          for (Bytes* bytes : {&host, &other}) {
+            const auto handed = crew.hand_over(*ring.lane, flat(*bytes), Way::fill, chunk_bytes);
+            std::thread stream([&] { copy(ring, handed, device); });
+            crew.call(*handed.transfer, nullptr);
+            stream.join();
+            require(device == *bytes, "the device has other bytes");
+            for (int i = 0; i < 3; ++i) model::yield();  // time goes by, and the threads sleep
+          }
+        }
+      },
+      1);
+}
+
 TEST_CASE("bytes come back from the device before its stream goes on") {
   check_all(
       [] {

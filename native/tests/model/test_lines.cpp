@@ -21,18 +21,19 @@ struct House {
   Lines lines{pending};
   std::mutex submitting;
   std::uint64_t submitted = most;
-  std::shared_ptr<std::atomic<std::uint64_t>> passed = std::make_shared<std::atomic<std::uint64_t>>(0);
+  std::atomic<std::uint64_t> passed = 0;
+  std::shared_ptr<std::atomic<std::uint64_t>> learnt = std::make_shared<std::atomic<std::uint64_t>>(0);  // of that, by who asked
   std::vector<Thread> order;  // who submitted, in order
 
-  Level level() const { return {submitted, passed}; }
+  Level level() const { return {submitted, learnt}; }
 
   bool is_full(const Turn& turn) {
-    if (submitted - passed->load(std::memory_order_acquire) >= most) return true;
+    learnt->store(passed.load(), std::memory_order_release);
+    if (submitted - learnt->load() >= most) return true;
     return !lines.is_empty() && !lines.may_pass(lane, level(), most, &turn);
   }
   // As an engine does: submits if there is room and nobody stands before it; else it stands in line, waits and looks again.
-  // False: it left instead.
-  bool submit(Thread thread, bool leaves = false) {
+  void submit(Thread thread) {
     const auto turn = std::make_shared<Turn>();
     for (;;) {
       {
@@ -42,14 +43,19 @@ struct House {
           order.push_back(thread);
           lines.end(*turn, level());
           keep_moving();
-          return true;
+          return;
         }
         lines.stand(turn, lane, level(), most, {thread, false, nullptr});
         keep_moving();
       }
-      if (leaves) return lines.leave(*turn, thread, nullptr), false;
       require(turn->called()->wait_for(10s), "it was never called");
     }
+  }
+  std::shared_ptr<Turn> stand(Thread thread) {
+    turns.push_back(std::make_shared<Turn>());
+    lines.stand(turns.back(), lane, level(), most, {thread, false, nullptr});
+    keep_moving();
+    return turns.back();
   }
   void keep_moving() {
     const auto until = lines.next_watch(lane, level());
@@ -59,7 +65,7 @@ struct House {
   }
   // The device passes up to `count`; the reactor sees it, and tells the lines what they watch for.
   void pass(std::uint64_t count) {
-    passed->store(count, std::memory_order_release);
+    passed.store(count);
     std::vector<std::shared_ptr<Completion>> reached;
     {
       std::lock_guard lock(submitting);
@@ -75,6 +81,7 @@ struct House {
     return std::any_of(watched.begin(), watched.end(), [&](const auto& each) { return each.first == count && !each.second->has_ended(); });
   }
   std::vector<std::pair<std::uint64_t, std::shared_ptr<Completion>>> watched;
+  std::vector<std::shared_ptr<Turn>> turns;
 };
 
 void check_all(const std::function<void(House&)>& program, std::size_t deviations) {
@@ -115,16 +122,21 @@ TEST_CASE("everybody who stands in line is called once there is room") {
       2);
 }
 
-TEST_CASE("who leaves hands its turn on") {
+TEST_CASE("who leaves hands its turn on, called or not") {
   check_all(
       [](House& house) {
-        std::thread leaver([&] { house.submit(2, true); });
+        Turn* const leaving = house.stand(2).get();
+        std::thread other([&] { house.submit(1); });
         std::thread device([&] {
           model::wait_until("somebody waits for the device", [&] { return house.order.size() == 1 || house.has_watch(1); });
           house.pass(1);
         });
-        house.submit(1);
-        leaver.join();
+        house.lines.leave(*leaving, 2, nullptr);
+        {
+          std::lock_guard lock(house.submitting);
+          house.keep_moving();
+        }
+        other.join();
         device.join();
       },
       2);
@@ -133,9 +145,7 @@ TEST_CASE("who leaves hands its turn on") {
 TEST_CASE("a turn that was called and not taken is handed on when somebody looks") {
   check_all(
       [](House& house) {
-        const auto away = std::make_shared<Turn>();  // of a loop that stands still
-        house.lines.stand(away, lane, house.level(), most, {1, false, nullptr});
-        house.keep_moving();
+        const auto away = house.stand(1);  // of a loop that stands still
         std::thread device([&] {
           house.pass(1);
           for (int i = 0; i < 3; ++i) house.lines.look(lane);

@@ -116,9 +116,9 @@ TEST_CASE("waits of one slot that two threads arm are told, whoever comes first 
     std::thread other([&] { wait(*house.arm(reactor, first)); });
     const auto later = house.arm(reactor, second);
     house.write(first);
+    other.join();  // the first does not wait for the second
     house.write(second);
     wait(*later);
-    other.join();
   });
 }
 
