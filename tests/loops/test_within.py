@@ -236,3 +236,16 @@ def test_no_timer_is_left_behind(lane):
     with asyncio.Runner(loop_factory=Loop) as runner:
         runner.run(main())
     assert [timer.cancelled() for timer in Loop.timers] == [True]
+
+
+def test_a_dag_of_many_ways_is_looked_through_once(latch):
+    """What was submitted last is found behind 60 maps that each use the one before twice: 2**60 ways, 61 operations."""
+    latch.hold()
+    op: Any = ac.to_host(ac.full(3, 7, np.int32))
+    for _ in range(60):
+        op = ac.zip(op, op).map(lambda both: both[0])
+    with pytest.raises(ac.DeviceTimeoutError, match="in flight") as raised:
+        op.sync(0.0)
+    assert len(raised.value.running) == 1
+    latch.release()
+    np.testing.assert_array_equal(op.sync(60), [7, 7, 7])
