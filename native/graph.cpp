@@ -304,6 +304,10 @@ void bind_allocation(nb::module_& module) {
 }  // namespace
 
 void bind_graphs(nb::module_& module) {
+  // What executing an operation would do.
+  module.def("record", [](nb::handle_t<Op> op, const Placement& placement) {
+    return driver::record(op, to_record(placement));
+  });
   bind_recorder(module);
   bind_graph(module);
   bind_allocation(module);

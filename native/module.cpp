@@ -13,13 +13,13 @@
 #include <system_error>
 
 #include "bench.hpp"
-#include "completion/loop_time.hpp"
 #include "copy_bench.hpp"
-#include "driver/drive.hpp"
 #include "driver/refused.hpp"
+#include "execution.hpp"
 #include "graph_bench.hpp"
 #include "host_memory.hpp"
 #include "kernel.hpp"
+#include "loop_port.hpp"
 #include "operations.hpp"
 #include "graph.hpp"
 #include "ownership.hpp"
@@ -29,75 +29,12 @@
 namespace aiocuda {
 namespace {
 using namespace nb::literals;
-using dataflow::Placement;
 using driver::Engine;
-using Streams = std::vector<driver::StreamIndex>;
-
-// A port whose tokens are Python objects. It ends with the loop; what comes later is dropped when
-// somebody next has the GIL and asks.
-struct LoopPort {
-  LoopPort(bool is_of_thread, std::optional<std::int64_t> turn_us) : blocks(is_of_thread) {
-    interpreter::guard_thread();
-    if (turn_us) time.emplace(std::chrono::microseconds(*turn_us));
-  }
-  std::shared_ptr<completion::Port> port = std::make_shared<completion::Port>(Engine::get().orphans);
-  const bool blocks;                         // its thread does nothing but wait for what comes out
-  std::optional<completion::LoopTime> time;  // where awaits share it
-  ~LoopPort() {
-    if (Engine::get().is_forked()) {  // the reactor may have been at it; it is the other process' as well
-      static std::vector<std::shared_ptr<completion::Port>>& forked = *new std::vector<std::shared_ptr<completion::Port>>;
-      forked.push_back(std::move(port));
-      return;
-    }
-    if (time)
-      for (const completion::Token token : time->close()) Engine::get().orphans.add(token);
-    port->close();
-    drop_orphans();
-  }
-  void look_for_turn() {
-    if (time->asks_for_turn()) port->ring();
-  }
-  static void drop_orphans() {
-    if (Engine::get().is_forked()) return;
-    for (const completion::Token token : Engine::get().orphans.take()) Py_DECREF(static_cast<PyObject*>(token));
-  }
-};
-
-// Charges what is done for an await, from here to the end of the scope, to its loop's turn.
-class Charged {
- public:
-  explicit Charged(LoopPort& port) : port_(port) {
-    if (port.time) begin_ = Clock::now();
-  }
-  Charged(const Charged&) = delete;
-  Charged& operator=(const Charged&) = delete;
-  ~Charged() {
-    if (!port_.time) return;
-    port_.time->spend(Clock::now() - begin_);
-    port_.look_for_turn();
-  }
-
- private:
-  using Clock = std::chrono::steady_clock;
-  LoopPort& port_;
-  Clock::time_point begin_{};
-};
 
 // A scope of Python's: calls of the thread that makes it disturb no capture of anybody's until it is left, on the same thread.
 struct RelaxedByPython {
   std::optional<driver::RelaxedCaptures> scope;
 };
-
-// Without those that were destroyed: all of theirs has passed.
-Streams still_there(const std::vector<dataflow::StreamId>& streams) {
-  const Engine& engine = Engine::get();
-  Streams found;
-  for (const dataflow::StreamId stream : streams) {
-    const driver::StreamIndex slot = dataflow::slot_of(stream);
-    if (slot < engine.stream_count() && engine.id_of(slot) == stream) found.push_back(slot);
-  }
-  return found;
-}
 
 // Turns what the driver refuses, outside an operation, into Python's error.
 template <class F>
@@ -206,138 +143,14 @@ void bind_streams(nb::module_& module) {
   });
 }
 
-void raise_stream_error(const completion::Completion& completion, const Streams& streams, const std::string& asked) {
-  Engine& engine = Engine::get();
-  if (const std::int32_t error = completion.error())
-    driver::raise_refused(engine, static_cast<CUresult>(error), "cuStreamQuery", asked, 0, engine.stream(streams.front()).device);
-}
-
-void bind_execution(nb::module_& module) {
-  nb::class_<LoopPort>(module, "Port", nb::is_weak_referenceable())
-      // `turn_us`: how long awaits may hold the loop in one turn of it; None: it is no loop's.
-      .def(nb::init<bool, std::optional<std::int64_t>>(), "blocks"_a = false, "turn_us"_a = nb::none())
-      .def("fileno", [](const LoopPort& self) { return self.port->fd(); })
-      // Makes a token due now, and not when something has passed; with 0, or PAUSE.
-      .def("put", [](LoopPort& self, nb::object token, std::int32_t result) {
-        Engine::get().require_not_forked();
-        self.port->put(token.release().ptr(), result);
-      }, "token"_a, "result"_a = 0)
-      // The tokens that are due, each with 0 or the driver's error. `begins_turn`: the loop asks, once in each turn.
-      .def("take", [](LoopPort& self, bool begins_turn) {
-        interpreter::guard_thread();
-        Engine::get().require_not_forked();
-        nb::list due;
-        auto append = [&due](completion::Token token, std::int32_t result) {
-          due.append(nb::make_tuple(nb::steal(static_cast<PyObject*>(token)), result));
-        };
-        for (const auto& each : self.port->take()) append(each.token, each.result);
-        if (self.time && begins_turn) {
-          for (const completion::Token token : self.time->begin_turn()) append(token, completion::own_turn);
-          self.look_for_turn();
-        } else if (self.time && self.time->has_asked()) {
-          self.port->ring();  // what was rung for has been taken back
-        }
-        LoopPort::drop_orphans();
-        return due;
-      }, "begins_turn"_a = false)
-      // An await of an operation, or of something else, begins. False: it lines up, and enters when it is its turn.
-      .def("admits", [](LoopPort& self, nb::handle) { return self.time->admits(); }, nb::arg("op").none())
-      .def("line_up", [](LoopPort& self) { return self.time->line_up(); })
-      .def("enter", [](LoopPort& self, completion::LoopTime::Place place, nb::object token) {
-        if (self.time->enter(place, token.ptr())) return true;
-        token.release();
-        self.look_for_turn();
-        return false;
-      })
-      .def("leave_line", [](LoopPort& self, completion::LoopTime::Place place) {
-        nb::steal(static_cast<PyObject*>(self.time->leave(place)));
-      })
-      .def_prop_ro("turn_calls", [](const LoopPort& self) { return self.time->calls(); });
-
-  module.attr("PAUSE") = completion::pause;
-  module.attr("TURN") = completion::own_turn;
-
-  // True: complete. False: `token` will come out of the port when it is worth driving again.
-  static constexpr auto drive = [](nb::handle_t<dataflow::Op> op, const Placement& placement, LoopPort& port, nb::object token, bool spins) {
-    const Charged charged(port);
-    PyObject* owned = token.inc_ref().ptr();
-    bool complete = true;
-    try {
-      complete = driver::drive(op, to_execute(*nb::inst_ptr<dataflow::Op>(op), placement), port.port, owned, port.blocks, spins);
-    } catch (...) {
-      Py_DECREF(owned);
-      throw;
-    }
-    if (complete) Py_DECREF(owned);
-    return complete;
-  };
-  module.def("drive", [](nb::handle_t<dataflow::Op> op, const Placement& placement, LoopPort& port, nb::object token) {
-    return drive(op, placement, port, std::move(token), true);
-  });
-  // The same without spinning: the operation is one of many.
-  module.def("drive_at_ease", [](nb::handle_t<dataflow::Op> op, const Placement& placement, LoopPort& port, nb::object token) {
-    return drive(op, placement, port, std::move(token), false);
-  });
-  module.def("submit", [](nb::handle_t<dataflow::Op> op, const Placement& placement) {
-    driver::submit(op, to_execute(*nb::inst_ptr<dataflow::Op>(op), placement));
-  });
-  // True: a function was called, and it is worth calling again.
-  module.def("submit_more", [](nb::handle_t<dataflow::Op> op, const Placement& placement) {
-    return driver::submit_more(op, to_execute(*nb::inst_ptr<dataflow::Op>(op), placement));
-  });
-  // Nobody waits for the token any more, whose wait was for room, or for anything else.
-  module.def("leave", [](nb::handle_t<dataflow::Op> op, nb::handle token) {
-    if (driver::leave(op, token.ptr())) Py_DECREF(token.ptr());
-  });
-  module.def("drive_and_wait", [](nb::handle_t<dataflow::Op> op, const Placement& placement, double timeout_s) {
-    return driver::drive_and_wait(op, to_execute(*nb::inst_ptr<dataflow::Op>(op), placement), timeout_s);
-  });
-  module.def("has_passed", [](nb::handle_t<dataflow::Op> op) { return driver::has_passed(op); });
-  module.def("record", [](nb::handle_t<dataflow::Op> op, const Placement& placement) {
-    return driver::record(op, to_record(placement));
-  });
-
-  // False: nothing to wait for. Covers everything the streams hold, also what others submitted.
-  module.def("tell_when_streams_pass", [](const std::vector<dataflow::StreamId>& streams, const std::string& asked, LoopPort& port, nb::object token) {
-    const Charged charged(port);
-    const Streams lanes = still_there(streams);
-    if (lanes.empty()) return false;
-    const auto completion = driver::arm_streams(lanes, asked);
-    PyObject* owned = token.inc_ref().ptr();
-    if (completion->tell(port.port, owned)) return true;
-    Py_DECREF(owned);
-    raise_stream_error(*completion, lanes, asked);
-    return false;
-  });
-  // False: `timeout_s` (negative: none) passed first.
-  module.def("wait_for_streams", [](const std::vector<dataflow::StreamId>& streams, const std::string& asked, double timeout_s) {
-    const Streams lanes = still_there(streams);
-    if (lanes.empty()) return true;
-    const auto completion = driver::arm_streams(lanes, asked);
-    if (!driver::wait_with_signals(*completion, timeout_s)) return false;
-    raise_stream_error(*completion, lanes, asked);
-    return true;
-  });
-  // Those of some streams that still hold work, whoever submitted it, or that are broken.
-  module.def("streams_at_work", [](const std::vector<dataflow::StreamId>& streams) {
-    Engine& engine = Engine::get();
-    driver::ContextScope scope(engine);
-    nb::list at_work;
-    for (const driver::StreamIndex stream : still_there(streams)) {
-      const driver::StreamState& state = engine.stream(stream);
-      scope.bind(state.device);
-      if (engine.table.cuStreamQuery(state.handle) != CUDA_SUCCESS) at_work.append(engine.id_of(stream));
-    }
-    return at_work;
-  });
-
+void bind_memory(nb::module_& module) {
   module.def("settle_frees", [](std::int32_t device) {
     refusals_raised("settling what was freed on", device, [&] { Engine::get().settle_frees(device); });
   });
   module.def("collect", [] {
     Engine& engine = Engine::get();
     if (engine.depth == 0) engine.collect();
-    LoopPort::drop_orphans();
+    drop_orphans();
   });
   // Of page-locked memory: held, and of that kept for later.
   module.def("page_locked_memory", [] { return nb::make_tuple(Engine::get().page_locked().held_bytes(), Engine::get().page_locked().cached_bytes()); });
@@ -402,6 +215,7 @@ NB_MODULE(_native, module) {
   aiocuda::bind_kernel(module);
   aiocuda::bind_streams(module);
   aiocuda::bind_execution(module);
+  aiocuda::bind_memory(module);
   aiocuda::bind_bench(module);
   aiocuda::bind_graph_bench(module);
   aiocuda::bind_copy_bench(module);

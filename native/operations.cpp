@@ -7,6 +7,7 @@
 #include <limits>
 #include <unordered_map>
 
+#include "awaiting.hpp"
 #include "dataflow/launch.hpp"
 #include "dataflow/launched_as.hpp"
 #include "dataflow/pageable.hpp"
@@ -44,6 +45,7 @@ int op_clear(PyObject* self) {
 
 PyType_Slot op_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(op_traverse)},
                           {Py_tp_clear, reinterpret_cast<void*>(op_clear)},
+                          {Py_am_await, reinterpret_cast<void*>(await_op)},
                           {0, nullptr}};
 
 std::vector<std::int64_t> read_shape(const nb::sequence& extents, DType dtype, std::uint64_t& size_bytes) {

@@ -65,9 +65,9 @@ struct Op {
 
   const Kind kind;
   State state = State::pending;
-  bool on_stack = false;            // an ancestor of what the walk is at
   bool is_asked = false;            // for its result: it was to be executed, recorded or explained, or was used by another
-  std::uint32_t stalled_round = 0;  // the round in which it was found to wait for the host
+  std::uint32_t held = 0;           // how many references walks have to it
+  std::uint64_t walker = 0;         // the number of the walk on whose path it lies; 0: of none
   std::int32_t tied_device = unknown_ordinal;  // of the arrays that it was given, which cannot be worked on elsewhere
   Spec spec;
   Origin origin;

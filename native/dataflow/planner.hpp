@@ -292,7 +292,7 @@ class Planner {
     }
     return keep(std::move(returned));
   }
-  std::optional<Value> map(CallOp& op, Value input, nb::object) {
+  std::optional<Value> map(CallOp& op, Value input) {
     observe(op.input);
     const Value late = keep(nb::cast(Late{op.function, nb::borrow(input)}));
     late_.insert(late.ptr());
@@ -515,7 +515,8 @@ inline nb::object Planner::record(nb::handle root, const Placement& placement) {
   Enclosure::Entered entered(enclosure_.get());
   default_device_ = placement.device_or_default();
   try {
-    Walk<Planner> walk(*this, placement, scratch_);
+    Path path;
+    Walk<Planner> walk(*this, placement, scratch_, path);
     walk.run(root);
   } catch (nb::python_error& error) {
     is_spoilt_ = true;

@@ -167,7 +167,7 @@ class Record {
     if (op.mode == CallMode::inspect) return input;
     return unknown();
   }
-  std::optional<Value> map(CallOp& op, Value, nb::object) {
+  std::optional<Value> map(CallOp& op, Value) {
     steps.append(nb::make_tuple("map", op.function, op.origin.location()));
     return unknown();
   }

@@ -12,20 +12,12 @@ namespace nb = nanobind;
 // Kept between walks, so that a short one allocates nothing.
 template <class Value>
 struct Scratch {
-  std::vector<nb::object> stack;  // owns: a callback may drop anything
   std::vector<Tick> waits;
   // An argument that is made on the stream of who uses it first.
   struct Deferred {
     std::uint32_t argument;
     std::size_t output;
   };
-  // An operation that waits for what it needs, and says where that is made, or brings a placement of its own.
-  struct Ancestor {
-    Op* op;
-    const Placement* outer = nullptr;  // in force outside of it, where it brings its own
-    nb::object own{};
-  };
-  std::vector<Ancestor> ancestors;
   std::vector<Use> uses;
   std::vector<Tick> needs;
   std::vector<Value> outputs;

@@ -1,7 +1,8 @@
 // The walk: visits an operation and what it needs, decides stream, waits and order, and tells a sink.
 //
 // Always true: producers come before consumers, arguments from left to right; an operation that has
-// run is a constant; what waits for the host stalls, and everything that does not wait for it goes on.
+// run is a constant; what waits for the host is parked on the walk's path, and everything that does not wait for it goes on.
+// A walk that stops goes on where it stopped: no operation is looked at more often than something happens to it (path.hpp).
 // A sink performs (driver/submit.hpp) or writes down (record.hpp): what is decided here is decided once.
 //
 // A sink has
@@ -25,8 +26,7 @@
 //   Value foreign(op, values, stream, device)
 //   replay(op, replay, stream, device)                             launch a graph
 //   optional<Value> call(op, value)  run a callback at submission; none: it returned an operation
-//   optional<Value> map(op, value, placement)
-//                                    a function of a complete value, and what is in force in it; none: it is run after the walk
+//   optional<Value> map(op, value)   a function of a complete value; none: it is called after the walk
 //   bool is_complete(tick), is_full(stream, most)
 //   hold_back(), make_held_calls(), make_held_calls_now()
 //                                    there are branches; what was held back is to be done, at the end or in the middle
@@ -37,6 +37,7 @@
 #include <vector>
 
 #include "copying.hpp"
+#include "path.hpp"
 #include "placing.hpp"
 #include "replay.hpp"
 #include "scratch.hpp"
@@ -46,6 +47,25 @@ namespace aiocuda::dataflow {
 
 enum class Step : std::uint8_t { finished, stalled, again };
 
+// The walks that are going on: each but the first was begun by a function that the one before it called. Guarded by the right to submit.
+class Walkers {
+ public:
+  class Active {
+   public:
+    explicit Active(std::uint64_t number) { numbers().push_back(number); }
+    Active(const Active&) = delete;
+    Active& operator=(const Active&) = delete;
+    ~Active() { numbers().pop_back(); }
+  };
+  static bool is_active(std::uint64_t number) { return std::find(numbers().begin(), numbers().end(), number) != numbers().end(); }
+
+ private:
+  static std::vector<std::uint64_t>& numbers() {
+    static auto& active = *new std::vector<std::uint64_t>;
+    return active;
+  }
+};
+
 template <class Sink>
 class Walk {
   using Value = typename Sink::Value;
@@ -54,42 +74,61 @@ class Walk {
  public:
   using Sinks = Sink;
 
-  Walk(Sink& sink, const Placement& placement, Scratch<Value>& scratch)
-      : sink_(sink), placement_(&placement), placing_(sink, placement, scratch.uses, scratch.needs), stack_(scratch.stack),
-        ancestors_(scratch.ancestors), waits_(scratch.waits), outputs_(scratch.outputs), deferred_(scratch.deferred) {
+  // `path`: of the same root and placement at each walk. It is empty at the first one.
+  Walk(Sink& sink, const Placement& placement, Scratch<Value>& scratch, Path& path)
+      : sink_(sink), root_placement_(&placement), placement_(&placement), placing_(sink, placement, scratch.uses, scratch.needs),
+        path_(path), stack_(path.stack), waits_(scratch.waits), outputs_(scratch.outputs), deferred_(scratch.deferred) {
     waits_.clear();
   }
 
-  // True: the root has its result. False: the host must wait for `waits()` first; walk again then.
+  // True: the root has its result. False: the host must wait for `waits()`, or call the functions that are due on the path;
+  // another walk then goes on where this one stopped.
   bool run(nb::handle root) {
-    round_ = ++rounds();
-    as_op(root)->is_asked = true;
-    if (sink_.is_done(*as_op(root))) return true;
-    if (as_op(root)->on_stack) raise_waits_for_itself();
+    root_ = as_op(root);
+    root_->is_asked = true;
+    if (sink_.is_done(*root_)) {
+      path_.clear();
+      return true;
+    }
+    if (Walkers::is_active(path_.number) || is_on_path(*root_)) raise_waits_for_itself();
+    const Walkers::Active active(path_.number);
     try {
-      stack_.push_back(nb::borrow(root));
-      while (!stack_.empty()) visit();
+      if (path_.is_begun()) {
+        go_on();
+      } else {
+        stack_.push_back({Held(root)});
+      }
+      do {
+        while (!stack_.empty()) visit();
+      } while (path_.go_on());
       sink_.make_held_calls();
+      if (sink_.is_failed(*root_)) sink_.raise_again(*root_);
+      if (!sink_.is_done(*root_)) {
+        is_stuck_ = !path_.is_waiting();
+        if (is_stuck_) raise_waits_for_itself();
+        path_.add_waits(waits_);
+      }
     } catch (const Full& full) {
-      unwind(nb::handle());
       sink_.make_held_calls();
       (full.is_room ? is_full_ : is_queue_full_) = true;
       waits_.assign(1, full.until);  // what comes later must not come first: nothing goes on meanwhile
+      return false;
     } catch (const FullMemory& full) {
-      unwind(nb::handle());
       sink_.make_held_calls();
       full_memory_ = full;
+      return false;
     } catch (nb::python_error& error) {
-      unwind(stack_.empty() ? nb::borrow(error.value()) : as_op(stack_.back())->failure_of(error.value()));
+      fail(failing_ || stack_.empty() ? nb::borrow(error.value()) : stack_.back().held.op().failure_of(error.value()));
       sink_.make_held_calls();
       throw;
     } catch (...) {
-      unwind(nb::handle());
+      path_.clear();
       sink_.make_held_calls();
       throw;
     }
-    if (sink_.is_failed(*as_op(root))) sink_.raise_again(*as_op(root));
-    return sink_.is_done(*as_op(root));
+    if (!sink_.is_done(*root_)) return false;
+    path_.clear();
+    return true;
   }
 
   const std::vector<Tick>& waits() const { return waits_; }
@@ -98,47 +137,104 @@ class Walk {
   const std::optional<FullMemory>& full_memory() const { return full_memory_; }  // or arrays as much as they may
 
  private:
+  // What the host had to do for parked operations may have been done, by whomever.
+  void go_on() {
+    if (path_.has_branches) sink_.hold_back();
+    for (const Path::Due& each : std::exchange(path_.due, {})) {
+      const auto& op = static_cast<const CallOp&>(*each.frame->op);
+      if (sink_.is_done(op)) {
+        path_.end(each.frame);
+        continue;
+      }
+      path_.due.push_back(each);
+      failing_ = each.frame;
+      if (sink_.is_failed(op)) sink_.raise_again(op);
+      if (op.runner == PyThread_get_thread_ident()) raise_waits_for_itself();
+      failing_ = nullptr;
+    }
+    path_.look([this](const Op& op, Tick tick) { return sink_.is_done(op) || sink_.is_failed(op) || sink_.is_complete(tick); });
+  }
+
   void visit() {
-    Op& op = *as_op(stack_.back());
-    if (is_settled(op)) return pop();
+    ++Path::visits();
+    Path::Entry& entry = stack_.back();
+    Op& op = entry.held.op();
+    if (sink_.is_done(op)) return pop();
     if (sink_.is_failed(op)) sink_.raise_again(op);
-    op.on_stack = true;
+    const bool is_parked_by_another = path_.find_parked(&op) != nullptr && !(entry.frame && entry.frame->order);
+    if (is_parked_by_another) return stack_.pop_back();
+    consumer_ = entry.consumer;
+    put_in_force(consumer_ ? consumer_->placement : root_placement_);
+    op.walker = path_.number;
+    entry.is_begun = true;
     bool stalls = false;
     if (push_children(op, stalls)) return;
-    // Beside the stack, who holds it may consume it: one that does, and others that may come.
-    is_shared_ = Py_REFCNT(stack_.back().ptr()) > 2;
-    const Step step = stalls ? Step::stalled : perform(op);
-    if (step == Step::again) return;
-    if (step == Step::stalled) op.stalled_round = round_;
-    pop();
+    if (stalls) return park(op);
+    // Beside walks, who holds it may consume it: one that does, and others that may come.
+    is_shared_ = &op == root_ || Py_REFCNT(stack_.back().held.object().ptr()) > static_cast<Py_ssize_t>(op.held) + 1;
+    const Step step = perform(op);
+    if (step == Step::finished) pop();
+    if (step == Step::stalled) park_for_host(op);
   }
 
-  // A failure is the failure of all that depends on it here: of the ancestors, which the stack marks.
-  void unwind(nb::handle error) {
-    for (nb::object& entry : stack_) {
-      Op& op = *as_op(entry);
-      if (!op.on_stack) continue;
-      op.on_stack = false;
-      if (error.is_valid()) sink_.fail(op, error);
+  // A failure is the failure of all that depends on it here.
+  void fail(nb::handle error) {
+    const auto fail_one = [&](Op& op) { sink_.fail(op, error); };
+    if (failing_) {
+      path_.fail_parked(failing_, fail_one);
+      fail_one(*root_);
+    } else {
+      path_.fail(fail_one);
     }
-    stack_.clear();
-    ancestors_.clear();
+    if (is_stuck_) path_.fail_all_parked(fail_one);
+    path_.clear();
   }
-
-  // Rounds are counted for the process, so that no round's marks are taken for another's.
-  static std::uint32_t& rounds() {
-    static std::uint32_t count = 0;
-    return count;
-  }
-
-  bool is_settled(const Op& op) { return sink_.is_done(op) || op.stalled_round == round_; }
 
   void pop() {
-    Op* const op = as_op(stack_.back());
-    op->on_stack = false;
-    if (!ancestors_.empty() && ancestors_.back().op == op) leave();
-    let_go(std::move(stack_.back()));
-    stack_.pop_back();
+    Op& op = stack_.back().held.op();
+    if (op.walker == path_.number) op.walker = 0;
+    path_.end_top();
+  }
+
+  // Some of what it needs is parked: it is visited again when all of that has ended.
+  void park(Op& op) {
+    op.walker = 0;
+    Frame* const frame = path_.park();
+    each_needed(op, [&](nb::handle, Op& child) {
+      if (Frame* const parked = path_.find_parked(&child)) path_.wait_for(frame, parked);
+    });
+  }
+  // It waits for work on the device; or for its function, which is called outside of walks.
+  void park_for_host(Op& op) {
+    op.walker = 0;
+    Frame* const frame = path_.park();
+    for (const Tick tick : op.ready)
+      if (!is_due_ && !sink_.is_complete(tick)) path_.wait_until(frame, tick);
+    if (is_due_ || frame->missing == 0) path_.due.push_back({frame, placement_of(op, *placement_)});
+  }
+
+  static bool is_on_path(const Op& op) { return op.walker && Walkers::is_active(op.walker); }
+
+  // The frame of what is on top, as those see it that are done for it.
+  Frame* as_consumer(std::size_t at, Op& op) {
+    Path::Entry& entry = stack_[at];
+    const bool is_call = op.kind == Kind::call, is_structure = op.kind == Kind::gather || op.kind == Kind::pick;
+    const bool is_plain = is_call && static_cast<CallOp&>(op).mode != CallMode::map && static_cast<CallOp&>(op).title.empty();
+    if ((is_structure || is_plain) && !op.put.is_valid()) return entry.consumer;
+    Frame* const frame = path_.frame_of(entry);
+    if (!frame->placement) frame->placement = placement_;
+    // What a function of `then` returned is under the placement of that.
+    if (is_call && static_cast<CallOp&>(op).inner.is_valid() && op.put.is_valid() && !frame->own.is_valid()) {
+      frame->own = placement_of(op, *placement_);
+      frame->placement = nb::inst_ptr<Placement>(frame->own);
+    }
+    return frame;
+  }
+
+  void put_in_force(const Placement* placement) {
+    if (placement_ == placement) return;
+    placement_ = placement;
+    placing_.put_in_force(*placement);
   }
 
   // A new array on a device is made by who uses it first, on that one's stream: making it is no work that could
@@ -156,33 +252,12 @@ class Walk {
     return create->spec.device == host_ordinal ? nullptr : create;
   }
 
-  // Before what an operation needs is visited. What a function of `then` returned is under the placement of that.
-  void enter(Op& op) {
-    const bool is_call = op.kind == Kind::call, is_structure = op.kind == Kind::gather || op.kind == Kind::pick;
-    const bool is_plain = is_call && static_cast<CallOp&>(op).mode != CallMode::map && static_cast<CallOp&>(op).title.empty();
-    if ((is_structure || is_plain) && !op.put.is_valid()) return;
-    if (ancestors_.empty() || ancestors_.back().op != &op) ancestors_.push_back({&op});
-    auto& ancestor = ancestors_.back();
-    if (!is_call || !static_cast<CallOp&>(op).inner.is_valid() || !op.put.is_valid() || ancestor.outer) return;
-    ancestor.own = placement_of(op, *placement_);
-    ancestor.outer = std::exchange(placement_, nb::inst_ptr<Placement>(ancestor.own));
-    placing_.put_in_force(*placement_);
-  }
-  void leave() {
-    if (const Placement* outer = ancestors_.back().outer) {
-      placement_ = outer;
-      placing_.put_in_force(*outer);
-    }
-    ancestors_.pop_back();
-  }
-
   // --- where work goes that nothing ties to a device: the order of precedence is in docs/design.md, "Placement"
 
   // What those say for whom it is done, from the nearest on: where they were put, or what their arrays are on.
-  std::int32_t device_of_consumers(const Op& op) {
-    for (std::size_t i = ancestors_.size(); i-- > 0;) {
-      Op& consumer = *ancestors_[i].op;
-      if (&consumer == &op) continue;
+  std::int32_t device_of_consumers() {
+    for (const Frame* frame = consumer_; frame; frame = frame->consumer) {
+      Op& consumer = *frame->op;
       std::int32_t device = consumer.device_put();
       if (device == unknown_ordinal) device = device_of_arrays(consumer);
       if (device != unknown_ordinal) return device;
@@ -233,7 +308,7 @@ class Walk {
   // `at_least`: better than the process's default.
   std::int32_t device_for(const Op& op, std::int32_t at_least = unknown_ordinal) {
     if (const std::int32_t put = op.device_put(); put != unknown_ordinal) return put;
-    if (const std::int32_t consumers = device_of_consumers(op); consumers != unknown_ordinal) return consumers;
+    if (const std::int32_t consumers = device_of_consumers(); consumers != unknown_ordinal) return consumers;
     return placement_->device == unknown_ordinal && at_least != unknown_ordinal ? at_least : placement_->device_or_default();
   }
   // Where a new array is made, its shape known. `else_where()`: on which device, where it says nothing itself.
@@ -247,23 +322,34 @@ class Walk {
     return device_of(op, [&] { return device_for(op); });
   }
 
-  // True: what the operation needs comes first. Else `stalls` says whether some of it waits for the host.
-  bool push_children(Op& op, bool& stalls) {
-    const std::size_t before = stack_.size();
+  // Calls `f(argument, op)` for all that comes before an operation and has no result yet.
+  template <class F>
+  void each_needed(Op& op, F&& f) {
     each_argument(op, [&](nb::handle argument) {
       if (CreateOp* create = as_deferred(op, argument)) argument = create->like;
       Op* child = as_op(argument);
-      if (!child || sink_.is_done(*child)) return;
-      if (child->stalled_round == round_) {
+      if (child && !sink_.is_done(*child)) f(argument, *child);
+    });
+  }
+
+  // True: what the operation needs comes first. Else `stalls` says whether some of it waits for the host.
+  bool push_children(Op& op, bool& stalls) {
+    const std::size_t before = stack_.size();
+    Frame* consumer = nullptr;
+    each_needed(op, [&](nb::handle argument, Op& child) {
+      if (is_on_path(child)) raise_waits_for_itself();
+      if (path_.find_parked(&child)) {
         stalls = true;
         return;
       }
-      if (child->on_stack) raise_waits_for_itself();
-      stack_.push_back(nb::borrow(argument));
+      if (stack_.size() == before) consumer = as_consumer(before - 1, op);
+      stack_.push_back({Held(argument), consumer});
     });
     if (stack_.size() == before) return false;
-    enter(op);
-    if (stack_.size() - before > 1) sink_.hold_back();
+    if (stack_.size() - before > 1) {
+      sink_.hold_back();
+      path_.has_branches = true;
+    }
     std::reverse(stack_.begin() + static_cast<std::ptrdiff_t>(before), stack_.end());  // the first argument on top
     return true;
   }
@@ -558,15 +644,12 @@ class Walk {
     }
     placing_.inherit(op, op.input);
     if (op.mode == CallMode::map) {
-      bool complete = true;
-      for (const Tick tick : op.ready) {
-        if (sink_.is_complete(tick)) continue;
-        complete = false;
-        waits_.push_back(tick);
-      }
-      if (!complete) return Step::stalled;
+      is_due_ = false;
+      for (const Tick tick : op.ready)
+        if (!sink_.is_complete(tick)) return Step::stalled;
+      is_due_ = true;
       if (op.runner == PyThread_get_thread_ident()) raise_waits_for_itself();
-      const std::optional<Value> mapped = sink_.map(op, value_of(op.input), placement_of(op, *placement_));
+      const std::optional<Value> mapped = sink_.map(op, value_of(op.input));
       if (!mapped) return Step::stalled;
       sink_.finish(op, *mapped);
       return Step::finished;
@@ -599,14 +682,19 @@ class Walk {
   }
 
   Sink& sink_;
+  const Placement* const root_placement_;
   const Placement* placement_;  // in force for what is visited now
-  std::uint32_t round_ = 0;
+  Op* root_ = nullptr;
+  Frame* consumer_ = nullptr;  // for whom that is done
+  Frame* failing_ = nullptr;   // a parked operation that has failed
+  bool is_stuck_ = false;      // what is parked waits for itself
   bool is_full_ = false, is_queue_full_ = false;
   std::optional<FullMemory> full_memory_;
   bool is_shared_ = false;  // the operation that is performed may have more than one consumer
+  bool is_due_ = false;     // a map stalled for its function alone
   Placing<Sink> placing_;
-  std::vector<nb::object>& stack_;
-  std::vector<typename Scratch<Value>::Ancestor>& ancestors_;  // of what is visited, that count
+  Path& path_;
+  std::vector<Path::Entry>& stack_;
   std::vector<Tick>& waits_;
   std::vector<Value>& outputs_;
   std::vector<typename Scratch<Value>::Deferred>& deferred_;

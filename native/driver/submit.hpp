@@ -34,11 +34,6 @@ struct HeldWork {
 using HeldCall = dataflow::HeldCall<HeldWork>;
 using dataflow::HeldKind;
 
-// A `map` whose value is there, and the placement that its function runs under.
-struct Due {
-  nb::object op, placement;
-};
-
 class Submit {
  public:
   using Value = nb::handle;
@@ -316,11 +311,7 @@ class Submit {
 
   // A function of a complete value may take its time, and may need other threads: it runs when nobody is
   // kept from submitting.
-  std::optional<Value> map(dataflow::CallOp& op, Value, nb::object placement) {
-    due.push_back({object_of(op), std::move(placement)});
-    return std::nullopt;
-  }
-  std::vector<Due> due;
+  std::optional<Value> map(dataflow::CallOp&, Value) { return std::nullopt; }
 
   Value tuple(const std::vector<Value>& values) {
     if (values.empty()) return nb::handle(Py_None);

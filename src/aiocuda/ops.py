@@ -56,8 +56,9 @@ class DeviceOp(OpViews[T_co], Generic[T_co]):
             "operations are made by functions, such as aiocuda.zeros(shape), aiocuda.value(x), or the call of a kernel"
         )
 
-    def __await__(self) -> Generator[Any, None, T_co]:
-        return execution.run(_op(self)).__await__()
+    if TYPE_CHECKING:  # the native operations have it
+
+        def __await__(self) -> Generator[Any, None, T_co]: ...
 
     def within(self, seconds: float) -> Coroutine[Any, Any, T_co]:
         """Return an execution like that of ``await op``, that waits for so many seconds at most: await it.

@@ -15,24 +15,9 @@ from aiocuda._engine import overdue, placement
 from aiocuda._engine.placement import Placement
 from aiocuda.errors import ArgumentValueError
 
-__all__ = ["checked_timeout", "has_ended", "run", "run_and_wait", "run_within"]
+__all__ = ["checked_timeout", "has_ended", "run_and_wait", "run_within"]
 
-
-async def run(op: _native.Op) -> Any:
-    """Submit an operation and await its result."""
-    where = placement.current.get()
-    port = _loops.current_port()
-    if not port.admits(op):
-        await port.turn()
-    while True:
-        waiter = port.waiter()
-        if _native.drive(op, where, port.native, waiter):
-            return op._outcome
-        try:
-            await port.wait(waiter)
-        except BaseException:
-            _native.leave(op, waiter)
-            raise
+_native.set_loops(_loops.current_port, overdue.overdue)
 
 
 async def run_within(op: _native.Op, timeout_s: float) -> Any:
@@ -43,21 +28,7 @@ async def run_within(op: _native.Op, timeout_s: float) -> Any:
     DeviceTimeoutError
         The time passed first; the work goes on.
     """
-    where = placement.current.get()
-    port = _loops.current_port()
-    begin = port.time()
-    if not port.admits(op) and not await port.turn(begin + timeout_s) and not has_ended(op):
-        raise overdue.overdue(op, port.time() - begin)
-    while True:
-        waiter = port.waiter()
-        if _native.drive(op, where, port.native, waiter):
-            return op._outcome
-        try:
-            if await port.wait(waiter, begin + timeout_s) is None:
-                raise overdue.overdue(op, port.time() - begin)
-        except BaseException:
-            _native.leave(op, waiter)
-            raise
+    return await _native.await_op(op, timeout_s)
 
 
 def run_and_wait(op: _native.Op, where: Placement | None = None, timeout_s: float | None = None) -> Any:
@@ -70,7 +41,7 @@ def run_and_wait(op: _native.Op, where: Placement | None = None, timeout_s: floa
     """
     where = where or placement.current.get()
     limit_s = -1.0 if timeout_s is None else checked_timeout(timeout_s)
-    if not _native.drive_and_wait(op, where, limit_s):
+    if not _native.wait(op, where, limit_s):
         raise overdue.overdue(op, limit_s)
     return op._outcome
 

@@ -73,11 +73,12 @@ class DeviceFuture(Generic[T_co]):
     next awaited, waited for or asked whether it is done; a future that has callbacks goes on by itself.
     """
 
-    __slots__ = ("__weakref__", "_audience", "_end", "_is_started", "_op", "_where")
+    __slots__ = ("__weakref__", "_audience", "_end", "_is_started", "_op", "_stepping", "_where")
 
     def __init__(self, op: _native.Op, where: Placement, is_started: bool = False) -> None:
         self._op = op
         self._where = where
+        self._stepping: _native.Execution | None = None  # once it is driven
         self._is_started = is_started
         self._end: _End | None = None  # once it is settled
         self._audience: _Audience | None = None  # once there is somebody to be told
@@ -99,7 +100,7 @@ class DeviceFuture(Generic[T_co]):
                 if await port.wait(waiter, until) is None:
                     raise overdue.overdue(self._op, port.time() - begin)
             except BaseException:
-                _native.leave(self._op, waiter)
+                self._execution.leave(waiter)
                 raise
             finally:
                 waiting.pop(waiter, None)
@@ -141,7 +142,7 @@ class DeviceFuture(Generic[T_co]):
         limit_s = math.inf if timeout is None else checked_timeout(timeout)
         until = None if timeout is None else time.monotonic() + limit_s
         # A short wait is spun, as an operation's is. A longer one must hear of a cancellation too: so it is a port's.
-        if not self._drive(_native.drive_and_wait, 0.0):
+        if not self._drive(_native.Execution.wait, 0.0):
             if until is not None and time.monotonic() >= until:
                 raise overdue.overdue(self._op, limit_s)
             port = _loops.ThreadPort()
@@ -151,7 +152,7 @@ class DeviceFuture(Generic[T_co]):
                     if not port.wait(waiter, until):
                         raise overdue.overdue(self._op, limit_s)
                 except BaseException:
-                    _native.leave(self._op, waiter)
+                    self._execution.leave(waiter)
                     raise
                 finally:
                     waiting.pop(waiter, None)
@@ -290,6 +291,13 @@ class DeviceFuture(Generic[T_co]):
         if not is_watched:
             destination.post(watch.advance)
 
+    @property
+    def _execution(self) -> _native.Execution:
+        """What goes on from where it stopped, whoever asks this future."""
+        if self._stepping is None:
+            self._stepping = _native.Execution(self._op, self._where)
+        return self._stepping
+
     def _require_done(self) -> None:
         if self._end is None and not self._is_started:
             self._submit()
@@ -302,7 +310,7 @@ class DeviceFuture(Generic[T_co]):
             return True
         self._is_started = True
         try:
-            if not drive(self._op, self._where, *arguments):
+            if not drive(self._execution, *arguments):
                 return False
         except BaseException as error:
             if self._op._state != "failed":
@@ -317,7 +325,7 @@ class DeviceFuture(Generic[T_co]):
         """Submit what can be without waiting, as long as the future is not settled; a failure is not raised."""
         self._is_started = True
         try:
-            while self._end is None and _native.submit_more(self._op, self._where):
+            while self._end is None and self._execution.submit_more():
                 pass  # a function was called, and what follows it may not be wanted any more
         except BaseException as error:
             if self._op._state != "failed":
@@ -329,7 +337,7 @@ class DeviceFuture(Generic[T_co]):
     def _advance(self, port: _native.Port, waiter: object) -> bool:
         """Go on as `_ask` does, without spinning; what goes wrong is told by who asks the future."""
         try:
-            return self._ask(self._waiting(), port, waiter, _native.drive_at_ease)
+            return self._ask(self._waiting(), port, waiter, _native.Execution.drive_at_ease)
         except Exception as error:  # noqa: BLE001 - such as a closed stream
             self._settle(_End(error))
             return True
@@ -339,14 +347,14 @@ class DeviceFuture(Generic[T_co]):
         audience = self._audience
         if audience is not None:
             audience.waiting.pop(waiter, None)
-        _native.leave(self._op, waiter)
+        self._execution.leave(waiter)
 
     def _ask(
         self,
         waiting: dict[object, _native.Port],
         port: _native.Port,
         waiter: object,
-        drive: Callable[..., bool] = _native.drive,
+        drive: Callable[..., bool] = _native.Execution.drive,
     ) -> bool:
         """Have the operation go on. False: it is worth asking again when `waiter` comes out of the port."""
         waiting[waiter] = port  # first: a cancellation from now on tells this waiter
@@ -382,10 +390,10 @@ class DeviceFuture(Generic[T_co]):
         if audience is None:
             return
         for waiter, port in audience.waiting.copy().items():  # in one step: others come and go
-            _native.leave(self._op, waiter)
+            self._execution.leave(waiter)
             port.put(waiter)
         for watch in audience.watching.values():
-            _native.leave(self._op, watch)
+            self._execution.leave(watch)
         for destination, call in audience.callbacks:
             destination.post(call)
 
@@ -432,7 +440,7 @@ class _Watch:
     def advance(self) -> None:
         """Go on as far as nothing must be waited for. Called where the callbacks will be."""
         try:
-            self._future._drive(_native.drive, _loops.thread_port(), self)
+            self._future._drive(_native.Execution.drive, _loops.thread_port(), self)
         except Exception as error:  # noqa: BLE001 - such as a closed stream: the future's error, told by its callbacks
             self._future._settle(_End(error))
         except BaseException:

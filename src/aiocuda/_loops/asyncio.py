@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from aiocuda import _forks, _native
-from aiocuda._loops.port import TURN_US, Token, wait_in_line
+from aiocuda._loops.port import TURN_US, wait_in_line
 from aiocuda._loops.thread import ThreadDestination
 
 __all__ = ["AsyncioDestination", "AsyncioPort", "current_destination", "current_port", "is_running"]
@@ -54,7 +54,7 @@ class AsyncioPort:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.native = _native.Port(turn_us=TURN_US)
         self.admits = self.native.admits  # without a frame of Python in each await
-        loop.add_reader(self.native.fileno(), _wake, self.native, True)
+        loop.add_reader(self.native.fileno(), self.native.wake_due, True)  # true: the loop has come round
 
     def waiter(self) -> _Waiter:
         """Return a waiter that nobody waits on yet."""
@@ -66,7 +66,7 @@ class AsyncioPort:
 
     def wake_due(self) -> None:
         """Set the futures whose tokens are due."""
-        _wake(self.native)
+        self.native.wake_due()
 
     def time(self) -> float:
         """Return the monotonic time: a loop's own may be as old as its last turn (uvloop's is)."""
@@ -88,12 +88,6 @@ class AsyncioPort:
             waiter.future = None
             if timer is not None:
                 timer.cancel()
-
-
-def _wake(native: _native.Port, begins_turn: bool = False) -> None:
-    token: Token
-    for token, error in native.take(begins_turn):
-        token.wake(error)
 
 
 class _Posted:
@@ -147,6 +141,7 @@ class AsyncioDestination:
 
 _ports: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncioPort] = weakref.WeakKeyDictionary()
 _lock = _forks.lock()
+_native.set_asyncio(asyncio._get_running_loop)
 
 
 def is_running() -> bool:

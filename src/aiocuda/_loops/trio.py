@@ -10,7 +10,7 @@ import outcome
 import trio
 
 from aiocuda import _native
-from aiocuda._loops.port import TURN_US, Token, wait_in_line
+from aiocuda._loops.port import TURN_US, wait_in_line
 from aiocuda._loops.thread import ThreadDestination, report
 
 __all__ = ["TrioDestination", "TrioPort", "current_destination", "current_port", "is_running"]
@@ -58,25 +58,24 @@ class TrioPort:
         await trio.lowlevel.checkpoint()  # it was cancelled, or is about what is done
         return True
 
-    def wake_due(self, begins_turn: bool = False) -> None:
+    def wake_due(self) -> None:
         """Reschedule those whose tokens are due."""
-        token: Token
-        for token, error in self.native.take(begins_turn):
-            token.wake(error)
+        self.native.wake_due()
 
     def time(self) -> float:
         """Return the time of this run's clock."""
         return trio.current_time()
 
-    async def wait(self, waiter: _Waiter, until: float | None = None) -> int | None:
+    async def wait(self, waiter: _Waiter | _native.Await, until: float | None = None) -> int | None:
         """Sleep until the waiter's token has come out; return 0, or the driver's error; None: `until` came first."""
         if until is None:
-            return await self._sleep(waiter)
+            return await self.sleep(waiter)
         with trio.CancelScope(deadline=until):
-            return await self._sleep(waiter)
+            return await self.sleep(waiter)
         return None
 
-    async def _sleep(self, waiter: _Waiter) -> int:
+    async def sleep(self, waiter: _Waiter | _native.Await) -> int:
+        """Do as `wait` does, for as long as it takes."""
         waiter.task = trio.lowlevel.current_task()
 
         def abort(_: object) -> trio.lowlevel.Abort:
@@ -96,7 +95,7 @@ class TrioPort:
         """Reschedule what has completed, until the run ends."""
         while True:
             await trio.lowlevel.wait_readable(self.native.fileno())
-            self.wake_due(begins_turn=True)
+            self.native.wake_due(begins_turn=True)
 
 
 def _has_ended(op: _native.Op) -> bool:
@@ -130,6 +129,16 @@ def _call(call: Callable[[], object]) -> None:
 
 
 _port: trio.lowlevel.RunVar[TrioPort] = trio.lowlevel.RunVar("aiocuda port")
+
+
+_native.set_trio(
+    trio.lowlevel.in_trio_task,
+    _port.get,
+    trio.current_effective_deadline,
+    trio.lowlevel.checkpoint,
+    trio.lowlevel.reschedule,
+    outcome.Value,
+)
 
 
 def is_running() -> bool:

@@ -1,0 +1,608 @@
+// `await` of an operation, without a coroutine: see awaiting.hpp.
+//
+// Always true: an await that has ended holds nothing and waits for nothing; a token of it that comes later does nothing. It is
+// used once. Guarded by the GIL.
+#include "awaiting.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "driver/execution.hpp"
+#include "loop_port.hpp"
+#include "places.hpp"
+
+namespace aiocuda {
+namespace {
+using namespace nb::literals;
+using dataflow::Op;
+using dataflow::Placement;
+using driver::Execution;
+using Clock = std::chrono::steady_clock;
+
+// Python's names, made once; and what the loops' files say of themselves.
+struct Names {
+  PyObject *create_future, *set_result, *done, *call_soon, *call_later, *cancel, *sleep, *wait, *time, *throw_, *close, *native, *wake;
+};
+const Names& names() {
+  static const Names made = [] {
+    auto intern = [](const char* name) { return PyUnicode_InternFromString(name); };
+    return Names{intern("create_future"), intern("set_result"), intern("done"), intern("call_soon"), intern("call_later"), intern("cancel"), intern("sleep"),
+                 intern("wait"), intern("time"), intern("throw"), intern("close"), intern("native"), intern("wake")};
+  }();
+  return made;
+}
+struct Runtimes {
+  nb::object current_port{};  // Python's way, for the first await of a loop, and for errors
+  nb::object overdue{};       // (op, waited_s) -> the error of a time-out
+  nb::object asyncio_loop{};  // -> the loop of asyncio's that runs in this thread, or None
+  nb::object in_trio_task{}, trio_port{}, trio_deadline{}, trio_checkpoint{}, trio_reschedule{}, trio_value{};  // once trio's file is there
+};
+Runtimes& runtimes() {
+  static auto* known = new Runtimes;
+  return *known;
+}
+
+nb::object checked(PyObject* made) {
+  if (!made) throw nb::python_error();
+  return nb::steal(made);
+}
+template <class... Arguments>
+nb::object call_method(PyObject* name, nb::handle self, Arguments... arguments) {
+  PyObject* all[] = {self.ptr(), arguments...};
+  return checked(PyObject_VectorcallMethod(name, all, 1 + sizeof...(arguments), nullptr));
+}
+
+// The object that a weak reference is to; null where it is gone.
+nb::object target_of(const nb::object& reference) {
+  if (!reference.is_valid()) return {};
+#if PY_VERSION_HEX >= 0x030D0000
+  PyObject* found = nullptr;
+  if (PyWeakref_GetRef(reference.ptr(), &found) < 0) throw nb::python_error();
+  return nb::steal(found);
+#else
+  PyObject* const found = PyWeakref_GetObject(reference.ptr());
+  return found == Py_None ? nb::object() : nb::borrow(found);
+#endif
+}
+
+// Where an await runs.
+struct Place {
+  nb::object port{};  // the native one
+  nb::object loop{};  // asyncio's; else it is trio's
+  nb::object face{};  // trio's port in Python
+};
+
+// The loop of asyncio's that last asked in this thread, and its port; they end when they end.
+struct Latest {
+  nb::object loop, port;
+};
+Latest& latest() {
+  static thread_local auto* of_thread = new Latest;  // no destructor: the interpreter may have gone first
+  return *of_thread;
+}
+
+bool may_be_trio() {
+  if (runtimes().in_trio_task.is_valid()) return true;
+  static PyObject* const name = PyUnicode_InternFromString("trio");
+  PyObject* const modules = PyImport_GetModuleDict();
+  const bool is_imported = PyDict_GetItemWithError(modules, name) != nullptr;
+  PyErr_Clear();
+  return is_imported;
+}
+
+Place slow_place() {
+  Place found;
+  found.face = runtimes().current_port();
+  found.port = found.face.attr(names().native);
+  if (runtimes().in_trio_task.is_valid() && nb::cast<bool>(runtimes().in_trio_task())) return found;
+  found.loop = runtimes().asyncio_loop();
+  found.face.reset();
+  Latest& kept = latest();
+  kept.loop = checked(PyWeakref_NewRef(found.loop.ptr(), nullptr));
+  kept.port = checked(PyWeakref_NewRef(found.port.ptr(), nullptr));
+  return found;
+}
+
+Place current_place() {
+  const Runtimes& known = runtimes();
+  if (may_be_trio()) {
+    if (!known.in_trio_task.is_valid()) return slow_place();
+    if (checked(PyObject_CallNoArgs(known.in_trio_task.ptr())).is(Py_True)) {
+      PyObject* const face = PyObject_CallNoArgs(known.trio_port.ptr());
+      if (!face) {  // the first await of this run
+        PyErr_Clear();
+        return slow_place();
+      }
+      Place found{.face = nb::steal(face)};
+      found.port = found.face.attr(names().native);
+      return found;
+    }
+  }
+  if (known.asyncio_loop.is_valid()) {
+    nb::object loop = checked(PyObject_CallNoArgs(known.asyncio_loop.ptr()));
+    if (!loop.is_none() && target_of(latest().loop).is(loop))
+      if (nb::object port = target_of(latest().port); port.is_valid()) return {.port = std::move(port), .loop = std::move(loop)};
+  }
+  return slow_place();
+}
+
+bool has_ended(nb::handle object) {
+  const Op& op = *dataflow::as_op(object);
+  try {
+    return driver::has_passed(object);
+  } catch (nb::python_error&) {  // of a lost device: who awaits the operation is told
+    return op.state == dataflow::State::failed;
+  }
+}
+
+constexpr std::int32_t time_is_up = -100;  // in place of what a token came out with
+
+struct Await {
+  enum class Stage : std::uint8_t {
+    fresh,
+    looks,     // at whether it was cancelled; trio
+    lines_up,  // for a turn of its loop
+    drives,
+    over
+  };
+
+  explicit Await(nb::handle op, double seconds) : subject(nb::borrow(op)), timeout_s(seconds) {}
+
+  nb::object subject;  // an operation
+  const double timeout_s;
+  Stage stage = Stage::fresh;
+  bool is_running = false;
+  bool completes = false;  // it waits for nothing but the result
+  bool is_standing = false;
+  std::int32_t result = 0;  // what the token came out with
+  completion::LoopTime::Place line = 0;
+  double begin_s = 0;
+  nb::object delegate;       // whoever is asked in its place, while it waits
+  nb::object future, timer;  // asyncio's
+  nb::object task;           // trio's, that sleeps
+  Place place;
+  std::optional<Execution> execution;
+
+  LoopPort& port() { return *nb::inst_ptr<LoopPort>(place.port); }
+  bool has_limit() const { return timeout_s >= 0; }
+  double now_s() {
+    if (place.face.is_valid()) return nb::cast<double>(call_method(names().time, place.face));
+    return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
+  }
+  double end_s() const { return begin_s + timeout_s; }
+};
+
+struct AwaitObject {
+  PyObject_HEAD
+  Await* await;
+};
+PyTypeObject* await_type = nullptr;
+
+Await& of(PyObject* self) { return *reinterpret_cast<AwaitObject*>(self)->await; }
+
+// Ends the wait, wherever it is, and lets go of everything.
+void finish(PyObject* self) {
+  Await& await = of(self);
+  const auto stage = std::exchange(await.stage, Await::Stage::over);
+  const bool is_over = driver::Engine::get().is_over();
+  if (stage == Await::Stage::lines_up && await.line && !is_over) {
+    const nb::object token = nb::steal(static_cast<PyObject*>(await.port().time->leave(await.line)));
+  }
+  if (await.is_standing && await.execution && Execution::leave(await.execution->op(), self)) Py_DECREF(self);
+  if (await.timer.is_valid()) {
+    PyObject* const done = PyObject_CallMethodNoArgs(await.timer.ptr(), names().cancel);
+    if (!done) PyErr_WriteUnraisable(self);
+    Py_XDECREF(done);
+  }
+  // What is dropped may run Python: the object is whole by then.
+  const nb::object delegate = std::move(await.delegate), future = std::move(await.future), timer = std::move(await.timer), task = std::move(await.task),
+                   subject = std::move(await.subject);
+  const Place place = std::exchange(await.place, {});
+  await.execution.reset();
+}
+
+// Has the loop come back when the token has come out.
+void sleep(PyObject* self) {
+  Await& await = of(self);
+  if (await.place.face.is_valid()) {
+    if (!await.has_limit()) {
+      await.delegate = call_method(names().sleep, await.place.face, self);
+      return;
+    }
+    const nb::object until = nb::float_(await.end_s());
+    await.delegate = call_method(names().wait, await.place.face, self, until.ptr());
+    return;
+  }
+  await.future = call_method(names().create_future, await.place.loop);
+  if (await.has_limit()) {
+    const nb::object left = nb::float_(std::max(0.0, await.end_s() - await.now_s()));
+    const nb::object wake = checked(PyObject_GetAttr(self, names().wake)), code = nb::int_(time_is_up);
+    await.timer = call_method(names().call_later, await.place.loop, left.ptr(), wake.ptr(), code.ptr());
+  }
+  PyTypeObject* const type = Py_TYPE(await.future.ptr());
+  await.delegate = type->tp_as_async && type->tp_as_async->am_await ? checked(type->tp_as_async->am_await(await.future.ptr()))
+                                                                      : nb::object(await.future.attr("__await__")());
+}
+
+// The token has come out: Python's loop calls it, or it is `wake_due` of the port.
+void wake(PyObject* self, std::int32_t result) {
+  Await& await = of(self);
+  if (await.task.is_valid()) {
+    const nb::object task = std::move(await.task);
+    runtimes().trio_reschedule(task, runtimes().trio_value(result));
+    return;
+  }
+  if (!await.future.is_valid()) return;  // it was cancelled
+  // Who is told so goes on behind all that is due: uvloop comes here before it makes those calls, and a task whose future is set by
+  // then cannot hear of a cancellation (anyio's).
+  if (result == completion::pause || result == completion::own_turn) {
+    const nb::object again = checked(PyObject_GetAttr(self, names().wake)), code = nb::int_(0);
+    call_method(names().call_soon, await.place.loop, again.ptr(), code.ptr());
+    return;
+  }
+  const nb::object future = await.future;
+  if (call_method(names().done, future).is(Py_True)) return;
+  await.result = result;
+  call_method(names().set_result, future, Py_None);
+}
+
+bool is_admitted(Await& await) {
+  const bool admits = await.port().time->admits();
+  if (!await.place.face.is_valid()) return admits;
+  // What is there already is a checkpoint of trio's, too. An operation that is to be submitted, or waited for, is none where its
+  // spin succeeds, until the time of the loop's turn is spent.
+  return admits && !has_ended(await.subject) && nb::cast<double>(runtimes().trio_deadline()) > -std::numeric_limits<double>::infinity();
+}
+
+void begin(PyObject* self) {
+  Await& await = of(self);
+  await.place = current_place();
+  await.execution.emplace(await.subject, dataflow::placement_in_force());
+  if (await.has_limit()) await.begin_s = await.now_s();
+  await.stage = Await::Stage::drives;
+  if (is_admitted(await)) return;
+  if (!await.place.face.is_valid() || !await.port().time->admits()) {  // at once: who came first goes first
+    await.stage = Await::Stage::lines_up;
+    await.line = await.port().time->line_up();
+    return;
+  }
+  await.stage = Await::Stage::looks;
+  await.delegate = runtimes().trio_checkpoint();
+}
+
+// True: the result is there. False: `delegate` is to be asked.
+bool step(PyObject* self) {
+  Await& await = of(self);
+  if (await.stage == Await::Stage::lines_up) {
+    if (!await.port().time->enter(await.line, self)) {
+      Py_INCREF(self);  // the token
+      await.port().look_for_turn();
+      sleep(self);
+      return false;
+    }
+    await.port().time->leave(await.line);
+    await.stage = Await::Stage::drives;
+  }
+  Execution& execution = *await.execution;
+  Execution::Driven driven;
+  {
+    const Charged charged(await.port());
+    to_execute(execution.op(), execution.placement());
+    Py_INCREF(self);  // the token
+    try {
+      driven = execution.drive({await.port().port, self});
+    } catch (...) {
+      Py_DECREF(self);
+      throw;
+    }
+    if (driven == Execution::Driven::complete) Py_DECREF(self);
+  }
+  if (driven == Execution::Driven::complete) return true;
+  await.is_standing = true;
+  await.completes = driven == Execution::Driven::completes;
+  sleep(self);
+  return false;
+}
+
+// The wait has ended. True: so has the await.
+bool came_back(Await& await, const nb::object& returned) {
+  await.delegate.reset();
+  if (await.place.face.is_valid() && await.stage != Await::Stage::looks) await.result = returned.is_none() ? time_is_up : nb::cast<std::int32_t>(returned);
+  await.future.reset();
+  if (await.timer.is_valid()) call_method(names().cancel, std::exchange(await.timer, {}));
+  const std::int32_t result = std::exchange(await.result, 0);
+  if (await.stage == Await::Stage::looks) {
+    await.stage = Await::Stage::drives;
+    return false;
+  }
+  if (result == time_is_up) {
+    if (await.stage == Await::Stage::lines_up && has_ended(await.subject)) {
+      const nb::object token = nb::steal(static_cast<PyObject*>(await.port().time->leave(await.line)));
+      await.stage = Await::Stage::drives;
+      return false;
+    }
+    const nb::object error = runtimes().overdue(await.subject, await.now_s() - await.begin_s);
+    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
+    throw nb::python_error();
+  }
+  if (await.stage != Await::Stage::drives) return false;
+  await.is_standing = false;
+  return await.completes && await.execution->ended(result);
+}
+
+PySendResult end_with_error(PyObject* self) {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  finish(self);
+  PyErr_Restore(type, value, traceback);
+  return PYGEN_ERROR;
+}
+
+// What was asked in its place has answered; goes on until it has to be asked again.
+PySendResult go_on(PyObject* self, PySendResult answer, PyObject** answered) {
+  Await& await = of(self);
+  try {
+    for (;;) {
+      if (answer == PYGEN_NEXT) return answer;
+      if (answer == PYGEN_ERROR) return end_with_error(self);
+      const nb::object returned = nb::steal(std::exchange(*answered, nullptr));
+      const bool is_done = returned.is_valid() && came_back(await, returned);
+      if (is_done || (!await.delegate.is_valid() && step(self))) {
+        *answered = nb::object(await.execution->op().outcome).release().ptr();
+        finish(self);
+        return PYGEN_RETURN;
+      }
+      answer = PyIter_Send(await.delegate.ptr(), Py_None, answered);
+    }
+  } catch (nb::python_error& error) {
+    error.restore();
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+  }
+  return end_with_error(self);
+}
+
+class Running {
+ public:
+  explicit Running(Await& await) : await_(await) { await_.is_running = true; }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+  ~Running() { await_.is_running = false; }
+
+ private:
+  Await& await_;
+};
+
+bool may_run(Await& await) {
+  if (await.stage == Await::Stage::over) {
+    PyErr_SetString(PyExc_RuntimeError, "cannot reuse an await that has ended: await the operation again");
+    return false;
+  }
+  if (await.is_running) {
+    PyErr_SetString(PyExc_ValueError, "this await is being driven already");
+    return false;
+  }
+  return true;
+}
+
+PySendResult await_send(PyObject* self, PyObject* value, PyObject** result) {
+  Await& await = of(self);
+  *result = nullptr;
+  if (!may_run(await)) return PYGEN_ERROR;
+  const nb::object kept = nb::borrow(self);
+  const Running running(await);
+  if (await.stage == Await::Stage::fresh) {
+    try {
+      begin(self);
+    } catch (nb::python_error& error) {
+      error.restore();
+      return end_with_error(self);
+    }
+    value = Py_None;
+  }
+  if (!await.delegate.is_valid()) return go_on(self, PYGEN_RETURN, result);
+  const PySendResult answer = PyIter_Send(await.delegate.ptr(), value, result);
+  return answer == PYGEN_NEXT ? answer : go_on(self, answer, result);
+}
+
+// As a generator's methods do.
+PyObject* returned(PySendResult answer, PyObject* value) {
+  if (answer != PYGEN_RETURN) return value;
+  if (PyObject* const stop = PyObject_CallOneArg(PyExc_StopIteration, value)) {
+    PyErr_SetObject(PyExc_StopIteration, stop);
+    Py_DECREF(stop);
+  }
+  Py_DECREF(value);
+  return nullptr;
+}
+
+PyObject* await_next(PyObject* self) {
+  PyObject* value = nullptr;
+  const PySendResult answer = await_send(self, Py_None, &value);
+  return returned(answer, value);
+}
+PyObject* await_send_method(PyObject* self, PyObject* sent) {
+  PyObject* value = nullptr;
+  const PySendResult answer = await_send(self, sent, &value);
+  return returned(answer, value);
+}
+
+PyObject* await_throw(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
+  Await& await = of(self);
+  if (count < 1 || count > 3) return PyErr_Format(PyExc_TypeError, "throw() takes an exception; %zd arguments were given", count);
+  if (!may_run(await)) return nullptr;
+  const nb::object kept = nb::borrow(self);
+  const Running running(await);
+  PyObject* value = nullptr;
+  if (await.delegate.is_valid()) {
+    PyObject* all[4] = {await.delegate.ptr()};
+    std::copy(arguments, arguments + count, all + 1);
+    const nb::object asked = await.delegate;
+    value = PyObject_VectorcallMethod(names().throw_, all, static_cast<std::size_t>(count) + 1, nullptr);
+    if (value) return value;
+    if (!PyErr_ExceptionMatches(PyExc_StopIteration)) {
+      end_with_error(self);
+      return nullptr;
+    }
+    const nb::python_error stop;
+    value = nb::object(stop.value().attr("value")).release().ptr();
+    return returned(go_on(self, PYGEN_RETURN, &value), value);
+  }
+  PyObject* error = arguments[0];
+  if (PyExceptionInstance_Check(error)) {
+    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error)), error);
+  } else if (PyExceptionClass_Check(error)) {
+    PyErr_SetObject(error, count > 1 && arguments[1] != Py_None ? arguments[1] : nullptr);
+  } else {
+    PyErr_SetString(PyExc_TypeError, "throw() takes an exception");
+  }
+  end_with_error(self);
+  return nullptr;
+}
+
+PyObject* await_close(PyObject* self, PyObject*) {
+  Await& await = of(self);
+  if (await.stage == Await::Stage::over) Py_RETURN_NONE;
+  if (!may_run(await)) return nullptr;
+  const nb::object kept = nb::borrow(self), delegate = await.delegate;
+  if (delegate.is_valid() && PyObject_HasAttr(delegate.ptr(), names().close)) {
+    PyObject* const done = PyObject_CallMethodNoArgs(delegate.ptr(), names().close);
+    if (!done) {
+      end_with_error(self);
+      return nullptr;
+    }
+    Py_DECREF(done);
+  }
+  finish(self);
+  Py_RETURN_NONE;
+}
+
+PyObject* await_wake(PyObject* self, PyObject* result) {
+  try {
+    wake(self, static_cast<std::int32_t>(PyLong_AsLong(result)));
+  } catch (nb::python_error& error) {
+    error.restore();
+    return nullptr;
+  }
+  Py_RETURN_NONE;
+}
+
+PyObject* self_of(PyObject* self) { return Py_NewRef(self); }
+
+// For tools that look at stacks, as of a generator without a frame.
+PyObject* no_frame(PyObject*, void*) { Py_RETURN_NONE; }
+PyObject* get_delegate(PyObject* self, void*) {
+  const nb::object& delegate = of(self).delegate;
+  return Py_NewRef(delegate.is_valid() ? delegate.ptr() : Py_None);
+}
+PyObject* get_running(PyObject* self, void*) { return PyBool_FromLong(of(self).is_running); }
+PyObject* get_task(PyObject* self, void*) { return Py_NewRef(of(self).task.is_valid() ? of(self).task.ptr() : Py_None); }
+int set_task(PyObject* self, PyObject* task, void*) {
+  const nb::object before = std::exchange(of(self).task, task && task != Py_None ? nb::borrow(task) : nb::object());
+  return 0;
+}
+PyObject* await_repr(PyObject* self) {
+  const Await& await = of(self);
+  return await.subject.is_valid() ? PyUnicode_FromFormat("<await of %R>", await.subject.ptr()) : PyUnicode_FromString("<await that has ended>");
+}
+
+int await_traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  const Await* await = reinterpret_cast<AwaitObject*>(self)->await;
+  if (!await) return 0;
+  for (const nb::object* each : {&await->subject, &await->delegate, &await->future, &await->timer, &await->task, &await->place.port, &await->place.loop, &await->place.face})
+    Py_VISIT(each->ptr());
+  return await->execution ? await->execution->traverse(visit, arg) : 0;
+}
+int await_clear(PyObject* self) {
+  Await* await = reinterpret_cast<AwaitObject*>(self)->await;
+  if (await && !await->is_running) finish(self);
+  return 0;
+}
+void await_dealloc(PyObject* self) {
+  PyObject_GC_UnTrack(self);
+  PyTypeObject* const type = Py_TYPE(self);
+  {
+    PyObject *kind, *value, *traceback;
+    PyErr_Fetch(&kind, &value, &traceback);
+    auto*& await = reinterpret_cast<AwaitObject*>(self)->await;
+    if (await->stage != Await::Stage::over) {
+      Py_SET_REFCNT(self, 1);  // whole, until it has ended
+      finish(self);
+      Py_SET_REFCNT(self, 0);
+    }
+    delete std::exchange(await, nullptr);
+    PyErr_Restore(kind, value, traceback);
+  }
+  PyObject_GC_Del(self);
+  Py_DECREF(type);
+}
+
+PyMethodDef await_methods[] = {{"send", await_send_method, METH_O, nullptr},
+                               {"throw", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(await_throw)), METH_FASTCALL, nullptr},
+                               {"close", await_close, METH_NOARGS, nullptr},
+                               {"wake", await_wake, METH_O, nullptr},
+                               {nullptr, nullptr, 0, nullptr}};
+PyGetSetDef await_members[] = {{"gi_frame", no_frame, nullptr, nullptr, nullptr},
+                               {"gi_yieldfrom", get_delegate, nullptr, nullptr, nullptr},
+                               {"gi_running", get_running, nullptr, nullptr, nullptr},
+                               {"task", get_task, set_task, nullptr, nullptr},
+                               {nullptr, nullptr, nullptr, nullptr, nullptr}};
+PyType_Slot await_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(await_dealloc)},
+                             {Py_tp_traverse, reinterpret_cast<void*>(await_traverse)},
+                             {Py_tp_clear, reinterpret_cast<void*>(await_clear)},
+                             {Py_tp_iter, reinterpret_cast<void*>(self_of)},
+                             {Py_tp_iternext, reinterpret_cast<void*>(await_next)},
+                             {Py_tp_repr, reinterpret_cast<void*>(await_repr)},
+                             {Py_am_await, reinterpret_cast<void*>(self_of)},
+                             {Py_am_send, reinterpret_cast<void*>(await_send)},
+                             {Py_tp_methods, await_methods},
+                             {Py_tp_getset, await_members},
+                             {0, nullptr}};
+PyType_Spec await_spec = {"aiocuda._native.Await", sizeof(AwaitObject), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, await_slots};
+
+PyObject* make_await(nb::handle op, double timeout_s) {
+  auto await = std::make_unique<Await>(op, timeout_s);
+  auto* const self = PyObject_GC_New(AwaitObject, await_type);
+  if (!self) return nullptr;
+  self->await = await.release();
+  PyObject_GC_Track(self);
+  return reinterpret_cast<PyObject*>(self);
+}
+
+}  // namespace
+
+PyObject* await_op(PyObject* op) { return make_await(op, -1.0); }
+
+bool wake_await(PyObject* token, std::int32_t result) {
+  if (Py_TYPE(token) != await_type) return false;
+  wake(token, result);
+  return true;
+}
+
+void bind_awaiting(nb::module_& module) {
+  await_type = reinterpret_cast<PyTypeObject*>(checked(PyType_FromSpec(&await_spec)).release().ptr());
+  // `timeout_s`: on the loop's clock, from the first step; negative: none.
+  module.def("await_op", [](nb::handle_t<Op> op, double timeout_s) { return checked(make_await(op, timeout_s)); }, "op"_a, "timeout_s"_a);
+  module.def("set_loops", [](nb::object current_port, nb::object overdue) {
+    runtimes().current_port = std::move(current_port);
+    runtimes().overdue = std::move(overdue);
+  }, "current_port"_a, "overdue"_a);
+  module.def("set_asyncio", [](nb::object running_loop) { runtimes().asyncio_loop = std::move(running_loop); });
+  // trio's functions, and who has the port of a run, or raises a LookupError.
+  module.def("set_trio", [](nb::object in_task, nb::object port, nb::object deadline, nb::object checkpoint, nb::object reschedule, nb::object value) {
+    Runtimes& known = runtimes();
+    known.trio_reschedule = std::move(reschedule);
+    known.trio_value = std::move(value);
+    known.in_trio_task = std::move(in_task);
+    known.trio_port = std::move(port);
+    known.trio_deadline = std::move(deadline);
+    known.trio_checkpoint = std::move(checkpoint);
+  });
+}
+
+}  // namespace aiocuda

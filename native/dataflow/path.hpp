@@ -1,0 +1,305 @@
+// How far a walk has come: the operations that it has begun, and those that wait for the host.
+//
+// Always true: an operation that waits for the host is parked here with the number of things that it waits for. Each of them tells it
+// when it has ended, so nobody looks at it before. Operations are shared by walks, so all that concerns one walk is kept here and
+// not in them. Guarded by the GIL and, while a walk goes on, by the right to submit.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <queue>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "operation.hpp"
+
+namespace aiocuda::dataflow {
+
+// An operation as a path holds it. It counts what aiocuda itself holds, so that a paused walk is not taken for a consumer.
+class Held {
+ public:
+  Held() = default;
+  explicit Held(nb::handle op) : object_(nb::borrow(op)) { ++as_op(object_)->held; }
+  Held(Held&&) noexcept = default;
+  Held& operator=(Held&& other) noexcept {
+    if (this != &other) {
+      drop();
+      object_ = std::move(other.object_);
+    }
+    return *this;
+  }
+  ~Held() { drop(); }
+
+  bool is_valid() const { return object_.is_valid(); }
+  nb::handle object() const { return object_; }
+  Op& op() const { return *nb::inst_ptr<Op>(object_); }
+
+ private:
+  void drop() {
+    if (!object_.is_valid()) return;
+    --op().held;
+    let_go(std::move(object_));
+  }
+
+  nb::object object_;
+};
+
+// What a walk knows of an operation whose arguments come first, or that waits for the host.
+struct Frame {
+  Op* op = nullptr;
+  Held held;                             // while it is parked; else the stack has it
+  Frame* consumer = nullptr;             // for whom it is done: the nearest that says where things go
+  const Placement* placement = nullptr;  // in force for what it needs
+  nb::object own;                        // a placement that it brings itself
+  std::vector<Frame*> waiting;           // parked operations that wait for this one
+  std::uint32_t missing = 0;             // how many things it waits for
+  std::uint64_t order = 0;               // what was parked earlier goes on earlier
+};
+
+// Frames are used again, so that a short walk allocates nothing.
+class Frames {
+ public:
+  static Frame* take() {
+    auto& spare = spares();
+    if (spare.empty()) return new Frame;
+    Frame* const frame = spare.back().release();
+    spare.pop_back();
+    return frame;
+  }
+  static void give_back(Frame* frame) {
+    std::unique_ptr<Frame> owned(frame);
+    owned->held = {};
+    owned->own.reset();
+    owned->waiting.clear();
+    owned->op = nullptr;
+    owned->consumer = nullptr;
+    owned->placement = nullptr;
+    owned->missing = 0;
+    owned->order = 0;
+    if (spares().size() < most_spares) spares().push_back(std::move(owned));
+  }
+
+ private:
+  static constexpr std::size_t most_spares = 4096;
+  static std::vector<std::unique_ptr<Frame>>& spares() {
+    static auto& kept = *new std::vector<std::unique_ptr<Frame>>;
+    return kept;
+  }
+};
+
+class Path {
+ public:
+  struct Entry {
+    Held held;
+    Frame* consumer = nullptr;  // as of a frame
+    Frame* frame = nullptr;     // once it has one
+    bool is_begun = false;
+  };
+  // A `map` whose value is there, and the placement that its function runs under.
+  struct Due {
+    Frame* frame;
+    nb::object placement;
+  };
+
+  Path() {
+    if (spare_stacks().empty()) return;
+    stack = std::move(spare_stacks().back());
+    spare_stacks().pop_back();
+  }
+  Path(const Path&) = delete;
+  Path& operator=(const Path&) = delete;
+  ~Path() {
+    clear();
+    constexpr std::size_t most_spares = 64, most_entries = 4096;
+    if (stack.capacity() <= most_entries && spare_stacks().size() < most_spares) spare_stacks().push_back(std::move(stack));
+  }
+
+  // Walks have numbers, which are never used again: an operation says by one whose path it lies on.
+  static std::uint64_t next_number() {
+    static std::uint64_t last = 0;
+    return ++last;
+  }
+  // How often walks of this process looked at an operation.
+  static std::uint64_t& visits() {
+    static std::uint64_t count = 0;
+    return count;
+  }
+
+  const std::uint64_t number = next_number();
+  bool has_branches = false;
+  std::vector<Entry> stack;
+  std::vector<Due> due;
+
+  bool is_begun() const { return !stack.empty() || !parked_.empty(); }
+  Frame* find_parked(const Op* op) const {
+    if (parked_.empty()) return nullptr;
+    const auto found = parked_.find(op);
+    return found == parked_.end() ? nullptr : found->second;
+  }
+
+  // The frame of what is on top, made where there is none.
+  Frame* frame_of(Entry& entry) {
+    if (!entry.frame) {
+      entry.frame = Frames::take();
+      entry.frame->op = &entry.held.op();
+      entry.frame->consumer = entry.consumer;
+    }
+    return entry.frame;
+  }
+
+  // What is on top waits for the host. Gives back its frame.
+  Frame* park() {
+    Entry& top = stack.back();
+    Frame* const frame = frame_of(top);
+    frame->held = std::move(top.held);
+    if (!frame->order) {
+      frame->order = ++orders_;
+      parked_.emplace(frame->op, frame);
+    }
+    stack.pop_back();
+    return frame;
+  }
+  void wait_for(Frame* parent, Frame* child) {
+    ++parent->missing;
+    child->waiting.push_back(parent);
+  }
+  void wait_until(Frame* frame, Tick tick) {
+    ++frame->missing;
+    ++waiting_count_;
+    waiting_[tick.stream].push({tick.count, frame});
+  }
+
+  // What is on top has ended. Those that waited for it alone are ready to go on.
+  void end_top() {
+    Entry top = std::move(stack.back());
+    stack.pop_back();
+    if (!top.frame) return;
+    if (top.frame->order) return end(top.frame);
+    Frames::give_back(top.frame);
+  }
+  // A parked operation has ended.
+  void end(Frame* frame) {
+    parked_.erase(frame->op);
+    for (Frame* parent : frame->waiting)
+      if (--parent->missing == 0) ready_.push(parent);
+    Frames::give_back(frame);
+  }
+
+  // Puts the first of those that are ready on the stack.
+  bool go_on() {
+    if (ready_.empty()) return false;
+    Frame* const frame = ready_.top();
+    ready_.pop();
+    stack.push_back({std::move(frame->held), frame->consumer, frame, false});
+    return true;
+  }
+
+  // Those whose work has passed are ready. `has_passed(op, tick)`
+  template <class F>
+  void look(F&& has_passed) {
+    for (auto each = waiting_.begin(); each != waiting_.end();) {
+      auto& [stream, queue] = *each;
+      while (!queue.empty() && has_passed(*queue.top().frame->op, Tick{stream, queue.top().count})) {
+        Frame* const frame = queue.top().frame;
+        queue.pop();
+        --waiting_count_;
+        if (--frame->missing == 0) ready_.push(frame);
+      }
+      each = queue.empty() ? waiting_.erase(each) : std::next(each);
+    }
+  }
+  // What the host must wait for: the first of each stream.
+  void add_waits(std::vector<Tick>& waits) const {
+    for (const auto& [stream, queue] : waiting_) waits.push_back({stream, queue.top().count});
+  }
+  bool is_waiting() const { return waiting_count_ != 0 || !due.empty(); }
+
+  // A failure is the failure of all that depends on it here: of what was begun, and of what is parked for it.
+  template <class F>
+  void fail(F&& fail_one) {
+    std::vector<Frame*> found;
+    for (Entry& entry : stack) {
+      if (!entry.is_begun) continue;
+      fail_one(entry.held.op());
+      if (entry.frame) found.push_back(entry.frame);
+    }
+    fail(found, fail_one);
+  }
+  // The same for what is parked.
+  template <class F>
+  void fail_parked(Frame* frame, F&& fail_one) {
+    std::vector<Frame*> found{frame};
+    fail(found, fail_one);
+  }
+  template <class F>
+  void fail_all_parked(F&& fail_one) {
+    for (const auto& [op, frame] : parked_)
+      if (frame->held.is_valid()) fail_one(frame->held.op());
+  }
+
+  // Forgets everything: the next walk begins at the root.
+  void clear() {
+    for (Entry& entry : stack)
+      if (entry.held.is_valid() && entry.held.op().walker == number) entry.held.op().walker = 0;
+    has_branches = false;
+    if (!is_begun()) return;
+    // What is dropped may run Python, which must not find this half done.
+    const auto entries = std::exchange(stack, {});
+    const auto parked = std::exchange(parked_, {});
+    const auto dropped = std::exchange(due, {});
+    waiting_.clear();
+    waiting_count_ = 0;
+    ready_ = {};
+    for (const Entry& entry : entries)
+      if (entry.frame && !entry.frame->order) Frames::give_back(entry.frame);
+    for (const auto& [op, frame] : parked) Frames::give_back(frame);
+  }
+
+  int traverse(visitproc visit, void* arg) const {
+    for (const Entry& entry : stack) Py_VISIT(entry.held.object().ptr());
+    for (const auto& [op, frame] : parked_) {
+      Py_VISIT(frame->held.object().ptr());
+      Py_VISIT(frame->own.ptr());
+    }
+    for (const Due& each : due) Py_VISIT(each.placement.ptr());
+    return 0;
+  }
+
+ private:
+  // So that a short walk allocates nothing.
+  static std::vector<std::vector<Entry>>& spare_stacks() {
+    static auto& kept = *new std::vector<std::vector<Entry>>;
+    return kept;
+  }
+
+  struct Later {
+    bool operator()(const Frame* a, const Frame* b) const { return a->order > b->order; }
+  };
+  struct Waiting {
+    std::uint64_t count;
+    Frame* frame;
+    bool operator<(const Waiting& other) const { return count > other.count; }
+  };
+
+  template <class F>
+  void fail(std::vector<Frame*>& found, F&& fail_one) {
+    std::vector<Frame*> left = found;
+    while (!left.empty()) {
+      Frame* const frame = left.back();
+      left.pop_back();
+      if (frame->held.is_valid()) fail_one(frame->held.op());
+      const auto waiting = std::exchange(frame->waiting, {});
+      left.insert(left.end(), waiting.begin(), waiting.end());
+    }
+  }
+
+  std::uint64_t orders_ = 0;
+  std::size_t waiting_count_ = 0;
+  std::unordered_map<const Op*, Frame*> parked_;
+  std::map<StreamIndex, std::priority_queue<Waiting>> waiting_;
+  std::priority_queue<Frame*, std::vector<Frame*>, Later> ready_;
+};
+
+}  // namespace aiocuda::dataflow

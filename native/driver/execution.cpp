@@ -1,0 +1,429 @@
+#include "execution.hpp"
+
+#include <chrono>
+
+#include "submit.hpp"
+
+namespace aiocuda::driver {
+namespace {
+using Clock = std::chrono::steady_clock;
+
+// A short wait is cheaper spun than slept: launch to a spinning waiter takes 8 us on an H200, a wake of a thread
+// 20 and more (docs/measurements/floors.md). Some three times the latter, then the thread sleeps.
+constexpr std::chrono::microseconds spin_time{60};
+// How long Ctrl-C may go unnoticed.
+constexpr std::chrono::milliseconds signal_interval{50};
+
+[[noreturn]] void raise_lost(Engine& engine, std::int32_t error, nb::handle object, std::int32_t device) {
+  nb::object exception = engine.hooks.lost(error, object, device);
+  if (!is_capture_error(error)) dataflow::as_op(object)->fail(exception);
+  raise_exception(exception);
+}
+
+// The device of what is waited for, where it is one.
+std::int32_t device_of(Engine& engine, const std::vector<Tick>& waits) {
+  std::int32_t device = dataflow::unknown_ordinal;
+  for (const Tick tick : waits) {
+    const std::int32_t found = engine.stream(tick.stream).device;
+    if (device != dataflow::unknown_ordinal && device != found) return dataflow::unknown_ordinal;
+    device = found;
+  }
+  return device;
+}
+
+// Learns how far an operation is that was submitted without waiting.
+void learn_from_marks(Engine& engine, Op& op) {
+  if (!op.outstanding || outstanding(op).marks.empty()) return;
+  ContextScope scope(engine);
+  for (const Engine::Mark& mark : outstanding(op).marks) {
+    scope.bind(engine.stream(mark.stream()).device);
+    const CUresult result = engine.table.cuEventQuery(mark.event());
+    if (result == CUDA_SUCCESS) engine.learn(mark.complete());
+    else if (result != CUDA_ERROR_NOT_READY) throw Refusal(result, "cuEventQuery");
+  }
+}
+
+// The part of a submitted operation's ticks that has not passed.
+std::vector<Tick> incomplete(Engine& engine, Op& op) {
+  if (!op.outstanding) return engine.incomplete(op.ready);
+  learn_from_marks(engine, op);
+  auto left = engine.timeline.not_known_complete(op.ready);
+  if (left.empty()) op.outstanding.reset();
+  return left;
+}
+
+// For an operation in line whose stream has failed.
+void raise_failed_turn(Engine& engine, nb::handle object) {
+  Op& op = *dataflow::as_op(object);
+  if (!op.outstanding) return;
+  const auto turn = outstanding(op).turn;
+  if (!turn) return;
+  const std::int32_t error = turn->called()->error();
+  if (!error) return;
+  drop_turn(op);
+  raise_lost(engine, error, object, engine.stream(completion::stream_of(turn->lane())).device);
+}
+
+// Looks at what the device writes, for a while, with the GIL given up. True: it has written it all.
+bool spin(Engine& engine, const Engine::Armed& armed, std::chrono::microseconds budget) {
+  if (!armed.has_tickets() || budget.count() <= 0) return false;
+  bool passed = false;
+  const auto begin = Clock::now();
+  {
+    nb::gil_scoped_release release;
+    const auto until = begin + budget;
+    do {
+      passed = engine.has_passed(armed);
+    } while (!passed && Clock::now() < until);
+  }
+  engine.spins.fetch_add(1, std::memory_order_relaxed);
+  if (!passed) return false;
+  engine.spins_that_paid.fetch_add(1, std::memory_order_relaxed);
+  engine.note_wait(Clock::now() - begin);
+  engine.learn(armed);
+  return true;
+}
+
+// An await holds up its event loop for as long as it spins: only while waits have been short of late.
+std::chrono::microseconds await_budget(const Engine& engine, std::int32_t limit_us) {
+  const bool is_worth_it = engine.recent_wait_us.load(std::memory_order_relaxed) <= 2.0f * static_cast<float>(limit_us);
+  return std::chrono::microseconds(is_worth_it ? limit_us : 0);
+}
+
+// When a time-out in seconds ends; a negative one never does.
+std::optional<Clock::time_point> end_of(double timeout_s) {
+  if (timeout_s < 0) return std::nullopt;
+  return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(std::min(timeout_s, 1e9)));
+}
+
+// False: the time is up.
+bool wait_until(completion::Completion& completion, std::optional<Clock::time_point> until) {
+  for (;;) {
+    bool ended;
+    auto time = signal_interval;
+    if (until) {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(*until - Clock::now());
+      if (left.count() <= 0) return completion.has_ended();
+      time = std::min(time, left);
+    }
+    {
+      nb::gil_scoped_release release;
+      ended = completion.wait_for(time);
+    }
+    if (ended) return true;
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  }
+}
+
+// Somebody has his result: what was only kept for the copies behind it may go.
+bool end(Engine& engine) {
+  if (engine.depth == 0 && !engine.is_over()) engine.staging.drop_ended();
+  return true;
+}
+
+// Remembers where the ticks are of an operation that was submitted without waiting, as far as that went: at its end, or
+// where a function waits for its value.
+void mark(Engine& engine, Op& op, const std::vector<Tick>& ticks) {
+  for (const Tick tick : ticks) {
+    if (engine.timeline.is_known_complete(tick)) continue;
+    std::vector<Engine::Mark>& marks = outstanding(op).marks;
+    if (std::none_of(marks.begin(), marks.end(), [&](const Engine::Mark& each) { return each.covers(tick); }))
+      marks.push_back(engine.mark(tick.stream));
+  }
+}
+
+}  // namespace
+
+// A callback that is called while a graph is made: what it executes would run now, and not in the graph.
+void refuse_while_recording(nb::handle object) {
+  const dataflow::Enclosure* enclosure = dataflow::Enclosure::recording();
+  if (!enclosure) return;
+  dataflow::raise(dataflow::error_types.capture, nb::cast<std::string>(object.attr("_title")) + " was to be executed by a function that is called while the graph made at " +
+                                                     enclosure->place + " is recorded; return the operation from the function, so that it becomes a part of the graph, or "
+                                                     "execute it before");
+}
+
+// Submits all that can be. Done: true.
+bool Execution::walk(Engine& engine, Halt& halt) {
+  refuse_while_recording(root_);
+  Engine::Submission submission(engine);
+  const dataflow::Enclosure::Entered nowhere(nullptr);
+  const bool outermost = engine.depth == 1;
+  if (outermost) engine.collect();
+  Acting acting(engine, op(), outermost);
+  Submit sink(engine, placement(), outermost, acting.turn());
+  dataflow::Scratch<nb::handle> own;  // a callback's walk, inside another
+  for (;;) {
+    dataflow::Walk<Submit> walk(sink, placement(), outermost ? engine.scratch : own, path_);
+    if (walk.run(root_)) return true;
+    halt = {};
+    for (const dataflow::Path::Due& each : path_.due) halt.due.push_back({object_of(*each.frame->op), each.placement});
+    if (const auto& memory = walk.full_memory()) {  // of an outermost walk: in the middle of one nobody waits for memory
+      acting.keep();
+      halt.full = {engine.memory_lane(memory->device), memory->most_bytes, memory->asked_bytes};
+      halt.stands_in_line = true;
+      return false;
+    }
+    if (walk.is_full()) {
+      acting.keep();
+      halt.full = {walk.waits().front().stream, placement().max_in_flight};
+      halt.stands_in_line = outermost && !walk.is_queue_full();
+      if (halt.stands_in_line) return false;
+    }
+    halt.waits = engine.incomplete(walk.waits());
+    if (!halt.waits.empty() || !halt.due.empty()) return false;
+  }
+}
+
+struct Execution::Ran {
+  bool is_programs = false;  // one of them was the program's own, and may have changed its mind
+  CompletionRef elsewhere;   // where another thread is at all that is left: what tells when it is done
+};
+
+// Runs the functions that are due; each once, whoever asks.
+Execution::Ran Execution::run_due(const std::vector<Due>& due) {
+  Ran ran;
+  for (const auto& [object, placement] : due) {
+    auto& op = static_cast<dataflow::CallOp&>(*dataflow::as_op(object));
+    if (op.state != dataflow::State::pending) continue;
+    if (op.runner) {
+      ran.elsewhere = outstanding(op).completion;
+      continue;
+    }
+    ran.is_programs |= op.title.empty();
+    const auto told = outstanding(op).completion = std::make_shared<completion::Completion>(1);
+    op.runner = PyThread_get_thread_ident();
+    std::optional<nb::python_error> interruption;
+    try {
+      const Op* producer = dataflow::as_op(op.input);
+      const nb::object value = producer ? producer->outcome : op.input;
+      const nb::object function = op.function;
+      const dataflow::InForce in_force(placement);
+      op.finish(function(value));
+    } catch (nb::python_error& error) {
+      op.fail(error.value());  // the next walk raises it, and fails what depends on it
+      if (dataflow::is_interruption(error.value())) interruption.emplace(error);
+    }
+    op.runner = 0;
+    op.outstanding.reset();
+    told->part_done(0);
+    if (interruption) throw nb::python_error(*interruption);  // to who ran the function
+    ran.elsewhere.reset();
+  }
+  return ran;
+}
+
+// Submits until the root is submitted, or something must be waited for.
+Execution::Reached Execution::submit_root(Engine& engine) {
+  Op& op = this->op();
+  interpreter::guard_thread();
+  if (!op.is_done()) engine.require_usable();
+  raise_failed_turn(engine, root_);
+  Halt halt;
+  while (!op.is_done() && !walk(engine, halt)) {
+    if (halt.due.empty()) return {.halt = std::move(halt)};
+    Ran ran = run_due(halt.due);
+    if (ran.elsewhere) return {.elsewhere = std::move(ran.elsewhere)};
+    if (ran.is_programs && op.state == dataflow::State::pending) return {.is_paused = true};
+  }
+  return {.is_submitted = true};
+}
+
+// The same, and looks whether it is complete.
+Execution::Reached Execution::advance(Engine& engine) {
+  Op& op = this->op();
+  interpreter::guard_thread();
+  try {
+    const bool is_new = !op.is_done();
+    if (!is_new && engine.is_over() && engine.timeline.not_known_complete(op.ready).empty()) return {.is_submitted = true, .is_complete = true};
+    engine.require_usable();
+    if (is_new) learn_from_marks(engine, op);
+    Reached reached = submit_root(engine);
+    if (!reached.is_submitted) return reached;
+    // What was submitted just now has hardly passed: to wait for it tells as much as to ask.
+    reached.halt.waits = is_new ? engine.timeline.not_known_complete(op.ready) : incomplete(engine, op);
+    reached.is_complete = reached.halt.waits.empty();
+    return reached;
+  } catch (const Refusal& refusal) {
+    raise_lost(engine, refusal.result, root_, refusal.device);
+  }
+}
+
+// A completion of what was reached; none where it came while this spun for it.
+CompletionRef Execution::completion_of(Engine& engine, const Reached& reached, std::chrono::microseconds budget) {
+  if (reached.elsewhere) return reached.elsewhere;
+  Op& op = this->op();
+  try {
+    static const std::vector<Engine::Mark> no_marks;
+    const bool is_done = op.is_done();
+    if (is_done) {
+      Outstanding& kept = outstanding(op);
+      if (kept.completion && (!kept.completion->has_ended() || kept.completion->error())) return kept.completion;
+    }
+    const Engine::Armed armed = engine.arm(reached.halt.waits, op.outstanding ? outstanding(op).marks : no_marks);
+    if (spin(engine, armed, budget)) return nullptr;
+    CompletionRef completion = engine.watch(armed);
+    // In the middle of a walk it is this caller's alone. Another thread may have found the operation complete.
+    if (is_done && op.outstanding) outstanding(op).completion = completion;
+    return completion;
+  } catch (const Refusal& refusal) {
+    raise_lost(engine, refusal.result, root_, refusal.device >= 0 ? refusal.device : device_of(engine, reached.halt.waits));
+  }
+}
+
+// Takes a place in line. What ends when it is called; null where others have submitted the operation by now.
+CompletionRef Execution::stand(Engine& engine, const Halt::Full& full, completion::Waiter waiter) {
+  Op& op = this->op();
+  if (op.state != dataflow::State::pending) return nullptr;
+  auto& turn = outstanding(op).turn;
+  if (!turn) turn = std::make_shared<completion::Turn>();
+  const auto standing = turn;  // whatever becomes of the operation
+  engine.lines.stand(standing, full.lane, engine.level(full.lane), full.most, waiter, full.weight);
+  try {
+    engine.keep_moving(full.lane);
+  } catch (const Refusal& refusal) {
+    drop_turn(op);
+    raise_lost(engine, refusal.result, root_, refusal.device >= 0 ? refusal.device : engine.stream(completion::stream_of(full.lane)).device);
+  }
+  return standing->called();
+}
+
+// Waits until there is room, or it is the operation's turn. False: the time is up, and the place given up.
+bool Execution::wait_for_room(Engine& engine, const Halt& halt, std::optional<Clock::time_point> until) {
+  if (!halt.stands_in_line && halt.waits.empty()) return true;
+  CompletionRef called;
+  try {
+    called = halt.stands_in_line ? stand(engine, *halt.full, {PyThread_get_thread_ident(), true}) : engine.watch(engine.arm(halt.waits, {}));
+  } catch (const Refusal& refusal) {
+    raise_lost(engine, refusal.result, root_, refusal.device >= 0 ? refusal.device : device_of(engine, halt.waits));
+  }
+  if (!called) return true;
+  bool is_called = false;
+  try {
+    is_called = wait_until(*called, until);
+  } catch (const nb::python_error&) {
+    leave(op(), nullptr);
+    throw;
+  }
+  if (!is_called) leave(op(), nullptr);
+  if (const std::int32_t error = called->error()) raise_lost(engine, error, root_, engine.stream(completion::stream_of(halt.full->lane)).device);
+  return is_called;
+}
+
+Execution::Driven Execution::drive(const Listener& listener) {
+  Engine& engine = Engine::get();
+  for (;;) {
+    const Reached reached = advance(engine);
+    if (reached.is_complete) {
+      end(engine);
+      return Driven::complete;
+    }
+    if (reached.is_paused) {
+      listener.port->put(listener.token, completion::pause);  // the loop comes round: it may have been told to cancel, or be late
+      return Driven::goes_on;
+    }
+    if (reached.halt.stands_in_line) {
+      const auto called = stand(engine, *reached.halt.full, {PyThread_get_thread_ident(), listener.blocks, listener.token});
+      if (called && called->tell(listener.port, listener.token)) return Driven::goes_on;
+      continue;
+    }
+    const auto completion = completion_of(engine, reached, await_budget(engine, listener.spins ? placement().spin_us : 0));
+    if (!completion) continue;
+    if (completion->tell(listener.port, listener.token)) return reached.is_submitted ? Driven::completes : Driven::goes_on;
+    if (const std::int32_t error = completion->error()) raise_lost(engine, error, root_, device_of(engine, reached.halt.waits));
+  }
+}
+
+bool Execution::ended(std::int32_t result) {
+  Engine& engine = Engine::get();
+  interpreter::guard_thread();
+  if (result > 0) raise_lost(engine, result, root_, device_of(engine, op().ready));
+  if (result != 0 || !op().is_done() || !engine.timeline.not_known_complete(op().ready).empty()) return false;
+  op().outstanding.reset();
+  return end(engine);
+}
+
+bool Execution::leave(const Op& op, completion::Token token) {
+  if (!op.outstanding || Engine::get().is_over()) return false;
+  const auto turn = static_cast<Outstanding*>(op.outstanding.get())->turn;
+  return turn && Engine::get().lines.leave(*turn, PyThread_get_thread_ident(), token);
+}
+
+void Execution::submit() {
+  Engine& engine = Engine::get();
+  if (op().is_done()) return;
+  try {
+    for (;;) {
+      const Reached reached = submit_root(engine);
+      if (reached.is_submitted) return mark(engine, op(), op().ready);
+      if (reached.is_paused) continue;
+      if (!reached.halt.full) return mark(engine, op(), reached.halt.waits);
+      wait_for_room(engine, reached.halt, std::nullopt);
+    }
+  } catch (const Refusal& refusal) {
+    raise_lost(engine, refusal.result, root_, refusal.device);
+  }
+}
+
+bool Execution::submit_more() {
+  Engine& engine = Engine::get();
+  if (op().is_done()) return false;
+  try {
+    const Reached reached = submit_root(engine);
+    if (!reached.is_paused && !reached.halt.full) mark(engine, op(), reached.is_submitted ? op().ready : reached.halt.waits);
+    return reached.is_paused;
+  } catch (const Refusal& refusal) {
+    raise_lost(engine, refusal.result, root_, refusal.device);
+  }
+}
+
+bool Execution::wait(double timeout_s) {
+  Engine& engine = Engine::get();
+  const auto until = end_of(timeout_s);
+  for (;;) {
+    const Reached reached = advance(engine);
+    if (reached.is_complete) return end(engine);
+    if (reached.is_paused) {
+      if (until && Clock::now() >= *until) return false;
+      continue;
+    }
+    if (reached.halt.full) {
+      if (!wait_for_room(engine, reached.halt, until)) return false;
+      continue;
+    }
+    const auto completion = completion_of(engine, reached, spin_time);
+    if (!completion) continue;
+    if (!wait_until(*completion, until)) return false;
+    if (const std::int32_t error = completion->error()) raise_lost(engine, error, root_, device_of(engine, reached.halt.waits));
+    if (reached.is_submitted && ended(0)) return true;
+  }
+}
+
+bool has_passed(nb::handle object) {
+  Engine& engine = Engine::get();
+  Op& op = *dataflow::as_op(object);
+  if (op.state == dataflow::State::failed) return true;
+  if (!op.is_done()) return false;
+  try {
+    return incomplete(engine, op).empty();
+  } catch (const Refusal& refusal) {
+    raise_lost(engine, refusal.result, object, refusal.device);
+  }
+}
+
+CompletionRef arm_streams(const std::vector<StreamIndex>& streams, const std::string& asked) {
+  Engine& engine = Engine::get();
+  interpreter::guard_thread();
+  engine.require_usable();
+  std::vector<Tick> ticks;
+  for (const StreamIndex stream : streams) ticks.push_back({stream, engine.timeline.submitted(stream)});
+  try {
+    return engine.watch(engine.arm(ticks, {}, true));
+  } catch (const Refusal& refusal) {
+    raise_refused(engine, refusal.result, refusal.function, asked, 0, refusal.device >= 0 ? refusal.device : device_of(engine, ticks));
+  }
+}
+
+bool wait_with_signals(completion::Completion& completion, double timeout_s) { return wait_until(completion, end_of(timeout_s)); }
+
+}  // namespace aiocuda::driver

@@ -1,0 +1,114 @@
+// An execution: what is done for one `await`, `sync`, `submit` or future of an operation, from its first step to its result.
+//
+// Always true: a step goes on where the last one stopped, and nothing is looked at twice (dataflow/path.hpp). After a function of
+// the program's own, what follows it is submitted by another step, or after a look at the time: by then nobody may want it any
+// more. Who finds a stream full stands in line. Guarded by the GIL; steps hold the right to submit while they walk.
+#pragma once
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "../dataflow/path.hpp"
+#include "engine.hpp"
+
+namespace aiocuda::driver {
+
+using CompletionRef = std::shared_ptr<completion::Completion>;
+
+class Execution {
+ public:
+  // Both are kept. The placement is in force in all that is done.
+  Execution(nb::object root, nb::object placement) : root_(std::move(root)), placement_(std::move(placement)) {}
+  Execution(const Execution&) = delete;
+  Execution& operator=(const Execution&) = delete;
+
+  const nb::object& root() const { return root_; }
+  dataflow::Op& op() const { return *nb::inst_ptr<dataflow::Op>(root_); }
+  const dataflow::Placement& placement() const { return *nb::inst_ptr<dataflow::Placement>(placement_); }
+
+  // Who is to be told when it is worth going on: the token comes out of the port. `blocks`: this thread does nothing else until
+  // then. `spins`: as long as the placement says, before it waits.
+  struct Listener {
+    const std::shared_ptr<completion::Port>& port;
+    completion::Token token;
+    bool blocks = false;
+    bool spins = true;
+  };
+  enum class Driven : std::uint8_t {
+    complete,   // the result is there
+    completes,  // it will be there when the token comes out with 0
+    goes_on     // there will be more to do when the token comes out
+  };
+  // Submits what can be. The token is taken unless it is complete.
+  Driven drive(const Listener& listener);
+  // A token came out for which `drive` said `completes`. True: the result is there; a driver's error is raised.
+  bool ended(std::int32_t result);
+  // A token that `drive` took is not waited for any more. True: it will not come out, and is the caller's again.
+  static bool leave(const dataflow::Op& op, completion::Token token);
+
+  // Submits what can be submitted before the host must wait for a result, and waits for room; marks where it ends.
+  void submit();
+  // The same, waiting for nothing. True: a function was called, and there is more to submit.
+  bool submit_more();
+  // Submits and waits, giving up the GIL. False: `timeout` (negative: none) passed first.
+  bool wait(double timeout_s);
+
+  // For the garbage collector.
+  int traverse(visitproc visit, void* arg) const {
+    Py_VISIT(root_.ptr());
+    Py_VISIT(placement_.ptr());
+    return path_.traverse(visit, arg);
+  }
+  void clear() { path_.clear(); }
+
+ private:
+  // A `map` whose value is there, and the placement that its function runs under.
+  struct Due {
+    nb::object op, placement;
+  };
+  // Where a walk came to, when it did not come to the end.
+  struct Halt {
+    std::vector<Tick> waits{};  // what the host must wait for
+    std::vector<Due> due{};     // functions of values that are there: to be called now
+    struct Full {
+      completion::Lane lane;
+      std::uint64_t most;
+      std::uint64_t weight = 1;
+    };
+    std::optional<Full> full{};   // a stream without room for it, or a device
+    bool stands_in_line = false;  // for that room; else it is in the middle of another submission, and only waits
+  };
+  // How far it came.
+  struct Reached {
+    bool is_submitted = false;
+    bool is_complete = false;
+    bool is_paused = false;  // a function was called: what follows it is for another step, if there is one
+    Halt halt{};
+    CompletionRef elsewhere{};  // a function that another thread runs
+  };
+  struct Ran;
+
+  bool walk(Engine& engine, Halt& halt);
+  static Ran run_due(const std::vector<Due>& due);
+  Reached submit_root(Engine& engine);
+  Reached advance(Engine& engine);
+  CompletionRef completion_of(Engine& engine, const Reached& reached, std::chrono::microseconds budget);
+  CompletionRef stand(Engine& engine, const Halt::Full& full, completion::Waiter waiter);
+  bool wait_for_room(Engine& engine, const Halt& halt, std::optional<std::chrono::steady_clock::time_point> until);
+
+  nb::object root_, placement_;
+  dataflow::Path path_;
+};
+
+// Has everything passed that the operation submitted? (It must have been submitted.)
+bool has_passed(nb::handle op);
+
+// Raises what Python makes of a callback that executes something while a graph is recorded.
+void refuse_while_recording(nb::handle op);
+
+// A wait for all that streams hold now, whoever submitted it; `asked` says what for, in words.
+CompletionRef arm_streams(const std::vector<StreamIndex>& streams, const std::string& asked);
+// Gives up the GIL, and looks for signals. False: `timeout_s` (negative: none) passed first.
+bool wait_with_signals(completion::Completion& completion, double timeout_s);
+
+}  // namespace aiocuda::driver

@@ -1,0 +1,65 @@
+// Where a loop is told, as Python sees it: the eventfd, and how awaits share the loop's time.
+#pragma once
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "completion/loop_time.hpp"
+#include "driver/engine.hpp"
+
+namespace aiocuda {
+
+inline void drop_orphans() {
+  if (driver::Engine::get().is_forked()) return;
+  for (const completion::Token token : driver::Engine::get().orphans.take()) Py_DECREF(static_cast<PyObject*>(token));
+}
+
+// A port whose tokens are Python objects. It ends with the loop; what comes later is dropped when
+// somebody next has the GIL and asks.
+struct LoopPort {
+  LoopPort(bool is_of_thread, std::optional<std::int64_t> turn_us) : blocks(is_of_thread) {
+    interpreter::guard_thread();
+    if (turn_us) time.emplace(std::chrono::microseconds(*turn_us));
+  }
+  std::shared_ptr<completion::Port> port = std::make_shared<completion::Port>(driver::Engine::get().orphans);
+  const bool blocks;                         // its thread does nothing but wait for what comes out
+  std::optional<completion::LoopTime> time;  // where awaits share it
+  ~LoopPort() {
+    if (driver::Engine::get().is_forked()) {  // the reactor may have been at it; it is the other process' as well
+      static std::vector<std::shared_ptr<completion::Port>>& forked = *new std::vector<std::shared_ptr<completion::Port>>;
+      forked.push_back(std::move(port));
+      return;
+    }
+    if (time)
+      for (const completion::Token token : time->close()) driver::Engine::get().orphans.add(token);
+    port->close();
+    drop_orphans();
+  }
+  void look_for_turn() {
+    if (time->asks_for_turn()) port->ring();
+  }
+};
+
+// Charges what is done for an await, from here to the end of the scope, to its loop's turn.
+class Charged {
+ public:
+  explicit Charged(LoopPort& port) : port_(port) {
+    if (port.time) begin_ = Clock::now();
+  }
+  Charged(const Charged&) = delete;
+  Charged& operator=(const Charged&) = delete;
+  ~Charged() {
+    if (!port_.time) return;
+    port_.time->spend(Clock::now() - begin_);
+    port_.look_for_turn();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  LoopPort& port_;
+  Clock::time_point begin_{};
+};
+
+}  // namespace aiocuda
