@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "driver/execution.hpp"
+#include "future.hpp"
 #include "loop_port.hpp"
 #include "places.hpp"
 
@@ -38,6 +39,8 @@ const Names& names() {
 struct Runtimes {
   nb::object current_port{};  // Python's way, for the first await of a loop, and for errors
   nb::object overdue{};       // (op, waited_s) -> the error of a time-out
+  nb::object as_its_operation{};  // the end of a future that ended as its operation did
+  PyObject *settle = nullptr, *outcome = nullptr;  // names of its methods
   nb::object asyncio_loop{};  // -> the loop of asyncio's that runs in this thread, or None
   nb::object in_trio_task{}, trio_port{}, trio_deadline{}, trio_checkpoint{}, trio_reschedule{}, trio_value{};  // once trio's file is there
 };
@@ -150,9 +153,10 @@ struct Await {
     over
   };
 
-  explicit Await(nb::handle op, double seconds) : subject(nb::borrow(op)), timeout_s(seconds) {}
+  explicit Await(nb::handle awaited, Future* of_future, double seconds) : subject(nb::borrow(awaited)), future_end(of_future), timeout_s(seconds) {}
 
-  nb::object subject;  // an operation
+  nb::object subject;  // an operation, or a future
+  Future* future_end;  // the future; null: it is an operation
   const double timeout_s;
   Stage stage = Stage::fresh;
   bool is_running = false;
@@ -165,8 +169,11 @@ struct Await {
   nb::object future, timer;  // asyncio's
   nb::object task;           // trio's, that sleeps
   Place place;
-  std::optional<Execution> execution;
+  std::optional<Execution> own;  // of an operation
 
+  nb::handle op() const { return future_end ? future_end->op() : subject; }
+  Execution& execution() { return future_end ? future_end->execution() : *own; }
+  bool is_settled() const { return future_end && future_end->end().is_valid(); }
   LoopPort& port() { return *nb::inst_ptr<LoopPort>(place.port); }
   bool has_limit() const { return timeout_s >= 0; }
   double now_s() {
@@ -192,7 +199,12 @@ void finish(PyObject* self) {
   if (stage == Await::Stage::lines_up && await.line && !is_over) {
     const nb::object token = nb::steal(static_cast<PyObject*>(await.port().time->leave(await.line)));
   }
-  if (await.is_standing && await.execution && Execution::leave(await.execution->op(), self)) Py_DECREF(self);
+  Future* const future_end = std::exchange(await.future_end, nullptr);
+  if (future_end) future_end->remove(self);
+  if (await.is_standing) {
+    const nb::handle op = future_end ? nb::handle(future_end->op()) : nb::handle(await.subject);
+    if (Execution::leave(*dataflow::as_op(op), self)) Py_DECREF(self);
+  }
   if (await.timer.is_valid()) {
     PyObject* const done = PyObject_CallMethodNoArgs(await.timer.ptr(), names().cancel);
     if (!done) PyErr_WriteUnraisable(self);
@@ -202,7 +214,7 @@ void finish(PyObject* self) {
   const nb::object delegate = std::move(await.delegate), future = std::move(await.future), timer = std::move(await.timer), task = std::move(await.task),
                    subject = std::move(await.subject);
   const Place place = std::exchange(await.place, {});
-  await.execution.reset();
+  await.own.reset();
 }
 
 // Has the loop come back when the token has come out.
@@ -255,13 +267,13 @@ bool is_admitted(Await& await) {
   if (!await.place.face.is_valid()) return admits;
   // What is there already is a checkpoint of trio's, too. An operation that is to be submitted, or waited for, is none where its
   // spin succeeds, until the time of the loop's turn is spent.
-  return admits && !has_ended(await.subject) && nb::cast<double>(runtimes().trio_deadline()) > -std::numeric_limits<double>::infinity();
+  return admits && !has_ended(await.op()) && nb::cast<double>(runtimes().trio_deadline()) > -std::numeric_limits<double>::infinity();
 }
 
 void begin(PyObject* self) {
   Await& await = of(self);
   await.place = current_place();
-  await.execution.emplace(await.subject, dataflow::placement_in_force());
+  if (!await.future_end) await.own.emplace(await.subject, dataflow::placement_in_force());
   if (await.has_limit()) await.begin_s = await.now_s();
   await.stage = Await::Stage::drives;
   if (is_admitted(await)) return;
@@ -275,19 +287,9 @@ void begin(PyObject* self) {
 }
 
 // True: the result is there. False: `delegate` is to be asked.
-bool step(PyObject* self) {
+bool drive(PyObject* self) {
   Await& await = of(self);
-  if (await.stage == Await::Stage::lines_up) {
-    if (!await.port().time->enter(await.line, self)) {
-      Py_INCREF(self);  // the token
-      await.port().look_for_turn();
-      sleep(self);
-      return false;
-    }
-    await.port().time->leave(await.line);
-    await.stage = Await::Stage::drives;
-  }
-  Execution& execution = *await.execution;
+  Execution& execution = await.execution();
   Execution::Driven driven;
   {
     const Charged charged(await.port());
@@ -308,8 +310,66 @@ bool step(PyObject* self) {
   return false;
 }
 
+// The future's operation has ended: so has the future, unless it was cancelled before.
+void settle(Await& await) {
+  Future& future = *await.future_end;
+  if (future.end().is_valid()) return;
+  if (!future.audience.is_valid() && !future.is_waited_for()) {
+    future.end_with(runtimes().as_its_operation);
+  } else {
+    call_method(runtimes().settle, await.subject, runtimes().as_its_operation.ptr());
+  }
+}
+
+// Its operation's failure is the future's to tell. An interruption is for who runs the function that it came out of, in this call.
+void settle_failed(Await& await, nb::python_error& error) {
+  if (dataflow::as_op(await.op())->state != dataflow::State::failed) throw nb::python_error(error);
+  settle(await);
+  if (dataflow::is_interruption(error.value())) throw nb::python_error(error);
+}
+
+bool step_of_future(PyObject* self) {
+  Await& await = of(self);
+  if (await.is_settled()) return true;
+  Future& future = *await.future_end;
+  future.is_started = true;
+  future.add(self, await.port().port);  // first: a cancellation from now on tells this await
+  try {
+    if (!drive(self)) return false;
+    future.remove(self);
+    settle(await);
+  } catch (nb::python_error& error) {
+    future.remove(self);
+    settle_failed(await, error);
+  }
+  return true;
+}
+
+nb::object outcome_of(Await& await) {
+  const Op& op = *dataflow::as_op(await.op());
+  const bool is_own = !await.future_end || await.future_end->end().is(runtimes().as_its_operation);
+  if (is_own && op.is_done()) return op.outcome;
+  return call_method(runtimes().outcome, await.subject);  // which raises
+}
+
+bool step(PyObject* self) {
+  Await& await = of(self);
+  if (await.stage == Await::Stage::lines_up) {
+    if (!await.port().time->enter(await.line, self)) {
+      Py_INCREF(self);  // the token
+      await.port().look_for_turn();
+      sleep(self);
+      return false;
+    }
+    await.port().time->leave(await.line);
+    await.stage = Await::Stage::drives;
+  }
+  return await.future_end ? step_of_future(self) : drive(self);
+}
+
 // The wait has ended. True: so has the await.
-bool came_back(Await& await, const nb::object& returned) {
+bool came_back(PyObject* self, const nb::object& returned) {
+  Await& await = of(self);
   await.delegate.reset();
   if (await.place.face.is_valid() && await.stage != Await::Stage::looks) await.result = returned.is_none() ? time_is_up : nb::cast<std::int32_t>(returned);
   await.future.reset();
@@ -320,18 +380,27 @@ bool came_back(Await& await, const nb::object& returned) {
     return false;
   }
   if (result == time_is_up) {
-    if (await.stage == Await::Stage::lines_up && has_ended(await.subject)) {
+    if (await.stage == Await::Stage::lines_up && (await.is_settled() || has_ended(await.op()))) {
       const nb::object token = nb::steal(static_cast<PyObject*>(await.port().time->leave(await.line)));
       await.stage = Await::Stage::drives;
       return false;
     }
-    const nb::object error = runtimes().overdue(await.subject, await.now_s() - await.begin_s);
+    const nb::object error = runtimes().overdue(await.op(), await.now_s() - await.begin_s);
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
     throw nb::python_error();
   }
   if (await.stage != Await::Stage::drives) return false;
   await.is_standing = false;
-  return await.completes && await.execution->ended(result);
+  if (!await.future_end) return await.completes && await.own->ended(result);
+  await.future_end->remove(self);
+  if (await.is_settled()) return true;
+  try {
+    if (!await.completes || !await.execution().ended(result)) return false;
+    settle(await);
+  } catch (nb::python_error& error) {
+    settle_failed(await, error);
+  }
+  return true;
 }
 
 PySendResult end_with_error(PyObject* self) {
@@ -350,9 +419,9 @@ PySendResult go_on(PyObject* self, PySendResult answer, PyObject** answered) {
       if (answer == PYGEN_NEXT) return answer;
       if (answer == PYGEN_ERROR) return end_with_error(self);
       const nb::object returned = nb::steal(std::exchange(*answered, nullptr));
-      const bool is_done = returned.is_valid() && came_back(await, returned);
+      const bool is_done = returned.is_valid() && came_back(self, returned);
       if (is_done || (!await.delegate.is_valid() && step(self))) {
-        *answered = nb::object(await.execution->op().outcome).release().ptr();
+        *answered = outcome_of(await).release().ptr();
         finish(self);
         return PYGEN_RETURN;
       }
@@ -516,7 +585,7 @@ int await_traverse(PyObject* self, visitproc visit, void* arg) {
   if (!await) return 0;
   for (const nb::object* each : {&await->subject, &await->delegate, &await->future, &await->timer, &await->task, &await->place.port, &await->place.loop, &await->place.face})
     Py_VISIT(each->ptr());
-  return await->execution ? await->execution->traverse(visit, arg) : 0;
+  return await->own ? await->own->traverse(visit, arg) : 0;
 }
 int await_clear(PyObject* self) {
   Await* await = reinterpret_cast<AwaitObject*>(self)->await;
@@ -565,8 +634,8 @@ PyType_Slot await_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(await_deall
                              {0, nullptr}};
 PyType_Spec await_spec = {"aiocuda._native.Await", sizeof(AwaitObject), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, await_slots};
 
-PyObject* make_await(nb::handle op, double timeout_s) {
-  auto await = std::make_unique<Await>(op, timeout_s);
+PyObject* make_await(nb::handle awaited, Future* future, double timeout_s) {
+  auto await = std::make_unique<Await>(awaited, future, timeout_s);
   auto* const self = PyObject_GC_New(AwaitObject, await_type);
   if (!self) return nullptr;
   self->await = await.release();
@@ -574,9 +643,85 @@ PyObject* make_await(nb::handle op, double timeout_s) {
   return reinterpret_cast<PyObject*>(self);
 }
 
+// --- futures
+
+PyObject* await_future(PyObject* future) { return make_await(future, nb::inst_ptr<Future>(nb::handle(future)), -1.0); }
+
+int future_traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  return nb::inst_ready(self) ? nb::inst_ptr<Future>(nb::handle(self))->traverse(visit, arg) : 0;
+}
+int future_clear(PyObject* self) {
+  if (nb::inst_ready(self)) nb::inst_ptr<Future>(nb::handle(self))->clear();
+  return 0;
+}
+PyType_Slot future_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(future_traverse)},
+                              {Py_tp_clear, reinterpret_cast<void*>(future_clear)},
+                              {Py_am_await, reinterpret_cast<void*>(await_future)},
+                              {0, nullptr}};
+
+void require_open(Future& future) { to_execute(future.execution().op(), future.execution().placement()); }
+
+// True: the result is there. False: the token will come out of the port.
+bool drive_future(Future& future, LoopPort& port, nb::object token, bool spins) {
+  const Charged charged(port);
+  require_open(future);
+  const nb::object kept = nb::borrow(token);
+  if (future.execution().drive({port.port, token.ptr(), port.blocks, spins}) == Execution::Driven::complete) return true;
+  token.release();
+  return false;
+}
+
+nb::object or_none(const nb::object& object) { return object.is_valid() ? object : nb::none(); }
+
+void bind_future(nb::module_& module) {
+  nb::class_<Future>(module, "Future", nb::is_weak_referenceable(), nb::type_slots(future_slots))
+      .def("__init__", [](Future* self, nb::handle_t<Op> op, nb::handle_t<Placement> placement, bool is_started) {
+        new (self) Future(nb::borrow(op), nb::borrow(placement), is_started);
+      }, "op"_a, "where"_a, "is_started"_a = false)
+      .def_prop_ro("_op", [](const Future& self) { return self.op(); })
+      .def_prop_ro("_where", [](const Future& self) { return self.placement(); })
+      .def_rw("_is_started", &Future::is_started)
+      .def_prop_ro("_end", [](const Future& self) { return or_none(self.end()); })
+      // False: it has ended already.
+      .def("_end_with", &Future::end_with)
+      .def_prop_rw("_audience", [](const Future& self) { return or_none(self.audience); },
+                   [](Future& self, nb::object audience) {
+                     nb::object given = audience.is_none() ? nb::object() : std::move(audience);
+                     std::swap(self.audience, given);
+                   }, nb::arg("audience").none())
+      // Tells all that await it.
+      .def("_wake_awaits", &Future::wake)
+      // True: complete. False: `token` will come out of the port when it is worth asking again.
+      .def("_go_on", [](Future& self, LoopPort& port, nb::object token) { return drive_future(self, port, std::move(token), true); })
+      // The same without spinning: the operation is one of many.
+      .def("_go_on_at_ease", [](Future& self, LoopPort& port, nb::object token) { return drive_future(self, port, std::move(token), false); })
+      // False: the time passed first.
+      .def("_go_on_and_wait", [](Future& self, double timeout_s) {
+        require_open(self);
+        return self.execution().wait(timeout_s);
+      })
+      // True: a function was called, and it is worth calling again.
+      .def("_submit_more", [](Future& self) {
+        require_open(self);
+        return self.execution().submit_more();
+      })
+      // Nobody waits for the token any more, whose wait was for room, or for anything else.
+      .def("_leave", [](const Future& self, nb::handle token) {
+        if (Execution::leave(*dataflow::as_op(self.op()), token.ptr())) Py_DECREF(token.ptr());
+      });
+  // What a future's class says of itself: the end of one that ended as its operation did.
+  module.def("set_future", [](nb::object as_its_operation) {
+    Runtimes& known = runtimes();
+    known.as_its_operation = std::move(as_its_operation);
+    known.settle = PyUnicode_InternFromString("_settle");
+    known.outcome = PyUnicode_InternFromString("_outcome");
+  });
+}
+
 }  // namespace
 
-PyObject* await_op(PyObject* op) { return make_await(op, -1.0); }
+PyObject* await_op(PyObject* op) { return make_await(op, nullptr, -1.0); }
 
 bool wake_await(PyObject* token, std::int32_t result) {
   if (Py_TYPE(token) != await_type) return false;
@@ -587,11 +732,15 @@ bool wake_await(PyObject* token, std::int32_t result) {
 void bind_awaiting(nb::module_& module) {
   await_type = reinterpret_cast<PyTypeObject*>(checked(PyType_FromSpec(&await_spec)).release().ptr());
   // `timeout_s`: on the loop's clock, from the first step; negative: none.
-  module.def("await_op", [](nb::handle_t<Op> op, double timeout_s) { return checked(make_await(op, timeout_s)); }, "op"_a, "timeout_s"_a);
+  module.def("await_op", [](nb::handle_t<Op> op, double timeout_s) { return checked(make_await(op, nullptr, timeout_s)); }, "op"_a, "timeout_s"_a);
+  module.def("await_future", [](nb::handle_t<Future> future, double timeout_s) {
+    return checked(make_await(future, nb::inst_ptr<Future>(future), timeout_s));
+  }, "future"_a, "timeout_s"_a);
   module.def("set_loops", [](nb::object current_port, nb::object overdue) {
     runtimes().current_port = std::move(current_port);
     runtimes().overdue = std::move(overdue);
   }, "current_port"_a, "overdue"_a);
+  bind_future(module);
   module.def("set_asyncio", [](nb::object running_loop) { runtimes().asyncio_loop = std::move(running_loop); });
   // trio's functions, and who has the port of a run, or raises a LookupError.
   module.def("set_trio", [](nb::object in_task, nb::object port, nb::object deadline, nb::object checkpoint, nb::object reschedule, nb::object value) {

@@ -32,19 +32,6 @@ Streams still_there(const std::vector<dataflow::StreamId>& streams) {
   return found;
 }
 
-// An execution that Python has may be part of a circle: the collector must see through.
-int execution_traverse(PyObject* self, visitproc visit, void* arg) {
-  Py_VISIT(Py_TYPE(self));
-  return nb::inst_ready(self) ? nb::inst_ptr<Execution>(self)->traverse(visit, arg) : 0;
-}
-int execution_clear(PyObject* self) {
-  if (nb::inst_ready(self)) nb::inst_ptr<Execution>(self)->clear();
-  return 0;
-}
-PyType_Slot execution_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(execution_traverse)},
-                                 {Py_tp_clear, reinterpret_cast<void*>(execution_clear)},
-                                 {0, nullptr}};
-
 // What comes out of a port.
 struct Due {
   nb::object token;
@@ -67,16 +54,6 @@ std::vector<Due> take(LoopPort& port, bool begins_turn) {
 }
 
 void require_open(const Execution& execution) { to_execute(execution.op(), execution.placement()); }
-
-// True: complete. False: the token will come out of the port.
-bool drive(Execution& execution, LoopPort& port, nb::object token, bool spins) {
-  const Charged charged(port);
-  require_open(execution);
-  const nb::object kept = nb::borrow(token);
-  if (execution.drive({port.port, token.ptr(), port.blocks, spins}) == Execution::Driven::complete) return true;
-  token.release();
-  return false;
-}
 
 void raise_stream_error(const completion::Completion& completion, const Streams& streams, const std::string& asked) {
   Engine& engine = Engine::get();
@@ -129,29 +106,6 @@ void bind_execution(nb::module_& module) {
   module.attr("PAUSE") = completion::pause;
   module.attr("TURN") = completion::own_turn;
 
-  nb::class_<Execution>(module, "Execution", nb::type_slots(execution_slots))
-      .def("__init__", [](Execution* self, nb::handle_t<dataflow::Op> op, nb::handle_t<Placement> placement) {
-        new (self) Execution(nb::borrow(op), nb::borrow(placement));
-      }, "op"_a, "placement"_a)
-      .def_prop_ro("op", &Execution::root)
-      // True: complete. False: `token` will come out of the port when it is worth asking again.
-      .def("drive", [](Execution& self, LoopPort& port, nb::object token) { return drive(self, port, std::move(token), true); })
-      // The same without spinning: the operation is one of many.
-      .def("drive_at_ease", [](Execution& self, LoopPort& port, nb::object token) { return drive(self, port, std::move(token), false); })
-      // True: a function was called, and it is worth calling again.
-      .def("submit_more", [](Execution& self) {
-        require_open(self);
-        return self.submit_more();
-      })
-      // False: the time passed first.
-      .def("wait", [](Execution& self, double timeout_s) {
-        require_open(self);
-        return self.wait(timeout_s);
-      })
-      // Nobody waits for the token any more, whose wait was for room, or for anything else.
-      .def("leave", [](const Execution& self, nb::handle token) {
-        if (Execution::leave(self.op(), token.ptr())) Py_DECREF(token.ptr());
-      });
   module.def("submit", [](nb::handle_t<dataflow::Op> op, nb::handle_t<Placement> placement) {
     Execution execution(nb::borrow(op), nb::borrow(placement));
     require_open(execution);

@@ -101,7 +101,7 @@ def test_a_zip_of_maps_is_visited_once_for_each_map_that_it_waits_for():
 
 
 def test_chains_of_unequal_depth_do_not_visit_one_another():
-    """After each of the rounds some chains are at their end; who looked at all of them each time would look n * n times."""
+    """Some chains end in each round. Looking at all of them in every round would take n * n visits."""
     width = 100
     chains = [chain_of(lambda before: before.map(plus_one), depth) for depth in range(width)]
     operations = width * (width + 1) / 2

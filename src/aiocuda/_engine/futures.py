@@ -13,14 +13,13 @@ import functools
 import math
 import time
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from aiocuda import _forks, _loops, _native
 from aiocuda._engine import faults, overdue, placement
 from aiocuda._engine.concurrent_future import ConcurrentFuture
 from aiocuda._engine.execution import checked_timeout, has_ended, run_and_wait
 from aiocuda._engine.functions import checked_function
-from aiocuda._engine.placement import Placement
 from aiocuda.errors import ArgumentValueError, CancelledError
 
 __all__ = ["DeviceFuture", "submit"]
@@ -57,12 +56,13 @@ class _Audience:
 
 
 _AS_ITS_OPERATION: Final = _End(None)
+_native.set_future(_AS_ITS_OPERATION)
 # For all futures, and for a few steps at a time: that an audience is made, that callbacks join it, and that a future is
 # settled. A finalizer may ask a future at any allocation, also in the middle of what the lock guards.
 _lock: Final = _forks.reentrant_lock()
 
 
-class DeviceFuture(Generic[T_co]):
+class DeviceFuture(_native.Future, Generic[T_co]):
     """The result of an operation that was submitted or scheduled; made by `DeviceOp.submit` and `DeviceOp.schedule`.
 
     Await it as often, and from as many tasks, as you like; any thread may ask it anything. What is submitted
@@ -73,38 +73,15 @@ class DeviceFuture(Generic[T_co]):
     next awaited, waited for or asked whether it is done; a future that has callbacks goes on by itself.
     """
 
-    __slots__ = ("__weakref__", "_audience", "_end", "_is_started", "_op", "_stepping", "_where")
+    __slots__ = ()
 
-    def __init__(self, op: _native.Op, where: Placement, is_started: bool = False) -> None:
-        self._op = op
-        self._where = where
-        self._stepping: _native.Execution | None = None  # once it is driven
-        self._is_started = is_started
-        self._end: _End | None = None  # once it is settled
-        self._audience: _Audience | None = None  # once there is somebody to be told
+    if TYPE_CHECKING:  # the native future has it
 
-    def __await__(self) -> Generator[Any, None, T_co]:
-        return self._wait().__await__()
+        def __await__(self) -> Generator[Any, None, T_co]: ...
 
-    async def _wait(self, timeout_s: float | None = None) -> T_co:
-        port = _loops.current_port()
-        begin, until = 0.0, None
-        if timeout_s is not None:
-            begin = port.time()
-            until = begin + timeout_s
-        if not port.admits(self._op) and not await port.turn(until) and not self.done():
-            raise overdue.overdue(self._op, port.time() - begin)
-        waiting = self._waiting()
-        while not self._ask(waiting, port.native, waiter := port.waiter()):
-            try:
-                if await port.wait(waiter, until) is None:
-                    raise overdue.overdue(self._op, port.time() - begin)
-            except BaseException:
-                self._execution.leave(waiter)
-                raise
-            finally:
-                waiting.pop(waiter, None)
-        return self._outcome()
+    async def _wait(self, timeout_s: float) -> T_co:
+        result: T_co = await _native.await_future(self, timeout_s)
+        return result
 
     def within(self, seconds: float) -> Coroutine[Any, Any, T_co]:
         """Return a wait for the result that ends after so many seconds: await it.
@@ -142,7 +119,7 @@ class DeviceFuture(Generic[T_co]):
         limit_s = math.inf if timeout is None else checked_timeout(timeout)
         until = None if timeout is None else time.monotonic() + limit_s
         # A short wait is spun, as an operation's is. A longer one must hear of a cancellation too: so it is a port's.
-        if not self._drive(_native.Execution.wait, 0.0):
+        if not self._drive(_native.Future._go_on_and_wait, 0.0):
             if until is not None and time.monotonic() >= until:
                 raise overdue.overdue(self._op, limit_s)
             port = _loops.ThreadPort()
@@ -152,7 +129,7 @@ class DeviceFuture(Generic[T_co]):
                     if not port.wait(waiter, until):
                         raise overdue.overdue(self._op, limit_s)
                 except BaseException:
-                    self._execution.leave(waiter)
+                    self._leave(waiter)
                     raise
                 finally:
                     waiting.pop(waiter, None)
@@ -291,13 +268,6 @@ class DeviceFuture(Generic[T_co]):
         if not is_watched:
             destination.post(watch.advance)
 
-    @property
-    def _execution(self) -> _native.Execution:
-        """What goes on from where it stopped, whoever asks this future."""
-        if self._stepping is None:
-            self._stepping = _native.Execution(self._op, self._where)
-        return self._stepping
-
     def _require_done(self) -> None:
         if self._end is None and not self._is_started:
             self._submit()
@@ -310,7 +280,7 @@ class DeviceFuture(Generic[T_co]):
             return True
         self._is_started = True
         try:
-            if not drive(self._execution, *arguments):
+            if not drive(self, *arguments):
                 return False
         except BaseException as error:
             if self._op._state != "failed":
@@ -325,7 +295,7 @@ class DeviceFuture(Generic[T_co]):
         """Submit what can be without waiting, as long as the future is not settled; a failure is not raised."""
         self._is_started = True
         try:
-            while self._end is None and self._execution.submit_more():
+            while self._end is None and self._submit_more():
                 pass  # a function was called, and what follows it may not be wanted any more
         except BaseException as error:
             if self._op._state != "failed":
@@ -337,7 +307,7 @@ class DeviceFuture(Generic[T_co]):
     def _advance(self, port: _native.Port, waiter: object) -> bool:
         """Go on as `_ask` does, without spinning; what goes wrong is told by who asks the future."""
         try:
-            return self._ask(self._waiting(), port, waiter, _native.Execution.drive_at_ease)
+            return self._ask(self._waiting(), port, waiter, _native.Future._go_on_at_ease)
         except Exception as error:  # noqa: BLE001 - such as a closed stream
             self._settle(_End(error))
             return True
@@ -347,14 +317,14 @@ class DeviceFuture(Generic[T_co]):
         audience = self._audience
         if audience is not None:
             audience.waiting.pop(waiter, None)
-        self._execution.leave(waiter)
+        self._leave(waiter)
 
     def _ask(
         self,
         waiting: dict[object, _native.Port],
         port: _native.Port,
         waiter: object,
-        drive: Callable[..., bool] = _native.Execution.drive,
+        drive: Callable[..., bool] = _native.Future._go_on,
     ) -> bool:
         """Have the operation go on. False: it is worth asking again when `waiter` comes out of the port."""
         waiting[waiter] = port  # first: a cancellation from now on tells this waiter
@@ -368,7 +338,7 @@ class DeviceFuture(Generic[T_co]):
 
     def _made_audience(self) -> _Audience:
         """Return the audience, which is there from now on. Called with the lock held."""
-        audience = self._audience
+        audience: _Audience | None = self._audience
         if audience is None:
             audience = _Audience()
             # Making it may have called a finalizer, which may have made another.
@@ -383,17 +353,17 @@ class DeviceFuture(Generic[T_co]):
     def _settle(self, end: _End) -> None:
         """End the future, unless it has ended, and tell everybody."""
         with _lock:
-            if self._end is not None:
+            if not self._end_with(end):
                 return
-            self._end = end
             audience, self._audience = self._audience, None
+        self._wake_awaits()
         if audience is None:
             return
         for waiter, port in audience.waiting.copy().items():  # in one step: others come and go
-            self._execution.leave(waiter)
+            self._leave(waiter)
             port.put(waiter)
         for watch in audience.watching.values():
-            self._execution.leave(watch)
+            self._leave(watch)
         for destination, call in audience.callbacks:
             destination.post(call)
 
@@ -440,7 +410,7 @@ class _Watch:
     def advance(self) -> None:
         """Go on as far as nothing must be waited for. Called where the callbacks will be."""
         try:
-            self._future._drive(_native.Execution.drive, _loops.thread_port(), self)
+            self._future._drive(_native.Future._go_on, _loops.thread_port(), self)
         except Exception as error:  # noqa: BLE001 - such as a closed stream: the future's error, told by its callbacks
             self._future._settle(_End(error))
         except BaseException:
