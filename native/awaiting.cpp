@@ -39,6 +39,7 @@ const Names& names() {
 struct Runtimes {
   nb::object current_port{};  // Python's way, for the first await of a loop, and for errors
   nb::object overdue{};       // (op, waited_s) -> the error of a time-out
+  nb::object future_class{};      // DeviceFuture
   nb::object as_its_operation{};  // the end of a future that ended as its operation did
   PyObject *settle = nullptr, *outcome = nullptr;  // names of its methods
   nb::object asyncio_loop{};  // -> the loop of asyncio's that runs in this thread, or None
@@ -710,9 +711,23 @@ void bind_future(nb::module_& module) {
       .def("_leave", [](const Future& self, nb::handle token) {
         if (Execution::leave(*dataflow::as_op(self.op()), token.ptr())) Py_DECREF(token.ptr());
       });
-  // What a future's class says of itself: the end of one that ended as its operation did.
-  module.def("set_future", [](nb::object as_its_operation) {
+  // Hands an operation to the device, as far as nothing waits for the host; what fails at once is raised. Gives back its future.
+  module.def("submit_future", [](nb::handle_t<Op> op) {
+    nb::object placement = dataflow::placement_in_force();
+    {
+      Execution execution(nb::borrow(op), placement);
+      to_execute(execution.op(), execution.placement());
+      execution.submit();
+    }
+    nb::object future = nb::inst_alloc(runtimes().future_class);
+    new (nb::inst_ptr<Future>(future)) Future(nb::borrow(op), std::move(placement), true);
+    nb::inst_mark_ready(future);
+    return future;
+  });
+  // The class of futures, and the end of one that ended as its operation did.
+  module.def("set_future", [](nb::object future_class, nb::object as_its_operation) {
     Runtimes& known = runtimes();
+    known.future_class = std::move(future_class);
     known.as_its_operation = std::move(as_its_operation);
     known.settle = PyUnicode_InternFromString("_settle");
     known.outcome = PyUnicode_InternFromString("_outcome");

@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from aiocuda import _forks, _loops, _native
-from aiocuda._engine import faults, overdue, placement
+from aiocuda._engine import faults, overdue
 from aiocuda._engine.concurrent_future import ConcurrentFuture
 from aiocuda._engine.execution import checked_timeout, has_ended, run_and_wait
 from aiocuda._engine.functions import checked_function
@@ -29,9 +29,8 @@ T_co = TypeVar("T_co", covariant=True)
 
 def submit(op: _native.Op) -> DeviceFuture[Any]:
     """Hand an operation to the device, as far as nothing waits for the host; what fails at once is raised."""
-    where = placement.current.get()
-    _native.submit(op, where)
-    return DeviceFuture(op, where, True)
+    future: DeviceFuture[Any] = _native.submit_future(op)
+    return future
 
 
 class _End:
@@ -56,7 +55,6 @@ class _Audience:
 
 
 _AS_ITS_OPERATION: Final = _End(None)
-_native.set_future(_AS_ITS_OPERATION)
 # For all futures, and for a few steps at a time: that an audience is made, that callbacks join it, and that a future is
 # settled. A finalizer may ask a future at any allocation, also in the middle of what the lock guards.
 _lock: Final = _forks.reentrant_lock()
@@ -389,6 +387,9 @@ class DeviceFuture(_native.Future, Generic[T_co]):
         else:
             state = "pending" if self._is_started else "scheduled"
         return f"<DeviceFuture of {self._op._title}, {state}>"
+
+
+_native.set_future(DeviceFuture, _AS_ITS_OPERATION)
 
 
 class _Watch:
