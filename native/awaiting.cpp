@@ -192,10 +192,11 @@ PyTypeObject* await_type = nullptr;
 
 Await& of(PyObject* self) { return *reinterpret_cast<AwaitObject*>(self)->await; }
 
-// Ends the wait, wherever it is, and lets go of everything.
+// Ends the wait, wherever it is, and lets go of everything. Does nothing the second time, as for the garbage collector.
 void finish(PyObject* self) {
   Await& await = of(self);
   const auto stage = std::exchange(await.stage, Await::Stage::over);
+  if (stage == Await::Stage::over) return;
   const bool is_over = driver::Engine::get().is_over();
   if (stage == Await::Stage::lines_up && await.line && !is_over) {
     const nb::object token = nb::steal(static_cast<PyObject*>(await.port().time->leave(await.line)));

@@ -267,3 +267,28 @@ def test_an_await_without_a_loop_says_so():
     assert "no event loop runs in this thread" in told(lambda: op.__await__().send(None))
     assert "no event loop runs in this thread" in told(lambda: next(op.__await__()))
     assert op.sync().sum() == 3
+
+
+def test_an_await_that_ended_in_the_middle_of_its_wait_may_be_part_of_a_cycle(run_asyncio, latch, kernels, device):
+    """The garbage collector clears it, which must not end its wait a second time."""
+    stream = device.stream()
+    array = ac.zeros(4, np.int32).sync_on(stream)
+    latch.hold(stream)
+    seen = []
+
+    async def main() -> None:
+        awaiting = kernels.increment(array, 4, threads=4).on(stream).__await__()
+        awaiting.send(None)  # it waits for the device
+        awaiting.close()
+        cycle = [awaiting, Cycle()]
+        seen.append(weakref.ref(cycle[1]))
+        cycle.append(cycle)
+
+    run_asyncio(main)
+    gc.collect()
+    assert seen[0]() is None
+    latch.release()
+
+
+class Cycle:
+    """Something that a weak reference can be made to."""
