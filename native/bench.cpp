@@ -44,7 +44,7 @@ class Event {
 class Floor {
  public:
   Floor(std::int32_t device, std::uintptr_t function, std::uint32_t grid, std::uint32_t block, const std::vector<nb::bytes>& values)
-      : device_(device), function_(reinterpret_cast<CUfunction>(function)), grid_(grid), block_(block), flag_(Engine::get().allocate_host(sizeof(std::uint32_t))), arguments_(values) {}
+      : device_(device), function_(reinterpret_cast<CUfunction>(function)), grid_(grid), block_(block), flag_(Engine::get().memory.allocate_host(sizeof(std::uint32_t))), arguments_(values) {}
   Floor(const Floor&) = delete;
   Floor& operator=(const Floor&) = delete;
 

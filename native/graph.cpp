@@ -29,12 +29,30 @@ auto refusals_raised(const std::string& place, std::int32_t device, F&& f) {
   }
 }
 
+// Gives a buffer its memory, in the order of its device's default stream. The line of the program that runs now has made it,
+// and the limit in force there holds; nothing waits.
+void allocate_now(Engine& engine, Buffer& buffer) {
+  Origin origin;
+  origin.capture();
+  buffer.maker = origin.maker();
+  if (buffer.device == host_ordinal) return engine.memory.allocate(buffer, 0);
+  const driver::StreamIndex stream = engine.devices.at(buffer.device).default_stream;
+  const nb::object in_force = placement_in_force();
+  if (const MemoryLimit* limit = nb::cast<const Placement&>(in_force).limit_of(buffer.device)) {
+    auto has_room = [&] { return engine.memory.has_room(limit->device, limit->most_bytes, buffer.size_bytes); };
+    if (!has_room()) engine.collect();
+    if (!has_room()) engine.raise_over_limit(*limit, buffer.size_bytes);
+  }
+  engine.memory.allocate(buffer, stream);
+  buffer.hazards.commit({0, buffer.size_bytes}, true, engine.timeline.advance(stream, 1, true));
+}
+
 // Gives a buffer its memory; `asked()`: the operation that it is for, or, in words, what is being done.
 template <class F>
 void allocate(Buffer& buffer, F&& asked) {
   Engine& engine = Engine::get();
   try {
-    engine.allocate(buffer);
+    allocate_now(engine, buffer);
   } catch (const driver::Refusal& refusal) {
     // Where page-locked memory is not full, the device that was asked for it is not well.
     const bool is_devices = buffer.device == host_ordinal && refusal.result != CUDA_ERROR_OUT_OF_MEMORY;
@@ -266,7 +284,7 @@ void bind_graph(nb::module_& module) {
         Engine& engine = Engine::get();
         Engine::Submission submission(engine);
         return refusals_raised(self.graph->plan.place, self.graph->plan.device, [&]() -> nb::object {
-          std::optional<GraphPlan> plan = with_own_memory(self.graph->plan, [&engine](Buffer& buffer) { engine.allocate(buffer); });
+          std::optional<GraphPlan> plan = with_own_memory(self.graph->plan, [&engine](Buffer& buffer) { allocate_now(engine, buffer); });
           if (!plan) return nb::none();
           return nb::cast(GraphObject{std::make_shared<driver::Graph>(engine, std::move(*plan))});
         });
@@ -288,7 +306,7 @@ void bind_allocation(nb::module_& module) {
     const driver::StreamIndex slot = index_of(stream);
     const driver::StreamState& state = engine.stream(slot);
     if (const CUresult result = engine.table.cuStreamIsCapturing(state.handle, &status))
-      driver::raise_refused(engine, result, "cuStreamIsCapturing", "asking whether " + driver::title_of(engine, slot) + " is captured", 0, state.device);
+      driver::raise_refused(engine, result, "cuStreamIsCapturing", "asking whether " + engine.streams.title_of(slot) + " is captured", 0, state.device);
     return status != CU_STREAM_CAPTURE_STATUS_NONE;
   });
   module.def("allocate_like", [](nb::handle_t<Array> object, const nb::str& asked) {

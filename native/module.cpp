@@ -97,23 +97,23 @@ void bind_settings(nb::module_& module) {
     });
   });
   // Memory is allocated from another pool from now on.
-  module.def("set_pool", [](std::int32_t ordinal, std::uintptr_t pool) { Engine::get().device(ordinal).pool = reinterpret_cast<CUmemoryPool>(pool); });
+  module.def("set_pool", [](std::int32_t ordinal, std::uintptr_t pool) { Engine::get().devices.set_pool(ordinal, reinterpret_cast<CUmemoryPool>(pool)); });
 }
 
 void bind_streams(nb::module_& module) {
-  module.def("default_stream", [](std::int32_t device) { return Engine::get().id_of(Engine::get().device(device).default_stream); });
+  module.def("default_stream", [](std::int32_t device) { return Engine::get().id_of(Engine::get().devices.at(device).default_stream); });
   module.def("aside_stream", [](std::int32_t device) {
-    return refusals_raised("creating a stream on", device, [&] { return Engine::get().id_of(Engine::get().aside(device)); });
+    return refusals_raised("creating a stream on", device, [&] { return Engine::get().id_of(Engine::get().streams.aside(device)); });
   });
   module.def("create_stream", [](std::int32_t device, int priority) {
-    return refusals_raised("creating a stream on", device, [&] { return Engine::get().id_of(Engine::get().create_stream(device, priority)); });
+    return refusals_raised("creating a stream on", device, [&] { return Engine::get().id_of(Engine::get().streams.create(device, priority)); });
   });
   module.def("adopt_stream", [](std::uintptr_t handle, std::int32_t device, nb::object keepalive) {
     return refusals_raised("adopting a stream of", device, [&] {
-      return Engine::get().id_of(Engine::get().adopt_stream(reinterpret_cast<CUstream>(handle), device, std::move(keepalive)));
+      return Engine::get().id_of(Engine::get().streams.adopt(reinterpret_cast<CUstream>(handle), device, std::make_shared<nb::object>(std::move(keepalive))));
     });
   });
-  module.def("close_stream", [](dataflow::StreamId stream) { Engine::get().close_stream(index_of(stream)); });
+  module.def("close_stream", [](dataflow::StreamId stream) { Engine::get().streams.close(index_of(stream)); });
   module.def("stream_handle", [](dataflow::StreamId stream) { return reinterpret_cast<std::uintptr_t>(Engine::get().stream(index_of(stream)).handle); });
   module.def("stream_device", [](dataflow::StreamId stream) { return Engine::get().stream(index_of(stream)).device; });
   module.def("stream_submitted", [](dataflow::StreamId stream) {
@@ -137,15 +137,15 @@ void bind_streams(nb::module_& module) {
     const driver::StreamIndex later = index_of(stream), earlier = index_of(other);
     driver::ContextScope scope(engine);
     scope.bind(engine.stream(later).device);
-    if (const CUresult result = engine.wait(later, earlier))
-      driver::raise_refused(engine, result, "cuStreamWaitEvent", "ordering " + title_of(engine, later) + " after " + title_of(engine, earlier), 0,
+    if (const CUresult result = engine.streams.wait(later, earlier))
+      driver::raise_refused(engine, result, "cuStreamWaitEvent", "ordering " + engine.streams.title_of(later) + " after " + engine.streams.title_of(earlier), 0,
                             engine.stream(later).device);
   });
 }
 
 void bind_memory(nb::module_& module) {
   module.def("settle_frees", [](std::int32_t device) {
-    refusals_raised("settling what was freed on", device, [&] { Engine::get().settle_frees(device); });
+    refusals_raised("settling what was freed on", device, [&] { Engine::get().streams.settle(device); });
   });
   module.def("collect", [] {
     Engine& engine = Engine::get();
@@ -153,24 +153,24 @@ void bind_memory(nb::module_& module) {
     drop_orphans();
   });
   // Of page-locked memory: held, and of that kept for later.
-  module.def("page_locked_memory", [] { return nb::make_tuple(Engine::get().page_locked().held_bytes(), Engine::get().page_locked().cached_bytes()); });
+  module.def("page_locked_memory", [] { return nb::make_tuple(Engine::get().memory.page_locked().held_bytes(), Engine::get().memory.page_locked().cached_bytes()); });
   // Of a device's managed memory: held by arrays; held from the driver, and of that kept for later.
   module.def("managed_memory", [](std::int32_t device) {
     Engine& engine = Engine::get();
-    return nb::make_tuple(engine.account(device).managed_bytes, engine.managed(device).held_bytes(), engine.managed(device).cached_bytes());
+    return nb::make_tuple(engine.memory.account(device).managed_bytes, engine.memory.managed(device).held_bytes(), engine.memory.managed(device).cached_bytes());
   });
   // Of a device's memory that other processes may open: what is kept for later.
-  module.def("kept_interprocess_bytes", [](std::int32_t device) { return Engine::get().interprocess(device).cached_bytes(); });
+  module.def("kept_interprocess_bytes", [](std::int32_t device) { return Engine::get().memory.interprocess(device).cached_bytes(); });
   module.def("trim_blocks", [](std::int32_t device) {
-    refusals_raised("giving back memory of", device, [&] { Engine::get().trim_blocks(device); });
+    refusals_raised("giving back memory of", device, [&] { Engine::get().memory.trim_blocks(device); });
   });
   // Held by arrays on a device now, and at most; and from here on, that anew.
-  module.def("memory", [](std::int32_t device) { return nb::make_tuple(Engine::get().account(device).used_bytes, Engine::get().account(device).peak_bytes); });
-  module.def("reset_peak_memory", [](std::int32_t device) { Engine::get().account(device).peak_bytes = Engine::get().account(device).used_bytes; });
+  module.def("memory", [](std::int32_t device) { return nb::make_tuple(Engine::get().memory.account(device).used_bytes, Engine::get().memory.account(device).peak_bytes); });
+  module.def("reset_peak_memory", [](std::int32_t device) { Engine::get().memory.account(device).peak_bytes = Engine::get().memory.account(device).used_bytes; });
   // The size of each array's memory, and where that was made; -1 for page-locked memory.
   module.def("memory_holders", [](std::int32_t device, bool is_managed) {
     nb::list found;
-    Engine::get().each_buffer(device, is_managed, [&](const dataflow::Buffer& buffer) { found.append(nb::make_tuple(buffer.size_bytes, dataflow::Origin::location(buffer.maker))); });
+    Engine::get().memory.each_buffer(device, is_managed, [&](const dataflow::Buffer& buffer) { found.append(nb::make_tuple(buffer.size_bytes, dataflow::Origin::location(buffer.maker))); });
     return found;
   }, "device"_a, "is_managed"_a = false);
   module.def("pending_count", [] { return Engine::get().pending.size(); });
@@ -183,15 +183,15 @@ void bind_memory(nb::module_& module) {
     counts["in_flight"] = in_flight;
     counts["pending"] = engine.pending.size();
     counts["waits_for_room"] = engine.lines.waits();
-    counts["spins"] = engine.spins.load();
-    counts["spins_that_paid"] = engine.spins_that_paid.load();
-    counts["without_flag"] = engine.without_flag.load();
+    counts["spins"] = engine.waits.spins.load();
+    counts["spins_that_paid"] = engine.waits.spins_that_paid.load();
+    counts["without_flag"] = engine.waits.without_flag.load();
     counts["staging_bytes"] = engine.staging.ring_bytes();
     counts["staging_threads"] = engine.staging.thread_count();
     nb::list histogram;
     for (const std::uint64_t count : engine.pending.histogram()) histogram.append(count);
     counts["latency_histogram"] = histogram;
-    const completion::ReactorCounts* reactor = engine.reactor_counts();
+    const completion::ReactorCounts* reactor = engine.waits.reactor_counts();
     counts["completed"] = reactor ? reactor->completed.load() : 0;
     counts["batches"] = reactor ? reactor->batches.load() : 0;
     counts["sleeps"] = reactor ? reactor->sleeps.load() : 0;

@@ -183,7 +183,7 @@ void bind_arrays(nb::module_& module) {
       // Of an array in managed memory, whose use was checked. `place`: a device, or -1 for the host.
       .def("_advise", [](const Array& self, int advice, std::int32_t place) {
         driver::Engine& engine = driver::Engine::get();
-        if (const CUresult result = engine.advise(self, static_cast<CUmem_advise>(advice), driver::location_of(place)))
+        if (const CUresult result = engine.memory.advise(*self.buffer, self.span(), static_cast<CUmem_advise>(advice), driver::location_of(place)))
           driver::raise_refused(engine, result, "cuMemAdvise", "advising on " + describe(self), 0, self.device);
       })
       .def("_prefetch", [](const Array& self, std::int32_t place, StreamId stream) {

@@ -80,12 +80,12 @@ BufferRef buffer_of_variable(ModuleMemory& memory, std::int32_t device, std::uin
   if (const BufferRef* known = memory.find(device, address)) return *known;
   driver::ContextScope scope(engine);
   scope.bind(device);
-  const StreamIndex ready = engine.aside(device);
+  const StreamIndex ready = engine.streams.aside(device);
   for (std::size_t i = 0; i < engine.stream_count(); ++i) {
     const auto stream = static_cast<StreamIndex>(i);
     const driver::StreamState& state = engine.stream(stream);
     // Also one that was closed, and still has work.
-    if (state.device == device && state.mark && stream != ready) driver::check(engine.wait(ready, stream), "cuStreamWaitEvent");
+    if (state.device == device && state.mark && stream != ready) driver::check(engine.streams.wait(ready, stream), "cuStreamWaitEvent");
   }
   auto buffer = std::make_unique<Buffer>(size_bytes, device);
   buffer->address = address;
@@ -207,7 +207,8 @@ void bind_ownership(nb::module_& module) {
     const Array array(asked);  // another thread may close the other handle meanwhile
     if (!array.buffer) raise_ended(array, "ipc_handle");
     try {
-      const Engine::Exported exported = engine.export_array(array);
+      const Engine::Submission submission(engine);
+      const driver::Memory::Exported exported = engine.memory.export_bytes(*array.buffer, array.span());
       return nb::make_tuple(nb::bytes(exported.memory.reserved, sizeof exported.memory.reserved),
                             nb::bytes(exported.event.reserved, sizeof exported.event.reserved), exported.block_bytes, array.offset);
     } catch (const driver::Refusal& refusal) {
@@ -225,7 +226,7 @@ void bind_ownership(nb::module_& module) {
   module.def("open_event", [](const nb::bytes& handle, std::int32_t device) {
     Engine& engine = Engine::get();
     try {
-      return reinterpret_cast<std::uintptr_t>(engine.open_event(handle_of<CUipcEventHandle>(handle), device));
+      return reinterpret_cast<std::uintptr_t>(engine.memory.open_event(handle_of<CUipcEventHandle>(handle), device));
     } catch (const driver::Refusal& refusal) {
       driver::raise_refused(engine, refusal.result, refusal.function, "opening an event of another process", 0, device);
     }
@@ -241,10 +242,10 @@ void bind_ownership(nb::module_& module) {
       raise(error_types.argument_value, "open_ipc: " + describe(array) + " reaches beyond the " + std::to_string(block_bytes) + " bytes that its handle opens");
     Engine::Submission submission(engine);
     try {
-      array.buffer = engine.open_memory(handle_of<CUipcMemHandle>(memory), block_bytes, device);
-      const StreamIndex ready = engine.aside(device);
-      engine.order(ready, *array.buffer, span);  // where it was opened before, and is still in use
-      const CUevent behind_users = engine.open_event(handle_of<CUipcEventHandle>(event), device);
+      array.buffer = engine.memory.open(handle_of<CUipcMemHandle>(memory), block_bytes, device);
+      const StreamIndex ready = engine.streams.aside(device);
+      engine.streams.order(ready, *array.buffer, span);  // where it was opened before, and is still in use
+      const CUevent behind_users = engine.memory.open_event(handle_of<CUipcEventHandle>(event), device);
       const CUresult result = engine.table.cuStreamWaitEvent(engine.stream(ready).handle, behind_users, CU_EVENT_WAIT_DEFAULT);
       engine.table.cuEventDestroy(behind_users);  // the wait is the stream's by now
       driver::check(result, "cuStreamWaitEvent");
@@ -269,7 +270,7 @@ void bind_ownership(nb::module_& module) {
         extent_bytes += static_cast<std::uint64_t>((array.shape[axis] - 1) * array.stride(axis));
     }
     try {
-      array.buffer = engine.borrow(address, extent_bytes, device);
+      array.buffer = engine.memory.borrow(address, extent_bytes, device);
     } catch (const driver::Refusal& refusal) {
       driver::raise_refused(engine, refusal.result, refusal.function, "looking for the allocation of external memory", 0, device);
     }
@@ -279,7 +280,7 @@ void bind_ownership(nb::module_& module) {
       raise(error_types.argument_value, "external: " + describe(array) + " reaches beyond the " + std::to_string(array.buffer->size_bytes) +
                                             " bytes of its allocation");
     try {  // that it is ready is an access like others: behind those that are still going on
-      engine.order(slot_of(ready), *array.buffer, span);
+      engine.streams.order(slot_of(ready), *array.buffer, span);
     } catch (const driver::Refusal& refusal) {
       driver::raise_refused(engine, refusal.result, refusal.function, "ordering external memory after its earlier uses", 0, device);
     }

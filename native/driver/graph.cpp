@@ -84,7 +84,7 @@ std::uint64_t Graph::as_made(std::uint32_t slot, bool is_number) const {
 }
 
 void Graph::fill_in(GraphNode& node, Parameters& into) {
-  into.context = engine_.device(node.device).context;
+  into.context = engine_.devices.at(node.device).context;
   if (node.kind == NodeKind::kernel) {
     dataflow::KernelNode& kernel = node.kernel;
     for (const auto& patch : kernel.patches) kernel.words[patch.word] = address_of(patch.at);
@@ -182,10 +182,10 @@ void Graph::make_room() {
 }
 
 void Graph::make_room(std::int32_t device, std::uint64_t places) {
-  ExecutableStore& store = engine_.device(device).executables;
-  store.note_streams(engine_.count_streams(device));
+  ExecutableStore& store = engine_.devices.at(device).executables;
+  store.note_streams(engine_.streams.count(device));
   const std::uint64_t missing = store.missing(places);
-  if (!missing || !engine_.is_idle(device)) return;
+  if (!missing || !engine_.streams.is_idle(device)) return;
   ContextScope scope(engine_);
   scope.bind(device);
   const Table& table = engine_.table;
@@ -202,7 +202,7 @@ void Graph::make_room(std::int32_t device, std::uint64_t places) {
   nothing.width = nothing.height = 1;
   CUgraphNode node = nullptr;
   for (std::uint64_t i = 0; i < missing; ++i)
-    if (table.cuGraphAddMemsetNode(&node, made, nullptr, 0, &nothing, engine_.device(device).context) != CUDA_SUCCESS) return;
+    if (table.cuGraphAddMemsetNode(&node, made, nullptr, 0, &nothing, engine_.devices.at(device).context) != CUDA_SUCCESS) return;
   CUgraphExec executable = nullptr;
   if (table.cuGraphInstantiateWithFlags(&executable, made, 0) != CUDA_SUCCESS) return;
   const ExecutableHandle destroyed(executable);
@@ -221,7 +221,7 @@ void Graph::instantiate(Making making) {
   check(result, "cuGraphInstantiateWithFlags");
   ExecutableHandle executable(made, {places});
   for (std::size_t device = 0; device < places.size(); ++device)
-    if (places[device]) engine_.device(static_cast<std::int32_t>(device)).executables.take(places[device]);
+    if (places[device]) engine_.devices.at(static_cast<std::int32_t>(device)).executables.take(places[device]);
   if (plan.is_closed) {
     executable.reset();
     const std::string place = plan.place;
@@ -390,11 +390,11 @@ void Graph::drop() {
 std::shared_ptr<void> capture(Engine& engine, dataflow::ForeignOp& op, const std::vector<nb::handle>& values, std::int32_t device,
                               CUstreamCaptureMode mode, nb::object& kept, nb::object& returned) {
   ContextScope scope(engine);
-  const StreamIndex stream = engine.create_stream(device, 0);
+  const StreamIndex stream = engine.streams.create(device, 0);
   struct Closing {
     Engine& engine;
     StreamIndex stream;
-    ~Closing() { engine.close_stream(stream); }
+    ~Closing() { engine.streams.close(stream); }
   } closing{engine, stream};
   scope.bind(device);
   nb::object arguments = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(values.size() + 1)));

@@ -31,7 +31,7 @@ struct ExecutableDeleter {
       engine.table.cuGraphExecDestroy(executable);
     }
     for (std::size_t device = 0; device < places.size(); ++device)
-      if (places[device]) engine.device(static_cast<std::int32_t>(device)).executables.give_back(places[device]);
+      if (places[device]) engine.devices.at(static_cast<std::int32_t>(device)).executables.give_back(places[device]);
   }
 };
 using ExecutableHandle = std::unique_ptr<CUgraphExec_st, ExecutableDeleter>;
@@ -49,7 +49,7 @@ class Graph {
   // A launch will be the stream's next submission.
   void note_launch(StreamIndex stream) {
     last_ = {stream, engine_.timeline.submitted(stream) + 1};
-    for (const dataflow::BufferRef& image : images_) engine_.note_use(*image, stream);
+    for (const dataflow::BufferRef& image : images_) engine_.images.note_use(*image, stream);
     ++launches_;
   }
   // Brings what the first launch needs to the device.

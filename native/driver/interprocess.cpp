@@ -3,32 +3,32 @@
 // Always true: memory of another process is closed once, when nobody here holds it and the device has passed all that used it.
 #include <algorithm>
 
-#include "engine.hpp"
+#include "memory.hpp"
 
 namespace aiocuda::driver {
 
-Engine::Exported Engine::export_array(const dataflow::Array& array) {
-  Submission submission(*this);
-  ContextScope scope(*this);
-  scope.bind(array.device);
-  const std::uint64_t block = array.buffer->address;
-  Exported exported{.memory = {}, .event = {}, .block_bytes = Interprocess::size_of(array.buffer->size_bytes)};
-  check(table.cuIpcGetMemHandle(&exported.memory, block), "cuIpcGetMemHandle");
+Memory::Exported Memory::export_bytes(const dataflow::Buffer& buffer, dataflow::Span span) {
+  ContextScope scope(devices_);
+  scope.bind(buffer.device);
+  const std::uint64_t block = buffer.address;
+  Exported exported{.memory = {}, .event = {}, .block_bytes = Interprocess::size_of(buffer.size_bytes)};
+  check(table_.cuIpcGetMemHandle(&exported.memory, block), "cuIpcGetMemHandle");
   CUevent event = nullptr;
-  check(interprocess(array.device).kind().event_of(table, block, event, without_gil), "cuEventCreate");
-  // Recorded where it holds up nobody, behind all that touches the array now: who opens it may write it.
-  const StreamIndex ready = aside(array.device);
-  order(ready, *array.buffer, array.span());
-  check(table.cuEventRecord(event, streams_[ready].handle), "cuEventRecord");
-  check(table.cuIpcGetEventHandle(&exported.event, event), "cuIpcGetEventHandle");
+  check(interprocess(buffer.device).kind().event_of(table_, block, event, slowly()), "cuEventCreate");
+  // Recorded where it holds up nobody, behind all that touches the bytes now: who opens them may write them.
+  const StreamIndex ready = streams_.aside(buffer.device);
+  streams_.order(ready, buffer, span);
+  check(now_.record(event, streams_.at(ready).handle), "cuEventRecord");
+  check(table_.cuIpcGetEventHandle(&exported.event, event), "cuIpcGetEventHandle");
   return exported;
 }
 
-dataflow::BufferRef Engine::open_memory(const CUipcMemHandle& handle, std::uint64_t block_bytes, std::int32_t ordinal) {
-  ContextScope scope(*this);
+dataflow::BufferRef Memory::open(const CUipcMemHandle& handle, std::uint64_t block_bytes, std::int32_t ordinal) {
+  ContextScope scope(devices_);
   scope.bind(ordinal);
   CUdeviceptr address = 0;
-  check(without_gil([&] { return table.cuIpcOpenMemHandle(&address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS); }), "cuIpcOpenMemHandle");
+  check(slowly()([&] { return table_.cuIpcOpenMemHandle(&address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS); }),
+        "cuIpcOpenMemHandle");
   // Who opens it again gets the same address, and has to close it once more: here it is opened once.
   for (dataflow::Buffer* known = own_.next; known; known = known->next) {
     if (known->kind != dataflow::MemoryKind::opened || known->address != address || known->device != ordinal) continue;
@@ -41,7 +41,7 @@ dataflow::BufferRef Engine::open_memory(const CUipcMemHandle& handle, std::uint6
       again = dataflow::BufferRef(std::move(*gone));
       returned_.erase(gone);
     }
-    close_memory(address);
+    close(address);
     return again;
   }
   auto buffer = std::make_unique<dataflow::Buffer>(block_bytes, ordinal, dataflow::MemoryKind::opened);
@@ -50,17 +50,26 @@ dataflow::BufferRef Engine::open_memory(const CUipcMemHandle& handle, std::uint6
   return dataflow::BufferRef(std::move(buffer));
 }
 
-CUevent Engine::open_event(const CUipcEventHandle& handle, std::int32_t ordinal) {
-  ContextScope scope(*this);
+CUevent Memory::open_event(const CUipcEventHandle& handle, std::int32_t ordinal) {
+  ContextScope scope(devices_);
   scope.bind(ordinal);
   CUevent event = nullptr;
-  check(table.cuIpcOpenEventHandle(&event, handle), "cuIpcOpenEventHandle");
+  check(table_.cuIpcOpenEventHandle(&event, handle), "cuIpcOpenEventHandle");
   return event;
 }
 
+void Memory::close_due() {
+  if (to_close_.empty()) return;
+  ContextScope scope(devices_);
+  for (const auto& [ordinal, address] : std::exchange(to_close_, {})) {
+    scope.bind(ordinal);
+    close(address);
+  }
+}
+
 // Refused only by a broken context, with which it is closed.
-void Engine::close_memory(CUdeviceptr address) {
-  without_gil([&] { return table.cuIpcCloseMemHandle(address); });
+void Memory::close(CUdeviceptr address) {
+  slowly()([&] { return now_.close(address); });
 }
 
 }  // namespace aiocuda::driver

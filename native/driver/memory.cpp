@@ -1,21 +1,27 @@
-// Memory: allocated, borrowed, kept for its users, freed behind them.
-#include <algorithm>
-#include <string>
+// The memory of arrays: see memory.hpp. What processes lend one another is in interprocess.cpp.
+#include "memory.hpp"
 
-#include "../dataflow/origin.hpp"
-#include "engine.hpp"
+#include <algorithm>
+#include <iterator>
 
 namespace aiocuda::driver {
+using dataflow::MemoryKind;
 
-dataflow::BufferRef Engine::allocate_device(std::int32_t ordinal, std::uint64_t size_bytes, StreamIndex stream,
+dataflow::BufferRef Memory::allocate_device(std::int32_t ordinal, std::uint64_t size_bytes, StreamIndex stream,
                                             const std::function<void()>& before_retry) {
   auto buffer = std::make_unique<dataflow::Buffer>(size_bytes, ordinal);
   if (size_bytes) allocate_device(*buffer, stream, before_retry);
   return dataflow::BufferRef(std::move(buffer));
 }
 
-dataflow::BufferRef Engine::allocate_managed(std::int32_t ordinal, std::uint64_t size_bytes) {
-  auto buffer = std::make_unique<dataflow::Buffer>(size_bytes, ordinal, dataflow::MemoryKind::managed);
+dataflow::BufferRef Memory::allocate_host(std::uint64_t size_bytes) {
+  auto buffer = std::make_unique<dataflow::Buffer>(size_bytes);
+  if (size_bytes) allocate_host(*buffer);
+  return dataflow::BufferRef(std::move(buffer));
+}
+
+dataflow::BufferRef Memory::allocate_managed(std::int32_t ordinal, std::uint64_t size_bytes) {
+  auto buffer = std::make_unique<dataflow::Buffer>(size_bytes, ordinal, MemoryKind::managed);
   if (!size_bytes) return dataflow::BufferRef(std::move(buffer));
   check(allocate_block(managed(ordinal), *buffer), "cuMemAllocManaged");
   take_in(*buffer);
@@ -23,14 +29,14 @@ dataflow::BufferRef Engine::allocate_managed(std::int32_t ordinal, std::uint64_t
   return dataflow::BufferRef(std::move(buffer));
 }
 
-dataflow::BufferRef Engine::allocate_interprocess(std::int32_t ordinal, std::uint64_t size_bytes) {
-  auto buffer = std::make_unique<dataflow::Buffer>(size_bytes, ordinal, dataflow::MemoryKind::interprocess);
+dataflow::BufferRef Memory::allocate_interprocess(std::int32_t ordinal, std::uint64_t size_bytes) {
+  auto buffer = std::make_unique<dataflow::Buffer>(size_bytes, ordinal, MemoryKind::interprocess);
   if (!size_bytes) return dataflow::BufferRef(std::move(buffer));
   CUresult result = allocate_block(interprocess(ordinal), *buffer);
   if (result == CUDA_ERROR_OUT_OF_MEMORY) {  // what the memory pool keeps unused is no part of this
-    settle_frees(ordinal);
-    check(table.cuMemPoolTrimTo(device(ordinal).pool, 0), "cuMemPoolTrimTo");
-    result = interprocess(ordinal).allocate(size_bytes, buffer->address, without_gil);
+    streams_.settle(ordinal);
+    if (table_.cuMemPoolTrimTo(devices_.at(ordinal).pool, 0) == CUDA_SUCCESS)
+      result = interprocess(ordinal).allocate(size_bytes, buffer->address, slowly());
   }
   check(result, "cuMemAlloc");
   take_in(*buffer);
@@ -38,75 +44,52 @@ dataflow::BufferRef Engine::allocate_interprocess(std::int32_t ordinal, std::uin
   return dataflow::BufferRef(std::move(buffer));
 }
 
+void Memory::allocate(dataflow::Buffer& buffer, StreamIndex stream) {
+  ContextScope scope(devices_);
+  scope.bind(device_of(buffer));
+  if (buffer.device == dataflow::host_ordinal) return allocate_host(buffer);
+  allocate_device(buffer, stream, [] {});
+}
+
 template <class Kind>
-CUresult Engine::allocate_block(BlockPool<Kind>& pool, dataflow::Buffer& buffer) {
-  CUresult result = pool.allocate(buffer.size_bytes, buffer.address, without_gil);
+CUresult Memory::allocate_block(BlockPool<Kind>& pool, dataflow::Buffer& buffer) {
+  CUresult result = pool.allocate(buffer.size_bytes, buffer.address, slowly());
   if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-    collect();
-    pool.trim(without_gil);
-    result = pool.allocate(buffer.size_bytes, buffer.address, without_gil);
+    around_.collect();
+    pool.trim(slowly());
+    result = pool.allocate(buffer.size_bytes, buffer.address, slowly());
   }
   return result;
 }
 
-dataflow::BufferRef Engine::allocate_host(std::uint64_t size_bytes) {
-  auto buffer = std::make_unique<dataflow::Buffer>(size_bytes);
-  if (size_bytes) allocate_host(*buffer);
-  return dataflow::BufferRef(std::move(buffer));
-}
-
-void Engine::raise_over_limit(const dataflow::MemoryLimit& limit, std::uint64_t asked_bytes) {
-  const nb::object error = hooks.over_limit(asked_bytes, limit.device, limit.most_bytes);
-  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
-  throw nb::python_error();
-}
-
-void Engine::allocate(dataflow::Buffer& buffer) {
-  ContextScope scope(*this);
-  dataflow::Origin origin;
-  origin.capture();
-  buffer.maker = origin.maker();
-  if (buffer.device == dataflow::host_ordinal) {
-    scope.bind(streams_.front().device);  // page-locked memory is every context's
-    return allocate_host(buffer);
-  }
-  scope.bind(buffer.device);
-  const StreamIndex stream = device(buffer.device).default_stream;
-  const nb::object in_force = dataflow::placement_in_force();
-  if (const dataflow::MemoryLimit* limit = nb::cast<const dataflow::Placement&>(in_force).limit_of(buffer.device)) {
-    if (!has_room(*limit, buffer.size_bytes)) collect();
-    if (!has_room(*limit, buffer.size_bytes)) raise_over_limit(*limit, buffer.size_bytes);
-  }
-  allocate_device(buffer, stream, [] {});
-  buffer.hazards.commit({0, buffer.size_bytes}, true, timeline.advance(stream, 1, true));
-}
-
-void Engine::allocate_device(dataflow::Buffer& buffer, StreamIndex stream, const std::function<void()>& before_retry) {
-  const CUmemoryPool pool = device(buffer.device).pool;
+void Memory::allocate_device(dataflow::Buffer& buffer, StreamIndex stream, const std::function<void()>& before_retry) {
+  const CUmemoryPool pool = devices_.at(buffer.device).pool;
+  const CUstream handle = streams_.at(stream).handle;
   CUdeviceptr address = 0;
-  CUresult result = table.cuMemAllocFromPoolAsync(&address, buffer.size_bytes, pool, streams_[stream].handle);
+  CUresult result = table_.cuMemAllocFromPoolAsync(&address, buffer.size_bytes, pool, handle);
   if (result == CUDA_ERROR_OUT_OF_MEMORY && !returned_.empty()) {
     before_retry();
-    collect();
-    result = table.cuMemAllocFromPoolAsync(&address, buffer.size_bytes, pool, streams_[stream].handle);
+    around_.collect();
+    result = table_.cuMemAllocFromPoolAsync(&address, buffer.size_bytes, pool, handle);
   }
   if (result == CUDA_ERROR_OUT_OF_MEMORY && interprocess(buffer.device).cached_bytes()) {
     before_retry();
-    interprocess(buffer.device).trim(without_gil);
-    result = table.cuMemAllocFromPoolAsync(&address, buffer.size_bytes, pool, streams_[stream].handle);
+    interprocess(buffer.device).trim(slowly());
+    result = table_.cuMemAllocFromPoolAsync(&address, buffer.size_bytes, pool, handle);
   }
   // What it took of the device before it gave up, the driver keeps: seen on an H200, where other processes had no room then.
-  if (result == CUDA_ERROR_OUT_OF_MEMORY) check(table.cuMemPoolTrimTo(pool, 0), "cuMemPoolTrimTo");
+  // Whatever it answers here, the allocation is what it refused.
+  if (result == CUDA_ERROR_OUT_OF_MEMORY) table_.cuMemPoolTrimTo(pool, 0);
   check(result, "cuMemAllocFromPoolAsync");
   buffer.address = address;
   take_in(buffer);
-  account(buffer.device).add(buffer.size_bytes);
+  known_account(buffer.device).add(buffer.size_bytes);
 }
 
-void Engine::allocate_host(dataflow::Buffer& buffer) {
+void Memory::allocate_host(dataflow::Buffer& buffer) {
   CUresult result = page_locked_.allocate(buffer.size_bytes, buffer.address);
   if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-    collect();
+    around_.collect();
     page_locked_.trim();
     result = page_locked_.allocate(buffer.size_bytes, buffer.address);
   }
@@ -114,133 +97,71 @@ void Engine::allocate_host(dataflow::Buffer& buffer) {
   take_in(buffer);
 }
 
-void Engine::take_in(dataflow::Buffer& buffer) {
+void Memory::take_in(dataflow::Buffer& buffer) {
   buffer.owner = this;
   buffer.insert_after(own_);
 }
 
-void Engine::trim_blocks(std::int32_t ordinal) {
-  ContextScope scope(*this);
+void Memory::trim_blocks(std::int32_t ordinal) {
+  ContextScope scope(devices_);
   scope.bind(ordinal);
-  const CUresult refused = managed(ordinal).trim(without_gil);
-  check(interprocess(ordinal).trim(without_gil), "cuMemFree");
+  const CUresult refused = managed(ordinal).trim(slowly());
+  check(interprocess(ordinal).trim(slowly()), "cuMemFree");
   check(refused, "cuMemFree");
 }
 
-CUresult Engine::advise(const dataflow::Array& array, CUmem_advise advice, CUmemLocation location) {
-  ContextScope scope(*this);
-  scope.bind(array.device);
-  const dataflow::Span span = array.span();
-  return managed(array.device).kind().advise(table, array.buffer->address, array.address(), span.end - span.begin, advice, location);
+CUresult Memory::advise(const dataflow::Buffer& buffer, dataflow::Span span, CUmem_advise advice, CUmemLocation location) {
+  ContextScope scope(devices_);
+  scope.bind(buffer.device);
+  Managed& kind = managed(buffer.device).kind();
+  return kind.advise(table_, buffer.address, buffer.address + span.begin, span.end - span.begin, advice, location);
 }
 
-void Engine::take_back(std::unique_ptr<dataflow::Buffer> buffer) noexcept {
-  if (is_over()) return;
-  (buffer->kind == dataflow::MemoryKind::image ? dropped_images_ : returned_).push_back(std::move(buffer));
-  if (depth == 0) collect();
+void Memory::take_back(std::unique_ptr<dataflow::Buffer> buffer) noexcept {
+  if (around_.is_over()) return;
+  returned_.push_back(std::move(buffer));
+  around_.note_return();
 }
 
-void Engine::collect() {
-  if (is_over()) return;
-  if (!retained_.empty()) drop_retained();
-  staging.drop_ended();
-  borrowed_.forget([this](const dataflow::Buffer& buffer) { return has_passed(buffer); });
-  if (!returned_.empty()) collect_returned();
-  // At the very end: others may submit meanwhile.
-  if (!dropped_images_.empty() && depth == 0) unload_idle_images();
-}
-
-void Engine::collect_returned() {
-  ContextScope scope(*this);
+void Memory::free_due() {
+  borrowed_.forget([this](const dataflow::Buffer& buffer) { return streams_.has_ended(buffer); });
+  if (returned_.empty()) return;
+  ContextScope scope(devices_);
   std::vector<std::unique_ptr<dataflow::Buffer>> left, due = std::exchange(returned_, {});
   for (auto& buffer : due) {
-    // Page-locked memory is every context's: any will do to give it back.
-    scope.bind(buffer->device == dataflow::host_ordinal ? streams_.front().device : buffer->device);
+    scope.bind(device_of(*buffer));
     if (!try_free(*buffer)) left.push_back(std::move(buffer));
   }
   returned_.insert(returned_.end(), std::make_move_iterator(left.begin()), std::make_move_iterator(left.end()));
-  destroy_closed_streams();
-  // At the very end: others may submit meanwhile.
-  for (const auto& [ordinal, address] : std::exchange(to_close_, {})) {
-    scope.bind(ordinal);
-    close_memory(address);
-  }
 }
 
-void Engine::settle_frees(std::int32_t ordinal) {
-  ContextScope scope(*this);
-  scope.bind(ordinal);
-  for (const StreamState& state : streams_) {
-    if (!state.mark || state.device != ordinal || query(state.handle) != CUDA_SUCCESS) continue;
-    check(table.cuStreamSynchronize(state.handle), "cuStreamSynchronize");
-  }
-}
-
-struct Engine::Waits {
-  Engine& engine;
-  CUresult refused = CUDA_SUCCESS;
-  void mark(StreamIndex stream, std::uint32_t slot) { note(engine.put_mark(stream, slot)); }
-  void wait(StreamIndex stream, StreamIndex other, std::uint32_t slot) { note(engine.wait_for_mark(stream, other, slot)); }
-  void note(CUresult result) {
-    if (!refused) refused = result;
-  }
-};
-
-StreamIndex Engine::aside(std::int32_t ordinal) {
-  DeviceState& home = device(ordinal);
-  if (!home.aside) home.aside = create_stream(ordinal, 0);
-  return *home.aside;
-}
-
-void Engine::order(StreamIndex stream, const dataflow::Buffer& buffer, dataflow::Span span) {
-  Waits waits{*this};
-  buffer.hazards.each(span, [&](const dataflow::Hazard& hazard, dataflow::Span) { timeline.order(stream, hazard, true, waits); });
-  check(waits.refused, "cuStreamWaitEvent");
-}
-
-bool Engine::has_passed(const dataflow::Buffer& buffer) {
-  bool passed = true;
-  try {
-    buffer.hazards.each([&](const dataflow::Hazard& hazard, dataflow::Span) {
-      passed = passed && is_complete(hazard.written);
-      for (const Tick read : hazard.reads) passed = passed && is_complete(read);
-    });
-  } catch (const Refusal&) {  // a broken context touches nothing any more
-  }
-  return passed;
-}
-
-bool Engine::try_free(dataflow::Buffer& buffer) {
-  const bool is_host = buffer.device == dataflow::host_ordinal;
-  if (!is_host && buffer.kind == dataflow::MemoryKind::ordinary) {
-    free_device(buffer);
-    return true;
-  }
+bool Memory::try_free(dataflow::Buffer& buffer) {
+  if (buffer.device != dataflow::host_ordinal && buffer.kind == MemoryKind::ordinary) return free_device(buffer);
   // All other memory knows no streams: it goes when all its users have passed.
-  if (!has_passed(buffer)) return false;
+  if (!streams_.has_ended(buffer)) return false;
   switch (buffer.kind) {
-    case dataflow::MemoryKind::ordinary: page_locked_.give_back(buffer.address, buffer.size_bytes); break;
-    case dataflow::MemoryKind::managed:
+    case MemoryKind::ordinary: page_locked_.give_back(buffer.address, buffer.size_bytes); break;
+    case MemoryKind::managed:
       managed(buffer.device).give_back(buffer.address, buffer.size_bytes);
-      account(buffer.device).managed_bytes -= buffer.size_bytes;
+      known_account(buffer.device).managed_bytes -= buffer.size_bytes;
       break;
-    case dataflow::MemoryKind::interprocess:
+    case MemoryKind::interprocess:
       interprocess(buffer.device).give_back(buffer.address, buffer.size_bytes);
       note_freed(buffer);
       break;
-    case dataflow::MemoryKind::opened: to_close_.emplace_back(buffer.device, buffer.address); break;
-    case dataflow::MemoryKind::image: break;  // is never here: see images.cpp
+    case MemoryKind::opened: to_close_.emplace_back(buffer.device, buffer.address); break;
+    case MemoryKind::image: break;  // is never here: see images.hpp
   }
   return true;
 }
 
 // Where one stream still uses it, it is freed in the order of that one; where several do, in a stream of its own
 // behind them all, so that freeing holds up nobody's work.
-void Engine::free_device(dataflow::Buffer& buffer) {
+bool Memory::free_device(dataflow::Buffer& buffer) {
   Tick written;
   std::vector<Tick> users;
   auto add = [&](Tick tick) {
-    if (!timeline.is_known_complete(tick)) users.push_back(tick);
+    if (!timeline_.is_known_complete(tick)) users.push_back(tick);
   };
   buffer.hazards.each([&](const dataflow::Hazard& hazard, dataflow::Span) {
     if (hazard.written.count) written = hazard.written;
@@ -248,54 +169,52 @@ void Engine::free_device(dataflow::Buffer& buffer) {
     for (const Tick read : hazard.reads) add(read);
   });
   const bool is_one = std::all_of(users.begin(), users.end(), [&](Tick tick) { return tick.stream == users.front().stream; });
-  auto is_native = [&](Tick tick) { return tick.count && streams_[tick.stream].device == buffer.device && streams_[tick.stream].mark; };
-  DeviceState& home = device(buffer.device);
-  StreamIndex lane = home.default_stream;
-  if (users.empty() && is_native(written)) {
-    lane = written.stream;
-  } else if (!users.empty() && is_one && is_native(users.front())) {
-    lane = users.front().stream;
-  } else if (!users.empty()) {
+  auto is_native = [&](Tick tick) {
+    const StreamState& stream = streams_.at(tick.stream);
+    return tick.count && stream.device == buffer.device && stream.mark;
+  };
+  StreamIndex stream = devices_.at(buffer.device).default_stream;
+  if (users.empty()) {
+    if (is_native(written)) stream = written.stream;
+  } else if (is_one && is_native(users.front())) {
+    stream = users.front().stream;
+  } else {
     try {
-      lane = aside(buffer.device);
-    } catch (const Refusal&) {
+      stream = streams_.aside(buffer.device);
+    } catch (const Refusal&) {  // the default stream does as well
     }
   }
-  // Refused only by a broken context, whose memory went with it, and which every await reports.
-  Waits waits{*this};
-  for (const Tick tick : users) timeline.after(lane, tick, waits);
-  table.cuMemFreeAsync(buffer.address, streams_[lane].handle);
+  for (const Tick tick : users) {
+    try {
+      streams_.after(stream, tick);
+    } catch (const Refusal&) {
+      if (!streams_.has_ended(tick)) return false;  // it may still use the memory
+    }
+  }
+  // A lost device's memory went with its context, and every await reports that.
+  if (now_.free(buffer.address, streams_.at(stream).handle) != CUDA_SUCCESS && !is_lost(stream)) return false;
   note_freed(buffer);
+  return true;
 }
 
-// Somebody may wait for it.
-void Engine::note_freed(const dataflow::Buffer& buffer) {
-  account(buffer.device).used_bytes -= buffer.size_bytes;
-  if (!lines.is_empty()) keep_moving(memory_lane(buffer.device));
+bool Memory::is_lost(StreamIndex stream) const {
+  const CUresult state = streams_.query(streams_.at(stream).handle);
+  return state != CUDA_SUCCESS && state != CUDA_ERROR_NOT_READY;
 }
 
-void Engine::drop_retained() {
-  std::deque<Retained> left, kept = std::exchange(retained_, {});
-  for (Retained& each : kept) {
-    bool passed = true;
-    try {
-      passed = is_complete(each.until);
-    } catch (const Refusal&) {
-    }
-    if (!passed) left.push_back(std::move(each));
-  }
-  retained_.insert(retained_.end(), std::make_move_iterator(left.begin()), std::make_move_iterator(left.end()));
-  // What has passed is let go of here, when nothing of the engine is half done: it may come back.
+void Memory::note_freed(const dataflow::Buffer& buffer) {
+  known_account(buffer.device).used_bytes -= buffer.size_bytes;
+  around_.note_freed(buffer.device);
 }
 
-dataflow::BufferRef Engine::borrow(CUdeviceptr address, std::uint64_t size_bytes, std::int32_t ordinal) {
+dataflow::BufferRef Memory::borrow(CUdeviceptr address, std::uint64_t size_bytes, std::int32_t ordinal) {
   CUdeviceptr base = address;
   std::size_t whole = size_bytes;
   if (size_bytes) {
-    ContextScope scope(*this);
+    ContextScope scope(devices_);
     scope.bind(ordinal);
-    check(table.cuPointerGetAttribute(&base, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, address), "cuPointerGetAttribute");
-    check(table.cuPointerGetAttribute(&whole, CU_POINTER_ATTRIBUTE_RANGE_SIZE, address), "cuPointerGetAttribute");
+    check(table_.cuPointerGetAttribute(&base, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, address), "cuPointerGetAttribute");
+    check(table_.cuPointerGetAttribute(&whole, CU_POINTER_ATTRIBUTE_RANGE_SIZE, address), "cuPointerGetAttribute");
   }
   for (dataflow::Buffer* own = own_.next; own; own = own->next)
     if (own->address == base && own->holders && own->device != dataflow::host_ordinal) return dataflow::BufferRef::another(*own);
@@ -327,11 +246,6 @@ void Borrowed::take_back(std::unique_ptr<dataflow::Buffer> buffer) noexcept {
   held_.erase(held);
   const std::uint64_t base = buffer->address;
   idle_[base] = std::move(buffer);
-}
-
-Engine::Account& Engine::account(std::int32_t ordinal) {
-  device(ordinal);
-  return accounts_[static_cast<std::size_t>(ordinal)];
 }
 
 }  // namespace aiocuda::driver

@@ -1,230 +1,162 @@
-// Memory that is used again in blocks: asking the driver for it takes milliseconds, or waits for the device.
+// The memory of arrays: allocated, counted, borrowed from others, and freed behind its users.
 //
-// Always true: a block that is handed out is used by nobody else, host or device, and is to them what a fresh one is,
-// but for what it holds.
+// Always true: memory is freed only behind all work that uses it. What the driver refuses leaves nothing allocated, and an
+// array whose free must wait is freed by a later `free_due`. A finalizer calls no driver in the middle of a submission.
+// Guarded by the GIL.
 #pragma once
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdint>
-#include <limits>
+#include <deque>
+#include <functional>
 #include <map>
+#include <memory>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "table.hpp"
+#include "../dataflow/buffer.hpp"
+#include "blocks.hpp"
+#include "streams.hpp"
 
 namespace aiocuda::driver {
 
-// Powers of two from `least` up to 1 MiB, whole MiB above: few sizes, little waste.
-inline std::uint64_t rounded_to_block(std::uint64_t size_bytes, std::uint64_t least) {
-  constexpr std::uint64_t mib = 1 << 20;
-  if (size_bytes > mib) return (size_bytes + mib - 1) / mib * mib;
-  std::uint64_t block = least;
-  while (block < size_bytes) block *= 2;
-  return block;
-}
-
-// A kind of blocks has
-//   size_of(bytes)             of the block for so many bytes
-//   most_kept_bytes            that are kept for later; what comes back beyond that goes to the driver at once
-//   allocate(table, bytes, address), free(table, address)
-//   renew(table, address, bytes)   makes a block that comes back like a fresh one; false: it cannot be used again
-
-class PageLocked {
+// Buffers over memory of somebody else's, by where the allocation begins: each is one buffer while somebody holds a
+// part of it or the device still works on it, so that its hazards are not forgotten.
+class Borrowed final : public dataflow::MemoryOwner {
  public:
-  const std::uint64_t most_kept_bytes = sixteenth_of_memory();
-
-  static std::uint64_t size_of(std::uint64_t size_bytes) { return rounded_to_block(size_bytes, 4096); }
-  static CUresult allocate(const Table& table, std::uint64_t size_bytes, std::uint64_t& address) {
-    void* fresh = nullptr;
-    const CUresult result = table.cuMemHostAlloc(&fresh, size_bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
-    address = reinterpret_cast<std::uint64_t>(fresh);
-    return result;
-  }
-  static CUresult free(const Table& table, std::uint64_t address) { return table.cuMemFreeHost(reinterpret_cast<void*>(address)); }
-  static bool renew(const Table&, std::uint64_t, std::uint64_t) { return true; }
-
- private:
-  // Enough for the buffers of a pipeline, little enough to lock for good: a 16th of the machine's memory, from 256 MiB to
-  // 4 GiB. Locking 256 MiB takes 160 ms on an H200's host, and copying them 5.
-  static std::uint64_t sixteenth_of_memory() {
-    const auto bytes = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
-    return std::clamp<std::uint64_t>(bytes / 16, 256ull << 20, 4ull << 30);
-  }
-};
-
-// How the driver is called where that may take long: others may use the pool meanwhile.
-struct Directly {
-  template <class F>
-  CUresult operator()(F&& f) const {
-    return f();
-  }
-};
-
-// What the driver was told about parts of a block, it is told the contrary of before others use the block.
-class Managed {
- public:
-  // To give it back waits until the device has done all its work: that is for those who say that they want to.
-  static constexpr std::uint64_t most_kept_bytes = std::numeric_limits<std::uint64_t>::max();
-
-  // Whole pages, also those of 64 KiB that some hosts have: advice is about pages.
-  static std::uint64_t size_of(std::uint64_t size_bytes) { return rounded_to_block(size_bytes, 64 << 10); }
-  static CUresult allocate(const Table& table, std::uint64_t size_bytes, std::uint64_t& address) {
-    CUdeviceptr fresh = 0;
-    const CUresult result = table.cuMemAllocManaged(&fresh, size_bytes, CU_MEM_ATTACH_GLOBAL);
-    address = fresh;
-    return result;
-  }
-  static CUresult free(const Table& table, std::uint64_t address) { return table.cuMemFree(address); }
-
-  // About bytes of the block that begins at `block`.
-  CUresult advise(const Table& table, std::uint64_t block, std::uint64_t address, std::uint64_t size_bytes, CUmem_advise advice, CUmemLocation location) {
-    const CUresult result = table.cuMemAdvise(address, size_bytes, advice, location);
-    if (result != CUDA_SUCCESS || is_undoing(advice)) return result;
-    std::vector<Advice>& known = advised_[block];
-    const bool is_known = std::any_of(known.begin(), known.end(), [&](const Advice& each) {
-      return each.advice == advice && each.location.type == location.type && each.location.id == location.id;
-    });
-    if (!is_known) known.push_back({advice, location});
-    return result;
-  }
-
-  bool renew(const Table& table, std::uint64_t address, std::uint64_t size_bytes) {
-    const auto advised = advised_.find(address);
-    if (advised == advised_.end()) return true;
-    bool is_undone = true;
-    for (const Advice& each : advised->second)
-      is_undone = table.cuMemAdvise(address, size_bytes, undoing(each.advice), each.location) == CUDA_SUCCESS && is_undone;
-    advised_.erase(advised);
-    return is_undone;
+  dataflow::BufferRef of(std::uint64_t base, std::uint64_t size_bytes, std::int32_t device);
+  void take_back(std::unique_ptr<dataflow::Buffer> buffer) noexcept override;
+  // Forgets those that nobody holds and nothing works on.
+  template <class HasEnded>
+  void forget(HasEnded&& has_ended) {
+    std::erase_if(idle_, [&](const auto& each) { return has_ended(*each.second); });
   }
 
  private:
-  struct Advice {
-    CUmem_advise advice;
-    CUmemLocation location;
+  std::unordered_map<std::uint64_t, dataflow::Buffer*> held_;  // whose holders own them
+  std::unordered_map<std::uint64_t, std::unique_ptr<dataflow::Buffer>> idle_;
+};
+
+class Memory final : public dataflow::MemoryOwner {
+ public:
+  Memory(Devices& devices, Streams& streams, dataflow::Timeline& timeline, Surroundings& around)
+      : devices_(devices),
+        streams_(streams),
+        timeline_(timeline),
+        around_(around),
+        table_(devices.table()),
+        now_(devices.table()),
+        page_locked_(devices.table()) {}
+
+  // All of them throw Refusal. `before_retry` is called where memory that is to be freed may help.
+  dataflow::BufferRef allocate_device(std::int32_t device, std::uint64_t size_bytes, StreamIndex stream,
+                                      const std::function<void()>& before_retry);
+  dataflow::BufferRef allocate_host(std::uint64_t size_bytes);
+  // Where no block is kept from before, the driver may wait for the device; other threads go on meanwhile, so nothing must be
+  // held back.
+  dataflow::BufferRef allocate_managed(std::int32_t device, std::uint64_t size_bytes);
+  dataflow::BufferRef allocate_interprocess(std::int32_t device, std::uint64_t size_bytes);
+  // Gives a buffer its memory that has none yet: page-locked where it is the host's, else in the order of a stream.
+  void allocate(dataflow::Buffer& buffer, StreamIndex stream);
+
+  void take_back(std::unique_ptr<dataflow::Buffer> buffer) noexcept override;
+  bool has_returned() const { return !returned_.empty(); }
+  // Frees what nobody holds any more: in stream order on a device, when it has passed all other memory.
+  void free_due();
+  // Closes other processes' memory that nobody holds any more. Others may submit meanwhile.
+  void close_due();
+
+  // The buffer of the allocation around an address, the same one for each of its parts; also of an array here.
+  dataflow::BufferRef borrow(CUdeviceptr address, std::uint64_t size_bytes, std::int32_t device);
+
+  // What arrays hold on a device, and the most they held since that was last looked at anew.
+  struct Account {
+    std::uint64_t used_bytes = 0, peak_bytes = 0;
+    std::uint64_t managed_bytes = 0;  // are none of the device's memory
+    void add(std::uint64_t size_bytes) {
+      used_bytes += size_bytes;
+      peak_bytes = std::max(peak_bytes, used_bytes);
+    }
   };
-  // Each piece of advice is followed by its contrary.
-  static CUmem_advise undoing(CUmem_advise advice) { return static_cast<CUmem_advise>(advice + 1); }
-  static bool is_undoing(CUmem_advise advice) {
-    return advice == CU_MEM_ADVISE_UNSET_READ_MOSTLY || advice == CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION || advice == CU_MEM_ADVISE_UNSET_ACCESSED_BY;
+  // Opens the device.
+  Account& account(std::int32_t device) {
+    devices_.at(device);
+    return known_account(device);
+  }
+  // Would arrays hold no more than `most_bytes` with so much more? What nobody holds any more does not count, where it is freed.
+  bool has_room(std::int32_t device, std::uint64_t most_bytes, std::uint64_t size_bytes) {
+    return size_bytes <= most_bytes && account(device).used_bytes <= most_bytes - size_bytes;
+  }
+  // The buffers that somebody holds on a device, or in page-locked memory for `host_ordinal`; or in a device's managed
+  // memory. The latest first.
+  template <class F>
+  void each_buffer(std::int32_t ordinal, bool is_managed, F&& f) const {
+    for (const dataflow::Buffer* each = own_.next; each; each = each->next)
+      if (each->device == ordinal && each->holders && each->kind != dataflow::MemoryKind::opened &&
+          (each->kind == dataflow::MemoryKind::managed) == is_managed)
+        f(*each);
   }
 
-  std::unordered_map<std::uint64_t, std::vector<Advice>> advised_;  // by block
-};
+  BlockPool<PageLocked>& page_locked() { return page_locked_; }
+  BlockPool<Managed>& managed(std::int32_t device) { return managed_.try_emplace(device, table_).first->second; }
+  BlockPool<Interprocess>& interprocess(std::int32_t device) { return interprocess_.try_emplace(device, table_).first->second; }
+  // Gives back the device's blocks that nobody uses. Waits until it has done all its work, if there are any; other threads go on
+  // meanwhile.
+  void trim_blocks(std::int32_t device);
+  // Tells the driver how bytes of a buffer in managed memory will be used.
+  CUresult advise(const dataflow::Buffer& buffer, dataflow::Span span, CUmem_advise advice, CUmemLocation location);
 
-// Memory of a device that other processes may open. The driver opens to them all of the 2 MiB that an allocation lies in (CUDA
-// driver API, cuIpcGetMemHandle), so a block has them for itself.
-class Interprocess {
- public:
-  static constexpr std::uint64_t most_kept_bytes = std::numeric_limits<std::uint64_t>::max();  // as for managed memory
-
-  static std::uint64_t size_of(std::uint64_t size_bytes) {
-    constexpr std::uint64_t shared_bytes = 2 << 20;
-    return (size_bytes + shared_bytes - 1) / shared_bytes * shared_bytes;
-  }
-  static CUresult allocate(const Table& table, std::uint64_t size_bytes, std::uint64_t& address) {
-    CUdeviceptr fresh = 0;
-    const CUresult result = table.cuMemAlloc(&fresh, size_bytes);
-    address = fresh;
-    return result;
-  }
-  static CUresult free(const Table& table, std::uint64_t address) { return table.cuMemFree(address); }
-
-  // The event that tells other processes when a block may be used; made when it is first asked for.
-  template <class Call = Directly>
-  CUresult event_of(const Table& table, std::uint64_t block, CUevent& event, Call&& call = {}) {
-    if (const auto known = events_.find(block); known != events_.end()) {
-      event = known->second;
-      return CUDA_SUCCESS;
-    }
-    const CUresult result = call([&] { return table.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS); });
-    if (result == CUDA_SUCCESS) events_.emplace(block, event);
-    return result;
-  }
-
-  // The next array's handles are to tell of that one alone.
-  bool renew(const Table& table, std::uint64_t address, std::uint64_t) {
-    if (const auto known = events_.find(address); known != events_.end()) {
-      table.cuEventDestroy(known->second);
-      events_.erase(known);
-    }
-    return true;
-  }
+  // What another process needs to open a buffer's memory, and to wait for what uses its bytes now.
+  struct Exported {
+    CUipcMemHandle memory;
+    CUipcEventHandle event;
+    std::uint64_t block_bytes;  // of all that is opened
+  };
+  Exported export_bytes(const dataflow::Buffer& buffer, dataflow::Span span);
+  // Memory of another process: the same buffer as long as somebody here holds it or the device works on it; closed then.
+  dataflow::BufferRef open(const CUipcMemHandle& handle, std::uint64_t block_bytes, std::int32_t device);
+  // Another process' event, which whoever asked destroys.
+  CUevent open_event(const CUipcEventHandle& handle, std::int32_t device);
 
  private:
-  std::unordered_map<std::uint64_t, CUevent> events_;  // by block
-};
-
-// A device, or the host.
-inline CUmemLocation location_of(std::int32_t place) {
-  CUmemLocation location{};
-  location.type = place < 0 ? CU_MEM_LOCATION_TYPE_HOST : CU_MEM_LOCATION_TYPE_DEVICE;
-  location.id = std::max(place, 0);
-  return location;
-}
-
-template <class Kind>
-class BlockPool {
- public:
-  explicit BlockPool(const Table& table) : table_(table) {}
-
-  template <class Call = Directly>
-  CUresult allocate(std::uint64_t size_bytes, std::uint64_t& address, Call&& call = {}) {
-    const std::uint64_t block = Kind::size_of(size_bytes);
-    auto free = free_.find(block);
-    if (free != free_.end() && !free->second.empty()) {
-      address = free->second.back();
-      free->second.pop_back();
-      cached_bytes_ -= block;
-      return CUDA_SUCCESS;
-    }
-    const CUresult result = call([&] { return Kind::allocate(table_, block, address); });
-    if (result == CUDA_SUCCESS) held_bytes_ += block;
-    return result;
+  void allocate_device(dataflow::Buffer& buffer, StreamIndex stream, const std::function<void()>& before_retry);
+  void allocate_host(dataflow::Buffer& buffer);
+  template <class Kind>
+  CUresult allocate_block(BlockPool<Kind>& pool, dataflow::Buffer& buffer);
+  void take_in(dataflow::Buffer& buffer);
+  // False: not yet.
+  bool try_free(dataflow::Buffer& buffer);
+  bool free_device(dataflow::Buffer& buffer);
+  bool is_lost(StreamIndex stream) const;
+  void note_freed(const dataflow::Buffer& buffer);
+  Account& known_account(std::int32_t device) {
+    const auto slot = static_cast<std::size_t>(device);
+    if (accounts_.size() <= slot) [[unlikely]] accounts_.resize(slot + 1);
+    return accounts_[slot];
+  }
+  void close(CUdeviceptr address);
+  // Page-locked memory is every context's: any will do to allocate it and to give it back.
+  std::int32_t device_of(const dataflow::Buffer& buffer) const {
+    return buffer.device == dataflow::host_ordinal ? streams_.at(0).device : buffer.device;
+  }
+  auto slowly() const {
+    return [this](auto&& call) { return around_.call_slowly(call); };
   }
 
-  // Only what no device work touches any more.
-  CUresult give_back(std::uint64_t address, std::uint64_t size_bytes) {
-    const std::uint64_t block = Kind::size_of(size_bytes);
-    if (kind_.renew(table_, address, block) && block <= kind_.most_kept_bytes - std::min(cached_bytes_, kind_.most_kept_bytes)) {
-      free_[block].push_back(address);
-      cached_bytes_ += block;
-      return CUDA_SUCCESS;
-    }
-    held_bytes_ -= block;
-    return Kind::free(table_, address);
-  }
-
-  // Gives what is cached back to the system.
-  template <class Call = Directly>
-  CUresult trim(Call&& call = {}) {
-    const auto idle = std::exchange(free_, {});
-    held_bytes_ -= cached_bytes_;
-    cached_bytes_ = 0;
-    if (idle.empty()) return CUDA_SUCCESS;
-    return call([&] {
-      CUresult first = CUDA_SUCCESS;
-      for (const auto& [block, addresses] : idle)
-        for (const std::uint64_t address : addresses) {
-          const CUresult result = Kind::free(table_, address);
-          if (first == CUDA_SUCCESS) first = result;
-        }
-      return first;
-    });
-  }
-
-  Kind& kind() { return kind_; }
-  std::uint64_t held_bytes() const { return held_bytes_; }
-  std::uint64_t cached_bytes() const { return cached_bytes_; }
-
- private:
+  Devices& devices_;
+  Streams& streams_;
+  dataflow::Timeline& timeline_;
+  Surroundings& around_;
   const Table& table_;
-  Kind kind_;
-  std::map<std::uint64_t, std::vector<std::uint64_t>> free_;
-  std::uint64_t held_bytes_ = 0, cached_bytes_ = 0;
+  const DriverNow now_;
+  std::vector<std::unique_ptr<dataflow::Buffer>> returned_;
+  std::vector<std::pair<std::int32_t, CUdeviceptr>> to_close_;  // other processes' memory, by device
+  dataflow::Buffer own_{};  // the head of the list of buffers
+  Borrowed borrowed_;
+  std::deque<Account> accounts_;  // by device
+  BlockPool<PageLocked> page_locked_;
+  std::map<std::int32_t, BlockPool<Managed>> managed_;            // by device
+  std::map<std::int32_t, BlockPool<Interprocess>> interprocess_;  // by device
 };
 
 }  // namespace aiocuda::driver

@@ -24,11 +24,6 @@ using dataflow::Op;
   raise_refused(engine, result, function, nb::str(asked.c_str()), asked_bytes, device);
 }
 
-// What a stream is called in messages.
-inline std::string title_of(Engine& engine, StreamIndex stream) {
-  return "stream " + std::to_string(stream) + " of device " + std::to_string(engine.stream(stream).device);
-}
-
 // The Python object of a native instance.
 inline nb::object object_of(Op& op) { return nb::find(op); }
 

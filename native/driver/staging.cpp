@@ -7,8 +7,6 @@
 #include <cstring>
 #include <system_error>
 
-#include "engine.hpp"
-
 namespace aiocuda::driver {
 namespace {
 using dataflow::Array;
@@ -104,7 +102,7 @@ std::uint64_t Staging::ring_bytes() const {
 
 dataflow::BufferRef Staging::allocate(std::uint64_t size_bytes) {
   try {
-    return engine_.allocate_host(size_bytes);
+    return memory_.allocate_host(size_bytes);
   } catch (const Refusal& refusal) {
     throw Refusal::of_host_memory(refusal.result, refusal.function, size_bytes);
   }
@@ -123,7 +121,7 @@ Staging::Ring& Staging::make_ring(Home& home, std::uint64_t size_bytes) {
 
 // The one that the stream has, else one that nobody uses, else a new one, else the one with least to do.
 Staging::Ring& Staging::ring_for(StreamIndex stream, std::uint64_t chunk) {
-  Home& here = home(engine_.stream(stream).device);
+  Home& here = home(streams_.at(stream).device);
   // A lost device's memory stays where it is: the device may have been writing to it.
   std::erase_if(here.rings, [this](auto& ring) {
     if (!crew_->is_lost(*ring->lane)) return false;
@@ -155,16 +153,15 @@ Staging::Ring& Staging::ring_for(StreamIndex stream, std::uint64_t chunk) {
 }
 
 void Staging::wait(StreamIndex stream, const std::uint32_t* word, std::uint32_t number) {
-  check(engine_.table.cuStreamWaitValue32(engine_.stream(stream).handle, reinterpret_cast<CUdeviceptr>(word), number, CU_STREAM_WAIT_VALUE_GEQ),
+  check(table_.cuStreamWaitValue32(streams_.at(stream).handle, reinterpret_cast<CUdeviceptr>(word), number, CU_STREAM_WAIT_VALUE_GEQ),
         "cuStreamWaitValue32");
 }
 void Staging::write(StreamIndex stream, const std::uint32_t* word, std::uint32_t number) {
-  check(engine_.table.cuStreamWriteValue32(engine_.stream(stream).handle, reinterpret_cast<CUdeviceptr>(word), number, CU_STREAM_WRITE_VALUE_DEFAULT),
-        "cuStreamWriteValue32");
+  check(now_.write(streams_.at(stream).handle, reinterpret_cast<CUdeviceptr>(word), number), "cuStreamWriteValue32");
 }
 
 void Staging::copy(StreamIndex stream, CUdeviceptr to, CUdeviceptr from, std::uint64_t size_bytes) {
-  check(engine_.table.cuMemcpyAsync(to, from, size_bytes, engine_.stream(stream).handle), "cuMemcpyAsync");
+  check(table_.cuMemcpyAsync(to, from, size_bytes, streams_.at(stream).handle), "cuMemcpyAsync");
 }
 
 // What another stream was given before comes first.
@@ -184,7 +181,7 @@ bool Staging::carry(Tick tick, Ring& ring, const Pageable& memory, Way way, std:
   bool is_called = false;
   auto call_threads = [&] {
     if (std::exchange(is_called, true)) return;
-    const auto watch = std::make_shared<Watch>(engine_.pending, tick.stream);
+    const auto watch = std::make_shared<Watch>(pending_, tick.stream);
     kept_.push_back({handed.transfer, memory.owner});
     try {
       crew_->call(*handed.transfer, [watch] { return watch->is_lost(); });
@@ -208,17 +205,17 @@ bool Staging::carry(Tick tick, Ring& ring, const Pageable& memory, Way way, std:
       write(tick.stream, words.passed(), part.number);
     } catch (const Refusal& refusal) {
       crew_->withdraw(*ring.lane, part.number);
-      const StreamState& stream = engine_.stream(tick.stream);
-      const CUresult state = engine_.query(stream.handle);
+      const StreamState& stream = streams_.at(tick.stream);
+      const CUresult state = streams_.query(stream.handle);
       if (state != CUDA_SUCCESS && state != CUDA_ERROR_NOT_READY) crew_->abandon(*ring.lane);
       if (refusal.result != CUDA_ERROR_NOT_SUPPORTED) throw;
-      engine_.device(stream.device).writes_flags = false;
+      devices_.at(stream.device).writes_flags = false;
       if (part.number != handed.parts.front().number) throw;  // some of it is on its way
       return false;
     }
   }
   if (way != Way::fill) wait(tick.stream, words.finished(), handed.parts.back().number);
-  home(engine_.stream(tick.stream).device).in_queue.push_back({tick, static_cast<std::uint32_t>(handed.parts.size())});
+  home(streams_.at(tick.stream).device).in_queue.push_back({tick, static_cast<std::uint32_t>(handed.parts.size())});
   return true;
 }
 
@@ -231,7 +228,7 @@ void Staging::from_array(Tick tick, const Array& array, const Pageable& memory) 
 }
 
 bool Staging::has_taken(Tick tick, const Array& array, const Pageable& memory, Way way) {
-  if (!engine_.device(engine_.stream(tick.stream).device).writes_flags) return false;
+  if (!devices_.at(streams_.at(tick.stream).device).writes_flags) return false;
   // What a host function still writes is read by another, behind that in the streams: threads read ahead of them.
   if (way != Way::drain && is_written_by_function(memory)) return false;
   const std::uint64_t chunk = chunk_bytes(array.size_bytes());
@@ -245,15 +242,15 @@ bool Staging::has_taken(Tick tick, const Array& array, const Pageable& memory, W
 }
 
 void Staging::send(Tick tick, const Array& array, const Pageable& memory, Way way) {
-  const StreamState& stream = engine_.stream(tick.stream);
+  const StreamState& stream = streams_.at(tick.stream);
   const std::uint64_t size = array.size_bytes();
-  const auto errand = std::make_shared<Errand>(memory, way, tick, engine_.pending);
+  const auto errand = std::make_shared<Errand>(memory, way, tick, pending_);
   if (!array.is_host()) errand->memory = allocate(size);
   const CUdeviceptr packed = array.is_host() ? array.address() : errand->memory->address;
   errand->packed = reinterpret_cast<std::byte*>(packed);
   errands_.push_back(errand);
   if (!array.is_host() && way == Way::drain) copy(tick.stream, packed, array.address(), size);
-  check(engine_.table.cuLaunchHostFunc(stream.handle, Errand::run, errand.get()), "cuLaunchHostFunc");
+  check(table_.cuLaunchHostFunc(stream.handle, Errand::run, errand.get()), "cuLaunchHostFunc");
   home(stream.device).in_queue.push_back({tick, chunks_of_errand});
   if (!array.is_host() && way == Way::fill) copy(tick.stream, array.address(), packed, size);
 }
@@ -271,7 +268,7 @@ void Staging::shut_down() {
 
 std::optional<Tick> Staging::full(std::int32_t device, std::uint64_t size_bytes) {
   Home& here = home(device);
-  while (!here.in_queue.empty() && engine_.timeline.is_known_complete(here.in_queue.front().tick)) here.in_queue.pop_front();
+  while (!here.in_queue.empty() && timeline_.is_known_complete(here.in_queue.front().tick)) here.in_queue.pop_front();
   if (here.in_queue.empty()) return std::nullopt;
   std::uint64_t chunks = (size_bytes + chunk_bytes(size_bytes) - 1) / chunk_bytes(size_bytes);
   for (const InQueue& each : here.in_queue) chunks += each.chunks;
@@ -286,7 +283,7 @@ void Staging::drop_ended() {
   kept_.insert(kept_.end(), std::make_move_iterator(left.begin()), std::make_move_iterator(left.end()));
   std::vector<nb::object> owners;
   for (std::shared_ptr<Errand>& each : std::exchange(errands_, {})) {
-    const bool has_passed = engine_.timeline.is_known_complete(each->tick);
+    const bool has_passed = timeline_.is_known_complete(each->tick);
     if (!has_passed && !(each->watch.is_lost() && each->is_called_off())) {
       errands_.push_back(std::move(each));
       continue;

@@ -13,18 +13,20 @@
 #include <optional>
 #include <vector>
 
+#include "../completion/completion.hpp"
 #include "../dataflow/pageable.hpp"
 #include "../staging/crew.hpp"
+#include "memory.hpp"
+#include "streams.hpp"
 #include "table.hpp"
 
 namespace aiocuda::driver {
 namespace nb = nanobind;
 
-class Engine;
-
 class Staging {
  public:
-  explicit Staging(Engine& engine) : engine_(engine) {}
+  Staging(Devices& devices, Streams& streams, Memory& memory, dataflow::Timeline& timeline, completion::Pending& pending)
+      : devices_(devices), streams_(streams), memory_(memory), timeline_(timeline), pending_(pending), table_(devices.table()), now_(devices.table()) {}
 
   // Memory of up to this size is read by who submits to page-locked memory of its own, which any array can be copied from.
   static constexpr std::uint64_t short_bytes = 64 << 10;
@@ -87,7 +89,13 @@ class Staging {
   void write(dataflow::StreamIndex stream, const std::uint32_t* word, std::uint32_t number);
   void copy(dataflow::StreamIndex stream, CUdeviceptr to, CUdeviceptr from, std::uint64_t size_bytes);
 
-  Engine& engine_;
+  Devices& devices_;
+  Streams& streams_;
+  Memory& memory_;
+  dataflow::Timeline& timeline_;
+  completion::Pending& pending_;
+  const Table& table_;
+  const DriverNow now_;
   std::unique_ptr<staging::Crew> crew_;
   std::deque<Home> homes_;  // by device
   std::deque<Kept> kept_;

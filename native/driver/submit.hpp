@@ -116,10 +116,10 @@ class Submit {
   bool is_unknown(Value) const { return false; }
 
   bool is_full(StreamIndex stream, std::uint64_t most) {
-    engine_.require_not_captured(stream);
+    engine_.streams.require_not_captured(stream);
     if (engine_.timeline.backlog(stream) >= most) {
       make_held_calls_now();
-      if (engine_.is_full(stream, most)) return true;
+      if (engine_.waits.is_full(stream, most)) return true;
     }
     return stands_in_line_ && !engine_.lines.is_empty() && !engine_.lines.may_pass(stream, engine_.level(stream), most, turn_);
   }
@@ -141,11 +141,11 @@ class Submit {
   }
 
   void put_mark(Op& op, StreamIndex stream, std::uint32_t slot) {
-    if (const CUresult result = engine_.put_mark(stream, slot))
+    if (const CUresult result = engine_.streams.put_mark(stream, slot))
       raise_refused(engine_, result, "cuEventRecord", object_of(op), 0, engine_.stream(stream).device);
   }
   void wait_for_mark(Op& op, StreamIndex stream, StreamIndex other, std::uint32_t slot) {
-    if (const CUresult result = engine_.wait_for_mark(stream, other, slot))
+    if (const CUresult result = engine_.streams.wait_for_mark(stream, other, slot))
       raise_refused(engine_, result, "cuStreamWaitEvent", object_of(op), 0, engine_.stream(stream).device);
   }
 
@@ -153,7 +153,7 @@ class Submit {
     if (op.shape.empty) return;
     if (!is_loaded(op, device)) make_held_calls_now();  // compiling is Python's
     function_of(engine_, scope_, op, device);
-    engine_.note_use(*op.signature.loaded[static_cast<std::size_t>(device)].image, stream);
+    engine_.images.note_use(*op.signature.loaded[static_cast<std::size_t>(device)].image, stream);
     if (holds_back_) return hold(stream, {.kind = HeldWork::Kind::launch, .op = object_of(op)});
     launch_now(op, stream, device);
   }
@@ -340,7 +340,7 @@ class Submit {
   }
   void note_progress(Op& op, StreamIndex stream) {
     try {
-      engine_.note_progress(stream);
+      engine_.waits.note_progress(stream);
     } catch (const Refusal& refusal) {
       raise_refused(engine_, refusal.result, refusal.function, object_of(op), 0, engine_.stream(stream).device);
     }
@@ -396,11 +396,11 @@ class Submit {
 
   // Not more than the limit in force; where it lets wait, those go first who wait already.
   void require_room(const dataflow::MemoryLimit& limit, std::uint64_t size_bytes) {
-    if (!engine_.has_room(limit, size_bytes)) {
+    if (!engine_.memory.has_room(limit.device, limit.most_bytes, size_bytes)) {
       make_held_calls_now();  // what is held back holds its operations, and their results
       engine_.collect();
     }
-    const bool has_room = engine_.has_room(limit, size_bytes);
+    const bool has_room = engine_.memory.has_room(limit.device, limit.most_bytes, size_bytes);
     const bool may_wait = limit.waits && stands_in_line_ && size_bytes <= limit.most_bytes;
     if (!has_room && !may_wait) engine_.raise_over_limit(limit, size_bytes);
     if (!may_wait) return;
@@ -414,7 +414,7 @@ class Submit {
     if (const dataflow::MemoryLimit* limit = placement_.limit_of(device); limit && size_bytes) require_room(*limit, size_bytes);
     try {
       scope_.bind(device);
-      return engine_.allocate_device(device, size_bytes, stream, [this] { make_held_calls_now(); });
+      return engine_.memory.allocate_device(device, size_bytes, stream, [this] { make_held_calls_now(); });
     } catch (const Refusal& refusal) {
       raise_refused(engine_, refusal.result, refusal.function, nb::object(asked()), size_bytes, device);
     }
@@ -427,7 +427,7 @@ class Submit {
     make_held_calls_now();  // the GIL is given up
     try {
       scope_.bind(device);
-      return is_managed ? engine_.allocate_managed(device, op.size_bytes) : engine_.allocate_interprocess(device, op.size_bytes);
+      return is_managed ? engine_.memory.allocate_managed(device, op.size_bytes) : engine_.memory.allocate_interprocess(device, op.size_bytes);
     } catch (const Refusal& refusal) {
       raise_refused(engine_, refusal.result, refusal.function, object_of(op), op.size_bytes, device);
     }
@@ -436,7 +436,7 @@ class Submit {
   nb::object make_host_array(std::uint64_t size_bytes, dataflow::DType dtype, const std::vector<std::int64_t>& shape, std::int32_t device, const nb::object& asked) {
     try {
       scope_.bind(device);
-      dataflow::BufferRef buffer = engine_.allocate_host(size_bytes);
+      dataflow::BufferRef buffer = engine_.memory.allocate_host(size_bytes);
       return make_array(engine_.hooks.host_array, Array{std::move(buffer), 0, dataflow::host_ordinal, dtype, shape});
     } catch (const Refusal& refusal) {
       const bool is_full = refusal.result == CUDA_ERROR_OUT_OF_MEMORY;  // else it is the device that is not well

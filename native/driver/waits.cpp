@@ -1,15 +1,17 @@
-// Waiting: tickets that streams write, the reactor that looks for them, events that it asks about where there are none.
+// Waits for streams: see waits.hpp.
+#include "waits.hpp"
+
 #include <algorithm>
 #include <cstring>
 #include <span>
-
-#include "engine.hpp"
 
 namespace aiocuda::driver {
 namespace {
 
 // A broken context is noticed within two of these; the promise is 100 ms.
 constexpr std::chrono::milliseconds ask_interval{20};
+// How long the process' end waits for an answer of the driver's to the reactor.
+constexpr std::chrono::seconds last_question{1};
 // Streams that can be waited for through flags, a cache line each; more than that are asked about.
 constexpr std::size_t flag_count = 1024;
 // A stream with much to do writes its flag after so many submissions: 0.7 us each time on an H200.
@@ -17,81 +19,118 @@ constexpr std::uint64_t progress_interval = 128;
 
 }  // namespace
 
-void Engine::start_reactor(std::int32_t ordinal) {
-  ContextScope scope(*this);
+Waits::Waits(Devices& devices, Streams& streams, dataflow::Timeline& timeline, completion::Pending& pending,
+             std::function<void(StreamIndex)> look)
+    : devices_(devices),
+      streams_(streams),
+      timeline_(timeline),
+      pending_(pending),
+      look_(std::move(look)),
+      table_(devices.table()),
+      now_(devices.table()) {
+  streams.set_follower(*this);
+}
+
+void Waits::start(std::int32_t ordinal) {
+  if (reactor_) return;
+  ContextScope scope(devices_);
   scope.bind(ordinal);
   if (!slots_) {  // another start may have failed: they stay as long as the process
     void* memory = nullptr;
     constexpr std::size_t words = flag_count * completion::SlotTable::flag_stride, size_bytes = words * sizeof(std::uint32_t);
-    if (const CUresult result = table.cuMemHostAlloc(&memory, size_bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP))
+    if (const CUresult result = table_.cuMemHostAlloc(&memory, size_bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP))
       throw Refusal::of_host_memory(result, "cuMemHostAlloc", size_bytes);
     std::memset(memory, 0, size_bytes);
     slots_.emplace(std::span(static_cast<std::uint32_t*>(memory), words));
   }
   reactor_ = std::make_unique<completion::Reactor>(
-      pending, *slots_, points_, [this](const void* point) { return has_passed(*static_cast<const PointEvent*>(point)); },
+      pending_, *slots_, points_, [this](const void* point) { return has_passed(*static_cast<const PointEvent*>(point)); },
       [this](StreamIndex stream) {
-        lines.look(stream);
-        lines.look(stream | completion::memory_bit);
-        return ask(stream);
+        look_(stream);
+        return streams_.ask(stream);
       },
       ask_interval);
 }
 
-CUstream Engine::side_stream(StreamState& state) {
-  if (!state.side) {
+void Waits::shut_down() {
+  if (reactor_ && !reactor_->stops_within(last_question)) static_cast<void>(reactor_.release());
+  reactor_.reset();
+}
+
+CUstream Waits::side_stream(Flags& flags) {
+  if (!flags.side) {
     CUstream side = nullptr;
-    check(table.cuStreamCreateWithPriority(&side, CU_STREAM_NON_BLOCKING, 0), "cuStreamCreateWithPriority");
-    std::lock_guard lock(streams_mutex_);
-    state.side = side;
+    check(table_.cuStreamCreateWithPriority(&side, CU_STREAM_NON_BLOCKING, 0), "cuStreamCreateWithPriority");
+    flags.side = side;
   }
-  return state.side;
+  return flags.side;
+}
+
+bool Waits::has_left(StreamIndex index) {
+  if (index >= flags_.size()) return true;
+  const Flags& flags = flags_[index];
+  for (const auto& slot : {flags.slot, flags.side_slot}) {
+    if (!slot || slots_->is_settled(*slot)) continue;
+    const StreamState& stream = streams_.at(index);
+    const CUresult result = streams_.query(stream.handle);
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) throw Refusal(result, "cuStreamQuery", stream.device);
+    return false;
+  }
+  return true;
+}
+
+void Waits::leave(StreamIndex index) {
+  if (index >= flags_.size()) return;
+  const Flags left = std::exchange(flags_[index], {});
+  if (left.side) now_.destroy(left.side);
+  for (const auto& slot : {left.slot, left.side_slot})
+    if (slot) slots_->release(*slot);
 }
 
 // Has the stream write the next number of a slot; none where there is no slot, or the device cannot.
-std::optional<completion::Ticket> Engine::write_ticket(StreamState& state, CUstream stream, std::optional<completion::Slot>& slot) {
-  DeviceState& home = device(state.device);
-  if (!home.writes_flags) return std::nullopt;
+std::optional<completion::Ticket> Waits::write_ticket(std::int32_t ordinal, CUstream stream, std::optional<completion::Slot>& slot) {
+  DeviceState& device = devices_.at(ordinal);
+  if (!device.writes_flags) return std::nullopt;
   if (!slot) slot = slots_->acquire();
   if (!slot) return std::nullopt;
   const completion::Ticket ticket = slots_->issue(*slot);
-  const auto address = reinterpret_cast<CUdeviceptr>(slots_->flag(*slot));
-  const CUresult result = table.cuStreamWriteValue32(stream, address, ticket.number, CU_STREAM_WRITE_VALUE_DEFAULT);
+  const CUresult result = now_.write(stream, reinterpret_cast<CUdeviceptr>(slots_->flag(*slot)), ticket.number);
   if (result == CUDA_SUCCESS) return ticket;
   slots_->take_back(ticket);
-  if (result != CUDA_ERROR_NOT_SUPPORTED) throw Refusal(result, "cuStreamWriteValue32");
-  home.writes_flags = false;
+  if (result != CUDA_ERROR_NOT_SUPPORTED) throw Refusal(result, "cuStreamWriteValue32", ordinal);
+  device.writes_flags = false;
   return std::nullopt;
 }
 
-Engine::Armed Engine::arm(const std::vector<Tick>& ticks, const std::vector<Mark>& marks, bool whoever) {
-  ContextScope scope(*this);
+Waits::Armed Waits::arm(const std::vector<Tick>& ticks, const std::vector<Streams::Mark>& marks, bool whoever) {
+  ContextScope scope(devices_);
   Armed armed;
   for (const Tick tick : ticks) {
-    StreamState& state = streams_[tick.stream];
-    if (!state.mark) continue;  // destroyed: all of it has passed
+    const StreamState& stream = streams_.at(tick.stream);
+    if (!stream.mark) continue;  // destroyed: all of it has passed
     if (std::any_of(armed.parts.begin(), armed.parts.end(), [&](const Armed::Part& part) { return part.stream == tick.stream; })) continue;
-    scope.bind(state.device);
-    const auto marked = std::find_if(marks.begin(), marks.end(), [&](const Mark& each) { return each.covers(tick); });
-    const std::uint64_t held = timeline.submitted(tick.stream);
-    const bool is_theirs = !state.owned && is_captured(state.handle);  // what were written there would be captured
-    if (is_theirs && marked == marks.end()) throw Refusal(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "cuStreamWriteValue32", state.device);
+    scope.bind(stream.device);
+    Flags& flags = flags_of(tick.stream);
+    const auto marked = std::find_if(marks.begin(), marks.end(), [&](const Streams::Mark& each) { return each.covers(tick); });
+    const std::uint64_t held = timeline_.submitted(tick.stream);
+    const bool is_theirs = !stream.owned && streams_.is_captured(stream.handle);  // what were written there would be captured
+    if (is_theirs && marked == marks.end()) throw Refusal(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "cuStreamWriteValue32", stream.device);
     if (marked != marks.end() && (is_theirs || marked->complete().last.count != held)) {
       // More has been submitted since: what is waited for is waited for beside the stream.
-      const CUstream side = side_stream(state);
-      check(table.cuStreamWaitEvent(side, marked->event(), CU_EVENT_WAIT_DEFAULT), "cuStreamWaitEvent");
-      armed.parts.push_back({tick.stream, write_ticket(state, side, state.side_slot), marked->complete(), marked->event()});
+      const CUstream side = side_stream(flags);
+      check(now_.wait(side, marked->event()), "cuStreamWaitEvent");
+      armed.parts.push_back({tick.stream, write_ticket(stream.device, side, flags.side_slot), marked->complete(), marked->event()});
       continue;
     }
-    const StreamState::Ticketed* found = whoever ? nullptr : ticket_behind(state, tick.count);
+    const Ticketed* found = whoever ? nullptr : ticket_behind(flags, tick.count);
     if (!found) {
-      const auto ticket = write_ticket(state, state.handle, state.slot);
+      const auto ticket = write_ticket(stream.device, stream.handle, flags.slot);
       if (!ticket) {
-        armed.parts.push_back({tick.stream, std::nullopt, timeline.snapshot(tick.stream), nullptr});
+        armed.parts.push_back({tick.stream, std::nullopt, timeline_.snapshot(tick.stream), nullptr});
         continue;
       }
-      state.tickets.push_back({*ticket, timeline.snapshot(tick.stream)});
-      found = &state.tickets.back();
+      flags.tickets.push_back({*ticket, timeline_.snapshot(tick.stream)});
+      found = &flags.tickets.back();
     }
     armed.parts.push_back({tick.stream, found->ticket, found->complete, nullptr});
   }
@@ -99,84 +138,66 @@ Engine::Armed Engine::arm(const std::vector<Tick>& ticks, const std::vector<Mark
 }
 
 // The first ticket that is written when a count has passed; learns from those that are written.
-const StreamState::Ticketed* Engine::ticket_behind(StreamState& state, std::uint64_t count) {
-  while (!state.tickets.empty() && slots_->has_passed(state.tickets.front().ticket)) {
-    learn(state.tickets.front().complete);
-    state.tickets.pop_front();
+const Waits::Ticketed* Waits::ticket_behind(Flags& flags, std::uint64_t count) {
+  while (!flags.tickets.empty() && slots_->has_passed(flags.tickets.front().ticket)) {
+    streams_.learn(flags.tickets.front().complete);
+    flags.tickets.pop_front();
   }
-  const auto found = std::lower_bound(state.tickets.begin(), state.tickets.end(), count,
-                                      [](const StreamState::Ticketed& each, std::uint64_t asked) { return each.complete.last.count < asked; });
-  return found == state.tickets.end() ? nullptr : &*found;
+  const auto found = std::lower_bound(flags.tickets.begin(), flags.tickets.end(), count,
+                                      [](const Ticketed& each, std::uint64_t asked) { return each.complete.last.count < asked; });
+  return found == flags.tickets.end() ? nullptr : &*found;
 }
 
-void Engine::note_progress(StreamIndex index) {
-  StreamState& state = streams_[index];
-  const std::uint64_t held = timeline.submitted(index);
-  if (held - state.noted < progress_interval) return;
-  state.noted = held;
-  if (timeline.backlog(index) < progress_interval) return;
-  if (const auto ticket = write_ticket(state, state.handle, state.slot)) {
-    ticket_behind(state, held);
-    state.tickets.push_back({*ticket, timeline.snapshot(index)});
+void Waits::note_progress(StreamIndex index) {
+  Flags& flags = flags_of(index);
+  const std::uint64_t held = timeline_.submitted(index);
+  if (held - flags.noted < progress_interval) return;
+  flags.noted = held;
+  if (timeline_.backlog(index) < progress_interval) return;
+  const StreamState& stream = streams_.at(index);
+  if (const auto ticket = write_ticket(stream.device, stream.handle, flags.slot)) {
+    ticket_behind(flags, held);
+    flags.tickets.push_back({*ticket, timeline_.snapshot(index)});
   }
 }
 
-bool Engine::is_full(StreamIndex index, std::uint64_t most) {
-  if (timeline.backlog(index) < most) return false;
-  StreamState& state = streams_[index];
-  ticket_behind(state, 0);
-  if (timeline.backlog(index) < most) return false;
-  return !state.tickets.empty() || !is_complete({index, timeline.submitted(index)});
+bool Waits::is_full(StreamIndex index, std::uint64_t most) {
+  if (timeline_.backlog(index) < most) return false;
+  Flags& flags = flags_of(index);
+  ticket_behind(flags, 0);
+  if (timeline_.backlog(index) < most) return false;
+  return !flags.tickets.empty() || !streams_.is_complete({index, timeline_.submitted(index)});
 }
 
-completion::Level Engine::level(completion::Lane lane) {
-  const StreamIndex stream = completion::stream_of(lane);
-  if (lane & completion::memory_bit) {
-    static const auto none = std::make_shared<const std::atomic<std::uint64_t>>(0);
-    return {account(streams_[stream].device).used_bytes, none};
-  }
-  dataflow::Progress progress = timeline.progress(stream);
-  return {progress.count, std::move(progress.counter)};
+bool Waits::has_passed(const Armed& armed) const {
+  return std::all_of(armed.parts.begin(), armed.parts.end(),
+                     [this](const Armed::Part& part) { return part.ticket && slots_->has_passed(*part.ticket); });
 }
 
-void Engine::keep_moving(completion::Lane lane) {
-  if (lane & completion::memory_bit) return lines.note(lane, level(lane));
-  const StreamIndex stream = lane;
-  const auto count = lines.next_watch(stream, level(stream));
-  if (!count) return;
-  const Armed armed = arm({{stream, *count}}, {});
-  if (armed.parts.empty()) return lines.has_room(stream);  // destroyed: all of it has passed
-  lines.set_watch(stream, watch(armed, [this, stream] { lines.has_room(stream); }));
+void Waits::learn(const Armed& armed) {
+  for (const Armed::Part& part : armed.parts) streams_.learn(part.complete);
 }
 
-bool Engine::has_passed(const Armed& armed) const {
-  return std::all_of(armed.parts.begin(), armed.parts.end(), [this](const Armed::Part& part) { return part.ticket && slots_->has_passed(*part.ticket); });
-}
-
-void Engine::learn(const Armed& armed) {
-  for (const Armed::Part& part : armed.parts) learn(part.complete);
-}
-
-void Engine::note_wait(completion::Pending::Clock::duration time) {
+void Waits::note_wait(completion::Pending::Clock::duration time) {
   const float us = std::chrono::duration<float, std::micro>(time).count();
   const float before = recent_wait_us.load(std::memory_order_relaxed);
   recent_wait_us.store(before + (us - before) / 8, std::memory_order_relaxed);
 }
 
-std::shared_ptr<completion::Completion> Engine::watch(const Armed& armed, const std::function<void()>& then) {
-  ContextScope scope(*this);
+std::shared_ptr<completion::Completion> Waits::watch(const Armed& armed, const std::function<void()>& then) {
+  ContextScope scope(devices_);
   auto completion = std::make_shared<completion::Completion>(static_cast<std::uint32_t>(armed.parts.size()));
   const auto now = completion::Pending::Clock::now();
   for (const Armed::Part& part : armed.parts) {
-    auto passed = [this, now, then, implied = timeline.progress_of(part.complete), foreign = foreign_producers(part.complete)] {
+    auto passed = [this, now, then, implied = timeline_.progress_of(part.complete), foreign = streams_.foreign_producers(part.complete)] {
       for (const StreamIndex other : foreign)
-        if (const std::int32_t error = ask(other)) return error;
+        if (const std::int32_t error = streams_.ask(other)) return error;
       for (const dataflow::Progress& progress : implied) progress.learn();
       note_wait(completion::Pending::Clock::now() - now);
       if (then) then();
       return 0;
     };
-    const std::uint64_t number = pending.add({completion, part.stream, std::move(passed), now});
+    const std::uint64_t number = pending_.add({completion, part.stream, std::move(passed), now});
     if (part.ticket) {
       slots_->watch(*part.ticket, number);
     } else {
@@ -184,7 +205,7 @@ std::shared_ptr<completion::Completion> Engine::watch(const Armed& armed, const 
       try {
         watch_point(part, number);
       } catch (const Refusal&) {
-        pending.withdraw(number);
+        pending_.withdraw(number);
         throw;
       }
     }
@@ -194,21 +215,21 @@ std::shared_ptr<completion::Completion> Engine::watch(const Armed& armed, const 
 }
 
 // An event and not a host function: of those the driver takes 56 that are pending, and the next one waits with the GIL.
-void Engine::watch_point(const Armed::Part& part, std::uint64_t number) {
-  StreamState& state = streams_[part.stream];
-  ContextScope scope(*this);
-  scope.bind(state.device);
+void Waits::watch_point(const Armed::Part& part, std::uint64_t number) {
+  const StreamState& stream = streams_.at(part.stream);
+  ContextScope scope(devices_);
+  scope.bind(stream.device);
   const bool is_aside = part.event != nullptr;
   // At a stream's end it is in the stream itself: where flags are used up, streams are many, and making more of them may
   // wait for what runs.
-  const CUstream where = is_aside ? side_stream(state) : state.handle;
-  if (is_aside) check(table.cuStreamWaitEvent(where, part.event, CU_EVENT_WAIT_DEFAULT), "cuStreamWaitEvent");
-  auto point = std::make_shared<const PointEvent>(*this, state.device);
-  check(table.cuEventRecord(point->event(), where), "cuEventRecord");
+  const CUstream where = is_aside ? side_stream(flags_of(part.stream)) : stream.handle;
+  if (is_aside) check(now_.wait(where, part.event), "cuStreamWaitEvent");
+  auto point = std::make_shared<const PointEvent>(streams_, spare_events_[stream.device], stream.context);
+  check(now_.record(point->event(), where), "cuEventRecord");
   points_.watch(std::uint64_t{part.stream} * 2 + is_aside, std::move(point), number);
 }
 
-CUevent Engine::SpareEvents::take() {
+CUevent Waits::SpareEvents::take() {
   std::lock_guard lock(mutex_);
   if (events_.empty()) return nullptr;
   const CUevent event = events_.back();
@@ -216,31 +237,16 @@ CUevent Engine::SpareEvents::take() {
   return event;
 }
 
-Engine::PointEvent::PointEvent(Engine& engine, std::int32_t device)
-    : spare_(engine.spare_point_events_[static_cast<std::size_t>(device)]), context_(engine.device(device).context), event_(spare_.take()) {
-  if (!event_) event_ = engine.make_event();
+Waits::PointEvent::PointEvent(const Streams& streams, SpareEvents& spare, CUcontext context)
+    : spare_(spare), context_(context), event_(spare_.take()) {
+  if (!event_) event_ = streams.make_event();
 }
 
-// The reactor's questions, from its own thread.
-bool Engine::has_passed(const PointEvent& point) {
-  const RelaxedCaptures relaxed(table);
-  table.cuCtxSetCurrent(point.context());
-  return table.cuEventQuery(point.event()) == CUDA_SUCCESS;
-}
-
-std::int32_t Engine::ask(StreamIndex index) {
-  CUstream handle;
-  CUcontext context;
-  {
-    std::lock_guard lock(streams_mutex_);
-    handle = streams_[index].handle;
-    if (!streams_[index].mark) return 0;
-    context = devices_[static_cast<std::size_t>(streams_[index].device)]->context;
-  }
-  const RelaxedCaptures relaxed(table);
-  table.cuCtxSetCurrent(context);
-  const CUresult result = query(handle);
-  return result == CUDA_ERROR_NOT_READY ? 0 : result;
+// On the reactor's thread.
+bool Waits::has_passed(const PointEvent& point) const {
+  const RelaxedCaptures relaxed(table_);
+  table_.cuCtxSetCurrent(point.context());
+  return now_.query(point.event()) == CUDA_SUCCESS;
 }
 
 }  // namespace aiocuda::driver

@@ -4,7 +4,7 @@
 #include <tuple>
 #include <vector>
 
-#include "driver/memory.hpp"
+#include "driver/blocks.hpp"
 
 using namespace aiocuda::driver;
 

@@ -1,0 +1,44 @@
+// Devices: see devices.hpp.
+#include "devices.hpp"
+
+namespace aiocuda::driver {
+
+DeviceState& Devices::add(std::int32_t ordinal, CUcontext context, CUmemoryPool pool) {
+  const auto slot = static_cast<std::size_t>(ordinal);
+  while (devices_.size() <= slot) devices_.emplace_back();
+  if (!devices_[slot]) devices_[slot] = DeviceState{context, pool};
+  return *devices_[slot];
+}
+
+void Devices::set_pool(std::int32_t ordinal, CUmemoryPool pool) {
+  at(ordinal).pool = pool;
+  // Other devices were let into the former pool alone: each is asked again when it is next to reach this one's memory.
+  const auto slot = static_cast<std::size_t>(ordinal);
+  for (auto& device : devices_)
+    if (device && device->peers.size() > slot) device->peers[slot].reset();
+}
+
+bool Devices::is_peer(std::int32_t ordinal, std::int32_t other) {
+  DeviceState& here = at(ordinal);
+  DeviceState& there = at(other);
+  const auto slot = static_cast<std::size_t>(other);
+  if (here.peers.size() <= slot) here.peers.resize(slot + 1);
+  if (here.peers[slot]) return *here.peers[slot];
+  const RelaxedCaptures relaxed(table_);
+  CUdevice device_here = 0, device_there = 0;
+  int is_possible = 0;
+  check(table_.cuDeviceGet(&device_here, ordinal), "cuDeviceGet");
+  check(table_.cuDeviceGet(&device_there, other), "cuDeviceGet");
+  check(table_.cuDeviceCanAccessPeer(&is_possible, device_here, device_there), "cuDeviceCanAccessPeer");
+  if (is_possible) {
+    CUmemAccessDesc access{};
+    access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    access.location.id = ordinal;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    is_possible = table_.cuMemPoolSetAccess(there.pool, &access, 1) == CUDA_SUCCESS;
+  }
+  here.peers[slot] = is_possible != 0;
+  return is_possible != 0;
+}
+
+}  // namespace aiocuda::driver

@@ -1,0 +1,92 @@
+// The devices that are open, and the binding of their contexts.
+//
+// Always true: `at` gives an open device; where it is not open yet, it is opened first. What `at` gave stays where it is.
+// Guarded by the GIL.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "../dataflow/timeline.hpp"
+#include "captures.hpp"
+#include "executable_store.hpp"
+#include "surroundings.hpp"
+#include "table.hpp"
+
+namespace aiocuda::driver {
+using dataflow::StreamIndex;
+using dataflow::Tick;
+
+struct DeviceState {
+  CUcontext context = nullptr;
+  CUmemoryPool pool = nullptr;
+  StreamIndex default_stream = 0;
+  std::optional<StreamIndex> aside{};  // for what must hold up no work: freeing what several streams used, and the like
+  std::vector<std::optional<bool>> peers{};  // by ordinal: does this device reach the other's memory?
+  bool writes_flags = true;                  // as far as is known: streams can write to memory
+  ExecutableStore executables{};
+};
+
+class Devices {
+ public:
+  Devices(const Table& table, Surroundings& around) : table_(table), around_(around) {}
+  Devices(const Devices&) = delete;
+  Devices& operator=(const Devices&) = delete;
+
+  bool is_open(std::int32_t ordinal) const {
+    const auto slot = static_cast<std::size_t>(ordinal);
+    return slot < devices_.size() && devices_[slot];
+  }
+  DeviceState& at(std::int32_t ordinal) {
+    around_.require_usable();
+    if (!is_open(ordinal)) [[unlikely]] around_.open(ordinal);
+    return *devices_.at(static_cast<std::size_t>(ordinal));
+  }
+  DeviceState& add(std::int32_t ordinal, CUcontext context, CUmemoryPool pool);
+  // It could not be opened in full, and can be opened another time.
+  void remove(std::int32_t ordinal) { devices_[static_cast<std::size_t>(ordinal)].reset(); }
+  // Memory is allocated from another pool from now on.
+  void set_pool(std::int32_t ordinal, CUmemoryPool pool);
+  // Does a device reach the other's memory? Makes it so where it can be. Throws Refusal.
+  bool is_peer(std::int32_t ordinal, std::int32_t other);
+
+  const Table& table() const { return table_; }
+
+ private:
+  const Table& table_;
+  Surroundings& around_;
+  std::deque<std::optional<DeviceState>> devices_;  // by ordinal
+};
+
+// Binds contexts for the time of a submission, and puts back what the thread had. Until something is
+// bound it calls nothing: work that touches no device needs no driver.
+class ContextScope {
+ public:
+  explicit ContextScope(Devices& devices) : devices_(devices) {}
+  ContextScope(const ContextScope&) = delete;
+  ContextScope& operator=(const ContextScope&) = delete;
+  ~ContextScope() {
+    if (before_ && bound_ != before_) devices_.table().cuCtxSetCurrent(before_);
+  }
+  void bind(std::int32_t device) {
+    const CUcontext context = devices_.at(device).context;
+    if (!asked_) {
+      relaxed_.emplace(devices_.table());
+      devices_.table().cuCtxGetCurrent(&before_);
+      bound_ = before_;
+      asked_ = true;
+    }
+    if (bound_ == context) return;
+    devices_.table().cuCtxSetCurrent(context);
+    bound_ = context;
+  }
+
+ private:
+  Devices& devices_;
+  bool asked_ = false;
+  std::optional<RelaxedCaptures> relaxed_;
+  CUcontext before_ = nullptr, bound_ = nullptr;
+};
+
+}  // namespace aiocuda::driver

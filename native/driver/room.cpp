@@ -1,0 +1,26 @@
+// Room: see room.hpp.
+#include "room.hpp"
+
+namespace aiocuda::driver {
+
+completion::Level Room::level(completion::Lane lane) {
+  const StreamIndex stream = completion::stream_of(lane);
+  if (lane & completion::memory_bit) {
+    static const auto none = std::make_shared<const std::atomic<std::uint64_t>>(0);
+    return {memory_.account(streams_.at(stream).device).used_bytes, none};
+  }
+  dataflow::Progress progress = timeline_.progress(stream);
+  return {progress.count, std::move(progress.counter)};
+}
+
+void Room::keep_moving(completion::Lane lane) {
+  if (lane & completion::memory_bit) return lines_.note(lane, level(lane));
+  const StreamIndex stream = lane;
+  const auto count = lines_.next_watch(stream, level(stream));
+  if (!count) return;
+  const Waits::Armed armed = waits_.arm({{stream, *count}}, {});
+  if (armed.parts.empty()) return lines_.has_room(stream);  // destroyed: all of it has passed
+  lines_.set_watch(stream, waits_.watch(armed, [this, stream] { lines_.has_room(stream); }));
+}
+
+}  // namespace aiocuda::driver

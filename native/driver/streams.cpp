@@ -1,0 +1,314 @@
+// Streams: see streams.hpp.
+#include "streams.hpp"
+
+#include <algorithm>
+
+namespace aiocuda::driver {
+namespace {
+
+// A handle that goes back to the driver unless it is kept.
+template <class Handle>
+class Fresh {
+ public:
+  Fresh(const DriverNow& now, Handle handle) : now_(now), handle_(handle) {}
+  Fresh(const Fresh&) = delete;
+  Fresh& operator=(const Fresh&) = delete;
+  ~Fresh() {
+    if (handle_) now_.destroy(handle_);
+  }
+  Handle keep() { return std::exchange(handle_, nullptr); }
+
+ private:
+  const DriverNow& now_;
+  Handle handle_;
+};
+
+}  // namespace
+
+// What the timeline asks for: a refused call ends its decision, which it then does not remember.
+class Streams::Waits {
+ public:
+  explicit Waits(Streams& streams) : streams_(streams) {}
+  void mark(StreamIndex stream, std::uint32_t slot) {
+    require(streams_.put_mark(stream, slot), "cuEventRecord", stream);
+  }
+  void wait(StreamIndex stream, StreamIndex other, std::uint32_t slot) {
+    require(streams_.wait_for_mark(stream, other, slot), "cuStreamWaitEvent", stream);
+  }
+
+ private:
+  void require(CUresult result, const char* function, StreamIndex stream) const {
+    if (result != CUDA_SUCCESS) throw Refusal(result, function, streams_.at(stream).device);
+  }
+  Streams& streams_;
+};
+
+CUevent Streams::make_event() const {
+  CUevent event = nullptr;
+  check(table_.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+  return event;
+}
+
+// A slot is used again when its stream has been destroyed. Its counts go on: ticks of the old stream are
+// below them, and have all passed.
+StreamIndex Streams::new_slot() {
+  std::lock_guard lock(mutex_);
+  if (!spare_slots_.empty()) {
+    const StreamIndex index = spare_slots_.back();
+    spare_slots_.pop_back();
+    const std::uint32_t generation = streams_[index].generation + 1;
+    streams_[index] = StreamState{};
+    streams_[index].generation = generation;
+    streams_[index].before = timeline_.submitted(index);
+    return index;
+  }
+  streams_.emplace_back();
+  return timeline_.add_stream();
+}
+
+StreamIndex Streams::create(std::int32_t device, int priority) {
+  ContextScope scope(devices_);
+  scope.bind(device);
+  CUstream made = nullptr;
+  check(table_.cuStreamCreateWithPriority(&made, CU_STREAM_NON_BLOCKING, priority), "cuStreamCreateWithPriority");
+  Fresh stream(now_, made);
+  Fresh mark(now_, make_event());
+  const StreamIndex index = new_slot();
+  std::lock_guard lock(mutex_);
+  StreamState& state = streams_[index];
+  state.handle = stream.keep();
+  state.device = device;
+  state.context = devices_.at(device).context;
+  state.mark = mark.keep();
+  return index;
+}
+
+StreamIndex Streams::adopt(CUstream handle, std::int32_t device, std::shared_ptr<void> keepalive) {
+  if (const auto known = adopted_.find({handle, device}); known != adopted_.end()) {
+    streams_[known->second].keepalive.swap(keepalive);  // the former one goes at the end: it may come back here
+    return known->second;
+  }
+  ContextScope scope(devices_);
+  scope.bind(device);
+  Fresh mark(now_, make_event());
+  const StreamIndex index = new_slot();
+  {
+    std::lock_guard lock(mutex_);
+    StreamState& state = streams_[index];
+    state.handle = handle;
+    state.device = device;
+    state.context = devices_.at(device).context;
+    state.mark = mark.keep();
+    state.owned = false;
+  }
+  streams_[index].keepalive = std::move(keepalive);
+  adopted_.emplace(std::pair(handle, device), index);
+  return index;
+}
+
+void Streams::close(StreamIndex index) {
+  if (std::exchange(streams_.at(index).closing, true)) return;
+  closing_.push_back(index);
+  around_.note_return();
+}
+
+void Streams::destroy_closed() {
+  if (closing_.empty() || around_.is_over()) return;
+  for (const StreamIndex index : std::exchange(closing_, {})) {
+    StreamState& state = streams_[index];
+    const Tick last{index, timeline_.submitted(index)};
+    bool passed = true;
+    try {
+      passed = is_complete(last) && (!follower_ || follower_->has_left(index));
+    } catch (const Refusal&) {  // a broken context runs nothing any more
+    }
+    if (!passed) {
+      closing_.push_back(index);
+      continue;
+    }
+    ContextScope scope(devices_);
+    scope.bind(state.device);
+    const std::shared_ptr<void> keepalive = std::move(state.keepalive);  // let go of without the lock: it may come back here
+    if (follower_) follower_->leave(index);
+    std::lock_guard lock(mutex_);
+    timeline_.learn_complete(last);
+    timeline_.forget_marks(index);
+    now_.destroy(state.mark);
+    for (CUevent& event : state.marks)
+      if (event) now_.destroy(std::exchange(event, nullptr));
+    if (state.owned) {
+      now_.destroy(state.handle);
+    } else {
+      adopted_.erase({state.handle, state.device});
+    }
+    state.mark = nullptr;
+    state.handle = nullptr;
+    spare_slots_.push_back(index);
+  }
+}
+
+StreamIndex Streams::aside(std::int32_t ordinal) {
+  DeviceState& device = devices_.at(ordinal);
+  if (!device.aside) device.aside = create(ordinal, 0);
+  return *device.aside;
+}
+
+bool Streams::is_captured(CUstream handle) const {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  return table_.cuStreamIsCapturing(handle, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+void Streams::require_not_captured(StreamIndex index) {
+  const StreamState& state = streams_[index];
+  if (!state.owned && is_captured(state.handle))
+    throw Refusal(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "cuStreamIsCapturing", state.device);
+}
+
+CUresult Streams::wait(StreamIndex index, StreamIndex other) {
+  const StreamState& source = streams_[other];
+  if (!source.mark) return CUDA_SUCCESS;  // destroyed: all of it has passed
+  if (!source.owned && is_captured(source.handle)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (const CUresult result = now_.record(source.mark, source.handle)) return result;
+  return now_.wait(streams_[index].handle, source.mark);
+}
+
+CUresult Streams::put_mark(StreamIndex index, std::uint32_t slot) {
+  StreamState& state = streams_[index];
+  if (!state.mark) return CUDA_SUCCESS;  // destroyed: all of it has passed
+  if (!state.owned && is_captured(state.handle)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (!state.marks[slot]) {
+    ContextScope scope(devices_);
+    scope.bind(state.device);
+    if (const CUresult result = table_.cuEventCreate(&state.marks[slot], CU_EVENT_DISABLE_TIMING)) return result;
+  }
+  return now_.record(state.marks[slot], state.handle);
+}
+
+CUresult Streams::wait_for_mark(StreamIndex index, StreamIndex other, std::uint32_t slot) {
+  const StreamState& source = streams_[other];
+  if (!source.mark) return CUDA_SUCCESS;
+  return now_.wait(streams_[index].handle, source.marks[slot]);
+}
+
+void Streams::after(StreamIndex stream, Tick tick) {
+  Waits waits(*this);
+  timeline_.after(stream, tick, waits);
+}
+
+void Streams::order(StreamIndex stream, const dataflow::Buffer& buffer, dataflow::Span span) {
+  Waits waits(*this);
+  buffer.hazards.each(span, [&](const dataflow::Hazard& hazard, dataflow::Span) { timeline_.order(stream, hazard, true, waits); });
+}
+
+std::int32_t Streams::ask(StreamIndex index) const {
+  CUstream handle;
+  CUcontext context;
+  {
+    std::lock_guard lock(mutex_);
+    if (!streams_[index].mark) return 0;
+    handle = streams_[index].handle;
+    context = streams_[index].context;
+  }
+  const RelaxedCaptures relaxed(table_);
+  table_.cuCtxSetCurrent(context);
+  const CUresult result = query(handle);
+  return result == CUDA_ERROR_NOT_READY ? 0 : result;
+}
+
+bool Streams::is_complete(Tick tick) {
+  if (timeline_.is_known_complete(tick)) return true;
+  around_.require_usable();
+  const StreamState& state = streams_[tick.stream];
+  const auto all = timeline_.snapshot(tick.stream);
+  ContextScope scope(devices_);
+  scope.bind(state.device);
+  const CUresult result = query(state.handle);
+  if (result == CUDA_ERROR_NOT_READY) return false;
+  if (result != CUDA_SUCCESS) throw Refusal(result, "cuStreamQuery", state.device);
+  learn(all);
+  return true;
+}
+
+std::vector<Tick> Streams::incomplete(const std::vector<Tick>& ticks) {
+  std::vector<Tick> left;
+  for (const Tick tick : ticks)
+    if (!is_complete(tick)) left.push_back(tick);
+  return left;
+}
+
+bool Streams::has_ended(Tick tick) {
+  try {
+    return is_complete(tick);
+  } catch (const Refusal&) {
+    return true;
+  }
+}
+
+bool Streams::has_ended(const dataflow::Buffer& buffer) {
+  bool ended = true;
+  buffer.hazards.each([&](const dataflow::Hazard& hazard, dataflow::Span) {
+    ended = ended && has_ended(hazard.written);
+    for (const Tick read : hazard.reads) ended = ended && has_ended(read);
+  });
+  return ended;
+}
+
+std::uint64_t Streams::count(std::int32_t ordinal) const {
+  return static_cast<std::uint64_t>(std::count_if(streams_.begin(), streams_.end(), [ordinal](const StreamState& each) {
+    return each.device == ordinal && each.mark;
+  }));
+}
+
+bool Streams::is_idle(std::int32_t ordinal) {
+  for (std::size_t i = 0; i < streams_.size(); ++i) {
+    const auto index = static_cast<StreamIndex>(i);
+    if (streams_[i].device == ordinal && streams_[i].mark && !is_complete({index, timeline_.submitted(index)})) return false;
+  }
+  return true;
+}
+
+std::vector<StreamIndex> Streams::foreign_producers(const dataflow::Timeline::Snapshot& complete) const {
+  std::vector<StreamIndex> found = timeline_.unsettled(complete);
+  std::erase_if(found, [&](StreamIndex other) { return streams_[other].device == streams_[complete.last.stream].device; });
+  return found;
+}
+
+void Streams::learn(const dataflow::Timeline::Snapshot& complete) {
+  for (const StreamIndex other : foreign_producers(complete)) {
+    const StreamState& state = streams_[other];
+    if (!state.mark) continue;  // destroyed: all of it has passed
+    ContextScope scope(devices_);
+    scope.bind(state.device);
+    const CUresult result = query(state.handle);
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) throw Refusal(result, "cuStreamQuery", state.device);
+  }
+  timeline_.learn(complete);
+}
+
+void Streams::settle(std::int32_t ordinal) {
+  ContextScope scope(devices_);
+  scope.bind(ordinal);
+  for (const StreamState& state : streams_) {
+    if (!state.mark || state.device != ordinal || query(state.handle) != CUDA_SUCCESS) continue;
+    check(now_.synchronize(state.handle), "cuStreamSynchronize");
+  }
+}
+
+Streams::Mark Streams::mark(StreamIndex index) {
+  const StreamState& state = streams_[index];
+  ContextScope scope(devices_);
+  scope.bind(state.device);
+  std::vector<CUevent>& spare = spare_events_[state.device];
+  CUevent event;
+  if (spare.empty()) {
+    event = make_event();
+  } else {
+    event = spare.back();
+    spare.pop_back();
+  }
+  Mark made(timeline_.snapshot(index), event, spare);
+  check(now_.record(event, state.handle), "cuEventRecord");
+  return made;
+}
+
+}  // namespace aiocuda::driver

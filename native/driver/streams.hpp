@@ -1,0 +1,158 @@
+// Streams: their handles, the marks that others wait for, and how far each is.
+//
+// Always true: a slot of the timeline has one stream at a time; its next one comes when the last has been destroyed, with all
+// its work passed. What the driver refuses leaves no handle behind, and nothing of the timeline that is not so.
+// Guarded by the GIL, but for `ask`, which the reactor's thread calls.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "../dataflow/buffer.hpp"
+#include "../dataflow/timeline.hpp"
+#include "devices.hpp"
+#include "driver_now.hpp"
+
+namespace aiocuda::driver {
+
+struct StreamState {
+  CUstream handle = nullptr;
+  std::int32_t device = 0;
+  CUcontext context = nullptr;
+  CUevent mark = nullptr;      // re-recorded at will: a wait binds the record that precedes it; null: the stream was destroyed
+  std::array<CUevent, dataflow::Timeline::most_marks> marks{};  // the timeline's, made when they are first used
+  std::uint32_t generation = 0;  // how many streams had this slot before
+  std::uint64_t before = 0;      // what they submitted
+  bool owned = true;
+  bool closing = false;               // no longer handed out; destroyed when its work has passed
+  std::shared_ptr<void> keepalive{};  // of a stream that is somebody else's
+};
+
+// Who has the device do something for a stream beside its work.
+class StreamFollower {
+ public:
+  // Is nothing of it on its way any more? Throws Refusal on a broken context.
+  virtual bool has_left(StreamIndex stream) = 0;
+  // The stream is destroyed now.
+  virtual void leave(StreamIndex stream) = 0;
+
+ protected:
+  ~StreamFollower() = default;
+};
+
+class Streams {
+ public:
+  Streams(Devices& devices, dataflow::Timeline& timeline, Surroundings& around)
+      : devices_(devices), timeline_(timeline), around_(around), table_(devices.table()), now_(devices.table()) {}
+  Streams(const Streams&) = delete;
+  Streams& operator=(const Streams&) = delete;
+  void set_follower(StreamFollower& follower) { follower_ = &follower; }
+
+  StreamIndex create(std::int32_t device, int priority);
+  // Somebody else's stream; the same one as before where it was adopted before.
+  StreamIndex adopt(CUstream handle, std::int32_t device, std::shared_ptr<void> keepalive);
+  // The stream is destroyed when its work has passed.
+  void close(StreamIndex stream);
+  void destroy_closed();
+  // A stream of the device that no policy uses, for what must hold up no work.
+  StreamIndex aside(std::int32_t device);
+
+  StreamState& at(StreamIndex index) { return streams_.at(index); }
+  const StreamState& at(StreamIndex index) const { return streams_.at(index); }
+  std::size_t size() const { return streams_.size(); }
+  std::uint64_t count(std::int32_t device) const;  // of those that are there
+  dataflow::StreamId id_of(StreamIndex index) const {
+    return static_cast<dataflow::StreamId>(streams_.at(index).generation) << 32 | index;
+  }
+  std::string title_of(StreamIndex index) const {
+    return "stream " + std::to_string(index) + " of device " + std::to_string(at(index).device);
+  }
+
+  // Orders later work of `stream` after what `other` holds so far, whoever submitted it.
+  CUresult wait(StreamIndex stream, StreamIndex other);
+  // The timeline's marks: made behind all that a stream holds now; waited for by another.
+  CUresult put_mark(StreamIndex stream, std::uint32_t slot);
+  CUresult wait_for_mark(StreamIndex stream, StreamIndex other, std::uint32_t slot);
+  // Order later work of a stream after a tick, or after all that touches a buffer's bytes. Throw Refusal.
+  void after(StreamIndex stream, Tick tick);
+  void order(StreamIndex stream, const dataflow::Buffer& buffer, dataflow::Span span);
+
+  // Is somebody capturing it? A question about it would end the capture.
+  bool is_captured(CUstream handle) const;
+  // Has a stream done all its work, is its context well? While somebody captures it nothing is known: not ready.
+  CUresult query(CUstream handle) const { return is_captured(handle) ? CUDA_ERROR_NOT_READY : now_.query(handle); }
+  // Throws Refusal where somebody captures a stream that is not ours: what is put there now does not run.
+  void require_not_captured(StreamIndex stream);
+  // For the reactor's thread: 0, or the error that broke the stream's context.
+  std::int32_t ask(StreamIndex stream) const;
+
+  // Takes in that a stream is so far. Throws Refusal where what it was ordered after, on another device, was lost: a
+  // stream does not wait for a context that is broken, and goes on with what is not there.
+  void learn(const dataflow::Timeline::Snapshot& complete);
+  // Has it passed? Asks the driver where nothing is known. Throws Refusal on a broken context.
+  bool is_complete(Tick tick);
+  std::vector<Tick> incomplete(const std::vector<Tick>& ticks);
+  // Has it passed, or been lost with its context, which runs nothing any more?
+  bool has_ended(Tick tick);
+  // The same of all that touches a buffer.
+  bool has_ended(const dataflow::Buffer& buffer);
+  // Has the device passed all that was submitted here? Throws Refusal on a broken context.
+  bool is_idle(std::int32_t device);
+  // The streams of other devices that must be well for this to have passed.
+  std::vector<StreamIndex> foreign_producers(const dataflow::Timeline::Snapshot& complete) const;
+  // Has the driver take note of what has passed: it does when it is waited for, not when it is asked. Waits for nothing.
+  void settle(std::int32_t device);
+
+  // A point of a stream that can be asked about and waited for later, whatever is submitted meanwhile.
+  // Its event is used again afterwards.
+  class Mark {
+   public:
+    Mark(dataflow::Timeline::Snapshot complete, CUevent event, std::vector<CUevent>& spare)
+        : complete_(std::move(complete)), event_(event), spare_(&spare) {}
+    Mark(Mark&& other) noexcept
+        : complete_(std::move(other.complete_)), event_(std::exchange(other.event_, nullptr)), spare_(other.spare_) {}
+    Mark& operator=(Mark&&) = delete;
+    ~Mark() {
+      // An event may be recorded again while somebody waits for an earlier record of it.
+      if (event_) spare_->push_back(event_);
+    }
+    StreamIndex stream() const { return complete_.last.stream; }
+    bool covers(Tick tick) const { return complete_.last.stream == tick.stream && complete_.last.count >= tick.count; }
+    const dataflow::Timeline::Snapshot& complete() const { return complete_; }  // what has passed once the event has
+    CUevent event() const { return event_; }
+
+   private:
+    dataflow::Timeline::Snapshot complete_;
+    CUevent event_;
+    std::vector<CUevent>* spare_;
+  };
+  Mark mark(StreamIndex stream);
+
+  // In the stream's context.
+  CUevent make_event() const;
+
+ private:
+  class Waits;
+  StreamIndex new_slot();
+
+  Devices& devices_;
+  dataflow::Timeline& timeline_;
+  Surroundings& around_;
+  const Table& table_;
+  const DriverNow now_;
+  StreamFollower* follower_ = nullptr;
+  std::deque<StreamState> streams_;
+  mutable std::mutex mutex_;  // the reactor reads handles while a stream is added or destroyed
+  std::map<std::pair<CUstream, std::int32_t>, StreamIndex> adopted_;  // each device has a null stream
+  std::vector<StreamIndex> closing_;  // closed by their users, with work that has not passed
+  std::vector<StreamIndex> spare_slots_;
+  std::map<std::int32_t, std::vector<CUevent>> spare_events_;  // by device
+};
+
+}  // namespace aiocuda::driver

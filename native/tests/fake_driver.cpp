@@ -1,0 +1,170 @@
+// What the driver for tests answers: see fake_driver.hpp.
+#include "fake_driver.hpp"
+
+#include <tuple>
+#include <type_traits>
+
+namespace aiocuda::driver::tests {
+namespace {
+
+bool is_refusable(Function function) {
+  switch (function) {
+    case Function::cuCtxGetCurrent:
+    case Function::cuCtxSetCurrent:
+    case Function::cuThreadExchangeStreamCaptureMode:
+    case Function::cuStreamIsCapturing: return false;
+    default: return true;
+  }
+}
+
+template <class T>
+std::uint64_t number_of(T argument) {
+  if constexpr (std::is_pointer_v<T>) return reinterpret_cast<std::uint64_t>(argument);
+  else if constexpr (std::is_integral_v<T> || std::is_enum_v<T>) return static_cast<std::uint64_t>(argument);
+  else return 0;
+}
+
+}  // namespace
+
+template <Function function, class... Arguments>
+struct FakeDriver::Entry<function, CUresult (*)(Arguments...)> {
+  static CUresult call(Arguments... arguments) { return current()->template answer<function>(arguments...); }
+};
+
+template <Function function, class... Arguments>
+CUresult FakeDriver::answer(Arguments... arguments) {
+  std::lock_guard lock(mutex_);
+  ++counts_[index(function)];
+  const std::size_t nth = ++made_[index(function)];
+  if (is_refusable(function)) {
+    calls_.push_back({function, {number_of(arguments)...}});
+    if (++refusable_calls_ == refused_at_) return refused_with_;
+  }
+  for (const Refused& each : refusals_)
+    if (each.function == function && each.from <= nth && nth < each.to) return each.answer;
+  const auto given = std::make_tuple(arguments...);
+  return perform<function>(given);
+}
+
+template <Function f, class Given>
+CUresult FakeDriver::perform(const Given& given) {
+  auto argument = [&]<std::size_t i>(std::integral_constant<std::size_t, i>) { return std::get<i>(given); };
+  constexpr std::integral_constant<std::size_t, 0> first;
+  [[maybe_unused]] constexpr std::integral_constant<std::size_t, 1> second;
+  [[maybe_unused]] constexpr std::integral_constant<std::size_t, 2> third;
+  if constexpr (f == Function::cuCtxGetCurrent) {
+    *argument(first) = context_;
+  } else if constexpr (f == Function::cuCtxSetCurrent) {
+    context_ = argument(first);
+  } else if constexpr (f == Function::cuStreamCreateWithPriority || f == Function::cuEventCreate || f == Function::cuGraphCreate ||
+                       f == Function::cuGraphInstantiateWithFlags) {
+    make(argument(first), f);
+  } else if constexpr (f == Function::cuMemAllocFromPoolAsync) {
+    *argument(first) = make_address(argument(second), f);
+  } else if constexpr (f == Function::cuMemAlloc || f == Function::cuMemAllocManaged) {
+    *argument(first) = make_address(argument(second), f);
+  } else if constexpr (f == Function::cuIpcOpenMemHandle) {
+    *argument(first) = 1ull << 50;  // one address, however often it is opened
+  } else if constexpr (f == Function::cuMemHostAlloc) {
+    *argument(first) = make_host(argument(second));
+  } else if constexpr (f == Function::cuMemFreeHost) {
+    end(argument(first), "cuMemFreeHost");
+    host_.erase(reinterpret_cast<std::uint64_t>(argument(first)));
+  } else if constexpr (f == Function::cuMemFree) {
+    end(reinterpret_cast<void*>(argument(first)), "cuMemFree");
+  } else if constexpr (f == Function::cuMemFreeAsync) {
+    if (const CUresult refused = use_stream(argument(second), "cuMemFreeAsync")) return refused;
+    end(reinterpret_cast<void*>(argument(first)), "cuMemFreeAsync");
+    advance(argument(second));
+  } else if constexpr (f == Function::cuStreamDestroy) {
+    end(argument(first), "cuStreamDestroy");
+  } else if constexpr (f == Function::cuEventDestroy || f == Function::cuGraphDestroy || f == Function::cuGraphExecDestroy) {
+    end(argument(first), "an event's or a graph's end");
+  } else if constexpr (f == Function::cuStreamIsCapturing) {
+    *argument(second) = captured_.contains(argument(first)) ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+  } else if constexpr (f == Function::cuStreamQuery || f == Function::cuStreamSynchronize) {
+    if (const CUresult refused = use_stream(argument(first), "cuStreamQuery")) return refused;
+    const Stream& stream = streams_[argument(first)];
+    return stream.passed < stream.submitted ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+  } else if constexpr (f == Function::cuEventRecord) {
+    if (const CUresult refused = use_stream(argument(second), "cuEventRecord")) return refused;
+    require_alive(argument(first), "cuEventRecord");
+    events_[argument(first)] = {argument(second), advance(argument(second))};
+  } else if constexpr (f == Function::cuEventQuery) {
+    require_alive(argument(first), "cuEventQuery");
+    const auto event = events_.find(argument(first));
+    if (event == events_.end()) return CUDA_SUCCESS;
+    if (const auto broken = broken_.find(event->second.stream); broken != broken_.end()) return broken->second;
+    return streams_[event->second.stream].passed < event->second.count ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+  } else if constexpr (f == Function::cuStreamWaitEvent) {
+    if (const CUresult refused = use_stream(argument(first), "cuStreamWaitEvent")) return refused;
+    require_alive(argument(second), "cuStreamWaitEvent");
+    waits_.emplace(argument(first), events_[argument(second)].stream);
+    advance(argument(first));
+  } else if constexpr (f == Function::cuStreamWriteValue32) {
+    if (const CUresult refused = use_stream(argument(first), "cuStreamWriteValue32")) return refused;
+    advance(argument(first));
+    auto* word = reinterpret_cast<std::uint32_t*>(argument(second));
+    Stream& stream = streams_[argument(first)];
+    if (stream.is_held) stream.writes.emplace_back(word, argument(third));
+    else __atomic_store_n(word, argument(third), __ATOMIC_RELEASE);
+  } else if constexpr (f == Function::cuDeviceGet) {
+    *argument(first) = argument(second);
+  } else if constexpr (f == Function::cuDeviceCanAccessPeer) {
+    *argument(first) = is_peer_possible;
+  } else if constexpr (f == Function::cuGraphGetNodes) {
+    *argument(third) = 0;
+  }
+  return CUDA_SUCCESS;
+}
+
+template <class Handle>
+void FakeDriver::make(Handle* handle, Function maker) {
+  *handle = reinterpret_cast<Handle>(last_handle_ += 16);
+  alive_.emplace(last_handle_, maker);
+}
+std::uint64_t FakeDriver::make_address(std::uint64_t size_bytes, Function maker) {
+  constexpr std::uint64_t alignment = 2 << 20;
+  const std::uint64_t address = last_address_;
+  last_address_ += (size_bytes / alignment + 1) * alignment;
+  alive_.emplace(address, maker);
+  return address;
+}
+// Small memory is there, as the host reads and writes it.
+void* FakeDriver::make_host(std::uint64_t size_bytes) {
+  if (size_bytes > (1 << 20)) return reinterpret_cast<void*>(make_address(size_bytes, Function::cuMemHostAlloc));
+  auto memory = std::make_unique<std::uint64_t[]>(size_bytes / 8 + 1);
+  void* address = memory.get();
+  host_.emplace(reinterpret_cast<std::uint64_t>(address), std::move(memory));
+  alive_.emplace(reinterpret_cast<std::uint64_t>(address), Function::cuMemHostAlloc);
+  return address;
+}
+template <class Handle>
+void FakeDriver::end(Handle handle, const char* function) {
+  if (!alive_.erase(reinterpret_cast<std::uint64_t>(handle))) misuses_.push_back(std::string(function) + " of what is not there");
+}
+template <class Handle>
+void FakeDriver::require_alive(Handle handle, const char* function) {
+  if (!alive_.contains(reinterpret_cast<std::uint64_t>(handle))) misuses_.push_back(std::string(function) + " with a handle that is not there");
+}
+CUresult FakeDriver::use_stream(CUstream stream, const char* function) {
+  if (reinterpret_cast<std::uint64_t>(stream) >= first_handle) require_alive(stream, function);  // else it is the test's own
+  const auto broken = broken_.find(stream);
+  return broken == broken_.end() ? CUDA_SUCCESS : broken->second;
+}
+std::uint64_t FakeDriver::advance(CUstream stream) {
+  Stream& of = streams_[stream];
+  ++of.submitted;
+  if (!of.is_held) of.passed = of.submitted;
+  return of.submitted;
+}
+
+Table FakeDriver::table() const {
+  Table table;
+#define F(name) table.name = Entry<Function::name, decltype(table.name)>::call;
+  AIOCUDA_DRIVER_FUNCTIONS(F)
+#undef F
+  return table;
+}
+
+}  // namespace aiocuda::driver::tests

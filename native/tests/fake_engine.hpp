@@ -1,0 +1,80 @@
+// The engine's parts over a driver for tests, connected as the engine connects them, without Python.
+#pragma once
+#include <functional>
+#include <stdexcept>
+
+#include "driver/images.hpp"
+#include "driver/memory.hpp"
+#include "driver/room.hpp"
+#include "driver/streams.hpp"
+#include "driver/waits.hpp"
+#include "fake_driver.hpp"
+
+namespace aiocuda::driver::tests {
+
+struct Over : std::runtime_error {
+  Over() : std::runtime_error("the engine is over") {}
+};
+
+class FakeEngine : public Surroundings {
+ public:
+  explicit FakeEngine(std::int32_t device_count = 1) {
+    for (std::int32_t ordinal = 0; ordinal < device_count; ++ordinal) open(ordinal);
+  }
+  virtual ~FakeEngine() { waits.shut_down(); }
+
+  bool is_ending() const override { return is_ended; }
+  [[noreturn]] void raise_over() const override { throw Over(); }
+  void open(std::int32_t ordinal) override {
+    devices.add(ordinal, reinterpret_cast<CUcontext>(0x100 + ordinal), reinterpret_cast<CUmemoryPool>(0x200 + ordinal));
+    try {
+      devices.at(ordinal).default_stream = streams.create(ordinal, 0);
+    } catch (...) {
+      devices.remove(ordinal);
+      throw;
+    }
+  }
+  void collect() override {
+    if (is_over()) return;
+    ++collections;
+    memory.free_due();
+    streams.destroy_closed();
+    memory.close_due();
+    images.unload_idle();
+  }
+  void note_return() noexcept override {
+    if (!is_submitting) collect();
+  }
+  void note_freed(std::int32_t device) override { room.note_freed(device); }
+  CUresult call_slowly(const std::function<CUresult()>& call) override {
+    ++slow_calls;
+    return call();
+  }
+  void fork() { is_forked_ = true; }
+
+  CUstream handle(StreamIndex stream) { return streams.at(stream).handle; }
+  // Work on a stream, as a walk would count it.
+  Tick submit(StreamIndex stream) {
+    driver.submit(handle(stream));
+    return timeline.advance(stream);
+  }
+  dataflow::BufferRef allocate(std::uint64_t size_bytes, std::int32_t device = 0) {
+    return memory.allocate_device(device, size_bytes, devices.at(device).default_stream, [] {});
+  }
+
+  FakeDriver driver;
+  const Table table = driver.table();
+  bool is_ended = false, is_submitting = false;
+  int collections = 0, slow_calls = 0;
+  dataflow::Timeline timeline;
+  completion::Pending pending;
+  completion::Lines lines{pending};
+  Devices devices{table, *this};
+  Streams streams{devices, timeline, *this};
+  Memory memory{devices, streams, timeline, *this};
+  Images images{devices, streams, timeline, *this};
+  Waits waits{devices, streams, timeline, pending, [this](StreamIndex stream) { lines.look(stream); }};
+  Room room{devices, streams, timeline, waits, memory, lines};
+};
+
+}  // namespace aiocuda::driver::tests

@@ -1,0 +1,311 @@
+// Streams and devices, over a driver that counts and refuses.
+#include <doctest/doctest.h>
+
+#include "fake_engine.hpp"
+
+using namespace aiocuda::driver;
+using namespace aiocuda::driver::tests;
+using aiocuda::dataflow::Buffer;
+
+namespace {
+
+std::size_t handles(const FakeEngine& engine) {
+  return engine.driver.alive(Function::cuStreamCreateWithPriority) + engine.driver.alive(Function::cuEventCreate);
+}
+
+CUresult code_of(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const Refusal& refusal) {
+    return refusal.result;
+  }
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+TEST_CASE("a stream is a handle and one event; its end destroys both, and its slot is used again as another stream") {
+  FakeEngine engine;
+  const std::size_t before = handles(engine);
+  const StreamIndex stream = engine.streams.create(0, -1);
+  CHECK(handles(engine) == before + 2);
+  const auto id = engine.streams.id_of(stream);
+  engine.submit(stream);
+  engine.streams.close(stream);
+  CHECK(handles(engine) == before);
+  const StreamIndex next = engine.streams.create(0, 0);
+  CHECK(next == stream);
+  CHECK(engine.streams.id_of(next) != id);
+  CHECK(engine.timeline.is_known_complete({next, 1}));
+  CHECK(engine.streams.at(next).before == 1);
+  CHECK(engine.driver.misuses().empty());
+}
+
+TEST_CASE("a stream that cannot be made in full leaves nothing behind") {
+  FakeEngine engine;
+  const std::size_t before = handles(engine);
+  for (const Function refused : {Function::cuStreamCreateWithPriority, Function::cuEventCreate}) {
+    engine.driver.refuse(refused);
+    CHECK(code_of([&] { engine.streams.create(0, 0); }) == CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK(handles(engine) == before);
+    CHECK(engine.streams.size() == 1);
+  }
+  engine.driver.refuse(Function::cuEventCreate);
+  const auto theirs = reinterpret_cast<CUstream>(8);
+  CHECK(code_of([&] { engine.streams.adopt(theirs, 0, nullptr); }) == CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(handles(engine) == before);
+  engine.streams.adopt(theirs, 0, nullptr);
+  CHECK(engine.streams.size() == 2);
+  CHECK(engine.driver.misuses().empty());
+}
+
+TEST_CASE("a device that cannot be opened is not open, and is opened the next time") {
+  FakeEngine engine;
+  engine.driver.refuse(Function::cuEventCreate);
+  CHECK(code_of([&] { engine.devices.at(3); }) == CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK_FALSE(engine.devices.is_open(3));
+  CHECK(engine.devices.at(3).context != nullptr);
+  CHECK_FALSE(engine.devices.is_open(2));
+}
+
+TEST_CASE("what a device is stays where it is while others are opened") {
+  FakeEngine engine;
+  DeviceState& first = engine.devices.at(0);
+  for (std::int32_t ordinal = 1; ordinal < 40; ++ordinal) CHECK(engine.devices.is_peer(0, ordinal));
+  CHECK(&first == &engine.devices.at(0));
+  CHECK(first.peers.size() == 40);
+}
+
+TEST_CASE("a device is let into another's pool once, and once more when that has another pool") {
+  FakeEngine engine(2);
+  CHECK(engine.devices.is_peer(0, 1));
+  CHECK(engine.devices.is_peer(0, 1));
+  CHECK(engine.driver.count(Function::cuMemPoolSetAccess) == 1);
+  const auto pool = reinterpret_cast<CUmemoryPool>(0x300);
+  engine.devices.set_pool(1, pool);
+  CHECK(engine.devices.is_peer(0, 1));
+  const auto let_in = engine.driver.calls(Function::cuMemPoolSetAccess);
+  REQUIRE(let_in.size() == 2);
+  CHECK(let_in[1].arguments[0] == reinterpret_cast<std::uint64_t>(pool));
+}
+
+TEST_CASE("a device that cannot be let in is no peer") {
+  FakeEngine engine(2);
+  engine.driver.refuse(Function::cuMemPoolSetAccess, CUDA_ERROR_NOT_SUPPORTED);
+  CHECK_FALSE(engine.devices.is_peer(0, 1));
+  engine.driver.is_peer_possible = false;
+  CHECK_FALSE(engine.devices.is_peer(1, 0));
+  CHECK(engine.driver.count(Function::cuMemPoolSetAccess) == 1);
+}
+
+TEST_CASE("a stream that is closed with work is destroyed when that has passed") {
+  FakeEngine engine;
+  const StreamIndex stream = engine.streams.create(0, 0);
+  const CUstream handle = engine.handle(stream);
+  engine.driver.hold(handle);
+  engine.submit(stream);
+  engine.streams.close(stream);
+  engine.streams.close(stream);
+  CHECK(engine.driver.is_alive(handle));
+  engine.collect();
+  CHECK(engine.driver.is_alive(handle));
+  engine.driver.go_on(handle);
+  engine.collect();
+  CHECK_FALSE(engine.driver.is_alive(handle));
+  CHECK(engine.driver.misuses().empty());
+}
+
+TEST_CASE("in the middle of a submission no stream is destroyed") {
+  FakeEngine engine;
+  const StreamIndex stream = engine.streams.create(0, 0);
+  engine.is_submitting = true;
+  engine.driver.forget_calls();
+  engine.streams.close(stream);
+  CHECK(engine.driver.calls().empty());
+  engine.is_submitting = false;
+  engine.collect();
+  CHECK(engine.driver.count(Function::cuStreamDestroy) == 1);
+}
+
+TEST_CASE("a broken context's streams are destroyed as those are that have passed") {
+  FakeEngine engine;
+  const StreamIndex stream = engine.streams.create(0, 0);
+  const CUstream handle = engine.handle(stream);
+  engine.driver.hold(handle);
+  engine.submit(stream);
+  engine.driver.break_stream(handle);
+  engine.streams.close(stream);
+  CHECK_FALSE(engine.driver.is_alive(handle));
+}
+
+TEST_CASE("a stream is asked only where nothing is known of it, and once for all that it holds") {
+  FakeEngine engine;
+  const StreamIndex stream = engine.streams.create(0, 0);
+  const Tick first = engine.submit(stream), second = engine.submit(stream);
+  CHECK(engine.streams.is_complete(first));
+  CHECK(engine.streams.is_complete(second));
+  CHECK(engine.driver.count(Function::cuStreamQuery) == 1);
+  engine.driver.hold(engine.handle(stream));
+  const Tick third = engine.submit(stream);
+  CHECK(engine.streams.incomplete({first, second, third}).size() == 1);
+  CHECK(engine.driver.count(Function::cuStreamQuery) == 2);
+}
+
+TEST_CASE("a stream that somebody captures is never asked, and nothing is put on it") {
+  FakeEngine engine;
+  const auto theirs = reinterpret_cast<CUstream>(8);
+  const StreamIndex stream = engine.streams.adopt(theirs, 0, nullptr), other = engine.streams.create(0, 0);
+  const Tick tick = engine.submit(stream);
+  engine.driver.capture(theirs);
+  engine.driver.forget_calls();
+  CHECK_FALSE(engine.streams.is_complete(tick));
+  CHECK(engine.streams.ask(stream) == 0);
+  CHECK(engine.streams.wait(other, stream) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  CHECK(engine.streams.put_mark(stream, 0) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  CHECK(code_of([&] { engine.streams.require_not_captured(stream); }) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  CHECK(engine.driver.count(Function::cuStreamQuery) == 0);
+  CHECK(engine.driver.count(Function::cuEventRecord) == 0);
+  engine.driver.capture(theirs, false);
+  CHECK(engine.streams.is_complete(tick));
+}
+
+TEST_CASE("an adopted stream is the same one for its handle on its device, and is never destroyed") {
+  FakeEngine engine(2);
+  const auto theirs = reinterpret_cast<CUstream>(8);
+  const auto kept = std::make_shared<int>(1), later = std::make_shared<int>(2);
+  const StreamIndex stream = engine.streams.adopt(theirs, 0, kept);
+  CHECK(engine.streams.adopt(theirs, 1, nullptr) != stream);
+  CHECK(kept.use_count() == 2);
+  CHECK(engine.streams.adopt(theirs, 0, later) == stream);
+  CHECK(kept.use_count() == 1);
+  CHECK(later.use_count() == 2);
+  engine.streams.close(stream);
+  CHECK(later.use_count() == 1);
+  CHECK(engine.driver.count(Function::cuStreamDestroy) == 0);
+  // The slot may have another stream by now, so the handle gets a slot anew.
+  const StreamIndex other = engine.streams.create(0, 0);
+  CHECK(other == stream);
+  CHECK(engine.streams.adopt(theirs, 0, nullptr) != other);
+}
+
+TEST_CASE("a wait that the driver refuses is not remembered: it is asked for again") {
+  for (const Function refused : {Function::cuEventCreate, Function::cuEventRecord, Function::cuStreamWaitEvent}) {
+    FakeEngine engine;
+    const StreamIndex producer = engine.streams.create(0, 0), consumer = engine.streams.create(0, 0);
+    engine.driver.hold(engine.handle(producer));
+    const Tick tick = engine.submit(producer);
+    engine.driver.refuse(refused);
+    CHECK(code_of([&] { engine.streams.after(consumer, tick); }) == CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK_FALSE(engine.driver.waits_for(engine.handle(consumer), engine.handle(producer)));
+    engine.streams.after(consumer, tick);
+    CHECK(engine.driver.waits_for(engine.handle(consumer), engine.handle(producer)));
+    engine.driver.forget_calls();
+    engine.streams.after(consumer, tick);
+    CHECK(engine.driver.calls().empty());
+    CHECK(engine.driver.misuses().empty());
+  }
+}
+
+TEST_CASE("one mark serves all who wait for what is before it") {
+  FakeEngine engine;
+  const StreamIndex producer = engine.streams.create(0, 0), a = engine.streams.create(0, 0), b = engine.streams.create(0, 0);
+  engine.driver.hold(engine.handle(producer));
+  const Tick first = engine.submit(producer), second = engine.submit(producer);
+  engine.driver.forget_calls();
+  engine.streams.after(a, second);
+  engine.streams.after(b, first);
+  CHECK(engine.driver.count(Function::cuEventCreate) == 1);
+  CHECK(engine.driver.count(Function::cuEventRecord) == 1);
+  CHECK(engine.driver.count(Function::cuStreamWaitEvent) == 2);
+}
+
+TEST_CASE("a stream has not passed what a broken device was to make for it") {
+  FakeEngine engine(2);
+  const StreamIndex far = engine.streams.create(1, 0), near = engine.streams.create(0, 0);
+  engine.driver.hold(engine.handle(far));
+  const Tick made = engine.submit(far);
+  engine.streams.after(near, made);
+  const Tick used = engine.submit(near);
+  engine.driver.break_stream(engine.handle(far), CUDA_ERROR_ILLEGAL_ADDRESS);
+  CHECK(code_of([&] { engine.streams.is_complete(used); }) == CUDA_ERROR_ILLEGAL_ADDRESS);
+  CHECK_FALSE(engine.timeline.is_known_complete(used));
+  CHECK(engine.streams.has_ended(used));
+}
+
+TEST_CASE("a broken device ends its own uses of memory, and no others") {
+  FakeEngine engine(2);
+  const StreamIndex lost = engine.streams.create(1, 0), well = engine.streams.create(0, 0);
+  engine.driver.hold(engine.handle(lost));
+  engine.driver.hold(engine.handle(well));
+  Buffer buffer(4096);
+  buffer.hazards.commit({0, 4096}, false, engine.submit(lost));
+  buffer.hazards.commit({0, 4096}, false, engine.submit(well));
+  engine.driver.break_stream(engine.handle(lost));
+  CHECK_FALSE(engine.streams.has_ended(buffer));
+  engine.driver.go_on(engine.handle(well));
+  CHECK(engine.streams.has_ended(buffer));
+}
+
+TEST_CASE("a mark's event is used again, also where its record was refused") {
+  FakeEngine engine;
+  const StreamIndex stream = engine.streams.create(0, 0);
+  engine.submit(stream);
+  { const Streams::Mark mark = engine.streams.mark(stream); }
+  const std::size_t made = engine.driver.count(Function::cuEventCreate);
+  engine.driver.refuse(Function::cuEventRecord, CUDA_ERROR_UNKNOWN);
+  CHECK(code_of([&] { engine.streams.mark(stream); }) == CUDA_ERROR_UNKNOWN);
+  const Streams::Mark mark = engine.streams.mark(stream);
+  CHECK(engine.driver.count(Function::cuEventCreate) == made);
+  CHECK(mark.covers({stream, 1}));
+  CHECK_FALSE(mark.covers({stream, 2}));
+  const Streams::Mark second = engine.streams.mark(stream);
+  CHECK(second.event() != mark.event());
+}
+
+TEST_CASE("the driver takes note of what has passed on streams that are idle, and waits for none") {
+  FakeEngine engine;
+  const StreamIndex busy = engine.streams.create(0, 0);
+  engine.driver.hold(engine.handle(busy));
+  engine.submit(busy);
+  engine.driver.forget_calls();
+  engine.streams.settle(0);
+  const auto settled = engine.driver.calls(Function::cuStreamSynchronize);
+  REQUIRE(settled.size() == 1);
+  CHECK(settled[0].arguments[0] == reinterpret_cast<std::uint64_t>(engine.handle(engine.devices.at(0).default_stream)));
+}
+
+TEST_CASE("where the engine is over no driver is called") {
+  FakeEngine engine;
+  const StreamIndex stream = engine.streams.create(0, 0);
+  const Tick tick = engine.submit(stream);
+  engine.is_ended = true;
+  engine.driver.forget_calls();
+  engine.streams.close(stream);
+  CHECK_THROWS_AS(engine.streams.is_complete(tick), Over);
+  CHECK_THROWS_AS(engine.devices.at(0), Over);
+  engine.is_ended = false;
+  engine.fork();
+  CHECK_THROWS_AS(engine.streams.is_complete(tick), Over);
+  CHECK(engine.driver.calls().empty());
+}
+
+TEST_CASE("a context is bound once, and the thread's own comes back") {
+  FakeEngine engine(2);
+  const auto own = reinterpret_cast<CUcontext>(0x77);
+  engine.table.cuCtxSetCurrent(own);
+  engine.driver.forget_calls();
+  { ContextScope scope(engine.devices); }
+  CHECK(engine.driver.count(Function::cuCtxGetCurrent) == 0);
+  {
+    ContextScope scope(engine.devices);
+    scope.bind(0);
+    scope.bind(0);
+    CHECK(engine.driver.count(Function::cuCtxSetCurrent) == 1);
+    scope.bind(1);
+    CHECK(engine.driver.count(Function::cuCtxSetCurrent) == 2);
+  }
+  CUcontext now = nullptr;
+  engine.table.cuCtxGetCurrent(&now);
+  CHECK(now == own);
+  CHECK(engine.driver.count(Function::cuThreadExchangeStreamCaptureMode) == 2);
+}

@@ -1,0 +1,268 @@
+// Waits for streams, and room in them, over a driver that counts and refuses (run under ThreadSanitizer: the reactor is there).
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <thread>
+
+#include "fake_engine.hpp"
+
+using namespace aiocuda::driver;
+using namespace aiocuda::driver::tests;
+using namespace std::chrono_literals;
+using aiocuda::completion::Completion;
+
+namespace {
+
+CUresult code_of(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const Refusal& refusal) {
+    return refusal.result;
+  }
+  return CUDA_SUCCESS;
+}
+
+bool ends(Completion& completion) { return completion.wait_for(10s); }
+
+struct Waiting : FakeEngine {
+  explicit Waiting(std::int32_t device_count = 1) : FakeEngine(device_count) { waits.start(0); }
+};
+
+}  // namespace
+
+TEST_CASE("a wait is one number that the stream writes, and ends when that is written") {
+  Waiting engine;
+  const StreamIndex stream = engine.streams.create(0, 0);
+  engine.driver.hold(engine.handle(stream));
+  const Tick tick = engine.submit(stream);
+  engine.driver.forget_calls();
+  const Waits::Armed armed = engine.waits.arm({tick}, {});
+  REQUIRE(armed.parts.size() == 1);
+  CHECK(armed.has_tickets());
+  CHECK_FALSE(engine.waits.has_passed(armed));
+  const auto completion = engine.waits.watch(armed);
+  CHECK(engine.driver.count(Function::cuStreamWriteValue32) == 1);
+  CHECK_FALSE(completion->has_ended());
+  engine.driver.go_on(engine.handle(stream));
+  CHECK(engine.waits.has_passed(armed));
+  REQUIRE(ends(*completion));
+  CHECK(completion->error() == 0);
+  CHECK(engine.timeline.is_known_complete(tick));
+  CHECK(engine.pending.size() == 0);
+}
+
+TEST_CASE("who waits for what a number already stands behind, waits for that number") {
+  Waiting engine;
+  const StreamIndex stream = engine.streams.create(0, 0);
+  engine.driver.hold(engine.handle(stream));
+  const Tick first = engine.submit(stream), second = engine.submit(stream);
+  engine.waits.arm({second}, {});
+  engine.waits.arm({first}, {});
+  CHECK(engine.driver.count(Function::cuStreamWriteValue32) == 1);
+  engine.waits.arm({first}, {}, true);  // what others may have put there
+  CHECK(engine.driver.count(Function::cuStreamWriteValue32) == 2);
+}
+
+TEST_CASE("a point in the middle of a stream is waited for beside it, by one more stream") {
+  Waiting engine;
+  const StreamIndex stream = engine.streams.create(0, 0);
+  engine.driver.hold(engine.handle(stream));
+  const Tick tick = engine.submit(stream);
+  std::vector<Streams::Mark> marks;
+  marks.push_back(engine.streams.mark(stream));
+  engine.submit(stream);
+  engine.driver.forget_calls();
+  for (int i = 0; i < 3; ++i) {
+    const Waits::Armed armed = engine.waits.arm({tick}, marks);
+    CHECK(armed.parts.at(0).complete.last.count == tick.count);
+  }
+  CHECK(engine.driver.count(Function::cuStreamCreateWithPriority) == 1);
+  engine.driver.go_on(engine.handle(stream));
+  const auto completion = engine.waits.watch(engine.waits.arm({tick}, marks));
+  CHECK(ends(*completion));
+  // With the stream goes the one beside it.
+  marks.clear();
+  const std::size_t alive = engine.driver.alive(Function::cuStreamCreateWithPriority);
+  engine.streams.close(stream);
+  engine.collect();
+  CHECK(engine.driver.alive(Function::cuStreamCreateWithPriority) == alive - 2);
+  CHECK(engine.driver.misuses().empty());
+}
+
+TEST_CASE("a device that writes no flags is asked about events, which are used again") {
+  Waiting engine;
+  const StreamIndex stream = engine.streams.create(0, 0);
+  engine.driver.refuse(Function::cuStreamWriteValue32, CUDA_ERROR_NOT_SUPPORTED);
+  for (int i = 0; i < 3; ++i) {
+    const Tick tick = engine.submit(stream);
+    const Waits::Armed armed = engine.waits.arm({tick}, {});
+    CHECK_FALSE(armed.has_tickets());
+    const auto completion = engine.waits.watch(armed);
+    REQUIRE(ends(*completion));
+    CHECK(engine.timeline.is_known_complete(tick));
+  }
+  CHECK(engine.waits.without_flag == 3);
+  CHECK(engine.driver.count(Function::cuStreamWriteValue32) == 1);
+  CHECK_FALSE(engine.devices.at(0).writes_flags);
+}
+
+TEST_CASE("a wait that is refused is an error of its device, and leaves nothing pending; the next one is well") {
+  for (const bool has_flags : {true, false}) {
+    std::size_t refused_calls = 0;
+    for (std::size_t nth = 1;; ++nth) {
+      Waiting engine;
+      const StreamIndex stream = engine.streams.create(0, 0);
+      engine.devices.at(0).writes_flags = has_flags;
+      const Tick tick = engine.submit(stream);
+      std::vector<Streams::Mark> marks;
+      marks.push_back(engine.streams.mark(stream));
+      engine.submit(stream);
+      engine.driver.refuse_nth(nth);
+      auto wait = [&] { return engine.waits.watch(engine.waits.arm({tick}, marks)); };
+      std::shared_ptr<Completion> completion;
+      const CUresult result = code_of([&] { completion = wait(); });
+      if (result == CUDA_SUCCESS) {
+        CHECK(ends(*completion));
+        break;
+      }
+      ++refused_calls;
+      CHECK(result == CUDA_ERROR_OUT_OF_MEMORY);
+      CHECK(engine.pending.size() == 0);
+      CHECK(ends(*wait()));
+      CHECK(engine.driver.misuses().empty());
+      REQUIRE(nth < 100);
+    }
+    CHECK(refused_calls >= 3);
+  }
+}
+
+TEST_CASE("a number that was refused is written by the next wait") {
+  Waiting engine;
+  const StreamIndex stream = engine.streams.create(0, 0);
+  const Tick tick = engine.submit(stream);
+  engine.driver.refuse(Function::cuStreamWriteValue32, CUDA_ERROR_UNKNOWN);
+  try {
+    engine.waits.arm({tick}, {});
+    FAIL("it was not refused");
+  } catch (const Refusal& refusal) {
+    CHECK(refusal.device == 0);
+  }
+  const Waits::Armed armed = engine.waits.arm({tick}, {});
+  CHECK(armed.parts.at(0).ticket->number == 1);
+  CHECK(engine.waits.has_passed(armed));
+}
+
+TEST_CASE("a broken context ends what is pending, with its error") {
+  Waiting engine;
+  const StreamIndex stream = engine.streams.create(0, 0);
+  engine.driver.hold(engine.handle(stream));
+  const Tick tick = engine.submit(stream);
+  const auto completion = engine.waits.watch(engine.waits.arm({tick}, {}));
+  engine.driver.break_stream(engine.handle(stream));
+  REQUIRE(ends(*completion));
+  CHECK(completion->error() == CUDA_ERROR_ILLEGAL_ADDRESS);
+  CHECK_FALSE(engine.timeline.is_known_complete(tick));
+}
+
+TEST_CASE("a stream with much to do writes how far it is, now and then") {
+  Waiting engine;
+  const StreamIndex stream = engine.streams.create(0, 0);
+  engine.driver.hold(engine.handle(stream));
+  for (int i = 0; i < 1000; ++i) {
+    engine.submit(stream);
+    engine.waits.note_progress(stream);
+  }
+  CHECK(engine.driver.count(Function::cuStreamWriteValue32) == 7);  // after each 128
+  CHECK(engine.waits.is_full(stream, 1000));
+  CHECK_FALSE(engine.waits.is_full(stream, 1001));
+  engine.driver.go_on(engine.handle(stream));
+  engine.driver.forget_calls();
+  CHECK_FALSE(engine.waits.is_full(stream, 1000));
+  CHECK(engine.timeline.backlog(stream) == 104);
+  CHECK(engine.driver.count(Function::cuStreamQuery) == 0);
+}
+
+TEST_CASE("a stream that somebody captures is not written to") {
+  Waiting engine;
+  const auto theirs = reinterpret_cast<CUstream>(8);
+  const StreamIndex stream = engine.streams.adopt(theirs, 0, nullptr);
+  const Tick tick = engine.submit(stream);
+  std::vector<Streams::Mark> marks;
+  marks.push_back(engine.streams.mark(stream));
+  engine.driver.capture(theirs);
+  CHECK(code_of([&] { engine.waits.arm({tick}, {}); }) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  engine.driver.forget_calls();
+  const Waits::Armed armed = engine.waits.arm({tick}, marks);  // beside it
+  REQUIRE(engine.driver.count(Function::cuStreamWriteValue32) == 1);
+  CHECK(engine.driver.calls(Function::cuStreamWriteValue32)[0].arguments[0] != reinterpret_cast<std::uint64_t>(theirs));
+}
+
+TEST_CASE("a stream is not destroyed while it has a number to write") {
+  Waiting engine;
+  const StreamIndex stream = engine.streams.create(0, 0);
+  const CUstream handle = engine.handle(stream);
+  const Tick tick = engine.submit(stream);
+  CHECK(engine.streams.is_complete(tick));
+  engine.driver.hold(handle);
+  engine.waits.arm({tick}, {}, true);
+  engine.streams.close(stream);
+  CHECK(engine.driver.is_alive(handle));
+  engine.driver.go_on(handle);
+  engine.collect();
+  CHECK_FALSE(engine.driver.is_alive(handle));
+}
+
+TEST_CASE("more streams than there are flags are waited for all the same") {
+  Waiting engine;
+  std::vector<Tick> ticks;
+  for (int i = 0; i < 1030; ++i) ticks.push_back(engine.submit(engine.streams.create(0, 0)));
+  const Waits::Armed armed = engine.waits.arm(ticks, {});
+  CHECK(armed.parts.size() == 1030);
+  CHECK_FALSE(armed.has_tickets());
+  const auto completion = engine.waits.watch(armed);
+  CHECK(ends(*completion));
+  CHECK(engine.waits.without_flag > 0);
+}
+
+TEST_CASE("who waits for room in a stream is called when it has passed") {
+  Waiting engine;
+  const StreamIndex stream = engine.streams.create(0, 0);
+  engine.driver.hold(engine.handle(stream));
+  for (int i = 0; i < 4; ++i) engine.submit(stream);
+  const auto turn = std::make_shared<aiocuda::completion::Turn>();
+  engine.lines.stand(turn, stream, engine.room.level(stream), 4, {1, true});
+  engine.room.keep_moving(stream);
+  CHECK_FALSE(turn->called()->has_ended());
+  engine.driver.go_on(engine.handle(stream));
+  CHECK(ends(*turn->called()));
+  engine.lines.give_up(*turn);
+}
+
+TEST_CASE("who waits for memory of a device is called when arrays hold less of it") {
+  Waiting engine;
+  auto held = engine.allocate(100);
+  const auto lane = engine.room.memory_lane(0);
+  CHECK(engine.room.level(lane).held() == 100);
+  const auto turn = std::make_shared<aiocuda::completion::Turn>();
+  engine.lines.stand(turn, lane, engine.room.level(lane), 100, {1, true}, 50);
+  engine.room.keep_moving(lane);
+  CHECK_FALSE(turn->called()->has_ended());
+  held.reset();
+  CHECK(ends(*turn->called()));
+  engine.lines.give_up(*turn);
+}
+
+TEST_CASE("streams come and go while others are waited for") {
+  Waiting engine;
+  for (int round = 0; round < 200; ++round) {
+    const StreamIndex a = engine.streams.create(0, 0), b = engine.streams.create(0, 0);
+    const auto first = engine.waits.watch(engine.waits.arm({engine.submit(a), engine.submit(b)}, {}));
+    engine.streams.close(a);
+    engine.streams.close(b);
+    REQUIRE(ends(*first));
+    engine.collect();
+  }
+  engine.collect();
+  CHECK(engine.streams.size() <= 8);
+  CHECK(engine.driver.misuses().empty());
+}
