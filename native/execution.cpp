@@ -149,7 +149,7 @@ void bind_execution(nb::module_& module) {
     for (const driver::StreamIndex stream : still_there(streams)) {
       const driver::StreamState& state = engine.stream(stream);
       scope.bind(state.device);
-      if (engine.table.cuStreamQuery(state.handle) != CUDA_SUCCESS) at_work.append(engine.id_of(stream));
+      if (engine.streams.query(state.handle) != CUDA_SUCCESS) at_work.append(engine.id_of(stream));
     }
     return at_work;
   });

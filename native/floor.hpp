@@ -62,14 +62,12 @@ class Arguments {
 
 template <class F>
 std::invoke_result_t<F> on_device(std::int32_t device, F&& f) {
-  try {
+  return driver::doing(Engine::get(), [&] { return "measuring the floor of device " + std::to_string(device); }, device, [&] {
     driver::ContextScope scope(Engine::get());
     scope.bind(device);
     nb::gil_scoped_release release;
     return f();
-  } catch (const driver::Refusal& refusal) {
-    driver::raise_refused(Engine::get(), refusal.result, refusal.function, "measuring the floor of device " + std::to_string(device), 0, device);
-  }
+  });
 }
 
 // The seconds that each of `number` rounds took, until the stream had passed what `submit(i)` gave it; on a device.

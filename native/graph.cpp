@@ -21,12 +21,7 @@ using driver::GraphObject;
 // Turns what the driver refuses about a graph, outside an operation, into Python's error; `place`: where the graph was made.
 template <class F>
 auto refusals_raised(const std::string& place, std::int32_t device, F&& f) {
-  try {
-    return f();
-  } catch (const driver::Refusal& refusal) {
-    const std::int32_t where = refusal.device >= 0 ? refusal.device : device;
-    driver::raise_refused(Engine::get(), refusal.result, refusal.function, "working on the graph made at " + place, refusal.asked_host_bytes, where);
-  }
+  return driver::doing(Engine::get(), [&] { return "working on the graph made at " + place; }, device, f);
 }
 
 // Gives a buffer its memory, in the order of its device's default stream. The line of the program that runs now has made it,
@@ -51,14 +46,8 @@ void allocate_now(Engine& engine, Buffer& buffer) {
 template <class F>
 void allocate(Buffer& buffer, F&& asked) {
   Engine& engine = Engine::get();
-  try {
-    allocate_now(engine, buffer);
-  } catch (const driver::Refusal& refusal) {
-    // Where page-locked memory is not full, the device that was asked for it is not well.
-    const bool is_devices = buffer.device == host_ordinal && refusal.result != CUDA_ERROR_OUT_OF_MEMORY;
-    const std::int32_t where = is_devices ? engine.stream(0).device : buffer.device;
-    driver::raise_refused(engine, refusal.result, refusal.function, nb::object(asked()), buffer.size_bytes, where);
-  }
+  const std::int32_t device = buffer.device == host_ordinal ? engine.stream(0).device : buffer.device;
+  driver::doing(engine, asked, device, [&] { allocate_now(engine, buffer); }, buffer.size_bytes);
 }
 
 CUstreamCaptureMode mode_of(const std::string& name) {
@@ -305,8 +294,8 @@ void bind_allocation(nb::module_& module) {
     CUstreamCaptureStatus status{};
     const driver::StreamIndex slot = index_of(stream);
     const driver::StreamState& state = engine.stream(slot);
-    if (const CUresult result = engine.table.cuStreamIsCapturing(state.handle, &status))
-      driver::raise_refused(engine, result, "cuStreamIsCapturing", "asking whether " + engine.streams.title_of(slot) + " is captured", 0, state.device);
+    auto words = [&] { return "asking whether " + engine.streams.title_of(slot) + " is captured"; };
+    driver::doing(engine, words, state.device, [&] { driver::check(engine.table.cuStreamIsCapturing(state.handle, &status), "cuStreamIsCapturing"); });
     return status != CU_STREAM_CAPTURE_STATUS_NONE;
   });
   module.def("allocate_like", [](nb::handle_t<Array> object, const nb::str& asked) {

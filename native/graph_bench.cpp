@@ -49,7 +49,7 @@ class GraphFloor {
       const auto start = Clock::now();
       CUgraph made = nullptr;
       check(table.cuGraphCreate(&made, 0), "cuGraphCreate");
-      driver::GraphHandle graph(made);
+      driver::GraphHandle graph(made, {&Engine::get().devices});
       for (Arguments& branch : branches_) {
         const CUDA_KERNEL_NODE_PARAMS parameters = parameters_of(branch);
         for (std::uint32_t i = 0; i < depth_; ++i) {
@@ -63,7 +63,7 @@ class GraphFloor {
       check(table.cuGraphInstantiateWithFlags(&instantiated, graph.get(), 0), "cuGraphInstantiateWithFlags");
       const double taken = seconds_since(start);
       // The ones before go here, outside of what is timed; nothing of them is in flight.
-      executable_.reset(instantiated);
+      executable_ = driver::ExecutableHandle(instantiated, {&Engine::get().devices});
       graph_ = std::move(graph);
       nodes_ = std::move(nodes);
       return taken;

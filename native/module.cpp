@@ -40,12 +40,7 @@ struct RelaxedByPython {
 template <class F>
 auto refusals_raised(const char* doing, std::int32_t device, F&& f) {
   interpreter::guard_thread();
-  try {
-    return f();
-  } catch (const driver::Refusal& refusal) {
-    driver::raise_refused(Engine::get(), refusal.result, refusal.function, doing + (" device " + std::to_string(device)), refusal.asked_host_bytes,
-                          refusal.asked_host_bytes ? dataflow::host_ordinal : device);
-  }
+  return driver::doing(Engine::get(), [&] { return doing + (" device " + std::to_string(device)); }, device, f);
 }
 
 void bind_settings(nb::module_& module) {
@@ -137,9 +132,8 @@ void bind_streams(nb::module_& module) {
     const driver::StreamIndex later = index_of(stream), earlier = index_of(other);
     driver::ContextScope scope(engine);
     scope.bind(engine.stream(later).device);
-    if (const CUresult result = engine.streams.wait(later, earlier))
-      driver::raise_refused(engine, result, "cuStreamWaitEvent", "ordering " + engine.streams.title_of(later) + " after " + engine.streams.title_of(earlier), 0,
-                            engine.stream(later).device);
+    auto words = [&] { return "ordering " + engine.streams.title_of(later) + " after " + engine.streams.title_of(earlier); };
+    driver::doing(engine, words, engine.stream(later).device, [&] { driver::check(engine.streams.wait(later, earlier), "cuStreamWaitEvent"); });
   });
 }
 

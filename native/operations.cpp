@@ -183,21 +183,23 @@ void bind_arrays(nb::module_& module) {
       // Of an array in managed memory, whose use was checked. `place`: a device, or -1 for the host.
       .def("_advise", [](const Array& self, int advice, std::int32_t place) {
         driver::Engine& engine = driver::Engine::get();
-        if (const CUresult result = engine.memory.advise(*self.buffer, self.span(), static_cast<CUmem_advise>(advice), driver::location_of(place)))
-          driver::raise_refused(engine, result, "cuMemAdvise", "advising on " + describe(self), 0, self.device);
+        driver::doing(engine, [&] { return "advising on " + describe(self); }, self.device, [&] {
+          driver::check(engine.memory.advise(*self.buffer, self.span(), static_cast<CUmem_advise>(advice), driver::location_of(place)), "cuMemAdvise");
+        });
       })
       .def("_prefetch", [](const Array& self, std::int32_t place, StreamId stream) {
         driver::Engine& engine = driver::Engine::get();
         const Span span = self.span();
         const CUstream handle = engine.stream(index_of(stream)).handle;
-        if (const CUresult result = engine.table.cuMemPrefetchAsync(self.address(), span.end - span.begin, driver::location_of(place), 0, handle))
-          driver::raise_refused(engine, result, "cuMemPrefetchAsync", "a prefetch of " + describe(self), 0, self.device);
+        driver::doing(engine, [&] { return "a prefetch of " + describe(self); }, self.device, [&] {
+          driver::check(engine.table.cuMemPrefetchAsync(self.address(), span.end - span.begin, driver::location_of(place), 0, handle), "cuMemPrefetchAsync");
+        });
       })
       // The accesses that may still be going on: (written, read).
       .def("_in_use", [](const Array& self) {
         driver::Engine& engine = driver::Engine::get();
         if (!self.buffer) return nb::make_tuple(false, false);
-        try {
+        return driver::doing(engine, std::string("asking whether an array is in use"), self.device, [&] {
           bool written = false, read = false;
           self.each_piece([&](Span piece) {
             self.buffer->hazards.each(piece, [&](const Hazard& hazard, Span) {
@@ -206,9 +208,7 @@ void bind_arrays(nb::module_& module) {
             });
           });
           return nb::make_tuple(written, read);
-        } catch (const driver::Refusal& refusal) {
-          driver::raise_refused(engine, refusal.result, refusal.function, "asking whether an array is in use", 0, self.device);
-        }
+        });
       });
 }
 

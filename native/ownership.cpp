@@ -191,13 +191,11 @@ void bind_ownership(nb::module_& module) {
   // A variable of a loaded module, which `owner` keeps loaded.
   module.def("variable_array", [](nb::handle type, ModuleMemory& memory, std::int32_t device, std::uint64_t address, std::uint64_t size_bytes,
                                   bool is_constant, std::vector<std::int64_t> shape, DType dtype, nb::object owner) {
-    try {
+    return driver::doing(Engine::get(), std::string("ordering a module's variable after earlier work"), device, [&] {
       Array array{buffer_of_variable(memory, device, address, size_bytes, is_constant), 0, device, dtype, std::move(shape)};
       array.lender = std::make_shared<Lender>(std::move(owner), array.buffer, array.span());
       return driver::Submit::make_array(type, std::move(array));
-    } catch (const driver::Refusal& refusal) {
-      driver::raise_refused(Engine::get(), refusal.result, refusal.function, "ordering a module's variable after earlier work", 0, device);
-    }
+    });
   });
 
   // An array's memory and an event behind its users, as bytes for another process; how much it will open, and where the array begins
@@ -206,30 +204,27 @@ void bind_ownership(nb::module_& module) {
     Engine& engine = Engine::get();
     const Array array(asked);  // another thread may close the other handle meanwhile
     if (!array.buffer) raise_ended(array, "ipc_handle");
-    try {
+    return driver::doing(engine, [&] { return "lending " + describe(array) + " to another process"; }, array.device, [&] {
       const Engine::Submission submission(engine);
       const driver::Memory::Exported exported = engine.memory.export_bytes(*array.buffer, array.span());
       return nb::make_tuple(nb::bytes(exported.memory.reserved, sizeof exported.memory.reserved),
                             nb::bytes(exported.event.reserved, sizeof exported.event.reserved), exported.block_bytes, array.offset);
-    } catch (const driver::Refusal& refusal) {
-      driver::raise_refused(engine, refusal.result, refusal.function, "lending " + describe(array) + " to another process", 0, array.device);
-    }
+    });
   });
   // The same for an event, by its driver's handle.
   module.def("export_event", [](std::uintptr_t event, std::int32_t device) {
     Engine& engine = Engine::get();
     CUipcEventHandle handle{};
-    if (const CUresult result = engine.table.cuIpcGetEventHandle(&handle, reinterpret_cast<CUevent>(event)))
-      driver::raise_refused(engine, result, "cuIpcGetEventHandle", "lending an event to another process", 0, device);
+    driver::doing(engine, std::string("lending an event to another process"), device, [&] {
+      driver::check(engine.table.cuIpcGetEventHandle(&handle, reinterpret_cast<CUevent>(event)), "cuIpcGetEventHandle");
+    });
     return nb::bytes(handle.reserved, sizeof handle.reserved);
   });
   module.def("open_event", [](const nb::bytes& handle, std::int32_t device) {
     Engine& engine = Engine::get();
-    try {
+    return driver::doing(engine, std::string("opening an event of another process"), device, [&] {
       return reinterpret_cast<std::uintptr_t>(engine.memory.open_event(handle_of<CUipcEventHandle>(handle), device));
-    } catch (const driver::Refusal& refusal) {
-      driver::raise_refused(engine, refusal.result, refusal.function, "opening an event of another process", 0, device);
-    }
+    });
   });
   module.def("open_array", [](nb::handle type, const nb::bytes& memory, const nb::bytes& event, std::uint64_t block_bytes, std::uint64_t offset,
                               std::vector<std::int64_t> shape, DType dtype, std::optional<std::vector<std::int64_t>> strides, std::int32_t device,
@@ -241,18 +236,16 @@ void bind_ownership(nb::module_& module) {
     if (span.end > block_bytes)
       raise(error_types.argument_value, "open_ipc: " + describe(array) + " reaches beyond the " + std::to_string(block_bytes) + " bytes that its handle opens");
     Engine::Submission submission(engine);
-    try {
+    driver::doing(engine, std::string("opening an array of another process"), device, [&] {
       array.buffer = engine.memory.open(handle_of<CUipcMemHandle>(memory), block_bytes, device);
       const StreamIndex ready = engine.streams.aside(device);
       engine.streams.order(ready, *array.buffer, span);  // where it was opened before, and is still in use
       const CUevent behind_users = engine.memory.open_event(handle_of<CUipcEventHandle>(event), device);
-      const CUresult result = engine.table.cuStreamWaitEvent(engine.stream(ready).handle, behind_users, CU_EVENT_WAIT_DEFAULT);
-      engine.table.cuEventDestroy(behind_users);  // the wait is the stream's by now
+      const CUresult result = engine.now.wait(engine.stream(ready).handle, behind_users);
+      engine.now.destroy(behind_users);  // the wait is the stream's by now
       driver::check(result, "cuStreamWaitEvent");
       array.buffer->hazards.commit(span, true, engine.timeline.advance(ready, 1, true));
-    } catch (const driver::Refusal& refusal) {
-      driver::raise_refused(engine, refusal.result, refusal.function, "opening an array of another process", 0, device);
-    }
+    });
     if (is_read_only) array.group = claim(array, ClaimKind::read_only, "its owner lends it for reading");
     return driver::Submit::make_array(type, std::move(array));
   }, "type"_a, "memory"_a, "event"_a, "block_bytes"_a, "offset"_a, "shape"_a, "dtype"_a, "strides"_a.none(), "device"_a, "is_read_only"_a);
@@ -269,21 +262,16 @@ void bind_ownership(nb::module_& module) {
       for (std::size_t axis = 0; axis < array.shape.size(); ++axis)
         extent_bytes += static_cast<std::uint64_t>((array.shape[axis] - 1) * array.stride(axis));
     }
-    try {
-      array.buffer = engine.memory.borrow(address, extent_bytes, device);
-    } catch (const driver::Refusal& refusal) {
-      driver::raise_refused(engine, refusal.result, refusal.function, "looking for the allocation of external memory", 0, device);
-    }
+    driver::doing(engine, std::string("looking for the allocation of external memory"), device,
+                  [&] { array.buffer = engine.memory.borrow(address, extent_bytes, device); });
     if (extent_bytes) array.offset = address - array.buffer->address;
     const Span span = array.span();
     if (span.end > array.buffer->size_bytes)
       raise(error_types.argument_value, "external: " + describe(array) + " reaches beyond the " + std::to_string(array.buffer->size_bytes) +
                                             " bytes of its allocation");
-    try {  // that it is ready is an access like others: behind those that are still going on
-      engine.streams.order(slot_of(ready), *array.buffer, span);
-    } catch (const driver::Refusal& refusal) {
-      driver::raise_refused(engine, refusal.result, refusal.function, "ordering external memory after its earlier uses", 0, device);
-    }
+    // That it is ready is an access like others: behind those that are still going on.
+    driver::doing(engine, std::string("ordering external memory after its earlier uses"), device,
+                  [&] { engine.streams.order(slot_of(ready), *array.buffer, span); });
     array.buffer->hazards.commit(span, true, engine.timeline.advance(slot_of(ready), 1, true));
     array.lender = std::make_shared<Lender>(std::move(owner), array.buffer, span);
     if (is_read_only) array.group = claim(array, ClaimKind::read_only, "its owner lends it for reading");

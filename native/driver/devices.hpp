@@ -10,6 +10,7 @@
 
 #include "../dataflow/timeline.hpp"
 #include "captures.hpp"
+#include "driver_now.hpp"
 #include "executable_store.hpp"
 #include "surroundings.hpp"
 #include "table.hpp"
@@ -30,7 +31,7 @@ struct DeviceState {
 
 class Devices {
  public:
-  Devices(const Table& table, Surroundings& around) : table_(table), around_(around) {}
+  Devices(const Table& table, DriverNow& now, Surroundings& around) : table_(table), now_(now), around_(around) {}
   Devices(const Devices&) = delete;
   Devices& operator=(const Devices&) = delete;
 
@@ -52,9 +53,12 @@ class Devices {
   bool is_peer(std::int32_t ordinal, std::int32_t other);
 
   const Table& table() const { return table_; }
+  DriverNow& now() const { return now_; }
+  bool is_over() const { return around_.is_over(); }
 
  private:
   const Table& table_;
+  DriverNow& now_;
   Surroundings& around_;
   std::deque<std::optional<DeviceState>> devices_;  // by ordinal
 };

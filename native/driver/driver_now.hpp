@@ -1,11 +1,9 @@
-// The driver's calls that ask about, order or end what was submitted before them.
+// The one way to the driver's calls that ask about, order or end what was submitted before them.
 //
-// Always true: when such a call is made, the driver has been given all earlier work of the streams that the call is
-// about. Today a submission gives the driver its calls before it returns. A walk that holds calls back makes them before it
-// asks or frees anything, and says so by `Withheld`. Whatever delays calls in another way must make them in `given()`.
+// Always true: when such a call is made, the driver has been given all earlier work that the call is about. A walk that holds
+// calls back says so here. It makes them before it asks; until it has, nothing is freed or destroyed. Whatever else comes to
+// delay calls has them made in `given()`.
 #pragma once
-#include <cassert>
-
 #include "table.hpp"
 
 namespace aiocuda::driver {
@@ -13,6 +11,14 @@ namespace aiocuda::driver {
 class DriverNow {
  public:
   explicit DriverNow(const Table& table) : table_(table) {}
+  DriverNow(const DriverNow&) = delete;
+  DriverNow& operator=(const DriverNow&) = delete;
+
+  // Calls are held back from here on; they have been made.
+  void note_held_back() { holds_back_ = true; }
+  void note_given() { holds_back_ = false; }
+  // Memory may be freed, and handles destroyed: no call that uses them is still to be made.
+  bool has_all() const { return !holds_back_; }
 
   // Questions.
   CUresult query(CUstream stream) const { return given().cuStreamQuery(stream); }
@@ -30,6 +36,7 @@ class DriverNow {
   CUresult free(CUdeviceptr address, CUstream stream) const { return given().cuMemFreeAsync(address, stream); }
   CUresult destroy(CUstream stream) const { return given().cuStreamDestroy(stream); }
   CUresult destroy(CUevent event) const { return given().cuEventDestroy(event); }
+  CUresult destroy(CUgraphExec executable) const { return given().cuGraphExecDestroy(executable); }
   CUresult unload(CUlibrary library) const { return given().cuLibraryUnload(library); }
   CUresult close(CUdeviceptr opened) const { return given().cuIpcCloseMemHandle(opened); }
 
@@ -38,6 +45,7 @@ class DriverNow {
   const Table& given() const { return table_; }
 
   const Table& table_;
+  bool holds_back_ = false;
 };
 
 }  // namespace aiocuda::driver

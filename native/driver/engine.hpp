@@ -71,7 +71,8 @@ class Engine final : public Surroundings {
   completion::Orphans orphans;
   completion::Pending pending;
   completion::Lines lines{pending};
-  Devices devices{table, *this};
+  DriverNow now{table};
+  Devices devices{table, now, *this};
   Streams streams{devices, timeline, *this};
   Memory memory{devices, streams, timeline, *this};
   Images images{devices, streams, timeline, *this};

@@ -195,7 +195,7 @@ void Graph::make_room(std::int32_t device, std::uint64_t places) {
   const std::unique_ptr<void, MemoryDeleter> freed(reinterpret_cast<void*>(memory), {&table});
   CUgraph made = nullptr;
   if (table.cuGraphCreate(&made, 0) != CUDA_SUCCESS) return;
-  const GraphHandle graph(made);
+  const GraphHandle graph(made, {&engine_.devices});
   CUDA_MEMSET_NODE_PARAMS nothing{};
   nothing.dst = memory;
   nothing.elementSize = 4;
@@ -205,7 +205,7 @@ void Graph::make_room(std::int32_t device, std::uint64_t places) {
     if (table.cuGraphAddMemsetNode(&node, made, nullptr, 0, &nothing, engine_.devices.at(device).context) != CUDA_SUCCESS) return;
   CUgraphExec executable = nullptr;
   if (table.cuGraphInstantiateWithFlags(&executable, made, 0) != CUDA_SUCCESS) return;
-  const ExecutableHandle destroyed(executable);
+  const ExecutableHandle destroyed(executable, {&engine_.devices});
   store.note_free(missing);
 }
 
@@ -219,7 +219,7 @@ void Graph::instantiate(Making making) {
   const CUresult result = making == Making::gives_up_gil ? without_gil(instantiate) : instantiate();
   is_being_made_ = false;
   check(result, "cuGraphInstantiateWithFlags");
-  ExecutableHandle executable(made, {places});
+  ExecutableHandle executable(made, {&engine_.devices, places});
   for (std::size_t device = 0; device < places.size(); ++device)
     if (places[device]) engine_.devices.at(static_cast<std::int32_t>(device)).executables.take(places[device]);
   if (plan.is_closed) {
@@ -312,7 +312,7 @@ void Graph::rebuild(Making making) {
   is_behind_ = true;
   CUgraph graph = nullptr;
   check(engine_.table.cuGraphCreate(&graph, 0), "cuGraphCreate");
-  graph_.reset(graph);
+  graph_ = GraphHandle(graph, {&engine_.devices});
   nodes_.clear();
   is_settable_.clear();
   for (std::size_t index = 0; index < plan.nodes.size(); ++index) add_node(static_cast<NodeIndex>(index));
@@ -410,7 +410,7 @@ std::shared_ptr<void> capture(Engine& engine, dataflow::ForeignOp& op, const std
   scope.bind(device);  // it may have left another context
   CUgraph captured = nullptr;
   const CUresult ended = engine.table.cuStreamEndCapture(engine.stream(stream).handle, &captured);
-  GraphHandle graph(captured);
+  GraphHandle graph(captured, {&engine.devices});
   if (!result) throw nb::python_error();
   returned = nb::steal(result);
   if (const char* name = name_of_capture_error(ended))
@@ -422,7 +422,7 @@ std::shared_ptr<void> capture(Engine& engine, dataflow::ForeignOp& op, const std
   std::size_t nodes = 0;
   check(engine.table.cuGraphGetNodes(graph.get(), nullptr, &nodes), "cuGraphGetNodes");
   if (nodes == 0) return nullptr;
-  return std::shared_ptr<void>(graph.release(), GraphDeleter{});
+  return std::shared_ptr<void>(graph.release(), graph.get_deleter());
 }
 
 }  // namespace aiocuda::driver

@@ -9,32 +9,9 @@
 
 #include "../dataflow/graph_plan.hpp"
 #include "engine.hpp"
+#include "graph_handles.hpp"
 
 namespace aiocuda::driver {
-
-struct GraphDeleter {
-  void operator()(CUgraph graph) const noexcept {
-    Engine& engine = Engine::get();
-    if (!engine.is_over()) engine.table.cuGraphDestroy(graph);
-  }
-};
-using GraphHandle = std::unique_ptr<CUgraph_st, GraphDeleter>;
-
-struct ExecutableDeleter {
-  std::vector<std::uint64_t> places{};  // in the store of each device, by ordinal
-
-  void operator()(CUgraphExec executable) const noexcept {
-    Engine& engine = Engine::get();
-    if (engine.is_over()) return;
-    {
-      const RelaxedCaptures relaxed(engine.table);  // a function of the program's may drop it, in the middle of a capture
-      engine.table.cuGraphExecDestroy(executable);
-    }
-    for (std::size_t device = 0; device < places.size(); ++device)
-      if (places[device]) engine.devices.at(static_cast<std::int32_t>(device)).executables.give_back(places[device]);
-  }
-};
-using ExecutableHandle = std::unique_ptr<CUgraphExec_st, ExecutableDeleter>;
 
 class Graph {
  public:

@@ -42,7 +42,7 @@ void Images::unload(std::int32_t ordinal) {
 // capture, too, and end that capture: the relaxed mode keeps the call out of it.
 template <class IsDue>
 void Images::unload_where(IsDue&& is_due) {
-  if (dropped_.empty() || around_.is_over()) return;
+  if (dropped_.empty() || around_.is_over() || !now_.has_all()) return;
   std::vector<std::unique_ptr<dataflow::Buffer>> left, due;
   for (auto& image : std::exchange(dropped_, {}))
     (streams_.has_ended(*image) && is_due(*image) ? due : left).push_back(std::move(image));

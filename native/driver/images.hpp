@@ -17,7 +17,7 @@ namespace aiocuda::driver {
 class Images final : public dataflow::MemoryOwner {
  public:
   Images(Devices& devices, Streams& streams, dataflow::Timeline& timeline, Surroundings& around)
-      : devices_(devices), streams_(streams), timeline_(timeline), around_(around), now_(devices.table()) {}
+      : devices_(devices), streams_(streams), timeline_(timeline), around_(around), now_(devices.now()) {}
 
   // Takes over an image that was loaded on a device.
   dataflow::BufferRef own(CUlibrary library, std::int32_t device);
@@ -43,7 +43,7 @@ class Images final : public dataflow::MemoryOwner {
   Streams& streams_;
   dataflow::Timeline& timeline_;
   Surroundings& around_;
-  const DriverNow now_;
+  const DriverNow& now_;
   std::vector<std::unique_ptr<dataflow::Buffer>> dropped_;  // that nobody holds, and that are loaded still
   std::size_t count_ = 0;
 };

@@ -14,9 +14,9 @@ dataflow::BufferRef Memory::allocate_device(std::int32_t ordinal, std::uint64_t 
   return dataflow::BufferRef(std::move(buffer));
 }
 
-dataflow::BufferRef Memory::allocate_host(std::uint64_t size_bytes) {
+dataflow::BufferRef Memory::allocate_host(std::uint64_t size_bytes, const std::function<void()>& before_retry) {
   auto buffer = std::make_unique<dataflow::Buffer>(size_bytes);
-  if (size_bytes) allocate_host(*buffer);
+  if (size_bytes) allocate_host(*buffer, before_retry);
   return dataflow::BufferRef(std::move(buffer));
 }
 
@@ -47,7 +47,7 @@ dataflow::BufferRef Memory::allocate_interprocess(std::int32_t ordinal, std::uin
 void Memory::allocate(dataflow::Buffer& buffer, StreamIndex stream) {
   ContextScope scope(devices_);
   scope.bind(device_of(buffer));
-  if (buffer.device == dataflow::host_ordinal) return allocate_host(buffer);
+  if (buffer.device == dataflow::host_ordinal) return allocate_host(buffer, [] {});
   allocate_device(buffer, stream, [] {});
 }
 
@@ -86,14 +86,15 @@ void Memory::allocate_device(dataflow::Buffer& buffer, StreamIndex stream, const
   known_account(buffer.device).add(buffer.size_bytes);
 }
 
-void Memory::allocate_host(dataflow::Buffer& buffer) {
+void Memory::allocate_host(dataflow::Buffer& buffer, const std::function<void()>& before_retry) {
   CUresult result = page_locked_.allocate(buffer.size_bytes, buffer.address);
   if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+    before_retry();
     around_.collect();
     page_locked_.trim();
     result = page_locked_.allocate(buffer.size_bytes, buffer.address);
   }
-  check(result, "cuMemHostAlloc");
+  if (result != CUDA_SUCCESS) throw Refusal::of_host_memory(result, "cuMemHostAlloc", buffer.size_bytes);
   take_in(buffer);
 }
 
@@ -125,7 +126,7 @@ void Memory::take_back(std::unique_ptr<dataflow::Buffer> buffer) noexcept {
 
 void Memory::free_due() {
   borrowed_.forget([this](const dataflow::Buffer& buffer) { return streams_.has_ended(buffer); });
-  if (returned_.empty()) return;
+  if (returned_.empty() || !now_.has_all()) return;
   ContextScope scope(devices_);
   std::vector<std::unique_ptr<dataflow::Buffer>> left, due = std::exchange(returned_, {});
   for (auto& buffer : due) {

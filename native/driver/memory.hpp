@@ -45,13 +45,13 @@ class Memory final : public dataflow::MemoryOwner {
         timeline_(timeline),
         around_(around),
         table_(devices.table()),
-        now_(devices.table()),
+        now_(devices.now()),
         page_locked_(devices.table()) {}
 
   // All of them throw Refusal. `before_retry` is called where memory that is to be freed may help.
   dataflow::BufferRef allocate_device(std::int32_t device, std::uint64_t size_bytes, StreamIndex stream,
                                       const std::function<void()>& before_retry);
-  dataflow::BufferRef allocate_host(std::uint64_t size_bytes);
+  dataflow::BufferRef allocate_host(std::uint64_t size_bytes, const std::function<void()>& before_retry = [] {});
   // Where no block is kept from before, the driver may wait for the device; other threads go on meanwhile, so nothing must be
   // held back.
   dataflow::BufferRef allocate_managed(std::int32_t device, std::uint64_t size_bytes);
@@ -61,7 +61,7 @@ class Memory final : public dataflow::MemoryOwner {
 
   void take_back(std::unique_ptr<dataflow::Buffer> buffer) noexcept override;
   bool has_returned() const { return !returned_.empty(); }
-  // Frees what nobody holds any more: in stream order on a device, when it has passed all other memory.
+  // Frees what nobody holds any more, unless calls are held back: in stream order on a device, when it has passed all other memory.
   void free_due();
   // Closes other processes' memory that nobody holds any more. Others may submit meanwhile.
   void close_due();
@@ -120,7 +120,7 @@ class Memory final : public dataflow::MemoryOwner {
 
  private:
   void allocate_device(dataflow::Buffer& buffer, StreamIndex stream, const std::function<void()>& before_retry);
-  void allocate_host(dataflow::Buffer& buffer);
+  void allocate_host(dataflow::Buffer& buffer, const std::function<void()>& before_retry);
   template <class Kind>
   CUresult allocate_block(BlockPool<Kind>& pool, dataflow::Buffer& buffer);
   void take_in(dataflow::Buffer& buffer);
@@ -148,7 +148,7 @@ class Memory final : public dataflow::MemoryOwner {
   dataflow::Timeline& timeline_;
   Surroundings& around_;
   const Table& table_;
-  const DriverNow now_;
+  const DriverNow& now_;
   std::vector<std::unique_ptr<dataflow::Buffer>> returned_;
   std::vector<std::pair<std::int32_t, CUdeviceptr>> to_close_;  // other processes' memory, by device
   dataflow::Buffer own_{};  // the head of the list of buffers

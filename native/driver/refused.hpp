@@ -2,12 +2,17 @@
 //
 // Always true: the error names the operation that the call was made for, or, where there is none, what was being done.
 #pragma once
+#include <concepts>
 #include <string>
+#include <type_traits>
 
 #include "engine.hpp"
 
 namespace aiocuda::driver {
 using dataflow::Op;
+
+// The Python object of a native instance.
+inline nb::object object_of(Op& op) { return nb::find(op); }
 
 [[noreturn]] inline void raise_exception(nb::handle exception) {
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
@@ -23,8 +28,34 @@ using dataflow::Op;
                                        std::uint64_t asked_bytes = 0, std::int32_t device = dataflow::unknown_ordinal) {
   raise_refused(engine, result, function, nb::str(asked.c_str()), asked_bytes, device);
 }
+// The same, for work that was given to a device. Where the host has no page-locked memory left, it is the host that refused.
+[[noreturn]] inline void raise_refused(const Engine& engine, const Refusal& refusal, const nb::object& asked, std::int32_t device,
+                                       std::uint64_t asked_bytes = 0) {
+  const bool is_host_full = refusal.asked_host_bytes && refusal.result == CUDA_ERROR_OUT_OF_MEMORY;
+  const std::int32_t refused = refusal.device >= 0 ? refusal.device : device;
+  raise_refused(engine, refusal.result, refusal.function, asked, refusal.asked_host_bytes ? refusal.asked_host_bytes : asked_bytes,
+                is_host_full ? dataflow::host_ordinal : refused);
+}
 
-// The Python object of a native instance.
-inline nb::object object_of(Op& op) { return nb::find(op); }
+// What is done, for the error: an operation, an object, words, or a function that gives one of them where it is needed.
+inline nb::object described(Op& op) { return object_of(op); }
+inline nb::object described(const nb::object& asked) { return asked; }
+inline nb::object described(const std::string& asked) { return nb::str(asked.c_str()); }
+template <std::invocable F>
+  requires(!std::derived_from<std::remove_cvref_t<F>, nb::handle>)  // an object of Python's could be called as well
+nb::object described(F&& asked) {
+  return described(asked());
+}
+
+// Does something on a device. What the driver refuses of it is raised as the error of `asked`. `asked_bytes`: how much memory
+// it is about, if it is.
+template <class Asked, class F>
+std::invoke_result_t<F> doing(const Engine& engine, Asked&& asked, std::int32_t device, F&& f, std::uint64_t asked_bytes = 0) {
+  try {
+    return f();
+  } catch (const Refusal& refusal) {
+    raise_refused(engine, refusal, described(asked), device, asked_bytes);
+  }
+}
 
 }  // namespace aiocuda::driver

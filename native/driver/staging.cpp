@@ -100,18 +100,10 @@ std::uint64_t Staging::ring_bytes() const {
   return sum;
 }
 
-dataflow::BufferRef Staging::allocate(std::uint64_t size_bytes) {
-  try {
-    return memory_.allocate_host(size_bytes);
-  } catch (const Refusal& refusal) {
-    throw Refusal::of_host_memory(refusal.result, refusal.function, size_bytes);
-  }
-}
-
 Staging::Ring& Staging::make_ring(Home& home, std::uint64_t size_bytes) {
   if (!crew_) crew_ = std::make_unique<staging::Crew>(std::clamp<std::size_t>(std::thread::hardware_concurrency() / 2, 1, most_threads));
   constexpr std::uint64_t words_bytes = 3 * staging::Words::stride * sizeof(std::uint32_t);
-  auto ring = std::make_unique<Ring>(Ring{nullptr, allocate(size_bytes), allocate(words_bytes)});
+  auto ring = std::make_unique<Ring>(Ring{nullptr, memory_.allocate_host(size_bytes), memory_.allocate_host(words_bytes)});
   auto* words = reinterpret_cast<std::uint32_t*>(ring->words->address);
   std::memset(words, 0, words_bytes);
   ring->lane = crew_->add_lane({reinterpret_cast<std::byte*>(ring->memory->address), size_bytes}, {words});
@@ -145,7 +137,7 @@ Staging::Ring& Staging::ring_for(StreamIndex stream, std::uint64_t chunk) {
               return crew_->chunk_count(*a->lane) < crew_->chunk_count(*b->lane);
             })->get();
   if (found->lane->ring_bytes() < wanted && crew_->is_idle(*found->lane)) {
-    dataflow::BufferRef larger = allocate(wanted);
+    dataflow::BufferRef larger = memory_.allocate_host(wanted);
     crew_->replace_ring(*found->lane, {reinterpret_cast<std::byte*>(larger->address), wanted});
     found->memory = std::move(larger);
   }
@@ -245,7 +237,7 @@ void Staging::send(Tick tick, const Array& array, const Pageable& memory, Way wa
   const StreamState& stream = streams_.at(tick.stream);
   const std::uint64_t size = array.size_bytes();
   const auto errand = std::make_shared<Errand>(memory, way, tick, pending_);
-  if (!array.is_host()) errand->memory = allocate(size);
+  if (!array.is_host()) errand->memory = memory_.allocate_host(size);
   const CUdeviceptr packed = array.is_host() ? array.address() : errand->memory->address;
   errand->packed = reinterpret_cast<std::byte*>(packed);
   errands_.push_back(errand);

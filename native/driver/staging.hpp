@@ -26,7 +26,7 @@ namespace nb = nanobind;
 class Staging {
  public:
   Staging(Devices& devices, Streams& streams, Memory& memory, dataflow::Timeline& timeline, completion::Pending& pending)
-      : devices_(devices), streams_(streams), memory_(memory), timeline_(timeline), pending_(pending), table_(devices.table()), now_(devices.table()) {}
+      : devices_(devices), streams_(streams), memory_(memory), timeline_(timeline), pending_(pending), table_(devices.table()), now_(devices.now()) {}
 
   // Memory of up to this size is read by who submits to page-locked memory of its own, which any array can be copied from.
   static constexpr std::uint64_t short_bytes = 64 << 10;
@@ -75,7 +75,6 @@ class Staging {
 
   static std::uint64_t chunk_bytes(std::uint64_t size_bytes);
   Home& home(std::int32_t device);
-  dataflow::BufferRef allocate(std::uint64_t size_bytes);
   Ring& ring_for(dataflow::StreamIndex stream, std::uint64_t chunk);
   Ring& make_ring(Home& home, std::uint64_t size_bytes);
   void take_over(Ring& ring, dataflow::StreamIndex stream);
@@ -95,7 +94,7 @@ class Staging {
   dataflow::Timeline& timeline_;
   completion::Pending& pending_;
   const Table& table_;
-  const DriverNow now_;
+  const DriverNow& now_;
   std::unique_ptr<staging::Crew> crew_;
   std::deque<Home> homes_;  // by device
   std::deque<Kept> kept_;

@@ -113,7 +113,7 @@ void Streams::close(StreamIndex index) {
 }
 
 void Streams::destroy_closed() {
-  if (closing_.empty() || around_.is_over()) return;
+  if (closing_.empty() || around_.is_over() || !now_.has_all()) return;
   for (const StreamIndex index : std::exchange(closing_, {})) {
     StreamState& state = streams_[index];
     const Tick last{index, timeline_.submitted(index)};

@@ -17,7 +17,6 @@
 #include "../dataflow/buffer.hpp"
 #include "../dataflow/timeline.hpp"
 #include "devices.hpp"
-#include "driver_now.hpp"
 
 namespace aiocuda::driver {
 
@@ -49,7 +48,7 @@ class StreamFollower {
 class Streams {
  public:
   Streams(Devices& devices, dataflow::Timeline& timeline, Surroundings& around)
-      : devices_(devices), timeline_(timeline), around_(around), table_(devices.table()), now_(devices.table()) {}
+      : devices_(devices), timeline_(timeline), around_(around), table_(devices.table()), now_(devices.now()) {}
   Streams(const Streams&) = delete;
   Streams& operator=(const Streams&) = delete;
   void set_follower(StreamFollower& follower) { follower_ = &follower; }
@@ -145,7 +144,7 @@ class Streams {
   dataflow::Timeline& timeline_;
   Surroundings& around_;
   const Table& table_;
-  const DriverNow now_;
+  const DriverNow& now_;
   StreamFollower* follower_ = nullptr;
   std::deque<StreamState> streams_;
   mutable std::mutex mutex_;  // the reactor reads handles while a stream is added or destroyed

@@ -41,6 +41,11 @@ class Submit {
   // `stands_in_line`: it lets those go first who wait for room and came before `turn`, if it has one.
   Submit(Engine& engine, const dataflow::Placement& placement, bool stands_in_line, const completion::Turn* turn)
       : engine_(engine), scope_(engine), placement_(placement), stands_in_line_(stands_in_line), turn_(turn) {}
+  Submit(const Submit&) = delete;
+  Submit& operator=(const Submit&) = delete;
+  ~Submit() {
+    if (holds_back_) engine_.now.note_given();  // where an error ended the walk, what it still held is never made
+  }
 
   dataflow::Timeline& timeline() { return engine_.timeline; }
   dataflow::RangeHazards& hazards(dataflow::Buffer& buffer) { return buffer.hazards; }
@@ -64,6 +69,7 @@ class Submit {
         return false;
       }
     });
+    engine_.now.note_given();
     const std::vector<nb::object> finished = std::exchange(finished_, {});
     for (const nb::object& object : finished) {
       Op& op = *dataflow::as_op(object);
@@ -131,22 +137,21 @@ class Submit {
 
   void mark(Op& op, StreamIndex stream, std::uint32_t slot) {
     if (holds_back_)
-      return held_.add({.kind = HeldKind::mark, .stream = stream, .count = next_count(stream), .work = {.op = object_of(op)}, .slot = slot});
+      return hold({.kind = HeldKind::mark, .stream = stream, .count = next_count(stream), .work = {.op = object_of(op)}, .slot = slot});
     put_mark(op, stream, slot);
   }
   void wait(Op& op, StreamIndex stream, StreamIndex other, std::uint32_t slot) {
     if (holds_back_)
-      return held_.add({.kind = HeldKind::wait, .stream = stream, .count = next_count(stream), .work = {.op = object_of(op)}, .other = other, .slot = slot});
+      return hold({.kind = HeldKind::wait, .stream = stream, .count = next_count(stream), .work = {.op = object_of(op)}, .other = other, .slot = slot});
     wait_for_mark(op, stream, other, slot);
   }
 
   void put_mark(Op& op, StreamIndex stream, std::uint32_t slot) {
-    if (const CUresult result = engine_.streams.put_mark(stream, slot))
-      raise_refused(engine_, result, "cuEventRecord", object_of(op), 0, engine_.stream(stream).device);
+    doing(engine_, op, engine_.stream(stream).device, [&] { check(engine_.streams.put_mark(stream, slot), "cuEventRecord"); });
   }
   void wait_for_mark(Op& op, StreamIndex stream, StreamIndex other, std::uint32_t slot) {
-    if (const CUresult result = engine_.streams.wait_for_mark(stream, other, slot))
-      raise_refused(engine_, result, "cuStreamWaitEvent", object_of(op), 0, engine_.stream(stream).device);
+    doing(engine_, op, engine_.stream(stream).device,
+          [&] { check(engine_.streams.wait_for_mark(stream, other, slot), "cuStreamWaitEvent"); });
   }
 
   void launch(dataflow::LaunchOp& op, StreamIndex stream, std::int32_t device) {
@@ -160,8 +165,7 @@ class Submit {
 
   void launch_now(dataflow::LaunchOp& op, StreamIndex stream, std::int32_t device) {
     scope_.bind(device);
-    if (const CUresult result = call_launch(engine_.table, op, device, engine_.stream(stream).handle))
-      raise_refused(engine_, result, "cuLaunchKernel", object_of(op), 0, device);
+    doing(engine_, op, device, [&] { check(call_launch(engine_.table, op, device, engine_.stream(stream).handle), "cuLaunchKernel"); });
   }
 
   Value create(dataflow::CreateOp& op, StreamIndex stream, std::int32_t device) {
@@ -169,11 +173,9 @@ class Submit {
                                                                                : allocate_block(op, device);
     buffer->maker = op.origin.maker();
     scope_.bind(engine_.stream(stream).device);  // another one, where another device uses managed memory first
-    try {
+    doing(engine_, op, device, [&] {
       if (op.pattern.size) fill(object_of(op), op.pattern, dataflow::Region{0, static_cast<std::int64_t>(op.size_bytes)}, buffer->address, stream);
-    } catch (const Refusal& refusal) {
-      raise_refused(engine_, refusal.result, refusal.function, object_of(op), 0, device);
-    }
+    });
     scratch_ = make_array(engine_.hooks.device_array, Array{std::move(buffer), 0, device, op.spec.dtype, op.shape});
     return scratch_;
   }
@@ -205,11 +207,7 @@ class Submit {
   void copy(dataflow::CopyOp& op, const Array& to, const Array& from, StreamIndex stream) {
     if (to.size_bytes() == 0 || dataflow::is_same_place(to, from)) return;
     scope_.bind(engine_.stream(stream).device);
-    try {
-      copy(object_of(op), to, from, stream);
-    } catch (const Refusal& refusal) {
-      raise_refused(engine_, refusal.result, refusal.function, object_of(op), 0, engine_.stream(stream).device);
-    }
+    doing(engine_, op, engine_.stream(stream).device, [&] { copy(object_of(op), to, from, stream); });
   }
   void copy_of_unknown(dataflow::CopyOp&) {}
 
@@ -217,12 +215,10 @@ class Submit {
     if (array.size_bytes() == 0) return;
     scope_.bind(engine_.stream(stream).device);
     const Array& first = way ? *way : array;
-    try {
+    doing(engine_, op, engine_.stream(stream).device, [&] {
       fill(object_of(op), op.pattern, first.region(), first.buffer->address, stream);
       if (way) copy(object_of(op), array, *way, stream);
-    } catch (const Refusal& refusal) {
-      raise_refused(engine_, refusal.result, refusal.function, object_of(op), 0, engine_.stream(stream).device);
-    }
+    });
   }
   void fill_of_unknown(dataflow::FillOp&) {}
 
@@ -253,11 +249,7 @@ class Submit {
     replay_now(op, *graph, engine_.stream(stream).handle, device);
   }
   void replay_now(dataflow::ReplayOp& op, Graph& graph, CUstream stream, std::int32_t device) {
-    try {
-      graph.launch(op, stream);
-    } catch (const Refusal& refusal) {
-      raise_refused(engine_, refusal.result, refusal.function, object_of(op), 0, device);
-    }
+    doing(engine_, op, device, [&] { graph.launch(op, stream); });
   }
 
   // The function puts what it likes on the stream. Its objects stay until that has passed.
@@ -339,11 +331,7 @@ class Submit {
     if (!holds_back_) note_progress(op, now.stream);
   }
   void note_progress(Op& op, StreamIndex stream) {
-    try {
-      engine_.waits.note_progress(stream);
-    } catch (const Refusal& refusal) {
-      raise_refused(engine_, refusal.result, refusal.function, object_of(op), 0, engine_.stream(stream).device);
-    }
+    doing(engine_, op, engine_.stream(stream).device, [&] { engine_.waits.note_progress(stream); });
   }
   const std::vector<Tick>& ready(const Op& op) const { return op.ready; }
   void add_ready(Op& op, Tick tick) { op.add_ready(tick); }
@@ -370,13 +358,17 @@ class Submit {
   }
 
   void hold(StreamIndex stream, HeldWork work) {
-    held_.add({.kind = HeldKind::work, .stream = stream, .count = next_count(stream), .work = std::move(work)});
+    hold({.kind = HeldKind::work, .stream = stream, .count = next_count(stream), .work = std::move(work)});
+  }
+  void hold(HeldCall call) {
+    engine_.now.note_held_back();
+    held_.add(std::move(call));
   }
   std::uint64_t next_count(StreamIndex stream) const { return engine_.timeline.submitted(stream) + 1; }
 
   void make(const HeldCall& call) {
     const StreamState& state = engine_.stream(call.stream);
-    try {
+    doing(engine_, call.work.op, state.device, [&] {
       Op& op = *dataflow::as_op(call.work.op);
       if (call.kind == HeldKind::mark) return put_mark(op, call.stream, call.slot);
       if (call.kind == HeldKind::wait) return wait_for_mark(op, call.stream, call.other, call.slot);
@@ -389,9 +381,7 @@ class Submit {
         case HeldWork::Kind::download: return stage_now(call.work, {call.stream, call.count});
         case HeldWork::Kind::replay: return replay_now(static_cast<dataflow::ReplayOp&>(op), *call.work.graph, state.handle, state.device);
       }
-    } catch (const Refusal& refusal) {
-      raise_refused_in_work(refusal, call.work.op, state.device);
-    }
+    });
   }
 
   // Not more than the limit in force; where it lets wait, those go first who wait already.
@@ -412,12 +402,11 @@ class Submit {
   template <class F>
   dataflow::BufferRef allocate_device(std::uint64_t size_bytes, StreamIndex stream, std::int32_t device, F&& asked) {
     if (const dataflow::MemoryLimit* limit = placement_.limit_of(device); limit && size_bytes) require_room(*limit, size_bytes);
-    try {
+    auto allocate = [&] {
       scope_.bind(device);
       return engine_.memory.allocate_device(device, size_bytes, stream, [this] { make_held_calls_now(); });
-    } catch (const Refusal& refusal) {
-      raise_refused(engine_, refusal.result, refusal.function, nb::object(asked()), size_bytes, device);
-    }
+    };
+    return doing(engine_, asked, device, allocate, size_bytes);
   }
 
   // Managed memory is none of a device's: no limit bounds it.
@@ -425,23 +414,19 @@ class Submit {
     const bool is_managed = op.memory == dataflow::MemoryKind::managed;
     if (const dataflow::MemoryLimit* limit = placement_.limit_of(device); limit && op.size_bytes && !is_managed) require_room(*limit, op.size_bytes);
     make_held_calls_now();  // the GIL is given up
-    try {
+    auto allocate = [&] {
       scope_.bind(device);
       return is_managed ? engine_.memory.allocate_managed(device, op.size_bytes) : engine_.memory.allocate_interprocess(device, op.size_bytes);
-    } catch (const Refusal& refusal) {
-      raise_refused(engine_, refusal.result, refusal.function, object_of(op), op.size_bytes, device);
-    }
+    };
+    return doing(engine_, op, device, allocate, op.size_bytes);
   }
 
   nb::object make_host_array(std::uint64_t size_bytes, dataflow::DType dtype, const std::vector<std::int64_t>& shape, std::int32_t device, const nb::object& asked) {
-    try {
+    return doing(engine_, asked, device, [&] {
       scope_.bind(device);
-      dataflow::BufferRef buffer = engine_.memory.allocate_host(size_bytes);
+      dataflow::BufferRef buffer = engine_.memory.allocate_host(size_bytes, [this] { make_held_calls_now(); });
       return make_array(engine_.hooks.host_array, Array{std::move(buffer), 0, dataflow::host_ordinal, dtype, shape});
-    } catch (const Refusal& refusal) {
-      const bool is_full = refusal.result == CUDA_ERROR_OUT_OF_MEMORY;  // else it is the device that is not well
-      raise_refused(engine_, refusal.result, refusal.function, asked, size_bytes, is_full ? dataflow::host_ordinal : device);
-    }
+    });
   }
 
   void stage(dataflow::CopyOp& op, const Array& array, const nb::object& pageable, HeldWork::Kind kind, StreamIndex stream) {
@@ -449,21 +434,12 @@ class Submit {
     HeldWork work{.kind = kind, .op = object_of(op), .array = array, .pageable = pageable};
     if (holds_back_) return hold(stream, std::move(work));
     scope_.bind(engine_.stream(stream).device);
-    try {
-      stage_now(work, {stream, next_count(stream)});
-    } catch (const Refusal& refusal) {
-      raise_refused_in_work(refusal, work.op, engine_.stream(stream).device);
-    }
+    doing(engine_, op, engine_.stream(stream).device, [&] { stage_now(work, {stream, next_count(stream)}); });
   }
   void stage_now(const HeldWork& work, Tick tick) {
     const dataflow::Pageable& memory = *dataflow::as_pageable(work.pageable);
     if (work.kind == HeldWork::Kind::upload) return engine_.staging.to_array(tick, work.array, memory);
     engine_.staging.from_array(tick, work.array, memory);
-  }
-  // Page-locked memory that it wanted for itself is the host's, whatever device it was for.
-  [[noreturn]] void raise_refused_in_work(const Refusal& refusal, const nb::object& op, std::int32_t device) {
-    const bool is_full = refusal.asked_host_bytes && refusal.result == CUDA_ERROR_OUT_OF_MEMORY;
-    raise_refused(engine_, refusal.result, refusal.function, op, refusal.asked_host_bytes, is_full ? dataflow::host_ordinal : device);
   }
 
   // In the stream's context.

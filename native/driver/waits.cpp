@@ -27,7 +27,7 @@ Waits::Waits(Devices& devices, Streams& streams, dataflow::Timeline& timeline, c
       pending_(pending),
       look_(std::move(look)),
       table_(devices.table()),
-      now_(devices.table()) {
+      now_(devices.now()) {
   streams.set_follower(*this);
 }
 

@@ -126,7 +126,7 @@ class Waits final : public StreamFollower {
   completion::Pending& pending_;
   const std::function<void(StreamIndex)> look_;
   const Table& table_;
-  const DriverNow now_;
+  const DriverNow& now_;
   std::deque<Flags> flags_;  // by stream
   std::map<std::int32_t, SpareEvents> spare_events_;  // by device
   std::optional<completion::SlotTable> slots_;

@@ -35,7 +35,7 @@ class FakeEngine : public Surroundings {
     }
   }
   void collect() override {
-    if (is_over()) return;
+    if (is_over() || !now.has_all()) return;
     ++collections;
     memory.free_due();
     streams.destroy_closed();
@@ -69,7 +69,8 @@ class FakeEngine : public Surroundings {
   dataflow::Timeline timeline;
   completion::Pending pending;
   completion::Lines lines{pending};
-  Devices devices{table, *this};
+  DriverNow now{table};
+  Devices devices{table, now, *this};
   Streams streams{devices, timeline, *this};
   Memory memory{devices, streams, timeline, *this};
   Images images{devices, streams, timeline, *this};
