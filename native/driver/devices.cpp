@@ -5,8 +5,8 @@ namespace aiocuda::driver {
 
 DeviceState& Devices::add(std::int32_t ordinal, CUcontext context, CUmemoryPool pool) {
   const auto slot = static_cast<std::size_t>(ordinal);
-  while (devices_.size() <= slot) devices_.emplace_back();
-  if (!devices_[slot]) devices_[slot] = DeviceState{context, pool};
+  if (devices_.size() <= slot) devices_.resize(slot + 1);
+  if (!devices_[slot]) devices_[slot] = std::make_unique<DeviceState>(DeviceState{context, pool});
   return *devices_[slot];
 }
 

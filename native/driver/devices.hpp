@@ -4,7 +4,7 @@
 // Guarded by the GIL.
 #pragma once
 #include <cstdint>
-#include <deque>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -42,7 +42,7 @@ class Devices {
   DeviceState& at(std::int32_t ordinal) {
     around_.require_usable();
     if (!is_open(ordinal)) [[unlikely]] around_.open(ordinal);
-    return *devices_.at(static_cast<std::size_t>(ordinal));
+    return *devices_[static_cast<std::size_t>(ordinal)];
   }
   DeviceState& add(std::int32_t ordinal, CUcontext context, CUmemoryPool pool);
   // It could not be opened in full, and can be opened another time.
@@ -60,7 +60,7 @@ class Devices {
   const Table& table_;
   DriverNow& now_;
   Surroundings& around_;
-  std::deque<std::optional<DeviceState>> devices_;  // by ordinal
+  std::vector<std::unique_ptr<DeviceState>> devices_;  // by ordinal
 };
 
 // Binds contexts for the time of a submission, and puts back what the thread had. Until something is

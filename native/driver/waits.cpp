@@ -68,7 +68,7 @@ CUstream Waits::side_stream(Flags& flags) {
 
 bool Waits::has_left(StreamIndex index) {
   if (index >= flags_.size()) return true;
-  const Flags& flags = flags_[index];
+  const Flags& flags = *flags_[index];
   for (const auto& slot : {flags.slot, flags.side_slot}) {
     if (!slot || slots_->is_settled(*slot)) continue;
     const StreamState& stream = streams_.at(index);
@@ -81,7 +81,7 @@ bool Waits::has_left(StreamIndex index) {
 
 void Waits::leave(StreamIndex index) {
   if (index >= flags_.size()) return;
-  const Flags left = std::exchange(flags_[index], {});
+  const Flags left = std::exchange(*flags_[index], {});
   if (left.side) now_.destroy(left.side);
   for (const auto& slot : {left.slot, left.side_slot})
     if (slot) slots_->release(*slot);

@@ -111,8 +111,8 @@ class Waits final : public StreamFollower {
   };
 
   Flags& flags_of(StreamIndex stream) {
-    if (flags_.size() <= stream) [[unlikely]] flags_.resize(stream + 1);
-    return flags_[stream];
+    while (flags_.size() <= stream) [[unlikely]] flags_.push_back(std::make_unique<Flags>());
+    return *flags_[stream];
   }
   bool has_passed(const PointEvent& point) const;
   void watch_point(const Armed::Part& part, std::uint64_t number);
@@ -127,7 +127,7 @@ class Waits final : public StreamFollower {
   const std::function<void(StreamIndex)> look_;
   const Table& table_;
   const DriverNow& now_;
-  std::deque<Flags> flags_;  // by stream
+  std::vector<std::unique_ptr<Flags>> flags_;  // by stream
   std::map<std::int32_t, SpareEvents> spare_events_;  // by device
   std::optional<completion::SlotTable> slots_;
   completion::Points points_;
