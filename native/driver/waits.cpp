@@ -122,8 +122,8 @@ Waits::Armed Waits::arm(const std::vector<Tick>& ticks, const std::vector<Stream
       armed.parts.push_back({tick.stream, write_ticket(stream.device, side, flags.side_slot), marked->complete(), marked->event()});
       continue;
     }
-    const Ticketed* found = whoever ? nullptr : ticket_behind(flags, tick.count);
-    if (!found) {
+    const Ticketed* found = ticket_behind(flags, tick.count);  // lets go of those that are written, too
+    if (whoever || !found) {
       const auto ticket = write_ticket(stream.device, stream.handle, flags.slot);
       if (!ticket) {
         armed.parts.push_back({tick.stream, std::nullopt, timeline_.snapshot(tick.stream), nullptr});

@@ -40,10 +40,6 @@ def test_what_passes_for_a_round_is_less_than_one_of_anything(grown):
     assert {name: n for name, n in grown.items() if name.startswith(exact)} == {}
 
 
-@pytest.mark.xfail(
-    strict=False,
-    reason="the engine keeps the flags of such waits until an operation on the stream is waited for",
-)
 @pytest.mark.parametrize("asked", ["ac.Device(0)", "ac.Device(0).default_stream"])
 def test_waits_for_streams_alone_leave_nothing_behind(in_process, asked):
     done = in_process(
