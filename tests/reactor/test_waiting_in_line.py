@@ -90,7 +90,9 @@ def test_a_stream_that_drips_wakes_those_for_whom_there_is_room(run, drip, waits
 
     run(main)
     assert drip.submitted == tasks
-    assert waits() <= 2 * tasks
+    # On a busy machine a task that was called comes late. Others are called in its place, and stand in line
+    # again. To wake the whole line for each drop would take nine waits for each of 3,000 tasks, 32 for each of 10,000.
+    assert waits() <= 4 * tasks
 
 
 @pytest.mark.parametrize("policy", [ac.Dataflow(4), ac.RoundRobin(4), ac.LeastLoaded(4)], ids=repr)
