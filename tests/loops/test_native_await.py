@@ -277,9 +277,14 @@ def test_an_await_that_ended_in_the_middle_of_its_wait_may_be_part_of_a_cycle(ru
     seen = []
 
     async def main() -> None:
-        awaiting = kernels.increment(array, 4, threads=4).on(stream).__await__()
+        op = kernels.increment(array, 4, threads=4).on(stream)
+        awaiting = op.__await__()
         awaiting.send(None)  # it waits for the device
         awaiting.close()
+        latch.release()
+        await op
+        for _ in range(3):
+            await anyio.lowlevel.checkpoint()  # its token comes out
         cycle = [awaiting, Cycle()]
         seen.append(weakref.ref(cycle[1]))
         cycle.append(cycle)
@@ -287,7 +292,6 @@ def test_an_await_that_ended_in_the_middle_of_its_wait_may_be_part_of_a_cycle(ru
     run_asyncio(main)
     gc.collect()
     assert seen[0]() is None
-    latch.release()
 
 
 class Cycle:
