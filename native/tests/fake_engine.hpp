@@ -78,4 +78,14 @@ class FakeEngine : public Surroundings {
   Room room{devices, streams, timeline, waits, memory, lines};
 };
 
+// What the driver answered to a call that was refused; success where none was.
+inline CUresult code_of(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const Refusal& refusal) {
+    return refusal.result;
+  }
+  return CUDA_SUCCESS;
+}
+
 }  // namespace aiocuda::driver::tests

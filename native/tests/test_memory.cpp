@@ -15,15 +15,6 @@ namespace {
 
 constexpr std::uint64_t mib = 1 << 20;
 
-CUresult code_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Refusal& refusal) {
-    return refusal.result;
-  }
-  return CUDA_SUCCESS;
-}
-
 void use(BufferRef& buffer, bool writes, Tick tick) { buffer->hazards.commit({0, buffer->size_bytes}, writes, tick); }
 
 

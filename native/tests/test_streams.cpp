@@ -13,15 +13,6 @@ std::size_t handles(const FakeEngine& engine) {
   return engine.driver.alive(Function::cuStreamCreateWithPriority) + engine.driver.alive(Function::cuEventCreate);
 }
 
-CUresult code_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Refusal& refusal) {
-    return refusal.result;
-  }
-  return CUDA_SUCCESS;
-}
-
 }  // namespace
 
 TEST_CASE("a stream is a handle and one event; its end destroys both, and its slot is used again as another stream") {

@@ -13,15 +13,6 @@ using aiocuda::completion::Completion;
 
 namespace {
 
-CUresult code_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Refusal& refusal) {
-    return refusal.result;
-  }
-  return CUDA_SUCCESS;
-}
-
 bool ends(Completion& completion) { return completion.wait_for(10s); }
 
 struct Waiting : FakeEngine {

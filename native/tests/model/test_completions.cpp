@@ -5,12 +5,11 @@
 
 #include "completion/completion.hpp"
 // after the shadows: doctest uses the standard library's own
-#include <doctest/doctest.h>
+#include "check_orders.hpp"
 
 namespace aiocuda::completion {
 namespace {
 
-using model::explore;
 using model::require;
 
 Token token(std::uintptr_t number) { return reinterpret_cast<Token>(number); }
@@ -22,10 +21,7 @@ bool is_readable(int fd) {
 
 void check_all(const std::function<void()>& program, model::Limits limits = {}) {
   limits.deviations = 4;
-  const model::Found found = explore(program, limits);
-  CHECK(found.failure == "");
-  CHECK(found.orders > 1);
-  MESSAGE(found.orders << " orders");
+  model::check_orders(program, limits);
 }
 
 // A loop that takes from a port until it has had so many tokens.

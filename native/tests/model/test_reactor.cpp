@@ -3,13 +3,12 @@
 
 #include "completion/reactor.hpp"
 // after the shadows: doctest uses the standard library's own
-#include <doctest/doctest.h>
+#include "check_orders.hpp"
 
 namespace aiocuda::completion {
 namespace {
 
 using namespace ::std::chrono_literals;
-using model::explore;
 using model::require;
 
 // What an engine has: flags and the rest; the test is callers and device.
@@ -47,7 +46,7 @@ void check_all(const std::function<void(House&, Reactor&)>& program, std::size_t
     const bool is_new = running && (running->slots.has_incoming() || running->points.has_incoming());
     return is_new ? "the reactor slept while something new was there" : "";
   };
-  const auto found = explore(
+  model::check_orders(
       [&] {
         House house;
         running = &house;
@@ -59,9 +58,6 @@ void check_all(const std::function<void(House&, Reactor&)>& program, std::size_t
         running = nullptr;
       },
       limits);
-  CHECK(found.failure == "");
-  CHECK(found.orders > 1);
-  MESSAGE(found.orders << " orders");
 }
 
 void wait(Completion& completion) { require(completion.wait_for(10s), "it was never told"); }
