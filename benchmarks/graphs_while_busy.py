@@ -28,7 +28,7 @@ TWO_DEVICES = [
         for first, second in ((1, 0), (0, 1), (1, 1), (2, 1), (1, 2), (2, 2), (4, 4))
         for held in (0, 1)
     ),
-    *((1, 1, "linked", held) for held in (0, 1)),  # each on the second device begins behind one on the first
+    *((1, 1, "linked", held) for held in (0, 1)),  # the second device goes on behind the first
     *((2, 2, "linked", held) for held in (0, 1)),
     *((0, 1, "page-locked", held) for held in (0, 1)),  # fills of page-locked memory
 ]

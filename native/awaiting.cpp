@@ -212,7 +212,7 @@ void finish(PyObject* self) {
     if (!done) PyErr_WriteUnraisable(self);
     Py_XDECREF(done);
   }
-  // What is dropped may run Python: the object is whole by then.
+  // To drop these may run Python code, which must find this await ended.
   const nb::object delegate = std::move(await.delegate), future = std::move(await.future), timer = std::move(await.timer), task = std::move(await.task),
                    subject = std::move(await.subject);
   const Place place = std::exchange(await.place, {});
@@ -251,8 +251,8 @@ void wake(PyObject* self, std::int32_t result) {
     return;
   }
   if (!await.future.is_valid()) return;  // it was cancelled
-  // Who is told so goes on behind all that is due: uvloop comes here before it makes those calls, and a task whose future is set by
-  // then cannot hear of a cancellation (anyio's).
+  // The task goes on after all calls that are due now. uvloop comes here before it makes them. If the future were set at once,
+  // a cancellation among them (anyio's) could no longer reach the task.
   if (result == completion::pause || result == completion::own_turn) {
     const nb::object again = checked(PyObject_GetAttr(self, names().wake)), code = nb::int_(0);
     call_method(names().call_soon, await.place.loop, again.ptr(), code.ptr());
@@ -267,8 +267,8 @@ void wake(PyObject* self, std::int32_t result) {
 bool is_admitted(Await& await) {
   const bool admits = await.port().time->admits();
   if (!await.place.face.is_valid()) return admits;
-  // What is there already is a checkpoint of trio's, too. An operation that is to be submitted, or waited for, is none where its
-  // spin succeeds, until the time of the loop's turn is spent.
+  // On trio, an await of an operation that has ended is a checkpoint. An await whose spin succeeds is none, until the time of the
+  // loop's turn is spent.
   return admits && !has_ended(await.op()) && nb::cast<double>(runtimes().trio_deadline()) > -std::numeric_limits<double>::infinity();
 }
 
@@ -413,7 +413,7 @@ PySendResult end_with_error(PyObject* self) {
   return PYGEN_ERROR;
 }
 
-// What was asked in its place has answered; goes on until it has to be asked again.
+// The delegate has answered. Goes on until a delegate must be asked again, or the await has ended.
 PySendResult go_on(PyObject* self, PySendResult answer, PyObject** answered) {
   Await& await = of(self);
   try {

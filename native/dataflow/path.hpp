@@ -149,7 +149,7 @@ class Path {
     return entry.frame;
   }
 
-  // What is on top waits for the host. Gives back its frame.
+  // The operation on top of the stack waits for the host: parks it, and returns its frame.
   Frame* park() {
     Entry& top = stack.back();
     Frame* const frame = frame_of(top);
@@ -245,7 +245,7 @@ class Path {
       if (entry.held.is_valid() && entry.held.op().walker == number) entry.held.op().walker = 0;
     has_branches = false;
     if (!is_begun()) return;
-    // What is dropped may run Python, which must not find this half done.
+    // To drop these may run Python code, which must find the path empty.
     const auto entries = std::exchange(stack, {});
     const auto parked = std::exchange(parked_, {});
     const auto dropped = std::exchange(due, {});
