@@ -262,21 +262,25 @@ def test_captures_of_pytorch(latch):
         pytest.skip("needs PyTorch on a GPU")
     a = torch.ones(256, 256, device="cuda")
     x = ac.zeros(1 << 20, np.float32).sync()
-    beside = ac.Device(0).stream()
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
+    held, beside = ac.Device(0).stream(), ac.Device(0).stream()
+    # PyTorch's own streams are 32 of each priority. They would share the driver's queues with those that are held.
+    theirs = Device(0).create_stream()
+    side = torch.cuda.ExternalStream(int(theirs.handle))
+    torch.cuda.synchronize()
 
     async def captured() -> tuple[Any, Any]:
         graph = torch.cuda.CUDAGraph()
         graph.capture_begin()
-        b = a @ a
-        async with asyncio.timeout(20):
-            assert (await ac.to_host(ac.ones(1000)).on(beside)).sum() == 1000
-        graph.capture_end()
+        try:
+            b = a @ a
+            async with asyncio.timeout(20):
+                assert (await ac.to_host(ac.ones(1000)).on(beside)).sum() == 1000
+        finally:
+            graph.capture_end()
         return graph, b
 
     async def wait() -> None:
-        await ac.fill(x, 1)
+        await ac.fill(x, 1).on(held)
 
     async def main() -> None:
         with torch.cuda.stream(side):
@@ -284,7 +288,7 @@ def test_captures_of_pytorch(latch):
             graph, _ = await captured()  # loads what a graph needs, which would wait for the latch
             graph.replay()
             side.synchronize()
-            latch.hold()
+            latch.hold(held)
             pending = asyncio.ensure_future(wait())
             await asyncio.sleep(0)
             graphs = [await captured() for _ in range(5)]
