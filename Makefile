@@ -24,7 +24,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 BUILD_INPUTS := pyproject.toml CMakeLists.txt $(shell find cmake native emulator examples/mlp -type f \
 	-not -path '*/tests/*' -not -path '*/__pycache__/*')
 
-.PHONY: help demo test soak check check-python check-cpp docs bench bench-instructions clean
+.PHONY: help demo test soak check check-python check-format-cpp check-cpp docs bench bench-instructions clean
 
 help:
 	@echo "make demo    train a small network on the devices there are (a GPU, or none)"
@@ -46,7 +46,7 @@ soak: $(STAMPS)/built $(STAMPS)/test
 	@AIOCUDA_DRIVER=$(AIOCUDA_DRIVER) AIOCUDA_HYPOTHESIS=long $(BIN)/python -m pytest --timeout 0 tests/ordering tests/arrays tests/signature
 	@AIOCUDA_DRIVER=$(AIOCUDA_DRIVER) AIOCUDA_SOAK_S=$${AIOCUDA_SOAK_S:-600} $(BIN)/python -m pytest -m soak tests/soak
 
-check: check-python check-cpp docs
+check: check-python check-format-cpp check-cpp docs
 	@echo "make check: all passed"
 
 check-python: $(STAMPS)/built $(STAMPS)/test $(STAMPS)/check
@@ -55,6 +55,9 @@ check-python: $(STAMPS)/built $(STAMPS)/test $(STAMPS)/check
 	$(BIN)/mypy
 	AIOCUDA_DRIVER=$(AIOCUDA_DRIVER) $(BIN)/python -m pytest --quiet tests/public/test_typing.py
 	$(BIN)/lint-imports
+
+check-format-cpp: $(STAMPS)/check
+	find native emulator \( -name '*.cpp' -o -name '*.hpp' \) -print0 | xargs -0 $(BIN)/clang-format --dry-run --Werror
 
 # One sanitizer after the other: a build already uses every core. The sanitizers of older compilers
 # cannot live with the wide address randomisation of newer kernels, so it is off where it can be.

@@ -1,7 +1,7 @@
 // `await` of an operation, without a coroutine: see awaiting.hpp.
 //
-// Always true: an await that has ended holds nothing and waits for nothing; a token of it that comes later does nothing. It is
-// used once. Guarded by the GIL.
+// Always true: an await that has ended holds nothing and waits for nothing; a token of it that comes later does
+// nothing. It is used once. Guarded by the GIL.
 #include "awaiting.hpp"
 
 #include <algorithm>
@@ -26,24 +26,28 @@ using Clock = std::chrono::steady_clock;
 
 // Python's names, made once; and what the loops' files say of themselves.
 struct Names {
-  PyObject *create_future, *set_result, *done, *call_soon, *call_later, *cancel, *sleep, *wait, *time, *throw_, *close, *native, *wake;
+  PyObject *create_future, *set_result, *done, *call_soon, *call_later, *cancel, *sleep, *wait, *time, *throw_, *close,
+      *native, *wake;
 };
 const Names& names() {
   static const Names made = [] {
     auto intern = [](const char* name) { return PyUnicode_InternFromString(name); };
-    return Names{intern("create_future"), intern("set_result"), intern("done"), intern("call_soon"), intern("call_later"), intern("cancel"), intern("sleep"),
-                 intern("wait"), intern("time"), intern("throw"), intern("close"), intern("native"), intern("wake")};
+    return Names{intern("create_future"), intern("set_result"), intern("done"),  intern("call_soon"),
+                 intern("call_later"),    intern("cancel"),     intern("sleep"), intern("wait"),
+                 intern("time"),          intern("throw"),      intern("close"), intern("native"),
+                 intern("wake")};
   }();
   return made;
 }
 struct Runtimes {
-  nb::object current_port{};  // Python's way, for the first await of a loop, and for errors
-  nb::object overdue{};       // (op, waited_s) -> the error of a time-out
-  nb::object future_class{};      // DeviceFuture
-  nb::object as_its_operation{};  // the end of a future that ended as its operation did
+  nb::object current_port{};                       // Python's way, for the first await of a loop, and for errors
+  nb::object overdue{};                            // (op, waited_s) -> the error of a time-out
+  nb::object future_class{};                       // DeviceFuture
+  nb::object as_its_operation{};                   // the end of a future that ended as its operation did
   PyObject *settle = nullptr, *outcome = nullptr;  // names of its methods
-  nb::object asyncio_loop{};  // -> the loop of asyncio's that runs in this thread, or None
-  nb::object in_trio_task{}, trio_port{}, trio_deadline{}, trio_checkpoint{}, trio_reschedule{}, trio_value{};  // once trio's file is there
+  nb::object asyncio_loop{};                       // -> the loop of asyncio's that runs in this thread, or None
+  nb::object in_trio_task{}, trio_port{}, trio_deadline{}, trio_checkpoint{}, trio_reschedule{},
+      trio_value{};  // once trio's file is there
 };
 Runtimes& runtimes() {
   static auto* known = new Runtimes;
@@ -129,7 +133,8 @@ Place current_place() {
   if (known.asyncio_loop.is_valid()) {
     nb::object loop = checked(PyObject_CallNoArgs(known.asyncio_loop.ptr()));
     if (!loop.is_none() && target_of(latest().loop).is(loop))
-      if (nb::object port = target_of(latest().port); port.is_valid()) return {.port = std::move(port), .loop = std::move(loop)};
+      if (nb::object port = target_of(latest().port); port.is_valid())
+        return {.port = std::move(port), .loop = std::move(loop)};
   }
   return slow_place();
 }
@@ -154,7 +159,8 @@ struct Await {
     over
   };
 
-  explicit Await(nb::handle awaited, Future* of_future, double seconds) : subject(nb::borrow(awaited)), future_end(of_future), timeout_s(seconds) {}
+  explicit Await(nb::handle awaited, Future* of_future, double seconds)
+      : subject(nb::borrow(awaited)), future_end(of_future), timeout_s(seconds) {}
 
   nb::object subject;  // an operation, or a future
   Future* future_end;  // the future; null: it is an operation
@@ -185,8 +191,7 @@ struct Await {
 };
 
 struct AwaitObject {
-  PyObject_HEAD
-  Await* await;
+  PyObject_HEAD Await* await;
 };
 PyTypeObject* await_type = nullptr;
 
@@ -213,8 +218,8 @@ void finish(PyObject* self) {
     Py_XDECREF(done);
   }
   // To drop these may run Python code, which must find this await ended.
-  const nb::object delegate = std::move(await.delegate), future = std::move(await.future), timer = std::move(await.timer), task = std::move(await.task),
-                   subject = std::move(await.subject);
+  const nb::object delegate = std::move(await.delegate), future = std::move(await.future),
+                   timer = std::move(await.timer), task = std::move(await.task), subject = std::move(await.subject);
   const Place place = std::exchange(await.place, {});
   await.own.reset();
 }
@@ -238,8 +243,9 @@ void sleep(PyObject* self) {
     await.timer = call_method(names().call_later, await.place.loop, left.ptr(), wake.ptr(), code.ptr());
   }
   PyTypeObject* const type = Py_TYPE(await.future.ptr());
-  await.delegate = type->tp_as_async && type->tp_as_async->am_await ? checked(type->tp_as_async->am_await(await.future.ptr()))
-                                                                      : nb::object(await.future.attr("__await__")());
+  await.delegate = type->tp_as_async && type->tp_as_async->am_await
+                       ? checked(type->tp_as_async->am_await(await.future.ptr()))
+                       : nb::object(await.future.attr("__await__")());
 }
 
 // The token has come out: Python's loop calls it, or it is `wake_due` of the port.
@@ -251,8 +257,8 @@ void wake(PyObject* self, std::int32_t result) {
     return;
   }
   if (!await.future.is_valid()) return;  // it was cancelled
-  // The task goes on after all calls that are due now. uvloop comes here before it makes them. If the future were set at once,
-  // a cancellation among them (anyio's) could no longer reach the task.
+  // The task goes on after all calls that are due now. uvloop comes here before it makes them. If the future were set
+  // at once, a cancellation among them (anyio's) could no longer reach the task.
   if (result == completion::pause || result == completion::own_turn) {
     const nb::object again = checked(PyObject_GetAttr(self, names().wake)), code = nb::int_(0);
     call_method(names().call_soon, await.place.loop, again.ptr(), code.ptr());
@@ -267,9 +273,10 @@ void wake(PyObject* self, std::int32_t result) {
 bool is_admitted(Await& await) {
   const bool admits = await.port().time->admits();
   if (!await.place.face.is_valid()) return admits;
-  // On trio, an await of an operation that has ended is a checkpoint. An await whose spin succeeds is none, until the time of the
-  // loop's turn is spent.
-  return admits && !has_ended(await.op()) && nb::cast<double>(runtimes().trio_deadline()) > -std::numeric_limits<double>::infinity();
+  // On trio, an await of an operation that has ended is a checkpoint. An await whose spin succeeds is none, until the
+  // time of the loop's turn is spent.
+  return admits && !has_ended(await.op()) &&
+         nb::cast<double>(runtimes().trio_deadline()) > -std::numeric_limits<double>::infinity();
 }
 
 void begin(PyObject* self) {
@@ -323,7 +330,8 @@ void settle(Await& await) {
   }
 }
 
-// Its operation's failure is the future's to tell. An interruption is for who runs the function that it came out of, in this call.
+// Its operation's failure is the future's to tell. An interruption is for who runs the function that it came out of, in
+// this call.
 void settle_failed(Await& await, nb::python_error& error) {
   if (dataflow::as_op(await.op())->state != dataflow::State::failed) throw nb::python_error(error);
   settle(await);
@@ -373,7 +381,8 @@ bool step(PyObject* self) {
 bool came_back(PyObject* self, const nb::object& returned) {
   Await& await = of(self);
   await.delegate.reset();
-  if (await.place.face.is_valid() && await.stage != Await::Stage::looks) await.result = returned.is_none() ? time_is_up : nb::cast<std::int32_t>(returned);
+  if (await.place.face.is_valid() && await.stage != Await::Stage::looks)
+    await.result = returned.is_none() ? time_is_up : nb::cast<std::int32_t>(returned);
   await.future.reset();
   if (await.timer.is_valid()) call_method(names().cancel, std::exchange(await.timer, {}));
   const std::int32_t result = std::exchange(await.result, 0);
@@ -504,7 +513,8 @@ PyObject* await_send_method(PyObject* self, PyObject* sent) {
 
 PyObject* await_throw(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
   Await& await = of(self);
-  if (count < 1 || count > 3) return PyErr_Format(PyExc_TypeError, "throw() takes an exception; %zd arguments were given", count);
+  if (count < 1 || count > 3)
+    return PyErr_Format(PyExc_TypeError, "throw() takes an exception; %zd arguments were given", count);
   if (!may_run(await)) return nullptr;
   const nb::object kept = nb::borrow(self);
   const Running running(await);
@@ -571,21 +581,25 @@ PyObject* get_delegate(PyObject* self, void*) {
   return Py_NewRef(delegate.is_valid() ? delegate.ptr() : Py_None);
 }
 PyObject* get_running(PyObject* self, void*) { return PyBool_FromLong(of(self).is_running); }
-PyObject* get_task(PyObject* self, void*) { return Py_NewRef(of(self).task.is_valid() ? of(self).task.ptr() : Py_None); }
+PyObject* get_task(PyObject* self, void*) {
+  return Py_NewRef(of(self).task.is_valid() ? of(self).task.ptr() : Py_None);
+}
 int set_task(PyObject* self, PyObject* task, void*) {
   const nb::object before = std::exchange(of(self).task, task && task != Py_None ? nb::borrow(task) : nb::object());
   return 0;
 }
 PyObject* await_repr(PyObject* self) {
   const Await& await = of(self);
-  return await.subject.is_valid() ? PyUnicode_FromFormat("<await of %R>", await.subject.ptr()) : PyUnicode_FromString("<await that has ended>");
+  return await.subject.is_valid() ? PyUnicode_FromFormat("<await of %R>", await.subject.ptr())
+                                  : PyUnicode_FromString("<await that has ended>");
 }
 
 int await_traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
   const Await* await = reinterpret_cast<AwaitObject*>(self)->await;
   if (!await) return 0;
-  for (const nb::object* each : {&await->subject, &await->delegate, &await->future, &await->timer, &await->task, &await->place.port, &await->place.loop, &await->place.face})
+  for (const nb::object* each : {&await->subject, &await->delegate, &await->future, &await->timer, &await->task,
+                                 &await->place.port, &await->place.loop, &await->place.face})
     Py_VISIT(each->ptr());
   return await->own ? await->own->traverse(visit, arg) : 0;
 }
@@ -613,11 +627,12 @@ void await_dealloc(PyObject* self) {
   Py_DECREF(type);
 }
 
-PyMethodDef await_methods[] = {{"send", await_send_method, METH_O, nullptr},
-                               {"throw", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(await_throw)), METH_FASTCALL, nullptr},
-                               {"close", await_close, METH_NOARGS, nullptr},
-                               {"wake", await_wake, METH_O, nullptr},
-                               {nullptr, nullptr, 0, nullptr}};
+PyMethodDef await_methods[] = {
+    {"send", await_send_method, METH_O, nullptr},
+    {"throw", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(await_throw)), METH_FASTCALL, nullptr},
+    {"close", await_close, METH_NOARGS, nullptr},
+    {"wake", await_wake, METH_O, nullptr},
+    {nullptr, nullptr, 0, nullptr}};
 PyGetSetDef await_members[] = {{"gi_frame", no_frame, nullptr, nullptr, nullptr},
                                {"gi_yieldfrom", get_delegate, nullptr, nullptr, nullptr},
                                {"gi_running", get_running, nullptr, nullptr, nullptr},
@@ -634,7 +649,8 @@ PyType_Slot await_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(await_deall
                              {Py_tp_methods, await_methods},
                              {Py_tp_getset, await_members},
                              {0, nullptr}};
-PyType_Spec await_spec = {"aiocuda._native.Await", sizeof(AwaitObject), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, await_slots};
+PyType_Spec await_spec = {"aiocuda._native.Await", sizeof(AwaitObject), 0,
+                          Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, await_slots};
 
 PyObject* make_await(nb::handle awaited, Future* future, double timeout_s) {
   auto await = std::make_unique<Await>(awaited, future, timeout_s);
@@ -669,7 +685,8 @@ bool drive_future(Future& future, LoopPort& port, nb::object token, bool spins) 
   const Charged charged(port);
   require_open(future);
   const nb::object kept = nb::borrow(token);
-  if (future.execution().drive({port.port, token.ptr(), port.blocks, spins}) == Execution::Driven::complete) return true;
+  if (future.execution().drive({port.port, token.ptr(), port.blocks, spins}) == Execution::Driven::complete)
+    return true;
   token.release();
   return false;
 }
@@ -678,41 +695,51 @@ nb::object or_none(const nb::object& object) { return object.is_valid() ? object
 
 void bind_future(nb::module_& module) {
   nb::class_<Future>(module, "Future", nb::is_weak_referenceable(), nb::type_slots(future_slots))
-      .def("__init__", [](Future* self, nb::handle_t<Op> op, nb::handle_t<Placement> placement, bool is_started) {
-        new (self) Future(nb::borrow(op), nb::borrow(placement), is_started);
-      }, "op"_a, "where"_a, "is_started"_a = false)
+      .def(
+          "__init__",
+          [](Future* self, nb::handle_t<Op> op, nb::handle_t<Placement> placement, bool is_started) {
+            new (self) Future(nb::borrow(op), nb::borrow(placement), is_started);
+          },
+          "op"_a, "where"_a, "is_started"_a = false)
       .def_prop_ro("_op", [](const Future& self) { return self.op(); })
       .def_prop_ro("_where", [](const Future& self) { return self.placement(); })
       .def_rw("_is_started", &Future::is_started)
       .def_prop_ro("_end", [](const Future& self) { return or_none(self.end()); })
       // False: it has ended already.
       .def("_end_with", &Future::end_with)
-      .def_prop_rw("_audience", [](const Future& self) { return or_none(self.audience); },
-                   [](Future& self, nb::object audience) {
-                     nb::object given = audience.is_none() ? nb::object() : std::move(audience);
-                     std::swap(self.audience, given);
-                   }, nb::arg("audience").none())
+      .def_prop_rw(
+          "_audience", [](const Future& self) { return or_none(self.audience); },
+          [](Future& self, nb::object audience) {
+            nb::object given = audience.is_none() ? nb::object() : std::move(audience);
+            std::swap(self.audience, given);
+          },
+          nb::arg("audience").none())
       // Tells all that await it.
       .def("_wake_awaits", &Future::wake)
       // True: complete. False: `token` will come out of the port when it is worth asking again.
-      .def("_go_on", [](Future& self, LoopPort& port, nb::object token) { return drive_future(self, port, std::move(token), true); })
+      .def("_go_on", [](Future& self, LoopPort& port,
+                        nb::object token) { return drive_future(self, port, std::move(token), true); })
       // The same without spinning: the operation is one of many.
-      .def("_go_on_at_ease", [](Future& self, LoopPort& port, nb::object token) { return drive_future(self, port, std::move(token), false); })
+      .def("_go_on_at_ease", [](Future& self, LoopPort& port,
+                                nb::object token) { return drive_future(self, port, std::move(token), false); })
       // False: the time passed first.
-      .def("_go_on_and_wait", [](Future& self, double timeout_s) {
-        require_open(self);
-        return self.execution().wait(timeout_s);
-      })
+      .def("_go_on_and_wait",
+           [](Future& self, double timeout_s) {
+             require_open(self);
+             return self.execution().wait(timeout_s);
+           })
       // True: a function was called, and it is worth calling again.
-      .def("_submit_more", [](Future& self) {
-        require_open(self);
-        return self.execution().submit_more();
-      })
+      .def("_submit_more",
+           [](Future& self) {
+             require_open(self);
+             return self.execution().submit_more();
+           })
       // Nobody waits for the token any more, whose wait was for room, or for anything else.
       .def("_leave", [](const Future& self, nb::handle token) {
         if (Execution::leave(*dataflow::as_op(self.op()), token.ptr())) Py_DECREF(token.ptr());
       });
-  // Hands an operation to the device, as far as nothing waits for the host; what fails at once is raised. Gives back its future.
+  // Hands an operation to the device, as far as nothing waits for the host; what fails at once is raised. Gives back
+  // its future.
   module.def("submit_future", [](nb::handle_t<Op> op) {
     nb::object placement = dataflow::placement_in_force();
     {
@@ -748,18 +775,27 @@ bool wake_await(PyObject* token, std::int32_t result) {
 void bind_awaiting(nb::module_& module) {
   await_type = reinterpret_cast<PyTypeObject*>(checked(PyType_FromSpec(&await_spec)).release().ptr());
   // `timeout_s`: on the loop's clock, from the first step; negative: none.
-  module.def("await_op", [](nb::handle_t<Op> op, double timeout_s) { return checked(make_await(op, nullptr, timeout_s)); }, "op"_a, "timeout_s"_a);
-  module.def("await_future", [](nb::handle_t<Future> future, double timeout_s) {
-    return checked(make_await(future, nb::inst_ptr<Future>(future), timeout_s));
-  }, "future"_a, "timeout_s"_a);
-  module.def("set_loops", [](nb::object current_port, nb::object overdue) {
-    runtimes().current_port = std::move(current_port);
-    runtimes().overdue = std::move(overdue);
-  }, "current_port"_a, "overdue"_a);
+  module.def(
+      "await_op", [](nb::handle_t<Op> op, double timeout_s) { return checked(make_await(op, nullptr, timeout_s)); },
+      "op"_a, "timeout_s"_a);
+  module.def(
+      "await_future",
+      [](nb::handle_t<Future> future, double timeout_s) {
+        return checked(make_await(future, nb::inst_ptr<Future>(future), timeout_s));
+      },
+      "future"_a, "timeout_s"_a);
+  module.def(
+      "set_loops",
+      [](nb::object current_port, nb::object overdue) {
+        runtimes().current_port = std::move(current_port);
+        runtimes().overdue = std::move(overdue);
+      },
+      "current_port"_a, "overdue"_a);
   bind_future(module);
   module.def("set_asyncio", [](nb::object running_loop) { runtimes().asyncio_loop = std::move(running_loop); });
   // trio's functions, and who has the port of a run, or raises a LookupError.
-  module.def("set_trio", [](nb::object in_task, nb::object port, nb::object deadline, nb::object checkpoint, nb::object reschedule, nb::object value) {
+  module.def("set_trio", [](nb::object in_task, nb::object port, nb::object deadline, nb::object checkpoint,
+                            nb::object reschedule, nb::object value) {
     Runtimes& known = runtimes();
     known.trio_reschedule = std::move(reschedule);
     known.trio_value = std::move(value);

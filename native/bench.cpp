@@ -29,7 +29,9 @@ class Event {
     event_.reset(event);
   }
   void record(CUstream stream) { check(Engine::get().table.cuEventRecord(event_.get(), stream), "cuEventRecord"); }
-  void hold_back(CUstream stream) { check(Engine::get().table.cuStreamWaitEvent(stream, event_.get(), 0), "cuStreamWaitEvent"); }
+  void hold_back(CUstream stream) {
+    check(Engine::get().table.cuStreamWaitEvent(stream, event_.get(), 0), "cuStreamWaitEvent");
+  }
   bool has_passed() const { return is_ready(Engine::get().table.cuEventQuery(event_.get()), "cuEventQuery"); }
 
  private:
@@ -43,8 +45,14 @@ class Event {
 // returns, all of that has passed.
 class Floor {
  public:
-  Floor(std::int32_t device, std::uintptr_t function, std::uint32_t grid, std::uint32_t block, const std::vector<nb::bytes>& values)
-      : device_(device), function_(reinterpret_cast<CUfunction>(function)), grid_(grid), block_(block), flag_(Engine::get().memory.allocate_host(sizeof(std::uint32_t))), arguments_(values) {}
+  Floor(std::int32_t device, std::uintptr_t function, std::uint32_t grid, std::uint32_t block,
+        const std::vector<nb::bytes>& values)
+      : device_(device),
+        function_(reinterpret_cast<CUfunction>(function)),
+        grid_(grid),
+        block_(block),
+        flag_(Engine::get().memory.allocate_host(sizeof(std::uint32_t))),
+        arguments_(values) {}
   Floor(const Floor&) = delete;
   Floor& operator=(const Floor&) = delete;
 
@@ -76,15 +84,19 @@ class Floor {
     flag.store(0);
     auto is_written = [flag](std::uint32_t i) { return flag.load(std::memory_order_acquire) == i + 1; };
     if (how == "stream")
-      return waits_by(stream, number, [](std::uint32_t) {}, [stream](std::uint32_t) { return floor::has_passed(stream); });
+      return waits_by(
+          stream, number, [](std::uint32_t) {}, [stream](std::uint32_t) { return floor::has_passed(stream); });
     if (how == "flag") {
       auto write = [&](std::uint32_t i) {
-        check(table.cuStreamWriteValue32(stream, flag_->address, i + 1, CU_STREAM_WRITE_VALUE_DEFAULT), "cuStreamWriteValue32");
+        check(table.cuStreamWriteValue32(stream, flag_->address, i + 1, CU_STREAM_WRITE_VALUE_DEFAULT),
+              "cuStreamWriteValue32");
       };
       return waits_by(stream, number, write, is_written);
     }
     if (how == "host function") {
-      auto tell = [&](std::uint32_t) { check(table.cuLaunchHostFunc(stream, write_next, reinterpret_cast<void*>(flag_->address)), "cuLaunchHostFunc"); };
+      auto tell = [&](std::uint32_t) {
+        check(table.cuLaunchHostFunc(stream, write_next, reinterpret_cast<void*>(flag_->address)), "cuLaunchHostFunc");
+      };
       return waits_by(stream, number, tell, is_written);
     }
     throw nb::value_error("a floor waits for \"stream\", \"flag\" or \"host function\"");
@@ -93,10 +105,14 @@ class Floor {
  private:
   static CUstream stream_of(std::uintptr_t handle) { return reinterpret_cast<CUstream>(handle); }
 
-  static void CUDA_CB write_next(void* flag) { std::atomic_ref(*static_cast<std::uint32_t*>(flag)).fetch_add(1, std::memory_order_release); }
+  static void CUDA_CB write_next(void* flag) {
+    std::atomic_ref(*static_cast<std::uint32_t*>(flag)).fetch_add(1, std::memory_order_release);
+  }
 
   void launch(CUstream stream) {
-    check(Engine::get().table.cuLaunchKernel(function_, grid_, 1, 1, block_, 1, 1, 0, stream, arguments_.words(), nullptr), "cuLaunchKernel");
+    check(Engine::get().table.cuLaunchKernel(function_, grid_, 1, 1, block_, 1, 1, 0, stream, arguments_.words(),
+                                             nullptr),
+          "cuLaunchKernel");
   }
 
   template <class Tell, class HasCome>
@@ -127,10 +143,11 @@ class Floor {
 void bind_bench(nb::module_& module) {
   nb::class_<Floor>(module, "Floor")
       .def(nb::init<std::int32_t, std::uintptr_t, std::uint32_t, std::uint32_t, const std::vector<nb::bytes>&>())
-      .def("launches", [](Floor& floor, const Handles& streams, std::uint32_t number, bool is_ordered) {
-        const auto [submitted, passed] = floor.launches(streams, number, is_ordered);
-        return nb::make_tuple(submitted, passed);
-      })
+      .def("launches",
+           [](Floor& floor, const Handles& streams, std::uint32_t number, bool is_ordered) {
+             const auto [submitted, passed] = floor.launches(streams, number, is_ordered);
+             return nb::make_tuple(submitted, passed);
+           })
       .def("waits", &Floor::waits);
 }
 

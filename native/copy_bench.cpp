@@ -11,7 +11,8 @@ namespace aiocuda {
 namespace {
 
 // The seconds that each of `number` copies took, from its call until the stream had passed it.
-std::vector<double> copies(std::int32_t device, std::uintptr_t handle, std::uint64_t to, std::uint64_t from, std::uint64_t size_bytes, std::uint32_t number) {
+std::vector<double> copies(std::int32_t device, std::uintptr_t handle, std::uint64_t to, std::uint64_t from,
+                           std::uint64_t size_bytes, std::uint32_t number) {
   const auto stream = reinterpret_cast<CUstream>(handle);
   return floor::on_device(device, [&] {
     return floor::rounds(stream, number, [&](std::uint32_t) {

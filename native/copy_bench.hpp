@@ -1,5 +1,5 @@
-// The floors of benchmarks/bench_copies.py: copies between host and device by the driver's own calls in C++, for Python to
-// compare with in the same run.
+// The floors of benchmarks/bench_copies.py: copies between host and device by the driver's own calls in C++, for Python
+// to compare with in the same run.
 #pragma once
 #include <nanobind/nanobind.h>
 

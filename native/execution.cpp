@@ -41,7 +41,9 @@ std::vector<Due> take(LoopPort& port, bool begins_turn) {
   interpreter::guard_thread();
   Engine::get().require_not_forked();
   std::vector<Due> due;
-  auto append = [&due](completion::Token token, std::int32_t result) { due.push_back({nb::steal(static_cast<PyObject*>(token)), result}); };
+  auto append = [&due](completion::Token token, std::int32_t result) {
+    due.push_back({nb::steal(static_cast<PyObject*>(token)), result});
+  };
   for (const auto& each : port.port->take()) append(each.token, each.result);
   if (port.time && begins_turn) {
     for (const completion::Token token : port.time->begin_turn()) append(token, completion::own_turn);
@@ -58,7 +60,8 @@ void require_open(const Execution& execution) { to_execute(execution.op(), execu
 void raise_stream_error(const completion::Completion& completion, const Streams& streams, const std::string& asked) {
   Engine& engine = Engine::get();
   if (const std::int32_t error = completion.error())
-    driver::raise_refused(engine, static_cast<CUresult>(error), "cuStreamQuery", asked, 0, engine.stream(streams.front()).device);
+    driver::raise_refused(engine, static_cast<CUresult>(error), "cuStreamQuery", asked, 0,
+                          engine.stream(streams.front()).device);
 }
 
 }  // namespace
@@ -70,37 +73,49 @@ void bind_execution(nb::module_& module) {
       .def(nb::init<bool, std::optional<std::int64_t>>(), "blocks"_a = false, "turn_us"_a = nb::none())
       .def("fileno", [](const LoopPort& self) { return self.port->fd(); })
       // Makes a token due now, and not when something has passed; with 0, or PAUSE.
-      .def("put", [](LoopPort& self, nb::object token, std::int32_t result) {
-        Engine::get().require_not_forked();
-        self.port->put(token.release().ptr(), result);
-      }, "token"_a, "result"_a = 0)
+      .def(
+          "put",
+          [](LoopPort& self, nb::object token, std::int32_t result) {
+            Engine::get().require_not_forked();
+            self.port->put(token.release().ptr(), result);
+          },
+          "token"_a, "result"_a = 0)
       // The tokens that are due, each with 0 or the driver's error. `begins_turn`: the loop asks, once in each turn.
-      .def("take", [](LoopPort& self, bool begins_turn) {
-        nb::list due;
-        for (const auto& [token, result] : take(self, begins_turn)) due.append(nb::make_tuple(token, result));
-        return due;
-      }, "begins_turn"_a = false)
+      .def(
+          "take",
+          [](LoopPort& self, bool begins_turn) {
+            nb::list due;
+            for (const auto& [token, result] : take(self, begins_turn)) due.append(nb::make_tuple(token, result));
+            return due;
+          },
+          "begins_turn"_a = false)
       // Tells all whose tokens are due, in the order in which they became so.
-      .def("wake_due", [](nb::handle_t<LoopPort> self, bool begins_turn) {
-        const nb::object kept = nb::borrow(self);
-        static PyObject* const name = PyUnicode_InternFromString("wake");
-        for (const auto& [token, result] : take(*nb::inst_ptr<LoopPort>(self), begins_turn)) {
-          if (wake_await(token.ptr(), result)) continue;
-          token.attr(name)(result);
-        }
-      }, "begins_turn"_a = false)
+      .def(
+          "wake_due",
+          [](nb::handle_t<LoopPort> self, bool begins_turn) {
+            const nb::object kept = nb::borrow(self);
+            static PyObject* const name = PyUnicode_InternFromString("wake");
+            for (const auto& [token, result] : take(*nb::inst_ptr<LoopPort>(self), begins_turn)) {
+              if (wake_await(token.ptr(), result)) continue;
+              token.attr(name)(result);
+            }
+          },
+          "begins_turn"_a = false)
       // An await of an operation, or of something else, begins. False: it lines up, and enters when it is its turn.
-      .def("admits", [](LoopPort& self, nb::handle) { return self.time->admits(); }, nb::arg("op").none())
+      .def(
+          "admits", [](LoopPort& self, nb::handle) { return self.time->admits(); }, nb::arg("op").none())
       .def("line_up", [](LoopPort& self) { return self.time->line_up(); })
-      .def("enter", [](LoopPort& self, completion::LoopTime::Place place, nb::object token) {
-        if (self.time->enter(place, token.ptr())) return true;
-        token.release();
-        self.look_for_turn();
-        return false;
-      })
-      .def("leave_line", [](LoopPort& self, completion::LoopTime::Place place) {
-        nb::steal(static_cast<PyObject*>(self.time->leave(place)));
-      })
+      .def("enter",
+           [](LoopPort& self, completion::LoopTime::Place place, nb::object token) {
+             if (self.time->enter(place, token.ptr())) return true;
+             token.release();
+             self.look_for_turn();
+             return false;
+           })
+      .def("leave_line",
+           [](LoopPort& self, completion::LoopTime::Place place) {
+             nb::steal(static_cast<PyObject*>(self.time->leave(place)));
+           })
       .def_prop_ro("turn_calls", [](const LoopPort& self) { return self.time->calls(); });
 
   module.attr("PAUSE") = completion::pause;
@@ -121,7 +136,8 @@ void bind_execution(nb::module_& module) {
   module.def("walk_visits", [] { return dataflow::Path::visits(); });
   module.def("has_passed", [](nb::handle_t<dataflow::Op> op) { return driver::has_passed(op); });
   // False: nothing to wait for. Covers everything the streams hold, also what others submitted.
-  module.def("tell_when_streams_pass", [](const std::vector<dataflow::StreamId>& streams, const std::string& asked, LoopPort& port, nb::object token) {
+  module.def("tell_when_streams_pass", [](const std::vector<dataflow::StreamId>& streams, const std::string& asked,
+                                          LoopPort& port, nb::object token) {
     const Charged charged(port);
     const Streams lanes = still_there(streams);
     if (lanes.empty()) return false;
@@ -133,14 +149,15 @@ void bind_execution(nb::module_& module) {
     return false;
   });
   // False: `timeout_s` (negative: none) passed first.
-  module.def("wait_for_streams", [](const std::vector<dataflow::StreamId>& streams, const std::string& asked, double timeout_s) {
-    const Streams lanes = still_there(streams);
-    if (lanes.empty()) return true;
-    const auto completion = driver::arm_streams(lanes, asked);
-    if (!driver::wait_with_signals(*completion, timeout_s)) return false;
-    raise_stream_error(*completion, lanes, asked);
-    return true;
-  });
+  module.def("wait_for_streams",
+             [](const std::vector<dataflow::StreamId>& streams, const std::string& asked, double timeout_s) {
+               const Streams lanes = still_there(streams);
+               if (lanes.empty()) return true;
+               const auto completion = driver::arm_streams(lanes, asked);
+               if (!driver::wait_with_signals(*completion, timeout_s)) return false;
+               raise_stream_error(*completion, lanes, asked);
+               return true;
+             });
   // Those of some streams that still hold work, whoever submitted it, or that are broken.
   module.def("streams_at_work", [](const std::vector<dataflow::StreamId>& streams) {
     Engine& engine = Engine::get();

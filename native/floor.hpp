@@ -1,6 +1,7 @@
 // What the benchmarks' floors share: the driver's own calls, made and timed as a C++ program would.
 //
-// Always true: they are made without the GIL, with the device's context current; what the driver refuses is Python's error.
+// Always true: they are made without the GIL, with the device's context current; what the driver refuses is Python's
+// error.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -17,7 +18,9 @@ using driver::check;
 using driver::Engine;
 using Clock = std::chrono::steady_clock;
 
-inline double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+inline double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 inline bool is_ready(CUresult result, const char* function) {
   if (result == CUDA_ERROR_NOT_READY) return false;
@@ -62,12 +65,14 @@ class Arguments {
 
 template <class F>
 std::invoke_result_t<F> on_device(std::int32_t device, F&& f) {
-  return driver::doing(Engine::get(), [&] { return "measuring the floor of device " + std::to_string(device); }, device, [&] {
-    driver::ContextScope scope(Engine::get());
-    scope.bind(device);
-    nb::gil_scoped_release release;
-    return f();
-  });
+  return driver::doing(
+      Engine::get(), [&] { return "measuring the floor of device " + std::to_string(device); }, device,
+      [&] {
+        driver::ContextScope scope(Engine::get());
+        scope.bind(device);
+        nb::gil_scoped_release release;
+        return f();
+      });
 }
 
 // The seconds that each of `number` rounds took, until the stream had passed what `submit(i)` gave it; on a device.

@@ -1,6 +1,7 @@
 // The native half of a DeviceFuture: the operation, its execution, how it ended, and the awaits that wait for it.
 //
-// Always true: it ends once, and all who wait for it hear of that. Until somebody waits it has neither a path nor a container.
+// Always true: it ends once, and all who wait for it hear of that. Until somebody waits it has neither a path nor a
+// container.
 #pragma once
 #include <nanobind/nanobind.h>
 
@@ -36,7 +37,9 @@ class Future {
 
   driver::Execution& execution() { return driven().execution; }
   bool is_waited_for() const { return driven_ && !driven_->waiting.empty(); }
-  void add(PyObject* await, std::shared_ptr<completion::Port> port) { driven().waiting.push_back({await, std::move(port)}); }
+  void add(PyObject* await, std::shared_ptr<completion::Port> port) {
+    driven().waiting.push_back({await, std::move(port)});
+  }
   void remove(PyObject* await) {
     if (driven_) std::erase_if(driven_->waiting, [await](const Waiting& each) { return each.await == await; });
   }

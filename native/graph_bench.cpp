@@ -24,12 +24,18 @@ std::vector<Arguments> all_arguments(const std::vector<Values>& given) {
   return all;
 }
 
-// Branches of one kernel's launches, as a graph: all of a branch have its arguments, each comes behind the one before it.
-// The engine knows nothing of the launches; when a loop returns, all of them have passed.
+// Branches of one kernel's launches, as a graph: all of a branch have its arguments, each comes behind the one before
+// it. The engine knows nothing of the launches; when a loop returns, all of them have passed.
 class GraphFloor {
  public:
-  GraphFloor(std::int32_t device, std::uintptr_t function, std::uint32_t grid, std::uint32_t block, const std::vector<Values>& branches, std::uint32_t depth)
-      : device_(device), function_(reinterpret_cast<CUfunction>(function)), grid_(grid), block_(block), depth_(depth), branches_(all_arguments(branches)) {
+  GraphFloor(std::int32_t device, std::uintptr_t function, std::uint32_t grid, std::uint32_t block,
+             const std::vector<Values>& branches, std::uint32_t depth)
+      : device_(device),
+        function_(reinterpret_cast<CUfunction>(function)),
+        grid_(grid),
+        block_(block),
+        depth_(depth),
+        branches_(all_arguments(branches)) {
     if (branches.empty() || depth == 0) throw nb::value_error("a graph's floor needs a branch, and a launch in it");
     make();
   }
@@ -55,7 +61,8 @@ class GraphFloor {
         for (std::uint32_t i = 0; i < depth_; ++i) {
           CUgraphNode node = nullptr;
           const CUgraphNode* before = i == 0 ? nullptr : &nodes.back();
-          check(table.cuGraphAddKernelNode(&node, graph.get(), before, i == 0 ? 0 : 1, &parameters), "cuGraphAddKernelNode");
+          check(table.cuGraphAddKernelNode(&node, graph.get(), before, i == 0 ? 0 : 1, &parameters),
+                "cuGraphAddKernelNode");
           nodes.push_back(node);
         }
       }
@@ -82,7 +89,8 @@ class GraphFloor {
     return launches(stream, number, [&](std::uint32_t i) {
       const CUDA_KERNEL_NODE_PARAMS parameters = parameters_of(arguments[i % arguments.size()]);
       for (const CUgraphNode node : nodes_)
-        check(Engine::get().table.cuGraphExecKernelNodeSetParams(executable_.get(), node, &parameters), "cuGraphExecKernelNodeSetParams");
+        check(Engine::get().table.cuGraphExecKernelNodeSetParams(executable_.get(), node, &parameters),
+              "cuGraphExecKernelNodeSetParams");
     });
   }
 
@@ -120,7 +128,8 @@ class GraphFloor {
 
 void bind_graph_bench(nb::module_& module) {
   nb::class_<GraphFloor>(module, "GraphFloor")
-      .def(nb::init<std::int32_t, std::uintptr_t, std::uint32_t, std::uint32_t, const std::vector<Values>&, std::uint32_t>())
+      .def(nb::init<std::int32_t, std::uintptr_t, std::uint32_t, std::uint32_t, const std::vector<Values>&,
+                    std::uint32_t>())
       .def_prop_ro("nodes", &GraphFloor::node_count)
       .def_prop_ro("edges", &GraphFloor::edge_count)
       .def_prop_ro("handle", &GraphFloor::handle)

@@ -1,5 +1,5 @@
-// The floors of `aiocuda bench graphs`: graphs that the driver's own calls in C++ make and launch, for Python to compare
-// with in the same run.
+// The floors of `aiocuda bench graphs`: graphs that the driver's own calls in C++ make and launch, for Python to
+// compare with in the same run.
 #pragma once
 #include <nanobind/nanobind.h>
 

@@ -37,18 +37,24 @@ void bind_pageable(nb::module_& module) {
   auto pageable = nb::class_<Pageable>(module, "Pageable");
   is_pageable.set(reinterpret_cast<PyTypeObject*>(pageable.ptr()));
   pageable
-      .def("__init__", [](Pageable* self, nb::object owner, DType dtype, nb::object locked) {
-        new (self) Pageable(pageable_of(std::move(owner), dtype, std::move(locked)));
-      }, "owner"_a, "dtype"_a, "locked"_a.none())
+      .def(
+          "__init__",
+          [](Pageable* self, nb::object owner, DType dtype, nb::object locked) {
+            new (self) Pageable(pageable_of(std::move(owner), dtype, std::move(locked)));
+          },
+          "owner"_a, "dtype"_a, "locked"_a.none())
       .def_prop_ro("repeats", [](const Pageable& self) { return self.layout.repeats(); });
   // Have two arrays, of which one may be pageable memory, the same shape and dtype?
-  module.def("are_alike", [](nb::handle a, nb::handle b) {
-    auto is_like = [&](const auto& x, const auto& y) { return x.dtype == y.dtype && x.shape == y.shape; };
-    const Array *array = as_array(a), *other = as_array(b);
-    if (array && other) return is_like(*array, *other);
-    const Pageable* memory = as_pageable(array ? b : a);
-    return memory && (array || other) && is_like(array ? *array : *other, *memory);
-  }, "a"_a, "b"_a);
+  module.def(
+      "are_alike",
+      [](nb::handle a, nb::handle b) {
+        auto is_like = [&](const auto& x, const auto& y) { return x.dtype == y.dtype && x.shape == y.shape; };
+        const Array *array = as_array(a), *other = as_array(b);
+        if (array && other) return is_like(*array, *other);
+        const Pageable* memory = as_pageable(array ? b : a);
+        return memory && (array || other) && is_like(array ? *array : *other, *memory);
+      },
+      "a"_a, "b"_a);
 }
 
 // Lends an array's memory to NumPy, and keeps it for as long as NumPy holds it, closed or not.
@@ -60,17 +66,22 @@ struct Lent {
 int lent_buffer(PyObject* self, Py_buffer* view, int flags) noexcept {
   const Lent& lent = *nb::inst_ptr<Lent>(self);
   const Span span = lent.array.span();
-  return PyBuffer_FillInfo(view, self, reinterpret_cast<void*>(lent.array.address()), static_cast<Py_ssize_t>(span.end - span.begin), lent.is_for_reading, flags);
+  return PyBuffer_FillInfo(view, self, reinterpret_cast<void*>(lent.array.address()),
+                           static_cast<Py_ssize_t>(span.end - span.begin), lent.is_for_reading, flags);
 }
 PyType_Slot lent_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(lent_buffer)}, {0, nullptr}};
 
 void bind_lent(nb::module_& module) {
   nb::class_<Lent>(module, "Lent", nb::type_slots(lent_slots))
       // What is shared is for reading, in NumPy's hands too.
-      .def("__init__", [](Lent* self, const Array& array) {
-        const bool is_claimed = array.buffer && array.buffer->claims && array.buffer->claims->against_access(array.region(), true, array.group.get());
-        new (self) Lent{array, is_claimed};
-      }, "array"_a)
+      .def(
+          "__init__",
+          [](Lent* self, const Array& array) {
+            const bool is_claimed = array.buffer && array.buffer->claims &&
+                                    array.buffer->claims->against_access(array.region(), true, array.group.get());
+            new (self) Lent{array, is_claimed};
+          },
+          "array"_a)
       .def_prop_ro("array", [](const Lent& self) { return Array(self.array); });
 }
 

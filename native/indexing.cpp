@@ -41,8 +41,9 @@ Picked read_slice(std::int64_t extent, PyObject* key) {
     if (!step.is_valid()) raise_type(message);
     int overflow = 0;
     if (PyLong_AsLongLongAndOverflow(step.ptr(), &overflow) < 1 && overflow <= 0)
-      raise(error_types.argument_value, "a slice of step " + nb::cast<std::string>(nb::str(nb::handle(asked_step))) +
-                                            " was given; views go forward, in steps of 1 or more: reverse the items in a kernel, or on the host");
+      raise(error_types.argument_value,
+            "a slice of step " + nb::cast<std::string>(nb::str(nb::handle(asked_step))) +
+                " was given; views go forward, in steps of 1 or more: reverse the items in a kernel, or on the host");
   }
   Py_ssize_t start = 0, stop = 0, step = 1;
   if (PySlice_Unpack(key, &start, &stop, &step)) raise_type(message);
@@ -58,8 +59,9 @@ std::int64_t read_index(std::int64_t extent, nb::handle key, std::size_t axis) {
   int overflow = 0;
   const std::int64_t index = PyLong_AsLongLongAndOverflow(integer.ptr(), &overflow);
   if (overflow || index < -extent || index >= extent)
-    raise(error_types.argument_index, "index " + nb::cast<std::string>(nb::str(integer)) + " is out of range for axis " + std::to_string(axis) + ", which has " +
-                                std::to_string(extent) + " items");
+    raise(error_types.argument_index, "index " + nb::cast<std::string>(nb::str(integer)) +
+                                          " is out of range for axis " + std::to_string(axis) + ", which has " +
+                                          std::to_string(extent) + " items");
   return index < 0 ? index + extent : index;
 }
 
@@ -76,7 +78,8 @@ class Keys {
     }
     const std::size_t indices = given_ - ellipsis_.has_value();
     if (indices > axes)
-      raise(error_types.argument_index, std::to_string(indices) + " indices were given for an array of " + std::to_string(axes) + " axes");
+      raise(error_types.argument_index,
+            std::to_string(indices) + " indices were given for an array of " + std::to_string(axes) + " axes");
     before_ = ellipsis_.value_or(given_);
     behind_ = axes - (indices - before_);
   }
@@ -105,7 +108,9 @@ struct Part {
     shape.reserve(axes);
     strides.reserve(axes);
   }
-  void skip(std::int64_t items, std::int64_t stride) { offset_bytes += static_cast<std::uint64_t>(items) * static_cast<std::uint64_t>(stride); }
+  void skip(std::int64_t items, std::int64_t stride) {
+    offset_bytes += static_cast<std::uint64_t>(items) * static_cast<std::uint64_t>(stride);
+  }
   void add(Picked picked, std::int64_t stride) {
     skip(picked.start, stride);
     shape.push_back(picked.length);
@@ -127,12 +132,15 @@ struct Part {
 nb::object make_view(nb::handle_t<Array> array, Part&& part, const char* where) {
   const Array& whole = *nb::inst_ptr<Array>(array);
   if (!whole.buffer) raise_ended(whole, where);
-  const bool has_items = part.has_items(), is_contiguous = !has_items || part.is_contiguous(dtypes[whole.dtype].size_bytes);
-  Array view{whole.buffer, whole.offset + (has_items ? part.offset_bytes : 0), whole.device, whole.dtype, std::move(part.shape)};
+  const bool has_items = part.has_items(),
+             is_contiguous = !has_items || part.is_contiguous(dtypes[whole.dtype].size_bytes);
+  Array view{whole.buffer, whole.offset + (has_items ? part.offset_bytes : 0), whole.device, whole.dtype,
+             std::move(part.shape)};
   if (!is_contiguous) view.strides = std::move(part.strides);
   view.group = whole.group;
   view.lender = whole.lender;
-  check_usable(view, false, [where] { return std::string(where); });  // it, and not the whole, of which a part may be moved
+  check_usable(view, false,
+               [where] { return std::string(where); });  // it, and not the whole, of which a part may be moved
   return driver::Submit::make_array(array.type(), std::move(view));
 }
 
@@ -148,9 +156,12 @@ nb::object select(nb::handle_t<Array> array, nb::handle key) {
   for (std::size_t axis = 0; axis < axes; ++axis) {
     const std::int64_t extent = whole.shape[axis], stride = whole.stride(axis);
     PyObject* each = keys.of(axis);
-    if (!each) part.add({0, extent, 1}, stride);
-    else if (PySlice_Check(each)) part.add(read_slice(extent, each), stride);
-    else part.skip(read_index(extent, each, axis), stride);
+    if (!each)
+      part.add({0, extent, 1}, stride);
+    else if (PySlice_Check(each))
+      part.add(read_slice(extent, each), stride);
+    else
+      part.skip(read_index(extent, each, axis), stride);
   }
   return make_view(array, std::move(part), where);
 }
@@ -161,16 +172,19 @@ nb::object split(nb::handle_t<Array> array, nb::handle index) {
   if (!whole.buffer) raise_ended(whole, where);
   if (whole.shape.empty()) raise(error_types.argument_index, "an array without axes cannot be split");
   const nb::object integer = nb::steal(PyNumber_Index(index.ptr()));
-  if (!integer.is_valid()) raise_type([&] { return "an array is split at an integer; " + repr_of(index) + " was given"; });
+  if (!integer.is_valid())
+    raise_type([&] { return "an array is split at an integer; " + repr_of(index) + " was given"; });
   const std::int64_t length = whole.shape.front();
   int overflow = 0;
   const std::int64_t at = PyLong_AsLongLongAndOverflow(integer.ptr(), &overflow);
   if (overflow || at < 0 || at > length)
-    raise(error_types.argument_index, "an array of length " + std::to_string(length) + " cannot be split at " + nb::cast<std::string>(nb::str(integer)));
+    raise(error_types.argument_index, "an array of length " + std::to_string(length) + " cannot be split at " +
+                                          nb::cast<std::string>(nb::str(integer)));
   auto half = [&](std::int64_t start, std::int64_t items) {
     Part part(whole.shape.size());
     part.add({start, items, 1}, whole.stride(0));
-    for (std::size_t axis = 1; axis < whole.shape.size(); ++axis) part.add({0, whole.shape[axis], 1}, whole.stride(axis));
+    for (std::size_t axis = 1; axis < whole.shape.size(); ++axis)
+      part.add({0, whole.shape[axis], 1}, whole.stride(axis));
     return make_view(array, std::move(part), where);
   };
   return nb::make_tuple(half(0, at), half(at, length - at));

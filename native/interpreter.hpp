@@ -1,12 +1,11 @@
 // The interpreter's end, as threads that are in Python or in native code meet it.
 //
 // Always true: a thread that called `guard_thread` stops for good where it next wants the GIL of an interpreter that is
-// ending. It does not end there: CPython before 3.14 ends it with pthread_exit, which unwinds its stack. That would end the
-// process at the first frame that lets nothing through (nanobind's are such, and every destructor), and on the way it would
-// drop references without the GIL. CPython 3.14 stops the thread itself.
+// ending. It does not end there: CPython before 3.14 ends it with pthread_exit, which unwinds its stack. That would end
+// the process at the first frame that lets nothing through (nanobind's are such, and every destructor), and on the way
+// it would drop references without the GIL. CPython 3.14 stops the thread itself.
 #pragma once
 #include <Python.h>
-
 #include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
@@ -20,7 +19,8 @@ extern "C" void _pthread_cleanup_push(struct _pthread_cleanup_buffer* buffer, vo
 
 namespace aiocuda::interpreter {
 
-// True once the functions of `atexit` have run: threads other than the one that ends the interpreter never get the GIL again.
+// True once the functions of `atexit` have run: threads other than the one that ends the interpreter never get the GIL
+// again.
 inline bool is_ending() {
 #if PY_VERSION_HEX >= 0x030D0000
   return Py_IsFinalizing() != 0;
@@ -38,11 +38,13 @@ inline bool is_ending() {
 }
 
 #if defined(__GLIBC__) && PY_VERSION_HEX < 0x030E0000
-// glibc calls the routines of these buffers as pthread_exit unwinds: each before the first frame that lies above its buffer.
-// This buffer is in the heap and not on the stack, so its routine is called before anything is unwound.
+// glibc calls the routines of these buffers as pthread_exit unwinds: each before the first frame that lies above its
+// buffer. This buffer is in the heap and not on the stack, so its routine is called before anything is unwound.
 class ThreadGuard {
  public:
-  ThreadGuard() : buffer_(std::make_unique<struct _pthread_cleanup_buffer>()) { _pthread_cleanup_push(buffer_.get(), meet_end, nullptr); }
+  ThreadGuard() : buffer_(std::make_unique<struct _pthread_cleanup_buffer>()) {
+    _pthread_cleanup_push(buffer_.get(), meet_end, nullptr);
+  }
   ThreadGuard(const ThreadGuard&) = delete;
   ThreadGuard& operator=(const ThreadGuard&) = delete;
 
@@ -53,7 +55,8 @@ class ThreadGuard {
   std::unique_ptr<struct _pthread_cleanup_buffer> buffer_;
 };
 
-// To be called by each thread that comes from Python, before it may give up the GIL; costs a look at a number of the thread's.
+// To be called by each thread that comes from Python, before it may give up the GIL; costs a look at a number of the
+// thread's.
 inline void guard_thread() { [[maybe_unused]] thread_local const ThreadGuard guard; }
 #else
 inline void guard_thread() {}  // nothing unwinds the stack there

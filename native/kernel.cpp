@@ -23,8 +23,7 @@ namespace {
 using namespace dataflow;
 
 struct KernelObject {
-  PyObject_HEAD
-  vectorcallfunc vectorcall;
+  PyObject_HEAD vectorcallfunc vectorcall;
   PyObject* weak_references;
   PyObject* op_class;     // the Python class of the operations it builds
   PyObject* description;  // the Python object behind it: every other attribute is this one's
@@ -50,8 +49,8 @@ std::uint64_t read_extent(const Signature& signature, const char* name, PyObject
   PyObject* index = PyNumber_Index(value);
   if (!index) {
     PyErr_Clear();
-    raise(error_types.argument_type, signature.kernel + ": " + name + " takes an int or a tuple of up to three, not " +
-                                         shown(value));
+    raise(error_types.argument_type,
+          signature.kernel + ": " + name + " takes an int or a tuple of up to three, not " + shown(value));
   }
   const nb::object number = nb::steal(index);
   const unsigned long long extent = PyLong_AsUnsignedLongLong(number.ptr());
@@ -88,7 +87,8 @@ std::size_t find_parameter(const Signature& signature, PyObject* name) {
     return params.size();
   }
   const std::string_view asked(text, static_cast<std::size_t>(size));
-  const auto found = std::find_if(params.begin(), params.end(), [&](const Param& param) { return param.name == asked; });
+  const auto found =
+      std::find_if(params.begin(), params.end(), [&](const Param& param) { return param.name == asked; });
   return static_cast<std::size_t>(found - params.begin());
 }
 
@@ -123,13 +123,20 @@ ShapeRequest read_request(const Signature& signature, PyObject* description, PyO
   for (Py_ssize_t i = 0, n = names ? PyTuple_GET_SIZE(names) : 0; i < n; ++i) {
     PyObject* name = PyTuple_GET_ITEM(names, i);
     auto is = [name](PyObject* known) { return name == known || PyUnicode_Compare(name, known) == 0; };
-    if (is(keywords.threads)) read_extents(signature, "threads", values[i], request.threads);
-    else if (is(keywords.grid)) read_extents(signature, "grid", values[i], request.grid);
-    else if (is(keywords.block)) read_extents(signature, "block", values[i], request.block);
-    else if (is(keywords.cluster)) read_extents(signature, "cluster", values[i], request.cluster);
-    else if (is(keywords.shared_memory)) request.shared_bytes = read_extent(signature, "shared_memory", values[i]);
-    else if (is(keywords.cooperative)) request.cooperative = read_flag(signature, values[i]);
-    else if (!are_named) refuse_name(signature, description, name);
+    if (is(keywords.threads))
+      read_extents(signature, "threads", values[i], request.threads);
+    else if (is(keywords.grid))
+      read_extents(signature, "grid", values[i], request.grid);
+    else if (is(keywords.block))
+      read_extents(signature, "block", values[i], request.block);
+    else if (is(keywords.cluster))
+      read_extents(signature, "cluster", values[i], request.cluster);
+    else if (is(keywords.shared_memory))
+      request.shared_bytes = read_extent(signature, "shared_memory", values[i]);
+    else if (is(keywords.cooperative))
+      request.cooperative = read_flag(signature, values[i]);
+    else if (!are_named)
+      refuse_name(signature, description, name);
   }
   return request;
 }
@@ -202,7 +209,8 @@ nb::object build_of(KernelObject& kernel, PyObject* const* args, const ShapeRequ
   for (std::size_t i = 0; i < n; ++i) op.bind(args[i], home);
   if (signature.has_partition)
     for (std::size_t i = 0; i < n; ++i)
-      if (const Array* array = signature.params[i].kind == ParamKind::partition ? as_array(args[i]) : nullptr) fit_partition(signature, i, *array, op.shape);
+      if (const Array* array = signature.params[i].kind == ParamKind::partition ? as_array(args[i]) : nullptr)
+        fit_partition(signature, i, *array, op.shape);
   // What it yields, as far as that is known: the array it writes.
   if (signature.outputs.size() == 1) {
     const Argument& output = op.arguments[signature.outputs.front()];
@@ -215,7 +223,8 @@ nb::object build_of(KernelObject& kernel, PyObject* const* args, const ShapeRequ
   }
   if (!home.is_free) {
     op.tied_device = home.device;
-    if (op.spec.yields == Yields::device_array && op.spec.device == unknown_ordinal && !op.spec.is_managed) op.spec.device = home.device;
+    if (op.spec.yields == Yields::device_array && op.spec.device == unknown_ordinal && !op.spec.is_managed)
+      op.spec.device = home.device;
   }
   op.is_asked = false;
   return object;
@@ -232,7 +241,10 @@ nb::object build(KernelObject& kernel, PyObject* const* args, std::size_t n, PyO
 
 PyObject* kernel_call(PyObject* self, PyObject* const* args, std::size_t flagged, PyObject* names) noexcept {
   try {
-    return build(*reinterpret_cast<KernelObject*>(self), args, static_cast<std::size_t>(PyVectorcall_NARGS(flagged)), names).release().ptr();
+    return build(*reinterpret_cast<KernelObject*>(self), args, static_cast<std::size_t>(PyVectorcall_NARGS(flagged)),
+                 names)
+        .release()
+        .ptr();
   } catch (nb::python_error& error) {
     error.restore();
   } catch (const std::exception& error) {
@@ -253,8 +265,8 @@ void add_params(Signature& signature, nb::handle params) {
     }
     signature.params.push_back({static_cast<ParamKind>(kind), nb::cast<DType>(param[1]), nb::cast<bool>(param[2]),
                                 nb::cast<std::string>(param[3]), nb::cast<std::uint32_t>(param[4]),
-                                nb::cast<std::uint32_t>(param[5]), nb::cast<std::uint32_t>(param[6]), nb::borrow(param[7]),
-                                nb::cast<std::uint32_t>(param[8])});
+                                nb::cast<std::uint32_t>(param[5]), nb::cast<std::uint32_t>(param[6]),
+                                nb::borrow(param[7]), nb::cast<std::uint32_t>(param[8])});
     const Param& added = signature.params.back();
     signature.words += added.words();
     signature.has_partition = signature.has_partition || added.kind == ParamKind::partition;
@@ -292,7 +304,9 @@ PyObject* kernel_getattro(PyObject* self, PyObject* name) noexcept {
   return PyObject_GetAttr(description, name);
 }
 
-PyObject* kernel_repr(PyObject* self) noexcept { return PyObject_Repr(reinterpret_cast<KernelObject*>(self)->description); }
+PyObject* kernel_repr(PyObject* self) noexcept {
+  return PyObject_Repr(reinterpret_cast<KernelObject*>(self)->description);
+}
 
 int kernel_traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
@@ -331,8 +345,9 @@ PyTypeObject* make_type() {
                                 {Py_tp_repr, reinterpret_cast<void*>(kernel_repr)},
                                 {Py_tp_members, members},
                                 {0, nullptr}};
-  static PyType_Spec spec = {"aiocuda._native.Kernel", sizeof(KernelObject), 0,
-                             Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
+  static PyType_Spec spec = {
+      "aiocuda._native.Kernel", sizeof(KernelObject), 0,
+      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
   auto* type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
   if (!type) throw nb::python_error();
   return type;
@@ -343,49 +358,58 @@ PyTypeObject* kernel_type;
 }  // namespace
 
 void bind_kernel(nb::module_& module) {
-  keywords = {PyUnicode_InternFromString("threads"), PyUnicode_InternFromString("grid"), PyUnicode_InternFromString("block"),
-              PyUnicode_InternFromString("shared_memory"), PyUnicode_InternFromString("cluster"), PyUnicode_InternFromString("cooperative")};
+  keywords = {PyUnicode_InternFromString("threads"), PyUnicode_InternFromString("grid"),
+              PyUnicode_InternFromString("block"),   PyUnicode_InternFromString("shared_memory"),
+              PyUnicode_InternFromString("cluster"), PyUnicode_InternFromString("cooperative")};
   kernel_type = make_type();
   module.attr("Kernel") = nb::borrow(reinterpret_cast<PyObject*>(kernel_type));
   nb::class_<ModuleMemory>(module, "ModuleMemory").def(nb::init<>());
   module.def("demangled", [](const std::string& mangled) {
     int status = 0;
-    const std::unique_ptr<char, decltype(&std::free)> found(abi::__cxa_demangle(mangled.c_str(), nullptr, nullptr, &status),
-                                                            &std::free);
+    const std::unique_ptr<char, decltype(&std::free)> found(
+        abi::__cxa_demangle(mangled.c_str(), nullptr, nullptr, &status), &std::free);
     return status == 0 ? std::string(found.get()) : mangled;
   });
-  // params: None where the description's `_native_parameters` is to be asked at the first call; else (kind's name, dtype
-  // code, writes, name, rank, width, bytes and packer of a struct, alignment of the items); the description has `_load_with_limits(device, op)`,
-  // which gives a function, its image, and what is known of it and its device, in the order of Signature::Loaded.
-  module.def("make_kernel", [](nb::handle op_class, nb::object description, const std::string& name, nb::object params, std::uint32_t max_threads,
-                               std::shared_ptr<ModuleMemory> memory) {
-    auto signature = std::make_unique<Signature>();
-    signature->kernel = name;
-    signature->max_threads = max_threads;
-    signature->memory = std::move(memory);
-    const bool is_open = params.is_none();
-    if (!is_open) add_params(*signature, params);
-    nb::object object = nb::steal(PyType_GenericAlloc(kernel_type, 0));
-    auto* kernel = reinterpret_cast<KernelObject*>(object.ptr());
-    kernel->vectorcall = is_open ? open_kernel_call : kernel_call;
-    kernel->op_class = op_class.inc_ref().ptr();
-    kernel->description = description.release().ptr();
-    kernel->signature = signature.release();
-    return object;
-  }, nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg(), nb::arg());
+  // params: None where the description's `_native_parameters` is to be asked at the first call; else (kind's name,
+  // dtype code, writes, name, rank, width, bytes and packer of a struct, alignment of the items); the description has
+  // `_load_with_limits(device, op)`, which gives a function, its image, and what is known of it and its device, in the
+  // order of Signature::Loaded.
+  module.def(
+      "make_kernel",
+      [](nb::handle op_class, nb::object description, const std::string& name, nb::object params,
+         std::uint32_t max_threads, std::shared_ptr<ModuleMemory> memory) {
+        auto signature = std::make_unique<Signature>();
+        signature->kernel = name;
+        signature->max_threads = max_threads;
+        signature->memory = std::move(memory);
+        const bool is_open = params.is_none();
+        if (!is_open) add_params(*signature, params);
+        nb::object object = nb::steal(PyType_GenericAlloc(kernel_type, 0));
+        auto* kernel = reinterpret_cast<KernelObject*>(object.ptr());
+        kernel->vectorcall = is_open ? open_kernel_call : kernel_call;
+        kernel->op_class = op_class.inc_ref().ptr();
+        kernel->description = description.release().ptr();
+        kernel->signature = signature.release();
+        return object;
+      },
+      nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg(), nb::arg());
   // Takes over an image that was loaded, to unload it in its time.
-  nb::class_<driver::LoadedImage>(module, "LoadedImage").def("__init__", [](driver::LoadedImage* self, std::uintptr_t library, std::int32_t device) {
-    new (self) driver::LoadedImage{driver::Engine::get().images.own(reinterpret_cast<CUlibrary>(library), device)};
-  });
+  nb::class_<driver::LoadedImage>(module, "LoadedImage")
+      .def("__init__", [](driver::LoadedImage* self, std::uintptr_t library, std::int32_t device) {
+        new (self) driver::LoadedImage{driver::Engine::get().images.own(reinterpret_cast<CUlibrary>(library), device)};
+      });
   module.def("unload_images", [](std::int32_t device) { driver::Engine::get().images.unload(device); });
   // How many images are loaded, and how many of them nobody holds any more.
-  module.def("image_counts", [] { return nb::make_tuple(driver::Engine::get().images.count(), driver::Engine::get().images.dropped_count()); });
+  module.def("image_counts", [] {
+    return nb::make_tuple(driver::Engine::get().images.count(), driver::Engine::get().images.dropped_count());
+  });
   // A kernel's function on a device is another one from now on, if it has one there.
   module.def("set_function", [](nb::handle kernel, std::int32_t device, const nb::tuple& made) {
     auto& loaded = reinterpret_cast<KernelObject*>(kernel.ptr())->signature->loaded;
     const auto slot = static_cast<std::size_t>(device);
     if (slot >= loaded.size() || !loaded[slot].function) return;
-    const Signature::Loaded before = std::exchange(loaded[slot], driver::loaded_from(made));  // let go of last: it may come back here
+    const Signature::Loaded before =
+        std::exchange(loaded[slot], driver::loaded_from(made));  // let go of last: it may come back here
   });
   // The dynamic shared memory that a kernel's launches have asked for on a device, or that was set; 0 before the first.
   module.def("shared_limit", [](nb::handle kernel, std::int32_t device) -> std::uint32_t {

@@ -28,7 +28,8 @@ struct LoopPort {
   std::optional<completion::LoopTime> time;  // where awaits share it
   ~LoopPort() {
     if (driver::Engine::get().is_forked()) {  // the reactor may have been at it; it is the other process' as well
-      static std::vector<std::shared_ptr<completion::Port>>& forked = *new std::vector<std::shared_ptr<completion::Port>>;
+      static std::vector<std::shared_ptr<completion::Port>>& forked =
+          *new std::vector<std::shared_ptr<completion::Port>>;
       forked.push_back(std::move(port));
       return;
     }

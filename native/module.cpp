@@ -16,12 +16,12 @@
 #include "copy_bench.hpp"
 #include "driver/refused.hpp"
 #include "execution.hpp"
+#include "graph.hpp"
 #include "graph_bench.hpp"
 #include "host_memory.hpp"
 #include "kernel.hpp"
 #include "loop_port.hpp"
 #include "operations.hpp"
-#include "graph.hpp"
 #include "ownership.hpp"
 #include "placements.hpp"
 #include "places.hpp"
@@ -31,7 +31,8 @@ namespace {
 using namespace nb::literals;
 using driver::Engine;
 
-// A scope of Python's: calls of the thread that makes it disturb no capture of anybody's until it is left, on the same thread.
+// A scope of Python's: calls of the thread that makes it disturb no capture of anybody's until it is left, on the same
+// thread.
 struct RelaxedByPython {
   std::optional<driver::RelaxedCaptures> scope;
 };
@@ -46,23 +47,28 @@ auto refusals_raised(const char* doing, std::int32_t device, F&& f) {
 void bind_settings(nb::module_& module) {
   module.def("bind_errors", [](nb::handle errors) {
     // Threads that cannot be started, files that cannot be opened. The class stays for good.
-    nb::register_exception_translator([](const std::exception_ptr& thrown, void* type) {
-      try {
-        std::rethrow_exception(thrown);
-      } catch (const std::system_error& error) {
-        const std::string said = std::string("the operating system refuses aiocuda a thread or an eventfd (") + error.what() +
-                                 "); see the limits on threads, memory and open files: ulimit -u, -v, -n, and those of the container";
-        PyErr_SetString(static_cast<PyObject*>(type), said.c_str());
-      }
-    }, nb::object(errors.attr("AiocudaError")).release().ptr());
+    nb::register_exception_translator(
+        [](const std::exception_ptr& thrown, void* type) {
+          try {
+            std::rethrow_exception(thrown);
+          } catch (const std::system_error& error) {
+            const std::string said =
+                std::string("the operating system refuses aiocuda a thread or an eventfd (") + error.what() +
+                "); see the limits on threads, memory and open files: ulimit -u, -v, -n, and those of the container";
+            PyErr_SetString(static_cast<PyObject*>(type), said.c_str());
+          }
+        },
+        nb::object(errors.attr("AiocudaError")).release().ptr());
     auto keep = [&](const char* name) { return nb::handle(nb::object(errors.attr(name)).release()); };
-    dataflow::error_types = {keep("ArgumentTypeError"), keep("ArgumentValueError"), keep("ArgumentRangeError"), keep("DeviceMismatchError"),
-                             keep("LaunchError"), keep("ClosedError"), keep("OwnershipError"), keep("CaptureError"),
-                             keep("OperationInterruptedError"), keep("ArgumentIndexError")};
+    dataflow::error_types = {keep("ArgumentTypeError"),   keep("ArgumentValueError"), keep("ArgumentRangeError"),
+                             keep("DeviceMismatchError"), keep("LaunchError"),        keep("ClosedError"),
+                             keep("OwnershipError"),      keep("CaptureError"),       keep("OperationInterruptedError"),
+                             keep("ArgumentIndexError")};
   });
-  module.def("set_package_directory", [](std::string directory) { dataflow::package_directory() = std::move(directory); });
-  module.def("set_hooks", [](nb::object refused, nb::object lost, nb::object lift, nb::object open, nb::object stream, nb::object lanes,
-                                nb::object named, nb::object over_limit, nb::object over) {
+  module.def("set_package_directory",
+             [](std::string directory) { dataflow::package_directory() = std::move(directory); });
+  module.def("set_hooks", [](nb::object refused, nb::object lost, nb::object lift, nb::object open, nb::object stream,
+                             nb::object lanes, nb::object named, nb::object over_limit, nb::object over) {
     auto& hooks = Engine::get().hooks;
     hooks.refused = std::move(refused);
     hooks.lost = std::move(lost);
@@ -92,31 +98,40 @@ void bind_settings(nb::module_& module) {
     });
   });
   // Memory is allocated from another pool from now on.
-  module.def("set_pool", [](std::int32_t ordinal, std::uintptr_t pool) { Engine::get().devices.set_pool(ordinal, reinterpret_cast<CUmemoryPool>(pool)); });
+  module.def("set_pool", [](std::int32_t ordinal, std::uintptr_t pool) {
+    Engine::get().devices.set_pool(ordinal, reinterpret_cast<CUmemoryPool>(pool));
+  });
 }
 
 void bind_streams(nb::module_& module) {
-  module.def("default_stream", [](std::int32_t device) { return Engine::get().id_of(Engine::get().devices.at(device).default_stream); });
+  module.def("default_stream",
+             [](std::int32_t device) { return Engine::get().id_of(Engine::get().devices.at(device).default_stream); });
   module.def("aside_stream", [](std::int32_t device) {
-    return refusals_raised("creating a stream on", device, [&] { return Engine::get().id_of(Engine::get().streams.aside(device)); });
+    return refusals_raised("creating a stream on", device,
+                           [&] { return Engine::get().id_of(Engine::get().streams.aside(device)); });
   });
   module.def("create_stream", [](std::int32_t device, int priority) {
-    return refusals_raised("creating a stream on", device, [&] { return Engine::get().id_of(Engine::get().streams.create(device, priority)); });
+    return refusals_raised("creating a stream on", device,
+                           [&] { return Engine::get().id_of(Engine::get().streams.create(device, priority)); });
   });
   module.def("adopt_stream", [](std::uintptr_t handle, std::int32_t device, nb::object keepalive) {
     return refusals_raised("adopting a stream of", device, [&] {
-      return Engine::get().id_of(Engine::get().streams.adopt(reinterpret_cast<CUstream>(handle), device, std::make_shared<nb::object>(std::move(keepalive))));
+      return Engine::get().id_of(Engine::get().streams.adopt(reinterpret_cast<CUstream>(handle), device,
+                                                             std::make_shared<nb::object>(std::move(keepalive))));
     });
   });
   module.def("close_stream", [](dataflow::StreamId stream) { Engine::get().streams.close(index_of(stream)); });
-  module.def("stream_handle", [](dataflow::StreamId stream) { return reinterpret_cast<std::uintptr_t>(Engine::get().stream(index_of(stream)).handle); });
+  module.def("stream_handle", [](dataflow::StreamId stream) {
+    return reinterpret_cast<std::uintptr_t>(Engine::get().stream(index_of(stream)).handle);
+  });
   module.def("stream_device", [](dataflow::StreamId stream) { return Engine::get().stream(index_of(stream)).device; });
   module.def("stream_submitted", [](dataflow::StreamId stream) {
     const driver::StreamIndex slot = index_of(stream);
     return Engine::get().timeline.submitted(slot) - Engine::get().stream(slot).before;
   });
   // That as far as is known have not passed.
-  module.def("stream_in_flight", [](dataflow::StreamId stream) { return Engine::get().timeline.backlog(index_of(stream)); });
+  module.def("stream_in_flight",
+             [](dataflow::StreamId stream) { return Engine::get().timeline.backlog(index_of(stream)); });
   module.def("streams_of", [](std::int32_t device) {
     std::vector<dataflow::StreamId> found;
     for (std::size_t i = 0; i < Engine::get().stream_count(); ++i) {
@@ -132,8 +147,11 @@ void bind_streams(nb::module_& module) {
     const driver::StreamIndex later = index_of(stream), earlier = index_of(other);
     driver::ContextScope scope(engine);
     scope.bind(engine.stream(later).device);
-    auto words = [&] { return "ordering " + engine.streams.title_of(later) + " after " + engine.streams.title_of(earlier); };
-    driver::doing(engine, words, engine.stream(later).device, [&] { driver::check(engine.streams.wait(later, earlier), "cuStreamWaitEvent"); });
+    auto words = [&] {
+      return "ordering " + engine.streams.title_of(later) + " after " + engine.streams.title_of(earlier);
+    };
+    driver::doing(engine, words, engine.stream(later).device,
+                  [&] { driver::check(engine.streams.wait(later, earlier), "cuStreamWaitEvent"); });
   });
 }
 
@@ -147,33 +165,49 @@ void bind_memory(nb::module_& module) {
     drop_orphans();
   });
   // Of page-locked memory: held, and of that kept for later.
-  module.def("page_locked_memory", [] { return nb::make_tuple(Engine::get().memory.page_locked().held_bytes(), Engine::get().memory.page_locked().cached_bytes()); });
+  module.def("page_locked_memory", [] {
+    return nb::make_tuple(Engine::get().memory.page_locked().held_bytes(),
+                          Engine::get().memory.page_locked().cached_bytes());
+  });
   // Of a device's managed memory: held by arrays; held from the driver, and of that kept for later.
   module.def("managed_memory", [](std::int32_t device) {
     Engine& engine = Engine::get();
-    return nb::make_tuple(engine.memory.account(device).managed_bytes, engine.memory.managed(device).held_bytes(), engine.memory.managed(device).cached_bytes());
+    return nb::make_tuple(engine.memory.account(device).managed_bytes, engine.memory.managed(device).held_bytes(),
+                          engine.memory.managed(device).cached_bytes());
   });
   // Of a device's memory that other processes may open: what is kept for later.
-  module.def("kept_interprocess_bytes", [](std::int32_t device) { return Engine::get().memory.interprocess(device).cached_bytes(); });
+  module.def("kept_interprocess_bytes",
+             [](std::int32_t device) { return Engine::get().memory.interprocess(device).cached_bytes(); });
   module.def("trim_blocks", [](std::int32_t device) {
     refusals_raised("giving back memory of", device, [&] { Engine::get().memory.trim_blocks(device); });
   });
   // Held by arrays on a device now, and at most; and from here on, that anew.
-  module.def("memory", [](std::int32_t device) { return nb::make_tuple(Engine::get().memory.account(device).used_bytes, Engine::get().memory.account(device).peak_bytes); });
-  module.def("reset_peak_memory", [](std::int32_t device) { Engine::get().memory.account(device).peak_bytes = Engine::get().memory.account(device).used_bytes; });
+  module.def("memory", [](std::int32_t device) {
+    return nb::make_tuple(Engine::get().memory.account(device).used_bytes,
+                          Engine::get().memory.account(device).peak_bytes);
+  });
+  module.def("reset_peak_memory", [](std::int32_t device) {
+    Engine::get().memory.account(device).peak_bytes = Engine::get().memory.account(device).used_bytes;
+  });
   // The size of each array's memory, and where that was made; -1 for page-locked memory.
-  module.def("memory_holders", [](std::int32_t device, bool is_managed) {
-    nb::list found;
-    Engine::get().memory.each_buffer(device, is_managed, [&](const dataflow::Buffer& buffer) { found.append(nb::make_tuple(buffer.size_bytes, dataflow::Origin::location(buffer.maker))); });
-    return found;
-  }, "device"_a, "is_managed"_a = false);
+  module.def(
+      "memory_holders",
+      [](std::int32_t device, bool is_managed) {
+        nb::list found;
+        Engine::get().memory.each_buffer(device, is_managed, [&](const dataflow::Buffer& buffer) {
+          found.append(nb::make_tuple(buffer.size_bytes, dataflow::Origin::location(buffer.maker)));
+        });
+        return found;
+      },
+      "device"_a, "is_managed"_a = false);
   module.def("pending_count", [] { return Engine::get().pending.size(); });
   module.def("statistics", [] {
     Engine& engine = Engine::get();
     engine.require_not_forked();
     nb::dict counts;
     std::uint64_t in_flight = 0;
-    for (std::size_t i = 0; i < engine.timeline.size(); ++i) in_flight += engine.timeline.backlog(static_cast<driver::StreamIndex>(i));
+    for (std::size_t i = 0; i < engine.timeline.size(); ++i)
+      in_flight += engine.timeline.backlog(static_cast<driver::StreamIndex>(i));
     counts["in_flight"] = in_flight;
     counts["pending"] = engine.pending.size();
     counts["waits_for_room"] = engine.lines.waits();

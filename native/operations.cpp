@@ -53,13 +53,16 @@ std::vector<std::int64_t> read_shape(const nb::sequence& extents, DType dtype, s
   size_bytes = dtypes[dtype].size_bytes;
   for (nb::handle extent : extents) {
     const auto n = nb::cast<std::int64_t>(extent);
-    if (n < 0) raise(error_types.argument_value, "a shape has no negative extents; " + nb::cast<std::string>(nb::repr(extents)) + " was given");
+    if (n < 0)
+      raise(error_types.argument_value,
+            "a shape has no negative extents; " + nb::cast<std::string>(nb::repr(extents)) + " was given");
     shape.push_back(n);
   }
   for (const std::int64_t n : shape) {
     if (__builtin_mul_overflow(size_bytes, static_cast<std::uint64_t>(n), &size_bytes) ||
         size_bytes > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
-      raise(error_types.argument_value, "an array of shape " + describe_shape(shape) + " and dtype " + dtypes[dtype].name +
+      raise(error_types.argument_value, "an array of shape " + describe_shape(shape) + " and dtype " +
+                                            dtypes[dtype].name +
                                             " is larger than any memory; its size in bytes does not fit 63 bits");
   }
   return shape;
@@ -69,18 +72,25 @@ Spec spec_of(nb::handle value) {
   if (const Op* op = as_op(value)) return op->spec;
   if (const Pageable* memory = as_pageable(value)) return {Yields::host_value, memory->dtype, unknown_ordinal};
   if (const Array* array = as_array(value))
-    return {array->is_host() ? Yields::host_array : Yields::device_array, array->dtype, array->device, array->is_managed()};
+    return {array->is_host() ? Yields::host_array : Yields::device_array, array->dtype, array->device,
+            array->is_managed()};
   return {Yields::host_value, any_dtype, unknown_ordinal};
 }
 
-nb::object ordinal_or_none(std::int32_t ordinal) { return ordinal == unknown_ordinal ? nb::none() : nb::object(nb::int_(ordinal)); }
+nb::object ordinal_or_none(std::int32_t ordinal) {
+  return ordinal == unknown_ordinal ? nb::none() : nb::object(nb::int_(ordinal));
+}
 
 const char* name_of(Yields yields) {
   switch (yields) {
-    case Yields::device_array: return "device_array";
-    case Yields::host_array: return "host_array";
-    case Yields::host_value: return "host_value";
-    default: return "unknown";
+    case Yields::device_array:
+      return "device_array";
+    case Yields::host_array:
+      return "host_array";
+    case Yields::host_value:
+      return "host_value";
+    default:
+      return "unknown";
   }
 }
 
@@ -105,96 +115,132 @@ Spec spec_of_item(nb::handle source, std::int64_t index) {
 }
 
 void bind_arrays(nb::module_& module) {
-  module.def("add_dtype", [](std::string name, std::uint32_t size_bytes) { return dtypes.add(std::move(name), size_bytes); });
+  module.def("add_dtype",
+             [](std::string name, std::uint32_t size_bytes) { return dtypes.add(std::move(name), size_bytes); });
   auto array = nb::class_<Array>(module, "Array", nb::is_weak_referenceable());
   is_array.set(reinterpret_cast<PyTypeObject*>(array.ptr()));
-  array.def_prop_ro("_address", [](const Array& self) -> std::uint64_t {
-        if (!self.buffer) return 0;
-        if (self.buffer->enclosure && self.buffer->size_bytes) self.buffer->enclosure->pin(*self.buffer);
-        return self.address();
-      })
+  array
+      .def_prop_ro("_address",
+                   [](const Array& self) -> std::uint64_t {
+                     if (!self.buffer) return 0;
+                     if (self.buffer->enclosure && self.buffer->size_bytes) self.buffer->enclosure->pin(*self.buffer);
+                     return self.address();
+                   })
       .def_ro("_device", &Array::device)
       .def_ro("_dtype", &Array::dtype)
-      .def_prop_ro("_shape", [](const Array& self) {
-        nb::object shape = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(self.shape.size())));
-        for (std::size_t i = 0; i < self.shape.size(); ++i)
-          PyTuple_SET_ITEM(shape.ptr(), static_cast<Py_ssize_t>(i), PyLong_FromLongLong(self.shape[i]));
-        return shape;
-      })
+      .def_prop_ro("_shape",
+                   [](const Array& self) {
+                     nb::object shape = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(self.shape.size())));
+                     for (std::size_t i = 0; i < self.shape.size(); ++i)
+                       PyTuple_SET_ITEM(shape.ptr(), static_cast<Py_ssize_t>(i), PyLong_FromLongLong(self.shape[i]));
+                     return shape;
+                   })
       .def_prop_ro("_size_bytes", &Array::size_bytes)
       .def_prop_ro("_is_managed", &Array::is_managed)
-      .def_prop_ro("_is_interprocess", [](const Array& self) { return self.buffer && self.buffer->kind == MemoryKind::interprocess; })
+      .def_prop_ro("_is_interprocess",
+                   [](const Array& self) { return self.buffer && self.buffer->kind == MemoryKind::interprocess; })
       .def_prop_ro("_is_closed", [](const Array& self) { return !self.buffer; })
-      .def_prop_ro("_strides", [](const Array& self) {
-        nb::object strides = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(self.shape.size())));
-        for (std::size_t i = 0; i < self.shape.size(); ++i)
-          PyTuple_SET_ITEM(strides.ptr(), static_cast<Py_ssize_t>(i), PyLong_FromLongLong(self.stride(i)));
-        return strides;
-      })
+      .def_prop_ro("_strides",
+                   [](const Array& self) {
+                     nb::object strides = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(self.shape.size())));
+                     for (std::size_t i = 0; i < self.shape.size(); ++i)
+                       PyTuple_SET_ITEM(strides.ptr(), static_cast<Py_ssize_t>(i), PyLong_FromLongLong(self.stride(i)));
+                     return strides;
+                   })
       .def_prop_ro("_is_contiguous", &Array::is_contiguous)
-      .def_prop_ro("_holders", [](const Array& self) { return self.buffer ? self.buffer->holders : 0; })  // of its memory
+      .def_prop_ro("_holders",
+                   [](const Array& self) { return self.buffer ? self.buffer->holders : 0; })  // of its memory
       // A handle of the same class on its bytes as other items, with strides in bytes where they do not lie in one
       // piece; the caller has checked that they are its bytes.
-      .def("_view", [](nb::handle_t<Array> self, const nb::sequence& extents, DType dtype, std::optional<std::vector<std::int64_t>> strides) {
-        const Array& whole = *nb::inst_ptr<Array>(self);
-        std::uint64_t size_bytes = 0;
-        auto shape = read_shape(extents, dtype, size_bytes);
-        Array view{whole.buffer, whole.offset, whole.device, dtype, std::move(shape)};
-        view.group = whole.group;
-        view.lender = whole.lender;
-        if (strides) view.strides = std::move(*strides);
-        const Span span = view.span(), bounds = whole.span();
-        if (span.end > bounds.end || span.begin < bounds.begin)
-          raise(error_types.argument_value, "a view of bytes " + std::to_string(span.begin) + " to " + std::to_string(span.end) +
-                                                " does not lie in " + describe(whole));
-        return driver::Submit::make_array(self.type(), std::move(view));
-      }, "extents"_a, "dtype"_a, "strides"_a.none())
+      .def(
+          "_view",
+          [](nb::handle_t<Array> self, const nb::sequence& extents, DType dtype,
+             std::optional<std::vector<std::int64_t>> strides) {
+            const Array& whole = *nb::inst_ptr<Array>(self);
+            std::uint64_t size_bytes = 0;
+            auto shape = read_shape(extents, dtype, size_bytes);
+            Array view{whole.buffer, whole.offset, whole.device, dtype, std::move(shape)};
+            view.group = whole.group;
+            view.lender = whole.lender;
+            if (strides) view.strides = std::move(*strides);
+            const Span span = view.span(), bounds = whole.span();
+            if (span.end > bounds.end || span.begin < bounds.begin)
+              raise(error_types.argument_value, "a view of bytes " + std::to_string(span.begin) + " to " +
+                                                    std::to_string(span.end) + " does not lie in " + describe(whole));
+            return driver::Submit::make_array(self.type(), std::move(view));
+          },
+          "extents"_a, "dtype"_a, "strides"_a.none())
       // What an array is in its buffer, in the memory that begins where this one does.
-      .def("_like_part", [](const Array& self, nb::handle_t<Array> part) {
-        const Array& model = *nb::inst_ptr<Array>(part);
-        if (!self.buffer) raise_ended(self, "a graph's output");
-        Array same{self.buffer, self.offset + model.offset, self.device, model.dtype, model.shape, model.strides};
-        same.group = self.group;
-        same.lender = self.lender;
-        return driver::Submit::make_array(part.type(), std::move(same));
-      }, "part"_a)
+      .def(
+          "_like_part",
+          [](const Array& self, nb::handle_t<Array> part) {
+            const Array& model = *nb::inst_ptr<Array>(part);
+            if (!self.buffer) raise_ended(self, "a graph's output");
+            Array same{self.buffer, self.offset + model.offset, self.device, model.dtype, model.shape, model.strides};
+            same.group = self.group;
+            same.lender = self.lender;
+            return driver::Submit::make_array(part.type(), std::move(same));
+          },
+          "part"_a)
       // Is the address of each item a multiple of a power of two?
-      .def("_is_aligned", [](const Array& self, std::uint64_t alignment) {
-        return !self.buffer || self.size() == 0 || !self.misalignment(alignment, self.shape.size());
-      }, "alignment"_a)
+      .def(
+          "_is_aligned",
+          [](const Array& self, std::uint64_t alignment) {
+            return !self.buffer || self.size() == 0 || !self.misalignment(alignment, self.shape.size());
+          },
+          "alignment"_a)
       // Two arrays of one layout can be put in each other's place.
-      .def_prop_ro("_layout", [](nb::handle_t<Array> self) {
-        const Array& it = *nb::inst_ptr<Array>(self);
-        auto tuple_of = [](std::size_t size, auto&& item) {
-          nb::object tuple = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(size)));
-          for (std::size_t i = 0; i < size; ++i) PyTuple_SET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(i), PyLong_FromLongLong(item(i)));
-          return tuple;
-        };
-        nb::object strides = nb::none();
-        if (!it.is_contiguous()) strides = tuple_of(it.shape.size(), [&](std::size_t axis) { return it.stride(axis); });
-        nb::object tile = nb::none();
-        if (it.is_partition()) tile = tuple_of(it.tile.size(), [&](std::size_t axis) { return it.tile[axis]; });
-        return nb::make_tuple(self.type(), it.dtype, it.device, tuple_of(it.shape.size(), [&](std::size_t axis) { return it.shape[axis]; }), strides, tile);
-      })
+      .def_prop_ro("_layout",
+                   [](nb::handle_t<Array> self) {
+                     const Array& it = *nb::inst_ptr<Array>(self);
+                     auto tuple_of = [](std::size_t size, auto&& item) {
+                       nb::object tuple = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(size)));
+                       for (std::size_t i = 0; i < size; ++i)
+                         PyTuple_SET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(i), PyLong_FromLongLong(item(i)));
+                       return tuple;
+                     };
+                     nb::object strides = nb::none();
+                     if (!it.is_contiguous())
+                       strides = tuple_of(it.shape.size(), [&](std::size_t axis) { return it.stride(axis); });
+                     nb::object tile = nb::none();
+                     if (it.is_partition())
+                       tile = tuple_of(it.tile.size(), [&](std::size_t axis) { return it.tile[axis]; });
+                     return nb::make_tuple(self.type(), it.dtype, it.device,
+                                           tuple_of(it.shape.size(), [&](std::size_t axis) { return it.shape[axis]; }),
+                                           strides, tile);
+                   })
       // Where it is: two arrays of one layout with the same place are one.
-      .def_prop_ro("_place", [](const Array& self) { return nb::make_tuple(reinterpret_cast<std::uintptr_t>(self.buffer.get()), self.offset); })
+      .def_prop_ro("_place",
+                   [](const Array& self) {
+                     return nb::make_tuple(reinterpret_cast<std::uintptr_t>(self.buffer.get()), self.offset);
+                   })
       .def("_select", select, "key"_a.none())
       .def("_split", split, "index"_a.none())
       // Of an array in managed memory, whose use was checked. `place`: a device, or -1 for the host.
-      .def("_advise", [](const Array& self, int advice, std::int32_t place) {
-        driver::Engine& engine = driver::Engine::get();
-        driver::doing(engine, [&] { return "advising on " + describe(self); }, self.device, [&] {
-          driver::check(engine.memory.advise(*self.buffer, self.span(), static_cast<CUmem_advise>(advice), driver::location_of(place)), "cuMemAdvise");
-        });
-      })
-      .def("_prefetch", [](const Array& self, std::int32_t place, StreamId stream) {
-        driver::Engine& engine = driver::Engine::get();
-        const Span span = self.span();
-        const CUstream handle = engine.stream(index_of(stream)).handle;
-        driver::doing(engine, [&] { return "a prefetch of " + describe(self); }, self.device, [&] {
-          driver::check(engine.table.cuMemPrefetchAsync(self.address(), span.end - span.begin, driver::location_of(place), 0, handle), "cuMemPrefetchAsync");
-        });
-      })
+      .def("_advise",
+           [](const Array& self, int advice, std::int32_t place) {
+             driver::Engine& engine = driver::Engine::get();
+             driver::doing(
+                 engine, [&] { return "advising on " + describe(self); }, self.device,
+                 [&] {
+                   driver::check(engine.memory.advise(*self.buffer, self.span(), static_cast<CUmem_advise>(advice),
+                                                      driver::location_of(place)),
+                                 "cuMemAdvise");
+                 });
+           })
+      .def("_prefetch",
+           [](const Array& self, std::int32_t place, StreamId stream) {
+             driver::Engine& engine = driver::Engine::get();
+             const Span span = self.span();
+             const CUstream handle = engine.stream(index_of(stream)).handle;
+             driver::doing(
+                 engine, [&] { return "a prefetch of " + describe(self); }, self.device,
+                 [&] {
+                   driver::check(engine.table.cuMemPrefetchAsync(self.address(), span.end - span.begin,
+                                                                 driver::location_of(place), 0, handle),
+                                 "cuMemPrefetchAsync");
+                 });
+           })
       // The accesses that may still be going on: (written, read).
       .def("_in_use", [](const Array& self) {
         driver::Engine& engine = driver::Engine::get();
@@ -212,8 +258,8 @@ void bind_arrays(nb::module_& module) {
       });
 }
 
-// What `await` of a class' objects calls, which raises. The slot alone is set: a class with an __await__ would be one of
-// awaitables, for inspect.isawaitable() and all who ask that.
+// What `await` of a class' objects calls, which raises. The slot alone is set: a class with an __await__ would be one
+// of awaitables, for inspect.isawaitable() and all who ask that.
 std::unordered_map<PyTypeObject*, nb::object>& refusals_of_await() {
   static auto& functions = *new std::unordered_map<PyTypeObject*, nb::object>;
   return functions;
@@ -230,7 +276,8 @@ PyObject* refuse_await(PyObject* self) {
 
 Op& to_be_put(Op& op) {
   Op& put = at_work_in(op);
-  if (put.state != State::pending) raise(error_types.argument_value, "on() came too late: the operation has been submitted");
+  if (put.state != State::pending)
+    raise(error_types.argument_value, "on() came too late: the operation has been submitted");
   return put;
 }
 
@@ -255,7 +302,8 @@ void bind_replay(ReplayOp& op, const nb::tuple& targets, const nb::list& values,
   op.bindings.reserve(values.size());
   for (std::size_t i = 0; i < values.size(); ++i) {
     const long target = PyLong_AsLong(nb::handle(targets[i]).ptr());
-    op.bindings.push_back({target < 0, static_cast<std::uint32_t>(target < 0 ? ~target : target), nb::borrow(values[i])});
+    op.bindings.push_back(
+        {target < 0, static_cast<std::uint32_t>(target < 0 ? ~target : target), nb::borrow(values[i])});
   }
   const bool has_result = !result.is_none();
   if (has_result) {
@@ -280,44 +328,66 @@ void bind_op(nb::module_& module) {
   module.attr("HOST") = host_ordinal;  // in place of a device's ordinal
   auto op = nb::class_<Op>(module, "Op", nb::is_weak_referenceable(), nb::type_slots(op_slots));
   is_op.set(reinterpret_cast<PyTypeObject*>(op.ptr()));
-  op.def_prop_ro("_state", [](const Op& self) {
-      return self.state == State::pending ? "pending" : self.state == State::submitted ? "submitted" : "failed";
-    })
+  op.def_prop_ro(
+        "_state",
+        [](const Op& self) {
+          return self.state == State::pending ? "pending" : self.state == State::submitted ? "submitted" : "failed";
+        })
       .def_prop_ro("_outcome", [](const Op& self) { return self.outcome.is_valid() ? self.outcome : nb::none(); })
       .def_prop_ro("_origin", [](const Op& self) { return self.origin.location(); })
-      .def_prop_ro("_spec", [](const Op& self) { return nb::make_tuple(name_of(self.spec.yields), self.spec.dtype, ordinal_or_none(self.spec.device)); })
-      .def_prop_ro("_ready", [](const Op& self) {
-        nb::list ticks;
-        for (const Tick tick : self.ready) ticks.append(nb::make_tuple(driver::Engine::get().id_of(tick.stream), tick.count));
-        return ticks;
-      })
+      .def_prop_ro("_spec",
+                   [](const Op& self) {
+                     return nb::make_tuple(name_of(self.spec.yields), self.spec.dtype,
+                                           ordinal_or_none(self.spec.device));
+                   })
+      .def_prop_ro("_ready",
+                   [](const Op& self) {
+                     nb::list ticks;
+                     for (const Tick tick : self.ready)
+                       ticks.append(nb::make_tuple(driver::Engine::get().id_of(tick.stream), tick.count));
+                     return ticks;
+                   })
       // What it is called in messages.
-      .def_prop_ro("_title", [](Op& self) -> std::string {
-        switch (self.kind) {
-          case Kind::launch: return "the launch of " + static_cast<LaunchOp&>(self).signature.kernel;
-          case Kind::create: return "the creation of an array";
-          case Kind::fill: return "a fill";
-          case Kind::copy: return "a copy";
-          case Kind::call: {
-            const auto mode = static_cast<CallOp&>(self).mode;
-            if (!static_cast<CallOp&>(self).title.empty()) return static_cast<CallOp&>(self).title;
-            return mode == CallMode::then ? "a then() callback" : mode == CallMode::map ? "a map() callback" : "an inspect() callback";
-          }
-          case Kind::gather: return "a zip";
-          case Kind::replay: return "a launch of a graph";
-          case Kind::foreign: return "a call of " + name_of_function(static_cast<ForeignOp&>(self).function);
-          default: return "an item of a result";
-        }
-      })
+      .def_prop_ro("_title",
+                   [](Op& self) -> std::string {
+                     switch (self.kind) {
+                       case Kind::launch:
+                         return "the launch of " + static_cast<LaunchOp&>(self).signature.kernel;
+                       case Kind::create:
+                         return "the creation of an array";
+                       case Kind::fill:
+                         return "a fill";
+                       case Kind::copy:
+                         return "a copy";
+                       case Kind::call: {
+                         const auto mode = static_cast<CallOp&>(self).mode;
+                         if (!static_cast<CallOp&>(self).title.empty()) return static_cast<CallOp&>(self).title;
+                         return mode == CallMode::then  ? "a then() callback"
+                                : mode == CallMode::map ? "a map() callback"
+                                                        : "an inspect() callback";
+                       }
+                       case Kind::gather:
+                         return "a zip";
+                       case Kind::replay:
+                         return "a launch of a graph";
+                       case Kind::foreign:
+                         return "a call of " + name_of_function(static_cast<ForeignOp&>(self).function);
+                       default:
+                         return "an item of a result";
+                     }
+                   })
       // How threads= became blocks: a launch's own, or those of the launches that it waited for.
       .def_prop_ro("_blocks", describe_launches)
-      .def("_arity", [](Op& self) -> std::int64_t {  // of its result, or -1
-        if (self.is_done()) return PyTuple_Check(self.outcome.ptr()) ? PyTuple_GET_SIZE(self.outcome.ptr()) : -1;
-        if (self.state == State::failed) return -1;
-        if (self.kind == Kind::gather && !static_cast<GatherOp&>(self).rebuild.is_valid()) return static_cast<std::int64_t>(static_cast<GatherOp&>(self).items.size());
-        if (self.kind == Kind::launch && static_cast<LaunchOp&>(self).signature.outputs.size() > 1) return static_cast<std::int64_t>(static_cast<LaunchOp&>(self).signature.outputs.size());
-        return -1;
-      })
+      .def("_arity",
+           [](Op& self) -> std::int64_t {  // of its result, or -1
+             if (self.is_done()) return PyTuple_Check(self.outcome.ptr()) ? PyTuple_GET_SIZE(self.outcome.ptr()) : -1;
+             if (self.state == State::failed) return -1;
+             if (self.kind == Kind::gather && !static_cast<GatherOp&>(self).rebuild.is_valid())
+               return static_cast<std::int64_t>(static_cast<GatherOp&>(self).items.size());
+             if (self.kind == Kind::launch && static_cast<LaunchOp&>(self).signature.outputs.size() > 1)
+               return static_cast<std::int64_t>(static_cast<LaunchOp&>(self).signature.outputs.size());
+             return -1;
+           })
       .def_rw("_is_asked", &Op::is_asked)
       // What it works on, or HOST; None where that is not known.
       .def_prop_ro("_device", [](Op& self) { return ordinal_or_none(at_work_in(self).known_device()); })
@@ -325,118 +395,158 @@ void bind_op(nb::module_& module) {
       .def("_put_on", [](Op& self, nb::handle_t<Placement> placement) {
         Op& put_here = to_be_put(self);
         const Placement& named = *nb::inst_ptr<Placement>(placement);
-        put_here.put = put_here.put.is_valid() ? nb::cast(put_here.where_put()->with_place_of(named)) : nb::borrow(placement);
+        put_here.put =
+            put_here.put.is_valid() ? nb::cast(put_here.where_put()->with_place_of(named)) : nb::borrow(placement);
       });
 
   nb::class_<LaunchOp, Op>(module, "LaunchOp", nb::type_slots(op_slots));
 
   nb::class_<CreateOp, Op>(module, "CreateOp", nb::type_slots(op_slots))
-      .def("__init__", [](CreateOp* self, const nb::sequence& extents, DType dtype, std::optional<std::int32_t> place, nb::bytes pattern, nb::object fill, const std::string& memory) {
-        std::uint64_t size_bytes = 0;
-        auto shape = read_shape(extents, dtype, size_bytes);
-        const std::int32_t device = place.value_or(unknown_ordinal);
-        new (self) CreateOp();
-        self->origin.capture();
-        self->shape = std::move(shape);
-        self->size_bytes = size_bytes;
-        self->spec = {device == host_ordinal ? Yields::host_array : Yields::device_array, dtype, device, memory == "managed"};
-        self->memory = memory == "managed" ? MemoryKind::managed : memory == "interprocess" ? MemoryKind::interprocess : MemoryKind::ordinary;
-        self->pattern = pattern_of(pattern);
-        self->fill = std::move(fill);
-      }, "shape"_a, "dtype"_a, "device"_a.none(), "pattern"_a = nb::bytes(""), "fill"_a.none() = nb::none(), "memory"_a = "ordinary")
+      .def(
+          "__init__",
+          [](CreateOp* self, const nb::sequence& extents, DType dtype, std::optional<std::int32_t> place,
+             nb::bytes pattern, nb::object fill, const std::string& memory) {
+            std::uint64_t size_bytes = 0;
+            auto shape = read_shape(extents, dtype, size_bytes);
+            const std::int32_t device = place.value_or(unknown_ordinal);
+            new (self) CreateOp();
+            self->origin.capture();
+            self->shape = std::move(shape);
+            self->size_bytes = size_bytes;
+            self->spec = {device == host_ordinal ? Yields::host_array : Yields::device_array, dtype, device,
+                          memory == "managed"};
+            self->memory = memory == "managed"        ? MemoryKind::managed
+                           : memory == "interprocess" ? MemoryKind::interprocess
+                                                      : MemoryKind::ordinary;
+            self->pattern = pattern_of(pattern);
+            self->fill = std::move(fill);
+          },
+          "shape"_a, "dtype"_a, "device"_a.none(), "pattern"_a = nb::bytes(""), "fill"_a.none() = nb::none(),
+          "memory"_a = "ordinary")
       // Of the shape and dtype of an array, or of what an operation yields. `device` as above; or beside that.
-      .def("__init__", [](CreateOp* self, nb::object like, std::optional<std::int32_t> device, bool is_beside) {
-        new (self) CreateOp();
-        self->origin.capture();
-        self->spec = spec_of(like);
-        self->spec.is_managed = false;
-        self->is_beside = is_beside;
-        if (!is_beside) self->spec = {device == host_ordinal ? Yields::host_array : Yields::device_array, self->spec.dtype, device.value_or(unknown_ordinal)};
-        self->like = std::move(like);
-      }, "like"_a, "device"_a.none() = nb::none(), "is_beside"_a = false);
+      .def(
+          "__init__",
+          [](CreateOp* self, nb::object like, std::optional<std::int32_t> device, bool is_beside) {
+            new (self) CreateOp();
+            self->origin.capture();
+            self->spec = spec_of(like);
+            self->spec.is_managed = false;
+            self->is_beside = is_beside;
+            if (!is_beside)
+              self->spec = {device == host_ordinal ? Yields::host_array : Yields::device_array, self->spec.dtype,
+                            device.value_or(unknown_ordinal)};
+            self->like = std::move(like);
+          },
+          "like"_a, "device"_a.none() = nb::none(), "is_beside"_a = false);
 
   nb::class_<FillOp, Op>(module, "FillOp", nb::type_slots(op_slots))
-      .def("__init__", [](FillOp* self, nb::object destination, nb::bytes pattern, nb::object fill) {
-        new (self) FillOp();
-        self->origin.capture();
-        self->spec = spec_of(destination);
-        self->destination = std::move(destination);
-        self->pattern = pattern_of(pattern);
-        self->fill = std::move(fill);
-      }, "destination"_a, "pattern"_a, "fill"_a.none());
+      .def(
+          "__init__",
+          [](FillOp* self, nb::object destination, nb::bytes pattern, nb::object fill) {
+            new (self) FillOp();
+            self->origin.capture();
+            self->spec = spec_of(destination);
+            self->destination = std::move(destination);
+            self->pattern = pattern_of(pattern);
+            self->fill = std::move(fill);
+          },
+          "destination"_a, "pattern"_a, "fill"_a.none());
 
   nb::class_<CopyOp, Op>(module, "CopyOp", nb::type_slots(op_slots))
-      .def("__init__", [](CopyOp* self, nb::object destination, nb::object source, bool moves) {
-        new (self) CopyOp();
-        self->origin.capture();
-        self->spec = spec_of(destination);
-        self->destination = std::move(destination);
-        self->source = std::move(source);
-        self->moves = moves;
-      }, "destination"_a, "source"_a, "moves"_a = false);
+      .def(
+          "__init__",
+          [](CopyOp* self, nb::object destination, nb::object source, bool moves) {
+            new (self) CopyOp();
+            self->origin.capture();
+            self->spec = spec_of(destination);
+            self->destination = std::move(destination);
+            self->source = std::move(source);
+            self->moves = moves;
+          },
+          "destination"_a, "source"_a, "moves"_a = false);
 
   nb::class_<CallOp, Op>(module, "CallOp", nb::type_slots(op_slots))
-      .def("__init__", [](CallOp* self, const std::string& mode, nb::object function, nb::object input, const std::string& yields, DType dtype, std::optional<std::int32_t> device, std::string title, bool moves) {
-        new (self) CallOp();
-        self->moves = moves;
-        self->title = std::move(title);
-        self->origin.capture();
-        self->mode = mode == "then" ? CallMode::then : mode == "map" ? CallMode::map : CallMode::inspect;
-        self->spec = {yields == "device_array" ? Yields::device_array : yields == "host_array" ? Yields::host_array : Yields::unknown, dtype, device.value_or(unknown_ordinal)};
-        if (self->mode == CallMode::inspect) self->spec = spec_of(input);
-        if (self->mode == CallMode::map) self->spec = {Yields::host_value, any_dtype, unknown_ordinal};
-        self->function = std::move(function);
-        self->input = std::move(input);
-      }, "mode"_a, "function"_a, "input"_a.none() = nb::none(), "yields"_a = "unknown", "dtype"_a = any_dtype, "device"_a.none() = nb::none(), "title"_a = "", "moves"_a = false);
+      .def(
+          "__init__",
+          [](CallOp* self, const std::string& mode, nb::object function, nb::object input, const std::string& yields,
+             DType dtype, std::optional<std::int32_t> device, std::string title, bool moves) {
+            new (self) CallOp();
+            self->moves = moves;
+            self->title = std::move(title);
+            self->origin.capture();
+            self->mode = mode == "then" ? CallMode::then : mode == "map" ? CallMode::map : CallMode::inspect;
+            self->spec = {yields == "device_array" ? Yields::device_array
+                          : yields == "host_array" ? Yields::host_array
+                                                   : Yields::unknown,
+                          dtype, device.value_or(unknown_ordinal)};
+            if (self->mode == CallMode::inspect) self->spec = spec_of(input);
+            if (self->mode == CallMode::map) self->spec = {Yields::host_value, any_dtype, unknown_ordinal};
+            self->function = std::move(function);
+            self->input = std::move(input);
+          },
+          "mode"_a, "function"_a, "input"_a.none() = nb::none(), "yields"_a = "unknown", "dtype"_a = any_dtype,
+          "device"_a.none() = nb::none(), "title"_a = "", "moves"_a = false);
 
   nb::class_<GatherOp, Op>(module, "GatherOp", nb::type_slots(op_slots))
-      .def("__init__", [](GatherOp* self, const nb::sequence& items, nb::object rebuild) {
-        new (self) GatherOp();
-        self->origin.capture();
-        for (nb::handle item : items) self->items.push_back(nb::borrow(item));
-        if (!rebuild.is_none()) self->rebuild = std::move(rebuild);
-        self->spec = {Yields::unknown, any_dtype, unknown_ordinal};
-      }, "items"_a, "rebuild"_a.none() = nb::none());
+      .def(
+          "__init__",
+          [](GatherOp* self, const nb::sequence& items, nb::object rebuild) {
+            new (self) GatherOp();
+            self->origin.capture();
+            for (nb::handle item : items) self->items.push_back(nb::borrow(item));
+            if (!rebuild.is_none()) self->rebuild = std::move(rebuild);
+            self->spec = {Yields::unknown, any_dtype, unknown_ordinal};
+          },
+          "items"_a, "rebuild"_a.none() = nb::none());
 
   // accesses: (array or operation, writes).
   nb::class_<ForeignOp, Op>(module, "ForeignOp", nb::type_slots(op_slots))
-      .def("__init__", [](ForeignOp* self, nb::object function, const nb::sequence& arguments, const nb::sequence& accesses) {
-        new (self) ForeignOp();
-        self->origin.capture();
-        self->function = std::move(function);
-        for (nb::handle argument : arguments) self->arguments.push_back(nb::borrow(argument));
-        for (nb::handle each : accesses) {
-          const auto access = nb::cast<nb::tuple>(each);
-          self->accesses.push_back({nb::borrow(access[0]), nb::cast<bool>(access[1])});
-        }
-      }, "function"_a, "arguments"_a, "accesses"_a);
+      .def(
+          "__init__",
+          [](ForeignOp* self, nb::object function, const nb::sequence& arguments, const nb::sequence& accesses) {
+            new (self) ForeignOp();
+            self->origin.capture();
+            self->function = std::move(function);
+            for (nb::handle argument : arguments) self->arguments.push_back(nb::borrow(argument));
+            for (nb::handle each : accesses) {
+              const auto access = nb::cast<nb::tuple>(each);
+              self->accesses.push_back({nb::borrow(access[0]), nb::cast<bool>(access[1])});
+            }
+          },
+          "function"_a, "arguments"_a, "accesses"_a);
 
   // `targets`: the input that each of `values` replaces, by number; or the output, by ~(its memory's slot). `result`:
   // what it yields, where that is neither the graph's nor the outputs that were given.
   nb::class_<ReplayOp, Op>(module, "ReplayOp", nb::type_slots(op_slots))
-      .def("__init__", [](ReplayOp* self, nb::object graph, const nb::tuple& targets, const nb::list& values, nb::object result) {
-        const auto& held = nb::cast<const driver::GraphObject&>(graph).graph;
-        new (self) ReplayOp();
-        self->origin.capture();
-        try {
-          self->plan = &held->plan;
-          self->generation = held->plan.generation;
-          self->graph = std::move(graph);
-          bind_replay(*self, targets, values, std::move(result));
-        } catch (...) {
-          self->~ReplayOp();  // which nobody does for an object whose __init__ throws
-          throw;
-        }
-      }, "graph"_a, "targets"_a, "values"_a, "result"_a.none() = nb::none());
+      .def(
+          "__init__",
+          [](ReplayOp* self, nb::object graph, const nb::tuple& targets, const nb::list& values, nb::object result) {
+            const auto& held = nb::cast<const driver::GraphObject&>(graph).graph;
+            new (self) ReplayOp();
+            self->origin.capture();
+            try {
+              self->plan = &held->plan;
+              self->generation = held->plan.generation;
+              self->graph = std::move(graph);
+              bind_replay(*self, targets, values, std::move(result));
+            } catch (...) {
+              self->~ReplayOp();  // which nobody does for an object whose __init__ throws
+              throw;
+            }
+          },
+          "graph"_a, "targets"_a, "values"_a, "result"_a.none() = nb::none());
 
   nb::class_<PickOp, Op>(module, "PickOp", nb::type_slots(op_slots))
-      .def("__init__", [](PickOp* self, nb::object source, std::int64_t index) {
-        new (self) PickOp();
-        self->origin.capture();
-        self->index = index;
-        self->spec = spec_of_item(source, index);
-        self->source = std::move(source);
-      }, "source"_a, "index"_a);
+      .def(
+          "__init__",
+          [](PickOp* self, nb::object source, std::int64_t index) {
+            new (self) PickOp();
+            self->origin.capture();
+            self->index = index;
+            self->spec = spec_of_item(source, index);
+            self->source = std::move(source);
+          },
+          "source"_a, "index"_a);
 }
 
 void bind_policies(nb::module_& module) {
@@ -457,11 +567,14 @@ void bind_policies(nb::module_& module) {
 }  // namespace
 
 void bind_operations(nb::module_& module) {
-  module.def("refuse_await", [](nb::type_object type, nb::object function) {
-    auto* const object = reinterpret_cast<PyTypeObject*>(type.ptr());
-    refusals_of_await()[object] = std::move(function);
-    object->tp_as_async->am_await = refuse_await;  // of a class that Python code defines, which has its own slots
-  }, "type"_a, "function"_a);
+  module.def(
+      "refuse_await",
+      [](nb::type_object type, nb::object function) {
+        auto* const object = reinterpret_cast<PyTypeObject*>(type.ptr());
+        refusals_of_await()[object] = std::move(function);
+        object->tp_as_async->am_await = refuse_await;  // of a class that Python code defines, which has its own slots
+      },
+      "type"_a, "function"_a);
   bind_arrays(module);
   bind_policies(module);
   bind_op(module);

@@ -25,7 +25,8 @@ inline const dataflow::Placement& to_record(const dataflow::Placement& placement
 
 [[noreturn]] void raise_recorded(const dataflow::Placement& placement);
 
-// A placement for what is executed. An operation that was submitted before goes nowhere any more: its stream may be closed.
+// A placement for what is executed. An operation that was submitted before goes nowhere any more: its stream may be
+// closed.
 inline const dataflow::Placement& to_execute(const dataflow::Op& op, const dataflow::Placement& placement) {
   if (!placement.recording_at.empty()) raise_recorded(placement);
   return op.state == dataflow::State::pending ? to_record(placement) : placement;

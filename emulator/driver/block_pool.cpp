@@ -21,7 +21,11 @@ constexpr std::uint64_t chunks_per_thread = 8;
 
 struct Batch {
   Batch(Pieces& pieces_, std::uint64_t count_, std::uint64_t chunk_, int priority_)
-      : pieces(pieces_), count(count_), chunk(chunk_), chunks((count_ + chunk_ - 1) / chunk_), priority(priority_),
+      : pieces(pieces_),
+        count(count_),
+        chunk(chunk_),
+        chunks((count_ + chunk_ - 1) / chunk_),
+        priority(priority_),
         order(ChunkOrder::of_next_launch(chunks)) {}
 
   Pieces& pieces;
@@ -88,7 +92,8 @@ class BlockPool {
   void help() {
     std::unique_lock lock(mutex_);
     for (;;) {
-      const auto found = std::find_if(batches_.begin(), batches_.end(), [](const Batch* each) { return each->has_more(); });
+      const auto found =
+          std::find_if(batches_.begin(), batches_.end(), [](const Batch* each) { return each->has_more(); });
       if (found == batches_.end()) {
         ++parked_;
         work_ready_.wait(lock);

@@ -59,7 +59,8 @@ Context::Context(CUdevice device, unsigned flags, CUcontext primary_handle)
 void Context::fail(CUresult error, const std::string& message) {
   int none = CUDA_SUCCESS;
   if (!error_.compare_exchange_strong(none, error)) return;
-  std::fprintf(stderr, "emulated CUDA driver: device %d is lost with %s: %s\n", device_, name_of(error), message.c_str());
+  std::fprintf(stderr, "emulated CUDA driver: device %d is lost with %s: %s\n", device_, name_of(error),
+               message.c_str());
   for (const auto& stream : streams()) stream->wake_waiters();
 }
 
@@ -113,7 +114,8 @@ void Context::end() {
   if (all_ended) {
     memory::release_context(*this);
   } else {
-    std::fprintf(stderr, "emulated CUDA driver: a kernel of a lost context is still running; its memory is not released\n");
+    std::fprintf(stderr,
+                 "emulated CUDA driver: a kernel of a lost context is still running; its memory is not released\n");
   }
   const std::lock_guard lock(mutex_);
   legacy_used_.store(nullptr, std::memory_order_release);
@@ -129,11 +131,13 @@ CUresult Context::set_limit(CUlimit limit, std::size_t value) {
       if (value > most_local_bytes) return CUDA_ERROR_INVALID_VALUE;
       break;
     case CU_LIMIT_PRINTF_FIFO_SIZE:
-    case CU_LIMIT_MALLOC_HEAP_SIZE: break;
+    case CU_LIMIT_MALLOC_HEAP_SIZE:
+      break;
     case CU_LIMIT_MAX_L2_FETCH_GRANULARITY:
       if (value > 128) return CUDA_ERROR_INVALID_VALUE;
       break;
-    default: return limit >= 0 && limit < CU_LIMIT_MAX ? CUDA_ERROR_UNSUPPORTED_LIMIT : CUDA_ERROR_INVALID_VALUE;
+    default:
+      return limit >= 0 && limit < CU_LIMIT_MAX ? CUDA_ERROR_UNSUPPORTED_LIMIT : CUDA_ERROR_INVALID_VALUE;
   }
   limits_[limit] = value;
   return CUDA_SUCCESS;
@@ -145,8 +149,11 @@ CUresult Context::get_limit(CUlimit limit, std::size_t& value) const {
     case CU_LIMIT_STACK_SIZE:
     case CU_LIMIT_PRINTF_FIFO_SIZE:
     case CU_LIMIT_MALLOC_HEAP_SIZE:
-    case CU_LIMIT_MAX_L2_FETCH_GRANULARITY: value = limits_[limit]; return CUDA_SUCCESS;
-    default: return limit >= 0 && limit < CU_LIMIT_MAX ? CUDA_ERROR_UNSUPPORTED_LIMIT : CUDA_ERROR_INVALID_VALUE;
+    case CU_LIMIT_MAX_L2_FETCH_GRANULARITY:
+      value = limits_[limit];
+      return CUDA_SUCCESS;
+    default:
+      return limit >= 0 && limit < CU_LIMIT_MAX ? CUDA_ERROR_UNSUPPORTED_LIMIT : CUDA_ERROR_INVALID_VALUE;
   }
 }
 

@@ -79,13 +79,20 @@ CUresult cuCoredumpGetAttributeGlobal(CUcoredumpSettings attribute, void* value,
   const std::lock_guard lock(settings.mutex);
   switch (static_cast<int>(attribute)) {
     case CU_COREDUMP_ENABLE_ON_EXCEPTION:
-    case CU_COREDUMP_ENABLE_USER_TRIGGER: return get_value(false, value, bytes);
-    case CU_COREDUMP_TRIGGER_HOST: return get_value(settings.trigger_host, value, bytes);
-    case CU_COREDUMP_LIGHTWEIGHT: return get_value(settings.lightweight, value, bytes);
-    case CU_COREDUMP_GENERATION_FLAGS: return get_value(settings.generation_flags, value, bytes);
-    case CU_COREDUMP_FILE: return get_name(settings.file, value, bytes);
-    case CU_COREDUMP_PIPE: return get_name(settings.pipe, value, bytes);
-    default: return CUDA_ERROR_INVALID_VALUE;
+    case CU_COREDUMP_ENABLE_USER_TRIGGER:
+      return get_value(false, value, bytes);
+    case CU_COREDUMP_TRIGGER_HOST:
+      return get_value(settings.trigger_host, value, bytes);
+    case CU_COREDUMP_LIGHTWEIGHT:
+      return get_value(settings.lightweight, value, bytes);
+    case CU_COREDUMP_GENERATION_FLAGS:
+      return get_value(settings.generation_flags, value, bytes);
+    case CU_COREDUMP_FILE:
+      return get_name(settings.file, value, bytes);
+    case CU_COREDUMP_PIPE:
+      return get_name(settings.pipe, value, bytes);
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
   }
 }
 
@@ -96,12 +103,19 @@ CUresult cuCoredumpSetAttributeGlobal(CUcoredumpSettings attribute, void* value,
   const std::lock_guard lock(settings.mutex);
   switch (static_cast<int>(attribute)) {
     case CU_COREDUMP_ENABLE_ON_EXCEPTION:
-    case CU_COREDUMP_ENABLE_USER_TRIGGER: return keep_off(value, *bytes);
-    case CU_COREDUMP_TRIGGER_HOST: return set_value(settings.trigger_host, value, *bytes);
-    case CU_COREDUMP_LIGHTWEIGHT: return set_value(settings.lightweight, value, *bytes);
-    case CU_COREDUMP_GENERATION_FLAGS: return set_value(settings.generation_flags, value, *bytes);
-    case CU_COREDUMP_FILE: return set_name(settings.file, value, *bytes);
-    case CU_COREDUMP_PIPE: return set_name(settings.pipe, value, *bytes);
-    default: return CUDA_ERROR_INVALID_VALUE;
+    case CU_COREDUMP_ENABLE_USER_TRIGGER:
+      return keep_off(value, *bytes);
+    case CU_COREDUMP_TRIGGER_HOST:
+      return set_value(settings.trigger_host, value, *bytes);
+    case CU_COREDUMP_LIGHTWEIGHT:
+      return set_value(settings.lightweight, value, *bytes);
+    case CU_COREDUMP_GENERATION_FLAGS:
+      return set_value(settings.generation_flags, value, *bytes);
+    case CU_COREDUMP_FILE:
+      return set_name(settings.file, value, *bytes);
+    case CU_COREDUMP_PIPE:
+      return set_name(settings.pipe, value, *bytes);
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
   }
 }

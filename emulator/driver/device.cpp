@@ -117,12 +117,23 @@ CUresult cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute attribute, CU
   if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (device == peer) return CUDA_ERROR_INVALID_DEVICE;
   switch (static_cast<int>(attribute)) {
-    case CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK: *value = 0; return CUDA_SUCCESS;
-    case CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED: *value = can_access_peers(); return CUDA_SUCCESS;
-    case CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED: *value = can_access_peers(); return CUDA_SUCCESS;
-    case CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED: *value = 0; return CUDA_SUCCESS;
-    case 5: *value = 0; return CUDA_SUCCESS;  // only some native atomics: no, all of them
-    default: return CUDA_ERROR_INVALID_VALUE;
+    case CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK:
+      *value = 0;
+      return CUDA_SUCCESS;
+    case CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED:
+      *value = can_access_peers();
+      return CUDA_SUCCESS;
+    case CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED:
+      *value = can_access_peers();
+      return CUDA_SUCCESS;
+    case CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED:
+      *value = 0;
+      return CUDA_SUCCESS;
+    case 5:
+      *value = 0;
+      return CUDA_SUCCESS;  // only some native atomics: no, all of them
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
   }
 }
 

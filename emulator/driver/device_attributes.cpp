@@ -18,43 +18,75 @@ int level_2_cache_bytes() {
 int attribute_value(CUdevice_attribute attribute, CUdevice device) {
   switch (static_cast<int>(attribute)) {
     // Shapes and sizes
-    case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK: return limits::max_threads_per_block;
-    case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X: return limits::max_block_dim_x;
-    case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y: return limits::max_block_dim_y;
-    case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z: return limits::max_block_dim_z;
-    case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X: return static_cast<int>(limits::max_grid_dim_x);
-    case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y: return static_cast<int>(limits::max_grid_dim_y);
-    case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z: return static_cast<int>(limits::max_grid_dim_z);
-    case CU_DEVICE_ATTRIBUTE_WARP_SIZE: return limits::warp_size;
-    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: return multiprocessor_count();
-    case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR: return limits::max_threads_per_multiprocessor;
-    case CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR: return limits::max_blocks_per_multiprocessor;
+    case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
+      return limits::max_threads_per_block;
+    case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X:
+      return limits::max_block_dim_x;
+    case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y:
+      return limits::max_block_dim_y;
+    case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z:
+      return limits::max_block_dim_z;
+    case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X:
+      return static_cast<int>(limits::max_grid_dim_x);
+    case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y:
+      return static_cast<int>(limits::max_grid_dim_y);
+    case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z:
+      return static_cast<int>(limits::max_grid_dim_z);
+    case CU_DEVICE_ATTRIBUTE_WARP_SIZE:
+      return limits::warp_size;
+    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
+      return multiprocessor_count();
+    case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR:
+      return limits::max_threads_per_multiprocessor;
+    case CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR:
+      return limits::max_blocks_per_multiprocessor;
     case CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK:
-    case CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR: return limits::registers_per_multiprocessor;
-    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK: return limits::shared_per_block;
-    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: return limits::shared_per_block_optin;
-    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR: return limits::shared_per_multiprocessor;
-    case CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK: return limits::shared_reserved_per_block;
-    case CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY: return 64 * 1024;
-    case CU_DEVICE_ATTRIBUTE_MAX_PITCH: return 0x7fffffff;
+    case CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR:
+      return limits::registers_per_multiprocessor;
+    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK:
+      return limits::shared_per_block;
+    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN:
+      return limits::shared_per_block_optin;
+    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR:
+      return limits::shared_per_multiprocessor;
+    case CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK:
+      return limits::shared_reserved_per_block;
+    case CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY:
+      return 64 * 1024;
+    case CU_DEVICE_ATTRIBUTE_MAX_PITCH:
+      return 0x7fffffff;
     case CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT:
-    case CU_DEVICE_ATTRIBUTE_SURFACE_ALIGNMENT: return 512;
-    case CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT: return 32;
-    case CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE: return level_2_cache_bytes();
+    case CU_DEVICE_ATTRIBUTE_SURFACE_ALIGNMENT:
+      return 512;
+    case CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT:
+      return 32;
+    case CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE:
+      return level_2_cache_bytes();
     // Nominal: a CPU has no such numbers, and programs divide by them.
     case CU_DEVICE_ATTRIBUTE_CLOCK_RATE:
-    case CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE: return 1'000'000;
-    case CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH: return 64;
-    case CU_DEVICE_ATTRIBUTE_SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO: return 2;
+    case CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE:
+      return 1'000'000;
+    case CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH:
+      return 64;
+    case CU_DEVICE_ATTRIBUTE_SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO:
+      return 2;
     // Identity
-    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: return limits::compute_capability_major;
-    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: return limits::compute_capability_minor;
-    case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID: return device + 1;
-    case CU_DEVICE_ATTRIBUTE_MULTI_GPU_BOARD_GROUP_ID: return device;
-    case CU_DEVICE_ATTRIBUTE_COMPUTE_MODE: return CU_COMPUTEMODE_DEFAULT;
-    case CU_DEVICE_ATTRIBUTE_NUMA_CONFIG: return CU_DEVICE_NUMA_CONFIG_NONE;
-    case CU_DEVICE_ATTRIBUTE_NUMA_ID: return -1;
-    case CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID: return -1;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
+      return limits::compute_capability_major;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
+      return limits::compute_capability_minor;
+    case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
+      return device + 1;
+    case CU_DEVICE_ATTRIBUTE_MULTI_GPU_BOARD_GROUP_ID:
+      return device;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_MODE:
+      return CU_COMPUTEMODE_DEFAULT;
+    case CU_DEVICE_ATTRIBUTE_NUMA_CONFIG:
+      return CU_DEVICE_NUMA_CONFIG_NONE;
+    case CU_DEVICE_ATTRIBUTE_NUMA_ID:
+      return -1;
+    case CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID:
+      return -1;
     // Concurrency
     case CU_DEVICE_ATTRIBUTE_GPU_OVERLAP:
     case CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS:
@@ -62,8 +94,10 @@ int attribute_value(CUdevice_attribute attribute, CUdevice device) {
     case CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH:
     case CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS:
     case CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR:
-    case CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT: return 1;
-    case CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT: return 2;
+    case CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT:
+      return 1;
+    case CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT:
+      return 2;
     // Memory: device memory is host memory, so each can reach the other's. Not "pageable memory access":
     // memory of malloc is no device memory to memsets and to advice.
     case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
@@ -79,8 +113,10 @@ int attribute_value(CUdevice_attribute attribute, CUdevice device) {
     case CU_DEVICE_ATTRIBUTE_HOST_MEMORY_POOLS_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_GLOBAL_L1_CACHE_SUPPORTED:
-    case CU_DEVICE_ATTRIBUTE_LOCAL_L1_CACHE_SUPPORTED: return 1;
-    default: return 0;
+    case CU_DEVICE_ATTRIBUTE_LOCAL_L1_CACHE_SUPPORTED:
+      return 1;
+    default:
+      return 0;
   }
 }
 

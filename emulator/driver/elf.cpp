@@ -77,7 +77,8 @@ std::size_t elf_bytes(const void* image) {
   Elf64_Ehdr header;
   std::memcpy(&header, image, sizeof header);
   if (header.e_ehsize != sizeof header || header.e_phentsize != sizeof(Elf64_Phdr)) return 0;
-  std::size_t end = std::max<std::size_t>(sizeof header, header.e_shoff + std::size_t{header.e_shentsize} * header.e_shnum);
+  std::size_t end =
+      std::max<std::size_t>(sizeof header, header.e_shoff + std::size_t{header.e_shentsize} * header.e_shnum);
   const auto* const bytes = static_cast<const std::byte*>(image);
   for (unsigned each = 0; each < header.e_phnum; ++each) {
     Elf64_Phdr segment;

@@ -12,7 +12,8 @@
 namespace aiocuda::emulator {
 
 std::int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
 }
 
 EventTable& events() {
@@ -105,7 +106,9 @@ CUresult cuEventDestroy_v2(CUevent handle) {
   return events().take(handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
-CUresult cuEventRecord(CUevent handle, CUstream stream) { return record_event(handle, stream, CU_EVENT_RECORD_DEFAULT); }
+CUresult cuEventRecord(CUevent handle, CUstream stream) {
+  return record_event(handle, stream, CU_EVENT_RECORD_DEFAULT);
+}
 
 CUresult cuEventRecordWithFlags(CUevent handle, CUstream stream, unsigned flags) {
   if (const CUresult error = check_initialised()) return error;
@@ -148,7 +151,8 @@ CUresult cuEventElapsedTime_v2(float* milliseconds, CUevent start_handle, CUeven
     if (const CUresult error = capture::check_not_captured(*record)) return error;
   }
   if (!from->ticket.query() || !to->ticket.query()) return CUDA_ERROR_NOT_READY;
-  const std::int64_t elapsed_ns = to->passed_at_ns.load(std::memory_order_acquire) - from->passed_at_ns.load(std::memory_order_acquire);
+  const std::int64_t elapsed_ns =
+      to->passed_at_ns.load(std::memory_order_acquire) - from->passed_at_ns.load(std::memory_order_acquire);
   *milliseconds = static_cast<float>(static_cast<double>(elapsed_ns) / 1e6);
   return CUDA_SUCCESS;
 }

@@ -74,8 +74,10 @@ Fault describe(const Guard& guard) {
   char text[96];
   switch (guard.signal) {
     case SIGFPE:
-      return {CUDA_ERROR_LAUNCH_FAILED, "an arithmetic fault (an integer division by zero, or of the least integer by -1)"};
-    case SIGILL: return {CUDA_ERROR_ILLEGAL_INSTRUCTION, "an illegal instruction"};
+      return {CUDA_ERROR_LAUNCH_FAILED,
+              "an arithmetic fault (an integer division by zero, or of the least integer by -1)"};
+    case SIGILL:
+      return {CUDA_ERROR_ILLEGAL_INSTRUCTION, "an illegal instruction"};
     case SIGBUS:
       if (guard.code == BUS_ADRALN) {
         std::snprintf(text, sizeof text, "a misaligned access to address %p", guard.address);
@@ -121,7 +123,7 @@ void fail_kernel(std::int32_t cuda_error, const char* message) {
 }
 
 void install_fault_handlers() {
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_sigaction = &on_fault;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
   sigemptyset(&action.sa_mask);

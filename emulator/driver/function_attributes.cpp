@@ -19,23 +19,42 @@ FunctionAttributes::FunctionAttributes(const KernelDescription& kernel)
 CUresult get_attribute(const KernelDescription& kernel, const FunctionAttributes& attributes,
                        CUfunction_attribute attribute, int& value) {
   switch (static_cast<int>(attribute)) {
-    case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK: value = kernel.max_threads_per_block; return CUDA_SUCCESS;
-    case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES: value = static_cast<int>(kernel.static_shared_bytes); return CUDA_SUCCESS;
-    case CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES: value = 0; return CUDA_SUCCESS;
-    case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES: value = static_cast<int>(kernel.local_bytes_per_thread); return CUDA_SUCCESS;
-    case CU_FUNC_ATTRIBUTE_NUM_REGS: value = registers_per_thread; return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
+      value = kernel.max_threads_per_block;
+      return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES:
+      value = static_cast<int>(kernel.static_shared_bytes);
+      return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES:
+      value = 0;
+      return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES:
+      value = static_cast<int>(kernel.local_bytes_per_thread);
+      return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_NUM_REGS:
+      value = registers_per_thread;
+      return CUDA_SUCCESS;
     case CU_FUNC_ATTRIBUTE_PTX_VERSION:
-    case CU_FUNC_ATTRIBUTE_BINARY_VERSION: value = code_version; return CUDA_SUCCESS;
-    case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: value = attributes.max_dynamic_shared_bytes; return CUDA_SUCCESS;
-    case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT: value = attributes.preferred_shared_carveout; return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_BINARY_VERSION:
+      value = code_version;
+      return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
+      value = attributes.max_dynamic_shared_bytes;
+      return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
+      value = attributes.preferred_shared_carveout;
+      return CUDA_SUCCESS;
     case CU_FUNC_ATTRIBUTE_CACHE_MODE_CA:
     case CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET:
     case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH:
     case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT:
     case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH:
     case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED:
-    case CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE: value = 0; return CUDA_SUCCESS;
-    default: return CUDA_ERROR_INVALID_VALUE;
+    case CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
+      value = 0;
+      return CUDA_SUCCESS;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
   }
 }
 
@@ -49,7 +68,8 @@ CUresult set_attribute(const KernelDescription& kernel, FunctionAttributes& attr
       attributes.max_dynamic_shared_bytes = value;
       return CUDA_SUCCESS;
     case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
-      if (value < CU_SHAREDMEM_CARVEOUT_DEFAULT || value > CU_SHAREDMEM_CARVEOUT_MAX_SHARED) return CUDA_ERROR_INVALID_VALUE;
+      if (value < CU_SHAREDMEM_CARVEOUT_DEFAULT || value > CU_SHAREDMEM_CARVEOUT_MAX_SHARED)
+        return CUDA_ERROR_INVALID_VALUE;
       attributes.preferred_shared_carveout = value;
       return CUDA_SUCCESS;
     case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH:
@@ -58,7 +78,8 @@ CUresult set_attribute(const KernelDescription& kernel, FunctionAttributes& attr
     case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED:
     case CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
       return value == 0 ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;  // the device has no clusters
-    default: return CUDA_ERROR_INVALID_VALUE;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
   }
 }
 

@@ -40,9 +40,10 @@ class Grid {
     }
     changed_.wait(lock, [&] { return round_ != round || live_ < count_; });
     if (round_ != round) return nullptr;
-    return fault_ ? "another block of the grid has failed"
-                  : "the grid can never meet: a block of it has ended. Every thread of every block must come to the same "
-                    "grid-wide synchronisation.";
+    return fault_
+               ? "another block of the grid has failed"
+               : "the grid can never meet: a block of it has ended. Every thread of every block must come to the same "
+                 "grid-wide synchronisation.";
   }
 
   static thread_local Grid* current;

@@ -16,13 +16,13 @@ namespace aiocuda::emulator::injection {
 
 // What a fault happens to. Each is counted by itself, from the start of the process.
 enum class Kind {
-  alloc,      // a call that allocates: out of memory
-  launch,     // a call that launches: out of resources
-  stall,      // a piece of work of a stream: begins late
-  slow_copy,  // a copy that runs: takes longer
-  not_ready,  // a query of what has passed: has not
-  illegal,    // a kernel that runs: an illegal access, and the context is lost
-  lost,       // a piece of work of a stream: the context is lost
+  alloc,         // a call that allocates: out of memory
+  launch,        // a call that launches: out of resources
+  stall,         // a piece of work of a stream: begins late
+  slow_copy,     // a copy that runs: takes longer
+  not_ready,     // a query of what has passed: has not
+  illegal,       // a kernel that runs: an illegal access, and the context is lost
+  lost,          // a piece of work of a stream: the context is lost
   no_memory_op,  // a call that has a stream write a value, or wait for one: not supported
 };
 inline constexpr std::size_t kinds = 8;
@@ -47,7 +47,8 @@ struct Plan {
 };
 
 inline constexpr const char* grammar =
-    "a comma-separated list of alloc:n, launch:n, stall:n, slow_copy:n, not_ready:n, illegal:n, lost:n, no_memory_op:n (n from 1 to "
+    "a comma-separated list of alloc:n, launch:n, stall:n, slow_copy:n, not_ready:n, illegal:n, lost:n, no_memory_op:n "
+    "(n from 1 to "
     "1000000; each may end with @ and a device that there is) and at most one seed:n:rate (rate from 1 to 1000)";
 
 // Nothing where the text is no plan for so many devices.

@@ -23,12 +23,18 @@ CUresult read_event(CUevent handle, const Stream& stream, std::shared_ptr<Event>
   return event && &event->context() == &stream.context() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
-CUresult read_attribute(const CUlaunchAttribute& attribute, const Stream& stream, LaunchShape& shape, LaunchRequests& requests) {
+CUresult read_attribute(const CUlaunchAttribute& attribute, const Stream& stream, LaunchShape& shape,
+                        LaunchRequests& requests) {
   const CUlaunchAttributeValue& value = attribute.value;
   switch (static_cast<int>(attribute.id)) {
-    case CU_LAUNCH_ATTRIBUTE_COOPERATIVE: shape.cooperative = value.cooperative != 0; return CUDA_SUCCESS;
-    case CU_LAUNCH_ATTRIBUTE_PRIORITY: requests.priority = value.priority; return CUDA_SUCCESS;
-    case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT: return read_event(value.programmaticEvent.event, stream, requests.events[0]);
+    case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
+      shape.cooperative = value.cooperative != 0;
+      return CUDA_SUCCESS;
+    case CU_LAUNCH_ATTRIBUTE_PRIORITY:
+      requests.priority = value.priority;
+      return CUDA_SUCCESS;
+    case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
+      return read_event(value.programmaticEvent.event, stream, requests.events[0]);
     case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
       return read_event(value.launchCompletionEvent.event, stream, requests.events[1]);
     case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
@@ -41,8 +47,10 @@ CUresult read_attribute(const CUlaunchAttribute& attribute, const Stream& stream
     case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
     case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
     case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
-    case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT: return CUDA_SUCCESS;
-    default: return CUDA_ERROR_NOT_SUPPORTED;
+    case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
+      return CUDA_SUCCESS;
+    default:
+      return CUDA_ERROR_NOT_SUPPORTED;
   }
 }
 
@@ -56,7 +64,8 @@ CUresult make_node(const std::shared_ptr<Function>& function, const LaunchShape&
   kept.priority = priority;
   kept.cooperative = shape.cooperative;
   std::shared_ptr<const graph::KernelParameters> kernel;
-  if (const CUresult error = graph::KernelParameters::make(function, shape, kept, parameters, extra, kernel)) return error;
+  if (const CUresult error = graph::KernelParameters::make(function, shape, kept, parameters, extra, kernel))
+    return error;
   made = std::move(kernel);
   return CUDA_SUCCESS;
 }
@@ -82,14 +91,15 @@ CUresult launch_in(Stream& stream, const std::shared_ptr<Function>& function, La
   });
   if (captured) return *captured == CUDA_SUCCESS ? record(requests, stream) : *captured;
   auto work = std::make_unique<LaunchWork>(function, shape, priority);
-  if (const CUresult error = copy_arguments(function->description(), parameters, extra, work->arguments().values())) return error;
+  if (const CUresult error = copy_arguments(function->description(), parameters, extra, work->arguments().values()))
+    return error;
   if (injection::strikes(injection::Kind::launch, stream.context().device())) return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
   stream.enqueue(std::move(work));
   return record(requests, stream);
 }
 
-CUresult launch(CUfunction handle, CUstream stream_handle, const LaunchShape& shape, const CUlaunchAttribute* attributes,
-                unsigned attribute_count, void** parameters, void** extra) {
+CUresult launch(CUfunction handle, CUstream stream_handle, const LaunchShape& shape,
+                const CUlaunchAttribute* attributes, unsigned attribute_count, void** parameters, void** extra) {
   const Entry entry = enter();
   if (!entry) return entry.error();
   std::shared_ptr<Function> function;

@@ -36,7 +36,8 @@ CUresult read_extra(void** extra, const void*& buffer, std::size_t& bytes) {
 CUresult check_shape(const Function& function, const LaunchShape& shape) {
   const auto [grid_x, grid_y, grid_z] = shape.grid;
   const auto [block_x, block_y, block_z] = shape.block;
-  if (grid_x == 0 || grid_y == 0 || grid_z == 0 || block_x == 0 || block_y == 0 || block_z == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (grid_x == 0 || grid_y == 0 || grid_z == 0 || block_x == 0 || block_y == 0 || block_z == 0)
+    return CUDA_ERROR_INVALID_VALUE;
   if (grid_x > limits::max_grid_dim_x || grid_y > limits::max_grid_dim_y || grid_z > limits::max_grid_dim_z) {
     return CUDA_ERROR_INVALID_VALUE;
   }
@@ -53,8 +54,8 @@ CUresult check_shape(const Function& function, const LaunchShape& shape) {
   const auto allowed = static_cast<std::size_t>(function.attributes().max_dynamic_shared_bytes.load());
   if (shape.dynamic_shared_bytes > allowed) return CUDA_ERROR_INVALID_VALUE;
   if (shape.cooperative) {
-    const auto resident = static_cast<std::uint64_t>(active_blocks_per_multiprocessor(
-                              kernel, static_cast<int>(threads), shape.dynamic_shared_bytes)) *
+    const auto resident = static_cast<std::uint64_t>(active_blocks_per_multiprocessor(kernel, static_cast<int>(threads),
+                                                                                      shape.dynamic_shared_bytes)) *
                           static_cast<std::uint64_t>(multiprocessor_count());
     if (volume(shape.grid) > resident) return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
   }
@@ -71,7 +72,8 @@ Arguments::Arguments(const KernelDescription& kernel) {
   }
   const auto address = reinterpret_cast<std::uintptr_t>(memory);
   values_ = memory + (alignment - address % alignment) % alignment;
-  pointers_ = reinterpret_cast<void**>(values_ + (kernel.parameter_bytes + sizeof(void*) - 1) / sizeof(void*) * sizeof(void*));
+  pointers_ =
+      reinterpret_cast<void**>(values_ + (kernel.parameter_bytes + sizeof(void*) - 1) / sizeof(void*) * sizeof(void*));
   for (std::size_t each = 0; each < kernel.parameters.size(); ++each) {
     pointers_[each] = values_ + kernel.parameters[each].offset_bytes;
   }
@@ -102,14 +104,18 @@ CUresult check_cluster(unsigned x, unsigned y, unsigned z) noexcept {
 }
 
 LaunchWork::LaunchWork(std::shared_ptr<Function> function, const LaunchShape& shape, int priority)
-    : function_(std::move(function)), priority_(priority), arguments_(function_->description()),
-      launch_{shape.grid, shape.block, shape.dynamic_shared_bytes, arguments_.pointers()}, cooperative_(shape.cooperative),
+    : function_(std::move(function)),
+      priority_(priority),
+      arguments_(function_->description()),
+      launch_{shape.grid, shape.block, shape.dynamic_shared_bytes, arguments_.pointers()},
+      cooperative_(shape.cooperative),
       recording_(checking::checker() != nullptr ? std::make_unique<checking::Recording>() : nullptr) {}
 
 void LaunchWork::run() {
   Context& context = function_->context();
   if (injection::strikes(injection::Kind::illegal, context.device())) {
-    return context.fail(CUDA_ERROR_ILLEGAL_ADDRESS, text() + ": an illegal access that was planned (AIOCUDA_EMULATOR_FAULTS)");
+    return context.fail(CUDA_ERROR_ILLEGAL_ADDRESS,
+                        text() + ": an illegal access that was planned (AIOCUDA_EMULATOR_FAULTS)");
   }
   const std::uint64_t blocks = volume(launch_.grid);
   if (const Fault fault = cooperative_ ? run_together(*this, blocks) : run_pieces(*this, blocks, priority_)) {

@@ -180,5 +180,5 @@ CUresult cuKernelSetCacheConfig(CUkernel handle, CUfunc_cache config, CUdevice d
   std::shared_ptr<Kernel> kernel;
   if (const CUresult error = resolve_kernel(handle, kernel)) return error;
   return config >= CU_FUNC_CACHE_PREFER_NONE && config <= CU_FUNC_CACHE_PREFER_EQUAL ? CUDA_SUCCESS
-                                                                                    : CUDA_ERROR_INVALID_VALUE;
+                                                                                     : CUDA_ERROR_INVALID_VALUE;
 }

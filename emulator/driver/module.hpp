@@ -34,8 +34,12 @@ class Function {
  public:
   Function(std::shared_ptr<Context> context, std::shared_ptr<Program> program, std::shared_ptr<Image> image,
            std::size_t index, std::shared_ptr<FunctionAttributes> attributes, CUmodule module)
-      : context_(std::move(context)), program_(std::move(program)), image_(std::move(image)), index_(index),
-        attributes_(std::move(attributes)), module_(module) {}
+      : context_(std::move(context)),
+        program_(std::move(program)),
+        image_(std::move(image)),
+        index_(index),
+        attributes_(std::move(attributes)),
+        module_(module) {}
 
   Context& context() const noexcept { return *context_; }
   const KernelDescription& description() const noexcept { return program_->kernels()[index_]; }
@@ -76,7 +80,8 @@ class Module {
   void unload();
 
  private:
-  Module(std::shared_ptr<Context> context, std::shared_ptr<Program> program, std::shared_ptr<Image> image, bool of_library)
+  Module(std::shared_ptr<Context> context, std::shared_ptr<Program> program, std::shared_ptr<Image> image,
+         bool of_library)
       : context_(std::move(context)), program_(std::move(program)), image_(std::move(image)), of_library_(of_library) {}
 
   const std::shared_ptr<Context> context_;

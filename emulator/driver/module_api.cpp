@@ -119,7 +119,7 @@ CUresult cuFuncSetCacheConfig(CUfunction handle, CUfunc_cache config) {
   std::shared_ptr<Function> function;
   if (const CUresult error = enter_with_function(handle, function)) return error;
   return config >= CU_FUNC_CACHE_PREFER_NONE && config <= CU_FUNC_CACHE_PREFER_EQUAL ? CUDA_SUCCESS
-                                                                                    : CUDA_ERROR_INVALID_VALUE;
+                                                                                     : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuFuncSetSharedMemConfig(CUfunction handle, CUsharedconfig config) {

@@ -17,7 +17,8 @@ std::size_t shared_bytes_per_block(const KernelDescription& kernel, std::size_t 
 
 }  // namespace
 
-int active_blocks_per_multiprocessor(const KernelDescription& kernel, int threads_per_block, std::size_t dynamic_shared_bytes) {
+int active_blocks_per_multiprocessor(const KernelDescription& kernel, int threads_per_block,
+                                     std::size_t dynamic_shared_bytes) {
   if (threads_per_block > kernel.max_threads_per_block) return 0;
   if (kernel.static_shared_bytes + dynamic_shared_bytes > limits::shared_per_block_optin) return 0;
   const int by_threads = limits::max_threads_per_multiprocessor / round_up(threads_per_block, limits::warp_size);
@@ -51,7 +52,8 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, CUfun
 
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction handle, int threads_per_block,
                                                      std::size_t dynamic_shared_bytes) {
-  return cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, handle, threads_per_block, dynamic_shared_bytes, 0);
+  return cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, handle, threads_per_block, dynamic_shared_bytes,
+                                                              0);
 }
 
 CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int* least_grid, int* block, CUfunction handle,
@@ -62,12 +64,14 @@ CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int* least_grid, int* block, 
   if (least_grid == nullptr || block == nullptr || block_limit < 0) return CUDA_ERROR_INVALID_VALUE;
   if ((flags & ~static_cast<unsigned>(CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE)) != 0) return CUDA_ERROR_INVALID_VALUE;
   const KernelDescription& kernel = function->description();
-  const int most = block_limit == 0 ? kernel.max_threads_per_block : std::min(block_limit, kernel.max_threads_per_block);
+  const int most =
+      block_limit == 0 ? kernel.max_threads_per_block : std::min(block_limit, kernel.max_threads_per_block);
   int best_block = 0, best_blocks = 0;
   // From the largest block down by whole warps; the first with the most threads resident wins.
   for (int rounded = round_up(most, limits::warp_size); rounded > 0; rounded -= limits::warp_size) {
     const int threads = std::min(rounded, most);
-    const std::size_t dynamic = dynamic_shared_of_block != nullptr ? dynamic_shared_of_block(threads) : dynamic_shared_bytes;
+    const std::size_t dynamic =
+        dynamic_shared_of_block != nullptr ? dynamic_shared_of_block(threads) : dynamic_shared_bytes;
     const int blocks = active_blocks_per_multiprocessor(kernel, threads, dynamic);
     if (blocks * threads > best_blocks * best_block) {
       best_block = threads;
@@ -87,7 +91,8 @@ CUresult cuOccupancyMaxPotentialBlockSize(int* least_grid, int* block, CUfunctio
                                                    dynamic_shared_bytes, block_limit, 0);
 }
 
-CUresult cuOccupancyAvailableDynamicSMemPerBlock(std::size_t* bytes, CUfunction handle, int blocks, int threads_per_block) {
+CUresult cuOccupancyAvailableDynamicSMemPerBlock(std::size_t* bytes, CUfunction handle, int blocks,
+                                                 int threads_per_block) {
   std::shared_ptr<Function> function;
   if (const CUresult error = enter_with_function(handle, function)) return error;
   if (bytes == nullptr || blocks <= 0 || threads_per_block <= 0) return CUDA_ERROR_INVALID_VALUE;
@@ -126,7 +131,7 @@ CUresult cuOccupancyMaxActiveClusters(int* clusters, CUfunction handle, const CU
       return CUDA_SUCCESS;
     }
   }
-  *clusters = multiprocessor_count() * active_blocks_per_multiprocessor(function->description(), static_cast<int>(threads),
-                                                                        config->sharedMemBytes);
+  *clusters = multiprocessor_count() * active_blocks_per_multiprocessor(
+                                           function->description(), static_cast<int>(threads), config->sharedMemBytes);
   return CUDA_SUCCESS;
 }

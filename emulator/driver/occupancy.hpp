@@ -6,6 +6,7 @@
 namespace aiocuda::emulator {
 
 // 0 when not even one fits.
-int active_blocks_per_multiprocessor(const KernelDescription& kernel, int threads_per_block, std::size_t dynamic_shared_bytes);
+int active_blocks_per_multiprocessor(const KernelDescription& kernel, int threads_per_block,
+                                     std::size_t dynamic_shared_bytes);
 
 }  // namespace aiocuda::emulator

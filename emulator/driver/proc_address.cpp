@@ -50,8 +50,8 @@ void* per_thread_address(const FunctionRow& row) {
 CUresult find_function(std::string_view name, int version, cuuint64_t flags, void*& address,
                        CUdriverProcAddressQueryResult& status) {
   const FunctionRow* const end = function_rows + function_row_count;
-  const FunctionRow* row = std::lower_bound(function_rows, end, name,
-                                            [](const FunctionRow& each, std::string_view key) { return each.name < key; });
+  const FunctionRow* row = std::lower_bound(
+      function_rows, end, name, [](const FunctionRow& each, std::string_view key) { return each.name < key; });
   status = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
   const FunctionRow* best = nullptr;
   for (; row != end && row->name == name; ++row) {
@@ -72,8 +72,7 @@ using namespace aiocuda::emulator;
 
 CUresult cuGetProcAddress_v2(const char* symbol, void** address, int version, cuuint64_t flags,
                              CUdriverProcAddressQueryResult* status) {
-  constexpr cuuint64_t known_flags =
-      CU_GET_PROC_ADDRESS_LEGACY_STREAM | CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
+  constexpr cuuint64_t known_flags = CU_GET_PROC_ADDRESS_LEGACY_STREAM | CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
   if (symbol == nullptr || address == nullptr || (flags & ~known_flags) != 0) return CUDA_ERROR_INVALID_VALUE;
   *address = nullptr;
   CUdriverProcAddressQueryResult found = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;

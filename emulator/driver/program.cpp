@@ -31,9 +31,10 @@ namespace {
 
 // Made when the first module is loaded; it lives as long as any.
 const abi::Services& services() {
-  static const abi::Services made{abi::abi_version, &fail_kernel, &abi::thread_memory,
-                                  checking::checker() != nullptr ? &checking::record_access : nullptr,
-                                  &is_in_grid, &meet_grid};
+  static const abi::Services made{
+      abi::abi_version,    &fail_kernel,
+      &abi::thread_memory, checking::checker() != nullptr ? &checking::record_access : nullptr,
+      &is_in_grid,         &meet_grid};
   return made;
 }
 
@@ -92,8 +93,8 @@ std::vector<KernelDescription> describe(const abi::Module& module) {
     description.name = kernel.name;
     description.parameters.assign(kernel.parameters, kernel.parameters + kernel.parameter_count);
     for (const abi::Parameter& parameter : description.parameters) {
-      description.parameter_bytes =
-          std::max<std::size_t>(description.parameter_bytes, std::size_t{parameter.offset_bytes} + parameter.size_bytes);
+      description.parameter_bytes = std::max<std::size_t>(description.parameter_bytes,
+                                                          std::size_t{parameter.offset_bytes} + parameter.size_bytes);
     }
     description.static_shared_bytes = kernel.static_shared_bytes;
     description.local_bytes_per_thread = kernel.local_bytes_per_thread;
@@ -122,10 +123,10 @@ std::shared_ptr<Image> Image::load(const std::vector<std::byte>& file) {
   const auto entry = reinterpret_cast<abi::Entry>(dlsym(library, abi::entry_symbol));
   const abi::Module* const module = entry != nullptr ? entry() : nullptr;
   if (module == nullptr || module->version != abi::abi_version) {
-    say(module == nullptr ? std::string("asked to load a shared object that is no compiled CUDA C++ module")
-                          : "a module was compiled for version " + std::to_string(module->version) +
-                                " of the emulator, this one is version " + std::to_string(abi::abi_version) +
-                                ": compile it again");
+    say(module == nullptr
+            ? std::string("asked to load a shared object that is no compiled CUDA C++ module")
+            : "a module was compiled for version " + std::to_string(module->version) +
+                  " of the emulator, this one is version " + std::to_string(abi::abi_version) + ": compile it again");
     dlclose(library);
     return nullptr;
   }
@@ -143,10 +144,16 @@ Image::~Image() { dlclose(library_); }
 CUresult Program::read(const void* image, std::shared_ptr<Program>& program) {
   if (image == nullptr) return CUDA_ERROR_INVALID_VALUE;
   switch (kind_of_image(image)) {
-    case ImageKind::gpu_binary: say_once_what_can_be_loaded("a GPU's binary"); return CUDA_ERROR_NO_BINARY_FOR_GPU;
-    case ImageKind::ptx: say_once_what_can_be_loaded("PTX"); return CUDA_ERROR_NO_BINARY_FOR_GPU;
-    case ImageKind::unknown: return CUDA_ERROR_INVALID_IMAGE;
-    case ImageKind::host_object: break;
+    case ImageKind::gpu_binary:
+      say_once_what_can_be_loaded("a GPU's binary");
+      return CUDA_ERROR_NO_BINARY_FOR_GPU;
+    case ImageKind::ptx:
+      say_once_what_can_be_loaded("PTX");
+      return CUDA_ERROR_NO_BINARY_FOR_GPU;
+    case ImageKind::unknown:
+      return CUDA_ERROR_INVALID_IMAGE;
+    case ImageKind::host_object:
+      break;
   }
   const auto* const bytes = static_cast<const std::byte*>(image);
   return make({bytes, bytes + elf_bytes(image)}, program);
@@ -180,7 +187,8 @@ CUresult Program::make(std::vector<std::byte> file, std::shared_ptr<Program>& pr
 }
 
 std::size_t Program::find_kernel(const std::string& name) const noexcept {
-  const auto found = std::find_if(kernels_.begin(), kernels_.end(), [&](const auto& each) { return each.name == name; });
+  const auto found =
+      std::find_if(kernels_.begin(), kernels_.end(), [&](const auto& each) { return each.name == name; });
   return found == kernels_.end() ? npos : static_cast<std::size_t>(found - kernels_.begin());
 }
 

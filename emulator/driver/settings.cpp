@@ -44,10 +44,23 @@ bool parse_bytes(const char* text, std::size_t& value) {
   const unsigned long long parsed = std::strtoull(text, &end, 10);
   unsigned shift = 0;
   switch (*end) {
-    case 'K': case 'k': shift = 10; ++end; break;
-    case 'M': case 'm': shift = 20; ++end; break;
-    case 'G': case 'g': shift = 30; ++end; break;
-    default: break;
+    case 'K':
+    case 'k':
+      shift = 10;
+      ++end;
+      break;
+    case 'M':
+    case 'm':
+      shift = 20;
+      ++end;
+      break;
+    case 'G':
+    case 'g':
+      shift = 30;
+      ++end;
+      break;
+    default:
+      break;
   }
   if (*end != '\0' || errno != 0 || parsed > (most_memory >> shift)) return false;
   value = static_cast<std::size_t>(parsed) << shift;
@@ -76,7 +89,8 @@ Settings parse_settings(const GivenSettings& given) {
     complain("AIOCUDA_EMULATED_DEVICES", "an integer from 0 to 64", given.devices);
   }
   if (is_set(given.memory) && !parse_bytes(given.memory, result.memory_bytes)) {
-    complain("AIOCUDA_EMULATED_MEMORY", "a number of bytes from 1M to 1024G, with an optional suffix K, M or G", given.memory);
+    complain("AIOCUDA_EMULATED_MEMORY", "a number of bytes from 1M to 1024G, with an optional suffix K, M or G",
+             given.memory);
   }
   if (is_set(given.threads) && !parse_integer(given.threads, 1, most_threads, result.threads)) {
     complain("AIOCUDA_EMULATED_THREADS", "an integer from 1 to 1024", given.threads);
@@ -106,11 +120,11 @@ Settings parse_settings(const GivenSettings& given) {
 }
 
 const Settings& settings() {
-  static const Settings* const found = new Settings(parse_settings(
-      {std::getenv("AIOCUDA_EMULATED_DEVICES"), std::getenv("AIOCUDA_EMULATED_MEMORY"),
-       std::getenv("AIOCUDA_EMULATED_THREADS"), std::getenv("AIOCUDA_EMULATED_PEER_ACCESS"),
-       std::getenv("AIOCUDA_EMULATOR_CHECK"), std::getenv("AIOCUDA_EMULATOR_SHUFFLE"),
-       std::getenv("AIOCUDA_EMULATOR_DROP_WAIT"), std::getenv("AIOCUDA_EMULATOR_FAULTS")}));
+  static const Settings* const found =
+      new Settings(parse_settings({std::getenv("AIOCUDA_EMULATED_DEVICES"), std::getenv("AIOCUDA_EMULATED_MEMORY"),
+                                   std::getenv("AIOCUDA_EMULATED_THREADS"), std::getenv("AIOCUDA_EMULATED_PEER_ACCESS"),
+                                   std::getenv("AIOCUDA_EMULATOR_CHECK"), std::getenv("AIOCUDA_EMULATOR_SHUFFLE"),
+                                   std::getenv("AIOCUDA_EMULATOR_DROP_WAIT"), std::getenv("AIOCUDA_EMULATOR_FAULTS")}));
   return *found;
 }
 

@@ -10,15 +10,15 @@
 namespace aiocuda::emulator {
 
 struct Settings {
-  int devices = 1;                                // AIOCUDA_EMULATED_DEVICES, 0..64
+  int devices = 1;                                  // AIOCUDA_EMULATED_DEVICES, 0..64
   std::size_t memory_bytes = std::size_t{8} << 30;  // AIOCUDA_EMULATED_MEMORY, of each device
-  int threads = 1;                                // AIOCUDA_EMULATED_THREADS, for a kernel's blocks
-  bool peer_access = true;                        // AIOCUDA_EMULATED_PEER_ACCESS, between any two devices
-  bool check_races = false;                       // AIOCUDA_EMULATOR_CHECK
-  std::optional<std::uint64_t> shuffle_seed;      // AIOCUDA_EMULATOR_SHUFFLE
-  int dropped_wait = 0;                           // AIOCUDA_EMULATOR_DROP_WAIT, from 1; 0: none
-  injection::Plan faults;                         // AIOCUDA_EMULATOR_FAULTS
-  std::string error;                              // empty, or what is wrong with which variable
+  int threads = 1;                                  // AIOCUDA_EMULATED_THREADS, for a kernel's blocks
+  bool peer_access = true;                          // AIOCUDA_EMULATED_PEER_ACCESS, between any two devices
+  bool check_races = false;                         // AIOCUDA_EMULATOR_CHECK
+  std::optional<std::uint64_t> shuffle_seed;        // AIOCUDA_EMULATOR_SHUFFLE
+  int dropped_wait = 0;                             // AIOCUDA_EMULATOR_DROP_WAIT, from 1; 0: none
+  injection::Plan faults;                           // AIOCUDA_EMULATOR_FAULTS
+  std::string error;                                // empty, or what is wrong with which variable
 };
 
 // The variables' values; null where one is not set.

@@ -94,8 +94,13 @@ void Ticket::observe() const {
 }
 
 Stream::Stream(std::shared_ptr<Context> context, unsigned flags, int priority, Kind kind)
-    : context_(std::move(context)), id_(next_id()), flags_(flags), kind_(kind), priority_(priority),
-      lane_(make_lane(*context_, kind, this)), shuffle_(make_shuffle()) {
+    : context_(std::move(context)),
+      id_(next_id()),
+      flags_(flags),
+      kind_(kind),
+      priority_(priority),
+      lane_(make_lane(*context_, kind, this)),
+      shuffle_(make_shuffle()) {
   synchronisation_policy_.syncPolicy = CU_SYNC_POLICY_AUTO;
   memory_sync_domain_map_.memSyncDomainMap.remote = 1;
 }
@@ -129,7 +134,8 @@ void Stream::wait_for(const Ticket& ticket) {
   if (ticket.stream().get() == this) return;
   if (!ticket.passed()) {
     // A lost context on the other side has failed on its own; here the wait is over.
-    append(std::make_unique<CallableWork<std::function<void()>>>([ticket] { ticket.wait_in_stream(); }), ticket.points_);
+    append(std::make_unique<CallableWork<std::function<void()>>>([ticket] { ticket.wait_in_stream(); }),
+           ticket.points_);
   } else if (!ticket.points_.empty()) {
     const std::lock_guard lock(mutex_);
     after_.insert(after_.end(), ticket.points_.begin(), ticket.points_.end());
@@ -316,19 +322,31 @@ CUresult Stream::set_attribute(CUstreamAttrID attribute, const CUstreamAttrValue
     case CU_STREAM_ATTRIBUTE_MEM_SYNC_DOMAIN:
       memory_sync_domain_ = value;
       return CUDA_SUCCESS;
-    default: return CUDA_ERROR_INVALID_VALUE;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
   }
 }
 
 CUresult Stream::get_attribute(CUstreamAttrID attribute, CUstreamAttrValue& value) const {
   const std::lock_guard lock(attributes_mutex_);
   switch (static_cast<int>(attribute)) {
-    case CU_STREAM_ATTRIBUTE_ACCESS_POLICY_WINDOW: value = access_policy_window_; return CUDA_SUCCESS;
-    case CU_STREAM_ATTRIBUTE_SYNCHRONIZATION_POLICY: value = synchronisation_policy_; return CUDA_SUCCESS;
-    case CU_STREAM_ATTRIBUTE_PRIORITY: value.priority = priority(); return CUDA_SUCCESS;
-    case CU_STREAM_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP: value = memory_sync_domain_map_; return CUDA_SUCCESS;
-    case CU_STREAM_ATTRIBUTE_MEM_SYNC_DOMAIN: value = memory_sync_domain_; return CUDA_SUCCESS;
-    default: return CUDA_ERROR_INVALID_VALUE;
+    case CU_STREAM_ATTRIBUTE_ACCESS_POLICY_WINDOW:
+      value = access_policy_window_;
+      return CUDA_SUCCESS;
+    case CU_STREAM_ATTRIBUTE_SYNCHRONIZATION_POLICY:
+      value = synchronisation_policy_;
+      return CUDA_SUCCESS;
+    case CU_STREAM_ATTRIBUTE_PRIORITY:
+      value.priority = priority();
+      return CUDA_SUCCESS;
+    case CU_STREAM_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
+      value = memory_sync_domain_map_;
+      return CUDA_SUCCESS;
+    case CU_STREAM_ATTRIBUTE_MEM_SYNC_DOMAIN:
+      value = memory_sync_domain_;
+      return CUDA_SUCCESS;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
   }
 }
 

@@ -175,8 +175,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
   std::condition_variable progress_;
   std::unique_ptr<Work> first_;
   Work* last_ = nullptr;
-  checking::Point last_point_;                // of the last work submitted
-  std::vector<checking::Point> after_;       // points that have passed, and that the next work is after
+  checking::Point last_point_;          // of the last work submitted
+  std::vector<checking::Point> after_;  // points that have passed, and that the next work is after
   bool thread_started_ = false;
   bool closed_ = false;
   bool parked_ = false;

@@ -65,7 +65,8 @@ using namespace aiocuda::emulator;
 CUresult cuStreamCreateWithPriority(CUstream* handle, unsigned flags, int priority) {
   const Entry entry = enter();
   if (!entry) return entry.error();
-  if (handle == nullptr || (flags & ~static_cast<unsigned>(CU_STREAM_NON_BLOCKING)) != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (handle == nullptr || (flags & ~static_cast<unsigned>(CU_STREAM_NON_BLOCKING)) != 0)
+    return CUDA_ERROR_INVALID_VALUE;
   priority = std::clamp(priority, greatest_stream_priority, least_stream_priority);
   auto stream = std::make_shared<Stream>(entry.context().shared_from_this(), flags, priority, Stream::Kind::ordinary);
   entry.context().add_stream(stream);

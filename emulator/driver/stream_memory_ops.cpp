@@ -26,12 +26,14 @@ constexpr std::chrono::microseconds longest_pause{200};
 template <typename Value>
 class WriteValue final : public Work {
  public:
-  WriteValue(Context& context, CUdeviceptr address, Value value) : context_(context), address_(address), value_(value) {}
+  WriteValue(Context& context, CUdeviceptr address, Value value)
+      : context_(context), address_(address), value_(value) {}
   void run() override {
     auto write = [this] {
       std::atomic_ref<Value>(*reinterpret_cast<Value*>(address_)).store(value_, std::memory_order_release);
     };
-    if (const Fault fault = run_guarded(write)) context_.fail(fault.error, "a stream's write of a value: " + fault.message);
+    if (const Fault fault = run_guarded(write))
+      context_.fail(fault.error, "a stream's write of a value: " + fault.message);
   }
   std::string text() const override { return "a write of a value of " + checking::count_of(sizeof(Value), "byte"); }
   // The host may watch the memory, where it can.
@@ -57,7 +59,14 @@ class WaitValue final : public Work {
     auto look = [&] {
       met = is_met(std::atomic_ref<Value>(*reinterpret_cast<Value*>(address_)).load(std::memory_order_acquire));
     };
-    auto spin = [&] { spin_until([&] { look(); return met; }, spin_for_work); };
+    auto spin = [&] {
+      spin_until(
+          [&] {
+            look();
+            return met;
+          },
+          spin_for_work);
+    };
     Fault fault = run_guarded(spin);
     for (auto pause = shortest_pause; !met && !fault && !context_.lost(); pause = std::min(pause * 2, longest_pause)) {
       std::this_thread::sleep_for(pause);
@@ -72,10 +81,14 @@ class WaitValue final : public Work {
  private:
   bool is_met(Value found) const noexcept {
     switch (condition_) {
-      case CU_STREAM_WAIT_VALUE_GEQ: return static_cast<std::make_signed_t<Value>>(found - value_) >= 0;
-      case CU_STREAM_WAIT_VALUE_EQ: return found == value_;
-      case CU_STREAM_WAIT_VALUE_AND: return (found & value_) != 0;
-      default: return static_cast<Value>(~(found | value_)) != 0;  // NOR
+      case CU_STREAM_WAIT_VALUE_GEQ:
+        return static_cast<std::make_signed_t<Value>>(found - value_) >= 0;
+      case CU_STREAM_WAIT_VALUE_EQ:
+        return found == value_;
+      case CU_STREAM_WAIT_VALUE_AND:
+        return (found & value_) != 0;
+      default:
+        return static_cast<Value>(~(found | value_)) != 0;  // NOR
     }
   }
 
@@ -107,13 +120,20 @@ CUresult check_wait(const CUstreamBatchMemOpParams& operation, std::size_t bytes
 
 CUresult check_operation(const CUstreamBatchMemOpParams& operation) {
   switch (static_cast<int>(operation.operation)) {
-    case CU_STREAM_MEM_OP_WRITE_VALUE_32: return check_write(operation, sizeof(std::uint32_t));
-    case CU_STREAM_MEM_OP_WRITE_VALUE_64: return check_write(operation, sizeof(std::uint64_t));
-    case CU_STREAM_MEM_OP_WAIT_VALUE_32: return check_wait(operation, sizeof(std::uint32_t));
-    case CU_STREAM_MEM_OP_WAIT_VALUE_64: return check_wait(operation, sizeof(std::uint64_t));
-    case CU_STREAM_MEM_OP_BARRIER: return CUDA_SUCCESS;
-    case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES: return CUDA_ERROR_NOT_SUPPORTED;
-    default: return CUDA_ERROR_INVALID_VALUE;
+    case CU_STREAM_MEM_OP_WRITE_VALUE_32:
+      return check_write(operation, sizeof(std::uint32_t));
+    case CU_STREAM_MEM_OP_WRITE_VALUE_64:
+      return check_write(operation, sizeof(std::uint64_t));
+    case CU_STREAM_MEM_OP_WAIT_VALUE_32:
+      return check_wait(operation, sizeof(std::uint32_t));
+    case CU_STREAM_MEM_OP_WAIT_VALUE_64:
+      return check_wait(operation, sizeof(std::uint64_t));
+    case CU_STREAM_MEM_OP_BARRIER:
+      return CUDA_SUCCESS;
+    case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
+      return CUDA_ERROR_NOT_SUPPORTED;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
   }
 }
 
@@ -129,13 +149,15 @@ std::unique_ptr<Work> make_operation(Context& context, const CUstreamBatchMemOpP
       return std::make_unique<WaitValue<std::uint32_t>>(context, wait.address, wait.value, wait.flags);
     case CU_STREAM_MEM_OP_WAIT_VALUE_64:
       return std::make_unique<WaitValue<std::uint64_t>>(context, wait.address, wait.value64, wait.flags);
-    default: return nullptr;  // a barrier: work is in order anyway
+    default:
+      return nullptr;  // a barrier: work is in order anyway
   }
 }
 
 namespace {
 
-CUstreamBatchMemOpParams write_of(CUstreamBatchMemOpType type, CUdeviceptr address, std::uint64_t value, unsigned flags) {
+CUstreamBatchMemOpParams write_of(CUstreamBatchMemOpType type, CUdeviceptr address, std::uint64_t value,
+                                  unsigned flags) {
   CUstreamBatchMemOpParams operation{};
   operation.writeValue.operation = type;
   operation.writeValue.address = address;
@@ -144,7 +166,8 @@ CUstreamBatchMemOpParams write_of(CUstreamBatchMemOpType type, CUdeviceptr addre
   return operation;
 }
 
-CUstreamBatchMemOpParams wait_of(CUstreamBatchMemOpType type, CUdeviceptr address, std::uint64_t value, unsigned flags) {
+CUstreamBatchMemOpParams wait_of(CUstreamBatchMemOpType type, CUdeviceptr address, std::uint64_t value,
+                                 unsigned flags) {
   CUstreamBatchMemOpParams operation{};
   operation.waitValue.operation = type;
   operation.waitValue.address = address;
@@ -153,7 +176,8 @@ CUstreamBatchMemOpParams wait_of(CUstreamBatchMemOpType type, CUdeviceptr addres
   return operation;
 }
 
-CUresult make_node(const Context& context, std::span<const CUstreamBatchMemOpParams> operations, graph::ParametersPointer& made) {
+CUresult make_node(const Context& context, std::span<const CUstreamBatchMemOpParams> operations,
+                   graph::ParametersPointer& made) {
   CUDA_BATCH_MEM_OP_NODE_PARAMS given{};
   given.ctx = context.handle();
   given.count = static_cast<unsigned>(operations.size());
@@ -172,9 +196,8 @@ CUresult submit(CUstream handle, std::span<const CUstreamBatchMemOpParams> opera
   for (const auto& each : operations) {
     if (const CUresult error = check_operation(each)) return error;
   }
-  const auto captured = capture::instead_of_work(*stream, [&](graph::ParametersPointer& made) {
-    return make_node(stream->context(), operations, made);
-  });
+  const auto captured = capture::instead_of_work(
+      *stream, [&](graph::ParametersPointer& made) { return make_node(stream->context(), operations, made); });
   if (captured) return *captured;
   for (const auto& each : operations) {
     if (auto work = make_operation(stream->context(), each)) stream->enqueue(std::move(work));

@@ -15,26 +15,46 @@ namespace aiocuda::emulator::nvrtc {
 
 const char* result_name(int result) {
   switch (result) {
-    case success: return "NVRTC_SUCCESS";
-    case error_out_of_memory: return "NVRTC_ERROR_OUT_OF_MEMORY";
-    case error_program_creation_failure: return "NVRTC_ERROR_PROGRAM_CREATION_FAILURE";
-    case error_invalid_input: return "NVRTC_ERROR_INVALID_INPUT";
-    case error_invalid_program: return "NVRTC_ERROR_INVALID_PROGRAM";
-    case error_invalid_option: return "NVRTC_ERROR_INVALID_OPTION";
-    case error_compilation: return "NVRTC_ERROR_COMPILATION";
-    case error_builtin_operation_failure: return "NVRTC_ERROR_BUILTIN_OPERATION_FAILURE";
-    case error_no_name_expressions_after_compilation: return "NVRTC_ERROR_NO_NAME_EXPRESSIONS_AFTER_COMPILATION";
-    case error_no_lowered_names_before_compilation: return "NVRTC_ERROR_NO_LOWERED_NAMES_BEFORE_COMPILATION";
-    case error_name_expression_not_valid: return "NVRTC_ERROR_NAME_EXPRESSION_NOT_VALID";
-    case error_internal_error: return "NVRTC_ERROR_INTERNAL_ERROR";
-    case error_time_file_write_failed: return "NVRTC_ERROR_TIME_FILE_WRITE_FAILED";
-    case error_no_pch_create_attempted: return "NVRTC_ERROR_NO_PCH_CREATE_ATTEMPTED";
-    case error_pch_create_heap_exhausted: return "NVRTC_ERROR_PCH_CREATE_HEAP_EXHAUSTED";
-    case error_pch_create: return "NVRTC_ERROR_PCH_CREATE";
-    case error_cancelled: return "NVRTC_ERROR_CANCELLED";
-    case error_time_trace_file_write_failed: return "NVRTC_ERROR_TIME_TRACE_FILE_WRITE_FAILED";
-    case error_busy: return "NVRTC_ERROR_BUSY";
-    default: return "NVRTC_ERROR unknown";
+    case success:
+      return "NVRTC_SUCCESS";
+    case error_out_of_memory:
+      return "NVRTC_ERROR_OUT_OF_MEMORY";
+    case error_program_creation_failure:
+      return "NVRTC_ERROR_PROGRAM_CREATION_FAILURE";
+    case error_invalid_input:
+      return "NVRTC_ERROR_INVALID_INPUT";
+    case error_invalid_program:
+      return "NVRTC_ERROR_INVALID_PROGRAM";
+    case error_invalid_option:
+      return "NVRTC_ERROR_INVALID_OPTION";
+    case error_compilation:
+      return "NVRTC_ERROR_COMPILATION";
+    case error_builtin_operation_failure:
+      return "NVRTC_ERROR_BUILTIN_OPERATION_FAILURE";
+    case error_no_name_expressions_after_compilation:
+      return "NVRTC_ERROR_NO_NAME_EXPRESSIONS_AFTER_COMPILATION";
+    case error_no_lowered_names_before_compilation:
+      return "NVRTC_ERROR_NO_LOWERED_NAMES_BEFORE_COMPILATION";
+    case error_name_expression_not_valid:
+      return "NVRTC_ERROR_NAME_EXPRESSION_NOT_VALID";
+    case error_internal_error:
+      return "NVRTC_ERROR_INTERNAL_ERROR";
+    case error_time_file_write_failed:
+      return "NVRTC_ERROR_TIME_FILE_WRITE_FAILED";
+    case error_no_pch_create_attempted:
+      return "NVRTC_ERROR_NO_PCH_CREATE_ATTEMPTED";
+    case error_pch_create_heap_exhausted:
+      return "NVRTC_ERROR_PCH_CREATE_HEAP_EXHAUSTED";
+    case error_pch_create:
+      return "NVRTC_ERROR_PCH_CREATE";
+    case error_cancelled:
+      return "NVRTC_ERROR_CANCELLED";
+    case error_time_trace_file_write_failed:
+      return "NVRTC_ERROR_TIME_TRACE_FILE_WRITE_FAILED";
+    case error_busy:
+      return "NVRTC_ERROR_BUSY";
+    default:
+      return "NVRTC_ERROR unknown";
   }
 }
 
@@ -151,7 +171,8 @@ NVRTC_API int nvrtcCreateProgram(void** handle, const char* source, const char* 
       if (headers[i] == nullptr || include_names[i] == nullptr) return error_invalid_input;
       copies.push_back({include_names[i], headers[i]});
     }
-    auto program = std::make_shared<Program>(source, name == nullptr || *name == '\0' ? "default_program" : name, std::move(copies));
+    auto program = std::make_shared<Program>(source, name == nullptr || *name == '\0' ? "default_program" : name,
+                                             std::move(copies));
     Registry& all = registry();
     const std::scoped_lock lock(all.mutex);
     *handle = program.get();

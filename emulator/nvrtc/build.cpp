@@ -28,7 +28,9 @@ std::string quoted(std::string_view text) {
 }
 
 // The text under the name the user knows it by.
-std::string named(const std::string& text, std::string_view name) { return "# 1 \"" + quoted(name) + "\"\n" + text + "\n"; }
+std::string named(const std::string& text, std::string_view name) {
+  return "# 1 \"" + quoted(name) + "\"\n" + text + "\n";
+}
 
 // A header's name as a path that cannot leave the directory it is written to.
 bool stays_inside(const fs::path& name) {
@@ -38,8 +40,7 @@ bool stays_inside(const fs::path& name) {
 
 class Build {
  public:
-  explicit Build(const BuildRequest& request)
-      : request_(request), directory_(request.temporary_directory) {
+  explicit Build(const BuildRequest& request) : request_(request), directory_(request.temporary_directory) {
     paths_.visible_headers = request.installation.visible_headers;
     paths_.device_headers = request.installation.device_headers;
     paths_.runtime_object = request.installation.runtime_object;
@@ -50,8 +51,7 @@ class Build {
   BuildResult run() {
     std::string preprocessed;
     if (!write_program() || !scan(preprocessed)) return std::move(result_);
-    const Rewritten rewritten =
-        rewrite({preprocessed, request_.name_expressions, request_.compiler.is_clang()});
+    const Rewritten rewritten = rewrite({preprocessed, request_.name_expressions, request_.compiler.is_clang()});
     if (!rewritten.problems.empty()) {
       result_.log += log_of(rewritten.problems, request_.program_name);
       return std::move(result_);
@@ -111,7 +111,8 @@ class Build {
     paths_.source = directory_.path() / "module.cpp";
     paths_.output = directory_.path() / "module.so";
     write_file(paths_.source, text);
-    return run(build_command(request_.compiler, request_.options, paths_, uses_host_library)) && read_output(result_.image);
+    return run(build_command(request_.compiler, request_.options, paths_, uses_host_library)) &&
+           read_output(result_.image);
   }
 
   bool complete(std::size_t kernel_count) {

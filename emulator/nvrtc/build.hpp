@@ -28,7 +28,7 @@ struct BuildResult {
   Result result = error_compilation;
   std::string image;
   std::string log;
-  std::vector<std::string> lowered_names;  // of the name expressions
+  std::vector<std::string> lowered_names;                         // of the name expressions
   std::vector<std::pair<std::string, std::string>> dependencies;  // files read from disk and their hashes
 };
 

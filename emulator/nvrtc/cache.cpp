@@ -29,7 +29,8 @@ class Fields {
     std::size_t size = 0;
     const auto [end, problem] = std::from_chars(text_.data(), text_.data() + text_.size(), size);
     const auto digits = static_cast<std::size_t>(end - text_.data());
-    if (problem != std::errc{} || digits >= text_.size() || text_[digits] != ':' || text_.size() - digits - 1 < size) return false;
+    if (problem != std::errc{} || digits >= text_.size() || text_[digits] != ':' || text_.size() - digits - 1 < size)
+      return false;
     field = text_.substr(digits + 1, size);
     text_.remove_prefix(digits + 1 + size);
     return true;

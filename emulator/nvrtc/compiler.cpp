@@ -28,7 +28,7 @@ std::vector<std::string> split(const std::string& text, char separator) {
 }
 
 bool is_executable(const std::string& path) {
-  struct stat status {};
+  struct stat status{};
   return ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) && ::access(path.c_str(), X_OK) == 0;
 }
 
@@ -45,7 +45,7 @@ std::string identity_of(const std::string& executable) {
   std::error_code error;
   const std::filesystem::path real = std::filesystem::canonical(executable, error);
   const std::string path = error ? executable : real.string();
-  struct stat status {};
+  struct stat status{};
   ::stat(path.c_str(), &status);
   std::ostringstream text;
   text << path << '|' << status.st_size << '|' << status.st_mtim.tv_sec << '.' << status.st_mtim.tv_nsec;
@@ -85,8 +85,8 @@ FoundCompiler search(const Settings& settings) {
       return found(std::move(command));
     }
     FoundCompiler result;
-    result.explanation = "AIOCUDA_CXX says \"" + settings.compiler +
-                         "\", which is not an executable on PATH (" + settings.path + ").";
+    result.explanation =
+        "AIOCUDA_CXX says \"" + settings.compiler + "\", which is not an executable on PATH (" + settings.path + ").";
     return result;
   }
   // Versions are compared by name: "clang++" without one may be older than the newest with one.
@@ -103,7 +103,8 @@ FoundCompiler search(const Settings& settings) {
   FoundCompiler result;
   result.explanation =
       "The emulated driver runs CUDA C++ on the CPU and needs a C++ compiler for it. Looked for clang++ (also "
-      "clang++-" + std::to_string(oldest_clang_tried) + " to clang++-" + std::to_string(newest_clang_tried) +
+      "clang++-" +
+      std::to_string(oldest_clang_tried) + " to clang++-" + std::to_string(newest_clang_tried) +
       "), g++ and zig on PATH (" + settings.path +
       ") and found none. Install one (Debian, Ubuntu: apt install clang, or apt install g++; anywhere: pip install "
       "ziglang and set AIOCUDA_ZIG to its executable), or set AIOCUDA_CXX to one.";
@@ -117,8 +118,10 @@ std::vector<std::string> options_for_access_hooks(const Compiler& compiler) {
     return {"-fsanitize=thread", "-fno-tree-vectorize", "--param", "tsan-distinguish-volatile=1", "-Wno-tsan"};
   }
   // The option of the compiler proper: the driver program's would link the library.
-  return {"-Xclang", "-fsanitize=thread", "-fno-vectorize", "-fno-slp-vectorize", "-mllvm", "-tsan-distinguish-volatile=1",
-          "-mllvm", "-tsan-instrument-func-entry-exit=0"};
+  return {"-Xclang",        "-fsanitize=thread",
+          "-fno-vectorize", "-fno-slp-vectorize",
+          "-mllvm",         "-tsan-distinguish-volatile=1",
+          "-mllvm",         "-tsan-instrument-func-entry-exit=0"};
 }
 
 // CUDA programs hand on variables that only some lanes have set ("x = __shfl_sync(mask, x, leader)"). A clang
@@ -141,7 +144,9 @@ std::vector<std::string> options_for_undefined_arguments(const Compiler& compile
   return entry->second;
 }
 
-void append(std::vector<std::string>& to, std::initializer_list<const char*> more) { to.insert(to.end(), more.begin(), more.end()); }
+void append(std::vector<std::string>& to, std::initializer_list<const char*> more) {
+  to.insert(to.end(), more.begin(), more.end());
+}
 
 }  // namespace
 
@@ -181,8 +186,8 @@ std::vector<std::string> build_command(const Compiler& compiler, const Options& 
                                        bool uses_host_library) {
   std::vector<std::string> command = compiler.command;
   command.push_back("-std=gnu++" + std::to_string(options.cpp_standard));
-  append(command, {"-shared", "-fPIC", "-fvisibility=hidden", "-fno-semantic-interposition", "-fno-exceptions", "-fno-rtti",
-                   "-fno-math-errno", "-fno-trapping-math", "-fno-builtin-printf", "-fno-builtin-vprintf",
+  append(command, {"-shared", "-fPIC", "-fvisibility=hidden", "-fno-semantic-interposition", "-fno-exceptions",
+                   "-fno-rtti", "-fno-math-errno", "-fno-trapping-math", "-fno-builtin-printf", "-fno-builtin-vprintf",
                    "-fno-strict-aliasing", "-fno-stack-protector", "-fno-threadsafe-statics",
                    "-fno-asynchronous-unwind-tables", "-Wl,-Bsymbolic", "-Wno-attributes", "-Wno-unknown-pragmas"});
   append(command, {options.device_debug ? "-O0" : "-O3"});
@@ -198,7 +203,8 @@ std::vector<std::string> build_command(const Compiler& compiler, const Options& 
   if (compiler.family == CompilerFamily::gcc) {
     append(command, {"-fno-gnu-unique", "-fno-ipa-icf", "-Wno-psabi", "-Wno-register"});
   } else {
-    append(command, {"-Wno-pass-failed", "-Wno-register", "-Wno-ignored-attributes", "-Wno-unused-command-line-argument"});
+    append(command,
+           {"-Wno-pass-failed", "-Wno-register", "-Wno-ignored-attributes", "-Wno-unused-command-line-argument"});
   }
   for (const std::string& option : options_for_undefined_arguments(compiler)) command.push_back(option);
   if (!paths.access_hooks_object.empty()) {

@@ -31,9 +31,9 @@ FoundCompiler find_compiler(const Settings& settings);
 struct CompilerPaths {
   std::string source;
   std::string output;
-  std::string visible_headers;   // the headers a program may include, as the scan sees them
-  std::string device_headers;    // what they stand for
-  std::string program_headers;   // those handed over with the program
+  std::string visible_headers;  // the headers a program may include, as the scan sees them
+  std::string device_headers;   // what they stand for
+  std::string program_headers;  // those handed over with the program
   std::string runtime_object;
   std::string access_hooks_object;  // empty: the module does not tell what memory it touches
 };

@@ -1,8 +1,8 @@
 // See declarations.hpp.
 #include "declarations.hpp"
 
-#include <array>
 #include <algorithm>
+#include <array>
 
 namespace aiocuda::emulator::nvrtc {
 namespace {
@@ -28,7 +28,8 @@ class Finder {
         ++i;
       } else if (is_namespace_definition(i)) {
         i = name_space_definition(i, end, name_space);
-      } else if (token.is("extern") && i + 2 < end && tokens_[i + 1].kind == TokenKind::text && tokens_[i + 2].is("{")) {
+      } else if (token.is("extern") && i + 2 < end && tokens_[i + 1].kind == TokenKind::text &&
+                 tokens_[i + 2].is("{")) {
         const std::size_t past = std::min(skip_bracket(tokens_, i + 2), end);
         scope(i + 3, past - 1, name_space);
         i = past;
@@ -162,7 +163,8 @@ class Finder {
       }
     }
     if (first > begin && tokens_[first - 1].kind == TokenKind::identifier) --first;
-    while (first >= begin + 2 && tokens_[first - 1].is("::") && tokens_[first - 2].kind == TokenKind::identifier) first -= 2;
+    while (first >= begin + 2 && tokens_[first - 1].is("::") && tokens_[first - 2].kind == TokenKind::identifier)
+      first -= 2;
     return {first, open};
   }
 
@@ -176,9 +178,8 @@ std::vector<Declaration> find_declarations(const std::vector<Token>& tokens) { r
 
 bool takes_parentheses(std::string_view word) {
   static constexpr std::array<std::string_view, 14> words = {
-      "__launch_bounds__", "__attribute__", "__align__",       "alignas",           "decltype",
-      "__declspec",        "__maxnreg__",   "__cluster_dims__", "__builtin_align__", "noexcept",
-      "explicit",          "requires",      "typeof",          "__block_size__"};
+      "__launch_bounds__", "__attribute__",     "__align__", "alignas",  "decltype", "__declspec", "__maxnreg__",
+      "__cluster_dims__",  "__builtin_align__", "noexcept",  "explicit", "requires", "typeof",     "__block_size__"};
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
@@ -203,7 +204,9 @@ std::unordered_set<std::string_view> declared_names(const std::vector<Token>& to
     if (tokens[i].kind != TokenKind::identifier) continue;
     const bool declares = !d.is_class || !in_class_body || (i + 1 < d.all.end && tokens[i + 1].is("("));
     if (declares) names.insert(tokens[i].text);
-    if ((tokens[d.all.begin].is("using") || tokens[d.all.begin].is("namespace")) && i + 1 < d.all.end && tokens[i + 1].is("=")) break;
+    if ((tokens[d.all.begin].is("using") || tokens[d.all.begin].is("namespace")) && i + 1 < d.all.end &&
+        tokens[i + 1].is("="))
+      break;
   }
   return names;
 }

@@ -23,14 +23,14 @@ struct Range {
 
 struct Declaration {
   Range all;
-  Range template_header;       // "template <...>", empty for "template <>" and where there is none
+  Range template_header;  // "template <...>", empty for "template <>" and where there is none
   bool is_explicit_instantiation = false;
-  Range body;                  // of a function, with its braces; empty where there is none
+  Range body;  // of a function, with its braces; empty where there is none
   bool is_function = false;
   bool is_class = false;
-  Range name;                  // a function's, qualified and with template arguments as written
-  Range parameters;            // a function's, without the parentheses
-  std::string name_space;      // "::a::b", empty for the global one
+  Range name;              // a function's, qualified and with template arguments as written
+  Range parameters;        // a function's, without the parentheses
+  std::string name_space;  // "::a::b", empty for the global one
 };
 
 std::vector<Declaration> find_declarations(const std::vector<Token>& tokens);

@@ -15,8 +15,8 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
 }
 
 bool is_noise(const std::string& line) {
-  for (const char* start : {"In file included from ", "                 from ", "compilation terminated",
-                            "collect2: error", "<module>:"}) {
+  for (const char* start :
+       {"In file included from ", "                 from ", "compilation terminated", "collect2: error", "<module>:"}) {
     if (line.rfind(start, 0) == 0) return true;
   }
   static const std::regex summary("^[0-9]+ (error|warning)s?( and [0-9]+ (error|warning)s?)? generated\\.$");
@@ -41,8 +41,10 @@ std::string readable_log(const DiagnosticsRequest& request) {
     replace_all(line, std::string(request.temporary_prefix) + "/headers/", "");
     replace_all(line, std::string(request.temporary_prefix) + "/", "");
     replace_all(line, std::string(request.device_headers) + "/", "");
-    for (const auto& [from, to] : {std::pair{"__direct__", "__global__"}, {"__devvar__", "__device__"},
-                                   {"__constvar__", "__constant__"}, {"__managvar__", "__managed__"}}) {
+    for (const auto& [from, to] : {std::pair{"__direct__", "__global__"},
+                                   {"__devvar__", "__device__"},
+                                   {"__constvar__", "__constant__"},
+                                   {"__managvar__", "__managed__"}}) {
       replace_all(line, from, to);
     }
     if (is_noise(line)) continue;
@@ -62,10 +64,11 @@ std::string readable_log(const DiagnosticsRequest& request) {
     std::smatch header;
     const std::string message = match[4];
     if (match[3] == "fatal error" && std::regex_search(message, header, missing)) {
-      log += "  note: the emulated NVRTC has CUDA's own headers (cuda_runtime.h, cuda_fp16.h, cuda_bf16.h, "
-             "cooperative_groups.h, ...), the C and C++ standard headers and cuda/std/...; others, such as thrust, "
-             "cub, curand and libcu++ beyond cuda/std, are not available unless an --include-path holds them or they "
-             "are handed to nvrtcCreateProgram.\n";
+      log +=
+          "  note: the emulated NVRTC has CUDA's own headers (cuda_runtime.h, cuda_fp16.h, cuda_bf16.h, "
+          "cooperative_groups.h, ...), the C and C++ standard headers and cuda/std/...; others, such as thrust, "
+          "cub, curand and libcu++ beyond cuda/std, are not available unless an --include-path holds them or they "
+          "are handed to nvrtcCreateProgram.\n";
     }
   }
   if (request.failed) log += "\n" + summary(std::max<std::size_t>(errors, 1), request.program_name);

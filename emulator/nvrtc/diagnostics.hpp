@@ -11,9 +11,9 @@
 namespace aiocuda::emulator::nvrtc {
 
 struct DiagnosticsRequest {
-  std::string_view output;             // of the compiler
-  std::string_view temporary_prefix;   // a directory whose name must not show
-  std::string_view device_headers;     // likewise
+  std::string_view output;            // of the compiler
+  std::string_view temporary_prefix;  // a directory whose name must not show
+  std::string_view device_headers;    // likewise
   std::string_view program_name;
   bool failed;
 };

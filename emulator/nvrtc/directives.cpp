@@ -24,7 +24,8 @@ std::string gcc_unroll(std::string_view count) {
 
 }  // namespace
 
-void edit_directives(const std::vector<Directive>& directives, bool for_clang, Edits& edits, std::vector<std::string>& includes) {
+void edit_directives(const std::vector<Directive>& directives, bool for_clang, Edits& edits,
+                     std::vector<std::string>& includes) {
   for (const Directive& directive : directives) {
     if (!directive.text.starts_with("#pragma")) continue;
     const std::size_t size = directive.text.size();

@@ -9,6 +9,7 @@
 namespace aiocuda::emulator::nvrtc {
 
 // Adds to `includes`, once each, the device headers that the visible headers ask for.
-void edit_directives(const std::vector<Directive>& directives, bool for_clang, Edits& edits, std::vector<std::string>& includes);
+void edit_directives(const std::vector<Directive>& directives, bool for_clang, Edits& edits,
+                     std::vector<std::string>& includes);
 
 }  // namespace aiocuda::emulator::nvrtc

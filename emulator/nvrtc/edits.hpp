@@ -12,10 +12,14 @@ namespace aiocuda::emulator::nvrtc {
 
 class Edits {
  public:
-  void replace(std::size_t offset, std::size_t size, std::string by) { edits_.push_back({offset, size, std::move(by)}); }
+  void replace(std::size_t offset, std::size_t size, std::string by) {
+    edits_.push_back({offset, size, std::move(by)});
+  }
   void replace(const Token& token, std::string by) { replace(token.offset, token.text.size(), std::move(by)); }
   void before(const Token& token, std::string inserted) { replace(token.offset, 0, std::move(inserted)); }
-  void after(const Token& token, std::string inserted) { replace(token.offset + token.text.size(), 0, std::move(inserted)); }
+  void after(const Token& token, std::string inserted) {
+    replace(token.offset + token.text.size(), 0, std::move(inserted));
+  }
   void blank(const Token& token) { replace(token, std::string(token.text.size(), ' ')); }
 
   // At one place, what was asked first comes first.

@@ -11,8 +11,8 @@ namespace {
 
 bool is_index_type(std::string_view type) {
   static constexpr std::array<std::string_view, 15> types = {
-      "int", "unsigned", "unsigned int", "uint", "long", "long long", "unsigned long", "unsigned long long", "long int",
-      "size_t", "uint32_t", "int32_t", "uint64_t", "int64_t", "auto"};
+      "int",      "unsigned", "unsigned int", "uint",    "long",     "long long", "unsigned long", "unsigned long long",
+      "long int", "size_t",   "uint32_t",     "int32_t", "uint64_t", "int64_t",   "auto"};
   return std::find(types.begin(), types.end(), type) != types.end();
 }
 
@@ -57,8 +57,8 @@ std::optional<Guard> find_guard(const std::vector<Token>& tokens, const Declarat
   for (i += 2; i < kernel.body.end && !tokens[i].is(";"); ++i) expression += tokens[i].text;
   if (!is_global_index(expression) || i + 7 >= kernel.body.end) return std::nullopt;
   const Token* next = &tokens[i + 1];
-  const bool is_test = next[0].is("if") && next[1].is("(") && next[2].is(index) && next[4].kind == TokenKind::identifier &&
-                       next[5].is(")");
+  const bool is_test = next[0].is("if") && next[1].is("(") && next[2].is(index) &&
+                       next[4].kind == TokenKind::identifier && next[5].is(")");
   const bool returns = next[3].is(">=") && next[6].is("return");
   if (!is_test || (!next[3].is("<") && !returns)) return std::nullopt;
   const std::vector<std::string_view> names = parameter_names(tokens, kernel.parameters);

@@ -14,7 +14,8 @@ class Elf {
  public:
   explicit Elf(std::string& image) : image_(image) {
     const auto header = read<Elf64_Ehdr>(0);
-    if (!header || std::memcmp(header->e_ident, ELFMAG, SELFMAG) != 0 || header->e_ident[EI_CLASS] != ELFCLASS64) return;
+    if (!header || std::memcmp(header->e_ident, ELFMAG, SELFMAG) != 0 || header->e_ident[EI_CLASS] != ELFCLASS64)
+      return;
     for (std::size_t i = 0; i < header->e_shnum; ++i) {
       const auto section = read<Elf64_Shdr>(header->e_shoff + i * header->e_shentsize);
       if (!section) return;
@@ -141,7 +142,8 @@ ImageContents complete_image(std::string& image, std::size_t count) {
     }
   });
   if (const auto offset = elf.file_offset(*shared)) {
-    for (std::size_t i = 0; i < count; ++i) elf.write(*offset + i * sizeof(std::uint64_t), contents.static_shared_bytes[i]);
+    for (std::size_t i = 0; i < count; ++i)
+      elf.write(*offset + i * sizeof(std::uint64_t), contents.static_shared_bytes[i]);
   }
   contents.valid = true;
   return contents;

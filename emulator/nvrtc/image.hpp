@@ -10,7 +10,7 @@ namespace aiocuda::emulator::nvrtc {
 
 struct ImageContents {
   bool valid = false;
-  std::vector<std::string> lowered_names;        // of each entry of the table; empty where not exported
+  std::vector<std::string> lowered_names;          // of each entry of the table; empty where not exported
   std::vector<std::uint64_t> static_shared_bytes;  // of each entry
 };
 

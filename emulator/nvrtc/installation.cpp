@@ -29,7 +29,8 @@ Installation locate() {
   found.visible_headers = directory / "include" / "visible";
   found.runtime_object = directory / "kernel_runtime.o";
   found.access_hooks_object = directory / "kernel_access_hooks.o";
-  for (const std::string& path : {found.device_headers, found.visible_headers, found.runtime_object, found.access_hooks_object}) {
+  for (const std::string& path :
+       {found.device_headers, found.visible_headers, found.runtime_object, found.access_hooks_object}) {
     if (!fs::exists(path, error)) {
       found.explanation = "the emulated NVRTC is not completely installed: " + path + " is missing";
       return found;
@@ -44,7 +45,7 @@ Installation locate() {
   std::sort(files.begin(), files.end());
   std::ostringstream text;
   for (const std::string& file : files) {
-    struct stat status {};
+    struct stat status{};
     ::stat(file.c_str(), &status);
     text << file << '|' << status.st_size << '|' << status.st_mtim.tv_sec << '.' << status.st_mtim.tv_nsec << '\n';
   }

@@ -20,12 +20,11 @@ bool is_barrier_or_warp_operation(std::string_view word) {
 }
 
 bool is_keyword(std::string_view word) {
-  static const Names keywords = {"__device__", "__constant__", "__managed__", "__host__", "__shared__", "static",
-                                 "const",      "constexpr",    "inline",      "extern",   "int",        "float",
-                                 "double",     "unsigned",     "char",        "short",    "long",       "signed",
-                                 "void",       "bool",         "auto",        "struct",   "class",      "union",
-                                 "enum",       "typename",     "template",    "using",    "namespace",  "typedef",
-                                 "operator",   "volatile",     "return",      "if",       "for",        "while"};
+  static const Names keywords = {
+      "__device__", "__constant__", "__managed__", "__host__", "__shared__", "static", "const", "constexpr", "inline",
+      "extern",     "int",          "float",       "double",   "unsigned",   "char",   "short", "long",      "signed",
+      "void",       "bool",         "auto",        "struct",   "class",      "union",  "enum",  "typename",  "template",
+      "using",      "namespace",    "typedef",     "operator", "volatile",   "return", "if",    "for",       "while"};
   return keywords.contains(word);
 }
 
@@ -44,11 +43,13 @@ bool uses_any(const std::vector<Token>& tokens, Range range, const Names& names)
   return false;
 }
 
-Names waiting_names(const std::vector<Token>& tokens, const std::vector<Declaration>& declarations, const Polling& polling) {
+Names waiting_names(const std::vector<Token>& tokens, const std::vector<Declaration>& declarations,
+                    const Polling& polling) {
   Names waiting;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i].kind != TokenKind::identifier) continue;
-    const bool reads_register = tokens[i].text.find("asm") != std::string_view::npos && register_read(tokens, i);  // perhaps its lane
+    const bool reads_register =
+        tokens[i].text.find("asm") != std::string_view::npos && register_read(tokens, i);  // perhaps its lane
     if (reads_register || is_barrier_or_warp_operation(tokens[i].text)) waiting.insert(tokens[i].text);
   }
   std::vector<char> waits(declarations.size(), 0);
@@ -81,7 +82,8 @@ Names used_names(const std::vector<Token>& tokens, const std::vector<Declaration
       const Declaration& d = declarations[i];
       if (is_used[i] != 0) continue;
       const Names names = declared_names(tokens, d);
-      const bool is_kernel = uses_any(tokens, {d.all.begin, d.is_function ? d.name.begin : d.all.begin}, {"__global__"});
+      const bool is_kernel =
+          uses_any(tokens, {d.all.begin, d.is_function ? d.name.begin : d.all.begin}, {"__global__"});
       const bool is_reached = is_kernel || (d.is_function && is_operator(tokens, d)) ||
                               std::any_of(names.begin(), names.end(), [&](auto name) { return used.contains(name); });
       if (!is_reached) continue;

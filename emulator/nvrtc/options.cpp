@@ -31,49 +31,90 @@ enum class Kind {
 // Long and short names without their dashes, as in NVRTC's documentation.
 const std::map<std::string_view, Kind>& known_options() {
   static const std::map<std::string_view, Kind> known = {
-      {"gpu-architecture", Kind::architecture}, {"arch", Kind::architecture},
+      {"gpu-architecture", Kind::architecture},
+      {"arch", Kind::architecture},
       {"std", Kind::standard},
-      {"define-macro", Kind::define}, {"D", Kind::define},
-      {"undefine-macro", Kind::undefine}, {"U", Kind::undefine},
-      {"include-path", Kind::include_path}, {"I", Kind::include_path},
-      {"pre-include", Kind::pre_include}, {"include", Kind::pre_include},
-      {"fmad", Kind::multiply_add}, {"use_fast_math", Kind::fast_math},
-      {"device-debug", Kind::debug}, {"G", Kind::debug},
-      {"generate-line-info", Kind::line_information}, {"lineinfo", Kind::line_information},
-      {"disable-warnings", Kind::no_warnings}, {"w", Kind::no_warnings},
-      {"no-cache", Kind::no_cache}, {"fdevice-syntax-only", Kind::syntax_only},
-      {"device-c", Kind::ignored_flag}, {"dc", Kind::ignored_flag},
-      {"device-w", Kind::ignored_flag}, {"dw", Kind::ignored_flag},
-      {"relocatable-device-code", Kind::ignored_value}, {"rdc", Kind::ignored_value},
-      {"extensible-whole-program", Kind::ignored_flag}, {"ewp", Kind::ignored_flag},
+      {"define-macro", Kind::define},
+      {"D", Kind::define},
+      {"undefine-macro", Kind::undefine},
+      {"U", Kind::undefine},
+      {"include-path", Kind::include_path},
+      {"I", Kind::include_path},
+      {"pre-include", Kind::pre_include},
+      {"include", Kind::pre_include},
+      {"fmad", Kind::multiply_add},
+      {"use_fast_math", Kind::fast_math},
+      {"device-debug", Kind::debug},
+      {"G", Kind::debug},
+      {"generate-line-info", Kind::line_information},
+      {"lineinfo", Kind::line_information},
+      {"disable-warnings", Kind::no_warnings},
+      {"w", Kind::no_warnings},
+      {"no-cache", Kind::no_cache},
+      {"fdevice-syntax-only", Kind::syntax_only},
+      {"device-c", Kind::ignored_flag},
+      {"dc", Kind::ignored_flag},
+      {"device-w", Kind::ignored_flag},
+      {"dw", Kind::ignored_flag},
+      {"relocatable-device-code", Kind::ignored_value},
+      {"rdc", Kind::ignored_value},
+      {"extensible-whole-program", Kind::ignored_flag},
+      {"ewp", Kind::ignored_flag},
       {"dopt", Kind::ignored_value},
-      {"Ofast-compile", Kind::ignored_value}, {"Ofc", Kind::ignored_value}, {"ofast-compile", Kind::ignored_value},
-      {"ptxas-options", Kind::ignored_value}, {"Xptxas", Kind::ignored_value},
+      {"Ofast-compile", Kind::ignored_value},
+      {"Ofc", Kind::ignored_value},
+      {"ofast-compile", Kind::ignored_value},
+      {"ptxas-options", Kind::ignored_value},
+      {"Xptxas", Kind::ignored_value},
       {"maxrregcount", Kind::ignored_value},
-      {"ftz", Kind::ignored_value}, {"prec-sqrt", Kind::ignored_value}, {"prec-div", Kind::ignored_value},
+      {"ftz", Kind::ignored_value},
+      {"prec-sqrt", Kind::ignored_value},
+      {"prec-div", Kind::ignored_value},
       {"extra-device-vectorization", Kind::ignored_flag},
       {"modify-stack-limit", Kind::ignored_value},
-      {"dlink-time-opt", Kind::ignored_flag}, {"dlto", Kind::ignored_flag}, {"gen-opt-lto", Kind::ignored_flag},
-      {"optix-ir", Kind::ignored_flag}, {"jump-table-density", Kind::ignored_value}, {"jtd", Kind::ignored_value},
+      {"dlink-time-opt", Kind::ignored_flag},
+      {"dlto", Kind::ignored_flag},
+      {"gen-opt-lto", Kind::ignored_flag},
+      {"optix-ir", Kind::ignored_flag},
+      {"jump-table-density", Kind::ignored_value},
+      {"jtd", Kind::ignored_value},
       {"device-stack-protector", Kind::ignored_value},
       {"frandom-seed", Kind::ignored_value},
       {"no-source-include", Kind::ignored_flag},
-      {"builtin-move-forward", Kind::ignored_value}, {"builtin-initializer-list", Kind::ignored_value},
-      {"Wreorder", Kind::ignored_flag}, {"warning-as-error", Kind::ignored_value}, {"Werror", Kind::ignored_value},
+      {"builtin-move-forward", Kind::ignored_value},
+      {"builtin-initializer-list", Kind::ignored_value},
+      {"Wreorder", Kind::ignored_flag},
+      {"warning-as-error", Kind::ignored_value},
+      {"Werror", Kind::ignored_value},
       {"restrict", Kind::ignored_flag},
-      {"device-as-default-execution-space", Kind::ignored_flag}, {"default-device", Kind::ignored_flag},
-      {"device-int128", Kind::ignored_flag}, {"device-float128", Kind::ignored_flag},
-      {"optimization-info", Kind::ignored_value}, {"opt-info", Kind::ignored_value},
-      {"display-error-number", Kind::ignored_flag}, {"err-no", Kind::ignored_flag},
-      {"no-display-error-number", Kind::ignored_flag}, {"no-err-no", Kind::ignored_flag},
-      {"diag-error", Kind::ignored_value}, {"diag-suppress", Kind::ignored_value}, {"diag-warn", Kind::ignored_value},
-      {"brief-diagnostics", Kind::ignored_value}, {"brief-diag", Kind::ignored_value},
-      {"time", Kind::ignored_value}, {"split-compile", Kind::ignored_value},
-      {"fdevice-time-trace", Kind::ignored_value}, {"minimal", Kind::ignored_flag},
-      {"pch", Kind::ignored_flag}, {"create-pch", Kind::ignored_value}, {"use-pch", Kind::ignored_value},
-      {"pch-dir", Kind::ignored_value}, {"pch-verbose", Kind::ignored_value}, {"pch-messages", Kind::ignored_value},
+      {"device-as-default-execution-space", Kind::ignored_flag},
+      {"default-device", Kind::ignored_flag},
+      {"device-int128", Kind::ignored_flag},
+      {"device-float128", Kind::ignored_flag},
+      {"optimization-info", Kind::ignored_value},
+      {"opt-info", Kind::ignored_value},
+      {"display-error-number", Kind::ignored_flag},
+      {"err-no", Kind::ignored_flag},
+      {"no-display-error-number", Kind::ignored_flag},
+      {"no-err-no", Kind::ignored_flag},
+      {"diag-error", Kind::ignored_value},
+      {"diag-suppress", Kind::ignored_value},
+      {"diag-warn", Kind::ignored_value},
+      {"brief-diagnostics", Kind::ignored_value},
+      {"brief-diag", Kind::ignored_value},
+      {"time", Kind::ignored_value},
+      {"split-compile", Kind::ignored_value},
+      {"fdevice-time-trace", Kind::ignored_value},
+      {"minimal", Kind::ignored_flag},
+      {"pch", Kind::ignored_flag},
+      {"create-pch", Kind::ignored_value},
+      {"use-pch", Kind::ignored_value},
+      {"pch-dir", Kind::ignored_value},
+      {"pch-verbose", Kind::ignored_value},
+      {"pch-messages", Kind::ignored_value},
       {"instantiate-templates-in-pch", Kind::ignored_value},
-      {"version-ident", Kind::ignored_value}, {"ident", Kind::ignored_value},
+      {"version-ident", Kind::ignored_value},
+      {"ident", Kind::ignored_value},
       {"allow-unsupported-compiler", Kind::ignored_flag},
   };
   return known;
@@ -129,23 +170,43 @@ class Parser {
 
   void apply(Kind kind, std::string_view text, const std::string& value, bool has_value) {
     switch (kind) {
-      case Kind::architecture: return architecture(value);
-      case Kind::standard: return standard(value);
-      case Kind::define: return preprocessor("-D", value);
-      case Kind::undefine: return preprocessor("-U", value);
-      case Kind::include_path: return preprocessor("-I", std::filesystem::absolute(value).string());
+      case Kind::architecture:
+        return architecture(value);
+      case Kind::standard:
+        return standard(value);
+      case Kind::define:
+        return preprocessor("-D", value);
+      case Kind::undefine:
+        return preprocessor("-U", value);
+      case Kind::include_path:
+        return preprocessor("-I", std::filesystem::absolute(value).string());
       case Kind::pre_include:
         options_.preprocessor.insert(options_.preprocessor.end(), {"-include", value});
         return;
-      case Kind::multiply_add: options_.multiply_add = truth(text, value); return;
-      case Kind::fast_math: options_.fast_math = !has_value || truth(text, value); return;
-      case Kind::debug: options_.device_debug = true; return;
-      case Kind::line_information: options_.line_information = true; return;
-      case Kind::no_warnings: options_.no_warnings = true; return;
-      case Kind::no_cache: options_.no_cache = true; return;
-      case Kind::syntax_only: options_.syntax_only = true; return;
+      case Kind::multiply_add:
+        options_.multiply_add = truth(text, value);
+        return;
+      case Kind::fast_math:
+        options_.fast_math = !has_value || truth(text, value);
+        return;
+      case Kind::debug:
+        options_.device_debug = true;
+        return;
+      case Kind::line_information:
+        options_.line_information = true;
+        return;
+      case Kind::no_warnings:
+        options_.no_warnings = true;
+        return;
+      case Kind::no_cache:
+        options_.no_cache = true;
+        return;
+      case Kind::syntax_only:
+        options_.syntax_only = true;
+        return;
       case Kind::ignored_flag:
-      case Kind::ignored_value: return;
+      case Kind::ignored_value:
+        return;
     }
   }
 
@@ -153,7 +214,8 @@ class Parser {
 
   bool truth(std::string_view text, const std::string& value) {
     if (value == "true" || value == "1" || value == "on") return true;
-    if (value != "false" && value != "0" && value != "off") error(std::string(text) + ": the value must be true or false");
+    if (value != "false" && value != "0" && value != "off")
+      error(std::string(text) + ": the value must be true or false");
     return false;
   }
 
@@ -175,8 +237,8 @@ class Parser {
   }
 
   void standard(const std::string& value) {
-    static const std::map<std::string_view, int> standards = {{"c++03", 17}, {"c++11", 17}, {"c++14", 17},
-                                                              {"c++17", 17}, {"c++20", 20}};
+    static const std::map<std::string_view, int> standards = {
+        {"c++03", 17}, {"c++11", 17}, {"c++14", 17}, {"c++17", 17}, {"c++20", 20}};
     const auto known = standards.find(value);
     if (known == standards.end()) return error("invalid value for --std: '" + value + "'");
     options_.cpp_standard = known->second;

@@ -47,7 +47,8 @@ VolatileName declared_by(const Tokens& tokens, Range range, std::size_t at) {
 
 bool is_number(const Token& token, char digit) {
   return token.kind == TokenKind::number && token.text[0] == digit &&
-         std::all_of(token.text.begin() + 1, token.text.end(), [](char c) { return c == 'u' || c == 'U' || c == 'l' || c == 'L'; });
+         std::all_of(token.text.begin() + 1, token.text.end(),
+                     [](char c) { return c == 'u' || c == 'U' || c == 'l' || c == 'L'; });
 }
 
 // An atomic function that changes nothing: the way to read.
@@ -92,7 +93,9 @@ bool declares(const Tokens& tokens, Range condition) {
                      [](const Token& token) { return token.is("=") || token.is(";"); });
 }
 
-bool is_assignment(const Token& token) { return is_one_of(token, {"=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^="}); }
+bool is_assignment(const Token& token) {
+  return is_one_of(token, {"=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^="});
+}
 
 bool is_fence(const Token& token) { return token.text.starts_with("__threadfence"); }
 
@@ -154,13 +157,15 @@ std::vector<std::size_t> Polling::loops(const Declaration& d) const {
     const bool is_empty = !ends_do && (tokens_[past].is(";") || (tokens_[past].is("{") && tokens_[past + 1].is("}")));
     const bool endless = is_endless(tokens_, condition);
     // A `for` that counts ends by itself, whatever it reads.
-    const Range read = is_while || endless ? Range{first, ends_do ? past : end_of_statement(tokens_, past, d.body.end)} : condition;
+    const Range read =
+        is_while || endless ? Range{first, ends_do ? past : end_of_statement(tokens_, past, d.body.end)} : condition;
     bool polls = reads_what_others_write(read, local);
     for (std::size_t t = read.begin; t < read.end && !polls; ++t) {
       const bool in_condition = t >= condition.begin && t < condition.end;
       polls = ((endless || in_condition) && is_atomic_read(tokens_, t)) || (endless && is_fence(tokens_[t]));
     }
-    if ((is_empty || polls) && !(is_while && declares(tokens_, condition)) && (is_while || endless || is_empty || polls)) {
+    if ((is_empty || polls) && !(is_while && declares(tokens_, condition)) &&
+        (is_while || endless || is_empty || polls)) {
       found.push_back(condition.begin - 1);
     }
   }
@@ -184,7 +189,8 @@ std::vector<LockstepStatement> Polling::lockstep_statements(const Declaration& d
       continue;
     }
     if (is_one_of(tokens_[i], {"if", "else", "do", "case", "default"})) continue;
-    if (!is_one_of(tokens_[i - 1], {";", "{", "}", ")", "else", ":"}) || tokens_[i].kind != TokenKind::identifier) continue;
+    if (!is_one_of(tokens_[i - 1], {";", "{", "}", ")", "else", ":"}) || tokens_[i].kind != TokenKind::identifier)
+      continue;
     const std::size_t semicolon = end_of_statement(tokens_, i, d.body.end) - 1;
     if (!tokens_[semicolon].is(";") || !uses_any(tokens_, {i, semicolon}, arrays)) continue;
     std::size_t value = tokens_[i].is("return") ? i + 1 : i;
@@ -193,7 +199,8 @@ std::vector<LockstepStatement> Polling::lockstep_statements(const Declaration& d
     }
     if (value >= semicolon || tokens_[value].is("{")) continue;
     std::size_t end = value;
-    while (end < semicolon && !tokens_[end].is(",")) end = is_one_of(tokens_[end], {"(", "[", "{"}) ? skip_bracket(tokens_, end) : end + 1;
+    while (end < semicolon && !tokens_[end].is(","))
+      end = is_one_of(tokens_[end], {"(", "[", "{"}) ? skip_bracket(tokens_, end) : end + 1;
     const bool writes = arrays.contains(tokens_[i].text) && tokens_[i + 1].is("[");
     if (writes ? end == semicolon : uses_any(tokens_, {value, end}, arrays) && follows_index(value, end, arrays)) {
       found.push_back({value, end, writes});
@@ -220,7 +227,8 @@ void Polling::edit(const Declaration& d, Edits& edits) const {
       continue;
     }
     edits.after(tokens_[open], "::aiocuda_device::spin() && (");
-    const std::size_t close = tokens_[open].is("(") ? skip_bracket(tokens_, open) - 1 : end_of_statement(tokens_, open + 1, d.body.end) - 1;
+    const std::size_t close =
+        tokens_[open].is("(") ? skip_bracket(tokens_, open) - 1 : end_of_statement(tokens_, open + 1, d.body.end) - 1;
     edits.before(tokens_[close], ")");
   }
   const std::vector<LockstepStatement> statements = lockstep_statements(d);
@@ -231,8 +239,9 @@ void Polling::edit(const Declaration& d, Edits& edits) const {
     const std::size_t open = has_header ? skip_bracket(tokens_, i + 1) : i + 1;
     if (open >= d.body.end || !tokens_[open].is("{")) continue;
     const std::size_t close = skip_bracket(tokens_, open) - 1;
-    const bool has_steps = std::any_of(statements.begin(), statements.end(),
-                                       [&](const LockstepStatement& statement) { return open < statement.value && statement.value < close; });
+    const bool has_steps = std::any_of(statements.begin(), statements.end(), [&](const LockstepStatement& statement) {
+      return open < statement.value && statement.value < close;
+    });
     if (has_steps) edits.before(tokens_[close], "::aiocuda_device::step(" + std::to_string(close) + ");");
   }
   for (const LockstepStatement& statement : statements) {

@@ -42,7 +42,7 @@ PrivateDirectory::PrivateDirectory(const std::string& path) noexcept {
     ::mkdir(made.c_str(), 0700);  // opening tells whether it is there
   }
   directory_ = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  struct stat status {};
+  struct stat status{};
   if (directory_ < 0 || ::fstat(directory_, &status) != 0) return;
   // Others who might have written before cannot be told from the user any more; others who might read are kept out.
   const bool is_usable = is_of_user(status) && ((status.st_mode & 077) == 0 || ::fchmod(directory_, 0700) == 0);
@@ -59,7 +59,7 @@ bool PrivateDirectory::read(const std::string& name, std::string& content) const
   // Not to wait for a pipe's other end.
   const int file = ::openat(directory_, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
   if (file < 0) return false;
-  struct stat status {};
+  struct stat status{};
   const bool is_good = ::fstat(file, &status) == 0 && S_ISREG(status.st_mode) && is_of_user(status);
   const bool is_read = is_good && read_all(file, content);
   ::close(file);
@@ -95,7 +95,7 @@ std::vector<PrivateDirectory::File> PrivateDirectory::files() const {
     return found;
   }
   while (const dirent* each = ::readdir(listing.get())) {
-    struct stat status {};
+    struct stat status{};
     if (::fstatat(directory_, each->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(status.st_mode)) continue;
     found.push_back({each->d_name, static_cast<std::uint64_t>(status.st_size), status.st_mtim});
   }

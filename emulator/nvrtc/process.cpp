@@ -88,7 +88,8 @@ ProcessResult run_process(const std::vector<std::string>& command) {
   ::posix_spawn_file_actions_adddup2(actions.get(), writer.get(), STDOUT_FILENO);
   ::posix_spawn_file_actions_adddup2(actions.get(), writer.get(), STDERR_FILENO);
   pid_t child = 0;
-  const int error = ::posix_spawn(&child, command[0].c_str(), actions.get(), nullptr, arguments.data(), environment.data());
+  const int error =
+      ::posix_spawn(&child, command[0].c_str(), actions.get(), nullptr, arguments.data(), environment.data());
   writer.close();
   if (error != 0) {
     result.output = command[0] + ": " + std::strerror(error);

@@ -23,8 +23,8 @@ struct KernelDeclaration {
   bool is_template;
   bool runs_as_fibers;
   bool functions_use_place;
-  int guard;                // the position of the parameter n in "if (i < n)", or -1
-  std::string bounds;       // of __launch_bounds__, or of a template's the function that answers it
+  int guard;           // the position of the parameter n in "if (i < n)", or -1
+  std::string bounds;  // of __launch_bounds__, or of a template's the function that answers it
 };
 
 constexpr const char* place_names[] = {"threadIdx", "blockIdx", "blockDim", "gridDim"};
@@ -91,9 +91,7 @@ class Rewriter {
     return i;
   }
 
-  bool is_kernel(const Declaration& d) const {
-    return d.is_function && has({d.all.begin, d.name.begin}, "__global__");
-  }
+  bool is_kernel(const Declaration& d) const { return d.is_function && has({d.all.begin, d.name.begin}, "__global__"); }
 
   bool any_function_uses_place() const {
     return std::any_of(declarations_.begin(), declarations_.end(), [&](const Declaration& d) {
@@ -105,7 +103,8 @@ class Rewriter {
   // The host's compiler gives what is in an unnamed namespace no symbol; NVRTC does.
   void unnamed_namespaces() {
     for (std::size_t i = 0; i + 1 < tokens_.size(); ++i) {
-      if (tokens_[i].is("namespace") && tokens_[i + 1].is("{")) edits_.replace(tokens_[i], "inline namespace aiocuda_unnamed");
+      if (tokens_[i].is("namespace") && tokens_[i + 1].is("{"))
+        edits_.replace(tokens_[i], "inline namespace aiocuda_unnamed");
     }
   }
 
@@ -141,10 +140,12 @@ class Rewriter {
         k.bounds = d.name_space + "::aiocuda_launch_bounds_" + index;
       }
     } else {
-      const std::string overload = "static_cast<void (*)(" + parameter_types(d.parameters) + ")>(&" + one_line(d.name) + ")";
+      const std::string overload =
+          "static_cast<void (*)(" + parameter_types(d.parameters) + ")>(&" + one_line(d.name) + ")";
       insert_aside(last, "using aiocuda_kernel_" + index + " = ::aiocuda_device::Kernel<" +
                              (is_overloaded(k.name) ? overload : "&" + one_line(d.name)) + ", " + flags(k) + ", " +
-                             (k.bounds.empty() ? "1024" : "(unsigned)(" + k.bounds + ")") + ", " + std::to_string(k.guard) + ">;");
+                             (k.bounds.empty() ? "1024" : "(unsigned)(" + k.bounds + ")") + ", " +
+                             std::to_string(k.guard) + ">;");
       table_entries_.push_back({d.name_space + "::aiocuda_kernel_" + index, k.name, ""});
       ++listed_;
     }
@@ -154,7 +155,8 @@ class Rewriter {
   // A kernel made of a template and a static function would have no symbol.
   void function(const Declaration& d) {
     const Range head{d.all.begin, d.name.begin};
-    const bool is_inline = has(head, "inline") || has(head, "__inline__") || has(head, "__forceinline__") || has(head, "constexpr");
+    const bool is_inline =
+        has(head, "inline") || has(head, "__inline__") || has(head, "__forceinline__") || has(head, "constexpr");
     for (std::size_t i = head.begin; i < head.end; ++i) {
       if (tokens_[i].is("static")) edits_.replace(tokens_[i], is_inline ? "      " : "inline");
     }
@@ -169,7 +171,8 @@ class Rewriter {
   int guard(const Declaration& d) {
     const std::optional<Guard> found = find_guard(tokens_, d);
     if (!found) return -1;
-    edits_.before(tokens_[found->condition.begin], found->returns ? "!::aiocuda_device::direct::inside && (" : "::aiocuda_device::direct::inside || (");
+    edits_.before(tokens_[found->condition.begin],
+                  found->returns ? "!::aiocuda_device::direct::inside && (" : "::aiocuda_device::direct::inside || (");
     edits_.after(tokens_[found->condition.end - 1], ")");
     return static_cast<int>(found->parameter);
   }
@@ -220,7 +223,9 @@ class Rewriter {
     const std::size_t past = skip_bracket(tokens_, at + 1) - 1;
     std::size_t end = at + 2;
     while (end < past && !tokens_[end].is(",")) {
-      end = tokens_[end].is("(") ? skip_bracket(tokens_, end) : tokens_[end].is("<") ? skip_angles(tokens_, end) : end + 1;
+      end = tokens_[end].is("(")   ? skip_bracket(tokens_, end)
+            : tokens_[end].is("<") ? skip_angles(tokens_, end)
+                                   : end + 1;
     }
     return one_line({at + 2, end});
   }
@@ -235,11 +240,14 @@ class Rewriter {
       const bool is_asserted = asserts && (word == "threadIdx" || word == "blockIdx");
       if (!has(d.body, word) && !is_asserted) continue;
       const bool is_extent = word == "blockDim" || word == "gridDim";
-      const std::string of_loop = word == "threadIdx" ? "thread" : word == "blockIdx" ? "block" : word == "blockDim" ? "extent" : "grid";
+      const std::string of_loop = word == "threadIdx"  ? "thread"
+                                  : word == "blockIdx" ? "block"
+                                  : word == "blockDim" ? "extent"
+                                                       : "grid";
       const std::string from = waits ? "::" + word : "::aiocuda_device::direct::" + of_loop;
       // Member by member, for the reason that kernel.hpp gives.
-      copies += std::string(is_extent ? " const ::dim3 " : " const ::uint3 ") + word + "{" + from + ".x, " + from + ".y, " +
-                from + ".z};";
+      copies += std::string(is_extent ? " const ::dim3 " : " const ::uint3 ") + word + "{" + from + ".x, " + from +
+                ".y, " + from + ".z};";
     }
     if (!copies.empty()) insert_aside(tokens_[d.body.begin], copies);
   }
@@ -274,8 +282,8 @@ class Rewriter {
     const auto says = [&](std::string_view word) { return at(word) != head.end(); };
     std::size_t qualifier = d.all.end;
     std::string renamed;
-    for (const auto& [word, becomes] : {std::pair{"__device__", "__devvar__"}, {"__constant__", "__constvar__"},
-                                        {"__managed__", "__managvar__"}}) {
+    for (const auto& [word, becomes] :
+         {std::pair{"__device__", "__devvar__"}, {"__constant__", "__constvar__"}, {"__managed__", "__managvar__"}}) {
       if (const auto found = at(word); found != head.end() && *found < qualifier) {
         qualifier = *found;
         renamed = becomes;
@@ -283,8 +291,8 @@ class Rewriter {
     }
     if (qualifier == d.all.end || says("constexpr") || says("__shared__")) return;
     // A const variable would not be visible outside: declare it extern first.
-    if (says("const") && !says("extern") && !says("auto") && !d.is_class && d.template_header.empty() && end < d.all.end &&
-        tokens_[end].is("=")) {
+    if (says("const") && !says("extern") && !says("auto") && !d.is_class && d.template_header.empty() &&
+        end < d.all.end && tokens_[end].is("=")) {
       std::string declaration;
       for (std::size_t i = d.all.begin; i < end; ++i) {
         if (!tokens_[i].is("static")) declaration += (i == qualifier ? renamed : std::string(tokens_[i].text)) + " ";
@@ -314,7 +322,8 @@ class Rewriter {
       }
       std::size_t end = i;
       while (end < d.all.end && !tokens_[end].is(";")) {
-        end = tokens_[end].is("(") || tokens_[end].is("{") || tokens_[end].is("[") ? skip_bracket(tokens_, end) : end + 1;
+        end =
+            tokens_[end].is("(") || tokens_[end].is("{") || tokens_[end].is("[") ? skip_bracket(tokens_, end) : end + 1;
       }
       const Range statement{begin, std::min(end, d.all.end)};
       if (has({begin, i + 4}, "extern") && has(statement, "extern")) {
@@ -337,14 +346,16 @@ class Rewriter {
   void dynamic_shared(Range statement, bool at_namespace_scope) {
     std::size_t bracket = statement.begin;
     while (bracket < statement.end && !tokens_[bracket].is("[")) {
-      bracket = tokens_[bracket].is("<") ? skip_angles(tokens_, bracket)
-                : tokens_[bracket].is("(") ? skip_bracket(tokens_, bracket) : bracket + 1;
+      bracket = tokens_[bracket].is("<")   ? skip_angles(tokens_, bracket)
+                : tokens_[bracket].is("(") ? skip_bracket(tokens_, bracket)
+                                           : bracket + 1;
     }
     if (bracket >= statement.end || bracket == statement.begin || statement.end >= tokens_.size()) return;
     const Token& name = tokens_[bracket - 1];
     for (std::size_t i = statement.begin; i < bracket - 1;) {
       const Token& token = tokens_[i];
-      const std::size_t past = takes_parentheses(token.text) && !token.is("decltype") ? skip_bracket(tokens_, i + 1) : i + 1;
+      const std::size_t past =
+          takes_parentheses(token.text) && !token.is("decltype") ? skip_bracket(tokens_, i + 1) : i + 1;
       const bool drop = token.is("extern") || token.is("__shared__") || token.is("__device__") || past > i + 1;
       if (drop) {
         for (std::size_t t = i; t < past; ++t) edits_.blank(tokens_[t]);
@@ -384,13 +395,15 @@ class Rewriter {
           const InlineAssembly found = inline_assembly(tokens_, i);
           if (const auto read = register_read(tokens_, i)) {
             const std::string result = one_line({read->result_begin, read->result_end});
-            for (std::size_t t = i; t < found.statement.end; ++t) edits_.replace(tokens_[t], t == i ? "((" + result + ") = " + read->value + ")" : "");
+            for (std::size_t t = i; t < found.statement.end; ++t)
+              edits_.replace(tokens_[t], t == i ? "((" + result + ") = " + read->value + ")" : "");
             i = found.statement.end - 1;
             continue;
           }
           if (!found.is_empty && is_used) report(token, "inline PTX (asm) is not supported on the emulated driver");
           if (!found.is_empty && !is_used) {
-            for (std::size_t t = found.statement.begin; t < found.statement.end; ++t) edits_.replace(tokens_[t], t == i ? "__builtin_trap()" : "");
+            for (std::size_t t = found.statement.begin; t < found.statement.end; ++t)
+              edits_.replace(tokens_[t], t == i ? "__builtin_trap()" : "");
           }
           i = found.statement.end - 1;
         } else if (const std::string_view why = why_unsupported(token.text); !why.empty()) {
@@ -401,9 +414,8 @@ class Rewriter {
   }
 
   void report(const Token& token, std::string message) {
-    const bool is_known = std::any_of(result_.problems.begin(), result_.problems.end(), [&](const Problem& p) {
-      return p.line == token.line && p.message == message;
-    });
+    const bool is_known = std::any_of(result_.problems.begin(), result_.problems.end(),
+                                      [&](const Problem& p) { return p.line == token.line && p.message == message; });
     if (!is_known) result_.problems.push_back({source_.files[token.file], token.line, std::move(message)});
   }
 
@@ -423,7 +435,8 @@ class Rewriter {
       const Token& token = tokenized.tokens[i];
       if (token.kind != TokenKind::identifier) continue;
       waits = waits || waiting_.contains(token.text);
-      if (base.empty() || (i > 0 && tokenized.tokens[i - 1].is("::") && !saw_angle(tokenized.tokens, i))) base = token.text;
+      if (base.empty() || (i > 0 && tokenized.tokens[i - 1].is("::") && !saw_angle(tokenized.tokens, i)))
+        base = token.text;
     }
     unsigned kernel_flags = functions_use_place_ ? 2 : 0;
     std::string bounds = "1024";
@@ -438,8 +451,9 @@ class Rewriter {
       if (k.is_template && arguments != std::string::npos) bounds = k.bounds + expression.substr(arguments) + "()";
     }
     const std::string address = expression.find_first_not_of(" \t&(") == 0 ? "&" + expression : expression;
-    table_entries_.push_back({"::aiocuda_device::Named<" + address + ", " + std::to_string(kernel_flags | (waits ? 1u : 0u)) +
-                                  ", " + bounds + ", " + std::to_string(guard) + ">",
+    table_entries_.push_back({"::aiocuda_device::Named<" + address + ", " +
+                                  std::to_string(kernel_flags | (waits ? 1u : 0u)) + ", " + bounds + ", " +
+                                  std::to_string(guard) + ">",
                               expression, "aiocuda_name_" + std::to_string(index)});
   }
 
@@ -453,17 +467,24 @@ class Rewriter {
     std::string out;
     for (TableEntry& entry : table_entries_) {
       if (entry.expression.empty()) continue;
-      out += "\n# 1 \"name expression " + escaped(entry.fallback_name) + "\"\nusing " + entry.expression + " = " + entry.type + ";";
+      out += "\n# 1 \"name expression " + escaped(entry.fallback_name) + "\"\nusing " + entry.expression + " = " +
+             entry.type + ";";
       entry.type = "::" + entry.expression;
     }
     const std::string count = std::to_string(std::max<std::size_t>(table_entries_.size(), 1));
-    out += "\n# 1 \"<module>\"\n#pragma GCC visibility pop\nstatic aiocuda::emulator::abi::Kernel aiocuda_kernels[" + count + "] = {";
-    for (const TableEntry& entry : table_entries_) out += entry.type + "::descriptor(\"" + escaped(entry.fallback_name) + "\"), ";
-    out += "};\nextern \"C\" {\n__attribute__((visibility(\"default\"), used)) extern const void* const aiocuda_addresses[" +
-           count + "];\nconst void* const aiocuda_addresses[" + count + "] = {";
+    out += "\n# 1 \"<module>\"\n#pragma GCC visibility pop\nstatic aiocuda::emulator::abi::Kernel aiocuda_kernels[" +
+           count + "] = {";
+    for (const TableEntry& entry : table_entries_)
+      out += entry.type + "::descriptor(\"" + escaped(entry.fallback_name) + "\"), ";
+    out +=
+        "};\nextern \"C\" {\n__attribute__((visibility(\"default\"), used)) extern const void* const "
+        "aiocuda_addresses[" +
+        count + "];\nconst void* const aiocuda_addresses[" + count + "] = {";
     for (const TableEntry& entry : table_entries_) out += "(const void*)" + entry.type + "::address, ";
-    out += "};\n__attribute__((visibility(\"default\"), used, section(\".data\"))) volatile unsigned long long aiocuda_static_shared[" +
-           count + "] = {};\n}\nAIOCUDA_MODULE(" + count + ")\n";
+    out +=
+        "};\n__attribute__((visibility(\"default\"), used, section(\".data\"))) volatile unsigned long long "
+        "aiocuda_static_shared[" +
+        count + "] = {};\n}\nAIOCUDA_MODULE(" + count + ")\n";
     return out;
   }
 

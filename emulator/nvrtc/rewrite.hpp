@@ -26,8 +26,8 @@ struct Rewritten {
   std::string text;
   std::vector<std::string> includes;  // the device headers asked for, in order, as they are to be named
   std::vector<Problem> problems;
-  std::vector<std::string> files;     // every file that line markers name
-  std::size_t kernel_count = 0;  // entries of the table before those of the name expressions
+  std::vector<std::string> files;  // every file that line markers name
+  std::size_t kernel_count = 0;    // entries of the table before those of the name expressions
 };
 
 Rewritten rewrite(const RewriteRequest& request);

@@ -32,7 +32,8 @@ std::optional<RegisterRead> register_read(const std::vector<Token>& tokens, std:
   while (open < tokens.size() && tokens[open].kind == TokenKind::identifier) ++open;
   if (open + 6 >= tokens.size() || !tokens[open].is("(")) return std::nullopt;
   const Token* parts = &tokens[open + 1];  // "mov.u32 %0, %laneid;" : "=r" ( x )
-  if (parts[0].kind != TokenKind::text || !parts[1].is(":") || !parts[2].text.starts_with("\"=") || !parts[3].is("(")) return std::nullopt;
+  if (parts[0].kind != TokenKind::text || !parts[1].is(":") || !parts[2].text.starts_with("\"=") || !parts[3].is("("))
+    return std::nullopt;
   const std::size_t past = skip_bracket(tokens, open + 4);
   const std::size_t end = skip_bracket(tokens, open) - 1;
   if (past != end && !tokens[past].is(":") && !tokens[past].is("::")) return std::nullopt;

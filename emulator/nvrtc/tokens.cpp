@@ -70,8 +70,8 @@ class Tokenizer {
   std::size_t punctuation_size() const {
     // Only those whose pieces would be mistaken for something else. ">>" stays two, so that template
     // brackets close; "<<<" is how a kernel would be launched.
-    for (const std::string_view longer : {"<<<", "...", "::", "->", "==", "!=", "<=", ">=", "+=", "-=", "*=", "/=",
-                                          "%=", "&=", "|=", "^=", "&&", "||", "++", "--", "<<"}) {
+    for (const std::string_view longer : {"<<<", "...", "::", "->", "==", "!=", "<=", ">=", "+=", "-=", "*=",
+                                          "/=",  "%=",  "&=", "|=", "^=", "&&", "||", "++", "--", "<<"}) {
       if (text_.substr(at_, longer.size()) == longer) return longer.size();
     }
     return 1;

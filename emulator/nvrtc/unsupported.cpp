@@ -9,7 +9,8 @@ namespace {
 constexpr std::string_view tensor_cores = "tensor cores (wmma, mma) are not supported on the emulated driver";
 constexpr std::string_view textures = "textures and surfaces are not supported on the emulated driver";
 constexpr std::string_view clusters = "thread block clusters are not supported on the emulated driver";
-constexpr std::string_view tensor_memory = "the tensor memory accelerator (TMA) is not supported on the emulated driver";
+constexpr std::string_view tensor_memory =
+    "the tensor memory accelerator (TMA) is not supported on the emulated driver";
 constexpr std::string_view dynamic_parallelism =
     "launching a kernel from a kernel (dynamic parallelism) is not supported on the emulated driver";
 

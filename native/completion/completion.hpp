@@ -51,7 +51,8 @@ class Completion {
   // True: the token was not told, and will not be.
   bool withdraw(Token token) {
     std::lock_guard lock(mutex_);
-    const auto found = std::find_if(waiting_.begin(), waiting_.end(), [&](const auto& each) { return each.second == token; });
+    const auto found =
+        std::find_if(waiting_.begin(), waiting_.end(), [&](const auto& each) { return each.second == token; });
     if (found == waiting_.end()) return false;
     waiting_.erase(found);
     return true;
@@ -87,8 +88,9 @@ class Pending {
   struct Part {
     std::shared_ptr<Completion> completion;
     std::uint32_t stream = 0;
-    std::function<std::int32_t()> passed;  // what else to do when it has, on the thread that tells; an error is the part's
-    Clock::time_point since{};     // when it was added
+    std::function<std::int32_t()>
+        passed;                 // what else to do when it has, on the thread that tells; an error is the part's
+    Clock::time_point since{};  // when it was added
   };
   // How long completed waits were pending: less than 1 us, than 2, than 4, and so on; the last has all longer ones.
   using Histogram = std::array<std::uint64_t, 24>;

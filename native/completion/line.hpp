@@ -91,7 +91,8 @@ class Lines {
   }
 
   // Takes a place, the first time; goes back to it, later. `next_watch` is to be asked then.
-  void stand(const std::shared_ptr<Turn>& turn, Lane lane, const Level& level, std::uint64_t most, Waiter waiter, std::uint64_t weight = 1) {
+  void stand(const std::shared_ptr<Turn>& turn, Lane lane, const Level& level, std::uint64_t most, Waiter waiter,
+             std::uint64_t weight = 1) {
     waits_.fetch_add(1, std::memory_order_relaxed);
     Told told;
     {
@@ -128,8 +129,9 @@ class Lines {
     bool is_untold = false;
     {
       std::lock_guard lock(mutex_);
-      const auto found = std::find_if(turn.waiters_.begin(), turn.waiters_.end(),
-                                      [&](const Waiter& each) { return each.token == token && (token || each.thread == thread); });
+      const auto found = std::find_if(turn.waiters_.begin(), turn.waiters_.end(), [&](const Waiter& each) {
+        return each.token == token && (token || each.thread == thread);
+      });
       if (found == turn.waiters_.end()) return false;
       turn.waiters_.erase(found);
       is_untold = token && turn.called_->withdraw(token);
@@ -306,7 +308,8 @@ class Lines {
       if (is_own) place = std::min(place, each->first);
       each = is_own ? make_overdue(line, each) : std::next(each);
     }
-    const auto own = std::find_if(line.waiting.begin(), line.waiting.end(), [&](const auto& each) { return each.second->is_of(thread); });
+    const auto own = std::find_if(line.waiting.begin(), line.waiting.end(),
+                                  [&](const auto& each) { return each.second->is_of(thread); });
     if (own != line.waiting.end()) place = std::min(place, own->first);
     return {place[0], place[1] - 1, ++last_};
   }

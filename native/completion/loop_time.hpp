@@ -23,7 +23,8 @@ class LoopTime {
   using Time = std::chrono::nanoseconds;
   using Place = std::uint64_t;  // in the line; the lowest goes first
 
-  // In so many turns of its loop a task that was told to come has come: it may be told by a call, and its step by another.
+  // In so many turns of its loop a task that was told to come has come: it may be told by a call, and its step by
+  // another.
   static constexpr std::uint64_t turns_to_come = 2;
   // What each await costs its loop at least: the frames of Python around it.
   static constexpr Time least{2'000};
@@ -65,7 +66,8 @@ class LoopTime {
     return found.empty() ? nullptr : found.mapped();
   }
 
-  // The loop has come round. Returns those whose turn it is: as many as will have the time, by what awaits usually took.
+  // The loop has come round. Returns those whose turn it is: as many as will have the time, by what awaits usually
+  // took.
   std::vector<Token> begin_turn() {
     ++turn_;
     spent_ = Time{0};

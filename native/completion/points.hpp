@@ -1,8 +1,8 @@
-// Points of streams that no flag tells of: the reactor has to ask. Knows neither CUDA nor Python: what a point is, whoever
-// answers knows.
+// Points of streams that no flag tells of: the reactor has to ask. Knows neither CUDA nor Python: what a point is,
+// whoever answers knows.
 //
-// Always true: within a lane points pass in the order in which they came, so only the first is asked about. A point is let
-// go of when it has passed, or is forgotten.
+// Always true: within a lane points pass in the order in which they came, so only the first is asked about. A point is
+// let go of when it has passed, or is forgotten.
 #pragma once
 #include <atomic>
 #include <cstddef>

@@ -1,6 +1,6 @@
 // The thread that learns of completions and hands them on: it scans the flags that the device writes, asks about points
-// that have none, and notices what the device can no longer tell, for a broken context writes no flag. Knows neither CUDA
-// nor Python: flags are a slot table, and how to ask about a point or a stream is given to it.
+// that have none, and notices what the device can no longer tell, for a broken context writes no flag. Knows neither
+// CUDA nor Python: flags are a slot table, and how to ask about a point or a stream is given to it.
 //
 // Always true: while something is pending its streams are asked at least every `ask_interval`; while nothing is,
 // the thread sleeps without a time-out.
@@ -40,7 +40,8 @@ class Reactor {
   // Has it passed? Not, where its stream is broken: that is found by asking about the stream.
   using HasPassed = std::function<bool(const void* point)>;
 
-  Reactor(Pending& pending, SlotTable& slots, Points& points, HasPassed has_passed, Ask ask, std::chrono::milliseconds ask_interval)
+  Reactor(Pending& pending, SlotTable& slots, Points& points, HasPassed has_passed, Ask ask,
+          std::chrono::milliseconds ask_interval)
       : pending_(pending),
         slots_(slots),
         points_(points),
@@ -73,7 +74,9 @@ class Reactor {
   void wake() {
     // What is new is seen before it falls asleep, or it is seen asleep here: both sides write first, then read.
     if (!is_asleep_.load(std::memory_order_seq_cst)) return;
-    { std::lock_guard lock(mutex_); }
+    {
+      std::lock_guard lock(mutex_);
+    }
     woken_.notify_all();
   }
 
@@ -129,8 +132,10 @@ class Reactor {
   void pause(Clock::duration quiet) {
     // Without flags to look at, there are only questions to be asked.
     Clock::duration time = ask_interval_;
-    if (!slots_.is_idle()) time = rhythm_.pause(quiet);
-    else if (!points_.is_idle()) time = std::max<Clock::duration>(points_due_ - Clock::now(), Rhythm::sleep({}));
+    if (!slots_.is_idle())
+      time = rhythm_.pause(quiet);
+    else if (!points_.is_idle())
+      time = std::max<Clock::duration>(points_due_ - Clock::now(), Rhythm::sleep({}));
     if (time == Clock::duration::zero()) {
       std::this_thread::yield();  // where cores are few, the device may be one of them
       return;

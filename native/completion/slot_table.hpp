@@ -116,7 +116,9 @@ class SlotTable {
       if (waiting.empty()) busy_.push_back(watched.ticket.slot);
       // Two threads may have armed one slot in one order and come here in the other.
       auto place = waiting.end();
-      while (place != waiting.begin() && static_cast<std::int32_t>(std::prev(place)->ticket.number - watched.ticket.number) > 0) --place;
+      while (place != waiting.begin() &&
+             static_cast<std::int32_t>(std::prev(place)->ticket.number - watched.ticket.number) > 0)
+        --place;
       waiting.insert(place, watched);
     }
   }

@@ -10,31 +10,39 @@ namespace aiocuda::dataflow {
 [[noreturn]] inline void raise_ended(const Array& array, const std::string& where) {
   const std::string ended = array.ended.empty() ? "was closed" : array.ended;
   raise(ended.starts_with("was closed") ? error_types.closed : error_types.ownership,
-        where + ": the array of " + dtypes[array.dtype].name + describe_shape(array.shape) + " " + ended + ", before this use of it");
+        where + ": the array of " + dtypes[array.dtype].name + describe_shape(array.shape) + " " + ended +
+            ", before this use of it");
 }
 
 [[noreturn]] inline void raise_claimed(const Claim& claim, const std::string& where, const std::string& what) {
   const char* part = " (or a part of the same memory) ";
   switch (claim.kind) {
     case ClaimKind::shared:
-      raise(error_types.ownership, where + ": " + what + part + "was shared at " + claim.place +
-                                       ", and is read-only while a shared handle is left; close the others and unwrap() the last");
+      raise(error_types.ownership,
+            where + ": " + what + part + "was shared at " + claim.place +
+                ", and is read-only while a shared handle is left; close the others and unwrap() the last");
     case ClaimKind::partitioned:
       raise(error_types.ownership, where + ": " + what + part + "was partitioned at " + claim.place +
                                        "; use the partition, or unpartition() it first");
     case ClaimKind::moved:
-      raise(error_types.ownership, where + ": " + what + part + "was moved at " + claim.place + "; use what it was moved to");
-    case ClaimKind::read_only: break;
+      raise(error_types.ownership,
+            where + ": " + what + part + "was moved at " + claim.place + "; use what it was moved to");
+    case ClaimKind::read_only:
+      break;
   }
-  raise(error_types.ownership, where + ": " + what + " is read-only: " + claim.place + "; dup() it for a copy that can be written");
+  raise(error_types.ownership,
+        where + ": " + what + " is read-only: " + claim.place + "; dup() it for a copy that can be written");
 }
 
 [[noreturn]] inline void raise_enclosed(const Array& array, const std::string& where) {
   const Enclosure& enclosure = *array.buffer->enclosure;
-  raise(error_types.capture, where + ": " + describe(array) + (enclosure.is_open ? " belongs to the graph that is being made at " + enclosure.place +
-                                                                                    "; record() what uses it into the same graph, or use the graph's result once it has run"
-                                                                                  : " is inside the graph made at " + enclosure.place +
-                                                                                    ", which uses its memory for other arrays as well; make it a part of the graph's result"));
+  raise(error_types.capture,
+        where + ": " + describe(array) +
+            (enclosure.is_open
+                 ? " belongs to the graph that is being made at " + enclosure.place +
+                       "; record() what uses it into the same graph, or use the graph's result once it has run"
+                 : " is inside the graph made at " + enclosure.place +
+                       ", which uses its memory for other arrays as well; make it a part of the graph's result"));
 }
 
 template <class Where>

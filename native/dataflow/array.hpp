@@ -37,7 +37,7 @@ inline DTypes dtypes;
 
 // A handle on a buffer or a part of it, in device or page-locked memory.
 struct Array {
-  BufferRef buffer{};  // empty once closed or moved
+  BufferRef buffer{};        // empty once closed or moved
   std::uint64_t offset = 0;  // of its first byte in the buffer
   std::int32_t device = host_ordinal;
   DType dtype = any_dtype;
@@ -79,7 +79,8 @@ struct Array {
   Span span() const {  // of its buffer: from the first byte to behind the last
     if (strides.empty() || size() == 0) return {offset, offset + size_bytes()};
     std::uint64_t last = offset;
-    for (std::size_t axis = 0; axis < shape.size(); ++axis) last += static_cast<std::uint64_t>((shape[axis] - 1) * strides[axis]);
+    for (std::size_t axis = 0; axis < shape.size(); ++axis)
+      last += static_cast<std::uint64_t>((shape[axis] - 1) * strides[axis]);
     return {offset, last + dtypes[dtype].size_bytes};
   }
 
@@ -119,10 +120,13 @@ inline std::string describe_place(std::int32_t device) {
   return device == host_ordinal ? "page-locked host memory" : "device " + std::to_string(device);
 }
 
-inline std::string describe_place(const Array& array) { return (array.is_managed() ? "managed memory of " : "") + describe_place(array.device); }
+inline std::string describe_place(const Array& array) {
+  return (array.is_managed() ? "managed memory of " : "") + describe_place(array.device);
+}
 
 inline std::string describe(const Array& array) {
-  return (array.is_partition() ? "a partition of " : "") + dtypes[array.dtype].name + describe_shape(array.shape) + " in " + describe_place(array);
+  return (array.is_partition() ? "a partition of " : "") + dtypes[array.dtype].name + describe_shape(array.shape) +
+         " in " + describe_place(array);
 }
 
 inline std::string describe_misalignment(const Array& array, std::uint64_t alignment, std::size_t axes) {

@@ -13,14 +13,18 @@ class AskedPolicy final : public Policy {
       : Policy(stream_count, stream_priority), function_(std::move(function)) {}
 
   bool asks() const override { return true; }
-  StreamIndex choose(const Timeline&, const std::vector<Tick>&, Lanes& lanes) const override { return lanes.take_turn(); }
+  StreamIndex choose(const Timeline&, const std::vector<Tick>&, Lanes& lanes) const override {
+    return lanes.take_turn();
+  }
 
   // `function(policy, op, device, producers' streams, candidates) -> stream`, streams by their ids.
   template <class IdOf>
-  StreamId ask(Op& op, std::int32_t device, const std::vector<Tick>& needs, const Lanes& lanes, const Timeline& timeline, IdOf&& id_of) const {
+  StreamId ask(Op& op, std::int32_t device, const std::vector<Tick>& needs, const Lanes& lanes,
+               const Timeline& timeline, IdOf&& id_of) const {
     std::vector<StreamIndex> producers;
     for (const Tick tick : needs)
-      if (!timeline.is_known_complete(tick) && std::find(producers.begin(), producers.end(), tick.stream) == producers.end())
+      if (!timeline.is_known_complete(tick) &&
+          std::find(producers.begin(), producers.end(), tick.stream) == producers.end())
         producers.push_back(tick.stream);
     auto ids = [&](const std::vector<StreamIndex>& of) {
       nb::list list;

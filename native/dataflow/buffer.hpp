@@ -101,13 +101,13 @@ struct Buffer {
   std::uint64_t address = 0;
   std::uint8_t residue = 0;  // where it has no address yet: how far that will be beyond a multiple of 256
   const std::uint64_t size_bytes;
-  const std::int32_t device;     // ordinal, or host_ordinal for page-locked memory
+  const std::int32_t device;  // ordinal, or host_ordinal for page-locked memory
   const MemoryKind kind;
   MemoryOwner* owner = nullptr;  // outlives every buffer; null: nothing to give back
   RangeHazards hazards;
-  std::unique_ptr<Claims> claims;  // once somebody made one
+  std::unique_ptr<Claims> claims;        // once somebody made one
   std::shared_ptr<Enclosure> enclosure;  // of memory inside a graph
-  Maker maker;  // unknown for memory on a copy's way, and for what is somebody else's
+  Maker maker;                           // unknown for memory on a copy's way, and for what is somebody else's
   std::uint32_t holders = 0;
 
   // Its address, or as far as that matters to alignment.

@@ -18,27 +18,32 @@ inline void check_copy(const Array& destination, const Array& source) {
   check_usable(destination, true, where("destination"));
   check_usable(source, false, where("source"));
   for (const Array* array : {&destination, &source})
-    if (array->is_partition()) raise(error_types.argument_type, "copy: " + describe(*array) + " was given; unpartition() it first");
+    if (array->is_partition())
+      raise(error_types.argument_type, "copy: " + describe(*array) + " was given; unpartition() it first");
   if (destination.dtype != source.dtype || destination.shape != source.shape)
     raise(error_types.argument_value, "copy: destination and source differ: " + describe(destination) + " and " +
                                           describe(source) + "; give both the same shape and dtype");
   if (destination.buffer.get() != source.buffer.get() || is_same_place(destination, source)) return;
   if (overlap(destination.region(), source.region()))
-    raise(error_types.argument_value, "copy: destination and source are parts of one array and overlap, which has no defined "
-                                      "result; copy the source with dup() first");
+    raise(error_types.argument_value,
+          "copy: destination and source are parts of one array and overlap, which has no defined "
+          "result; copy the source with dup() first");
 }
 
 inline void check_fill(const Array& array, const Pattern& pattern) {
   check_usable(array, true, [] { return std::string("fill: the destination"); });
-  if (array.is_partition()) raise(error_types.argument_type, "fill: " + describe(array) + " was given; unpartition() it first");
+  if (array.is_partition())
+    raise(error_types.argument_type, "fill: " + describe(array) + " was given; unpartition() it first");
   if (pattern.size != dtypes[array.dtype].size_bytes)
-    raise(error_types.argument_value, "fill: an item of " + std::to_string(pattern.size) + " bytes was given for " + describe(array));
+    raise(error_types.argument_value,
+          "fill: an item of " + std::to_string(pattern.size) + " bytes was given for " + describe(array));
   if (array.is_contiguous()) return;
   // Rows that lie upon one another, but not item upon item, as another library's may.
   const Region region = array.region();
   for (std::size_t axis = 0; axis < array.shape.size(); ++axis)
     if (array.shape[axis] > 1 && array.strides[axis] < region.run && array.strides[axis] % pattern.size)
-      raise(error_types.argument_value, "fill: " + describe(array) + " has items that lie partly upon one another, which has no defined result");
+      raise(error_types.argument_value,
+            "fill: " + describe(array) + " has items that lie partly upon one another, which has no defined result");
 }
 
 // `rows` rows of `width` bytes each.
@@ -57,9 +62,11 @@ void each_block(const Array& to, const Array& from, F&& f) {
   std::vector<Axis> axes;
   for (std::size_t axis = 0; axis < to.shape.size(); ++axis) {
     if (to.shape[axis] == 1) continue;
-    const Axis next{static_cast<std::uint64_t>(to.shape[axis]), static_cast<std::uint64_t>(to.stride(axis)), static_cast<std::uint64_t>(from.stride(axis))};
+    const Axis next{static_cast<std::uint64_t>(to.shape[axis]), static_cast<std::uint64_t>(to.stride(axis)),
+                    static_cast<std::uint64_t>(from.stride(axis))};
     // Two axes are one where the outer steps over just what the inner covers, on both sides.
-    if (!axes.empty() && axes.back().to_stride == next.extent * next.to_stride && axes.back().from_stride == next.extent * next.from_stride) {
+    if (!axes.empty() && axes.back().to_stride == next.extent * next.to_stride &&
+        axes.back().from_stride == next.extent * next.from_stride) {
       axes.back() = {axes.back().extent * next.extent, next.to_stride, next.from_stride};
     } else {
       axes.push_back(next);

@@ -1,6 +1,7 @@
 // How the walk performs a copy: between arrays wherever they are, and between arrays and pageable memory.
 //
-// Always true: what a device does not reach, or the driver would copy itself while the caller waits, goes by way of other memory.
+// Always true: what a device does not reach, or the driver would copy itself while the caller waits, goes by way of
+// other memory.
 #pragma once
 #include <optional>
 #include <string>
@@ -47,9 +48,11 @@ class Copying {
     const std::int32_t here = create ? device_of(*create, &source) : sink_.array(to)->device, there = source.device;
     const std::int32_t device = here != host_ordinal ? here : there != host_ordinal ? there : walk_.device_for(op_);
     check_usable(source, false, [] { return std::string("copy: the source"); });
-    const bool is_between_devices = here != there && here != host_ordinal && there != host_ordinal && !sink_.is_peer(device, there);
+    const bool is_between_devices =
+        here != there && here != host_ordinal && there != host_ordinal && !sink_.is_peer(device, there);
     // From host memory to host memory the driver copies itself, and keeps the caller until the stream has come there.
-    const bool is_within_host = here == host_ordinal && there == host_ordinal && source.size_bytes() && (create || !is_same_place(*sink_.array(to), source));
+    const bool is_within_host = here == host_ordinal && there == host_ordinal && source.size_bytes() &&
+                                (create || !is_same_place(*sink_.array(to), source));
     if (!is_between_devices && !is_within_host) return copy(to, create, source, device);
     // A step to page-locked memory and one from there; or the same through a device's memory.
     if (!create) check_copy(*sink_.array(to), source);
@@ -101,7 +104,8 @@ class Copying {
     if (!create && sink_.is_unknown(to)) return finish_unknown(to);
     const Array* array = create ? nullptr : sink_.array(to);
     if (!create && !array) raise_no_array("destination", to);
-    const Array planned = create ? Array{BufferRef(), 0, device_of(*create, nullptr), create->spec.dtype, create->shape} : *array;
+    const Array planned =
+        create ? Array{BufferRef(), 0, device_of(*create, nullptr), create->spec.dtype, create->shape} : *array;
     check_pageable(planned, memory);
     const std::int32_t device = planned.is_host() ? walk_.device_for(op_) : planned.device;
     if constexpr (Sink::stages_copies) {
@@ -145,13 +149,15 @@ class Copying {
       }
       sink_.finish(op_, sink_.constant(memory.owner));
     } else {
-      raise(error_types.capture, "a graph cannot copy to " + describe(memory) + ", which a device does not reach; end the graph with to_host(array), which yields "
-                                 "page-locked memory, and copy from there");
+      raise(error_types.capture, "a graph cannot copy to " + describe(memory) +
+                                     ", which a device does not reach; end the graph with to_host(array), which yields "
+                                     "page-locked memory, and copy from there");
     }
   }
 
   StreamIndex place_staged(const Pageable& memory, std::int32_t device) {
-    if (const std::optional<Tick> until = sink_.staging_full(device, memory.layout.size_bytes())) throw Full{*until, false};
+    if (const std::optional<Tick> until = sink_.staging_full(device, memory.layout.size_bytes()))
+      throw Full{*until, false};
     return placing_.choose(op_, device);
   }
   // What has been submitted before a later part was refused is there all the same.
@@ -168,13 +174,15 @@ class Copying {
   }
 
   void check_pageable(const Array& array, const Pageable& memory) const {
-    if (array.is_partition()) raise(error_types.argument_type, "copy: " + describe(array) + " was given; unpartition() it first");
+    if (array.is_partition())
+      raise(error_types.argument_type, "copy: " + describe(array) + " was given; unpartition() it first");
     if (array.dtype != memory.dtype || array.shape != memory.shape)
-      raise(error_types.argument_value, "copy: destination and source differ: one is " + describe(array) + ", the other " + describe(memory) +
-                                            "; give both the same shape and dtype");
+      raise(error_types.argument_value, "copy: destination and source differ: one is " + describe(array) +
+                                            ", the other " + describe(memory) + "; give both the same shape and dtype");
   }
   [[noreturn]] void raise_no_array(const char* which, Value value) {
-    raise(error_types.argument_type, std::string("copy: the ") + which + " is not an array but " + nb::cast<std::string>(nb::repr(sink_.object(value))));
+    raise(error_types.argument_type, std::string("copy: the ") + which + " is not an array but " +
+                                         nb::cast<std::string>(nb::repr(sink_.object(value))));
   }
 
   Walk& walk_;

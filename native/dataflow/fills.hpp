@@ -1,5 +1,5 @@
-// A pattern that is repeated over memory, as what a driver can do: it fills with 1, 2 or 4 bytes, in rows. Knows neither
-// Python nor CUDA.
+// A pattern that is repeated over memory, as what a driver can do: it fills with 1, 2 or 4 bytes, in rows. Knows
+// neither Python nor CUDA.
 //
 // Always true: every byte of the region is set, and none beside it; a block's items lie on multiples of their size.
 #pragma once
@@ -35,8 +35,8 @@ struct FillBlock {
   std::uint64_t width = 0, rows = 1, pitch = 0;
 };
 
-// Would a fill be a call for each row and more? Patterns longer than 4 bytes that do not repeat within are filled a 4-byte
-// column at a time, and a call has one step from item to item.
+// Would a fill be a call for each row and more? Patterns longer than 4 bytes that do not repeat within are filled a
+// 4-byte column at a time, and a call has one step from item to item.
 inline bool is_fill_of_rows(const Pattern& pattern, const Region& region) {
   const std::uint32_t part = pattern.part();
   return part > 4 && !region.axes.empty() && region.run > part;
@@ -59,7 +59,8 @@ void each_fill(const Pattern& pattern, const Region& region, std::uint64_t base,
     if (run > part) axes.push_back({static_cast<std::int64_t>(run / part), part});
   }
   // The most steps there are in one direction are one call's.
-  const auto longest = std::max_element(axes.begin(), axes.end(), [](const Region::Axis& a, const Region::Axis& b) { return a.extent < b.extent; });
+  const auto longest = std::max_element(
+      axes.begin(), axes.end(), [](const Region::Axis& a, const Region::Axis& b) { return a.extent < b.extent; });
   if (longest != axes.end()) {
     block.rows = static_cast<std::uint64_t>(longest->extent);
     block.pitch = static_cast<std::uint64_t>(longest->stride);

@@ -17,9 +17,11 @@ class Footprint {
 
   void add(Span span) {
     if (span.begin >= span.end) return;
-    auto first = std::lower_bound(spans_.begin(), spans_.end(), span.begin, [](const Span& each, std::uint64_t begin) { return each.end < begin; });
+    auto first = std::lower_bound(spans_.begin(), spans_.end(), span.begin,
+                                  [](const Span& each, std::uint64_t begin) { return each.end < begin; });
     auto last = first;
-    for (; last != spans_.end() && last->begin <= span.end; ++last) span = {std::min(span.begin, last->begin), std::max(span.end, last->end)};
+    for (; last != spans_.end() && last->begin <= span.end; ++last)
+      span = {std::min(span.begin, last->begin), std::max(span.end, last->end)};
     if (first == last) {
       spans_.insert(first, span);
     } else {

@@ -43,10 +43,10 @@ struct KernelNode {
     SlotIndex slot;
   };
   LaunchShape shape;
-  std::vector<std::uint64_t> words;     // all parameters, one after another
-  std::vector<std::uint32_t> starts;    // where each begins
-  std::vector<Patch> patches;           // the words that are addresses
-  std::vector<Number> numbers;          // the words that a launch may replace
+  std::vector<std::uint64_t> words;   // all parameters, one after another
+  std::vector<std::uint32_t> starts;  // where each begins
+  std::vector<Patch> patches;         // the words that are addresses
+  std::vector<Number> numbers;        // the words that a launch may replace
 };
 
 struct FillNode {
@@ -55,7 +55,7 @@ struct FillNode {
   std::uint32_t item_bytes = 1;  // 1, 2 or 4
   std::uint64_t width = 0;       // items in a row
   std::uint64_t rows = 1;
-  std::uint64_t pitch = 0;       // from row to row, in bytes
+  std::uint64_t pitch = 0;  // from row to row, in bytes
 };
 
 struct CopyNode {
@@ -134,9 +134,9 @@ struct Number {
 // What a launch may replace, by name.
 struct Input {
   std::string name;
-  nb::object object;        // as it was given: an array, or an operation that yields a number
+  nb::object object;  // as it was given: an array, or an operation that yields a number
   bool is_array = false;
-  SlotIndex memory = 0;     // of an array
+  SlotIndex memory = 0;  // of an array
 };
 
 // An array that was there before, as it was used: it is checked again at each launch.
@@ -147,17 +147,17 @@ struct Constant {
 };
 
 struct GraphPlan {
-  std::string place;  // where it was made, as "file:line"
+  std::string place;                      // where it was made, as "file:line"
   std::int32_t device = unknown_ordinal;  // on whose streams it is launched
   std::vector<GraphNode> nodes;
   std::vector<Memory> memory;
   std::vector<Number> numbers;
   std::vector<Input> inputs;
   std::vector<Constant> constants;
-  nb::object result;  // what a launch yields, where it replaces no output
+  nb::object result;                // what a launch yields, where it replaces no output
   std::vector<BufferRef> lodgings;  // that lodged memory lies in
-  std::uint64_t asked_bytes = 0;   // by the arrays that are its own
-  std::uint64_t shared_bytes = 0;  // what they need, one in the place of another
+  std::uint64_t asked_bytes = 0;    // by the arrays that are its own
+  std::uint64_t shared_bytes = 0;   // what they need, one in the place of another
   std::uint64_t output_bytes = 0;
   std::shared_ptr<const Launches> launches;  // its nodes' with `threads=`
   bool is_closed = false;

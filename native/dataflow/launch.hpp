@@ -18,8 +18,8 @@ struct Param {
   DType dtype;  // of an array's elements; any_dtype for void*
   bool writes;
   std::string name;
-  std::uint32_t rank = 0;   // of a view or a partition
-  std::uint32_t width = 1;  // numbers in one of its items, such as 4 of a float4: the array's last axis
+  std::uint32_t rank = 0;        // of a view or a partition
+  std::uint32_t width = 1;       // numbers in one of its items, such as 4 of a float4: the array's last axis
   std::uint32_t size_bytes = 0;  // of a struct
   nb::object pack{};             // of a struct: gives a value's bytes, or says what is wrong with it
   std::uint32_t alignment = 1;   // of an array's items: a power of two, of which the address of each is a multiple
@@ -30,10 +30,14 @@ struct Param {
   // Of a struct: as many as it has bytes.
   std::uint32_t words() const {
     switch (kind) {
-      case ParamKind::view: return 1 + 2 * rank;
-      case ParamKind::partition: return 1 + 3 * rank;
-      case ParamKind::structure: return (size_bytes + 7) / 8;
-      default: return 0;
+      case ParamKind::view:
+        return 1 + 2 * rank;
+      case ParamKind::partition:
+        return 1 + 3 * rank;
+      case ParamKind::structure:
+        return (size_bytes + 7) / 8;
+      default:
+        return 0;
     }
   }
 };
@@ -53,7 +57,7 @@ struct LaunchShape {
   Dim3 cluster{0, 0, 0};  // all 0: none asked for
   std::uint32_t shared_bytes = 0;
   bool cooperative = false;
-  bool empty = false;     // no thread: nothing is launched
+  bool empty = false;               // no thread: nothing is launched
   bool by_partition = false;        // the grid will be the partition's
   bool block_by_partition = false;  // the block is the partition's tile; its extents are 0 until that is known
   Extents threads{};                // the caller's, of which the grid was made; of rank 0 where the caller gave a grid
@@ -101,9 +105,9 @@ struct Signature {
     std::uint32_t shared_most_bytes = 0;   // that can be asked for
     std::uint32_t max_threads = 0;         // of a block
     std::uint32_t multiprocessors = 0;
-    bool is_cooperative = false;           // can the device run a grid's blocks all at once?
+    bool is_cooperative = false;  // can the device run a grid's blocks all at once?
     bool has_clusters = false;
-    BufferRef image{};                     // that the function is in
+    BufferRef image{};  // that the function is in
   };
   std::vector<Loaded> loaded;
 
@@ -115,20 +119,23 @@ struct Signature {
 inline std::string expected_array(const Param& param) {
   const std::string dtype = param.dtype == any_dtype ? "" : " of " + dtypes[param.dtype].name;
   if (!is_scalar(param.kind) && param.kind != ParamKind::array)
-    return (param.kind == ParamKind::partition ? "a partition" : "a device array") + dtype + " with " + std::to_string(param.axes()) + " axes" +
+    return (param.kind == ParamKind::partition ? "a partition" : "a device array") + dtype + " with " +
+           std::to_string(param.axes()) + " axes" +
            (param.width > 1 ? ", the last of " + std::to_string(param.width) + " items in one piece" : "");
   return "a device array" + dtype;
 }
 
-// The device of a launch: of what it writes, else of what it reads. Managed memory alone, which every device reaches, leaves
-// it free to go elsewhere.
+// The device of a launch: of what it writes, else of what it reads. Managed memory alone, which every device reaches,
+// leaves it free to go elsewhere.
 struct Home {
   std::int32_t device = unknown_ordinal;
   std::size_t argument = 0;
   bool is_free = false;
 
   // `put`: where the launch was put, if anywhere.
-  std::int32_t or_where_put(std::int32_t put) const { return put != unknown_ordinal && (is_free || device == unknown_ordinal) ? put : device; }
+  std::int32_t or_where_put(std::int32_t put) const {
+    return put != unknown_ordinal && (is_free || device == unknown_ordinal) ? put : device;
+  }
 };
 
 inline void meet(const Signature& signature, std::size_t i, std::int32_t device, bool is_managed, Home& home) {
@@ -142,17 +149,18 @@ inline void meet(const Signature& signature, std::size_t i, std::int32_t device,
   const bool stays = signature.params[i].writes && !signature.params[home.argument].writes;
   const std::size_t moved = stays ? home.argument : i, kept = stays ? i : home.argument;
   const std::string place = std::to_string(stays ? device : home.device);
-  raise(error_types.device_mismatch, signature.where(moved) + " is on device " + std::to_string(stays ? home.device : device) +
-                                         ", argument " + std::to_string(kept + 1) + " (" + signature.params[kept].name + ")" +
-                                         (signature.params[kept].writes ? ", which it writes," : "") + " on device " + place +
-                                         "; bring " + signature.params[moved].name + " over with .to(" + place + ")");
+  raise(error_types.device_mismatch,
+        signature.where(moved) + " is on device " + std::to_string(stays ? home.device : device) + ", argument " +
+            std::to_string(kept + 1) + " (" + signature.params[kept].name + ")" +
+            (signature.params[kept].writes ? ", which it writes," : "") + " on device " + place + "; bring " +
+            signature.params[moved].name + " over with .to(" + place + ")");
 }
 
 inline void check_array(const Signature& signature, std::size_t i, const Array& array, Home& home) {
   const Param& param = signature.params[i];
   auto expected = [&](const char* advice) {
-    raise(error_types.argument_type, signature.where(i) + ": " + expected_array(param) + " is expected, " + describe(array) +
-                                         " was given; " + advice);
+    raise(error_types.argument_type, signature.where(i) + ": " + expected_array(param) + " is expected, " +
+                                         describe(array) + " was given; " + advice);
   };
   if (array.dtype != param.dtype && param.dtype != any_dtype) expected("convert it, or change the kernel");
   if (array.is_host()) expected("bring it to the device with to_device()");
@@ -160,21 +168,24 @@ inline void check_array(const Signature& signature, std::size_t i, const Array& 
   if (param.kind == ParamKind::array) {
     if (array.is_partition()) expected("give the array itself, or take an aiocuda::Partition");
     if (!array.is_contiguous())
-      expected("it is strided, and a pointer knows no strides: take an aiocuda::View, or give a copy of it, with dup()");
+      expected(
+          "it is strided, and a pointer knows no strides: take an aiocuda::View, or give a copy of it, with dup()");
   } else {
     if (array.is_partition() != (param.kind == ParamKind::partition))
-      expected(array.is_partition() ? "give the array itself, or take an aiocuda::Partition" : "give array.partition(tile shape)");
+      expected(array.is_partition() ? "give the array itself, or take an aiocuda::Partition"
+                                    : "give array.partition(tile shape)");
     if (array.shape.size() != param.axes()) expected("change the number of axes with reshape(), or the kernel");
-    if (param.width > 1 && (array.shape.back() != param.width || array.stride(param.rank) != static_cast<std::int64_t>(dtypes[array.dtype].size_bytes) ||
+    if (param.width > 1 && (array.shape.back() != param.width ||
+                            array.stride(param.rank) != static_cast<std::int64_t>(dtypes[array.dtype].size_bytes) ||
                             (array.is_partition() && array.tile.back() != param.width)))
       expected("the kernel's items are that many numbers each");
   }
   // A GPU takes an address that is not a multiple of what it loads for a fault, and is lost.
   if (array.misalignment(param.alignment, param.rank) && array.size())
-    raise(error_types.argument_value,
-          signature.where(i) + ": the address of each item must be a multiple of " + std::to_string(param.alignment) +
-              " bytes; " + describe_misalignment(array, param.alignment, param.rank) +
-              "; give a copy of it, with dup(), or a view that begins elsewhere");
+    raise(error_types.argument_value, signature.where(i) + ": the address of each item must be a multiple of " +
+                                          std::to_string(param.alignment) + " bytes; " +
+                                          describe_misalignment(array, param.alignment, param.rank) +
+                                          "; give a copy of it, with dup(), or a view that begins elsewhere");
   meet(signature, i, array.device, array.is_managed(), home);
 }
 
@@ -217,10 +228,10 @@ struct LaunchOp final : Op {
   }
   ~LaunchOp() override { release(); }
 
-  Signature& signature;        // lives in the kernel, which this holds
+  Signature& signature;  // lives in the kernel, which this holds
   LaunchShape shape;
-  std::uint32_t bound = 0;     // arguments that are held
-  bool consumes = false;       // some argument is an operation
+  std::uint32_t bound = 0;       // arguments that are held
+  bool consumes = false;         // some argument is an operation
   std::uint64_t operations = 0;  // which, of the first 64
   Argument inline_[inline_arguments];
   Argument* arguments = inline_;
@@ -278,11 +289,13 @@ struct LaunchOp final : Op {
         check_spec(signature, i, op->spec, home);
         note_operation(i);
       } else {
-        raise(error_types.argument_type, signature.where(i) + ": " + expected_array(param) + " is expected, " +
-                                             nb::cast<std::string>(nb::str(nb::handle(Py_TYPE(value.ptr())).attr("__name__"))) +
-                                             " was given; bring host data to the device with to_device()");
+        raise(error_types.argument_type,
+              signature.where(i) + ": " + expected_array(param) + " is expected, " +
+                  nb::cast<std::string>(nb::str(nb::handle(Py_TYPE(value.ptr())).attr("__name__"))) +
+                  " was given; bring host data to the device with to_device()");
       }
-    } else if (const Op* op = PyLong_CheckExact(value.ptr()) || PyFloat_CheckExact(value.ptr()) ? nullptr : as_op(value)) {
+    } else if (const Op* op =
+                   PyLong_CheckExact(value.ptr()) || PyFloat_CheckExact(value.ptr()) ? nullptr : as_op(value)) {
       check_spec(signature, i, op->spec, home);
       note_operation(i);
     } else {
@@ -333,8 +346,12 @@ void each_argument(Op& op, F&& f) {
           if (launch.is_operation(i)) f(nb::handle(launch.arguments[i].object));
       return;
     }
-    case Kind::create: f(nb::handle(static_cast<CreateOp&>(op).like)); return;
-    case Kind::fill: f(nb::handle(static_cast<FillOp&>(op).destination)); return;
+    case Kind::create:
+      f(nb::handle(static_cast<CreateOp&>(op).like));
+      return;
+    case Kind::fill:
+      f(nb::handle(static_cast<FillOp&>(op).destination));
+      return;
     case Kind::copy:
       f(nb::handle(static_cast<CopyOp&>(op).destination));
       f(nb::handle(static_cast<CopyOp&>(op).source));
@@ -349,7 +366,9 @@ void each_argument(Op& op, F&& f) {
     case Kind::gather:
       for (const nb::object& item : static_cast<GatherOp&>(op).items) f(nb::handle(item));
       return;
-    case Kind::pick: f(nb::handle(static_cast<PickOp&>(op).source)); return;
+    case Kind::pick:
+      f(nb::handle(static_cast<PickOp&>(op).source));
+      return;
     case Kind::replay:
       for (const ReplayOp::Binding& binding : static_cast<ReplayOp&>(op).bindings) f(nb::handle(binding.value));
       return;

@@ -32,8 +32,10 @@ struct Launches {
   // What one line launches again and again is told once.
   void add(const std::shared_ptr<const LaunchedAs>& each) {
     if (std::any_of(known.begin(), known.end(), [&](const auto& other) { return *other == *each; })) return;
-    if (known.size() < most) known.push_back(each);
-    else ++others;
+    if (known.size() < most)
+      known.push_back(each);
+    else
+      ++others;
   }
   void add(const Launches& more) {
     for (const auto& each : more.known) add(each);

@@ -65,17 +65,17 @@ struct Op {
 
   const Kind kind;
   State state = State::pending;
-  bool is_asked = false;            // for its result: it was to be executed, recorded or explained, or was used by another
-  std::uint32_t held = 0;           // how many references walks have to it
-  std::uint64_t walker = 0;         // the number of the walk on whose path it lies; 0: of none
+  bool is_asked = false;     // for its result: it was to be executed, recorded or explained, or was used by another
+  std::uint32_t held = 0;    // how many references walks have to it
+  std::uint64_t walker = 0;  // the number of the walk on whose path it lies; 0: of none
   std::int32_t tied_device = unknown_ordinal;  // of the arrays that it was given, which cannot be worked on elsewhere
   Spec spec;
   Origin origin;
-  nb::object outcome;               // the result, or the error once failed
-  nb::object traceback;             // the error's, as it was then: raising it again would make it grow
-  std::vector<Tick> ready;          // the result is there when these have passed
-  std::shared_ptr<void> outstanding;  // what the driver floor keeps while the result is not there
-  nb::object put;                   // a Placement: what `on` said of device, stream and policy
+  nb::object outcome;                        // the result, or the error once failed
+  nb::object traceback;                      // the error's, as it was then: raising it again would make it grow
+  std::vector<Tick> ready;                   // the result is there when these have passed
+  std::shared_ptr<void> outstanding;         // what the driver floor keeps while the result is not there
+  nb::object put;                            // a Placement: what `on` said of device, stream and policy
   std::shared_ptr<const Launches> launches;  // that it waited for; of a launch, itself, once somebody has asked
 
   bool is_done() const { return state == State::submitted; }
@@ -109,8 +109,8 @@ struct Op {
     let_arguments_go();
   }
 
-  // The error that the operation ends with after an exception. An interruption (KeyboardInterrupt, SystemExit, a task's cancellation) is
-  // for whoever ran the function that it came out of; all others are told of it by an error of ours.
+  // The error that the operation ends with after an exception. An interruption (KeyboardInterrupt, SystemExit, a task's
+  // cancellation) is for whoever ran the function that it came out of; all others are told of it by an error of ours.
   nb::object failure_of(nb::handle error) {
     if (!is_interruption(error)) return nb::borrow(error);
     try {
@@ -150,7 +150,9 @@ inline TypeTest is_op;
 inline TypeTest is_array;
 
 inline Op* as_op(nb::handle object) { return object.ptr() && is_op(object.ptr()) ? nb::inst_ptr<Op>(object) : nullptr; }
-inline Array* as_array(nb::handle object) { return object.ptr() && is_array(object.ptr()) ? nb::inst_ptr<Array>(object) : nullptr; }
+inline Array* as_array(nb::handle object) {
+  return object.ptr() && is_array(object.ptr()) ? nb::inst_ptr<Array>(object) : nullptr;
+}
 
 // Drops a reference; where that would end an operation, the operations behind it end one after
 // another and not one inside another. `is_used`: whoever lets go has used it, or was to.
@@ -174,12 +176,12 @@ struct CreateOp final : Op {
   CreateOp() : Op(Kind::create) {}
   ~CreateOp() override { release(); }
   std::vector<std::int64_t> shape;
-  nb::object like;                // an array, or an operation that yields one, whose shape and dtype it takes
-  bool is_beside = false;         // and in whose memory it is: of the same device, or of the host
+  nb::object like;         // an array, or an operation that yields one, whose shape and dtype it takes
+  bool is_beside = false;  // and in whose memory it is: of the same device, or of the host
   Pattern pattern{};
   std::uint64_t size_bytes = 0;
   MemoryKind memory = MemoryKind::ordinary;
-  nb::object fill;                // the pattern's value, for the picture
+  nb::object fill;  // the pattern's value, for the picture
 
   void release_arguments() override { release(); }
   int visit_arguments(visitproc visit, void* arg) override {
@@ -201,7 +203,7 @@ struct FillOp final : Op {
   ~FillOp() override { release(); }
   nb::object destination;  // an array, or an operation that yields one
   Pattern pattern{};
-  nb::object fill;         // the pattern's value, for the picture
+  nb::object fill;  // the pattern's value, for the picture
 
   void release_arguments() override { release(); }
   int visit_arguments(visitproc visit, void* arg) override {
@@ -251,10 +253,10 @@ struct CallOp final : Op {
   CallOp() : Op(Kind::call) {}
   ~CallOp() override { release(); }
   CallMode mode = CallMode::then;
-  std::string title;  // what it is called in messages, where it is more than a callback
+  std::string title;   // what it is called in messages, where it is more than a callback
   bool moves = false;  // what it yields may be on another device than its input
   nb::object function, input;
-  nb::object inner;  // what `then` returned, where that is an operation
+  nb::object inner;          // what `then` returned, where that is an operation
   unsigned long runner = 0;  // the thread that runs a `map`'s function now; 0: none does
 
   // From here on an operation that the function returned stands for this one: it goes where this one was put, unless it
@@ -265,8 +267,10 @@ struct CallOp final : Op {
       const Placement& named = *where_put();
       const std::int32_t known = next.known_device();
       const bool is_elsewhere = named.device != unknown_ordinal && known != unknown_ordinal && known != named.device;
-      if (!is_elsewhere || named.stream != no_stream) next.put = put;
-      else if (named.policy) next.put = nb::cast(Placement{.policy_object = named.policy_object, .policy = named.policy});
+      if (!is_elsewhere || named.stream != no_stream)
+        next.put = put;
+      else if (named.policy)
+        next.put = nb::cast(Placement{.policy_object = named.policy_object, .policy = named.policy});
     }
     launches = launches_waited_for(*this);
     inner = std::move(returned);
@@ -384,10 +388,10 @@ struct ReplayOp final : Op {
   ReplayOp() : Op(Kind::replay) {}
   ~ReplayOp() override { release(); }
   nb::object graph;
-  GraphPlan* plan = nullptr;  // the graph's
+  GraphPlan* plan = nullptr;     // the graph's
   std::uint64_t generation = 0;  // of the plan that it was built for
   std::vector<Binding> bindings;
-  nb::object result;           // where it is not the graph's, nor the outputs that are given
+  nb::object result;                     // where it is not the graph's, nor the outputs that are given
   std::vector<Word> addresses, numbers;  // known when it is submitted
 
   void release_arguments() override { release(); }

@@ -27,7 +27,8 @@ inline bool is_package_code(PyCodeObject* code) {
     PyErr_Clear();
     return false;
   }
-  if (!directory.empty() && directory.compare(0, directory.size(), file, std::min(directory.size(), std::char_traits<char>::length(file))) == 0)
+  if (!directory.empty() && directory.compare(0, directory.size(), file,
+                                              std::min(directory.size(), std::char_traits<char>::length(file))) == 0)
     return true;
   Py_INCREF(code);
   Py_XDECREF(reinterpret_cast<PyObject*>(std::exchange(last_foreign, code)));
@@ -62,7 +63,9 @@ class Origin {
   }
 
   nb::object location() const { return location(code_, instruction_); }  // (file, line) or None
-  static nb::object location(const Maker& maker) { return location(static_cast<PyCodeObject*>(maker.object()), maker.number()); }
+  static nb::object location(const Maker& maker) {
+    return location(static_cast<PyCodeObject*>(maker.object()), maker.number());
+  }
 
   // The same, for what lives longer than the operation.
   Maker maker() const {

@@ -96,7 +96,8 @@ class Claims {
 
  private:
   Claim* find(const Group* group) {
-    const auto found = std::find_if(claims_.begin(), claims_.end(), [group](const Claim& claim) { return claim.owner() == group; });
+    const auto found =
+        std::find_if(claims_.begin(), claims_.end(), [group](const Claim& claim) { return claim.owner() == group; });
     return found == claims_.end() ? nullptr : &*found;
   }
 

@@ -15,12 +15,32 @@
 namespace aiocuda::dataflow {
 namespace nb = nanobind;
 
-// An array's address; an array, or a partition of one, as the structs of aiocuda/tile.cuh; a number; or a struct of the user's.
-enum class ParamKind : std::uint8_t { array, view, partition, boolean, i8, u8, i16, u16, i32, u32, i64, u64, f16, bf16, f32, f64, structure };
+// An array's address; an array, or a partition of one, as the structs of aiocuda/tile.cuh; a number; or a struct of the
+// user's.
+enum class ParamKind : std::uint8_t {
+  array,
+  view,
+  partition,
+  boolean,
+  i8,
+  u8,
+  i16,
+  u16,
+  i32,
+  u32,
+  i64,
+  u64,
+  f16,
+  bf16,
+  f32,
+  f64,
+  structure
+};
 
 inline const char* name_of(ParamKind kind) {
-  static constexpr const char* names[] = {"array", "view", "partition", "bool", "int8", "uint8", "int16", "uint16", "int32",
-                                          "uint32", "int64", "uint64", "float16", "bfloat16", "float32", "float64", "struct"};
+  static constexpr const char* names[] = {"array",   "view",     "partition", "bool",    "int8",  "uint8",
+                                          "int16",   "uint16",   "int32",     "uint32",  "int64", "uint64",
+                                          "float16", "bfloat16", "float32",   "float64", "struct"};
   return names[static_cast<std::size_t>(kind)];
 }
 
@@ -40,7 +60,8 @@ std::uint64_t pack_signed(PyObject* value, std::int64_t low, std::int64_t high, 
   const long long word = PyLong_AsLongLongAndOverflow(value, &overflow);
   if (overflow || word < low || word > high)
     raise(error_types.argument_range, where() + ": " + nb::cast<std::string>(nb::repr(value)) + " does not fit " +
-                                          name_of(kind) + " (" + std::to_string(low) + " to " + std::to_string(high) + ")");
+                                          name_of(kind) + " (" + std::to_string(low) + " to " + std::to_string(high) +
+                                          ")");
   return static_cast<std::uint64_t>(word);
 }
 
@@ -58,15 +79,24 @@ std::uint64_t pack_unsigned(PyObject* value, std::uint64_t high, ParamKind kind,
 template <class Where>
 std::uint64_t pack_integer(PyObject* value, ParamKind kind, Where&& where) {
   switch (kind) {
-    case ParamKind::boolean: return pack_unsigned(value, 1, kind, where);
-    case ParamKind::i8: return pack_signed(value, INT8_MIN, INT8_MAX, kind, where);
-    case ParamKind::u8: return pack_unsigned(value, UINT8_MAX, kind, where);
-    case ParamKind::i16: return pack_signed(value, INT16_MIN, INT16_MAX, kind, where);
-    case ParamKind::u16: return pack_unsigned(value, UINT16_MAX, kind, where);
-    case ParamKind::i32: return pack_signed(value, INT32_MIN, INT32_MAX, kind, where);
-    case ParamKind::u32: return pack_unsigned(value, UINT32_MAX, kind, where);
-    case ParamKind::i64: return pack_signed(value, INT64_MIN, INT64_MAX, kind, where);
-    default: return pack_unsigned(value, UINT64_MAX, kind, where);
+    case ParamKind::boolean:
+      return pack_unsigned(value, 1, kind, where);
+    case ParamKind::i8:
+      return pack_signed(value, INT8_MIN, INT8_MAX, kind, where);
+    case ParamKind::u8:
+      return pack_unsigned(value, UINT8_MAX, kind, where);
+    case ParamKind::i16:
+      return pack_signed(value, INT16_MIN, INT16_MAX, kind, where);
+    case ParamKind::u16:
+      return pack_unsigned(value, UINT16_MAX, kind, where);
+    case ParamKind::i32:
+      return pack_signed(value, INT32_MIN, INT32_MAX, kind, where);
+    case ParamKind::u32:
+      return pack_unsigned(value, UINT32_MAX, kind, where);
+    case ParamKind::i64:
+      return pack_signed(value, INT64_MIN, INT64_MAX, kind, where);
+    default:
+      return pack_unsigned(value, UINT64_MAX, kind, where);
   }
 }
 
@@ -102,16 +132,17 @@ std::uint64_t pack_float(double value, ParamKind kind, Where&& where) {
     }
   }
   if (!fits)
-    raise(error_types.argument_range, where() + ": " + nb::cast<std::string>(nb::repr(nb::float_(value))) + " is too large for " + name_of(kind));
+    raise(error_types.argument_range,
+          where() + ": " + nb::cast<std::string>(nb::repr(nb::float_(value))) + " is too large for " + name_of(kind));
   return word;
 }
 
 template <class Where>
 std::uint64_t pack_scalar(nb::handle value, ParamKind kind, Where&& where) {
   auto reject = [&] {
-    raise(error_types.argument_type, where() + ": " + with_article(kind) + " is expected, " +
-                                         nb::cast<std::string>(nb::str(nb::handle(Py_TYPE(value.ptr())).attr("__name__"))) +
-                                         " was given");
+    raise(error_types.argument_type,
+          where() + ": " + with_article(kind) + " is expected, " +
+              nb::cast<std::string>(nb::str(nb::handle(Py_TYPE(value.ptr())).attr("__name__"))) + " was given");
   };
   if (kind >= ParamKind::f16) {
     if (PyFloat_CheckExact(value.ptr())) return pack_float(PyFloat_AS_DOUBLE(value.ptr()), kind, where);
@@ -131,7 +162,8 @@ std::uint64_t pack_scalar(nb::handle value, ParamKind kind, Where&& where) {
   } else {
     PyErr_Clear();
     // NumPy's bool is no integer, but 0 or 1 where one is asked for.
-    if (kind == ParamKind::boolean && nb::cast<std::string>(nb::handle(Py_TYPE(value.ptr())).attr("__name__")).starts_with("bool")) {
+    if (kind == ParamKind::boolean &&
+        nb::cast<std::string>(nb::handle(Py_TYPE(value.ptr())).attr("__name__")).starts_with("bool")) {
       const int truth = PyObject_IsTrue(value.ptr());
       if (truth < 0) throw nb::python_error();
       return static_cast<std::uint64_t>(truth);

@@ -1,7 +1,8 @@
-// Host memory that is not page-locked, such as NumPy's, as copies see it: a device cannot reach it, so threads carry its bytes.
+// Host memory that is not page-locked, such as NumPy's, as copies see it: a device cannot reach it, so threads carry
+// its bytes.
 //
-// Always true: the owner is kept for as long as a thread may touch the memory. Its accesses are hazards like those of arrays, of
-// one buffer that stands for all such memory, by address.
+// Always true: the owner is kept for as long as a thread may touch the memory. Its accesses are hazards like those of
+// arrays, of one buffer that stands for all such memory, by address.
 #pragma once
 #include <limits>
 #include <vector>
@@ -22,7 +23,9 @@ struct Pageable {
 };
 
 inline TypeTest is_pageable;
-inline Pageable* as_pageable(nb::handle object) { return object.ptr() && is_pageable(object.ptr()) ? nb::inst_ptr<Pageable>(object) : nullptr; }
+inline Pageable* as_pageable(nb::handle object) {
+  return object.ptr() && is_pageable(object.ptr()) ? nb::inst_ptr<Pageable>(object) : nullptr;
+}
 
 inline constexpr std::uint64_t address_space_bytes = std::numeric_limits<std::uint64_t>::max();
 

@@ -58,7 +58,8 @@ class PartialOrder {
     implied_.clear();
     for (const Tick tick : needs) {
       if (tick.count == 0) continue;
-      const auto same = std::find_if(latest_.begin(), latest_.end(), [&](Tick other) { return other.stream == tick.stream; });
+      const auto same =
+          std::find_if(latest_.begin(), latest_.end(), [&](Tick other) { return other.stream == tick.stream; });
       if (same == latest_.end()) {
         latest_.push_back(tick);
       } else {
@@ -75,8 +76,12 @@ class PartialOrder {
 
   // Sorted by chain, the farthest of each.
   static void sort_out(Clock& clock) {
-    std::sort(clock.begin(), clock.end(), [](const auto& a, const auto& b) { return a.first != b.first ? a.first < b.first : a.second > b.second; });
-    clock.erase(std::unique(clock.begin(), clock.end(), [](const auto& a, const auto& b) { return a.first == b.first; }), clock.end());
+    std::sort(clock.begin(), clock.end(), [](const auto& a, const auto& b) {
+      return a.first != b.first ? a.first < b.first : a.second > b.second;
+    });
+    clock.erase(
+        std::unique(clock.begin(), clock.end(), [](const auto& a, const auto& b) { return a.first == b.first; }),
+        clock.end());
   }
 
   // A chain whose last the node comes after: that of its first need that is a last, else any; else a new one.
@@ -105,8 +110,8 @@ class PartialOrder {
 
   struct Node {
     Tick at;
-    std::shared_ptr<const Clock> others;       // often the same as that of the node before it
-    std::shared_ptr<const Clock> including;    // itself: for all that come behind it alone, on other chains
+    std::shared_ptr<const Clock> others;     // often the same as that of the node before it
+    std::shared_ptr<const Clock> including;  // itself: for all that come behind it alone, on other chains
   };
 
   std::shared_ptr<const Clock> with_itself(Node& node) {

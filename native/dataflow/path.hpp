@@ -1,8 +1,8 @@
 // How far a walk has come: the operations that it has begun, and those that wait for the host.
 //
-// Always true: an operation that waits for the host is parked here with the number of things that it waits for. Each of them tells it
-// when it has ended, so nobody looks at it before. Operations are shared by walks, so all that concerns one walk is kept here and
-// not in them. Guarded by the GIL and, while a walk goes on, by the right to submit.
+// Always true: an operation that waits for the host is parked here with the number of things that it waits for. Each of
+// them tells it when it has ended, so nobody looks at it before. Operations are shared by walks, so all that concerns
+// one walk is kept here and not in them. Guarded by the GIL and, while a walk goes on, by the right to submit.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -17,7 +17,8 @@
 
 namespace aiocuda::dataflow {
 
-// An operation as a path holds it. It counts what aiocuda itself holds, so that a paused walk is not taken for a consumer.
+// An operation as a path holds it. It counts what aiocuda itself holds, so that a paused walk is not taken for a
+// consumer.
 class Held {
  public:
   Held() = default;
@@ -113,7 +114,8 @@ class Path {
   ~Path() {
     clear();
     constexpr std::size_t most_spares = 64, most_entries = 4096;
-    if (stack.capacity() <= most_entries && spare_stacks().size() < most_spares) spare_stacks().push_back(std::move(stack));
+    if (stack.capacity() <= most_entries && spare_stacks().size() < most_spares)
+      spare_stacks().push_back(std::move(stack));
   }
 
   // Walks have numbers, which are never used again: an operation says by one whose path it lies on.

@@ -78,7 +78,8 @@ inline nb::object placement_in_force() {
   return nb::steal(found);
 }
 
-// Puts a placement in force for a function of the program's, in the context that runs; ends with the scope, also by an error.
+// Puts a placement in force for a function of the program's, in the context that runs; ends with the scope, also by an
+// error.
 class InForce {
  public:
   explicit InForce(const nb::object& placement) {
@@ -91,7 +92,8 @@ class InForce {
   ~InForce() {
     if (!token_.is_valid()) return;
     const nb::error_scope kept;
-    if (PyContextVar_Reset(placement_variable().ptr(), token_.ptr()) < 0) PyErr_WriteUnraisable(placement_variable().ptr());
+    if (PyContextVar_Reset(placement_variable().ptr(), token_.ptr()) < 0)
+      PyErr_WriteUnraisable(placement_variable().ptr());
   }
 
  private:

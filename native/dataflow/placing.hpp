@@ -46,8 +46,10 @@ inline void require_put(const Op& op, std::int32_t device) {
   const std::int32_t put = op.device_put();
   if (put == unknown_ordinal || put == device) return;
   const std::string there = std::to_string(put);
-  raise(error_types.device_mismatch, "on(" + there + "): " + nb::cast<std::string>(nb::find(op).attr("_title")) + " works on device " + std::to_string(device) +
-                                         ", where its arrays are; bring them over with .to(" + there + "), or leave on() out");
+  raise(error_types.device_mismatch, "on(" + there + "): " + nb::cast<std::string>(nb::find(op).attr("_title")) +
+                                         " works on device " + std::to_string(device) +
+                                         ", where its arrays are; bring them over with .to(" + there +
+                                         "), or leave on() out");
 }
 
 template <class Sink>
@@ -76,7 +78,8 @@ class Placing {
   }
 
   StreamIndex choose_without(Op& op, std::int32_t device, const Policy* put) {
-    if (!put && placement_->stream != no_stream && placement_->device == device) return open(placement_->stream, device);
+    if (!put && placement_->stream != no_stream && placement_->device == device)
+      return open(placement_->stream, device);
     const Policy& policy = put ? *put : placement_->policy_or_default();
     needs_.clear();
     for (const Use& use : uses)
@@ -93,9 +96,12 @@ class Placing {
       return sink_.ask(policy, op, device, needs_, lanes);
     }();
     if (sink_.is_open(asked) && sink_.device_of(slot_of(asked)) != device)
-      raise(error_types.device_mismatch, "the policy put an operation on device " + std::to_string(device) + " on a stream of device " +
-                                             std::to_string(sink_.device_of(slot_of(asked))) + "; return one of the candidates, or another stream of "
-                                             "device " + std::to_string(device));
+      raise(error_types.device_mismatch, "the policy put an operation on device " + std::to_string(device) +
+                                             " on a stream of device " +
+                                             std::to_string(sink_.device_of(slot_of(asked))) +
+                                             "; return one of the candidates, or another stream of "
+                                             "device " +
+                                             std::to_string(device));
     return open(asked, device);
   }
 
@@ -103,14 +109,15 @@ class Placing {
     if (!sink_.is_open(stream)) raise_stream_closed(stream);
     const std::int32_t actual = sink_.device_of(slot_of(stream));
     if (actual != device)
-      raise(error_types.device_mismatch, "an operation on device " + std::to_string(device) + " was put on a stream of device " +
-                                             std::to_string(actual) + "; choose a stream of device " + std::to_string(device));
+      raise(error_types.device_mismatch, "an operation on device " + std::to_string(device) +
+                                             " was put on a stream of device " + std::to_string(actual) +
+                                             "; choose a stream of device " + std::to_string(device));
     return slot_of(stream);
   }
 
-  // Places the waits of `uses`, which are the operation's; before that, a mark behind what the stream holds, where others
-  // may still want to wait for just that. An operation of several steps that has begun goes on where there is no room: it would
-  // begin again, and again.
+  // Places the waits of `uses`, which are the operation's; before that, a mark behind what the stream holds, where
+  // others may still want to wait for just that. An operation of several steps that has begun goes on where there is no
+  // room: it would begin again, and again.
   void order(Op& op, StreamIndex stream, bool has_begun = false) {
     Timeline& timeline = sink_.timeline();
     Waits waits{sink_, op};
@@ -128,7 +135,9 @@ class Placing {
       if (timeline.is_tail_wanted(stream, overwritten)) timeline.mark_end(stream, waits);
     }
     for (const Use& use : uses)
-      sink_.hazards(*use.buffer).each(use.span, [&](const Hazard& hazard, Span) { timeline.order(stream, hazard, use.writes, waits); });
+      sink_.hazards(*use.buffer).each(use.span, [&](const Hazard& hazard, Span) {
+        timeline.order(stream, hazard, use.writes, waits);
+      });
   }
 
   void commit(Op& op, StreamIndex stream, bool is_shared) {
@@ -149,7 +158,9 @@ class Placing {
     if (const Op* producer = as_op(from)) {
       for (const Tick tick : sink_.ready(*producer)) inherit(op, tick);
     } else if (const Array* array = as_array(from); array && array->buffer) {
-      sink_.hazards(*array->buffer).each(array->span(), [&](const Hazard& hazard, Span) { inherit(op, hazard.written); });
+      sink_.hazards(*array->buffer).each(array->span(), [&](const Hazard& hazard, Span) {
+        inherit(op, hazard.written);
+      });
     }
   }
   void inherit(Op& op, Tick tick) {

@@ -12,11 +12,16 @@ namespace detail {
 
 inline std::string described(const GraphNode& node) {
   switch (node.kind) {
-    case NodeKind::kernel: return "a launch of " + node.name;
-    case NodeKind::fill: return "a fill";
-    case NodeKind::copy: return "a copy";
-    case NodeKind::captured: return "a captured " + node.name;
-    case NodeKind::join: break;
+    case NodeKind::kernel:
+      return "a launch of " + node.name;
+    case NodeKind::fill:
+      return "a fill";
+    case NodeKind::copy:
+      return "a copy";
+    case NodeKind::captured:
+      return "a captured " + node.name;
+    case NodeKind::join:
+      break;
   }
   return "a join";
 }
@@ -37,31 +42,42 @@ inline std::optional<std::string> first_difference(const GraphPlan& graph, const
   for (std::size_t i = 0; i < common; ++i) {
     const GraphNode &a = graph.nodes[i], &b = given.nodes[i];
     auto differ = [&](const std::string& in_graph, const std::string& in_given) {
-      return "node " + std::to_string(i + 1) + " is " + in_graph + " in the graph, and " + in_given + " in what was given";
+      return "node " + std::to_string(i + 1) + " is " + in_graph + " in the graph, and " + in_given +
+             " in what was given";
     };
     if (a.kind != b.kind || (a.name != b.name && a.kind == NodeKind::kernel)) return differ(described(a), described(b));
     const std::string what = described(a);
-    if (a.device != b.device) return differ(what + " on device " + std::to_string(a.device), "on device " + std::to_string(b.device));
+    if (a.device != b.device)
+      return differ(what + " on device " + std::to_string(a.device), "on device " + std::to_string(b.device));
     if (a.after != b.after) return differ(what + " " + described(a.after), described(b.after));
     if (a.kind == NodeKind::kernel) {
       if (a.kernel.starts.size() != b.kernel.starts.size())
-        return differ(what + " with " + std::to_string(a.kernel.starts.size()) + " parameters", "with " + std::to_string(b.kernel.starts.size()));
-      const auto clusters = [](const GraphNode& node) { return std::array{node.kernel.shape.cluster.x, node.kernel.shape.cluster.y, node.kernel.shape.cluster.z}; };
+        return differ(what + " with " + std::to_string(a.kernel.starts.size()) + " parameters",
+                      "with " + std::to_string(b.kernel.starts.size()));
+      const auto clusters = [](const GraphNode& node) {
+        return std::array{node.kernel.shape.cluster.x, node.kernel.shape.cluster.y, node.kernel.shape.cluster.z};
+      };
       if (a.kernel.shape.cooperative != b.kernel.shape.cooperative || clusters(a) != clusters(b))
         return differ(what, "one with other clusters, or cooperative where it was not");
     }
-    if (a.kind == NodeKind::captured && !a.captured.graph != !b.captured.graph) return differ(what + (a.captured.graph ? " with work" : " without work"), b.captured.graph ? "with work" : "without");
+    if (a.kind == NodeKind::captured && !a.captured.graph != !b.captured.graph)
+      return differ(what + (a.captured.graph ? " with work" : " without work"),
+                    b.captured.graph ? "with work" : "without");
   }
   if (graph.nodes.size() != given.nodes.size()) {
     const bool is_longer = given.nodes.size() > common;
-    return "the graph has " + std::to_string(graph.nodes.size()) + " nodes, and what was given " + std::to_string(given.nodes.size()) + ": the first more is " +
+    return "the graph has " + std::to_string(graph.nodes.size()) + " nodes, and what was given " +
+           std::to_string(given.nodes.size()) + ": the first more is " +
            described(is_longer ? given.nodes[common] : graph.nodes[common]);
   }
   const std::size_t inputs = std::min(graph.inputs.size(), given.inputs.size());
   for (std::size_t i = 0; i < inputs; ++i)
-    if (graph.inputs[i].name != given.inputs[i].name) return "input " + std::to_string(i + 1) + " is " + graph.inputs[i].name + " in the graph, and " + given.inputs[i].name + " in what was given";
+    if (graph.inputs[i].name != given.inputs[i].name)
+      return "input " + std::to_string(i + 1) + " is " + graph.inputs[i].name + " in the graph, and " +
+             given.inputs[i].name + " in what was given";
   if (graph.inputs.size() != given.inputs.size())
-    return "the graph has " + std::to_string(graph.inputs.size()) + " inputs, and what was given " + std::to_string(given.inputs.size());
+    return "the graph has " + std::to_string(graph.inputs.size()) + " inputs, and what was given " +
+           std::to_string(given.inputs.size());
   return std::nullopt;
 }
 

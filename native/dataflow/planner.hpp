@@ -1,8 +1,8 @@
 // The sink that makes a graph's plan of the walk: each operation becomes a node behind those whose bytes it touches,
 // and nothing is submitted. What the driver must do for it meanwhile, it asks the house for.
 //
-// Always true: arrays that are made in the walk have no address until the plan is finished, unless somebody has asked for
-// it; until then, and but for the results for ever, only this graph's operations use them.
+// Always true: arrays that are made in the walk have no address until the plan is finished, unless somebody has asked
+// for it; until then, and but for the results for ever, only this graph's operations use them.
 #pragma once
 #include <functional>
 #include <unordered_map>
@@ -25,7 +25,9 @@ struct Late {
   nb::object function, input;
 };
 inline TypeTest is_late;
-inline Late* as_late(nb::handle object) { return object.ptr() && is_late(object.ptr()) ? nb::inst_ptr<Late>(object) : nullptr; }
+inline Late* as_late(nb::handle object) {
+  return object.ptr() && is_late(object.ptr()) ? nb::inst_ptr<Late>(object) : nullptr;
+}
 
 class Planner {
  public:
@@ -36,7 +38,9 @@ class Planner {
     std::function<void(Buffer&, Op*)> allocate;  // gives a buffer its memory, for an operation or the graph itself
     std::function<nb::object(Array&&)> object_of;
     std::function<bool(std::int32_t, std::int32_t)> is_peer;
-    std::function<std::shared_ptr<void>(ForeignOp&, const std::vector<nb::handle>&, std::int32_t device, nb::object& kept, nb::object& returned)> capture;
+    std::function<std::shared_ptr<void>(ForeignOp&, const std::vector<nb::handle>&, std::int32_t device,
+                                        nb::object& kept, nb::object& returned)>
+        capture;
     std::function<nb::object(nb::handle)> lift;
   };
 
@@ -144,7 +148,8 @@ class Planner {
         continue;
       }
       if (is_scalar(param.kind)) {
-        if (op.is_operation(i)) slots_.note_number(kernel, start, argument, param.kind, op.signature.where(i), words[0]);
+        if (op.is_operation(i))
+          slots_.note_number(kernel, start, argument, param.kind, op.signature.where(i), words[0]);
         continue;
       }
       kernel.patches.push_back({start, pointer_to(handle_of(argument), param.writes)});
@@ -155,9 +160,12 @@ class Planner {
 
   Value create(CreateOp& op, StreamIndex, std::int32_t device) {
     if (op.memory != MemoryKind::ordinary)
-      raise(error_types.capture, std::string(op.memory == MemoryKind::managed ? "an array in managed memory" : "an array that other processes may open") +
-                                     " cannot be made inside a graph, which lays out the memory of its arrays itself; make it before, and give it to the "
-                                     "graph as an input");
+      raise(error_types.capture,
+            std::string(op.memory == MemoryKind::managed ? "an array in managed memory"
+                                                         : "an array that other processes may open") +
+                " cannot be made inside a graph, which lays out the memory of its arrays itself; make it before, and "
+                "give it to the "
+                "graph as an input");
     const Value value = make_array(op.size_bytes, device, op.spec.dtype, op.shape);
     const Array& array = *as_array(value);
     begin();
@@ -213,7 +221,8 @@ class Planner {
 
   void copy(CopyOp& op, const Array& to, const Array& from, StreamIndex stream) {
     if (to.size_bytes() == 0 || is_same_place(to, from)) return;
-    const Pointer to_at = slots_.pointer_to(to, handle_of(op.destination), true), from_at = slots_.pointer_to(from, handle_of(op.source), false);
+    const Pointer to_at = slots_.pointer_to(to, handle_of(op.destination), true),
+                  from_at = slots_.pointer_to(from, handle_of(op.source), false);
     const auto device = static_cast<std::int32_t>(stream);
     begin();
     add_copies(op, to, to_at, from, from_at, device, std::vector<Use>(uses_));
@@ -224,7 +233,8 @@ class Planner {
   std::optional<Value> foreign(ForeignOp& op, const std::vector<Value>& values, StreamIndex, std::int32_t device) {
     for (const nb::object& argument : op.arguments) observe(argument);
     for (const Value value : values) require_now(value);
-    GraphNode node{NodeKind::captured, device, nb::find(static_cast<Op&>(op)), nb::cast<std::string>(nb::str(nb::handle(nb::find(static_cast<Op&>(op))).attr("_title")))};
+    GraphNode node{NodeKind::captured, device, nb::find(static_cast<Op&>(op)),
+                   nb::cast<std::string>(nb::str(nb::handle(nb::find(static_cast<Op&>(op))).attr("_title")))};
     // Its work has the addresses of all that it may touch.
     for (const Use& use : uses_) {
       if (!use.buffer->address && use.buffer->size_bytes) enclosure_->pin(*use.buffer);
@@ -243,8 +253,10 @@ class Planner {
   void replay(ReplayOp& op, const Replay& replay, StreamIndex, std::int32_t device) {
     const GraphPlan& inner = *op.plan;
     std::vector<Pointer> places;
-    for (std::size_t slot = 0; slot < inner.memory.size(); ++slot) places.push_back(slots_.place_of_inner(inner, replay, static_cast<SlotIndex>(slot)));
-    for (const Constant& constant : inner.constants) slots_.note_constant(constant.array, places[constant.memory].slot, constant.writes);
+    for (std::size_t slot = 0; slot < inner.memory.size(); ++slot)
+      places.push_back(slots_.place_of_inner(inner, replay, static_cast<SlotIndex>(slot)));
+    for (const Constant& constant : inner.constants)
+      slots_.note_constant(constant.array, places[constant.memory].slot, constant.writes);
     for (const ReplayOp::Binding& binding : op.bindings) {
       if (!binding.is_output && !inner.inputs[binding.index].is_array) continue;
       const SlotIndex slot = binding.is_output ? binding.index : inner.inputs[binding.index].memory;
@@ -260,7 +272,9 @@ class Planner {
         needs.push_back(ticks[other]);
         is_last[other] = false;
       }
-      auto move = [&](Pointer& pointer) { pointer = {places[pointer.slot].slot, places[pointer.slot].offset + pointer.offset}; };
+      auto move = [&](Pointer& pointer) {
+        pointer = {places[pointer.slot].slot, places[pointer.slot].offset + pointer.offset};
+      };
       for (KernelNode::Patch& patch : node.kernel.patches) move(patch.at);
       slots_.move_numbers(node.kernel, inner, op);
       if (node.kind == NodeKind::fill) move(node.fill.to);
@@ -302,13 +316,15 @@ class Planner {
   Value tuple(const std::vector<Value>& values) {
     if (values.empty()) return Py_None;
     nb::object whole = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(values.size())));
-    for (std::size_t i = 0; i < values.size(); ++i) PyTuple_SET_ITEM(whole.ptr(), static_cast<Py_ssize_t>(i), values[i].inc_ref().ptr());
+    for (std::size_t i = 0; i < values.size(); ++i)
+      PyTuple_SET_ITEM(whole.ptr(), static_cast<Py_ssize_t>(i), values[i].inc_ref().ptr());
     return keep(std::move(whole));
   }
   Value gather(GatherOp& op, const std::vector<Value>& values) {
     if (op.items.size() != 1)  // of which value() is made
       for (const nb::object& item : op.items) observe(item);
-    const bool holds_late = std::any_of(values.begin(), values.end(), [this](Value value) { return late_.contains(value.ptr()); });
+    const bool holds_late =
+        std::any_of(values.begin(), values.end(), [this](Value value) { return late_.contains(value.ptr()); });
     Value whole = tuple(values);
     if (op.rebuild.is_valid()) whole = keep(op.rebuild(whole));
     if (holds_late) late_.insert(whole.ptr());
@@ -374,8 +390,10 @@ class Planner {
   // What is known only when a launch is complete is no argument of anything inside.
   void require_now(Value value) const {
     if (late_.contains(value.ptr()))
-      raise(error_types.capture, "the function of a map() runs on the host, so what it returns cannot be used inside a graph: end the graph there, and go on "
-                                 "with what graph.launch() yields; or use then(), whose function runs once, when the graph is made");
+      raise(error_types.capture,
+            "the function of a map() runs on the host, so what it returns cannot be used inside a graph: end the graph "
+            "there, and go on "
+            "with what graph.launch() yields; or use then(), whose function runs once, when the graph is made");
   }
 
   // --- nodes
@@ -395,21 +413,32 @@ class Planner {
     append(std::move(node), needs_);
     parts_.push_back(last_);
   }
-  void add_fills(Op& op, const Pattern& pattern, const Array& array, std::int32_t device, const std::vector<Use>& uses) {
+  void add_fills(Op& op, const Pattern& pattern, const Array& array, std::int32_t device,
+                 const std::vector<Use>& uses) {
     const SlotIndex slot = slots_.of(*array.buffer, array.span());
     each_fill(pattern, array.region(), array.buffer->place(), [&](const FillBlock& block) {
       GraphNode node{NodeKind::fill, device, nb::find(op), "fill"};
-      node.fill = {{slot, block.offset - plan_.memory[slot].offset}, block.value, block.item_bytes, block.width, block.rows, block.pitch};
+      node.fill = {{slot, block.offset - plan_.memory[slot].offset},
+                   block.value,
+                   block.item_bytes,
+                   block.width,
+                   block.rows,
+                   block.pitch};
       slots_.note_alignment(node.fill.to, block.item_bytes);
       add(std::move(node), uses);
     });
   }
-  void add_copies(Op& op, const Array& to, Pointer to_at, const Array& from, Pointer from_at, std::int32_t device, const std::vector<Use>& uses) {
+  void add_copies(Op& op, const Array& to, Pointer to_at, const Array& from, Pointer from_at, std::int32_t device,
+                  const std::vector<Use>& uses) {
     each_block(to, from, [&](const CopyBlock& block) {
       auto add_rows = [&](const CopyBlock& rows) {
         GraphNode node{NodeKind::copy, device, nb::find(op), "copy"};
-        node.copy = {{to_at.slot, to_at.offset + rows.to - to.address()}, {from_at.slot, from_at.offset + rows.from - from.address()},
-                     rows.width, rows.rows, rows.to_pitch, rows.from_pitch};
+        node.copy = {{to_at.slot, to_at.offset + rows.to - to.address()},
+                     {from_at.slot, from_at.offset + rows.from - from.address()},
+                     rows.width,
+                     rows.rows,
+                     rows.to_pitch,
+                     rows.from_pitch};
         add(std::move(node), uses);
       };
       if (block.rows == 1 || (block.to_pitch >= block.width && block.from_pitch >= block.width)) return add_rows(block);
@@ -436,8 +465,9 @@ class Planner {
   // What was recorded belongs to the graph.
   void hand_over() {
     if (recorded_.empty()) return;
-    const nb::object error = nb::borrow(error_types.capture)("this operation was recorded into the graph made at " + plan_.place +
-                                                             ", and does not run by itself: launch the graph, or build the operation again");
+    const nb::object error =
+        nb::borrow(error_types.capture)("this operation was recorded into the graph made at " + plan_.place +
+                                        ", and does not run by itself: launch the graph, or build the operation again");
     for (const nb::object& object : std::exchange(recorded_, {})) {
       Op& op = *as_op(object);
       if (op.state == State::pending) op.fail(error);
@@ -470,7 +500,8 @@ class Planner {
 template <>
 class Placing<Planner> {
  public:
-  Placing(Planner& planner, const Placement&, std::vector<Use>&, std::vector<Tick>&) : uses(planner.uses_), planner_(planner) {}
+  Placing(Planner& planner, const Placement&, std::vector<Use>&, std::vector<Tick>&)
+      : uses(planner.uses_), planner_(planner) {}
 
   std::vector<Use>& uses;
 
@@ -511,7 +542,9 @@ class Placing<Planner> {
 };
 
 inline nb::object Planner::record(nb::handle root, const Placement& placement) {
-  if (is_spoilt_) raise(error_types.capture, "an earlier operation could not be recorded into the graph made at " + plan_.place + "; make another graph");
+  if (is_spoilt_)
+    raise(error_types.capture,
+          "an earlier operation could not be recorded into the graph made at " + plan_.place + "; make another graph");
   Enclosure::Entered entered(enclosure_.get());
   default_device_ = placement.device_or_default();
   try {
@@ -520,7 +553,8 @@ inline nb::object Planner::record(nb::handle root, const Placement& placement) {
     walk.run(root);
   } catch (nb::python_error& error) {
     is_spoilt_ = true;
-    const nb::object failure = called_.empty() ? nb::borrow(error.value()) : as_op(called_.back())->failure_of(error.value());
+    const nb::object failure =
+        called_.empty() ? nb::borrow(error.value()) : as_op(called_.back())->failure_of(error.value());
     for (const nb::object& op : called_) as_op(op)->fail(failure);  // its function is called once
     throw;
   }

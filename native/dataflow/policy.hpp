@@ -58,13 +58,17 @@ class Dataflow final : public Policy {
 class RoundRobin final : public Policy {
  public:
   using Policy::Policy;
-  StreamIndex choose(const Timeline&, const std::vector<Tick>&, Lanes& lanes) const override { return lanes.take_turn(); }
+  StreamIndex choose(const Timeline&, const std::vector<Tick>&, Lanes& lanes) const override {
+    return lanes.take_turn();
+  }
 };
 
 class SingleStream final : public Policy {
  public:
   SingleStream() : Policy(1, 0) {}
-  StreamIndex choose(const Timeline&, const std::vector<Tick>&, Lanes& lanes) const override { return lanes.streams.front(); }
+  StreamIndex choose(const Timeline&, const std::vector<Tick>&, Lanes& lanes) const override {
+    return lanes.streams.front();
+  }
   bool uses_default_stream() const override { return true; }
 };
 

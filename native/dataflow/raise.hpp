@@ -10,7 +10,8 @@ namespace aiocuda::dataflow {
 namespace nb = nanobind;
 
 struct ErrorTypes {
-  nb::handle argument_type, argument_value, argument_range, device_mismatch, launch, closed, ownership, capture, interrupted, argument_index;
+  nb::handle argument_type, argument_value, argument_range, device_mismatch, launch, closed, ownership, capture,
+      interrupted, argument_index;
 };
 inline ErrorTypes error_types;  // set once, when the package is imported; never released
 

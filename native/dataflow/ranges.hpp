@@ -35,7 +35,9 @@ class RangeHazards {
 
   explicit RangeHazards(std::uint64_t size_bytes = 0) : size_bytes_(size_bytes) {}
   RangeHazards(const RangeHazards& other)
-      : size_bytes_(other.size_bytes_), whole_(other.whole_), split_(other.split_ ? std::make_unique<Segments>(*other.split_) : nullptr) {}
+      : size_bytes_(other.size_bytes_),
+        whole_(other.whole_),
+        split_(other.split_ ? std::make_unique<Segments>(*other.split_) : nullptr) {}
   RangeHazards& operator=(const RangeHazards&) = delete;
 
   std::size_t segment_count() const { return split_ ? split_->size() : 1; }
@@ -60,7 +62,8 @@ class RangeHazards {
     if (!split_ || split_->size() < 2 * kept_) return;
     auto passed = [&](const Hazard& hazard) {
       return timeline.is_known_complete(hazard.written) &&
-             std::all_of(hazard.reads.begin(), hazard.reads.end(), [&](Tick read) { return timeline.is_known_complete(read); });
+             std::all_of(hazard.reads.begin(), hazard.reads.end(),
+                         [&](Tick read) { return timeline.is_known_complete(read); });
     };
     bool is_previous_empty = false;
     for (auto at = split_->begin(); at != split_->end();) {
@@ -103,8 +106,8 @@ class RangeHazards {
   }
 
   std::uint64_t size_bytes_;
-  Hazard whole_;                     // while there is one segment
-  std::unique_ptr<Segments> split_;  // else
+  Hazard whole_;                      // while there is one segment
+  std::unique_ptr<Segments> split_;   // else
   std::size_t kept_ = most_segments;  // when it was last looked through
 };
 

@@ -13,11 +13,11 @@
 namespace aiocuda::dataflow {
 
 struct Recorded {
-  nb::handle object;                       // what exists already
-  std::optional<Array> planned;            // an array that will
-  std::vector<const Recorded*> items;      // a tuple
+  nb::handle object;                   // what exists already
+  std::optional<Array> planned;        // an array that will
+  std::vector<const Recorded*> items;  // a tuple
   bool is_tuple = false;
-  bool unknown = false;                    // decided only when it runs
+  bool unknown = false;  // decided only when it runs
 };
 
 class Record {
@@ -27,7 +27,7 @@ class Record {
   // Where the streams are, as the driver floor knows them.
   struct House {
     std::vector<std::int32_t> stream_devices;
-    std::vector<StreamId> stream_ids;  // of those that are open, by slot
+    std::vector<StreamId> stream_ids;                                     // of those that are open, by slot
     std::function<const Lanes&(Op&, const Policy&, std::int32_t)> lanes;  // may open more streams, for an operation
     std::function<void(House&)> look;                                     // fills the first two
     std::function<bool(std::int32_t, std::int32_t)> is_peer;
@@ -35,9 +35,7 @@ class Record {
     Buffer* pageable = nullptr;
   };
 
-  Record(const Timeline& timeline, House house) : timeline_(timeline), house_(std::move(house)) {
-    house_.look(house_);
-  }
+  Record(const Timeline& timeline, House house) : timeline_(timeline), house_(std::move(house)) { house_.look(house_); }
 
   nb::list steps;
 
@@ -53,7 +51,8 @@ class Record {
   }
   void look(StreamIndex) {}
   StreamId ask(const Policy& policy, Op& op, std::int32_t device, const std::vector<Tick>& needs, const Lanes& lanes) {
-    return static_cast<const AskedPolicy&>(policy).ask(op, device, needs, lanes, timeline_, [this](StreamIndex stream) { return house_.stream_ids.at(stream); });
+    return static_cast<const AskedPolicy&>(policy).ask(
+        op, device, needs, lanes, timeline_, [this](StreamIndex stream) { return house_.stream_ids.at(stream); });
   }
   bool is_peer(std::int32_t device, std::int32_t other) const { return house_.is_peer(device, other); }
   std::int32_t device_of(StreamIndex stream) const { return house_.stream_devices.at(stream); }
@@ -103,9 +102,9 @@ class Record {
       const Param& param = op.signature.params[i];
       if (!is_scalar(param.kind)) accesses.append(nb::make_tuple(param.name, param.writes));
     }
-    nb::object shape = nb::none();                                    // no launch
+    nb::object shape = nb::none();  // no launch
     if (op.shape.by_partition || (b.x == 0 && !op.shape.empty)) {
-      shape = nb::make_tuple();                                       // it is a partition's, which is not known yet
+      shape = nb::make_tuple();  // it is a partition's, which is not known yet
     } else if (!op.shape.empty) {
       shape = nb::make_tuple(nb::make_tuple(g.x, g.y, g.z), nb::make_tuple(b.x, b.y, b.z));
     }
@@ -128,7 +127,8 @@ class Record {
   }
   Value staging(Op&, const Array& source, std::int32_t device, StreamIndex) {
     Recorded value;
-    value.planned = Array{BufferRef(std::make_unique<Buffer>(source.size_bytes(), device)), 0, device, source.dtype, source.shape};
+    value.planned =
+        Array{BufferRef(std::make_unique<Buffer>(source.size_bytes(), device)), 0, device, source.dtype, source.shape};
     return keep(std::move(value));
   }
   std::optional<Value> foreign(ForeignOp& op, const std::vector<Value>&, StreamIndex stream, std::int32_t device) {
@@ -146,22 +146,32 @@ class Record {
   void fill(FillOp& op, const Array& array, const Array*, StreamIndex stream) {
     steps.append(nb::make_tuple("fill", stream, describe(array), array.size_bytes(), op.fill, op.origin.location()));
   }
-  void fill_of_unknown(FillOp& op) { steps.append(nb::make_tuple("fill", nb::none(), "?", nb::none(), op.fill, op.origin.location())); }
+  void fill_of_unknown(FillOp& op) {
+    steps.append(nb::make_tuple("fill", nb::none(), "?", nb::none(), op.fill, op.origin.location()));
+  }
   static constexpr bool stages_copies = true;
   Buffer& pageable() { return *house_.pageable; }
   bool stages(const Pageable& memory, const Array& array) const { return house_.stages(memory, array); }
   std::optional<Tick> staging_full(std::int32_t, std::uint64_t) const { return std::nullopt; }
   Value page_locked(CopyOp&, const Pageable& memory, std::int32_t) {
     Recorded value;
-    value.planned = Array{BufferRef(std::make_unique<Buffer>(memory.layout.size_bytes())), 0, host_ordinal, memory.dtype, memory.shape};
+    value.planned = Array{BufferRef(std::make_unique<Buffer>(memory.layout.size_bytes())), 0, host_ordinal,
+                          memory.dtype, memory.shape};
     return keep(std::move(value));
   }
-  void upload(CopyOp& op, const Array& to, StreamIndex stream) { note_copy(op, stream, "pageable host memory", describe_place(to), to.size_bytes()); }
-  void download(CopyOp& op, const Array& from, StreamIndex stream) { note_copy(op, stream, describe_place(from), "pageable host memory", from.size_bytes()); }
-  void replay(ReplayOp& op, const Replay&, StreamIndex stream, std::int32_t device) {
-    steps.append(nb::make_tuple("replay", stream, device, op.plan->nodes.size(), op.bindings.size(), op.plan->place, op.origin.location()));
+  void upload(CopyOp& op, const Array& to, StreamIndex stream) {
+    note_copy(op, stream, "pageable host memory", describe_place(to), to.size_bytes());
   }
-  void copy_of_unknown(CopyOp& op) { steps.append(nb::make_tuple("copy", nb::none(), "?", "?", nb::none(), op.origin.location())); }
+  void download(CopyOp& op, const Array& from, StreamIndex stream) {
+    note_copy(op, stream, describe_place(from), "pageable host memory", from.size_bytes());
+  }
+  void replay(ReplayOp& op, const Replay&, StreamIndex stream, std::int32_t device) {
+    steps.append(nb::make_tuple("replay", stream, device, op.plan->nodes.size(), op.bindings.size(), op.plan->place,
+                                op.origin.location()));
+  }
+  void copy_of_unknown(CopyOp& op) {
+    steps.append(nb::make_tuple("copy", nb::none(), "?", "?", nb::none(), op.origin.location()));
+  }
   std::optional<Value> call(CallOp& op, Value input) {
     steps.append(nb::make_tuple(op.mode == CallMode::then ? "then" : "inspect", op.function, op.origin.location()));
     if (op.mode == CallMode::inspect) return input;
@@ -172,9 +182,7 @@ class Record {
     return unknown();
   }
 
-  Value tuple(const std::vector<Value>& values) {
-    return values.empty() ? constant(Py_None) : tuple_of(values);
-  }
+  Value tuple(const std::vector<Value>& values) { return values.empty() ? constant(Py_None) : tuple_of(values); }
   Value gather(GatherOp& op, const std::vector<Value>& values) {
     return op.rebuild.is_valid() ? unknown() : tuple_of(values);
   }
@@ -197,12 +205,14 @@ class Record {
     throw nb::python_error();
   }
   [[noreturn]] static void raise_no_item(std::int64_t index, std::size_t n) {
-    raise(error_types.argument_index, "item " + std::to_string(index) + " was asked of a result that has " + std::to_string(n));
+    raise(error_types.argument_index,
+          "item " + std::to_string(index) + " was asked of a result that has " + std::to_string(n));
   }
   // An item of what is no tuple: of whatever Python takes for a sequence.
   static nb::object item_of(nb::handle from, std::int64_t index) {
     auto raise_no_sequence = [&] {
-      raise(error_types.argument_type, "item " + std::to_string(index) + " was asked of a result that is no sequence, but " +
+      raise(error_types.argument_type, "item " + std::to_string(index) +
+                                           " was asked of a result that is no sequence, but " +
                                            nb::cast<std::string>(nb::repr(from)));
     };
     if (!PySequence_Check(from.ptr())) raise_no_sequence();
@@ -221,7 +231,8 @@ class Record {
   }
 
  private:
-  void note_copy(CopyOp& op, StreamIndex stream, const std::string& from, const std::string& to, std::uint64_t size_bytes) {
+  void note_copy(CopyOp& op, StreamIndex stream, const std::string& from, const std::string& to,
+                 std::uint64_t size_bytes) {
     steps.append(nb::make_tuple("copy", stream, from, to, size_bytes, op.origin.location()));
   }
   Value keep(Recorded value) {

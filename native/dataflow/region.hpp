@@ -30,7 +30,8 @@ struct Region {
   // After all axes: items that touch are one piece.
   void join() {
     std::sort(axes.begin(), axes.end(), [](const Axis& a, const Axis& b) { return a.stride > b.stride; });
-    for (; !axes.empty() && axes.back().stride <= run; axes.pop_back()) run += (axes.back().extent - 1) * axes.back().stride;
+    for (; !axes.empty() && axes.back().stride <= run; axes.pop_back())
+      run += (axes.back().extent - 1) * axes.back().stride;
   }
 
   std::uint64_t pieces() const {
@@ -66,7 +67,8 @@ struct Within {
   const Region::Axis& outer() const { return region.axes[axis]; }
   std::int64_t length() const {
     std::int64_t bytes = region.run;
-    for (std::size_t i = axis; i < region.axes.size(); ++i) bytes += (region.axes[i].extent - 1) * region.axes[i].stride;
+    for (std::size_t i = axis; i < region.axes.size(); ++i)
+      bytes += (region.axes[i].extent - 1) * region.axes[i].stride;
     return bytes;
   }
   Within at(std::int64_t index) const { return {begin + index * outer().stride, region, axis + 1}; }
@@ -76,7 +78,8 @@ inline std::int64_t floor_divided(std::int64_t a, std::int64_t b) { return a / b
 
 // Calls `f(i)`, until one is true, for all i of low to high where `moved`, moved by i strides, reaches into `fixed`.
 template <class F>
-bool any_step(const Within& moved, const Within& fixed, std::int64_t stride, std::int64_t low, std::int64_t high, F&& f) {
+bool any_step(const Within& moved, const Within& fixed, std::int64_t stride, std::int64_t low, std::int64_t high,
+              F&& f) {
   const std::int64_t distance = fixed.begin - moved.begin;
   low = std::max(low, floor_divided(distance - moved.length(), stride) + 1);
   high = std::min(high, floor_divided(distance + fixed.length() - 1, stride));
@@ -92,12 +95,14 @@ inline bool overlap(const Within& a, const Within& b) {
     // How far apart the steps are is all that matters.
     const std::int64_t stride = a.outer().stride;
     const Within first = a.at(0), other = b.at(0);
-    return any_step(first, other, stride, 1 - b.outer().extent, a.outer().extent - 1,
-                    [&](std::int64_t i) { return overlap({first.begin + i * stride, first.region, first.axis}, other); });
+    return any_step(first, other, stride, 1 - b.outer().extent, a.outer().extent - 1, [&](std::int64_t i) {
+      return overlap({first.begin + i * stride, first.region, first.axis}, other);
+    });
   }
   const bool is_a_cut = !a.is_piece() && (b.is_piece() || a.outer().stride > b.outer().stride);
   const Within &cut = is_a_cut ? a : b, &whole = is_a_cut ? b : a;
-  return any_step(cut.at(0), whole, cut.outer().stride, 0, cut.outer().extent - 1, [&](std::int64_t i) { return overlap(cut.at(i), whole); });
+  return any_step(cut.at(0), whole, cut.outer().stride, 0, cut.outer().extent - 1,
+                  [&](std::int64_t i) { return overlap(cut.at(i), whole); });
 }
 
 }  // namespace detail

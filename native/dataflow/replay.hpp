@@ -31,9 +31,11 @@ inline bool is_alike(const Array& a, const Array& b) {
 class Replay {
  public:
   Replay(const GraphPlan& plan, ReplayOp& op) : plan_(plan), op_(op) {
-    if (plan.is_closed) raise(error_types.closed, "launch: the graph made at " + plan.place + " was closed before this launch of it");
+    if (plan.is_closed)
+      raise(error_types.closed, "launch: the graph made at " + plan.place + " was closed before this launch of it");
     if (op.generation != plan.generation)
-      raise(error_types.capture, "launch: the graph made at " + plan.place + " was updated after this launch of it was built; build the launch again");
+      raise(error_types.capture, "launch: the graph made at " + plan.place +
+                                     " was updated after this launch of it was built; build the launch again");
     op.addresses.clear();
     op.numbers.clear();
   }
@@ -41,27 +43,37 @@ class Replay {
   // Puts an array where an input's or an output's memory is.
   void bind(const ReplayOp::Binding& binding, const Array& array) {
     if (!binding.is_output && !plan_.inputs[binding.index].is_array)
-      raise(error_types.argument_type, "launch: " + plan_.inputs[binding.index].name + ": a number is expected, " + describe(array) + " was given");
+      raise(error_types.argument_type, "launch: " + plan_.inputs[binding.index].name + ": a number is expected, " +
+                                           describe(array) + " was given");
     const SlotIndex slot = binding.is_output ? binding.index : plan_.inputs[binding.index].memory;
     const Memory& memory = plan_.memory[slot];
-    auto where = [&] { return binding.is_output ? std::string("launch: what an output is written to") : "launch: " + plan_.inputs[binding.index].name; };
+    auto where = [&] {
+      return binding.is_output ? std::string("launch: what an output is written to")
+                               : "launch: " + plan_.inputs[binding.index].name;
+    };
     check_usable(array, !memory.writes.empty(), where);
     if (binding.is_output) {
       if (!array.is_contiguous() || array.size_bytes() != memory.size_bytes || array.device != memory.device)
-        raise(error_types.argument_value, where() + ": " + std::to_string(memory.size_bytes) + " bytes in one piece in " + describe_place(memory.device) +
+        raise(error_types.argument_value, where() + ": " + std::to_string(memory.size_bytes) +
+                                              " bytes in one piece in " + describe_place(memory.device) +
                                               " are expected, " + described_like(array) + " was given");
     } else if (const Array& like = *as_array(plan_.inputs[binding.index].object); !is_alike(array, like)) {
-      raise(error_types.argument_value, where() + ": the graph was made with " + described_like(like) + ", " + described_like(array) +
-                                            " was given; give one of the same dtype, shape, strides and device, or make another graph");
+      raise(error_types.argument_value,
+            where() + ": the graph was made with " + described_like(like) + ", " + described_like(array) +
+                " was given; give one of the same dtype, shape, strides and device, or make another graph");
     }
     if (memory.is_captured)
-      raise(error_types.capture, where() + " is used by a function of call(), whose captured work has its address; copy() into the array that the "
-                                           "graph was made with instead");
+      raise(error_types.capture,
+            where() +
+                " is used by a function of call(), whose captured work has its address; copy() into the array that the "
+                "graph was made with instead");
     const std::uint64_t address = array.size_bytes() ? array.address() : 0;
     if (const std::uint64_t beyond = memory.size_bytes ? memory.misalignment(array.buffer->place() + array.offset) : 0)
       raise(error_types.argument_value,
-            where() + ": what was given begins " + std::to_string(beyond) + " bytes beyond where the graph needs it: "
-                "its kernels and fills rely on an address that is a multiple of " + std::to_string(memory.alignment) +
+            where() + ": what was given begins " + std::to_string(beyond) +
+                " bytes beyond where the graph needs it: "
+                "its kernels and fills rely on an address that is a multiple of " +
+                std::to_string(memory.alignment) +
                 ", or as far from one as that of the array that the graph was made with; give a copy of it, with "
                 "dup(), or make another graph");
     op_.addresses.push_back({slot, address});
@@ -71,19 +83,24 @@ class Replay {
   void bind(const ReplayOp::Binding& binding, nb::handle value) {
     const Input& input = plan_.inputs[binding.index];
     if (input.is_array)
-      raise(error_types.argument_type, "launch: " + input.name + ": an array is expected, not " + nb::cast<std::string>(nb::repr(value)) +
+      raise(error_types.argument_type, "launch: " + input.name + ": an array is expected, not " +
+                                           nb::cast<std::string>(nb::repr(value)) +
                                            "; bring host data to the device with to_device()");
     for (std::size_t slot = 0; slot < plan_.numbers.size(); ++slot) {
       const Number& number = plan_.numbers[slot];
       if (number.input != binding.index) continue;
-      op_.numbers.push_back({static_cast<SlotIndex>(slot), pack_scalar(value, number.kind, [&] { return "launch: " + input.name + ", for " + number.where; })});
+      op_.numbers.push_back({static_cast<SlotIndex>(slot), pack_scalar(value, number.kind, [&] {
+                               return "launch: " + input.name + ", for " + number.where;
+                             })});
     }
   }
 
   // After all of them: the arrays that stay must still be usable, and what was put in must be apart from all else.
   void check() const {
     for (const Constant& constant : plan_.constants)
-      if (!find(constant.memory)) check_usable(*as_array(constant.array), constant.writes, [&] { return "launch of the graph made at " + plan_.place; });
+      if (!find(constant.memory))
+        check_usable(*as_array(constant.array), constant.writes,
+                     [&] { return "launch of the graph made at " + plan_.place; });
     for (const Bound& each : bound_)
       for (std::size_t slot = 0; slot < plan_.memory.size(); ++slot) check_apart(each, static_cast<SlotIndex>(slot));
   }
@@ -127,8 +144,10 @@ class Replay {
     const Memory &a = plan_.memory[mine.slot], &b = plan_.memory[slot];
     if (meet(a.writes, mine.offset, b.writes, theirs.offset) || meet(a.writes, mine.offset, b.reads, theirs.offset) ||
         meet(a.reads, mine.offset, b.writes, theirs.offset))
-      raise(error_types.argument_value, "launch: " + name_of(mine.slot) + " lies upon " + name_of(slot) + ", and the graph writes one of them; it was made with "
-                                        "memory apart, and its nodes are ordered for that. Give memory apart, or make another graph");
+      raise(error_types.argument_value,
+            "launch: " + name_of(mine.slot) + " lies upon " + name_of(slot) +
+                ", and the graph writes one of them; it was made with "
+                "memory apart, and its nodes are ordered for that. Give memory apart, or make another graph");
   }
   static bool meet(const Footprint& a, std::uint64_t a_offset, const Footprint& b, std::uint64_t b_offset) {
     for (const Span x : a.spans())
@@ -139,7 +158,8 @@ class Replay {
   std::string name_of(SlotIndex slot) const {
     for (const Input& input : plan_.inputs)
       if (input.is_array && input.memory == slot) return "the array given for " + input.name;
-    return plan_.memory[slot].role == MemoryRole::output ? "an output of the graph" : "an array that the graph was made with";
+    return plan_.memory[slot].role == MemoryRole::output ? "an output of the graph"
+                                                         : "an array that the graph was made with";
   }
 
   const GraphPlan& plan_;

@@ -3,8 +3,8 @@
 // Always true: two arrays lie upon one another only where all uses of the one come before all uses of the other in
 // the graph as it is; so sharing needs no further edges, and takes no parallelism away.
 //
-// The memory is cut into shelves. The largest arrays are placed first, each on the first shelf on which it conflicts with
-// nobody (first fit, decreasing, with shelves in place of bins); a shelf is as large as the first that came to it.
+// The memory is cut into shelves. The largest arrays are placed first, each on the first shelf on which it conflicts
+// with nobody (first fit, decreasing, with shelves in place of bins); a shelf is as large as the first that came to it.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -33,7 +33,8 @@ class Lifetime {
 
   bool precedes(const Lifetime& other, const PartialOrder& order) const {
     return std::all_of(last_.begin(), last_.end(), [&](Tick mine) {
-      return std::all_of(other.first_.begin(), other.first_.end(), [&](Tick theirs) { return order.precedes(mine, theirs); });
+      return std::all_of(other.first_.begin(), other.first_.end(),
+                         [&](Tick theirs) { return order.precedes(mine, theirs); });
     });
   }
 
@@ -59,12 +60,14 @@ inline Lodging lodge(const std::vector<Tenant>& tenants, const PartialOrder& ord
   };
   std::vector<std::size_t> by_size(tenants.size());
   std::iota(by_size.begin(), by_size.end(), std::size_t{0});
-  std::stable_sort(by_size.begin(), by_size.end(), [&](std::size_t a, std::size_t b) { return tenants[a].size_bytes > tenants[b].size_bytes; });
+  std::stable_sort(by_size.begin(), by_size.end(),
+                   [&](std::size_t a, std::size_t b) { return tenants[a].size_bytes > tenants[b].size_bytes; });
 
   // The place among a shelf's tenants where one fits: behind all that precede it, if it precedes all others.
   auto place_on = [&](const Shelf& shelf, const Lifetime& lifetime) -> std::optional<std::size_t> {
-    const auto at = std::partition_point(shelf.tenants.begin(), shelf.tenants.end(),
-                                         [&](std::size_t other) { return tenants[other].lifetime.precedes(lifetime, order); });
+    const auto at = std::partition_point(shelf.tenants.begin(), shelf.tenants.end(), [&](std::size_t other) {
+      return tenants[other].lifetime.precedes(lifetime, order);
+    });
     if (at != shelf.tenants.end() && !lifetime.precedes(tenants[*at].lifetime, order)) return std::nullopt;
     return static_cast<std::size_t>(at - shelf.tenants.begin());
   };

@@ -31,22 +31,24 @@ struct ShapeRequest {
 };
 
 inline Dim3 to_dim3(const Extents& extents) {
-  return {static_cast<std::uint32_t>(extents.of[0]), static_cast<std::uint32_t>(extents.of[1]), static_cast<std::uint32_t>(extents.of[2])};
+  return {static_cast<std::uint32_t>(extents.of[0]), static_cast<std::uint32_t>(extents.of[1]),
+          static_cast<std::uint32_t>(extents.of[2])};
 }
 
 inline void check_grid(const Signature& signature, const Extents& grid) {
   static constexpr std::array<std::uint64_t, 3> limit{2147483647, 65535, 65535};
   for (std::size_t axis = 0; axis < 3; ++axis)
     if (grid.of[axis] > limit[axis])
-      raise(error_types.launch, signature.kernel + ": a grid of " + describe(grid) + " blocks is too large; (2147483647, 65535, 65535) is the most");
+      raise(error_types.launch, signature.kernel + ": a grid of " + describe(grid) +
+                                    " blocks is too large; (2147483647, 65535, 65535) is the most");
 }
 
 inline void check_cluster(const Signature& signature, const Dim3& cluster, const Extents& grid) {
   const std::array<std::uint32_t, 3> of{cluster.x, cluster.y, cluster.z};
   for (std::size_t axis = 0; axis < 3; ++axis)
     if (of[axis] == 0 || grid.of[axis] % of[axis])
-      raise(error_types.launch, signature.kernel + ": cluster=" + describe(Extents{{of[0], of[1], of[2]}, 3}) + " does not divide the grid of " +
-                                    describe(grid) + " blocks");
+      raise(error_types.launch, signature.kernel + ": cluster=" + describe(Extents{{of[0], of[1], of[2]}, 3}) +
+                                    " does not divide the grid of " + describe(grid) + " blocks");
 }
 
 // A block for each tile: the last axis along x, the one before it along y, all that are before these along z
@@ -55,7 +57,8 @@ inline Extents grid_of(const Array& partition, std::size_t axes) {
   Extents grid;
   grid.rank = 3;
   for (std::size_t axis = 0; axis < axes; ++axis) {
-    const auto extent = static_cast<std::uint64_t>(partition.shape[axis]), tile = static_cast<std::uint64_t>(partition.tile[axis]);
+    const auto extent = static_cast<std::uint64_t>(partition.shape[axis]),
+               tile = static_cast<std::uint64_t>(partition.tile[axis]);
     grid.of[std::min<std::size_t>(axes - 1 - axis, 2)] *= extent / tile + (extent % tile != 0);
   }
   return grid;
@@ -99,8 +102,10 @@ inline void fit_partition(const Signature& signature, std::size_t i, const Array
   const Dim3 asked = shape.grid;
   const bool is_first = std::exchange(shape.by_partition, false);
   if (!is_first && (asked.x != tiles.of[0] || asked.y != tiles.of[1] || asked.z != tiles.of[2]) && !shape.empty)
-    raise(error_types.launch, signature.where(i) + " has " + describe(tiles) + " tiles, the grid, or another partition, " +
-                                  describe(Extents{{asked.x, asked.y, asked.z}, 3}) + " blocks; a partition needs a block for each tile: "
+    raise(error_types.launch, signature.where(i) + " has " + describe(tiles) +
+                                  " tiles, the grid, or another partition, " +
+                                  describe(Extents{{asked.x, asked.y, asked.z}, 3}) +
+                                  " blocks; a partition needs a block for each tile: "
                                   "leave grid=... out, and partition all arrays into as many tiles");
   if (is_first) {
     check_grid(signature, tiles);
@@ -123,8 +128,9 @@ inline Extents default_block(const Signature& signature, const Extents& threads)
     block.of[0] = (needed + warp - 1) / warp * warp;
     return block;
   }
-  block.of = threads.rank == 1 ? std::array<std::uint64_t, 3>{256, 1, 1}
-             : threads.rank == 2 ? std::array<std::uint64_t, 3>{16, 16, 1} : std::array<std::uint64_t, 3>{8, 8, 4};
+  block.of = threads.rank == 1   ? std::array<std::uint64_t, 3>{256, 1, 1}
+             : threads.rank == 2 ? std::array<std::uint64_t, 3>{16, 16, 1}
+                                 : std::array<std::uint64_t, 3>{8, 8, 4};
   auto& of = block.of;
   for (std::size_t axis = 2; of[0] * of[1] * of[2] > signature.max_threads;) {
     if (of[axis] > 1) of[axis] /= 2;
@@ -138,11 +144,13 @@ inline Extents default_block(const Signature& signature, const Extents& threads)
   for (std::size_t axis = 0; axis < 3;) {
     const std::uint64_t others = of[0] * of[1] * of[2] / of[axis];
     const std::uint64_t wider = std::min({2 * of[axis], threads.of[axis], block_limit[axis]});
-    if (wider > of[axis] && wider * others <= most) of[axis] = wider;
-    else ++axis;
+    if (wider > of[axis] && wider * others <= most)
+      of[axis] = wider;
+    else
+      ++axis;
   }
-  // The fewest threads that are whole warps; of several such blocks the one that is longest along x. If no such block is
-  // small enough, as around (3, 3, 17), the longest axis is halved.
+  // The fewest threads that are whole warps; of several such blocks the one that is longest along x. If no such block
+  // is small enough, as around (3, 3, 17), the longest axis is halved.
   std::uint64_t fewest = most + 1;
   for (std::array<std::uint64_t, 3> least = of; most >= warp && fewest > most;) {
     for (std::uint64_t z = least[2]; z <= block_limit[2] && least[0] * least[1] * z < fewest; ++z)
@@ -187,8 +195,9 @@ inline LaunchShape resolve_shape(const Signature& signature, const ShapeRequest&
   auto reject = [&](const std::string& what) { raise(error_types.launch, signature.kernel + ": " + what); };
   const bool by_partition = signature.has_partition && !request.grid.rank;
   if (signature.has_partition && request.threads.rank)
-    reject("threads=... was given; a partition has a block for each of its tiles: "
-           "leave it out, and give block=... or nothing");
+    reject(
+        "threads=... was given; a partition has a block for each of its tiles: "
+        "leave it out, and give block=... or nothing");
   if (!request.threads.rank && !request.grid.rank && !by_partition)
     reject("no launch shape; give threads=... (one for each element), or grid=... with block=...");
   if (request.threads.rank && request.grid.rank)
@@ -207,8 +216,8 @@ inline LaunchShape resolve_shape(const Signature& signature, const ShapeRequest&
     block_threads *= block.of[axis];
   }
   if (block_threads > signature.max_threads)
-    reject("block=" + describe(block) + " is " + std::to_string(block_threads) + " threads; this kernel takes at most " +
-           std::to_string(signature.max_threads) + " in a block");
+    reject("block=" + describe(block) + " is " + std::to_string(block_threads) +
+           " threads; this kernel takes at most " + std::to_string(signature.max_threads) + " in a block");
 
   LaunchShape shape;
   Extents grid = request.grid;
@@ -223,7 +232,8 @@ inline LaunchShape resolve_shape(const Signature& signature, const ShapeRequest&
       if (extent == 0) reject("grid=" + describe(grid) + " has no blocks; leave the launch out, or give threads=...");
   }
   check_grid(signature, grid);
-  if (request.shared_bytes > 0x7fffffff) reject("shared_memory=" + std::to_string(request.shared_bytes) + " bytes is too much");
+  if (request.shared_bytes > 0x7fffffff)
+    reject("shared_memory=" + std::to_string(request.shared_bytes) + " bytes is too much");
   if (request.cluster.rank) {
     shape.cluster = to_dim3(request.cluster);
     if (!by_partition) check_cluster(signature, shape.cluster, grid);

@@ -1,8 +1,9 @@
-// The slots of a graph in the making: which memory and which numbers its nodes name, what of it launches may replace, and
-// where in the end the arrays lie that are the graph's own.
+// The slots of a graph in the making: which memory and which numbers its nodes name, what of it launches may replace,
+// and where in the end the arrays lie that are the graph's own.
 //
-// Always true: a buffer has one slot, unless inputs are parts of it, which have one each; what an operation touches lies in one
-// slot as a whole. A buffer's place is decided once, at the end, unless somebody has asked for its address before.
+// Always true: a buffer has one slot, unless inputs are parts of it, which have one each; what an operation touches
+// lies in one slot as a whole. A buffer's place is decided once, at the end, unless somebody has asked for its address
+// before.
 #pragma once
 #include <algorithm>
 #include <map>
@@ -30,7 +31,8 @@ class Slots {
     for (const Input& other : plan_.inputs) {
       if (!other.is_array || plan_.memory[other.memory].buffer.get() != array.buffer.get()) continue;
       if (overlap(as_array(other.object)->region(), array.region()))
-        raise(error_types.argument_value, "graph: the inputs " + other.name + " and " + name + " lie upon one another; each input needs memory of its own");
+        raise(error_types.argument_value, "graph: the inputs " + other.name + " and " + name +
+                                              " lie upon one another; each input needs memory of its own");
     }
     plan_.memory.push_back({MemoryRole::input, array.buffer, span.begin, span.end - span.begin, array.device});
     slots_[array.buffer.get()].push_back(slot);
@@ -53,8 +55,9 @@ class Slots {
       const std::uint64_t end = memory.offset + memory.size_bytes;
       if (memory.offset <= span.begin && span.end <= end) return slot;
       if (span.begin < end && memory.offset < span.end)
-        raise(error_types.capture, "graph: an operation uses memory that lies partly in the input " + name_of(slot) + " and partly beside it, so that the input "
-                                   "could not be replaced; give the whole array as the input");
+        raise(error_types.capture, "graph: an operation uses memory that lies partly in the input " + name_of(slot) +
+                                       " and partly beside it, so that the input "
+                                       "could not be replaced; give the whole array as the input");
     }
     const auto slot = static_cast<SlotIndex>(plan_.memory.size());
     plan_.memory.push_back({MemoryRole::constant, BufferRef::another(buffer), 0, buffer.size_bytes, buffer.device});
@@ -69,16 +72,18 @@ class Slots {
   }
   bool is_captured(const Array& array) const {
     const auto found = slots_.find(array.buffer.get());
-    return found != slots_.end() && std::any_of(found->second.begin(), found->second.end(), [this](SlotIndex slot) { return plan_.memory[slot].is_captured; });
+    return found != slots_.end() && std::any_of(found->second.begin(), found->second.end(),
+                                                [this](SlotIndex slot) { return plan_.memory[slot].is_captured; });
   }
 
   // `given`: the array's handle, where it is one.
   Pointer pointer_to(const Array& array, nb::handle given, bool writes) {
     const SlotIndex slot = of(*array.buffer, array.span());
     Memory& memory = plan_.memory[slot];
-    if (memory.role == MemoryRole::input && !as_array(input_of(slot).object)->is_contiguous() && array.region() != as_array(input_of(slot).object)->region() &&
-        array.size_bytes())
-      raise(error_types.capture, "graph: an operation uses a part of the input " + name_of(slot) + ", which does not lie in one piece; give the part as the input, or dup() it");
+    if (memory.role == MemoryRole::input && !as_array(input_of(slot).object)->is_contiguous() &&
+        array.region() != as_array(input_of(slot).object)->region() && array.size_bytes())
+      raise(error_types.capture, "graph: an operation uses a part of the input " + name_of(slot) +
+                                     ", which does not lie in one piece; give the part as the input, or dup() it");
     note_constant(given, slot, writes);
     return {slot, array.offset - memory.offset};
   }
@@ -101,11 +106,14 @@ class Slots {
     }
   }
 
-  void note_number(KernelNode& kernel, std::uint32_t word, nb::handle argument, ParamKind kind, std::string where, std::uint64_t value) {
+  void note_number(KernelNode& kernel, std::uint32_t word, nb::handle argument, ParamKind kind, std::string where,
+                   std::uint64_t value) {
     for (std::size_t i = 0; i < plan_.inputs.size(); ++i) {
       if (plan_.inputs[i].object.ptr() != argument.ptr()) continue;
-      auto slot = std::find_if(plan_.numbers.begin(), plan_.numbers.end(), [&](const Number& number) { return number.input == i && number.kind == kind; });
-      if (slot == plan_.numbers.end()) slot = plan_.numbers.insert(slot, {static_cast<std::uint32_t>(i), kind, value, {}, std::move(where)});
+      auto slot = std::find_if(plan_.numbers.begin(), plan_.numbers.end(),
+                               [&](const Number& number) { return number.input == i && number.kind == kind; });
+      if (slot == plan_.numbers.end())
+        slot = plan_.numbers.insert(slot, {static_cast<std::uint32_t>(i), kind, value, {}, std::move(where)});
       kernel.numbers.push_back({word, static_cast<SlotIndex>(slot - plan_.numbers.begin())});
       return;
     }
@@ -114,8 +122,10 @@ class Slots {
   void refuse_input(nb::handle argument, const std::string& where) const {
     for (const Input& input : plan_.inputs)
       if (input.object.ptr() == argument.ptr())
-        raise(error_types.capture, where + ": the input " + input.name + " is a struct, and launches of a graph replace arrays and numbers; pass its members one by one, "
-                                           "or an array of it");
+        raise(error_types.capture,
+              where + ": the input " + input.name +
+                  " is a struct, and launches of a graph replace arrays and numbers; pass its members one by one, "
+                  "or an array of it");
   }
 
   // Where a graph within this one has its memory.
@@ -136,7 +146,8 @@ class Slots {
       for (const ReplayOp::Word& bound : op.numbers)
         if (bound.slot == number.slot) word = bound.word;
       for (const ReplayOp::Binding& binding : op.bindings)
-        if (!binding.is_output && binding.index == slot.input) note_number(kernel, number.word, binding.value, slot.kind, slot.where, word);
+        if (!binding.is_output && binding.index == slot.input)
+          note_number(kernel, number.word, binding.value, slot.kind, slot.where, word);
     }
   }
 
@@ -150,8 +161,8 @@ class Slots {
     for (const NodeUse& use : node.uses) lifetimes_[use.slot].add(at);
   }
 
-  // The end: memory for the results, and one for all else that is the graph's own, in which arrays lie upon one another where
-  // they can. `allocate(buffer)` gives a buffer its memory.
+  // The end: memory for the results, and one for all else that is the graph's own, in which arrays lie upon one another
+  // where they can. `allocate(buffer)` gives a buffer its memory.
   template <class Allocate>
   void lay_out(const std::vector<const Array*>& results, const PartialOrder& order, Allocate&& allocate) {
     for (const Array* array : results) {
@@ -173,7 +184,8 @@ class Slots {
     return {};
   }
   Input& input_of(SlotIndex slot) {
-    return *std::find_if(plan_.inputs.begin(), plan_.inputs.end(), [slot](const Input& input) { return input.is_array && input.memory == slot; });
+    return *std::find_if(plan_.inputs.begin(), plan_.inputs.end(),
+                         [slot](const Input& input) { return input.is_array && input.memory == slot; });
   }
 
   template <class Allocate>
@@ -190,7 +202,8 @@ class Slots {
     lifetimes_.resize(plan_.memory.size());
     for (std::size_t slot = 0; slot < plan_.memory.size(); ++slot) {
       const Memory& memory = plan_.memory[slot];
-      if (memory.role == MemoryRole::own && memory.size_bytes && !memory.buffer->address) by_device[memory.device].push_back(static_cast<SlotIndex>(slot));
+      if (memory.role == MemoryRole::own && memory.size_bytes && !memory.buffer->address)
+        by_device[memory.device].push_back(static_cast<SlotIndex>(slot));
     }
     for (const auto& [device, slots] : by_device) {
       std::vector<Tenant> tenants;

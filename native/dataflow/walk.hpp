@@ -1,9 +1,9 @@
 // The walk: visits an operation and what it needs, decides stream, waits and order, and tells a sink.
 //
 // Always true: producers come before consumers, arguments from left to right; an operation that has
-// run is a constant; what waits for the host is parked on the walk's path, and everything that does not wait for it goes on.
-// A walk that stops goes on where it stopped: no operation is looked at more often than something happens to it (path.hpp).
-// A sink performs (driver/submit.hpp) or writes down (record.hpp): what is decided here is decided once.
+// run is a constant; what waits for the host is parked on the walk's path, and everything that does not wait for it
+// goes on. A walk that stops goes on where it stopped: no operation is looked at more often than something happens to
+// it (path.hpp). A sink performs (driver/submit.hpp) or writes down (record.hpp): what is decided here is decided once.
 //
 // A sink has
 //   Value                          a result, cheap to copy, valid as long as the sink's walk
@@ -16,18 +16,15 @@
 //   StreamId ask(policy, op, device, needs, lanes), look(stream)   for policies that want it
 //   void mark(op, stream, slot), wait(op, stream, other, slot)     for an operation; see Timeline::order
 //   void launch(op, stream, device), copy(op, to, from, stream)
-//   fill(op, array, way, stream)                                   `way`: memory that is filled and copied from, or null
-//   Value create(op, stream, device), create_host(op, device)
-//   bool is_peer(device, device)
-//   Value staging(op, array, device, stream)                       memory on a copy's way, page-locked for no device
-//   Value page_locked(op, pageable, device)                        page-locked memory with those contents, read now
-//   bool stages_copies             else it has none of these, for copies between arrays and pageable memory:
-//   Buffer& pageable(), stages(pageable, array), staging_full(device, bytes), upload(op, to, stream), download(op, from, stream)
-//   Value foreign(op, values, stream, device)
-//   replay(op, replay, stream, device)                             launch a graph
-//   optional<Value> call(op, value)  run a callback at submission; none: it returned an operation
-//   optional<Value> map(op, value)   a function of a complete value; none: it is called after the walk
-//   bool is_complete(tick), is_full(stream, most)
+//   fill(op, array, way, stream)                                   `way`: memory that is filled and copied from, or
+//   null Value create(op, stream, device), create_host(op, device) bool is_peer(device, device) Value staging(op,
+//   array, device, stream)                       memory on a copy's way, page-locked for no device Value
+//   page_locked(op, pageable, device)                        page-locked memory with those contents, read now bool
+//   stages_copies             else it has none of these, for copies between arrays and pageable memory: Buffer&
+//   pageable(), stages(pageable, array), staging_full(device, bytes), upload(op, to, stream), download(op, from,
+//   stream) Value foreign(op, values, stream, device) replay(op, replay, stream, device) launch a graph optional<Value>
+//   call(op, value)  run a callback at submission; none: it returned an operation optional<Value> map(op, value)   a
+//   function of a complete value; none: it is called after the walk bool is_complete(tick), is_full(stream, most)
 //   hold_back(), make_held_calls(), make_held_calls_now()
 //                                    there are branches; what was held back is to be done, at the end or in the middle
 //   void finish(op, value), fail(op, error)
@@ -47,7 +44,8 @@ namespace aiocuda::dataflow {
 
 enum class Step : std::uint8_t { finished, stalled, again };
 
-// The walks that are going on: each but the first was begun by a function that the one before it called. Guarded by the right to submit.
+// The walks that are going on: each but the first was begun by a function that the one before it called. Guarded by the
+// right to submit.
 class Walkers {
  public:
   class Active {
@@ -57,7 +55,9 @@ class Walkers {
     Active& operator=(const Active&) = delete;
     ~Active() { numbers().pop_back(); }
   };
-  static bool is_active(std::uint64_t number) { return std::find(numbers().begin(), numbers().end(), number) != numbers().end(); }
+  static bool is_active(std::uint64_t number) {
+    return std::find(numbers().begin(), numbers().end(), number) != numbers().end();
+  }
 
  private:
   static std::vector<std::uint64_t>& numbers() {
@@ -76,13 +76,20 @@ class Walk {
 
   // `path`: of the same root and placement at each walk. It is empty at the first one.
   Walk(Sink& sink, const Placement& placement, Scratch<Value>& scratch, Path& path)
-      : sink_(sink), root_placement_(&placement), placement_(&placement), placing_(sink, placement, scratch.uses, scratch.needs),
-        path_(path), stack_(path.stack), waits_(scratch.waits), outputs_(scratch.outputs), deferred_(scratch.deferred) {
+      : sink_(sink),
+        root_placement_(&placement),
+        placement_(&placement),
+        placing_(sink, placement, scratch.uses, scratch.needs),
+        path_(path),
+        stack_(path.stack),
+        waits_(scratch.waits),
+        outputs_(scratch.outputs),
+        deferred_(scratch.deferred) {
     waits_.clear();
   }
 
-  // True: the root has its result. False: the host must wait for `waits()`, or call the functions that are due on the path;
-  // another walk then goes on where this one stopped.
+  // True: the root has its result. False: the host must wait for `waits()`, or call the functions that are due on the
+  // path; another walk then goes on where this one stopped.
   bool run(nb::handle root) {
     root_ = as_op(root);
     root_->is_asked = true;
@@ -133,7 +140,9 @@ class Walk {
 
   const std::vector<Tick>& waits() const { return waits_; }
   bool is_full() const { return is_full_ || is_queue_full_; }  // it stopped because a stream holds as much as it may
-  bool is_queue_full() const { return is_queue_full_; }         // or the driver as much as it can, for which nobody stands in line
+  bool is_queue_full() const {
+    return is_queue_full_;
+  }  // or the driver as much as it can, for which nobody stands in line
   const std::optional<FullMemory>& full_memory() const { return full_memory_; }  // or arrays as much as they may
 
  private:
@@ -152,7 +161,9 @@ class Walk {
       if (op.runner == PyThread_get_thread_ident()) raise_waits_for_itself();
       failing_ = nullptr;
     }
-    path_.look([this](const Op& op, Tick tick) { return sink_.is_done(op) || sink_.is_failed(op) || sink_.is_complete(tick); });
+    path_.look([this](const Op& op, Tick tick) {
+      return sink_.is_done(op) || sink_.is_failed(op) || sink_.is_complete(tick);
+    });
   }
 
   void visit() {
@@ -219,7 +230,8 @@ class Walk {
   Frame* as_consumer(std::size_t at, Op& op) {
     Path::Entry& entry = stack_[at];
     const bool is_call = op.kind == Kind::call, is_structure = op.kind == Kind::gather || op.kind == Kind::pick;
-    const bool is_plain = is_call && static_cast<CallOp&>(op).mode != CallMode::map && static_cast<CallOp&>(op).title.empty();
+    const bool is_plain =
+        is_call && static_cast<CallOp&>(op).mode != CallMode::map && static_cast<CallOp&>(op).title.empty();
     if ((is_structure || is_plain) && !op.put.is_valid()) return entry.consumer;
     Frame* const frame = path_.frame_of(entry);
     if (!frame->placement) frame->placement = placement_;
@@ -296,20 +308,24 @@ class Walk {
   // Its result may be on another device than what it takes, so whoever takes that says nothing of this.
   static bool may_be_elsewhere(const Op& op) {
     switch (op.kind) {
-      case Kind::call: return static_cast<const CallOp&>(op).mode == CallMode::map || moves_its_input(static_cast<const CallOp&>(op));
-      case Kind::create: return !static_cast<const CreateOp&>(op).is_beside;
+      case Kind::call:
+        return static_cast<const CallOp&>(op).mode == CallMode::map || moves_its_input(static_cast<const CallOp&>(op));
+      case Kind::create:
+        return !static_cast<const CreateOp&>(op).is_beside;
       case Kind::copy: {
         const Op* into = as_op(static_cast<const CopyOp&>(op).destination);
         return !into || into->kind != Kind::create || !static_cast<const CreateOp*>(into)->is_beside;
       }
-      default: return false;
+      default:
+        return false;
     }
   }
   // `at_least`: better than the process's default.
   std::int32_t device_for(const Op& op, std::int32_t at_least = unknown_ordinal) {
     if (const std::int32_t put = op.device_put(); put != unknown_ordinal) return put;
     if (const std::int32_t consumers = device_of_consumers(); consumers != unknown_ordinal) return consumers;
-    return placement_->device == unknown_ordinal && at_least != unknown_ordinal ? at_least : placement_->device_or_default();
+    return placement_->device == unknown_ordinal && at_least != unknown_ordinal ? at_least
+                                                                                : placement_->device_or_default();
   }
   // Where a new array is made, its shape known. `else_where()`: on which device, where it says nothing itself.
   template <class F>
@@ -355,8 +371,9 @@ class Walk {
   }
 
   [[noreturn]] static void raise_waits_for_itself() {
-    raise(error_types.argument_value, "an operation waits for itself: a callback runs, or returns, an operation that "
-                                      "needs the result of the callback's own");
+    raise(error_types.argument_value,
+          "an operation waits for itself: a callback runs, or returns, an operation that "
+          "needs the result of the callback's own");
   }
 
   Value value_of(nb::handle object) {
@@ -366,15 +383,24 @@ class Walk {
 
   Step perform(Op& op) {
     switch (op.kind) {
-      case Kind::launch: return perform(static_cast<LaunchOp&>(op));
-      case Kind::create: return perform(static_cast<CreateOp&>(op));
-      case Kind::fill: return perform(static_cast<FillOp&>(op));
-      case Kind::copy: return perform(static_cast<CopyOp&>(op));
-      case Kind::call: return perform(static_cast<CallOp&>(op));
-      case Kind::gather: return perform(static_cast<GatherOp&>(op));
-      case Kind::pick: return perform(static_cast<PickOp&>(op));
-      case Kind::foreign: return perform(static_cast<ForeignOp&>(op));
-      case Kind::replay: return perform(static_cast<ReplayOp&>(op));
+      case Kind::launch:
+        return perform(static_cast<LaunchOp&>(op));
+      case Kind::create:
+        return perform(static_cast<CreateOp&>(op));
+      case Kind::fill:
+        return perform(static_cast<FillOp&>(op));
+      case Kind::copy:
+        return perform(static_cast<CopyOp&>(op));
+      case Kind::call:
+        return perform(static_cast<CallOp&>(op));
+      case Kind::gather:
+        return perform(static_cast<GatherOp&>(op));
+      case Kind::pick:
+        return perform(static_cast<PickOp&>(op));
+      case Kind::foreign:
+        return perform(static_cast<ForeignOp&>(op));
+      case Kind::replay:
+        return perform(static_cast<ReplayOp&>(op));
     }
     return Step::finished;
   }
@@ -425,7 +451,9 @@ class Walk {
     for (const auto& deferred : deferred_) {
       auto& create = static_cast<CreateOp&>(*as_op(op.arguments[deferred.argument].object));
       const bool is_made = sink_.is_done(create);  // as another argument
-      const Value value = is_made ? sink_.result(create) : make(create, stream, device_of(create, [&] { return device; }), Py_REFCNT(op.arguments[deferred.argument].object) > 1);
+      const Value value = is_made ? sink_.result(create)
+                                  : make(create, stream, device_of(create, [&] { return device; }),
+                                         Py_REFCNT(op.arguments[deferred.argument].object) > 1);
       take_array(op, deferred.argument, value, home);
       if (signature.params[deferred.argument].writes) outputs_[deferred.output] = value;
     }
@@ -441,8 +469,9 @@ class Walk {
     const Param& param = signature.params[i];
     const Array* array = sink_.array(value);
     if (!array)
-      raise(error_types.argument_type, signature.where(i) + ": " + expected_array(param) + " is expected, the operation yielded " +
-                                           nb::cast<std::string>(nb::str(nb::handle(Py_TYPE(sink_.object(value).ptr())).attr("__name__"))));
+      raise(error_types.argument_type,
+            signature.where(i) + ": " + expected_array(param) + " is expected, the operation yielded " +
+                nb::cast<std::string>(nb::str(nb::handle(Py_TYPE(sink_.object(value).ptr())).attr("__name__"))));
     check_array(signature, i, *array, home);
     if (param.kind == ParamKind::partition) fit_partition(signature, i, *array, op.shape);
     op.pack(i, *array);
@@ -466,8 +495,10 @@ class Walk {
   // Allocates on a device; the memory is there from here on in the stream. `uses` stays as it is.
   Value make(CreateOp& op, StreamIndex stream, std::int32_t device, bool is_shared) {
     try {
-      if (const Placement* put = op.where_put(); put && put->stream != no_stream) stream = placing_.open(put->stream, device);
-      else require_put(op, device);
+      if (const Placement* put = op.where_put(); put && put->stream != no_stream)
+        stream = placing_.open(put->stream, device);
+      else
+        require_put(op, device);
       placing_.mark(op, stream);
       const Value value = sink_.create(op, stream, device);
       placing_.commit_new(op, *sink_.array(value), stream, is_shared);
@@ -479,11 +510,13 @@ class Walk {
     }
   }
 
-  // Memory on an operation's way, which only it uses. It is ordered before: where its stream is full, the walk ends without.
+  // Memory on an operation's way, which only it uses. It is ordered before: where its stream is full, the walk ends
+  // without.
   Value make_way(Op& op, const Array& like, std::int32_t device, StreamIndex stream) {
     const Value value = sink_.staging(op, like, device, stream);
     const Array& way = *sink_.array(value);
-    if (!way.is_host()) placing_.commit_new(op, way, stream, false);  // whatever comes of the operation, it is freed behind that
+    if (!way.is_host())
+      placing_.commit_new(op, way, stream, false);  // whatever comes of the operation, it is freed behind that
     placing_.add(way, true);
     return value;
   }
@@ -498,7 +531,8 @@ class Walk {
     }
     const Array* array = sink_.array(model);
     if (!array)
-      raise(error_types.argument_type, "an array is expected; the operation yielded " + nb::cast<std::string>(nb::repr(sink_.object(model))));
+      raise(error_types.argument_type,
+            "an array is expected; the operation yielded " + nb::cast<std::string>(nb::repr(sink_.object(model))));
     op.shape = array->shape;
     op.size_bytes = array->size_bytes();
     op.spec.dtype = array->dtype;
@@ -515,7 +549,8 @@ class Walk {
     }
     const Array* array = sink_.array(value);
     if (!array)
-      raise(error_types.argument_type, "fill: the destination is not an array but " + nb::cast<std::string>(nb::repr(sink_.object(value))));
+      raise(error_types.argument_type,
+            "fill: the destination is not an array but " + nb::cast<std::string>(nb::repr(sink_.object(value))));
     check_fill(*array, op.pattern);
     std::int32_t device = array->device;
     if (array->is_host()) device = device_for(op);
@@ -559,7 +594,8 @@ class Walk {
       const Array* array = sink_.array(value);
       const char* role = access.writes ? "call: what is written" : "call: what is read";
       if (!array)
-        raise(error_types.argument_type, std::string(role) + " is an array, not " + nb::cast<std::string>(nb::repr(sink_.object(value))));
+        raise(error_types.argument_type,
+              std::string(role) + " is an array, not " + nb::cast<std::string>(nb::repr(sink_.object(value))));
       check_usable(*array, access.writes, [&] { return std::string(role); });
       placing_.add(*array, access.writes);
       if (array->is_host()) continue;
@@ -571,8 +607,9 @@ class Walk {
       if (found == unknown_ordinal) found = array->device;
       const std::int32_t other = device != unknown_ordinal ? device : read_device;
       if (array->device != other)
-        raise(error_types.device_mismatch, std::string(role) + " is on device " + std::to_string(array->device) + ", other arrays of the call on device " +
-                                               std::to_string(other) + "; bring one over with .to(device)");
+        raise(error_types.device_mismatch, std::string(role) + " is on device " + std::to_string(array->device) +
+                                               ", other arrays of the call on device " + std::to_string(other) +
+                                               "; bring one over with .to(device)");
     }
     if (device == unknown_ordinal) device = read_device;
     if (device == unknown_ordinal) device = op.device_put();
@@ -602,8 +639,9 @@ class Walk {
     array->each_piece([&](Span piece) {
       for (const Use& use : placing_.uses)
         if (use.buffer == array->buffer.get() && use.span.begin <= piece.begin && piece.end <= use.span.end) return;
-      raise(error_types.argument_value, "call: " + describe(*array) + " is passed to the function, and stands neither in reads= nor in writes=; "
-                                        "name it in one of them");
+      raise(error_types.argument_value, "call: " + describe(*array) +
+                                            " is passed to the function, and stands neither in reads= nor in writes=; "
+                                            "name it in one of them");
     });
   }
 

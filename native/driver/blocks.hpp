@@ -39,18 +39,22 @@ class PageLocked {
   static std::uint64_t size_of(std::uint64_t size_bytes) { return rounded_to_block(size_bytes, 4096); }
   static CUresult allocate(const Table& table, std::uint64_t size_bytes, std::uint64_t& address) {
     void* fresh = nullptr;
-    const CUresult result = table.cuMemHostAlloc(&fresh, size_bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
+    const CUresult result =
+        table.cuMemHostAlloc(&fresh, size_bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
     address = reinterpret_cast<std::uint64_t>(fresh);
     return result;
   }
-  static CUresult free(const Table& table, std::uint64_t address) { return table.cuMemFreeHost(reinterpret_cast<void*>(address)); }
+  static CUresult free(const Table& table, std::uint64_t address) {
+    return table.cuMemFreeHost(reinterpret_cast<void*>(address));
+  }
   static bool renew(const Table&, std::uint64_t, std::uint64_t) { return true; }
 
  private:
-  // Enough for the buffers of a pipeline, little enough to lock for good: a 16th of the machine's memory, from 256 MiB to
-  // 4 GiB. Locking 256 MiB takes 160 ms on an H200's host, and copying them 5.
+  // Enough for the buffers of a pipeline, little enough to lock for good: a 16th of the machine's memory, from 256 MiB
+  // to 4 GiB. Locking 256 MiB takes 160 ms on an H200's host, and copying them 5.
   static std::uint64_t sixteenth_of_memory() {
-    const auto bytes = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+    const auto bytes =
+        static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
     return std::clamp<std::uint64_t>(bytes / 16, 256ull << 20, 4ull << 30);
   }
 };
@@ -80,7 +84,8 @@ class Managed {
   static CUresult free(const Table& table, std::uint64_t address) { return table.cuMemFree(address); }
 
   // About bytes of the block that begins at `block`.
-  CUresult advise(const Table& table, std::uint64_t block, std::uint64_t address, std::uint64_t size_bytes, CUmem_advise advice, CUmemLocation location) {
+  CUresult advise(const Table& table, std::uint64_t block, std::uint64_t address, std::uint64_t size_bytes,
+                  CUmem_advise advice, CUmemLocation location) {
     const CUresult result = table.cuMemAdvise(address, size_bytes, advice, location);
     if (result != CUDA_SUCCESS || is_undoing(advice)) return result;
     std::vector<Advice>& known = advised_[block];
@@ -96,7 +101,8 @@ class Managed {
     if (advised == advised_.end()) return true;
     bool is_undone = true;
     for (const Advice& each : advised->second)
-      is_undone = table.cuMemAdvise(address, size_bytes, undoing(each.advice), each.location) == CUDA_SUCCESS && is_undone;
+      is_undone =
+          table.cuMemAdvise(address, size_bytes, undoing(each.advice), each.location) == CUDA_SUCCESS && is_undone;
     advised_.erase(advised);
     return is_undone;
   }
@@ -109,14 +115,15 @@ class Managed {
   // Each piece of advice is followed by its contrary.
   static CUmem_advise undoing(CUmem_advise advice) { return static_cast<CUmem_advise>(advice + 1); }
   static bool is_undoing(CUmem_advise advice) {
-    return advice == CU_MEM_ADVISE_UNSET_READ_MOSTLY || advice == CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION || advice == CU_MEM_ADVISE_UNSET_ACCESSED_BY;
+    return advice == CU_MEM_ADVISE_UNSET_READ_MOSTLY || advice == CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION ||
+           advice == CU_MEM_ADVISE_UNSET_ACCESSED_BY;
   }
 
   std::unordered_map<std::uint64_t, std::vector<Advice>> advised_;  // by block
 };
 
-// Memory of a device that other processes may open. The driver opens to them all of the 2 MiB that an allocation lies in (CUDA
-// driver API, cuIpcGetMemHandle), so a block has them for itself.
+// Memory of a device that other processes may open. The driver opens to them all of the 2 MiB that an allocation lies
+// in (CUDA driver API, cuIpcGetMemHandle), so a block has them for itself.
 class Interprocess {
  public:
   static constexpr std::uint64_t most_kept_bytes = std::numeric_limits<std::uint64_t>::max();  // as for managed memory
@@ -140,7 +147,8 @@ class Interprocess {
       event = known->second;
       return CUDA_SUCCESS;
     }
-    const CUresult result = call([&] { return table.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS); });
+    const CUresult result =
+        call([&] { return table.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS); });
     if (result == CUDA_SUCCESS) events_.emplace(block, event);
     return result;
   }
@@ -189,7 +197,8 @@ class BlockPool {
   // Only what no device work touches any more.
   CUresult give_back(std::uint64_t address, std::uint64_t size_bytes) {
     const std::uint64_t block = Kind::size_of(size_bytes);
-    if (kind_.renew(table_, address, block) && block <= kind_.most_kept_bytes - std::min(cached_bytes_, kind_.most_kept_bytes)) {
+    if (kind_.renew(table_, address, block) &&
+        block <= kind_.most_kept_bytes - std::min(cached_bytes_, kind_.most_kept_bytes)) {
       free_[block].push_back(address);
       cached_bytes_ += block;
       return CUDA_SUCCESS;

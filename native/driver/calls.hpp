@@ -1,7 +1,7 @@
 // The driver's calls for a piece of work: a launch, with the kernel that it needs, a block of a copy or of a fill.
 //
-// Always true: the work's context is bound, and all that it touches is there. What the driver refuses of copies and fills is
-// thrown as Refusal.
+// Always true: the work's context is bound, and all that it touches is there. What the driver refuses of copies and
+// fills is thrown as Refusal.
 #pragma once
 #include <algorithm>
 #include <vector>
@@ -53,12 +53,13 @@ inline CUfunction function_of(Engine& engine, ContextScope& scope, dataflow::Lau
   auto function = static_cast<CUfunction>(loaded.function);
   check_limits(op, loaded, device);
   if (op.shape.shared_bytes > loaded.shared_limit_bytes) {
-    // Other kernel objects have the same function, and may have raised it further: nobody's launches may lower it again.
-    // Each keeps its own count of what it asked for.
+    // Other kernel objects have the same function, and may have raised it further: nobody's launches may lower it
+    // again. Each keeps its own count of what it asked for.
     int now = 0;
     CUresult result = engine.table.cuFuncGetAttribute(&now, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, function);
     const auto wanted = static_cast<int>(op.shape.shared_bytes);
-    if (!result && wanted > now) result = engine.table.cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, wanted);
+    if (!result && wanted > now)
+      result = engine.table.cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, wanted);
     if (result) raise_refused(engine, result, "cuFuncSetAttribute", object_of(op), op.shape.shared_bytes, device);
     loaded.shared_limit_bytes = op.shape.shared_bytes;
   }
@@ -85,8 +86,8 @@ inline CUresult call_launch(const Table& table, dataflow::LaunchOp& op, std::int
     asked.config.hStream = stream;
     return table.cuLaunchKernelEx(&asked.config, function, words, nullptr);
   }
-  return table.cuLaunchKernel(function, shape.grid.x, shape.grid.y, shape.grid.z, shape.block.x, shape.block.y, shape.block.z, shape.shared_bytes, stream, words,
-                              nullptr);
+  return table.cuLaunchKernel(function, shape.grid.x, shape.grid.y, shape.grid.z, shape.block.x, shape.block.y,
+                              shape.block.z, shape.shared_bytes, stream, words, nullptr);
 }
 
 // One block of a copy.
@@ -94,7 +95,9 @@ inline void call_copy(const Table& table, const dataflow::CopyBlock& block, CUst
   if (block.rows == 1) return check(table.cuMemcpyAsync(block.to, block.from, block.width, stream), "cuMemcpyAsync");
   if (block.to_pitch < block.width || block.from_pitch < block.width) {  // rows that lie upon one another
     for (std::uint64_t row = 0; row < block.rows; ++row)
-      check(table.cuMemcpyAsync(block.to + row * block.to_pitch, block.from + row * block.from_pitch, block.width, stream), "cuMemcpyAsync");
+      check(table.cuMemcpyAsync(block.to + row * block.to_pitch, block.from + row * block.from_pitch, block.width,
+                                stream),
+            "cuMemcpyAsync");
     return;
   }
   CUDA_MEMCPY2D copy{};
@@ -118,8 +121,11 @@ inline void call_fill(const Table& table, const dataflow::FillBlock& block, CUst
     if (block.item_bytes == 2) return check(table.cuMemsetD16Async(to, word, block.width, stream), "cuMemsetD16Async");
     return check(table.cuMemsetD32Async(to, block.value, block.width, stream), "cuMemsetD32Async");
   }
-  if (block.item_bytes == 1) return check(table.cuMemsetD2D8Async(to, block.pitch, byte, block.width, block.rows, stream), "cuMemsetD2D8Async");
-  if (block.item_bytes == 2) return check(table.cuMemsetD2D16Async(to, block.pitch, word, block.width, block.rows, stream), "cuMemsetD2D16Async");
+  if (block.item_bytes == 1)
+    return check(table.cuMemsetD2D8Async(to, block.pitch, byte, block.width, block.rows, stream), "cuMemsetD2D8Async");
+  if (block.item_bytes == 2)
+    return check(table.cuMemsetD2D16Async(to, block.pitch, word, block.width, block.rows, stream),
+                 "cuMemsetD2D16Async");
   check(table.cuMemsetD2D32Async(to, block.pitch, block.value, block.width, block.rows, stream), "cuMemsetD2D32Async");
 }
 

@@ -2,7 +2,8 @@
 //
 // Always true: while a RelaxedCaptures lives on a thread, no call of that thread disturbs another library's capture,
 // whatever its mode. While a stream is captured in global mode, CUDA refuses "potentially unsafe" calls to all threads,
-// such as allocations and questions. Such a call also ends the capture. CUDA allows these calls to threads in relaxed mode.
+// such as allocations and questions. Such a call also ends the capture. CUDA allows these calls to threads in relaxed
+// mode.
 #pragma once
 #include <utility>
 
@@ -11,11 +12,13 @@
 namespace aiocuda::driver {
 
 // What CUDA answers because of a capture: nothing is lost then.
-inline bool is_capture_error(int code) { return code >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && code <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD; }
+inline bool is_capture_error(int code) {
+  return code >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && code <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+}
 
 namespace captures {
 struct Thread {
-  int depth = 0;  // of the scopes below
+  int depth = 0;                                            // of the scopes below
   CUstreamCaptureMode own = CU_STREAM_CAPTURE_MODE_GLOBAL;  // the mode that it had before the outermost
 };
 inline Thread& thread() {
@@ -49,8 +52,8 @@ class RelaxedCaptures {
   const Table& table_;
 };
 
-// While a function of the program's is called in the middle of such a scope, the thread has the mode that the program gave it:
-// it may capture, and rely on what CUDA refuses then.
+// While a function of the program's is called in the middle of such a scope, the thread has the mode that the program
+// gave it: it may capture, and rely on what CUDA refuses then.
 class ProgramsCaptures {
  public:
   explicit ProgramsCaptures(const Table& table) : table_(table), before_(std::exchange(captures::thread(), {})) {

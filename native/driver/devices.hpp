@@ -1,7 +1,7 @@
 // The devices that are open, and the binding of their contexts.
 //
-// Always true: `at` gives an open device; where it is not open yet, it is opened first. What `at` gave stays where it is.
-// Guarded by the GIL.
+// Always true: `at` gives an open device; where it is not open yet, it is opened first. What `at` gave stays where it
+// is. Guarded by the GIL.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -41,7 +41,8 @@ class Devices {
   }
   DeviceState& at(std::int32_t ordinal) {
     around_.require_usable();
-    if (!is_open(ordinal)) [[unlikely]] around_.open(ordinal);
+    if (!is_open(ordinal)) [[unlikely]]
+      around_.open(ordinal);
     return *devices_[static_cast<std::size_t>(ordinal)];
   }
   DeviceState& add(std::int32_t ordinal, CUcontext context, CUmemoryPool pool);

@@ -11,7 +11,8 @@ nb::object record_into(dataflow::Planner& planner, nb::handle object, const data
   try {
     return planner.record(object, placement);
   } catch (const Refusal& refusal) {
-    raise_refused(engine, refusal.result, refusal.function, nb::borrow(object), refusal.asked_host_bytes, refusal.device);
+    raise_refused(engine, refusal.result, refusal.function, nb::borrow(object), refusal.asked_host_bytes,
+                  refusal.device);
   }
 }
 
@@ -29,10 +30,14 @@ nb::list record(nb::handle object, const dataflow::Placement& placement) {
       of.stream_ids.push_back(stream.closing ? dataflow::no_stream : engine.id_of(static_cast<StreamIndex>(i)));
     }
   };
-  house.lanes = [&engine](Op& op, const dataflow::Policy& policy, std::int32_t device) -> const dataflow::Lanes& { return engine.lanes(policy, device, op); };
+  house.lanes = [&engine](Op& op, const dataflow::Policy& policy, std::int32_t device) -> const dataflow::Lanes& {
+    return engine.lanes(policy, device, op);
+  };
   house.is_peer = [&engine](std::int32_t device, std::int32_t other) { return engine.is_peer(device, other); };
   house.pageable = &engine.staging.pageable();
-  house.stages = [&engine](const dataflow::Pageable& memory, const dataflow::Array& array) { return Submit::stages(engine, memory, array); };
+  house.stages = [&engine](const dataflow::Pageable& memory, const dataflow::Array& array) {
+    return Submit::stages(engine, memory, array);
+  };
   dataflow::Record sink(engine.timeline, std::move(house));
   dataflow::Scratch<dataflow::Record::Value> scratch;
   dataflow::Path path;
@@ -40,7 +45,8 @@ nb::list record(nb::handle object, const dataflow::Placement& placement) {
   try {
     walk.run(object);
   } catch (const Refusal& refusal) {
-    raise_refused(engine, refusal.result, refusal.function, nb::borrow(object), refusal.asked_host_bytes, refusal.device);
+    raise_refused(engine, refusal.result, refusal.function, nb::borrow(object), refusal.asked_host_bytes,
+                  refusal.device);
   }
   return sink.steps;
 }

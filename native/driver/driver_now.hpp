@@ -1,8 +1,8 @@
 // The one way to the driver's calls that ask about, order or end what was submitted before them.
 //
-// Always true: when such a call is made, the driver has been given all earlier work that the call is about. A walk that holds
-// calls back says so here. It makes them before it asks; until it has, nothing is freed or destroyed. Whatever else comes to
-// delay calls has them made in `given()`.
+// Always true: when such a call is made, the driver has been given all earlier work that the call is about. A walk that
+// holds calls back says so here. It makes them before it asks; until it has, nothing is freed or destroyed. Whatever
+// else comes to delay calls has them made in `given()`.
 #pragma once
 #include "table.hpp"
 
@@ -27,7 +27,9 @@ class DriverNow {
 
   // Orders.
   CUresult record(CUevent event, CUstream stream) const { return given().cuEventRecord(event, stream); }
-  CUresult wait(CUstream stream, CUevent event) const { return given().cuStreamWaitEvent(stream, event, CU_EVENT_WAIT_DEFAULT); }
+  CUresult wait(CUstream stream, CUevent event) const {
+    return given().cuStreamWaitEvent(stream, event, CU_EVENT_WAIT_DEFAULT);
+  }
   CUresult write(CUstream stream, CUdeviceptr address, std::uint32_t value) const {
     return given().cuStreamWriteValue32(stream, address, value, CU_STREAM_WRITE_VALUE_DEFAULT);
   }

@@ -1,7 +1,7 @@
 // The parts of the engine, what they are connected with, and the right to submit.
 //
-// Always true: a part knows the parts that it was given, and nothing of this. A finalizer never calls the driver in the middle
-// of a submission. Guarded by the GIL, but for `pending` and `lines`, which have locks of their own.
+// Always true: a part knows the parts that it was given, and nothing of this. A finalizer never calls the driver in the
+// middle of a submission. Guarded by the GIL, but for `pending` and `lines`, which have locks of their own.
 #pragma once
 #include <cstdint>
 #include <memory>

@@ -4,9 +4,9 @@
 // the driver enlarges it, and first waits until the device has done all that it holds; launches on that device wait
 // meanwhile, in whatever thread. So the store is enlarged while the device is idle, before it is full.
 //
-// Seen on an H200 and an H100 (driver 580.159.04; docs/measurements/2026-11-22-h200-graphs-while-busy.md): the store has
-// 35 places at first, each step adds 43 in 2 MiB, and what an executable gives back is used again. A stream that is used
-// has a place there as well.
+// Seen on an H200 and an H100 (driver 580.159.04; docs/measurements/2026-11-22-h200-graphs-while-busy.md): the store
+// has 35 places at first, each step adds 43 in 2 MiB, and what an executable gives back is used again. A stream that is
+// used has a place there as well.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -30,9 +30,7 @@ class ExecutableStore {
   bool has(std::uint64_t places) const { return used_ + places <= size_; }
 
   // How many places to ask for at once, so that `places` and the spare ones are free; 0: they are.
-  std::uint64_t missing(std::uint64_t places) const {
-    return has(places + spare) ? 0 : places + 2 * spare;
-  }
+  std::uint64_t missing(std::uint64_t places) const { return has(places + spare) ? 0 : places + 2 * spare; }
   // So many were free at once.
   void note_free(std::uint64_t places) { size_ = std::max(size_, used_ + places); }
 

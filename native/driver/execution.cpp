@@ -38,8 +38,10 @@ void learn_from_marks(Engine& engine, Op& op) {
   for (const Engine::Mark& mark : outstanding(op).marks) {
     scope.bind(engine.stream(mark.stream()).device);
     const CUresult result = engine.table.cuEventQuery(mark.event());
-    if (result == CUDA_SUCCESS) engine.learn(mark.complete());
-    else if (result != CUDA_ERROR_NOT_READY) throw Refusal(result, "cuEventQuery");
+    if (result == CUDA_SUCCESS)
+      engine.learn(mark.complete());
+    else if (result != CUDA_ERROR_NOT_READY)
+      throw Refusal(result, "cuEventQuery");
   }
 }
 
@@ -93,7 +95,8 @@ std::chrono::microseconds await_budget(const Engine& engine, std::int32_t limit_
 // When a time-out in seconds ends; a negative one never does.
 std::optional<Clock::time_point> end_of(double timeout_s) {
   if (timeout_s < 0) return std::nullopt;
-  return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(std::min(timeout_s, 1e9)));
+  return Clock::now() +
+         std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(std::min(timeout_s, 1e9)));
 }
 
 // False: the time is up.
@@ -138,9 +141,12 @@ void mark(Engine& engine, Op& op, const std::vector<Tick>& ticks) {
 void refuse_while_recording(nb::handle object) {
   const dataflow::Enclosure* enclosure = dataflow::Enclosure::recording();
   if (!enclosure) return;
-  dataflow::raise(dataflow::error_types.capture, nb::cast<std::string>(object.attr("_title")) + " was to be executed by a function that is called while the graph made at " +
-                                                     enclosure->place + " is recorded; return the operation from the function, so that it becomes a part of the graph, or "
-                                                     "execute it before");
+  dataflow::raise(
+      dataflow::error_types.capture,
+      nb::cast<std::string>(object.attr("_title")) +
+          " was to be executed by a function that is called while the graph made at " + enclosure->place +
+          " is recorded; return the operation from the function, so that it becomes a part of the graph, or "
+          "execute it before");
 }
 
 // Submits all that can be. Done: true.
@@ -158,7 +164,8 @@ bool Execution::walk(Engine& engine, Halt& halt) {
     if (walk.run(root_)) return true;
     halt = {};
     for (const dataflow::Path::Due& each : path_.due) halt.due.push_back({object_of(*each.frame->op), each.placement});
-    if (const auto& memory = walk.full_memory()) {  // of an outermost walk: in the middle of one nobody waits for memory
+    if (const auto& memory =
+            walk.full_memory()) {  // of an outermost walk: in the middle of one nobody waits for memory
       acting.keep();
       halt.full = {engine.memory_lane(memory->device), memory->most_bytes, memory->asked_bytes};
       halt.stands_in_line = true;
@@ -235,7 +242,8 @@ Execution::Reached Execution::advance(Engine& engine) {
   interpreter::guard_thread();
   try {
     const bool is_new = !op.is_done();
-    if (!is_new && engine.is_over() && engine.timeline.not_known_complete(op.ready).empty()) return {.is_submitted = true, .is_complete = true};
+    if (!is_new && engine.is_over() && engine.timeline.not_known_complete(op.ready).empty())
+      return {.is_submitted = true, .is_complete = true};
     engine.require_usable();
     if (is_new) learn_from_marks(engine, op);
     Reached reached = submit_root(engine);
@@ -267,7 +275,8 @@ CompletionRef Execution::completion_of(Engine& engine, const Reached& reached, s
     if (is_done && op.outstanding) outstanding(op).completion = completion;
     return completion;
   } catch (const Refusal& refusal) {
-    raise_lost(engine, refusal.result, root_, refusal.device >= 0 ? refusal.device : device_of(engine, reached.halt.waits));
+    raise_lost(engine, refusal.result, root_,
+               refusal.device >= 0 ? refusal.device : device_of(engine, reached.halt.waits));
   }
 }
 
@@ -283,7 +292,8 @@ CompletionRef Execution::stand(Engine& engine, const Halt::Full& full, completio
     engine.keep_moving(full.lane);
   } catch (const Refusal& refusal) {
     drop_turn(op);
-    raise_lost(engine, refusal.result, root_, refusal.device >= 0 ? refusal.device : engine.stream(completion::stream_of(full.lane)).device);
+    raise_lost(engine, refusal.result, root_,
+               refusal.device >= 0 ? refusal.device : engine.stream(completion::stream_of(full.lane)).device);
   }
   return standing->called();
 }
@@ -293,7 +303,8 @@ bool Execution::wait_for_room(Engine& engine, const Halt& halt, std::optional<Cl
   if (!halt.stands_in_line && halt.waits.empty()) return true;
   CompletionRef called;
   try {
-    called = halt.stands_in_line ? stand(engine, *halt.full, {PyThread_get_thread_ident(), true}) : engine.watch(engine.arm(halt.waits, {}));
+    called = halt.stands_in_line ? stand(engine, *halt.full, {PyThread_get_thread_ident(), true})
+                                 : engine.watch(engine.arm(halt.waits, {}));
   } catch (const Refusal& refusal) {
     raise_lost(engine, refusal.result, root_, refusal.device >= 0 ? refusal.device : device_of(engine, halt.waits));
   }
@@ -306,7 +317,8 @@ bool Execution::wait_for_room(Engine& engine, const Halt& halt, std::optional<Cl
     throw;
   }
   if (!is_called) leave(op(), nullptr);
-  if (const std::int32_t error = called->error()) raise_lost(engine, error, root_, engine.stream(completion::stream_of(halt.full->lane)).device);
+  if (const std::int32_t error = called->error())
+    raise_lost(engine, error, root_, engine.stream(completion::stream_of(halt.full->lane)).device);
   return is_called;
 }
 
@@ -319,18 +331,23 @@ Execution::Driven Execution::drive(const Listener& listener) {
       return Driven::complete;
     }
     if (reached.is_paused) {
-      listener.port->put(listener.token, completion::pause);  // the loop comes round: it may have been told to cancel, or be late
+      listener.port->put(listener.token,
+                         completion::pause);  // the loop comes round: it may have been told to cancel, or be late
       return Driven::goes_on;
     }
     if (reached.halt.stands_in_line) {
-      const auto called = stand(engine, *reached.halt.full, {PyThread_get_thread_ident(), listener.blocks, listener.token});
+      const auto called =
+          stand(engine, *reached.halt.full, {PyThread_get_thread_ident(), listener.blocks, listener.token});
       if (called && called->tell(listener.port, listener.token)) return Driven::goes_on;
       continue;
     }
-    const auto completion = completion_of(engine, reached, await_budget(engine, listener.spins ? placement().spin_us : 0));
+    const auto completion =
+        completion_of(engine, reached, await_budget(engine, listener.spins ? placement().spin_us : 0));
     if (!completion) continue;
-    if (completion->tell(listener.port, listener.token)) return reached.is_submitted ? Driven::completes : Driven::goes_on;
-    if (const std::int32_t error = completion->error()) raise_lost(engine, error, root_, device_of(engine, reached.halt.waits));
+    if (completion->tell(listener.port, listener.token))
+      return reached.is_submitted ? Driven::completes : Driven::goes_on;
+    if (const std::int32_t error = completion->error())
+      raise_lost(engine, error, root_, device_of(engine, reached.halt.waits));
   }
 }
 
@@ -370,7 +387,8 @@ bool Execution::submit_more() {
   if (op().is_done()) return false;
   try {
     const Reached reached = submit_root(engine);
-    if (!reached.is_paused && !reached.halt.full) mark(engine, op(), reached.is_submitted ? op().ready : reached.halt.waits);
+    if (!reached.is_paused && !reached.halt.full)
+      mark(engine, op(), reached.is_submitted ? op().ready : reached.halt.waits);
     return reached.is_paused;
   } catch (const Refusal& refusal) {
     raise_lost(engine, refusal.result, root_, refusal.device);
@@ -394,7 +412,8 @@ bool Execution::wait(double timeout_s) {
     const auto completion = completion_of(engine, reached, spin_time);
     if (!completion) continue;
     if (!wait_until(*completion, until)) return false;
-    if (const std::int32_t error = completion->error()) raise_lost(engine, error, root_, device_of(engine, reached.halt.waits));
+    if (const std::int32_t error = completion->error())
+      raise_lost(engine, error, root_, device_of(engine, reached.halt.waits));
     if (reached.is_submitted && ended(0)) return true;
   }
 }
@@ -420,10 +439,13 @@ CompletionRef arm_streams(const std::vector<StreamIndex>& streams, const std::st
   try {
     return engine.watch(engine.arm(ticks, {}, true));
   } catch (const Refusal& refusal) {
-    raise_refused(engine, refusal.result, refusal.function, asked, 0, refusal.device >= 0 ? refusal.device : device_of(engine, ticks));
+    raise_refused(engine, refusal.result, refusal.function, asked, 0,
+                  refusal.device >= 0 ? refusal.device : device_of(engine, ticks));
   }
 }
 
-bool wait_with_signals(completion::Completion& completion, double timeout_s) { return wait_until(completion, end_of(timeout_s)); }
+bool wait_with_signals(completion::Completion& completion, double timeout_s) {
+  return wait_until(completion, end_of(timeout_s));
+}
 
 }  // namespace aiocuda::driver

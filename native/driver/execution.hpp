@@ -1,8 +1,10 @@
-// An execution: what is done for one `await`, `sync`, `submit` or future of an operation, from its first step to its result.
+// An execution: what is done for one `await`, `sync`, `submit` or future of an operation, from its first step to its
+// result.
 //
-// Always true: a step goes on where the last one stopped, and nothing is looked at twice (dataflow/path.hpp). After a function of
-// the program's own, what follows it is submitted by another step, or after a look at the time: by then nobody may want it any
-// more. Who finds a stream full stands in line. Guarded by the GIL; steps hold the right to submit while they walk.
+// Always true: a step goes on where the last one stopped, and nothing is looked at twice (dataflow/path.hpp). After a
+// function of the program's own, what follows it is submitted by another step, or after a look at the time: by then
+// nobody may want it any more. Who finds a stream full stands in line. Guarded by the GIL; steps hold the right to
+// submit while they walk.
 #pragma once
 #include <memory>
 #include <optional>
@@ -26,8 +28,8 @@ class Execution {
   dataflow::Op& op() const { return *nb::inst_ptr<dataflow::Op>(root_); }
   const dataflow::Placement& placement() const { return *nb::inst_ptr<dataflow::Placement>(placement_); }
 
-  // Who is to be told when it is worth going on: the token comes out of the port. `blocks`: this thread does nothing else until
-  // then. `spins`: as long as the placement says, before it waits.
+  // Who is to be told when it is worth going on: the token comes out of the port. `blocks`: this thread does nothing
+  // else until then. `spins`: as long as the placement says, before it waits.
   struct Listener {
     const std::shared_ptr<completion::Port>& port;
     completion::Token token;

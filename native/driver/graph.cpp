@@ -32,19 +32,30 @@ bool can_be_set(const GraphNode& node) {
 
 const char* name_of_capture_error(CUresult result) {
   switch (result) {
-    case CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: return "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED";
-    case CUDA_ERROR_STREAM_CAPTURE_INVALIDATED: return "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED";
-    case CUDA_ERROR_STREAM_CAPTURE_MERGE: return "CUDA_ERROR_STREAM_CAPTURE_MERGE";
-    case CUDA_ERROR_STREAM_CAPTURE_UNMATCHED: return "CUDA_ERROR_STREAM_CAPTURE_UNMATCHED";
-    case CUDA_ERROR_STREAM_CAPTURE_UNJOINED: return "CUDA_ERROR_STREAM_CAPTURE_UNJOINED";
-    case CUDA_ERROR_STREAM_CAPTURE_ISOLATION: return "CUDA_ERROR_STREAM_CAPTURE_ISOLATION";
-    case CUDA_ERROR_STREAM_CAPTURE_IMPLICIT: return "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT";
-    case CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD: return "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD";
-    default: return nullptr;
+    case CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED:
+      return "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED";
+    case CUDA_ERROR_STREAM_CAPTURE_INVALIDATED:
+      return "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED";
+    case CUDA_ERROR_STREAM_CAPTURE_MERGE:
+      return "CUDA_ERROR_STREAM_CAPTURE_MERGE";
+    case CUDA_ERROR_STREAM_CAPTURE_UNMATCHED:
+      return "CUDA_ERROR_STREAM_CAPTURE_UNMATCHED";
+    case CUDA_ERROR_STREAM_CAPTURE_UNJOINED:
+      return "CUDA_ERROR_STREAM_CAPTURE_UNJOINED";
+    case CUDA_ERROR_STREAM_CAPTURE_ISOLATION:
+      return "CUDA_ERROR_STREAM_CAPTURE_ISOLATION";
+    case CUDA_ERROR_STREAM_CAPTURE_IMPLICIT:
+      return "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT";
+    case CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD:
+      return "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD";
+    default:
+      return nullptr;
   }
 }
 
-dataflow::LaunchOp& launch_of(const GraphNode& node) { return static_cast<dataflow::LaunchOp&>(*dataflow::as_op(node.op)); }
+dataflow::LaunchOp& launch_of(const GraphNode& node) {
+  return static_cast<dataflow::LaunchOp&>(*dataflow::as_op(node.op));
+}
 
 const dataflow::BufferRef& image_of(const GraphNode& node) {
   return launch_of(node).signature.loaded[static_cast<std::size_t>(node.device)].image;
@@ -54,15 +65,18 @@ const dataflow::BufferRef& image_of(const GraphNode& node) {
 struct Retired {
   std::vector<dataflow::BufferRef> images;  // outlive it
   ExecutableHandle executable;
-  Retired(std::vector<dataflow::BufferRef> held, ExecutableHandle replaced) : images(std::move(held)), executable(std::move(replaced)) {}
+  Retired(std::vector<dataflow::BufferRef> held, ExecutableHandle replaced)
+      : images(std::move(held)), executable(std::move(replaced)) {}
 };
 
 }  // namespace
 
-Graph::Graph(Engine& engine, dataflow::GraphPlan made) : plan(std::move(made)), engine_(engine), is_dirty_(plan.nodes.size(), false) {
+Graph::Graph(Engine& engine, dataflow::GraphPlan made)
+    : plan(std::move(made)), engine_(engine), is_dirty_(plan.nodes.size(), false) {
   reset_words();
   // Where launches give all the memory of an input, the first of them does.
-  is_behind_ = std::any_of(plan.memory.begin(), plan.memory.end(), [](const dataflow::Memory& memory) { return memory.size_bytes && !memory.address(); });
+  is_behind_ = std::any_of(plan.memory.begin(), plan.memory.end(),
+                           [](const dataflow::Memory& memory) { return memory.size_bytes && !memory.address(); });
   make_room();
   if (!is_behind_) rebuild(Making::gives_up_gil);
 }
@@ -73,8 +87,10 @@ Graph::~Graph() { retire(); }
 void Graph::reset_words() {
   addresses_.clear();
   numbers_.clear();
-  for (std::size_t slot = 0; slot < plan.memory.size(); ++slot) addresses_.push_back(as_made(static_cast<std::uint32_t>(slot), false));
-  for (std::size_t slot = 0; slot < plan.numbers.size(); ++slot) numbers_.push_back(as_made(static_cast<std::uint32_t>(slot), true));
+  for (std::size_t slot = 0; slot < plan.memory.size(); ++slot)
+    addresses_.push_back(as_made(static_cast<std::uint32_t>(slot), false));
+  for (std::size_t slot = 0; slot < plan.numbers.size(); ++slot)
+    numbers_.push_back(as_made(static_cast<std::uint32_t>(slot), true));
   strayed_addresses_.clear();
   strayed_numbers_.clear();
 }
@@ -93,7 +109,8 @@ void Graph::fill_in(GraphNode& node, Parameters& into) {
     for (const std::uint32_t start : kernel.starts) into.words.push_back(&kernel.words[start]);
     const dataflow::LaunchShape& shape = kernel.shape;
     hold_image(image_of(node));
-    into.kernel.func = static_cast<CUfunction>(launch_of(node).signature.loaded[static_cast<std::size_t>(node.device)].function);
+    into.kernel.func =
+        static_cast<CUfunction>(launch_of(node).signature.loaded[static_cast<std::size_t>(node.device)].function);
     into.kernel.gridDimX = shape.grid.x, into.kernel.gridDimY = shape.grid.y, into.kernel.gridDimZ = shape.grid.z;
     into.kernel.blockDimX = shape.block.x, into.kernel.blockDimY = shape.block.y, into.kernel.blockDimZ = shape.block.z;
     into.kernel.sharedMemBytes = shape.shared_bytes;
@@ -134,33 +151,42 @@ void Graph::add_node(NodeIndex index) {
   const std::size_t n = after.size();
   switch (node.kind) {
     case NodeKind::kernel: {
-      check(table.cuGraphAddKernelNode(&made, graph_.get(), after.data(), n, &parameters.kernel), "cuGraphAddKernelNode");
+      check(table.cuGraphAddKernelNode(&made, graph_.get(), after.data(), n, &parameters.kernel),
+            "cuGraphAddKernelNode");
       const dataflow::LaunchShape& shape = node.kernel.shape;
       CUkernelNodeAttrValue value{};
       if (shape.cooperative) {
         value.cooperative = 1;
-        check(table.cuGraphKernelNodeSetAttribute(made, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &value), "cuGraphKernelNodeSetAttribute");
+        check(table.cuGraphKernelNodeSetAttribute(made, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &value),
+              "cuGraphKernelNodeSetAttribute");
       }
       if (shape.cluster.x) {
         value = {};
         value.clusterDim = {shape.cluster.x, shape.cluster.y, shape.cluster.z};
-        check(table.cuGraphKernelNodeSetAttribute(made, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, &value), "cuGraphKernelNodeSetAttribute");
+        check(table.cuGraphKernelNodeSetAttribute(made, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, &value),
+              "cuGraphKernelNodeSetAttribute");
       }
       break;
     }
     case NodeKind::fill:
-      check(table.cuGraphAddMemsetNode(&made, graph_.get(), after.data(), n, &parameters.fill, parameters.context), "cuGraphAddMemsetNode");
+      check(table.cuGraphAddMemsetNode(&made, graph_.get(), after.data(), n, &parameters.fill, parameters.context),
+            "cuGraphAddMemsetNode");
       break;
     case NodeKind::copy:
-      check(table.cuGraphAddMemcpyNode(&made, graph_.get(), after.data(), n, &parameters.copy, parameters.context), "cuGraphAddMemcpyNode");
+      check(table.cuGraphAddMemcpyNode(&made, graph_.get(), after.data(), n, &parameters.copy, parameters.context),
+            "cuGraphAddMemcpyNode");
       break;
     case NodeKind::captured:
       if (node.captured.graph) {
-        check(table.cuGraphAddChildGraphNode(&made, graph_.get(), after.data(), n, static_cast<CUgraph>(node.captured.graph.get())), "cuGraphAddChildGraphNode");
+        check(table.cuGraphAddChildGraphNode(&made, graph_.get(), after.data(), n,
+                                             static_cast<CUgraph>(node.captured.graph.get())),
+              "cuGraphAddChildGraphNode");
         break;
       }
       [[fallthrough]];
-    case NodeKind::join: check(table.cuGraphAddEmptyNode(&made, graph_.get(), after.data(), n), "cuGraphAddEmptyNode"); break;
+    case NodeKind::join:
+      check(table.cuGraphAddEmptyNode(&made, graph_.get(), after.data(), n), "cuGraphAddEmptyNode");
+      break;
   }
   nodes_.push_back(made);
   is_settable_.push_back(can_be_set(node));
@@ -202,7 +228,9 @@ void Graph::make_room(std::int32_t device, std::uint64_t places) {
   nothing.width = nothing.height = 1;
   CUgraphNode node = nullptr;
   for (std::uint64_t i = 0; i < missing; ++i)
-    if (table.cuGraphAddMemsetNode(&node, made, nullptr, 0, &nothing, engine_.devices.at(device).context) != CUDA_SUCCESS) return;
+    if (table.cuGraphAddMemsetNode(&node, made, nullptr, 0, &nothing, engine_.devices.at(device).context) !=
+        CUDA_SUCCESS)
+      return;
   CUgraphExec executable = nullptr;
   if (table.cuGraphInstantiateWithFlags(&executable, made, 0) != CUDA_SUCCESS) return;
   const ExecutableHandle destroyed(executable, {&engine_.devices});
@@ -226,7 +254,8 @@ void Graph::instantiate(Making making) {
     executable.reset();
     const std::string place = plan.place;
     drop();
-    dataflow::raise(dataflow::error_types.closed, "the graph made at " + place + " was closed by another thread while it was being made");
+    dataflow::raise(dataflow::error_types.closed,
+                    "the graph made at " + place + " was closed by another thread while it was being made");
   }
   retire();
   executable_ = std::move(executable);
@@ -235,7 +264,8 @@ void Graph::instantiate(Making making) {
 
 // A kernel's function may be another one later, in another image (see KernelDescription.set_attributes).
 void Graph::hold_image(const dataflow::BufferRef& image) {
-  const bool is_held = std::any_of(images_.begin(), images_.end(), [&](const auto& held) { return held.get() == image.get(); });
+  const bool is_held =
+      std::any_of(images_.begin(), images_.end(), [&](const auto& held) { return held.get() == image.get(); });
   if (is_held) return;
   image->hazards.commit({0, image->size_bytes}, false, last_);  // which may be about to be made
   images_.push_back(image);
@@ -254,7 +284,8 @@ void Graph::retire() {
   if (!executable_ || engine_.is_over()) return;
   if (engine_.timeline.is_known_complete(last_)) return executable_.reset();
   auto retired = std::make_unique<Retired>(images_, std::move(executable_));
-  engine_.retain(last_, nb::capsule(retired.release(), [](void* pointer) noexcept { delete static_cast<Retired*>(pointer); }));
+  engine_.retain(last_,
+                 nb::capsule(retired.release(), [](void* pointer) noexcept { delete static_cast<Retired*>(pointer); }));
   keep_captured(plan);
 }
 
@@ -280,7 +311,9 @@ void Graph::set(const std::vector<NodeIndex>& nodes, Making making) {
   ContextScope scope(engine_);
   scope.bind(plan.device);
   const Table& table = engine_.table;
-  if (is_behind_ || !std::all_of(nodes.begin(), nodes.end(), [this](NodeIndex node) { return is_settable_[node] && can_be_set(plan.nodes[node]); })) return rebuild(making);
+  if (is_behind_ || !std::all_of(nodes.begin(), nodes.end(),
+                                 [this](NodeIndex node) { return is_settable_[node] && can_be_set(plan.nodes[node]); }))
+    return rebuild(making);
   is_behind_ = true;
   Parameters parameters;
   for (const NodeIndex index : nodes) {
@@ -288,19 +321,27 @@ void Graph::set(const std::vector<NodeIndex>& nodes, Making making) {
     fill_in(node, parameters);
     switch (node.kind) {
       case NodeKind::kernel:
-        check(table.cuGraphExecKernelNodeSetParams(executable_.get(), nodes_[index], &parameters.kernel), "cuGraphExecKernelNodeSetParams");
+        check(table.cuGraphExecKernelNodeSetParams(executable_.get(), nodes_[index], &parameters.kernel),
+              "cuGraphExecKernelNodeSetParams");
         break;
       case NodeKind::fill:
-        check(table.cuGraphExecMemsetNodeSetParams(executable_.get(), nodes_[index], &parameters.fill, parameters.context), "cuGraphExecMemsetNodeSetParams");
+        check(table.cuGraphExecMemsetNodeSetParams(executable_.get(), nodes_[index], &parameters.fill,
+                                                   parameters.context),
+              "cuGraphExecMemsetNodeSetParams");
         break;
       case NodeKind::copy:
-        check(table.cuGraphExecMemcpyNodeSetParams(executable_.get(), nodes_[index], &parameters.copy, parameters.context), "cuGraphExecMemcpyNodeSetParams");
+        check(table.cuGraphExecMemcpyNodeSetParams(executable_.get(), nodes_[index], &parameters.copy,
+                                                   parameters.context),
+              "cuGraphExecMemcpyNodeSetParams");
         break;
       case NodeKind::captured:
         if (!node.captured.graph) break;
-        check(table.cuGraphExecChildGraphNodeSetParams(executable_.get(), nodes_[index], static_cast<CUgraph>(node.captured.graph.get())), "cuGraphExecChildGraphNodeSetParams");
+        check(table.cuGraphExecChildGraphNodeSetParams(executable_.get(), nodes_[index],
+                                                       static_cast<CUgraph>(node.captured.graph.get())),
+              "cuGraphExecChildGraphNodeSetParams");
         break;
-      case NodeKind::join: break;  // has nothing that could be set
+      case NodeKind::join:
+        break;  // has nothing that could be set
     }
     ++parameter_sets_;
   }
@@ -325,7 +366,8 @@ void Graph::rebuild(Making making) {
 }
 
 void Graph::launch(const dataflow::ReplayOp& op, CUstream stream) {
-  auto put_all = [this](const std::vector<dataflow::ReplayOp::Word>& wanted, std::vector<std::uint32_t>& strayed, bool is_number) {
+  auto put_all = [this](const std::vector<dataflow::ReplayOp::Word>& wanted, std::vector<std::uint32_t>& strayed,
+                        bool is_number) {
     auto is_wanted = [&](std::uint32_t slot) {
       return std::any_of(wanted.begin(), wanted.end(), [slot](const auto& each) { return each.slot == slot; });
     };
@@ -347,10 +389,11 @@ void Graph::launch(const dataflow::ReplayOp& op, CUstream stream) {
 }
 
 void Graph::update(dataflow::GraphPlan made) {
-  if (plan.is_closed) dataflow::raise(dataflow::error_types.closed, "update: the graph made at " + plan.place + " was closed");
+  if (plan.is_closed)
+    dataflow::raise(dataflow::error_types.closed, "update: the graph made at " + plan.place + " was closed");
   if (const auto difference = dataflow::first_difference(plan, made))
-    dataflow::raise(dataflow::error_types.capture, "update: what was given has another shape than the graph made at " + plan.place + ": " + *difference +
-                                                       "; make another graph of it");
+    dataflow::raise(dataflow::error_types.capture, "update: what was given has another shape than the graph made at " +
+                                                       plan.place + ": " + *difference + "; make another graph of it");
   make_room();
   // Launches that there were use the memory of the plan before, which goes when they have passed.
   made.generation = plan.generation + 1;
@@ -387,8 +430,8 @@ void Graph::drop() {
   std::swap(plan, rest);  // what it held is let go of last, and may come back here
 }
 
-std::shared_ptr<void> capture(Engine& engine, dataflow::ForeignOp& op, const std::vector<nb::handle>& values, std::int32_t device,
-                              CUstreamCaptureMode mode, nb::object& kept, nb::object& returned) {
+std::shared_ptr<void> capture(Engine& engine, dataflow::ForeignOp& op, const std::vector<nb::handle>& values,
+                              std::int32_t device, CUstreamCaptureMode mode, nb::object& kept, nb::object& returned) {
   ContextScope scope(engine);
   const StreamIndex stream = engine.streams.create(device, 0);
   struct Closing {
@@ -399,7 +442,8 @@ std::shared_ptr<void> capture(Engine& engine, dataflow::ForeignOp& op, const std
   scope.bind(device);
   nb::object arguments = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(values.size() + 1)));
   PyTuple_SET_ITEM(arguments.ptr(), 0, engine.hooks.stream(engine.id_of(stream), device).release().ptr());
-  for (std::size_t i = 0; i < values.size(); ++i) PyTuple_SET_ITEM(arguments.ptr(), static_cast<Py_ssize_t>(i + 1), values[i].inc_ref().ptr());
+  for (std::size_t i = 0; i < values.size(); ++i)
+    PyTuple_SET_ITEM(arguments.ptr(), static_cast<Py_ssize_t>(i + 1), values[i].inc_ref().ptr());
   const nb::object function = op.function;
   check(engine.table.cuStreamBeginCapture(engine.stream(stream).handle, mode), "cuStreamBeginCapture");
   PyObject* result = nullptr;
@@ -414,9 +458,12 @@ std::shared_ptr<void> capture(Engine& engine, dataflow::ForeignOp& op, const std
   if (!result) throw nb::python_error();
   returned = nb::steal(result);
   if (const char* name = name_of_capture_error(ended))
-    dataflow::raise(dataflow::error_types.capture, nb::cast<std::string>(object_of(op).attr("_title")) + " could not be captured (" + name + "): its function waits for a stream, "
-                                                       "leaves another stream unjoined, or does something else that the driver refuses meanwhile; leave that out, "
-                                                       "or try capture_mode=\"relaxed\"");
+    dataflow::raise(
+        dataflow::error_types.capture,
+        nb::cast<std::string>(object_of(op).attr("_title")) + " could not be captured (" + name +
+            "): its function waits for a stream, "
+            "leaves another stream unjoined, or does something else that the driver refuses meanwhile; leave that out, "
+            "or try capture_mode=\"relaxed\"");
   check(ended, "cuStreamEndCapture");
   kept = nb::make_tuple(function, arguments, returned);
   std::size_t nodes = 0;

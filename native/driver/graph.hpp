@@ -31,7 +31,8 @@ class Graph {
   }
   // Brings what the first launch needs to the device.
   void upload(CUstream stream);
-  // Takes another plan's parameters: of a DAG of the same shape. Throws Refusal; raises CaptureError with the first difference.
+  // Takes another plan's parameters: of a DAG of the same shape. Throws Refusal; raises CaptureError with the first
+  // difference.
   void update(dataflow::GraphPlan plan);
   // No launch any more; its memory is freed behind the launches that there were.
   void close();
@@ -70,13 +71,13 @@ class Graph {
   GraphHandle graph_;
   ExecutableHandle executable_;
   std::vector<CUgraphNode> nodes_;
-  std::vector<bool> is_settable_;  // as the executable was made
-  std::vector<std::uint64_t> addresses_, numbers_;  // as the executable has them
+  std::vector<bool> is_settable_;                                   // as the executable was made
+  std::vector<std::uint64_t> addresses_, numbers_;                  // as the executable has them
   std::vector<std::uint32_t> strayed_addresses_, strayed_numbers_;  // that are not as the graph was made
   std::vector<dataflow::NodeIndex> dirty_;
   std::vector<bool> is_dirty_;
   bool is_being_made_ = false;  // by a thread that has given up the GIL
-  bool is_behind_ = false;  // the driver refused a change, so the executable is not what the words say
+  bool is_behind_ = false;      // the driver refused a change, so the executable is not what the words say
   Tick last_;
   std::uint64_t launches_ = 0, parameter_sets_ = 0, instantiations_ = 0;
 };
@@ -85,11 +86,13 @@ class Graph {
 struct GraphObject {
   std::shared_ptr<Graph> graph;
 };
-inline const std::shared_ptr<Graph>& graph_of(const dataflow::ReplayOp& op) { return nb::inst_ptr<GraphObject>(op.graph)->graph; }
+inline const std::shared_ptr<Graph>& graph_of(const dataflow::ReplayOp& op) {
+  return nb::inst_ptr<GraphObject>(op.graph)->graph;
+}
 
 // What a function puts on a stream of its own, as a graph; null where it is nothing. Throws Refusal; raises what the
 // function raises. `kept` gets what must live as long as the graph, `returned` what the function returned.
-std::shared_ptr<void> capture(Engine& engine, dataflow::ForeignOp& op, const std::vector<nb::handle>& values, std::int32_t device,
-                              CUstreamCaptureMode mode, nb::object& kept, nb::object& returned);
+std::shared_ptr<void> capture(Engine& engine, dataflow::ForeignOp& op, const std::vector<nb::handle>& values,
+                              std::int32_t device, CUstreamCaptureMode mode, nb::object& kept, nb::object& returned);
 
 }  // namespace aiocuda::driver

@@ -1,7 +1,7 @@
 // Handles of graphs and executables, which end with what holds them.
 //
-// Always true: an executable's places in the devices' stores are given back once, when it is destroyed; where the engine is over,
-// nothing is called.
+// Always true: an executable's places in the devices' stores are given back once, when it is destroyed; where the
+// engine is over, nothing is called.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -27,7 +27,8 @@ struct ExecutableDeleter {
   void operator()(CUgraphExec executable) const noexcept {
     if (devices->is_over()) return;
     {
-      const RelaxedCaptures relaxed(devices->table());  // a function of the program's may drop it, in the middle of a capture
+      const RelaxedCaptures relaxed(
+          devices->table());  // a function of the program's may drop it, in the middle of a capture
       devices->now().destroy(executable);
     }
     for (std::size_t device = 0; device < places.size(); ++device)

@@ -1,8 +1,8 @@
 // Loaded images: who holds them, and when they are unloaded.
 //
-// Always true: an image is unloaded once, when nobody holds it and the device has passed all that used it. NVIDIA's driver may
-// wait for the device before it unloads, so an image also waits until the device has nothing else to do, unless somebody asks.
-// Guarded by the GIL.
+// Always true: an image is unloaded once, when nobody holds it and the device has passed all that used it. NVIDIA's
+// driver may wait for the device before it unloads, so an image also waits until the device has nothing else to do,
+// unless somebody asks. Guarded by the GIL.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -27,8 +27,8 @@ class Images final : public dataflow::MemoryOwner {
   }
 
   void take_back(std::unique_ptr<dataflow::Buffer> image) noexcept override;
-  // Unload images that nobody holds and whose users have passed: where the device is idle; also while it does other work. The
-  // driver may wait for that, and other threads go on meanwhile.
+  // Unload images that nobody holds and whose users have passed: where the device is idle; also while it does other
+  // work. The driver may wait for that, and other threads go on meanwhile.
   void unload_idle();
   void unload(std::int32_t device);
 

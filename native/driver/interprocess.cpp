@@ -1,6 +1,7 @@
 // Memory and events that processes lend one another, by handles that are plain bytes.
 //
-// Always true: memory of another process is closed once, when nobody here holds it and the device has passed all that used it.
+// Always true: memory of another process is closed once, when nobody here holds it and the device has passed all that
+// used it.
 #include <algorithm>
 
 #include "memory.hpp"
@@ -32,7 +33,8 @@ dataflow::BufferRef Memory::open(const CUipcMemHandle& handle, std::uint64_t blo
   // Who opens it again gets the same address, and has to close it once more: here it is opened once.
   for (dataflow::Buffer* known = own_.next; known; known = known->next) {
     if (known->kind != dataflow::MemoryKind::opened || known->address != address || known->device != ordinal) continue;
-    const auto gone = std::find_if(returned_.begin(), returned_.end(), [known](const auto& each) { return each.get() == known; });
+    const auto gone =
+        std::find_if(returned_.begin(), returned_.end(), [known](const auto& each) { return each.get() == known; });
     if (!known->holders && gone == returned_.end()) continue;  // another thread closes it now
     dataflow::BufferRef again;
     if (known->holders) {

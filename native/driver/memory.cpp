@@ -77,8 +77,8 @@ void Memory::allocate_device(dataflow::Buffer& buffer, StreamIndex stream, const
     interprocess(buffer.device).trim(slowly());
     result = table_.cuMemAllocFromPoolAsync(&address, buffer.size_bytes, pool, handle);
   }
-  // What it took of the device before it gave up, the driver keeps: seen on an H200, where other processes had no room then.
-  // Whatever it answers here, the allocation is what it refused.
+  // What it took of the device before it gave up, the driver keeps: seen on an H200, where other processes had no room
+  // then. Whatever it answers here, the allocation is what it refused.
   if (result == CUDA_ERROR_OUT_OF_MEMORY) table_.cuMemPoolTrimTo(pool, 0);
   check(result, "cuMemAllocFromPoolAsync");
   buffer.address = address;
@@ -111,7 +111,8 @@ void Memory::trim_blocks(std::int32_t ordinal) {
   check(refused, "cuMemFree");
 }
 
-CUresult Memory::advise(const dataflow::Buffer& buffer, dataflow::Span span, CUmem_advise advice, CUmemLocation location) {
+CUresult Memory::advise(const dataflow::Buffer& buffer, dataflow::Span span, CUmem_advise advice,
+                        CUmemLocation location) {
   ContextScope scope(devices_);
   scope.bind(buffer.device);
   Managed& kind = managed(buffer.device).kind();
@@ -141,7 +142,9 @@ bool Memory::try_free(dataflow::Buffer& buffer) {
   // All other memory knows no streams: it goes when all its users have passed.
   if (!streams_.has_ended(buffer)) return false;
   switch (buffer.kind) {
-    case MemoryKind::ordinary: page_locked_.give_back(buffer.address, buffer.size_bytes); break;
+    case MemoryKind::ordinary:
+      page_locked_.give_back(buffer.address, buffer.size_bytes);
+      break;
     case MemoryKind::managed:
       managed(buffer.device).give_back(buffer.address, buffer.size_bytes);
       known_account(buffer.device).managed_bytes -= buffer.size_bytes;
@@ -150,8 +153,11 @@ bool Memory::try_free(dataflow::Buffer& buffer) {
       interprocess(buffer.device).give_back(buffer.address, buffer.size_bytes);
       note_freed(buffer);
       break;
-    case MemoryKind::opened: to_close_.emplace_back(buffer.device, buffer.address); break;
-    case MemoryKind::image: break;  // is never here: see images.hpp
+    case MemoryKind::opened:
+      to_close_.emplace_back(buffer.device, buffer.address);
+      break;
+    case MemoryKind::image:
+      break;  // is never here: see images.hpp
   }
   return true;
 }
@@ -169,7 +175,8 @@ bool Memory::free_device(dataflow::Buffer& buffer) {
     add(hazard.written);
     for (const Tick read : hazard.reads) add(read);
   });
-  const bool is_one = std::all_of(users.begin(), users.end(), [&](Tick tick) { return tick.stream == users.front().stream; });
+  const bool is_one =
+      std::all_of(users.begin(), users.end(), [&](Tick tick) { return tick.stream == users.front().stream; });
   auto is_native = [&](Tick tick) {
     const StreamState& stream = streams_.at(tick.stream);
     return tick.count && stream.device == buffer.device && stream.mark;
@@ -218,7 +225,8 @@ dataflow::BufferRef Memory::borrow(CUdeviceptr address, std::uint64_t size_bytes
     check(table_.cuPointerGetAttribute(&whole, CU_POINTER_ATTRIBUTE_RANGE_SIZE, address), "cuPointerGetAttribute");
   }
   for (dataflow::Buffer* own = own_.next; own; own = own->next)
-    if (own->address == base && own->holders && own->device != dataflow::host_ordinal) return dataflow::BufferRef::another(*own);
+    if (own->address == base && own->holders && own->device != dataflow::host_ordinal)
+      return dataflow::BufferRef::another(*own);
   return borrowed_.of(base, whole, ordinal);
 }
 

@@ -1,8 +1,8 @@
 // The memory of arrays: allocated, counted, borrowed from others, and freed behind its users.
 //
-// Always true: memory is freed only behind all work that uses it. What the driver refuses leaves nothing allocated, and an
-// array whose free must wait is freed by a later `free_due`. A finalizer calls no driver in the middle of a submission.
-// Guarded by the GIL.
+// Always true: memory is freed only behind all work that uses it. What the driver refuses leaves nothing allocated, and
+// an array whose free must wait is freed by a later `free_due`. A finalizer calls no driver in the middle of a
+// submission. Guarded by the GIL.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -52,8 +52,8 @@ class Memory final : public dataflow::MemoryOwner {
   dataflow::BufferRef allocate_device(std::int32_t device, std::uint64_t size_bytes, StreamIndex stream,
                                       const std::function<void()>& before_retry);
   dataflow::BufferRef allocate_host(std::uint64_t size_bytes, const std::function<void()>& before_retry = [] {});
-  // Where no block is kept from before, the driver may wait for the device; other threads go on meanwhile, so nothing must be
-  // held back.
+  // Where no block is kept from before, the driver may wait for the device; other threads go on meanwhile, so nothing
+  // must be held back.
   dataflow::BufferRef allocate_managed(std::int32_t device, std::uint64_t size_bytes);
   dataflow::BufferRef allocate_interprocess(std::int32_t device, std::uint64_t size_bytes);
   // Gives a buffer its memory that has none yet: page-locked where it is the host's, else in the order of a stream.
@@ -61,7 +61,8 @@ class Memory final : public dataflow::MemoryOwner {
 
   void take_back(std::unique_ptr<dataflow::Buffer> buffer) noexcept override;
   bool has_returned() const { return !returned_.empty(); }
-  // Frees what nobody holds any more, unless calls are held back: in stream order on a device, when it has passed all other memory.
+  // Frees what nobody holds any more, unless calls are held back: in stream order on a device, when it has passed all
+  // other memory.
   void free_due();
   // Closes other processes' memory that nobody holds any more. Others may submit meanwhile.
   void close_due();
@@ -83,7 +84,8 @@ class Memory final : public dataflow::MemoryOwner {
     devices_.at(device);
     return known_account(device);
   }
-  // Would arrays hold no more than `most_bytes` with so much more? What nobody holds any more does not count, where it is freed.
+  // Would arrays hold no more than `most_bytes` with so much more? What nobody holds any more does not count, where it
+  // is freed.
   bool has_room(std::int32_t device, std::uint64_t most_bytes, std::uint64_t size_bytes) {
     return size_bytes <= most_bytes && account(device).used_bytes <= most_bytes - size_bytes;
   }
@@ -99,9 +101,11 @@ class Memory final : public dataflow::MemoryOwner {
 
   BlockPool<PageLocked>& page_locked() { return page_locked_; }
   BlockPool<Managed>& managed(std::int32_t device) { return managed_.try_emplace(device, table_).first->second; }
-  BlockPool<Interprocess>& interprocess(std::int32_t device) { return interprocess_.try_emplace(device, table_).first->second; }
-  // Gives back the device's blocks that nobody uses. Waits until it has done all its work, if there are any; other threads go on
-  // meanwhile.
+  BlockPool<Interprocess>& interprocess(std::int32_t device) {
+    return interprocess_.try_emplace(device, table_).first->second;
+  }
+  // Gives back the device's blocks that nobody uses. Waits until it has done all its work, if there are any; other
+  // threads go on meanwhile.
   void trim_blocks(std::int32_t device);
   // Tells the driver how bytes of a buffer in managed memory will be used.
   CUresult advise(const dataflow::Buffer& buffer, dataflow::Span span, CUmem_advise advice, CUmemLocation location);
@@ -113,7 +117,8 @@ class Memory final : public dataflow::MemoryOwner {
     std::uint64_t block_bytes;  // of all that is opened
   };
   Exported export_bytes(const dataflow::Buffer& buffer, dataflow::Span span);
-  // Memory of another process: the same buffer as long as somebody here holds it or the device works on it; closed then.
+  // Memory of another process: the same buffer as long as somebody here holds it or the device works on it; closed
+  // then.
   dataflow::BufferRef open(const CUipcMemHandle& handle, std::uint64_t block_bytes, std::int32_t device);
   // Another process' event, which whoever asked destroys.
   CUevent open_event(const CUipcEventHandle& handle, std::int32_t device);
@@ -131,7 +136,8 @@ class Memory final : public dataflow::MemoryOwner {
   void note_freed(const dataflow::Buffer& buffer);
   Account& known_account(std::int32_t device) {
     const auto slot = static_cast<std::size_t>(device);
-    if (accounts_.size() <= slot) [[unlikely]] accounts_.resize(slot + 1);
+    if (accounts_.size() <= slot) [[unlikely]]
+      accounts_.resize(slot + 1);
     return accounts_[slot];
   }
   void close(CUdeviceptr address);
@@ -151,7 +157,7 @@ class Memory final : public dataflow::MemoryOwner {
   const DriverNow& now_;
   std::vector<std::unique_ptr<dataflow::Buffer>> returned_;
   std::vector<std::pair<std::int32_t, CUdeviceptr>> to_close_;  // other processes' memory, by device
-  dataflow::Buffer own_{};  // the head of the list of buffers
+  dataflow::Buffer own_{};                                      // the head of the list of buffers
   Borrowed borrowed_;
   std::deque<Account> accounts_;  // by device
   BlockPool<PageLocked> page_locked_;

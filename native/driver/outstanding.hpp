@@ -15,9 +15,9 @@ struct Outstanding {
     if (dropped && !Engine::get().is_over()) Engine::get().lines.give_up(*dropped);
   }
 
-  std::vector<Engine::Mark> marks;  // made when it was submitted without waiting
+  std::vector<Engine::Mark> marks;                     // made when it was submitted without waiting
   std::shared_ptr<completion::Completion> completion;  // once somebody waits
-  std::shared_ptr<completion::Turn> turn;  // while it waits for room
+  std::shared_ptr<completion::Turn> turn;              // while it waits for room
 };
 
 inline Outstanding& outstanding(Op& op) {
@@ -33,7 +33,8 @@ inline void drop_turn(Op& op) {
 // An operation's turn, for as long as a walk takes: it is over then, unless the walk stopped for room again.
 class Acting {
  public:
-  // Without `stands_in_line` there is none: a callback's walk must not wait for those who wait for its submission to end.
+  // Without `stands_in_line` there is none: a callback's walk must not wait for those who wait for its submission to
+  // end.
   Acting(Engine& engine, Op& op, bool stands_in_line) : engine_(engine), op_(op) {
     if (stands_in_line && op.outstanding) turn_ = std::exchange(outstanding(op).turn, nullptr);
   }

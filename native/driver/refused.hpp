@@ -19,21 +19,26 @@ inline nb::object object_of(Op& op) { return nb::find(op); }
   throw nb::python_error();
 }
 
-// Raises what Python makes of a refused call. `asked`: the operation that it was for, or, in words, what was being done.
-[[noreturn]] inline void raise_refused(const Engine& engine, CUresult result, const char* function, const nb::object& asked,
-                                       std::uint64_t asked_bytes = 0, std::int32_t device = dataflow::unknown_ordinal) {
+// Raises what Python makes of a refused call. `asked`: the operation that it was for, or, in words, what was being
+// done.
+[[noreturn]] inline void raise_refused(const Engine& engine, CUresult result, const char* function,
+                                       const nb::object& asked, std::uint64_t asked_bytes = 0,
+                                       std::int32_t device = dataflow::unknown_ordinal) {
   raise_exception(engine.hooks.refused(static_cast<int>(result), function, asked, asked_bytes, device));
 }
-[[noreturn]] inline void raise_refused(const Engine& engine, CUresult result, const char* function, const std::string& asked,
-                                       std::uint64_t asked_bytes = 0, std::int32_t device = dataflow::unknown_ordinal) {
+[[noreturn]] inline void raise_refused(const Engine& engine, CUresult result, const char* function,
+                                       const std::string& asked, std::uint64_t asked_bytes = 0,
+                                       std::int32_t device = dataflow::unknown_ordinal) {
   raise_refused(engine, result, function, nb::str(asked.c_str()), asked_bytes, device);
 }
-// The same, for work that was given to a device. Where the host has no page-locked memory left, it is the host that refused.
-[[noreturn]] inline void raise_refused(const Engine& engine, const Refusal& refusal, const nb::object& asked, std::int32_t device,
-                                       std::uint64_t asked_bytes = 0) {
+// The same, for work that was given to a device. Where the host has no page-locked memory left, it is the host that
+// refused.
+[[noreturn]] inline void raise_refused(const Engine& engine, const Refusal& refusal, const nb::object& asked,
+                                       std::int32_t device, std::uint64_t asked_bytes = 0) {
   const bool is_host_full = refusal.asked_host_bytes && refusal.result == CUDA_ERROR_OUT_OF_MEMORY;
   const std::int32_t refused = refusal.device >= 0 ? refusal.device : device;
-  raise_refused(engine, refusal.result, refusal.function, asked, refusal.asked_host_bytes ? refusal.asked_host_bytes : asked_bytes,
+  raise_refused(engine, refusal.result, refusal.function, asked,
+                refusal.asked_host_bytes ? refusal.asked_host_bytes : asked_bytes,
                 is_host_full ? dataflow::host_ordinal : refused);
 }
 
@@ -47,10 +52,11 @@ nb::object described(F&& asked) {
   return described(asked());
 }
 
-// Does something on a device. What the driver refuses of it is raised as the error of `asked`. `asked_bytes`: how much memory
-// it is about, if it is.
+// Does something on a device. What the driver refuses of it is raised as the error of `asked`. `asked_bytes`: how much
+// memory it is about, if it is.
 template <class Asked, class F>
-std::invoke_result_t<F> doing(const Engine& engine, Asked&& asked, std::int32_t device, F&& f, std::uint64_t asked_bytes = 0) {
+std::invoke_result_t<F> doing(const Engine& engine, Asked&& asked, std::int32_t device, F&& f,
+                              std::uint64_t asked_bytes = 0) {
   try {
     return f();
   } catch (const Refusal& refusal) {

@@ -1,7 +1,8 @@
 // Room: how full streams and devices' memory are, as those see it who wait in line for them.
 //
-// Always true: when somebody takes a place in a line, or its turn, the next in that line is called once there is room: a wait
-// for the stream is under way, or the reactor looks at the line. Guarded by the GIL, but for the lines, which have a lock.
+// Always true: when somebody takes a place in a line, or its turn, the next in that line is called once there is room:
+// a wait for the stream is under way, or the reactor looks at the line. Guarded by the GIL, but for the lines, which
+// have a lock.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -15,11 +16,14 @@ namespace aiocuda::driver {
 
 class Room {
  public:
-  Room(Devices& devices, Streams& streams, dataflow::Timeline& timeline, Waits& waits, Memory& memory, completion::Lines& lines)
+  Room(Devices& devices, Streams& streams, dataflow::Timeline& timeline, Waits& waits, Memory& memory,
+       completion::Lines& lines)
       : devices_(devices), streams_(streams), timeline_(timeline), waits_(waits), memory_(memory), lines_(lines) {}
 
   // The line of those who wait for memory of a device.
-  completion::Lane memory_lane(std::int32_t device) { return devices_.at(device).default_stream | completion::memory_bit; }
+  completion::Lane memory_lane(std::int32_t device) {
+    return devices_.at(device).default_stream | completion::memory_bit;
+  }
   // How many submissions a stream holds; of a device, how much memory arrays hold.
   completion::Level level(completion::Lane lane);
   // Has the next of a line called when there is room for them. Throws Refusal.

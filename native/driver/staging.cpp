@@ -24,15 +24,18 @@ constexpr std::uint64_t smallest_chunk = 128 << 10, largest_chunk = 8 << 20;
 constexpr std::uint64_t most_own_bytes = 256 << 10;
 // Of a device: so many streams can have copies under way that do not wait for one another.
 constexpr std::size_t most_rings = 4;
-// Of a device, that have not passed: three calls each, and 1,021 have room in a queue of NVIDIA's driver, with all else.
+// Of a device, that have not passed: three calls each, and 1,021 have room in a queue of NVIDIA's driver, with all
+// else.
 constexpr std::uint32_t most_chunks = 160;
 // NVIDIA's driver takes 56 host functions that are pending, and lets the next caller wait: 32 copies by such are many.
 constexpr std::uint32_t chunks_of_errand = most_chunks / 32;
 
-// The reactor asks after the stream while this is there: the threads must not, for a call of the driver's may wait for them.
+// The reactor asks after the stream while this is there: the threads must not, for a call of the driver's may wait for
+// them.
 class Watch {
  public:
-  Watch(completion::Pending& pending, StreamIndex stream) : pending_(pending), number_(pending.add({completion_, stream, nullptr, {}})) {}
+  Watch(completion::Pending& pending, StreamIndex stream)
+      : pending_(pending), number_(pending.add({completion_, stream, nullptr, {}})) {}
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
   ~Watch() { end(); }
@@ -101,9 +104,12 @@ std::uint64_t Staging::ring_bytes() const {
 }
 
 Staging::Ring& Staging::make_ring(Home& home, std::uint64_t size_bytes) {
-  if (!crew_) crew_ = std::make_unique<staging::Crew>(std::clamp<std::size_t>(std::thread::hardware_concurrency() / 2, 1, most_threads));
+  if (!crew_)
+    crew_ = std::make_unique<staging::Crew>(
+        std::clamp<std::size_t>(std::thread::hardware_concurrency() / 2, 1, most_threads));
   constexpr std::uint64_t words_bytes = 3 * staging::Words::stride * sizeof(std::uint32_t);
-  auto ring = std::make_unique<Ring>(Ring{nullptr, memory_.allocate_host(size_bytes), memory_.allocate_host(words_bytes)});
+  auto ring =
+      std::make_unique<Ring>(Ring{nullptr, memory_.allocate_host(size_bytes), memory_.allocate_host(words_bytes)});
   auto* words = reinterpret_cast<std::uint32_t*>(ring->words->address);
   std::memset(words, 0, words_bytes);
   ring->lane = crew_->add_lane({reinterpret_cast<std::byte*>(ring->memory->address), size_bytes}, {words});
@@ -145,7 +151,8 @@ Staging::Ring& Staging::ring_for(StreamIndex stream, std::uint64_t chunk) {
 }
 
 void Staging::wait(StreamIndex stream, const std::uint32_t* word, std::uint32_t number) {
-  check(table_.cuStreamWaitValue32(streams_.at(stream).handle, reinterpret_cast<CUdeviceptr>(word), number, CU_STREAM_WAIT_VALUE_GEQ),
+  check(table_.cuStreamWaitValue32(streams_.at(stream).handle, reinterpret_cast<CUdeviceptr>(word), number,
+                                   CU_STREAM_WAIT_VALUE_GEQ),
         "cuStreamWaitValue32");
 }
 void Staging::write(StreamIndex stream, const std::uint32_t* word, std::uint32_t number) {
@@ -160,13 +167,15 @@ void Staging::copy(StreamIndex stream, CUdeviceptr to, CUdeviceptr from, std::ui
 void Staging::take_over(Ring& ring, StreamIndex stream) {
   const staging::Words& words = ring.lane->words();
   const std::uint32_t last = ring.lane->last_number();
-  if (ring.last != stream && !staging::has_reached(staging::read_word(words.passed()), last)) wait(stream, words.passed(), last);
+  if (ring.last != stream && !staging::has_reached(staging::read_word(words.passed()), last))
+    wait(stream, words.passed(), last);
   ring.last = stream;
 }
 
 // `enqueue(part)` puts a chunk's calls on the stream, where its part of the ring is granted.
 template <class Enqueue>
-bool Staging::carry(Tick tick, Ring& ring, const Pageable& memory, Way way, std::uint64_t chunk, std::byte* in_place, Enqueue&& enqueue) {
+bool Staging::carry(Tick tick, Ring& ring, const Pageable& memory, Way way, std::uint64_t chunk, std::byte* in_place,
+                    Enqueue&& enqueue) {
   take_over(ring, tick.stream);
   const staging::Words& words = ring.lane->words();
   const staging::Crew::Handed handed = crew_->hand_over(*ring.lane, memory.layout, way, chunk, in_place);
@@ -179,7 +188,8 @@ bool Staging::carry(Tick tick, Ring& ring, const Pageable& memory, Way way, std:
       crew_->call(*handed.transfer, [watch] { return watch->is_lost(); });
     } catch (const std::system_error&) {  // no thread more: those that there are do
       const bool is_nobody = crew_->thread_count() == 0;
-      crew_->withdraw(*ring.lane, is_nobody ? handed.parts.front().number : handed.parts.back().number + 1);  // which wakes them
+      crew_->withdraw(*ring.lane,
+                      is_nobody ? handed.parts.front().number : handed.parts.back().number + 1);  // which wakes them
       if (is_nobody) throw;
     }
   };
@@ -192,7 +202,8 @@ bool Staging::carry(Tick tick, Ring& ring, const Pageable& memory, Way way, std:
       call_threads();
     }
     try {
-      if (!in_place && !staging::has_reached(staging::read_word(words.granted()), part.number)) wait(tick.stream, words.granted(), part.number);
+      if (!in_place && !staging::has_reached(staging::read_word(words.granted()), part.number))
+        wait(tick.stream, words.granted(), part.number);
       enqueue(part);
       write(tick.stream, words.passed(), part.number);
     } catch (const Refusal& refusal) {
@@ -225,12 +236,17 @@ bool Staging::has_taken(Tick tick, const Array& array, const Pageable& memory, W
   if (way != Way::drain && is_written_by_function(memory)) return false;
   const std::uint64_t chunk = chunk_bytes(array.size_bytes());
   Ring& ring = ring_for(tick.stream, chunk);
-  if (array.is_host()) return carry(tick, ring, memory, way, chunk, reinterpret_cast<std::byte*>(array.address()), [](const auto&) {});
-  return carry(tick, ring, memory, way, std::min(chunk, ring.lane->ring_bytes() / 2), nullptr, [&](const staging::Crew::Part& part) {
-    const CUdeviceptr there = array.address() + part.begin, packed = reinterpret_cast<CUdeviceptr>(part.packed);
-    if (way == Way::drain) copy(tick.stream, packed, there, part.size_bytes);
-    else copy(tick.stream, there, packed, part.size_bytes);
-  });
+  if (array.is_host())
+    return carry(tick, ring, memory, way, chunk, reinterpret_cast<std::byte*>(array.address()), [](const auto&) {});
+  return carry(tick, ring, memory, way, std::min(chunk, ring.lane->ring_bytes() / 2), nullptr,
+               [&](const staging::Crew::Part& part) {
+                 const CUdeviceptr there = array.address() + part.begin,
+                                   packed = reinterpret_cast<CUdeviceptr>(part.packed);
+                 if (way == Way::drain)
+                   copy(tick.stream, packed, there, part.size_bytes);
+                 else
+                   copy(tick.stream, there, packed, part.size_bytes);
+               });
 }
 
 void Staging::send(Tick tick, const Array& array, const Pageable& memory, Way way) {
@@ -249,7 +265,8 @@ void Staging::send(Tick tick, const Array& array, const Pageable& memory, Way wa
 
 bool Staging::is_written_by_function(const Pageable& memory) const {
   return std::any_of(errands_.begin(), errands_.end(), [&](const auto& each) {
-    return each->way == Way::drain && each->state.load(std::memory_order_acquire) != Errand::State::ended && each->host.meets(memory.layout);
+    return each->way == Way::drain && each->state.load(std::memory_order_acquire) != Errand::State::ended &&
+           each->host.meets(memory.layout);
   });
 }
 

@@ -1,11 +1,11 @@
-// Copies between pageable memory and arrays, as streams get them: rings of page-locked memory, and what is put on a stream for
-// each chunk. The protocol, and why nothing waits for ever, stands in staging/crew.hpp.
+// Copies between pageable memory and arrays, as streams get them: rings of page-locked memory, and what is put on a
+// stream for each chunk. The protocol, and why nothing waits for ever, stands in staging/crew.hpp.
 //
-// Always true: a chunk gets its number right before the driver gets its calls; the memory's owner is kept until no thread
-// touches it. Guarded by the right to submit.
+// Always true: a chunk gets its number right before the driver gets its calls; the memory's owner is kept until no
+// thread touches it. Guarded by the right to submit.
 //
-// On a device whose streams cannot wait for memory and write it, a host function of the stream carries a copy as a whole,
-// through page-locked memory of its own: slower, and for the rest the same.
+// On a device whose streams cannot wait for memory and write it, a host function of the stream carries a copy as a
+// whole, through page-locked memory of its own: slower, and for the rest the same.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -25,14 +25,22 @@ namespace nb = nanobind;
 
 class Staging {
  public:
-  Staging(Devices& devices, Streams& streams, Memory& memory, dataflow::Timeline& timeline, completion::Pending& pending)
-      : devices_(devices), streams_(streams), memory_(memory), timeline_(timeline), pending_(pending), table_(devices.table()), now_(devices.now()) {}
+  Staging(Devices& devices, Streams& streams, Memory& memory, dataflow::Timeline& timeline,
+          completion::Pending& pending)
+      : devices_(devices),
+        streams_(streams),
+        memory_(memory),
+        timeline_(timeline),
+        pending_(pending),
+        table_(devices.table()),
+        now_(devices.now()) {}
 
-  // Memory of up to this size is read by who submits to page-locked memory of its own, which any array can be copied from.
+  // Memory of up to this size is read by who submits to page-locked memory of its own, which any array can be copied
+  // from.
   static constexpr std::uint64_t short_bytes = 64 << 10;
 
-  // Puts the copy of a C-contiguous array, from or to pageable memory of its size, on a stream; `tick`: the submission that it
-  // is, or is part of. Throws Refusal: what was put there before goes on.
+  // Puts the copy of a C-contiguous array, from or to pageable memory of its size, on a stream; `tick`: the submission
+  // that it is, or is part of. Throws Refusal: what was put there before goes on.
   void to_array(dataflow::Tick tick, const dataflow::Array& array, const dataflow::Pageable& memory);
   void from_array(dataflow::Tick tick, const dataflow::Array& array, const dataflow::Pageable& memory);
   // The driver's queues have no room for another copy of this size; what must pass first.
@@ -81,7 +89,8 @@ class Staging {
   // By rings. False: the device cannot, and has been given nothing.
   bool has_taken(dataflow::Tick tick, const dataflow::Array& array, const dataflow::Pageable& memory, staging::Way way);
   template <class Enqueue>
-  bool carry(dataflow::Tick tick, Ring& ring, const dataflow::Pageable& memory, staging::Way way, std::uint64_t chunk, std::byte* in_place, Enqueue&& enqueue);
+  bool carry(dataflow::Tick tick, Ring& ring, const dataflow::Pageable& memory, staging::Way way, std::uint64_t chunk,
+             std::byte* in_place, Enqueue&& enqueue);
   void send(dataflow::Tick tick, const dataflow::Array& array, const dataflow::Pageable& memory, staging::Way way);
   bool is_written_by_function(const dataflow::Pageable& memory) const;
   void wait(dataflow::StreamIndex stream, const std::uint32_t* word, std::uint32_t number);

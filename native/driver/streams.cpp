@@ -128,7 +128,8 @@ void Streams::destroy_closed() {
     }
     ContextScope scope(devices_);
     scope.bind(state.device);
-    const std::shared_ptr<void> keepalive = std::move(state.keepalive);  // let go of without the lock: it may come back here
+    const std::shared_ptr<void> keepalive =
+        std::move(state.keepalive);  // let go of without the lock: it may come back here
     if (follower_) follower_->leave(index);
     std::lock_guard lock(mutex_);
     timeline_.learn_complete(last);
@@ -197,7 +198,8 @@ void Streams::after(StreamIndex stream, Tick tick) {
 
 void Streams::order(StreamIndex stream, const dataflow::Buffer& buffer, dataflow::Span span) {
   Waits waits(*this);
-  buffer.hazards.each(span, [&](const dataflow::Hazard& hazard, dataflow::Span) { timeline_.order(stream, hazard, true, waits); });
+  buffer.hazards.each(
+      span, [&](const dataflow::Hazard& hazard, dataflow::Span) { timeline_.order(stream, hazard, true, waits); });
 }
 
 std::int32_t Streams::ask(StreamIndex index) const {
@@ -262,14 +264,16 @@ std::uint64_t Streams::count(std::int32_t ordinal) const {
 bool Streams::is_idle(std::int32_t ordinal) {
   for (std::size_t i = 0; i < streams_.size(); ++i) {
     const auto index = static_cast<StreamIndex>(i);
-    if (streams_[i].device == ordinal && streams_[i].mark && !is_complete({index, timeline_.submitted(index)})) return false;
+    if (streams_[i].device == ordinal && streams_[i].mark && !is_complete({index, timeline_.submitted(index)}))
+      return false;
   }
   return true;
 }
 
 std::vector<StreamIndex> Streams::foreign_producers(const dataflow::Timeline::Snapshot& complete) const {
   std::vector<StreamIndex> found = timeline_.unsettled(complete);
-  std::erase_if(found, [&](StreamIndex other) { return streams_[other].device == streams_[complete.last.stream].device; });
+  std::erase_if(found,
+                [&](StreamIndex other) { return streams_[other].device == streams_[complete.last.stream].device; });
   return found;
 }
 

@@ -1,8 +1,8 @@
 // Streams: their handles, the marks that others wait for, and how far each is.
 //
-// Always true: a slot of the timeline has one stream at a time; its next one comes when the last has been destroyed, with all
-// its work passed. What the driver refuses leaves no handle behind, and nothing of the timeline that is not so.
-// Guarded by the GIL, but for `ask`, which the reactor's thread calls.
+// Always true: a slot of the timeline has one stream at a time; its next one comes when the last has been destroyed,
+// with all its work passed. What the driver refuses leaves no handle behind, and nothing of the timeline that is not
+// so. Guarded by the GIL, but for `ask`, which the reactor's thread calls.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -24,10 +24,11 @@ struct StreamState {
   CUstream handle = nullptr;
   std::int32_t device = 0;
   CUcontext context = nullptr;
-  CUevent mark = nullptr;      // re-recorded at will: a wait binds the record that precedes it; null: the stream was destroyed
+  CUevent mark =
+      nullptr;  // re-recorded at will: a wait binds the record that precedes it; null: the stream was destroyed
   std::array<CUevent, dataflow::Timeline::most_marks> marks{};  // the timeline's, made when they are first used
-  std::uint32_t generation = 0;  // how many streams had this slot before
-  std::uint64_t before = 0;      // what they submitted
+  std::uint32_t generation = 0;                                 // how many streams had this slot before
+  std::uint64_t before = 0;                                     // what they submitted
   bool owned = true;
   bool closing = false;               // no longer handed out; destroyed when its work has passed
   std::shared_ptr<void> keepalive{};  // of a stream that is somebody else's
@@ -105,7 +106,8 @@ class Streams {
   bool is_idle(std::int32_t device);
   // The streams of other devices that must be well for this to have passed.
   std::vector<StreamIndex> foreign_producers(const dataflow::Timeline::Snapshot& complete) const;
-  // Has the driver take note of what has passed: it does when it is waited for, not when it is asked. Waits for nothing.
+  // Has the driver take note of what has passed: it does when it is waited for, not when it is asked. Waits for
+  // nothing.
   void settle(std::int32_t device);
 
   // A point of a stream that can be asked about and waited for later, whatever is submitted meanwhile.

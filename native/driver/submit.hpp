@@ -25,8 +25,8 @@ struct HeldWork {
   enum class Kind : std::uint8_t { launch, fill, copy, replay, upload, download };
   Kind kind = Kind::launch;
   nb::object op{};
-  dataflow::FillBlock fill{};   // of a fill: its offset is an address
-  dataflow::CopyBlock block{};  // of a copy
+  dataflow::FillBlock fill{};      // of a fill: its offset is an address
+  dataflow::CopyBlock block{};     // of a copy
   std::shared_ptr<Graph> graph{};  // of a replay
   dataflow::Array array{};         // of a copy from or to pageable memory
   nb::object pageable{};
@@ -49,7 +49,9 @@ class Submit {
 
   dataflow::Timeline& timeline() { return engine_.timeline; }
   dataflow::RangeHazards& hazards(dataflow::Buffer& buffer) { return buffer.hazards; }
-  dataflow::Lanes& lanes(Op& op, const dataflow::Policy& policy, std::int32_t device) { return engine_.lanes(policy, device, op); }
+  dataflow::Lanes& lanes(Op& op, const dataflow::Policy& policy, std::int32_t device) {
+    return engine_.lanes(policy, device, op);
+  }
   // There are branches: from here on the calls for their streams are made in turn, by `make_held_calls`.
   void hold_back() { holds_back_ = true; }
 
@@ -84,8 +86,8 @@ class Submit {
       if (!lost.contains(stream)) note_progress(*dataflow::as_op(op), stream);
   }
 
-  // The same in the middle of an operation, which cannot go on when something it may depend on was lost. Wherever Python may
-  // run, and another thread with it: what is counted as submitted they take for that.
+  // The same in the middle of an operation, which cannot go on when something it may depend on was lost. Wherever
+  // Python may run, and another thread with it: what is counted as submitted they take for that.
   void make_held_calls_now() {
     lost_.reset();  // what an earlier walk lost has been told
     make_held_calls();
@@ -95,10 +97,11 @@ class Submit {
 
   // How far is it?
   void look(StreamIndex stream) { is_complete({stream, engine_.timeline.submitted(stream)}); }
-  dataflow::StreamId ask(const dataflow::Policy& policy, Op& op, std::int32_t device, const std::vector<Tick>& needs, const dataflow::Lanes& lanes) {
+  dataflow::StreamId ask(const dataflow::Policy& policy, Op& op, std::int32_t device, const std::vector<Tick>& needs,
+                         const dataflow::Lanes& lanes) {
     make_held_calls_now();
-    return static_cast<const dataflow::AskedPolicy&>(policy).ask(op, device, needs, lanes, engine_.timeline,
-                                                                [this](StreamIndex stream) { return engine_.id_of(stream); });
+    return static_cast<const dataflow::AskedPolicy&>(policy).ask(
+        op, device, needs, lanes, engine_.timeline, [this](StreamIndex stream) { return engine_.id_of(stream); });
   }
   bool is_peer(std::int32_t device, std::int32_t other) { return engine_.is_peer(device, other); }
   std::int32_t device_of(StreamIndex stream) { return engine_.stream(stream).device; }
@@ -127,7 +130,8 @@ class Submit {
       make_held_calls_now();
       if (engine_.waits.is_full(stream, most)) return true;
     }
-    return stands_in_line_ && !engine_.lines.is_empty() && !engine_.lines.may_pass(stream, engine_.level(stream), most, turn_);
+    return stands_in_line_ && !engine_.lines.is_empty() &&
+           !engine_.lines.may_pass(stream, engine_.level(stream), most, turn_);
   }
   // A Refusal ends the walk, and whoever began it names what it was for.
   bool is_complete(Tick tick) {
@@ -137,17 +141,27 @@ class Submit {
 
   void mark(Op& op, StreamIndex stream, std::uint32_t slot) {
     if (holds_back_)
-      return hold({.kind = HeldKind::mark, .stream = stream, .count = next_count(stream), .work = {.op = object_of(op)}, .slot = slot});
+      return hold({.kind = HeldKind::mark,
+                   .stream = stream,
+                   .count = next_count(stream),
+                   .work = {.op = object_of(op)},
+                   .slot = slot});
     put_mark(op, stream, slot);
   }
   void wait(Op& op, StreamIndex stream, StreamIndex other, std::uint32_t slot) {
     if (holds_back_)
-      return hold({.kind = HeldKind::wait, .stream = stream, .count = next_count(stream), .work = {.op = object_of(op)}, .other = other, .slot = slot});
+      return hold({.kind = HeldKind::wait,
+                   .stream = stream,
+                   .count = next_count(stream),
+                   .work = {.op = object_of(op)},
+                   .other = other,
+                   .slot = slot});
     wait_for_mark(op, stream, other, slot);
   }
 
   void put_mark(Op& op, StreamIndex stream, std::uint32_t slot) {
-    doing(engine_, op, engine_.stream(stream).device, [&] { check(engine_.streams.put_mark(stream, slot), "cuEventRecord"); });
+    doing(engine_, op, engine_.stream(stream).device,
+          [&] { check(engine_.streams.put_mark(stream, slot), "cuEventRecord"); });
   }
   void wait_for_mark(Op& op, StreamIndex stream, StreamIndex other, std::uint32_t slot) {
     doing(engine_, op, engine_.stream(stream).device,
@@ -165,16 +179,20 @@ class Submit {
 
   void launch_now(dataflow::LaunchOp& op, StreamIndex stream, std::int32_t device) {
     scope_.bind(device);
-    doing(engine_, op, device, [&] { check(call_launch(engine_.table, op, device, engine_.stream(stream).handle), "cuLaunchKernel"); });
+    doing(engine_, op, device,
+          [&] { check(call_launch(engine_.table, op, device, engine_.stream(stream).handle), "cuLaunchKernel"); });
   }
 
   Value create(dataflow::CreateOp& op, StreamIndex stream, std::int32_t device) {
-    dataflow::BufferRef buffer = op.memory == dataflow::MemoryKind::ordinary ? allocate_device(op.size_bytes, stream, device, [&] { return object_of(op); })
-                                                                               : allocate_block(op, device);
+    dataflow::BufferRef buffer = op.memory == dataflow::MemoryKind::ordinary
+                                     ? allocate_device(op.size_bytes, stream, device, [&] { return object_of(op); })
+                                     : allocate_block(op, device);
     buffer->maker = op.origin.maker();
     scope_.bind(engine_.stream(stream).device);  // another one, where another device uses managed memory first
     doing(engine_, op, device, [&] {
-      if (op.pattern.size) fill(object_of(op), op.pattern, dataflow::Region{0, static_cast<std::int64_t>(op.size_bytes)}, buffer->address, stream);
+      if (op.pattern.size)
+        fill(object_of(op), op.pattern, dataflow::Region{0, static_cast<std::int64_t>(op.size_bytes)}, buffer->address,
+             stream);
     });
     scratch_ = make_array(engine_.hooks.device_array, Array{std::move(buffer), 0, device, op.spec.dtype, op.shape});
     return scratch_;
@@ -228,7 +246,8 @@ class Submit {
   bool stages(const dataflow::Pageable& memory, const Array& array) { return stages(engine_, memory, array); }
   static bool stages(Engine& engine, const dataflow::Pageable& memory, const Array& array) {
     if (!array.is_contiguous()) return false;
-    return array.is_host() || memory.layout.size_bytes() > Staging::short_bytes || engine.staging.is_being_written(memory);
+    return array.is_host() || memory.layout.size_bytes() > Staging::short_bytes ||
+           engine.staging.is_being_written(memory);
   }
   std::optional<Tick> staging_full(std::int32_t device, std::uint64_t size_bytes) {
     make_held_calls_now();
@@ -236,11 +255,16 @@ class Submit {
   }
   Value page_locked(dataflow::CopyOp& op, const dataflow::Pageable& memory, std::int32_t device) {
     read_ = make_host_array(memory.layout.size_bytes(), memory.dtype, memory.shape, device, object_of(op));
-    memory.layout.pack(0, memory.layout.size_bytes(), reinterpret_cast<std::byte*>(dataflow::as_array(read_)->address()));
+    memory.layout.pack(0, memory.layout.size_bytes(),
+                       reinterpret_cast<std::byte*>(dataflow::as_array(read_)->address()));
     return read_;
   }
-  void upload(dataflow::CopyOp& op, const Array& to, StreamIndex stream) { stage(op, to, op.source, HeldWork::Kind::upload, stream); }
-  void download(dataflow::CopyOp& op, const Array& from, StreamIndex stream) { stage(op, from, op.destination, HeldWork::Kind::download, stream); }
+  void upload(dataflow::CopyOp& op, const Array& to, StreamIndex stream) {
+    stage(op, to, op.source, HeldWork::Kind::upload, stream);
+  }
+  void download(dataflow::CopyOp& op, const Array& from, StreamIndex stream) {
+    stage(op, from, op.destination, HeldWork::Kind::download, stream);
+  }
 
   void replay(dataflow::ReplayOp& op, const dataflow::Replay&, StreamIndex stream, std::int32_t device) {
     const std::shared_ptr<Graph>& graph = graph_of(op);
@@ -253,14 +277,16 @@ class Submit {
   }
 
   // The function puts what it likes on the stream. Its objects stay until that has passed.
-  std::optional<Value> foreign(dataflow::ForeignOp& op, const std::vector<Value>& values, StreamIndex stream, std::int32_t device) {
+  std::optional<Value> foreign(dataflow::ForeignOp& op, const std::vector<Value>& values, StreamIndex stream,
+                               std::int32_t device) {
     make_held_calls_now();
     scope_.bind(device);
     const nb::object function = op.function;
     nb::object stream_object = engine_.hooks.stream(engine_.id_of(stream), device);
     nb::object arguments = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(values.size() + 1)));
     PyTuple_SET_ITEM(arguments.ptr(), 0, stream_object.release().ptr());
-    for (std::size_t i = 0; i < values.size(); ++i) PyTuple_SET_ITEM(arguments.ptr(), static_cast<Py_ssize_t>(i + 1), values[i].inc_ref().ptr());
+    for (std::size_t i = 0; i < values.size(); ++i)
+      PyTuple_SET_ITEM(arguments.ptr(), static_cast<Py_ssize_t>(i + 1), values[i].inc_ref().ptr());
     const Tick next{stream, engine_.timeline.submitted(stream) + 1};
     PyObject* returned = nullptr;
     {
@@ -350,7 +376,8 @@ class Submit {
     return scratch_;
   }
 
-  // What the driver refuses in a function that does an operation's work is the operation's error, whatever it was asked for.
+  // What the driver refuses in a function that does an operation's work is the operation's error, whatever it was asked
+  // for.
   [[noreturn]] void raise_named(const nb::python_error& error, Op& op) {
     const nb::object named = engine_.hooks.named(error.value(), object_of(op));
     if (named.is(error.value())) throw nb::python_error(error);
@@ -374,12 +401,17 @@ class Submit {
       if (call.kind == HeldKind::wait) return wait_for_mark(op, call.stream, call.other, call.slot);
       scope_.bind(state.device);
       switch (call.work.kind) {
-        case HeldWork::Kind::launch: return launch_now(static_cast<dataflow::LaunchOp&>(op), call.stream, state.device);
-        case HeldWork::Kind::fill: return call_fill(engine_.table, call.work.fill, state.handle);
-        case HeldWork::Kind::copy: return call_copy(engine_.table, call.work.block, state.handle);
+        case HeldWork::Kind::launch:
+          return launch_now(static_cast<dataflow::LaunchOp&>(op), call.stream, state.device);
+        case HeldWork::Kind::fill:
+          return call_fill(engine_.table, call.work.fill, state.handle);
+        case HeldWork::Kind::copy:
+          return call_copy(engine_.table, call.work.block, state.handle);
         case HeldWork::Kind::upload:
-        case HeldWork::Kind::download: return stage_now(call.work, {call.stream, call.count});
-        case HeldWork::Kind::replay: return replay_now(static_cast<dataflow::ReplayOp&>(op), *call.work.graph, state.handle, state.device);
+        case HeldWork::Kind::download:
+          return stage_now(call.work, {call.stream, call.count});
+        case HeldWork::Kind::replay:
+          return replay_now(static_cast<dataflow::ReplayOp&>(op), *call.work.graph, state.handle, state.device);
       }
     });
   }
@@ -395,13 +427,15 @@ class Submit {
     if (!has_room && !may_wait) engine_.raise_over_limit(limit, size_bytes);
     if (!may_wait) return;
     const completion::Lane lane = engine_.memory_lane(limit.device);
-    const bool may_pass = engine_.lines.is_empty() || engine_.lines.may_pass(lane, engine_.level(lane), limit.most_bytes, turn_, size_bytes);
+    const bool may_pass = engine_.lines.is_empty() ||
+                          engine_.lines.may_pass(lane, engine_.level(lane), limit.most_bytes, turn_, size_bytes);
     if (!has_room || !may_pass) throw dataflow::FullMemory{limit.device, size_bytes, limit.most_bytes};
   }
 
   template <class F>
   dataflow::BufferRef allocate_device(std::uint64_t size_bytes, StreamIndex stream, std::int32_t device, F&& asked) {
-    if (const dataflow::MemoryLimit* limit = placement_.limit_of(device); limit && size_bytes) require_room(*limit, size_bytes);
+    if (const dataflow::MemoryLimit* limit = placement_.limit_of(device); limit && size_bytes)
+      require_room(*limit, size_bytes);
     auto allocate = [&] {
       scope_.bind(device);
       return engine_.memory.allocate_device(device, size_bytes, stream, [this] { make_held_calls_now(); });
@@ -412,16 +446,19 @@ class Submit {
   // Managed memory is none of a device's: no limit bounds it.
   dataflow::BufferRef allocate_block(dataflow::CreateOp& op, std::int32_t device) {
     const bool is_managed = op.memory == dataflow::MemoryKind::managed;
-    if (const dataflow::MemoryLimit* limit = placement_.limit_of(device); limit && op.size_bytes && !is_managed) require_room(*limit, op.size_bytes);
+    if (const dataflow::MemoryLimit* limit = placement_.limit_of(device); limit && op.size_bytes && !is_managed)
+      require_room(*limit, op.size_bytes);
     make_held_calls_now();  // the GIL is given up
     auto allocate = [&] {
       scope_.bind(device);
-      return is_managed ? engine_.memory.allocate_managed(device, op.size_bytes) : engine_.memory.allocate_interprocess(device, op.size_bytes);
+      return is_managed ? engine_.memory.allocate_managed(device, op.size_bytes)
+                        : engine_.memory.allocate_interprocess(device, op.size_bytes);
     };
     return doing(engine_, op, device, allocate, op.size_bytes);
   }
 
-  nb::object make_host_array(std::uint64_t size_bytes, dataflow::DType dtype, const std::vector<std::int64_t>& shape, std::int32_t device, const nb::object& asked) {
+  nb::object make_host_array(std::uint64_t size_bytes, dataflow::DType dtype, const std::vector<std::int64_t>& shape,
+                             std::int32_t device, const nb::object& asked) {
     return doing(engine_, asked, device, [&] {
       scope_.bind(device);
       dataflow::BufferRef buffer = engine_.memory.allocate_host(size_bytes, [this] { make_held_calls_now(); });
@@ -429,7 +466,8 @@ class Submit {
     });
   }
 
-  void stage(dataflow::CopyOp& op, const Array& array, const nb::object& pageable, HeldWork::Kind kind, StreamIndex stream) {
+  void stage(dataflow::CopyOp& op, const Array& array, const nb::object& pageable, HeldWork::Kind kind,
+             StreamIndex stream) {
     if (array.size_bytes() == 0) return;
     HeldWork work{.kind = kind, .op = object_of(op), .array = array, .pageable = pageable};
     if (holds_back_) return hold(stream, std::move(work));
@@ -443,7 +481,8 @@ class Submit {
   }
 
   // In the stream's context.
-  void fill(const nb::object& op, const dataflow::Pattern& pattern, const dataflow::Region& region, std::uint64_t base, StreamIndex stream) {
+  void fill(const nb::object& op, const dataflow::Pattern& pattern, const dataflow::Region& region, std::uint64_t base,
+            StreamIndex stream) {
     const CUstream handle = engine_.stream(stream).handle;
     dataflow::each_fill(pattern, region, base, [&](dataflow::FillBlock block) {
       block.offset += base;
@@ -468,8 +507,8 @@ class Submit {
   dataflow::HeldCalls<HeldWork> held_;
   std::vector<nb::object> finished_;  // while calls are held back
   nb::object lost_;                   // the first error of those that were refused
-  nb::object scratch_;  // keeps a value that nothing else holds until it is finished
-  nb::object staged_, read_;  // likewise
+  nb::object scratch_;                // keeps a value that nothing else holds until it is finished
+  nb::object staged_, read_;          // likewise
 };
 
 }  // namespace aiocuda::driver

@@ -13,15 +13,19 @@ namespace aiocuda::driver {
 
 class Surroundings {
  public:
-  // Must the driver be left alone? The interpreter is ending, or this process is a fork of the one that started the driver.
+  // Must the driver be left alone? The interpreter is ending, or this process is a fork of the one that started the
+  // driver.
   bool is_over() const { return is_forked() || is_ending(); }
   bool is_forked() const { return is_forked_.load(std::memory_order_relaxed); }
-  // To be called where a call from Python begins that needs the driver, before it takes a lock. Throws where the engine is over.
+  // To be called where a call from Python begins that needs the driver, before it takes a lock. Throws where the engine
+  // is over.
   void require_usable() const {
-    if (is_over()) [[unlikely]] raise_over();
+    if (is_over()) [[unlikely]]
+      raise_over();
   }
   void require_not_forked() const {
-    if (is_forked()) [[unlikely]] raise_over();
+    if (is_forked()) [[unlikely]]
+      raise_over();
   }
 
   virtual bool is_ending() const = 0;

@@ -11,7 +11,8 @@ constexpr int interface_version = 12020;
 
 std::string base_name(const std::string& symbol) {
   const auto mark = symbol.rfind("_v");
-  const bool versioned = mark != std::string::npos && symbol.find_first_not_of("0123456789", mark + 2) == std::string::npos;
+  const bool versioned =
+      mark != std::string::npos && symbol.find_first_not_of("0123456789", mark + 2) == std::string::npos;
   return versioned ? symbol.substr(0, mark) : symbol;
 }
 
@@ -22,14 +23,16 @@ Table load_table() {
   if (!library) throw std::runtime_error(std::string("libcuda.so.1 cannot be loaded: ") + dlerror());
   using GetProcAddress = CUresult (*)(const char*, void**, int, cuuint64_t, CUdriverProcAddressQueryResult*);
   auto resolve = reinterpret_cast<GetProcAddress>(dlsym(library, "cuGetProcAddress_v2"));
-  if (!resolve) throw std::runtime_error("libcuda.so.1 has no cuGetProcAddress_v2: a driver for CUDA 12.2 or later is needed");
+  if (!resolve)
+    throw std::runtime_error("libcuda.so.1 has no cuGetProcAddress_v2: a driver for CUDA 12.2 or later is needed");
   Table table;
   std::string missing;
   auto find = [&](const char* symbol) -> void* {
     void* address = nullptr;
     CUdriverProcAddressQueryResult found{};
     const std::string name = base_name(symbol);
-    if (resolve(name.c_str(), &address, interface_version, CU_GET_PROC_ADDRESS_DEFAULT, &found) != CUDA_SUCCESS || !address)
+    if (resolve(name.c_str(), &address, interface_version, CU_GET_PROC_ADDRESS_DEFAULT, &found) != CUDA_SUCCESS ||
+        !address)
       missing += " " + name;
     return address;
   };

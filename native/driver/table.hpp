@@ -9,75 +9,75 @@
 namespace aiocuda::driver {
 
 // name in libcuda, and the type cuda.h gives it
-#define AIOCUDA_DRIVER_FUNCTIONS(F) \
-  F(cuCtxGetCurrent)                \
-  F(cuCtxSetCurrent)                \
-  F(cuStreamCreateWithPriority)     \
-  F(cuStreamDestroy)                \
-  F(cuMemPoolTrimTo)                \
-  F(cuStreamQuery)                  \
-  F(cuStreamSynchronize)            \
-  F(cuStreamWaitEvent)              \
-  F(cuStreamWriteValue32)           \
-  F(cuStreamWaitValue32)            \
-  F(cuEventCreate)                  \
-  F(cuEventDestroy)                 \
-  F(cuEventRecord)                  \
-  F(cuEventQuery)                   \
-  F(cuLaunchHostFunc)               \
-  F(cuLaunchKernel)                 \
-  F(cuLaunchKernelEx)               \
-  F(cuFuncGetAttribute)             \
-  F(cuFuncSetAttribute)             \
+#define AIOCUDA_DRIVER_FUNCTIONS(F)              \
+  F(cuCtxGetCurrent)                             \
+  F(cuCtxSetCurrent)                             \
+  F(cuStreamCreateWithPriority)                  \
+  F(cuStreamDestroy)                             \
+  F(cuMemPoolTrimTo)                             \
+  F(cuStreamQuery)                               \
+  F(cuStreamSynchronize)                         \
+  F(cuStreamWaitEvent)                           \
+  F(cuStreamWriteValue32)                        \
+  F(cuStreamWaitValue32)                         \
+  F(cuEventCreate)                               \
+  F(cuEventDestroy)                              \
+  F(cuEventRecord)                               \
+  F(cuEventQuery)                                \
+  F(cuLaunchHostFunc)                            \
+  F(cuLaunchKernel)                              \
+  F(cuLaunchKernelEx)                            \
+  F(cuFuncGetAttribute)                          \
+  F(cuFuncSetAttribute)                          \
   F(cuOccupancyMaxActiveBlocksPerMultiprocessor) \
-  F(cuOccupancyMaxActiveClusters)   \
-  F(cuMemAllocFromPoolAsync)        \
-  F(cuMemFreeAsync)                 \
-  F(cuMemHostAlloc)                 \
-  F(cuMemFreeHost)                  \
-  F(cuMemAlloc)                     \
-  F(cuMemAllocManaged)              \
-  F(cuMemFree)                      \
-  F(cuMemAdvise)                    \
-  F(cuMemPrefetchAsync)             \
-  F(cuIpcGetMemHandle)              \
-  F(cuIpcOpenMemHandle)             \
-  F(cuIpcCloseMemHandle)            \
-  F(cuIpcGetEventHandle)            \
-  F(cuIpcOpenEventHandle)           \
-  F(cuMemcpyAsync)                  \
-  F(cuMemcpy2DAsync)                \
-  F(cuDeviceGet)                    \
-  F(cuDeviceCanAccessPeer)          \
-  F(cuMemPoolSetAccess)             \
-  F(cuPointerGetAttribute)          \
-  F(cuMemsetD8Async)                \
-  F(cuMemsetD16Async)               \
-  F(cuMemsetD32Async)               \
-  F(cuMemsetD2D8Async)              \
-  F(cuMemsetD2D16Async)             \
-  F(cuMemsetD2D32Async)             \
-  F(cuStreamBeginCapture)           \
-  F(cuStreamEndCapture)             \
-  F(cuStreamIsCapturing)            \
-  F(cuThreadExchangeStreamCaptureMode) \
-  F(cuLibraryUnload)                \
-  F(cuGraphCreate)                  \
-  F(cuGraphDestroy)                 \
-  F(cuGraphGetNodes)                \
-  F(cuGraphAddKernelNode)           \
-  F(cuGraphAddMemcpyNode)           \
-  F(cuGraphAddMemsetNode)           \
-  F(cuGraphAddChildGraphNode)       \
-  F(cuGraphAddEmptyNode)            \
-  F(cuGraphKernelNodeSetAttribute)  \
-  F(cuGraphInstantiateWithFlags)    \
-  F(cuGraphUpload)                  \
-  F(cuGraphLaunch)                  \
-  F(cuGraphExecDestroy)             \
-  F(cuGraphExecKernelNodeSetParams) \
-  F(cuGraphExecMemcpyNodeSetParams) \
-  F(cuGraphExecMemsetNodeSetParams) \
+  F(cuOccupancyMaxActiveClusters)                \
+  F(cuMemAllocFromPoolAsync)                     \
+  F(cuMemFreeAsync)                              \
+  F(cuMemHostAlloc)                              \
+  F(cuMemFreeHost)                               \
+  F(cuMemAlloc)                                  \
+  F(cuMemAllocManaged)                           \
+  F(cuMemFree)                                   \
+  F(cuMemAdvise)                                 \
+  F(cuMemPrefetchAsync)                          \
+  F(cuIpcGetMemHandle)                           \
+  F(cuIpcOpenMemHandle)                          \
+  F(cuIpcCloseMemHandle)                         \
+  F(cuIpcGetEventHandle)                         \
+  F(cuIpcOpenEventHandle)                        \
+  F(cuMemcpyAsync)                               \
+  F(cuMemcpy2DAsync)                             \
+  F(cuDeviceGet)                                 \
+  F(cuDeviceCanAccessPeer)                       \
+  F(cuMemPoolSetAccess)                          \
+  F(cuPointerGetAttribute)                       \
+  F(cuMemsetD8Async)                             \
+  F(cuMemsetD16Async)                            \
+  F(cuMemsetD32Async)                            \
+  F(cuMemsetD2D8Async)                           \
+  F(cuMemsetD2D16Async)                          \
+  F(cuMemsetD2D32Async)                          \
+  F(cuStreamBeginCapture)                        \
+  F(cuStreamEndCapture)                          \
+  F(cuStreamIsCapturing)                         \
+  F(cuThreadExchangeStreamCaptureMode)           \
+  F(cuLibraryUnload)                             \
+  F(cuGraphCreate)                               \
+  F(cuGraphDestroy)                              \
+  F(cuGraphGetNodes)                             \
+  F(cuGraphAddKernelNode)                        \
+  F(cuGraphAddMemcpyNode)                        \
+  F(cuGraphAddMemsetNode)                        \
+  F(cuGraphAddChildGraphNode)                    \
+  F(cuGraphAddEmptyNode)                         \
+  F(cuGraphKernelNodeSetAttribute)               \
+  F(cuGraphInstantiateWithFlags)                 \
+  F(cuGraphUpload)                               \
+  F(cuGraphLaunch)                               \
+  F(cuGraphExecDestroy)                          \
+  F(cuGraphExecKernelNodeSetParams)              \
+  F(cuGraphExecMemcpyNodeSetParams)              \
+  F(cuGraphExecMemsetNodeSetParams)              \
   F(cuGraphExecChildGraphNodeSetParams)
 
 struct Table {
@@ -89,7 +89,10 @@ struct Table {
 // A call that the driver refused.
 class Refusal : public std::runtime_error {
  public:
-  Refusal(CUresult answer, const char* called) : std::runtime_error(std::string(called) + " failed: " + std::to_string(answer)), result(answer), function(called) {}
+  Refusal(CUresult answer, const char* called)
+      : std::runtime_error(std::string(called) + " failed: " + std::to_string(answer)),
+        result(answer),
+        function(called) {}
   Refusal(CUresult answer, const char* called, std::int32_t of) : Refusal(answer, called) { device = of; }
   static Refusal of_host_memory(CUresult answer, const char* called, std::uint64_t asked_bytes) {
     Refusal refusal(answer, called);

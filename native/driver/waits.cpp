@@ -37,14 +37,17 @@ void Waits::start(std::int32_t ordinal) {
   scope.bind(ordinal);
   if (!slots_) {  // another start may have failed: they stay as long as the process
     void* memory = nullptr;
-    constexpr std::size_t words = flag_count * completion::SlotTable::flag_stride, size_bytes = words * sizeof(std::uint32_t);
-    if (const CUresult result = table_.cuMemHostAlloc(&memory, size_bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP))
+    constexpr std::size_t words = flag_count * completion::SlotTable::flag_stride,
+                          size_bytes = words * sizeof(std::uint32_t);
+    if (const CUresult result =
+            table_.cuMemHostAlloc(&memory, size_bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP))
       throw Refusal::of_host_memory(result, "cuMemHostAlloc", size_bytes);
     std::memset(memory, 0, size_bytes);
     slots_.emplace(std::span(static_cast<std::uint32_t*>(memory), words));
   }
   reactor_ = std::make_unique<completion::Reactor>(
-      pending_, *slots_, points_, [this](const void* point) { return has_passed(*static_cast<const PointEvent*>(point)); },
+      pending_, *slots_, points_,
+      [this](const void* point) { return has_passed(*static_cast<const PointEvent*>(point)); },
       [this](StreamIndex stream) {
         look_(stream);
         return streams_.ask(stream);
@@ -88,7 +91,8 @@ void Waits::leave(StreamIndex index) {
 }
 
 // Has the stream write the next number of a slot; none where there is no slot, or the device cannot.
-std::optional<completion::Ticket> Waits::write_ticket(std::int32_t ordinal, CUstream stream, std::optional<completion::Slot>& slot) {
+std::optional<completion::Ticket> Waits::write_ticket(std::int32_t ordinal, CUstream stream,
+                                                      std::optional<completion::Slot>& slot) {
   DeviceState& device = devices_.at(ordinal);
   if (!device.writes_flags) return std::nullopt;
   if (!slot) slot = slots_->acquire();
@@ -108,18 +112,24 @@ Waits::Armed Waits::arm(const std::vector<Tick>& ticks, const std::vector<Stream
   for (const Tick tick : ticks) {
     const StreamState& stream = streams_.at(tick.stream);
     if (!stream.mark) continue;  // destroyed: all of it has passed
-    if (std::any_of(armed.parts.begin(), armed.parts.end(), [&](const Armed::Part& part) { return part.stream == tick.stream; })) continue;
+    if (std::any_of(armed.parts.begin(), armed.parts.end(),
+                    [&](const Armed::Part& part) { return part.stream == tick.stream; }))
+      continue;
     scope.bind(stream.device);
     Flags& flags = flags_of(tick.stream);
-    const auto marked = std::find_if(marks.begin(), marks.end(), [&](const Streams::Mark& each) { return each.covers(tick); });
+    const auto marked =
+        std::find_if(marks.begin(), marks.end(), [&](const Streams::Mark& each) { return each.covers(tick); });
     const std::uint64_t held = timeline_.submitted(tick.stream);
-    const bool is_theirs = !stream.owned && streams_.is_captured(stream.handle);  // what were written there would be captured
-    if (is_theirs && marked == marks.end()) throw Refusal(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "cuStreamWriteValue32", stream.device);
+    const bool is_theirs =
+        !stream.owned && streams_.is_captured(stream.handle);  // what were written there would be captured
+    if (is_theirs && marked == marks.end())
+      throw Refusal(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "cuStreamWriteValue32", stream.device);
     if (marked != marks.end() && (is_theirs || marked->complete().last.count != held)) {
       // More has been submitted since: what is waited for is waited for beside the stream.
       const CUstream side = side_stream(flags);
       check(now_.wait(side, marked->event()), "cuStreamWaitEvent");
-      armed.parts.push_back({tick.stream, write_ticket(stream.device, side, flags.side_slot), marked->complete(), marked->event()});
+      armed.parts.push_back(
+          {tick.stream, write_ticket(stream.device, side, flags.side_slot), marked->complete(), marked->event()});
       continue;
     }
     const Ticketed* found = ticket_behind(flags, tick.count);  // lets go of those that are written, too
@@ -143,8 +153,9 @@ const Waits::Ticketed* Waits::ticket_behind(Flags& flags, std::uint64_t count) {
     streams_.learn(flags.tickets.front().complete);
     flags.tickets.pop_front();
   }
-  const auto found = std::lower_bound(flags.tickets.begin(), flags.tickets.end(), count,
-                                      [](const Ticketed& each, std::uint64_t asked) { return each.complete.last.count < asked; });
+  const auto found =
+      std::lower_bound(flags.tickets.begin(), flags.tickets.end(), count,
+                       [](const Ticketed& each, std::uint64_t asked) { return each.complete.last.count < asked; });
   return found == flags.tickets.end() ? nullptr : &*found;
 }
 
@@ -189,7 +200,8 @@ std::shared_ptr<completion::Completion> Waits::watch(const Armed& armed, const s
   auto completion = std::make_shared<completion::Completion>(static_cast<std::uint32_t>(armed.parts.size()));
   const auto now = completion::Pending::Clock::now();
   for (const Armed::Part& part : armed.parts) {
-    auto passed = [this, now, then, implied = timeline_.progress_of(part.complete), foreign = streams_.foreign_producers(part.complete)] {
+    auto passed = [this, now, then, implied = timeline_.progress_of(part.complete),
+                   foreign = streams_.foreign_producers(part.complete)] {
       for (const StreamIndex other : foreign)
         if (const std::int32_t error = streams_.ask(other)) return error;
       for (const dataflow::Progress& progress : implied) progress.learn();
@@ -220,8 +232,8 @@ void Waits::watch_point(const Armed::Part& part, std::uint64_t number) {
   ContextScope scope(devices_);
   scope.bind(stream.device);
   const bool is_aside = part.event != nullptr;
-  // At a stream's end it is in the stream itself: where flags are used up, streams are many, and making more of them may
-  // wait for what runs.
+  // At a stream's end it is in the stream itself: where flags are used up, streams are many, and making more of them
+  // may wait for what runs.
   const CUstream where = is_aside ? side_stream(flags_of(part.stream)) : stream.handle;
   if (is_aside) check(now_.wait(where, part.event), "cuStreamWaitEvent");
   auto point = std::make_shared<const PointEvent>(streams_, spare_events_[stream.device], stream.context);

@@ -1,8 +1,9 @@
-// Waits for streams: numbers that a stream writes when it is so far, events that are asked about where there are none, and the
-// reactor, which looks and asks.
+// Waits for streams: numbers that a stream writes when it is so far, events that are asked about where there are none,
+// and the reactor, which looks and asks.
 //
-// Always true: a stream writes the numbers of a slot in their order, and a slot has one stream at a time. What the driver
-// refuses leaves no wait behind that never ends. Guarded by the GIL, but for `has_passed` and what the reactor calls.
+// Always true: a stream writes the numbers of a slot in their order, and a slot has one stream at a time. What the
+// driver refuses leaves no wait behind that never ends. Guarded by the GIL, but for `has_passed` and what the reactor
+// calls.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -39,7 +40,7 @@ class Waits final : public StreamFollower {
       StreamIndex stream;
       std::optional<completion::Ticket> ticket;  // none: the reactor will have to ask
       dataflow::Timeline::Snapshot complete;
-      CUevent event;                             // of the mark, where there is one
+      CUevent event;  // of the mark, where there is one
     };
     std::vector<Part> parts;
     bool has_tickets() const {
@@ -76,7 +77,7 @@ class Waits final : public StreamFollower {
   };
   // Of a stream.
   struct Flags {
-    CUstream side = nullptr;                         // where a point in the middle of the stream is waited for
+    CUstream side = nullptr;                              // where a point in the middle of the stream is waited for
     std::optional<completion::Slot> slot{}, side_slot{};  // whose flags the stream, and the side stream, write
     std::deque<Ticketed> tickets{};  // that the stream was given to write, and that are not known to be written
     std::uint64_t noted = 0;         // how much it held when its progress was last noted
@@ -111,14 +112,16 @@ class Waits final : public StreamFollower {
   };
 
   Flags& flags_of(StreamIndex stream) {
-    while (flags_.size() <= stream) [[unlikely]] flags_.push_back(std::make_unique<Flags>());
+    while (flags_.size() <= stream) [[unlikely]]
+      flags_.push_back(std::make_unique<Flags>());
     return *flags_[stream];
   }
   bool has_passed(const PointEvent& point) const;
   void watch_point(const Armed::Part& part, std::uint64_t number);
   CUstream side_stream(Flags& flags);
   const Ticketed* ticket_behind(Flags& flags, std::uint64_t count);
-  std::optional<completion::Ticket> write_ticket(std::int32_t device, CUstream stream, std::optional<completion::Slot>& slot);
+  std::optional<completion::Ticket> write_ticket(std::int32_t device, CUstream stream,
+                                                 std::optional<completion::Slot>& slot);
 
   Devices& devices_;
   Streams& streams_;
@@ -127,7 +130,7 @@ class Waits final : public StreamFollower {
   const std::function<void(StreamIndex)> look_;
   const Table& table_;
   const DriverNow& now_;
-  std::vector<std::unique_ptr<Flags>> flags_;  // by stream
+  std::vector<std::unique_ptr<Flags>> flags_;         // by stream
   std::map<std::int32_t, SpareEvents> spare_events_;  // by device
   std::optional<completion::SlotTable> slots_;
   completion::Points points_;

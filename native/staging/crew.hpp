@@ -1,23 +1,27 @@
-// Threads that carry bytes between pageable memory and page-locked rings, while a device copies between the rings and its
-// own memory. Knows neither CUDA nor Python: device and threads meet in three numbers in page-locked memory.
+// Threads that carry bytes between pageable memory and page-locked rings, while a device copies between the rings and
+// its own memory. Knows neither CUDA nor Python: device and threads meet in three numbers in page-locked memory.
 //
-// A *lane* is a ring, its three words, and chunks with the numbers 1, 2, 3 and so on, in the order in which they were handed to
-// a stream. What the device does for chunk n, in its stream, and what the threads do for it:
+// A *lane* is a ring, its three words, and chunks with the numbers 1, 2, 3 and so on, in the order in which they were
+// handed to a stream. What the device does for chunk n, in its stream, and what the threads do for it:
 //
-//   to the device:  threads fill n's part of the ring, write granted = n;   stream: wait granted >= n, copy, write passed = n
-//   to the host:    threads see n's part free, write granted = n;           stream: wait granted >= n, copy, write passed = n;
-//                   threads see passed >= n, empty the part, write finished = n;   stream, after its last chunk: wait finished >= n
-//   in place:       the same without ring and grant, where the array is page-locked itself: write passed = n, wait finished >= n
+//   to the device:  threads fill n's part of the ring, write granted = n;   stream: wait granted >= n, copy, write
+//   passed = n to the host:    threads see n's part free, write granted = n;           stream: wait granted >= n, copy,
+//   write passed = n;
+//                   threads see passed >= n, empty the part, write finished = n;   stream, after its last chunk: wait
+//                   finished >= n
+//   in place:       the same without ring and grant, where the array is page-locked itself: write passed = n, wait
+//   finished >= n
 //
-// A part of the ring is free for n when the chunks that had its bytes before are finished. The words only grow, each by its
-// chunks' order: `granted` and `finished` are written by the threads, `passed` by the device.
+// A part of the ring is free for n when the chunks that had its bytes before are finished. The words only grow, each by
+// its chunks' order: `granted` and `finished` are written by the threads, `passed` by the device.
 //
-// Why nothing waits for ever: whatever waits for something waits for what was handed to the driver before it. A stream waits
-// for the threads, and these for chunks of lower numbers in the lane, or for transfers that were handed over before; all
-// of that stands in front of it in whatever queue of the driver's, shared or not. So the first thing that has not passed can
-// always go on. It needs that (1) chunks have their numbers in the order in which the driver gets their calls, (2) a stream
-// that takes a lane over waits for what others left there, and (3) threads call no driver, take no GIL, and hold no lock
-// while they copy. Who submits may be held up by a full queue of the driver's: these threads then empty it.
+// Why nothing waits for ever: whatever waits for something waits for what was handed to the driver before it. A stream
+// waits for the threads, and these for chunks of lower numbers in the lane, or for transfers that were handed over
+// before; all of that stands in front of it in whatever queue of the driver's, shared or not. So the first thing that
+// has not passed can always go on. It needs that (1) chunks have their numbers in the order in which the driver gets
+// their calls, (2) a stream that takes a lane over waits for what others left there, and (3) threads call no driver,
+// take no GIL, and hold no lock while they copy. Who submits may be held up by a full queue of the driver's: these
+// threads then empty it.
 //
 // A lane whose device was lost is abandoned: its words jump ahead, its transfers end, the sources are let go of.
 #pragma once
@@ -75,7 +79,9 @@ struct Words {
 };
 
 // Numbers wrap: reached is what is less than half of them behind.
-inline bool has_reached(std::uint32_t value, std::uint32_t number) { return static_cast<std::int32_t>(value - number) >= 0; }
+inline bool has_reached(std::uint32_t value, std::uint32_t number) {
+  return static_cast<std::int32_t>(value - number) >= 0;
+}
 inline std::uint32_t read_word(const std::uint32_t* word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
 inline void write_word(std::uint32_t* word, std::uint32_t value) { __atomic_store_n(word, value, __ATOMIC_RELEASE); }
 
@@ -142,7 +148,8 @@ class Crew {
     TransferRef transfer;
     std::vector<Part> parts;
   };
-  // Takes on a transfer, in chunks of `chunk_bytes` and no larger than the ring; or as a single one, `in_place`. Calls no thread.
+  // Takes on a transfer, in chunks of `chunk_bytes` and no larger than the ring; or as a single one, `in_place`. Calls
+  // no thread.
   Handed hand_over(Lane& lane, HostLayout host, Way way, std::uint64_t chunk_bytes, std::byte* in_place = nullptr) {
     Handed handed{std::make_shared<Transfer>(std::move(host), way), {}};
     Transfer& transfer = *handed.transfer;
@@ -157,8 +164,10 @@ class Crew {
     transfers_.push_back(handed.transfer);
     for (std::uint64_t begin = 0; begin < size; begin += step)
       handed.parts.push_back(add_chunk(lane, handed.transfer, begin, std::min(step, size - begin), in_place));
-    if (lane.is_lost_) give_up(lane);
-    else advance(lane);  // what is free is granted here, and needs no thread
+    if (lane.is_lost_)
+      give_up(lane);
+    else
+      advance(lane);  // what is free is granted here, and needs no thread
     return handed;
   }
   // Has threads carry what is left of a transfer. `is_lost` is asked, now and then, whether the device is gone.
@@ -168,18 +177,20 @@ class Crew {
       const auto lock = hold();
       if (transfer.has_ended()) return;
       transfer.is_lost_ = std::move(is_lost);
-      const std::size_t wanted = std::min<std::uint64_t>(most_threads_, (transfer.host.size_bytes() + piece_bytes - 1) / piece_bytes);
+      const std::size_t wanted =
+          std::min<std::uint64_t>(most_threads_, (transfer.host.size_bytes() + piece_bytes - 1) / piece_bytes);
       while (threads_.size() < wanted && !is_stopped_) threads_.emplace_back([this] { run(); });
       last_event_ = Clock::now();
       who = is_spinning_ ? nullptr : has_lookout_ ? &lookout_woken_ : &woken_;
     }
     if (who) who->notify_one();
   }
-  // Carries a chunk of the lane here and now, if its part of the ring is free and no thread has it: for a short one that takes
-  // less than to wake a thread.
+  // Carries a chunk of the lane here and now, if its part of the ring is free and no thread has it: for a short one
+  // that takes less than to wake a thread.
   bool carry_now(Lane& lane, std::uint32_t number) {
     auto lock = hold();
-    const auto chunk = std::find_if(lane.chunks_.begin(), lane.chunks_.end(), [number](const Lane::Chunk& each) { return each.number == number; });
+    const auto chunk = std::find_if(lane.chunks_.begin(), lane.chunks_.end(),
+                                    [number](const Lane::Chunk& each) { return each.number == number; });
     if (chunk == lane.chunks_.end() || lane.is_lost_ || chunk->taken || !is_due(lane, *chunk)) return false;
     chunk->taken = chunk->pieces;
     carry({&lane, &*chunk, 0, chunk->size_bytes, chunk->pieces}, lock);
@@ -217,8 +228,9 @@ class Crew {
   // Is some of this memory still to be written?
   bool is_being_written(const HostLayout& host) const {
     const auto lock = hold();
-    return std::any_of(transfers_.begin(), transfers_.end(),
-                       [&](const TransferRef& each) { return each->way == Way::drain && !each->has_ended() && each->host.meets(host); });
+    return std::any_of(transfers_.begin(), transfers_.end(), [&](const TransferRef& each) {
+      return each->way == Way::drain && !each->has_ended() && each->host.meets(host);
+    });
   }
   std::size_t thread_count() const {
     const auto lock = hold();
@@ -247,7 +259,8 @@ class Crew {
     std::uint32_t count = 1;           // of pieces that it is
   };
 
-  // Everybody holds it for less than a microsecond; to sleep for it takes a hundred where processors idle deeply, as virtual ones do.
+  // Everybody holds it for less than a microsecond; to sleep for it takes a hundred where processors idle deeply, as
+  // virtual ones do.
   std::unique_lock<std::mutex> hold() const {
     std::unique_lock lock(mutex_, std::defer_lock);
     take_soon(lock);
@@ -261,7 +274,8 @@ class Crew {
     lock.lock();
   }
 
-  Part add_chunk(Lane& lane, const TransferRef& transfer, std::uint64_t begin, std::uint64_t size_bytes, std::byte* in_place) {
+  Part add_chunk(Lane& lane, const TransferRef& transfer, std::uint64_t begin, std::uint64_t size_bytes,
+                 std::byte* in_place) {
     std::byte* packed = in_place;
     std::uint32_t after = lane.finished_;
     if (!in_place) {
@@ -342,21 +356,24 @@ class Crew {
 
   void ask() {
     for (const auto& lane : lanes_) {
-      const bool is_lost = std::any_of(lane->chunks_.begin(), lane->chunks_.end(),
-                                       [](const Lane::Chunk& chunk) { return chunk.transfer->is_lost_ && chunk.transfer->is_lost_(); });
+      const bool is_lost = std::any_of(lane->chunks_.begin(), lane->chunks_.end(), [](const Lane::Chunk& chunk) {
+        return chunk.transfer->is_lost_ && chunk.transfer->is_lost_();
+      });
       if (is_lost) abandon_locked(*lane);
     }
   }
 
   bool is_free(const Lane& lane, const Lane::Chunk& chunk) const {
     return has_reached(lane.finished_, chunk.after) &&
-           std::all_of(chunk.transfer->before_.begin(), chunk.transfer->before_.end(), [](const TransferRef& each) { return each->has_ended(); });
+           std::all_of(chunk.transfer->before_.begin(), chunk.transfer->before_.end(),
+                       [](const TransferRef& each) { return each->has_ended(); });
   }
 
   // May threads carry it now?
   bool is_due(const Lane& lane, const Lane::Chunk& chunk) const {
     if (chunk.taken == chunk.pieces || chunk.is_withdrawn) return false;
-    return chunk.transfer->way == Way::fill ? is_free(lane, chunk) : has_reached(read_word(lane.words_.passed()), chunk.number);
+    return chunk.transfer->way == Way::fill ? is_free(lane, chunk)
+                                            : has_reached(read_word(lane.words_.passed()), chunk.number);
   }
 
   template <class F>
@@ -390,7 +407,9 @@ class Crew {
   void advance(Lane& lane) {
     for (Lane::Chunk& chunk : lane.chunks_) {
       if (has_reached(lane.granted_, chunk.number)) continue;
-      const bool is_ready = chunk.is_withdrawn ? !chunk.is_being_carried() : chunk.transfer->way == Way::fill ? chunk.is_carried() : is_free(lane, chunk);
+      const bool is_ready = chunk.is_withdrawn                 ? !chunk.is_being_carried()
+                            : chunk.transfer->way == Way::fill ? chunk.is_carried()
+                                                               : is_free(lane, chunk);
       if (!is_ready) break;
       lane.granted_ = chunk.number;
       write_word(lane.words_.granted(), chunk.number);
@@ -398,8 +417,10 @@ class Crew {
     while (!lane.chunks_.empty()) {
       Lane::Chunk& chunk = lane.chunks_.front();
       if (!has_reached(lane.granted_, chunk.number)) return;
-      if (chunk.is_withdrawn && !has_reached(read_word(lane.words_.passed()), chunk.number)) write_word(lane.words_.passed(), chunk.number);
-      if (!has_reached(read_word(lane.words_.passed()), chunk.number) || (!chunk.is_carried() && !chunk.is_withdrawn)) return;
+      if (chunk.is_withdrawn && !has_reached(read_word(lane.words_.passed()), chunk.number))
+        write_word(lane.words_.passed(), chunk.number);
+      if (!has_reached(read_word(lane.words_.passed()), chunk.number) || (!chunk.is_carried() && !chunk.is_withdrawn))
+        return;
       lane.finished_ = chunk.number;
       finish(chunk);  // before the stream goes on: who waits for that finds the transfer ended
       write_word(lane.words_.finished(), chunk.number);

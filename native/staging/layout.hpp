@@ -1,5 +1,5 @@
-// Host memory of any strides, as the bytes of its items in C order: what is packed into a piece of page-locked memory, and
-// unpacked from one. Knows neither CUDA nor Python.
+// Host memory of any strides, as the bytes of its items in C order: what is packed into a piece of page-locked memory,
+// and unpacked from one. Knows neither CUDA nor Python.
 //
 // Always true: a part is any range of those bytes, so parts can be copied by several threads at once.
 #pragma once
@@ -20,7 +20,8 @@ class HostLayout {
 
   HostLayout() = default;
   // `strides` in bytes, one for each extent; an empty array has no bytes.
-  HostLayout(void* address, const std::vector<std::int64_t>& shape, const std::vector<std::int64_t>& strides, std::uint64_t item_bytes)
+  HostLayout(void* address, const std::vector<std::int64_t>& shape, const std::vector<std::int64_t>& strides,
+             std::uint64_t item_bytes)
       : first_(static_cast<std::byte*>(address)), run_bytes_(item_bytes), size_bytes_(item_bytes) {
     for (const std::int64_t extent : shape) size_bytes_ *= static_cast<std::uint64_t>(extent);
     if (size_bytes_ == 0) return;
@@ -57,13 +58,17 @@ class HostLayout {
   // Copies the bytes from `begin` to `end`, in C order, to `packed`; or from there.
   void pack(std::uint64_t begin, std::uint64_t end, std::byte* packed) const {
     each_row(begin, end, [&](std::byte* at, std::uint64_t width, std::uint64_t count, std::int64_t stride) {
-      rows(width, count, [&](std::uint64_t i, std::uint64_t bytes) { std::memcpy(packed + i * bytes, at + static_cast<std::int64_t>(i) * stride, bytes); });
+      rows(width, count, [&](std::uint64_t i, std::uint64_t bytes) {
+        std::memcpy(packed + i * bytes, at + static_cast<std::int64_t>(i) * stride, bytes);
+      });
       packed += width * count;
     });
   }
   void unpack(std::uint64_t begin, std::uint64_t end, const std::byte* packed) const {
     each_row(begin, end, [&](std::byte* at, std::uint64_t width, std::uint64_t count, std::int64_t stride) {
-      rows(width, count, [&](std::uint64_t i, std::uint64_t bytes) { std::memcpy(at + static_cast<std::int64_t>(i) * stride, packed + i * bytes, bytes); });
+      rows(width, count, [&](std::uint64_t i, std::uint64_t bytes) {
+        std::memcpy(at + static_cast<std::int64_t>(i) * stride, packed + i * bytes, bytes);
+      });
       packed += width * count;
     });
   }
@@ -76,12 +81,18 @@ class HostLayout {
       for (std::uint64_t i = 0; i < count; ++i) move(i, bytes);
     };
     switch (width) {
-      case 1: return all(std::integral_constant<std::uint64_t, 1>());
-      case 2: return all(std::integral_constant<std::uint64_t, 2>());
-      case 4: return all(std::integral_constant<std::uint64_t, 4>());
-      case 8: return all(std::integral_constant<std::uint64_t, 8>());
-      case 16: return all(std::integral_constant<std::uint64_t, 16>());
-      default: return all(width);
+      case 1:
+        return all(std::integral_constant<std::uint64_t, 1>());
+      case 2:
+        return all(std::integral_constant<std::uint64_t, 2>());
+      case 4:
+        return all(std::integral_constant<std::uint64_t, 4>());
+      case 8:
+        return all(std::integral_constant<std::uint64_t, 8>());
+      case 16:
+        return all(std::integral_constant<std::uint64_t, 16>());
+      default:
+        return all(width);
     }
   }
 

@@ -12,16 +12,21 @@ bool is_refusable(Function function) {
     case Function::cuCtxGetCurrent:
     case Function::cuCtxSetCurrent:
     case Function::cuThreadExchangeStreamCaptureMode:
-    case Function::cuStreamIsCapturing: return false;
-    default: return true;
+    case Function::cuStreamIsCapturing:
+      return false;
+    default:
+      return true;
   }
 }
 
 template <class T>
 std::uint64_t number_of(T argument) {
-  if constexpr (std::is_pointer_v<T>) return reinterpret_cast<std::uint64_t>(argument);
-  else if constexpr (std::is_integral_v<T> || std::is_enum_v<T>) return static_cast<std::uint64_t>(argument);
-  else return 0;
+  if constexpr (std::is_pointer_v<T>)
+    return reinterpret_cast<std::uint64_t>(argument);
+  else if constexpr (std::is_integral_v<T> || std::is_enum_v<T>)
+    return static_cast<std::uint64_t>(argument);
+  else
+    return 0;
 }
 
 }  // namespace
@@ -56,8 +61,8 @@ CUresult FakeDriver::perform(const Given& given) {
     *argument(first) = context_;
   } else if constexpr (f == Function::cuCtxSetCurrent) {
     context_ = argument(first);
-  } else if constexpr (f == Function::cuStreamCreateWithPriority || f == Function::cuEventCreate || f == Function::cuGraphCreate ||
-                       f == Function::cuGraphInstantiateWithFlags) {
+  } else if constexpr (f == Function::cuStreamCreateWithPriority || f == Function::cuEventCreate ||
+                       f == Function::cuGraphCreate || f == Function::cuGraphInstantiateWithFlags) {
     make(argument(first), f);
   } else if constexpr (f == Function::cuMemAllocFromPoolAsync) {
     *argument(first) = make_address(argument(second), f);
@@ -78,10 +83,12 @@ CUresult FakeDriver::perform(const Given& given) {
     advance(argument(second));
   } else if constexpr (f == Function::cuStreamDestroy) {
     end(argument(first), "cuStreamDestroy");
-  } else if constexpr (f == Function::cuEventDestroy || f == Function::cuGraphDestroy || f == Function::cuGraphExecDestroy) {
+  } else if constexpr (f == Function::cuEventDestroy || f == Function::cuGraphDestroy ||
+                       f == Function::cuGraphExecDestroy) {
     end(argument(first), "an event's or a graph's end");
   } else if constexpr (f == Function::cuStreamIsCapturing) {
-    *argument(second) = captured_.contains(argument(first)) ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+    *argument(second) =
+        captured_.contains(argument(first)) ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
   } else if constexpr (f == Function::cuStreamQuery || f == Function::cuStreamSynchronize) {
     if (const CUresult refused = use_stream(argument(first), "cuStreamQuery")) return refused;
     const Stream& stream = streams_[argument(first)];
@@ -106,8 +113,10 @@ CUresult FakeDriver::perform(const Given& given) {
     advance(argument(first));
     auto* word = reinterpret_cast<std::uint32_t*>(argument(second));
     Stream& stream = streams_[argument(first)];
-    if (stream.is_held) stream.writes.emplace_back(word, argument(third));
-    else __atomic_store_n(word, argument(third), __ATOMIC_RELEASE);
+    if (stream.is_held)
+      stream.writes.emplace_back(word, argument(third));
+    else
+      __atomic_store_n(word, argument(third), __ATOMIC_RELEASE);
   } else if constexpr (f == Function::cuDeviceGet) {
     *argument(first) = argument(second);
   } else if constexpr (f == Function::cuDeviceCanAccessPeer) {
@@ -141,14 +150,17 @@ void* FakeDriver::make_host(std::uint64_t size_bytes) {
 }
 template <class Handle>
 void FakeDriver::end(Handle handle, const char* function) {
-  if (!alive_.erase(reinterpret_cast<std::uint64_t>(handle))) misuses_.push_back(std::string(function) + " of what is not there");
+  if (!alive_.erase(reinterpret_cast<std::uint64_t>(handle)))
+    misuses_.push_back(std::string(function) + " of what is not there");
 }
 template <class Handle>
 void FakeDriver::require_alive(Handle handle, const char* function) {
-  if (!alive_.contains(reinterpret_cast<std::uint64_t>(handle))) misuses_.push_back(std::string(function) + " with a handle that is not there");
+  if (!alive_.contains(reinterpret_cast<std::uint64_t>(handle)))
+    misuses_.push_back(std::string(function) + " with a handle that is not there");
 }
 CUresult FakeDriver::use_stream(CUstream stream, const char* function) {
-  if (reinterpret_cast<std::uint64_t>(stream) >= first_handle) require_alive(stream, function);  // else it is the test's own
+  if (reinterpret_cast<std::uint64_t>(stream) >= first_handle)
+    require_alive(stream, function);  // else it is the test's own
   const auto broken = broken_.find(stream);
   return broken == broken_.end() ? CUDA_SUCCESS : broken->second;
 }

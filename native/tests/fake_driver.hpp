@@ -1,7 +1,8 @@
-// A driver for tests: its table counts the calls of each function, refuses those that it is told to, and answers handles.
+// A driver for tests: its table counts the calls of each function, refuses those that it is told to, and answers
+// handles.
 //
-// Always true: no handle is null, and none is given out twice; a call with a handle that is not there, or a second end of one, is
-// noted in `misuses`. One thread at a time changes what it answers; any thread may call.
+// Always true: no handle is null, and none is given out twice; a call with a handle that is not there, or a second end
+// of one, is noted in `misuses`. One thread at a time changes what it answers; any thread may call.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -67,7 +68,8 @@ class FakeDriver {
   }
 
   // The n-th call of a function from here on is refused, and `times - 1` behind it.
-  void refuse(Function function, CUresult answer = CUDA_ERROR_OUT_OF_MEMORY, std::size_t nth = 1, std::size_t times = 1) {
+  void refuse(Function function, CUresult answer = CUDA_ERROR_OUT_OF_MEMORY, std::size_t nth = 1,
+              std::size_t times = 1) {
     std::lock_guard lock(mutex_);
     refusals_.push_back({function, answer, made_[index(function)] + nth, made_[index(function)] + nth + times});
   }
@@ -88,8 +90,10 @@ class FakeDriver {
   }
   void capture(CUstream stream, bool is_captured = true) {
     std::lock_guard lock(mutex_);
-    if (is_captured) captured_.insert(stream);
-    else captured_.erase(stream);
+    if (is_captured)
+      captured_.insert(stream);
+    else
+      captured_.erase(stream);
   }
 
   // From here on nothing that a stream is given passes, until it is let go on.
@@ -126,7 +130,8 @@ class FakeDriver {
   // How many things of the kind that a function makes there are.
   std::size_t alive(Function maker) const {
     std::lock_guard lock(mutex_);
-    return static_cast<std::size_t>(std::count_if(alive_.begin(), alive_.end(), [&](const auto& each) { return each.second == maker; }));
+    return static_cast<std::size_t>(
+        std::count_if(alive_.begin(), alive_.end(), [&](const auto& each) { return each.second == maker; }));
   }
   std::size_t alive() const {
     std::lock_guard lock(mutex_);

@@ -13,7 +13,8 @@ namespace {
 struct Calls {
   std::uint64_t last = 1 << 20;
   std::vector<std::uint64_t> sizes, freed;  // of managed blocks
-  std::vector<std::tuple<std::uint64_t, std::uint64_t, int, int, int>> advised;  // address, bytes, advice, location's type and id
+  std::vector<std::tuple<std::uint64_t, std::uint64_t, int, int, int>>
+      advised;                   // address, bytes, advice, location's type and id
   std::vector<unsigned> events;  // the flags of those that were made
   int events_destroyed = 0;
   CUresult advice_answer = CUDA_SUCCESS, allocation_answer = CUDA_SUCCESS;
@@ -34,7 +35,9 @@ CUresult advise(CUdeviceptr address, std::size_t size_bytes, CUmem_advise advice
   calls.advised.emplace_back(address, size_bytes, advice, location.type, location.id);
   return calls.advice_answer;
 }
-CUresult allocate_device(CUdeviceptr* address, std::size_t size_bytes) { return allocate_managed(address, size_bytes, 0); }
+CUresult allocate_device(CUdeviceptr* address, std::size_t size_bytes) {
+  return allocate_managed(address, size_bytes, 0);
+}
 CUresult create_event(CUevent* event, unsigned flags) {
   calls.events.push_back(flags);
   *event = reinterpret_cast<CUevent>(calls.events.size());
@@ -142,7 +145,8 @@ TEST_CASE("advice that was refused, or only takes some back, is nothing to undo"
   pool.allocate(1, block);
   pool.kind().advise(table, block, block, 1, CU_MEM_ADVISE_UNSET_READ_MOSTLY, location_of(0));
   calls.advice_answer = CUDA_ERROR_INVALID_DEVICE;
-  CHECK(pool.kind().advise(table, block, block, 1, CU_MEM_ADVISE_SET_ACCESSED_BY, location_of(7)) == CUDA_ERROR_INVALID_DEVICE);
+  CHECK(pool.kind().advise(table, block, block, 1, CU_MEM_ADVISE_SET_ACCESSED_BY, location_of(7)) ==
+        CUDA_ERROR_INVALID_DEVICE);
   calls.advised.clear();
   pool.give_back(block, 1);
   CHECK(calls.advised.empty());
@@ -192,7 +196,9 @@ TEST_CASE("of page-locked memory only so much is kept; the rest goes back at onc
   CHECK(pool.held_bytes() == 16ull << 20);
 }
 
-TEST_CASE("what other processes may open is lent in whole multiples of 2 MiB, with one event a block while one array has it") {
+TEST_CASE(
+    "what other processes may open is lent in whole multiples of 2 MiB, with one event a block while one array has "
+    "it") {
   const Table table = counting_table();
   BlockPool<Interprocess> pool(table);
   std::uint64_t block = 0, other = 0, again = 0;

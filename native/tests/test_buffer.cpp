@@ -53,7 +53,11 @@ TEST_CASE("assigning over a holder lets go of what it held") {
 
 TEST_CASE("a buffer of nothing, or of nobody, goes back to nobody") {
   Keeper keeper;
-  { BufferRef empty(buffer_of(keeper, 0)); }
-  { BufferRef borrowed(std::make_unique<Buffer>()); }
+  {
+    BufferRef empty(buffer_of(keeper, 0));
+  }
+  {
+    BufferRef borrowed(std::make_unique<Buffer>());
+  }
   CHECK(keeper.returned.empty());
 }

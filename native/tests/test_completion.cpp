@@ -95,11 +95,14 @@ TEST_CASE("a part that passes does what is to be done first, once") {
   Pending pending;
   auto completion = std::make_shared<Completion>(1);
   int passed = 0;
-  const auto number = pending.add({completion, 0, [&] {
+  const auto number = pending.add({completion,
+                                   0,
+                                   [&] {
                                      CHECK_FALSE(completion->has_ended());
                                      ++passed;
                                      return 0;
-                                   }, {}});
+                                   },
+                                   {}});
   CHECK(pending.size() == 1);
   pending.done(number);
   CHECK(passed == 1);
@@ -119,7 +122,8 @@ TEST_CASE("a part that passes, and finds that it should not have, ends with an e
 
 TEST_CASE("a broken stream fails what waits for it, and nothing else") {
   Pending pending;
-  auto broken = std::make_shared<Completion>(1), well = std::make_shared<Completion>(1), both = std::make_shared<Completion>(2);
+  auto broken = std::make_shared<Completion>(1), well = std::make_shared<Completion>(1),
+       both = std::make_shared<Completion>(2);
   pending.add(part_of(broken, 0));
   const auto number = pending.add(part_of(well, 1));
   pending.add(part_of(both, 0));

@@ -19,13 +19,15 @@ std::vector<FillBlock> blocks_of(const Pattern& pattern, const Region& region, s
   each_fill(pattern, region, base, [&](const FillBlock& block) { blocks.push_back(block); });
   return blocks;
 }
-std::vector<FillBlock> blocks_of(const std::array<std::uint8_t, 16>& bytes, std::uint8_t size, std::uint64_t size_bytes) {
+std::vector<FillBlock> blocks_of(const std::array<std::uint8_t, 16>& bytes, std::uint8_t size,
+                                 std::uint64_t size_bytes) {
   return blocks_of(Pattern{bytes, size}, Region{0, static_cast<std::int64_t>(size_bytes)});
 }
 
 // What a driver makes of the blocks: it wants items that lie on multiples of their size, values that fit in them, and
 // rows that do not lie upon one another. `times`: how often each byte was set.
-Bytes filled(const std::vector<FillBlock>& blocks, std::uint64_t size_bytes, std::vector<int>& times, std::uint64_t base = 0) {
+Bytes filled(const std::vector<FillBlock>& blocks, std::uint64_t size_bytes, std::vector<int>& times,
+             std::uint64_t base = 0) {
   Bytes bytes(size_bytes);
   times.assign(size_bytes, 0);
   for (const FillBlock& block : blocks) {
@@ -92,7 +94,8 @@ TEST_CASE("random patterns: each byte is set once, to what the pattern says") {
     REQUIRE(filled(blocks, size_bytes, times) == expected);
     for (const int each : times) REQUIRE(each == 1);
     REQUIRE(blocks.size() <= 4);
-    for (const FillBlock& block : blocks) REQUIRE(block.rows == (blocks.size() == 1 ? 1 : size_bytes / (blocks.size() * 4)));
+    for (const FillBlock& block : blocks)
+      REQUIRE(block.rows == (blocks.size() == 1 ? 1 : size_bytes / (blocks.size() * 4)));
     ++number_of_blocks[blocks.size()];
   }
   CHECK(number_of_blocks[1] > 500);
@@ -121,10 +124,12 @@ TEST_CASE("random strided regions: each byte of them is set once, to what the pa
     }
     region.join();
     if (region.run % pattern.size) continue;
-    const std::uint64_t base = below(3) ? 256 : below(8), size_bytes = static_cast<std::uint64_t>(region.begin + within) + 8;
+    const std::uint64_t base = below(3) ? 256 : below(8),
+                        size_bytes = static_cast<std::uint64_t>(region.begin + within) + 8;
     Bytes expected(size_bytes);
     region.each_piece([&](Span piece) {
-      for (std::uint64_t at = piece.begin; at < piece.end; ++at) expected[at] = pattern.bytes[(at - piece.begin) % pattern.size];
+      for (std::uint64_t at = piece.begin; at < piece.end; ++at)
+        expected[at] = pattern.bytes[(at - piece.begin) % pattern.size];
     });
     std::vector<int> times;
     const auto blocks = blocks_of(pattern, region, base);

@@ -36,7 +36,8 @@ Spans spans_of(const std::vector<bool>& bytes) {
 // Each span of `spans` lies in one of `cover`.
 bool covers(const Spans& cover, const Spans& spans) {
   return std::all_of(spans.begin(), spans.end(), [&](auto span) {
-    return std::any_of(cover.begin(), cover.end(), [span](auto each) { return each.first <= span.first && span.second <= each.second; });
+    return std::any_of(cover.begin(), cover.end(),
+                       [span](auto each) { return each.first <= span.first && span.second <= each.second; });
   });
 }
 
@@ -93,7 +94,8 @@ TEST_CASE("as many spans as there may be stay apart, and one more joins all") {
   CHECK(spans_of(footprint) == Spans{{0, 5001}});
 }
 
-TEST_CASE("random spans: all that is touched and nothing else, and where that would be many spans, nothing beyond its ends") {
+TEST_CASE(
+    "random spans: all that is touched and nothing else, and where that would be many spans, nothing beyond its ends") {
   int exact = 0, joined = 0;
   for (unsigned seed = 0; seed < 300; ++seed) {
     std::mt19937 random(seed);

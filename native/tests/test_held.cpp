@@ -16,7 +16,9 @@ namespace {
 using Call = HeldCall<int>;  // the work is its place among all calls
 
 Call work(StreamIndex stream, std::uint64_t count, int place) { return {HeldKind::work, stream, count, place, 0, 0}; }
-Call mark(StreamIndex stream, std::uint64_t count, std::uint32_t slot) { return {HeldKind::mark, stream, count, 0, 0, slot}; }
+Call mark(StreamIndex stream, std::uint64_t count, std::uint32_t slot) {
+  return {HeldKind::mark, stream, count, 0, 0, slot};
+}
 Call wait(StreamIndex stream, std::uint64_t count, StreamIndex other, std::uint32_t slot) {
   return {HeldKind::wait, stream, count, 0, other, slot};
 }
@@ -34,7 +36,8 @@ TEST_CASE("streams get their work in turn, each in its order") {
   });
   CHECK(lost.empty());
   CHECK(held.empty());
-  CHECK(made == std::vector<std::pair<StreamIndex, std::uint64_t>>{{0, 1}, {1, 1}, {2, 1}, {0, 2}, {1, 2}, {2, 2}, {0, 3}, {1, 3}, {2, 3}});
+  CHECK(made == std::vector<std::pair<StreamIndex, std::uint64_t>>{
+                    {0, 1}, {1, 1}, {2, 1}, {0, 2}, {1, 2}, {2, 2}, {0, 3}, {1, 3}, {2, 3}});
 }
 
 TEST_CASE("what is refused takes with it what comes after it on its stream, and what waits for that") {
@@ -100,7 +103,8 @@ TEST_CASE("random programs: every order that was decided is kept, with few marks
             break;
           }
           [[fallthrough]];
-        default: ++counts[stream];
+        default:
+          ++counts[stream];
       }
       call.work = place;
       last[stream] = place;
@@ -125,7 +129,8 @@ TEST_CASE("random programs: every order that was decided is kept, with few marks
       bool is_spoilt = is_refused;
       for (const int first : before[static_cast<std::size_t>(place)]) {
         const Call& earlier = calls[static_cast<std::size_t>(first)];
-        const bool is_order_only = earlier.kind == HeldKind::wait && call.kind == HeldKind::mark && earlier.stream != call.stream;
+        const bool is_order_only =
+            earlier.kind == HeldKind::wait && call.kind == HeldKind::mark && earlier.stream != call.stream;
         is_spoilt = is_spoilt || (spoilt.contains(first) && !is_order_only);
       }
       if (is_spoilt) spoilt.insert(place);

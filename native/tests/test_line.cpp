@@ -41,7 +41,9 @@ struct House {
     for (std::size_t i = 0; i < count; ++i) turns.push_back(stand({me, false, token(i + 1)}));
     return turns;
   }
-  bool may_pass(const Turn* turn = nullptr, std::uint32_t index = 0) { return lines.may_pass(index, stream.level(), most, turn); }
+  bool may_pass(const Turn* turn = nullptr, std::uint32_t index = 0) {
+    return lines.may_pass(index, stream.level(), most, turn);
+  }
   // Comes, submits, and is done.
   void act(Turn& turn) {
     CHECK(may_pass(&turn));
@@ -110,7 +112,7 @@ TEST_CASE("room is watched for when half will have passed, once") {
   watch->part_done(0);
   house.act(*turns[0]);
   CHECK(house.lines.next_watch(0, house.stream.level()) == 10);  // half of 12, when the other one has come
-  house.lines.set_watch(0, std::make_shared<Completion>(0));  // one that failed is none
+  house.lines.set_watch(0, std::make_shared<Completion>(0));     // one that failed is none
   CHECK(house.lines.next_watch(0, house.stream.level()) == 10);
 }
 
@@ -329,7 +331,9 @@ struct MemoryHouse {
     lines.stand(turn, lane, level(), most, {me, false, token(number)}, size);
     return turn;
   }
-  bool may_pass(std::uint64_t size, const Turn* turn = nullptr) { return lines.may_pass(lane, level(), most, turn, size); }
+  bool may_pass(std::uint64_t size, const Turn* turn = nullptr) {
+    return lines.may_pass(lane, level(), most, turn, size);
+  }
   void take(Turn& turn, std::uint64_t size) {
     CHECK(may_pass(size, &turn));
     used += size;

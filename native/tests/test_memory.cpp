@@ -17,7 +17,6 @@ constexpr std::uint64_t mib = 1 << 20;
 
 void use(BufferRef& buffer, bool writes, Tick tick) { buffer->hazards.commit({0, buffer->size_bytes}, writes, tick); }
 
-
 }  // namespace
 
 TEST_CASE("an array's memory is one allocation and one free, in the order of the stream that last wrote it") {
@@ -363,7 +362,8 @@ TEST_CASE("whichever call is refused, all memory is given back in the end, and n
       code_of([&] { engine.memory.trim_blocks(0); });
       engine.memory.page_locked().trim();
     }
-    for (const Function maker : {Function::cuMemAllocFromPoolAsync, Function::cuMemHostAlloc, Function::cuMemAllocManaged, Function::cuMemAlloc})
+    for (const Function maker : {Function::cuMemAllocFromPoolAsync, Function::cuMemHostAlloc,
+                                 Function::cuMemAllocManaged, Function::cuMemAlloc})
       CHECK(engine.driver.alive(maker) == 0);
     CHECK(engine.driver.misuses().empty());
     if (engine.driver.has_refused_nth()) most = nth;

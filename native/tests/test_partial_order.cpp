@@ -18,7 +18,9 @@ namespace {
 using Nodes = std::vector<NodeIndex>;
 
 // All that is allocated now: what is held, whatever machine it is held on.
-std::size_t held_bytes() { return __sanitizer_get_current_allocated_bytes ? __sanitizer_get_current_allocated_bytes() : 0; }
+std::size_t held_bytes() {
+  return __sanitizer_get_current_allocated_bytes ? __sanitizer_get_current_allocated_bytes() : 0;
+}
 
 // What comes before a node: as many flags as there are nodes before it in the order in which they were added.
 struct Model {
@@ -35,7 +37,8 @@ struct Model {
     for (const NodeIndex need : needs) {
       mine[need] = true;
       for (NodeIndex node = 0; node < need; ++node) mine[node] = mine[node] || before[need][node];
-      if (std::none_of(needs.begin(), needs.end(), [&](NodeIndex other) { return precedes(need, other); })) direct.push_back(need);
+      if (std::none_of(needs.begin(), needs.end(), [&](NodeIndex other) { return precedes(need, other); }))
+        direct.push_back(need);
     }
     before.push_back(mine);
     return direct;
@@ -98,9 +101,10 @@ TEST_CASE("an edge that only other chains imply is left out") {
   CHECK(house.after == Nodes{aside, ahead});
 }
 
-// Of each node's needs, some are new, some lately added, some anywhere, and some are there twice or are no ticks; so there
-// are long chains, wide forks and joins, and roots that begin late.
-TEST_CASE("random graphs: the edges are the transitive reduction of the needs, and nodes come before those they reach") {
+// Of each node's needs, some are new, some lately added, some anywhere, and some are there twice or are no ticks; so
+// there are long chains, wide forks and joins, and roots that begin late.
+TEST_CASE(
+    "random graphs: the edges are the transitive reduction of the needs, and nodes come before those they reach") {
   std::size_t edges = 0, implied = 0, unordered = 0;
   for (unsigned seed = 0; seed < 500; ++seed) {
     std::mt19937 random(seed);
@@ -140,9 +144,9 @@ TEST_CASE("random graphs: the edges are the transitive reduction of the needs, a
   CHECK(unordered > 10000);
 }
 
-// The join's clock has 16 bytes for each chain, 160,000 in all, and would be 1.6 GB if each node behind it had one of its
-// own. With the nodes, 32 bytes each, and the chains it is 2.6 MB. The join compares its needs with one another, which is
-// 50 million times, and those behind it compare nothing.
+// The join's clock has 16 bytes for each chain, 160,000 in all, and would be 1.6 GB if each node behind it had one of
+// its own. With the nodes, 32 bytes each, and the chains it is 2.6 MB. The join compares its needs with one another,
+// which is 50 million times, and those behind it compare nothing.
 TEST_CASE("10,000 chains may be joined, and 10,000 nodes behind the join share what it knows") {
   constexpr NodeIndex wide = 10000;
   House house;
@@ -181,7 +185,8 @@ TEST_CASE("two chains that wait for one another again and again know of two chai
   CHECK_FALSE(house.precedes(right, left));
 }
 
-// Each join comes after both chains; so both can go on from there. It took 4.8 GB where each diamond began a chain anew.
+// Each join comes after both chains; so both can go on from there. It took 4.8 GB where each diamond began a chain
+// anew.
 TEST_CASE("diamonds one behind another take two chains, however many they are") {
   constexpr NodeIndex diamonds = 3000;
   House house;

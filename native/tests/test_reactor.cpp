@@ -22,7 +22,9 @@ struct Flags {
   std::vector<std::uint32_t> memory;
   SlotTable slots;
   explicit Flags(std::size_t count) : memory(count * SlotTable::flag_stride), slots(memory) {}
-  void write(Ticket ticket) { __atomic_store_n(&memory[ticket.slot * SlotTable::flag_stride], ticket.number, __ATOMIC_RELEASE); }
+  void write(Ticket ticket) {
+    __atomic_store_n(&memory[ticket.slot * SlotTable::flag_stride], ticket.number, __ATOMIC_RELEASE);
+  }
   std::vector<std::uint64_t> scan() {
     std::vector<std::uint64_t> keys;
     slots.scan([&](std::uint64_t key) { keys.push_back(key); });
@@ -66,7 +68,8 @@ TEST_CASE("a slot is settled when the device has written all that it was given f
 TEST_CASE("a number passes all before it in its slot, and none in another") {
   Flags flags(2);
   const Slot a = *flags.slots.acquire(), b = *flags.slots.acquire();
-  const Ticket first = flags.slots.issue(a), second = flags.slots.issue(a), third = flags.slots.issue(a), other = flags.slots.issue(b);
+  const Ticket first = flags.slots.issue(a), second = flags.slots.issue(a), third = flags.slots.issue(a),
+               other = flags.slots.issue(b);
   flags.slots.watch(first, 1);
   flags.slots.watch(second, 2);
   flags.slots.watch(third, 3);
@@ -181,7 +184,8 @@ TEST_CASE("a reactor with nothing to do, and one with something that never comes
   }
   Pending pending;
   Reactor reactor(pending, flags.slots, points, none_passes, all_well, 1h);
-  flags.slots.watch(flags.slots.issue(*flags.slots.acquire()), pending.add({std::make_shared<Completion>(1), 0, {}, {}}));
+  flags.slots.watch(flags.slots.issue(*flags.slots.acquire()),
+                    pending.add({std::make_shared<Completion>(1), 0, {}, {}}));
   reactor.wake();
 }
 
@@ -225,10 +229,12 @@ TEST_CASE("the reactor asks about points, beside flags and without them, and lea
     Pending pending;
     std::atomic<bool> broken{false};
     Reactor reactor(
-        pending, flags.slots, points, [](const void* point) { return static_cast<const std::atomic<bool>*>(point)->load(); },
+        pending, flags.slots, points,
+        [](const void* point) { return static_cast<const std::atomic<bool>*>(point)->load(); },
         [&](std::uint32_t stream) { return broken && stream == 5 ? 700 : 0; }, 1ms);
     Waiting of_flag;
-    if (has_flag) flags.slots.watch(flags.slots.issue(*flags.slots.acquire()), pending.add({of_flag.completion, 1, {}, {}}));
+    if (has_flag)
+      flags.slots.watch(flags.slots.issue(*flags.slots.acquire()), pending.add({of_flag.completion, 1, {}, {}}));
     for (int round = 0; round < 50; ++round) {
       Waiting waiting;
       const auto point = std::make_shared<std::atomic<bool>>(false);
@@ -272,7 +278,8 @@ TEST_CASE("many threads arm, a device writes in its own time: each ends once, in
       for (std::size_t i = 0; i < slots; ++i) {
         const std::uint32_t goal = submitted[i];
         if (goal == written[i]) continue;
-        written[i] += 1 + static_cast<std::uint32_t>(random() % (goal - written[i]));  // it may run past several before anyone looks
+        written[i] += 1 + static_cast<std::uint32_t>(
+                              random() % (goal - written[i]));  // it may run past several before anyone looks
         flags.write({taken[i], written[i]});
         is_last = false;
       }

@@ -50,7 +50,8 @@ struct House {
 
   bool precedes(const Array& earlier, const Array& later) const {
     return std::all_of(earlier.users.begin(), earlier.users.end(), [&](NodeIndex mine) {
-      return std::all_of(later.users.begin(), later.users.end(), [&](NodeIndex theirs) { return mine < theirs && reached[theirs][mine]; });
+      return std::all_of(later.users.begin(), later.users.end(),
+                         [&](NodeIndex theirs) { return mine < theirs && reached[theirs][mine]; });
     });
   }
 };
@@ -112,7 +113,8 @@ TEST_CASE("a branch does not take the place of what another branch still uses, a
   CHECK(lodging.offsets[0] != lodging.offsets[1]);
 }
 
-TEST_CASE("a node's arrays lie beside one another, also where it is the last to use the one and the first to use the other") {
+TEST_CASE(
+    "a node's arrays lie beside one another, also where it is the last to use the one and the first to use the other") {
   House house;
   const NodeIndex first = house.add({}), second = house.add({first}), third = house.add({second});
   house.arrays = {{100, {first, second}}, {100, {second, third}}, {100, {second}}};
@@ -169,7 +171,8 @@ TEST_CASE("random graphs: arrays lie upon one another only where all uses of the
       REQUIRE(end <= lodging.size_bytes);
       for (std::size_t j = 0; j < i; ++j) {
         const House::Array& other = house.arrays[j];
-        if (other.users.empty() || begin >= lodging.offsets[j] + other.size_bytes || lodging.offsets[j] >= end) continue;
+        if (other.users.empty() || begin >= lodging.offsets[j] + other.size_bytes || lodging.offsets[j] >= end)
+          continue;
         REQUIRE((house.precedes(array, other) || house.precedes(other, array)));
         ++shared;
       }

@@ -31,7 +31,8 @@ Bytes numbered(std::size_t size, unsigned seed = 1) {
 HostLayout flat(Bytes& bytes) { return {bytes.data(), {static_cast<std::int64_t>(bytes.size())}, {1}, 1}; }
 
 // What a layout's bytes are, one item after another.
-Bytes packed_slowly(const std::byte* first, const std::vector<std::int64_t>& shape, const std::vector<std::int64_t>& strides, std::size_t item) {
+Bytes packed_slowly(const std::byte* first, const std::vector<std::int64_t>& shape,
+                    const std::vector<std::int64_t>& strides, std::size_t item) {
   Bytes packed;
   std::int64_t count = 1;
   for (const std::int64_t extent : shape) count *= extent;
@@ -195,8 +196,9 @@ TEST_CASE("a layout knows whether items lie in one place, and whether it meets a
 }
 
 TEST_CASE("bytes arrive, both ways, however large the ring is") {
-  for (const auto& [chunk, is_helping] : {std::pair(std::size_t(100), false), std::pair(std::size_t(100), true), std::pair(std::size_t(4096), false),
-                                         std::pair(mib, false), std::pair(mib, true)}) {
+  for (const auto& [chunk, is_helping] :
+       {std::pair(std::size_t(100), false), std::pair(std::size_t(100), true), std::pair(std::size_t(4096), false),
+        std::pair(mib, false), std::pair(mib, true)}) {
     Ring ring(2 * chunk);
     Crew crew(4);
     ring.join(crew);
@@ -230,7 +232,8 @@ TEST_CASE("streams that share a lane, and lanes that share the threads, keep the
   std::vector<std::unique_ptr<Round>> rounds;
   for (int i = 0; i < 60; ++i) {
     const std::size_t size = 1 + random() % 9000;
-    rounds.push_back(std::make_unique<Round>(Round{numbered(size, static_cast<unsigned>(i)), Bytes(size), Bytes(size)}));
+    rounds.push_back(
+        std::make_unique<Round>(Round{numbered(size, static_cast<unsigned>(i)), Bytes(size), Bytes(size)}));
     Round& round = *rounds.back();
     Stream& stream = *streams[random() % 4];
     copies.carry(stream, random() % 2 ? a : b, flat(round.source), round.device, Way::fill, chunk);
@@ -285,7 +288,9 @@ TEST_CASE("page-locked arrays are read and written in place, in their stream's t
   CHECK_FALSE(target == source);
 }
 
-TEST_CASE("who hands over carries what is short: no thread is there, and the part of the ring is used again when it has passed") {
+TEST_CASE(
+    "who hands over carries what is short: no thread is there, and the part of the ring is used again when it has "
+    "passed") {
   Ring ring(2000);
   Crew crew(2);
   ring.join(crew);
@@ -354,12 +359,14 @@ TEST_CASE("a lost device ends what its lane carries, and no other") {
   wait_for_end(gone);
   wait_for_end(unread);
   CHECK(crew.is_lost(*lost.lane));
-  const TransferRef late = crew.hand_over(*lost.lane, flat(source), Way::fill, 1000).transfer;  // who had not heard of it
+  const TransferRef late =
+      crew.hand_over(*lost.lane, flat(source), Way::fill, 1000).transfer;  // who had not heard of it
   crew.call(*late, ask);
   wait_for_end(late);
   CHECK(read_word(lost.lane->words().granted()) == lost.lane->last_number());
   CHECK(number != lost.lane->last_number());
-  CHECK(read_word(lost.lane->words().finished()) == lost.lane->last_number());  // a stream that goes on after all is not held up
+  CHECK(read_word(lost.lane->words().finished()) ==
+        lost.lane->last_number());  // a stream that goes on after all is not held up
   copies.carry(stream, well, flat(source), device, Way::fill, 1000);
   stream.drain();
   CHECK(device == source);

@@ -199,7 +199,8 @@ TEST_CASE("a wait that the driver refuses is not remembered: it is asked for aga
 
 TEST_CASE("one mark serves all who wait for what is before it") {
   FakeEngine engine;
-  const StreamIndex producer = engine.streams.create(0, 0), a = engine.streams.create(0, 0), b = engine.streams.create(0, 0);
+  const StreamIndex producer = engine.streams.create(0, 0), a = engine.streams.create(0, 0),
+                    b = engine.streams.create(0, 0);
   engine.driver.hold(engine.handle(producer));
   const Tick first = engine.submit(producer), second = engine.submit(producer);
   engine.driver.forget_calls();
@@ -241,7 +242,9 @@ TEST_CASE("a mark's event is used again, also where its record was refused") {
   FakeEngine engine;
   const StreamIndex stream = engine.streams.create(0, 0);
   engine.submit(stream);
-  { const Streams::Mark mark = engine.streams.mark(stream); }
+  {
+    const Streams::Mark mark = engine.streams.mark(stream);
+  }
   const std::size_t made = engine.driver.count(Function::cuEventCreate);
   engine.driver.refuse(Function::cuEventRecord, CUDA_ERROR_UNKNOWN);
   CHECK(code_of([&] { engine.streams.mark(stream); }) == CUDA_ERROR_UNKNOWN);
@@ -285,7 +288,9 @@ TEST_CASE("a context is bound once, and the thread's own comes back") {
   const auto own = reinterpret_cast<CUcontext>(0x77);
   engine.table.cuCtxSetCurrent(own);
   engine.driver.forget_calls();
-  { ContextScope scope(engine.devices); }
+  {
+    ContextScope scope(engine.devices);
+  }
   CHECK(engine.driver.count(Function::cuCtxGetCurrent) == 0);
   {
     ContextScope scope(engine.devices);

@@ -1,4 +1,5 @@
-// Waits for streams, and room in them, over a driver that counts and refuses (run under ThreadSanitizer: the reactor is there).
+// Waits for streams, and room in them, over a driver that counts and refuses (run under ThreadSanitizer: the reactor is
+// there).
 #include <doctest/doctest.h>
 
 #include <chrono>

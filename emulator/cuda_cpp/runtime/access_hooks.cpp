@@ -1,10 +1,10 @@
 // What code compiled with -fsanitize=thread calls for each access to memory. Here it is no ThreadSanitizer: the
 // driver is told, and learns so which bytes a launch has touched. Linked into modules compiled for checking, in place
 // of the sanitizer's library. This file is compiled without builtins: the copies below must not call themselves.
+#include <strings.h>
+
 #include <cstddef>
 #include <cstdint>
-
-#include <strings.h>
 
 #include "block.hpp"
 
@@ -23,16 +23,16 @@ inline void record(const volatile void* address, std::size_t bytes, abi::AccessK
 
 #define HOOK extern "C" [[gnu::visibility("hidden")]]
 
-#define HOOKS_OF_SIZE(size)                                                                             \
-  HOOK void __tsan_read##size(void* at) { record(at, size, abi::access_read); }                         \
-  HOOK void __tsan_write##size(void* at) { record(at, size, abi::access_write); }                       \
-  HOOK void __tsan_unaligned_read##size(const void* at) { record(at, size, abi::access_read); }         \
-  HOOK void __tsan_unaligned_write##size(void* at) { record(at, size, abi::access_write); }             \
-  HOOK void __tsan_volatile_read##size(void* at) { record(at, size, abi::access_atomic_read); }         \
-  HOOK void __tsan_volatile_write##size(void* at) { record(at, size, abi::access_atomic_write); }       \
+#define HOOKS_OF_SIZE(size)                                                                                     \
+  HOOK void __tsan_read##size(void* at) { record(at, size, abi::access_read); }                                 \
+  HOOK void __tsan_write##size(void* at) { record(at, size, abi::access_write); }                               \
+  HOOK void __tsan_unaligned_read##size(const void* at) { record(at, size, abi::access_read); }                 \
+  HOOK void __tsan_unaligned_write##size(void* at) { record(at, size, abi::access_write); }                     \
+  HOOK void __tsan_volatile_read##size(void* at) { record(at, size, abi::access_atomic_read); }                 \
+  HOOK void __tsan_volatile_write##size(void* at) { record(at, size, abi::access_atomic_write); }               \
   HOOK void __tsan_unaligned_volatile_read##size(const void* at) { record(at, size, abi::access_atomic_read); } \
-  HOOK void __tsan_unaligned_volatile_write##size(void* at) { record(at, size, abi::access_atomic_write); } \
-  HOOK void __tsan_read_write##size(void* at) { record(at, size, abi::access_write); }                  \
+  HOOK void __tsan_unaligned_volatile_write##size(void* at) { record(at, size, abi::access_atomic_write); }     \
+  HOOK void __tsan_read_write##size(void* at) { record(at, size, abi::access_write); }                          \
   HOOK void __tsan_unaligned_read_write##size(void* at) { record(at, size, abi::access_write); }
 HOOKS_OF_SIZE(1)
 HOOKS_OF_SIZE(2)
@@ -54,46 +54,46 @@ HOOK void __tsan_atomic_thread_fence(int) { __atomic_thread_fence(__ATOMIC_SEQ_C
 HOOK void __tsan_atomic_signal_fence(int) { __atomic_signal_fence(__ATOMIC_SEQ_CST); }
 
 // The strongest order is right for every one that was asked for.
-#define ATOMIC_FETCH(bits, operation)                                                                        \
+#define ATOMIC_FETCH(bits, operation)                                                                             \
   HOOK Atomic##bits __tsan_atomic##bits##_fetch_##operation(volatile Atomic##bits* at, Atomic##bits value, int) { \
-    record(at, sizeof *at, abi::access_atomic_write);                                                        \
-    return __atomic_fetch_##operation(at, value, __ATOMIC_SEQ_CST);                                          \
+    record(at, sizeof *at, abi::access_atomic_write);                                                             \
+    return __atomic_fetch_##operation(at, value, __ATOMIC_SEQ_CST);                                               \
   }
-#define ATOMICS_OF_SIZE(bits)                                                                                \
-  using Atomic##bits = std::uint##bits##_t;                                                                  \
-  HOOK Atomic##bits __tsan_atomic##bits##_load(const volatile Atomic##bits* at, int) {                       \
-    record(at, sizeof *at, abi::access_atomic_read);                                                         \
-    return __atomic_load_n(at, __ATOMIC_SEQ_CST);                                                            \
-  }                                                                                                          \
-  HOOK void __tsan_atomic##bits##_store(volatile Atomic##bits* at, Atomic##bits value, int) {                \
-    record(at, sizeof *at, abi::access_atomic_write);                                                        \
-    __atomic_store_n(at, value, __ATOMIC_SEQ_CST);                                                           \
-  }                                                                                                          \
-  HOOK Atomic##bits __tsan_atomic##bits##_exchange(volatile Atomic##bits* at, Atomic##bits value, int) {     \
-    record(at, sizeof *at, abi::access_atomic_write);                                                        \
-    return __atomic_exchange_n(at, value, __ATOMIC_SEQ_CST);                                                 \
-  }                                                                                                          \
-  ATOMIC_FETCH(bits, add)                                                                                    \
-  ATOMIC_FETCH(bits, sub)                                                                                    \
-  ATOMIC_FETCH(bits, and)                                                                                    \
-  ATOMIC_FETCH(bits, or)                                                                                     \
-  ATOMIC_FETCH(bits, xor)                                                                                    \
-  ATOMIC_FETCH(bits, nand)                                                                                   \
-  HOOK int __tsan_atomic##bits##_compare_exchange_strong(volatile Atomic##bits* at, Atomic##bits* expected,  \
-                                                         Atomic##bits value, int, int) {                     \
-    record(at, sizeof *at, abi::access_atomic_write);                                                        \
-    return __atomic_compare_exchange_n(at, expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);      \
-  }                                                                                                          \
-  HOOK int __tsan_atomic##bits##_compare_exchange_weak(volatile Atomic##bits* at, Atomic##bits* expected,    \
-                                                       Atomic##bits value, int, int) {                       \
-    record(at, sizeof *at, abi::access_atomic_write);                                                        \
-    return __atomic_compare_exchange_n(at, expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);      \
-  }                                                                                                          \
+#define ATOMICS_OF_SIZE(bits)                                                                                    \
+  using Atomic##bits = std::uint##bits##_t;                                                                      \
+  HOOK Atomic##bits __tsan_atomic##bits##_load(const volatile Atomic##bits* at, int) {                           \
+    record(at, sizeof *at, abi::access_atomic_read);                                                             \
+    return __atomic_load_n(at, __ATOMIC_SEQ_CST);                                                                \
+  }                                                                                                              \
+  HOOK void __tsan_atomic##bits##_store(volatile Atomic##bits* at, Atomic##bits value, int) {                    \
+    record(at, sizeof *at, abi::access_atomic_write);                                                            \
+    __atomic_store_n(at, value, __ATOMIC_SEQ_CST);                                                               \
+  }                                                                                                              \
+  HOOK Atomic##bits __tsan_atomic##bits##_exchange(volatile Atomic##bits* at, Atomic##bits value, int) {         \
+    record(at, sizeof *at, abi::access_atomic_write);                                                            \
+    return __atomic_exchange_n(at, value, __ATOMIC_SEQ_CST);                                                     \
+  }                                                                                                              \
+  ATOMIC_FETCH(bits, add)                                                                                        \
+  ATOMIC_FETCH(bits, sub)                                                                                        \
+  ATOMIC_FETCH(bits, and)                                                                                        \
+  ATOMIC_FETCH(bits, or)                                                                                         \
+  ATOMIC_FETCH(bits, xor)                                                                                        \
+  ATOMIC_FETCH(bits, nand)                                                                                       \
+  HOOK int __tsan_atomic##bits##_compare_exchange_strong(volatile Atomic##bits* at, Atomic##bits* expected,      \
+                                                         Atomic##bits value, int, int) {                         \
+    record(at, sizeof *at, abi::access_atomic_write);                                                            \
+    return __atomic_compare_exchange_n(at, expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);          \
+  }                                                                                                              \
+  HOOK int __tsan_atomic##bits##_compare_exchange_weak(volatile Atomic##bits* at, Atomic##bits* expected,        \
+                                                       Atomic##bits value, int, int) {                           \
+    record(at, sizeof *at, abi::access_atomic_write);                                                            \
+    return __atomic_compare_exchange_n(at, expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);          \
+  }                                                                                                              \
   HOOK Atomic##bits __tsan_atomic##bits##_compare_exchange_val(volatile Atomic##bits* at, Atomic##bits expected, \
-                                                               Atomic##bits value, int, int) {               \
-    record(at, sizeof *at, abi::access_atomic_write);                                                        \
-    __atomic_compare_exchange_n(at, &expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);            \
-    return expected;                                                                                         \
+                                                               Atomic##bits value, int, int) {                   \
+    record(at, sizeof *at, abi::access_atomic_write);                                                            \
+    __atomic_compare_exchange_n(at, &expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);                \
+    return expected;                                                                                             \
   }
 ATOMICS_OF_SIZE(8)
 ATOMICS_OF_SIZE(16)

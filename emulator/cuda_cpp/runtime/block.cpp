@@ -50,14 +50,30 @@ std::uint64_t reduce(const Block& b, unsigned warp, std::uint32_t members, int o
     const auto before = static_cast<std::int64_t>(result);
     const auto next = static_cast<std::int64_t>(value);
     switch (operation) {
-      case aiocuda_warp_add: result += value; break;
-      case aiocuda_warp_min_signed: result = next < before ? value : result; break;
-      case aiocuda_warp_max_signed: result = next > before ? value : result; break;
-      case aiocuda_warp_min_unsigned: result = value < result ? value : result; break;
-      case aiocuda_warp_max_unsigned: result = value > result ? value : result; break;
-      case aiocuda_warp_and: result &= value; break;
-      case aiocuda_warp_or: result |= value; break;
-      default: result ^= value; break;
+      case aiocuda_warp_add:
+        result += value;
+        break;
+      case aiocuda_warp_min_signed:
+        result = next < before ? value : result;
+        break;
+      case aiocuda_warp_max_signed:
+        result = next > before ? value : result;
+        break;
+      case aiocuda_warp_min_unsigned:
+        result = value < result ? value : result;
+        break;
+      case aiocuda_warp_max_unsigned:
+        result = value > result ? value : result;
+        break;
+      case aiocuda_warp_and:
+        result &= value;
+        break;
+      case aiocuda_warp_or:
+        result |= value;
+        break;
+      default:
+        result ^= value;
+        break;
     }
   }
   return result;
@@ -147,7 +163,8 @@ std::uint32_t converging(Block& b, unsigned warp) {
     Fiber& lane = lanes[lowest(rest)];
     if (lane.operation != aiocuda_warp_converge && lane.operation != aiocuda_warp_step) continue;
     const bool is_overdue = lane.passed_over > longest_wait_at_step;
-    const bool comes_first = lane.operation == aiocuda_warp_step && (operation != aiocuda_warp_step || lane.line < line);
+    const bool comes_first =
+        lane.operation == aiocuda_warp_step && (operation != aiocuda_warp_step || lane.line < line);
     if (members == 0 || comes_first || is_overdue) {
       members = 0;
       operation = lane.operation;
@@ -194,8 +211,7 @@ bool converge(Block& b) {
     std::snprintf(barrier_text, sizeof barrier_text, "; %u at __syncthreads (line %d)", at_barrier, barrier_line);
   }
   if (exchanging != 0) {
-    std::snprintf(exchange_text, sizeof exchange_text, "; %u at a warp operation (line %d)", exchanging,
-                  exchange_line);
+    std::snprintf(exchange_text, sizeof exchange_text, "; %u at a warp operation (line %d)", exchanging, exchange_line);
   }
   char message[400];
   std::snprintf(message, sizeof message,
@@ -266,8 +282,7 @@ constexpr unsigned stagger_period = 61;
 
 void forget_block() { block = nullptr; }
 
-void run_block(char* scratch, Index3 extent, unsigned threads, void (*kernel)(void* const*),
-               void* const* arguments) {
+void run_block(char* scratch, Index3 extent, unsigned threads, void (*kernel)(void* const*), void* const* arguments) {
   Block& b = *reinterpret_cast<Block*>(scratch + max_dynamic_shared_bytes);
   block = &b;
   b.warp_count = (threads + warp_size - 1) / warp_size;

@@ -31,7 +31,7 @@ struct Fiber {
   int operation;  // what the lane waits for while it is in Warp::exchanging
   unsigned mask;
   unsigned argument;
-  int line;  // where it last waited
+  int line;              // where it last waited
   unsigned passed_over;  // how often other lanes went on first from a step
   std::uint64_t value;
   std::uint64_t result;
@@ -60,8 +60,7 @@ struct Block {
 static_assert(max_dynamic_shared_bytes + sizeof(Block) <= abi::thread_scratch_bytes);
 
 // Runs every thread of the current block to its end, `threads` of them, on `scratch`.
-void run_block(char* scratch, Index3 extent, unsigned threads, void (*kernel)(void* const*),
-               void* const* arguments);
+void run_block(char* scratch, Index3 extent, unsigned threads, void (*kernel)(void* const*), void* const* arguments);
 
 // No block runs as fibers on this thread any more: one that a fault left may have been the last.
 void forget_block();

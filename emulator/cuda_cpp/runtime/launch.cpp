@@ -1,13 +1,13 @@
 // What a compiled module calls to run its kernels: block ranges as fibers, dynamic shared memory,
 // printf and the ways to end a launch. One copy of this file is linked into every module.
+#include <dlfcn.h>
+
 #include <cstdarg>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
-
-#include <dlfcn.h>
 
 #include "block.hpp"
 

@@ -1,7 +1,8 @@
 // Changes from one stack to another. `switch_stack(&from, to)` keeps the caller's registers on its own
 // stack, leaves that stack's address in `from` and continues on `to`, which was left the same way or
 // made by `new_stack`. It ends in an indirect jump, not a return: the processor predicts returns by its own
-// stack of calls, which is that of the fiber left and mostly wrong for the one continued. Only what the calling convention calls callee-saved is kept.
+// stack of calls, which is that of the fiber left and mostly wrong for the one continued. Only what the calling
+// convention calls callee-saved is kept.
 #pragma once
 
 #include <cstddef>
@@ -110,8 +111,8 @@ inline void switch_stack(void** from, void* to) {
 
 inline void* new_stack(void* top, void (*entry)()) {
   constexpr std::size_t usable_bytes = 128 * 1024;
-  auto* context = reinterpret_cast<ucontext_t*>(
-      (reinterpret_cast<std::uintptr_t>(top) - sizeof(ucontext_t)) & ~std::uintptr_t{63});
+  auto* context =
+      reinterpret_cast<ucontext_t*>((reinterpret_cast<std::uintptr_t>(top) - sizeof(ucontext_t)) & ~std::uintptr_t{63});
   ::getcontext(context);
   context->uc_stack.ss_sp = reinterpret_cast<char*>(context) - usable_bytes;
   context->uc_stack.ss_size = usable_bytes;

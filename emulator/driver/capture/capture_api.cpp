@@ -147,9 +147,11 @@ CUresult cuStreamGetCaptureInfo_v3(CUstream handle, CUstreamCaptureStatus* statu
   return CUDA_SUCCESS;
 }
 
-extern "C" [[gnu::visibility("default")]] CUresult cuStreamGetCaptureInfo_v2(
-    CUstream handle, CUstreamCaptureStatus* status, cuuint64_t* id, CUgraph* graph, const CUgraphNode** dependencies,
-    std::size_t* count) {
+extern "C" [[gnu::visibility("default")]] CUresult cuStreamGetCaptureInfo_v2(CUstream handle,
+                                                                             CUstreamCaptureStatus* status,
+                                                                             cuuint64_t* id, CUgraph* graph,
+                                                                             const CUgraphNode** dependencies,
+                                                                             std::size_t* count) {
   return cuStreamGetCaptureInfo_v3(handle, status, id, graph, dependencies, nullptr, count);
 }
 
@@ -175,8 +177,10 @@ CUresult cuStreamUpdateCaptureDependencies_v2(CUstream handle, CUgraphNode* depe
 }
 
 #undef cuStreamUpdateCaptureDependencies  // the older form has the plain name
-extern "C" [[gnu::visibility("default")]] CUresult cuStreamUpdateCaptureDependencies(
-    CUstream handle, CUgraphNode* dependencies, std::size_t count, unsigned flags) {
+extern "C"
+    [[gnu::visibility("default")]] CUresult cuStreamUpdateCaptureDependencies(CUstream handle,
+                                                                              CUgraphNode* dependencies,
+                                                                              std::size_t count, unsigned flags) {
   return cuStreamUpdateCaptureDependencies_v2(handle, dependencies, nullptr, count, flags);
 }
 

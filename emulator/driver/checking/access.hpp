@@ -16,11 +16,15 @@ inline constexpr std::size_t access_kinds = 4;
 constexpr unsigned conflicts_of(AccessKind kind) noexcept {
   constexpr auto bit = [](AccessKind each) { return 1u << each; };
   switch (kind) {
-    case abi::access_read: return bit(abi::access_write) | bit(abi::access_atomic_write);
+    case abi::access_read:
+      return bit(abi::access_write) | bit(abi::access_atomic_write);
     case abi::access_write:
-      return bit(abi::access_read) | bit(abi::access_write) | bit(abi::access_atomic_read) | bit(abi::access_atomic_write);
-    case abi::access_atomic_read: return bit(abi::access_write);
-    case abi::access_atomic_write: return bit(abi::access_read) | bit(abi::access_write);
+      return bit(abi::access_read) | bit(abi::access_write) | bit(abi::access_atomic_read) |
+             bit(abi::access_atomic_write);
+    case abi::access_atomic_read:
+      return bit(abi::access_write);
+    case abi::access_atomic_write:
+      return bit(abi::access_read) | bit(abi::access_write);
   }
   return 0;
 }

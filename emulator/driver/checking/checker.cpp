@@ -205,8 +205,8 @@ std::string Checker::allocation_text(std::uintptr_t address) const {
   if (after == allocations_.begin()) return {};
   const auto& [begin, allocation] = *std::prev(after);
   if (address >= begin + allocation.bytes) return {};
-  return "offset " + std::to_string(address - begin) + " of " + (allocation.freed ? "a freed" : "an") + " allocation of " +
-         count_of(allocation.bytes, "byte");
+  return "offset " + std::to_string(address - begin) + " of " + (allocation.freed ? "a freed" : "an") +
+         " allocation of " + count_of(allocation.bytes, "byte");
 }
 
 void Checker::prune_when_large() {

@@ -11,4 +11,5 @@ Checker* checker() noexcept;
 
 // Copies the reports of races found so far, a JSON object a line, and forgets them, if they take at most
 // `capacity` bytes; answers how many bytes they take either way. 0: none, or nothing is checked.
-extern "C" [[gnu::visibility("default")]] std::size_t aiocuda_emulator_take_race_reports(char* text, std::size_t capacity);
+extern "C" [[gnu::visibility("default")]] std::size_t aiocuda_emulator_take_race_reports(char* text,
+                                                                                         std::size_t capacity);

@@ -34,7 +34,8 @@ void History::check(std::uintptr_t begin, std::uintptr_t end, const std::vector<
 void History::remember(std::vector<Seen>& seen, const ConstPoint& operation, AccessKind kind) {
   const auto stands_for_it = [&](const Seen& each) { return each.operation == operation && covers(each.kind, kind); };
   if (std::any_of(seen.begin(), seen.end(), stands_for_it)) return;
-  std::erase_if(seen, [&](const Seen& each) { return covers(kind, each.kind) && is_ordered(*each.operation, *operation); });
+  std::erase_if(seen,
+                [&](const Seen& each) { return covers(kind, each.kind) && is_ordered(*each.operation, *operation); });
   seen.push_back({operation, kind});
 }
 

@@ -1,5 +1,5 @@
-// One submission to a stream, or a node of a graph that was launched, as the checker of races knows it. Its place in the order is known when it has
-// begun, all that it is ordered after when it has ended; from then on it never changes.
+// One submission to a stream, or a node of a graph that was launched, as the checker of races knows it. Its place in
+// the order is known when it has begun, all that it is ordered after when it has ended; from then on it never changes.
 #pragma once
 #include <compare>
 #include <cstdint>
@@ -32,7 +32,7 @@ struct Sequence {
 
 struct Operation {
   Sequence sequence;
-  std::string text;            // what it does, in words; empty where it does nothing but order others
+  std::string text;  // what it does, in words; empty where it does nothing but order others
   std::shared_ptr<const StreamName> stream;
   std::shared_ptr<const Clock> host;                    // what the host had observed when it was submitted
   std::vector<std::shared_ptr<const Operation>> after;  // the points of other streams that it waits for

@@ -44,7 +44,8 @@ class ThreadRecorder {
 
   PageAccesses* find(std::uintptr_t page) {
     const auto [entry, is_new] = pages_.try_emplace(page);
-    if (is_new && memory::may_hold_memory(page * page_bytes, page_bytes)) entry->second = std::make_unique<PageAccesses>();
+    if (is_new && memory::may_hold_memory(page * page_bytes, page_bytes))
+      entry->second = std::make_unique<PageAccesses>();
     return entry->second.get();
   }
 

@@ -72,7 +72,8 @@ std::string Reports::text() {
   std::string text;
   for (const Race& race : kept_) {
     std::string message = message_of(race);
-    if (&race == &kept_.back() && not_kept_ > 0) message += " (and " + count_of(not_kept_, "race") + " more, not listed)";
+    if (&race == &kept_.back() && not_kept_ > 0)
+      message += " (and " + count_of(not_kept_, "race") + " more, not listed)";
     text += "{\"first\": " + quoted(race.first->text) + ", \"second\": " + quoted(race.second->text) +
             stream_fields("first", *race.first->stream) + stream_fields("second", *race.second->stream) +
             ", \"begin\": " + std::to_string(race.begin) + ", \"end\": " + std::to_string(race.end) +

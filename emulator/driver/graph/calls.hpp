@@ -31,7 +31,8 @@ inline CUresult resolve_dependencies(const CUgraphNode* handles, const CUgraphEd
 // The parameters of kernels came with more fields each time: what there was stayed where it was.
 template <typename Other>
 CUDA_KERNEL_NODE_PARAMS as_kernel_parameters(const Other& given) {
-  static_assert(sizeof(Other) <= sizeof(CUDA_KERNEL_NODE_PARAMS) && offsetof(Other, extra) == offsetof(CUDA_KERNEL_NODE_PARAMS, extra));
+  static_assert(sizeof(Other) <= sizeof(CUDA_KERNEL_NODE_PARAMS) &&
+                offsetof(Other, extra) == offsetof(CUDA_KERNEL_NODE_PARAMS, extra));
   CUDA_KERNEL_NODE_PARAMS same{};
   std::memcpy(&same, &given, sizeof given);
   return same;

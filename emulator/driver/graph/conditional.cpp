@@ -21,10 +21,14 @@ constexpr std::array names{"IF", "WHILE", "SWITCH"};
 
 bool is_size(CUgraphConditionalNodeType kind, unsigned size) noexcept {
   switch (kind) {
-    case CU_GRAPH_COND_TYPE_IF: return size == 1 || size == 2;
-    case CU_GRAPH_COND_TYPE_WHILE: return size == 1;
-    case CU_GRAPH_COND_TYPE_SWITCH: return size > 0;
-    default: return false;
+    case CU_GRAPH_COND_TYPE_IF:
+      return size == 1 || size == 2;
+    case CU_GRAPH_COND_TYPE_WHILE:
+      return size == 1;
+    case CU_GRAPH_COND_TYPE_SWITCH:
+      return size > 0;
+    default:
+      return false;
   }
 }
 
@@ -69,8 +73,8 @@ CUresult ConditionalParameters::make(const CUDA_CONDITIONAL_NODE_PARAMS& given, 
 
 CUgraphExecUpdateResult ConditionalParameters::check_update(const NodeParameters& next) const {
   const auto& other = dynamic_cast<const ConditionalParameters&>(next);
-  const bool is_same = other.kind_ == kind_ && other.bodies_.size() == bodies_.size() &&
-                       other.value_->context == value_->context;
+  const bool is_same =
+      other.kind_ == kind_ && other.bodies_.size() == bodies_.size() && other.value_->context == value_->context;
   return is_same ? CU_GRAPH_EXEC_UPDATE_SUCCESS : CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
 }
 
@@ -96,7 +100,8 @@ CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle* handle, CUgrap
   if (const CUresult error = check_may_wait()) return error;
   const std::lock_guard lock(graphs_mutex());
   const auto graph = graphs().find(graph_handle);
-  if (handle == nullptr || !graph || (flags & ~unsigned{CU_GRAPH_COND_ASSIGN_DEFAULT}) != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (handle == nullptr || !graph || (flags & ~unsigned{CU_GRAPH_COND_ASSIGN_DEFAULT}) != 0)
+    return CUDA_ERROR_INVALID_VALUE;
   if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   const auto value = std::make_shared<ConditionalValue>();
   if (const CUresult error = resolve_context(context, value->context)) return error;

@@ -14,10 +14,10 @@ namespace aiocuda::emulator::graph {
 struct ConditionalValue {
   std::atomic<unsigned> value{0};
   unsigned default_value = 0;
-  bool has_default = false;         // it is given the default when the graph is launched
+  bool has_default = false;  // it is given the default when the graph is launched
   std::shared_ptr<Context> context;
-  std::uint64_t graph_id = 0;       // of the graph that it was made for
-  bool has_node = false;            // at most one
+  std::uint64_t graph_id = 0;  // of the graph that it was made for
+  bool has_node = false;       // at most one
 };
 
 class ConditionalParameters final : public NodeParameters {

@@ -9,18 +9,25 @@ constexpr int no_priority = 0;  // until a launch sets that of its stream
 
 std::string name_of(CUmemorytype type) {
   switch (type) {
-    case CU_MEMORYTYPE_HOST: return "HOST";
-    case CU_MEMORYTYPE_DEVICE: return "DEVICE";
-    case CU_MEMORYTYPE_UNIFIED: return "UNIFIED";
-    default: return "ARRAY";
+    case CU_MEMORYTYPE_HOST:
+      return "HOST";
+    case CU_MEMORYTYPE_DEVICE:
+      return "DEVICE";
+    case CU_MEMORYTYPE_UNIFIED:
+      return "UNIFIED";
+    default:
+      return "ARRAY";
   }
 }
 
 std::string name_of(memory::Memory memory) {
   switch (memory) {
-    case memory::Memory::pageable: return "Pageable";
-    case memory::Memory::page_locked: return "Host";
-    default: return "Device";
+    case memory::Memory::pageable:
+      return "Pageable";
+    case memory::Memory::page_locked:
+      return "Host";
+    default:
+      return "Device";
   }
 }
 
@@ -86,7 +93,8 @@ CUresult FillParameters::make(const CUDA_MEMSET_NODE_PARAMS& fill, std::shared_p
 CUresult FillParameters::check() const { return check_again(destination_, extent_); }
 
 void FillParameters::append_work(Works& works) const {
-  works.push_back(memory::make_fill_work(*context_, no_priority, destination_, {fill_.value, fill_.elementSize}, extent_));
+  works.push_back(
+      memory::make_fill_work(*context_, no_priority, destination_, {fill_.value, fill_.elementSize}, extent_));
 }
 
 CUgraphExecUpdateResult FillParameters::check_update(const NodeParameters& next) const {

@@ -53,7 +53,8 @@ class Picture {
     std::string label = std::to_string(node.number()) + "\n" + node.parameters()->title();
     Details details;
     node.parameters()->describe(flags_, details);
-    if ((flags_ & CU_GRAPH_DEBUG_DOT_FLAGS_HANDLES) != 0) details.push_back({"node handle", hexadecimal(reinterpret_cast<std::uintptr_t>(node.handle()))});
+    if ((flags_ & CU_GRAPH_DEBUG_DOT_FLAGS_HANDLES) != 0)
+      details.push_back({"node handle", hexadecimal(reinterpret_cast<std::uintptr_t>(node.handle()))});
     for (const Detail& each : details) label += "\n" + each.name + " = " + each.value;
     out_ << name_of(node) << "[style=\"solid\" shape=\"rectangle\" label=\"" << escaped(label) << "\"];\n";
     if (const auto* const child = node.parameters_as<ChildParameters>()) draw_inner(node, *child->graph());

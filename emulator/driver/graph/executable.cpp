@@ -158,7 +158,8 @@ CUresult Executable::launch(const std::shared_ptr<Stream>& stream) {
 CUresult Executable::start(const std::shared_ptr<Stream>& stream) {
   if (const CUresult error = check_contexts()) return error;
   if (const CUresult error = check_memory()) return error;
-  if (injection::strikes(injection::Kind::launch, stream->context().device())) return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+  if (injection::strikes(injection::Kind::launch, stream->context().device()))
+    return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
   if (const CUresult error = back_memory()) return error;
   stream->wait_for(last_launch_);
   change_memory(*stream);

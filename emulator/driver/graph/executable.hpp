@@ -31,8 +31,8 @@ class Executable {
   // work; so not under graphs_mutex(), which replays need to end.
   void take_places();
 
-  // INVALID_VALUE: memory that it allocates is allocated, or memory that it frees is not; OUT_OF_MEMORY. Returns when it
-  // has ended where it copies within host memory.
+  // INVALID_VALUE: memory that it allocates is allocated, or memory that it frees is not; OUT_OF_MEMORY. Returns when
+  // it has ended where it copies within host memory.
   CUresult launch(const std::shared_ptr<Stream>& stream);
   // Takes the memory that launches need.
   CUresult upload();

@@ -8,10 +8,9 @@ using namespace aiocuda::emulator::graph;
 
 namespace {
 
-constexpr unsigned long long known_flags = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH |
-                                           CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |
-                                           CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH |
-                                           CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
+constexpr unsigned long long known_flags =
+    CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |
+    CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
 
 CUresult instantiate(CUgraphExec* handle, CUgraph graph_handle, unsigned long long flags, PlanFailure& failure,
                      std::shared_ptr<Executable>& made) {
@@ -158,13 +157,13 @@ CUresult cuGraphNodeGetEnabled(CUgraphExec handle, CUgraphNode node_handle, unsi
 }
 
 CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec handle, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS* given) {
-  return set_node<KernelParameters>(
-      handle, node, given != nullptr, [&](const KernelParameters& old, ParametersPointer& made) {
-        std::shared_ptr<const KernelParameters> kernel;
-        const CUresult error = KernelParameters::make(*given, old.attributes(), kernel);
-        made = kernel;
-        return error;
-      });
+  return set_node<KernelParameters>(handle, node, given != nullptr,
+                                    [&](const KernelParameters& old, ParametersPointer& made) {
+                                      std::shared_ptr<const KernelParameters> kernel;
+                                      const CUresult error = KernelParameters::make(*given, old.attributes(), kernel);
+                                      made = kernel;
+                                      return error;
+                                    });
 }
 
 CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec handle, CUgraphNode node, const CUDA_MEMCPY3D* given,
@@ -212,12 +211,13 @@ CUresult cuGraphExecEventWaitNodeSetEvent(CUgraphExec handle, CUgraphNode node, 
 
 CUresult cuGraphExecBatchMemOpNodeSetParams(CUgraphExec handle, CUgraphNode node,
                                             const CUDA_BATCH_MEM_OP_NODE_PARAMS* given) {
-  return set_node<BatchParameters>(handle, node, given != nullptr, [&](const BatchParameters&, ParametersPointer& made) {
-    std::shared_ptr<const BatchParameters> batch;
-    const CUresult error = BatchParameters::make(*given, batch);
-    made = batch;
-    return error;
-  });
+  return set_node<BatchParameters>(handle, node, given != nullptr,
+                                   [&](const BatchParameters&, ParametersPointer& made) {
+                                     std::shared_ptr<const BatchParameters> batch;
+                                     const CUresult error = BatchParameters::make(*given, batch);
+                                     made = batch;
+                                     return error;
+                                   });
 }
 
 CUresult cuGraphExecNodeSetParams(CUgraphExec handle, CUgraphNode node_handle, CUgraphNodeParams* given) {
@@ -246,7 +246,8 @@ FORMER_API cuGraphInstantiate(CUgraphExec* handle, CUgraph graph, CUgraphNode* n
   return error;
 }
 
-FORMER_API cuGraphInstantiate_v2(CUgraphExec* handle, CUgraph graph, CUgraphNode* node, char* log, std::size_t log_bytes) {
+FORMER_API cuGraphInstantiate_v2(CUgraphExec* handle, CUgraph graph, CUgraphNode* node, char* log,
+                                 std::size_t log_bytes) {
   return cuGraphInstantiate(handle, graph, node, log, log_bytes);
 }
 

@@ -15,19 +15,32 @@ bool is_zero(const void* bytes, std::size_t count) {
 
 std::size_t own_bytes(CUgraphNodeType type) {
   switch (type) {
-    case CU_GRAPH_NODE_TYPE_KERNEL: return sizeof(CUDA_KERNEL_NODE_PARAMS_v3);
-    case CU_GRAPH_NODE_TYPE_MEMCPY: return sizeof(CUDA_MEMCPY_NODE_PARAMS);
-    case CU_GRAPH_NODE_TYPE_MEMSET: return sizeof(CUDA_MEMSET_NODE_PARAMS_v2);
-    case CU_GRAPH_NODE_TYPE_HOST: return sizeof(CUDA_HOST_NODE_PARAMS_v2);
-    case CU_GRAPH_NODE_TYPE_GRAPH: return sizeof(CUDA_CHILD_GRAPH_NODE_PARAMS);
-    case CU_GRAPH_NODE_TYPE_EMPTY: return 0;
-    case CU_GRAPH_NODE_TYPE_WAIT_EVENT: return sizeof(CUDA_EVENT_WAIT_NODE_PARAMS);
-    case CU_GRAPH_NODE_TYPE_EVENT_RECORD: return sizeof(CUDA_EVENT_RECORD_NODE_PARAMS);
-    case CU_GRAPH_NODE_TYPE_MEM_ALLOC: return sizeof(CUDA_MEM_ALLOC_NODE_PARAMS_v2);
-    case CU_GRAPH_NODE_TYPE_MEM_FREE: return sizeof(CUDA_MEM_FREE_NODE_PARAMS);
-    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: return sizeof(CUDA_BATCH_MEM_OP_NODE_PARAMS_v2);
-    case CU_GRAPH_NODE_TYPE_CONDITIONAL: return sizeof(CUDA_CONDITIONAL_NODE_PARAMS);
-    default: return sizeof(CUgraphNodeParams::reserved1);  // of a type that is refused in any case
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+      return sizeof(CUDA_KERNEL_NODE_PARAMS_v3);
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+      return sizeof(CUDA_MEMCPY_NODE_PARAMS);
+    case CU_GRAPH_NODE_TYPE_MEMSET:
+      return sizeof(CUDA_MEMSET_NODE_PARAMS_v2);
+    case CU_GRAPH_NODE_TYPE_HOST:
+      return sizeof(CUDA_HOST_NODE_PARAMS_v2);
+    case CU_GRAPH_NODE_TYPE_GRAPH:
+      return sizeof(CUDA_CHILD_GRAPH_NODE_PARAMS);
+    case CU_GRAPH_NODE_TYPE_EMPTY:
+      return 0;
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+      return sizeof(CUDA_EVENT_WAIT_NODE_PARAMS);
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+      return sizeof(CUDA_EVENT_RECORD_NODE_PARAMS);
+    case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
+      return sizeof(CUDA_MEM_ALLOC_NODE_PARAMS_v2);
+    case CU_GRAPH_NODE_TYPE_MEM_FREE:
+      return sizeof(CUDA_MEM_FREE_NODE_PARAMS);
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+      return sizeof(CUDA_BATCH_MEM_OP_NODE_PARAMS_v2);
+    case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+      return sizeof(CUDA_CONDITIONAL_NODE_PARAMS);
+    default:
+      return sizeof(CUgraphNodeParams::reserved1);  // of a type that is refused in any case
   }
 }
 
@@ -71,8 +84,9 @@ CUresult make_parameters(CUgraphNodeParams& given, const Graph& graph, const Nod
     case CU_GRAPH_NODE_TYPE_KERNEL: {
       const auto* const same_kernel = dynamic_cast<const KernelParameters*>(same_node);
       std::shared_ptr<const KernelParameters> kernel;
-      const CUresult error = KernelParameters::make(
-          as_kernel_parameters(given.kernel), same_kernel != nullptr ? same_kernel->attributes() : KernelAttributes(), kernel);
+      const CUresult error =
+          KernelParameters::make(as_kernel_parameters(given.kernel),
+                                 same_kernel != nullptr ? same_kernel->attributes() : KernelAttributes(), kernel);
       made = kernel;
       return error;
     }
@@ -89,10 +103,15 @@ CUresult make_parameters(CUgraphNodeParams& given, const Graph& graph, const Nod
       if (given.host.fn == nullptr) return CUDA_ERROR_INVALID_VALUE;
       made = std::make_shared<HostParameters>(CUDA_HOST_NODE_PARAMS{given.host.fn, given.host.userData});
       return CUDA_SUCCESS;
-    case CU_GRAPH_NODE_TYPE_GRAPH: return make_child(given.graph.graph, given.graph.ownership, graph, made);
-    case CU_GRAPH_NODE_TYPE_EMPTY: made = std::make_shared<EmptyParameters>(); return CUDA_SUCCESS;
-    case CU_GRAPH_NODE_TYPE_WAIT_EVENT: return make_event(given.type, given.eventWait.event, made);
-    case CU_GRAPH_NODE_TYPE_EVENT_RECORD: return make_event(given.type, given.eventRecord.event, made);
+    case CU_GRAPH_NODE_TYPE_GRAPH:
+      return make_child(given.graph.graph, given.graph.ownership, graph, made);
+    case CU_GRAPH_NODE_TYPE_EMPTY:
+      made = std::make_shared<EmptyParameters>();
+      return CUDA_SUCCESS;
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+      return make_event(given.type, given.eventWait.event, made);
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+      return make_event(given.type, given.eventRecord.event, made);
     case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: {
       const auto& [handle, count, operations, flags] = given.memOp;
       std::shared_ptr<const BatchParameters> batch;
@@ -104,7 +123,8 @@ CUresult make_parameters(CUgraphNodeParams& given, const Graph& graph, const Nod
       if (same_node != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
       const auto& [properties, access, access_count, bytes, address] = given.alloc;
       std::shared_ptr<const AllocateParameters> allocate;
-      if (const CUresult error = AllocateParameters::make({properties, access, access_count, bytes, 0}, allocate)) return error;
+      if (const CUresult error = AllocateParameters::make({properties, access, access_count, bytes, 0}, allocate))
+        return error;
       given.alloc.dptr = allocate->allocation()->address();
       made = allocate;
       return CUDA_SUCCESS;
@@ -120,8 +140,10 @@ CUresult make_parameters(CUgraphNodeParams& given, const Graph& graph, const Nod
       return CUDA_SUCCESS;
     }
     case CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL:
-    case CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT: return CUDA_ERROR_NOT_SUPPORTED;
-    default: return CUDA_ERROR_INVALID_VALUE;
+    case CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT:
+      return CUDA_ERROR_NOT_SUPPORTED;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
   }
 }
 

@@ -70,11 +70,14 @@ bool is_edge_data(const CUgraphEdgeData& data) noexcept {
   const auto is_zero = [](unsigned char each) { return each == 0; };
   if (data.to_port != 0 || !std::all_of(std::begin(data.reserved), std::end(data.reserved), is_zero)) return false;
   switch (data.from_port) {
-    case CU_GRAPH_KERNEL_NODE_PORT_DEFAULT: return data.type == CU_GRAPH_DEPENDENCY_TYPE_DEFAULT;
-    case CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC: return data.type == CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC;
+    case CU_GRAPH_KERNEL_NODE_PORT_DEFAULT:
+      return data.type == CU_GRAPH_DEPENDENCY_TYPE_DEFAULT;
+    case CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC:
+      return data.type == CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC;
     case CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER:
       return data.type == CU_GRAPH_DEPENDENCY_TYPE_DEFAULT || data.type == CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC;
-    default: return false;
+    default:
+      return false;
   }
 }
 

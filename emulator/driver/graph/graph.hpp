@@ -38,8 +38,8 @@ class Node {
   Node(Graph& graph, unsigned number, ParametersPointer parameters);
 
   Graph& graph() const noexcept { return graph_; }
-  std::uint64_t id() const noexcept { return id_; }  // unique in the process, never used again
-  unsigned number() const noexcept { return number_; }  // in its graph, from 0
+  std::uint64_t id() const noexcept { return id_; }              // unique in the process, never used again
+  unsigned number() const noexcept { return number_; }           // in its graph, from 0
   std::uint64_t original() const noexcept { return original_; }  // the id of the node it is a clone of; 0: of none
   CUgraphNode handle() const noexcept { return HandleTable<Node, CUgraphNode>::handle_of(*this); }
   CUgraphNodeType type() const noexcept { return parameters_->type(); }

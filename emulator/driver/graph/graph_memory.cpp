@@ -372,11 +372,20 @@ CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr
   const Account& account = registry.accounts[&memory::device_memory(device)];
   cuuint64_t& answer = *static_cast<cuuint64_t*>(value);
   switch (static_cast<int>(attribute)) {
-    case CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT: answer = account.used; return CUDA_SUCCESS;
-    case CU_GRAPH_MEM_ATTR_USED_MEM_HIGH: answer = account.used_high; return CUDA_SUCCESS;
-    case CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT: answer = account.reserved; return CUDA_SUCCESS;
-    case CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH: answer = account.reserved_high; return CUDA_SUCCESS;
-    default: return CUDA_ERROR_INVALID_VALUE;
+    case CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT:
+      answer = account.used;
+      return CUDA_SUCCESS;
+    case CU_GRAPH_MEM_ATTR_USED_MEM_HIGH:
+      answer = account.used_high;
+      return CUDA_SUCCESS;
+    case CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT:
+      answer = account.reserved;
+      return CUDA_SUCCESS;
+    case CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH:
+      answer = account.reserved_high;
+      return CUDA_SUCCESS;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
   }
 }
 
@@ -387,9 +396,14 @@ CUresult cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr
   const std::lock_guard lock(registry.mutex);
   Account& account = registry.accounts[&memory::device_memory(device)];
   switch (static_cast<int>(attribute)) {
-    case CU_GRAPH_MEM_ATTR_USED_MEM_HIGH: account.used_high = account.used; return CUDA_SUCCESS;
-    case CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH: account.reserved_high = account.reserved; return CUDA_SUCCESS;
-    default: return CUDA_ERROR_INVALID_VALUE;
+    case CU_GRAPH_MEM_ATTR_USED_MEM_HIGH:
+      account.used_high = account.used;
+      return CUDA_SUCCESS;
+    case CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH:
+      account.reserved_high = account.reserved;
+      return CUDA_SUCCESS;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
   }
 }
 

@@ -43,21 +43,39 @@ KernelAttributes::KernelAttributes() { memory_sync_domain_map.memSyncDomainMap.r
 
 CUresult KernelAttributes::set(CUlaunchAttributeID attribute, const CUlaunchAttributeValue& value) {
   switch (static_cast<int>(attribute)) {
-    case CU_LAUNCH_ATTRIBUTE_IGNORE: return CUDA_SUCCESS;
-    case CU_LAUNCH_ATTRIBUTE_PRIORITY: priority = value.priority; return CUDA_SUCCESS;
-    case CU_LAUNCH_ATTRIBUTE_COOPERATIVE: cooperative = value.cooperative != 0; return CUDA_SUCCESS;
+    case CU_LAUNCH_ATTRIBUTE_IGNORE:
+      return CUDA_SUCCESS;
+    case CU_LAUNCH_ATTRIBUTE_PRIORITY:
+      priority = value.priority;
+      return CUDA_SUCCESS;
+    case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
+      cooperative = value.cooperative != 0;
+      return CUDA_SUCCESS;
     case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
-      if (const CUresult error = check_cluster(value.clusterDim.x, value.clusterDim.y, value.clusterDim.z)) return error;
+      if (const CUresult error = check_cluster(value.clusterDim.x, value.clusterDim.y, value.clusterDim.z))
+        return error;
       cluster.clusterDim = value.clusterDim;
       return CUDA_SUCCESS;
-    case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW: access_policy_window = value; return CUDA_SUCCESS;
-    case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE: cluster_scheduling = value; return CUDA_SUCCESS;
-    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP: memory_sync_domain_map = value; return CUDA_SUCCESS;
-    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN: memory_sync_domain = value; return CUDA_SUCCESS;
-    case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT: shared_carveout = value; return CUDA_SUCCESS;
+    case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
+      access_policy_window = value;
+      return CUDA_SUCCESS;
+    case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
+      cluster_scheduling = value;
+      return CUDA_SUCCESS;
+    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
+      memory_sync_domain_map = value;
+      return CUDA_SUCCESS;
+    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
+      memory_sync_domain = value;
+      return CUDA_SUCCESS;
+    case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
+      shared_carveout = value;
+      return CUDA_SUCCESS;
     case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION:
-    case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE: return CUDA_ERROR_NOT_SUPPORTED;
-    default: return CUDA_ERROR_INVALID_VALUE;
+    case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
+      return CUDA_ERROR_NOT_SUPPORTED;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
   }
 }
 
@@ -67,21 +85,40 @@ CUresult KernelAttributes::get(CUlaunchAttributeID attribute, CUlaunchAttributeV
     case CU_LAUNCH_ATTRIBUTE_PRIORITY:
       value.priority = std::clamp(priority, greatest_stream_priority, least_stream_priority);
       return CUDA_SUCCESS;
-    case CU_LAUNCH_ATTRIBUTE_COOPERATIVE: value.cooperative = cooperative ? 1 : 0; return CUDA_SUCCESS;
-    case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION: value = cluster; return CUDA_SUCCESS;
-    case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW: value = access_policy_window; return CUDA_SUCCESS;
-    case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE: value = cluster_scheduling; return CUDA_SUCCESS;
-    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP: value = memory_sync_domain_map; return CUDA_SUCCESS;
-    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN: value = memory_sync_domain; return CUDA_SUCCESS;
-    case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT: value = shared_carveout; return CUDA_SUCCESS;
-    case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE: return CUDA_SUCCESS;  // never asked for
-    default: return CUDA_ERROR_INVALID_VALUE;
+    case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
+      value.cooperative = cooperative ? 1 : 0;
+      return CUDA_SUCCESS;
+    case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
+      value = cluster;
+      return CUDA_SUCCESS;
+    case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
+      value = access_policy_window;
+      return CUDA_SUCCESS;
+    case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
+      value = cluster_scheduling;
+      return CUDA_SUCCESS;
+    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
+      value = memory_sync_domain_map;
+      return CUDA_SUCCESS;
+    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
+      value = memory_sync_domain;
+      return CUDA_SUCCESS;
+    case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
+      value = shared_carveout;
+      return CUDA_SUCCESS;
+    case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
+      return CUDA_SUCCESS;  // never asked for
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
   }
 }
 
 KernelParameters::KernelParameters(std::shared_ptr<Function> function, const LaunchShape& shape,
                                    const KernelAttributes& attributes)
-    : function_(std::move(function)), shape_(shape), attributes_(attributes), arguments_(function_->description()),
+    : function_(std::move(function)),
+      shape_(shape),
+      attributes_(attributes),
+      arguments_(function_->description()),
       argument_bytes_(function_->description().parameter_bytes),
       extra_{CU_LAUNCH_PARAM_BUFFER_POINTER, arguments_.values(), CU_LAUNCH_PARAM_BUFFER_SIZE, &argument_bytes_,
              CU_LAUNCH_PARAM_END} {}

@@ -48,7 +48,8 @@ CUresult set_node(CUgraphNode handle, bool is_described, Make&& make) {
   return node->graph().set_parameters(*node, std::move(made));
 }
 
-CUresult make_kernel(const CUDA_KERNEL_NODE_PARAMS& given, const KernelAttributes& attributes, ParametersPointer& made) {
+CUresult make_kernel(const CUDA_KERNEL_NODE_PARAMS& given, const KernelAttributes& attributes,
+                     ParametersPointer& made) {
   std::shared_ptr<const KernelParameters> kernel;
   const CUresult error = KernelParameters::make(given, attributes, kernel);
   made = kernel;
@@ -73,9 +74,8 @@ CUresult set_event(CUgraphNodeType type, CUgraphNode node, CUevent event) {
 
 CUresult cuGraphAddKernelNode_v2(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies, std::size_t count,
                                  const CUDA_KERNEL_NODE_PARAMS* given) {
-  return add_node(node, graph, dependencies, count, given != nullptr, [&](const Graph&, ParametersPointer& made) {
-    return make_kernel(*given, KernelAttributes(), made);
-  });
+  return add_node(node, graph, dependencies, count, given != nullptr,
+                  [&](const Graph&, ParametersPointer& made) { return make_kernel(*given, KernelAttributes(), made); });
 }
 
 CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS* answer) {
@@ -291,9 +291,8 @@ CUresult cuGraphMemAllocNodeGetParams(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARA
 
 CUresult cuGraphAddMemFreeNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies, std::size_t count,
                                CUdeviceptr address) {
-  return add_node(node, graph, dependencies, count, true, [&](const Graph&, ParametersPointer& made) {
-    return FreeParameters::make(address, made);
-  });
+  return add_node(node, graph, dependencies, count, true,
+                  [&](const Graph&, ParametersPointer& made) { return FreeParameters::make(address, made); });
 }
 
 CUresult cuGraphMemFreeNodeGetParams(CUgraphNode node, CUdeviceptr* answer) {

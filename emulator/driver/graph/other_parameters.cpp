@@ -68,8 +68,9 @@ CUgraphExecUpdateResult BatchParameters::check_update(const NodeParameters& next
   const auto may_be = [](const auto& one, const auto& two) {
     return one.operation == two.operation || (is_wait(one) && is_wait(two));
   };
-  const bool is_same = other.context_ == context_ && std::equal(operations_.begin(), operations_.end(),
-                                                                other.operations_.begin(), other.operations_.end(), may_be);
+  const bool is_same =
+      other.context_ == context_ &&
+      std::equal(operations_.begin(), operations_.end(), other.operations_.begin(), other.operations_.end(), may_be);
   return is_same ? CU_GRAPH_EXEC_UPDATE_SUCCESS : CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
 }
 

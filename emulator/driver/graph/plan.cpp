@@ -26,7 +26,9 @@ std::vector<const Node*> in_order(const Graph& graph) {
     bool is_wait;
     Index place;
     const Node* node;
-    bool operator<(const Next& other) const { return std::pair(is_wait, place) > std::pair(other.is_wait, other.place); }
+    bool operator<(const Next& other) const {
+      return std::pair(is_wait, place) > std::pair(other.is_wait, other.place);
+    }
   };
   std::priority_queue<Next> ready;
   std::unordered_map<const Node*, Next> entries;
@@ -228,8 +230,8 @@ class Planner {
     std::vector<Index> ends;  // of each line, its last step
     for (const std::vector<Index>& after : sequence.after) {
       const auto step = static_cast<Index>(sequence.line.size());
-      const auto open = std::find_if(after.begin(), after.end(),
-                                     [&](Index each) { return ends[sequence.line[each]] == each; });
+      const auto open =
+          std::find_if(after.begin(), after.end(), [&](Index each) { return ends[sequence.line[each]] == each; });
       if (open == after.end()) {
         sequence.line.push_back(static_cast<Index>(ends.size()));
         ends.push_back(step);

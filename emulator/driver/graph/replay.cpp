@@ -75,7 +75,8 @@ ReplayWork::Then ReplayWork::run_with_care(std::size_t sequence, const checking:
     Points after;
     if (layout.after[step].empty()) after.push_back(behind);
     for (const Index each : layout.after[step]) after.push_back(operations[each]);
-    const Then then = plan_->branches ? run_checked({sequence, step}, after, operations[step]) : run_step({sequence, step});
+    const Then then =
+        plan_->branches ? run_checked({sequence, step}, after, operations[step]) : run_step({sequence, step});
     if (then == Then::stop) return Then::stop;
     for (const Index each : layout.before[step]) {
       if (--missing[each] == 0) ready.push_back(each);
@@ -134,9 +135,13 @@ ReplayWork::Then ReplayWork::run_checked(Place place, const Points& after, check
 ReplayWork::Then ReplayWork::run_step(Place place) {
   const Step& step = step_at(place);
   switch (step.kind) {
-    case Step::Kind::nothing: return Then::go_on;
-    case Step::Kind::work: return run_work(step);
-    case Step::Kind::record_event: pass(bindings_.records[step.number]); return Then::go_on;
+    case Step::Kind::nothing:
+      return Then::go_on;
+    case Step::Kind::work:
+      return run_work(step);
+    case Step::Kind::record_event:
+      pass(bindings_.records[step.number]);
+      return Then::go_on;
     case Step::Kind::wait_event:
       bindings_.waits[step.number].ticket.wait_in_stream();
       return stream_.context().lost() ? Then::stop : Then::go_on;

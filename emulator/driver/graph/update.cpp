@@ -61,7 +61,8 @@ class Pairer {
     if (result != CU_GRAPH_EXEC_UPDATE_SUCCESS) return {result, &node};
     if (const auto* const kernel = dynamic_cast<const KernelParameters*>(&parameters)) {
       const int priority = node.parameters_as<KernelParameters>()->attributes().priority;
-      if (plan_.uses_node_priority && priority != kernel->attributes().priority) return {CU_GRAPH_EXEC_UPDATE_ERROR_ATTRIBUTES_CHANGED, &node};
+      if (plan_.uses_node_priority && priority != kernel->attributes().priority)
+        return {CU_GRAPH_EXEC_UPDATE_ERROR_ATTRIBUTES_CHANGED, &node};
     }
     return check_inner(index, node);
   }

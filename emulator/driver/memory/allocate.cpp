@@ -19,8 +19,8 @@ namespace {
 // A row of cuMemAllocPitch starts at a multiple of this, as on NVIDIA's devices.
 constexpr std::size_t pitch_alignment_bytes = 512;
 
-CUresult allocate(Context& context, memory::PhysicalMemory& from, Allocation::Kind kind,
-                  std::size_t bytes, unsigned flags, std::uintptr_t& address) {
+CUresult allocate(Context& context, memory::PhysicalMemory& from, Allocation::Kind kind, std::size_t bytes,
+                  unsigned flags, std::uintptr_t& address) {
   if (const CUresult error = capture::check_unsafe_call()) return error;
   if (injection::strikes(injection::Kind::alloc, context.device())) return CUDA_ERROR_OUT_OF_MEMORY;
   const auto allocation = std::make_shared<Allocation>();
@@ -37,7 +37,8 @@ CUresult allocate(Context& context, memory::PhysicalMemory& from, Allocation::Ki
   allocation->device = context.device();
   allocation->flags = flags;
   allocation->memory = &from;
-  if (auto* const checker = checking::checker()) checker->allocated(allocation->address, bytes, allocation->block.bytes);
+  if (auto* const checker = checking::checker())
+    checker->allocated(allocation->address, bytes, allocation->block.bytes);
   memory::list(allocation);
   address = allocation->address;
   return CUDA_SUCCESS;
@@ -61,14 +62,14 @@ CUresult cuMemAlloc(CUdeviceptr* pointer, std::size_t bytes) {
   if (pointer == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   Context& context = entry.context();
   std::uintptr_t address = 0;
-  const CUresult result = allocate(context, memory::device_memory(context.device()),
-                                   Allocation::Kind::device, bytes, 0, address);
+  const CUresult result =
+      allocate(context, memory::device_memory(context.device()), Allocation::Kind::device, bytes, 0, address);
   if (result == CUDA_SUCCESS) *pointer = address;
   return result;
 }
 
-CUresult cuMemAllocPitch(CUdeviceptr* pointer, std::size_t* pitch, std::size_t width_bytes,
-                         std::size_t height, unsigned element_bytes) {
+CUresult cuMemAllocPitch(CUdeviceptr* pointer, std::size_t* pitch, std::size_t width_bytes, std::size_t height,
+                         unsigned element_bytes) {
   const Entry entry = enter();
   if (!entry) return entry.error();
   if (pointer == nullptr || pitch == nullptr || width_bytes == 0 || height == 0) {
@@ -91,8 +92,8 @@ CUresult cuMemAllocManaged(CUdeviceptr* pointer, std::size_t bytes, unsigned fla
   const bool flags_are_valid = flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST;
   if (pointer == nullptr || bytes == 0 || !flags_are_valid) return CUDA_ERROR_INVALID_VALUE;
   std::uintptr_t address = 0;
-  const CUresult result = allocate(entry.context(), memory::host_memory(),
-                                   Allocation::Kind::managed, bytes, flags, address);
+  const CUresult result =
+      allocate(entry.context(), memory::host_memory(), Allocation::Kind::managed, bytes, flags, address);
   if (result == CUDA_SUCCESS) *pointer = address;
   return result;
 }
@@ -100,14 +101,13 @@ CUresult cuMemAllocManaged(CUdeviceptr* pointer, std::size_t bytes, unsigned fla
 CUresult cuMemHostAlloc(void** pointer, std::size_t bytes, unsigned flags) {
   const Entry entry = enter();
   if (!entry) return entry.error();
-  constexpr unsigned known_flags =
-      CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
+  constexpr unsigned known_flags = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
   if (pointer == nullptr || bytes == 0 || (flags & ~known_flags) != 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   std::uintptr_t address = 0;
-  const CUresult result = allocate(entry.context(), memory::host_memory(),
-                                   Allocation::Kind::page_locked, bytes, flags, address);
+  const CUresult result =
+      allocate(entry.context(), memory::host_memory(), Allocation::Kind::page_locked, bytes, flags, address);
   if (result == CUDA_SUCCESS) *pointer = reinterpret_cast<void*>(address);
   return result;
 }
@@ -141,12 +141,14 @@ CUresult cuMemFree(CUdeviceptr pointer) {
   switch (allocation->kind) {
     case Allocation::Kind::device:
     case Allocation::Kind::managed:
-    case Allocation::Kind::stream_ordered: return free_after_waiting(*allocation, "cuMemFree");
+    case Allocation::Kind::stream_ordered:
+      return free_after_waiting(*allocation, "cuMemFree");
     case Allocation::Kind::graph:
       if (const CUresult error = capture::check_unsafe_call()) return error;
       if (const CUresult error = entry.context().synchronise()) return error;
       return graph::free_now(pointer);
-    default: return CUDA_ERROR_INVALID_VALUE;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
   }
 }
 
@@ -155,8 +157,7 @@ CUresult cuMemFreeHost(void* pointer) {
   if (!entry) return entry.error();
   const auto address = reinterpret_cast<std::uintptr_t>(pointer);
   const auto allocation = memory::find(address);
-  if (!allocation || allocation->address != address ||
-      allocation->kind != Allocation::Kind::page_locked) {
+  if (!allocation || allocation->address != address || allocation->kind != Allocation::Kind::page_locked) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   return free_after_waiting(*allocation, "cuMemFreeHost");

@@ -33,8 +33,7 @@ bool list(std::shared_ptr<Allocation> allocation) {
   const std::lock_guard lock(mutex);
   const auto after = by_address.lower_bound(allocation->address);
   if (after != by_address.end() && after->first < end_of(*allocation)) return false;
-  if (after != by_address.begin() &&
-      end_of(*std::prev(after)->second) > allocation->address) {
+  if (after != by_address.begin() && end_of(*std::prev(after)->second) > allocation->address) {
     return false;
   }
   by_address.emplace_hint(after, allocation->address, std::move(allocation));
@@ -69,8 +68,7 @@ bool unlist(const Allocation& allocation) {
   return true;
 }
 
-std::vector<std::shared_ptr<Allocation>> unlist_if(
-    const std::function<bool(const Allocation&)>& picks) {
+std::vector<std::shared_ptr<Allocation>> unlist_if(const std::function<bool(const Allocation&)>& picks) {
   std::vector<std::shared_ptr<Allocation>> taken;
   auto& [mutex, by_address] = the_list();
   const std::lock_guard lock(mutex);

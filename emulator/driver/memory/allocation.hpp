@@ -34,15 +34,13 @@ struct Allocation {
   CUdevice device = 0;  // of that context; where the memory is, for device memory
   unsigned flags = 0;   // of cuMemHostAlloc, cuMemHostRegister, cuMemAllocManaged
   std::uint64_t id = 0;
-  Block block;                        // empty where the memory is somebody else's
-  PhysicalMemory* memory = nullptr;   // where the block is from
-  std::shared_ptr<MemoryPool> pool;   // of stream_ordered
+  Block block;                       // empty where the memory is somebody else's
+  PhysicalMemory* memory = nullptr;  // where the block is from
+  std::shared_ptr<MemoryPool> pool;  // of stream_ordered
   std::atomic<bool> sync_memops{false};
   ManagedRanges managed_ranges;  // advice and prefetches, of managed memory
 
-  bool is_managed() const noexcept {
-    return kind == Kind::managed || (pool && pool->is_managed());
-  }
+  bool is_managed() const noexcept { return kind == Kind::managed || (pool && pool->is_managed()); }
   // Page-locked host memory, however it came about.
   bool is_page_locked() const noexcept {
     return kind == Kind::page_locked || kind == Kind::registered ||
@@ -62,8 +60,7 @@ std::vector<std::pair<std::uintptr_t, std::uintptr_t>> listed_within(std::uintpt
 // Takes exactly this one off the list; false where somebody else already did.
 bool unlist(const Allocation& allocation);
 // Takes off the list all that the predicate picks.
-std::vector<std::shared_ptr<Allocation>> unlist_if(
-    const std::function<bool(const Allocation&)>& picks);
+std::vector<std::shared_ptr<Allocation>> unlist_if(const std::function<bool(const Allocation&)>& picks);
 
 // Gives back the memory of an allocation that is off the list and used by nobody.
 void release(const Allocation& allocation);

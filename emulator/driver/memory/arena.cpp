@@ -77,9 +77,7 @@ std::optional<Block> Arena::cut(std::size_t page_bytes) {
       return take(before, skipped, block);
     }
   }
-  const auto fits = [&](const auto& candidate) {
-    return candidate.second >= block.reserved_bytes;
-  };
+  const auto fits = [&](const auto& candidate) { return candidate.second >= block.reserved_bytes; };
   extent = std::find_if(extent, free_.end(), fits);
   if (extent == free_.end()) extent = std::find_if(free_.begin(), free_.end(), fits);
   if (extent == free_.end()) return std::nullopt;

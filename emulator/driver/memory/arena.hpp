@@ -50,9 +50,7 @@ class Arena {
   // It is not any more, and keeps what is in it, or not.
   void shut(const Block& block, bool keep) const noexcept;
 
-  bool contains(std::uintptr_t address) const noexcept {
-    return address - start_ < range_bytes_;
-  }
+  bool contains(std::uintptr_t address) const noexcept { return address - start_ < range_bytes_; }
 
  private:
   using Extents = std::map<std::uintptr_t, std::size_t>;

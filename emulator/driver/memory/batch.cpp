@@ -32,11 +32,14 @@ CUresult resolve_batch_stream(CUstream handle, std::shared_ptr<Stream>& stream) 
 bool is_source_order(CUmemcpySrcAccessOrder order, Returning& returning) {
   switch (order) {
     case CU_MEMCPY_SRC_ACCESS_ORDER_STREAM:
-    case CU_MEMCPY_SRC_ACCESS_ORDER_ANY: returning = Returning::in_stream_order; return true;
+    case CU_MEMCPY_SRC_ACCESS_ORDER_ANY:
+      returning = Returning::in_stream_order;
+      return true;
     case CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL:
       returning = Returning::after_source_read;
       return true;
-    default: return false;
+    default:
+      return false;
   }
 }
 
@@ -52,15 +55,13 @@ CUresult submit(Stream& stream, const std::vector<Copy>& copies) {
     }
   }
   for (const Copy& each : copies) {
-    const CUresult error =
-        memory::copy(stream, each.destination, each.source, each.extent, each.returning);
+    const CUresult error = memory::copy(stream, each.destination, each.source, each.extent, each.returning);
     if (error != CUDA_SUCCESS) return error;
   }
   return CUDA_SUCCESS;
 }
 
-CUresult resolve_operand(const CUmemcpy3DOperand& described, const Extent& extent,
-                         Operand& operand) {
+CUresult resolve_operand(const CUmemcpy3DOperand& described, const Extent& extent, Operand& operand) {
   if (described.type == CU_MEMCPY_OPERAND_TYPE_ARRAY) return CUDA_ERROR_NOT_SUPPORTED;
   if (described.type != CU_MEMCPY_OPERAND_TYPE_POINTER) return CUDA_ERROR_INVALID_VALUE;
   const auto& [address, row_length, layer_height, hint] = described.op.ptr;
@@ -76,15 +77,14 @@ CUresult resolve_operand(const CUmemcpy3DOperand& described, const Extent& exten
 
 }  // namespace
 
-CUresult cuMemcpyBatchAsync(CUdeviceptr* destinations, CUdeviceptr* sources, std::size_t* sizes,
-                            std::size_t count, CUmemcpyAttributes* attributes,
-                            std::size_t* attribute_starts, std::size_t attribute_count,
+CUresult cuMemcpyBatchAsync(CUdeviceptr* destinations, CUdeviceptr* sources, std::size_t* sizes, std::size_t count,
+                            CUmemcpyAttributes* attributes, std::size_t* attribute_starts, std::size_t attribute_count,
                             CUstream handle) {
   std::shared_ptr<Stream> stream;
   if (const CUresult error = resolve_batch_stream(handle, stream)) return error;
   if (destinations == nullptr || sources == nullptr || sizes == nullptr || attributes == nullptr ||
-      attribute_starts == nullptr || count == 0 || attribute_count == 0 ||
-      attribute_count > count || attribute_starts[0] != 0) {
+      attribute_starts == nullptr || count == 0 || attribute_count == 0 || attribute_count > count ||
+      attribute_starts[0] != 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   std::vector<Copy> copies(count);
@@ -93,8 +93,7 @@ CUresult cuMemcpyBatchAsync(CUdeviceptr* destinations, CUdeviceptr* sources, std
     const std::size_t last = which + 1 < attribute_count ? attribute_starts[which + 1] : count;
     if (last > count || first >= last) return CUDA_ERROR_INVALID_VALUE;
     Returning returning{};
-    if (!is_source_order(attributes[which].srcAccessOrder, returning) ||
-        !are_flags(attributes[which].flags)) {
+    if (!is_source_order(attributes[which].srcAccessOrder, returning) || !are_flags(attributes[which].flags)) {
       return CUDA_ERROR_INVALID_VALUE;
     }
     for (std::size_t i = first; i < last; ++i) {
@@ -102,8 +101,7 @@ CUresult cuMemcpyBatchAsync(CUdeviceptr* destinations, CUdeviceptr* sources, std
       copy.extent = Extent{sizes[i], 1, 1};
       copy.returning = returning;
       if (sizes[i] == 0) return CUDA_ERROR_INVALID_VALUE;
-      if (const CUresult error =
-              memory::resolve(destinations[i], sizes[i], Expected::any, copy.destination)) {
+      if (const CUresult error = memory::resolve(destinations[i], sizes[i], Expected::any, copy.destination)) {
         return error;
       }
       if (const CUresult error = memory::resolve(sources[i], sizes[i], Expected::any, copy.source)) {
@@ -114,8 +112,8 @@ CUresult cuMemcpyBatchAsync(CUdeviceptr* destinations, CUdeviceptr* sources, std
   return submit(*stream, copies);
 }
 
-CUresult cuMemcpy3DBatchAsync(std::size_t count, CUDA_MEMCPY3D_BATCH_OP* operations,
-                              unsigned long long flags, CUstream handle) {
+CUresult cuMemcpy3DBatchAsync(std::size_t count, CUDA_MEMCPY3D_BATCH_OP* operations, unsigned long long flags,
+                              CUstream handle) {
   std::shared_ptr<Stream> stream;
   if (const CUresult error = resolve_batch_stream(handle, stream)) return error;
   if (count == 0 || operations == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;

@@ -26,16 +26,18 @@ constexpr std::size_t staged_by_asynchronous_bytes = std::size_t{8} << 20;
 
 using Staging = std::unique_ptr<std::byte[]>;
 
-std::size_t bytes_of(const Extent& extent) noexcept {
-  return extent.width_bytes * extent.height * extent.depth;
-}
+std::size_t bytes_of(const Extent& extent) noexcept { return extent.width_bytes * extent.height * extent.depth; }
 
 class CopyWork final : public Work {
  public:
-  CopyWork(Context& context, int priority, const Operand& destination, const Operand& source,
-           const Extent& extent, Staging staging)
-      : context_(context), priority_(priority), destination_(destination), source_(source),
-        extent_(extent), staging_(std::move(staging)) {}
+  CopyWork(Context& context, int priority, const Operand& destination, const Operand& source, const Extent& extent,
+           Staging staging)
+      : context_(context),
+        priority_(priority),
+        destination_(destination),
+        source_(source),
+        extent_(extent),
+        staging_(std::move(staging)) {}
 
   void run() override {
     if (injection::strikes(injection::Kind::slow_copy, context_.device())) {
@@ -66,11 +68,9 @@ bool span_of(const Operand& operand, const Extent& extent, std::size_t& span) no
   std::size_t slices = 0, rows = 0, total = 0;
   return !__builtin_mul_overflow(operand.slice_bytes, extent.depth - 1, &slices) &&
          !__builtin_mul_overflow(operand.pitch_bytes, extent.height - 1, &rows) &&
-         !__builtin_add_overflow(slices, rows, &span) &&
-         !__builtin_add_overflow(span, extent.width_bytes, &span) &&
+         !__builtin_add_overflow(slices, rows, &span) && !__builtin_add_overflow(span, extent.width_bytes, &span) &&
          !__builtin_mul_overflow(extent.width_bytes, extent.height, &total) &&
-         !__builtin_mul_overflow(total, extent.depth, &total) &&
-         !__builtin_add_overflow(operand.address, span, &total);
+         !__builtin_mul_overflow(total, extent.depth, &total) && !__builtin_add_overflow(operand.address, span, &total);
 }
 
 // As cuMemcpy3D would be given it.
@@ -103,13 +103,13 @@ CUDA_MEMCPY3D describe(const Operand& destination, const Operand& source, const 
 
 enum class Plan { enqueue, enqueue_and_wait, stage };
 
-Plan plan(const Operand& destination, const Operand& source, const Extent& extent,
-          Returning returning) {
+Plan plan(const Operand& destination, const Operand& source, const Extent& extent, Returning returning) {
   const std::size_t bytes = bytes_of(extent);
   const bool can_stage = bytes <= staged_by_asynchronous_bytes;
   const bool from_pageable = source.memory == Memory::pageable;
   switch (returning) {
-    case Returning::in_stream_order: return Plan::enqueue;
+    case Returning::in_stream_order:
+      return Plan::enqueue;
     case Returning::after_source_read:
       // What earlier work of the stream writes must not be read before it has run.
       return from_pageable && can_stage ? Plan::stage : Plan::enqueue_and_wait;
@@ -170,14 +170,13 @@ CUresult resolve(std::uintptr_t address, std::size_t bytes, Expected expected, O
   return resolve(operand, Extent{bytes, 1, 1}, expected);
 }
 
-CUresult copy(Stream& stream, const Operand& destination, const Operand& source,
-              const Extent& extent, Returning returning) {
+CUresult copy(Stream& stream, const Operand& destination, const Operand& source, const Extent& extent,
+              Returning returning) {
   if (extent.empty()) return CUDA_SUCCESS;
   if (returning == Returning::asynchronous) {
     const auto captured = capture::instead_of_work(stream, [&](graph::ParametersPointer& made) {
-      made = std::make_shared<graph::CopyParameters>(stream.context().shared_from_this(),
-                                                     describe(destination, source, extent),
-                                                     destination, source, extent);
+      made = std::make_shared<graph::CopyParameters>(
+          stream.context().shared_from_this(), describe(destination, source, extent), destination, source, extent);
       return CUDA_SUCCESS;
     });
     if (captured) return *captured;
@@ -196,13 +195,13 @@ CUresult copy(Stream& stream, const Operand& destination, const Operand& source,
       how = Plan::enqueue_and_wait;
     }
   }
-  const Ticket ticket = stream.enqueue(std::make_unique<CopyWork>(
-      stream.context(), stream.priority(), destination, read_from, extent, std::move(staging)));
+  const Ticket ticket = stream.enqueue(std::make_unique<CopyWork>(stream.context(), stream.priority(), destination,
+                                                                  read_from, extent, std::move(staging)));
   return how == Plan::enqueue_and_wait ? ticket.wait() : CUDA_SUCCESS;
 }
 
-std::unique_ptr<Work> make_copy_work(Context& context, int priority, const Operand& destination,
-                                     const Operand& source, const Extent& extent) {
+std::unique_ptr<Work> make_copy_work(Context& context, int priority, const Operand& destination, const Operand& source,
+                                     const Extent& extent) {
   return std::make_unique<CopyWork>(context, priority, destination, source, extent, nullptr);
 }
 

@@ -10,7 +10,7 @@
 namespace aiocuda::emulator {
 class Stream;
 class Work;
-}
+}  // namespace aiocuda::emulator
 
 namespace aiocuda::emulator::memory {
 
@@ -34,7 +34,7 @@ struct Operand {
   std::size_t pitch_bytes = 0;  // from row to row
   std::size_t slice_bytes = 0;  // from slice to slice
   Memory memory = Memory::pageable;
-  bool always_synchronous = false;  // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
+  bool always_synchronous = false;                        // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
   std::uint64_t devices_with_access = ~std::uint64_t{0};  // a bit for each: a pool on a device limits them
   // What work of another device asks before it uses the memory of a pool. Peer copies need not: they
   // name the contexts of both sides.
@@ -53,24 +53,23 @@ CUresult resolve(std::uintptr_t address, std::size_t bytes, Expected expected, O
 // When the call returns, and when the source is read. The first two are those of CUDA's page "API
 // synchronization behavior".
 enum class Returning {
-  synchronous,         // a plain function: cuMemcpy
-  asynchronous,        // an Async function
-  in_stream_order,     // at once; the source is read in stream order whatever it is
-  after_source_read,   // once the source may be overwritten
+  synchronous,        // a plain function: cuMemcpy
+  asynchronous,       // an Async function
+  in_stream_order,    // at once; the source is read in stream order whatever it is
+  after_source_read,  // once the source may be overwritten
 };
 
 // In a captured stream an asynchronous copy is captured; a caller of another kind has asked whether
 // the stream may be used (capture/capture.hpp).
-CUresult copy(Stream& stream, const Operand& destination, const Operand& source,
-              const Extent& extent, Returning returning);
+CUresult copy(Stream& stream, const Operand& destination, const Operand& source, const Extent& extent,
+              Returning returning);
 
 // The work of a copy that reads its source when it runs. The context lives as long as the work.
-std::unique_ptr<Work> make_copy_work(Context& context, int priority, const Operand& destination,
-                                     const Operand& source, const Extent& extent);
+std::unique_ptr<Work> make_copy_work(Context& context, int priority, const Operand& destination, const Operand& source,
+                                     const Extent& extent);
 
 // A copy as cuMemcpy3D describes it, for work of a device. An empty one is resolved no further.
-CUresult resolve(const CUDA_MEMCPY3D& copy, CUdevice device, Operand& destination, Operand& source,
-                 Extent& extent);
+CUresult resolve(const CUDA_MEMCPY3D& copy, CUdevice device, Operand& destination, Operand& source, Extent& extent);
 
 // For copies between contexts: both must be live and not lost.
 CUresult check_contexts(CUcontext destination, CUcontext source);

@@ -21,8 +21,8 @@ struct Side {
 
 enum class Between { what_the_device_can_access, peers };
 
-CUresult copy_in(Stream& stream, Side destination, Side source, std::size_t bytes,
-                 Returning returning, Between between = Between::what_the_device_can_access) {
+CUresult copy_in(Stream& stream, Side destination, Side source, std::size_t bytes, Returning returning,
+                 Between between = Between::what_the_device_can_access) {
   if (bytes == 0) return CUDA_SUCCESS;
   Operand to, from;
   if (const CUresult error = resolve(destination.address, bytes, destination.expected, to)) {
@@ -67,25 +67,19 @@ CUresult cuMemcpyDtoD(CUdeviceptr destination, CUdeviceptr source, std::size_t b
   return copy_now({destination, Expected::device}, {source, Expected::device}, bytes);
 }
 
-CUresult cuMemcpyAsync(CUdeviceptr destination, CUdeviceptr source, std::size_t bytes,
-                       CUstream stream) {
+CUresult cuMemcpyAsync(CUdeviceptr destination, CUdeviceptr source, std::size_t bytes, CUstream stream) {
   return copy_later({destination, Expected::any}, {source, Expected::any}, bytes, stream);
 }
 
-CUresult cuMemcpyHtoDAsync(CUdeviceptr destination, const void* source, std::size_t bytes,
-                           CUstream stream) {
-  return copy_later({destination, Expected::device}, {address_of(source), Expected::host}, bytes,
-                    stream);
+CUresult cuMemcpyHtoDAsync(CUdeviceptr destination, const void* source, std::size_t bytes, CUstream stream) {
+  return copy_later({destination, Expected::device}, {address_of(source), Expected::host}, bytes, stream);
 }
 
-CUresult cuMemcpyDtoHAsync(void* destination, CUdeviceptr source, std::size_t bytes,
-                           CUstream stream) {
-  return copy_later({address_of(destination), Expected::host}, {source, Expected::device}, bytes,
-                    stream);
+CUresult cuMemcpyDtoHAsync(void* destination, CUdeviceptr source, std::size_t bytes, CUstream stream) {
+  return copy_later({address_of(destination), Expected::host}, {source, Expected::device}, bytes, stream);
 }
 
-CUresult cuMemcpyDtoDAsync(CUdeviceptr destination, CUdeviceptr source, std::size_t bytes,
-                           CUstream stream) {
+CUresult cuMemcpyDtoDAsync(CUdeviceptr destination, CUdeviceptr source, std::size_t bytes, CUstream stream) {
   return copy_later({destination, Expected::device}, {source, Expected::device}, bytes, stream);
 }
 
@@ -101,14 +95,13 @@ CUresult cuMemcpyPeer(CUdeviceptr destination, CUcontext destination_context, CU
                  Returning::after_source_read, Between::peers);
 }
 
-CUresult cuMemcpyPeerAsync(CUdeviceptr destination, CUcontext destination_context,
-                           CUdeviceptr source, CUcontext source_context, std::size_t bytes,
-                           CUstream handle) {
+CUresult cuMemcpyPeerAsync(CUdeviceptr destination, CUcontext destination_context, CUdeviceptr source,
+                           CUcontext source_context, std::size_t bytes, CUstream handle) {
   std::shared_ptr<Stream> stream;
   if (const CUresult error = resolve_stream(handle, stream)) return error;
   if (const CUresult error = memory::check_contexts(destination_context, source_context)) {
     return error;
   }
-  return copy_in(*stream, {destination, Expected::device}, {source, Expected::device}, bytes,
-                 Returning::asynchronous, Between::peers);
+  return copy_in(*stream, {destination, Expected::device}, {source, Expected::device}, bytes, Returning::asynchronous,
+                 Between::peers);
 }

@@ -14,26 +14,27 @@ constexpr std::size_t shared_from_bytes = std::size_t{4} << 20;
 constexpr std::size_t piece_bytes = std::size_t{1} << 20;
 
 std::uintptr_t row_address(const Operand& operand, const Extent& extent, std::size_t row) noexcept {
-  return operand.address + row / extent.height * operand.slice_bytes +
-         row % extent.height * operand.pitch_bytes;
+  return operand.address + row / extent.height * operand.slice_bytes + row % extent.height * operand.pitch_bytes;
 }
 
 bool is_dense(const Operand& operand, const Extent& extent) noexcept {
   const bool rows_touch = extent.height == 1 || operand.pitch_bytes == extent.width_bytes;
-  const bool slices_touch =
-      extent.depth == 1 || operand.slice_bytes == extent.width_bytes * extent.height;
+  const bool slices_touch = extent.depth == 1 || operand.slice_bytes == extent.width_bytes * extent.height;
   return rows_touch && slices_touch;
 }
 
 void fill(std::uintptr_t address, const Pattern& pattern, std::size_t bytes) noexcept {
   void* const start = reinterpret_cast<void*>(address);
   switch (pattern.bytes) {
-    case 1: std::memset(start, static_cast<int>(pattern.value), bytes); break;
-    case 2:
-      std::fill_n(static_cast<std::uint16_t*>(start), bytes / 2,
-                  static_cast<std::uint16_t>(pattern.value));
+    case 1:
+      std::memset(start, static_cast<int>(pattern.value), bytes);
       break;
-    default: std::fill_n(static_cast<std::uint32_t*>(start), bytes / 4, pattern.value); break;
+    case 2:
+      std::fill_n(static_cast<std::uint16_t*>(start), bytes / 2, static_cast<std::uint16_t>(pattern.value));
+      break;
+    default:
+      std::fill_n(static_cast<std::uint32_t*>(start), bytes / 4, pattern.value);
+      break;
   }
 }
 
@@ -48,9 +49,7 @@ class RegionPieces final : public Pieces {
         rows_per_piece_(pieces_per_row_ > 1 ? 1 : std::max<std::size_t>(1, piece_bytes / width_)),
         do_row_(do_row) {}
 
-  std::uint64_t count() const noexcept {
-    return (rows_ + rows_per_piece_ - 1) / rows_per_piece_ * pieces_per_row_;
-  }
+  std::uint64_t count() const noexcept { return (rows_ + rows_per_piece_ - 1) / rows_per_piece_ * pieces_per_row_; }
 
   void run(std::uint64_t first, std::uint64_t last) override {
     for (std::uint64_t piece = first; piece < last; ++piece) {
@@ -80,7 +79,8 @@ Fault for_each_row(const Extent& extent, int priority, DoRow do_row) {
 
 }  // namespace
 
-void append_accesses(checking::Accesses& accesses, const Operand& operand, const Extent& extent, checking::AccessKind kind) {
+void append_accesses(checking::Accesses& accesses, const Operand& operand, const Extent& extent,
+                     checking::AccessKind kind) {
   if (operand.memory == Memory::pageable) return;
   if (is_dense(operand, extent)) {
     accesses.push_back({operand.address, operand.address + extent.width_bytes * extent.height * extent.depth, kind});
@@ -100,8 +100,7 @@ Operand dense(std::uintptr_t address, const Extent& extent) noexcept {
   return operand;
 }
 
-Fault move_region(const Operand& destination, const Operand& source, const Extent& extent,
-                  int priority) {
+Fault move_region(const Operand& destination, const Operand& source, const Extent& extent, int priority) {
   Extent rows = extent;
   if (is_dense(destination, extent) && is_dense(source, extent)) {
     rows = Extent{extent.width_bytes * extent.height * extent.depth, 1, 1};
@@ -112,8 +111,7 @@ Fault move_region(const Operand& destination, const Operand& source, const Exten
   });
 }
 
-Fault fill_region(const Operand& destination, const Pattern& pattern, const Extent& extent,
-                  int priority) {
+Fault fill_region(const Operand& destination, const Pattern& pattern, const Extent& extent, int priority) {
   Extent rows = extent;
   if (is_dense(destination, extent)) {
     rows = Extent{extent.width_bytes * extent.height * extent.depth, 1, 1};

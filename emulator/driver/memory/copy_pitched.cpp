@@ -31,12 +31,10 @@ struct Description {
 
 Description describe(const CUDA_MEMCPY2D& copy) {
   Description description;
-  description.destination = {copy.dstMemoryType, copy.dstHost, copy.dstDevice, copy.dstXInBytes,
-                             copy.dstY,          0,            0,              copy.dstPitch,
-                             0};
-  description.source = {copy.srcMemoryType, copy.srcHost, copy.srcDevice, copy.srcXInBytes,
-                        copy.srcY,          0,            0,              copy.srcPitch,
-                        0};
+  description.destination = {
+      copy.dstMemoryType, copy.dstHost, copy.dstDevice, copy.dstXInBytes, copy.dstY, 0, 0, copy.dstPitch, 0};
+  description.source = {
+      copy.srcMemoryType, copy.srcHost, copy.srcDevice, copy.srcXInBytes, copy.srcY, 0, 0, copy.srcPitch, 0};
   description.extent = {copy.WidthInBytes, copy.Height, 1};
   return description;
 }
@@ -44,12 +42,10 @@ Description describe(const CUDA_MEMCPY2D& copy) {
 template <typename Copy>
 Description describe_3d(const Copy& copy) {
   Description description;
-  description.destination = {copy.dstMemoryType, copy.dstHost, copy.dstDevice, copy.dstXInBytes,
-                             copy.dstY,          copy.dstZ,    copy.dstLOD,    copy.dstPitch,
-                             copy.dstHeight};
-  description.source = {copy.srcMemoryType, copy.srcHost, copy.srcDevice, copy.srcXInBytes,
-                        copy.srcY,          copy.srcZ,    copy.srcLOD,    copy.srcPitch,
-                        copy.srcHeight};
+  description.destination = {copy.dstMemoryType, copy.dstHost, copy.dstDevice, copy.dstXInBytes, copy.dstY,
+                             copy.dstZ,          copy.dstLOD,  copy.dstPitch,  copy.dstHeight};
+  description.source = {copy.srcMemoryType, copy.srcHost, copy.srcDevice, copy.srcXInBytes, copy.srcY,
+                        copy.srcZ,          copy.srcLOD,  copy.srcPitch,  copy.srcHeight};
   description.extent = {copy.WidthInBytes, copy.Height, copy.Depth};
   return description;
 }
@@ -71,10 +67,15 @@ CUresult resolve_side(const Side& side, const Extent& extent, Operand& operand) 
       expected = Expected::host;
       base = reinterpret_cast<std::uintptr_t>(side.host);
       break;
-    case CU_MEMORYTYPE_DEVICE: expected = Expected::device; break;
-    case CU_MEMORYTYPE_UNIFIED: break;
-    case CU_MEMORYTYPE_ARRAY: return CUDA_ERROR_NOT_SUPPORTED;
-    default: return CUDA_ERROR_INVALID_VALUE;
+    case CU_MEMORYTYPE_DEVICE:
+      expected = Expected::device;
+      break;
+    case CU_MEMORYTYPE_UNIFIED:
+      break;
+    case CU_MEMORYTYPE_ARRAY:
+      return CUDA_ERROR_NOT_SUPPORTED;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
   }
   std::size_t row_end = 0, slice_end = 0;
   if (__builtin_add_overflow(side.x_bytes, extent.width_bytes, &row_end) ||
@@ -94,8 +95,7 @@ CUresult resolve_side(const Side& side, const Extent& extent, Operand& operand) 
   if (__builtin_mul_overflow(side.pitch_bytes, side.height, &operand.slice_bytes) ||
       __builtin_mul_overflow(operand.slice_bytes, side.z, &offset) ||
       __builtin_mul_overflow(side.pitch_bytes, side.y, &row_offset) ||
-      __builtin_add_overflow(offset, row_offset, &offset) ||
-      __builtin_add_overflow(offset, side.x_bytes, &offset) ||
+      __builtin_add_overflow(offset, row_offset, &offset) || __builtin_add_overflow(offset, side.x_bytes, &offset) ||
       __builtin_add_overflow(base, offset, &operand.address)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
@@ -104,8 +104,7 @@ CUresult resolve_side(const Side& side, const Extent& extent, Operand& operand) 
 
 enum class Between { what_the_device_can_access, peers };
 
-CUresult resolve_sides(const Description& description, CUdevice device, Between between, Operand& to,
-                       Operand& from) {
+CUresult resolve_sides(const Description& description, CUdevice device, Between between, Operand& to, Operand& from) {
   if (const CUresult error = resolve_side(description.destination, description.extent, to)) {
     return error;
   }
@@ -145,8 +144,8 @@ CUresult copy_later(const Copy* copy, CUstream handle) {
 
 }  // namespace
 
-CUresult memory::resolve(const CUDA_MEMCPY3D& copy, CUdevice device, Operand& destination,
-                         Operand& source, Extent& extent) {
+CUresult memory::resolve(const CUDA_MEMCPY3D& copy, CUdevice device, Operand& destination, Operand& source,
+                         Extent& extent) {
   const Description description = describe(copy);
   extent = description.extent;
   if (!description.reserved_is_null) return CUDA_ERROR_INVALID_VALUE;
@@ -159,15 +158,11 @@ CUresult cuMemcpy2D(const CUDA_MEMCPY2D* copy) { return copy_now(copy); }
 // Pitches of any alignment are fine here, so there is no difference to the plain one.
 CUresult cuMemcpy2DUnaligned(const CUDA_MEMCPY2D* copy) { return copy_now(copy); }
 
-CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D* copy, CUstream stream) {
-  return copy_later(copy, stream);
-}
+CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D* copy, CUstream stream) { return copy_later(copy, stream); }
 
 CUresult cuMemcpy3D(const CUDA_MEMCPY3D* copy) { return copy_now(copy); }
 
-CUresult cuMemcpy3DAsync(const CUDA_MEMCPY3D* copy, CUstream stream) {
-  return copy_later(copy, stream);
-}
+CUresult cuMemcpy3DAsync(const CUDA_MEMCPY3D* copy, CUstream stream) { return copy_later(copy, stream); }
 
 CUresult cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER* copy) {
   std::shared_ptr<Stream> stream;

@@ -20,7 +20,7 @@ struct Fill {
 CUresult resolve(const Fill& fill, CUdevice device, Operand& destination, Extent& extent);
 
 // The context lives as long as the work.
-std::unique_ptr<Work> make_fill_work(Context& context, int priority, const Operand& destination,
-                                     const Pattern& pattern, const Extent& extent);
+std::unique_ptr<Work> make_fill_work(Context& context, int priority, const Operand& destination, const Pattern& pattern,
+                                     const Extent& extent);
 
 }  // namespace aiocuda::emulator::memory

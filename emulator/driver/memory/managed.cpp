@@ -46,8 +46,11 @@ void change(const Range& range, const std::function<void(RangeState&)>& how) {
 CUresult resolve_place(const CUmemLocation& location, Place& place) {
   place = {location.type, location.id};
   switch (location.type) {
-    case CU_MEM_LOCATION_TYPE_DEVICE: return check_device(location.id);
-    case CU_MEM_LOCATION_TYPE_HOST: place.id = CU_DEVICE_CPU; return CUDA_SUCCESS;
+    case CU_MEM_LOCATION_TYPE_DEVICE:
+      return check_device(location.id);
+    case CU_MEM_LOCATION_TYPE_HOST:
+      place.id = CU_DEVICE_CPU;
+      return CUDA_SUCCESS;
     case CU_MEM_LOCATION_TYPE_HOST_NUMA: {
       const std::string node = "/sys/devices/system/node/node" + std::to_string(location.id);
       const bool exists = location.id == 0 || ::access(node.c_str(), F_OK) == 0;
@@ -59,7 +62,8 @@ CUresult resolve_place(const CUmemLocation& location, Place& place) {
       place = {CU_MEM_LOCATION_TYPE_HOST_NUMA, static_cast<int>(node)};
       return CUDA_SUCCESS;
     }
-    default: return CUDA_ERROR_INVALID_VALUE;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
   }
 }
 
@@ -84,28 +88,33 @@ CUresult advise_location(const Range& range, CUmem_advise advice, const CUmemLoc
 // The one number by which CUDA's older questions know a place.
 int device_number(const Place& place) {
   switch (place.type) {
-    case CU_MEM_LOCATION_TYPE_DEVICE: return place.id;
+    case CU_MEM_LOCATION_TYPE_DEVICE:
+      return place.id;
     case CU_MEM_LOCATION_TYPE_HOST:
-    case CU_MEM_LOCATION_TYPE_HOST_NUMA: return CU_DEVICE_CPU;
-    default: return CU_DEVICE_INVALID;
+    case CU_MEM_LOCATION_TYPE_HOST_NUMA:
+      return CU_DEVICE_CPU;
+    default:
+      return CU_DEVICE_INVALID;
   }
 }
 
-CUresult answer(const RangeState& state, CUmem_range_attribute attribute, void* data,
-                std::size_t data_bytes) {
+CUresult answer(const RangeState& state, CUmem_range_attribute attribute, void* data, std::size_t data_bytes) {
   const auto answer_int = [&](int value) {
     if (data_bytes != sizeof(int)) return CUDA_ERROR_INVALID_VALUE;
     *static_cast<int*>(data) = value;
     return CUDA_SUCCESS;
   };
   switch (attribute) {
-    case CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY: return answer_int(state.read_mostly ? 1 : 0);
+    case CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY:
+      return answer_int(state.read_mostly ? 1 : 0);
     case CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION:
       return answer_int(device_number(state.preferred));
     case CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION:
       return answer_int(device_number(state.last_prefetch));
-    case CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_TYPE: return answer_int(state.preferred.type);
-    case CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_ID: return answer_int(state.preferred.id);
+    case CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_TYPE:
+      return answer_int(state.preferred.type);
+    case CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_ID:
+      return answer_int(state.preferred.id);
     case CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_TYPE:
       return answer_int(state.last_prefetch.type);
     case CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_ID:
@@ -120,7 +129,8 @@ CUresult answer(const RangeState& state, CUmem_range_attribute attribute, void* 
       std::copy_n(known.begin(), std::min(numbers.size(), known.size()), numbers.begin());
       return CUDA_SUCCESS;
     }
-    default: return CUDA_ERROR_INVALID_VALUE;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
   }
 }
 
@@ -131,12 +141,11 @@ struct Batch {
   std::size_t count;
 };
 
-CUresult resolve_batch(const Batch& batch, unsigned long long flags, CUstream handle,
-                       std::vector<Range>& ranges) {
+CUresult resolve_batch(const Batch& batch, unsigned long long flags, CUstream handle, std::vector<Range>& ranges) {
   std::shared_ptr<Stream> stream;
   if (const CUresult error = resolve_stream(handle, stream)) return error;
-  if (stream->kind() == Stream::Kind::legacy_default || flags != 0 || batch.count == 0 ||
-      batch.addresses == nullptr || batch.sizes == nullptr) {
+  if (stream->kind() == Stream::Kind::legacy_default || flags != 0 || batch.count == 0 || batch.addresses == nullptr ||
+      batch.sizes == nullptr) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   ranges.resize(batch.count);
@@ -148,12 +157,12 @@ CUresult resolve_batch(const Batch& batch, unsigned long long flags, CUstream ha
   return capture::check_not_captured(*stream);
 }
 
-CUresult prefetch_batch(const Batch& batch, CUmemLocation* locations, std::size_t* starts,
-                        std::size_t location_count, unsigned long long flags, CUstream handle) {
+CUresult prefetch_batch(const Batch& batch, CUmemLocation* locations, std::size_t* starts, std::size_t location_count,
+                        unsigned long long flags, CUstream handle) {
   std::vector<Range> ranges;
   if (const CUresult error = resolve_batch(batch, flags, handle, ranges)) return error;
-  if (locations == nullptr || starts == nullptr || location_count == 0 ||
-      location_count > batch.count || starts[0] != 0) {
+  if (locations == nullptr || starts == nullptr || location_count == 0 || location_count > batch.count ||
+      starts[0] != 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   std::vector<Place> places(batch.count);
@@ -173,8 +182,7 @@ CUresult prefetch_batch(const Batch& batch, CUmemLocation* locations, std::size_
 
 }  // namespace
 
-CUresult cuMemAdvise(CUdeviceptr address, std::size_t bytes, CUmem_advise advice,
-                     CUmemLocation location) {
+CUresult cuMemAdvise(CUdeviceptr address, std::size_t bytes, CUmem_advise advice, CUmemLocation location) {
   if (const CUresult error = check_initialised()) return error;
   if (const CUresult error = capture::check_unsafe_call()) return error;
   Range range;
@@ -182,22 +190,22 @@ CUresult cuMemAdvise(CUdeviceptr address, std::size_t bytes, CUmem_advise advice
   switch (advice) {
     case CU_MEM_ADVISE_SET_READ_MOSTLY:
     case CU_MEM_ADVISE_UNSET_READ_MOSTLY:
-      change(range, [&](RangeState& state) {
-        state.read_mostly = advice == CU_MEM_ADVISE_SET_READ_MOSTLY;
-      });
+      change(range, [&](RangeState& state) { state.read_mostly = advice == CU_MEM_ADVISE_SET_READ_MOSTLY; });
       return CUDA_SUCCESS;
     case CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION:
       change(range, [](RangeState& state) { state.preferred = Place{}; });
       return CUDA_SUCCESS;
     case CU_MEM_ADVISE_SET_PREFERRED_LOCATION:
     case CU_MEM_ADVISE_SET_ACCESSED_BY:
-    case CU_MEM_ADVISE_UNSET_ACCESSED_BY: return advise_location(range, advice, location);
-    default: return CUDA_ERROR_INVALID_VALUE;
+    case CU_MEM_ADVISE_UNSET_ACCESSED_BY:
+      return advise_location(range, advice, location);
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
   }
 }
 
-CUresult cuMemPrefetchAsync(CUdeviceptr address, std::size_t bytes, CUmemLocation location,
-                            unsigned flags, CUstream handle) {
+CUresult cuMemPrefetchAsync(CUdeviceptr address, std::size_t bytes, CUmemLocation location, unsigned flags,
+                            CUstream handle) {
   std::shared_ptr<Stream> stream;
   if (const CUresult error = resolve_stream(handle, stream)) return error;
   Range range;
@@ -211,22 +219,20 @@ CUresult cuMemPrefetchAsync(CUdeviceptr address, std::size_t bytes, CUmemLocatio
 }
 
 CUresult cuMemPrefetchBatchAsync(CUdeviceptr* addresses, std::size_t* sizes, std::size_t count,
-                                 CUmemLocation* locations, std::size_t* starts,
-                                 std::size_t location_count, unsigned long long flags,
-                                 CUstream stream) {
+                                 CUmemLocation* locations, std::size_t* starts, std::size_t location_count,
+                                 unsigned long long flags, CUstream stream) {
   return prefetch_batch({addresses, sizes, count}, locations, starts, location_count, flags, stream);
 }
 
 // Discarded memory may hold anything, and here it holds what it held.
-CUresult cuMemDiscardBatchAsync(CUdeviceptr* addresses, std::size_t* sizes, std::size_t count,
-                                unsigned long long flags, CUstream stream) {
+CUresult cuMemDiscardBatchAsync(CUdeviceptr* addresses, std::size_t* sizes, std::size_t count, unsigned long long flags,
+                                CUstream stream) {
   std::vector<Range> ranges;
   return resolve_batch({addresses, sizes, count}, flags, stream, ranges);
 }
 
-CUresult cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr* addresses, std::size_t* sizes,
-                                           std::size_t count, CUmemLocation* locations,
-                                           std::size_t* starts, std::size_t location_count,
+CUresult cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr* addresses, std::size_t* sizes, std::size_t count,
+                                           CUmemLocation* locations, std::size_t* starts, std::size_t location_count,
                                            unsigned long long flags, CUstream stream) {
   return prefetch_batch({addresses, sizes, count}, locations, starts, location_count, flags, stream);
 }
@@ -237,20 +243,17 @@ CUresult cuMemRangeGetAttribute(void* data, std::size_t data_bytes, CUmem_range_
   Range range;
   if (data == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult error = resolve_range(address, bytes, range)) return error;
-  return answer(range.allocation->managed_ranges.common(range.offset, range.bytes), attribute, data,
-                data_bytes);
+  return answer(range.allocation->managed_ranges.common(range.offset, range.bytes), attribute, data, data_bytes);
 }
 
-CUresult cuMemRangeGetAttributes(void** data, std::size_t* data_bytes,
-                                 CUmem_range_attribute* attributes, std::size_t attribute_count,
-                                 CUdeviceptr address, std::size_t bytes) {
+CUresult cuMemRangeGetAttributes(void** data, std::size_t* data_bytes, CUmem_range_attribute* attributes,
+                                 std::size_t attribute_count, CUdeviceptr address, std::size_t bytes) {
   if (const CUresult error = check_initialised()) return error;
   if (data == nullptr || data_bytes == nullptr || attributes == nullptr || attribute_count == 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   for (std::size_t i = 0; i < attribute_count; ++i) {
-    const CUresult error =
-        cuMemRangeGetAttribute(data[i], data_bytes[i], attributes[i], address, bytes);
+    const CUresult error = cuMemRangeGetAttribute(data[i], data_bytes[i], attributes[i], address, bytes);
     if (error != CUDA_SUCCESS) return error;
   }
   return CUDA_SUCCESS;
@@ -258,16 +261,15 @@ CUresult cuMemRangeGetAttributes(void** data, std::size_t* data_bytes,
 
 // Which streams may use managed memory matters only to devices that must move it: every attachment is
 // as good as a global one here.
-CUresult cuStreamAttachMemAsync(CUstream handle, CUdeviceptr address, std::size_t bytes,
-                                unsigned flags) {
+CUresult cuStreamAttachMemAsync(CUstream handle, CUdeviceptr address, std::size_t bytes, unsigned flags) {
   std::shared_ptr<Stream> stream;
   if (const CUresult error = resolve_stream(handle, stream)) return error;
   const bool is_default = stream->kind() != Stream::Kind::ordinary;
-  const bool flags_are_valid = flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST ||
-                               (flags == CU_MEM_ATTACH_SINGLE && !is_default);
+  const bool flags_are_valid =
+      flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST || (flags == CU_MEM_ATTACH_SINGLE && !is_default);
   const auto allocation = memory::find(address);
-  if (!flags_are_valid || !allocation || !allocation->is_managed() ||
-      allocation->address != address || (bytes != 0 && bytes != allocation->bytes)) {
+  if (!flags_are_valid || !allocation || !allocation->is_managed() || allocation->address != address ||
+      (bytes != 0 && bytes != allocation->bytes)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   return capture::check_not_captured(*stream);

@@ -12,8 +12,7 @@ ManagedRanges::Starts::iterator ManagedRanges::split(std::size_t offset) {
   return starts_.emplace_hint(std::next(at), offset, at->second);
 }
 
-void ManagedRanges::change(std::size_t offset, std::size_t size,
-                           const std::function<void(RangeState&)>& how) {
+void ManagedRanges::change(std::size_t offset, std::size_t size, const std::function<void(RangeState&)>& how) {
   const std::lock_guard lock(mutex_);
   const auto first = split(offset);
   const auto last = split(offset + size);
@@ -29,8 +28,7 @@ RangeState ManagedRanges::common(std::size_t offset, std::size_t size) const {
     common.read_mostly = common.read_mostly && other.read_mostly;
     if (other.preferred != common.preferred) common.preferred = Place{};
     if (other.last_prefetch != common.last_prefetch) common.last_prefetch = Place{};
-    std::erase_if(common.accessed_by,
-                  [&](CUdevice device) { return other.accessed_by.count(device) == 0; });
+    std::erase_if(common.accessed_by, [&](CUdevice device) { return other.accessed_by.count(device) == 0; });
   }
   return common;
 }

@@ -1,12 +1,11 @@
 // The memsets of the driver API, of elements of 1, 2 and 4 bytes, in one and two dimensions.
-#include "memory/fill.hpp"
-
 #include <cstdint>
 
 #include "capture/capture.hpp"
 #include "context.hpp"
 #include "graph/node_parameters.hpp"
 #include "memory/copy_pieces.hpp"
+#include "memory/fill.hpp"
 #include "stream.hpp"
 
 using namespace aiocuda::emulator;
@@ -52,16 +51,16 @@ CUresult fill_in(Stream& stream, const Fill& fill, bool synchronous) {
   if (extent.empty()) return CUDA_SUCCESS;
   if (!synchronous) {
     const auto captured = capture::instead_of_work(stream, [&](graph::ParametersPointer& made) {
-      const CUDA_MEMSET_NODE_PARAMS node{fill.address, fill.pitch_bytes, fill.pattern.value,
-                                         static_cast<unsigned>(fill.pattern.bytes), fill.width, fill.height};
+      const CUDA_MEMSET_NODE_PARAMS node{fill.address,       fill.pitch_bytes,
+                                         fill.pattern.value, static_cast<unsigned>(fill.pattern.bytes),
+                                         fill.width,         fill.height};
       return graph::FillParameters::make(node, stream.context().shared_from_this(), made);
     });
     if (captured) return *captured;
   }
-  const Ticket ticket = stream.enqueue(std::make_unique<FillWork>(
-      stream.context(), stream.priority(), destination, fill.pattern, extent));
-  const bool waits = synchronous && (destination.memory != memory::Memory::device ||
-                                     destination.always_synchronous);
+  const Ticket ticket = stream.enqueue(
+      std::make_unique<FillWork>(stream.context(), stream.priority(), destination, fill.pattern, extent));
+  const bool waits = synchronous && (destination.memory != memory::Memory::device || destination.always_synchronous);
   return waits ? ticket.wait() : CUDA_SUCCESS;
 }
 
@@ -92,15 +91,15 @@ CUresult resolve(const Fill& fill, CUdevice device, Operand& destination, Extent
   destination = Operand{};
   destination.address = fill.address;
   if (fill.height > 1) destination.pitch_bytes = fill.pitch_bytes;
-  const bool pitch_is_valid = fill.height == 1 || (fill.pitch_bytes >= extent.width_bytes &&
-                                                   fill.pitch_bytes % element == 0);
+  const bool pitch_is_valid =
+      fill.height == 1 || (fill.pitch_bytes >= extent.width_bytes && fill.pitch_bytes % element == 0);
   if (fill.address % element != 0 || !pitch_is_valid) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult error = resolve(destination, extent, Expected::device)) return error;
   return destination.is_accessible_from(device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-std::unique_ptr<Work> make_fill_work(Context& context, int priority, const Operand& destination,
-                                     const Pattern& pattern, const Extent& extent) {
+std::unique_ptr<Work> make_fill_work(Context& context, int priority, const Operand& destination, const Pattern& pattern,
+                                     const Extent& extent) {
   return std::make_unique<FillWork>(context, priority, destination, pattern, extent);
 }
 
@@ -118,47 +117,43 @@ CUresult cuMemsetD32(CUdeviceptr address, unsigned value, std::size_t count) {
   return fill_now({address, 0, {value, 4}, count, 1});
 }
 
-CUresult cuMemsetD2D8(CUdeviceptr address, std::size_t pitch, unsigned char value,
-                      std::size_t width, std::size_t height) {
+CUresult cuMemsetD2D8(CUdeviceptr address, std::size_t pitch, unsigned char value, std::size_t width,
+                      std::size_t height) {
   return fill_now({address, pitch, {value, 1}, width, height});
 }
 
-CUresult cuMemsetD2D16(CUdeviceptr address, std::size_t pitch, unsigned short value,
-                       std::size_t width, std::size_t height) {
+CUresult cuMemsetD2D16(CUdeviceptr address, std::size_t pitch, unsigned short value, std::size_t width,
+                       std::size_t height) {
   return fill_now({address, pitch, {value, 2}, width, height});
 }
 
-CUresult cuMemsetD2D32(CUdeviceptr address, std::size_t pitch, unsigned value, std::size_t width,
-                       std::size_t height) {
+CUresult cuMemsetD2D32(CUdeviceptr address, std::size_t pitch, unsigned value, std::size_t width, std::size_t height) {
   return fill_now({address, pitch, {value, 4}, width, height});
 }
 
-CUresult cuMemsetD8Async(CUdeviceptr address, unsigned char value, std::size_t count,
-                         CUstream stream) {
+CUresult cuMemsetD8Async(CUdeviceptr address, unsigned char value, std::size_t count, CUstream stream) {
   return fill_later({address, 0, {value, 1}, count, 1}, stream);
 }
 
-CUresult cuMemsetD16Async(CUdeviceptr address, unsigned short value, std::size_t count,
-                          CUstream stream) {
+CUresult cuMemsetD16Async(CUdeviceptr address, unsigned short value, std::size_t count, CUstream stream) {
   return fill_later({address, 0, {value, 2}, count, 1}, stream);
 }
 
-CUresult cuMemsetD32Async(CUdeviceptr address, unsigned value, std::size_t count,
-                          CUstream stream) {
+CUresult cuMemsetD32Async(CUdeviceptr address, unsigned value, std::size_t count, CUstream stream) {
   return fill_later({address, 0, {value, 4}, count, 1}, stream);
 }
 
-CUresult cuMemsetD2D8Async(CUdeviceptr address, std::size_t pitch, unsigned char value,
-                           std::size_t width, std::size_t height, CUstream stream) {
+CUresult cuMemsetD2D8Async(CUdeviceptr address, std::size_t pitch, unsigned char value, std::size_t width,
+                           std::size_t height, CUstream stream) {
   return fill_later({address, pitch, {value, 1}, width, height}, stream);
 }
 
-CUresult cuMemsetD2D16Async(CUdeviceptr address, std::size_t pitch, unsigned short value,
-                            std::size_t width, std::size_t height, CUstream stream) {
+CUresult cuMemsetD2D16Async(CUdeviceptr address, std::size_t pitch, unsigned short value, std::size_t width,
+                            std::size_t height, CUstream stream) {
   return fill_later({address, pitch, {value, 2}, width, height}, stream);
 }
 
-CUresult cuMemsetD2D32Async(CUdeviceptr address, std::size_t pitch, unsigned value,
-                            std::size_t width, std::size_t height, CUstream stream) {
+CUresult cuMemsetD2D32Async(CUdeviceptr address, std::size_t pitch, unsigned value, std::size_t width,
+                            std::size_t height, CUstream stream) {
   return fill_later({address, pitch, {value, 4}, width, height}, stream);
 }

@@ -57,8 +57,7 @@ CUresult cuMemHostUnregister(void* pointer) {
   if (!entry) return entry.error();
   const auto address = reinterpret_cast<std::uintptr_t>(pointer);
   const auto registered = memory::find(address);
-  if (!registered || registered->address != address ||
-      registered->kind != Allocation::Kind::registered) {
+  if (!registered || registered->address != address || registered->kind != Allocation::Kind::registered) {
     return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
   }
   if (const CUresult error = capture::check_unsafe_call()) return error;

@@ -18,8 +18,7 @@ constexpr std::size_t extra_range_bytes = std::size_t{16} << 30;
 std::size_t range_for(std::size_t total_bytes) { return total_bytes * 4 + extra_range_bytes; }
 
 std::size_t host_memory_bytes() {
-  return static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) *
-         static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  return static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
 
 std::vector<std::unique_ptr<PhysicalMemory>>& device_memories() {
@@ -108,29 +107,23 @@ void PhysicalMemory::uncount(const Block& block) noexcept {
 
 void PhysicalMemory::unmap(const Block& block) noexcept { arena_->release(block); }
 
-void PhysicalMemory::add_pool(std::shared_ptr<MemoryPool> pool) {
-  pools_.push_back(std::move(pool));
-}
+void PhysicalMemory::add_pool(std::shared_ptr<MemoryPool> pool) { pools_.push_back(std::move(pool)); }
 
 void PhysicalMemory::remove_pool(const MemoryPool& pool) {
   std::erase_if(pools_, [&](const auto& each) { return each.get() == &pool; });
 }
 
-PhysicalMemory& device_memory(CUdevice device) {
-  return *device_memories()[static_cast<std::size_t>(device)];
-}
+PhysicalMemory& device_memory(CUdevice device) { return *device_memories()[static_cast<std::size_t>(device)]; }
 
 PhysicalMemory& host_memory() {
-  static auto& memory =
-      *new PhysicalMemory(host_memory_bytes(), range_for(host_memory_bytes()));
+  static auto& memory = *new PhysicalMemory(host_memory_bytes(), range_for(host_memory_bytes()));
   return memory;
 }
 
 bool is_in_an_arena(std::uintptr_t address) {
   const auto& memories = device_memories();
   return host_memory().contains(address) ||
-         std::any_of(memories.begin(), memories.end(),
-                     [&](const auto& memory) { return memory->contains(address); });
+         std::any_of(memories.begin(), memories.end(), [&](const auto& memory) { return memory->contains(address); });
 }
 
 }  // namespace aiocuda::emulator::memory

@@ -41,8 +41,7 @@ CUmemAccess_flags access_flags(const Allocation& allocation) {
 }
 
 // cuPointerGetAttribute's answer about `pointer`, which is in `allocation`.
-CUresult answer(const Allocation& allocation, CUpointer_attribute attribute, CUdeviceptr pointer,
-                Answer& answered) {
+CUresult answer(const Allocation& allocation, CUpointer_attribute attribute, CUdeviceptr pointer, Answer& answered) {
   const bool host_may_read = allocation.is_page_locked() || allocation.is_managed();
   switch (static_cast<int>(attribute)) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
@@ -50,8 +49,7 @@ CUresult answer(const Allocation& allocation, CUpointer_attribute attribute, CUd
       answered = make_answer<CUcontext>(allocation.pool ? nullptr : allocation.context);
       return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-      answered = make_answer<std::uint32_t>(allocation.is_page_locked() ? CU_MEMORYTYPE_HOST
-                                                                        : CU_MEMORYTYPE_DEVICE);
+      answered = make_answer<std::uint32_t>(allocation.is_page_locked() ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE);
       return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
       answered = make_answer<CUdeviceptr>(pointer);
@@ -101,8 +99,10 @@ CUresult answer(const Allocation& allocation, CUpointer_attribute attribute, CUd
     case memory::newer::pointer_locality_domain:
       answered = make_answer<int>(-1);
       return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_P2P_TOKENS: return CUDA_ERROR_NOT_SUPPORTED;  // nv-p2p.h
-    default: return CUDA_ERROR_INVALID_VALUE;
+    case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
+      return CUDA_ERROR_NOT_SUPPORTED;  // nv-p2p.h
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
   }
 }
 
@@ -129,8 +129,7 @@ CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdevi
   return CUDA_SUCCESS;
 }
 
-CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes, void** data,
-                                CUdeviceptr pointer) {
+CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes, void** data, CUdeviceptr pointer) {
   if (const CUresult error = check_initialised()) return error;
   if (count == 0 || attributes == nullptr || data == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const auto allocation = memory::find(pointer);
@@ -147,8 +146,7 @@ CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes,
   return CUDA_SUCCESS;
 }
 
-CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute,
-                               CUdeviceptr pointer) {
+CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute, CUdeviceptr pointer) {
   if (const CUresult error = check_initialised()) return error;
   const auto allocation = memory::find(pointer);
   if (value == nullptr || !allocation || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) {

@@ -32,9 +32,7 @@ class FreeWork final : public Work {
 
 // True where nothing can be ahead of a free submitted now. A stream that orders itself with the
 // context's legacy stream may be idle while work it has to wait for is not.
-bool nothing_is_ahead(const Stream& stream) {
-  return !stream.is_blocking() && stream.idle();
-}
+bool nothing_is_ahead(const Stream& stream) { return !stream.is_blocking() && stream.idle(); }
 
 }  // namespace
 
@@ -60,8 +58,8 @@ std::optional<MemoryPool::Given> MemoryPool::take_unused(std::size_t bytes, std:
   if (of_size == unused_.end()) return std::nullopt;
   FreedBlocks& blocks = of_size->second;
   // The latest first: its memory is the likeliest to be in a cache.
-  auto found = std::find_if(blocks.rbegin(), blocks.rend(),
-                            [&](const auto& each) { return each->stream_id() == stream_id; });
+  auto found =
+      std::find_if(blocks.rbegin(), blocks.rend(), [&](const auto& each) { return each->stream_id() == stream_id; });
   if (found == blocks.rend()) {
     found = std::find_if(blocks.rbegin(), blocks.rend(), [&](const auto& each) {
       return each->passed() && (allow_opportunistic_ != 0 || each->stream_id() == 0);
@@ -124,16 +122,13 @@ void MemoryPool::free(const Block& block, std::size_t bytes, Stream& stream) {
   put(freed);
 }
 
-void MemoryPool::free_at_once(const Block& block) {
-  put(std::make_shared<FreedBlock>(memory_, block, 0, true));
-}
+void MemoryPool::free_at_once(const Block& block) { put(std::make_shared<FreedBlock>(memory_, block, 0, true)); }
 
 bool MemoryPool::evict_one(bool pending_too) noexcept {
   for (auto of_size = unused_.rbegin(); of_size != unused_.rend(); ++of_size) {
     FreedBlocks& blocks = of_size->second;
-    const auto found = std::find_if(blocks.begin(), blocks.end(), [&](const auto& each) {
-      return pending_too || each->passed();
-    });
+    const auto found =
+        std::find_if(blocks.begin(), blocks.end(), [&](const auto& each) { return pending_too || each->passed(); });
     if (found == blocks.end()) continue;
     const std::size_t bytes = of_size->first;
     reserved_bytes_ -= bytes;
@@ -221,19 +216,32 @@ CUresult MemoryPool::get_attribute(CUmemPool_attribute attribute, void* value) {
       return answer_int(allow_opportunistic_);
     case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
       return answer_int(allow_internal_dependencies_);
-    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD: return answer_bytes(release_threshold_);
-    case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT: return answer_bytes(reserved_bytes_);
-    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH: return answer_bytes(reserved_high_);
-    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT: return answer_bytes(used_bytes_);
-    case CU_MEMPOOL_ATTR_USED_MEM_HIGH: return answer_bytes(used_high_);
-    case newer::pool_allocation_type: return answer_int(properties_.allocType);
-    case newer::pool_export_handle_types: return answer_int(CU_MEM_HANDLE_TYPE_NONE);
-    case newer::pool_location_id: return answer_int(properties_.location.id);
-    case newer::pool_location_type: return answer_int(properties_.location.type);
-    case newer::pool_max_size: return answer_bytes(properties_.maxSize);
-    case newer::pool_hardware_decompress: return answer_int(0);
-    case newer::pool_locality_domain: return answer_int(-1);
-    default: return CUDA_ERROR_INVALID_VALUE;
+    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
+      return answer_bytes(release_threshold_);
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
+      return answer_bytes(reserved_bytes_);
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+      return answer_bytes(reserved_high_);
+    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
+      return answer_bytes(used_bytes_);
+    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+      return answer_bytes(used_high_);
+    case newer::pool_allocation_type:
+      return answer_int(properties_.allocType);
+    case newer::pool_export_handle_types:
+      return answer_int(CU_MEM_HANDLE_TYPE_NONE);
+    case newer::pool_location_id:
+      return answer_int(properties_.location.id);
+    case newer::pool_location_type:
+      return answer_int(properties_.location.type);
+    case newer::pool_max_size:
+      return answer_bytes(properties_.maxSize);
+    case newer::pool_hardware_decompress:
+      return answer_int(0);
+    case newer::pool_locality_domain:
+      return answer_int(-1);
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
   }
 }
 
@@ -250,7 +258,8 @@ CUresult MemoryPool::set_access(const CUmemAccessDesc* descriptions, std::size_t
       const bool is_own = is_on_device() && location.id == properties_.location.id;
       if (is_own && flags == CU_MEM_ACCESS_FLAGS_PROT_NONE) return CUDA_ERROR_INVALID_VALUE;
       const bool is_peer = is_on_device() && !is_own;
-      if (is_peer && flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE && !can_access_peers()) return CUDA_ERROR_INVALID_DEVICE;
+      if (is_peer && flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE && !can_access_peers())
+        return CUDA_ERROR_INVALID_DEVICE;
       continue;
     }
     // The host's access to host memory is always on, its access to device memory always off.

@@ -25,8 +25,7 @@ namespace aiocuda::emulator::memory {
 class FreedBlock {
  public:
   FreedBlock(PhysicalMemory& memory, const Block& block, std::uint64_t stream_id, bool passed)
-      : memory_(memory), block_(block), stream_id_(stream_id),
-        state_(passed ? State::passed : State::pending) {}
+      : memory_(memory), block_(block), stream_id_(stream_id), state_(passed ? State::passed : State::pending) {}
 
   const Block& block() const noexcept { return block_; }
   std::uint64_t stream_id() const noexcept { return stream_id_; }  // 0: no stream has a say any more
@@ -50,7 +49,8 @@ class FreedBlock {
 class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
  public:
   MemoryPool(PhysicalMemory& memory, const CUmemPoolProps& properties)
-      : memory_(memory), properties_(properties),
+      : memory_(memory),
+        properties_(properties),
         devices_with_access_(is_on_device() ? std::uint64_t{1} << properties.location.id : 0) {}
 
   PhysicalMemory& memory() const noexcept { return memory_; }
@@ -75,9 +75,7 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
   CUresult get_attribute(CUmemPool_attribute attribute, void* value);
   CUresult set_access(const CUmemAccessDesc* descriptions, std::size_t count);
   CUmemAccess_flags access(const CUmemLocation& location) const;
-  std::uint64_t devices_with_access() const noexcept {
-    return devices_with_access_.load(std::memory_order_acquire);
-  }
+  std::uint64_t devices_with_access() const noexcept { return devices_with_access_.load(std::memory_order_acquire); }
 
   void trim_to(std::size_t bytes_to_keep);
   // Its handle has gone: unused blocks are released, the others as they are freed.

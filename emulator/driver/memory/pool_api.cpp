@@ -29,8 +29,7 @@ namespace {
 
 bool is_numa_node(int node) {
   return node == 0 ||
-         (node > 0 &&
-          ::access(("/sys/devices/system/node/node" + std::to_string(node)).c_str(), F_OK) == 0);
+         (node > 0 && ::access(("/sys/devices/system/node/node" + std::to_string(node)).c_str(), F_OK) == 0);
 }
 
 // May a pool of this type be at this location? Answers the location with its meaningless id, where it
@@ -41,23 +40,25 @@ CUresult check_location(CUmemLocation& location, CUmemAllocationType type) {
   }
   switch (location.type) {
     case CU_MEM_LOCATION_TYPE_DEVICE:
-      return location.id >= 0 && location.id < device_count() ? CUDA_SUCCESS
-                                                              : CUDA_ERROR_INVALID_DEVICE;
+      return location.id >= 0 && location.id < device_count() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
     case CU_MEM_LOCATION_TYPE_HOST_NUMA:
       return is_numa_node(location.id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-    case CU_MEM_LOCATION_TYPE_HOST: location.id = 0; return CUDA_SUCCESS;
+    case CU_MEM_LOCATION_TYPE_HOST:
+      location.id = 0;
+      return CUDA_SUCCESS;
     case CU_MEM_LOCATION_TYPE_NONE:
       location.id = 0;
       return type == CU_MEM_ALLOCATION_TYPE_MANAGED ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-    default: return CUDA_ERROR_INVALID_VALUE;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
   }
 }
 
 std::shared_ptr<MemoryPool> make_pool(const CUmemPoolProps& properties) {
-  auto& memory = properties.allocType == CU_MEM_ALLOCATION_TYPE_PINNED &&
-                         properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE
-                     ? memory::device_memory(properties.location.id)
-                     : memory::host_memory();
+  auto& memory =
+      properties.allocType == CU_MEM_ALLOCATION_TYPE_PINNED && properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE
+          ? memory::device_memory(properties.location.id)
+          : memory::host_memory();
   auto pool = std::make_shared<MemoryPool>(memory, properties);
   {
     const std::lock_guard lock(memory.mutex());
@@ -130,8 +131,7 @@ class AllocateWork final : public Work {
 };
 
 // The node of a captured allocation: the memory is the graph's, with the properties of the pool.
-CUresult make_node(const MemoryPool& pool, std::size_t bytes, CUdeviceptr* pointer,
-                   graph::ParametersPointer& made) {
+CUresult make_node(const MemoryPool& pool, std::size_t bytes, CUdeviceptr* pointer, graph::ParametersPointer& made) {
   std::vector<CUmemAccessDesc> access;
   for (CUdevice device = 0; pool.is_on_device() && device < device_count(); ++device) {
     const CUmemAccess_flags flags = pool.access(device_location(device));
@@ -152,9 +152,8 @@ CUresult make_node(const MemoryPool& pool, std::size_t bytes, CUdeviceptr* point
 
 CUresult allocate_from(const std::shared_ptr<MemoryPool>& pool, std::size_t bytes, Stream& stream,
                        CUdeviceptr* pointer) {
-  const auto captured = capture::instead_of_work(stream, [&](graph::ParametersPointer& made) {
-    return make_node(*pool, bytes, pointer, made);
-  });
+  const auto captured = capture::instead_of_work(
+      stream, [&](graph::ParametersPointer& made) { return make_node(*pool, bytes, pointer, made); });
   if (captured) return *captured;
   if (const CUresult error = capture::check_unsafe_call()) return error;
   if (injection::strikes(injection::Kind::alloc, stream.context().device())) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -166,8 +165,7 @@ CUresult allocate_from(const std::shared_ptr<MemoryPool>& pool, std::size_t byte
   allocation->address = block.address;
   allocation->bytes = bytes;
   allocation->context = stream.context().handle();
-  allocation->device = pool->is_on_device() ? pool->properties().location.id
-                                            : stream.context().device();
+  allocation->device = pool->is_on_device() ? pool->properties().location.id : stream.context().device();
   allocation->block = block;
   allocation->memory = &pool->memory();
   allocation->pool = pool;
@@ -190,8 +188,7 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
   if (const CUresult error = check_location(checked.location, checked.allocType)) return error;
   if (checked.handleTypes != CU_MEM_HANDLE_TYPE_NONE) {
     // A host pool can never be shared; a device's could, on devices that can share memory.
-    return checked.location.type == CU_MEM_LOCATION_TYPE_HOST ? CUDA_ERROR_INVALID_VALUE
-                                                              : CUDA_ERROR_NOT_SUPPORTED;
+    return checked.location.type == CU_MEM_LOCATION_TYPE_HOST ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_SUPPORTED;
   }
   if (checked.win32SecurityAttributes != nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (checked.usage != 0) return CUDA_ERROR_NOT_SUPPORTED;  // hardware decompression
@@ -239,8 +236,7 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute attribut
   return pool->get_attribute(attribute, value);
 }
 
-CUresult cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc* descriptions,
-                            std::size_t count) {
+CUresult cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc* descriptions, std::size_t count) {
   if (const CUresult error = check_initialised()) return error;
   const auto pool = pools().find(handle);
   if (!pool || (descriptions == nullptr && count != 0)) return CUDA_ERROR_INVALID_VALUE;
@@ -257,8 +253,10 @@ CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool handle, CUmem
       break;
     case CU_MEM_LOCATION_TYPE_HOST:
     case CU_MEM_LOCATION_TYPE_HOST_NUMA:
-    case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT: break;
-    default: return CUDA_ERROR_INVALID_VALUE;
+    case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT:
+      break;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
   }
   *flags = pool->access(*location);
   return CUDA_SUCCESS;
@@ -273,8 +271,7 @@ CUresult cuMemPoolTrimTo(CUmemoryPool handle, std::size_t bytes_to_keep) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuMemGetDefaultMemPool(CUmemoryPool* pool, CUmemLocation* location,
-                                CUmemAllocationType type) {
+CUresult cuMemGetDefaultMemPool(CUmemoryPool* pool, CUmemLocation* location, CUmemAllocationType type) {
   if (const CUresult error = check_initialised()) return error;
   if (pool == nullptr || location == nullptr) return CUDA_ERROR_INVALID_VALUE;
   CUmemLocation checked = *location;
@@ -324,8 +321,7 @@ CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
   return cuMemSetMemPool(&location, CU_MEM_ALLOCATION_TYPE_PINNED, pool);
 }
 
-CUresult cuMemAllocFromPoolAsync(CUdeviceptr* pointer, std::size_t bytes, CUmemoryPool handle,
-                                 CUstream stream_handle) {
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr* pointer, std::size_t bytes, CUmemoryPool handle, CUstream stream_handle) {
   std::shared_ptr<Stream> stream;
   if (const CUresult error = resolve_stream(stream_handle, stream)) return error;
   const auto pool = pools().find(handle);
@@ -337,24 +333,21 @@ CUresult cuMemAllocAsync(CUdeviceptr* pointer, std::size_t bytes, CUstream strea
   std::shared_ptr<Stream> stream;
   if (const CUresult error = resolve_stream(stream_handle, stream)) return error;
   if (pointer == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const auto pool = current_pool(device_location(stream->context().device()),
-                                 CU_MEM_ALLOCATION_TYPE_PINNED);
+  const auto pool = current_pool(device_location(stream->context().device()), CU_MEM_ALLOCATION_TYPE_PINNED);
   return allocate_from(pool, bytes, *stream, pointer);
 }
 
 CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream_handle) {
   std::shared_ptr<Stream> stream;
   if (const CUresult error = resolve_stream(stream_handle, stream)) return error;
-  const auto captured = capture::instead_of_work(*stream, [&](graph::ParametersPointer& made) {
-    return graph::FreeParameters::make(pointer, made);
-  });
+  const auto captured = capture::instead_of_work(
+      *stream, [&](graph::ParametersPointer& made) { return graph::FreeParameters::make(pointer, made); });
   if (captured) return *captured;
   if (const CUresult error = capture::check_unsafe_call()) return error;
   const auto allocation = memory::find(pointer);
   if (!allocation || allocation->address != pointer) return CUDA_ERROR_INVALID_VALUE;
   if (allocation->kind == Allocation::Kind::graph) return graph::free_in_stream(pointer, *stream);
-  const bool is_plain = allocation->kind == Allocation::Kind::device ||
-                        allocation->kind == Allocation::Kind::managed;
+  const bool is_plain = allocation->kind == Allocation::Kind::device || allocation->kind == Allocation::Kind::managed;
   if (!allocation->pool && !is_plain) return CUDA_ERROR_INVALID_VALUE;
   if (!memory::unlist(*allocation)) return CUDA_ERROR_INVALID_VALUE;  // a double free
   if (allocation->pool) {

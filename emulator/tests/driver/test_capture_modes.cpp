@@ -172,9 +172,8 @@ TEST_CASE("calls that allocate, free, wait, load or instantiate are unsafe") {
   std::uint64_t used_bytes = 0;
   check_unsafe("cuMemPoolCreate", [&] { return cuMemPoolCreate(&pool, &properties); });
   REQUIRE_OK(cuMemPoolCreate(&pool, &properties));
-  check_unsafe("cuMemPoolGetAttribute", [&] {
-    return cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used_bytes);
-  });
+  check_unsafe("cuMemPoolGetAttribute",
+               [&] { return cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used_bytes); });
   check_unsafe("cuMemPoolTrimTo", [&] { return cuMemPoolTrimTo(pool, 0); });
   check_unsafe("cuMemPoolDestroy", [&] { return cuMemPoolDestroy(pool); });
   CHECK_OK(cuMemPoolDestroy(pool));

@@ -249,8 +249,8 @@ TEST_CASE("captured memsets of every width and both dimensions keep their elemen
   graph.run(stream);
   std::vector<unsigned char> found(bytes);
   REQUIRE_OK(cuMemcpyDtoH(found.data(), memory, bytes));
-  const std::vector<unsigned char> expected{1, 1, 1, 1, 1,  1, 1, 1, 3,  2, 3, 2, 3,  2,  3,  2,   //
-                                            7, 6, 5, 4, 7,  6, 5, 4, 8,  8, 0, 0, 8,  8,  0,  0,   //
+  const std::vector<unsigned char> expected{1,  1, 1, 1, 1,  1, 1, 1, 3,  2,  3,  2,  3,  2,  3,  2,  //
+                                            7,  6, 5, 4, 7,  6, 5, 4, 8,  8,  0,  0,  8,  8,  0,  0,  //
                                             10, 9, 0, 0, 10, 9, 0, 0, 14, 13, 12, 11, 14, 13, 12, 11};
   CHECK(found == expected);
 }

@@ -96,14 +96,12 @@ TEST_CASE("work that no node stands for is refused in a captured stream") {
   });
   CUdeviceptr managed = 0;
   REQUIRE_OK(cuMemAllocManaged(&managed, 4096, CU_MEM_ATTACH_GLOBAL));
-  check_refused(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, [&](CUstream stream) {
-    return cuStreamAttachMemAsync(stream, managed, 0, CU_MEM_ATTACH_GLOBAL);
-  });
+  check_refused(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+                [&](CUstream stream) { return cuStreamAttachMemAsync(stream, managed, 0, CU_MEM_ATTACH_GLOBAL); });
   CUmemLocation here{};
   here.type = CU_MEM_LOCATION_TYPE_DEVICE;
-  check_refused(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, [&](CUstream stream) {
-    return cuMemPrefetchAsync(managed, 4096, here, 0, stream);
-  });
+  check_refused(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+                [&](CUstream stream) { return cuMemPrefetchAsync(managed, 4096, here, 0, stream); });
   check_refused(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, [&](CUstream stream) {
     std::size_t bytes = 4096;
     return cuMemDiscardBatchAsync(&managed, &bytes, 1, 0, stream);

@@ -111,9 +111,8 @@ TEST_CASE("work behind a fault is dropped, and its host functions do not run") {
   REQUIRE_OK(launch(module.function("wait_for"), stream, 1, flags.data(), flags.data() + 1));
   REQUIRE_OK(launch(module.function("store"), stream, 1, inaccessible, 1));
   REQUIRE_OK(cuLaunchHostFunc(stream, [](void* ran) { *static_cast<bool*>(ran) = true; }, &ran));
-  REQUIRE_OK(cuStreamAddCallback(stream, [](CUstream, CUresult status, void* told) {
-    *static_cast<CUresult*>(told) = status;
-  }, &told, 0));
+  REQUIRE_OK(cuStreamAddCallback(
+      stream, [](CUstream, CUresult status, void* told) { *static_cast<CUresult*>(told) = status; }, &told, 0));
   flags.set(0, 1);
   CHECK(cuStreamSynchronize(stream) == CUDA_ERROR_ILLEGAL_ADDRESS);
   REQUIRE_OK(cuDevicePrimaryCtxReset(0));  // which waits until the stream is empty
@@ -161,7 +160,8 @@ TEST_CASE("a fault on one device leaves another at work") {
     CHECK(cuCtxSynchronize() == CUDA_ERROR_ILLEGAL_ADDRESS);
   }
   second.make_current();
-  for (int each = 0; each < 100; ++each) REQUIRE_OK(launch(module_on_second.function("add"), on_second, 1, out.data(), 1));
+  for (int each = 0; each < 100; ++each)
+    REQUIRE_OK(launch(module_on_second.function("add"), on_second, 1, out.data(), 1));
   CHECK_OK(cuStreamSynchronize(on_second));
   CHECK(out[0] == 100);
   first.make_current();
@@ -191,7 +191,7 @@ TEST_CASE("signals that are nobody's fault reach the handler that was there") {
   const Device device;
   static volatile std::sig_atomic_t seen;
   seen = 0;
-  struct sigaction action {}, before {};
+  struct sigaction action{}, before{};
   action.sa_handler = [](int) { seen = seen + 1; };
   REQUIRE(sigaction(SIGFPE, &action, &before) == 0);
   raise(SIGFPE);

@@ -11,8 +11,8 @@ CUgraphConditionalHandle make_handle(CUgraph graph, unsigned value = 0, unsigned
   return handle;
 }
 
-CUresult add_conditional(CUgraph graph, const Nodes& after, CUgraphConditionalHandle handle, CUgraphConditionalNodeType type,
-                         unsigned size, Nodes& nodes, std::vector<CUgraph>& bodies) {
+CUresult add_conditional(CUgraph graph, const Nodes& after, CUgraphConditionalHandle handle,
+                         CUgraphConditionalNodeType type, unsigned size, Nodes& nodes, std::vector<CUgraph>& bodies) {
   CUgraphNodeParams parameters{};
   parameters.type = CU_GRAPH_NODE_TYPE_CONDITIONAL;
   parameters.conditional.handle = handle;

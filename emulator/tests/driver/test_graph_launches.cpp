@@ -94,12 +94,15 @@ TEST_CASE("no launch of an executable begins before the last one has ended") {
     std::atomic<bool> met{false};
   } inside;
   const Graph graph;
-  graph.host({}, [](void* data) {
-    auto& [now, met] = *static_cast<Inside*>(data);
-    if (now.fetch_add(1) != 0) met = true;
-    for (int each = 0; each < 20; ++each) std::this_thread::yield();
-    now.fetch_sub(1);
-  }, &inside);
+  graph.host(
+      {},
+      [](void* data) {
+        auto& [now, met] = *static_cast<Inside*>(data);
+        if (now.fetch_add(1) != 0) met = true;
+        for (int each = 0; each < 20; ++each) std::this_thread::yield();
+        now.fetch_sub(1);
+      },
+      &inside);
   const Executable executable(graph);
   const Stream one, other;
   for (int each = 0; each < 300; ++each) {

@@ -304,4 +304,3 @@ TEST_CASE("a launch or an upload whose memory cannot be had is out of memory") {
   CHECK_OK(cuGraphUpload(executable, stream));
   executable.run(stream);
 }
-

@@ -9,7 +9,8 @@
 #undef cuGraphKernelNodeSetParams
 // The forms of CUDA 10, which cuda.h hides behind the newer ones.
 extern "C" {
-CUresult cuGraphAddKernelNode(CUgraphNode*, CUgraph, const CUgraphNode*, std::size_t, const CUDA_KERNEL_NODE_PARAMS_v1*);
+CUresult cuGraphAddKernelNode(CUgraphNode*, CUgraph, const CUgraphNode*, std::size_t,
+                              const CUDA_KERNEL_NODE_PARAMS_v1*);
 CUresult cuGraphKernelNodeGetParams(CUgraphNode, CUDA_KERNEL_NODE_PARAMS_v1*);
 CUresult cuGraphKernelNodeSetParams(CUgraphNode, const CUDA_KERNEL_NODE_PARAMS_v1*);
 }
@@ -100,7 +101,8 @@ TEST_CASE("a kernel node takes packed arguments, and a kernel of a library") {
     int value;
   } packed{out.data(), 5};
   std::size_t bytes = sizeof packed.pointer + sizeof packed.value;
-  std::array<void*, 5> extra{CU_LAUNCH_PARAM_BUFFER_POINTER, &packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
+  std::array<void*, 5> extra{CU_LAUNCH_PARAM_BUFFER_POINTER, &packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes,
+                             CU_LAUNCH_PARAM_END};
   CUDA_KERNEL_NODE_PARAMS described{};
   described.kern = kernel;
   described.gridDimX = described.gridDimY = described.gridDimZ = 1;
@@ -200,7 +202,8 @@ TEST_CASE("the attributes of a kernel node are kept, copied, and hold when its p
   CHECK(get(other, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION).clusterDim.x == 1);
   CHECK(cuGraphKernelNodeCopyAttributes(fill, one) == CUDA_ERROR_INVALID_VALUE);
   CHECK(cuGraphKernelNodeGetAttribute(fill, CU_LAUNCH_ATTRIBUTE_PRIORITY, &value) == CUDA_ERROR_INVALID_VALUE);
-  CHECK(cuGraphKernelNodeGetAttribute(one, CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY, &value) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(cuGraphKernelNodeGetAttribute(one, CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY, &value) ==
+        CUDA_ERROR_INVALID_VALUE);
 }
 
 TEST_CASE("a cooperative kernel node must fit on the device at once") {
@@ -397,8 +400,8 @@ TEST_CASE("one function adds and sets nodes of any type") {
   Nodes added;
   const auto add = [&](CUgraphNodeParams& parameters) {
     CUgraphNode node = nullptr;
-    const CUresult result =
-        cuGraphAddNode_v2(&node, graph, added.empty() ? nullptr : &added.back(), nullptr, added.empty() ? 0 : 1, &parameters);
+    const CUresult result = cuGraphAddNode_v2(&node, graph, added.empty() ? nullptr : &added.back(), nullptr,
+                                              added.empty() ? 0 : 1, &parameters);
     if (result == CUDA_SUCCESS) added.push_back(node);
     return result;
   };

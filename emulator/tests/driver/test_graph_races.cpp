@@ -21,7 +21,9 @@ std::size_t count(const std::string& reports) {
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-int run_checked(const std::string& settings) { return run_again("AIOCUDA_EMULATOR_CHECK=races " + settings, "checked: *"); }
+int run_checked(const std::string& settings) {
+  return run_again("AIOCUDA_EMULATOR_CHECK=races " + settings, "checked: *");
+}
 
 // Two buffers, and a stream to run graphs in.
 struct Bench {
@@ -67,7 +69,8 @@ TEST_CASE("checked: two nodes without a path between them race" * doctest::skip(
   CHECK(has(reports, "a copy of 32 bytes (node 2 of graph "));
   CHECK(has(reports, "32 bytes"));
   CHECK(has(reports, "no path of edges leads from one of these nodes to the other"));
-  CHECK(has(reports, "\"first_stream_handle\": " + std::to_string(reinterpret_cast<std::size_t>(CUstream(bench.stream)))));
+  CHECK(has(reports,
+            "\"first_stream_handle\": " + std::to_string(reinterpret_cast<std::size_t>(CUstream(bench.stream)))));
 }
 
 TEST_CASE("checked: a path of edges, however long, orders two nodes" * doctest::skip()) {
@@ -115,7 +118,8 @@ TEST_CASE("checked: the nodes of a child graph are behind what its node is behin
   }
 }
 
-TEST_CASE("checked: a graph is behind its stream's past, its stream's future is behind all of the graph" * doctest::skip()) {
+TEST_CASE("checked: a graph is behind its stream's past, its stream's future is behind all of the graph" *
+          doctest::skip()) {
   const Bench bench;
   const Graph graph;
   graph.fill({}, bench.one, 1, 16);
@@ -176,7 +180,8 @@ TEST_CASE("checked: launches of one executable are ordered, those of two are not
   CHECK(count(take_reports()) == 1);
 }
 
-TEST_CASE("checked: a record node orders what waits for it behind itself, and behind no other branch" * doctest::skip()) {
+TEST_CASE("checked: a record node orders what waits for it behind itself, and behind no other branch" *
+          doctest::skip()) {
   const Bench bench;
   const Event event(CU_EVENT_DISABLE_TIMING);
   const Graph graph;

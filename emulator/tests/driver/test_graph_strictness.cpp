@@ -60,7 +60,8 @@ TEST_CASE("an edge is not removed by other data than it has") {
   const Device device;
   const Module module;
   const Graph graph;
-  const CUgraphNode a = graph.kernel({}, module.function("nothing"), 1), b = graph.kernel({}, module.function("nothing"), 1);
+  const CUgraphNode a = graph.kernel({}, module.function("nothing"), 1),
+                    b = graph.kernel({}, module.function("nothing"), 1);
   CUgraphEdgeData data{};
   data.from_port = CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC;
   data.type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC;
@@ -294,11 +295,14 @@ TEST_CASE("references that nobody holds cannot be released") {
   const Graph graph;
   CUuserObject object = nullptr;
   std::atomic<bool> destroyed{false};
-  REQUIRE_OK(cuUserObjectCreate(&object, &destroyed, [](void* flag) {
-    auto& told = *static_cast<std::atomic<bool>*>(flag);
-    told = true;
-    told.notify_all();
-  }, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
+  REQUIRE_OK(cuUserObjectCreate(
+      &object, &destroyed,
+      [](void* flag) {
+        auto& told = *static_cast<std::atomic<bool>*>(flag);
+        told = true;
+        told.notify_all();
+      },
+      1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
   CHECK(cuUserObjectRelease(object, 2) == CUDA_ERROR_INVALID_VALUE);
   CHECK(cuGraphReleaseUserObject(graph, object, 1) == CUDA_ERROR_INVALID_VALUE);
   CHECK(cuGraphRetainUserObject(nullptr, object, 1, 0) == CUDA_ERROR_INVALID_VALUE);

@@ -51,7 +51,9 @@ std::set<std::pair<CUgraphNode, CUgraphNode>> edges_of(CUgraph graph) {
   return edges;
 }
 
-CUresult connect(CUgraph graph, CUgraphNode from, CUgraphNode to) { return cuGraphAddDependencies(graph, &from, &to, 1); }
+CUresult connect(CUgraph graph, CUgraphNode from, CUgraphNode to) {
+  return cuGraphAddDependencies(graph, &from, &to, 1);
+}
 CUresult disconnect(CUgraph graph, CUgraphNode from, CUgraphNode to) {
   return cuGraphRemoveDependencies(graph, &from, &to, 1);
 }
@@ -68,7 +70,8 @@ CUgraphEdgeData programmatic() {
 TEST_CASE("a graph tells its nodes, roots and edges in the order in which they were added") {
   const Device device;
   const Graph graph;
-  const CUgraphNode a = graph.empty(), b = graph.empty({a}), c = graph.empty({a}), d = graph.empty({b, c}), e = graph.empty();
+  const CUgraphNode a = graph.empty(), b = graph.empty({a}), c = graph.empty({a}), d = graph.empty({b, c}),
+                    e = graph.empty();
   CHECK(graph.nodes() == Nodes{a, b, c, d, e});
   std::size_t count = 5;
   Nodes roots(count, a);
@@ -167,8 +170,7 @@ TEST_CASE("edges between kernels may be programmatic, and are told with their da
   CHECK(cuGraphNodeGetDependentNodes(a, &to, &count) == CUDA_ERROR_LOSSY_QUERY);
   CHECK(cuGraphGetEdges_v2(graph, nullptr, nullptr, &found, &count) == CUDA_ERROR_INVALID_VALUE);
   CHECK_OK(cuGraphGetEdges_v2(graph, &from, &to, &found, &count));
-  CHECK(std::tuple(from, to, found.from_port, found.type) ==
-        std::tuple(a, b, data.from_port, data.type));
+  CHECK(std::tuple(from, to, found.from_port, found.type) == std::tuple(a, b, data.from_port, data.type));
   found = {};
   CHECK_OK(cuGraphNodeGetDependencies_v2(b, &from, &found, &count));
   CHECK(found.type == data.type);
@@ -242,13 +244,16 @@ TEST_CASE("host functions may not call the functions of graphs") {
     CUgraph graph;
     CUresult created = CUDA_SUCCESS, counted = CUDA_SUCCESS;
   } seen{graph};
-  REQUIRE_OK(cuLaunchHostFunc(stream, [](void* data) {
-    auto& found = *static_cast<Seen*>(data);
-    CUgraph made = nullptr;
-    found.created = cuGraphCreate(&made, 0);
-    std::size_t count = 0;
-    found.counted = cuGraphGetNodes(found.graph, nullptr, &count);
-  }, &seen));
+  REQUIRE_OK(cuLaunchHostFunc(
+      stream,
+      [](void* data) {
+        auto& found = *static_cast<Seen*>(data);
+        CUgraph made = nullptr;
+        found.created = cuGraphCreate(&made, 0);
+        std::size_t count = 0;
+        found.counted = cuGraphGetNodes(found.graph, nullptr, &count);
+      },
+      &seen));
   REQUIRE_OK(cuStreamSynchronize(stream));
   CHECK(seen.created == CUDA_ERROR_NOT_PERMITTED);
   CHECK(seen.counted == CUDA_ERROR_NOT_PERMITTED);

@@ -201,6 +201,7 @@ class Log {
  public:
   int* data() const { return ints_.data(); }
   std::vector<int> entries() const { return {ints_.data() + 1, ints_.data() + 1 + ints_[0]}; }
+
  private:
   SharedInts<256> ints_;
 };

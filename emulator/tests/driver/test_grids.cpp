@@ -1,4 +1,5 @@
-// Cooperative launches: their blocks all run at once and meet; what becomes of those that wait for one that never comes.
+// Cooperative launches: their blocks all run at once and meet; what becomes of those that wait for one that never
+// comes.
 #include "support.hpp"
 
 using namespace driver_test;

@@ -22,7 +22,8 @@ namespace {
 void carry_out(const std::string& plan, const std::string& name) {
   char path[PATH_MAX] = {};
   REQUIRE(readlink("/proc/self/exe", path, sizeof path - 1) > 0);
-  const std::string command = "AIOCUDA_EMULATOR_FAULTS=" + plan + " timeout 60 " + path + " --no-skip --test-case='" + name + "'";
+  const std::string command =
+      "AIOCUDA_EMULATOR_FAULTS=" + plan + " timeout 60 " + path + " --no-skip --test-case='" + name + "'";
   const int status = std::system(command.c_str());
   CHECK_MESSAGE(WIFEXITED(status), plan);
   CHECK_MESSAGE(WEXITSTATUS(status) == 0, plan);
@@ -77,9 +78,10 @@ TEST_CASE("a seed strikes at its rate, always the same, and never so that a cont
 }
 
 TEST_CASE("what is no plan is an error that names the variable and what it may say") {
-  for (const char* plan : {"alloc", "alloc:", "alloc:0", "alloc:1000001", "alloc:-1", "alloc:1x", "aloc:1", "alloc:1,", ",",
-                           "alloc:1 ", "lost:1@", "lost:1@2", "lost:1@-1", "lost:@1", "seed:1", "seed:1:0", "seed:1:1001",
-                           "seed:x:1", "seed:1:1@1", "seed:1:1,seed:2:1"}) {
+  for (const char* plan :
+       {"alloc",    "alloc:",   "alloc:0",     "alloc:1000001", "alloc:-1",   "alloc:1x",         "aloc:1",
+        "alloc:1,", ",",        "alloc:1 ",    "lost:1@",       "lost:1@2",   "lost:1@-1",        "lost:@1",
+        "seed:1",   "seed:1:0", "seed:1:1001", "seed:x:1",      "seed:1:1@1", "seed:1:1,seed:2:1"}) {
     const auto found = parse_settings({.devices = "2", .faults = plan});
     CHECK_MESSAGE(found.error.find("AIOCUDA_EMULATOR_FAULTS must be") != std::string::npos, plan);
     CHECK_MESSAGE(found.error.find("not_ready:n") != std::string::npos, plan);

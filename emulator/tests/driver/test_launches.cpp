@@ -111,7 +111,8 @@ TEST_CASE("a cooperative grid must fit on the device") {
   const Module module;
   const CUfunction nothing = module.function("nothing");
   CHECK_OK(cuLaunchCooperativeKernel(nothing, 8, 1, 1, 1024, 1, 1, 0, nullptr, nullptr));
-  CHECK(cuLaunchCooperativeKernel(nothing, 9, 1, 1, 1024, 1, 1, 0, nullptr, nullptr) == CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
+  CHECK(cuLaunchCooperativeKernel(nothing, 9, 1, 1, 1024, 1, 1, 0, nullptr, nullptr) ==
+        CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
   CHECK_OK(cuCtxSynchronize());
 }
 

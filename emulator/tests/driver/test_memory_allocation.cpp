@@ -1,12 +1,12 @@
 // Plain allocations: the exact limit, what is refused, and that nothing is left behind.
-#include "test_memory_support.hpp"
-
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <fstream>
 #include <future>
 #include <string>
+
+#include "test_memory_support.hpp"
 
 using namespace memory_test;
 
@@ -196,17 +196,15 @@ TEST_CASE("host memory is registered once, and only where there is some") {
   const Device device;
   std::vector<char> memory(10000);
   REQUIRE_OK(cuMemHostRegister(memory.data(), memory.size(), 0));
-  CHECK(cuMemHostRegister(memory.data() + 100, 10, 0) ==
-        CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+  CHECK(cuMemHostRegister(memory.data() + 100, 10, 0) == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
   unsigned type = 0;
-  REQUIRE_OK(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                                reinterpret_cast<CUdeviceptr>(memory.data())));
+  REQUIRE_OK(
+      cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, reinterpret_cast<CUdeviceptr>(memory.data())));
   CHECK(type == CU_MEMORYTYPE_HOST);
   REQUIRE_OK(cuMemHostUnregister(memory.data()));
   CHECK(cuMemHostUnregister(memory.data()) == CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
   CHECK(cuMemHostRegister(memory.data(), 0, 0) == CUDA_ERROR_INVALID_VALUE);
-  CHECK(cuMemHostRegister(memory.data(), 10, CU_MEMHOSTREGISTER_IOMEMORY) ==
-        CUDA_ERROR_NOT_SUPPORTED);
+  CHECK(cuMemHostRegister(memory.data(), 10, CU_MEMHOSTREGISTER_IOMEMORY) == CUDA_ERROR_NOT_SUPPORTED);
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   void* const hole = mmap(nullptr, page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   REQUIRE(munmap(hole, page) == 0);
@@ -250,21 +248,19 @@ TEST_CASE("advice about managed memory is kept for the parts it is about") {
   CHECK(ask(CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, 0, 2 * half) == 1);
   CHECK(ask(CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION, half, half) == CU_DEVICE_CPU);
   CHECK(ask(CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION, 0, half) == CU_DEVICE_INVALID);
-  CHECK(ask(CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_TYPE, half, 1) ==
-        CU_MEM_LOCATION_TYPE_HOST);
+  CHECK(ask(CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_TYPE, half, 1) == CU_MEM_LOCATION_TYPE_HOST);
   REQUIRE_OK(cuMemAdvise(pointer, half, CU_MEM_ADVISE_SET_ACCESSED_BY, here));
   int accessed_by[2] = {-77, -77};
-  REQUIRE_OK(cuMemRangeGetAttribute(accessed_by, sizeof accessed_by,
-                                 CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY, pointer, half));
+  REQUIRE_OK(
+      cuMemRangeGetAttribute(accessed_by, sizeof accessed_by, CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY, pointer, half));
   CHECK(accessed_by[0] == device.ordinal());
   CHECK(accessed_by[1] == CU_DEVICE_INVALID);
   REQUIRE_OK(cuMemAdvise(pointer, half, CU_MEM_ADVISE_SET_ACCESSED_BY, host));
-  REQUIRE_OK(cuMemRangeGetAttribute(accessed_by, sizeof accessed_by,
-                                 CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY, pointer, half));
+  REQUIRE_OK(
+      cuMemRangeGetAttribute(accessed_by, sizeof accessed_by, CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY, pointer, half));
   CHECK(accessed_by[0] == device.ordinal());
   CHECK(accessed_by[1] == CU_DEVICE_CPU);
-  CHECK(cuMemAdvise(pointer, 3 * half, CU_MEM_ADVISE_SET_READ_MOSTLY, here) ==
-        CUDA_ERROR_INVALID_VALUE);
+  CHECK(cuMemAdvise(pointer, 3 * half, CU_MEM_ADVISE_SET_READ_MOSTLY, here) == CUDA_ERROR_INVALID_VALUE);
   here.id = 99;
   CHECK(cuMemPrefetchAsync(pointer, half, here, 0, stream) == CUDA_ERROR_INVALID_DEVICE);
   CUdeviceptr plain = 0;

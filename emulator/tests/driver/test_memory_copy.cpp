@@ -1,13 +1,13 @@
 // Copies and memsets: their bytes against plain loops, when their calls return, what is refused, and
 // that a fault in one loses the context and not the process.
-#include "test_memory_support.hpp"
-
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <cstring>
 #include <numeric>
 #include <random>
+
+#include "test_memory_support.hpp"
 
 using namespace memory_test;
 
@@ -52,8 +52,8 @@ struct PageLocked {
 TEST_CASE("linear copies keep every byte, small and large, by every path") {
   const Device device;
   const Stream stream;
-  for (const std::size_t bytes : {std::size_t{1}, std::size_t{777}, std::size_t{65536},
-                                  std::size_t{65537}, large, large + 13}) {
+  for (const std::size_t bytes :
+       {std::size_t{1}, std::size_t{777}, std::size_t{65536}, std::size_t{65537}, large, large + 13}) {
     CAPTURE(bytes);
     const auto source = numbered(bytes);
     std::vector<std::uint8_t> result(bytes);
@@ -140,10 +140,8 @@ TEST_CASE("copies beyond an allocation and to freed memory are refused") {
   CHECK(cuMemcpyHtoD(freed, host.data(), 16) == CUDA_ERROR_INVALID_VALUE);
   CHECK(cuMemcpy(freed, buffer, 16) == CUDA_ERROR_INVALID_VALUE);
   CHECK(cuMemcpyHtoD(buffer, nullptr, 16) == CUDA_ERROR_INVALID_VALUE);
-  CHECK(cuMemcpyDtoD(buffer, reinterpret_cast<CUdeviceptr>(host.data()), 16) ==
-        CUDA_ERROR_INVALID_VALUE);
-  CHECK(cuMemcpyHtoD(buffer, reinterpret_cast<void*>(buffer.pointer), 16) ==
-        CUDA_ERROR_INVALID_VALUE);
+  CHECK(cuMemcpyDtoD(buffer, reinterpret_cast<CUdeviceptr>(host.data()), 16) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(cuMemcpyHtoD(buffer, reinterpret_cast<void*>(buffer.pointer), 16) == CUDA_ERROR_INVALID_VALUE);
   CHECK(cuMemsetD8(buffer, 0, small + 1) == CUDA_ERROR_INVALID_VALUE);
   CHECK(cuMemsetD8(reinterpret_cast<CUdeviceptr>(host.data()), 0, 1) == CUDA_ERROR_INVALID_VALUE);
   REQUIRE_OK(cuMemcpyHtoD(buffer, host.data(), 0));
@@ -226,8 +224,7 @@ TEST_CASE("copies of three dimensions are those of three nested loops") {
       for (std::size_t y = 0; y < copy.Height; ++y) {
         const std::size_t from = ((copy.srcZ + z) * copy.srcHeight + copy.srcY + y) * copy.srcPitch;
         const std::size_t to = ((copy.dstZ + z) * copy.dstHeight + copy.dstY + y) * copy.dstPitch;
-        std::copy_n(&source[from + copy.srcXInBytes], copy.WidthInBytes,
-                    &expected[to + copy.dstXInBytes]);
+        std::copy_n(&source[from + copy.srcXInBytes], copy.WidthInBytes, &expected[to + copy.dstXInBytes]);
       }
     }
     const Buffer on_device(source_bytes), result(destination_bytes);
@@ -296,13 +293,11 @@ TEST_CASE("a batch is copied as a whole or not at all") {
   attributes.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL;
   std::size_t first = 0;
   sizes[2] = small + 1;
-  CHECK(cuMemcpyBatchAsync(to, from, sizes, 3, &attributes, &first, 1, stream) ==
-        CUDA_ERROR_INVALID_VALUE);
+  CHECK(cuMemcpyBatchAsync(to, from, sizes, 3, &attributes, &first, 1, stream) == CUDA_ERROR_INVALID_VALUE);
   stream.synchronise();
   CHECK(read_device(buffer, small) == std::vector<std::uint8_t>(small, 0));
   sizes[2] = small;
-  CHECK(cuMemcpyBatchAsync(to, from, sizes, 3, &attributes, &first, 1, nullptr) ==
-        CUDA_ERROR_INVALID_VALUE);
+  CHECK(cuMemcpyBatchAsync(to, from, sizes, 3, &attributes, &first, 1, nullptr) == CUDA_ERROR_INVALID_VALUE);
   REQUIRE_OK(cuMemcpyBatchAsync(to, from, sizes, 3, &attributes, &first, 1, stream));
   stream.synchronise();
   CHECK(read_device(buffer, 3 * small) == source);

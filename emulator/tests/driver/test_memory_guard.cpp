@@ -2,7 +2,6 @@
 // inside the allocation is untouched ground.
 #include "support.hpp"
 
-
 using namespace driver_test;
 
 namespace {

@@ -30,10 +30,8 @@ TEST_CASE("a device pointer knows its range, its device and its context") {
   CHECK(ask<unsigned>(inside, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE) == 0);
   CHECK(ask<CUmemoryPool>(inside, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE) == nullptr);
   void* host = nullptr;
-  CHECK(cuPointerGetAttribute(&host, CU_POINTER_ATTRIBUTE_HOST_POINTER, inside) ==
-        CUDA_ERROR_INVALID_VALUE);
-  CHECK(cuPointerGetAttribute(&host, CU_POINTER_ATTRIBUTE_CONTEXT, pointer + 1000) ==
-        CUDA_ERROR_INVALID_VALUE);
+  CHECK(cuPointerGetAttribute(&host, CU_POINTER_ATTRIBUTE_HOST_POINTER, inside) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(cuPointerGetAttribute(&host, CU_POINTER_ATTRIBUTE_CONTEXT, pointer + 1000) == CUDA_ERROR_INVALID_VALUE);
 }
 
 TEST_CASE("buffer ids are never used again") {
@@ -66,16 +64,14 @@ TEST_CASE("an unknown pointer is an error to one question and zeros to many") {
   int local = 0;
   const auto pointer = reinterpret_cast<CUdeviceptr>(&local);
   unsigned type = 77;
-  CHECK(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, pointer) ==
-        CUDA_ERROR_INVALID_VALUE);
+  CHECK(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, pointer) == CUDA_ERROR_INVALID_VALUE);
   CUcontext context = device.context();
   unsigned managed = 77;
   void* host = &local;
   std::size_t size = 77;
-  CUpointer_attribute attributes[] = {
-      CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_CONTEXT,
-      CU_POINTER_ATTRIBUTE_IS_MANAGED, CU_POINTER_ATTRIBUTE_HOST_POINTER,
-      CU_POINTER_ATTRIBUTE_RANGE_SIZE};
+  CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_CONTEXT,
+                                      CU_POINTER_ATTRIBUTE_IS_MANAGED, CU_POINTER_ATTRIBUTE_HOST_POINTER,
+                                      CU_POINTER_ATTRIBUTE_RANGE_SIZE};
   void* data[] = {&type, &context, &managed, &host, &size};
   REQUIRE_OK(cuPointerGetAttributes(5, attributes, data, pointer));
   CHECK(type == 0);
@@ -92,8 +88,7 @@ TEST_CASE("many questions about a device pointer answer a null host pointer, not
   unsigned type = 0;
   int local = 0;
   void* host = &local;
-  CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                                      CU_POINTER_ATTRIBUTE_HOST_POINTER};
+  CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_HOST_POINTER};
   void* data[] = {&type, &host};
   REQUIRE_OK(cuPointerGetAttributes(2, attributes, data, pointer));
   CHECK(type == CU_MEMORYTYPE_DEVICE);
@@ -110,6 +105,5 @@ TEST_CASE("synchronous operations on a pointer can be made to wait always") {
   CHECK(ask<unsigned>(one, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) == 1);
   REQUIRE_OK(cuMemcpyDtoD(one, other, 64));
   CHECK(cuStreamQuery(CU_STREAM_LEGACY) == CUDA_SUCCESS);
-  CHECK(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_BUFFER_ID, one) ==
-        CUDA_ERROR_INVALID_VALUE);
+  CHECK(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_BUFFER_ID, one) == CUDA_ERROR_INVALID_VALUE);
 }

@@ -1,8 +1,8 @@
 // Stream-ordered allocation: reuse, accounts, the limit and what is refused.
-#include "test_memory_support.hpp"
-
 #include <algorithm>
 #include <future>
+
+#include "test_memory_support.hpp"
 
 using namespace memory_test;
 
@@ -103,10 +103,8 @@ TEST_CASE("the high-water marks keep the most there ever was until they are rese
   CHECK(pool.get(CU_MEMPOOL_ATTR_USED_MEM_HIGH) == 1024);
   CHECK(pool.get(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH) == 1024);
   cuuint64_t one_byte = 1;
-  CHECK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &one_byte) ==
-        CUDA_ERROR_INVALID_VALUE);
-  CHECK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &one_byte) ==
-        CUDA_ERROR_INVALID_VALUE);
+  CHECK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &one_byte) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &one_byte) == CUDA_ERROR_INVALID_VALUE);
   REQUIRE_OK(cuMemFreeAsync(one, stream));
 }
 

@@ -102,8 +102,12 @@ void sum(const abi::Launch* launch, std::uint64_t, std::uint64_t) {
 void shape(const abi::Launch* launch, std::uint64_t first, std::uint64_t) {
   if (first != 0) return;
   std::uint32_t* out = argument<std::uint32_t*>(launch, 0);
-  const std::uint32_t values[] = {launch->grid.x,  launch->grid.y,  launch->grid.z,
-                                  launch->block.x, launch->block.y, launch->block.z,
+  const std::uint32_t values[] = {launch->grid.x,
+                                  launch->grid.y,
+                                  launch->grid.z,
+                                  launch->block.x,
+                                  launch->block.y,
+                                  launch->block.z,
                                   static_cast<std::uint32_t>(launch->dynamic_shared_bytes)};
   for (const std::uint32_t value : values) *out++ = value;
 }
@@ -130,7 +134,8 @@ void meet(const abi::Launch* launch, std::uint64_t first, std::uint64_t last) {
     std::atomic_ref<int>(out[first]).store(round);
     services->meet_grid();
     int there = 0;
-    for (std::uint32_t block = 0; block < launch->grid.x; ++block) there += std::atomic_ref<int>(out[block]).load() == round;
+    for (std::uint32_t block = 0; block < launch->grid.x; ++block)
+      there += std::atomic_ref<int>(out[block]).load() == round;
     if (there == static_cast<int>(launch->grid.x)) ++out[launch->grid.x + first];
     services->meet_grid();
   }

@@ -170,7 +170,8 @@ TEST_CASE("attributes are the kernel's own, and the opt-in for shared memory is 
   REQUIRE_OK(cuKernelGetFunction(&function, bounded));
   CHECK_OK(cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, function));
   CHECK(value == 100 * 1024);
-  CHECK(cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 200 * 1024) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 200 * 1024) ==
+        CUDA_ERROR_INVALID_VALUE);
   CHECK(cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_NUM_REGS, 10) == CUDA_ERROR_INVALID_VALUE);
 }
 

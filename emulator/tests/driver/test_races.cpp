@@ -15,8 +15,12 @@ namespace {
 
 constexpr std::uintptr_t memory = 0x10000;
 
-Access read(std::uintptr_t offset, std::size_t bytes) { return {memory + offset, memory + offset + bytes, abi::access_read}; }
-Access write(std::uintptr_t offset, std::size_t bytes) { return {memory + offset, memory + offset + bytes, abi::access_write}; }
+Access read(std::uintptr_t offset, std::size_t bytes) {
+  return {memory + offset, memory + offset + bytes, abi::access_read};
+}
+Access write(std::uintptr_t offset, std::size_t bytes) {
+  return {memory + offset, memory + offset + bytes, abi::access_write};
+}
 Access renew(std::uintptr_t offset, std::size_t bytes) {
   return {memory + offset, memory + offset + bytes, abi::access_write, true};
 }
@@ -30,7 +34,9 @@ Access watch(std::uintptr_t offset, std::size_t bytes) {
 class TestStream {
  public:
   explicit TestStream(Checker& checker) : lane_(checker.open_lane(0xabc0, "a test's")) {}
-  Point submit(std::string text, std::vector<Point> after = {}) { return lane_->submit(std::move(text), std::move(after)); }
+  Point submit(std::string text, std::vector<Point> after = {}) {
+    return lane_->submit(std::move(text), std::move(after));
+  }
   void begin(const Point& point, Ordering ordering = {}) { lane_->begin(*point, ordering); }
   void run(const Point& point, Accesses accesses, Ordering ordering = {}) {
     begin(point, ordering);
@@ -52,7 +58,9 @@ std::string take(Checker& checker) {
   return text;
 }
 
-std::size_t count(const std::string& text) { return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n')); }
+std::size_t count(const std::string& text) {
+  return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
+}
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 }  // namespace
@@ -173,7 +181,8 @@ TEST_CASE("a wait that is submitted before its event's work has run takes the or
   CHECK(take(checker).empty());
 }
 
-TEST_CASE("what the host submits after it has observed a point is ordered after it, what it has submitted before is not") {
+TEST_CASE(
+    "what the host submits after it has observed a point is ordered after it, what it has submitted before is not") {
   Checker checker;
   TestStream one(checker), two(checker);
   const Point before = two.submit("before");

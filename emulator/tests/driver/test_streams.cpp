@@ -25,10 +25,13 @@ struct Entry {
 };
 
 void append(CUstream stream, Entry& entry) {
-  REQUIRE_OK(cuLaunchHostFunc(stream, [](void* self) {
-    auto& entry = *static_cast<Entry*>(self);
-    entry.log.add(entry.number);
-  }, &entry));
+  REQUIRE_OK(cuLaunchHostFunc(
+      stream,
+      [](void* self) {
+        auto& entry = *static_cast<Entry*>(self);
+        entry.log.add(entry.number);
+      },
+      &entry));
 }
 
 }  // namespace
@@ -95,7 +98,8 @@ TEST_CASE("stream 0 means the legacy stream or the thread's own, by the function
   CHECK_OK(cuStreamGetId(CU_STREAM_PER_THREAD, &per_thread));
   CHECK_OK(cuStreamGetId(nullptr, &by_zero));
   void* address = nullptr;
-  REQUIRE_OK(cuGetProcAddress("cuStreamGetId", &address, 12000, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, nullptr));
+  REQUIRE_OK(
+      cuGetProcAddress("cuStreamGetId", &address, 12000, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, nullptr));
   CHECK_OK(reinterpret_cast<decltype(&cuStreamGetId)>(address)(nullptr, &by_zero_per_thread));
   CHECK(by_zero == legacy);
   CHECK(by_zero_per_thread == per_thread);
@@ -151,13 +155,16 @@ TEST_CASE("a host function that calls the API is told that it must not, and does
   const Device device;
   const Stream stream;
   CUresult results[3] = {};
-  REQUIRE_OK(cuLaunchHostFunc(stream, [](void* results) {
-    auto* const result = static_cast<CUresult*>(results);
-    CUstream made = nullptr;
-    result[0] = cuCtxSynchronize();
-    result[1] = cuStreamSynchronize(CU_STREAM_LEGACY);
-    result[2] = cuStreamCreate(&made, 0);
-  }, results));
+  REQUIRE_OK(cuLaunchHostFunc(
+      stream,
+      [](void* results) {
+        auto* const result = static_cast<CUresult*>(results);
+        CUstream made = nullptr;
+        result[0] = cuCtxSynchronize();
+        result[1] = cuStreamSynchronize(CU_STREAM_LEGACY);
+        result[2] = cuStreamCreate(&made, 0);
+      },
+      results));
   CHECK_OK(cuStreamSynchronize(stream));
   for (const CUresult result : results) CHECK(result == CUDA_ERROR_NOT_PERMITTED);
 }
@@ -169,9 +176,9 @@ TEST_CASE("a stream callback is given its stream and status") {
     CUstream stream = nullptr;
     CUresult status = CUDA_ERROR_UNKNOWN;
   } seen;
-  REQUIRE_OK(cuStreamAddCallback(stream, [](CUstream stream, CUresult status, void* seen) {
-    *static_cast<Seen*>(seen) = {stream, status};
-  }, &seen, 0));
+  REQUIRE_OK(cuStreamAddCallback(
+      stream, [](CUstream stream, CUresult status, void* seen) { *static_cast<Seen*>(seen) = {stream, status}; }, &seen,
+      0));
   CHECK_OK(cuStreamSynchronize(stream));
   CHECK(seen.stream == static_cast<CUstream>(stream));
   CHECK(seen.status == CUDA_SUCCESS);

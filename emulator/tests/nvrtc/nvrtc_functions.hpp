@@ -8,8 +8,8 @@ const char* nvrtcGetErrorString(int result);
 int nvrtcVersion(int* major, int* minor);
 int nvrtcGetNumSupportedArchs(int* count);
 int nvrtcGetSupportedArchs(int* architectures);
-int nvrtcCreateProgram(void** program, const char* source, const char* name, int header_count, const char* const* headers,
-                       const char* const* include_names);
+int nvrtcCreateProgram(void** program, const char* source, const char* name, int header_count,
+                       const char* const* headers, const char* const* include_names);
 int nvrtcDestroyProgram(void** program);
 int nvrtcCompileProgram(void* program, int option_count, const char* const* options);
 int nvrtcGetPTXSize(void* program, std::size_t* size);

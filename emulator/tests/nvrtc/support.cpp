@@ -89,8 +89,9 @@ Module::Module(const Program& program) {
 
 Module::Module(const std::string& image) {
   static std::atomic<unsigned> serial{0};
-  const std::filesystem::path path = std::filesystem::temp_directory_path() /
-                                     ("nvrtc-test-" + std::to_string(::getpid()) + "-" + std::to_string(serial++) + ".so");
+  const std::filesystem::path path =
+      std::filesystem::temp_directory_path() /
+      ("nvrtc-test-" + std::to_string(::getpid()) + "-" + std::to_string(serial++) + ".so");
   std::ofstream(path, std::ios::binary) << image;
   handle_ = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   const char* error = handle_ == nullptr ? ::dlerror() : nullptr;

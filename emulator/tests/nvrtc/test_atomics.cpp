@@ -38,8 +38,16 @@ TEST_CASE("atomic functions answer the old value and leave the right new one") {
     std::vector<T> v(10);
     std::vector<T> old(10);
     module.launch(name, {}, v.data(), old.data());
-    const std::vector<T> expected = {static_cast<T>(a + b), static_cast<T>(a - b), b, std::min(a, b), std::max(a, b),
-                                     static_cast<T>(a & b), static_cast<T>(a | b), static_cast<T>(a ^ b), b, a};
+    const std::vector<T> expected = {static_cast<T>(a + b),
+                                     static_cast<T>(a - b),
+                                     b,
+                                     std::min(a, b),
+                                     std::max(a, b),
+                                     static_cast<T>(a & b),
+                                     static_cast<T>(a | b),
+                                     static_cast<T>(a ^ b),
+                                     b,
+                                     a};
     CHECK(v == expected);
     CHECK(old == std::vector<T>(10, a));
   };
@@ -69,7 +77,8 @@ TEST_CASE("atomic functions answer the old value and leave the right new one") {
 }
 
 TEST_CASE("atomic functions lose nothing between blocks on several threads") {
-  const Module module(R"(extern "C" __global__ void count(int* i, float* f, double* d, unsigned long long* u, int* most) {
+  const Module module(
+      R"(extern "C" __global__ void count(int* i, float* f, double* d, unsigned long long* u, int* most) {
     atomicAdd(i, 1); atomicAdd(f, 1.0f); atomicAdd(d, 0.5); atomicAdd(u, 3ull);
     atomicMax(most, (int)(blockIdx.x * blockDim.x + threadIdx.x));
   })");

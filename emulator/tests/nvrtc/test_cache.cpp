@@ -1,6 +1,5 @@
 // The cache on disk: hits, what makes a miss, damage, several users at once, its size.
 #include <doctest/doctest.h>
-
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -78,9 +78,10 @@ TEST_CASE("handles and arguments that are not valid are answered, not followed")
 }
 
 TEST_CASE("errors carry the program's name and the user's line") {
-  const Compiled compiled = compile({.source = "// one\nextern \"C\" __global__ void k(float* x) {\n  __shared__ int s[4];\n"
-                                               "  x[0] = undefined_name;\n  s[0] = \"text\";\n}\n",
-                                     .name = "my kernels.cu"});
+  const Compiled compiled =
+      compile({.source = "// one\nextern \"C\" __global__ void k(float* x) {\n  __shared__ int s[4];\n"
+                         "  x[0] = undefined_name;\n  s[0] = \"text\";\n}\n",
+               .name = "my kernels.cu"});
   CHECK(compiled.result == 6);
   CAPTURE(compiled.log);
   CHECK(contains(compiled.log, "my kernels.cu(4): error:"));
@@ -92,7 +93,8 @@ TEST_CASE("errors carry the program's name and the user's line") {
 }
 
 TEST_CASE("messages quote nothing that the user did not write") {
-  const Compiled compiled = compile({.source = "__global__ void k(int* p) { p[threadIdx.x] = missing; }\n__constant__ int c = also_missing;"});
+  const Compiled compiled = compile(
+      {.source = "__global__ void k(int* p) { p[threadIdx.x] = missing; }\n__constant__ int c = also_missing;"});
   CHECK(compiled.result == 6);
   CAPTURE(compiled.log);
   CHECK(contains(compiled.log, "kernels.cu(1): error:"));
@@ -106,12 +108,13 @@ TEST_CASE("errors in a preprocessor line, a header and a template are at their o
   CHECK(directive.result == 6);
   CHECK(contains(directive.log, "default_program(3): error:"));
   CHECK(contains(directive.log, "stop here"));
-  const Compiled header = compile({.source = "#include \"parts/inner.h\"\n", .headers = {{"parts/inner.h", "\nint x = ;\n"}}});
+  const Compiled header =
+      compile({.source = "#include \"parts/inner.h\"\n", .headers = {{"parts/inner.h", "\nint x = ;\n"}}});
   CHECK(header.result == 6);
   CAPTURE(header.log);
   CHECK(contains(header.log, "parts/inner.h(2): error:"));
-  const Compiled instance = compile({.source = "template <class T> __global__ void k(T* x) {\n  x->missing();\n}\n",
-                                     .name_expressions = {"k<int>"}});
+  const Compiled instance = compile(
+      {.source = "template <class T> __global__ void k(T* x) {\n  x->missing();\n}\n", .name_expressions = {"k<int>"}});
   CHECK(instance.result == 6);
   CHECK(contains(instance.log, "kernels.cu(2): error:"));
   const Compiled name = compile({.source = "__global__ void k() {}", .name_expressions = {"no_such<int>"}});
@@ -131,9 +134,11 @@ TEST_CASE("warnings are in the log of a compilation that succeeds, and -w silenc
 }
 
 TEST_CASE("headers handed over with the program are included, by either form, also by one another") {
-  CHECK(answer({.source = "#include <one.h>\n#include \"dir/two.h\"\nextern \"C\" __global__ void k(int* x) { x[0] = one() + TWO; }",
-                .headers = {{"one.h", "#pragma once\n#include \"dir/two.h\"\n__device__ int one() { return TWO * 10; }"},
-                            {"dir/two.h", "#ifndef T\n#define T\n#define TWO 2\n#endif"}}}) == 22);
+  CHECK(
+      answer({.source = "#include <one.h>\n#include \"dir/two.h\"\nextern \"C\" __global__ void k(int* x) { x[0] = "
+                        "one() + TWO; }",
+              .headers = {{"one.h", "#pragma once\n#include \"dir/two.h\"\n__device__ int one() { return TWO * 10; }"},
+                          {"dir/two.h", "#ifndef T\n#define T\n#define TWO 2\n#endif"}}}) == 22);
 }
 
 TEST_CASE("options reach the program") {
@@ -152,12 +157,13 @@ TEST_CASE("options reach the program") {
   CHECK(answer({.source = including, .options = {"--include-path=" + directory.path().string()}}) == 12);
   std::ofstream(directory.path() / "on_disk.h") << "#define ON_DISK 13\n";
   CHECK(answer({.source = including, .options = {"-I" + directory.path().string()}}) == 13);
-  CHECK(compile({.source = "__global__ void k() {}",
-                 .options = {"-default-device", "--device-as-default-execution-space", "-rdc=true", "-dc", "--maxrregcount=32",
-                             "-lineinfo", "--use_fast_math", "-ftz=true", "--prec-div=false", "--split-compile=2", "-G",
-                             "--pch", "-dopt=on", "--ptxas-options=-v", "--diag-suppress=177", "--fmad=false",
-                             "--extra-device-vectorization", "--version-ident=true"}})
-            .succeeded());
+  CHECK(
+      compile({.source = "__global__ void k() {}",
+               .options = {"-default-device", "--device-as-default-execution-space", "-rdc=true", "-dc",
+                           "--maxrregcount=32", "-lineinfo", "--use_fast_math", "-ftz=true", "--prec-div=false",
+                           "--split-compile=2", "-G", "--pch", "-dopt=on", "--ptxas-options=-v", "--diag-suppress=177",
+                           "--fmad=false", "--extra-device-vectorization", "--version-ident=true"}})
+          .succeeded());
 }
 
 TEST_CASE("options that do not exist are refused by name") {
@@ -181,18 +187,23 @@ TEST_CASE("what the emulated driver does not do is refused at its line, with the
     const char* const statement = refused.first;
     const char* const reason = refused.second;
     CAPTURE(statement);
-    const Compiled compiled = compile({.source = std::string("__global__ void other(int* p) {}\n\n__global__ void k(int* p) {\n") + statement + "\n}"});
+    const Compiled compiled =
+        compile({.source = std::string("__global__ void other(int* p) {}\n\n__global__ void k(int* p) {\n") +
+                           statement + "\n}"});
     CHECK(compiled.result == 6);
     CAPTURE(compiled.log);
     CHECK(contains(compiled.log, "kernels.cu(4): error: "));
     CHECK(contains(compiled.log, reason));
-    CHECK(contains(compiled.log, "is not supported on the emulated driver") + contains(compiled.log, "are not supported on the emulated driver") == 1);
+    CHECK(contains(compiled.log, "is not supported on the emulated driver") +
+              contains(compiled.log, "are not supported on the emulated driver") ==
+          1);
   }
   const Compiled clusters = compile({.source = "__global__ void __cluster_dims__(2, 1, 1) k(int* p) {}"});
   CHECK(contains(clusters.log, "kernels.cu(1): error: thread block clusters"));
   // A function that no kernel uses may contain assembly.
-  CHECK(answer({.source = "__device__ unsigned lane() { unsigned l; asm(\"mov.u32 %0, %laneid;\" : \"=r\"(l)); return l; }\n"
-                          "extern \"C\" __global__ void k(int* x) { asm volatile(\"\" ::: \"memory\"); x[0] = 6; }"}) == 6);
+  CHECK(answer({.source =
+                    "__device__ unsigned lane() { unsigned l; asm(\"mov.u32 %0, %laneid;\" : \"=r\"(l)); return l; }\n"
+                    "extern \"C\" __global__ void k(int* x) { asm volatile(\"\" ::: \"memory\"); x[0] = 6; }"}) == 6);
 }
 
 TEST_CASE("a header that is not there is named, with what is there") {

@@ -60,7 +60,8 @@ TEST_CASE("name expressions reach unnamed namespaces, static functions and types
     static __device__ __forceinline__ void load(const float* x, half2& v) { v = __floats2half2_rn(x[0], x[1]); }
     template <Load F> __global__ void sum(const float* x, float* out) { half2 v; F(x, v); out[0] = (float)(v.x + v.y); }
     template <class T> __global__ void copy(const T* from, T* to) { to[threadIdx.x] = from[threadIdx.x]; }
-  )", .name_expressions = {"twice<float>", "map<next>", "sum<load>", "copy<float4>"}};
+  )",
+                        .name_expressions = {"twice<float>", "map<next>", "sum<load>", "copy<float4>"}};
   const Module module(program);
   float x[4] = {1, 2, 3, 4};
   module.launch(module.lowered_names()[0], {.block = {4}}, x);

@@ -38,7 +38,8 @@ struct Format {
       (value(middle) <= magnitude ? low : high) = middle;
     }
     // Infinity stands one step above the largest value.
-    const long double above = std::isinf(value(high)) ? value(low) + (value(low) - value(low - 1)) : static_cast<long double>(value(high));
+    const long double above =
+        std::isinf(value(high)) ? value(low) + (value(low) - value(low - 1)) : static_cast<long double>(value(high));
     const long double to_low = magnitude - value(low);
     const long double to_high = above - magnitude;
     const bool up = to_high < to_low || (to_high == to_low && (low & 1) != 0);
@@ -75,7 +76,8 @@ std::string source_for(const std::string& type, const std::string& name, const s
     }
     extern "C" __global__ void add_all(T* sum) { atomicAdd(sum, T(1.0f)); })";
   const auto replace = [&](const std::string& from, const std::string& to) {
-    for (std::size_t at = source.find(from); at != std::string::npos; at = source.find(from, at + to.size())) source.replace(at, from.size(), to);
+    for (std::size_t at = source.find(from); at != std::string::npos; at = source.find(from, at + to.size()))
+      source.replace(at, from.size(), to);
   };
   replace("__N2", "__" + name + "2");
   replace("__N_", "__" + name + "_");
@@ -96,13 +98,24 @@ void check_format(const Module& module, const Format& format, float one_bits) {
   std::size_t wrong = 0;
   for (unsigned i = 0; i < 65536; ++i) {
     const double expected = format.value(i);
-    const bool right = std::isnan(expected) ? std::isnan(wide[i]) : wide[i] == expected && std::signbit(wide[i]) == std::signbit(expected);
+    const bool right = std::isnan(expected) ? std::isnan(wide[i])
+                                            : wide[i] == expected && std::signbit(wide[i]) == std::signbit(expected);
     wrong += right ? 0 : 1;
   }
   CHECK(wrong == 0);
 
   // Narrowing, of values around every one of them, halfway too, and of others.
-  std::vector<float> values = {0.0f, -0.0f, INFINITY, -INFINITY, NAN, 1e-30f, 3e38f, 65519.9f, 65520.0f, -65536.0f, std::numeric_limits<float>::denorm_min()};
+  std::vector<float> values = {0.0f,
+                               -0.0f,
+                               INFINITY,
+                               -INFINITY,
+                               NAN,
+                               1e-30f,
+                               3e38f,
+                               65519.9f,
+                               65520.0f,
+                               -65536.0f,
+                               std::numeric_limits<float>::denorm_min()};
   for (unsigned i = 1; i < 32000; i += 3) {
     const double middle = (format.value(i) + format.value(i + 1)) / 2;
     if (!std::isfinite(middle)) break;
@@ -111,7 +124,8 @@ void check_format(const Module& module, const Format& format, float one_bits) {
   }
   Words narrow(values.size());
   for (const char* kernel : {"narrow", "narrow_default"}) {
-    module.launch(kernel, {.grid = {512}, .block = {256}}, values.data(), narrow.data(), static_cast<int>(values.size()));
+    module.launch(kernel, {.grid = {512}, .block = {256}}, values.data(), narrow.data(),
+                  static_cast<int>(values.size()));
     wrong = 0;
     for (std::size_t i = 0; i < values.size(); ++i) wrong += narrow[i] == format.nearest(values[i]) ? 0 : 1;
     CHECK(wrong == 0);
@@ -123,7 +137,8 @@ void check_format(const Module& module, const Format& format, float one_bits) {
     doubles.insert(doubles.end(), {std::nextafter(middle, INFINITY), middle, std::nextafter(middle, 0.0)});
   }
   narrow.assign(doubles.size(), 0);
-  module.launch("narrow_double", {.grid = {16}, .block = {256}}, doubles.data(), narrow.data(), static_cast<int>(doubles.size()));
+  module.launch("narrow_double", {.grid = {16}, .block = {256}}, doubles.data(), narrow.data(),
+                static_cast<int>(doubles.size()));
   wrong = 0;
   for (std::size_t i = 0; i < doubles.size(); ++i) wrong += narrow[i] == format.nearest(doubles[i]) ? 0 : 1;
   CHECK(wrong == 0);
@@ -149,7 +164,9 @@ void check_format(const Module& module, const Format& format, float one_bits) {
     const long double product = x * y;
     // Where z is too small to change product's 64 digits exactly, a nudge stands for it.
     long double sum = product + z;
-    if (std::isfinite(sum) && sum - product != z && z != 0 && product != 0) sum = std::fabs(product) > std::fabs(z) ? std::nextafter(product, z > 0 ? INFINITY : -INFINITY) : std::nextafter(z, product > 0 ? INFINITY : -INFINITY);
+    if (std::isfinite(sum) && sum - product != z && z != 0 && product != 0)
+      sum = std::fabs(product) > std::fabs(z) ? std::nextafter(product, z > 0 ? INFINITY : -INFINITY)
+                                              : std::nextafter(z, product > 0 ? INFINITY : -INFINITY);
     const long double expected[] = {x + y, x - y, product, x / y, sum, std::sqrt(std::fabs(x))};
     for (std::size_t k = 0; k < 6; ++k) {
       const unsigned right = format.nearest(expected[k]);

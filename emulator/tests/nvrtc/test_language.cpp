@@ -70,7 +70,7 @@ TEST_CASE("a kernel's guard lets exactly the right threads through") {
       auto i = blockIdx.x * blockDim.x + threadIdx.x;
       if (i < n) { out[i] += T(1); }
     })",
-                           .name_expressions = {"in_template<int>"}});
+                              .name_expressions = {"in_template<int>"}});
   for (const int n : {0, 1, 63, 64, 65, 200, 256, 299}) {
     CAPTURE(n);
     std::vector<int> out(301);
@@ -122,7 +122,7 @@ TEST_CASE("static shared memory, in kernels, functions and templates") {
       __syncthreads();
       if (threadIdx.x == 0) out[blockIdx.x] = sum;
     })",
-                       .name_expressions = {"reverse<float, 64>", "reverse<double,32>"}});
+                              .name_expressions = {"reverse<float, 64>", "reverse<double,32>"}});
   std::vector<float> f(128);
   std::iota(f.begin(), f.end(), 0.0f);
   module.launch(module.lowered_names()[0], {.grid = {2}, .block = {64}}, f.data());
@@ -143,7 +143,7 @@ TEST_CASE("the table tells the static shared memory of each kernel") {
       a[threadIdx.x] = p[0]; b[threadIdx.x][1] = a[0]; p[1] = b[0][1]; }
     extern "C" __global__ void one(float* p) { __shared__ double x[16]; x[threadIdx.x] = p[0]; p[1] = (float)x[3]; }
     extern "C" __global__ void none(float* p) { p[0] = 1; })",
-                       .name_expressions = {"tiles<32>", "tiles<64>"}});
+                              .name_expressions = {"tiles<32>", "tiles<64>"}});
   CHECK(module.kernel(module.lowered_names()[0]).static_shared_bytes == 32 * 4 * 3);
   CHECK(module.kernel(module.lowered_names()[1]).static_shared_bytes == 64 * 4 * 3);
   CHECK(module.kernel("one").static_shared_bytes == 128);
@@ -186,7 +186,7 @@ TEST_CASE("dynamic shared memory, at function and at namespace scope, of any typ
       __syncthreads();
       out[threadIdx.x] = global_words[(threadIdx.x + 1) % blockDim.x];
     })",
-                       .name_expressions = {"typed<double>", "&typed<short>"}});
+                              .name_expressions = {"typed<double>", "&typed<short>"}});
   std::vector<double> d(16);
   module.launch(module.lowered_names()[0], {.block = {16}, .dynamic_shared_bytes = 128}, d.data());
   CHECK(d[0] == 15.0);
@@ -206,7 +206,8 @@ TEST_CASE("dynamic shared memory, at function and at namespace scope, of any typ
 }
 
 TEST_CASE("device, constant and managed variables are found by their symbols and are real") {
-  const Module module(Program{.source = R"(
+  const Module module(
+      Program{.source = R"(
     __constant__ float weights[4];
     __constant__ const int fixed[3] = {1, 2, 3};
     __device__ int counter = 5;
@@ -220,7 +221,7 @@ TEST_CASE("device, constant and managed variables are found by their symbols and
       atomicAdd(&hidden_counter, 2u);
       out[threadIdx.x] = weights[threadIdx.x] + fixed[2] + (float)managed + both + deep::pair.y + plain;
     })",
-                       .name_expressions = {"&weights", "&counter", "&deep::pair", "hidden_counter", "&managed", "&fixed"}});
+              .name_expressions = {"&weights", "&counter", "&deep::pair", "hidden_counter", "&managed", "&fixed"}});
   CHECK(module.lowered_names()[0] == "weights");
   CHECK(module.lowered_names()[1] == "counter");
   CHECK(module.lowered_names()[2] == "_ZN4deep4pairE");
@@ -249,8 +250,8 @@ TEST_CASE("name expressions name templates, namespaces and overloads") {
     template <> __global__ void apply<int>(int* x, int f) { x[threadIdx.x] += f; }
     template <class T> __global__ void instantiated(T* x) { x[0] = T(3); }
     template __global__ void instantiated<float>(float*);)",
-                       .name_expressions = {"a::b::scale<float, 4>", "a::b::plain", "(void (*)(float*))both", "apply<Twice>",
-                                            "::a::b::scale<double,-1>"}});
+                              .name_expressions = {"a::b::scale<float, 4>", "a::b::plain", "(void (*)(float*))both",
+                                                   "apply<Twice>", "::a::b::scale<double,-1>"}});
   const auto& names = module.lowered_names();
   CHECK(names[0] == "_ZN1a1b5scaleIfLi4EEEvPT_");
   CHECK(names[1] == "_ZN1a1b5plainEPi");
@@ -280,7 +281,7 @@ TEST_CASE("the table tells parameters, their flags and the launch bounds") {
     __launch_bounds__(limit * 2, 4) __global__ void bounded(int) {}
     template <int N> __global__ void __launch_bounds__(N) templated(int* p) { p[0] = N; }
     __global__ void unbounded() {})",
-                       .name_expressions = {"templated<96>"}});
+                              .name_expressions = {"templated<96>"}});
   const abi::Kernel& k = module.kernel("k");
   REQUIRE(k.parameter_count == 8);
   const std::uint32_t offsets[] = {0, 8, 16, 24, 26, 28, 32, 40};
@@ -335,7 +336,9 @@ TEST_CASE("vector types have CUDA's sizes, alignments and constructors") {
       out[1].x = t.x + d.x;
     })");
   std::vector<int> sizes(12);
-  struct alignas(16) Four { float x, y, z, w; } out[2];
+  struct alignas(16) Four {
+    float x, y, z, w;
+  } out[2];
   module.launch("vectors", {.block = {1}}, sizes.data(), &out[0], Extent{3, 4, 5});
   const std::vector<int> expected = {3, 4, 4, 8, 12, 4, 8, 16, 32, 16, 16, 16};
   CHECK(sizes == expected);
@@ -376,7 +379,8 @@ TEST_CASE("lambdas, unrolled loops, local arrays, new, malloc and memcpy in kern
 }
 
 TEST_CASE("every private copy of a module has its own variables") {
-  const Compiled compiled = compile({.source = R"(__device__ int calls; extern "C" __global__ void call() { calls++; })"});
+  const Compiled compiled =
+      compile({.source = R"(__device__ int calls; extern "C" __global__ void call() { calls++; })"});
   REQUIRE(compiled.succeeded());
   const Module one(compiled.image);
   const Module other(compiled.image);

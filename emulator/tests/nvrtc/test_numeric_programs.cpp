@@ -18,7 +18,8 @@ std::vector<float> multiplied(const std::vector<float>& a, const std::vector<flo
   for (int i = 0; i < m; ++i) {
     for (int j = 0; j < n; ++j) {
       double sum = 0;
-      for (int p = 0; p < k; ++p) sum += static_cast<double>(a[static_cast<std::size_t>(i) * k + p]) * b[static_cast<std::size_t>(p) * n + j];
+      for (int p = 0; p < k; ++p)
+        sum += static_cast<double>(a[static_cast<std::size_t>(i) * k + p]) * b[static_cast<std::size_t>(p) * n + j];
       c[static_cast<std::size_t>(i) * n + j] = static_cast<float>(sum);
     }
   }
@@ -82,16 +83,23 @@ TEST_CASE("matrix products: tiled, and with float4 and register tiles") {
   std::vector<float> c(n * n);
   module.launch("matmul", {.grid = {4, 4}, .block = {16, 16}, .threads = 2}, a.data(), b.data(), c.data(), n);
   CHECK(largest_difference(c, expected) < 1e-4);
-  struct alignas(16) Line { float values[n]; };
+  struct alignas(16) Line {
+    float values[n];
+  };
   std::vector<Line> a16(n), b16(n), c16(n);
-  for (int i = 0; i < n; ++i) for (int j = 0; j < n; ++j) {
-    a16[i].values[j] = a[static_cast<std::size_t>(i) * n + j];
-    b16[i].values[j] = b[static_cast<std::size_t>(i) * n + j];
-    c16[i].values[j] = 1;
-  }
-  module.launch("sgemm", {.grid = {2, 2}, .block = {64}, .threads = 2}, n, n, n, 2.0f, a16.data(), b16.data(), 0.5f, c16.data());
+  for (int i = 0; i < n; ++i)
+    for (int j = 0; j < n; ++j) {
+      a16[i].values[j] = a[static_cast<std::size_t>(i) * n + j];
+      b16[i].values[j] = b[static_cast<std::size_t>(i) * n + j];
+      c16[i].values[j] = 1;
+    }
+  module.launch("sgemm", {.grid = {2, 2}, .block = {64}, .threads = 2}, n, n, n, 2.0f, a16.data(), b16.data(), 0.5f,
+                c16.data());
   double largest = 0;
-  for (int i = 0; i < n; ++i) for (int j = 0; j < n; ++j) largest = std::max(largest, std::fabs(c16[i].values[j] - (2.0 * expected[static_cast<std::size_t>(i) * n + j] + 0.5)));
+  for (int i = 0; i < n; ++i)
+    for (int j = 0; j < n; ++j)
+      largest =
+          std::max(largest, std::fabs(c16[i].values[j] - (2.0 * expected[static_cast<std::size_t>(i) * n + j] + 0.5)));
   CHECK(largest < 2e-4);
 }
 
@@ -166,7 +174,9 @@ TEST_CASE("softmax, layer normalisation and attention") {
     double square = 0;
     for (int i = 0; i < cols; ++i) mean += in[r * cols + i] / static_cast<double>(cols);
     for (int i = 0; i < cols; ++i) square += std::pow(in[r * cols + i] - mean, 2) / cols;
-    for (int i = 0; i < cols; ++i) expected[r * cols + i] = static_cast<float>((in[r * cols + i] - mean) / std::sqrt(square + 1e-5) * gamma[i] + beta[i]);
+    for (int i = 0; i < cols; ++i)
+      expected[r * cols + i] =
+          static_cast<float>((in[r * cols + i] - mean) / std::sqrt(square + 1e-5) * gamma[i] + beta[i]);
   }
   CHECK(largest_difference(out, expected) < 1e-4);
 
@@ -177,7 +187,8 @@ TEST_CASE("softmax, layer normalisation and attention") {
   const std::vector<float> v = random_floats(n * d, 0, 1);
   std::vector<float> o(n * d);
   std::vector<float> o_expected(n * d);
-  module.launch("attention", {.grid = {2}, .block = {32}, .dynamic_shared_bytes = 2 * 32 * d * 4}, q.data(), k.data(), v.data(), o.data(), n, d, 0.25f);
+  module.launch("attention", {.grid = {2}, .block = {32}, .dynamic_shared_bytes = 2 * 32 * d * 4}, q.data(), k.data(),
+                v.data(), o.data(), n, d, 0.25f);
   for (int i = 0; i < n; ++i) {
     std::vector<double> p(n);
     double sum = 0;
@@ -264,10 +275,12 @@ TEST_CASE("n-body, bitonic sort, convolution, Mandelbrot and a random generator"
       }
       atomicAdd(inside, (unsigned long long)hits);
     })",
-                       .name_expressions = {"bitonic<float>"}});
+                              .name_expressions = {"bitonic<float>"}});
   const int n = 128;
   const std::vector<float> p = random_floats(4 * n, 0.1f, 1);
-  struct alignas(16) Body { float x, y, z, w; };
+  struct alignas(16) Body {
+    float x, y, z, w;
+  };
   std::vector<Body> bodies(n);
   for (int i = 0; i < n; ++i) bodies[i] = {p[4 * i], p[4 * i + 1], p[4 * i + 2], p[4 * i + 3]};
   std::vector<float> acc(3 * n);
@@ -298,34 +311,39 @@ TEST_CASE("n-body, bitonic sort, convolution, Mandelbrot and a random generator"
   std::vector<float> out(w * h);
   std::vector<float> out_expected(w * h);
   module.launch("convolve", {.grid = {4, 5}, .block = {16, 8}, .threads = 2}, image.data(), out.data(), w, h);
-  for (int y = 0; y < h; ++y) for (int x = 0; x < w; ++x) {
-    double sum = 0;
-    for (int dy = -2; dy <= 2; ++dy) for (int dx = -2; dx <= 2; ++dx) sum += weights[(dy + 2) * 5 + dx + 2] * image[std::clamp(y + dy, 0, h - 1) * w + std::clamp(x + dx, 0, w - 1)];
-    out_expected[y * w + x] = static_cast<float>(sum);
-  }
+  for (int y = 0; y < h; ++y)
+    for (int x = 0; x < w; ++x) {
+      double sum = 0;
+      for (int dy = -2; dy <= 2; ++dy)
+        for (int dx = -2; dx <= 2; ++dx)
+          sum +=
+              weights[(dy + 2) * 5 + dx + 2] * image[std::clamp(y + dy, 0, h - 1) * w + std::clamp(x + dx, 0, w - 1)];
+      out_expected[y * w + x] = static_cast<float>(sum);
+    }
   CHECK(largest_difference(out, out_expected) < 1e-5);
 
   std::vector<int> steps(w * h);
   module.launch("mandelbrot", {.grid = {4, 5}, .block = {16, 8}}, steps.data(), w, h, 200);
   bool right = true;
-  for (int y = 0; y < h; ++y) for (int x = 0; x < w; ++x) {
-    volatile double zr = 0;
-    volatile double zi = 0;
-    const double cr = -2.0 + 3.0 * x / w;
-    const double ci = -1.0 + 2.0 * y / h;
-    int i = 0;
-    for (; i < 200; ++i) {
-      volatile const double rr = zr * zr;
-      volatile const double ii = zi * zi;
-      if (!(rr + ii < 4.0)) break;
-      volatile const double difference = rr - ii;
-      volatile const double ri = zr * zi;
-      zi = 2.0 * ri + ci;
-      zr = difference + cr;
+  for (int y = 0; y < h; ++y)
+    for (int x = 0; x < w; ++x) {
+      volatile double zr = 0;
+      volatile double zi = 0;
+      const double cr = -2.0 + 3.0 * x / w;
+      const double ci = -1.0 + 2.0 * y / h;
+      int i = 0;
+      for (; i < 200; ++i) {
+        volatile const double rr = zr * zr;
+        volatile const double ii = zi * zi;
+        if (!(rr + ii < 4.0)) break;
+        volatile const double difference = rr - ii;
+        volatile const double ri = zr * zi;
+        zi = 2.0 * ri + ci;
+        zr = difference + cr;
+      }
+      // cr and ci may have been computed with a fused multiply-add: allow for it at the set's edge.
+      right = right && (std::abs(steps[y * w + x] - i) <= 1 || i > 30);
     }
-    // cr and ci may have been computed with a fused multiply-add: allow for it at the set's edge.
-    right = right && (std::abs(steps[y * w + x] - i) <= 1 || i > 30);
-  }
   CHECK(right);
 
   unsigned long long inside = 0;

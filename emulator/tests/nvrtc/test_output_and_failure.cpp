@@ -14,7 +14,8 @@ TEST_CASE("printf writes whole lines to standard output, from every thread") {
     if (threadIdx.x == 0) { printf("in "); printf("%s\n", "pieces"); }
   })");
   const char who[] = "kernel";
-  const std::string text = captured_output(1, [&] { module.launch("speak", {.grid = {4}, .block = {8}, .threads = 2}, &who[0]); });
+  const std::string text =
+      captured_output(1, [&] { module.launch("speak", {.grid = {4}, .block = {8}, .threads = 2}, &who[0]); });
   std::istringstream lines(text);
   std::vector<std::string> all;
   for (std::string line; std::getline(lines, line);) all.push_back(line);
@@ -24,9 +25,11 @@ TEST_CASE("printf writes whole lines to standard output, from every thread") {
 }
 
 TEST_CASE("a failed assertion tells the place on standard error and ends the launch") {
-  const Module module(Program{.source = "extern \"C\" __global__ void check(int n) {\n  assert(n < 10 || threadIdx.x != 3);\n  __syncthreads();\n}\n"
-                                        "extern \"C\" __global__ void direct(int n) {\n  assert(n < 10);\n}",
-                              .name = "checked.cu"});
+  const Module module(Program{
+      .source =
+          "extern \"C\" __global__ void check(int n) {\n  assert(n < 10 || threadIdx.x != 3);\n  __syncthreads();\n}\n"
+          "extern \"C\" __global__ void direct(int n) {\n  assert(n < 10);\n}",
+      .name = "checked.cu"});
   module.launch("check", {.block = {32}}, 5);
   int error = 0;
   const std::string text = captured_output(2, [&] {
@@ -39,7 +42,8 @@ TEST_CASE("a failed assertion tells the place on standard error and ends the lau
   CHECK(error == 710);
   CAPTURE(text);
   CHECK(text.find("checked.cu:2: ") == 0);
-  CHECK(text.find("block: [0,0,0], thread: [3,0,0] Assertion `n < 10 || threadIdx.x != 3` failed.") != std::string::npos);
+  CHECK(text.find("block: [0,0,0], thread: [3,0,0] Assertion `n < 10 || threadIdx.x != 3` failed.") !=
+        std::string::npos);
   error = 0;
   captured_output(2, [&] {
     try {
@@ -52,7 +56,8 @@ TEST_CASE("a failed assertion tells the place on standard error and ends the lau
 }
 
 TEST_CASE("NDEBUG, as an option and before the header, turns assertions off") {
-  const Module option(Program{.source = "extern \"C\" __global__ void k() { assert(false); }", .options = {"-DNDEBUG"}});
+  const Module option(
+      Program{.source = "extern \"C\" __global__ void k() { assert(false); }", .options = {"-DNDEBUG"}});
   option.launch("k", {});
   const Module defined("#define NDEBUG\n#include <assert.h>\nextern \"C\" __global__ void k() { assert(false); }");
   CHECK_NOTHROW(defined.launch("k", {}));

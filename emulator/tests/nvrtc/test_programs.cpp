@@ -44,11 +44,12 @@ TEST_CASE("reduction: a tree in shared memory, and warp shuffles behind it") {
       if (wid == 0) val = warpReduceSum(val);
       if (threadIdx.x == 0) atomicAdd(out, val);
     })",
-                       .name_expressions = {"reduce_tree<256>"}});
+                              .name_expressions = {"reduce_tree<256>"}});
   const std::vector<float> in = random_floats(100003);
   const double exact = std::accumulate(in.begin(), in.end(), 0.0);
   std::vector<float> out(16);
-  module.launch(module.lowered_names()[0], {.grid = {16}, .block = {256}, .dynamic_shared_bytes = 1024, .threads = 2}, in.data(), out.data(), 100003u);
+  module.launch(module.lowered_names()[0], {.grid = {16}, .block = {256}, .dynamic_shared_bytes = 1024, .threads = 2},
+                in.data(), out.data(), 100003u);
   CHECK(std::accumulate(out.begin(), out.end(), 0.0) == doctest::Approx(exact).epsilon(1e-4));
   float total = 0;
   module.launch("reduce_shuffle", {.grid = {16}, .block = {256}, .threads = 2}, in.data(), &total, 100003);
@@ -174,7 +175,9 @@ TEST_CASE("transpose through a padded tile, and a stencil with halo") {
   std::vector<float> out(in.size());
   module.launch("transpose", {.grid = {3, 2}, .block = {32, 8}}, out.data(), in.data(), width, height);
   bool right = true;
-  for (int y = 0; y < height; ++y) for (int x = 0; x < width; ++x) right = right && out[static_cast<std::size_t>(x) * height + y] == in[static_cast<std::size_t>(y) * width + x];
+  for (int y = 0; y < height; ++y)
+    for (int x = 0; x < width; ++x)
+      right = right && out[static_cast<std::size_t>(x) * height + y] == in[static_cast<std::size_t>(y) * width + x];
   CHECK(right);
   std::vector<int> line(500);
   std::iota(line.begin(), line.end(), 1);

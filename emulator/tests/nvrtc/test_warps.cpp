@@ -155,7 +155,8 @@ TEST_CASE("a barrier that can never be passed fails the launch and says where") 
     CHECK(message.find("16 at a warp operation (line 5)") != std::string::npos);
   }
   // The thread's state is good for the next launch.
-  const Module next(R"(extern "C" __global__ void fine(int* out) { __syncthreads(); if (threadIdx.x == 0) out[0] = 5; })");
+  const Module next(
+      R"(extern "C" __global__ void fine(int* out) { __syncthreads(); if (threadIdx.x == 0) out[0] = 5; })");
   next.launch("fine", {.block = {64}}, &out);
   CHECK(out == 5);
 }

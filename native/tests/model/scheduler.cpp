@@ -29,8 +29,8 @@ struct Store {
 struct Fiber {
   std::function<void()> function;
   std::unique_ptr<char[]> stack;
-  ucontext_t context{};  // to begin with
-  jmp_buf place{};       // to go on from
+  ucontext_t context{};                          // to begin with
+  jmp_buf place{};                               // to go on from
   const std::function<bool()>* ready = nullptr;  // null: it can go on
   Duration deadline = Duration::max();
   bool has_begun = false, has_ended = false, has_yielded = false, is_timed_out = false;
@@ -74,7 +74,8 @@ class Run {
     return !each.has_ended && !each.has_yielded && (each.is_timed_out || !each.ready || look(*each.ready, &each));
   }
   void forget(const void* address) {
-    for (const auto& each : fibers_) std::erase_if(each->stores, [address](const Store& store) { return store.address == address; });
+    for (const auto& each : fibers_)
+      std::erase_if(each->stores, [address](const Store& store) { return store.address == address; });
   }
   bool is_looking() const { return is_looking_; }
   const Fiber* viewer() { return is_looking_ ? viewer_ : &self(); }
@@ -172,7 +173,8 @@ void Run::fail(const std::string& what) {
 std::vector<Action> Run::actions() {
   std::vector<Action> found;
   for (std::size_t thread = 0; thread < fibers_.size(); ++thread)
-    if (const auto& stores = fiber(thread).stores; !stores.empty() && stores.front().held_for >= most_held) return {{thread, true, 0}};
+    if (const auto& stores = fiber(thread).stores; !stores.empty() && stores.front().held_for >= most_held)
+      return {{thread, true, 0}};
   std::size_t cost = 0;
   for (std::size_t thread = 0; thread < fibers_.size(); ++thread)
     if (const auto& stores = fiber(thread).stores; !stores.empty() && !stores.front().held_for) {
@@ -187,7 +189,8 @@ std::vector<Action> Run::actions() {
     cost = holding + 1;
   }
   for (std::size_t thread = 0; thread < fibers_.size(); ++thread)
-    if (const auto& stores = fiber(thread).stores; !stores.empty() && stores.front().held_for) found.push_back({thread, true, 0});
+    if (const auto& stores = fiber(thread).stores; !stores.empty() && stores.front().held_for)
+      found.push_back({thread, true, 0});
   std::erase_if(found, [&](const Action& each) { return deviations_ + each.cost > limits_.deviations; });
   return found;
 }
@@ -220,7 +223,8 @@ std::size_t Run::next() {
     if (steps_.size() > limits_.steps) fail("it does not end");
     const std::vector<Action> possible = actions();
     if (possible.empty()) {
-      const bool is_over = std::all_of(fibers_.begin(), fibers_.end(), [](const auto& each) { return each->has_ended; });
+      const bool is_over =
+          std::all_of(fibers_.begin(), fibers_.end(), [](const auto& each) { return each->has_ended; });
       if (is_over) leave_for_ever();
       if (!let_time_pass()) fail("all threads wait");
       continue;
@@ -292,7 +296,8 @@ Found explore(const std::function<void()>& program, const Limits& limits) {
     run.run(program);
     ++found.orders;
     found.failure = run.failure();
-    if (found.failure.empty() && found.orders == limits.orders) found.failure = "there are more orders than were to be run";
+    if (found.failure.empty() && found.orders == limits.orders)
+      found.failure = "there are more orders than were to be run";
   } while (found.failure.empty() && has_next(choices));
   return found;
 }
@@ -320,7 +325,8 @@ bool is_held_back(const void* address, std::uint64_t& bits) {
   const Fiber* const viewer = active->viewer();
   if (!viewer) return false;
   const auto& stores = viewer->stores;
-  const auto last = std::find_if(stores.rbegin(), stores.rend(), [address](const Store& each) { return each.address == address; });
+  const auto last =
+      std::find_if(stores.rbegin(), stores.rend(), [address](const Store& each) { return each.address == address; });
   if (last == stores.rend()) return false;
   bits = last->bits;
   return true;

@@ -4,10 +4,10 @@
 // before a step another thread may go on. A store that is not sequentially consistent lies in a buffer of its thread
 // until it is flushed, as on x86 and as C++ allows: others may go on meanwhile, and so may later loads of that thread.
 //
-// Always true: all orders are run that have at most `Limits::deviations` deviations from the plain one, in which each thread
-// goes on until it must wait, and then the next one does (delay bounding: Emmi, Qadeer, Rakamaric, POPL 2011). To hold back a
-// store is a deviation too; it is seen after ten more steps at the latest. Time stands still, except that a yield takes some; a time-out ends a wait only where nobody could
-// go on otherwise.
+// Always true: all orders are run that have at most `Limits::deviations` deviations from the plain one, in which each
+// thread goes on until it must wait, and then the next one does (delay bounding: Emmi, Qadeer, Rakamaric, POPL 2011).
+// To hold back a store is a deviation too; it is seen after ten more steps at the latest. Time stands still, except
+// that a yield takes some; a time-out ends a wait only where nobody could go on otherwise.
 #pragma once
 #include <chrono>
 #include <cstddef>
@@ -21,8 +21,8 @@ using Duration = std::chrono::nanoseconds;
 
 struct Limits {
   std::size_t deviations = 3;
-  std::size_t steps = 20'000;         // of one order; more are a failure: it does not end
-  std::size_t orders = 3'000'000;     // more are a failure: nothing was shown
+  std::size_t steps = 20'000;      // of one order; more are a failure: it does not end
+  std::size_t orders = 3'000'000;  // more are a failure: nothing was shown
   // What is wrong when a wait ends by its time-out; empty: nothing. What it reads is no step.
   std::function<std::string()> on_time_out{};
 };
@@ -55,7 +55,7 @@ bool is_looking();
 // Memory that several threads use. `bits`: of the value, at most 8 bytes.
 void store(const void* address, std::uint64_t bits, std::function<void()> write);
 bool is_held_back(const void* address, std::uint64_t& bits);  // a store of this thread's own to there
-void flush();                                                  // all of this thread's stores
-void forget(const void* address);                              // it is no longer there: nobody's store is to reach it
+void flush();                                                 // all of this thread's stores
+void forget(const void* address);                             // it is no longer there: nobody's store is to reach it
 
 }  // namespace aiocuda::model

@@ -1,7 +1,8 @@
-// The standard library's threads, locks, atomics and clock for code in namespace aiocuda, as the scheduler runs them: that
-// code says `std::mutex` and finds these. So the protocols are checked as they are, without a change.
+// The standard library's threads, locks, atomics and clock for code in namespace aiocuda, as the scheduler runs them:
+// that code says `std::mutex` and finds these. So the protocols are checked as they are, without a change.
 //
-// To be included before them, in each file of the program. What they include of the standard library is included here first.
+// To be included before them, in each file of the program. What they include of the standard library is included here
+// first.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -188,7 +189,8 @@ class condition_variable {
     waiting_.push_back(&is_notified);
     lock.mutex()->unlock_at_once();
     const auto ready = [&] { return is_notified; };
-    const bool in_time = time == model::Duration::max() ? (model::wait_until("wait", ready), true) : model::wait_until("wait for a time", ready, time);
+    const bool in_time = time == model::Duration::max() ? (model::wait_until("wait", ready), true)
+                                                        : model::wait_until("wait for a time", ready, time);
     if (!is_notified) erase(waiting_, &is_notified);
     lock.mutex()->lock();
     return in_time;

@@ -1,6 +1,6 @@
-// The threads that carry bytes through rings, in every order of what they, the caller and the device do (see scheduler.hpp).
+// The threads that carry bytes through rings, in every order of what they, the caller and the device do (see
+// scheduler.hpp).
 #include "shadow_std.hpp"
-
 #include "staging/crew.hpp"
 // after the shadows: doctest uses the standard library's own
 #include "check_orders.hpp"
@@ -42,8 +42,10 @@ void copy(const Ring& ring, const Crew::Handed& handed, Bytes& device, std::size
     const Crew::Part& part = handed.parts[i];
     wait_for(words.granted(), part.number);
     const auto there = device.begin() + static_cast<std::ptrdiff_t>(part.begin);
-    if (is_fill) std::copy_n(part.packed, part.size_bytes, there);
-    else std::copy_n(there, part.size_bytes, part.packed);
+    if (is_fill)
+      std::copy_n(part.packed, part.size_bytes, there);
+    else
+      std::copy_n(there, part.size_bytes, part.packed);
     write_word(words.passed(), part.number);
   }
   if (!is_fill && refused_from >= handed.parts.size()) wait_for(words.finished(), handed.parts.back().number);
@@ -164,7 +166,8 @@ TEST_CASE("a copy that the driver refused halfway lets what comes later pass") {
   check_all(
       [] {
         Ring ring(chunk_bytes);
-        Bytes host = numbered(2 * chunk_bytes, 1), device(2 * chunk_bytes), later = numbered(chunk_bytes, 50), there(chunk_bytes);
+        Bytes host = numbered(2 * chunk_bytes, 1), device(2 * chunk_bytes), later = numbered(chunk_bytes, 50),
+              there(chunk_bytes);
         {
           Crew crew(1);
           ring.join(crew);
@@ -229,7 +232,8 @@ TEST_CASE("a device that is lost ends what it had, and its threads carry on for 
           std::thread watcher([&] { crew.abandon(*lost.lane); });
           watcher.join();
           stream.join();
-          model::wait_until("the caller waits", [&] { return dropped.transfer->has_ended() && handed.transfer->has_ended(); });
+          model::wait_until("the caller waits",
+                            [&] { return dropped.transfer->has_ended() && handed.transfer->has_ended(); });
           require(there == other, "the device has other bytes");
         }
       },

@@ -1,7 +1,6 @@
 // Lines of those who wait for room, in every order of what their threads do (see scheduler.hpp).
-#include "shadow_std.hpp"
-
 #include "completion/line.hpp"
+#include "shadow_std.hpp"
 // after the shadows: doctest uses the standard library's own
 #include "check_orders.hpp"
 
@@ -21,8 +20,9 @@ struct House {
   std::mutex submitting;
   std::uint64_t submitted = most;
   std::atomic<std::uint64_t> passed = 0;
-  std::shared_ptr<std::atomic<std::uint64_t>> learnt = std::make_shared<std::atomic<std::uint64_t>>(0);  // of that, by who asked
-  std::vector<Thread> order;  // who submitted, in order
+  std::shared_ptr<std::atomic<std::uint64_t>> learnt =
+      std::make_shared<std::atomic<std::uint64_t>>(0);  // of that, by who asked
+  std::vector<Thread> order;                            // who submitted, in order
 
   Level level() const { return {submitted, learnt}; }
 
@@ -31,7 +31,8 @@ struct House {
     if (submitted - learnt->load() >= most) return true;
     return !lines.is_empty() && !lines.may_pass(lane, level(), most, &turn);
   }
-  // As an engine does: submits if there is room and nobody stands before it; else it stands in line, waits and looks again.
+  // As an engine does: submits if there is room and nobody stands before it; else it stands in line, waits and looks
+  // again.
   void submit(Thread thread) {
     const auto turn = std::make_shared<Turn>();
     for (;;) {
@@ -77,7 +78,8 @@ struct House {
     }
   }
   bool has_watch(std::uint64_t count) const {
-    return std::any_of(watched.begin(), watched.end(), [&](const auto& each) { return each.first == count && !each.second->has_ended(); });
+    return std::any_of(watched.begin(), watched.end(),
+                       [&](const auto& each) { return each.first == count && !each.second->has_ended(); });
   }
   std::vector<std::pair<std::uint64_t, std::shared_ptr<Completion>>> watched;
   std::vector<std::shared_ptr<Turn>> turns;
@@ -106,7 +108,8 @@ TEST_CASE("everybody who stands in line is called once there is room") {
         std::thread device([&] {
           // What a test's device does not know of, a real one has: a watch that is set later is looked at again.
           for (std::uint64_t count = 1; count <= 2; ++count) {
-            model::wait_until("somebody waits for the device", [&] { return house.order.size() == 2 || house.has_watch(count); });
+            model::wait_until("somebody waits for the device",
+                              [&] { return house.order.size() == 2 || house.has_watch(count); });
             house.pass(count);
           }
         });
@@ -124,7 +127,8 @@ TEST_CASE("who leaves hands its turn on, called or not") {
         Turn* const leaving = house.stand(2).get();
         std::thread other([&] { house.submit(1); });
         std::thread device([&] {
-          model::wait_until("somebody waits for the device", [&] { return house.order.size() == 1 || house.has_watch(1); });
+          model::wait_until("somebody waits for the device",
+                            [&] { return house.order.size() == 1 || house.has_watch(1); });
           house.pass(1);
         });
         house.lines.leave(*leaving, 2, nullptr);

@@ -1,7 +1,6 @@
 // Slots and the reactor, in every order of what callers, the reactor and the device do (see scheduler.hpp).
-#include "shadow_std.hpp"
-
 #include "completion/reactor.hpp"
+#include "shadow_std.hpp"
 // after the shadows: doctest uses the standard library's own
 #include "check_orders.hpp"
 
@@ -20,7 +19,9 @@ struct House {
   std::atomic<bool> point_passed = false;
   std::int32_t broken = 0;
 
-  void write(Ticket ticket) { __atomic_store_n(&memory[ticket.slot * SlotTable::flag_stride], ticket.number, __ATOMIC_RELEASE); }
+  void write(Ticket ticket) {
+    __atomic_store_n(&memory[ticket.slot * SlotTable::flag_stride], ticket.number, __ATOMIC_RELEASE);
+  }
   // As callers do: under a lock of their own, which is not a part of this.
   std::shared_ptr<Completion> arm(Reactor& reactor, Ticket ticket, std::uint32_t stream = 0) {
     auto completion = std::make_shared<Completion>(1);
@@ -149,7 +150,8 @@ TEST_CASE("a point without a flag is asked about until it has passed") {
 TEST_CASE("a stream that breaks ends its waits with the error, and no others") {
   check_all(
       [](House& house, Reactor& reactor) {
-        const Ticket broken = house.slots.issue(*house.slots.acquire()), well = house.slots.issue(*house.slots.acquire());
+        const Ticket broken = house.slots.issue(*house.slots.acquire()),
+                     well = house.slots.issue(*house.slots.acquire());
         const auto fails = house.arm(reactor, broken, 1);
         const auto passes = house.arm(reactor, well, 0);
         std::thread device([&] {

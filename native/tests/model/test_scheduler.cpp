@@ -52,8 +52,10 @@ TEST_CASE("an increment in two steps loses one, in one step none") {
     return [in_one] {
       std::atomic<int> counter = 0;
       const auto increment = [&] {
-        if (in_one) ++counter;
-        else counter.store(counter.load() + 1);
+        if (in_one)
+          ++counter;
+        else
+          counter.store(counter.load() + 1);
       };
       std::thread other(increment);
       increment();
@@ -97,8 +99,10 @@ TEST_CASE("a wake that comes before the wait is lost, unless the condition is lo
       });
       {
         std::unique_lock lock(mutex);
-        if (looks) woken.wait(lock, [&] { return is_there; });
-        else woken.wait(lock);
+        if (looks)
+          woken.wait(lock, [&] { return is_there; });
+        else
+          woken.wait(lock);
       }
       other.join();
     };
@@ -126,7 +130,8 @@ TEST_CASE("time-outs end only what nobody else can end") {
       });
       {
         std::unique_lock lock(mutex);
-        require(woken.wait_for(lock, std::chrono::milliseconds(1), [&] { return is_there; }) == is_told, "it was told something else");
+        require(woken.wait_for(lock, std::chrono::milliseconds(1), [&] { return is_there; }) == is_told,
+                "it was told something else");
       }
       other.join();
     };
@@ -152,18 +157,23 @@ TEST_CASE("who yields lets others go on, and time with them") {
 TEST_CASE("a program that does not end, or throws, fails") {
   model::Limits limits;
   limits.steps = 1000;
-  CHECK(explore([] {
-          std::atomic<bool> never = false;
-          while (!never.load()) {
-          }
-        }, limits).failure.find("it does not end") == 0);
+  CHECK(explore(
+            [] {
+              std::atomic<bool> never = false;
+              while (!never.load()) {
+              }
+            },
+            limits)
+            .failure.find("it does not end") == 0);
   CHECK(explore([] { throw ::std::runtime_error("as it likes"); }).failure.find("it threw as it likes") == 0);
 }
 
 TEST_CASE("more deviations are more orders, and all of them are run") {
   const auto program = [] {
     std::atomic<int> shared = 0;
-    std::thread other([&] { for (int i = 0; i < 3; ++i) ++shared; });
+    std::thread other([&] {
+      for (int i = 0; i < 3; ++i) ++shared;
+    });
     for (int i = 0; i < 3; ++i) ++shared;
     other.join();
   };

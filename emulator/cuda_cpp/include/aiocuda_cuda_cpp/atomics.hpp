@@ -60,43 +60,43 @@ inline T atomic_compare_and_swap(T* address, T compare, T value) {
 
 }  // namespace aiocuda_device
 
-#define AIOCUDA_ATOMIC(scope, T)                                                                              \
-  inline T atomicAdd##scope(T* address, T value) { return aiocuda_device::atomic_add<T>(address, value); }    \
+#define AIOCUDA_ATOMIC(scope, T)                                                                           \
+  inline T atomicAdd##scope(T* address, T value) { return aiocuda_device::atomic_add<T>(address, value); } \
   inline T atomicExch##scope(T* address, T value) { return aiocuda_device::atomic_exchange<T>(address, value); }
-#define AIOCUDA_ATOMIC_INTEGER(scope, T)                                                                      \
-  AIOCUDA_ATOMIC(scope, T)                                                                                    \
+#define AIOCUDA_ATOMIC_INTEGER(scope, T)                                                                          \
+  AIOCUDA_ATOMIC(scope, T)                                                                                        \
   inline T atomicSub##scope(T* address, T value) { return __atomic_fetch_sub(address, value, __ATOMIC_RELAXED); } \
   inline T atomicAnd##scope(T* address, T value) { return __atomic_fetch_and(address, value, __ATOMIC_RELAXED); } \
-  inline T atomicOr##scope(T* address, T value) {                                                             \
-    if (value == 0) aiocuda_yield();                                                                          \
-    return __atomic_fetch_or(address, value, __ATOMIC_RELAXED);                                               \
-  }                                                                                                           \
+  inline T atomicOr##scope(T* address, T value) {                                                                 \
+    if (value == 0) aiocuda_yield();                                                                              \
+    return __atomic_fetch_or(address, value, __ATOMIC_RELAXED);                                                   \
+  }                                                                                                               \
   inline T atomicXor##scope(T* address, T value) { return __atomic_fetch_xor(address, value, __ATOMIC_RELAXED); } \
-  inline T atomicMin##scope(T* address, T value) {                                                            \
-    return aiocuda_device::atomic_update(address, [=](T before) { return value < before ? value : before; }); \
-  }                                                                                                           \
-  inline T atomicMax##scope(T* address, T value) {                                                            \
-    return aiocuda_device::atomic_update(address, [=](T before) { return before < value ? value : before; }); \
-  }                                                                                                           \
-  inline T atomicCAS##scope(T* address, T compare, T value) {                                                 \
-    return aiocuda_device::atomic_compare_and_swap<T>(address, compare, value);                               \
+  inline T atomicMin##scope(T* address, T value) {                                                                \
+    return aiocuda_device::atomic_update(address, [=](T before) { return value < before ? value : before; });     \
+  }                                                                                                               \
+  inline T atomicMax##scope(T* address, T value) {                                                                \
+    return aiocuda_device::atomic_update(address, [=](T before) { return before < value ? value : before; });     \
+  }                                                                                                               \
+  inline T atomicCAS##scope(T* address, T compare, T value) {                                                     \
+    return aiocuda_device::atomic_compare_and_swap<T>(address, compare, value);                                   \
   }
-#define AIOCUDA_ATOMICS(scope)                                                                                \
-  AIOCUDA_ATOMIC_INTEGER(scope, int)                                                                          \
-  AIOCUDA_ATOMIC_INTEGER(scope, unsigned)                                                                     \
-  AIOCUDA_ATOMIC_INTEGER(scope, long long)                                                                    \
-  AIOCUDA_ATOMIC_INTEGER(scope, unsigned long long)                                                           \
-  AIOCUDA_ATOMIC(scope, float)                                                                                \
-  AIOCUDA_ATOMIC(scope, double)                                                                               \
-  inline unsigned short atomicCAS##scope(unsigned short* address, unsigned short compare, unsigned short value) { \
-    return aiocuda_device::atomic_compare_and_swap<unsigned short>(address, compare, value);                  \
-  }                                                                                                           \
-  inline unsigned atomicInc##scope(unsigned* address, unsigned last) {                                        \
+#define AIOCUDA_ATOMICS(scope)                                                                                         \
+  AIOCUDA_ATOMIC_INTEGER(scope, int)                                                                                   \
+  AIOCUDA_ATOMIC_INTEGER(scope, unsigned)                                                                              \
+  AIOCUDA_ATOMIC_INTEGER(scope, long long)                                                                             \
+  AIOCUDA_ATOMIC_INTEGER(scope, unsigned long long)                                                                    \
+  AIOCUDA_ATOMIC(scope, float)                                                                                         \
+  AIOCUDA_ATOMIC(scope, double)                                                                                        \
+  inline unsigned short atomicCAS##scope(unsigned short* address, unsigned short compare, unsigned short value) {      \
+    return aiocuda_device::atomic_compare_and_swap<unsigned short>(address, compare, value);                           \
+  }                                                                                                                    \
+  inline unsigned atomicInc##scope(unsigned* address, unsigned last) {                                                 \
     return aiocuda_device::atomic_update(address, [=](unsigned before) { return before >= last ? 0u : before + 1u; }); \
-  }                                                                                                           \
-  inline unsigned atomicDec##scope(unsigned* address, unsigned last) {                                        \
-    return aiocuda_device::atomic_update(                                                                     \
-        address, [=](unsigned before) { return before == 0u || before > last ? last : before - 1u; });        \
+  }                                                                                                                    \
+  inline unsigned atomicDec##scope(unsigned* address, unsigned last) {                                                 \
+    return aiocuda_device::atomic_update(                                                                              \
+        address, [=](unsigned before) { return before == 0u || before > last ? last : before - 1u; });                 \
   }
 AIOCUDA_ATOMICS()
 AIOCUDA_ATOMICS(_block)
@@ -118,10 +118,10 @@ template <class T>
 inline T __ldg(const T* address) {
   return *address;
 }
-#define AIOCUDA_LOAD(name)         \
-  template <class T>               \
+#define AIOCUDA_LOAD(name)          \
+  template <class T>                \
   inline T name(const T* address) { \
-    return *address;               \
+    return *address;                \
   }
 AIOCUDA_LOAD(__ldcg)
 AIOCUDA_LOAD(__ldca)
@@ -135,10 +135,10 @@ inline T __ldcv(const T* address) {
   __asm__ __volatile__("" ::: "memory");
   return *address;
 }
-#define AIOCUDA_STORE(name)                     \
-  template <class T>                            \
+#define AIOCUDA_STORE(name)                                                                \
+  template <class T>                                                                       \
   inline void name(T* address, typename aiocuda_device::remove_reference<T>::type value) { \
-    *address = value;                           \
+    *address = value;                                                                      \
   }
 AIOCUDA_STORE(__stwb)
 AIOCUDA_STORE(__stcg)

@@ -58,10 +58,10 @@ static constexpr int warpSize = 32;
 #ifdef NDEBUG
 #define assert(condition) ((void)0)
 #else
-#define assert(condition)                                                                                 \
-  ((condition) ? (void)0                                                                                  \
-               : ::aiocuda_assert_failed(#condition, __FILE__, __LINE__, __PRETTY_FUNCTION__, &blockIdx.x, \
-                                         &threadIdx.x))
+#define assert(condition) \
+  ((condition)            \
+       ? (void)0          \
+       : ::aiocuda_assert_failed(#condition, __FILE__, __LINE__, __PRETTY_FUNCTION__, &blockIdx.x, &threadIdx.x))
 #endif
 
 namespace aiocuda_device {
@@ -172,21 +172,18 @@ inline T shuffle_xor(unsigned mask, T value, int lane_mask, int width, int line)
 
 }  // namespace aiocuda_device
 
-#define AIOCUDA_SHUFFLES(T)                                                                               \
-  inline T __shfl_sync(unsigned mask, T value, int source, int width = 32, int line = __builtin_LINE()) { \
-    return aiocuda_device::shuffle_index<T>(mask, value, source, width, line);                            \
-  }                                                                                                       \
-  inline T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32,                         \
-                          int line = __builtin_LINE()) {                                                  \
-    return aiocuda_device::shuffle_up<T>(mask, value, delta, width, line);                                \
-  }                                                                                                       \
-  inline T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32,                       \
-                            int line = __builtin_LINE()) {                                                \
-    return aiocuda_device::shuffle_down<T>(mask, value, delta, width, line);                              \
-  }                                                                                                       \
-  inline T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32,                         \
-                           int line = __builtin_LINE()) {                                                 \
-    return aiocuda_device::shuffle_xor<T>(mask, value, lane_mask, width, line);                           \
+#define AIOCUDA_SHUFFLES(T)                                                                                        \
+  inline T __shfl_sync(unsigned mask, T value, int source, int width = 32, int line = __builtin_LINE()) {          \
+    return aiocuda_device::shuffle_index<T>(mask, value, source, width, line);                                     \
+  }                                                                                                                \
+  inline T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32, int line = __builtin_LINE()) {   \
+    return aiocuda_device::shuffle_up<T>(mask, value, delta, width, line);                                         \
+  }                                                                                                                \
+  inline T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32, int line = __builtin_LINE()) { \
+    return aiocuda_device::shuffle_down<T>(mask, value, delta, width, line);                                       \
+  }                                                                                                                \
+  inline T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32, int line = __builtin_LINE()) {   \
+    return aiocuda_device::shuffle_xor<T>(mask, value, lane_mask, width, line);                                    \
   }
 AIOCUDA_SHUFFLES(int)
 AIOCUDA_SHUFFLES(unsigned)
@@ -197,15 +194,15 @@ AIOCUDA_SHUFFLES(unsigned long long)
 AIOCUDA_SHUFFLES(float)
 AIOCUDA_SHUFFLES(double)
 
-#define AIOCUDA_MATCHES(T)                                                                                        \
-  inline unsigned __match_any_sync(unsigned mask, T value, int line = __builtin_LINE()) {                         \
-    return (unsigned)aiocuda_warp(aiocuda_warp_match_any, mask, aiocuda_device::packed(value), 0, line);          \
-  }                                                                                                               \
-  inline unsigned __match_all_sync(unsigned mask, T value, int* predicate, int line = __builtin_LINE()) {         \
-    const unsigned same =                                                                                         \
-        (unsigned)aiocuda_warp(aiocuda_warp_match_all, mask, aiocuda_device::packed(value), 0, line);             \
-    *predicate = same != 0;                                                                                       \
-    return same;                                                                                                  \
+#define AIOCUDA_MATCHES(T)                                                                                \
+  inline unsigned __match_any_sync(unsigned mask, T value, int line = __builtin_LINE()) {                 \
+    return (unsigned)aiocuda_warp(aiocuda_warp_match_any, mask, aiocuda_device::packed(value), 0, line);  \
+  }                                                                                                       \
+  inline unsigned __match_all_sync(unsigned mask, T value, int* predicate, int line = __builtin_LINE()) { \
+    const unsigned same =                                                                                 \
+        (unsigned)aiocuda_warp(aiocuda_warp_match_all, mask, aiocuda_device::packed(value), 0, line);     \
+    *predicate = same != 0;                                                                               \
+    return same;                                                                                          \
   }
 AIOCUDA_MATCHES(int)
 AIOCUDA_MATCHES(unsigned)
@@ -217,9 +214,9 @@ AIOCUDA_MATCHES(float)
 AIOCUDA_MATCHES(double)
 #undef AIOCUDA_MATCHES
 
-#define AIOCUDA_WARP_REDUCE(name, T, wide, operation)                                            \
-  inline T __reduce_##name##_sync(unsigned mask, T value, int line = __builtin_LINE()) {         \
-    return (T)aiocuda_warp(operation, mask, (unsigned long long)(wide)value, 0, line);           \
+#define AIOCUDA_WARP_REDUCE(name, T, wide, operation)                                    \
+  inline T __reduce_##name##_sync(unsigned mask, T value, int line = __builtin_LINE()) { \
+    return (T)aiocuda_warp(operation, mask, (unsigned long long)(wide)value, 0, line);   \
   }
 AIOCUDA_WARP_REDUCE(add, int, long long, aiocuda_warp_add)
 AIOCUDA_WARP_REDUCE(add, unsigned, unsigned long long, aiocuda_warp_add)
@@ -245,4 +242,3 @@ inline void __nanosleep(unsigned duration_ns) {
 }
 inline void __brkpt() {}
 inline void __prof_trigger(int) {}
-

@@ -29,9 +29,7 @@ inline T shuffle(unsigned mask, T value, unsigned lane, int line) {
 class AIOCUDA_VISIBLE thread_block {
  public:
   static void sync(int line = __builtin_LINE()) { __syncthreads(line); }
-  static unsigned thread_rank() {
-    return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
-  }
+  static unsigned thread_rank() { return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z); }
   static unsigned size() { return blockDim.x * blockDim.y * blockDim.z; }
   static unsigned num_threads() { return size(); }
   static dim3 group_index() { return dim3(blockIdx); }
@@ -48,9 +46,7 @@ class AIOCUDA_VISIBLE grid_group {
  public:
   static void sync(int line = __builtin_LINE()) { aiocuda_grid_barrier(line); }
   static bool is_valid() { return aiocuda_is_in_grid() != 0; }
-  static unsigned long long thread_rank() {
-    return block_rank() * thread_block::size() + thread_block::thread_rank();
-  }
+  static unsigned long long thread_rank() { return block_rank() * thread_block::size() + thread_block::thread_rank(); }
   static unsigned long long block_rank() {
     return blockIdx.x + (unsigned long long)gridDim.x * (blockIdx.y + (unsigned long long)gridDim.y * blockIdx.z);
   }

@@ -37,14 +37,17 @@ class atomic_operations {
     __atomic_load(at(), &value, static_cast<int>(order));
     return value;
   }
-  void store(T value, memory_order order = memory_order_seq_cst) const { __atomic_store(at(), &value, static_cast<int>(order)); }
+  void store(T value, memory_order order = memory_order_seq_cst) const {
+    __atomic_store(at(), &value, static_cast<int>(order));
+  }
   T exchange(T value, memory_order order = memory_order_seq_cst) const {
     T before;
     __atomic_exchange(at(), &value, &before, static_cast<int>(order));
     return before;
   }
   bool compare_exchange_strong(T& expected, T value, memory_order success, memory_order failure) const {
-    const bool done = __atomic_compare_exchange(at(), &expected, &value, false, static_cast<int>(success), static_cast<int>(failure));
+    const bool done =
+        __atomic_compare_exchange(at(), &expected, &value, false, static_cast<int>(success), static_cast<int>(failure));
     if (!done) aiocuda_yield();
     return done;
   }
@@ -94,7 +97,9 @@ class atomic_operations {
  private:
   // What a failed exchange may ask of memory: nothing that only a store does.
   static memory_order on_failure(memory_order order) {
-    return order == memory_order_acq_rel ? memory_order_acquire : order == memory_order_release ? memory_order_relaxed : order;
+    return order == memory_order_acq_rel   ? memory_order_acquire
+           : order == memory_order_release ? memory_order_relaxed
+                                           : order;
   }
 
   template <class F>
@@ -103,7 +108,8 @@ class atomic_operations {
     __atomic_load(at(), &before, __ATOMIC_RELAXED);
     for (;;) {
       T after = change(before);
-      if (__atomic_compare_exchange(at(), &before, &after, true, static_cast<int>(order), static_cast<int>(on_failure(order))))
+      if (__atomic_compare_exchange(at(), &before, &after, true, static_cast<int>(order),
+                                    static_cast<int>(on_failure(order))))
         return before;
     }
   }

@@ -70,7 +70,8 @@ inline float __fsqrt_rz(float a) {
   return aiocuda_device::rounded<float>(aiocuda_device::toward_zero, [](float x) { return __builtin_sqrtf(x); }, a);
 }
 inline float __fmaf_rz(float a, float b, float c) {
-  return aiocuda_device::rounded<float>(aiocuda_device::toward_zero, [](float x, float y, float z) { return __builtin_fmaf(x, y, z); }, a, b, c);
+  return aiocuda_device::rounded<float>(
+      aiocuda_device::toward_zero, [](float x, float y, float z) { return __builtin_fmaf(x, y, z); }, a, b, c);
 }
 inline float __fadd_ru(float a, float b) {
   return aiocuda_device::rounded<float>(aiocuda_device::upward, [](float x, float y) { return x + y; }, a, b);
@@ -91,7 +92,8 @@ inline float __fsqrt_ru(float a) {
   return aiocuda_device::rounded<float>(aiocuda_device::upward, [](float x) { return __builtin_sqrtf(x); }, a);
 }
 inline float __fmaf_ru(float a, float b, float c) {
-  return aiocuda_device::rounded<float>(aiocuda_device::upward, [](float x, float y, float z) { return __builtin_fmaf(x, y, z); }, a, b, c);
+  return aiocuda_device::rounded<float>(
+      aiocuda_device::upward, [](float x, float y, float z) { return __builtin_fmaf(x, y, z); }, a, b, c);
 }
 inline float __fadd_rd(float a, float b) {
   return aiocuda_device::rounded<float>(aiocuda_device::downward, [](float x, float y) { return x + y; }, a, b);
@@ -112,7 +114,8 @@ inline float __fsqrt_rd(float a) {
   return aiocuda_device::rounded<float>(aiocuda_device::downward, [](float x) { return __builtin_sqrtf(x); }, a);
 }
 inline float __fmaf_rd(float a, float b, float c) {
-  return aiocuda_device::rounded<float>(aiocuda_device::downward, [](float x, float y, float z) { return __builtin_fmaf(x, y, z); }, a, b, c);
+  return aiocuda_device::rounded<float>(
+      aiocuda_device::downward, [](float x, float y, float z) { return __builtin_fmaf(x, y, z); }, a, b, c);
 }
 inline double __dadd_rn(double a, double b) { return aiocuda_device::uncontracted(a + b); }
 inline double __dsub_rn(double a, double b) { return aiocuda_device::uncontracted(a - b); }
@@ -140,7 +143,8 @@ inline double __dsqrt_rz(double a) {
   return aiocuda_device::rounded<double>(aiocuda_device::toward_zero, [](double x) { return __builtin_sqrt(x); }, a);
 }
 inline double __fma_rz(double a, double b, double c) {
-  return aiocuda_device::rounded<double>(aiocuda_device::toward_zero, [](double x, double y, double z) { return __builtin_fma(x, y, z); }, a, b, c);
+  return aiocuda_device::rounded<double>(
+      aiocuda_device::toward_zero, [](double x, double y, double z) { return __builtin_fma(x, y, z); }, a, b, c);
 }
 inline double __dadd_ru(double a, double b) {
   return aiocuda_device::rounded<double>(aiocuda_device::upward, [](double x, double y) { return x + y; }, a, b);
@@ -161,7 +165,8 @@ inline double __dsqrt_ru(double a) {
   return aiocuda_device::rounded<double>(aiocuda_device::upward, [](double x) { return __builtin_sqrt(x); }, a);
 }
 inline double __fma_ru(double a, double b, double c) {
-  return aiocuda_device::rounded<double>(aiocuda_device::upward, [](double x, double y, double z) { return __builtin_fma(x, y, z); }, a, b, c);
+  return aiocuda_device::rounded<double>(
+      aiocuda_device::upward, [](double x, double y, double z) { return __builtin_fma(x, y, z); }, a, b, c);
 }
 inline double __dadd_rd(double a, double b) {
   return aiocuda_device::rounded<double>(aiocuda_device::downward, [](double x, double y) { return x + y; }, a, b);
@@ -182,7 +187,8 @@ inline double __dsqrt_rd(double a) {
   return aiocuda_device::rounded<double>(aiocuda_device::downward, [](double x) { return __builtin_sqrt(x); }, a);
 }
 inline double __fma_rd(double a, double b, double c) {
-  return aiocuda_device::rounded<double>(aiocuda_device::downward, [](double x, double y, double z) { return __builtin_fma(x, y, z); }, a, b, c);
+  return aiocuda_device::rounded<double>(
+      aiocuda_device::downward, [](double x, double y, double z) { return __builtin_fma(x, y, z); }, a, b, c);
 }
 inline float __frsqrt_rn(float a) { return (float)(1.0 / sqrt((double)a)); }
 inline float __fmaf_ieee_rn(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
@@ -240,30 +246,70 @@ inline unsigned __float2uint_rn(float x) { return aiocuda_device::to_integer<uns
 inline unsigned __float2uint_rz(float x) { return aiocuda_device::to_integer<unsigned>(__builtin_truncf(x), 0u); }
 inline unsigned __float2uint_ru(float x) { return aiocuda_device::to_integer<unsigned>(__builtin_ceilf(x), 0u); }
 inline unsigned __float2uint_rd(float x) { return aiocuda_device::to_integer<unsigned>(__builtin_floorf(x), 0u); }
-inline long long __float2ll_rn(float x) { return aiocuda_device::to_integer<long long>(__builtin_rintf(x), (long long)0x8000000000000000ull); }
-inline long long __float2ll_rz(float x) { return aiocuda_device::to_integer<long long>(__builtin_truncf(x), (long long)0x8000000000000000ull); }
-inline long long __float2ll_ru(float x) { return aiocuda_device::to_integer<long long>(__builtin_ceilf(x), (long long)0x8000000000000000ull); }
-inline long long __float2ll_rd(float x) { return aiocuda_device::to_integer<long long>(__builtin_floorf(x), (long long)0x8000000000000000ull); }
-inline unsigned long long __float2ull_rn(float x) { return aiocuda_device::to_integer<unsigned long long>(__builtin_rintf(x), 0x8000000000000000ull); }
-inline unsigned long long __float2ull_rz(float x) { return aiocuda_device::to_integer<unsigned long long>(__builtin_truncf(x), 0x8000000000000000ull); }
-inline unsigned long long __float2ull_ru(float x) { return aiocuda_device::to_integer<unsigned long long>(__builtin_ceilf(x), 0x8000000000000000ull); }
-inline unsigned long long __float2ull_rd(float x) { return aiocuda_device::to_integer<unsigned long long>(__builtin_floorf(x), 0x8000000000000000ull); }
+inline long long __float2ll_rn(float x) {
+  return aiocuda_device::to_integer<long long>(__builtin_rintf(x), (long long)0x8000000000000000ull);
+}
+inline long long __float2ll_rz(float x) {
+  return aiocuda_device::to_integer<long long>(__builtin_truncf(x), (long long)0x8000000000000000ull);
+}
+inline long long __float2ll_ru(float x) {
+  return aiocuda_device::to_integer<long long>(__builtin_ceilf(x), (long long)0x8000000000000000ull);
+}
+inline long long __float2ll_rd(float x) {
+  return aiocuda_device::to_integer<long long>(__builtin_floorf(x), (long long)0x8000000000000000ull);
+}
+inline unsigned long long __float2ull_rn(float x) {
+  return aiocuda_device::to_integer<unsigned long long>(__builtin_rintf(x), 0x8000000000000000ull);
+}
+inline unsigned long long __float2ull_rz(float x) {
+  return aiocuda_device::to_integer<unsigned long long>(__builtin_truncf(x), 0x8000000000000000ull);
+}
+inline unsigned long long __float2ull_ru(float x) {
+  return aiocuda_device::to_integer<unsigned long long>(__builtin_ceilf(x), 0x8000000000000000ull);
+}
+inline unsigned long long __float2ull_rd(float x) {
+  return aiocuda_device::to_integer<unsigned long long>(__builtin_floorf(x), 0x8000000000000000ull);
+}
 inline int __double2int_rn(double x) { return aiocuda_device::to_integer<int>(__builtin_rint(x), (int)0x80000000u); }
 inline int __double2int_rz(double x) { return aiocuda_device::to_integer<int>(__builtin_trunc(x), (int)0x80000000u); }
 inline int __double2int_ru(double x) { return aiocuda_device::to_integer<int>(__builtin_ceil(x), (int)0x80000000u); }
 inline int __double2int_rd(double x) { return aiocuda_device::to_integer<int>(__builtin_floor(x), (int)0x80000000u); }
-inline unsigned __double2uint_rn(double x) { return aiocuda_device::to_integer<unsigned>(__builtin_rint(x), 0x80000000u); }
-inline unsigned __double2uint_rz(double x) { return aiocuda_device::to_integer<unsigned>(__builtin_trunc(x), 0x80000000u); }
-inline unsigned __double2uint_ru(double x) { return aiocuda_device::to_integer<unsigned>(__builtin_ceil(x), 0x80000000u); }
-inline unsigned __double2uint_rd(double x) { return aiocuda_device::to_integer<unsigned>(__builtin_floor(x), 0x80000000u); }
-inline long long __double2ll_rn(double x) { return aiocuda_device::to_integer<long long>(__builtin_rint(x), (long long)0x8000000000000000ull); }
-inline long long __double2ll_rz(double x) { return aiocuda_device::to_integer<long long>(__builtin_trunc(x), (long long)0x8000000000000000ull); }
-inline long long __double2ll_ru(double x) { return aiocuda_device::to_integer<long long>(__builtin_ceil(x), (long long)0x8000000000000000ull); }
-inline long long __double2ll_rd(double x) { return aiocuda_device::to_integer<long long>(__builtin_floor(x), (long long)0x8000000000000000ull); }
-inline unsigned long long __double2ull_rn(double x) { return aiocuda_device::to_integer<unsigned long long>(__builtin_rint(x), 0x8000000000000000ull); }
-inline unsigned long long __double2ull_rz(double x) { return aiocuda_device::to_integer<unsigned long long>(__builtin_trunc(x), 0x8000000000000000ull); }
-inline unsigned long long __double2ull_ru(double x) { return aiocuda_device::to_integer<unsigned long long>(__builtin_ceil(x), 0x8000000000000000ull); }
-inline unsigned long long __double2ull_rd(double x) { return aiocuda_device::to_integer<unsigned long long>(__builtin_floor(x), 0x8000000000000000ull); }
+inline unsigned __double2uint_rn(double x) {
+  return aiocuda_device::to_integer<unsigned>(__builtin_rint(x), 0x80000000u);
+}
+inline unsigned __double2uint_rz(double x) {
+  return aiocuda_device::to_integer<unsigned>(__builtin_trunc(x), 0x80000000u);
+}
+inline unsigned __double2uint_ru(double x) {
+  return aiocuda_device::to_integer<unsigned>(__builtin_ceil(x), 0x80000000u);
+}
+inline unsigned __double2uint_rd(double x) {
+  return aiocuda_device::to_integer<unsigned>(__builtin_floor(x), 0x80000000u);
+}
+inline long long __double2ll_rn(double x) {
+  return aiocuda_device::to_integer<long long>(__builtin_rint(x), (long long)0x8000000000000000ull);
+}
+inline long long __double2ll_rz(double x) {
+  return aiocuda_device::to_integer<long long>(__builtin_trunc(x), (long long)0x8000000000000000ull);
+}
+inline long long __double2ll_ru(double x) {
+  return aiocuda_device::to_integer<long long>(__builtin_ceil(x), (long long)0x8000000000000000ull);
+}
+inline long long __double2ll_rd(double x) {
+  return aiocuda_device::to_integer<long long>(__builtin_floor(x), (long long)0x8000000000000000ull);
+}
+inline unsigned long long __double2ull_rn(double x) {
+  return aiocuda_device::to_integer<unsigned long long>(__builtin_rint(x), 0x8000000000000000ull);
+}
+inline unsigned long long __double2ull_rz(double x) {
+  return aiocuda_device::to_integer<unsigned long long>(__builtin_trunc(x), 0x8000000000000000ull);
+}
+inline unsigned long long __double2ull_ru(double x) {
+  return aiocuda_device::to_integer<unsigned long long>(__builtin_ceil(x), 0x8000000000000000ull);
+}
+inline unsigned long long __double2ull_rd(double x) {
+  return aiocuda_device::to_integer<unsigned long long>(__builtin_floor(x), 0x8000000000000000ull);
+}
 
 inline float __int2float_rn(int x) { return (float)x; }
 inline float __int2float_rz(int x) {
@@ -319,7 +365,8 @@ inline float __ull2float_rd(unsigned long long x) {
 }
 inline double __ull2double_rn(unsigned long long x) { return (double)x; }
 inline double __ull2double_rz(unsigned long long x) {
-  return aiocuda_device::rounded<double>(aiocuda_device::toward_zero, [](unsigned long long v) { return (double)v; }, x);
+  return aiocuda_device::rounded<double>(
+      aiocuda_device::toward_zero, [](unsigned long long v) { return (double)v; }, x);
 }
 inline double __ull2double_ru(unsigned long long x) {
   return aiocuda_device::rounded<double>(aiocuda_device::upward, [](unsigned long long v) { return (double)v; }, x);

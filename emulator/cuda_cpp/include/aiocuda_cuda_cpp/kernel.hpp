@@ -36,7 +36,7 @@ namespace direct {
 static __thread uint3 thread, block, extent, grid;
 // Set while the threads that run are known to pass their kernel's guard (see Kernel).
 static __thread bool inside;
-}
+}  // namespace direct
 
 template <size_t... I>
 struct Indices {};
@@ -55,8 +55,7 @@ inline constexpr unsigned parameter_flags = 0;
 template <class T>
 inline constexpr unsigned parameter_flags<T*> = abi::parameter_is_pointer;
 template <class T>
-inline constexpr unsigned parameter_flags<const T*> =
-    abi::parameter_is_pointer | abi::parameter_pointee_is_const;
+inline constexpr unsigned parameter_flags<const T*> = abi::parameter_is_pointer | abi::parameter_pointee_is_const;
 
 template <class... A>
 struct ParameterList {
@@ -79,8 +78,8 @@ enum KernelFlags : unsigned {
 // what lets the compiler see consecutive addresses in an index computed in 32 bits.
 inline constexpr unsigned provable_blocks = 1u << 21;
 
-#define AIOCUDA_ASSUME(condition)          \
-  do {                                     \
+#define AIOCUDA_ASSUME(condition)              \
+  do {                                         \
     if (!(condition)) __builtin_unreachable(); \
   } while (false)
 
@@ -149,7 +148,8 @@ inline int64_t limit_of(const void* argument) {
 // Blocks of a kernel with a guard: the threads that pass it run in the loop, without a test among them, and
 // the few at the edge through the copy that is not inlined.
 template <auto kernel, unsigned flags, class... A>
-inline void run_guarded_blocks(const abi::Launch* launch, uint64_t first, uint64_t last, int64_t limit, A... arguments) {
+inline void run_guarded_blocks(const abi::Launch* launch, uint64_t first, uint64_t last, int64_t limit,
+                               A... arguments) {
   const unsigned size_x = launch->block.x;
   const unsigned grid_x = launch->grid.x;
   const unsigned grid_y = launch->grid.y;
@@ -258,7 +258,8 @@ struct Kernel {
   static constexpr auto address = function;
   static constexpr abi::Kernel descriptor(const char* fallback_name) {
     using S = Signature<decltype(function)>;
-    return {fallback_name, S::count, S::parameters.items, 0, 0, max_threads_, &S::template run<function, flags_, guard>};
+    return {
+        fallback_name, S::count, S::parameters.items, 0, 0, max_threads_, &S::template run<function, flags_, guard>};
   }
 };
 
@@ -286,24 +287,23 @@ struct Named {
 
 // The module's tables. `aiocuda_addresses` and `aiocuda_static_shared` are found in the finished image
 // by name (nvrtc/image.cpp): the first to learn the lowered names, the second to be filled in.
-#define AIOCUDA_MODULE(count)                                                                              \
-  static aiocuda::emulator::abi::Module aiocuda_module = {aiocuda::emulator::abi::abi_version, 0, nullptr, \
-                                                          &::aiocuda_set_services};                        \
-  static const aiocuda::emulator::abi::Kernel* aiocuda_listed[count + 1];                                  \
-  extern "C" __attribute__((visibility("default"))) const aiocuda::emulator::abi::Module*                  \
-  aiocuda_emulator_module() {                                                                              \
-    if (aiocuda_module.kernels != nullptr) return &aiocuda_module;                                         \
-    unsigned listed = 0;                                                                                   \
-    for (unsigned i = 0; i < count; ++i) {                                                                 \
-      if (aiocuda_kernels[i].run == nullptr) continue;                                                     \
-      bool known = false;                                                                                  \
-      for (unsigned j = 0; j < i; ++j) known = known || aiocuda_addresses[j] == aiocuda_addresses[i];      \
-      if (known) continue;                                                                                 \
-      if (const char* name = ::aiocuda_symbol_name(aiocuda_addresses[i])) aiocuda_kernels[i].name = name;  \
-      aiocuda_kernels[i].static_shared_bytes = aiocuda_static_shared[i];                                   \
-      aiocuda_listed[listed++] = &aiocuda_kernels[i];                                                      \
-    }                                                                                                      \
-    aiocuda_module.kernel_count = listed;                                                                  \
-    aiocuda_module.kernels = aiocuda_listed;                                                               \
-    return &aiocuda_module;                                                                                \
+#define AIOCUDA_MODULE(count)                                                                                         \
+  static aiocuda::emulator::abi::Module aiocuda_module = {aiocuda::emulator::abi::abi_version, 0, nullptr,            \
+                                                          &::aiocuda_set_services};                                   \
+  static const aiocuda::emulator::abi::Kernel* aiocuda_listed[count + 1];                                             \
+  extern "C" __attribute__((visibility("default"))) const aiocuda::emulator::abi::Module* aiocuda_emulator_module() { \
+    if (aiocuda_module.kernels != nullptr) return &aiocuda_module;                                                    \
+    unsigned listed = 0;                                                                                              \
+    for (unsigned i = 0; i < count; ++i) {                                                                            \
+      if (aiocuda_kernels[i].run == nullptr) continue;                                                                \
+      bool known = false;                                                                                             \
+      for (unsigned j = 0; j < i; ++j) known = known || aiocuda_addresses[j] == aiocuda_addresses[i];                 \
+      if (known) continue;                                                                                            \
+      if (const char* name = ::aiocuda_symbol_name(aiocuda_addresses[i])) aiocuda_kernels[i].name = name;             \
+      aiocuda_kernels[i].static_shared_bytes = aiocuda_static_shared[i];                                              \
+      aiocuda_listed[listed++] = &aiocuda_kernels[i];                                                                 \
+    }                                                                                                                 \
+    aiocuda_module.kernel_count = listed;                                                                             \
+    aiocuda_module.kernels = aiocuda_listed;                                                                          \
+    return &aiocuda_module;                                                                                           \
   }

@@ -230,9 +230,8 @@ template <class T, class... Others>
 inline constexpr bool is_one_of = (is_same<T, Others> || ...);
 
 template <class T>
-inline constexpr bool is_integral =
-    is_one_of<T, bool, char, signed char, unsigned char, short, unsigned short, int, unsigned, long, unsigned long,
-              long long, unsigned long long>;
+inline constexpr bool is_integral = is_one_of<T, bool, char, signed char, unsigned char, short, unsigned short, int,
+                                              unsigned, long, unsigned long, long long, unsigned long long>;
 
 template <class T>
 struct remove_reference {

@@ -5,8 +5,8 @@
 #include "language.hpp"
 
 extern "C" {
-#define AIOCUDA_UNARY(name)           \
-  double name(double) noexcept;       \
+#define AIOCUDA_UNARY(name)     \
+  double name(double) noexcept; \
   float name##f(float) noexcept;
 #define AIOCUDA_BINARY(name)            \
   double name(double, double) noexcept; \
@@ -98,19 +98,19 @@ long labs(long) noexcept;
 long long llabs(long long) noexcept;
 }
 
-#define AIOCUDA_OVERLOAD(name)                                  \
-  inline float name(float x) { return name##f(x); }             \
+#define AIOCUDA_OVERLOAD(name)                                                            \
+  inline float name(float x) { return name##f(x); }                                       \
   template <class T, class = aiocuda_device::enable_if_t<aiocuda_device::is_integral<T>>> \
-  inline double name(T x) {                                     \
-    return name((double)x);                                     \
+  inline double name(T x) {                                                               \
+    return name((double)x);                                                               \
   }
-#define AIOCUDA_OVERLOAD_TWO(name)                                              \
-  inline float name(float x, float y) { return name##f(x, y); }                 \
-  template <class A, class B,                                                   \
+#define AIOCUDA_OVERLOAD_TWO(name)                                                                                 \
+  inline float name(float x, float y) { return name##f(x, y); }                                                    \
+  template <class A, class B,                                                                                      \
             class = aiocuda_device::enable_if_t<!aiocuda_device::is_same<A, B> || aiocuda_device::is_integral<A>>, \
-            class = decltype((double)A() + (double)B())>                        \
-  inline double name(A x, B y) {                                                \
-    return name((double)x, (double)y);                                          \
+            class = decltype((double)A() + (double)B())>                                                           \
+  inline double name(A x, B y) {                                                                                   \
+    return name((double)x, (double)y);                                                                             \
   }
 AIOCUDA_OVERLOAD(acos)
 AIOCUDA_OVERLOAD(acosh)
@@ -190,17 +190,17 @@ inline double abs(double x) { return __builtin_fabs(x); }
 inline long abs(long x) { return x < 0 ? -x : x; }
 inline long long abs(long long x) { return x < 0 ? -x : x; }
 
-#define AIOCUDA_CLASSIFY(T)                                              \
-  inline bool isnan(T x) { return __builtin_isnan(x); }                  \
-  inline bool isinf(T x) { return __builtin_isinf(x); }                  \
-  inline bool isfinite(T x) { return __builtin_isfinite(x); }            \
-  inline bool isnormal(T x) { return __builtin_isnormal(x); }            \
-  inline bool signbit(T x) { return __builtin_signbit(x) != 0; }         \
-  inline bool isunordered(T x, T y) { return __builtin_isunordered(x, y); } \
-  inline bool isgreater(T x, T y) { return __builtin_isgreater(x, y); }  \
+#define AIOCUDA_CLASSIFY(T)                                                       \
+  inline bool isnan(T x) { return __builtin_isnan(x); }                           \
+  inline bool isinf(T x) { return __builtin_isinf(x); }                           \
+  inline bool isfinite(T x) { return __builtin_isfinite(x); }                     \
+  inline bool isnormal(T x) { return __builtin_isnormal(x); }                     \
+  inline bool signbit(T x) { return __builtin_signbit(x) != 0; }                  \
+  inline bool isunordered(T x, T y) { return __builtin_isunordered(x, y); }       \
+  inline bool isgreater(T x, T y) { return __builtin_isgreater(x, y); }           \
   inline bool isgreaterequal(T x, T y) { return __builtin_isgreaterequal(x, y); } \
-  inline bool isless(T x, T y) { return __builtin_isless(x, y); }        \
-  inline bool islessequal(T x, T y) { return __builtin_islessequal(x, y); } \
+  inline bool isless(T x, T y) { return __builtin_isless(x, y); }                 \
+  inline bool islessequal(T x, T y) { return __builtin_islessequal(x, y); }       \
   inline bool islessgreater(T x, T y) { return __builtin_islessgreater(x, y); }
 AIOCUDA_CLASSIFY(float)
 AIOCUDA_CLASSIFY(double)
@@ -217,8 +217,8 @@ inline int __signbitd(double x) { return __builtin_signbit(x) != 0; }
 inline int __isfinited(double x) { return __builtin_isfinite(x); }
 
 // min and max: integers of mixed kinds go to the wider, then to the unsigned one, as in CUDA.
-#define AIOCUDA_MIN_MAX(R, A, B)                                                  \
-  constexpr R min(A a, B b) { return (R)b < (R)a ? (R)b : (R)a; }                 \
+#define AIOCUDA_MIN_MAX(R, A, B)                                  \
+  constexpr R min(A a, B b) { return (R)b < (R)a ? (R)b : (R)a; } \
   constexpr R max(A a, B b) { return (R)a < (R)b ? (R)b : (R)a; }
 AIOCUDA_MIN_MAX(int, int, int)
 AIOCUDA_MIN_MAX(unsigned, unsigned, unsigned)
@@ -313,10 +313,18 @@ inline void sincospi(double x, double* s, double* c) {
   const double sine = sin(rest);
   const double cosine = cos(rest);
   switch ((int)halves & 3) {
-    case 0: *s = sine, *c = cosine; break;
-    case 1: *s = cosine, *c = 0.0 - sine; break;
-    case 2: *s = 0.0 - sine, *c = 0.0 - cosine; break;
-    default: *s = 0.0 - cosine, *c = sine; break;
+    case 0:
+      *s = sine, *c = cosine;
+      break;
+    case 1:
+      *s = cosine, *c = 0.0 - sine;
+      break;
+    case 2:
+      *s = 0.0 - sine, *c = 0.0 - cosine;
+      break;
+    default:
+      *s = 0.0 - cosine, *c = sine;
+      break;
   }
   if (*s == 0) *s = __builtin_copysign(0.0, x);
 }
@@ -377,7 +385,8 @@ inline float normcdfinvf(float p) { return (float)normcdfinv((double)p); }
 inline double erfcx(double x) {
   if (x < 20) return exp(x * x) * erfc(x);
   const double inverse = 1 / (x * x);
-  return 0.56418958354775628695 / x * (1 - 0.5 * inverse * (1 - 1.5 * inverse * (1 - 2.5 * inverse * (1 - 3.5 * inverse))));
+  return 0.56418958354775628695 / x *
+         (1 - 0.5 * inverse * (1 - 1.5 * inverse * (1 - 2.5 * inverse * (1 - 3.5 * inverse))));
 }
 inline float erfcxf(float x) { return (float)erfcx((double)x); }
 

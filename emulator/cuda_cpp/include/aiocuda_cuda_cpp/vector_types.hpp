@@ -3,23 +3,14 @@
 
 #include "language.hpp"
 
-
-#define AIOCUDA_VECTOR_TYPES(name, element, align2, align4)                                                   \
-  struct AIOCUDA_VISIBLE name##1 {                                                                                          \
-    element x;                                                                                              \
-  };                                                                                                        \
-  struct AIOCUDA_VISIBLE __attribute__((aligned(align2))) name##2 {                                                                          \
-    element x, y;                                                                                           \
-  };                                                                                                        \
-  struct AIOCUDA_VISIBLE name##3 {                                                                                          \
-    element x, y, z;                                                                                        \
-  };                                                                                                        \
-  struct AIOCUDA_VISIBLE __attribute__((aligned(align4))) name##4 {                                                                          \
-    element x, y, z, w;                                                                                     \
-  };                                                                                                        \
-  constexpr name##1 make_##name##1(element x) { return {x}; }                                               \
-  constexpr name##2 make_##name##2(element x, element y) { return {x, y}; }                                 \
-  constexpr name##3 make_##name##3(element x, element y, element z) { return {x, y, z}; }                   \
+#define AIOCUDA_VECTOR_TYPES(name, element, align2, align4)                                \
+  struct AIOCUDA_VISIBLE name##1 { element x; };                                           \
+  struct AIOCUDA_VISIBLE __attribute__((aligned(align2))) name##2 { element x, y; };       \
+  struct AIOCUDA_VISIBLE name##3 { element x, y, z; };                                     \
+  struct AIOCUDA_VISIBLE __attribute__((aligned(align4))) name##4 { element x, y, z, w; }; \
+  constexpr name##1 make_##name##1(element x) { return {x}; }                              \
+  constexpr name##2 make_##name##2(element x, element y) { return {x, y}; }                \
+  constexpr name##3 make_##name##3(element x, element y, element z) { return {x, y, z}; }  \
   constexpr name##4 make_##name##4(element x, element y, element z, element w) { return {x, y, z, w}; }
 
 AIOCUDA_VECTOR_TYPES(char, signed char, 2, 4)
@@ -37,11 +28,11 @@ AIOCUDA_VECTOR_TYPES(double, double, 16, 16)
 #undef AIOCUDA_VECTOR_TYPES
 
 // Vectors of four 8-byte elements whose name says their alignment.
-#define AIOCUDA_ALIGNED_VECTORS(name, element, bytes)                                                      \
-  struct AIOCUDA_VISIBLE __attribute__((aligned(bytes))) name##4_##bytes##a {                                                               \
-    element x, y, z, w;                                                                                    \
-  };                                                                                                       \
-  constexpr name##4_##bytes##a make_##name##4_##bytes##a(element x, element y, element z, element w) { return {x, y, z, w}; }
+#define AIOCUDA_ALIGNED_VECTORS(name, element, bytes)                                                  \
+  struct AIOCUDA_VISIBLE __attribute__((aligned(bytes))) name##4_##bytes##a { element x, y, z, w; };   \
+  constexpr name##4_##bytes##a make_##name##4_##bytes##a(element x, element y, element z, element w) { \
+    return {x, y, z, w};                                                                               \
+  }
 #define AIOCUDA_ALIGNED_VECTOR(name, element) \
   AIOCUDA_ALIGNED_VECTORS(name, element, 16)  \
   AIOCUDA_ALIGNED_VECTORS(name, element, 32)

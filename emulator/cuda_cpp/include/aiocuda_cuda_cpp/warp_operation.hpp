@@ -8,11 +8,11 @@ extern "C" {
 #endif
 
 enum aiocuda_warp_operation {
-  aiocuda_warp_sync,        // no value
-  aiocuda_warp_shuffle,     // argument: the lane to read from
-  aiocuda_warp_ballot,      // value: the predicate
-  aiocuda_warp_match_any,   // lanes with an equal value
-  aiocuda_warp_match_all,   // the mask if all values are equal, else 0
+  aiocuda_warp_sync,       // no value
+  aiocuda_warp_shuffle,    // argument: the lane to read from
+  aiocuda_warp_ballot,     // value: the predicate
+  aiocuda_warp_match_any,  // lanes with an equal value
+  aiocuda_warp_match_all,  // the mask if all values are equal, else 0
   aiocuda_warp_add,
   aiocuda_warp_min_signed,
   aiocuda_warp_max_signed,
@@ -21,8 +21,8 @@ enum aiocuda_warp_operation {
   aiocuda_warp_and,
   aiocuda_warp_or,
   aiocuda_warp_xor,
-  aiocuda_warp_converge,    // the lanes now at this line: resolved when no lane of the block can go on
-  aiocuda_warp_step         // the same by place, the place that comes first in the program first
+  aiocuda_warp_converge,  // the lanes now at this line: resolved when no lane of the block can go on
+  aiocuda_warp_step       // the same by place, the place that comes first in the program first
 };
 
 enum aiocuda_barrier_vote { aiocuda_vote_count, aiocuda_vote_and, aiocuda_vote_or };
