@@ -5,6 +5,7 @@
 
 #include "device.hpp"
 #include "memory/memory.hpp"
+#include "settings.hpp"
 
 namespace aiocuda::emulator {
 
@@ -104,7 +105,19 @@ void Library::forget_context(const Context& context) {
   std::erase_if(modules_, [&](const auto& each) { return each.first == context.id(); });
 }
 
+void Library::wait_for_contexts() {
+  std::vector<std::shared_ptr<Context>> where;
+  if (settings().loads_eagerly) {
+    where = contexts().find_if([](const Context&) { return true; });
+  } else {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [id, module] : modules_) where.push_back(module->context().shared_from_this());
+  }
+  for (const auto& context : where) static_cast<void>(context->synchronise());
+}
+
 void Library::unload() {
+  wait_for_contexts();
   for (const auto& kernel : kernels_) emulator::kernels().take(kernel->handle());
   const std::lock_guard lock(mutex_);
   for (const auto& [id, module] : modules_) module->unload();

@@ -105,11 +105,15 @@ class Library {
   // The library's module in a context, loaded at its first use there.
   CUresult module_in(Context& context, std::shared_ptr<Module>& module);
   void forget_context(const Context& context);
+  // Waits for all work of the contexts where it is loaded, as NVIDIA's driver does (seen on an H200 with 580.159.04):
+  // those that have used it or, where modules are loaded eagerly, every one.
   void unload();
 
   explicit Library(std::shared_ptr<Program> program) : program_(std::move(program)) {}
 
  private:
+  void wait_for_contexts();
+
   const std::shared_ptr<Program> program_;
   std::vector<std::shared_ptr<Kernel>> kernels_;
   std::mutex mutex_;

@@ -3,6 +3,7 @@
 
 #include "capture/capture.hpp"
 #include "module.hpp"
+#include "settings.hpp"
 
 using namespace aiocuda::emulator;
 
@@ -63,7 +64,7 @@ CUresult cuModuleUnload(CUmodule handle) {
 CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode* mode) {
   if (const CUresult error = check_initialised()) return error;
   if (mode == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *mode = CU_MODULE_EAGER_LOADING;
+  *mode = settings().loads_eagerly ? CU_MODULE_EAGER_LOADING : CU_MODULE_LAZY_LOADING;
   return CUDA_SUCCESS;
 }
 

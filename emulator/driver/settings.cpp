@@ -116,6 +116,7 @@ Settings parse_settings(const GivenSettings& given) {
     }
   }
   result.peer_access = peer_access == 1;
+  result.loads_eagerly = is_set(given.module_loading) && std::string_view(given.module_loading) == "EAGER";
   return result;
 }
 
@@ -124,7 +125,8 @@ const Settings& settings() {
       new Settings(parse_settings({std::getenv("AIOCUDA_EMULATED_DEVICES"), std::getenv("AIOCUDA_EMULATED_MEMORY"),
                                    std::getenv("AIOCUDA_EMULATED_THREADS"), std::getenv("AIOCUDA_EMULATED_PEER_ACCESS"),
                                    std::getenv("AIOCUDA_EMULATOR_CHECK"), std::getenv("AIOCUDA_EMULATOR_SHUFFLE"),
-                                   std::getenv("AIOCUDA_EMULATOR_DROP_WAIT"), std::getenv("AIOCUDA_EMULATOR_FAULTS")}));
+                                   std::getenv("AIOCUDA_EMULATOR_DROP_WAIT"), std::getenv("AIOCUDA_EMULATOR_FAULTS"),
+                                   std::getenv("CUDA_MODULE_LOADING")}));
   return *found;
 }
 

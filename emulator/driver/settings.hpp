@@ -18,6 +18,7 @@ struct Settings {
   std::optional<std::uint64_t> shuffle_seed;        // AIOCUDA_EMULATOR_SHUFFLE
   int dropped_wait = 0;                             // AIOCUDA_EMULATOR_DROP_WAIT, from 1; 0: none
   injection::Plan faults;                           // AIOCUDA_EMULATOR_FAULTS
+  bool loads_eagerly = false;                       // CUDA_MODULE_LOADING, CUDA's own variable
   std::string error;                                // empty, or what is wrong with which variable
 };
 
@@ -31,6 +32,7 @@ struct GivenSettings {
   const char* shuffle = nullptr;
   const char* dropped_wait = nullptr;
   const char* faults = nullptr;
+  const char* module_loading = nullptr;
 };
 
 // Reads the settings out of the values given. Pure, for the tests.

@@ -23,11 +23,13 @@ void Images::take_back(std::unique_ptr<dataflow::Buffer> image) noexcept {
 }
 
 void Images::unload_idle() {
+  if (dropped_.empty()) return;
+  const bool every_device = is_loaded_everywhere();
   std::map<std::int32_t, bool> idle;
   unload_where([&](const dataflow::Buffer& image) {
     const auto [known, is_new] = idle.try_emplace(image.device, true);
     try {
-      if (is_new) known->second = streams_.is_idle(image.device);
+      if (is_new) known->second = every_device ? streams_.is_idle() : streams_.is_idle(image.device);
     } catch (const Refusal&) {  // a broken context runs nothing any more
     }
     return known->second;
@@ -36,6 +38,12 @@ void Images::unload_idle() {
 
 void Images::unload(std::int32_t ordinal) {
   unload_where([ordinal](const dataflow::Buffer& image) { return image.device == ordinal; });
+}
+
+// With CUDA_MODULE_LOADING=EAGER the driver loads a library on every device, and waits for every device to unload it.
+bool Images::is_loaded_everywhere() const {
+  CUmoduleLoadingMode mode = CU_MODULE_LAZY_LOADING;
+  return devices_.table().cuModuleGetLoadingMode(&mode) == CUDA_SUCCESS && mode == CU_MODULE_EAGER_LOADING;
 }
 
 // The driver refuses only where the context is broken, and the image with it. It would refuse in the middle of a stream

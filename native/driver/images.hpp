@@ -38,6 +38,7 @@ class Images final : public dataflow::MemoryOwner {
  private:
   template <class IsDue>
   void unload_where(IsDue&& is_due);
+  bool is_loaded_everywhere() const;
 
   Devices& devices_;
   Streams& streams_;

@@ -261,12 +261,19 @@ std::uint64_t Streams::count(std::int32_t ordinal) const {
   }));
 }
 
+bool Streams::has_nothing_to_do(StreamIndex index) {
+  return !streams_[index].mark || is_complete({index, timeline_.submitted(index)});
+}
+
 bool Streams::is_idle(std::int32_t ordinal) {
-  for (std::size_t i = 0; i < streams_.size(); ++i) {
-    const auto index = static_cast<StreamIndex>(i);
-    if (streams_[i].device == ordinal && streams_[i].mark && !is_complete({index, timeline_.submitted(index)}))
-      return false;
-  }
+  for (StreamIndex index = 0; index < streams_.size(); ++index)
+    if (streams_[index].device == ordinal && !has_nothing_to_do(index)) return false;
+  return true;
+}
+
+bool Streams::is_idle() {
+  for (StreamIndex index = 0; index < streams_.size(); ++index)
+    if (!has_nothing_to_do(index)) return false;
   return true;
 }
 

@@ -62,6 +62,7 @@ namespace aiocuda::driver {
   F(cuStreamIsCapturing)                         \
   F(cuThreadExchangeStreamCaptureMode)           \
   F(cuLibraryUnload)                             \
+  F(cuModuleGetLoadingMode)                      \
   F(cuGraphCreate)                               \
   F(cuGraphDestroy)                              \
   F(cuGraphGetNodes)                             \

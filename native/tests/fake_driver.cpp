@@ -86,6 +86,8 @@ CUresult FakeDriver::perform(const Given& given) {
   } else if constexpr (f == Function::cuEventDestroy || f == Function::cuGraphDestroy ||
                        f == Function::cuGraphExecDestroy) {
     end(argument(first), "an event's or a graph's end");
+  } else if constexpr (f == Function::cuModuleGetLoadingMode) {
+    *argument(first) = loads_eagerly ? CU_MODULE_EAGER_LOADING : CU_MODULE_LAZY_LOADING;
   } else if constexpr (f == Function::cuStreamIsCapturing) {
     *argument(second) =
         captured_.contains(argument(first)) ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;

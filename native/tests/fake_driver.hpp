@@ -148,6 +148,7 @@ class FakeDriver {
   }
 
   bool is_peer_possible = true;
+  bool loads_eagerly = false;
 
  private:
   struct Stream {

@@ -394,6 +394,23 @@ TEST_CASE("an image is unloaded once, when nobody holds it, its users have passe
   CHECK(engine.images.dropped_count() == 0);
 }
 
+TEST_CASE("where images are loaded on every device, none is unloaded while another device works") {
+  FakeEngine engine(2);
+  const StreamIndex there = engine.streams.create(1, 0);
+  for (const bool loads_eagerly : {false, true}) {
+    engine.driver.loads_eagerly = loads_eagerly;
+    engine.driver.hold(engine.handle(there));
+    engine.submit(there);
+    const std::size_t unloaded = engine.driver.count(Function::cuLibraryUnload);
+    engine.images.own(reinterpret_cast<CUlibrary>(0x9000), 0).reset();
+    engine.collect();
+    CHECK(engine.driver.count(Function::cuLibraryUnload) == unloaded + (loads_eagerly ? 0 : 1));
+    engine.driver.go_on(engine.handle(there));
+    engine.collect();
+    CHECK(engine.driver.count(Function::cuLibraryUnload) == unloaded + 1);
+  }
+}
+
 TEST_CASE("an image whose user still runs is not unloaded, whoever asks") {
   FakeEngine engine;
   const StreamIndex stream = engine.streams.create(0, 0);

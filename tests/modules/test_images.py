@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -169,10 +171,50 @@ def test_unloading_waits_for_what_else_the_device_does(more, x, latch):
     assert more() == 0
 
 
-@pytest.mark.emulated_only  # on a GPU loading waits for the latch
-def test_a_device_that_is_never_idle_does_not_collect_them_for_ever(x, latch):
-    ac.kernel(COUNTING, "tick").compile()
+@pytest.mark.needs_devices(2)
+def test_unloading_waits_for_every_device_where_images_are_loaded_on_all(more, latch):
+    """The tests ask the driver to load eagerly. It then waits for device 0 to unload what device 1 has used."""
+    assert os.environ["CUDA_MODULE_LOADING"] == "EAGER"
+    kernel = ac.kernel(SOURCE)
+    for device in (0, 1):
+        kernel.compile(device)
     latch.hold(ac.Device(0).stream())
+    del kernel
+    assert more() == 2
+    latch.close()
+    assert more() == 0
+
+
+@pytest.fixture
+def never_idle(kernels) -> Iterator[None]:
+    """Keep device 0 busy: each kernel ends, but not before the next one has been submitted."""
+    flags = [ac.empty_host(1, np.int32).sync() for _ in range(2)]
+    streams = [ac.Device(0).stream() for _ in range(2)]
+    is_over = threading.Event()
+
+    def submit(turn: int) -> ac.DeviceFuture[Any]:
+        flags[turn].numpy()[0] = 0
+        with ac.use(streams[turn]):
+            return kernels.hold(flags[turn].address, grid=1, block=1).submit()
+
+    def work(running: ac.DeviceFuture[Any]) -> None:
+        turn = 0
+        while not is_over.is_set():
+            following = submit(1 - turn)
+            flags[turn].numpy()[0] = 1
+            running.sync()
+            running, turn = following, 1 - turn
+        flags[turn].numpy()[0] = 1
+        running.sync()
+
+    worker = threading.Thread(target=work, args=(submit(0),))
+    worker.start()
+    yield
+    is_over.set()
+    worker.join()
+
+
+def test_a_device_that_is_never_idle_does_not_collect_them_for_ever(x, never_idle):
     most = 0
     for _ in range(60):
         ac.kernel(COUNTING, "tick").compile()

@@ -154,6 +154,9 @@ TEST_CASE("settings are read with their suffixes, and nonsense is an error that 
   CHECK(parse_settings({.memory = "-1"}).error.find("AIOCUDA_EMULATED_MEMORY") != std::string::npos);
   CHECK(parse_settings({.memory = "5T"}).error.find("AIOCUDA_EMULATED_MEMORY") != std::string::npos);
   CHECK(parse_settings({.threads = "0"}).error.find("AIOCUDA_EMULATED_THREADS") != std::string::npos);
+  CHECK_FALSE(parse_settings({}).loads_eagerly);
+  CHECK_FALSE(parse_settings({.module_loading = "LAZY"}).loads_eagerly);
+  CHECK(parse_settings({.module_loading = "EAGER"}).loads_eagerly);
 }
 
 TEST_CASE("what is checked and shuffled is off unless it is asked for, and unknown words are errors") {

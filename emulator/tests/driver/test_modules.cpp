@@ -1,5 +1,7 @@
 // Modules, libraries, functions and kernels: loading, names, variables, attributes, and their end.
+#include <atomic>
 #include <cstring>
+#include <thread>
 
 #include "support.hpp"
 
@@ -129,6 +131,35 @@ TEST_CASE("a module unloaded while its kernel runs is unmapped only afterwards")
   flags.set(0, 1);
   CHECK_OK(cuStreamSynchronize(stream));
   CHECK(flags[0] == 2);
+}
+
+TEST_CASE("unloading a library waits for the contexts that have used it") {
+  const Device device;
+  const Stream stream;
+  const SharedInts<2> flags;
+  CUlibrary library = nullptr;
+  const std::vector<char> image = read_file(TEST_MODULE_PATH);
+  REQUIRE_OK(cuLibraryLoadData(&library, image.data(), nullptr, nullptr, 0, nullptr, nullptr, 0));
+  CUkernel wait_for = nullptr;
+  REQUIRE_OK(cuLibraryGetKernel(&wait_for, library, "wait_for"));
+  REQUIRE_OK(launch(reinterpret_cast<CUfunction>(wait_for), stream, 1, flags.data(), flags.data() + 1));
+  flags.wait_until_set(1);
+  CUcontext context = nullptr;
+  REQUIRE_OK(cuCtxGetCurrent(&context));
+  std::atomic<bool> has_begun = false;
+  CUresult state = CUDA_ERROR_UNKNOWN;
+  std::thread unloading([&] {
+    cuCtxSetCurrent(context);
+    has_begun = true;
+    cuLibraryUnload(library);
+    state = cuStreamQuery(stream);
+  });
+  while (!has_begun) std::this_thread::yield();
+  for (int turn = 0; turn < 1000; ++turn) std::this_thread::yield();
+  flags.set(0, 1);
+  unloading.join();
+  CHECK(state == CUDA_SUCCESS);
+  CHECK(cuLibraryUnload(library) == CUDA_ERROR_INVALID_HANDLE);
 }
 
 TEST_CASE("a kernel stands for its function in the current context") {
