@@ -182,14 +182,16 @@ def test_a_graph_in_the_making(kind):
     check(told.value, interruption, "then")
 
 
-def test_callbacks_are_called_after_an_interruption(run_asyncio):
+def test_callbacks_are_called_after_an_interruption(run_asyncio, latch):
     async def main():
         loop = asyncio.get_running_loop()
         reported, called = [], loop.create_future()
         loop.set_exception_handler(lambda _, context: reported.append(context["exception"]))
         interruption = asyncio.CancelledError("mine")
+        latch.hold()  # else who adds the callback may run the function
         future = ac.to_host(ac.ones(3)).map(interrupting(interruption)).schedule(0)
         future.add_done_callback(called.set_result)
+        latch.release()
         assert await called is future
         check(future.exception(), interruption, "map")
         assert reported == [interruption]
