@@ -7,9 +7,10 @@
 
 #include <string>
 
-#include "awaiting.hpp"
 #include "driver/execution.hpp"
 #include "driver/refused.hpp"
+#include "execution_awaits.hpp"
+#include "futures.hpp"
 #include "loop_port.hpp"
 #include "places.hpp"
 
@@ -67,7 +68,10 @@ void raise_stream_error(const completion::Completion& completion, const Streams&
 }  // namespace
 
 void bind_execution(nb::module_& module) {
+  bind_loops(module);
   bind_awaiting(module);
+  bind_execution_awaits(module);
+  bind_futures(module);
   nb::class_<LoopPort>(module, "Port", nb::is_weak_referenceable())
       // `turn_us`: how long awaits may hold the loop in one turn of it; None: it is no loop's.
       .def(nb::init<bool, std::optional<std::int64_t>>(), "blocks"_a = false, "turn_us"_a = nb::none())

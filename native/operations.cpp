@@ -7,12 +7,12 @@
 #include <limits>
 #include <unordered_map>
 
-#include "awaiting.hpp"
 #include "dataflow/launch.hpp"
 #include "dataflow/launched_as.hpp"
 #include "dataflow/pageable.hpp"
 #include "dataflow/shape.hpp"
 #include "driver/submit.hpp"
+#include "execution_awaits.hpp"
 #include "indexing.hpp"
 #include "places.hpp"
 

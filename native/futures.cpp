@@ -1,0 +1,199 @@
+// Futures as Python sees them, and awaits of them: see future.hpp.
+#include "futures.hpp"
+
+#include <utility>
+
+#include "execution_awaits.hpp"
+#include "future.hpp"
+#include "places.hpp"
+
+namespace aiocuda {
+namespace {
+using namespace nb::literals;
+using dataflow::Op;
+using dataflow::Placement;
+using driver::Execution;
+
+struct Known {
+  nb::object future_class{};                       // DeviceFuture
+  nb::object as_its_operation{};                   // the end of a future that ended as its operation did
+  PyObject *settle = nullptr, *outcome = nullptr;  // names of its methods
+};
+Known& known() {
+  static auto* made = new Known;
+  return *made;
+}
+
+class AwaitedFuture final : public AwaitedExecution {
+ public:
+  using AwaitedExecution::AwaitedExecution;
+
+  bool has_ended() override { return future().end().is_valid() || AwaitedExecution::has_ended(); }
+  bool go_on(LoopPort& port, PyObject* await) override {
+    Future& future = this->future();
+    if (future.end().is_valid()) return true;
+    future.is_started = true;
+    future.add(await, port.port);  // first: a cancellation from now on tells this await
+    try {
+      if (!drive(port, await)) return false;
+      future.remove(await);
+      settle();
+    } catch (nb::python_error& error) {
+      future.remove(await);
+      settle_failed(error);
+    }
+    return true;
+  }
+  bool came_out(PyObject* await, std::int32_t result) override {
+    future().remove(await);
+    if (future().end().is_valid()) return true;
+    try {
+      if (!is_complete_with(result)) return false;
+      settle();
+    } catch (nb::python_error& error) {
+      settle_failed(error);
+    }
+    return true;
+  }
+  void leave(PyObject* await) override {
+    future().remove(await);
+    AwaitedExecution::leave(await);
+  }
+  nb::object outcome() override {
+    const Op& of = *dataflow::as_op(op());
+    if (future().end().is(known().as_its_operation) && of.is_done()) return of.outcome;
+    return call_method(known().outcome, subject());  // which raises
+  }
+
+ protected:
+  nb::handle op() const override { return future().op(); }
+  Execution& execution() override { return future().execution(); }
+
+ private:
+  Future& future() const { return *nb::inst_ptr<Future>(subject()); }
+
+  // The future's operation has ended: so has the future, unless it was cancelled before.
+  void settle() {
+    if (future().end().is_valid()) return;
+    if (!future().audience.is_valid() && !future().is_waited_for()) {
+      future().end_with(known().as_its_operation);
+    } else {
+      call_method(known().settle, subject(), known().as_its_operation.ptr());
+    }
+  }
+  // Its operation's failure is the future's to tell. An interruption is for who runs the function that it came out of,
+  // in this call.
+  void settle_failed(nb::python_error& error) {
+    if (dataflow::as_op(op())->state != dataflow::State::failed) throw nb::python_error(error);
+    settle();
+    if (dataflow::is_interruption(error.value())) throw nb::python_error(error);
+  }
+};
+
+PyObject* await_future(PyObject* future) { return make_await(std::make_unique<AwaitedFuture>(future)); }
+
+int future_traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  return nb::inst_ready(self) ? nb::inst_ptr<Future>(nb::handle(self))->traverse(visit, arg) : 0;
+}
+int future_clear(PyObject* self) {
+  if (nb::inst_ready(self)) nb::inst_ptr<Future>(nb::handle(self))->clear();
+  return 0;
+}
+PyType_Slot future_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(future_traverse)},
+                              {Py_tp_clear, reinterpret_cast<void*>(future_clear)},
+                              {Py_am_await, reinterpret_cast<void*>(await_future)},
+                              {0, nullptr}};
+
+void require_open(Future& future) { to_execute(future.execution().op(), future.execution().placement()); }
+
+// True: the result is there. False: the token will come out of the port.
+bool drive_future(Future& future, LoopPort& port, nb::object token, bool spins) {
+  const Charged charged(port);
+  require_open(future);
+  const nb::object kept = nb::borrow(token);
+  if (future.execution().drive({port.port, token.ptr(), port.blocks, spins}) == Execution::Driven::complete)
+    return true;
+  token.release();
+  return false;
+}
+
+nb::object or_none(const nb::object& object) { return object.is_valid() ? object : nb::none(); }
+
+}  // namespace
+
+void bind_futures(nb::module_& module) {
+  nb::class_<Future>(module, "Future", nb::is_weak_referenceable(), nb::type_slots(future_slots))
+      .def(
+          "__init__",
+          [](Future* self, nb::handle_t<Op> op, nb::handle_t<Placement> placement, bool is_started) {
+            new (self) Future(nb::borrow(op), nb::borrow(placement), is_started);
+          },
+          "op"_a, "where"_a, "is_started"_a = false)
+      .def_prop_ro("_op", [](const Future& self) { return self.op(); })
+      .def_prop_ro("_where", [](const Future& self) { return self.placement(); })
+      .def_rw("_is_started", &Future::is_started)
+      .def_prop_ro("_end", [](const Future& self) { return or_none(self.end()); })
+      // False: it has ended already.
+      .def("_end_with", &Future::end_with)
+      .def_prop_rw(
+          "_audience", [](const Future& self) { return or_none(self.audience); },
+          [](Future& self, nb::object audience) {
+            nb::object given = audience.is_none() ? nb::object() : std::move(audience);
+            std::swap(self.audience, given);
+          },
+          nb::arg("audience").none())
+      // Tells all that await it.
+      .def("_wake_awaits", &Future::wake)
+      // True: complete. False: `token` will come out of the port when it is worth asking again.
+      .def("_go_on", [](Future& self, LoopPort& port,
+                        nb::object token) { return drive_future(self, port, std::move(token), true); })
+      // The same without spinning: the operation is one of many.
+      .def("_go_on_at_ease", [](Future& self, LoopPort& port,
+                                nb::object token) { return drive_future(self, port, std::move(token), false); })
+      // False: the time passed first.
+      .def("_go_on_and_wait",
+           [](Future& self, double timeout_s) {
+             require_open(self);
+             return self.execution().wait(timeout_s);
+           })
+      // True: a function was called, and it is worth calling again.
+      .def("_submit_more",
+           [](Future& self) {
+             require_open(self);
+             return self.execution().submit_more();
+           })
+      // Nobody waits for the token any more, whose wait was for room, or for anything else.
+      .def("_leave", [](const Future& self, nb::handle token) {
+        if (Execution::leave(*dataflow::as_op(self.op()), token.ptr())) Py_DECREF(token.ptr());
+      });
+  // Hands an operation to the device, as far as nothing waits for the host; what fails at once is raised. Gives back
+  // its future.
+  module.def("submit_future", [](nb::handle_t<Op> op) {
+    nb::object placement = dataflow::placement_in_force();
+    {
+      Execution execution(nb::borrow(op), placement);
+      to_execute(execution.op(), execution.placement());
+      execution.submit();
+    }
+    nb::object future = nb::inst_alloc(known().future_class);
+    new (nb::inst_ptr<Future>(future)) Future(nb::borrow(op), std::move(placement), true);
+    nb::inst_mark_ready(future);
+    return future;
+  });
+  // The class of futures, and the end of one that ended as its operation did.
+  module.def("set_future", [](nb::object future_class, nb::object as_its_operation) {
+    known().future_class = std::move(future_class);
+    known().as_its_operation = std::move(as_its_operation);
+    known().settle = PyUnicode_InternFromString("_settle");
+    known().outcome = PyUnicode_InternFromString("_outcome");
+  });
+  module.def(
+      "await_future",
+      [](nb::handle_t<Future> future, double timeout_s) {
+        return checked(make_await(std::make_unique<AwaitedFuture>(future), timeout_s));
+      },
+      "future"_a, "timeout_s"_a);
+}
+
+}  // namespace aiocuda
