@@ -78,8 +78,9 @@ class Keys {
     }
     const std::size_t indices = given_ - ellipsis_.has_value();
     if (indices > axes)
-      raise(error_types.argument_index,
-            std::to_string(indices) + " indices were given for an array of " + std::to_string(axes) + " axes");
+      raise(error_types.argument_index, std::to_string(indices) + (indices == 1 ? " index was" : " indices were") +
+                                            " given for an array of " + std::to_string(axes) +
+                                            (axes == 1 ? " axis" : " axes"));
     before_ = ellipsis_.value_or(given_);
     behind_ = axes - (indices - before_);
   }

@@ -277,7 +277,8 @@ PyObject* refuse_await(PyObject* self) {
 Op& to_be_put(Op& op) {
   Op& put = at_work_in(op);
   if (put.state != State::pending)
-    raise(error_types.argument_value, "on() came too late: the operation has been submitted");
+    raise(error_types.argument_value,
+          "on() came too late: the operation has been submitted; call on() before it is executed");
   return put;
 }
 

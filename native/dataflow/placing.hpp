@@ -23,7 +23,8 @@ struct FullMemory {
 };
 
 [[noreturn]] inline void raise_stream_closed(StreamId stream) {
-  raise(error_types.closed, "stream " + std::to_string(slot_of(stream)) + " was closed before this use of it");
+  raise(error_types.closed,
+        "stream " + std::to_string(slot_of(stream)) + " was closed before this use of it; use an open stream");
 }
 
 // Bytes of a buffer that an operation reads or writes.

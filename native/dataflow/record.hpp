@@ -205,8 +205,8 @@ class Record {
     throw nb::python_error();
   }
   [[noreturn]] static void raise_no_item(std::int64_t index, std::size_t n) {
-    raise(error_types.argument_index,
-          "item " + std::to_string(index) + " was asked of a result that has " + std::to_string(n));
+    raise(error_types.argument_index, "item " + std::to_string(index) + " was asked of a result that has " +
+                                          std::to_string(n) + (n == 1 ? " item" : " items"));
   }
   // An item of what is no tuple: of whatever Python takes for a sequence.
   static nb::object item_of(nb::handle from, std::int64_t index) {

@@ -263,7 +263,7 @@ class Stream:
 
     def _require_open(self) -> None:
         if self._is_closed:
-            raise ClosedError(f"{self._title} was closed before this use of it")
+            raise ClosedError(f"{self._title} was closed before this use of it; use an open stream")
 
     def __del__(self) -> None:
         # Operations that are put on a stream hold it, so nothing can come to it any more. When the interpreter
@@ -415,6 +415,11 @@ def placement_for(target: Any, before: Placement | None = None) -> Placement:
         return before.with_policy(as_policy(target))
     if isinstance(target, (Device, int, str)):
         return before.on_device(as_ordinal(target))
+    if not isinstance(target, Stream) and not hasattr(target, "__cuda_stream__"):
+        raise ArgumentTypeError(
+            "work is put on a device (a Device, its ordinal, or a name such as 'cuda:1'), on a stream (a Stream, or "
+            f"what has __cuda_stream__), or where a policy says; {given.shown(target)} was given"
+        )
     stream = as_stream(target)
     return before.on_stream(stream._index, stream.device.ordinal, stream)
 

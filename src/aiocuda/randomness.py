@@ -140,8 +140,8 @@ def randint(
     limits = np.iinfo(kind)
     if first >= end or first < limits.min or end > int(limits.max) + 1:
         raise ArgumentValueError(
-            f"randint({first}, {end}): there must be integers from {first} up to {end}, and {kind} holds those from "
-            f"{limits.min} to {limits.max}"
+            f"randint draws integers from {first} up to, and not including, {end}: there must be some, and dtype "
+            f"{kind} must hold them (it holds {limits.min} to {limits.max})"
         )
     return _draw(shape, kind, device, seed, 4, _INTEGER, first % 2**64, (end - first) % 2**64)
 

@@ -140,7 +140,7 @@ def linspace(
         with np.errstate(all="ignore"):
             inferred = np.linspace(start, stop, 1).dtype
     except (TypeError, ValueError, OverflowError) as error:
-        raise ArgumentValueError(f"linspace({start}, {stop}): no dtype holds both: {error}") from error
+        raise ArgumentValueError(f"linspace({start!r:.80}, {stop!r:.80}): no dtype holds both: {error}") from error
     kind = dtypes.to_dtype(inferred if dtype is None else dtype)
     target = number_of(kind, "linspace")
     out = empty(count, kind, device)

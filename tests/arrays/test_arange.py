@@ -87,5 +87,5 @@ def test_dtypes_that_are_no_real_numbers_are_an_error(dtype):
     ("arguments", "dtype"), [((300, 310), "int8"), ((-3, 3), "uint16"), ((2**64, 2**64 + 2), "uint64")]
 )
 def test_a_range_that_begins_outside_the_dtype_is_an_error(arguments, dtype):
-    with pytest.raises(ac.ArgumentValueError):
+    with pytest.raises(ac.ArgumentValueError, match=r"cannot hold it: Python int"):
         ac.arange(*arguments, dtype=dtype)

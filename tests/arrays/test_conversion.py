@@ -219,9 +219,19 @@ def test_the_result_is_beside_the_array():
     assert ac.convert(array, "bool").sync().device == ac.Device(1)
 
 
-@pytest.mark.parametrize("dtype", ["M8[s]", "S3", object, ">f4", np.dtype([("a", "i4")]), "no such"])
-def test_dtypes_that_are_no_numbers_are_an_error_when_it_is_built(dtype):
-    with pytest.raises(ac.ArgumentTypeError):
+@pytest.mark.parametrize(
+    ("dtype", "message"),
+    [
+        ("M8[s]", r"convert is for numbers; dtype datetime64\[s\] is none of bool, int8"),
+        ("S3", r"convert is for numbers; dtype \|S3 is none of bool, int8"),
+        (object, "dtype object holds Python objects"),
+        (">f4", "dtype >f4 is of a foreign byte order"),
+        (np.dtype([("a", "i4")]), r"convert is for numbers; dtype \[\('a', '<i4'\)\] is none of bool, int8"),
+        ("no such", "'no such' is not a dtype"),
+    ],
+)
+def test_dtypes_that_are_no_numbers_are_an_error_when_it_is_built(dtype, message):
+    with pytest.raises(ac.ArgumentTypeError, match=message):
         ac.convert(ac.ones(3), dtype)
 
 

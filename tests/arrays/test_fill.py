@@ -139,12 +139,12 @@ def test_what_must_not_be_written_is_not():
     parts = array.partition(2)
     with pytest.raises(ac.ArgumentTypeError, match="Partition"):
         ac.fill(parts, 1)
-    with pytest.raises(ac.OwnershipError):
+    with pytest.raises(ac.OwnershipError, match=r"fill: the destination: .* was partitioned at .*unpartition\(\)"):
         late.sync()
     array = parts.unpartition()
     assert contents(array).tolist() == [0] * 4
     array.close()
-    with pytest.raises(ac.ClosedError):
+    with pytest.raises(ac.ClosedError, match=r"fill: the destination: the array of float32\(4,\) was closed at"):
         ac.fill(array, 1)
 
 
@@ -284,7 +284,7 @@ def test_arrays_of_other_devices(device):
     assert host.numpy().tolist() == [3] * 3
     ac.fill(host, 4).on(1).sync()
     assert host.numpy().tolist() == [4] * 3
-    with pytest.raises(ac.DeviceMismatchError):
+    with pytest.raises(ac.DeviceMismatchError, match=r"on\(\d\): a fill works on device \d"):
         ac.fill(x, 1).on(device)
 
 

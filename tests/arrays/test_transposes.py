@@ -203,7 +203,7 @@ def test_hazards_and_claims_are_of_the_bytes_whichever_way_they_are_seen(device)
         ac.to_host(x.T[5])
     np.testing.assert_array_equal(contents(moved), np.ones((3, 8), np.int32))
     x.close()
-    with pytest.raises(ac.ClosedError):
+    with pytest.raises(ac.ClosedError, match=r"transpose: the array of .* was closed at"):
         x.T  # noqa: B018
 
 

@@ -65,29 +65,6 @@ def test_a_step_that_does_not_go_forward_is_an_error(key):
         array[key]
 
 
-@pytest.mark.parametrize(
-    ("key", "error"),
-    [
-        (4, IndexError),
-        (-5, IndexError),
-        ((0, 0, 0), IndexError),
-        ((..., ...), IndexError),
-        (1.0, ac.ArgumentTypeError),
-        ("a", ac.ArgumentTypeError),
-        (True, ac.ArgumentTypeError),
-        (None, ac.ArgumentTypeError),
-        ([0, 1], ac.ArgumentTypeError),
-        (slice(0.5, None), ac.ArgumentTypeError),
-        (slice(None, None, "2"), ac.ArgumentTypeError),
-        ((0, None), ac.ArgumentTypeError),
-    ],
-)
-def test_an_index_that_cannot_be_is_an_error(key, error):
-    _, array = numbers(4, 3)
-    with pytest.raises(error):
-        array[key]
-
-
 @pytest.mark.parametrize("shape", [(12,), (3, 4), (2, 3, 2), (-1,), (6, -1), (1, 12, 1)])
 def test_reshape_is_numpys(shape):
     data, array = numbers(4, 3)
@@ -106,7 +83,7 @@ def test_a_shape_of_another_size_is_an_error(shape):
 def test_reshaping_nothing():
     _, array = numbers(0, 3)
     assert array.reshape(3, 0).shape == (3, 0)
-    with pytest.raises(ac.ArgumentValueError):
+    with pytest.raises(ac.ArgumentValueError, match=r"has 0 items; it cannot have the shape \(0, -1\)"):
         array.reshape(0, -1)
 
 
@@ -125,7 +102,7 @@ def test_a_view_of_items_that_do_not_fit_is_an_error():
         array.view(np.int64)
     with pytest.raises(ac.ArgumentValueError, match="one item of 4 bytes"):
         array[0, 0].view(np.int64)
-    with pytest.raises(ac.ArgumentTypeError):
+    with pytest.raises(ac.ArgumentTypeError, match="dtype object holds Python objects"):
         array.view(object)
 
 
@@ -196,13 +173,13 @@ def test_a_view_keeps_the_memory_and_outlives_the_array(used_bytes):
 def test_a_closed_array_has_no_views():
     _, array = numbers(4)
     array.close()
-    for make in (
-        lambda: array[0],
-        lambda: array.reshape(2, 2),
-        lambda: array.view(np.uint8),
-        lambda: array.split_at(1),
+    for asked, make in (
+        ("indexing", lambda: array[0]),
+        ("reshape", lambda: array.reshape(2, 2)),
+        ("view", lambda: array.view(np.uint8)),
+        ("split_at", lambda: array.split_at(1)),
     ):
-        with pytest.raises(ac.ClosedError):
+        with pytest.raises(ac.ClosedError, match=rf"^{asked}: the array of int32\(4,\) was closed at"):
             make()
 
 

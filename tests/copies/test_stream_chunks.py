@@ -92,7 +92,7 @@ def test_what_is_no_data_is_raised_in_its_turn(run):
     async def main() -> None:
         chunks: Any = ac.stream_chunks([np.ones(3), object()])
         await anext(chunks)
-        with pytest.raises(ac.ArgumentTypeError):
+        with pytest.raises(ac.ArgumentTypeError, match=r"object .* is no array data in host memory"):
             await anext(chunks)
 
     run(main)
@@ -141,9 +141,13 @@ def test_chunks_go_to_the_device_that_is_named(run):
 
 
 @pytest.mark.parametrize(
-    ("iterable", "depth", "error"),
-    [(5, 2, ac.ArgumentTypeError), ([], 0, ac.ArgumentValueError), ([], 1.5, ac.ArgumentTypeError)],
+    ("iterable", "depth", "error", "message"),
+    [
+        (5, 2, ac.ArgumentTypeError, "takes an iterable of data; int 5 was given"),
+        ([], 0, ac.ArgumentValueError, "depth is 1 or more; 0 was given"),
+        ([], 1.5, ac.ArgumentTypeError, r"depth is a whole number; 1\.5 was given"),
+    ],
 )
-def test_what_cannot_be_iterated_is_an_error_at_once(iterable, depth, error):
-    with pytest.raises(error):
+def test_what_cannot_be_iterated_is_an_error_at_once(iterable, depth, error, message):
+    with pytest.raises(error, match=message):
         ac.stream_chunks(iterable, depth=depth)

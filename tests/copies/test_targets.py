@@ -30,7 +30,7 @@ def test_reclaim_frees_the_memory_behind_the_copy(out, n, latch, used_bytes):
     latch.hold()
     future = ac.to_host(array, out(n), reclaim=True).submit()
     assert array.is_closed
-    with pytest.raises(ac.ClosedError):
+    with pytest.raises(ac.ClosedError, match=r"to_host: the array of .* was closed at"):
         ac.to_host(array)
     latch.release()
     np.testing.assert_array_equal(np.asarray(future.sync(60)), np.arange(float(n)))
@@ -211,7 +211,7 @@ def test_targets_that_are_no_arrays_are_an_error(out):
 def test_a_partition_is_not_copied():
     array = device_array(np.zeros(8))
     partition = array.partition(4)
-    with pytest.raises(ac.ArgumentTypeError):
+    with pytest.raises(ac.ArgumentTypeError, match=r"copy to a NumPy array takes an array .* Partition"):
         ac.copy(np.zeros(8), partition)
     with pytest.raises(ac.ArgumentTypeError, match="unpartition"):
         ac.copy(partition, np.zeros(8)).sync(60)
@@ -250,7 +250,7 @@ def test_shapes_that_no_memory_holds_are_an_error(shape):
 
 @pytest.mark.driver_refuses("cuMemAllocFromPoolAsync")
 def test_memory_that_there_is_not_is_an_error():
-    with pytest.raises(ac.OutOfMemoryError):
+    with pytest.raises(ac.OutOfMemoryError, match=r"has no room for 1024\.00 TiB"):
         ac.empty(2**50, np.uint8).sync(60)
 
 
@@ -263,7 +263,7 @@ def test_data_of_a_foreign_byte_order_is_an_error_that_says_what_to_do():
 
 @pytest.mark.parametrize("data", [np.array([object()]), [None, 1], np.array(["a", None], dtype=object)])
 def test_python_objects_are_an_error(data):
-    with pytest.raises(ac.ArgumentTypeError, match="holds Python objects"):
+    with pytest.raises(ac.ArgumentTypeError, match=r"(holds|makes) Python objects"):
         ac.to_device(data)
     with pytest.raises(ac.ArgumentTypeError, match="holds Python objects"):
         ac.to_host(device_array(np.zeros(1)), np.array([None]))

@@ -106,7 +106,7 @@ def test_use_is_the_threads_own():
 
 @pytest.mark.parametrize("wrong", [b"0", 1.0, None, True])
 def test_use_of_what_is_no_place_is_an_error(wrong):
-    with pytest.raises(ac.ArgumentTypeError), ac.use(wrong):
+    with pytest.raises(ac.ArgumentTypeError, match=rf"; {wrong!r} was given"), ac.use(wrong):
         pass
 
 

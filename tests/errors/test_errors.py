@@ -96,9 +96,9 @@ def test_exception_survives_pickling(kind):
     ],
 )
 def test_misuse_is_caught_as_the_builtin_too(kind, builtin):
-    with pytest.raises(builtin) as caught:
-        raise example(kind)[0]
-    assert isinstance(caught.value, errors.AiocudaError)
+    error = example(kind)[0]
+    assert isinstance(error, builtin)
+    assert isinstance(error, errors.AiocudaError)
 
 
 def test_device_lost_is_caused_by_the_drivers_error():

@@ -92,9 +92,8 @@ ATTRIBUTES = [
 @pytest.mark.parametrize(("kind", "name", "instead"), ATTRIBUTES)
 def test_attributes_of_other_libraries_say_what_to_do_instead(things, kind, name, instead):
     thing = things[kind]
-    with pytest.raises(ac.MissingAttributeError) as raised:
+    with pytest.raises(ac.MissingAttributeError, match=f" has no {name}: ") as raised:
         getattr(thing, name)
-    assert f" has no {name}: " in str(raised.value)
     assert instead in str(raised.value)
     assert isinstance(raised.value, AttributeError)
     assert not hasattr(thing, name)
@@ -180,7 +179,7 @@ def test_what_is_there_is_not_awaited_and_not_awaitable(run, things, kind):
     assert not inspect.isawaitable(things[kind])
     assert not isinstance(things[kind], collections.abc.Awaitable)
     assert not hasattr(things[kind], "__await__")
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match=r"An asyncio.Future, a coroutine or an awaitable is required"):
         asyncio.run(asyncio.wait_for(things[kind], 1))
 
 
@@ -203,7 +202,7 @@ def test_copies_and_pickles_say_what_to_do_instead(things, kind):
     for function in (copy.copy, copy.deepcopy, pickle.dumps, functools.partial(pickle.dumps, protocol=2)):
         with pytest.raises(ac.ArgumentTypeError, match=r"pickle|copied"):
             function(things[kind])
-        with pytest.raises(ac.ArgumentTypeError):
+        with pytest.raises(ac.ArgumentTypeError, match=r"is not (pickled|copied by copy)|is neither copied"):
             function([things[kind]]) if function is not copy.copy else function(things[kind])
 
 
@@ -335,16 +334,22 @@ def test_all_errors_are_names_of_the_package():
 
 def test_an_index_error_is_both():
     x = ac.ones(3).sync()
-    for ask in (
-        lambda: x[3],
-        lambda: x[0, 0],
-        lambda: x[..., ...],
-        lambda: x.split_at(4),
-        lambda: ac.zip(1, 2).unzip(2)[0].then(lambda _: ac.value((1, 2))).unzip(3)[2].sync(),
-        lambda: ac.value([1]).last().then(lambda _: [1]).unzip(2)[1].sync(),
-        lambda: ac.value(()).first().sync(),
+    for ask, message in (
+        (lambda: x[3], "index 3 is out of range for axis 0, which has 3 items"),
+        (lambda: x[0, 0], "2 indices were given for an array of 1 axis$"),
+        (lambda: x[..., ...], "at most one ellipsis"),
+        (lambda: x.split_at(4), "an array of length 3 cannot be split at 4"),
+        (
+            lambda: ac.zip(1, 2).unzip(2)[0].then(lambda _: ac.value((1, 2))).unzip(3)[2].sync(),
+            "item 2 was asked of a result that has 2 items",
+        ),
+        (
+            lambda: ac.value([1]).last().then(lambda _: [1]).unzip(2)[1].sync(),
+            "item 1 was asked of a result that has 1 item$",
+        ),
+        (lambda: ac.value(()).first().sync(), "item 0 was asked of a result that has 0 items"),
     ):
-        with pytest.raises(ac.ArgumentIndexError) as raised:
+        with pytest.raises(ac.ArgumentIndexError, match=message) as raised:
             ask()
         assert isinstance(raised.value, IndexError)
     with pytest.raises(ac.ArgumentTypeError, match="no sequence, but 3"):

@@ -211,7 +211,7 @@ def test_writing_what_is_shared_or_closed_is_an_error():
     y = zeros()
     op = ac.call(fill, y, 1, writes=[y])
     y.close()
-    with pytest.raises(ac.ClosedError):
+    with pytest.raises(ac.ClosedError, match=r"call: what is written: the array of .* was closed at"):
         op.sync(60)
 
 

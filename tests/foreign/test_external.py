@@ -263,7 +263,7 @@ def test_closing_it_ends_its_use_and_lets_the_owner_go(memory, increment, let_go
     x.close()
     del owner
     assert let_go(lambda: seen() is None)
-    with pytest.raises(ac.ClosedError):
+    with pytest.raises(ac.ClosedError, match=r"increment: argument 1 \(x\): the array of .* was closed at"):
         increment(x)
 
 

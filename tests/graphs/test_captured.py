@@ -153,7 +153,7 @@ def test_an_error_in_the_function_leaves_everything_usable(kernels):
         fill(stream, x, 5)
         raise KeyError("broken")
 
-    with pytest.raises(KeyError):
+    with pytest.raises(KeyError, match="broken"):
         ac.call(broken, x, writes=[x]).graph()
     assert host(kernels.increment(x, N, threads=N)).tolist() == [1] * N
 

@@ -74,7 +74,10 @@ def test_nothing_runs_inside(kernels, run):
             ):
                 with pytest.raises(ac.CaptureError, match="nothing runs there"):
                     execute()
-            with ac.use(ac.RoundRobin(2)), pytest.raises(ac.CaptureError):
+            with (
+                ac.use(ac.RoundRobin(2)),
+                pytest.raises(ac.CaptureError, match=r"inside the graph_scope that was entered at"),
+            ):
                 op.sync()
             scope.record(op)
         return await ac.to_host(scope.graph.launch())
@@ -121,9 +124,9 @@ def test_an_exception_leaves_everything_usable(kernels, used_bytes):
     def fail():
         with scope:
             scope.record(kernels.increment(ac.dup(x), N, threads=N))
-            raise KeyError
+            raise ZeroDivisionError
 
-    with pytest.raises(KeyError):
+    with pytest.raises(ZeroDivisionError):
         fail()
     with pytest.raises(ac.CaptureError, match="without an exception"):
         scope.graph  # noqa: B018 - raises
@@ -164,7 +167,12 @@ def test_handles_of_an_open_scope_are_used_nowhere_else(kernels):
         scope.record(kernels.increment(y, N, threads=N))
     assert "being made" in found[0]
     assert host(scope.graph.launch()).tolist() == [1] * N
-    with ac.graph_scope() as scope, pytest.raises(ac.CaptureError):
+    with (
+        ac.graph_scope() as scope,
+        pytest.raises(
+            ac.CaptureError, match=r"increment: argument 1 \(x\): .* belongs to the graph that is being made at"
+        ),
+    ):
         scope.record(kernels.increment(ac.zeros(N, np.int32).then(lambda _: op), N, threads=N))
 
 

@@ -105,7 +105,7 @@ def test_compile_says_at_once_what_is_wrong():
 def test_the_device_goes_on_after_a_compile_error(kernels):
     broken = ac.kernel('extern "C" __global__ void broken(int* x) { x[0] = missing; }')
     x = ac.zeros(2, np.int32)
-    with pytest.raises(ac.CompilationError):
+    with pytest.raises(ac.CompilationError, match=r"does not compile:\n(.*\n)*.*missing"):
         broken(x, grid=1, block=1).sync()
     np.testing.assert_array_equal(ac.to_host(kernels.increment(x, 2, threads=2)).sync(), [1, 1])
 
@@ -177,5 +177,5 @@ def test_repr_is_the_signature(kernels):
 
 
 def test_a_kernel_has_no_other_attributes(kernels):
-    with pytest.raises(AttributeError):
+    with pytest.raises(AttributeError, match="no attribute 'no_such_attribute'"):
         kernels.scale.no_such_attribute  # noqa: B018

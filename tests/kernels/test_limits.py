@@ -204,6 +204,8 @@ def test_clusters_run_on_a_gpu(module, x, device):
 
 def test_other_work_goes_on_after_a_launch_that_was_too_large(module, x):
     kernel = module.kernel("plain")
-    with pytest.raises(ac.LaunchError):
+    with pytest.raises(
+        ac.LaunchError, match=r"shared_memory=1048576 bytes; on device \d a block of this kernel can have at most"
+    ):
         kernel(x, grid=1, block=32, shared_memory=1 << 20).sync()
     assert ac.to_host(kernel(x, grid=1, block=32)).sync()[0] == 1

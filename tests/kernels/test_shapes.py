@@ -168,9 +168,16 @@ def test_shapes_that_cannot_be_are_an_error(shape, message):
         ac.kernel(WHERE, "sizes")(ac.empty(6, np.uint32), **shape)
 
 
-@pytest.mark.parametrize("shape", [{"threads": 1.5}, {"grid": "3"}, {"threads": 1, "block": None}])
-def test_extents_that_are_no_integers_are_a_type_error(shape):
-    with pytest.raises(ac.ArgumentTypeError):
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ({"threads": 1.5}, r"sizes: threads takes an int or a tuple of up to three, not 1\.5"),
+        ({"grid": "3"}, "sizes: grid takes an int or a tuple of up to three, not '3'"),
+        ({"threads": 1, "block": None}, "sizes: block takes an int or a tuple of up to three, not None"),
+    ],
+)
+def test_extents_that_are_no_integers_are_a_type_error(shape, message):
+    with pytest.raises(ac.ArgumentTypeError, match=message):
         ac.kernel(WHERE, "sizes")(ac.empty(6, np.uint32), **shape)
 
 

@@ -18,6 +18,7 @@ import aiocuda as ac
 from aiocuda import _native
 
 SIZE = 1 << 20
+LIMIT_REACHED = r"device \d has no room for .* which is the limit that memory_limit\(\) sets here"
 
 
 @pytest.fixture
@@ -59,7 +60,7 @@ def test_what_is_over_the_limit_raises_and_says_that_it_is_a_limit(device, room)
     held.append(array().sync())  # it holds in its block alone
     with ac.memory_limit(room(1)):
         ac.empty(0).sync()  # which needs no memory
-        with pytest.raises(ac.OutOfMemoryError) as caught:
+        with pytest.raises(ac.OutOfMemoryError, match=LIMIT_REACHED) as caught:
             array().sync()
     assert caught.value.free_bytes == 0
 
@@ -74,9 +75,9 @@ def test_memory_that_an_operation_lets_go_of_makes_room_within_it(room, kernels)
 
 
 def test_the_smallest_of_nested_limits_holds(room):
-    with ac.memory_limit(room(1)), ac.memory_limit(room(8)), pytest.raises(ac.OutOfMemoryError):
+    with ac.memory_limit(room(1)), ac.memory_limit(room(8)), pytest.raises(ac.OutOfMemoryError, match=LIMIT_REACHED):
         ac.zip(array(), array()).sync()
-    with ac.memory_limit(room(8)), ac.memory_limit(room(1)), pytest.raises(ac.OutOfMemoryError):
+    with ac.memory_limit(room(8)), ac.memory_limit(room(1)), pytest.raises(ac.OutOfMemoryError, match=LIMIT_REACHED):
         ac.zip(array(), array()).sync()
     with ac.memory_limit(room(8)):
         with ac.memory_limit(room(1)):
@@ -88,7 +89,7 @@ def test_the_smallest_of_nested_limits_holds(room):
 def test_a_limit_is_of_one_device(room):
     with ac.memory_limit(room(0)), ac.memory_limit(1 << 40, device=1):
         there = ac.full(SIZE, 1, np.uint8, 1).sync()
-        with pytest.raises(ac.OutOfMemoryError):
+        with pytest.raises(ac.OutOfMemoryError, match=LIMIT_REACHED):
             array().sync()
     with ac.use(1), ac.memory_limit(0), pytest.raises(ac.OutOfMemoryError, match="device 1"):
         array().sync()
@@ -98,7 +99,7 @@ def test_a_limit_is_of_one_device(room):
 def test_copies_to_a_device_count(room):
     with ac.memory_limit(room(1)):
         first = ac.to_device(np.ones(SIZE, np.uint8)).sync()
-        with pytest.raises(ac.OutOfMemoryError):
+        with pytest.raises(ac.OutOfMemoryError, match=LIMIT_REACHED):
             ac.to_device(np.ones(SIZE, np.uint8)).sync()
     del first
 
@@ -118,7 +119,10 @@ def test_a_limit_is_a_whole_number_of_bytes(wrong):
 
 def test_what_can_never_fit_fails_at_once(run, room):
     async def main() -> None:
-        with ac.memory_limit(room(0) + SIZE - 1, wait=True), pytest.raises(ac.OutOfMemoryError) as caught:
+        with (
+            ac.memory_limit(room(0) + SIZE - 1, wait=True),
+            pytest.raises(ac.OutOfMemoryError, match=LIMIT_REACHED) as caught,
+        ):
             await ac.full(room(0) + SIZE, 1, np.uint8)
         assert caught.value.is_limit
 
@@ -332,7 +336,7 @@ def test_a_callback_does_not_wait(room):
     def nested(x: Any) -> Any:
         return array().sync()
 
-    with ac.memory_limit(room(1), wait=True), pytest.raises(ac.OutOfMemoryError):
+    with ac.memory_limit(room(1), wait=True), pytest.raises(ac.OutOfMemoryError, match=LIMIT_REACHED):
         ac.value(1).then(nested).sync()
     held.clear()
 

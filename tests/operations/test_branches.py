@@ -37,10 +37,10 @@ def test_a_refused_launch_ends_what_joins_it(one, kernels):
     good, bad = one(ac.zeros(1, np.int32), grid=1, block=1), refused(one, ac.zeros(1, np.int32))
     joined = kernels.accumulate(1, bad, good, 1, threads=1)
     whole = ac.zip(joined.then(lambda x: x), good)
-    with pytest.raises(ac.LaunchError):
+    with pytest.raises(ac.LaunchError, match="one: cooperative=True needs all"):
         whole.sync()
     for op in (joined, whole):
-        with pytest.raises(ac.LaunchError):
+        with pytest.raises(ac.LaunchError, match="one: cooperative=True needs all"):
             op.sync()
     # In the order of the arguments the refused one comes first: what it was to be joined with may have run or not.
     assert int(ac.to_host(one(ac.zeros(1, np.int32), grid=1, block=1)).sync()[0]) == 1
@@ -51,7 +51,7 @@ def test_after_a_refusal_the_streams_are_as_good_as_before(one, used_bytes):
     for _ in range(20):
         ops = [one(ac.zeros(1, np.int32), grid=1, block=1) for _ in range(6)]
         ops[3] = refused(one, ac.zeros(1, np.int32))
-        with pytest.raises(ac.LaunchError):
+        with pytest.raises(ac.LaunchError, match="one: cooperative=True needs all"):
             ac.zip(*ops).sync()
         x = ac.zeros(1, np.int32).sync()
         assert int(ac.to_host(ac.zip(one(x, grid=1, block=1), one(x, grid=1, block=1)).last()).sync()[0]) == 2

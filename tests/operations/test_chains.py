@@ -197,6 +197,8 @@ def test_reference_counts_of_arguments_are_balanced(kernels):
     before = sys.getrefcount(array), sys.getrefcount(number)
     for _ in range(100):
         kernels.accumulate(number, array, array, 4, threads=4).sync()
-    with pytest.raises(ac.ArgumentTypeError):
+    with pytest.raises(
+        ac.ArgumentTypeError, match=r"accumulate: argument 3 \(y\): a device array of int32 is expected, str was given"
+    ):
         kernels.accumulate(number, array, "no", 4, threads=4)
     assert (sys.getrefcount(array), sys.getrefcount(number)) == before

@@ -107,7 +107,7 @@ def test_an_operation_is_not_iterated_over():
         list(ac.ones(3))
     with pytest.raises(ac.ArgumentTypeError, match="unzip"):
         list(ac.ones(3).then(lambda x: x))
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="operations are not searched with 'in'"):
         1 in ac.ones(3)  # noqa: B015
 
 

@@ -9,6 +9,8 @@ import pytest
 
 import aiocuda as ac
 
+CLOSED = r"^stream \d+( of device \d)? was closed before this use of it; use an open stream$"
+
 
 @pytest.fixture
 def streams(device) -> list[ac.Stream]:
@@ -152,7 +154,7 @@ def test_on_puts_only_this_operation_on_the_stream(device, streams):
 def test_on_after_submission_is_an_error(streams):
     op = ac.zeros(4)
     op.sync()
-    with pytest.raises(ac.ArgumentValueError):
+    with pytest.raises(ac.ArgumentValueError, match=r"on\(\) came too late: .*; call on\(\) before it is executed"):
         op.on(streams[0])
 
 
@@ -167,11 +169,11 @@ def test_a_stream_of_another_device_is_an_error(kernels):
 def test_a_closed_stream_takes_no_operation(device):
     stream = device.stream()
     stream.close()
-    with pytest.raises(ac.ClosedError):
+    with pytest.raises(ac.ClosedError, match=CLOSED):
         ac.zeros(4).on(stream)
-    with pytest.raises(ac.ClosedError):
+    with pytest.raises(ac.ClosedError, match=CLOSED):
         ac.zeros(4).sync_on(stream)
-    with pytest.raises(ac.ClosedError), ac.use(stream):
+    with pytest.raises(ac.ClosedError, match=CLOSED), ac.use(stream):
         pass
 
 
@@ -179,7 +181,7 @@ def test_a_stream_closed_before_its_operation_is_submitted_is_an_error(device):
     stream = device.stream()
     op = ac.zeros(4).on(stream)
     stream.close()
-    with pytest.raises(ac.ClosedError):
+    with pytest.raises(ac.ClosedError, match=CLOSED):
         op.sync()
 
 

@@ -217,7 +217,7 @@ def test_a_block_ends_a_partition_whoever_holds_it(array):
     assert tiles.is_closed
     ac.fill(array, 5).sync()
     assert contents(array).tolist() == [5] * 10
-    with pytest.raises(ac.ClosedError):
+    with pytest.raises(ac.ClosedError, match=r"add: argument 2 \(x\): the array of .* was closed at"):
         late.sync()
 
 

@@ -53,6 +53,11 @@ def as_numpy(x: object, dtype: DTypeLike = None) -> NDArray:
         data = np.asarray(np.from_dlpack(x) if is_lent else x, kind)  # type: ignore[arg-type]
     except (TypeError, ValueError, BufferError, RuntimeError) as error:
         raise ArgumentTypeError(f"{described(x)} is no array data in host memory: {error}") from error
+    if data.dtype.hasobject and not isinstance(x, np.ndarray):
+        raise ArgumentTypeError(
+            f"{described(x)} is no array data in host memory: NumPy makes Python objects of it, which no "
+            "device can read"
+        )
     dtypes.to_dtype(data.dtype)
     return data
 

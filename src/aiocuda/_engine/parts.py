@@ -100,7 +100,7 @@ def _extents(shape: tuple[int, ...], asked: Sequence[int]) -> tuple[int, ...]:
         if others and size % others == 0:
             extents[extents.index(-1)] = size // others
     if any(extent < 0 for extent in extents) or math.prod(extents) != size:
-        raise ArgumentValueError(f"an array of shape {shape} has {size} items, which is not a shape of {tuple(asked)}")
+        raise ArgumentValueError(f"an array of shape {shape} has {size} items; it cannot have the shape {tuple(asked)}")
     return tuple(extents)
 
 
@@ -162,13 +162,19 @@ def with_item_size(shape: tuple[int, ...], strides: tuple[int, ...], item_bytes:
     if item_bytes == asked_bytes:
         return Part(shape, strides)
     if not shape:
-        raise ArgumentValueError(f"an array without axes has one item of {item_bytes} bytes, not of {asked_bytes}")
+        raise ArgumentValueError(
+            f"view: an array without axes is one item of {item_bytes} bytes, and cannot be seen as items of "
+            f"{asked_bytes}; reshape(1) gives it an axis"
+        )
     if shape[-1] != 1 and 0 not in shape and strides[-1] != item_bytes:
         raise ArgumentValueError(
-            f"the last axis has items of {item_bytes} bytes, {strides[-1]} bytes apart: there are none of "
-            f"{asked_bytes} bytes to be seen; dup() the array first, and view the copy"
+            f"view: items of {item_bytes} bytes lie {strides[-1]} bytes apart along the last axis, and cannot be seen "
+            f"as items of {asked_bytes}; dup() the array first, and view the copy"
         )
     row_bytes = shape[-1] * item_bytes
     if row_bytes % asked_bytes:
-        raise ArgumentValueError(f"rows of {row_bytes} bytes have no whole number of items of {asked_bytes} bytes")
+        raise ArgumentValueError(
+            f"view: rows of {row_bytes} bytes hold no whole number of items of {asked_bytes}; take a dtype of another "
+            "size, or reshape the array first"
+        )
     return Part((*shape[:-1], row_bytes // asked_bytes), (*strides[:-1], asked_bytes))

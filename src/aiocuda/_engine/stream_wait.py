@@ -21,7 +21,7 @@ class StreamWait:
         self._streams = streams
         self._asked = asked  # what it is called in messages
         self._keepalive = keepalive
-        self._named = streams if named is None else [named]  # those that a time-out's error may name
+        self._named = [] if named is None else [named]  # what a time-out's error names; else those that held work
 
     def __await__(self) -> Generator[Any, None, None]:
         return self._wait(None).__await__()
@@ -54,13 +54,14 @@ class StreamWait:
         until = None if timeout_s is None else begin + timeout_s
         if not port.admits(None):
             await port.turn(until)
-        if timeout_s is not None and self._has_passed():  # a wait puts a flag into the stream, which takes time itself
+        busy = self._streams if timeout_s is None else self._at_work()
+        if not busy:
             return
         waiter = port.waiter()
         if _native.tell_when_streams_pass(self._streams, self._asked, port.native, waiter):
             error = await port.wait(waiter, until)
-            if error is None and not self._has_passed():
-                raise overdue.overdue_streams(self._asked, self._named, port.time() - begin)
+            if error is None and self._at_work():
+                raise overdue.overdue_streams(self._asked, self._named or busy, port.time() - begin)
             if error:
                 raise faults.refused(error, "cuStreamQuery", self._asked, 0, _native.stream_device(self._streams[0]))
 
@@ -83,11 +84,15 @@ class StreamWait:
             _native.wait_for_streams(self._streams, self._asked, -1.0)
             return
         timeout_s = checked_timeout(timeout)
-        if self._has_passed() or _native.wait_for_streams(self._streams, self._asked, timeout_s):
+        busy = self._at_work()
+        if not busy or _native.wait_for_streams(self._streams, self._asked, timeout_s):
             return
-        if not self._has_passed():
-            raise overdue.overdue_streams(self._asked, self._named, timeout_s)
+        if self._at_work():
+            raise overdue.overdue_streams(self._asked, self._named or busy, timeout_s)
 
-    def _has_passed(self) -> bool:
-        """Whether the streams hold nothing now; false where one is broken, which a wait finds out."""
-        return not _native.streams_at_work(self._streams)
+    def _at_work(self) -> list[int]:
+        """Return the streams that hold something now, and those that are broken, which a wait finds out.
+
+        A wait puts a flag into each stream, which takes time itself: what a stream held before is asked before.
+        """
+        return _native.streams_at_work(self._streams)
