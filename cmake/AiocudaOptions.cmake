@@ -8,6 +8,13 @@ target_compile_features(aiocuda_language INTERFACE cxx_std_20)
 target_compile_options(aiocuda_language INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wnon-virtual-dtor -fvisibility=hidden)
 
+# A variable of a thread is found by a call of a few instructions, where the compiler can: the default calls the loader.
+include(CheckCXXCompilerFlag)
+check_cxx_compiler_flag(-mtls-dialect=gnu2 AIOCUDA_HAS_TLS_DESCRIPTORS)
+if(AIOCUDA_HAS_TLS_DESCRIPTORS)
+  target_compile_options(aiocuda_language INTERFACE -mtls-dialect=gnu2)
+endif()
+
 # Not errors: instrumented by a sanitizer, libstdc++'s own <regex> looks uninitialised to g++; and g++ 12
 # sees an overlap in `"text" + std::string` that is not there (GCC bug 105651).
 set(aiocuda_warnings_as_errors -Werror

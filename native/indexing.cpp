@@ -22,7 +22,7 @@ std::string repr_of(nb::handle object) { return nb::cast<std::string>(nb::repr(o
 
 // In the place of a TypeError; another exception is whoever's code raised it.
 template <class Message>
-[[noreturn]] void raise_type(Message&& message) {
+[[noreturn, gnu::cold]] void raise_type(Message&& message) {
   if (!PyErr_ExceptionMatches(PyExc_TypeError)) throw nb::python_error();
   PyErr_Clear();
   raise(error_types.argument_type, message());

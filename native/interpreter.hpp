@@ -30,7 +30,7 @@ inline bool is_ending() {
 }
 
 // The thread stays where it is until the process ends, deaf to signals: others are to have them.
-[[noreturn]] inline void stop_thread() {
+[[noreturn, gnu::cold]] inline void stop_thread() {
   sigset_t all;
   sigfillset(&all);
   pthread_sigmask(SIG_BLOCK, &all, nullptr);

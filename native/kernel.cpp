@@ -43,7 +43,7 @@ std::string shown(PyObject* value) {
   return std::string("a ") + Py_TYPE(value)->tp_name;
 }
 
-[[noreturn]] void refuse_name(const Signature& signature, PyObject* description, PyObject* name);
+[[noreturn, gnu::cold]] void refuse_name(const Signature& signature, PyObject* description, PyObject* name);
 
 std::uint64_t read_extent(const Signature& signature, const char* name, PyObject* value) {
   PyObject* index = PyNumber_Index(value);

@@ -23,7 +23,7 @@ inline const dataflow::Placement& to_record(const dataflow::Placement& placement
   return placement;
 }
 
-[[noreturn]] void raise_recorded(const dataflow::Placement& placement);
+[[noreturn, gnu::cold]] void raise_recorded(const dataflow::Placement& placement);
 
 // A placement for what is executed. An operation that was submitted before goes nowhere any more: its stream may be
 // closed.

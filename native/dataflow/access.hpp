@@ -7,14 +7,15 @@
 
 namespace aiocuda::dataflow {
 
-[[noreturn]] inline void raise_ended(const Array& array, const std::string& where) {
+[[noreturn, gnu::cold]] inline void raise_ended(const Array& array, const std::string& where) {
   const std::string ended = array.ended.empty() ? "was closed" : array.ended;
   raise(ended.starts_with("was closed") ? error_types.closed : error_types.ownership,
         where + ": the array of " + dtypes[array.dtype].name + describe_shape(array.shape) + " " + ended +
             ", before this use of it");
 }
 
-[[noreturn]] inline void raise_claimed(const Claim& claim, const std::string& where, const std::string& what) {
+[[noreturn, gnu::cold]] inline void raise_claimed(const Claim& claim, const std::string& where,
+                                                  const std::string& what) {
   const char* part = " (or a part of the same memory) ";
   switch (claim.kind) {
     case ClaimKind::shared:
@@ -34,7 +35,7 @@ namespace aiocuda::dataflow {
         where + ": " + what + " is read-only: " + claim.place + "; dup() it for a copy that can be written");
 }
 
-[[noreturn]] inline void raise_enclosed(const Array& array, const std::string& where) {
+[[noreturn, gnu::cold]] inline void raise_enclosed(const Array& array, const std::string& where) {
   const Enclosure& enclosure = *array.buffer->enclosure;
   raise(error_types.capture,
         where + ": " + describe(array) +

@@ -180,7 +180,7 @@ class Copying {
       raise(error_types.argument_value, "copy: destination and source differ: one is " + describe(array) +
                                             ", the other " + describe(memory) + "; give both the same shape and dtype");
   }
-  [[noreturn]] void raise_no_array(const char* which, Value value) {
+  [[noreturn, gnu::cold]] void raise_no_array(const char* which, Value value) {
     raise(error_types.argument_type, std::string("copy: the ") + which + " is not an array but " +
                                          nb::cast<std::string>(nb::repr(sink_.object(value))));
   }

@@ -156,12 +156,30 @@ inline void meet(const Signature& signature, std::size_t i, std::int32_t device,
             signature.params[moved].name + " over with .to(" + place + ")");
 }
 
+[[noreturn, gnu::cold, gnu::noinline]] inline void raise_misfit(const Signature& signature, std::size_t i,
+                                                                const Array& array, const char* advice) {
+  raise(error_types.argument_type, signature.where(i) + ": " + expected_array(signature.params[i]) + " is expected, " +
+                                       describe(array) + " was given; " + advice);
+}
+
+[[noreturn, gnu::cold, gnu::noinline]] inline void raise_misaligned(const Signature& signature, std::size_t i,
+                                                                    const Array& array) {
+  const Param& param = signature.params[i];
+  raise(error_types.argument_value, signature.where(i) + ": the address of each item must be a multiple of " +
+                                        std::to_string(param.alignment) + " bytes; " +
+                                        describe_misalignment(array, param.alignment, param.rank) +
+                                        "; give a copy of it, with dup(), or a view that begins elsewhere");
+}
+
+// What may have changed since an array was bound: whether it may be used. What kind of an array it is stays.
+inline void check_array_again(const Signature& signature, std::size_t i, const Array& array, Home& home) {
+  check_usable(array, signature.params[i].writes, [&] { return signature.where(i); });
+  meet(signature, i, array.device, array.is_managed(), home);
+}
+
 inline void check_array(const Signature& signature, std::size_t i, const Array& array, Home& home) {
   const Param& param = signature.params[i];
-  auto expected = [&](const char* advice) {
-    raise(error_types.argument_type, signature.where(i) + ": " + expected_array(param) + " is expected, " +
-                                         describe(array) + " was given; " + advice);
-  };
+  auto expected = [&](const char* advice) { raise_misfit(signature, i, array, advice); };
   if (array.dtype != param.dtype && param.dtype != any_dtype) expected("convert it, or change the kernel");
   if (array.is_host()) expected("bring it to the device with to_device()");
   check_usable(array, param.writes, [&] { return signature.where(i); });
@@ -181,11 +199,7 @@ inline void check_array(const Signature& signature, std::size_t i, const Array& 
       expected("the kernel's items are that many numbers each");
   }
   // A GPU takes an address that is not a multiple of what it loads for a fault, and is lost.
-  if (array.misalignment(param.alignment, param.rank) && array.size())
-    raise(error_types.argument_value, signature.where(i) + ": the address of each item must be a multiple of " +
-                                          std::to_string(param.alignment) + " bytes; " +
-                                          describe_misalignment(array, param.alignment, param.rank) +
-                                          "; give a copy of it, with dup(), or a view that begins elsewhere");
+  if (array.misalignment(param.alignment, param.rank) && array.size()) raise_misaligned(signature, i, array);
   meet(signature, i, array.device, array.is_managed(), home);
 }
 

@@ -11,6 +11,7 @@
 
 #include "../interpreter.hpp"
 #include "array.hpp"
+#include "few.hpp"
 #include "fills.hpp"
 #include "origin.hpp"
 #include "placement.hpp"
@@ -73,7 +74,7 @@ struct Op {
   Origin origin;
   nb::object outcome;                        // the result, or the error once failed
   nb::object traceback;                      // the error's, as it was then: raising it again would make it grow
-  std::vector<Tick> ready;                   // the result is there when these have passed
+  Few<Tick> ready;                           // the result is there when these have passed
   std::shared_ptr<void> outstanding;         // what the driver floor keeps while the result is not there
   nb::object put;                            // a Placement: what `on` said of device, stream and policy
   std::shared_ptr<const Launches> launches;  // that it waited for; of a launch, itself, once somebody has asked

@@ -22,7 +22,7 @@ struct FullMemory {
   std::uint64_t asked_bytes, most_bytes;
 };
 
-[[noreturn]] inline void raise_stream_closed(StreamId stream) {
+[[noreturn, gnu::cold]] inline void raise_stream_closed(StreamId stream) {
   raise(error_types.closed,
         "stream " + std::to_string(slot_of(stream)) + " was closed before this use of it; use an open stream");
 }

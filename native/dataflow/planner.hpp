@@ -108,7 +108,7 @@ class Planner {
 
   bool is_done(const Op& op) const { return op.is_done() || results_.contains(&op); }
   bool is_failed(const Op& op) const { return op.state == State::failed; }
-  [[noreturn]] void raise_again(const Op& op) const { Record::raise_stored(op); }
+  [[noreturn, gnu::cold]] void raise_again(const Op& op) const { Record::raise_stored(op); }
   void fail(Op&, nb::handle) {}
 
   Value result(const Op& op) const {

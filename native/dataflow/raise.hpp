@@ -18,7 +18,8 @@ inline ErrorTypes error_types;  // set once, when the package is imported; never
 // Is it no error, but something that ends what is being done: KeyboardInterrupt, SystemExit, asyncio's CancelledError?
 inline bool is_interruption(nb::handle error) { return !PyErr_GivenExceptionMatches(error.ptr(), PyExc_Exception); }
 
-[[noreturn]] inline void raise(nb::handle type, const std::string& message) {
+// Cold: the compiler lays out what leads here apart from what is executed each time.
+[[noreturn, gnu::cold, gnu::noinline]] inline void raise(nb::handle type, const std::string& message) {
   PyErr_SetString(type.ptr() ? type.ptr() : PyExc_RuntimeError, message.c_str());
   throw nb::python_error();
 }

@@ -60,7 +60,7 @@ class Record {
 
   bool is_done(const Op& op) const { return op.is_done() || results_.contains(&op); }
   bool is_failed(const Op& op) const { return op.state == State::failed; }
-  [[noreturn]] void raise_again(const Op& op) const { raise_stored(op); }
+  [[noreturn, gnu::cold]] void raise_again(const Op& op) const { raise_stored(op); }
   void fail(Op&, nb::handle) {}
 
   Value result(const Op& op) {
@@ -194,17 +194,20 @@ class Record {
     return from->items[static_cast<std::size_t>(index)];
   }
 
-  void ran(Op& op, Tick now) { ready_[&op] = {now}; }
-  const std::vector<Tick>& ready(const Op& op) { return op.is_done() ? op.ready : ready_[&op]; }
+  void ran(Op& op, Tick now) {
+    ready_[&op].clear();
+    ready_[&op].push_back(now);
+  }
+  const Few<Tick>& ready(const Op& op) { return op.is_done() ? op.ready : ready_[&op]; }
   void add_ready(Op& op, Tick tick) { ready_[&op].push_back(tick); }
   void finish(Op& op, Value value) { results_[&op] = value; }
 
-  [[noreturn]] static void raise_stored(const Op& op) {
+  [[noreturn, gnu::cold]] static void raise_stored(const Op& op) {
     PyException_SetTraceback(op.outcome.ptr(), op.traceback.is_valid() ? op.traceback.ptr() : Py_None);
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(op.outcome.ptr())), op.outcome.ptr());
     throw nb::python_error();
   }
-  [[noreturn]] static void raise_no_item(std::int64_t index, std::size_t n) {
+  [[noreturn, gnu::cold]] static void raise_no_item(std::int64_t index, std::size_t n) {
     raise(error_types.argument_index, "item " + std::to_string(index) + " was asked of a result that has " +
                                           std::to_string(n) + (n == 1 ? " item" : " items"));
   }
@@ -257,7 +260,7 @@ class Record {
   std::map<std::pair<StreamIndex, std::uint32_t>, std::uint64_t> marked_;  // the marks made here
   std::unordered_map<Buffer*, RangeHazards> hazards_;
   std::unordered_map<const Op*, Value> results_;
-  std::unordered_map<const Op*, std::vector<Tick>> ready_;
+  std::unordered_map<const Op*, Few<Tick>> ready_;
   std::deque<Recorded> values_;
 };
 

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 namespace aiocuda::dataflow {
@@ -96,7 +97,7 @@ class Timeline {
   bool is_known_complete(Tick tick) const {
     return tick.count == 0 || lanes_[tick.stream].completed->load(std::memory_order_acquire) >= tick.count;
   }
-  std::vector<Tick> not_known_complete(const std::vector<Tick>& ticks) const {
+  std::vector<Tick> not_known_complete(std::span<const Tick> ticks) const {
     std::vector<Tick> left;
     for (const Tick tick : ticks)
       if (!is_known_complete(tick)) left.push_back(tick);

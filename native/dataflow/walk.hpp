@@ -370,7 +370,7 @@ class Walk {
     return true;
   }
 
-  [[noreturn]] static void raise_waits_for_itself() {
+  [[noreturn, gnu::cold]] static void raise_waits_for_itself() {
     raise(error_types.argument_value,
           "an operation waits for itself: a callback runs, or returns, an operation that "
           "needs the result of the callback's own");
@@ -439,7 +439,10 @@ class Walk {
         op.pack_value(i, sink_.object(value));
         continue;
       }
-      take_array(op, i, value, home);
+      if (is_constant)
+        take_bound(op, i, value, home);
+      else
+        take_array(op, i, value, home);
       if (param.writes) outputs_.push_back(value);
     }
     std::int32_t device = home.or_where_put(op.device_put());
@@ -476,6 +479,14 @@ class Walk {
     if (param.kind == ParamKind::partition) fit_partition(signature, i, *array, op.shape);
     op.pack(i, *array);
     placing_.add(*array, param.writes);
+  }
+
+  // What was an array when the launch was built: it was found to fit then.
+  void take_bound(LaunchOp& op, std::uint32_t i, Value value, Home& home) {
+    const Array& array = *sink_.array(value);
+    check_array_again(op.signature, i, array, home);
+    op.pack(i, array);
+    placing_.add(array, op.signature.params[i].writes);
   }
 
   Step perform(CreateOp& op) {

@@ -48,10 +48,10 @@ class Engine final : public Surroundings {
   void retain(Tick until, nb::object object) { retained_.keep(until, std::move(object)); }
   // Frees what is due.
   void collect() override;
-  [[noreturn]] void raise_over_limit(const dataflow::MemoryLimit& limit, std::uint64_t asked_bytes);
+  [[noreturn, gnu::cold]] void raise_over_limit(const dataflow::MemoryLimit& limit, std::uint64_t asked_bytes);
 
   bool is_ending() const override { return interpreter::is_ending(); }
-  [[noreturn]] void raise_over() const override;
+  [[noreturn, gnu::cold]] void raise_over() const override;
   void open(std::int32_t ordinal) override { hooks.open(ordinal); }
   void note_return() noexcept override {
     if (depth == 0) collect();
@@ -93,9 +93,9 @@ class Engine final : public Surroundings {
   bool is_peer(std::int32_t device, std::int32_t other) { return devices.is_peer(device, other); }
   void learn(const dataflow::Timeline::Snapshot& complete) { streams.learn(complete); }
   bool is_complete(Tick tick) { return streams.is_complete(tick); }
-  std::vector<Tick> incomplete(const std::vector<Tick>& ticks) { return streams.incomplete(ticks); }
+  std::vector<Tick> incomplete(std::span<const Tick> ticks) { return streams.incomplete(ticks); }
   Mark mark(StreamIndex stream) { return streams.mark(stream); }
-  Armed arm(const std::vector<Tick>& ticks, const std::vector<Mark>& marks, bool whoever = false) {
+  Armed arm(std::span<const Tick> ticks, std::span<const Mark> marks, bool whoever = false) {
     return waits.arm(ticks, marks, whoever);
   }
   bool has_passed(const Armed& armed) const { return waits.has_passed(armed); }

@@ -14,14 +14,14 @@ constexpr std::chrono::microseconds spin_time{60};
 // How long Ctrl-C may go unnoticed.
 constexpr std::chrono::milliseconds signal_interval{50};
 
-[[noreturn]] void raise_lost(Engine& engine, std::int32_t error, nb::handle object, std::int32_t device) {
+[[noreturn, gnu::cold]] void raise_lost(Engine& engine, std::int32_t error, nb::handle object, std::int32_t device) {
   nb::object exception = engine.hooks.lost(error, object, device);
   if (!is_capture_error(error)) dataflow::as_op(object)->fail(exception);
   raise_exception(exception);
 }
 
 // The device of what is waited for, where it is one.
-std::int32_t device_of(Engine& engine, const std::vector<Tick>& waits) {
+std::int32_t device_of(Engine& engine, std::span<const Tick> waits) {
   std::int32_t device = dataflow::unknown_ordinal;
   for (const Tick tick : waits) {
     const std::int32_t found = engine.stream(tick.stream).device;
@@ -126,10 +126,10 @@ bool end(Engine& engine) {
 
 // Remembers where the ticks are of an operation that was submitted without waiting, as far as that went: at its end, or
 // where a function waits for its value.
-void mark(Engine& engine, Op& op, const std::vector<Tick>& ticks) {
+void mark(Engine& engine, Op& op, std::span<const Tick> ticks) {
   for (const Tick tick : ticks) {
     if (engine.timeline.is_known_complete(tick)) continue;
-    std::vector<Engine::Mark>& marks = outstanding(op).marks;
+    dataflow::Few<Engine::Mark>& marks = outstanding(op).marks;
     if (std::none_of(marks.begin(), marks.end(), [&](const Engine::Mark& each) { return each.covers(tick); }))
       marks.push_back(engine.mark(tick.stream));
   }
@@ -262,7 +262,7 @@ CompletionRef Execution::completion_of(Engine& engine, const Reached& reached, s
   if (reached.elsewhere) return reached.elsewhere;
   Op& op = this->op();
   try {
-    static const std::vector<Engine::Mark> no_marks;
+    static const dataflow::Few<Engine::Mark> no_marks;
     const bool is_done = op.is_done();
     if (is_done) {
       Outstanding& kept = outstanding(op);
@@ -388,7 +388,7 @@ bool Execution::submit_more() {
   try {
     const Reached reached = submit_root(engine);
     if (!reached.is_paused && !reached.halt.full)
-      mark(engine, op(), reached.is_submitted ? op().ready : reached.halt.waits);
+      mark(engine, op(), reached.is_submitted ? std::span<const Tick>(op().ready) : reached.halt.waits);
     return reached.is_paused;
   } catch (const Refusal& refusal) {
     raise_lost(engine, refusal.result, root_, refusal.device);

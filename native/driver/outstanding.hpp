@@ -15,7 +15,7 @@ struct Outstanding {
     if (dropped && !Engine::get().is_over()) Engine::get().lines.give_up(*dropped);
   }
 
-  std::vector<Engine::Mark> marks;                     // made when it was submitted without waiting
+  dataflow::Few<Engine::Mark> marks;                   // made when it was submitted without waiting
   std::shared_ptr<completion::Completion> completion;  // once somebody waits
   std::shared_ptr<completion::Turn> turn;              // while it waits for room
 };

@@ -14,27 +14,27 @@ using dataflow::Op;
 // The Python object of a native instance.
 inline nb::object object_of(Op& op) { return nb::find(op); }
 
-[[noreturn]] inline void raise_exception(nb::handle exception) {
+[[noreturn, gnu::cold]] inline void raise_exception(nb::handle exception) {
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
   throw nb::python_error();
 }
 
 // Raises what Python makes of a refused call. `asked`: the operation that it was for, or, in words, what was being
 // done.
-[[noreturn]] inline void raise_refused(const Engine& engine, CUresult result, const char* function,
-                                       const nb::object& asked, std::uint64_t asked_bytes = 0,
-                                       std::int32_t device = dataflow::unknown_ordinal) {
+[[noreturn, gnu::cold]] inline void raise_refused(const Engine& engine, CUresult result, const char* function,
+                                                  const nb::object& asked, std::uint64_t asked_bytes = 0,
+                                                  std::int32_t device = dataflow::unknown_ordinal) {
   raise_exception(engine.hooks.refused(static_cast<int>(result), function, asked, asked_bytes, device));
 }
-[[noreturn]] inline void raise_refused(const Engine& engine, CUresult result, const char* function,
-                                       const std::string& asked, std::uint64_t asked_bytes = 0,
-                                       std::int32_t device = dataflow::unknown_ordinal) {
+[[noreturn, gnu::cold]] inline void raise_refused(const Engine& engine, CUresult result, const char* function,
+                                                  const std::string& asked, std::uint64_t asked_bytes = 0,
+                                                  std::int32_t device = dataflow::unknown_ordinal) {
   raise_refused(engine, result, function, nb::str(asked.c_str()), asked_bytes, device);
 }
 // The same, for work that was given to a device. Where the host has no page-locked memory left, it is the host that
 // refused.
-[[noreturn]] inline void raise_refused(const Engine& engine, const Refusal& refusal, const nb::object& asked,
-                                       std::int32_t device, std::uint64_t asked_bytes = 0) {
+[[noreturn, gnu::cold]] inline void raise_refused(const Engine& engine, const Refusal& refusal, const nb::object& asked,
+                                                  std::int32_t device, std::uint64_t asked_bytes = 0) {
   const bool is_host_full = refusal.asked_host_bytes && refusal.result == CUDA_ERROR_OUT_OF_MEMORY;
   const std::int32_t refused = refusal.device >= 0 ? refusal.device : device;
   raise_refused(engine, refusal.result, refusal.function, asked,

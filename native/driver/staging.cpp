@@ -285,7 +285,7 @@ std::optional<Tick> Staging::full(std::int32_t device, std::uint64_t size_bytes)
   return here.in_queue.front().tick;
 }
 
-void Staging::drop_ended() {
+void Staging::drop_those_that_ended() {
   std::deque<Kept> left, all = std::exchange(kept_, {});
   for (Kept& each : all)
     if (!each.transfer->has_ended()) left.push_back(std::move(each));

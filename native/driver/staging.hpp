@@ -51,7 +51,9 @@ class Staging {
   }
 
   // Lets go of the owners of what no thread touches any more.
-  void drop_ended();
+  void drop_ended() {
+    if (!kept_.empty() || !errands_.empty()) drop_those_that_ended();
+  }
   // Stands for all pageable memory in the hazards.
   dataflow::Buffer& pageable() { return *pageable_; }
   std::uint64_t ring_bytes() const;
@@ -59,6 +61,8 @@ class Staging {
   void shut_down();
 
  private:
+  void drop_those_that_ended();
+
   struct Ring {
     staging::Lane* lane;
     dataflow::BufferRef memory, words;

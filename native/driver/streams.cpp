@@ -231,7 +231,7 @@ bool Streams::is_complete(Tick tick) {
   return true;
 }
 
-std::vector<Tick> Streams::incomplete(const std::vector<Tick>& ticks) {
+std::vector<Tick> Streams::incomplete(std::span<const Tick> ticks) {
   std::vector<Tick> left;
   for (const Tick tick : ticks)
     if (!is_complete(tick)) left.push_back(tick);

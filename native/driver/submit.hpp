@@ -112,7 +112,7 @@ class Submit {
 
   bool is_done(const Op& op) const { return op.is_done(); }
   bool is_failed(const Op& op) const { return op.state == dataflow::State::failed; }
-  [[noreturn]] void raise_again(const Op& op) const { dataflow::Record::raise_stored(op); }
+  [[noreturn, gnu::cold]] void raise_again(const Op& op) const { dataflow::Record::raise_stored(op); }
   void fail(Op& op, nb::handle error) {
     drop_turn(op);
     op.fail(error);
@@ -353,13 +353,14 @@ class Submit {
   }
 
   void ran(Op& op, Tick now) {
-    op.ready.assign(1, now);
+    op.ready.clear();
+    op.ready.push_back(now);
     if (!holds_back_) note_progress(op, now.stream);
   }
   void note_progress(Op& op, StreamIndex stream) {
     doing(engine_, op, engine_.stream(stream).device, [&] { engine_.waits.note_progress(stream); });
   }
-  const std::vector<Tick>& ready(const Op& op) const { return op.ready; }
+  const dataflow::Few<Tick>& ready(const Op& op) const { return op.ready; }
   void add_ready(Op& op, Tick tick) { op.add_ready(tick); }
   void finish(Op& op, Value value) {
     if (holds_back_) finished_.push_back(object_of(op));
@@ -378,7 +379,7 @@ class Submit {
 
   // What the driver refuses in a function that does an operation's work is the operation's error, whatever it was asked
   // for.
-  [[noreturn]] void raise_named(const nb::python_error& error, Op& op) {
+  [[noreturn, gnu::cold]] void raise_named(const nb::python_error& error, Op& op) {
     const nb::object named = engine_.hooks.named(error.value(), object_of(op));
     if (named.is(error.value())) throw nb::python_error(error);
     raise_exception(named);

@@ -106,7 +106,7 @@ std::optional<completion::Ticket> Waits::write_ticket(std::int32_t ordinal, CUst
   return std::nullopt;
 }
 
-Waits::Armed Waits::arm(const std::vector<Tick>& ticks, const std::vector<Streams::Mark>& marks, bool whoever) {
+Waits::Armed Waits::arm(std::span<const Tick> ticks, std::span<const Streams::Mark> marks, bool whoever) {
   ContextScope scope(devices_);
   Armed armed;
   for (const Tick tick : ticks) {

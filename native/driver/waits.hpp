@@ -9,9 +9,11 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "../completion/completion.hpp"
@@ -49,7 +51,10 @@ class Waits final : public StreamFollower {
   };
   // For the marks, or where a tick's stream has none, for all that the stream holds so far; `whoever`: also what others
   // submitted to it. Throws Refusal.
-  Armed arm(const std::vector<Tick>& ticks, const std::vector<Streams::Mark>& marks, bool whoever = false);
+  Armed arm(std::span<const Tick> ticks, std::span<const Streams::Mark> marks, bool whoever = false);
+  Armed arm(std::initializer_list<Tick> ticks, std::span<const Streams::Mark> marks, bool whoever = false) {
+    return arm(std::span(ticks.begin(), ticks.size()), marks, whoever);
+  }
   // Has the device written it all? Needs neither the GIL nor the driver.
   bool has_passed(const Armed& armed) const;
   void learn(const Armed& armed);

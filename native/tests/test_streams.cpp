@@ -138,7 +138,8 @@ TEST_CASE("a stream is asked only where nothing is known of it, and once for all
   CHECK(engine.driver.count(Function::cuStreamQuery) == 1);
   engine.driver.hold(engine.handle(stream));
   const Tick third = engine.submit(stream);
-  CHECK(engine.streams.incomplete({first, second, third}).size() == 1);
+  const std::vector<Tick> asked{first, second, third};
+  CHECK(engine.streams.incomplete(asked).size() == 1);
   CHECK(engine.driver.count(Function::cuStreamQuery) == 2);
 }
 
