@@ -122,6 +122,25 @@ void bind_execution(nb::module_& module) {
            })
       .def_prop_ro("turn_calls", [](const LoopPort& self) { return self.time->calls(); });
 
+  // Work of another thread, for who waits: tokens, or a thread that blocks. `end` is called once, when it has ended.
+  nb::class_<driver::HostWork>(module, "HostWork", nb::is_weak_referenceable())
+      .def(nb::init<>())
+      .def("end", &driver::HostWork::end)
+      .def_prop_ro("has_ended", [](const driver::HostWork& self) { return self.ended->has_ended(); })
+      // False: it has ended already.
+      .def("tell",
+           [](const driver::HostWork& self, LoopPort& port, nb::object token) {
+             PyObject* const owned = token.release().ptr();
+             if (self.ended->tell(port.port, owned)) return true;
+             Py_DECREF(owned);
+             return false;
+           })
+      // Gives up the GIL, and looks for signals.
+      .def("wait", [](const driver::HostWork& self) {
+        interpreter::guard_thread();
+        driver::wait_with_signals(*self.ended, -1.0);
+      });
+
   module.attr("PAUSE") = completion::pause;
   module.attr("TURN") = completion::own_turn;
 

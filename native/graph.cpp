@@ -77,6 +77,15 @@ Planner::House house_of(CUstreamCaptureMode mode, const std::string& place) {
   return house;
 }
 
+// Has the kernels of a plan loaded, by another thread. Whoever holds the right to submit would hold up everybody.
+void load_kernels(const GraphPlan& plan) {
+  std::vector<std::pair<nb::object, std::int32_t>> missing;  // apart: another thread may add to the plan meanwhile
+  for (const GraphNode& node : plan.nodes)
+    if (node.kind == NodeKind::kernel && !driver::is_loaded(static_cast<LaunchOp&>(*as_op(node.op)), node.device))
+      missing.emplace_back(node.op, node.device);
+  for (const auto& [op, device] : missing) static_cast<LaunchOp&>(*as_op(op)).kernel().attr("_on")(device, op);
+}
+
 // A plan in the making.
 struct Recorder {
   explicit Recorder(const std::string& mode) : Recorder(mode, place_of_caller()) {}
@@ -152,6 +161,7 @@ void bind_recorder(nb::module_& module) {
           "finish",
           [](Recorder& self, const nb::sequence& results, nb::object result) {
             Engine& engine = Engine::get();
+            load_kernels(self.open().plan());
             Engine::Submission submission(engine);
             GraphPlan plan = self.finish(results, std::move(result));
             const std::string place = plan.place;
@@ -163,6 +173,7 @@ void bind_recorder(nb::module_& module) {
       .def(
           "finish_into",
           [](Recorder& self, const GraphObject& graph, const nb::sequence& results, nb::object result) {
+            load_kernels(self.open().plan());
             Engine::Submission submission(Engine::get());
             refusals_raised(graph.graph->plan.place, graph.graph->plan.device,
                             [&] { graph.graph->update(self.finish(results, std::move(result))); });

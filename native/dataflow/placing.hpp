@@ -22,6 +22,9 @@ struct FullMemory {
   std::uint64_t asked_bytes, most_bytes;
 };
 
+// Thrown where work on the host must end first. The sink knows which; nothing of the operation has been done.
+struct HostWait {};
+
 [[noreturn, gnu::cold]] inline void raise_stream_closed(StreamId stream) {
   raise(error_types.closed,
         "stream " + std::to_string(slot_of(stream)) + " was closed before this use of it; use an open stream");
@@ -123,6 +126,7 @@ class Placing {
     Timeline& timeline = sink_.timeline();
     Waits waits{sink_, op};
     const std::uint32_t most = placement_->max_in_flight;
+    if (!has_begun) sink_.require_unclaimed(uses);
     if (!has_begun && sink_.is_full(stream, most)) throw Full{{stream, timeline.submitted(stream) - most / 2}};
     const Tick tail{stream, timeline.submitted(stream)};
     if (timeline.is_tail_wanted(stream, 0)) {

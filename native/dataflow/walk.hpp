@@ -27,6 +27,8 @@
 //   function of a complete value; none: it is called after the walk bool is_complete(tick), is_full(stream, most)
 //   hold_back(), make_held_calls(), make_held_calls_now()
 //                                    there are branches; what was held back is to be done, at the end or in the middle
+//   require_loaded(op, device), require_unclaimed(uses)
+//                                    throw HostWait where work on the host must end first
 //   void finish(op, value), fail(op, error)
 #pragma once
 #include <algorithm>
@@ -123,6 +125,9 @@ class Walk {
     } catch (const FullMemory& full) {
       sink_.make_held_calls();
       full_memory_ = full;
+      return false;
+    } catch (const HostWait&) {
+      sink_.make_held_calls();
       return false;
     } catch (nb::python_error& error) {
       fail(failing_ || stack_.empty() ? nb::borrow(error.value()) : stack_.back().held.op().failure_of(error.value()));
@@ -447,6 +452,7 @@ class Walk {
     }
     std::int32_t device = home.or_where_put(op.device_put());
     if (device == unknown_ordinal) device = device_for(op);
+    sink_.require_loaded(op, device);
     signature.memory->each(device, [&](const ModuleMemory::Variable& each) {
       placing_.uses.push_back({each.buffer.get(), {0, each.buffer->size_bytes}, each.writes});
     });

@@ -37,7 +37,7 @@ inline dataflow::Signature::Loaded loaded_from(const nb::tuple& made) {
           nb::cast<const LoadedImage&>(made[1]).buffer};
 }
 
-// A launch's kernel on a device, with the shared memory that it asks for; compiled at the first launch there. Its
+// A launch's kernel on a device, with the shared memory that it asks for. It has been compiled and loaded there. Its
 // context is bound afterwards. A shape that the device does not allow is an error here.
 inline CUfunction function_of(Engine& engine, ContextScope& scope, dataflow::LaunchOp& op, std::int32_t device) {
   scope.bind(device);
@@ -47,7 +47,7 @@ inline CUfunction function_of(Engine& engine, ContextScope& scope, dataflow::Lau
     const auto made = nb::cast<nb::tuple>(op.kernel().attr("_load_with_limits")(device, object_of(op)));
     if (known.size() <= slot) known.resize(slot + 1);
     known[slot] = loaded_from(made);
-    scope.bind(device);  // compiling may have left another context
+    scope.bind(device);  // Python may have left another context
   }
   auto& loaded = known[slot];
   auto function = static_cast<CUfunction>(loaded.function);

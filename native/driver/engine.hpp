@@ -17,6 +17,7 @@
 #include "../interpreter.hpp"
 #include "devices.hpp"
 #include "hooks.hpp"
+#include "host_work.hpp"
 #include "images.hpp"
 #include "memory.hpp"
 #include "retained.hpp"
@@ -71,6 +72,7 @@ class Engine final : public Surroundings {
   completion::Orphans orphans;
   completion::Pending pending;
   completion::Lines lines{pending};
+  Claims claims;  // of executions that wait for work on the host
   DriverNow now{table};
   Devices devices{table, now, *this};
   Streams streams{devices, timeline, *this};

@@ -2,6 +2,7 @@
 
 #include <chrono>
 
+#include "../dataflow/uses_ahead.hpp"
 #include "submit.hpp"
 
 namespace aiocuda::driver {
@@ -157,13 +158,20 @@ bool Execution::walk(Engine& engine, Halt& halt) {
   const bool outermost = engine.depth == 1;
   if (outermost) engine.collect();
   Acting acting(engine, op(), outermost);
-  Submit sink(engine, placement(), outermost, acting.turn());
+  if (claim_) engine.claims.drop(this);  // it has come
+  Submit sink(engine, placement(), outermost, acting.turn(), loading_, claim_);
   dataflow::Scratch<nb::handle> own;  // a callback's walk, inside another
   for (;;) {
     dataflow::Walk<Submit> walk(sink, placement(), outermost ? engine.scratch : own, path_);
-    if (walk.run(root_)) return true;
-    halt = {};
+    const bool is_done = walk.run(root_);
+    halt = {.host = sink.take_host_need(), .is_outermost = outermost};
+    if (!halt.host.is_any()) {
+      claim_ = 0;
+      const Loading dropped = std::exchange(loading_, {});
+    }
+    if (is_done) return true;
     for (const dataflow::Path::Due& each : path_.due) halt.due.push_back({object_of(*each.frame->op), each.placement});
+    if (halt.host.is_any()) return false;
     if (const auto& memory =
             walk.full_memory()) {  // of an outermost walk: in the middle of one nobody waits for memory
       acting.keep();
@@ -180,6 +188,26 @@ bool Execution::walk(Engine& engine, Halt& halt) {
     halt.waits = engine.incomplete(walk.waits());
     if (!halt.waits.empty() || !halt.due.empty()) return false;
   }
+}
+
+// What ends when the work on the host has ended that the walk stopped for, or those have been told who go first; none
+// where there is nothing to wait for. Until then others that touch the same memory wait behind it.
+CompletionRef Execution::wait_on_host(Engine& engine, const Halt& halt) {
+  CompletionRef until = halt.host.behind, behind = until;
+  if (!until) {
+    auto& launch = static_cast<dataflow::LaunchOp&>(*dataflow::as_op(halt.host.launch));
+    const nb::object kernel = nb::borrow(launch.kernel());
+    nb::object work = kernel.attr("_loading")(halt.host.device);
+    if (work.is_none()) return nullptr;  // another thread has loaded it just now
+    const auto& begun = nb::cast<const HostWork&>(work);
+    until = begun.ended, behind = begun.behind;
+    const Loading before = std::exchange(loading_, {std::move(work), kernel, halt.host.device});
+  }
+  if (halt.is_outermost) {
+    if (!claim_) claim_ = engine.claims.next_place();
+    engine.claims.put(this, claim_, std::move(behind), dataflow::UsesAhead(engine.staging.pageable()).of(op()));
+  }
+  return until;
 }
 
 struct Execution::Ran {
@@ -228,7 +256,11 @@ Execution::Reached Execution::submit_root(Engine& engine) {
   raise_failed_turn(engine, root_);
   Halt halt;
   while (!op.is_done() && !walk(engine, halt)) {
-    if (halt.due.empty()) return {.halt = std::move(halt)};
+    if (halt.due.empty()) {
+      if (!halt.host.is_any()) return {.halt = std::move(halt)};
+      if (CompletionRef until = wait_on_host(engine, halt)) return {.elsewhere = std::move(until), .needs_host = true};
+      continue;
+    }
     Ran ran = run_due(halt.due);
     if (ran.elsewhere) return {.elsewhere = std::move(ran.elsewhere)};
     if (ran.is_programs && op.state == dataflow::State::pending) return {.is_paused = true};
@@ -374,6 +406,10 @@ void Execution::submit() {
       const Reached reached = submit_root(engine);
       if (reached.is_submitted) return mark(engine, op(), op().ready);
       if (reached.is_paused) continue;
+      if (reached.needs_host) {
+        wait_until(*reached.elsewhere, std::nullopt);
+        continue;
+      }
       if (!reached.halt.full) return mark(engine, op(), reached.halt.waits);
       wait_for_room(engine, reached.halt, std::nullopt);
     }

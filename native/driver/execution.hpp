@@ -3,19 +3,17 @@
 //
 // Always true: a step goes on where the last one stopped, and nothing is looked at twice (dataflow/path.hpp). After a
 // function of the program's own, what follows it is submitted by another step, or after a look at the time: by then
-// nobody may want it any more. Who finds a stream full stands in line. Guarded by the GIL; steps hold the right to
-// submit while they walk.
+// nobody may want it any more. Who finds a stream full stands in line. A kernel that is not loaded is waited for as
+// work of another thread. Guarded by the GIL; steps hold the right to submit while they walk, and not while they wait.
 #pragma once
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include "../dataflow/path.hpp"
-#include "engine.hpp"
+#include "outstanding.hpp"
 
 namespace aiocuda::driver {
-
-using CompletionRef = std::shared_ptr<completion::Completion>;
 
 class Execution {
  public:
@@ -23,6 +21,7 @@ class Execution {
   Execution(nb::object root, nb::object placement) : root_(std::move(root)), placement_(std::move(placement)) {}
   Execution(const Execution&) = delete;
   Execution& operator=(const Execution&) = delete;
+  ~Execution() { drop_claim(); }
 
   const nb::object& root() const { return root_; }
   dataflow::Op& op() const { return *nb::inst_ptr<dataflow::Op>(root_); }
@@ -59,9 +58,15 @@ class Execution {
   int traverse(visitproc visit, void* arg) const {
     Py_VISIT(root_.ptr());
     Py_VISIT(placement_.ptr());
+    Py_VISIT(loading_.work.ptr());
+    Py_VISIT(loading_.kernel.ptr());
     return path_.traverse(visit, arg);
   }
-  void clear() { path_.clear(); }
+  void clear() {
+    drop_claim();
+    path_.clear();
+    const Loading dropped = std::exchange(loading_, {});
+  }
 
  private:
   // A `map` whose value is there, and the placement that its function runs under.
@@ -79,6 +84,8 @@ class Execution {
     };
     std::optional<Full> full{};   // a stream without room for it, or a device
     bool stands_in_line = false;  // for that room; else it is in the middle of another submission, and only waits
+    HostNeed host{};              // work of another thread
+    bool is_outermost = false;
   };
   // How far it came.
   struct Reached {
@@ -86,11 +93,16 @@ class Execution {
     bool is_complete = false;
     bool is_paused = false;  // a function was called: what follows it is for another step, if there is one
     Halt halt{};
-    CompletionRef elsewhere{};  // a function that another thread runs
+    CompletionRef elsewhere{};  // what another thread does: a function, or work on the host
+    bool needs_host = false;    // it is the latter, and the walk stopped for it
   };
   struct Ran;
 
   bool walk(Engine& engine, Halt& halt);
+  CompletionRef wait_on_host(Engine& engine, const Halt& halt);
+  void drop_claim() {
+    if (std::exchange(claim_, 0)) Engine::get().claims.drop(this);
+  }
   static Ran run_due(const std::vector<Due>& due);
   Reached submit_root(Engine& engine);
   Reached advance(Engine& engine);
@@ -100,6 +112,8 @@ class Execution {
 
   nb::object root_, placement_;
   dataflow::Path path_;
+  Loading loading_;          // of the kernel that was waited for last
+  Claims::Place claim_ = 0;  // among those that wait for work on the host; 0: it does not
 };
 
 // Has everything passed that the operation submitted? (It must have been submitted.)

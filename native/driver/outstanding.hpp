@@ -5,6 +5,20 @@
 namespace aiocuda::driver {
 using dataflow::Op;
 
+// A kernel that another thread loads on a device, or has loaded there.
+struct Loading {
+  nb::object work{}, kernel{};  // a HostWork; none: nothing has been waited for
+  std::int32_t device = dataflow::unknown_ordinal;
+};
+// What a walk came to that must be waited for.
+struct HostNeed {
+  nb::object launch{};  // whose kernel is not loaded
+  std::int32_t device = dataflow::unknown_ordinal;
+  CompletionRef behind{};  // or others that wait, and go first
+
+  bool is_any() const { return launch.is_valid() || behind; }
+};
+
 struct Outstanding {
   Outstanding() = default;
   Outstanding(const Outstanding&) = delete;

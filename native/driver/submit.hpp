@@ -39,8 +39,16 @@ class Submit {
   using Value = nb::handle;
 
   // `stands_in_line`: it lets those go first who wait for room and came before `turn`, if it has one.
-  Submit(Engine& engine, const dataflow::Placement& placement, bool stands_in_line, const completion::Turn* turn)
-      : engine_(engine), scope_(engine), placement_(placement), stands_in_line_(stands_in_line), turn_(turn) {}
+  // `loading`, `claim`: what it waited for on the host, and its place among those that do.
+  Submit(Engine& engine, const dataflow::Placement& placement, bool stands_in_line, const completion::Turn* turn,
+         const Loading& loading, Claims::Place claim)
+      : engine_(engine),
+        scope_(engine),
+        placement_(placement),
+        stands_in_line_(stands_in_line),
+        turn_(turn),
+        loading_(loading),
+        claim_(claim) {}
   Submit(const Submit&) = delete;
   Submit& operator=(const Submit&) = delete;
   ~Submit() {
@@ -168,9 +176,23 @@ class Submit {
           [&] { check(engine_.streams.wait_for_mark(stream, other, slot), "cuStreamWaitEvent"); });
   }
 
+  // Why the walk stopped with HostWait, once.
+  HostNeed take_host_need() { return std::exchange(host_need_, {}); }
+
+  // Nothing of an operation has been done yet: where its kernel is not there, others may submit until it is.
+  void require_loaded(dataflow::LaunchOp& op, std::int32_t device) {
+    if (!op.shape.empty && !is_loaded(op, device)) require_loaded_slowly(op, device);
+  }
+  // Those go first that wait for work on the host, and will touch the same memory. Not in the middle of another
+  // submission, which goes on.
+  void require_unclaimed(const std::vector<dataflow::Use>& uses) {
+    if (engine_.claims.is_empty() || !stands_in_line_) return;
+    host_need_.behind = engine_.claims.find(uses, claim_);
+    if (host_need_.behind) throw dataflow::HostWait{};
+  }
+
   void launch(dataflow::LaunchOp& op, StreamIndex stream, std::int32_t device) {
     if (op.shape.empty) return;
-    if (!is_loaded(op, device)) make_held_calls_now();  // compiling is Python's
     function_of(engine_, scope_, op, device);
     engine_.images.note_use(*op.signature.loaded[static_cast<std::size_t>(device)].image, stream);
     if (holds_back_) return hold(stream, {.kind = HeldWork::Kind::launch, .op = object_of(op)});
@@ -385,6 +407,16 @@ class Submit {
     raise_exception(named);
   }
 
+  void require_loaded_slowly(dataflow::LaunchOp& op, std::int32_t device) {
+    make_held_calls_now();  // Python is asked
+    const nb::object kernel = nb::borrow(op.kernel());
+    if (nb::cast<bool>(kernel.attr("_is_loaded")(device))) return;
+    if (loading_.device == device && loading_.kernel.is(kernel))
+      kernel.attr("_raise_failure")(loading_.work, object_of(op), device);
+    host_need_ = {object_of(op), device};
+    throw dataflow::HostWait{};
+  }
+
   void hold(StreamIndex stream, HeldWork work) {
     hold({.kind = HeldKind::work, .stream = stream, .count = next_count(stream), .work = std::move(work)});
   }
@@ -504,6 +536,9 @@ class Submit {
   const dataflow::Placement& placement_;
   const bool stands_in_line_;
   const completion::Turn* const turn_;
+  const Loading& loading_;
+  const Claims::Place claim_;
+  HostNeed host_need_;
   bool holds_back_ = false;
   dataflow::HeldCalls<HeldWork> held_;
   std::vector<nb::object> finished_;  // while calls are held back

@@ -350,8 +350,8 @@ class DeviceTimeoutError(AiocudaError, TimeoutError):
     def __str__(self) -> str:
         built = f" (built at {self.origin})" if self.origin else ""
         still = (
-            "nothing of it was on a device: it waits for room in a stream, for memory under a limit, or for a function "
-            "of map()"
+            "nothing of it was on a device: it waits for room in a stream, for memory under a limit, for a kernel that "
+            "is being compiled, or for a function of map()"
         )
         if self.running:
             still = f"still running: {', '.join(self.running[:_MOST_NAMED])}"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from aiocuda import _native
+from aiocuda import _loops, _native
 from aiocuda._driver import runtime
 from aiocuda._driver.loaded import (
     CACHE_PREFERENCES,
@@ -28,7 +28,7 @@ from aiocuda._engine.module_image import ModuleImage
 from aiocuda._engine.signature import KernelSignature, Parameter
 from aiocuda._engine.struct_values import ConstantPacker, StructPacker
 from aiocuda.device import DeviceLike, as_ordinal
-from aiocuda.errors import ArgumentValueError, DriverError, LaunchError
+from aiocuda.errors import ArgumentValueError, CompilationError, DriverError, LaunchError
 from aiocuda.ops import LaunchOp
 
 if TYPE_CHECKING:
@@ -102,7 +102,9 @@ class KernelDescription:
         self._on(as_ordinal(device))
 
     def compile_async(self, device: DeviceLike | None = None) -> Coroutine[Any, Any, None]:
-        """Compile for a device and load there on another thread, if that has not been done: await it.
+        """Compile for a device and load there, if that has not been done: await it. The event loop goes on.
+
+        An awaited launch does the same, where its kernel is not there yet; this asks for it early.
 
         Parameters
         ----------
@@ -112,7 +114,7 @@ class KernelDescription:
         Returns
         -------
         Coroutine[None]
-            Nothing begins before it is awaited. Others who await the same meanwhile share one compilation.
+            Nothing begins before it is awaited. All who need the kernel meanwhile, launches too, share one compilation.
 
         Raises
         ------
@@ -121,12 +123,19 @@ class KernelDescription:
 
         Notes
         -----
-        *Stream*: none. *Blocks*: no; a launch that comes before the end blocks until then, and the end of the process
-        waits for a compilation too. *On cancel*: the compilation goes on, for who comes next.
+        *Stream*: none. *Blocks*: no; the end of the process waits for a compilation. *On cancel*: the compilation goes
+        on, for who comes next.
         """
-        ordinal = as_ordinal(device)
-        asked = f"compiling kernel {self.name}"
-        return self._compilations.run(ordinal, lambda: ordinal in self._loaded, lambda: self._on(ordinal), asked)
+        return self._wait_loaded(as_ordinal(device))
+
+    async def _wait_loaded(self, ordinal: int) -> None:
+        runtime.require_not_forked()
+        port = _loops.current_port()
+        if self._is_loaded(ordinal) and not port.admits(None):
+            await port.turn()
+        while (work := self._loading(ordinal)) is not None:
+            await work.wait_async()
+            self._raise_failure(work, self._words(ordinal), ordinal)
 
     def attributes(self, device: DeviceLike | None = None) -> KernelAttributes:
         """Return what the compiler made of it: registers a thread, bytes of shared, local and constant memory.
@@ -264,23 +273,52 @@ class KernelDescription:
         with self._lock:
             return self._loaded.pop(ordinal, None) is not None
 
-    def _on(self, ordinal: int, launch: _native.Op | None = None) -> LoadedKernel:
+    def _is_loaded(self, ordinal: int) -> bool:
+        return ordinal in self._loaded
+
+    def _loading(self, ordinal: int) -> background.Work | None:
+        """Have another thread compile the kernel and load it, unless it is there, and return what to wait for."""
         runtime.require_not_forked()
-        asked = f"loading kernel {self.name} on device {ordinal}" if launch is None else launch
-        with self._lock:
-            loaded = self._loaded.get(ordinal)
-            if loaded is None:
-                signature = self._settled(ordinal)
-                if self._ask is not None and (there := self._ask(ordinal)).parameters != signature.parameters:
-                    raise ArgumentValueError(
-                        f"kernel '{self.name}' has other parameters on device {ordinal}: {there}; it was made for "
-                        f"{signature}: make a kernel for each kind of device"
-                    )
-                with faults.raised_as(asked, ordinal):
-                    loaded = self.image.load(ordinal).kernel(self.name)
-                    loaded.require_parameters(self.name, [_size_bytes(each) for each in signature.parameters])
-                self._loaded[ordinal] = loaded
+        if self._is_loaded(ordinal):
+            return None
+        return self._compilations.begin(ordinal, lambda: self._load_now(ordinal), f"compiling kernel {self.name}")
+
+    def _raise_failure(self, work: background.Work, asked: _native.Op | str, ordinal: int) -> None:
+        """Raise what came of compiling or loading, if it failed, as the error of who needed it."""
+        if not work.has_ended:
+            return
+        with faults.raised_as(asked, ordinal):
+            try:
+                work.require_done()
+            except CompilationError as error:
+                if not isinstance(asked, str) and (origin := faults.origin_text(asked)):
+                    error.add_note(f"The kernel was needed by {asked._title}, built at {origin}.")
+                raise
+
+    def _words(self, ordinal: int) -> str:
+        return f"loading kernel {self.name} on device {ordinal}"
+
+    def _on(self, ordinal: int, launch: _native.Op | None = None) -> LoadedKernel:
+        """Return the kernel on a device, compiled and loaded there by another thread if need be. Blocks."""
+        while (loaded := self._loaded.get(ordinal)) is None:
+            if (work := self._loading(ordinal)) is not None:
+                work.wait()
+                self._raise_failure(work, self._words(ordinal) if launch is None else launch, ordinal)
         return loaded
+
+    def _load_now(self, ordinal: int) -> None:
+        with self._lock:
+            if ordinal in self._loaded:
+                return
+            signature = self._settled(ordinal)
+            if self._ask is not None and (there := self._ask(ordinal)).parameters != signature.parameters:
+                raise ArgumentValueError(
+                    f"kernel '{self.name}' has other parameters on device {ordinal}: {there}; it was made for "
+                    f"{signature}: make a kernel for each kind of device"
+                )
+            loaded = self.image.load(ordinal).kernel(self.name)
+            loaded.require_parameters(self.name, [_size_bytes(each) for each in signature.parameters])
+            self._loaded[ordinal] = loaded
 
     def _load(self, ordinal: int) -> int:
         return self._on(ordinal).function

@@ -1,28 +1,101 @@
-"""Work that blocks, on a thread of its own, for those who await it.
+"""Work that blocks, on threads of its own, for those who wait for it.
 
-Always true: what is asked for again while it is being done is done once, for all who wait; a cancelled wait leaves it
-to its end.
+Always true: what is asked for again while it is being done is done once, for all who wait. Who gives up waiting leaves
+it to its end. The process ends when it has ended: what it calls must not be cut off in the middle.
 """
 
 from __future__ import annotations
 
+import copy
+import os
 import threading
+from collections import deque
 from collections.abc import Callable, Hashable
 from types import TracebackType
+from typing import Final
 
-from aiocuda import _loops, _native
-from aiocuda.errors import AiocudaError
+from aiocuda import _forks, _loops, _native
 
-__all__ = ["Background"]
+__all__ = ["Background", "Work"]
+
+# How many pieces of work are done at once. A long one must not hold up all others, and a compiler takes a processor.
+_MOST_THREADS: Final = max(4, min(16, (os.cpu_count() or 1) // 2))
 
 
-class _Work:
-    """One piece of work, and who waits for it."""
+class Work(_native.HostWork):
+    """One piece of work: who waits is told when it has ended, well or not."""
 
     def __init__(self) -> None:
-        self.error: BaseException | None = None
-        self.traceback: TracebackType | None = None
-        self.waiting: list[tuple[_native.Port, _loops.Waiter]] = []
+        super().__init__()
+        self._error: Exception | None = None
+        self._traceback: TracebackType | None = None
+
+    def do(self, function: Callable[[], object]) -> None:
+        """Call a function; all who wait are told when it has ended."""
+        try:
+            function()
+        except Exception as error:  # noqa: BLE001 - each who waits is told of it
+            self._error, self._traceback = error, error.__traceback__
+        finally:  # where it was interrupted nobody else is: who needs it begins anew
+            self.end()
+
+    def require_done(self) -> None:
+        """Raise what the function raised: a copy of it, since each who waits adds lines to his."""
+        if self._error is None:
+            return
+        own = copy.copy(self._error)
+        own.__cause__, own.__context__ = self._error.__cause__, self._error.__context__
+        own.__suppress_context__ = self._error.__suppress_context__
+        raise own.with_traceback(self._traceback)
+
+    async def wait_async(self) -> None:
+        """Wait for the end; the loop goes on."""
+        port = _loops.current_port()
+        waiter = port.waiter()
+        if self.tell(port.native, waiter):
+            await port.wait(waiter)
+
+
+class _Threads:
+    """Threads that do pieces of work, first come first served. Each ends when there is nothing left to do."""
+
+    def __init__(self) -> None:
+        self._lock = _forks.lock()
+        self._left: deque[Callable[[], object]] = deque()
+        self._running = 0
+
+    def do(self, work: Callable[[], object], name: str) -> bool:
+        """Have something done; false where the operating system, or the end of the process, refuses a thread."""
+        with self._lock:
+            if self._running == _MOST_THREADS:
+                self._left.append(work)
+                return True
+            self._running += 1
+        try:
+            threading.Thread(target=self._serve, args=(work,), name=f"aiocuda: {name}").start()
+        except (RuntimeError, MemoryError):
+            with self._lock:
+                self._running -= 1
+            return False
+        return True
+
+    def _serve(self, work: Callable[[], object]) -> None:
+        while True:
+            work()
+            with self._lock:
+                if not self._left:
+                    self._running -= 1
+                    return
+                work = self._left.popleft()
+
+    def start_anew(self) -> None:
+        """In a forked process: the threads are not here."""
+        self._left.clear()
+        self._running = 0
+
+
+_threads: Final = _Threads()
+os.register_at_fork(after_in_child=_threads.start_anew)
 
 
 class Background:
@@ -30,58 +103,38 @@ class Background:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._works: dict[Hashable, _Work] = {}
+        self._works: dict[Hashable, Work] = {}
 
-    async def run(self, key: Hashable, is_done: Callable[[], bool], function: Callable[[], object], asked: str) -> None:
-        """Have a function called on another thread, unless that of the same key is being called; wait for its end.
+    def begin(self, key: Hashable, function: Callable[[], object], name: str) -> Work:
+        """Have a function called on another thread, unless that of the same key is being called.
 
         Parameters
         ----------
         key
             Of the work.
-        is_done
-            Whether there is nothing to do: then no thread is asked, and the loop has a turn if others wait for one.
         function
-            It may block; what it raises is raised here, for all who wait.
-        asked
-            What is being done, for messages.
+            It may block; what it raises is raised by `Work.require_done`, for each who waits.
+        name
+            What is being done, in words.
 
-        Raises
-        ------
-        AiocudaError
-            The thread cannot be started.
+        Returns
+        -------
+        Work
+            What to wait for. Where there can be no thread it has been done by the caller.
         """
-        port = _loops.current_port()
-        if is_done():
-            if not port.admits(None):
-                await port.turn()
-            return
-        waiter = port.waiter()
         with self._lock:
             work = self._works.get(key)
-            if work is None:
-                work = self._works[key] = _Work()
-                self._start(key, work, function, asked)
-            work.waiting.append((port.native, waiter))
-        await port.wait(waiter)
-        if work.error is not None:
-            raise work.error.with_traceback(work.traceback)
+            if work is not None:
+                return work
+            work = self._works[key] = Work()
 
-    def _start(self, key: Hashable, work: _Work, function: Callable[[], object], asked: str) -> None:
-        # No daemon: what it calls must not be cut off in the middle when the process ends.
-        thread = threading.Thread(target=self._do, args=(key, work, function), name=f"aiocuda: {asked}")
-        try:
-            thread.start()
-        except (RuntimeError, MemoryError) as error:
-            del self._works[key]
-            raise AiocudaError(f"{asked}: no thread can be started for it: {error}") from error
+        def do() -> None:
+            try:
+                work.do(function)
+            finally:
+                with self._lock:
+                    self._works.pop(key, None)  # who comes later begins anew
 
-    def _do(self, key: Hashable, work: _Work, function: Callable[[], object]) -> None:
-        try:
-            function()
-        except BaseException as error:  # noqa: BLE001 - it is raised where the work is awaited
-            work.error, work.traceback = error, error.__traceback__
-        with self._lock:
-            del self._works[key]  # who comes later begins anew
-        for port, waiter in work.waiting:
-            port.put(waiter)
+        if not _threads.do(do, name):
+            do()
+        return work

@@ -1,0 +1,91 @@
+// What an operation, and all that it needs, will read and write: as far as that is known before they run.
+//
+// Always true: each operation that has not run is looked at once. Arrays that a function of the program's names are not
+// known before it is called.
+#pragma once
+#include <unordered_set>
+#include <vector>
+
+#include "graph_plan.hpp"
+#include "launch.hpp"
+#include "pageable.hpp"
+#include "placing.hpp"
+
+namespace aiocuda::dataflow {
+
+class UsesAhead {
+ public:
+  // `pageable`: the buffer that stands for all pageable memory.
+  explicit UsesAhead(Buffer& pageable) : pageable_(pageable) {}
+
+  std::vector<Use> of(Op& root) {
+    std::vector<Op*> left;
+    std::unordered_set<const Op*> seen;
+    const auto note = [&](Op& op) {
+      if (op.state == State::pending && seen.insert(&op).second) left.push_back(&op);
+    };
+    note(root);
+    while (!left.empty()) {
+      Op& op = *left.back();
+      left.pop_back();
+      look(op);
+      each_argument(op, [&](nb::handle argument) {
+        if (Op* child = as_op(argument)) note(*child);
+      });
+    }
+    return std::move(uses_);
+  }
+
+ private:
+  void look(Op& op) {
+    switch (op.kind) {
+      case Kind::launch: {
+        auto& launch = static_cast<LaunchOp&>(op);
+        for (std::uint32_t i = 0; i < launch.bound; ++i)
+          if (const Param& param = launch.signature.params[i]; !is_scalar(param.kind))
+            add(launch.arguments[i].object, param.writes);
+        launch.signature.memory->each(op.known_device(), [&](const ModuleMemory::Variable& each) {
+          uses_.push_back({each.buffer.get(), {0, each.buffer->size_bytes}, each.writes});
+        });
+        return;
+      }
+      case Kind::fill:
+        return add(static_cast<FillOp&>(op).destination, true);
+      case Kind::copy:
+        add(static_cast<CopyOp&>(op).destination, true);
+        return add(static_cast<CopyOp&>(op).source, false);
+      case Kind::foreign:
+        for (const ForeignOp::Access& each : static_cast<ForeignOp&>(op).accesses) add(each.array, each.writes);
+        return;
+      case Kind::replay: {
+        const auto& replay = static_cast<ReplayOp&>(op);
+        for (const ReplayOp::Binding& each : replay.bindings) add(each.value, true);
+        for (const Memory& each : replay.plan->memory)
+          if (each.buffer)
+            uses_.push_back({each.buffer.get(), {each.offset, each.offset + each.size_bytes}, !each.writes.empty()});
+        return;
+      }
+      default:
+        return;
+    }
+  }
+
+  // Where an operation yields it that has not run, whoever it is got from is looked at as well.
+  void add(nb::handle object, bool writes) {
+    if (const Op* op = as_op(object)) {
+      if (!op->is_done()) return;
+      object = op->outcome;
+    }
+    const Pageable* memory = as_pageable(object);
+    if (memory && !memory->locked.is_valid()) {
+      uses_.push_back({&pageable_, memory->span(), writes});
+    } else if (const Array* array = as_array(memory ? nb::handle(memory->locked) : object); array && array->buffer) {
+      add_uses(*array, writes, uses_);
+    }
+  }
+
+  Buffer& pageable_;
+  std::vector<Use> uses_;
+};
+
+}  // namespace aiocuda::dataflow
