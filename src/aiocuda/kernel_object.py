@@ -300,6 +300,7 @@ class KernelDescription:
 
     def _on(self, ordinal: int, launch: _native.Op | None = None) -> LoadedKernel:
         """Return the kernel on a device, compiled and loaded there by another thread if need be. Blocks."""
+        runtime.require_not_forked()
         while (loaded := self._loaded.get(ordinal)) is None:
             if (work := self._loading(ordinal)) is not None:
                 work.wait()

@@ -221,7 +221,7 @@ def test_an_error_of_the_compiler_reaches_all_who_wait_with_a_line_of_their_own(
     assert not hasattr(errors["asked for"], "__notes__")
     assert (first._state, second._state) == ("failed", "failed")
     assert len(compiler.threads) == 1
-    with pytest.raises(ac.CompilationError) as again:
+    with pytest.raises(ac.CompilationError, match=r"broken\.cu") as again:
         first.sync()
     assert again.value is errors["first"]
 
