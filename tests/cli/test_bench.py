@@ -61,8 +61,9 @@ def test_chains_and_waiters_come_in_all_sizes(whole):
 
 
 def test_the_table_has_the_rows_of_the_csv(whole):
-    lines = whole[0].splitlines()
-    for row in rows_of(whole[1] / "csv"):
+    lines, rows = whole[0].splitlines(), rows_of(whole[1] / "csv")
+    assert rows
+    for row in rows:
         assert any(line.startswith(row["name"]) and row["unit"] in line for line in lines), row
 
 

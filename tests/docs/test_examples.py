@@ -45,6 +45,13 @@ PAGES = [
 ]
 
 
+def test_every_page_with_python_code_has_examples_that_run():
+    written = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    assert {page for page in written if page.exists() and "\n```python\n" in page.read_text(encoding="utf-8")} <= {
+        *PAGES
+    }
+
+
 @pytest.mark.driver_refuses("cuMemAllocFromPoolAsync")  # of the page that shows what is told then
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_examples_of_the_page_run_and_print_what_it_says(page):

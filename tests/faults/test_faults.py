@@ -72,8 +72,9 @@ def test_what_waits_for_a_launch_says_how_its_threads_became_blocks(broken, wait
         faulty = launch()
         line = launch.__code__.co_firstlineno + 1
         waiting = {waiting}
-        latch = Latch()
-        future = waiting.submit()
+        with ac.use(ac.Device(0).stream()):  # all of it behind the latch
+            latch = Latch()
+            future = waiting.submit()
         latch.release()
         try:
             future.sync()

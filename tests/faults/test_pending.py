@@ -198,3 +198,42 @@ def test_a_device_that_cannot_write_flags_is_asked(broken, loop):
         AIOCUDA_EMULATOR_FAULTS="no_memory_op:1",
     )
     assert out.splitlines()[-5:-1] == ["[]", "False", "behind [2] True", "2"]
+
+
+@pytest.mark.emulated_only  # NVIDIA's driver answers for all devices of a process once one has had a fault
+@pytest.mark.needs_devices(2)
+def test_a_time_out_names_what_runs_and_not_what_a_lost_device_has_ended(broken):
+    """A device may be lost after the time has passed and before the error is made: nobody has heard of it then."""
+    out = broken("""
+        from aiocuda import _native
+        from aiocuda._driver import runtime
+        from aiocuda._engine import overdue
+        with ac.use(ac.Device(1).stream()):
+            latch = Latch()
+            held = k["increment"](ac.zeros(1, np.int32), grid=1, block=1)
+            held.submit()
+        with ac.use(ac.Device(0).stream()):
+            behind = Latch()
+            lost, beside = illegal(), illegal()
+            lost.submit(), beside.submit()
+        behind.release()
+        while not runtime.has_failed(0, 700):
+            pass  # nobody has heard of it yet
+        error = overdue.overdue(ac.zip(lost, held), 1.0)
+        print(type(error).__name__, [each.partition(" (")[0] for each in error.running])
+        error = overdue.overdue(beside, 1.0)
+        print(type(error).__name__, error.operation, error.__traceback__)
+        def asked(op):
+            raise RuntimeError("no answer")
+        _native.has_passed = asked
+        try:
+            overdue.overdue(held, 1.0)
+        except RuntimeError as error:
+            print(error)
+        latch.release()
+        """)
+    assert out.splitlines()[-4:-1] == [
+        "DeviceTimeoutError ['the launch of increment']",
+        "DeviceLostError the launch of illegal None",
+        "no answer",
+    ]

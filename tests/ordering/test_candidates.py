@@ -46,6 +46,7 @@ def test_closing_a_candidate_closes_nothing(policy):
 
 def test_candidates_and_producers_are_the_policy_s_own_each_time(policy):
     streams = policy.streams(0)
+    assert any(producers for producers, _ in policy.given)
     for producers, candidates in policy.given:
         assert all(stream in streams for stream in producers)
         assert [id(stream) for stream in candidates] == [id(stream) for stream in streams]

@@ -248,6 +248,7 @@ def test_a_policy_has_streams_of_its_own_on_each_device(where, chain):
 @pytest.mark.parametrize("kind", [ac.Dataflow, ac.RoundRobin, ac.LeastLoaded, ac.SchedulingPolicy])
 def test_streams_of_a_policy_have_its_priority(kind):
     policy = kind(2, priority=-2)
+    assert len(policy.streams(0)) == len(kind(2).streams(0)) == 2
     for stream in policy.streams(0):
         result, priority = driver.cuStreamGetPriority(stream.handle)
         assert (int(result), priority) == (0, -2)

@@ -15,9 +15,15 @@ from aiocuda.errors import DeviceTimeoutError
 __all__ = ["overdue", "overdue_streams"]
 
 
-def overdue(op: _native.Op, waited_s: float) -> DeviceTimeoutError:
-    """Return the error for a wait that was given up after so many seconds."""
+def overdue(op: _native.Op, waited_s: float) -> BaseException:
+    """Return the error for a wait that was given up after so many seconds.
+
+    It is the operation's own where looking finds that the operation has failed, as on a lost device.
+    """
     running = tuple(_described(each) for each in _submitted(op) if not _has_ended(each))
+    if op._state == "failed":
+        failure: BaseException = op._outcome
+        return failure.with_traceback(None)
     in_flight: int = _native.statistics()["in_flight"]
     return DeviceTimeoutError(faults.describe(op), faults.origin_text(op), waited_s, running, in_flight)
 
