@@ -127,3 +127,9 @@ def test_what_was_asked_for_is_not_told(told):
 def test_nothing_is_told_where_nobody_debugs(told):
     assert told("\n".join(["kept = []", *UNUSED]), "") == []
     assert told("assert not hasattr(ac.DeviceOp, '__del__')", "0") == []
+
+
+def test_a_program_without_stderr_is_told_nothing_and_keeps_its_stdout(in_process):
+    program = PRELUDE + "sys.stderr = None\nkept = ac.ones(3)\nac.zeros(3)\nprint('end')"
+    done = in_process(program, AIOCUDA_DEBUG="1")
+    assert (done.returncode, done.stdout) == (0, "end\n")

@@ -29,6 +29,8 @@ def report_at_exit() -> None:
 
 def _report() -> None:
     """Write to standard error which arrays are held, by the lines that made them; nothing where there are none."""
+    if sys.stderr is None:  # a program may do without; print() would take standard output instead
+        return
     gc.collect()
     _native.collect()
     rooms = [(f"on device {device}", accounts.each_array(device)) for device in runtime.open_devices()]

@@ -32,7 +32,7 @@ def _tell(op: _native.Op) -> None:
     if not is_unused or isinstance(op, _native.PickOp):  # where no item of a result is used, the whole is told
         return
     place = faults.origin_text(op)
-    if sys.stderr is not None:  # it may be closed at the end
+    if sys.stderr is not None:  # a program may do without; print() would take standard output instead
         print(
             f"aiocuda: {op._title}, built at {place}, was never executed; await it, or call its sync() or submit()",
             file=sys.stderr,
