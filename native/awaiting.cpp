@@ -425,14 +425,22 @@ PyObject* make_await(std::unique_ptr<Awaited> awaited, double limit_s) {
   return reinterpret_cast<PyObject*>(self);
 }
 
+Overdue& overdue() {
+  static auto* made = new Overdue;
+  return *made;
+}
+
 bool wake_await(PyObject* token, std::int32_t result) {
   if (Py_TYPE(token) != await_type) return false;
   wake(token, result);
   return true;
 }
 
-void bind_awaiting(nb::module_&) {
+void bind_awaiting(nb::module_& module) {
   await_type = reinterpret_cast<PyTypeObject*>(checked(PyType_FromSpec(&await_spec)).release().ptr());
+  module.def("set_overdue", [](nb::object of_op, nb::object of_streams) {
+    overdue() = {.of_op = std::move(of_op), .of_streams = std::move(of_streams)};
+  });
 }
 
 }  // namespace aiocuda

@@ -52,6 +52,13 @@ class Awaited {
 // memory.
 PyObject* make_await(std::unique_ptr<Awaited> awaited, double limit_s = -1);
 
+// Who makes the errors of time-outs.
+struct Overdue {
+  nb::object of_op{};       // (op, waited_s)
+  nb::object of_streams{};  // (what was asked for, in words, streams, waited_s)
+};
+Overdue& overdue();
+
 // A token that came out of a port: if it is an await, tells it. False: it is something else.
 bool wake_await(PyObject* token, std::int32_t result);
 

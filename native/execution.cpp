@@ -2,13 +2,9 @@
 #include "execution.hpp"
 
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
 
-#include <string>
-
+#include "device_waits.hpp"
 #include "driver/execution.hpp"
-#include "driver/refused.hpp"
 #include "execution_awaits.hpp"
 #include "futures.hpp"
 #include "loop_port.hpp"
@@ -20,18 +16,6 @@ using namespace nb::literals;
 using dataflow::Placement;
 using driver::Engine;
 using driver::Execution;
-using Streams = std::vector<driver::StreamIndex>;
-
-// Without those that were destroyed: all of theirs has passed.
-Streams still_there(const std::vector<dataflow::StreamId>& streams) {
-  const Engine& engine = Engine::get();
-  Streams found;
-  for (const dataflow::StreamId stream : streams) {
-    const driver::StreamIndex slot = dataflow::slot_of(stream);
-    if (slot < engine.stream_count() && engine.id_of(slot) == stream) found.push_back(slot);
-  }
-  return found;
-}
 
 // What comes out of a port.
 struct Due {
@@ -58,13 +42,6 @@ std::vector<Due> take(LoopPort& port, bool begins_turn) {
 
 void require_open(const Execution& execution) { to_execute(execution.op(), execution.placement()); }
 
-void raise_stream_error(const completion::Completion& completion, const Streams& streams, const std::string& asked) {
-  Engine& engine = Engine::get();
-  if (const std::int32_t error = completion.error())
-    driver::raise_refused(engine, static_cast<CUresult>(error), "cuStreamQuery", asked, 0,
-                          engine.stream(streams.front()).device);
-}
-
 }  // namespace
 
 void bind_execution(nb::module_& module) {
@@ -72,6 +49,7 @@ void bind_execution(nb::module_& module) {
   bind_awaiting(module);
   bind_execution_awaits(module);
   bind_futures(module);
+  bind_device_waits(module);
   nb::class_<LoopPort>(module, "Port", nb::is_weak_referenceable())
       // `turn_us`: how long awaits may hold the loop in one turn of it; None: it is no loop's.
       .def(nb::init<bool, std::optional<std::int64_t>>(), "blocks"_a = false, "turn_us"_a = nb::none())
@@ -138,7 +116,7 @@ void bind_execution(nb::module_& module) {
       // Gives up the GIL, and looks for signals.
       .def("wait", [](const driver::HostWork& self) {
         interpreter::guard_thread();
-        driver::wait_with_signals(*self.ended, -1.0);
+        driver::wait_until(*self.ended, std::nullopt);
       });
 
   module.attr("PAUSE") = completion::pause;
@@ -158,41 +136,6 @@ void bind_execution(nb::module_& module) {
   // How often walks have looked at an operation.
   module.def("walk_visits", [] { return dataflow::Path::visits(); });
   module.def("has_passed", [](nb::handle_t<dataflow::Op> op) { return driver::has_passed(op); });
-  // False: nothing to wait for. Covers everything the streams hold, also what others submitted.
-  module.def("tell_when_streams_pass", [](const std::vector<dataflow::StreamId>& streams, const std::string& asked,
-                                          LoopPort& port, nb::object token) {
-    const Charged charged(port);
-    const Streams lanes = still_there(streams);
-    if (lanes.empty()) return false;
-    const auto completion = driver::arm_streams(lanes, asked);
-    PyObject* owned = token.inc_ref().ptr();
-    if (completion->tell(port.port, owned)) return true;
-    Py_DECREF(owned);
-    raise_stream_error(*completion, lanes, asked);
-    return false;
-  });
-  // False: `timeout_s` (negative: none) passed first.
-  module.def("wait_for_streams",
-             [](const std::vector<dataflow::StreamId>& streams, const std::string& asked, double timeout_s) {
-               const Streams lanes = still_there(streams);
-               if (lanes.empty()) return true;
-               const auto completion = driver::arm_streams(lanes, asked);
-               if (!driver::wait_with_signals(*completion, timeout_s)) return false;
-               raise_stream_error(*completion, lanes, asked);
-               return true;
-             });
-  // Those of some streams that still hold work, whoever submitted it, or that are broken.
-  module.def("streams_at_work", [](const std::vector<dataflow::StreamId>& streams) {
-    Engine& engine = Engine::get();
-    driver::ContextScope scope(engine);
-    nb::list at_work;
-    for (const driver::StreamIndex stream : still_there(streams)) {
-      const driver::StreamState& state = engine.stream(stream);
-      scope.bind(state.device);
-      if (engine.streams.query(state.handle) != CUDA_SUCCESS) at_work.append(engine.id_of(stream));
-    }
-    return at_work;
-  });
 }
 
 }  // namespace aiocuda

@@ -13,11 +13,6 @@ using driver::Execution;
 
 namespace {
 
-nb::object& overdue() {
-  static auto* made = new nb::object;  // (op, waited_s) -> the error of a time-out
-  return *made;
-}
-
 class AwaitedOp final : public AwaitedExecution {
  public:
   using AwaitedExecution::AwaitedExecution;
@@ -49,7 +44,7 @@ bool AwaitedExecution::has_ended() {
   }
 }
 
-bool AwaitedExecution::is_late(double waited_s) { driver::raise_exception(overdue()(op(), waited_s)); }
+bool AwaitedExecution::is_late(double waited_s) { driver::raise_exception(overdue().of_op(op(), waited_s)); }
 
 void AwaitedExecution::leave(PyObject* await) {
   if (is_standing_ && Execution::leave(*dataflow::as_op(op()), await)) Py_DECREF(await);
@@ -82,7 +77,6 @@ void bind_execution_awaits(nb::module_& module) {
         return checked(make_await(std::make_unique<AwaitedOp>(op), timeout_s));
       },
       "op"_a, "timeout_s"_a);
-  module.def("set_overdue", [](nb::object of_op) { overdue() = std::move(of_op); }, "of_op"_a);
 }
 
 }  // namespace aiocuda

@@ -241,21 +241,6 @@ void bind_ownership(nb::module_& module) {
                                 exported.block_bytes, array.offset);
         });
   });
-  // The same for an event, by its driver's handle.
-  module.def("export_event", [](std::uintptr_t event, std::int32_t device) {
-    Engine& engine = Engine::get();
-    CUipcEventHandle handle{};
-    driver::doing(engine, std::string("lending an event to another process"), device, [&] {
-      driver::check(engine.table.cuIpcGetEventHandle(&handle, reinterpret_cast<CUevent>(event)), "cuIpcGetEventHandle");
-    });
-    return nb::bytes(handle.reserved, sizeof handle.reserved);
-  });
-  module.def("open_event", [](const nb::bytes& handle, std::int32_t device) {
-    Engine& engine = Engine::get();
-    return driver::doing(engine, std::string("opening an event of another process"), device, [&] {
-      return reinterpret_cast<std::uintptr_t>(engine.memory.open_event(handle_of<CUipcEventHandle>(handle), device));
-    });
-  });
   module.def(
       "open_array",
       [](nb::handle type, const nb::bytes& memory, const nb::bytes& event, std::uint64_t block_bytes,
@@ -273,10 +258,8 @@ void bind_ownership(nb::module_& module) {
           array.buffer = engine.memory.open(handle_of<CUipcMemHandle>(memory), block_bytes, device);
           const StreamIndex ready = engine.streams.aside(device);
           engine.streams.order(ready, *array.buffer, span);  // where it was opened before, and is still in use
-          const CUevent behind_users = engine.memory.open_event(handle_of<CUipcEventHandle>(event), device);
-          const CUresult result = engine.now.wait(engine.stream(ready).handle, behind_users);
-          engine.now.destroy(behind_users);  // the wait is the stream's by now
-          driver::check(result, "cuStreamWaitEvent");
+          const auto behind_users = driver::Event::open(engine.devices, device, handle_of<CUipcEventHandle>(event));
+          driver::check(engine.now.wait(engine.stream(ready).handle, behind_users->handle()), "cuStreamWaitEvent");
           array.buffer->hazards.commit(span, true, engine.timeline.advance(ready, 1, true));
         });
         if (is_read_only) array.group = claim(array, ClaimKind::read_only, "its owner lends it for reading");

@@ -176,3 +176,9 @@ CUresult cuStreamWaitEvent(CUstream stream_handle, CUevent handle, unsigned flag
   if (!was_captured && record && !is_dropped()) stream->wait_for(record->ticket);
   return CUDA_SUCCESS;
 }
+
+// The form of CUDA 2 to 12.7.
+#undef cuEventElapsedTime
+extern "C" [[gnu::visibility("default")]] CUresult cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {
+  return cuEventElapsedTime_v2(milliseconds, start, end);
+}

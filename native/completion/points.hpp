@@ -1,9 +1,10 @@
 // Points of streams that no flag tells of: the reactor has to ask. Knows neither CUDA nor Python: what a point is,
 // whoever answers knows.
 //
-// Always true: within a lane points pass in the order in which they came, so only the first is asked about. A point is
-// let go of when it has passed, or is forgotten.
+// Always true: within a lane points pass in order, so only the first is asked about. A point is let go of when it has
+// passed, or is forgotten.
 #pragma once
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -20,10 +21,11 @@ class Points {
  public:
   using Point = std::shared_ptr<const void>;
 
-  // Has the scanner ask about a point, the last of its lane; `key` is what it then gives out.
-  void watch(std::uint64_t lane, Point point, std::uint64_t key) {
+  // Has the scanner ask about a point; `key` is what it then gives out. Within its lane it passes behind those of lower
+  // `order`, and behind those of the same that came before it.
+  void watch(std::uint64_t lane, Point point, std::uint64_t key, std::uint64_t order = 0) {
     std::lock_guard lock(mutex_);
-    incoming_.push_back({lane, {std::move(point), key}});
+    incoming_.push_back({lane, {std::move(point), key, order}});
     has_incoming_.store(true, std::memory_order_seq_cst);  // before who watched asks whether the scanner sleeps
   }
 
@@ -60,7 +62,7 @@ class Points {
  private:
   struct Watched {
     Point point;
-    std::uint64_t key;
+    std::uint64_t key, order;
   };
 
   void take_incoming() {
@@ -71,7 +73,12 @@ class Points {
       taken = std::exchange(incoming_, {});
       has_incoming_.store(false, std::memory_order_release);
     }
-    for (auto& [lane, watched] : taken) lanes_[lane].push_back(std::move(watched));
+    for (auto& [lane, watched] : taken) {
+      auto& waiting = lanes_[lane];
+      const auto next = std::upper_bound(waiting.begin(), waiting.end(), watched.order,
+                                         [](std::uint64_t order, const Watched& each) { return order < each.order; });
+      waiting.insert(next, std::move(watched));
+    }
   }
 
   // Between the callers and the scanner:

@@ -9,27 +9,10 @@ namespace aiocuda::driver {
 namespace {
 using Clock = std::chrono::steady_clock;
 
-// A short wait is cheaper spun than slept: launch to a spinning waiter takes 8 us on an H200, a wake of a thread
-// 20 and more (docs/measurements/floors.md). Some three times the latter, then the thread sleeps.
-constexpr std::chrono::microseconds spin_time{60};
-// How long Ctrl-C may go unnoticed.
-constexpr std::chrono::milliseconds signal_interval{50};
-
 [[noreturn, gnu::cold]] void raise_lost(Engine& engine, std::int32_t error, nb::handle object, std::int32_t device) {
   nb::object exception = engine.hooks.lost(error, object, device);
   if (!is_capture_error(error)) dataflow::as_op(object)->fail(exception);
   raise_exception(exception);
-}
-
-// The device of what is waited for, where it is one.
-std::int32_t device_of(Engine& engine, std::span<const Tick> waits) {
-  std::int32_t device = dataflow::unknown_ordinal;
-  for (const Tick tick : waits) {
-    const std::int32_t found = engine.stream(tick.stream).device;
-    if (device != dataflow::unknown_ordinal && device != found) return dataflow::unknown_ordinal;
-    device = found;
-  }
-  return device;
 }
 
 // Learns how far an operation is that was submitted without waiting.
@@ -65,58 +48,6 @@ void raise_failed_turn(Engine& engine, nb::handle object) {
   if (!error) return;
   drop_turn(op);
   raise_lost(engine, error, object, engine.stream(completion::stream_of(turn->lane())).device);
-}
-
-// Looks at what the device writes, for a while, with the GIL given up. True: it has written it all.
-bool spin(Engine& engine, const Engine::Armed& armed, std::chrono::microseconds budget) {
-  if (!armed.has_tickets() || budget.count() <= 0) return false;
-  bool passed = false;
-  const auto begin = Clock::now();
-  {
-    nb::gil_scoped_release release;
-    const auto until = begin + budget;
-    do {
-      passed = engine.has_passed(armed);
-    } while (!passed && Clock::now() < until);
-  }
-  engine.spins.fetch_add(1, std::memory_order_relaxed);
-  if (!passed) return false;
-  engine.spins_that_paid.fetch_add(1, std::memory_order_relaxed);
-  engine.note_wait(Clock::now() - begin);
-  engine.learn(armed);
-  return true;
-}
-
-// An await holds up its event loop for as long as it spins: only while waits have been short of late.
-std::chrono::microseconds await_budget(const Engine& engine, std::int32_t limit_us) {
-  const bool is_worth_it = engine.recent_wait_us.load(std::memory_order_relaxed) <= 2.0f * static_cast<float>(limit_us);
-  return std::chrono::microseconds(is_worth_it ? limit_us : 0);
-}
-
-// When a time-out in seconds ends; a negative one never does.
-std::optional<Clock::time_point> end_of(double timeout_s) {
-  if (timeout_s < 0) return std::nullopt;
-  return Clock::now() +
-         std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(std::min(timeout_s, 1e9)));
-}
-
-// False: the time is up.
-bool wait_until(completion::Completion& completion, std::optional<Clock::time_point> until) {
-  for (;;) {
-    bool ended;
-    auto time = signal_interval;
-    if (until) {
-      const auto left = std::chrono::ceil<std::chrono::milliseconds>(*until - Clock::now());
-      if (left.count() <= 0) return completion.has_ended();
-      time = std::min(time, left);
-    }
-    {
-      nb::gil_scoped_release release;
-      ended = completion.wait_for(time);
-    }
-    if (ended) return true;
-    if (PyErr_CheckSignals() != 0) throw nb::python_error();
-  }
 }
 
 // Somebody has his result: what was only kept for the copies behind it may go.
@@ -464,24 +395,6 @@ bool has_passed(nb::handle object) {
   } catch (const Refusal& refusal) {
     raise_lost(engine, refusal.result, object, refusal.device);
   }
-}
-
-CompletionRef arm_streams(const std::vector<StreamIndex>& streams, const std::string& asked) {
-  Engine& engine = Engine::get();
-  interpreter::guard_thread();
-  engine.require_usable();
-  std::vector<Tick> ticks;
-  for (const StreamIndex stream : streams) ticks.push_back({stream, engine.timeline.submitted(stream)});
-  try {
-    return engine.watch(engine.arm(ticks, {}, true));
-  } catch (const Refusal& refusal) {
-    raise_refused(engine, refusal.result, refusal.function, asked, 0,
-                  refusal.device >= 0 ? refusal.device : device_of(engine, ticks));
-  }
-}
-
-bool wait_with_signals(completion::Completion& completion, double timeout_s) {
-  return wait_until(completion, end_of(timeout_s));
 }
 
 }  // namespace aiocuda::driver

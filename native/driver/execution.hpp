@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "../dataflow/path.hpp"
+#include "host_wait.hpp"
 #include "outstanding.hpp"
 
 namespace aiocuda::driver {
@@ -121,10 +122,5 @@ bool has_passed(nb::handle op);
 
 // Raises what Python makes of a callback that executes something while a graph is recorded.
 void refuse_while_recording(nb::handle op);
-
-// A wait for all that streams hold now, whoever submitted it; `asked` says what for, in words.
-CompletionRef arm_streams(const std::vector<StreamIndex>& streams, const std::string& asked);
-// Gives up the GIL, and looks for signals. False: `timeout_s` (negative: none) passed first.
-bool wait_with_signals(completion::Completion& completion, double timeout_s);
 
 }  // namespace aiocuda::driver

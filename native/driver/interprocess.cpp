@@ -52,14 +52,6 @@ dataflow::BufferRef Memory::open(const CUipcMemHandle& handle, std::uint64_t blo
   return dataflow::BufferRef(std::move(buffer));
 }
 
-CUevent Memory::open_event(const CUipcEventHandle& handle, std::int32_t ordinal) {
-  ContextScope scope(devices_);
-  scope.bind(ordinal);
-  CUevent event = nullptr;
-  check(table_.cuIpcOpenEventHandle(&event, handle), "cuIpcOpenEventHandle");
-  return event;
-}
-
 void Memory::close_due() {
   if (to_close_.empty()) return;
   ContextScope scope(devices_);

@@ -120,8 +120,6 @@ class Memory final : public dataflow::MemoryOwner {
   // Memory of another process: the same buffer as long as somebody here holds it or the device works on it; closed
   // then.
   dataflow::BufferRef open(const CUipcMemHandle& handle, std::uint64_t block_bytes, std::int32_t device);
-  // Another process' event, which whoever asked destroys.
-  CUevent open_event(const CUipcEventHandle& handle, std::int32_t device);
 
  private:
   void allocate_device(dataflow::Buffer& buffer, StreamIndex stream, const std::function<void()>& before_retry);

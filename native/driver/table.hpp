@@ -24,6 +24,7 @@ namespace aiocuda::driver {
   F(cuEventDestroy)                              \
   F(cuEventRecord)                               \
   F(cuEventQuery)                                \
+  F(cuEventElapsedTime)                          \
   F(cuLaunchHostFunc)                            \
   F(cuLaunchKernel)                              \
   F(cuLaunchKernelEx)                            \

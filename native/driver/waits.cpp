@@ -46,8 +46,7 @@ void Waits::start(std::int32_t ordinal) {
     slots_.emplace(std::span(static_cast<std::uint32_t*>(memory), words));
   }
   reactor_ = std::make_unique<completion::Reactor>(
-      pending_, *slots_, points_,
-      [this](const void* point) { return has_passed(*static_cast<const PointEvent*>(point)); },
+      pending_, *slots_, points_, [this](const void* asked) { return has_passed(*static_cast<const Asked*>(asked)); },
       [this](StreamIndex stream) {
         look_(stream);
         return streams_.ask(stream);
@@ -226,6 +225,22 @@ std::shared_ptr<completion::Completion> Waits::watch(const Armed& armed, const s
   return completion;
 }
 
+// It tells nothing of our own work. A fault breaks all streams of the device, so the default one is asked about.
+std::shared_ptr<completion::Completion> Waits::watch(const std::shared_ptr<const Event>& event) {
+  auto completion = std::make_shared<completion::Completion>(1);
+  const StreamIndex stream = devices_.at(event->device()).default_stream;
+  auto watched = std::make_shared<const WatchedEvent>(WatchedEvent{{event->context(), event->handle()}, event});
+  const auto now = completion::Pending::Clock::now();
+  auto passed = [this, now] {
+    note_wait(completion::Pending::Clock::now() - now);
+    return 0;
+  };
+  const std::uint64_t number = pending_.add({completion, stream, std::move(passed), now});
+  points_.watch(event->lane(), {watched, &watched->asked}, number, event->number());
+  reactor_->wake();
+  return completion;
+}
+
 // An event and not a host function: of those the driver takes 56 that are pending, and the next one waits with the GIL.
 void Waits::watch_point(const Armed::Part& part, std::uint64_t number) {
   const StreamState& stream = streams_.at(part.stream);
@@ -237,8 +252,8 @@ void Waits::watch_point(const Armed::Part& part, std::uint64_t number) {
   const CUstream where = is_aside ? side_stream(flags_of(part.stream)) : stream.handle;
   if (is_aside) check(now_.wait(where, part.event), "cuStreamWaitEvent");
   auto point = std::make_shared<const PointEvent>(streams_, spare_events_[stream.device], stream.context);
-  check(now_.record(point->event(), where), "cuEventRecord");
-  points_.watch(std::uint64_t{part.stream} * 2 + is_aside, std::move(point), number);
+  check(now_.record(point->asked.event, where), "cuEventRecord");
+  points_.watch(std::uint64_t{part.stream} * 2 + is_aside, {point, &point->asked}, number);
 }
 
 CUevent Waits::SpareEvents::take() {
@@ -250,15 +265,15 @@ CUevent Waits::SpareEvents::take() {
 }
 
 Waits::PointEvent::PointEvent(const Streams& streams, SpareEvents& spare, CUcontext context)
-    : spare_(spare), context_(context), event_(spare_.take()) {
-  if (!event_) event_ = streams.make_event();
+    : asked{context, spare.take()}, spare_(spare) {
+  if (!asked.event) asked.event = streams.make_event();
 }
 
 // On the reactor's thread.
-bool Waits::has_passed(const PointEvent& point) const {
+bool Waits::has_passed(const Asked& asked) const {
   const RelaxedCaptures relaxed(table_);
-  table_.cuCtxSetCurrent(point.context());
-  return now_.query(point.event()) == CUDA_SUCCESS;
+  table_.cuCtxSetCurrent(asked.context);
+  return now_.query(asked.event) == CUDA_SUCCESS;
 }
 
 }  // namespace aiocuda::driver

@@ -18,6 +18,7 @@
 
 #include "../completion/completion.hpp"
 #include "../completion/reactor.hpp"
+#include "event.hpp"
 #include "streams.hpp"
 
 namespace aiocuda::driver {
@@ -61,6 +62,9 @@ class Waits final : public StreamFollower {
   // From here on the reactor looks, or asks; `then` is called on its thread, when all is learnt. Throws Refusal.
   std::shared_ptr<completion::Completion> watch(const Armed& armed, const std::function<void()>& then = {});
 
+  // The same for an event of the program's.
+  std::shared_ptr<completion::Completion> watch(const std::shared_ptr<const Event>& event);
+
   // So that it is known how far a long stream is: to be called after each submission. Throws Refusal.
   void note_progress(StreamIndex stream);
   // Does a stream hold so many submissions that have not passed? The driver's queue must not fill: it would keep
@@ -100,20 +104,28 @@ class Waits final : public StreamFollower {
     std::mutex mutex_;
     std::vector<CUevent> events_;
   };
-  // An event for one record of it, about which the reactor asks.
+  // What the reactor asks about.
+  struct Asked {
+    CUcontext context;
+    CUevent event;
+  };
+  // An event for one record of it.
   class PointEvent {
    public:
     PointEvent(const Streams& streams, SpareEvents& spare, CUcontext context);
     PointEvent(const PointEvent&) = delete;
     PointEvent& operator=(const PointEvent&) = delete;
-    ~PointEvent() { spare_.give_back(event_); }
-    CUcontext context() const { return context_; }
-    CUevent event() const { return event_; }
+    ~PointEvent() { spare_.give_back(asked.event); }
+
+    Asked asked;
 
    private:
     SpareEvents& spare_;
-    CUcontext context_;
-    CUevent event_;
+  };
+  // An event of the program's, for as long as somebody waits for it.
+  struct WatchedEvent {
+    Asked asked;
+    std::shared_ptr<const Event> event;
   };
 
   Flags& flags_of(StreamIndex stream) {
@@ -121,7 +133,7 @@ class Waits final : public StreamFollower {
       flags_.push_back(std::make_unique<Flags>());
     return *flags_[stream];
   }
-  bool has_passed(const PointEvent& point) const;
+  bool has_passed(const Asked& asked) const;
   void watch_point(const Armed::Part& part, std::uint64_t number);
   CUstream side_stream(Flags& flags);
   const Ticketed* ticket_behind(Flags& flags, std::uint64_t count);

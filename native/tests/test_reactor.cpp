@@ -221,6 +221,26 @@ TEST_CASE("points pass in the order of their lane, only the first is asked about
   CHECK(points.is_idle());
 }
 
+TEST_CASE("points that come out of order pass in that of their lane") {
+  Points points;
+  std::vector<std::uint64_t> passed;
+  for (const std::uint64_t order : {5, 2, 9, 2})
+    points.watch(1, std::make_shared<const std::uint64_t>(order), order * 10, order);
+  std::uint64_t done = 4;
+  const auto scan = [&] {
+    return points.scan([&](const void* point) { return *static_cast<const std::uint64_t*>(point) <= done; },
+                       [&](std::uint64_t key) { passed.push_back(key); });
+  };
+  CHECK(scan() == 2);
+  CHECK(passed == std::vector<std::uint64_t>{20, 20});
+  points.watch(1, std::make_shared<const std::uint64_t>(3), 30, 3);
+  CHECK(scan() == 1);
+  done = 9;
+  CHECK(scan() == 2);
+  CHECK(passed == std::vector<std::uint64_t>{20, 20, 30, 50, 90});
+  CHECK(points.is_idle());
+}
+
 TEST_CASE("the reactor asks about points, beside flags and without them, and leaves a broken stream's") {
   for (const bool has_flag : {false, true}) {
     CAPTURE(has_flag);

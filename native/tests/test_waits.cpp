@@ -81,6 +81,67 @@ TEST_CASE("a point in the middle of a stream is waited for beside it, by one mor
   CHECK(engine.driver.misuses().empty());
 }
 
+TEST_CASE("an event of the program's is asked about: that makes no stream and writes no number") {
+  Waiting engine;
+  const StreamIndex stream = engine.streams.create(0, 0), other = engine.streams.create(0, 0);
+  engine.driver.hold(engine.handle(stream));
+  engine.submit(stream);
+  const auto event = Event::record(engine.devices, engine.streams, stream, {});
+  const auto held_up = Event::record(engine.devices, engine.streams, stream, {});
+  const auto beside = Event::record(engine.devices, engine.streams, other, {});
+  CHECK_FALSE(event->has_passed());
+  engine.driver.forget_calls();
+  const auto later = engine.waits.watch(held_up), first = engine.waits.watch(event);
+  REQUIRE(ends(*engine.waits.watch(beside)));
+  CHECK_FALSE(first->has_ended());
+  engine.driver.go_on(engine.handle(stream));
+  REQUIRE(ends(*first));
+  REQUIRE(ends(*later));
+  CHECK(first->error() == 0);
+  CHECK(event->has_passed());
+  for (const Function made : {Function::cuStreamCreateWithPriority, Function::cuEventCreate, Function::cuEventRecord,
+                              Function::cuStreamWaitEvent, Function::cuStreamWriteValue32})
+    CHECK(engine.driver.count(made) == 0);
+  CHECK(engine.pending.size() == 0);
+}
+
+TEST_CASE("an event that nobody holds but who waits for it is destroyed when it has passed") {
+  Waiting engine;
+  const StreamIndex stream = engine.streams.create(0, 0);
+  const std::size_t alive = engine.driver.alive(Function::cuEventCreate);
+  engine.driver.hold(engine.handle(stream));
+  engine.submit(stream);
+  const auto completion = engine.waits.watch(Event::record(engine.devices, engine.streams, stream, {}));
+  CHECK(engine.driver.alive(Function::cuEventCreate) == alive + 1);
+  engine.driver.go_on(engine.handle(stream));
+  REQUIRE(ends(*completion));
+  CHECK(engine.driver.alive(Function::cuEventCreate) == alive);
+  CHECK(engine.driver.misuses().empty());
+}
+
+TEST_CASE("an event that is refused leaves nothing behind") {
+  for (const Function refused : {Function::cuEventCreate, Function::cuEventRecord}) {
+    Waiting engine;
+    const std::size_t alive = engine.driver.alive(Function::cuEventCreate);
+    engine.driver.refuse(refused);
+    CHECK(code_of([&] { Event::record(engine.devices, engine.streams, 0, {}); }) == CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK(engine.driver.alive(Function::cuEventCreate) == alive);
+  }
+}
+
+TEST_CASE("the wait for an event of a broken device ends with its error") {
+  Waiting engine;
+  const StreamIndex stream = engine.streams.create(0, 0), known = engine.devices.at(0).default_stream;
+  engine.driver.hold(engine.handle(stream));
+  engine.submit(stream);
+  const auto event = Event::record(engine.devices, engine.streams, stream, {});
+  const auto completion = engine.waits.watch(event);
+  for (const StreamIndex each : {stream, known}) engine.driver.break_stream(engine.handle(each));
+  REQUIRE(ends(*completion));
+  CHECK(completion->error() == CUDA_ERROR_ILLEGAL_ADDRESS);
+  CHECK(code_of([&] { event->has_passed(); }) == CUDA_ERROR_ILLEGAL_ADDRESS);
+}
+
 TEST_CASE("a device that writes no flags is asked about events, which are used again") {
   Waiting engine;
   const StreamIndex stream = engine.streams.create(0, 0);

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any, Final, NoReturn, TypeAlias
 
 from aiocuda import _native
-from aiocuda._driver import events, runtime
+from aiocuda._driver import runtime, streams
 from aiocuda._engine import faults, given, placement
 from aiocuda._engine.placement import Placement
 from aiocuda._engine.stream_wait import StreamWait
@@ -212,13 +212,14 @@ class Stream:
         """
         self._require_open()
         timing, interprocess = given.flag(timing, "timing"), given.flag(interprocess, "interprocess")
-        ordinal = self._device.ordinal
-        instead = "tell the other process in a message, when the event has been awaited here"
-        with faults.told_what_instead(instead), faults.raised_as(f"recording an event on {self._title}", ordinal):
-            recorded = events.Recorded(
-                ordinal, self.handle, timing=timing and not interprocess, interprocess=interprocess
+        with faults.told_what_instead("tell the other process in a message, when the event has been awaited here"):
+            return Event._recorded(
+                self._device,
+                f"on {self._title}",
+                self._index,
+                timing=timing and not interprocess,
+                interprocess=interprocess,
             )
-            return Event(self._device, f"on {self._title}", recorded, self._index)
 
     def wait(self, other: Stream | Event) -> None:
         """Order all later work of this stream after what another stream holds now, or after an event.
@@ -227,8 +228,7 @@ class Stream:
         """
         self._require_open()
         if isinstance(other, Event):
-            with faults.raised_as(f"ordering {self._title} after {other._title}", self._device.ordinal):
-                other._recorded.order(self.handle)
+            _native.order_after_event(self._index, other)
         else:
             _native.order_streams(self._index, as_stream(other)._index)
 
@@ -396,7 +396,7 @@ def as_stream(stream: Any) -> Stream:
             "handle 2 is CUDA's per-thread default stream, another one in each thread, which nobody can tell apart: "
             "make a stream with Device.stream()"
         )
-    ordinal = events.device_of_stream(handle)
+    ordinal = streams.device_of_stream(handle)
     device = current_device() if ordinal is None else Device(ordinal)
     return Stream._known(_native.adopt_stream(handle, device.ordinal, stream), device)
 

@@ -5,14 +5,11 @@ Always true: an event is recorded once, and may be used from any thread.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Generator
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-from aiocuda import _loops
-from aiocuda._driver import events
-from aiocuda._engine import faults
+from aiocuda import _native
 from aiocuda._engine.execution import checked_timeout
-from aiocuda._engine.stream_wait import StreamWait
 from aiocuda.errors import AiocudaError, ArgumentTypeError, ArgumentValueError, DeviceMismatchError
 
 if TYPE_CHECKING:
@@ -22,19 +19,29 @@ if TYPE_CHECKING:
 __all__ = ["Event"]
 
 
-class Event:
+class Event(_native.Event):
     """A point in a stream: made by `Stream.record`, passed when all before it has run. Await it, or ``.sync()`` it.
 
     One of another process is had from its handle, with `aiocuda.open_ipc`.
     """
 
-    __slots__ = ("_device", "_recorded", "_stream", "_where")
+    __slots__ = ("_device",)
 
-    def __init__(self, device: Device, where: str, recorded: events.Recorded, stream: int | None = None) -> None:
-        self._device = device
-        self._where = where  # such as "on stream 3 of device 0"
-        self._stream = stream  # by its native index; None: another process'
-        self._recorded = recorded
+    _device: Device
+
+    @classmethod
+    def _recorded(cls, device: Device, where: str, stream: int, *, timing: bool, interprocess: bool) -> Event:
+        """Record one behind all that a stream, given by its native index, holds now."""
+        event = cls(where, stream, timing, interprocess)
+        event._device = device
+        return event
+
+    @classmethod
+    def _opened(cls, device: Device, where: str, lent: bytes) -> Event:
+        """Open another process' event."""
+        event = cls(where, device.ordinal, lent)
+        event._device = device
+        return event
 
     @property
     def device(self) -> Device:
@@ -43,8 +50,7 @@ class Event:
 
     def done(self) -> bool:
         """Whether it has passed. Does not block."""
-        with faults.raised_as(f"asking whether {self._title} has passed", self.device.ordinal):
-            return self._recorded.has_passed()
+        return self._has_passed()
 
     def elapsed(self, other: Event) -> float:
         """Return the device's time from this event to a later one, in milliseconds.
@@ -65,15 +71,14 @@ class Event:
                 f"events of device {self.device.ordinal} and device {other.device.ordinal} have no common clock"
             )
         for event in (self, other):
-            if not event._recorded.timing:
+            if not event._has_timing:
                 raise ArgumentValueError(
                     "an event was recorded without timing, as those for other processes are; record(timing=True) can "
                     "be measured"
                 )
             if not event.done():
                 raise ArgumentValueError("an event has not passed yet; await both before measuring between them")
-        with faults.raised_as(f"measuring the time from {self._title} to {other._title}", self.device.ordinal):
-            return self._recorded.milliseconds_to(other._recorded)
+        return self._time_to(other)
 
     def ipc_handle(self) -> IpcEventHandle:
         """Return what another process opens the event with, by `aiocuda.open_ipc`.
@@ -94,9 +99,6 @@ class Event:
         from aiocuda.interprocess import handle_of_event  # which is made of events
 
         return handle_of_event(self)
-
-    def __await__(self) -> Generator[Any, None, None]:
-        return self._wait(None).__await__()
 
     def within(self, seconds: float) -> Coroutine[Any, Any, None]:
         """Return a wait for the event with a time-out, to be awaited.
@@ -119,12 +121,8 @@ class Event:
         """
         return self._wait(checked_timeout(seconds))
 
-    async def _wait(self, timeout_s: float | None) -> None:
-        if not self.done():
-            passing = self._passing()
-            await (passing if timeout_s is None else passing.within(timeout_s))
-        elif not (port := _loops.current_port()).admits(None):
-            await port.turn()
+    async def _wait(self, timeout_s: float) -> None:
+        await self._await(timeout_s)
 
     def sync(self, timeout: float | None = None) -> None:
         """Wait until it has passed, blocking the thread with the GIL released.
@@ -141,19 +139,7 @@ class Event:
         ArgumentValueError
             The time-out is no number of seconds, 0 or more.
         """
-        timeout_s = None if timeout is None else checked_timeout(timeout)
-        if not self.done():
-            self._passing().sync(timeout_s)
-
-    def _passing(self) -> StreamWait:
-        # A stream that holds nothing but the wait: what is behind the event in its own stream is no part of it.
-        waiting = self.device.stream()
-        waiting.wait(self)
-        return StreamWait([waiting._index], f"waiting for {self._title}", waiting, self._stream)
-
-    @property
-    def _title(self) -> str:
-        return f"an event {self._where}"
+        self._block(-1.0 if timeout is None else checked_timeout(timeout))
 
     def __repr__(self) -> str:
         try:

@@ -13,7 +13,7 @@ from typing import Any, Final, cast, overload
 import numpy as np
 
 from aiocuda import _native
-from aiocuda._driver import events, runtime
+from aiocuda._driver import runtime
 from aiocuda._engine import dtypes, faults
 from aiocuda.array import DeviceArray
 from aiocuda.device import Device
@@ -134,12 +134,12 @@ def handle_of_array(array: DeviceArray) -> IpcHandle:
 
 def handle_of_event(event: Event) -> IpcEventHandle:
     """Return what other processes open an event with; see `Event.ipc_handle`."""
-    if not event._recorded.interprocess:
+    if not event._is_interprocess:
         raise ArgumentValueError(
             f"ipc_handle: other processes can open events that this one has recorded with interprocess=True, and "
             f"{event!r} is none"
         )
-    return IpcEventHandle(_owner_here(event.device), _native.export_event(event._recorded.handle, event.device.ordinal))
+    return IpcEventHandle(_owner_here(event.device), event._lend())
 
 
 @overload
@@ -190,8 +190,7 @@ def open_ipc(handle: IpcHandle | IpcEventHandle) -> DeviceArray | Event:
     device = handle.owner.device()
     with faults.told_what_instead(_INSTEAD):
         if isinstance(handle, IpcEventHandle):
-            opened = events.Opened(_native.open_event(handle.event, device.ordinal))
-            return Event(device, f"of process {handle.owner.process_id}", opened)
+            return Event._opened(device, f"of process {handle.owner.process_id}", handle.event)
         return cast(
             "DeviceArray",
             _native.open_array(

@@ -111,10 +111,14 @@ def test_an_interrupt_ends_sync_and_leaves_the_work(latch, interrupt):
     np.testing.assert_array_equal(op.sync(), [7, 7, 7])
 
 
-def test_an_interrupt_ends_the_wait_for_a_stream(latch, device, interrupt):
+@pytest.mark.parametrize("kind", ["a device", "a stream", "an event"])
+def test_an_interrupt_ends_the_wait_for_a_stream(latch, device, interrupt, kind):
     latch.hold()
+    stream = device.default_stream
+    waits = {"a device": device.synchronize(), "a stream": stream.synchronize(), "an event": stream.record()}
     with pytest.raises(KeyboardInterrupt):
-        interrupt(device.synchronize().sync)
+        interrupt(waits[kind].sync)
+    assert latch.is_holding
 
 
 def test_submit_hands_over_at_once_and_does_not_wait(latch):

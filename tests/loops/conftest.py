@@ -2,13 +2,44 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any, Self
 
 import numpy as np
 import pytest
 
 import aiocuda as ac
+
+PACKAGE = str(Path(ac.__file__).parent)
+
+
+class Counted:
+    """What the profiler saw of aiocuda's own Python in this thread."""
+
+    def __init__(self) -> None:
+        self.codes: set[CodeType] = set()
+        self.calls = 0
+
+    def __enter__(self) -> Self:
+        sys.setprofile(self._see)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+
+    def _see(self, frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(PACKAGE):
+            self.calls += 1
+            self.codes.add(frame.f_code)
+
+
+@pytest.fixture
+def frames() -> type[Counted]:
+    """Count, in a `with` block, what the program's thread runs of aiocuda's Python."""
+    return Counted
 
 
 class Lane:

@@ -5,11 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import inspect
-import sys
 import weakref
-from pathlib import Path
-from types import CodeType, FrameType
-from typing import Any, Self
+from typing import Any
 
 import anyio.lowlevel
 import numpy as np
@@ -17,43 +14,21 @@ import pytest
 
 import aiocuda as ac
 
-PACKAGE = str(Path(ac.__file__).parent)
-
-
-class Counted:
-    """What the profiler saw of aiocuda's own Python in this thread."""
-
-    def __init__(self) -> None:
-        self.codes: set[CodeType] = set()
-        self.calls = 0
-
-    def __enter__(self) -> Self:
-        sys.setprofile(self._see)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        sys.setprofile(None)
-
-    def _see(self, frame: FrameType, event: str, _: object) -> None:
-        if event == "call" and frame.f_code.co_filename.startswith(PACKAGE):
-            self.calls += 1
-            self.codes.add(frame.f_code)
-
 
 async def ask(op: Any) -> Any:
     return await op
 
 
-def test_an_await_that_spins_runs_no_python_of_aiocudas(run, kernels, turn_us):
+def test_an_await_that_spins_runs_no_python_of_aiocudas(run, kernels, turn_us, frames):
     turn_us(10**9)  # none of them has to let the loop come round
     array = ac.zeros(4, np.int32).sync()
     ops = [kernels.increment(array, 4, threads=4) for _ in range(6)]
 
-    async def main() -> Counted:
+    async def main() -> Any:
         await ops[0]  # the loop's port is made
         with ac.use(spin_us=10**6):
             await ops[1]  # what waits took of late says that it pays
-            with Counted() as counted:
+            with frames() as counted:
                 for op in ops[2:]:
                     await op
         return counted
@@ -62,13 +37,13 @@ def test_an_await_that_spins_runs_no_python_of_aiocudas(run, kernels, turn_us):
     assert ac.to_host(array).sync()[0] == 6
 
 
-def test_an_await_of_a_future_that_spins_runs_no_python_of_aiocudas(run, kernels, turn_us):
+def test_an_await_of_a_future_that_spins_runs_no_python_of_aiocudas(run, kernels, turn_us, frames):
     turn_us(10**9)  # none of them has to let the loop come round
     array = ac.zeros(4, np.int32).sync()
 
-    async def main() -> Counted:
+    async def main() -> Any:
         await futures[0]
-        with Counted() as counted:
+        with frames() as counted:
             for future in futures[1:]:
                 await future
         return counted
@@ -79,12 +54,12 @@ def test_an_await_of_a_future_that_spins_runs_no_python_of_aiocudas(run, kernels
     assert all(future.done() for future in futures)
 
 
-def test_an_await_of_what_is_done_runs_no_python_of_aiocudas(run_asyncio):
+def test_an_await_of_what_is_done_runs_no_python_of_aiocudas(run_asyncio, frames):
     op = ac.to_host(ac.ones(3))
 
-    async def main() -> Counted:
+    async def main() -> Any:
         await op
-        with Counted() as counted:
+        with frames() as counted:
             await op
         return counted
 
@@ -92,7 +67,7 @@ def test_an_await_of_what_is_done_runs_no_python_of_aiocudas(run_asyncio):
 
 
 @pytest.mark.parametrize("is_future", [False, True])
-def test_an_await_that_waits_runs_two_frames_of_aiocudas_at_most(run, lanes, is_future):
+def test_an_await_that_waits_runs_two_frames_of_aiocudas_at_most(run, lanes, is_future, frames):
     first = lanes(2)
     ops: list[Any] = [each.op().submit() if is_future else each.op() for each in first]
 
@@ -100,13 +75,13 @@ def test_an_await_that_waits_runs_two_frames_of_aiocudas_at_most(run, lanes, is_
         await anyio.lowlevel.checkpoint()
         lane.release()
 
-    async def main() -> Counted:
+    async def main() -> Any:
         with ac.use(spin_us=0):
             first[0].release()
             await ops[0]  # the loop's port is made
             async with anyio.create_task_group() as group:
                 group.start_soon(release, first[1])
-                with Counted() as counted:
+                with frames() as counted:
                     await ops[1]
         return counted
 

@@ -18,7 +18,7 @@ from aiocuda.errors import ArgumentValueError
 __all__ = ["checked_timeout", "has_ended", "run_and_wait", "run_within"]
 
 _native.set_loops(_loops.current_port)
-_native.set_overdue(overdue.overdue)
+_native.set_overdue(overdue.overdue, overdue.overdue_streams)
 
 
 async def run_within(op: _native.Op, timeout_s: float) -> Any:

@@ -1,0 +1,109 @@
+// What the device passes, and the program waits for as such: see passing.hpp.
+#include "passing.hpp"
+
+#include "refused.hpp"
+
+namespace aiocuda::driver {
+namespace {
+
+// Without those that were destroyed: all of theirs has passed.
+std::vector<StreamIndex> still_there(const std::vector<dataflow::StreamId>& streams) {
+  const Engine& engine = Engine::get();
+  std::vector<StreamIndex> found;
+  for (const dataflow::StreamId stream : streams) {
+    const StreamIndex slot = dataflow::slot_of(stream);
+    if (slot < engine.stream_count() && engine.id_of(slot) == stream) found.push_back(slot);
+  }
+  return found;
+}
+
+// Of those, what has not passed. A broken stream is one of them: to wait for it is the error. Throws Refusal.
+std::vector<Tick> at_work(const std::vector<dataflow::StreamId>& streams) {
+  Engine& engine = Engine::get();
+  ContextScope scope(engine);
+  std::vector<Tick> found;
+  for (const StreamIndex stream : still_there(streams)) {
+    const StreamState& state = engine.stream(stream);
+    if (!state.mark) continue;  // destroyed
+    const Tick last{stream, engine.timeline.submitted(stream)};
+    const auto all = engine.timeline.snapshot(stream);
+    scope.bind(state.device);
+    if (engine.streams.query(state.handle) != CUDA_SUCCESS)
+      found.push_back(last);
+    else if (!engine.timeline.is_known_complete(last))
+      engine.learn(all);
+  }
+  return found;
+}
+
+}  // namespace
+
+std::vector<dataflow::StreamId> streams_at_work(const std::vector<dataflow::StreamId>& streams) {
+  std::vector<dataflow::StreamId> found;
+  for (const Tick tick : at_work(streams)) found.push_back(Engine::get().id_of(tick.stream));
+  return found;
+}
+
+void Passing::require_well(std::int32_t error) const {
+  if (error > 0) raise_refused(Engine::get(), static_cast<CUresult>(error), "cuStreamQuery", asked(), 0, device());
+}
+
+bool Passing::block(double timeout_s) {
+  interpreter::guard_thread();
+  const auto until = end_of(timeout_s);
+  const CompletionRef completion = wait(spin_time);
+  if (!completion) return true;
+  if (!wait_until(*completion, until)) return has_passed();
+  require_well(completion->error());
+  return true;
+}
+
+StreamsPassing::StreamsPassing(std::vector<dataflow::StreamId> streams, std::string asked)
+    : streams_(std::move(streams)),
+      asked_(std::move(asked)),
+      device_(streams_.empty() ? dataflow::unknown_ordinal
+                               : Engine::get().stream(dataflow::slot_of(streams_.front())).device) {}
+
+bool StreamsPassing::has_passed() {
+  Engine& engine = Engine::get();
+  engine.require_usable();
+  return doing(engine, asked_, device_, [&] { return at_work(streams_).empty(); });
+}
+
+CompletionRef StreamsPassing::wait(std::chrono::microseconds budget) {
+  Engine& engine = Engine::get();
+  interpreter::guard_thread();
+  engine.require_usable();
+  return doing(engine, asked_, device_, [&]() -> CompletionRef {
+    const std::vector<Tick> ticks = at_work(streams_);
+    if (ticks.empty()) return nullptr;
+    const Engine::Armed armed = engine.arm(ticks, {}, true);
+    return spin(engine, armed, budget) ? nullptr : engine.watch(armed);
+  });
+}
+
+bool EventPassing::has_passed() {
+  Engine& engine = Engine::get();
+  engine.require_usable();
+  auto words = [this] { return "asking whether " + title() + " has passed"; };
+  return doing(engine, words, device(), [&] { return event_->has_passed(); });
+}
+
+CompletionRef EventPassing::wait(std::chrono::microseconds budget) {
+  Engine& engine = Engine::get();
+  interpreter::guard_thread();
+  if (has_passed()) return nullptr;
+  // While this looks the event may turn out to be broken: the reactor finds that out.
+  const bool passed = spin(engine, budget, [&] {
+    const RelaxedCaptures relaxed(engine.table);
+    return engine.now.query(event_->handle()) == CUDA_SUCCESS;
+  });
+  return passed ? nullptr : engine.waits.watch(event_);
+}
+
+std::vector<dataflow::StreamId> EventPassing::named() const {
+  if (stream_ == dataflow::no_stream) return {};
+  return {stream_};
+}
+
+}  // namespace aiocuda::driver
