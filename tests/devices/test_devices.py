@@ -162,12 +162,12 @@ def test_what_is_no_stream_is_an_error_that_says_what_is_one(device):
 
 def test_a_dropped_stream_is_given_back(device):
     kept = device.stream()
-    before = _native.streams_of(device.ordinal)
+    before = set(_native.streams_of(device.ordinal))
     for _ in range(3):
         device.stream().record()
         kept.fork()
     gc.collect()
-    assert _native.streams_of(device.ordinal) == before
+    assert set(_native.streams_of(device.ordinal)) <= before  # those of other tests may go meanwhile
 
 
 def test_a_closed_stream_is_waited_for_by_none_and_waits_for_none(device):
