@@ -399,3 +399,15 @@ def test_the_picture_names_kernels_inputs_sizes_and_places(kernels):
     assert "grid 2x1x1, block 32x1x1" in dot
     assert "writes x (256 bytes)" in dot
     assert "test_graphs.py:" in dot
+
+
+def test_the_picture_escapes_what_graphviz_would_take_for_its_own():
+    names = {"ac": ac, "x": ac.zeros(N, np.int32).sync()}
+    exec(compile("graph = ac.dup(x).graph()", 'a "quoted" and \\back.py', "exec"), names)
+    assert ', a \\"quoted\\" and \\\\back.py:1"];' in names["graph"].to_dot()
+
+
+def test_an_input_that_a_graph_without_inputs_is_given_is_an_error_that_says_how_to_name_some():
+    graph = ac.dup(ac.zeros(N, np.int32)).graph()
+    with pytest.raises(ac.ArgumentValueError, match=r"no input 'x'; it has none: name them as in op\.graph\(x=x\)"):
+        graph.launch(x=ac.zeros(N, np.int32))

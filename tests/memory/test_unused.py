@@ -133,3 +133,8 @@ def test_a_program_without_stderr_is_told_nothing_and_keeps_its_stdout(in_proces
     program = PRELUDE + "sys.stderr = None\nkept = ac.ones(3)\nac.zeros(3)\nprint('end')"
     done = in_process(program, AIOCUDA_DEBUG="1")
     assert (done.returncode, done.stdout) == (0, "end\n")
+
+
+def test_what_outlives_the_interpreter_is_told_once(told):
+    lines = told("import ctypes\nop = ac.ones(3)\nctypes.pythonapi.Py_IncRef(ctypes.py_object(op))")
+    assert len(lines) == 1
