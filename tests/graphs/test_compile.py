@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import aiocuda as ac
+from aiocuda import _native
 
 N = 64
 
@@ -500,3 +501,44 @@ def test_a_compiled_function_in_another_one_takes_its_keywords(kernels):
     outer = ac.compile(lambda x: inner(x, times=4))
     assert host(outer(full(2))).tolist() == [14] * N
     assert inner.cache_info().misses == 0  # it is a part of the other one's graph
+
+
+def test_each_of_several_numbers_that_an_operation_looks_at_is_a_part_of_what_the_graph_was_made_for(kernels):
+    @ac.compile
+    def function(x, times, extent):
+        return ac.zip(
+            kernels.accumulate(times, x, ac.dup(x), N, threads=N), ac.value(extent).then(lambda seen: ac.ones(seen))
+        )
+
+    for times, extent in ((1, 3), (2, 3), (2, 5), (1, 3)):
+        y, made = function(full(2), times, extent).sync()
+        assert host(y).tolist() == [6 + 2 * times] * N
+        assert host(made).tolist() == [1] * extent
+    assert function.cache_info().misses == 2
+
+
+def test_results_that_lie_upon_one_another_still_do(kernels):
+    function = ac.compile(
+        lambda x: kernels.increment(ac.dup(x), N, threads=N).then(lambda y: (y, y[2:], y.view("uint8")))
+    )
+    for number in (1, 5):
+        whole, part, as_bytes = function(full(number)).sync()
+        assert host(whole).tolist() == [number + 1] * N
+        assert host(part).tolist() == [number + 1] * (N - 2)
+        assert host(as_bytes).tolist() == host(whole).view(np.uint8).tolist()
+        assert (part.address - whole.address, as_bytes.address) == (8, whole.address)
+
+
+def test_a_result_that_is_kept_makes_no_later_call_allocate(monkeypatch):
+    """Two results take turns: one is being written while the caller has the other."""
+    function = ac.compile(ac.dup)
+    allocate, allocated = _native.allocate_like, []
+    monkeypatch.setattr(_native, "allocate_like", lambda *given: allocated.append(given) or allocate(*given))
+    kept = function(full(0)).sync()
+    result = function(full(1)).sync()
+    for number in range(2, 8):
+        following = function(full(number)).sync()
+        assert host(result).tolist() == [number - 1] * N
+        result = following
+    assert len(allocated) == 3
+    assert host(kept).tolist() == [0] * N
