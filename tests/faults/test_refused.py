@@ -142,3 +142,14 @@ def test_over_a_limit_says_what_the_limit_leaves():
     assert (error.asked_bytes, error.free_bytes, error.total_bytes, error.is_limit) == (10, 3, used + 3, True)
     assert faults.over_limit(10, 0, 1).free_bytes == 0
     del held
+
+
+def test_over_is_told_by_its_reason(monkeypatch):
+    monkeypatch.setattr(_native, "forked_from", lambda: 12)
+    error = faults.over()
+    assert isinstance(error, ac.ForkedProcessError)
+    assert error.parent_pid == 12
+    monkeypatch.setattr(_native, "forked_from", lambda: 0)
+    error = faults.over()
+    assert isinstance(error, ac.ClosedError)
+    assert "the interpreter is ending" in str(error)
