@@ -230,18 +230,20 @@ def test_a_part_of_aiocudas_own_memory_is_ordered_with_it(latch, increment, sett
 # --- lifetime -------------------------------------------------------------------------------------------------------
 
 
-def test_the_owner_is_kept_until_the_device_has_passed_the_work(memory, latch, increment, device, let_go):
+@pytest.mark.parametrize("writes", [True, False])
+def test_the_owner_is_kept_until_the_device_has_passed_the_work(memory, latch, increment, device, let_go, writes):
     owner = Lender(memory)
     seen = weakref.ref(owner)
     held = device.stream()
     latch.hold(held)
-    increment(ac.external(owner)).on(held).submit()
+    use = increment if writes else ac.dup
+    use(ac.external(owner)).on(held).submit()
     del owner
     gc.collect()
     assert seen() is not None
     latch.close()
     assert let_go(lambda: seen() is None)
-    assert on_host(memory) == [1] * N
+    assert on_host(memory) == [int(writes)] * N
 
 
 def test_the_owner_is_kept_by_views_and_let_go_when_nobody_uses_it(memory, let_go):
