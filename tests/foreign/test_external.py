@@ -269,6 +269,21 @@ def test_closing_it_ends_its_use_and_lets_the_owner_go(memory, increment, let_go
         increment(x)
 
 
+@pytest.mark.parametrize("end", ["move", "unpartition"])
+def test_a_handle_whose_use_has_ended_keeps_no_owner(memory, let_go, end):
+    owner = Lender(memory)
+    seen = weakref.ref(owner)
+    x = ac.external(owner)
+    ended = x if end == "move" else x.partition(N)
+    y = ac.move(x) if end == "move" else ended.unpartition()
+    del owner, x
+    gc.collect()
+    assert seen() is not None
+    del y
+    assert let_go(lambda: seen() is None)
+    assert ended.is_closed
+
+
 def test_external_memory_is_none_of_the_devices_used_bytes(memory, used_bytes):
     before = used_bytes()
     x = ac.external(Lender(memory))
