@@ -3,6 +3,7 @@
 
 #include <nanobind/stl/optional.h>
 
+#include "arrivals.hpp"
 #include "device_waits.hpp"
 #include "driver/execution.hpp"
 #include "execution_awaits.hpp"
@@ -42,17 +43,51 @@ std::vector<Due> take(LoopPort& port, bool begins_turn) {
 
 void require_open(const Execution& execution) { to_execute(execution.op(), execution.placement()); }
 
+// An await of work of another thread.
+class AwaitedWork final : public Awaited {
+ public:
+  using Awaited::Awaited;
+
+  bool has_ended() override { return work().ended->has_ended(); }
+  bool go_on(LoopPort& port, PyObject* await) override {
+    nb::object token = nb::borrow(await);
+    if (!work().ended->tell(port.port, await)) return true;
+    token.release();
+    return false;
+  }
+  bool came_out(PyObject*, std::int32_t) override { return true; }
+  bool is_late(double) override { return true; }
+  void leave(PyObject* await) override {
+    if (!Engine::get().is_over() && work().ended->withdraw(await)) Py_DECREF(await);
+  }
+  nb::object outcome() override { return nb::none(); }
+
+ private:
+  const driver::HostWork& work() const { return *nb::inst_ptr<driver::HostWork>(subject()); }
+};
+PyObject* await_work(PyObject* work) { return make_await(std::make_unique<AwaitedWork>(work)); }
+PyType_Slot work_slots[] = {{Py_am_await, reinterpret_cast<void*>(await_work)}, {0, nullptr}};
+
 }  // namespace
+
+void wake_due(LoopPort& port, bool begins_turn) {
+  static PyObject* const name = PyUnicode_InternFromString("wake");
+  for (const auto& [token, result] : take(port, begins_turn)) {
+    if (wake_await(token.ptr(), result)) continue;
+    token.attr(name)(result);
+  }
+}
 
 void bind_execution(nb::module_& module) {
   bind_loops(module);
   bind_awaiting(module);
   bind_execution_awaits(module);
   bind_futures(module);
+  bind_arrivals(module);
   bind_device_waits(module);
   nb::class_<LoopPort>(module, "Port", nb::is_weak_referenceable())
       // `turn_us`: how long awaits may hold the loop in one turn of it; None: it is no loop's.
-      .def(nb::init<bool, std::optional<std::int64_t>>(), "blocks"_a = false, "turn_us"_a = nb::none())
+      .def(nb::init<std::optional<std::int64_t>>(), "turn_us"_a = nb::none())
       .def("fileno", [](const LoopPort& self) { return self.port->fd(); })
       // Makes a token due now, and not when something has passed; with 0, or PAUSE.
       .def(
@@ -76,51 +111,23 @@ void bind_execution(nb::module_& module) {
           "wake_due",
           [](nb::handle_t<LoopPort> self, bool begins_turn) {
             const nb::object kept = nb::borrow(self);
-            static PyObject* const name = PyUnicode_InternFromString("wake");
-            for (const auto& [token, result] : take(*nb::inst_ptr<LoopPort>(self), begins_turn)) {
-              if (wake_await(token.ptr(), result)) continue;
-              token.attr(name)(result);
-            }
+            wake_due(*nb::inst_ptr<LoopPort>(self), begins_turn);
           },
           "begins_turn"_a = false)
-      // An await of an operation, or of something else, begins. False: it lines up, and enters when it is its turn.
-      .def(
-          "admits", [](LoopPort& self, nb::handle) { return self.time->admits(); }, nb::arg("op").none())
-      .def("line_up", [](LoopPort& self) { return self.time->line_up(); })
-      .def("enter",
-           [](LoopPort& self, completion::LoopTime::Place place, nb::object token) {
-             if (self.time->enter(place, token.ptr())) return true;
-             token.release();
-             self.look_for_turn();
-             return false;
-           })
-      .def("leave_line",
-           [](LoopPort& self, completion::LoopTime::Place place) {
-             nb::steal(static_cast<PyObject*>(self.time->leave(place)));
-           })
       .def_prop_ro("turn_calls", [](const LoopPort& self) { return self.time->calls(); });
 
   // Work of another thread, for who waits: tokens, or a thread that blocks. `end` is called once, when it has ended.
-  nb::class_<driver::HostWork>(module, "HostWork", nb::is_weak_referenceable())
+  nb::class_<driver::HostWork>(module, "HostWork", nb::is_weak_referenceable(), nb::type_slots(work_slots))
       .def(nb::init<>())
       .def("end", &driver::HostWork::end)
       .def_prop_ro("has_ended", [](const driver::HostWork& self) { return self.ended->has_ended(); })
-      // False: it has ended already.
-      .def("tell",
-           [](const driver::HostWork& self, LoopPort& port, nb::object token) {
-             PyObject* const owned = token.release().ptr();
-             if (self.ended->tell(port.port, owned)) return true;
-             Py_DECREF(owned);
-             return false;
-           })
       // Gives up the GIL, and looks for signals.
       .def("wait", [](const driver::HostWork& self) {
         interpreter::guard_thread();
-        driver::wait_until(*self.ended, std::nullopt);
+        driver::wait_until(*self.ended, driver::Patience());
       });
 
   module.attr("PAUSE") = completion::pause;
-  module.attr("TURN") = completion::own_turn;
 
   module.def("submit", [](nb::handle_t<dataflow::Op> op, nb::handle_t<Placement> placement) {
     Execution execution(nb::borrow(op), nb::borrow(placement));
@@ -131,7 +138,7 @@ void bind_execution(nb::module_& module) {
   module.def("wait", [](nb::handle_t<dataflow::Op> op, nb::handle_t<Placement> placement, double timeout_s) {
     Execution execution(nb::borrow(op), nb::borrow(placement));
     require_open(execution);
-    return execution.wait(timeout_s);
+    return execution.wait(driver::Patience(timeout_s));
   });
   // How often walks have looked at an operation.
   module.def("walk_visits", [] { return dataflow::Path::visits(); });

@@ -43,9 +43,16 @@ class Future {
   void remove(PyObject* await) {
     if (driven_) std::erase_if(driven_->waiting, [await](const Waiting& each) { return each.await == await; });
   }
-  // Wakes all awaits. Where they stand in a line they leave it.
+  // Ends with the future: for threads that block until then.
+  const driver::CompletionRef& given_up() {
+    auto& made = driven().given_up;
+    if (!made) made = std::make_shared<completion::Completion>(1);
+    return made;
+  }
+  // Wakes all awaits, and threads that block. Where they stand in a line they leave it.
   void wake() {
     if (!driven_) return;
+    if (driven_->given_up) driven_->given_up->part_done(0);
     for (Waiting& each : std::exchange(driven_->waiting, {})) {
       const nb::object kept = nb::borrow(each.await);
       if (driver::Execution::leave(execution().op(), each.await)) Py_DECREF(each.await);
@@ -75,6 +82,7 @@ class Future {
     Driven(nb::object op, nb::object placement) : execution(std::move(op), std::move(placement)) {}
     driver::Execution execution;
     std::vector<Waiting> waiting{};
+    driver::CompletionRef given_up{};
   };
   Driven& driven() {
     if (!driven_) driven_ = std::make_unique<Driven>(op_, placement_);

@@ -15,13 +15,33 @@ using dataflow::Placement;
 using driver::Execution;
 
 struct Known {
-  nb::object future_class{};                       // DeviceFuture
-  nb::object as_its_operation{};                   // the end of a future that ended as its operation did
-  PyObject *settle = nullptr, *outcome = nullptr;  // names of its methods
+  nb::object future_class{};      // DeviceFuture
+  nb::object as_its_operation{};  // the end of a future that ended as its operation did
+  PyObject *settle = nullptr, *fail = nullptr, *outcome = nullptr;  // names of its methods
 };
 Known& known() {
   static auto* made = new Known;
   return *made;
+}
+
+// The future's operation has ended: so has the future, unless it was cancelled before.
+void settle(nb::handle object) {
+  Future& future = *nb::inst_ptr<Future>(object);
+  if (future.end().is_valid()) return;
+  if (future.audience.is_valid()) {
+    call_method(known().settle, object, known().as_its_operation.ptr());
+  } else {
+    future.end_with(known().as_its_operation);
+    future.wake();
+  }
+}
+// Its operation's failure is the future's to tell. An interruption is for who runs the function that it came out of, in
+// this call.
+void settle_failed(nb::handle object, nb::python_error& error) {
+  const Op& op = *dataflow::as_op(nb::inst_ptr<Future>(object)->op());
+  if (op.state != dataflow::State::failed) throw nb::python_error(error);
+  settle(object);
+  if (dataflow::is_interruption(error.value())) throw nb::python_error(error);
 }
 
 class AwaitedFuture final : public AwaitedExecution {
@@ -37,10 +57,10 @@ class AwaitedFuture final : public AwaitedExecution {
     try {
       if (!drive(port, await)) return false;
       future.remove(await);
-      settle();
+      settle(subject());
     } catch (nb::python_error& error) {
       future.remove(await);
-      settle_failed(error);
+      settle_failed(subject(), error);
     }
     return true;
   }
@@ -49,9 +69,9 @@ class AwaitedFuture final : public AwaitedExecution {
     if (future().end().is_valid()) return true;
     try {
       if (!is_complete_with(result)) return false;
-      settle();
+      settle(subject());
     } catch (nb::python_error& error) {
-      settle_failed(error);
+      settle_failed(subject(), error);
     }
     return true;
   }
@@ -71,23 +91,6 @@ class AwaitedFuture final : public AwaitedExecution {
 
  private:
   Future& future() const { return *nb::inst_ptr<Future>(subject()); }
-
-  // The future's operation has ended: so has the future, unless it was cancelled before.
-  void settle() {
-    if (future().end().is_valid()) return;
-    if (!future().audience.is_valid() && !future().is_waited_for()) {
-      future().end_with(known().as_its_operation);
-    } else {
-      call_method(known().settle, subject(), known().as_its_operation.ptr());
-    }
-  }
-  // Its operation's failure is the future's to tell. An interruption is for who runs the function that it came out of,
-  // in this call.
-  void settle_failed(nb::python_error& error) {
-    if (dataflow::as_op(op())->state != dataflow::State::failed) throw nb::python_error(error);
-    settle();
-    if (dataflow::is_interruption(error.value())) throw nb::python_error(error);
-  }
 };
 
 PyObject* await_future(PyObject* future) { return make_await(std::make_unique<AwaitedFuture>(future)); }
@@ -107,13 +110,27 @@ PyType_Slot future_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(future_tr
 
 void require_open(Future& future) { to_execute(future.execution().op(), future.execution().placement()); }
 
+// Waits, giving up the GIL, until the future is settled. False: `timeout_s` (negative: none) passed first.
+bool wait_for_future(nb::handle object, double timeout_s) {
+  Future& future = *nb::inst_ptr<Future>(object);
+  if (future.end().is_valid()) return true;
+  future.is_started = true;
+  try {
+    require_open(future);
+    if (!future.execution().wait(driver::Patience(timeout_s, future.given_up()))) return future.end().is_valid();
+    settle(object);
+  } catch (nb::python_error& error) {
+    settle_failed(object, error);
+  }
+  return true;
+}
+
 // True: the result is there. False: the token will come out of the port.
 bool drive_future(Future& future, LoopPort& port, nb::object token, bool spins) {
   const Charged charged(port);
   require_open(future);
   const nb::object kept = nb::borrow(token);
-  if (future.execution().drive({port.port, token.ptr(), port.blocks, spins}) == Execution::Driven::complete)
-    return true;
+  if (future.execution().drive({port.port, token.ptr(), spins}) == Execution::Driven::complete) return true;
   token.release();
   return false;
 }
@@ -121,6 +138,40 @@ bool drive_future(Future& future, LoopPort& port, nb::object token, bool spins) 
 nb::object or_none(const nb::object& object) { return object.is_valid() ? object : nb::none(); }
 
 }  // namespace
+
+nb::handle operation_of(nb::handle future) { return nb::inst_ptr<Future>(future)->op(); }
+
+bool has_end_of_its_own(nb::handle future) {
+  const nb::object& end = nb::inst_ptr<Future>(future)->end();
+  return end.is_valid() && !end.is(known().as_its_operation);
+}
+
+bool go_on(nb::handle object, LoopPort& port, nb::handle token) {
+  Future& future = *nb::inst_ptr<Future>(object);
+  if (future.end().is_valid()) return true;
+  future.is_started = true;
+  future.remove(token.ptr());
+  future.add(token.ptr(), port.port);  // first: a cancellation from now on tells this token
+  try {
+    if (!drive_future(future, port, nb::borrow(token), false)) return false;
+    future.remove(token.ptr());
+    settle(object);
+  } catch (nb::python_error& error) {
+    future.remove(token.ptr());
+    const bool is_its_operations = dataflow::as_op(future.op())->state == dataflow::State::failed;
+    if (is_its_operations || dataflow::is_interruption(error.value()))
+      settle_failed(object, error);
+    else
+      call_method(known().fail, object, error.value().ptr());
+  }
+  return true;
+}
+
+void withdraw(nb::handle object, nb::handle token) {
+  Future& future = *nb::inst_ptr<Future>(object);
+  future.remove(token.ptr());
+  if (Execution::leave(*dataflow::as_op(future.op()), token.ptr())) Py_DECREF(token.ptr());
+}
 
 void bind_futures(nb::module_& module) {
   nb::class_<Future>(module, "Future", nb::is_weak_referenceable(), nb::type_slots(future_slots))
@@ -145,18 +196,23 @@ void bind_futures(nb::module_& module) {
           nb::arg("audience").none())
       // Tells all that await it.
       .def("_wake_awaits", &Future::wake)
-      // True: complete. False: `token` will come out of the port when it is worth asking again.
-      .def("_go_on", [](Future& self, LoopPort& port,
-                        nb::object token) { return drive_future(self, port, std::move(token), true); })
-      // The same without spinning: the operation is one of many.
-      .def("_go_on_at_ease", [](Future& self, LoopPort& port,
-                                nb::object token) { return drive_future(self, port, std::move(token), false); })
-      // False: the time passed first.
-      .def("_go_on_and_wait",
-           [](Future& self, double timeout_s) {
-             require_open(self);
-             return self.execution().wait(timeout_s);
+      // True: it is settled. False: `token` will come out of the port when it is worth asking again.
+      .def("_go_on",
+           [](nb::handle_t<Future> self, LoopPort& port, nb::object token) {
+             Future& future = *nb::inst_ptr<Future>(self);
+             if (future.end().is_valid()) return true;
+             future.is_started = true;
+             try {
+               if (!drive_future(future, port, std::move(token), true)) return false;
+               settle(self);
+             } catch (nb::python_error& error) {
+               settle_failed(self, error);
+             }
+             return true;
            })
+      // False: the time (negative: none) passed before it was settled.
+      .def("_wait_until_settled",
+           [](nb::handle_t<Future> self, double timeout_s) { return wait_for_future(self, timeout_s); })
       // True: a function was called, and it is worth calling again.
       .def("_submit_more",
            [](Future& self) {
@@ -186,6 +242,7 @@ void bind_futures(nb::module_& module) {
     known().future_class = std::move(future_class);
     known().as_its_operation = std::move(as_its_operation);
     known().settle = PyUnicode_InternFromString("_settle");
+    known().fail = PyUnicode_InternFromString("_fail");
     known().outcome = PyUnicode_InternFromString("_outcome");
   });
   module.def(

@@ -2,8 +2,21 @@
 #pragma once
 #include <nanobind/nanobind.h>
 
-namespace aiocuda {
+#include "loop_port.hpp"
 
-void bind_futures(nanobind::module_& module);
+namespace aiocuda {
+namespace nb = nanobind;
+
+// For who waits for many futures at once:
+nb::handle operation_of(nb::handle future);
+// Did it end otherwise than its operation: was it cancelled, for one?
+bool has_end_of_its_own(nb::handle future);
+// Goes on without spinning. True: the future is settled. False: `token` will come out of the port. An error that is not
+// its operation's is the future's end; an interruption is raised.
+bool go_on(nb::handle future, LoopPort& port, nb::handle token);
+// The token is not waited for any more.
+void withdraw(nb::handle future, nb::handle token);
+
+void bind_futures(nb::module_& module);
 
 }  // namespace aiocuda

@@ -19,12 +19,11 @@ inline void drop_orphans() {
 // A port whose tokens are Python objects. It ends with the loop; what comes later is dropped when
 // somebody next has the GIL and asks.
 struct LoopPort {
-  LoopPort(bool is_of_thread, std::optional<std::int64_t> turn_us) : blocks(is_of_thread) {
+  explicit LoopPort(std::optional<std::int64_t> turn_us) {
     interpreter::guard_thread();
     if (turn_us) time.emplace(std::chrono::microseconds(*turn_us));
   }
   std::shared_ptr<completion::Port> port = std::make_shared<completion::Port>(driver::Engine::get().orphans);
-  const bool blocks;                         // its thread does nothing but wait for what comes out
   std::optional<completion::LoopTime> time;  // where awaits share it
   ~LoopPort() {
     if (driver::Engine::get().is_forked()) {  // the reactor may have been at it; it is the other process' as well

@@ -28,6 +28,7 @@ class Completion {
   // One part has passed; or, with an error, everything has ended.
   void part_done(std::int32_t error) {
     std::vector<std::pair<std::shared_ptr<Port>, Token>> told;
+    std::vector<std::shared_ptr<Completion>> ended_too;
     {
       std::lock_guard lock(mutex_);
       if (ended_) return;
@@ -35,9 +36,30 @@ class Completion {
       ended_ = true;
       error_ = error;
       told = std::exchange(waiting_, {});
+      ended_too = std::exchange(followers_, {});
     }
     changed_.notify_all();
     for (auto& [port, token] : told) port->put(token, error);
+    for (const auto& follower : ended_too) follower->part_done(error);
+  }
+
+  // Another one ends with this one, unless it has ended by then. For who waits for several, whichever comes first.
+  void end_too(const std::shared_ptr<Completion>& follower) {
+    std::int32_t error;
+    {
+      std::lock_guard lock(mutex_);
+      if (!ended_) {
+        followers_.push_back(follower);
+        return;
+      }
+      error = error_;
+    }
+    follower->part_done(error);
+  }
+  // The other one is not waited for any more.
+  void forget(const Completion& follower) {
+    std::lock_guard lock(mutex_);
+    std::erase_if(followers_, [&](const auto& each) { return each.get() == &follower; });
   }
 
   // False: it has ended already, and the token was not taken.
@@ -79,6 +101,7 @@ class Completion {
   bool ended_;
   std::int32_t error_ = 0;
   std::vector<std::pair<std::shared_ptr<Port>, Token>> waiting_;
+  std::vector<std::shared_ptr<Completion>> followers_;
 };
 
 // What is armed, by number: the number is what the device hands back.

@@ -262,7 +262,7 @@ CompletionRef Execution::stand(Engine& engine, const Halt::Full& full, completio
 }
 
 // Waits until there is room, or it is the operation's turn. False: the time is up, and the place given up.
-bool Execution::wait_for_room(Engine& engine, const Halt& halt, std::optional<Clock::time_point> until) {
+bool Execution::wait_for_room(Engine& engine, const Halt& halt, const Patience& patience) {
   if (!halt.stands_in_line && halt.waits.empty()) return true;
   CompletionRef called;
   try {
@@ -274,7 +274,7 @@ bool Execution::wait_for_room(Engine& engine, const Halt& halt, std::optional<Cl
   if (!called) return true;
   bool is_called = false;
   try {
-    is_called = wait_until(*called, until);
+    is_called = wait_until(*called, patience);
   } catch (const nb::python_error&) {
     leave(op(), nullptr);
     throw;
@@ -299,8 +299,7 @@ Execution::Driven Execution::drive(const Listener& listener) {
       return Driven::goes_on;
     }
     if (reached.halt.stands_in_line) {
-      const auto called =
-          stand(engine, *reached.halt.full, {PyThread_get_thread_ident(), listener.blocks, listener.token});
+      const auto called = stand(engine, *reached.halt.full, {PyThread_get_thread_ident(), false, listener.token});
       if (called && called->tell(listener.port, listener.token)) return Driven::goes_on;
       continue;
     }
@@ -338,11 +337,11 @@ void Execution::submit() {
       if (reached.is_submitted) return mark(engine, op(), op().ready);
       if (reached.is_paused) continue;
       if (reached.needs_host) {
-        wait_until(*reached.elsewhere, std::nullopt);
+        wait_until(*reached.elsewhere, Patience());
         continue;
       }
       if (!reached.halt.full) return mark(engine, op(), reached.halt.waits);
-      wait_for_room(engine, reached.halt, std::nullopt);
+      wait_for_room(engine, reached.halt, Patience());
     }
   } catch (const Refusal& refusal) {
     raise_lost(engine, refusal.result, root_, refusal.device);
@@ -362,23 +361,22 @@ bool Execution::submit_more() {
   }
 }
 
-bool Execution::wait(double timeout_s) {
+bool Execution::wait(const Patience& patience) {
   Engine& engine = Engine::get();
-  const auto until = end_of(timeout_s);
   for (;;) {
     const Reached reached = advance(engine);
     if (reached.is_complete) return end(engine);
     if (reached.is_paused) {
-      if (until && Clock::now() >= *until) return false;
+      if (patience.is_over()) return false;
       continue;
     }
     if (reached.halt.full) {
-      if (!wait_for_room(engine, reached.halt, until)) return false;
+      if (!wait_for_room(engine, reached.halt, patience)) return false;
       continue;
     }
     const auto completion = completion_of(engine, reached, spin_time);
     if (!completion) continue;
-    if (!wait_until(*completion, until)) return false;
+    if (!wait_until(*completion, patience)) return false;
     if (const std::int32_t error = completion->error())
       raise_lost(engine, error, root_, device_of(engine, reached.halt.waits));
     if (reached.is_submitted && ended(0)) return true;

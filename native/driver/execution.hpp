@@ -28,12 +28,11 @@ class Execution {
   dataflow::Op& op() const { return *nb::inst_ptr<dataflow::Op>(root_); }
   const dataflow::Placement& placement() const { return *nb::inst_ptr<dataflow::Placement>(placement_); }
 
-  // Who is to be told when it is worth going on: the token comes out of the port. `blocks`: this thread does nothing
-  // else until then. `spins`: as long as the placement says, before it waits.
+  // Who is to be told when it is worth going on: the token comes out of the port. `spins`: as long as the placement
+  // says, before it waits.
   struct Listener {
     const std::shared_ptr<completion::Port>& port;
     completion::Token token;
-    bool blocks = false;
     bool spins = true;
   };
   enum class Driven : std::uint8_t {
@@ -52,8 +51,8 @@ class Execution {
   void submit();
   // The same, waiting for nothing. True: a function was called, and there is more to submit.
   bool submit_more();
-  // Submits and waits, giving up the GIL. False: `timeout` (negative: none) passed first.
-  bool wait(double timeout_s);
+  // Submits and waits, giving up the GIL. False: one's patience was over first.
+  bool wait(const Patience& patience);
 
   // For the garbage collector.
   int traverse(visitproc visit, void* arg) const {
@@ -109,7 +108,7 @@ class Execution {
   Reached advance(Engine& engine);
   CompletionRef completion_of(Engine& engine, const Reached& reached, std::chrono::microseconds budget);
   CompletionRef stand(Engine& engine, const Halt::Full& full, completion::Waiter waiter);
-  bool wait_for_room(Engine& engine, const Halt& halt, std::optional<std::chrono::steady_clock::time_point> until);
+  bool wait_for_room(Engine& engine, const Halt& halt, const Patience& patience);
 
   nb::object root_, placement_;
   dataflow::Path path_;

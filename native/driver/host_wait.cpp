@@ -21,26 +21,44 @@ bool spin(Engine& engine, const Engine::Armed& armed, std::chrono::microseconds 
   return true;
 }
 
-std::optional<Clock::time_point> end_of(double timeout_s) {
-  if (timeout_s < 0) return std::nullopt;
-  return Clock::now() +
-         std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(std::min(timeout_s, 1e9)));
+Patience::Patience(double timeout_s, CompletionRef ends_with) : given_up(std::move(ends_with)) {
+  if (timeout_s < 0) return;
+  until = Clock::now() +
+          std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(std::min(timeout_s, 1e9)));
 }
 
-bool wait_until(completion::Completion& completion, std::optional<Clock::time_point> until) {
+bool wait_until(completion::Completion& completion, const Patience& patience) {
+  // Ends with whichever of the two comes first.
+  struct Either {
+    Either(completion::Completion& of, completion::Completion& other) : first(of), second(other) {
+      first.end_too(ended);
+      second.end_too(ended);
+    }
+    Either(const Either&) = delete;
+    Either& operator=(const Either&) = delete;
+    ~Either() {
+      first.forget(*ended);
+      second.forget(*ended);
+    }
+    completion::Completion &first, &second;
+    const CompletionRef ended = std::make_shared<completion::Completion>(1);
+  };
+  std::optional<Either> either;
+  if (patience.given_up) either.emplace(completion, *patience.given_up);
+  completion::Completion& awaited = either ? *either->ended : completion;
   for (;;) {
     bool ended;
     auto time = signal_interval;
-    if (until) {
-      const auto left = std::chrono::ceil<std::chrono::milliseconds>(*until - Clock::now());
+    if (patience.until) {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(*patience.until - Clock::now());
       if (left.count() <= 0) return completion.has_ended();
       time = std::min(time, left);
     }
     {
       nb::gil_scoped_release release;
-      ended = completion.wait_for(time);
+      ended = awaited.wait_for(time);
     }
-    if (ended) return true;
+    if (ended) return completion.has_ended();
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
   }
 }

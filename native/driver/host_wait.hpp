@@ -39,11 +39,20 @@ bool spin(Engine& engine, std::chrono::microseconds budget, F&& has_passed) {
 // The same for what the device writes; what has passed is learnt.
 bool spin(Engine& engine, const Engine::Armed& armed, std::chrono::microseconds budget);
 
-// When a time-out in seconds ends; a negative one never does.
-std::optional<std::chrono::steady_clock::time_point> end_of(double timeout_s);
+// How long a thread is willing to wait.
+struct Patience {
+  using Clock = std::chrono::steady_clock;
+  // Until a time-out, in seconds, is over (a negative one never is), or something else has ended.
+  explicit Patience(double timeout_s = -1, CompletionRef ends_with = nullptr);
 
-// Gives up the GIL, and looks for signals. False: the time is up.
-bool wait_until(completion::Completion& completion, std::optional<std::chrono::steady_clock::time_point> until);
+  bool is_over() const { return (until && Clock::now() >= *until) || (given_up && given_up->has_ended()); }
+
+  std::optional<Clock::time_point> until;
+  CompletionRef given_up;
+};
+
+// Gives up the GIL, and looks for signals. False: one's patience is over.
+bool wait_until(completion::Completion& completion, const Patience& patience);
 
 // The device of what is waited for, where it is one.
 std::int32_t device_of(Engine& engine, std::span<const Tick> waits);

@@ -50,10 +50,10 @@ void Passing::require_well(std::int32_t error) const {
 
 bool Passing::block(double timeout_s) {
   interpreter::guard_thread();
-  const auto until = end_of(timeout_s);
+  const Patience patience(timeout_s);
   const CompletionRef completion = wait(spin_time);
   if (!completion) return true;
-  if (!wait_until(*completion, until)) return has_passed();
+  if (!wait_until(*completion, patience)) return has_passed();
   require_well(completion->error());
   return true;
 }

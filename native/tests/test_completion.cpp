@@ -29,6 +29,30 @@ Pending::Part part_of(const std::shared_ptr<Completion>& completion, std::uint32
 
 }  // namespace
 
+TEST_CASE("who waits for several is told with the first that ends, once, and forgets the others") {
+  Completion first(1), second(1);
+  auto either = std::make_shared<Completion>(1);
+  first.end_too(either);
+  second.end_too(either);
+  CHECK_FALSE(either->has_ended());
+  second.part_done(7);
+  CHECK(either->error() == 7);
+  first.part_done(0);
+  CHECK(either->error() == 7);
+
+  auto late = std::make_shared<Completion>(1);
+  first.end_too(late);
+  CHECK(late->has_ended());
+
+  Completion third(1);
+  auto gone = std::make_shared<Completion>(1);
+  third.end_too(gone);
+  third.forget(*gone);
+  CHECK(gone.use_count() == 1);
+  third.part_done(0);
+  CHECK_FALSE(gone->has_ended());
+}
+
 TEST_CASE("a port is readable while a token is due, and a batch is one wake") {
   Orphans orphans;
   Port port(orphans);

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from aiocuda import _loops, _native
+from aiocuda import _native
 from aiocuda._driver import runtime
 from aiocuda._driver.loaded import (
     CACHE_PREFERENCES,
@@ -130,11 +130,10 @@ class KernelDescription:
 
     async def _wait_loaded(self, ordinal: int) -> None:
         runtime.require_not_forked()
-        port = _loops.current_port()
-        if self._is_loaded(ordinal) and not port.admits(None):
-            await port.turn()
+        if self._is_loaded(ordinal):
+            await background.DONE  # the loop has its turn, where others wait for one
         while (work := self._loading(ordinal)) is not None:
-            await work.wait_async()
+            await work
             self._raise_failure(work, self._words(ordinal), ordinal)
 
     def attributes(self, device: DeviceLike | None = None) -> KernelAttributes:

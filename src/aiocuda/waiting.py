@@ -7,17 +7,15 @@ leaves what was submitted to the device. One loop's port serves all of a wait: t
 from __future__ import annotations
 
 import enum
-import weakref
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Iterable
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, TypeVar
 
-from aiocuda import _loops, _native
+from aiocuda import _native
 from aiocuda._engine import placement
 from aiocuda._engine.execution import checked_timeout
 from aiocuda._engine.futures import DeviceFuture
 from aiocuda._engine.stream_wait import StreamWait
-from aiocuda.errors import AiocudaError, ArgumentTypeError, ArgumentValueError
+from aiocuda.errors import ArgumentTypeError, ArgumentValueError
 from aiocuda.event import Event
 from aiocuda.ops import DeviceOp
 
@@ -80,7 +78,8 @@ def as_completed(ops: Iterable[DeviceOp[T] | DeviceFuture[T]]) -> AsyncIterator[
     *Stream*: the one in force at the call. *Blocks*: no. *On cancel*, and where the iteration is left early: what
     was submitted goes on.
     """
-    return _Arrivals(_futures_of(ops))
+    iterator: AsyncIterator[DeviceFuture[T]] = _native.Arrivals(_futures_of(ops), is_iterated=True)
+    return iterator
 
 
 async def as_coroutine(awaited: Awaitable[T]) -> T:
@@ -165,12 +164,10 @@ async def wait(
     enough = _checked_return_when(return_when)
     timeout = None if timeout_s is None else checked_timeout(timeout_s)
     futures = list(dict.fromkeys(_futures_of(ops)))
-    port = _loops.current_port()
-    until = None if timeout is None else port.time() + timeout
-    arrivals = _Arrivals(futures)
+    arrivals = _native.Arrivals(futures, -1.0 if timeout is None else timeout)
     done: set[DeviceFuture[T]] = set()
     try:
-        while (future := await arrivals.next(until)) is not None:
+        while (future := await arrivals.next()) is not None:
             done.add(future)
             if enough is FIRST_COMPLETED or (enough is FIRST_EXCEPTION and _has_failed(future)):
                 break
@@ -205,131 +202,3 @@ def _futures_of(ops: Iterable[DeviceOp[T] | DeviceFuture[T]]) -> list[DeviceFutu
         else:
             raise ArgumentTypeError(f"operations and futures are waited for; {op!r} is neither")
     return futures
-
-
-def _in_order_of_submission(futures: list[DeviceFuture[T]]) -> list[DeviceFuture[T]]:
-    """Return what runs first, each stream's in its order: to be told of one is to be told of all before it."""
-    submitted = [future for future in futures if future._op._state == "submitted"]
-    others = [future for future in futures if future._op._state != "submitted"]
-    return [*sorted(submitted, key=lambda future: future._op._ready), *others]
-
-
-class _Arrival(Generic[T]):
-    """The token of a future that some wait is interested in."""
-
-    __slots__ = ("__weakref__", "_arrivals", "future", "is_due", "lane")
-
-    def __init__(self, arrivals: _Arrivals[T], future: DeviceFuture[T]) -> None:
-        # Not the other way round too: results, and their memory, would stay until the garbage collector comes.
-        self._arrivals = weakref.ref(arrivals)
-        self.future = future
-        self.is_due = False
-        self.lane: deque[_Arrival[T]] | None = None  # those of its stream, in order
-
-    def wake(self, error: int) -> None:
-        arrivals = self._arrivals()
-        if arrivals is not None:  # else nobody waits any more
-            arrivals.note(self, error)
-
-
-class _Arrivals(AsyncIterator[DeviceFuture[T]]):
-    """Futures on their way; each is taken once, when it is done, in the order in which their tokens came."""
-
-    __slots__ = ("__weakref__", "_due", "_lanes", "_left", "_paused", "_port", "_waiters")
-
-    def __init__(self, futures: list[DeviceFuture[T]]) -> None:
-        self._due: deque[_Arrival[T]] = deque()
-        self._paused: deque[_Arrival[T]] = deque()  # due when the loop has come round
-        self._lanes: dict[int, deque[_Arrival[T]]] = {}
-        self._left: set[_Arrival[T]] = set()
-        self._port = _loops.current_port()
-        self._waiters: set[_loops.Waiter] = set()
-        for future in _in_order_of_submission(futures):
-            arrival = _Arrival(self, future)
-            self._left.add(arrival)
-            if future._advance(self._port.native, arrival):
-                self._port.native.put(arrival)  # behind those that came before it
-            elif len(ready := future._op._ready) == 1:
-                arrival.lane = self._lanes.setdefault(ready[0][0], deque())
-                arrival.lane.append(arrival)
-
-    def __aiter__(self) -> _Arrivals[T]:
-        return self
-
-    async def __anext__(self) -> DeviceFuture[T]:
-        future = await self.next()
-        if future is None:
-            raise StopAsyncIteration
-        return future
-
-    async def next(self, until: float | None = None) -> DeviceFuture[T] | None:
-        """Return the next future that is done; None: there is no more, or `until` came first."""
-        if _loops.current_port() is not self._port:
-            raise AiocudaError("as_completed() is iterated in the event loop in which it was called, and in no other")
-        if not self._port.admits(None):
-            await self._port.turn(until)
-        while self._left:
-            future = self.take()
-            if future is not None:
-                return future
-            waiter = self._port.waiter()
-            self._waiters.add(waiter)
-            if self._paused:
-                self._port.native.put(waiter, _native.PAUSE)
-            try:
-                is_up = await self._port.wait(waiter, until) is None
-            finally:
-                self._waiters.discard(waiter)
-            if is_up:
-                return self.take()
-            while self._paused:
-                self._make_due(self._paused.popleft())
-        return None
-
-    def take(self) -> DeviceFuture[T] | None:
-        """Return the next future that is done, if there is one now."""
-        self._port.wake_due()
-        while self._due:
-            arrival = self._due.popleft()
-            arrival.is_due = False
-            try:
-                is_done = arrival.future._advance(self._port.native, arrival)
-            except BaseException:  # an interruption is not the end of the future
-                self.note(arrival, 0)
-                raise
-            if is_done:
-                self._left.discard(arrival)
-                arrival.lane = None
-                return arrival.future
-        return None
-
-    def note(self, arrival: _Arrival[T], error: int) -> None:
-        """Have a future looked at: it may be done, or go on."""
-        if error == _native.PAUSE:
-            self._paused.append(arrival)
-        else:
-            if arrival.lane is not None and not arrival.future.cancelled():
-                # What was submitted before it has passed too, though it may be told of on another way, and later.
-                while arrival.lane and (earlier := arrival.lane.popleft()) is not arrival:
-                    self._make_due(earlier)
-            self._make_due(arrival)
-        for waiter in self._waiters:  # each looks whether something is left for it
-            waiter.wake(error)
-
-    def _make_due(self, arrival: _Arrival[T]) -> None:
-        if not arrival.is_due and arrival in self._left:
-            arrival.is_due = True
-            self._due.append(arrival)
-
-    def close(self) -> None:
-        """Give up what is left: nobody is told of it any more."""
-        for arrival in self._left:
-            arrival.future._withdraw(arrival)
-            arrival.lane = None
-        self._left.clear()
-        self._due.clear()
-        self._paused.clear()
-        self._lanes.clear()
-
-    def __del__(self) -> None:
-        self.close()  # a future that is told of keeps who is told

@@ -14,9 +14,9 @@ from collections.abc import Callable, Hashable
 from types import TracebackType
 from typing import Final
 
-from aiocuda import _forks, _loops, _native
+from aiocuda import _forks, _native
 
-__all__ = ["Background", "Work"]
+__all__ = ["DONE", "Background", "Work"]
 
 # How many pieces of work are done at once. A long one must not hold up all others, and a compiler takes a processor.
 _MOST_THREADS: Final = max(4, min(16, (os.cpu_count() or 1) // 2))
@@ -48,12 +48,9 @@ class Work(_native.HostWork):
         own.__suppress_context__ = self._error.__suppress_context__
         raise own.with_traceback(self._traceback)
 
-    async def wait_async(self) -> None:
-        """Wait for the end; the loop goes on."""
-        port = _loops.current_port()
-        waiter = port.waiter()
-        if self.tell(port.native, waiter):
-            await port.wait(waiter)
+
+DONE: Final = _native.HostWork()  # nothing to wait for
+DONE.end()
 
 
 class _Threads:

@@ -10,8 +10,6 @@ from __future__ import annotations
 import concurrent.futures
 import contextvars
 import functools
-import math
-import time
 from collections.abc import Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
@@ -44,12 +42,11 @@ class _End:
 
 
 class _Audience:
-    """Who is to be told of a future's end."""
+    """Whose callbacks a future's end calls, and what has it go on for them."""
 
-    __slots__ = ("callbacks", "waiting", "watching")
+    __slots__ = ("callbacks", "watching")
 
     def __init__(self) -> None:
-        self.waiting: dict[object, _native.Port] = {}
         self.callbacks: list[tuple[_loops.Destination, Callable[[], object]]] = []
         self.watching: dict[_loops.Destination, _Watch] = {}
 
@@ -114,23 +111,9 @@ class DeviceFuture(_native.Future, Generic[T_co]):
         CancelledError
             The future was cancelled, before or meanwhile.
         """
-        limit_s = math.inf if timeout is None else checked_timeout(timeout)
-        until = None if timeout is None else time.monotonic() + limit_s
-        # A short wait is spun, as an operation's is. A longer one must hear of a cancellation too: so it is a port's.
-        if not self._drive(_native.Future._go_on_and_wait, 0.0):
-            if until is not None and time.monotonic() >= until:
-                raise overdue.overdue(self._op, limit_s)
-            port = _loops.ThreadPort()
-            waiting = self._waiting()
-            while not self._ask(waiting, port.native, waiter := port.waiter()):
-                try:
-                    if not port.wait(waiter, until):
-                        raise overdue.overdue(self._op, limit_s)
-                except BaseException:
-                    self._leave(waiter)
-                    raise
-                finally:
-                    waiting.pop(waiter, None)
+        limit_s = -1.0 if timeout is None else checked_timeout(timeout)
+        if not self._wait_until_settled(limit_s):
+            raise overdue.overdue(self._op, limit_s)
         return self._outcome()
 
     def done(self) -> bool:
@@ -272,23 +255,6 @@ class DeviceFuture(_native.Future, Generic[T_co]):
         if not self.done():
             raise ArgumentValueError(f"{self._op._title} is not complete; await the future, or wait with .sync()")
 
-    def _drive(self, drive: Callable[..., object], *arguments: object) -> bool:
-        """Have the operation go on, unless the future is settled; whether it is then. Its failure is not raised."""
-        if self._end is not None:
-            return True
-        self._is_started = True
-        try:
-            if not drive(self, *arguments):
-                return False
-        except BaseException as error:
-            if self._op._state != "failed":
-                raise
-            self._settle(_AS_ITS_OPERATION)
-            if not isinstance(error, Exception):
-                raise  # an interruption is for who runs the function that it came out of, in this call
-        self._settle(_AS_ITS_OPERATION)
-        return True
-
     def _submit(self) -> None:
         """Submit what can be without waiting, as long as the future is not settled; a failure is not raised."""
         self._is_started = True
@@ -302,38 +268,6 @@ class DeviceFuture(_native.Future, Generic[T_co]):
             if not isinstance(error, Exception):
                 raise
 
-    def _advance(self, port: _native.Port, waiter: object) -> bool:
-        """Go on as `_ask` does, without spinning; what goes wrong is told by who asks the future."""
-        try:
-            return self._ask(self._waiting(), port, waiter, _native.Future._go_on_at_ease)
-        except Exception as error:  # noqa: BLE001 - such as a closed stream
-            self._settle(_End(error))
-            return True
-
-    def _withdraw(self, waiter: object) -> None:
-        """Tell a waiter nothing any more."""
-        audience = self._audience
-        if audience is not None:
-            audience.waiting.pop(waiter, None)
-        self._leave(waiter)
-
-    def _ask(
-        self,
-        waiting: dict[object, _native.Port],
-        port: _native.Port,
-        waiter: object,
-        drive: Callable[..., bool] = _native.Future._go_on,
-    ) -> bool:
-        """Have the operation go on. False: it is worth asking again when `waiter` comes out of the port."""
-        waiting[waiter] = port  # first: a cancellation from now on tells this waiter
-        is_settled = True
-        try:
-            is_settled = self._drive(drive, port, waiter)
-        finally:
-            if is_settled:
-                waiting.pop(waiter, None)
-        return is_settled
-
     def _made_audience(self) -> _Audience:
         """Return the audience, which is there from now on. Called with the lock held."""
         audience: _Audience | None = self._audience
@@ -343,10 +277,9 @@ class DeviceFuture(_native.Future, Generic[T_co]):
             audience = self._audience = self._audience or audience
         return audience
 
-    def _waiting(self) -> dict[object, _native.Port]:
-        """Return who waits, in tasks and threads; each comes and goes without the lock."""
-        with _lock:
-            return self._made_audience().waiting
+    def _fail(self, error: Exception) -> None:
+        """End the future with an error that is not its operation's, such as a closed stream."""
+        self._settle(_End(error))
 
     def _settle(self, end: _End) -> None:
         """End the future, unless it has ended, and tell everybody."""
@@ -357,9 +290,6 @@ class DeviceFuture(_native.Future, Generic[T_co]):
         self._wake_awaits()
         if audience is None:
             return
-        for waiter, port in audience.waiting.copy().items():  # in one step: others come and go
-            self._leave(waiter)
-            port.put(waiter)
         for watch in audience.watching.values():
             self._leave(watch)
         for destination, call in audience.callbacks:
@@ -406,14 +336,14 @@ class _Watch:
         try:
             self._future._submit()
         except Exception as error:  # noqa: BLE001 - such as a closed stream
-            self._future._settle(_End(error))
+            self._future._fail(error)
 
     def advance(self) -> None:
         """Go on as far as nothing must be waited for. Called where the callbacks will be."""
         try:
-            self._future._drive(_native.Future._go_on, _loops.thread_port(), self)
+            self._future._go_on(_loops.thread_port(), self)
         except Exception as error:  # noqa: BLE001 - such as a closed stream: the future's error, told by its callbacks
-            self._future._settle(_End(error))
+            self._future._fail(error)
         except BaseException:
             self._destination.post(self.advance)  # an interruption of this loop is not the end of the future
             raise

@@ -10,12 +10,12 @@ import importlib
 import sys
 from typing import Protocol, cast
 
-from aiocuda._loops.port import Destination, LoopPort, Waiter
-from aiocuda._loops.thread import ThreadDestination, ThreadPort, thread_port
+from aiocuda._loops.port import Destination, LoopPort
+from aiocuda._loops.thread import ThreadDestination, thread_port
 from aiocuda.errors import AiocudaError
 
 __all__ = [
-    "Destination", "LoopPort", "ThreadDestination", "ThreadPort", "Waiter", "current_destination", "current_port",
+    "Destination", "LoopPort", "ThreadDestination", "current_destination", "current_port",
     "thread_port",
 ]  # fmt: skip
 

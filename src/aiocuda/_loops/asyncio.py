@@ -1,93 +1,31 @@
-"""Waking a task of asyncio, on its own loops and uvloop's, and calling back there."""
+"""Ports of asyncio's loops and uvloop's, and calling back there."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-import time
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from aiocuda import _forks, _native
-from aiocuda._loops.port import TURN_US, wait_in_line
+from aiocuda._loops.port import TURN_US
 from aiocuda._loops.thread import ThreadDestination
 
 __all__ = ["AsyncioDestination", "AsyncioPort", "current_destination", "current_port", "is_running"]
 
 
-class _Waiter:
-    """What is set when the token comes out; it has a future while somebody waits, no longer, so that the loop can go.
-
-    An await that is over before it waits needs no future.
-    """
-
-    __slots__ = ("error", "future", "is_due")
-
-    def __init__(self) -> None:
-        self.future: asyncio.Future[None] | None = None
-        self.is_due = False
-        self.error: int | None = None
-
-    def wake(self, error: int | None) -> None:
-        if self.is_due:
-            return
-        # Who is told so goes on behind all that is due: uvloop comes here before it makes those calls, and a task whose
-        # future is set by then cannot hear of a cancellation (anyio's).
-        if error in (_native.PAUSE, _native.TURN):
-            asyncio.get_running_loop().call_soon(self.wake, 0)
-            return
-        self.is_due, self.error = True, error
-        future = self.future
-        if future is not None and not future.done():  # else whoever waited was cancelled
-            future.set_result(None)
-
-
 class AsyncioPort:
-    """One loop's port: its reader sets the futures whose completions have come.
+    """One loop's port: its reader tells the awaits whose completions have come.
 
     It holds no reference to the loop; the loop holds it, through the reader.
     """
 
-    __slots__ = ("__weakref__", "admits", "native")
+    __slots__ = ("__weakref__", "native")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.native = _native.Port(turn_us=TURN_US)
-        self.admits = self.native.admits  # without a frame of Python in each await
         loop.add_reader(self.native.fileno(), self.native.wake_due, True)  # true: the loop has come round
-
-    def waiter(self) -> _Waiter:
-        """Return a waiter that nobody waits on yet."""
-        return _Waiter()
-
-    async def turn(self, until: float | None = None) -> bool:
-        """Let the loop come round; False: `until` came before it was one's turn."""
-        return await wait_in_line(self, until)
-
-    def wake_due(self) -> None:
-        """Set the futures whose tokens are due."""
-        self.native.wake_due()
-
-    def time(self) -> float:
-        """Return the monotonic time: a loop's own may be as old as its last turn (uvloop's is)."""
-        return time.monotonic()
-
-    async def wait(self, waiter: _Waiter, until: float | None = None) -> int | None:
-        """Wait until the token has come out; return 0, or the driver's error; None: `until` came first."""
-        if waiter.is_due:
-            return waiter.error
-        loop = asyncio.get_running_loop()
-        waiter.future = loop.create_future()
-        timer = None
-        if until is not None:
-            timer = loop.call_later(max(0.0, until - self.time()), waiter.wake, None)
-        try:
-            await waiter.future
-            return waiter.error
-        finally:
-            waiter.future = None
-            if timer is not None:
-                timer.cancel()
 
 
 class _Posted:

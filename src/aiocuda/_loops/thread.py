@@ -1,18 +1,16 @@
-"""Threads that stand in for a loop: the one that serves callbacks, and any that blocks until it is woken.
+"""The thread that stands in for a loop, and serves callbacks.
 
-Always true: the serving thread starts at its first use, is one for the process, never keeps it alive and
+Always true: it starts at its first use, is one for the process, never keeps it alive and
 holds up its end for no longer than `_LAST_CALL_S`.
 """
 
 from __future__ import annotations
 
 import atexit
-import math
 import os
 import select
 import sys
 import threading
-import time
 from collections.abc import Callable
 from typing import Final
 
@@ -20,11 +18,10 @@ from aiocuda import _forks, _native
 from aiocuda._loops.port import Token
 from aiocuda.errors import AiocudaError
 
-__all__ = ["ThreadDestination", "ThreadPort", "thread_port"]
+__all__ = ["ThreadDestination", "thread_port"]
 
 # How long the process's end waits for a callback that is being called.
 _LAST_CALL_S: Final = 1.0
-_LONGEST_POLL_MS: Final = 1_000_000
 
 
 class _Call:
@@ -136,50 +133,3 @@ class ThreadDestination:
 
     def __hash__(self) -> int:
         return hash(ThreadDestination)
-
-
-class _Waiter:
-    __slots__ = ("is_woken",)
-
-    def __init__(self) -> None:
-        self.is_woken = False
-
-    def wake(self, _: int) -> None:
-        self.is_woken = True
-
-
-class ThreadPort:
-    """The port of one blocked thread, for one wait of it: a signal's handler that waits too has its own."""
-
-    __slots__ = ("_readable", "native")
-
-    def __init__(self) -> None:
-        self.native = _native.Port(blocks=True)
-        self._readable = select.poll()
-        self._readable.register(self.native.fileno(), select.POLLIN)
-
-    def waiter(self) -> _Waiter:
-        """Return a new waiter: the token to hand to the native port."""
-        return _Waiter()
-
-    def wait(self, waiter: _Waiter, until: float | None) -> bool:
-        """Block, with the GIL released, until the waiter's token has come out; False: `until` came first.
-
-        Parameters
-        ----------
-        waiter
-            Of this port.
-        until
-            On the clock of `time.monotonic`; None waits as long as it takes.
-        """
-        left_ms = _LONGEST_POLL_MS
-        while True:
-            if until is not None:  # first: where it has passed already, nothing else counts
-                left_ms = math.ceil(min(_LONGEST_POLL_MS, (until - time.monotonic()) * 1000))
-                if left_ms <= 0:
-                    return False
-            self._readable.poll(left_ms)
-            for token, error in self.native.take():
-                token.wake(error)
-            if waiter.is_woken:
-                return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -10,24 +9,10 @@ import outcome
 import trio
 
 from aiocuda import _native
-from aiocuda._loops.port import TURN_US, wait_in_line
+from aiocuda._loops.port import TURN_US
 from aiocuda._loops.thread import ThreadDestination, report
 
 __all__ = ["TrioDestination", "TrioPort", "current_destination", "current_port", "is_running"]
-
-
-class _Waiter:
-    """A task that sleeps until its token comes out; no task once it was cancelled."""
-
-    __slots__ = ("task",)
-
-    def __init__(self) -> None:
-        self.task: trio.lowlevel.Task | None = None
-
-    def wake(self, error: int) -> None:
-        task, self.task = self.task, None
-        if task is not None:
-            trio.lowlevel.reschedule(task, outcome.Value(error))
 
 
 class TrioPort:
@@ -38,35 +23,11 @@ class TrioPort:
     def __init__(self) -> None:
         self.native = _native.Port(turn_us=TURN_US)
 
-    def waiter(self) -> _Waiter:
-        """Return a waiter that nobody waits on yet."""
-        return _Waiter()
-
-    def admits(self, op: _native.Op | None) -> bool:
-        """Whether an await that begins may go on at once: not where it is cancelled, or where nothing is left to do.
-
-        What is there already is a checkpoint of trio's, too. An operation that is to be submitted, or waited for, is
-        none where its spin succeeds, until the time of the loop's turn is spent.
-        """
-        is_admitted = self.native.admits(op)
-        return is_admitted and op is not None and not _has_ended(op) and trio.current_effective_deadline() != -math.inf
-
-    async def turn(self, until: float | None = None) -> bool:
-        """Let the run come round; False: `until` came before it was one's turn."""
-        if not self.native.admits(None):
-            return await wait_in_line(self, until)  # at once: who came first goes first
-        await trio.lowlevel.checkpoint()  # it was cancelled, or is about what is done
-        return True
-
-    def wake_due(self) -> None:
-        """Reschedule those whose tokens are due."""
-        self.native.wake_due()
-
     def time(self) -> float:
         """Return the time of this run's clock."""
         return trio.current_time()
 
-    async def wait(self, waiter: _Waiter | _native.Await, until: float | None = None) -> int | None:
+    async def wait(self, waiter: _native.Await, until: float | None = None) -> int | None:
         """Sleep until the waiter's token has come out; return 0, or the driver's error; None: `until` came first."""
         if until is None:
             return await self.sleep(waiter)
@@ -74,7 +35,7 @@ class TrioPort:
             return await self.sleep(waiter)
         return None
 
-    async def sleep(self, waiter: _Waiter | _native.Await) -> int:
+    async def sleep(self, waiter: _native.Await) -> int:
         """Do as `wait` does, for as long as it takes."""
         waiter.task = trio.lowlevel.current_task()
 
@@ -96,13 +57,6 @@ class TrioPort:
         while True:
             await trio.lowlevel.wait_readable(self.native.fileno())
             self.native.wake_due(begins_turn=True)
-
-
-def _has_ended(op: _native.Op) -> bool:
-    try:
-        return _native.has_passed(op)
-    except Exception:  # noqa: BLE001 - of a lost device: who awaits the operation is told
-        return True
 
 
 @dataclass(frozen=True, slots=True)
