@@ -20,6 +20,7 @@
 #include "graph_bench.hpp"
 #include "host_memory.hpp"
 #include "kernel.hpp"
+#include "known_calls.hpp"
 #include "loop_port.hpp"
 #include "operations.hpp"
 #include "ownership.hpp"
@@ -240,6 +241,7 @@ NB_MODULE(_native, module) {
   aiocuda::bind_host_memory(module);
   aiocuda::bind_ownership(module);
   aiocuda::bind_graphs(module);
+  aiocuda::bind_known_calls(module);
   aiocuda::bind_kernel(module);
   aiocuda::bind_streams(module);
   aiocuda::bind_execution(module);

@@ -15,6 +15,7 @@
 #include "execution_awaits.hpp"
 #include "indexing.hpp"
 #include "places.hpp"
+#include "replaying.hpp"
 
 namespace aiocuda {
 namespace {
@@ -172,16 +173,7 @@ void bind_arrays(nb::module_& module) {
           "extents"_a, "dtype"_a, "strides"_a.none())
       // What an array is in its buffer, in the memory that begins where this one does.
       .def(
-          "_like_part",
-          [](const Array& self, nb::handle_t<Array> part) {
-            const Array& model = *nb::inst_ptr<Array>(part);
-            if (!self.buffer) raise_ended(self, "a graph's output");
-            Array same{self.buffer, self.offset + model.offset, self.device, model.dtype, model.shape, model.strides};
-            same.group = self.group;
-            same.lender = self.lender;
-            return driver::Submit::make_array(part.type(), std::move(same));
-          },
-          "part"_a)
+          "_like_part", [](const Array& self, nb::handle_t<Array> part) { return like_part(self, part); }, "part"_a)
       // Is the address of each item a multiple of a power of two?
       .def(
           "_is_aligned",
@@ -295,34 +287,6 @@ Pattern pattern_of(const nb::bytes& bytes) {
   pattern.size = static_cast<std::uint8_t>(std::min(bytes.size(), pattern.bytes.size()));
   std::memcpy(pattern.bytes.data(), bytes.data(), pattern.size);
   return pattern;
-}
-
-// What a launch replaces, and yields; what is known of it is checked.
-void bind_replay(ReplayOp& op, const nb::tuple& targets, const nb::list& values, nb::object result) {
-  op.tied_device = op.plan->device;
-  op.bindings.reserve(values.size());
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const long target = PyLong_AsLong(nb::handle(targets[i]).ptr());
-    op.bindings.push_back(
-        {target < 0, static_cast<std::uint32_t>(target < 0 ? ~target : target), nb::borrow(values[i])});
-  }
-  const bool has_result = !result.is_none();
-  if (has_result) {
-    op.spec = spec_of(result);
-    op.result = std::move(result);
-  }
-  bool has_outputs = false;
-  Replay replay(*op.plan, op);
-  for (const ReplayOp::Binding& binding : op.bindings) {
-    has_outputs = has_outputs || binding.is_output;
-    if (as_op(binding.value)) continue;
-    if (const Array* array = as_array(binding.value)) {
-      replay.bind(binding, *array);
-    } else {
-      replay.bind(binding, binding.value);
-    }
-  }
-  if (!has_outputs && !has_result) op.spec = spec_of(op.plan->result);
 }
 
 void bind_op(nb::module_& module) {
@@ -521,15 +485,12 @@ void bind_op(nb::module_& module) {
   nb::class_<ReplayOp, Op>(module, "ReplayOp", nb::type_slots(op_slots))
       .def(
           "__init__",
-          [](ReplayOp* self, nb::object graph, const nb::tuple& targets, const nb::list& values, nb::object result) {
-            const auto& held = nb::cast<const driver::GraphObject&>(graph).graph;
+          [](ReplayOp* self, nb::handle_t<driver::GraphObject> graph, const nb::tuple& targets, const nb::list& values,
+             nb::object result) {
             new (self) ReplayOp();
             self->origin.capture();
             try {
-              self->plan = &held->plan;
-              self->generation = held->plan.generation;
-              self->graph = std::move(graph);
-              bind_replay(*self, targets, values, std::move(result));
+              make_replay(*self, nb::borrow(graph), targets, values, std::move(result));
             } catch (...) {
               self->~ReplayOp();  // which nobody does for an object whose __init__ throws
               throw;
@@ -566,6 +527,46 @@ void bind_policies(nb::module_& module) {
 }
 
 }  // namespace
+
+nb::object like_part(const Array& whole, nb::handle part) {
+  const Array& model = *nb::inst_ptr<Array>(part);
+  if (!whole.buffer) raise_ended(whole, "a graph's output");
+  Array same{whole.buffer, whole.offset + model.offset, whole.device, model.dtype, model.shape, model.strides};
+  same.group = whole.group;
+  same.lender = whole.lender;
+  return driver::Submit::make_array(part.type(), std::move(same));
+}
+
+// What is known of the values is checked.
+void make_replay(ReplayOp& op, nb::object graph, const nb::tuple& targets, const nb::list& values, nb::object result) {
+  op.plan = &nb::inst_ptr<driver::GraphObject>(graph)->graph->plan;
+  op.generation = op.plan->generation;
+  op.graph = std::move(graph);
+  op.tied_device = op.plan->device;
+  op.bindings.reserve(values.size());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const long target = PyLong_AsLong(nb::handle(targets[i]).ptr());
+    op.bindings.push_back(
+        {target < 0, static_cast<std::uint32_t>(target < 0 ? ~target : target), nb::borrow(values[i])});
+  }
+  const bool has_result = !result.is_none();
+  if (has_result) {
+    op.spec = spec_of(result);
+    op.result = std::move(result);
+  }
+  bool has_outputs = false;
+  Replay replay(*op.plan, op);
+  for (const ReplayOp::Binding& binding : op.bindings) {
+    has_outputs = has_outputs || binding.is_output;
+    if (as_op(binding.value)) continue;
+    if (const Array* array = as_array(binding.value)) {
+      replay.bind(binding, *array);
+    } else {
+      replay.bind(binding, binding.value);
+    }
+  }
+  if (!has_outputs && !has_result) op.spec = spec_of(op.plan->result);
+}
 
 void bind_operations(nb::module_& module) {
   module.def(

@@ -265,6 +265,26 @@ class Floor:
     def launches(self, streams: Sequence[int], number: int, is_ordered: bool) -> tuple[float, float]: ...
     def waits(self, stream: int, how: Literal["stream", "flag", "host function"], number: int) -> list[float]: ...
 
+class KnownCall:
+    def __init__(
+        self,
+        op_class: type,
+        graph: Graph,
+        device: int,
+        given: tuple[Any, ...],
+        which: list[int],
+        guards: dict[int, Any],
+        arrays: list[int],
+        numbers: list[int],
+        targets: tuple[int, ...],
+        outputs: list[list[Array]],
+        leaves: tuple[Any, ...],
+        is_tuple: bool,
+    ) -> None: ...
+    def launch(self, given: tuple[Any, ...]) -> Any: ...
+    @property
+    def hits(self) -> int: ...
+
 class GraphFloor:
     def __init__(
         self, device: int, function: int, grid: int, block: int, branches: Sequence[Sequence[bytes]], depth: int

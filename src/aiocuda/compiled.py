@@ -21,7 +21,7 @@ import numpy as np
 from aiocuda import _native
 from aiocuda._engine import capture, dtypes, placement
 from aiocuda._engine.given import one_of
-from aiocuda.compiled_call import Call, described, is_number, mapped
+from aiocuda.compiled_call import Call, described, is_number, is_plain, mapped
 from aiocuda.composing import lift, value
 from aiocuda.copies import copy, dup
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
@@ -62,8 +62,8 @@ class _Graph:
     """One graph of a function: for arguments of one kind, and for the numbers that the function looked at."""
 
     __slots__ = (
-        "arrays", "executables", "guards", "has_late", "key", "numbers", "outputs", "sources", "targets", "template",
-        "turn",
+        "arrays", "executables", "guards", "has_late", "key", "known", "numbers", "outputs", "sources", "targets",
+        "template", "turn",
     )  # fmt: skip
 
     def __init__(self, key: Any, native: _native.Graph, template: Any, guards: dict[int, Any]) -> None:
@@ -81,6 +81,24 @@ class _Graph:
         # By the identity of the template's arrays: which of the distinct arrays, or ~(which of the outputs); and
         # whether it is all of that.
         self.sources: dict[int, tuple[int, bool]] = {}
+        self.known: _native.KnownCall | None = None  # takes calls like the first one, where they are plain
+
+    def know(self, device: int, args: tuple[Any, ...], which: list[int]) -> None:
+        """Let native code take calls like this one, whose arguments are plain."""
+        leaves = self.template if type(self.template) is tuple else (self.template,)
+        if self.has_late or not all(isinstance(leaf, _native.Array) for leaf in leaves):
+            return
+        self.known = _native.KnownCall(
+            ReplayOp, self.executables[0], device, args, which, self.guards, self.arrays, self.numbers, self.targets,
+            [ring for ring, _ in self.outputs],
+            tuple((leaf, *self.sources[id(leaf)]) if id(leaf) in self.sources else leaf for leaf in leaves),
+            leaves is self.template,
+        )  # fmt: skip
+
+    @property
+    def native_hits(self) -> int:
+        """How many calls native code has taken."""
+        return self.known.hits if self.known is not None else 0
 
     def result(self, arrays: list[_native.Array], outputs: list[Any]) -> Any:
         """Return a call's result: with its arrays in the place of the graph's; late values are not made yet."""
@@ -142,6 +160,11 @@ class Compiled(Generic[P, R]):
         CaptureError
             The function does something that cannot be a graph's.
         """
+        latest = self._latest
+        if latest is not None and latest.known is not None and not kwargs:
+            op = latest.known.launch(args)
+            if op is not None:
+                return cast("DeviceOp[R]", op)
         if _native.is_recording() or placement.current.get().is_recording:
             return self._function(*args, **kwargs)  # into the graph that is recorded
         call = Call(args, kwargs)
@@ -152,12 +175,15 @@ class Compiled(Generic[P, R]):
 
     def cache_info(self) -> CacheInfo:
         """Return the graphs in numbers."""
-        return CacheInfo(self._hits, self._misses, len(self._graphs), self._max_graphs)
+        with self._lock:
+            hits = self._hits + sum(graph.native_hits for graph in self._graphs.values())
+            return CacheInfo(hits, self._misses, len(self._graphs), self._max_graphs)
 
     def cache_clear(self) -> None:
         """Let go of all graphs; they end behind their last launches."""
         with self._lock:
             graphs = list(self._graphs.values())
+            self._hits += sum(graph.native_hits for graph in graphs)
             self._graphs.clear()
             self._by_key.clear()
             self._latest = None
@@ -197,6 +223,7 @@ class Compiled(Generic[P, R]):
             while len(self._graphs) > self._max_graphs:
                 oldest = self._graphs.popitem(last=False)[1]
                 gone.append(oldest)
+                self._hits += oldest.native_hits
                 left = [other for other in self._by_key.pop(oldest.key) if other is not oldest]
                 if left:
                     self._by_key[oldest.key] = left
@@ -225,7 +252,10 @@ class Compiled(Generic[P, R]):
         trace = _Trace(self, call, args, kwargs, {})
         if trace.captured:  # functions of call() have the address of these: the graph copies them to memory of its own
             trace = _Trace(self, call, args, kwargs, trace.captured)
-        return trace.finish(self._results == "copy")
+        graph = trace.finish(self._results == "copy")
+        if self._executables == 1 and not kwargs and all(is_plain(argument) for argument in args):
+            graph.know(call.key[0], args, call.which)
+        return graph
 
     # --- the launches
 

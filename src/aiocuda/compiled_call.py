@@ -18,7 +18,7 @@ from aiocuda._engine import dtypes
 from aiocuda.device import current_ordinal
 from aiocuda.errors import ArgumentTypeError
 
-__all__ = ["Call", "described", "is_number", "mapped"]
+__all__ = ["Call", "described", "is_number", "is_plain", "mapped"]
 
 
 class Call:
@@ -78,6 +78,14 @@ class Call:
 def is_number(leaf: Any) -> bool:
     """Whether an argument is a number, which launches may replace."""
     return isinstance(leaf, (int, float, np.integer, np.floating)) and not isinstance(leaf, bool)
+
+
+def is_plain(argument: Any) -> bool:
+    """Whether an argument is an array, a number of Python's, or what is compared as it is."""
+    if isinstance(argument, _native.Array) or type(argument) in (int, float):
+        return True
+    is_structure = isinstance(argument, (tuple, list)) or type(argument) is dict or dataclasses.is_dataclass(argument)
+    return not (is_structure or isinstance(argument, _native.Op) or is_number(argument))
 
 
 def mapped(structure: Any, at: Callable[[Any], Any]) -> Any:
