@@ -134,12 +134,18 @@ void bind_execution(nb::module_& module) {
     require_open(execution);
     execution.submit();
   });
-  // Executes an operation. False: the time (negative: none) passed first.
-  module.def("wait", [](nb::handle_t<dataflow::Op> op, nb::handle_t<Placement> placement, double timeout_s) {
-    Execution execution(nb::borrow(op), nb::borrow(placement));
-    require_open(execution);
-    return execution.wait(driver::Patience(timeout_s));
-  });
+  // Executes an operation, under the placement in force where none is given, and returns its result. `timeout_s`:
+  // negative for none.
+  module.def(
+      "run_and_wait",
+      [](nb::handle_t<dataflow::Op> op, nb::object placement, double timeout_s) {
+        Execution execution(nb::borrow(op),
+                            placement.is_none() ? dataflow::placement_in_force() : std::move(placement));
+        require_open(execution);
+        if (!execution.wait(driver::Patience(timeout_s))) driver::raise_exception(overdue().of_op(op, timeout_s));
+        return execution.op().outcome;
+      },
+      "op"_a, "placement"_a.none(), "timeout_s"_a);
   // How often walks have looked at an operation.
   module.def("walk_visits", [] { return dataflow::Path::visits(); });
   module.def("has_passed", [](nb::handle_t<dataflow::Op> op) { return driver::has_passed(op); });

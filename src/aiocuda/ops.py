@@ -9,7 +9,8 @@ from collections.abc import Callable, Coroutine, Generator, Iterator
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, cast, overload
 
 from aiocuda import _native
-from aiocuda._engine import execution, explain, futures, placement
+from aiocuda._engine import explain, placement
+from aiocuda._engine.execution import checked_timeout, run_within
 from aiocuda._engine.functions import checked_function
 from aiocuda._engine.futures import DeviceFuture
 from aiocuda._engine.given import between
@@ -85,7 +86,7 @@ class DeviceOp(OpViews[T_co], Generic[T_co]):
         -----
         *Stream*: the one in force when it is awaited. *Blocks*: no. *On cancel*: as for ``await op``.
         """
-        return execution.run_within(_op(self), execution.checked_timeout(seconds))
+        return run_within(_op(self), checked_timeout(seconds))
 
     def sync(self, timeout: float | None = None) -> T_co:
         """Execute on the stream in force and wait for the result.
@@ -110,7 +111,8 @@ class DeviceOp(OpViews[T_co], Generic[T_co]):
         -----
         Blocks the thread, with the GIL released.
         """
-        return cast("T_co", execution.run_and_wait(_op(self), None, timeout))
+        result: T_co = _native.run_and_wait(self, None, -1.0 if timeout is None else checked_timeout(timeout))
+        return result
 
     def sync_on(self, stream: Stream | Any, timeout: float | None = None) -> T_co:
         """Execute on a stream and wait for the result.
@@ -132,7 +134,9 @@ class DeviceOp(OpViews[T_co], Generic[T_co]):
         -----
         Blocks the thread, with the GIL released.
         """
-        return cast("T_co", execution.run_and_wait(_op(self), placement_for(as_stream(stream)), timeout))
+        limit_s = -1.0 if timeout is None else checked_timeout(timeout)
+        result: T_co = _native.run_and_wait(self, placement_for(as_stream(stream)), limit_s)
+        return result
 
     def submit(self) -> DeviceFuture[T_co]:
         """Hand the operation to the device now, on the stream in force; do not wait.
@@ -142,7 +146,8 @@ class DeviceOp(OpViews[T_co], Generic[T_co]):
         DeviceFuture[T]
             Its result: await it, ask it, or wait for it.
         """
-        return futures.submit(_op(self))
+        future: DeviceFuture[T_co] = _native.submit_future(self)
+        return future
 
     def schedule(self, target: Any) -> DeviceFuture[T_co]:
         """Decide where the operation will run; it is submitted when the future is first asked for its result.

@@ -11,11 +11,10 @@ import numbers
 from typing import Any
 
 from aiocuda import _loops, _native
-from aiocuda._engine import overdue, placement
-from aiocuda._engine.placement import Placement
+from aiocuda._engine import overdue
 from aiocuda.errors import ArgumentValueError
 
-__all__ = ["checked_timeout", "has_ended", "run_and_wait", "run_within"]
+__all__ = ["checked_timeout", "has_ended", "run_within"]
 
 _native.set_loops(_loops.current_port)
 _native.set_overdue(overdue.overdue, overdue.overdue_streams)
@@ -30,21 +29,6 @@ async def run_within(op: _native.Op, timeout_s: float) -> Any:
         The time passed first; the work goes on.
     """
     return await _native.await_op(op, timeout_s)
-
-
-def run_and_wait(op: _native.Op, where: Placement | None = None, timeout_s: float | None = None) -> Any:
-    """Submit an operation and wait for its result with the GIL released.
-
-    Raises
-    ------
-    DeviceTimeoutError
-        The time passed first; the work goes on.
-    """
-    where = where or placement.current.get()
-    limit_s = -1.0 if timeout_s is None else checked_timeout(timeout_s)
-    if not _native.wait(op, where, limit_s):
-        raise overdue.overdue(op, limit_s)
-    return op._outcome
 
 
 def checked_timeout(timeout_s: Any) -> float:

@@ -16,19 +16,13 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from aiocuda import _forks, _loops, _native
 from aiocuda._engine import faults, overdue
 from aiocuda._engine.concurrent_future import ConcurrentFuture
-from aiocuda._engine.execution import checked_timeout, has_ended, run_and_wait
+from aiocuda._engine.execution import checked_timeout, has_ended
 from aiocuda._engine.functions import checked_function
 from aiocuda.errors import ArgumentValueError, CancelledError
 
-__all__ = ["DeviceFuture", "submit"]
+__all__ = ["DeviceFuture"]
 
 T_co = TypeVar("T_co", covariant=True)
-
-
-def submit(op: _native.Op) -> DeviceFuture[Any]:
-    """Hand an operation to the device, as far as nothing waits for the host; what fails at once is raised."""
-    future: DeviceFuture[Any] = _native.submit_future(op)
-    return future
 
 
 class _End:
@@ -298,7 +292,8 @@ class DeviceFuture(_native.Future, Generic[T_co]):
     def _outcome(self) -> T_co:
         if self._end is not None and self._end.error is not None:
             raise self._end.error.with_traceback(self._end.traceback)  # as it was: raising it again would make it grow
-        result: T_co = run_and_wait(self._op, self._where, 0) if self._op._state == "failed" else self._op._outcome
+        failed = self._op._state == "failed"
+        result: T_co = _native.run_and_wait(self._op, self._where, 0) if failed else self._op._outcome
         return result
 
     @property
