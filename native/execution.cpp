@@ -6,6 +6,7 @@
 #include "arrivals.hpp"
 #include "device_waits.hpp"
 #include "driver/execution.hpp"
+#include "driver/refused.hpp"
 #include "execution_awaits.hpp"
 #include "futures.hpp"
 #include "loop_port.hpp"
