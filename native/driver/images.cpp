@@ -23,7 +23,7 @@ void Images::take_back(std::unique_ptr<dataflow::Buffer> image) noexcept {
 }
 
 void Images::unload_idle() {
-  if (dropped_.empty()) return;
+  if (dropped_.empty() || around_.is_over() || !now_.has_all()) return;
   const bool every_device = is_loaded_everywhere();
   std::map<std::int32_t, bool> idle;
   unload_where([&](const dataflow::Buffer& image) {
