@@ -128,6 +128,9 @@ void bind_execution(nb::module_& module) {
         driver::wait_until(*self.ended, driver::Patience());
       });
 
+  // `get` asks the driver for it without the GIL.
+  nb::class_<driver::AheadMemory>(module, "AheadMemory").def("get", &driver::AheadMemory::get);
+
   module.attr("PAUSE") = completion::pause;
 
   module.def("submit", [](nb::handle_t<dataflow::Op> op, nb::handle_t<Placement> placement) {

@@ -81,6 +81,18 @@ void bind_settings(nb::module_& module) {
     hooks.over_limit = std::move(over_limit);
     hooks.over = std::move(over);
   });
+  // Has `hook(op, seconds)` called when a step of an execution has taken longer than `limit_s`; None: nobody is told.
+  module.def(
+      "set_held_up",
+      [](nb::object hook, double limit_s) {
+        auto& hooks = Engine::get().hooks;
+        hooks.held_up_s = limit_s;
+        nb::object given = hook.is_none() ? nb::object() : std::move(hook);
+        std::swap(hooks.held_up, given);
+      },
+      "hook"_a.none(), "limit_s"_a);
+  module.def("set_ahead", [](nb::object hook) { Engine::get().hooks.get_ahead = std::move(hook); });
+  module.def("place_of_caller", [] { return dataflow::place_of_caller(); });
   module.def("set_array_classes", [](nb::object device_array, nb::object host_array) {
     auto& hooks = Engine::get().hooks;
     hooks.device_array = std::move(device_array);

@@ -194,6 +194,12 @@ class BlockPool {
     return result;
   }
 
+  // Is a block for so many bytes there, so that the driver need not be asked?
+  bool has(std::uint64_t size_bytes) const {
+    const auto free = free_.find(Kind::size_of(size_bytes));
+    return free != free_.end() && !free->second.empty();
+  }
+
   // Only what no device work touches any more.
   CUresult give_back(std::uint64_t address, std::uint64_t size_bytes) {
     const std::uint64_t block = Kind::size_of(size_bytes);

@@ -1,5 +1,7 @@
 #include "execution.hpp"
 
+#include <nanobind/stl/shared_ptr.h>
+
 #include <chrono>
 
 #include "../dataflow/uses_ahead.hpp"
@@ -56,6 +58,37 @@ bool end(Engine& engine) {
   return true;
 }
 
+// Tells who debugs of a step that took its thread for long.
+class Watched {
+ public:
+  Watched(Engine& engine, const nb::object& root) : engine_(engine), root_(root) {
+    if (engine_.hooks.held_up.is_valid()) [[unlikely]]
+      begin_ = Clock::now();
+  }
+  Watched(const Watched&) = delete;
+  Watched& operator=(const Watched&) = delete;
+  ~Watched() {
+    if (begin_) [[unlikely]]
+      tell();
+  }
+
+ private:
+  void tell() noexcept {
+    const nb::object hook = engine_.hooks.held_up;
+    const double taken_s = std::chrono::duration<double>(Clock::now() - *begin_).count();
+    if (!hook.is_valid() || engine_.is_over() || taken_s <= engine_.hooks.held_up_s) return;
+    try {
+      hook(root_, taken_s);
+    } catch (nb::python_error& error) {
+      error.discard_as_unraisable(root_);
+    }
+  }
+
+  Engine& engine_;
+  const nb::object root_;
+  std::optional<Clock::time_point> begin_;
+};
+
 // Remembers where the ticks are of an operation that was submitted without waiting, as far as that went: at its end, or
 // where a function waits for its value.
 void mark(Engine& engine, Op& op, std::span<const Tick> ticks) {
@@ -68,6 +101,18 @@ void mark(Engine& engine, Op& op, std::span<const Tick> ticks) {
 }
 
 }  // namespace
+
+void AheadMemory::get() {
+  Engine& engine = Engine::get();
+  interpreter::guard_thread();
+  if (engine.is_over()) return;
+  ContextScope scope(engine);
+  try {
+    scope.bind(asking);
+    buffer = engine.memory.allocate_ahead(kind, device, size_bytes);
+  } catch (const Refusal&) {
+  }
+}
 
 // A callback that is called while a graph is made: what it executes would run now, and not in the graph.
 void refuse_while_recording(nb::handle object) {
@@ -87,20 +132,21 @@ bool Execution::walk(Engine& engine, Halt& halt) {
   Engine::Submission submission(engine);
   const dataflow::Enclosure::Entered nowhere(nullptr);
   const bool outermost = engine.depth == 1;
+  if (ahead_ && ahead_->is_for_pool) ahead_->buffer = {};
   if (outermost) engine.collect();
   Acting acting(engine, op(), outermost);
   if (claim_) engine.claims.drop(this);  // it has come
-  Submit sink(engine, placement(), outermost, acting.turn(), loading_, claim_);
+  Submit sink(engine, placement(), outermost, acting.turn(), loading_, ahead_.get(), claim_);
   dataflow::Scratch<nb::handle> own;  // a callback's walk, inside another
   for (;;) {
     dataflow::Walk<Submit> walk(sink, placement(), outermost ? engine.scratch : own, path_);
     const bool is_done = walk.run(root_);
-    halt = {.host = sink.take_host_need(), .is_outermost = outermost};
-    if (!halt.host.is_any()) {
-      claim_ = 0;
-      const Loading dropped = std::exchange(loading_, {});
+    if (is_done) {
+      forget_host();
+      return true;
     }
-    if (is_done) return true;
+    halt = {.host = sink.take_host_need(), .is_outermost = outermost};
+    if (!halt.host.is_any()) forget_host();
     for (const dataflow::Path::Due& each : path_.due) halt.due.push_back({object_of(*each.frame->op), each.placement});
     if (halt.host.is_any()) return false;
     if (const auto& memory =
@@ -122,10 +168,19 @@ bool Execution::walk(Engine& engine, Halt& halt) {
 }
 
 // What ends when the work on the host has ended that the walk stopped for, or those have been told who go first; none
-// where there is nothing to wait for. Until then others that touch the same memory wait behind it.
-CompletionRef Execution::wait_on_host(Engine& engine, const Halt& halt) {
+// where there is nothing left to wait for. Until then others that touch the same memory wait behind it.
+CompletionRef Execution::wait_on_host(Engine& engine, const Halt& halt, bool blocks) {
   CompletionRef until = halt.host.behind, behind = until;
-  if (!until) {
+  if (const AheadMemory& needed = halt.host.memory; needed.size_bytes) {
+    const auto ahead = ahead_ = std::make_shared<AheadMemory>(needed.unfilled());
+    if (blocks) {
+      ahead->get();
+      return nullptr;
+    }
+    const nb::object work = engine.hooks.get_ahead(ahead);
+    const auto& begun = nb::cast<const HostWork&>(work);
+    until = begun.ended, behind = begun.behind;
+  } else if (!until) {
     auto& launch = static_cast<dataflow::LaunchOp&>(*dataflow::as_op(halt.host.launch));
     const nb::object kernel = nb::borrow(launch.kernel());
     nb::object work = kernel.attr("_loading")(halt.host.device);
@@ -180,7 +235,7 @@ Execution::Ran Execution::run_due(const std::vector<Due>& due) {
 }
 
 // Submits until the root is submitted, or something must be waited for.
-Execution::Reached Execution::submit_root(Engine& engine) {
+Execution::Reached Execution::submit_root(Engine& engine, bool blocks) {
   Op& op = this->op();
   interpreter::guard_thread();
   if (!op.is_done()) engine.require_usable();
@@ -189,7 +244,8 @@ Execution::Reached Execution::submit_root(Engine& engine) {
   while (!op.is_done() && !walk(engine, halt)) {
     if (halt.due.empty()) {
       if (!halt.host.is_any()) return {.halt = std::move(halt)};
-      if (CompletionRef until = wait_on_host(engine, halt)) return {.elsewhere = std::move(until), .needs_host = true};
+      if (CompletionRef until = wait_on_host(engine, halt, blocks))
+        return {.elsewhere = std::move(until), .needs_host = true};
       continue;
     }
     Ran ran = run_due(halt.due);
@@ -200,7 +256,7 @@ Execution::Reached Execution::submit_root(Engine& engine) {
 }
 
 // The same, and looks whether it is complete.
-Execution::Reached Execution::advance(Engine& engine) {
+Execution::Reached Execution::advance(Engine& engine, bool blocks) {
   Op& op = this->op();
   interpreter::guard_thread();
   try {
@@ -209,7 +265,7 @@ Execution::Reached Execution::advance(Engine& engine) {
       return {.is_submitted = true, .is_complete = true};
     engine.require_usable();
     if (is_new) learn_from_marks(engine, op);
-    Reached reached = submit_root(engine);
+    Reached reached = submit_root(engine, blocks);
     if (!reached.is_submitted) return reached;
     // What was submitted just now has hardly passed: to wait for it tells as much as to ask.
     reached.halt.waits = is_new ? engine.timeline.not_known_complete(op.ready) : incomplete(engine, op);
@@ -287,8 +343,9 @@ bool Execution::wait_for_room(Engine& engine, const Halt& halt, const Patience& 
 
 Execution::Driven Execution::drive(const Listener& listener) {
   Engine& engine = Engine::get();
+  const Watched watched(engine, root_);
   for (;;) {
-    const Reached reached = advance(engine);
+    const Reached reached = advance(engine, listener.blocks);
     if (reached.is_complete) {
       end(engine);
       return Driven::complete;
@@ -331,9 +388,10 @@ bool Execution::leave(const Op& op, completion::Token token) {
 void Execution::submit() {
   Engine& engine = Engine::get();
   if (op().is_done()) return;
+  const Watched watched(engine, root_);
   try {
     for (;;) {
-      const Reached reached = submit_root(engine);
+      const Reached reached = submit_root(engine, true);
       if (reached.is_submitted) return mark(engine, op(), op().ready);
       if (reached.is_paused) continue;
       if (reached.needs_host) {
@@ -351,8 +409,9 @@ void Execution::submit() {
 bool Execution::submit_more() {
   Engine& engine = Engine::get();
   if (op().is_done()) return false;
+  const Watched watched(engine, root_);
   try {
-    const Reached reached = submit_root(engine);
+    const Reached reached = submit_root(engine, false);
     if (!reached.is_paused && !reached.halt.full)
       mark(engine, op(), reached.is_submitted ? std::span<const Tick>(op().ready) : reached.halt.waits);
     return reached.is_paused;
@@ -363,8 +422,9 @@ bool Execution::submit_more() {
 
 bool Execution::wait(const Patience& patience) {
   Engine& engine = Engine::get();
+  const Watched watched(engine, root_);
   for (;;) {
-    const Reached reached = advance(engine);
+    const Reached reached = advance(engine, true);
     if (reached.is_complete) return end(engine);
     if (reached.is_paused) {
       if (patience.is_over()) return false;

@@ -66,6 +66,7 @@ class Execution {
     drop_claim();
     path_.clear();
     const Loading dropped = std::exchange(loading_, {});
+    const auto memory = std::exchange(ahead_, {});
   }
 
  private:
@@ -99,20 +100,29 @@ class Execution {
   struct Ran;
 
   bool walk(Engine& engine, Halt& halt);
-  CompletionRef wait_on_host(Engine& engine, const Halt& halt);
+  CompletionRef wait_on_host(Engine& engine, const Halt& halt, bool blocks);
+  // What was waited for on the host is there, and has been used.
+  void forget_host() {
+    claim_ = 0;
+    if (!loading_.work.is_valid() && !ahead_) return;
+    const Loading dropped = std::exchange(loading_, {});
+    const auto memory = std::exchange(ahead_, {});
+  }
   void drop_claim() {
     if (std::exchange(claim_, 0)) Engine::get().claims.drop(this);
   }
   static Ran run_due(const std::vector<Due>& due);
-  Reached submit_root(Engine& engine);
-  Reached advance(Engine& engine);
+  // `blocks`: the thread has nothing else to do, and may do itself what nobody can interrupt.
+  Reached submit_root(Engine& engine, bool blocks);
+  Reached advance(Engine& engine, bool blocks);
   CompletionRef completion_of(Engine& engine, const Reached& reached, std::chrono::microseconds budget);
   CompletionRef stand(Engine& engine, const Halt::Full& full, completion::Waiter waiter);
   bool wait_for_room(Engine& engine, const Halt& halt, const Patience& patience);
 
   nb::object root_, placement_;
   dataflow::Path path_;
-  Loading loading_;          // of the kernel that was waited for last
+  Loading loading_;  // of the kernel that was waited for last
+  std::shared_ptr<AheadMemory> ahead_;
   Claims::Place claim_ = 0;  // among those that wait for work on the host; 0: it does not
 };
 

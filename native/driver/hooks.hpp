@@ -14,6 +14,9 @@ struct Hooks {
   nanobind::object named;       // (exception, op) -> the exception, which names an operation where a device was lost
   nanobind::object over_limit;  // (asked_bytes, device, limit_bytes) -> exception
   nanobind::object over;        // () -> the exception for what needs the driver when the engine is over
+  nanobind::object get_ahead;   // (AheadMemory) -> HostWork: has it got by another thread
+  nanobind::object held_up;     // (op, seconds): a step of its execution took its thread for longer than is to be told
+  double held_up_s = 0.0;
   nanobind::object device_array, host_array;  // the classes of results
 };
 

@@ -44,6 +44,23 @@ dataflow::BufferRef Memory::allocate_interprocess(std::int32_t ordinal, std::uin
   return dataflow::BufferRef(std::move(buffer));
 }
 
+bool Memory::has_block(MemoryKind kind, std::int32_t ordinal, std::uint64_t size_bytes) {
+  constexpr std::uint64_t soon_bytes = 256 << 10;  // locking takes some 0.6 ms for each MiB
+  if (ordinal == dataflow::host_ordinal) return size_bytes <= soon_bytes || page_locked_.has(size_bytes);
+  if (!size_bytes) return true;
+  return kind == MemoryKind::managed ? managed(ordinal).has(size_bytes) : interprocess(ordinal).has(size_bytes);
+}
+
+dataflow::BufferRef Memory::allocate_ahead(MemoryKind kind, std::int32_t ordinal, std::uint64_t size_bytes) {
+  if (kind == MemoryKind::managed) return allocate_managed(ordinal, size_bytes);
+  if (kind == MemoryKind::interprocess) return allocate_interprocess(ordinal, size_bytes);
+  auto buffer = std::make_unique<dataflow::Buffer>(size_bytes);
+  const CUresult result = page_locked_.allocate(size_bytes, buffer->address, slowly());
+  if (result != CUDA_SUCCESS) throw Refusal::of_host_memory(result, "cuMemHostAlloc", size_bytes);
+  take_in(*buffer);
+  return dataflow::BufferRef(std::move(buffer));
+}
+
 void Memory::allocate(dataflow::Buffer& buffer, StreamIndex stream) {
   ContextScope scope(devices_);
   scope.bind(device_of(buffer));

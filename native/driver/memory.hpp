@@ -59,6 +59,12 @@ class Memory final : public dataflow::MemoryOwner {
   // Gives a buffer its memory that has none yet: page-locked where it is the host's, else in the order of a stream.
   void allocate(dataflow::Buffer& buffer, StreamIndex stream);
 
+  // Page-locked memory, managed memory and that for other processes come in blocks. Is there one, or is it so small
+  // that the driver gives it in no time? `device`: `host_ordinal` for page-locked memory.
+  bool has_block(dataflow::MemoryKind kind, std::int32_t device, std::uint64_t size_bytes);
+  // Memory of these kinds, by a thread that holds up nobody: the driver is asked without the GIL. In a context's scope.
+  dataflow::BufferRef allocate_ahead(dataflow::MemoryKind kind, std::int32_t device, std::uint64_t size_bytes);
+
   void take_back(std::unique_ptr<dataflow::Buffer> buffer) noexcept override;
   bool has_returned() const { return !returned_.empty(); }
   // Frees what nobody holds any more, unless calls are held back: in stream order on a device, when it has passed all

@@ -10,13 +10,31 @@ struct Loading {
   nb::object work{}, kernel{};  // a HostWork; none: nothing has been waited for
   std::int32_t device = dataflow::unknown_ordinal;
 };
+// Memory that is not there yet, or that another thread has got for an execution: its next walk takes it.
+struct AheadMemory {
+  dataflow::MemoryKind kind = dataflow::MemoryKind::ordinary;
+  std::int32_t device = dataflow::unknown_ordinal;  // `host_ordinal`: page-locked
+  std::uint64_t size_bytes = 0;                     // 0: none
+  std::int32_t asking = dataflow::unknown_ordinal;  // the device whose context asks for it
+  dataflow::BufferRef buffer{};                     // none: it is not there, or was refused
+
+  bool is_for_pool = false;  // nobody takes it: it is to be there when it is asked for
+
+  // By a thread that holds up nobody. What is refused here is asked for again by who needs it, who says why.
+  void get();
+  AheadMemory unfilled() const { return {kind, device, size_bytes, asking, {}, is_for_pool}; }
+  bool is_for(dataflow::MemoryKind of, std::int32_t where, std::uint64_t bytes) const {
+    return size_bytes && kind == of && device == where && size_bytes == bytes;
+  }
+};
 // What a walk came to that must be waited for.
 struct HostNeed {
   nb::object launch{};  // whose kernel is not loaded
   std::int32_t device = dataflow::unknown_ordinal;
+  AheadMemory memory{};    // or what the driver takes long to give
   CompletionRef behind{};  // or others that wait, and go first
 
-  bool is_any() const { return launch.is_valid() || behind; }
+  bool is_any() const { return launch.is_valid() || memory.size_bytes || behind; }
 };
 
 struct Outstanding {

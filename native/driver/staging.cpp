@@ -117,9 +117,8 @@ Staging::Ring& Staging::make_ring(Home& home, std::uint64_t size_bytes) {
   return *home.rings.back();
 }
 
-// The one that the stream has, else one that nobody uses, else a new one, else the one with least to do.
-Staging::Ring& Staging::ring_for(StreamIndex stream, std::uint64_t chunk) {
-  Home& here = home(streams_.at(stream).device);
+// The one that the stream has, else one that nobody uses.
+Staging::Ring* Staging::find_ring(Home& here, StreamIndex stream) {
   // A lost device's memory stays where it is: the device may have been writing to it.
   std::erase_if(here.rings, [this](auto& ring) {
     if (!crew_->is_lost(*ring->lane)) return false;
@@ -127,12 +126,27 @@ Staging::Ring& Staging::ring_for(StreamIndex stream, std::uint64_t chunk) {
     lost.push_back(std::move(ring));
     return true;
   });
-  Ring* found = nullptr;
   for (const auto& ring : here.rings)
-    if (ring->last == stream) found = ring.get();
-  if (!found)
-    for (const auto& ring : here.rings)
-      if (crew_->is_idle(*ring->lane)) found = ring.get();
+    if (ring->last == stream) return ring.get();
+  for (const auto& ring : here.rings)
+    if (crew_->is_idle(*ring->lane)) return ring.get();
+  return nullptr;
+}
+
+std::uint64_t Staging::missing_ring_bytes(StreamIndex stream, std::uint64_t size_bytes) {
+  const std::int32_t device = streams_.at(stream).device;
+  if (!devices_.at(device).writes_flags) return 0;
+  Home& here = home(device);
+  const std::uint64_t wanted = std::bit_ceil(chunk_bytes(size_bytes) * chunks_in_ring);
+  const Ring* const found = find_ring(here, stream);
+  if (!found) return here.rings.size() < most_rings ? wanted : 0;
+  return found->lane->ring_bytes() < wanted && crew_->is_idle(*found->lane) ? wanted : 0;
+}
+
+// Where there is none for it, a new one, else the one with least to do.
+Staging::Ring& Staging::ring_for(StreamIndex stream, std::uint64_t chunk) {
+  Home& here = home(streams_.at(stream).device);
+  Ring* found = find_ring(here, stream);
   const std::uint64_t wanted = std::bit_ceil(chunk * chunks_in_ring);
   if (!found && here.rings.size() < most_rings) {
     found = &make_ring(here, wanted);

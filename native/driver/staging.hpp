@@ -45,6 +45,8 @@ class Staging {
   void from_array(dataflow::Tick tick, const dataflow::Array& array, const dataflow::Pageable& memory);
   // The driver's queues have no room for another copy of this size; what must pass first.
   std::optional<dataflow::Tick> full(std::int32_t device, std::uint64_t size_bytes);
+  // How much page-locked memory a copy of so many bytes on a stream will first ask for, for its ring; 0: none.
+  std::uint64_t missing_ring_bytes(dataflow::StreamIndex stream, std::uint64_t size_bytes);
   // Is some of this memory still to be written?
   bool is_being_written(const dataflow::Pageable& memory) const {
     return (crew_ && crew_->is_being_written(memory.layout)) || is_written_by_function(memory);
@@ -87,6 +89,7 @@ class Staging {
 
   static std::uint64_t chunk_bytes(std::uint64_t size_bytes);
   Home& home(std::int32_t device);
+  Ring* find_ring(Home& here, dataflow::StreamIndex stream);
   Ring& ring_for(dataflow::StreamIndex stream, std::uint64_t chunk);
   Ring& make_ring(Home& home, std::uint64_t size_bytes);
   void take_over(Ring& ring, dataflow::StreamIndex stream);

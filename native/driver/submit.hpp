@@ -39,15 +39,16 @@ class Submit {
   using Value = nb::handle;
 
   // `stands_in_line`: it lets those go first who wait for room and came before `turn`, if it has one.
-  // `loading`, `claim`: what it waited for on the host, and its place among those that do.
+  // `loading`, `ahead`, `claim`: what it waited for on the host, and its place among those that do.
   Submit(Engine& engine, const dataflow::Placement& placement, bool stands_in_line, const completion::Turn* turn,
-         const Loading& loading, Claims::Place claim)
+         const Loading& loading, AheadMemory* ahead, Claims::Place claim)
       : engine_(engine),
         scope_(engine),
         placement_(placement),
         stands_in_line_(stands_in_line),
         turn_(turn),
         loading_(loading),
+        ahead_(ahead),
         claim_(claim) {}
   Submit(const Submit&) = delete;
   Submit& operator=(const Submit&) = delete;
@@ -183,6 +184,20 @@ class Submit {
   void require_loaded(dataflow::LaunchOp& op, std::int32_t device) {
     if (!op.shape.empty && !is_loaded(op, device)) require_loaded_slowly(op, device);
   }
+  // Where the driver takes long to give memory, others may submit meanwhile. Not in the middle of another submission.
+  void require_memory(const AheadMemory& needed) {
+    if (!stands_in_line_ || engine_.memory.has_block(needed.kind, needed.device, needed.size_bytes)) return;
+    if (ahead_ && ahead_->is_for(needed.kind, needed.device, needed.size_bytes)) return;
+    host_need_.memory = needed.unfilled();
+    throw dataflow::HostWait{};
+  }
+  // What was got for it; nothing where nothing was.
+  dataflow::BufferRef take_ahead(dataflow::MemoryKind kind, std::int32_t device, std::uint64_t size_bytes) {
+    if (!ahead_ || !ahead_->is_for(kind, device, size_bytes)) return {};
+    ahead_->size_bytes = 0;
+    return std::move(ahead_->buffer);
+  }
+
   // Those go first that wait for work on the host, and will touch the same memory. Not in the middle of another
   // submission, which goes on.
   void require_unclaimed(const std::vector<dataflow::Use>& uses) {
@@ -222,6 +237,7 @@ class Submit {
 
   // In page-locked memory.
   Value create_host(dataflow::CreateOp& op, std::int32_t device) {
+    require_memory({.device = dataflow::host_ordinal, .size_bytes = op.size_bytes, .asking = device});
     scratch_ = make_host_array(op.size_bytes, op.spec.dtype, op.shape, device, object_of(op));
     dataflow::as_array(scratch_)->buffer->maker = op.origin.maker();
     return scratch_;
@@ -229,6 +245,7 @@ class Submit {
 
   Value staging(Op& op, const Array& source, std::int32_t device, StreamIndex stream) {
     if (device == dataflow::host_ordinal) {
+      require_memory({.device = dataflow::host_ordinal, .size_bytes = source.size_bytes(), .asking = source.device});
       staged_ = make_host_array(source.size_bytes(), source.dtype, source.shape, source.device, object_of(op));
     } else {
       dataflow::BufferRef buffer = allocate_device(source.size_bytes(), stream, device, [&] { return object_of(op); });
@@ -479,8 +496,10 @@ class Submit {
   // Managed memory is none of a device's: no limit bounds it.
   dataflow::BufferRef allocate_block(dataflow::CreateOp& op, std::int32_t device) {
     const bool is_managed = op.memory == dataflow::MemoryKind::managed;
+    if (dataflow::BufferRef got = take_ahead(op.memory, device, op.size_bytes)) return got;  // it counts already
     if (const dataflow::MemoryLimit* limit = placement_.limit_of(device); limit && op.size_bytes && !is_managed)
       require_room(*limit, op.size_bytes);
+    require_memory({.kind = op.memory, .device = device, .size_bytes = op.size_bytes, .asking = device});
     make_held_calls_now();  // the GIL is given up
     auto allocate = [&] {
       scope_.bind(device);
@@ -494,7 +513,8 @@ class Submit {
                              std::int32_t device, const nb::object& asked) {
     return doing(engine_, asked, device, [&] {
       scope_.bind(device);
-      dataflow::BufferRef buffer = engine_.memory.allocate_host(size_bytes, [this] { make_held_calls_now(); });
+      dataflow::BufferRef buffer = take_ahead(dataflow::MemoryKind::ordinary, dataflow::host_ordinal, size_bytes);
+      if (!buffer) buffer = engine_.memory.allocate_host(size_bytes, [this] { make_held_calls_now(); });
       return make_array(engine_.hooks.host_array, Array{std::move(buffer), 0, dataflow::host_ordinal, dtype, shape});
     });
   }
@@ -502,6 +522,11 @@ class Submit {
   void stage(dataflow::CopyOp& op, const Array& array, const nb::object& pageable, HeldWork::Kind kind,
              StreamIndex stream) {
     if (array.size_bytes() == 0) return;
+    if (const std::uint64_t ring_bytes = engine_.staging.missing_ring_bytes(stream, array.size_bytes()))
+      require_memory({.device = dataflow::host_ordinal,
+                      .size_bytes = ring_bytes,
+                      .asking = engine_.stream(stream).device,
+                      .is_for_pool = true});
     HeldWork work{.kind = kind, .op = object_of(op), .array = array, .pageable = pageable};
     if (holds_back_) return hold(stream, std::move(work));
     scope_.bind(engine_.stream(stream).device);
@@ -537,6 +562,7 @@ class Submit {
   const bool stands_in_line_;
   const completion::Turn* const turn_;
   const Loading& loading_;
+  AheadMemory* const ahead_;
   const Claims::Place claim_;
   HostNeed host_need_;
   bool holds_back_ = false;

@@ -212,6 +212,25 @@ TEST_CASE("page-locked memory that is refused has what nobody uses freed first")
   CHECK(engine.memory.page_locked().held_bytes() == 4096);
 }
 
+TEST_CASE("memory that was got ahead is a block as all others, and one that nobody takes is kept") {
+  FakeEngine engine;
+  const auto host = aiocuda::dataflow::host_ordinal;
+  CHECK(engine.memory.has_block(MemoryKind::ordinary, host, mib / 4));  // the driver gives that in no time
+  for (const auto& [kind, device] : {std::pair{MemoryKind::ordinary, host}, std::pair{MemoryKind::managed, 0},
+                                     std::pair{MemoryKind::interprocess, 0}}) {
+    CHECK_FALSE(engine.memory.has_block(kind, device, mib));
+    BufferRef buffer = engine.memory.allocate_ahead(kind, device, mib);
+    CHECK(buffer->kind == kind);
+    CHECK_FALSE(engine.memory.has_block(kind, device, mib));
+    buffer.reset();
+    engine.memory.free_due();
+    CHECK(engine.memory.has_block(kind, device, mib));
+  }
+  engine.driver.refuse(Function::cuMemHostAlloc, CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(code_of([&] { engine.memory.allocate_ahead(MemoryKind::ordinary, host, 2 * mib); }) ==
+        CUDA_ERROR_OUT_OF_MEMORY);
+}
+
 TEST_CASE("managed and interprocess memory count where they belong, and come back as blocks") {
   FakeEngine engine;
   BufferRef managed = engine.memory.allocate_managed(0, 100), lent = engine.memory.allocate_interprocess(0, 100);

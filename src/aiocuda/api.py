@@ -13,7 +13,7 @@ import numpy as np
 
 from aiocuda import _native, habits
 from aiocuda._driver import runtime
-from aiocuda._engine import dtypes, faults, leaks, unused
+from aiocuda._engine import background, dtypes, faults, held_up, leaks, unused
 from aiocuda._engine.dtypes import DTypeLike
 from aiocuda._engine.given import flag, whole_numbers
 from aiocuda.array import DeviceArray, HostArray
@@ -222,6 +222,8 @@ _native.set_hooks(
     faults.refused, faults.lost, lift, runtime.open_device, _stream_known, _lanes, faults.named, faults.over_limit,
     faults.over,
 )  # fmt: skip
+_native.set_ahead(background.get_ahead)
 leaks.report_at_exit()
+held_up.report()
 unused.report(DeviceOp)
 habits.advise()

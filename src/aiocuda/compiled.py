@@ -19,7 +19,7 @@ from typing import Any, Generic, Literal, ParamSpec, TypeVar, cast, overload
 import numpy as np
 
 from aiocuda import _native
-from aiocuda._engine import capture, dtypes, placement
+from aiocuda._engine import capture, dtypes, held_up, placement
 from aiocuda._engine.given import one_of
 from aiocuda.compiled_call import Call, described, is_number, is_plain, mapped
 from aiocuda.composing import lift, value
@@ -214,7 +214,8 @@ class Compiled(Generic[P, R]):
                         self._latest = graph
                 return graph
         _log.info("%s: %s", self._name, self._reason(call))
-        graph = self._trace(call, args, kwargs)
+        with held_up.Watched(f"making a graph of {self._name}"):
+            graph = self._trace(call, args, kwargs)
         gone: list[_Graph] = []  # let go of without the lock: what ends with them may come back here
         with self._lock:
             self._misses += 1

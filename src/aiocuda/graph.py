@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Generic, Literal, Self, TypeVar, cast
 
 from aiocuda import _native
-from aiocuda._engine import capture, dtypes, placement
+from aiocuda._engine import capture, dtypes, held_up, placement
 from aiocuda._engine.given import one_of
 from aiocuda.copies import dup
 from aiocuda.device import Stream, as_stream
@@ -331,8 +331,9 @@ def make_graph(
     op: DeviceOp[T], stream: Stream | None, capture_mode: CaptureMode, inputs: Mapping[str, Any]
 ) -> CudaGraph[T]:
     """Make a graph of an operation; see `DeviceOp.graph`."""
-    recorder, template = _recorded(op, capture_mode, inputs)
-    return _finished(recorder, template, stream, tuple(inputs))
+    with held_up.Watched("making a graph"):
+        recorder, template = _recorded(op, capture_mode, inputs)
+        return _finished(recorder, template, stream, tuple(inputs))
 
 
 def _finished(

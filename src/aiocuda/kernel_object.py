@@ -23,7 +23,7 @@ from aiocuda._driver.loaded import (
     LoadedKernel,
     Occupancy,
 )
-from aiocuda._engine import background, dtypes, faults, given
+from aiocuda._engine import background, dtypes, faults, given, held_up
 from aiocuda._engine.module_image import ModuleImage
 from aiocuda._engine.signature import KernelSignature, Parameter
 from aiocuda._engine.struct_values import ConstantPacker, StructPacker
@@ -74,7 +74,9 @@ class KernelDescription:
     def _settled(self, ordinal: int | None) -> KernelSignature:
         with self._asking:
             if self._is_open and self._ask is not None:
-                self._signature = self._ask(as_ordinal(None) if ordinal is None else ordinal)
+                what = f"asking the compiler for the parameters of kernel {self._signature.name}"
+                with held_up.Watched(what):
+                    self._signature = self._ask(as_ordinal(None) if ordinal is None else ordinal)
                 self._is_open = False
             return self._signature
 
@@ -302,7 +304,8 @@ class KernelDescription:
         runtime.require_not_forked()
         while (loaded := self._loaded.get(ordinal)) is None:
             if (work := self._loading(ordinal)) is not None:
-                work.wait()
+                with held_up.Watched(self._words(ordinal)):
+                    work.wait()
                 self._raise_failure(work, self._words(ordinal) if launch is None else launch, ordinal)
         return loaded
 

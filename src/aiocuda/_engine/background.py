@@ -16,10 +16,11 @@ from typing import Final
 
 from aiocuda import _forks, _native
 
-__all__ = ["DONE", "Background", "Work"]
+__all__ = ["DONE", "Background", "Work", "get_ahead"]
 
 # How many pieces of work are done at once. A long one must not hold up all others, and a compiler takes a processor.
 _MOST_THREADS: Final = max(4, min(16, (os.cpu_count() or 1) // 2))
+_MOST_FOR_MEMORY: Final = 2  # the driver gives memory to one at a time
 
 
 class Work(_native.HostWork):
@@ -56,7 +57,8 @@ DONE.end()
 class _Threads:
     """Threads that do pieces of work, first come first served. Each ends when there is nothing left to do."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
+        self._most = most
         self._lock = _forks.lock()
         self._left: deque[Callable[[], object]] = deque()
         self._running = 0
@@ -64,7 +66,7 @@ class _Threads:
     def do(self, work: Callable[[], object], name: str) -> bool:
         """Have something done; false where the operating system, or the end of the process, refuses a thread."""
         with self._lock:
-            if self._running == _MOST_THREADS:
+            if self._running == self._most:
                 self._left.append(work)
                 return True
             self._running += 1
@@ -91,8 +93,10 @@ class _Threads:
         self._running = 0
 
 
-_threads: Final = _Threads()
+_threads: Final = _Threads(_MOST_THREADS)
+_threads_for_memory: Final = _Threads(_MOST_FOR_MEMORY)
 os.register_at_fork(after_in_child=_threads.start_anew)
+os.register_at_fork(after_in_child=_threads_for_memory.start_anew)
 
 
 class Background:
@@ -135,3 +139,19 @@ class Background:
         if not _threads.do(do, name):
             do()
         return work
+
+
+def get_ahead(memory: _native.AheadMemory) -> Work:
+    """Have memory that the driver takes long to give got by another thread; native code calls this."""
+    work = Work()
+
+    def do() -> None:
+        work.do(lambda: _get(memory))
+
+    if not _threads_for_memory.do(do, "getting memory"):
+        do()
+    return work
+
+
+def _get(memory: _native.AheadMemory) -> None:
+    memory.get()

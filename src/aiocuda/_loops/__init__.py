@@ -15,8 +15,7 @@ from aiocuda._loops.thread import ThreadDestination, thread_port
 from aiocuda.errors import AiocudaError
 
 __all__ = [
-    "Destination", "LoopPort", "ThreadDestination", "current_destination", "current_port",
-    "thread_port",
+    "Destination", "LoopPort", "ThreadDestination", "current_destination", "current_port", "is_running", "thread_port",
 ]  # fmt: skip
 
 
@@ -49,6 +48,11 @@ def current_destination() -> Destination:
     """Return where callbacks that are added here are called: by the loop that runs in this thread, else by a thread."""
     runtime = _running()
     return ThreadDestination() if runtime is None else runtime.current_destination()
+
+
+def is_running() -> bool:
+    """Say whether an event loop that is known runs in this thread."""
+    return _running() is not None
 
 
 def _running() -> _Runtime | None:
