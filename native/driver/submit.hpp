@@ -496,10 +496,12 @@ class Submit {
   // Managed memory is none of a device's: no limit bounds it.
   dataflow::BufferRef allocate_block(dataflow::CreateOp& op, std::int32_t device) {
     const bool is_managed = op.memory == dataflow::MemoryKind::managed;
-    if (dataflow::BufferRef got = take_ahead(op.memory, device, op.size_bytes)) return got;  // it counts already
+    // What was got counts already. What was refused to the other thread is asked for here.
+    const bool is_tried = ahead_ && ahead_->is_for(op.memory, device, op.size_bytes);
+    if (dataflow::BufferRef got = take_ahead(op.memory, device, op.size_bytes)) return got;
     if (const dataflow::MemoryLimit* limit = placement_.limit_of(device); limit && op.size_bytes && !is_managed)
       require_room(*limit, op.size_bytes);
-    require_memory({.kind = op.memory, .device = device, .size_bytes = op.size_bytes, .asking = device});
+    if (!is_tried) require_memory({.kind = op.memory, .device = device, .size_bytes = op.size_bytes, .asking = device});
     make_held_calls_now();  // the GIL is given up
     auto allocate = [&] {
       scope_.bind(device);

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import gc
+import itertools
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +14,7 @@ import pytest
 import aiocuda as ac
 from aiocuda._engine import background
 
-ITEMS = 300_000  # 1.2 MB: the driver takes its time for that
+MIB = 1 << 20
 
 
 class HeldDriver:
@@ -39,26 +39,25 @@ class HeldDriver:
 
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[HeldDriver]:
-    gc.collect()
-    for device in ac.devices():
-        device.synchronize().sync()
-        device.trim_memory()
     held = HeldDriver(background._get)
     monkeypatch.setattr(background, "_get", held)
     yield held
     held.released.set()
 
 
+_sizes = itertools.count(start=23 * MIB, step=MIB)  # blocks are whole MiB: of these sizes none has been kept
+
+
 @pytest.fixture
 def x() -> Any:
-    return ac.full(ITEMS, 5, np.int32).sync()
+    return ac.full(next(_sizes), 5, np.int8).sync()
 
 
 MADE = {
-    "empty_host": lambda x: ac.empty_host(ITEMS, np.int32),
+    "empty_host": lambda x: ac.empty_host(x.size, np.int8),
     "to_host": ac.to_host,
-    "managed": lambda x: ac.zeros(ITEMS, np.int32, managed=True),
-    "for a launch": lambda x: ac.dup(x).then(ac.to_host),
+    "managed": lambda x: ac.zeros(x.size, np.int8, managed=True),
+    "in a function": lambda x: ac.dup(x).then(ac.to_host),
 }
 
 
@@ -82,7 +81,7 @@ def test_the_loop_and_the_operations_of_others_go_on(run, driver, x, made):
     run(program)
     assert len(driver.threads) == 1
     assert driver.threads[0] is not threading.current_thread()
-    assert found[0].shape == (ITEMS,)
+    assert found[0].shape == x.shape
     if isinstance(found[0], np.ndarray):
         assert (found[0] == 5).all()
 
@@ -156,7 +155,7 @@ def test_a_thread_that_blocks_asks_the_driver_itself(driver, x):
 
 
 def test_the_rings_of_copies_from_and_to_numpy(in_process):
-    program = f"""
+    program = """
 import asyncio, threading
 import numpy as np
 import aiocuda as ac
@@ -168,7 +167,7 @@ def held(memory):
     assert released.wait(60)
     get(memory)
 background._get = held
-there = np.arange({ITEMS}, dtype=np.int32)
+there = np.arange(300_000, dtype=np.int32)
 async def main():
     other = await ac.zeros(8)
     copied = asyncio.create_task(ac.as_coroutine(ac.to_device(there)))
