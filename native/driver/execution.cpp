@@ -345,7 +345,7 @@ Execution::Driven Execution::drive(const Listener& listener) {
   Engine& engine = Engine::get();
   const Watched watched(engine, root_);
   for (;;) {
-    const Reached reached = advance(engine, listener.blocks);
+    const Reached reached = advance(engine, false);
     if (reached.is_complete) {
       end(engine);
       return Driven::complete;
