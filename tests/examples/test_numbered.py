@@ -77,7 +77,10 @@ def test_it_runs_as_a_script(number):
         timeout=120,
         check=False,
     )
-    assert done.stderr == ""  # no arrays are held at the end either, which AIOCUDA_DEBUG tells
+    # No arrays are held at the end either, which AIOCUDA_DEBUG tells. It tells of a loop that is held up, too: that
+    # depends on the machine.
+    told = [line for line in done.stderr.splitlines() if "held the event loop up for" not in line]
+    assert told == []
     assert done.returncode == 0
     assert any(re.fullmatch(PRINTED[number], line) for line in done.stdout.splitlines()), done.stdout
 

@@ -1,8 +1,9 @@
 // Completions, what is pending, and ports: in every order of what their threads do (see scheduler.hpp).
+#include "shadow_std.hpp"
+
 #include <poll.h>
 
 #include "completion/completion.hpp"
-#include "shadow_std.hpp"
 // after the shadows: doctest uses the standard library's own
 #include "check_orders.hpp"
 

@@ -1,6 +1,7 @@
 // The threads that carry bytes through rings, in every order of what they, the caller and the device do (see
 // scheduler.hpp).
 #include "shadow_std.hpp"
+
 #include "staging/crew.hpp"
 // after the shadows: doctest uses the standard library's own
 #include "check_orders.hpp"

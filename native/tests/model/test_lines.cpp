@@ -1,6 +1,7 @@
 // Lines of those who wait for room, in every order of what their threads do (see scheduler.hpp).
-#include "completion/line.hpp"
 #include "shadow_std.hpp"
+
+#include "completion/line.hpp"
 // after the shadows: doctest uses the standard library's own
 #include "check_orders.hpp"
 

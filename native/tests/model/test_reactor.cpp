@@ -1,6 +1,7 @@
 // Slots and the reactor, in every order of what callers, the reactor and the device do (see scheduler.hpp).
-#include "completion/reactor.hpp"
 #include "shadow_std.hpp"
+
+#include "completion/reactor.hpp"
 // after the shadows: doctest uses the standard library's own
 #include "check_orders.hpp"
 
