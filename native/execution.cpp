@@ -26,7 +26,7 @@ struct Due {
 };
 std::vector<Due> take(LoopPort& port, bool begins_turn) {
   interpreter::guard_thread();
-  Engine::get().require_not_forked();
+  if (port.is_inherited()) Engine::get().require_not_forked();
   std::vector<Due> due;
   auto append = [&due](completion::Token token, std::int32_t result) {
     due.push_back({nb::steal(static_cast<PyObject*>(token)), result});

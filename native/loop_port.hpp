@@ -1,5 +1,8 @@
 // Where a loop is told, as Python sees it: the eventfd, and how awaits share the loop's time.
 #pragma once
+#include <sys/types.h>
+#include <unistd.h>
+
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -25,6 +28,10 @@ struct LoopPort {
   }
   std::shared_ptr<completion::Port> port = std::make_shared<completion::Port>(driver::Engine::get().orphans);
   std::optional<completion::LoopTime> time;  // where awaits share it
+  // In a forked process: is this port the parent's? The two processes share its eventfd, and a thread that is not here
+  // may have held its lock. A port that was made here still tells whose turn it is in its loop: each await that comes
+  // to its turn is then told that the process was forked.
+  bool is_inherited() const { return driver::Engine::get().is_forked() && made_in_ != getpid(); }
   ~LoopPort() {
     if (driver::Engine::get().is_forked()) {  // the reactor may have been at it; it is the other process' as well
       static std::vector<std::shared_ptr<completion::Port>>& forked =
@@ -40,6 +47,9 @@ struct LoopPort {
   void look_for_turn() {
     if (time->asks_for_turn()) port->ring();
   }
+
+ private:
+  const pid_t made_in_ = getpid();
 };
 
 // Charges what is done for an await, from here to the end of the scope, to its loop's turn.

@@ -5,31 +5,42 @@
 // goes on. A walk that stops goes on where it stopped: no operation is looked at more often than something happens to
 // it (path.hpp). A sink performs (driver/submit.hpp) or writes down (record.hpp): what is decided here is decided once.
 //
+// clang-format off
 // A sink has
-//   Value                          a result, cheap to copy, valid as long as the sink's walk
+//   Value                            a result, cheap to copy, valid as long as the sink's walk
 //   Timeline& timeline()
-//   RangeHazards& hazards(Buffer&) the hazards it may change
+//   RangeHazards& hazards(Buffer&)   the hazards it may change
 //   bool is_done(op), is_failed(op), Value result(op), Value constant(object)
-//   const Array* array(value)      null where it is none (or not known yet: is_unknown(value))
+//   const Array* array(value)        null where it is none (or not known yet: is_unknown(value))
 //   Value item(value, index), Value tuple(values)
 //   Lanes& lanes(op, policy, device), device_of(stream), is_open(stream)
-//   StreamId ask(policy, op, device, needs, lanes), look(stream)   for policies that want it
-//   void mark(op, stream, slot), wait(op, stream, other, slot)     for an operation; see Timeline::order
+//   StreamId ask(policy, op, device, needs, lanes), look(stream)
+//                                    for policies that want it
+//   void mark(op, stream, slot), wait(op, stream, other, slot)
+//                                    for an operation; see Timeline::order
 //   void launch(op, stream, device), copy(op, to, from, stream)
-//   fill(op, array, way, stream)                                   `way`: memory that is filled and copied from, or
-//   null Value create(op, stream, device), create_host(op, device) bool is_peer(device, device) Value staging(op,
-//   array, device, stream)                       memory on a copy's way, page-locked for no device Value
-//   page_locked(op, pageable, device)                        page-locked memory with those contents, read now bool
-//   stages_copies             else it has none of these, for copies between arrays and pageable memory: Buffer&
-//   pageable(), stages(pageable, array), staging_full(device, bytes), upload(op, to, stream), download(op, from,
-//   stream) Value foreign(op, values, stream, device) replay(op, replay, stream, device) launch a graph optional<Value>
-//   call(op, value)  run a callback at submission; none: it returned an operation optional<Value> map(op, value)   a
-//   function of a complete value; none: it is called after the walk bool is_complete(tick), is_full(stream, most)
+//   fill(op, array, way, stream)     `way`: memory that is filled and copied from, or null
+//   Value create(op, stream, device), create_host(op, device)
+//   bool is_peer(device, device)
+//   Value staging(op, array, device, stream)
+//                                    memory on a copy's way, page-locked for no device
+//   Value page_locked(op, pageable, device)
+//                                    page-locked memory with those contents, read now
+//   bool stages_copies               else it has none of these, for copies between arrays and pageable memory:
+//   Buffer& pageable(), stages(pageable, array), staging_full(device, bytes)
+//   upload(op, to, stream), download(op, from, stream)
+//   Value foreign(op, values, stream, device)
+//   replay(op, replay, stream, device)
+//                                    launch a graph
+//   optional<Value> call(op, value)  run a callback at submission; none: it returned an operation
+//   optional<Value> map(op, value)   a function of a complete value; none: it is called after the walk
+//   bool is_complete(tick), is_full(stream, most)
 //   hold_back(), make_held_calls(), make_held_calls_now()
 //                                    there are branches; what was held back is to be done, at the end or in the middle
 //   require_loaded(op, device), require_unclaimed(uses)
 //                                    throw HostWait where work on the host must end first
 //   void finish(op, value), fail(op, error)
+// clang-format on
 #pragma once
 #include <algorithm>
 #include <optional>

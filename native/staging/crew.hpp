@@ -4,13 +4,16 @@
 // A *lane* is a ring, its three words, and chunks with the numbers 1, 2, 3 and so on, in the order in which they were
 // handed to a stream. What the device does for chunk n, in its stream, and what the threads do for it:
 //
-//   to the device:  threads fill n's part of the ring, write granted = n;   stream: wait granted >= n, copy, write
-//   passed = n to the host:    threads see n's part free, write granted = n;           stream: wait granted >= n, copy,
-//   write passed = n;
-//                   threads see passed >= n, empty the part, write finished = n;   stream, after its last chunk: wait
-//                   finished >= n
-//   in place:       the same without ring and grant, where the array is page-locked itself: write passed = n, wait
-//   finished >= n
+// clang-format off
+//   to the device:  threads: fill n's part of the ring, write granted = n
+//                   stream:  wait granted >= n, copy, write passed = n
+//   to the host:    threads: see n's part free, write granted = n
+//                   stream:  wait granted >= n, copy, write passed = n
+//                   threads: see passed >= n, empty the part, write finished = n
+//                   stream:  after its last chunk, wait finished >= n
+//   in place:       the same without ring and grant, where the array is page-locked itself:
+//                   stream:  write passed = n, wait finished >= n
+// clang-format on
 //
 // A part of the ring is free for n when the chunks that had its bytes before are finished. The words only grow, each by
 // its chunks' order: `granted` and `finished` are written by the threads, `passed` by the device.

@@ -96,6 +96,25 @@ def test_a_process_forked_after_the_first_use_is_told(ends_well):
     ends_well(USED + USES)
 
 
+def test_awaits_in_a_new_loop_are_refused_however_long_each_takes(ends_well):
+    """Awaits that have used up their loop's turn wait in a line for the next one. They come to their turn, and end."""
+    ends_well(
+        """
+import aiocuda._loops.asyncio
+aiocuda._loops.asyncio.TURN_US = 0
+x = ac.zeros(10).sync()
+async def many():
+    async def one(): await ac.fill(x, 1)
+    for error in await asyncio.gather(*(one() for _ in range(10)), return_exceptions=True):
+        assert isinstance(error, ac.ForkedProcessError), error
+def child(): asyncio.run(many())
+in_child(child)
+in_child(child, sys.exit)
+in_child(lambda: in_child(child))
+"""
+    )
+
+
 def test_the_parent_goes_on(ends_well):
     ends_well("x = ac.zeros(10).sync()\nin_child(gc.collect, sys.exit)\nassert ac.to_host(x).sync().sum() == 0")
 

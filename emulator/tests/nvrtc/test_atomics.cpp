@@ -25,7 +25,8 @@ TEST_CASE("atomic functions answer the old value and leave the right new one") {
     extern "C" __global__ void ints(int* v, int* o) { integers<int>(v, o, -6, 3); }
     extern "C" __global__ void unsigneds(unsigned* v, unsigned* o) { integers<unsigned>(v, o, 0xfffffff0u, 5u); }
     extern "C" __global__ void longs(long long* v, long long* o) { integers<long long>(v, o, -(1ll << 40), 12); }
-    extern "C" __global__ void ulongs(unsigned long long* v, unsigned long long* o) { integers<unsigned long long>(v, o, ~0ull, 2); }
+    extern "C" __global__ void ulongs(unsigned long long* v, unsigned long long* o) {
+      integers<unsigned long long>(v, o, ~0ull, 2); }
     extern "C" __global__ void others(float* f, double* d, unsigned* u, unsigned short* s) {
       f[1] = atomicAdd(&f[0], 1.5f); f[3] = atomicExch(&f[2], -2.0f); f[5] = atomicAdd_block(&f[4], 1);
       d[1] = atomicAdd(&d[0], 0.25); d[3] = atomicExch(&d[2], 8.0);

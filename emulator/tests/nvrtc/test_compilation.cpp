@@ -237,7 +237,8 @@ TEST_CASE("CUDA's headers and the standard library's can be included") {
     #include <array>
     #include <cuda/std/type_traits>
     #include <cuda/std/limits>
-    template <class T> __device__ T most() { static_assert(std::is_integral<T>::value, ""); return std::numeric_limits<T>::max(); }
+    template <class T> __device__ T most() { static_assert(std::is_integral<T>::value, "");
+      return std::numeric_limits<T>::max(); }
     extern "C" __global__ void k(int* x) {
       std::array<int, 2> a = {most<std::int8_t>(), 3};
       static_assert(cuda::std::is_same_v<int, int>, "");

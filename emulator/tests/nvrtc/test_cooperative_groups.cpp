@@ -34,7 +34,8 @@ TEST_CASE("cooperative groups: ranks, shuffles, votes and reductions") {
       o[5] = tile.shfl_down(t, 1);
       o[6] = tile.ballot(t % 2);
       o[7] = sum_of(block, scratch, t);
-      if (t % 3 == 0) { cg::coalesced_group some = cg::coalesced_threads(); o[8] = some.size() * 100 + some.thread_rank(); o[9] = some.shfl(t, 1); }
+      if (t % 3 == 0) { cg::coalesced_group some = cg::coalesced_threads();
+        o[8] = some.size() * 100 + some.thread_rank(); o[9] = some.shfl(t, 1); }
       else { o[8] = -1; o[9] = -1; }
       o[10] = cg::inclusive_scan(tile, 1);
       o[11] = cg::this_grid().thread_rank();

@@ -81,7 +81,8 @@ TEST_CASE("name expressions reach unnamed namespaces, static functions and types
 TEST_CASE("inline assembly that reads a special register") {
   const Module module(R"(
     __device__ unsigned lane() { unsigned r; asm("mov.u32 %0, %laneid;" : "=r"(r)); return r; }
-    __device__ __forceinline__ unsigned below() { unsigned r; asm volatile("mov.u32 %0, %%lanemask_lt;" : "=r"(r) :: "memory"); return r; }
+    __device__ __forceinline__ unsigned below() { unsigned r;
+      asm volatile("mov.u32 %0, %%lanemask_lt;" : "=r"(r) :: "memory"); return r; }
     extern "C" __global__ void k(unsigned* out) { out[threadIdx.x] = lane() | below() << 8; })");
   unsigned out[64];
   module.launch("k", {.block = {64}}, out);
@@ -115,7 +116,8 @@ TEST_CASE("later intrinsics: selections, byte swaps, aligned vectors, pipeline c
       out[8] = (int)s[0].z;
       cuda::std::array<int, 2> a = {3, 4};
       out[9] = a[1] + (int)cuda::std::complex<float>(1, 2).imag() + (clock() >= begin);
-      out[10] = __bfloat162uchar_rz(__nv_bfloat16(300.0f)) + __hne2_mask(__float2bfloat162_rn(1.0f), __float2bfloat162_rn(1.0f));
+      out[10] = __bfloat162uchar_rz(__nv_bfloat16(300.0f)) +
+        __hne2_mask(__float2bfloat162_rn(1.0f), __float2bfloat162_rn(1.0f));
     })");
   int out[11] = {};
   alignas(16) const float in[4] = {1, 2, 3, 4};

@@ -59,17 +59,22 @@ std::string source_for(const std::string& type, const std::string& name, const s
       int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) out[i] = __double2N(in[i]); }
     extern "C" __global__ void arithmetic(const T* a, const T* b, const T* c, T* out, int n) {
       int i = blockIdx.x * blockDim.x + threadIdx.x;
-      if (i < n) { out[i] = a[i] + b[i]; out[n + i] = __hsub(a[i], b[i]); out[2 * n + i] = a[i] * b[i]; out[3 * n + i] = a[i] / b[i];
+      if (i < n) { out[i] = a[i] + b[i]; out[n + i] = __hsub(a[i], b[i]); out[2 * n + i] = a[i] * b[i];
+        out[3 * n + i] = a[i] / b[i];
                    out[4 * n + i] = __hfma(a[i], b[i], c[i]); out[5 * n + i] = hsqrt(__habs(a[i])); } }
     extern "C" __global__ void directed(float v, T* out) {
       out[0] = __float2N_rz(v); out[1] = __float2N_ru(v); out[2] = __float2N_rd(v); }
     extern "C" __global__ void functions(float* out) {
       T one(1.0f), two = T(2), minus(-3.0f), nan = T(NAN);
       int i = 0;
-      out[i++] = (float)(one + two); out[i++] = one < two; out[i++] = nan == nan; out[i++] = nan != nan; out[i++] = __hgt(two, one);
-      out[i++] = (float)__hmax(one, minus); out[i++] = __hisnan(nan); out[i++] = (float)-two; two += one; out[i++] = (float)two;
-      out[i++] = (float)hexp(T(0.0f)); out[i++] = (float)hfloor(T(1.5f)); out[i++] = __N2int_rn(T(2.5f)); out[i++] = (float)__int2N_rn(7);
-      out[i++] = __hltu(nan, one); out[i++] = __hlt(nan, one); out[i++] = (int)T(-1.75f); out[i++] = (float)__hadd_sat(T(0.75f), T(0.75f));
+      out[i++] = (float)(one + two); out[i++] = one < two; out[i++] = nan == nan; out[i++] = nan != nan;
+        out[i++] = __hgt(two, one);
+      out[i++] = (float)__hmax(one, minus); out[i++] = __hisnan(nan); out[i++] = (float)-two; two += one;
+        out[i++] = (float)two;
+      out[i++] = (float)hexp(T(0.0f)); out[i++] = (float)hfloor(T(1.5f)); out[i++] = __N2int_rn(T(2.5f));
+        out[i++] = (float)__int2N_rn(7);
+      out[i++] = __hltu(nan, one); out[i++] = __hlt(nan, one); out[i++] = (int)T(-1.75f);
+        out[i++] = (float)__hadd_sat(T(0.75f), T(0.75f));
       out[i++] = (float)__shfl_xor_sync(~0u, T((float)threadIdx.x), 1);
       out[i++] = __N_as_ushort(T(1.0f)); out[i++] = (float)__ushort_as_N(__N_as_ushort(T(5.0f)));
       if (two) out[i++] = 1;
@@ -215,7 +220,8 @@ TEST_CASE("pairs of halves and of bfloat16s") {
       float2 f = __half22float2(z);
       int i = 0;
       out[i++] = f.x; out[i++] = f.y; out[i++] = __low2float(x + y); out[i++] = __high2float(__hmul2(x, y));
-      out[i++] = __half2float(__high2half(__lowhigh2highlow(x))); out[i++] = __hbgt2(y, x); out[i++] = __low2float(__hgt2(x, y));
+      out[i++] = __half2float(__high2half(__lowhigh2highlow(x))); out[i++] = __hbgt2(y, x);
+        out[i++] = __low2float(__hgt2(x, y));
       h[0] = __halves2half2(__low2half(x), __high2half(y));
       atomicAdd(&h[1], y);
       __nv_bfloat162 p = __floats2bfloat162_rn(3.0f, 4.0f);

@@ -275,7 +275,8 @@ TEST_CASE("name expressions name templates, namespaces and overloads") {
 TEST_CASE("the table tells parameters, their flags and the launch bounds") {
   const Module module(Program{.source = R"(
     struct Three { char c[3]; };
-    extern "C" __global__ void __launch_bounds__(128) k(const float* __restrict__ a, float* b, double c, char d, short e,
+    extern "C" __global__ void __launch_bounds__(128) k(const float* __restrict__ a, float* b, double c, char d,
+      short e,
                                                        const Three f, int* const g, const void* h) {}
     constexpr int limit = 64;
     __launch_bounds__(limit * 2, 4) __global__ void bounded(int) {}
@@ -324,9 +325,12 @@ TEST_CASE("vector types have CUDA's sizes, alignments and constructors") {
   const Module module(R"(
     extern "C" __global__ void vectors(int* sizes, float4* out, dim3 extent) {
       int i = 0;
-      sizes[i++] = sizeof(char3); sizes[i++] = sizeof(uchar4); sizes[i++] = alignof(uchar4); sizes[i++] = sizeof(short4);
-      sizes[i++] = sizeof(float3); sizes[i++] = alignof(float3); sizes[i++] = alignof(float2); sizes[i++] = alignof(float4);
-      sizes[i++] = sizeof(double4); sizes[i++] = alignof(double2); sizes[i++] = sizeof(longlong2); sizes[i++] = alignof(double4);
+      sizes[i++] = sizeof(char3); sizes[i++] = sizeof(uchar4); sizes[i++] = alignof(uchar4);
+        sizes[i++] = sizeof(short4);
+      sizes[i++] = sizeof(float3); sizes[i++] = alignof(float3); sizes[i++] = alignof(float2);
+        sizes[i++] = alignof(float4);
+      sizes[i++] = sizeof(double4); sizes[i++] = alignof(double2); sizes[i++] = sizeof(longlong2);
+        sizes[i++] = alignof(double4);
       float4 v = make_float4(1, 2, 3, 4);
       int2 w = make_int2(5, 6);
       uchar3 u = make_uchar3(7, 8, 9);

@@ -45,7 +45,8 @@ TEST_CASE("matrix products: tiled, and with float4 and register tiles") {
       }
       C[row * n + col] = acc;
     }
-    extern "C" __global__ void __launch_bounds__(64) sgemm(int M, int N, int K, float alpha, float* A, float* B, float beta, float* C) {
+    extern "C" __global__ void __launch_bounds__(64) sgemm(int M, int N, int K, float alpha, float* A, float* B,
+      float beta, float* C) {
       const int BM = 32, BN = 32, BK = 8, TM = 4, TN = 4;
       __shared__ float As[BK * BM];
       __shared__ float Bs[BK * BN];
@@ -59,7 +60,8 @@ TEST_CASE("matrix products: tiled, and with float4 and register tiles") {
         float4 tmp = reinterpret_cast<float4*>(&A[innerRowA * K + innerColA * 4])[0];
         As[(innerColA * 4 + 0) * BM + innerRowA] = tmp.x; As[(innerColA * 4 + 1) * BM + innerRowA] = tmp.y;
         As[(innerColA * 4 + 2) * BM + innerRowA] = tmp.z; As[(innerColA * 4 + 3) * BM + innerRowA] = tmp.w;
-        reinterpret_cast<float4*>(&Bs[innerRowB * BN + innerColB * 4])[0] = reinterpret_cast<float4*>(&B[innerRowB * N + innerColB * 4])[0];
+        reinterpret_cast<float4*>(&Bs[innerRowB * BN + innerColB * 4])[0] =
+          reinterpret_cast<float4*>(&B[innerRowB * N + innerColB * 4])[0];
         __syncthreads();
         A += BK; B += BK * N;
         for (int dot = 0; dot < BK; ++dot) {
@@ -72,7 +74,8 @@ TEST_CASE("matrix products: tiled, and with float4 and register tiles") {
       for (int m = 0; m < TM; m++) {
         float4 tmp = reinterpret_cast<float4*>(&C[(threadRow * TM + m) * N + threadCol * TN])[0];
         tmp.x = alpha * threadResults[m * TN] + beta * tmp.x; tmp.y = alpha * threadResults[m * TN + 1] + beta * tmp.y;
-        tmp.z = alpha * threadResults[m * TN + 2] + beta * tmp.z; tmp.w = alpha * threadResults[m * TN + 3] + beta * tmp.w;
+        tmp.z = alpha * threadResults[m * TN + 2] + beta * tmp.z;
+          tmp.w = alpha * threadResults[m * TN + 3] + beta * tmp.w;
         reinterpret_cast<float4*>(&C[(threadRow * TM + m) * N + threadCol * TN])[0] = tmp;
       }
     })");
@@ -131,15 +134,19 @@ TEST_CASE("softmax, layer normalisation and attention") {
       for (int i = threadIdx.x; i < cols; i += blockDim.x) { s += x[i]; q += x[i] * x[i]; }
       s = block_reduce(s, false) / cols; q = block_reduce(q, false) / cols - s * s;
       float r = rsqrtf(q + 1e-5f);
-      for (int i = threadIdx.x; i < cols; i += blockDim.x) out[blockIdx.x * cols + i] = (x[i] - s) * r * gamma[i] + beta[i];
+      for (int i = threadIdx.x; i < cols; i += blockDim.x)
+        out[blockIdx.x * cols + i] = (x[i] - s) * r * gamma[i] + beta[i];
     }
-    extern "C" __global__ void attention(const float* Q, const float* K, const float* V, float* O, int N, int d, float scale) {
+    extern "C" __global__ void attention(const float* Q, const float* K, const float* V, float* O, int N, int d,
+      float scale) {
       extern __shared__ float sram[];
       float* Kj = sram; float* Vj = sram + 32 * d;
       int row = blockIdx.x * blockDim.x + threadIdx.x;
       float acc[16] = {0}, m = -INFINITY, l = 0;
       for (int j = 0; j < N; j += 32) {
-        for (int x = 0; x < d; x++) { Kj[threadIdx.x * d + x] = K[(j + threadIdx.x) * d + x]; Vj[threadIdx.x * d + x] = V[(j + threadIdx.x) * d + x]; }
+        for (int x = 0; x < d; x++) {
+          Kj[threadIdx.x * d + x] = K[(j + threadIdx.x) * d + x];
+          Vj[threadIdx.x * d + x] = V[(j + threadIdx.x) * d + x]; }
         __syncthreads();
         for (int k = 0; k < 32; k++) {
           float s = 0;

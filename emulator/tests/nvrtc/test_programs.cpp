@@ -111,7 +111,8 @@ TEST_CASE("histogram with shared atomics, and with warp-aggregated ones") {
       __shared__ unsigned local[256];
       for (int i = threadIdx.x; i < 256; i += blockDim.x) local[i] = 0;
       __syncthreads();
-      for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) atomicAdd(&local[in[i]], 1);
+      for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x)
+        atomicAdd(&local[in[i]], 1);
       __syncthreads();
       for (int i = threadIdx.x; i < 256; i += blockDim.x) atomicAdd(&bins[i], local[i]);
     }
@@ -154,16 +155,19 @@ TEST_CASE("transpose through a padded tile, and a stencil with halo") {
     extern "C" __global__ void transpose(float* odata, const float* idata, int width, int height) {
       __shared__ float tile[TILE_DIM][TILE_DIM + 1];
       int x = blockIdx.x * TILE_DIM + threadIdx.x, y = blockIdx.y * TILE_DIM + threadIdx.y;
-      for (int j = 0; j < TILE_DIM; j += BLOCK_ROWS) if (x < width && y + j < height) tile[threadIdx.y + j][threadIdx.x] = idata[(y + j) * width + x];
+      for (int j = 0; j < TILE_DIM; j += BLOCK_ROWS)
+        if (x < width && y + j < height) tile[threadIdx.y + j][threadIdx.x] = idata[(y + j) * width + x];
       __syncthreads();
       x = blockIdx.y * TILE_DIM + threadIdx.x; y = blockIdx.x * TILE_DIM + threadIdx.y;
-      for (int j = 0; j < TILE_DIM; j += BLOCK_ROWS) if (x < height && y + j < width) odata[(y + j) * height + x] = tile[threadIdx.x][threadIdx.y + j];
+      for (int j = 0; j < TILE_DIM; j += BLOCK_ROWS)
+        if (x < height && y + j < width) odata[(y + j) * height + x] = tile[threadIdx.x][threadIdx.y + j];
     }
     extern "C" __global__ void stencil_1d(const int* in, int* out, int n) {
       __shared__ int temp[128 + 2 * RADIUS];
       int g = threadIdx.x + blockIdx.x * blockDim.x, l = threadIdx.x + RADIUS;
       temp[l] = g < n ? in[g] : 0;
-      if (threadIdx.x < RADIUS) { temp[l - RADIUS] = g >= RADIUS ? in[g - RADIUS] : 0; temp[l + 128] = g + 128 < n ? in[g + 128] : 0; }
+      if (threadIdx.x < RADIUS) { temp[l - RADIUS] = g >= RADIUS ? in[g - RADIUS] : 0;
+        temp[l + 128] = g + 128 < n ? in[g + 128] : 0; }
       __syncthreads();
       int result = 0;
       for (int offset = -RADIUS; offset <= RADIUS; offset++) result += temp[l + offset];
@@ -206,7 +210,8 @@ TEST_CASE("the last block to finish reduces what all blocks left (threadfence re
         last = atomicInc(&retired, gridDim.x) == gridDim.x - 1;
       }
       __syncthreads();
-      if (last && threadIdx.x == 0) { float t = 0; for (int i = 0; i < gridDim.x; i++) t += partial[i]; out[0] = t; retired = 0; }
+      if (last && threadIdx.x == 0) { float t = 0; for (int i = 0; i < gridDim.x; i++) t += partial[i]; out[0] = t;
+        retired = 0; }
     })");
   const std::vector<float> in = random_floats(5000, 0, 1);
   std::vector<float> partial(8);

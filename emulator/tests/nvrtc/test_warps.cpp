@@ -59,7 +59,8 @@ TEST_CASE("shuffles move every type, in groups of any width") {
     extern "C" __global__ void doubles(double* o) { four<double>(o, threadIdx.x * 0.25); }
     extern "C" __global__ void longs(long long* o) { four<long long>(o, (1ll << 40) + threadIdx.x); }
     extern "C" __global__ void unsigneds(unsigned long long* o) { four<unsigned long long>(o, ~0ull - threadIdx.x); }
-    extern "C" __global__ void negative_source(int* o) { o[threadIdx.x] = __shfl_sync(~0u, (int)threadIdx.x, -1, 8); })");
+    extern "C" __global__ void negative_source(int* o) { o[threadIdx.x] = __shfl_sync(~0u, (int)threadIdx.x, -1, 8);
+      })");
   const auto check = [&]<class T>(const char* name, T (*value)(int)) {
     CAPTURE(name);
     std::vector<T> out(128);
