@@ -5,6 +5,8 @@
 #include <limits>
 #include <new>
 
+#include "process.hpp"
+
 namespace aiocuda {
 namespace {
 
@@ -48,7 +50,7 @@ void finish(PyObject* self) {
   Await& await = of(self);
   const auto stage = std::exchange(await.stage, Await::Stage::over);
   if (stage == Await::Stage::over) return;
-  if (stage == Await::Stage::lines_up && await.line && !driver::Engine::get().is_over()) {
+  if (stage == Await::Stage::lines_up && await.line && !process_engine().is_over()) {
     const nb::object token = nb::steal(static_cast<PyObject*>(await.port().time->leave(await.line)));
   }
   await.awaited->leave(self);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "floor.hpp"
+#include "process.hpp"
 
 namespace aiocuda {
 namespace {
@@ -25,18 +26,18 @@ class Event {
  public:
   Event() {
     CUevent event = nullptr;
-    check(Engine::get().table.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+    check(process_engine().table.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
     event_.reset(event);
   }
-  void record(CUstream stream) { check(Engine::get().table.cuEventRecord(event_.get(), stream), "cuEventRecord"); }
+  void record(CUstream stream) { check(process_engine().table.cuEventRecord(event_.get(), stream), "cuEventRecord"); }
   void hold_back(CUstream stream) {
-    check(Engine::get().table.cuStreamWaitEvent(stream, event_.get(), 0), "cuStreamWaitEvent");
+    check(process_engine().table.cuStreamWaitEvent(stream, event_.get(), 0), "cuStreamWaitEvent");
   }
-  bool has_passed() const { return is_ready(Engine::get().table.cuEventQuery(event_.get()), "cuEventQuery"); }
+  bool has_passed() const { return is_ready(process_engine().table.cuEventQuery(event_.get()), "cuEventQuery"); }
 
  private:
   struct Destroy {
-    void operator()(CUevent event) const { Engine::get().table.cuEventDestroy(event); }
+    void operator()(CUevent event) const { process_engine().table.cuEventDestroy(event); }
   };
   std::unique_ptr<CUevent_st, Destroy> event_;
 };
@@ -51,7 +52,7 @@ class Floor {
         function_(reinterpret_cast<CUfunction>(function)),
         grid_(grid),
         block_(block),
-        flag_(Engine::get().memory.allocate_host(sizeof(std::uint32_t))),
+        flag_(process_engine().memory.allocate_host(sizeof(std::uint32_t))),
         arguments_(values) {}
   Floor(const Floor&) = delete;
   Floor& operator=(const Floor&) = delete;
@@ -79,7 +80,7 @@ class Floor {
   // Launches, and waits for each by spinning; `how`: what it looks at. Returns the seconds that each took.
   std::vector<double> waits(std::uintptr_t handle, const std::string& how, std::uint32_t number) {
     const CUstream stream = stream_of(handle);
-    const driver::Table& table = Engine::get().table;
+    const driver::Table& table = process_engine().table;
     auto flag = std::atomic_ref(*reinterpret_cast<std::uint32_t*>(flag_->address));
     flag.store(0);
     auto is_written = [flag](std::uint32_t i) { return flag.load(std::memory_order_acquire) == i + 1; };
@@ -110,8 +111,8 @@ class Floor {
   }
 
   void launch(CUstream stream) {
-    check(Engine::get().table.cuLaunchKernel(function_, grid_, 1, 1, block_, 1, 1, 0, stream, arguments_.words(),
-                                             nullptr),
+    check(process_engine().table.cuLaunchKernel(function_, grid_, 1, 1, block_, 1, 1, 0, stream, arguments_.words(),
+                                                nullptr),
           "cuLaunchKernel");
   }
 

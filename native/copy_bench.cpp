@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "floor.hpp"
+#include "process.hpp"
 
 namespace aiocuda {
 namespace {
@@ -16,7 +17,7 @@ std::vector<double> copies(std::int32_t device, std::uintptr_t handle, std::uint
   const auto stream = reinterpret_cast<CUstream>(handle);
   return floor::on_device(device, [&] {
     return floor::rounds(stream, number, [&](std::uint32_t) {
-      floor::check(floor::Engine::get().table.cuMemcpyAsync(to, from, size_bytes, stream), "cuMemcpyAsync");
+      floor::check(process_engine().table.cuMemcpyAsync(to, from, size_bytes, stream), "cuMemcpyAsync");
     });
   });
 }

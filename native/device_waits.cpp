@@ -10,6 +10,7 @@
 #include "driver/passing.hpp"
 #include "driver/refused.hpp"
 #include "places.hpp"
+#include "process.hpp"
 
 namespace aiocuda {
 namespace {
@@ -38,7 +39,7 @@ class AwaitedPassing final : public Awaited {
   bool go_on(LoopPort& port, PyObject* await) override {
     const Charged charged(port);
     const auto& placement = *nb::inst_ptr<dataflow::Placement>(dataflow::placement_in_force());
-    armed_ = passing_.wait(driver::await_budget(Engine::get(), placement.spin_us));
+    armed_ = passing_.wait(driver::await_budget(process_engine(), placement.spin_us));
     if (!armed_) return true;
     nb::object token = nb::borrow(await);
     if (armed_->tell(port.port, await)) {
@@ -58,7 +59,7 @@ class AwaitedPassing final : public Awaited {
     return true;
   }
   void leave(PyObject* await) override {
-    if (armed_ && !Engine::get().is_over() && armed_->withdraw(await)) Py_DECREF(await);
+    if (armed_ && !process_engine().is_over() && armed_->withdraw(await)) Py_DECREF(await);
   }
   nb::object outcome() override { return nb::none(); }
 
@@ -83,7 +84,7 @@ nb::object await_with_limit(nb::handle_t<T> self, double timeout_s) {
 // A wait for streams, and what keeps them open.
 struct StreamWait : driver::StreamsPassing {
   StreamWait(std::vector<StreamId> streams, std::string asked, nb::object kept)
-      : StreamsPassing(std::move(streams), std::move(asked)), keepalive(std::move(kept)) {}
+      : StreamsPassing(process_engine(), std::move(streams), std::move(asked)), keepalive(std::move(kept)) {}
   nb::object keepalive;
 };
 int stream_wait_traverse(PyObject* self, visitproc visit, void* arg) {
@@ -107,27 +108,27 @@ void bind_event(nb::module_& module) {
       .def(
           "__init__",
           [](EventPassing* self, std::string where, StreamId stream, bool has_timing, bool is_interprocess) {
-            Engine& engine = Engine::get();
+            Engine& engine = process_engine();
             engine.require_usable();
             const driver::StreamIndex index = index_of(stream);
             auto words = [&] { return "recording an event " + where; };
             auto recorded = driver::doing(engine, words, engine.stream(index).device, [&] {
               return driver::Event::record(engine.devices, engine.streams, index, {has_timing, is_interprocess});
             });
-            new (self) EventPassing(std::move(recorded), std::move(where), stream);
+            new (self) EventPassing(engine, std::move(recorded), std::move(where), stream);
           },
           "where"_a, "stream"_a, "has_timing"_a, "is_interprocess"_a)
       // Another process', which lent it by these bytes.
       .def(
           "__init__",
           [](EventPassing* self, std::string where, std::int32_t device, const nb::bytes& lent) {
-            Engine& engine = Engine::get();
+            Engine& engine = process_engine();
             CUipcEventHandle handle{};
             if (lent.size() != sizeof handle.reserved) throw nb::value_error("such a handle has another size");
             std::memcpy(handle.reserved, lent.c_str(), sizeof handle.reserved);
             auto opened = driver::doing(engine, std::string("opening an event of another process"), device,
                                         [&] { return driver::Event::open(engine.devices, device, handle); });
-            new (self) EventPassing(std::move(opened), std::move(where), dataflow::no_stream);
+            new (self) EventPassing(engine, std::move(opened), std::move(where), dataflow::no_stream);
           },
           "where"_a, "device"_a, "lent"_a)
       .def_prop_ro("_title", &EventPassing::title)
@@ -141,17 +142,18 @@ void bind_event(nb::module_& module) {
       .def("_time_to",
            [](const EventPassing& self, const EventPassing& later) {
              auto words = [&] { return "measuring the time from " + self.title() + " to " + later.title(); };
-             return driver::doing(Engine::get(), words, self.device(),
+             return driver::doing(process_engine(), words, self.device(),
                                   [&] { return self.event().milliseconds_to(later.event()); });
            })
       .def("_lend", [](const EventPassing& self) {
-        const CUipcEventHandle handle = driver::doing(Engine::get(), std::string("lending an event to another process"),
-                                                      self.device(), [&] { return self.event().lend(); });
+        const CUipcEventHandle handle =
+            driver::doing(process_engine(), std::string("lending an event to another process"), self.device(),
+                          [&] { return self.event().lend(); });
         return nb::bytes(handle.reserved, sizeof handle.reserved);
       });
   // Orders all later work of a stream after an event.
   module.def("order_after_event", [](StreamId stream, const EventPassing& event) {
-    Engine& engine = Engine::get();
+    Engine& engine = process_engine();
     const driver::StreamIndex later = index_of(stream);
     driver::ContextScope scope(engine);
     scope.bind(engine.stream(later).device);
@@ -173,7 +175,8 @@ void bind_device_waits(nb::module_& module) {
       .def("_block", [](StreamWait& self, double timeout_s) { block(self, timeout_s); })
       .def("_await", await_with_limit<StreamWait>);
   bind_event(module);
-  module.def("streams_at_work", &driver::streams_at_work);
+  module.def("streams_at_work",
+             [](const std::vector<StreamId>& streams) { return driver::streams_at_work(process_engine(), streams); });
 }
 
 }  // namespace aiocuda

@@ -11,6 +11,7 @@
 #include "futures.hpp"
 #include "loop_port.hpp"
 #include "places.hpp"
+#include "process.hpp"
 
 namespace aiocuda {
 namespace {
@@ -26,7 +27,7 @@ struct Due {
 };
 std::vector<Due> take(LoopPort& port, bool begins_turn) {
   interpreter::guard_thread();
-  if (port.is_inherited()) Engine::get().require_not_forked();
+  if (port.is_inherited()) process_engine().require_not_forked();
   std::vector<Due> due;
   auto append = [&due](completion::Token token, std::int32_t result) {
     due.push_back({nb::steal(static_cast<PyObject*>(token)), result});
@@ -59,7 +60,7 @@ class AwaitedWork final : public Awaited {
   bool came_out(PyObject*, std::int32_t) override { return true; }
   bool is_late(double) override { return true; }
   void leave(PyObject* await) override {
-    if (!Engine::get().is_over() && work().ended->withdraw(await)) Py_DECREF(await);
+    if (!process_engine().is_over() && work().ended->withdraw(await)) Py_DECREF(await);
   }
   nb::object outcome() override { return nb::none(); }
 
@@ -94,7 +95,7 @@ void bind_execution(nb::module_& module) {
       .def(
           "put",
           [](LoopPort& self, nb::object token, std::int32_t result) {
-            Engine::get().require_not_forked();
+            process_engine().require_not_forked();
             self.port->put(token.release().ptr(), result);
           },
           "token"_a, "result"_a = 0)
@@ -129,12 +130,14 @@ void bind_execution(nb::module_& module) {
       });
 
   // `get` asks the driver for it without the GIL.
-  nb::class_<driver::AheadMemory>(module, "AheadMemory").def("get", &driver::AheadMemory::get);
+  nb::class_<driver::AheadMemory>(module, "AheadMemory").def("get", [](driver::AheadMemory& self) {
+    self.get(process_engine());
+  });
 
   module.attr("PAUSE") = completion::pause;
 
   module.def("submit", [](nb::handle_t<dataflow::Op> op, nb::handle_t<Placement> placement) {
-    Execution execution(nb::borrow(op), nb::borrow(placement));
+    Execution execution(process_engine(), nb::borrow(op), nb::borrow(placement));
     require_open(execution);
     execution.submit();
   });
@@ -143,7 +146,7 @@ void bind_execution(nb::module_& module) {
   module.def(
       "run_and_wait",
       [](nb::handle_t<dataflow::Op> op, nb::object placement, double timeout_s) {
-        Execution execution(nb::borrow(op),
+        Execution execution(process_engine(), nb::borrow(op),
                             placement.is_none() ? dataflow::placement_in_force() : std::move(placement));
         require_open(execution);
         if (!execution.wait(driver::Patience(timeout_s))) driver::raise_exception(overdue().of_op(op, timeout_s));
@@ -152,7 +155,7 @@ void bind_execution(nb::module_& module) {
       "op"_a, "placement"_a.none(), "timeout_s"_a);
   // How often walks have looked at an operation.
   module.def("walk_visits", [] { return dataflow::Path::visits(); });
-  module.def("has_passed", [](nb::handle_t<dataflow::Op> op) { return driver::has_passed(op); });
+  module.def("has_passed", [](nb::handle_t<dataflow::Op> op) { return driver::has_passed(process_engine(), op); });
 }
 
 }  // namespace aiocuda

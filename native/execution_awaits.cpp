@@ -17,7 +17,9 @@ class AwaitedOp final : public AwaitedExecution {
  public:
   using AwaitedExecution::AwaitedExecution;
 
-  void begin(const Place&, double&) override { execution_.emplace(subject(), dataflow::placement_in_force()); }
+  void begin(const Place&, double&) override {
+    execution_.emplace(process_engine(), subject(), dataflow::placement_in_force());
+  }
   bool go_on(LoopPort& port, PyObject* await) override { return drive(port, await); }
   bool came_out(PyObject*, std::int32_t result) override { return is_complete_with(result); }
   nb::object outcome() override { return dataflow::as_op(op())->outcome; }
@@ -38,7 +40,7 @@ class AwaitedOp final : public AwaitedExecution {
 
 bool AwaitedExecution::has_ended() {
   try {
-    return driver::has_passed(op());
+    return driver::has_passed(process_engine(), op());
   } catch (nb::python_error&) {  // of a lost device: who awaits the operation is told
     return dataflow::as_op(op())->state == dataflow::State::failed;
   }

@@ -12,6 +12,7 @@
 
 #include "driver/engine.hpp"
 #include "driver/refused.hpp"
+#include "process.hpp"
 
 namespace aiocuda::floor {
 using driver::check;
@@ -27,7 +28,9 @@ inline bool is_ready(CUresult result, const char* function) {
   check(result, function);
   return true;
 }
-inline bool has_passed(CUstream stream) { return is_ready(Engine::get().table.cuStreamQuery(stream), "cuStreamQuery"); }
+inline bool has_passed(CUstream stream) {
+  return is_ready(process_engine().table.cuStreamQuery(stream), "cuStreamQuery");
+}
 
 // Looks until it is so, and now and then at the stream: a broken context never makes it so. Where that takes longer
 // than a launch does on a GPU, the device may be one of few cores, and gets this one.
@@ -66,9 +69,9 @@ class Arguments {
 template <class F>
 std::invoke_result_t<F> on_device(std::int32_t device, F&& f) {
   return driver::doing(
-      Engine::get(), [&] { return "measuring the floor of device " + std::to_string(device); }, device,
+      process_engine(), [&] { return "measuring the floor of device " + std::to_string(device); }, device,
       [&] {
-        driver::ContextScope scope(Engine::get());
+        driver::ContextScope scope(process_engine());
         scope.bind(device);
         nb::gil_scoped_release release;
         return f();

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "driver/execution.hpp"
+#include "process.hpp"
 
 namespace aiocuda {
 namespace nb = nanobind;
@@ -79,7 +80,7 @@ class Future {
     std::shared_ptr<completion::Port> port;
   };
   struct Driven {
-    Driven(nb::object op, nb::object placement) : execution(std::move(op), std::move(placement)) {}
+    Driven(nb::object op, nb::object placement) : execution(process_engine(), std::move(op), std::move(placement)) {}
     driver::Execution execution;
     std::vector<Waiting> waiting{};
     driver::CompletionRef given_up{};

@@ -228,7 +228,7 @@ void bind_futures(nb::module_& module) {
   module.def("submit_future", [](nb::handle_t<Op> op) {
     nb::object placement = dataflow::placement_in_force();
     {
-      Execution execution(nb::borrow(op), placement);
+      Execution execution(process_engine(), nb::borrow(op), placement);
       to_execute(execution.op(), execution.placement());
       execution.submit();
     }

@@ -9,6 +9,7 @@
 #include "driver/graph.hpp"
 #include "driver/submit.hpp"
 #include "places.hpp"
+#include "process.hpp"
 
 namespace aiocuda {
 namespace {
@@ -22,7 +23,7 @@ using driver::GraphObject;
 // made.
 template <class F>
 auto refusals_raised(const std::string& place, std::int32_t device, F&& f) {
-  return driver::doing(Engine::get(), [&] { return "working on the graph made at " + place; }, device, f);
+  return driver::doing(process_engine(), [&] { return "working on the graph made at " + place; }, device, f);
 }
 
 // Gives a buffer its memory, in the order of its device's default stream. The line of the program that runs now has
@@ -46,7 +47,7 @@ void allocate_now(Engine& engine, Buffer& buffer) {
 // Gives a buffer its memory; `asked()`: the operation that it is for, or, in words, what is being done.
 template <class F>
 void allocate(Buffer& buffer, F&& asked) {
-  Engine& engine = Engine::get();
+  Engine& engine = process_engine();
   const std::int32_t device = buffer.device == host_ordinal ? engine.stream(0).device : buffer.device;
   driver::doing(engine, asked, device, [&] { allocate_now(engine, buffer); }, buffer.size_bytes);
 }
@@ -65,15 +66,15 @@ Planner::House house_of(CUstreamCaptureMode mode, const std::string& place) {
     });
   };
   house.object_of = [](Array&& array) {
-    const auto& hooks = Engine::get().hooks;
+    const auto& hooks = process_engine().hooks;
     return driver::Submit::make_array(array.is_host() ? hooks.host_array : hooks.device_array, std::move(array));
   };
-  house.is_peer = [](std::int32_t device, std::int32_t other) { return Engine::get().is_peer(device, other); };
+  house.is_peer = [](std::int32_t device, std::int32_t other) { return process_engine().is_peer(device, other); };
   house.capture = [mode](ForeignOp& op, const std::vector<nb::handle>& values, std::int32_t device, nb::object& kept,
                          nb::object& returned) {
-    return driver::capture(Engine::get(), op, values, device, mode, kept, returned);
+    return driver::capture(process_engine(), op, values, device, mode, kept, returned);
   };
-  house.lift = [](nb::handle returned) { return Engine::get().hooks.lift(returned); };
+  house.lift = [](nb::handle returned) { return process_engine().hooks.lift(returned); };
   return house;
 }
 
@@ -139,14 +140,14 @@ void bind_recorder(nb::module_& module) {
            [](Recorder& self, const Array& array, DType byte) -> nb::object {
              std::optional<Array> whole = self.open().whole_of(array, byte);
              if (!whole) return nb::none();
-             const auto& hooks = Engine::get().hooks;
+             const auto& hooks = process_engine().hooks;
              return driver::Submit::make_array(whole->is_host() ? hooks.host_array : hooks.device_array,
                                                std::move(*whole));
            })
       .def("is_captured", [](Recorder& self, const Array& array) { return self.open().is_captured(array); })
       .def("record",
            [](Recorder& self, nb::handle_t<Op> op, const Placement& placement) {
-             return driver::record_into(self.open(), op, to_record(placement));
+             return driver::record_into(process_engine(), self.open(), op, to_record(placement));
            })
       // The inputs, by number, that something other than a kernel's parameter saw.
       .def("observed",
@@ -160,7 +161,7 @@ void bind_recorder(nb::module_& module) {
       .def(
           "finish",
           [](Recorder& self, const nb::sequence& results, nb::object result) {
-            Engine& engine = Engine::get();
+            Engine& engine = process_engine();
             load_kernels(self.open().plan());
             Engine::Submission submission(engine);
             GraphPlan plan = self.finish(results, std::move(result));
@@ -174,7 +175,7 @@ void bind_recorder(nb::module_& module) {
           "finish_into",
           [](Recorder& self, const GraphObject& graph, const nb::sequence& results, nb::object result) {
             load_kernels(self.open().plan());
-            Engine::Submission submission(Engine::get());
+            Engine::Submission submission(process_engine());
             refusals_raised(graph.graph->plan.place, graph.graph->plan.device,
                             [&] { graph.graph->update(self.finish(results, std::move(result))); });
           },
@@ -309,7 +310,7 @@ void bind_graph(nb::module_& module) {
           "output_bytes",
           [](const GraphObject& self, std::size_t slot, DType byte) {
             const Memory& memory = self.graph->plan.memory.at(slot);
-            const auto& hooks = Engine::get().hooks;
+            const auto& hooks = process_engine().hooks;
             return driver::Submit::make_array(
                 memory.device == host_ordinal ? hooks.host_array : hooks.device_array,
                 Array{
@@ -317,7 +318,7 @@ void bind_graph(nb::module_& module) {
           })
       .def("upload",
            [](const GraphObject& self, StreamId stream) {
-             Engine& engine = Engine::get();
+             Engine& engine = process_engine();
              Engine::Submission submission(engine);
              driver::ContextScope scope(engine);
              const driver::StreamIndex slot = index_of(stream);
@@ -329,7 +330,7 @@ void bind_graph(nb::module_& module) {
       // captured work has the addresses.
       .def("clone",
            [](const GraphObject& self) -> nb::object {
-             Engine& engine = Engine::get();
+             Engine& engine = process_engine();
              Engine::Submission submission(engine);
              return refusals_raised(self.graph->plan.place, self.graph->plan.device, [&]() -> nb::object {
                std::optional<GraphPlan> plan =
@@ -342,7 +343,7 @@ void bind_graph(nb::module_& module) {
       .def("is_idle",
            [](const GraphObject& self) {
              return refusals_raised(self.graph->plan.place, self.graph->plan.device,
-                                    [&] { return Engine::get().is_complete(self.graph->last()); });
+                                    [&] { return process_engine().is_complete(self.graph->last()); });
            })
       .def("close", [](const GraphObject& self) { self.graph->close(); });
 }
@@ -353,7 +354,7 @@ void bind_allocation(nb::module_& module) {
   module.def("is_recording", [] { return Enclosure::recording() != nullptr; });
   // Does what is put on a stream become a part of a graph now?
   module.def("is_capturing", [](StreamId stream) {
-    Engine& engine = Engine::get();
+    Engine& engine = process_engine();
     CUstreamCaptureStatus status{};
     const driver::StreamIndex slot = index_of(stream);
     const driver::StreamState& state = engine.stream(slot);
@@ -367,7 +368,7 @@ void bind_allocation(nb::module_& module) {
       "allocate_like",
       [](nb::handle_t<Array> object, const nb::str& asked) {
         const Array& model = *nb::inst_ptr<Array>(object);
-        Engine& engine = Engine::get();
+        Engine& engine = process_engine();
         Engine::Submission submission(engine);
         auto buffer = std::make_unique<Buffer>(model.size_bytes(), model.device);
         if (buffer->size_bytes) allocate(*buffer, [&] { return asked; });
@@ -381,8 +382,9 @@ void bind_allocation(nb::module_& module) {
 
 void bind_graphs(nb::module_& module) {
   // What executing an operation would do.
-  module.def("record",
-             [](nb::handle_t<Op> op, const Placement& placement) { return driver::record(op, to_record(placement)); });
+  module.def("record", [](nb::handle_t<Op> op, const Placement& placement) {
+    return driver::record(process_engine(), op, to_record(placement));
+  });
   bind_recorder(module);
   bind_graph(module);
   bind_allocation(module);

@@ -8,6 +8,7 @@
 
 #include "driver/graph.hpp"
 #include "floor.hpp"
+#include "process.hpp"
 
 namespace aiocuda {
 namespace {
@@ -49,13 +50,13 @@ class GraphFloor {
   // Makes the graph and its executable once more. Returns the seconds until a launch could follow.
   double make() {
     return floor::on_device(device_, [this] {
-      const driver::Table& table = Engine::get().table;
+      const driver::Table& table = process_engine().table;
       std::vector<CUgraphNode> nodes;
       nodes.reserve(branches_.size() * depth_);
       const auto start = Clock::now();
       CUgraph made = nullptr;
       check(table.cuGraphCreate(&made, 0), "cuGraphCreate");
-      driver::GraphHandle graph(made, {&Engine::get().devices});
+      driver::GraphHandle graph(made, {&process_engine().devices});
       for (Arguments& branch : branches_) {
         const CUDA_KERNEL_NODE_PARAMS parameters = parameters_of(branch);
         for (std::uint32_t i = 0; i < depth_; ++i) {
@@ -70,7 +71,7 @@ class GraphFloor {
       check(table.cuGraphInstantiateWithFlags(&instantiated, graph.get(), 0), "cuGraphInstantiateWithFlags");
       const double taken = seconds_since(start);
       // The ones before go here, outside of what is timed; nothing of them is in flight.
-      executable_ = driver::ExecutableHandle(instantiated, {&Engine::get().devices});
+      executable_ = driver::ExecutableHandle(instantiated, {&process_engine().devices});
       graph_ = std::move(graph);
       nodes_ = std::move(nodes);
       return taken;
@@ -89,7 +90,7 @@ class GraphFloor {
     return launches(stream, number, [&](std::uint32_t i) {
       const CUDA_KERNEL_NODE_PARAMS parameters = parameters_of(arguments[i % arguments.size()]);
       for (const CUgraphNode node : nodes_)
-        check(Engine::get().table.cuGraphExecKernelNodeSetParams(executable_.get(), node, &parameters),
+        check(process_engine().table.cuGraphExecKernelNodeSetParams(executable_.get(), node, &parameters),
               "cuGraphExecKernelNodeSetParams");
     });
   }
@@ -110,7 +111,7 @@ class GraphFloor {
     return floor::on_device(device_, [&] {
       return floor::rounds(stream, number, [&](std::uint32_t i) {
         prepare(i);
-        check(Engine::get().table.cuGraphLaunch(executable_.get(), stream), "cuGraphLaunch");
+        check(process_engine().table.cuGraphLaunch(executable_.get(), stream), "cuGraphLaunch");
       });
     });
   }

@@ -12,6 +12,7 @@
 
 #include "dataflow/shape.hpp"
 #include "driver/calls.hpp"
+#include "process.hpp"
 #if PY_VERSION_HEX < 0x030C0000
 #include <structmember.h>
 #define Py_T_PYSSIZET T_PYSSIZET
@@ -396,13 +397,12 @@ void bind_kernel(nb::module_& module) {
   // Takes over an image that was loaded, to unload it in its time.
   nb::class_<driver::LoadedImage>(module, "LoadedImage")
       .def("__init__", [](driver::LoadedImage* self, std::uintptr_t library, std::int32_t device) {
-        new (self) driver::LoadedImage{driver::Engine::get().images.own(reinterpret_cast<CUlibrary>(library), device)};
+        new (self) driver::LoadedImage{process_engine().images.own(reinterpret_cast<CUlibrary>(library), device)};
       });
-  module.def("unload_images", [](std::int32_t device) { driver::Engine::get().images.unload(device); });
+  module.def("unload_images", [](std::int32_t device) { process_engine().images.unload(device); });
   // How many images are loaded, and how many of them nobody holds any more.
-  module.def("image_counts", [] {
-    return nb::make_tuple(driver::Engine::get().images.count(), driver::Engine::get().images.dropped_count());
-  });
+  module.def("image_counts",
+             [] { return nb::make_tuple(process_engine().images.count(), process_engine().images.dropped_count()); });
   // A kernel's function on a device is another one from now on, if it has one there.
   module.def("set_function", [](nb::handle kernel, std::int32_t device, const nb::tuple& made) {
     auto& loaded = reinterpret_cast<KernelObject*>(kernel.ptr())->signature->loaded;

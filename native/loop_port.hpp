@@ -11,12 +11,13 @@
 
 #include "completion/loop_time.hpp"
 #include "driver/engine.hpp"
+#include "process.hpp"
 
 namespace aiocuda {
 
 inline void drop_orphans() {
-  if (driver::Engine::get().is_forked()) return;
-  for (const completion::Token token : driver::Engine::get().orphans.take()) Py_DECREF(static_cast<PyObject*>(token));
+  if (process_engine().is_forked()) return;
+  for (const completion::Token token : process_engine().orphans.take()) Py_DECREF(static_cast<PyObject*>(token));
 }
 
 // A port whose tokens are Python objects. It ends with the loop; what comes later is dropped when
@@ -26,21 +27,21 @@ struct LoopPort {
     interpreter::guard_thread();
     if (turn_us) time.emplace(std::chrono::microseconds(*turn_us));
   }
-  std::shared_ptr<completion::Port> port = std::make_shared<completion::Port>(driver::Engine::get().orphans);
+  std::shared_ptr<completion::Port> port = std::make_shared<completion::Port>(process_engine().orphans);
   std::optional<completion::LoopTime> time;  // where awaits share it
   // In a forked process: is this port the parent's? The two processes share its eventfd, and a thread that is not here
   // may have held its lock. A port that was made here still tells whose turn it is in its loop: each await that comes
   // to its turn is then told that the process was forked.
-  bool is_inherited() const { return driver::Engine::get().is_forked() && made_in_ != getpid(); }
+  bool is_inherited() const { return process_engine().is_forked() && made_in_ != getpid(); }
   ~LoopPort() {
-    if (driver::Engine::get().is_forked()) {  // the reactor may have been at it; it is the other process' as well
+    if (process_engine().is_forked()) {  // the reactor may have been at it; it is the other process' as well
       static std::vector<std::shared_ptr<completion::Port>>& forked =
           *new std::vector<std::shared_ptr<completion::Port>>;
       forked.push_back(std::move(port));
       return;
     }
     if (time)
-      for (const completion::Token token : time->close()) driver::Engine::get().orphans.add(token);
+      for (const completion::Token token : time->close()) process_engine().orphans.add(token);
     port->close();
     drop_orphans();
   }

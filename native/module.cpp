@@ -26,6 +26,7 @@
 #include "ownership.hpp"
 #include "placements.hpp"
 #include "places.hpp"
+#include "process.hpp"
 
 namespace aiocuda {
 namespace {
@@ -42,7 +43,7 @@ struct RelaxedByPython {
 template <class F>
 auto refusals_raised(const char* doing, std::int32_t device, F&& f) {
   interpreter::guard_thread();
-  return driver::doing(Engine::get(), [&] { return doing + (" device " + std::to_string(device)); }, device, f);
+  return driver::doing(process_engine(), [&] { return doing + (" device " + std::to_string(device)); }, device, f);
 }
 
 void bind_settings(nb::module_& module) {
@@ -70,7 +71,7 @@ void bind_settings(nb::module_& module) {
              [](std::string directory) { dataflow::package_directory() = std::move(directory); });
   module.def("set_hooks", [](nb::object refused, nb::object lost, nb::object lift, nb::object open, nb::object stream,
                              nb::object lanes, nb::object named, nb::object over_limit, nb::object over) {
-    auto& hooks = Engine::get().hooks;
+    auto& hooks = process_engine().hooks;
     hooks.refused = std::move(refused);
     hooks.lost = std::move(lost);
     hooks.lift = std::move(lift);
@@ -85,78 +86,80 @@ void bind_settings(nb::module_& module) {
   module.def(
       "set_held_up",
       [](nb::object hook, double limit_s) {
-        auto& hooks = Engine::get().hooks;
+        auto& hooks = process_engine().hooks;
         hooks.held_up_s = limit_s;
         nb::object given = hook.is_none() ? nb::object() : std::move(hook);
         std::swap(hooks.held_up, given);
       },
       "hook"_a.none(), "limit_s"_a);
-  module.def("set_ahead", [](nb::object hook) { Engine::get().hooks.get_ahead = std::move(hook); });
+  module.def("set_ahead", [](nb::object hook) { process_engine().hooks.get_ahead = std::move(hook); });
   module.def("place_of_caller", [] { return dataflow::place_of_caller(); });
   module.def("set_array_classes", [](nb::object device_array, nb::object host_array) {
-    auto& hooks = Engine::get().hooks;
+    auto& hooks = process_engine().hooks;
     hooks.device_array = std::move(device_array);
     hooks.host_array = std::move(host_array);
   });
-  module.def("load_driver", [] { Engine::get().load(driver::load_table()); });
+  module.def("load_driver", load_driver);
   nb::class_<RelaxedByPython>(module, "RelaxedCaptures")
       .def(nb::init<>())
-      .def("__enter__", [](RelaxedByPython& self) { self.scope.emplace(Engine::get().table); })
+      .def("__enter__", [](RelaxedByPython& self) { self.scope.emplace(process_engine().table); })
       .def("__exit__", [](RelaxedByPython& self, const nb::args&) { self.scope.reset(); });
   // The process that started the driver, where this one was forked from it; else 0.
-  module.def("forked_from", [] { return Engine::get().is_forked() ? Engine::get().starter() : 0; });
+  module.def("forked_from", forked_from);
   module.def("open_device", [](std::int32_t ordinal, std::uintptr_t context, std::uintptr_t pool) {
     refusals_raised("opening", ordinal, [&] {
-      Engine::get().open_device(ordinal, reinterpret_cast<CUcontext>(context), reinterpret_cast<CUmemoryPool>(pool));
+      process_engine().open_device(ordinal, reinterpret_cast<CUcontext>(context), reinterpret_cast<CUmemoryPool>(pool));
     });
   });
   // Memory is allocated from another pool from now on.
   module.def("set_pool", [](std::int32_t ordinal, std::uintptr_t pool) {
-    Engine::get().devices.set_pool(ordinal, reinterpret_cast<CUmemoryPool>(pool));
+    process_engine().devices.set_pool(ordinal, reinterpret_cast<CUmemoryPool>(pool));
   });
 }
 
 void bind_streams(nb::module_& module) {
-  module.def("default_stream",
-             [](std::int32_t device) { return Engine::get().id_of(Engine::get().devices.at(device).default_stream); });
+  module.def("default_stream", [](std::int32_t device) {
+    return process_engine().id_of(process_engine().devices.at(device).default_stream);
+  });
   module.def("aside_stream", [](std::int32_t device) {
     return refusals_raised("creating a stream on", device,
-                           [&] { return Engine::get().id_of(Engine::get().streams.aside(device)); });
+                           [&] { return process_engine().id_of(process_engine().streams.aside(device)); });
   });
   module.def("create_stream", [](std::int32_t device, int priority) {
     return refusals_raised("creating a stream on", device,
-                           [&] { return Engine::get().id_of(Engine::get().streams.create(device, priority)); });
+                           [&] { return process_engine().id_of(process_engine().streams.create(device, priority)); });
   });
   module.def("adopt_stream", [](std::uintptr_t handle, std::int32_t device, nb::object keepalive) {
     return refusals_raised("adopting a stream of", device, [&] {
-      return Engine::get().id_of(Engine::get().streams.adopt(reinterpret_cast<CUstream>(handle), device,
-                                                             std::make_shared<nb::object>(std::move(keepalive))));
+      return process_engine().id_of(process_engine().streams.adopt(reinterpret_cast<CUstream>(handle), device,
+                                                                   std::make_shared<nb::object>(std::move(keepalive))));
     });
   });
-  module.def("close_stream", [](dataflow::StreamId stream) { Engine::get().streams.close(index_of(stream)); });
+  module.def("close_stream", [](dataflow::StreamId stream) { process_engine().streams.close(index_of(stream)); });
   module.def("stream_handle", [](dataflow::StreamId stream) {
-    return reinterpret_cast<std::uintptr_t>(Engine::get().stream(index_of(stream)).handle);
+    return reinterpret_cast<std::uintptr_t>(process_engine().stream(index_of(stream)).handle);
   });
-  module.def("stream_device", [](dataflow::StreamId stream) { return Engine::get().stream(index_of(stream)).device; });
+  module.def("stream_device",
+             [](dataflow::StreamId stream) { return process_engine().stream(index_of(stream)).device; });
   module.def("stream_submitted", [](dataflow::StreamId stream) {
     const driver::StreamIndex slot = index_of(stream);
-    return Engine::get().timeline.submitted(slot) - Engine::get().stream(slot).before;
+    return process_engine().timeline.submitted(slot) - process_engine().stream(slot).before;
   });
   // That as far as is known have not passed.
   module.def("stream_in_flight",
-             [](dataflow::StreamId stream) { return Engine::get().timeline.backlog(index_of(stream)); });
+             [](dataflow::StreamId stream) { return process_engine().timeline.backlog(index_of(stream)); });
   module.def("streams_of", [](std::int32_t device) {
     std::vector<dataflow::StreamId> found;
-    for (std::size_t i = 0; i < Engine::get().stream_count(); ++i) {
+    for (std::size_t i = 0; i < process_engine().stream_count(); ++i) {
       const auto slot = static_cast<driver::StreamIndex>(i);
-      const auto& state = Engine::get().stream(slot);
-      if (state.device == device && state.mark) found.push_back(Engine::get().id_of(slot));
+      const auto& state = process_engine().stream(slot);
+      if (state.device == device && state.mark) found.push_back(process_engine().id_of(slot));
     }
     return found;
   });
   // Orders all later work of `stream` after what `other` holds now, whoever submitted it.
   module.def("order_streams", [](dataflow::StreamId stream, dataflow::StreamId other) {
-    Engine& engine = Engine::get();
+    Engine& engine = process_engine();
     const driver::StreamIndex later = index_of(stream), earlier = index_of(other);
     driver::ContextScope scope(engine);
     scope.bind(engine.stream(later).device);
@@ -170,52 +173,52 @@ void bind_streams(nb::module_& module) {
 
 void bind_memory(nb::module_& module) {
   module.def("settle_frees", [](std::int32_t device) {
-    refusals_raised("settling what was freed on", device, [&] { Engine::get().streams.settle(device); });
+    refusals_raised("settling what was freed on", device, [&] { process_engine().streams.settle(device); });
   });
   module.def("collect", [] {
-    Engine& engine = Engine::get();
+    Engine& engine = process_engine();
     if (engine.depth == 0) engine.collect();
     drop_orphans();
   });
   // Of page-locked memory: held, and of that kept for later.
   module.def("page_locked_memory", [] {
-    return nb::make_tuple(Engine::get().memory.page_locked().held_bytes(),
-                          Engine::get().memory.page_locked().cached_bytes());
+    return nb::make_tuple(process_engine().memory.page_locked().held_bytes(),
+                          process_engine().memory.page_locked().cached_bytes());
   });
   // Of a device's managed memory: held by arrays; held from the driver, and of that kept for later.
   module.def("managed_memory", [](std::int32_t device) {
-    Engine& engine = Engine::get();
+    Engine& engine = process_engine();
     return nb::make_tuple(engine.memory.account(device).managed_bytes, engine.memory.managed(device).held_bytes(),
                           engine.memory.managed(device).cached_bytes());
   });
   // Of a device's memory that other processes may open: what is kept for later.
   module.def("kept_interprocess_bytes",
-             [](std::int32_t device) { return Engine::get().memory.interprocess(device).cached_bytes(); });
+             [](std::int32_t device) { return process_engine().memory.interprocess(device).cached_bytes(); });
   module.def("trim_blocks", [](std::int32_t device) {
-    refusals_raised("giving back memory of", device, [&] { Engine::get().memory.trim_blocks(device); });
+    refusals_raised("giving back memory of", device, [&] { process_engine().memory.trim_blocks(device); });
   });
   // Held by arrays on a device now, and at most; and from here on, that anew.
   module.def("memory", [](std::int32_t device) {
-    return nb::make_tuple(Engine::get().memory.account(device).used_bytes,
-                          Engine::get().memory.account(device).peak_bytes);
+    return nb::make_tuple(process_engine().memory.account(device).used_bytes,
+                          process_engine().memory.account(device).peak_bytes);
   });
   module.def("reset_peak_memory", [](std::int32_t device) {
-    Engine::get().memory.account(device).peak_bytes = Engine::get().memory.account(device).used_bytes;
+    process_engine().memory.account(device).peak_bytes = process_engine().memory.account(device).used_bytes;
   });
   // The size of each array's memory, and where that was made; -1 for page-locked memory.
   module.def(
       "memory_holders",
       [](std::int32_t device, bool is_managed) {
         nb::list found;
-        Engine::get().memory.each_buffer(device, is_managed, [&](const dataflow::Buffer& buffer) {
+        process_engine().memory.each_buffer(device, is_managed, [&](const dataflow::Buffer& buffer) {
           found.append(nb::make_tuple(buffer.size_bytes, dataflow::Origin::location(buffer.maker)));
         });
         return found;
       },
       "device"_a, "is_managed"_a = false);
-  module.def("pending_count", [] { return Engine::get().pending.size(); });
+  module.def("pending_count", [] { return process_engine().pending.size(); });
   module.def("statistics", [] {
-    Engine& engine = Engine::get();
+    Engine& engine = process_engine();
     engine.require_not_forked();
     nb::dict counts;
     std::uint64_t in_flight = 0;

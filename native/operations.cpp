@@ -15,6 +15,7 @@
 #include "execution_awaits.hpp"
 #include "indexing.hpp"
 #include "places.hpp"
+#include "process.hpp"
 #include "replaying.hpp"
 
 namespace aiocuda {
@@ -211,7 +212,7 @@ void bind_arrays(nb::module_& module) {
       // Of an array in managed memory, whose use was checked. `place`: a device, or -1 for the host.
       .def("_advise",
            [](const Array& self, int advice, std::int32_t place) {
-             driver::Engine& engine = driver::Engine::get();
+             driver::Engine& engine = process_engine();
              driver::doing(
                  engine, [&] { return "advising on " + describe(self); }, self.device,
                  [&] {
@@ -222,7 +223,7 @@ void bind_arrays(nb::module_& module) {
            })
       .def("_prefetch",
            [](const Array& self, std::int32_t place, StreamId stream) {
-             driver::Engine& engine = driver::Engine::get();
+             driver::Engine& engine = process_engine();
              const Span span = self.span();
              const CUstream handle = engine.stream(index_of(stream)).handle;
              driver::doing(
@@ -235,7 +236,7 @@ void bind_arrays(nb::module_& module) {
            })
       // The accesses that may still be going on: (written, read).
       .def("_in_use", [](const Array& self) {
-        driver::Engine& engine = driver::Engine::get();
+        driver::Engine& engine = process_engine();
         if (!self.buffer) return nb::make_tuple(false, false);
         return driver::doing(engine, std::string("asking whether an array is in use"), self.device, [&] {
           bool written = false, read = false;
@@ -309,7 +310,7 @@ void bind_op(nb::module_& module) {
                    [](const Op& self) {
                      nb::list ticks;
                      for (const Tick tick : self.ready)
-                       ticks.append(nb::make_tuple(driver::Engine::get().id_of(tick.stream), tick.count));
+                       ticks.append(nb::make_tuple(process_engine().id_of(tick.stream), tick.count));
                      return ticks;
                    })
       // What it is called in messages.

@@ -10,6 +10,7 @@
 #include "dataflow/launch.hpp"
 #include "dataflow/origin.hpp"
 #include "driver/submit.hpp"
+#include "process.hpp"
 
 namespace aiocuda {
 namespace {
@@ -55,7 +56,7 @@ struct Lender {
   Lender(const Lender&) = delete;
   Lender& operator=(const Lender&) = delete;
   ~Lender() {
-    Engine& engine = Engine::get();
+    Engine& engine = process_engine();
     auto keep = [&](Tick tick) {
       if (!engine.timeline.is_known_complete(tick)) engine.retain(tick, owner);
     };
@@ -80,7 +81,7 @@ Handle handle_of(const nb::bytes& bytes) {
 // The buffer of a variable of a module; made behind all that the device has been given to do, which may use it too.
 BufferRef buffer_of_variable(ModuleMemory& memory, std::int32_t device, std::uint64_t address, std::uint64_t size_bytes,
                              bool is_constant) {
-  Engine& engine = Engine::get();
+  Engine& engine = process_engine();
   Engine::Submission submission(engine);
   if (const BufferRef* known = memory.find(device, address)) return *known;
   driver::ContextScope scope(engine);
@@ -217,7 +218,7 @@ void bind_ownership(nb::module_& module) {
   module.def("variable_array", [](nb::handle type, ModuleMemory& memory, std::int32_t device, std::uint64_t address,
                                   std::uint64_t size_bytes, bool is_constant, std::vector<std::int64_t> shape,
                                   DType dtype, nb::object owner) {
-    return driver::doing(Engine::get(), std::string("ordering a module's variable after earlier work"), device, [&] {
+    return driver::doing(process_engine(), std::string("ordering a module's variable after earlier work"), device, [&] {
       Array array{buffer_of_variable(memory, device, address, size_bytes, is_constant), 0, device, dtype,
                   std::move(shape)};
       array.lender = std::make_shared<Lender>(std::move(owner), array.buffer, array.span());
@@ -228,7 +229,7 @@ void bind_ownership(nb::module_& module) {
   // An array's memory and an event behind its users, as bytes for another process; how much it will open, and where the
   // array begins there.
   module.def("export_array", [](const Array& asked) {
-    Engine& engine = Engine::get();
+    Engine& engine = process_engine();
     const Array array(asked);  // another thread may close the other handle meanwhile
     if (!array.buffer) raise_ended(array, "ipc_handle");
     return driver::doing(
@@ -246,7 +247,7 @@ void bind_ownership(nb::module_& module) {
       [](nb::handle type, const nb::bytes& memory, const nb::bytes& event, std::uint64_t block_bytes,
          std::uint64_t offset, std::vector<std::int64_t> shape, DType dtype,
          std::optional<std::vector<std::int64_t>> strides, std::int32_t device, bool is_read_only) {
-        Engine& engine = Engine::get();
+        Engine& engine = process_engine();
         Array array{BufferRef(), offset, device, dtype, std::move(shape)};
         if (strides) array.strides = std::move(*strides);
         const Span span = array.span();
@@ -274,7 +275,7 @@ void bind_ownership(nb::module_& module) {
       [](nb::handle type, std::uint64_t address, std::vector<std::int64_t> shape, DType dtype,
          std::optional<std::vector<std::int64_t>> strides, std::int32_t device, nb::object owner, bool is_read_only,
          StreamId ready) {
-        Engine& engine = Engine::get();
+        Engine& engine = process_engine();
         Array array{BufferRef(), 0, device, dtype, std::move(shape)};
         if (strides) array.strides = std::move(*strides);
         std::uint64_t extent_bytes = 0;

@@ -5,11 +5,12 @@
 
 #include "dataflow/placing.hpp"
 #include "driver/engine.hpp"
+#include "process.hpp"
 
 namespace aiocuda {
 
 inline driver::StreamIndex index_of(dataflow::StreamId stream) {
-  const driver::Engine& engine = driver::Engine::get();
+  const driver::Engine& engine = process_engine();
   const driver::StreamIndex slot = dataflow::slot_of(stream);
   if (stream < 0 || slot >= engine.stream_count()) throw nanobind::index_error("no such stream");
   if (engine.id_of(slot) != stream) dataflow::raise_stream_closed(stream);
@@ -18,7 +19,7 @@ inline driver::StreamIndex index_of(dataflow::StreamId stream) {
 
 // A placement for what is recorded or explained: its stream, if it names one, is open.
 inline const dataflow::Placement& to_record(const dataflow::Placement& placement) {
-  if (placement.stream != dataflow::no_stream && driver::Engine::get().stream(index_of(placement.stream)).closing)
+  if (placement.stream != dataflow::no_stream && process_engine().stream(index_of(placement.stream)).closing)
     dataflow::raise_stream_closed(placement.stream);
   return placement;
 }

@@ -4,8 +4,8 @@
 
 namespace aiocuda::driver {
 
-nb::object record_into(dataflow::Planner& planner, nb::handle object, const dataflow::Placement& placement) {
-  Engine& engine = Engine::get();
+nb::object record_into(Engine& engine, dataflow::Planner& planner, nb::handle object,
+                       const dataflow::Placement& placement) {
   refuse_while_recording(object);
   Engine::Submission submission(engine);
   try {
@@ -16,8 +16,7 @@ nb::object record_into(dataflow::Planner& planner, nb::handle object, const data
   }
 }
 
-nb::list record(nb::handle object, const dataflow::Placement& placement) {
-  Engine& engine = Engine::get();
+nb::list record(Engine& engine, nb::handle object, const dataflow::Placement& placement) {
   Engine::Submission submission(engine);
   const dataflow::Enclosure::Entered nowhere(nullptr);
   dataflow::Record::House house;

@@ -6,9 +6,9 @@
 namespace aiocuda::driver {
 
 // Records an operation, and all that it needs, into a graph's plan; gives back the handle of its result.
-nb::object record_into(dataflow::Planner& planner, nb::handle op, const dataflow::Placement& placement);
+nb::object record_into(Engine& engine, dataflow::Planner& planner, nb::handle op, const dataflow::Placement& placement);
 
 // What the walk would do, as a list of steps; nothing is done.
-nb::list record(nb::handle op, const dataflow::Placement& placement);
+nb::list record(Engine& engine, nb::handle op, const dataflow::Placement& placement);
 
 }  // namespace aiocuda::driver

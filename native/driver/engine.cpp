@@ -1,30 +1,12 @@
 // The engine: see engine.hpp.
 #include "engine.hpp"
 
-#include <pthread.h>
-#include <unistd.h>
-
-#include <cstdlib>
-
 #include "refused.hpp"
 
 namespace aiocuda::driver {
 
-Engine& Engine::get() {
-  static Engine* engine = new Engine;  // never destroyed: the driver's threads may call until the very end
-  return *engine;
-}
-
-void Engine::load(Table loaded) {
-  table = loaded;
-  if (std::exchange(starter_, getpid()) != 0) return;
-  // A process that is forked from here on has a driver that refuses every call, and none of the threads.
-  if (pthread_atfork(nullptr, nullptr, [] { get().is_forked_.store(true, std::memory_order_relaxed); }) != 0)
-    throw std::runtime_error("no memory to register a function that is called after fork");
-  // Until the interpreter has ended, other threads may wait for what the reactor tells, also in functions of `atexit`.
-  auto end = [] { get().shut_down(); };
-  if (Py_AtExit(end) != 0) std::atexit(end);
-}
+Engine::Engine() = default;
+Engine::~Engine() { shut_down(); }
 
 void Engine::open_device(std::int32_t ordinal, CUcontext context, CUmemoryPool pool) {
   if (devices.is_open(ordinal)) return;

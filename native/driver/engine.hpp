@@ -1,7 +1,8 @@
 // The parts of the engine, what they are connected with, and the right to submit.
 //
-// Always true: a part knows the parts that it was given, and nothing of this. A finalizer never calls the driver in the
-// middle of a submission. Guarded by the GIL, but for `pending` and `lines`, which have locks of their own.
+// Always true: a part knows the parts that it was given, and nothing of this. Who works for an operation is handed the
+// engine; nobody here looks for one. A finalizer never calls the driver in the middle of a submission. Guarded by the
+// GIL, but for `pending` and `lines`, which have locks of their own.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -32,12 +33,15 @@ namespace nb = nanobind;
 
 class Engine final : public Surroundings {
  public:
-  // The process's engine, for the Python bindings and for what the driver's threads call.
-  static Engine& get();
+  Engine();
+  ~Engine();
 
-  void load(Table table);  // once; the reactor starts with the first device
+  void load(const Table& loaded) { table = loaded; }  // once; the reactor starts with the first device
   void open_device(std::int32_t ordinal, CUcontext context, CUmemoryPool pool);
-  std::int64_t starter() const { return starter_; }  // the process that started the driver
+  // This process is a fork of the one that loaded the driver.
+  void note_forked() { is_forked_.store(true, std::memory_order_relaxed); }
+  // Ends the threads; the interpreter's end has come so far that no other thread is in Python.
+  void shut_down();
 
   // A policy's streams on a device, made where an operation is the first to go there.
   dataflow::Lanes& lanes(const dataflow::Policy& policy, std::int32_t device_, dataflow::Op& op) {
@@ -111,14 +115,8 @@ class Engine final : public Surroundings {
   std::atomic<std::uint64_t>&spins{waits.spins}, &spins_that_paid{waits.spins_that_paid};
 
  private:
-  Engine() = default;
-  ~Engine() = default;
-
   dataflow::Lanes& make_lanes(const dataflow::Policy& policy, std::int32_t device, dataflow::Op& op);
-  // Ends the threads; the interpreter's end has come so far that no other thread is in Python.
-  void shut_down();
 
-  std::int64_t starter_ = 0;
   Retained<nb::object> retained_;
 };
 

@@ -19,15 +19,15 @@ using Clock = std::chrono::steady_clock;
 
 // Learns how far an operation is that was submitted without waiting.
 void learn_from_marks(Engine& engine, Op& op) {
-  if (!op.outstanding || outstanding(op).marks.empty()) return;
+  if (!op.outstanding || find_outstanding(op)->marks.empty()) return;
   ContextScope scope(engine);
-  for (const Engine::Mark& mark : outstanding(op).marks) {
+  for (const Engine::Mark& mark : find_outstanding(op)->marks) {
     scope.bind(engine.stream(mark.stream()).device);
-    const CUresult result = engine.table.cuEventQuery(mark.event());
+    const CUresult result = engine.now.query(mark.event());
     if (result == CUDA_SUCCESS)
       engine.learn(mark.complete());
     else if (result != CUDA_ERROR_NOT_READY)
-      throw Refusal(result, "cuEventQuery");
+      throw Refusal(result, "cuEventQuery", engine.stream(mark.stream()).device);
   }
 }
 
@@ -44,7 +44,7 @@ std::vector<Tick> incomplete(Engine& engine, Op& op) {
 void raise_failed_turn(Engine& engine, nb::handle object) {
   Op& op = *dataflow::as_op(object);
   if (!op.outstanding) return;
-  const auto turn = outstanding(op).turn;
+  const auto turn = find_outstanding(op)->turn;
   if (!turn) return;
   const std::int32_t error = turn->called()->error();
   if (!error) return;
@@ -94,7 +94,7 @@ class Watched {
 void mark(Engine& engine, Op& op, std::span<const Tick> ticks) {
   for (const Tick tick : ticks) {
     if (engine.timeline.is_known_complete(tick)) continue;
-    dataflow::Few<Engine::Mark>& marks = outstanding(op).marks;
+    dataflow::Few<Engine::Mark>& marks = outstanding(engine, op).marks;
     if (std::none_of(marks.begin(), marks.end(), [&](const Engine::Mark& each) { return each.covers(tick); }))
       marks.push_back(engine.mark(tick.stream));
   }
@@ -102,8 +102,7 @@ void mark(Engine& engine, Op& op, std::span<const Tick> ticks) {
 
 }  // namespace
 
-void AheadMemory::get() {
-  Engine& engine = Engine::get();
+void AheadMemory::get(Engine& engine) {
   interpreter::guard_thread();
   if (engine.is_over()) return;
   ContextScope scope(engine);
@@ -127,19 +126,19 @@ void refuse_while_recording(nb::handle object) {
 }
 
 // Submits all that can be. Done: true.
-bool Execution::walk(Engine& engine, Halt& halt) {
+bool Execution::walk(Halt& halt) {
   refuse_while_recording(root_);
-  Engine::Submission submission(engine);
+  Engine::Submission submission(engine_);
   const dataflow::Enclosure::Entered nowhere(nullptr);
-  const bool outermost = engine.depth == 1;
+  const bool outermost = engine_.depth == 1;
   if (ahead_ && ahead_->is_for_pool) ahead_->buffer = {};
-  if (outermost) engine.collect();
-  Acting acting(engine, op(), outermost);
-  if (claim_) engine.claims.drop(this);  // it has come
-  Submit sink(engine, placement(), outermost, acting.turn(), loading_, ahead_.get(), claim_);
+  if (outermost) engine_.collect();
+  Acting acting(engine_, op(), outermost);
+  if (claim_) engine_.claims.drop(this);  // it has come
+  Submit sink(engine_, placement(), outermost, acting.turn(), loading_, ahead_.get(), claim_);
   dataflow::Scratch<nb::handle> own;  // a callback's walk, inside another
   for (;;) {
-    dataflow::Walk<Submit> walk(sink, placement(), outermost ? engine.scratch : own, path_);
+    dataflow::Walk<Submit> walk(sink, placement(), outermost ? engine_.scratch : own, path_);
     const bool is_done = walk.run(root_);
     if (is_done) {
       forget_host();
@@ -152,7 +151,7 @@ bool Execution::walk(Engine& engine, Halt& halt) {
     if (const auto& memory =
             walk.full_memory()) {  // of an outermost walk: in the middle of one nobody waits for memory
       acting.keep();
-      halt.full = {engine.memory_lane(memory->device), memory->most_bytes, memory->asked_bytes};
+      halt.full = {engine_.memory_lane(memory->device), memory->most_bytes, memory->asked_bytes};
       halt.stands_in_line = true;
       return false;
     }
@@ -162,22 +161,22 @@ bool Execution::walk(Engine& engine, Halt& halt) {
       halt.stands_in_line = outermost && !walk.is_queue_full();
       if (halt.stands_in_line) return false;
     }
-    halt.waits = engine.incomplete(walk.waits());
+    halt.waits = engine_.incomplete(walk.waits());
     if (!halt.waits.empty() || !halt.due.empty()) return false;
   }
 }
 
 // What ends when the work on the host has ended that the walk stopped for, or those have been told who go first; none
 // where there is nothing left to wait for. Until then others that touch the same memory wait behind it.
-CompletionRef Execution::wait_on_host(Engine& engine, const Halt& halt, bool blocks) {
+CompletionRef Execution::wait_on_host(const Halt& halt, bool blocks) {
   CompletionRef until = halt.host.behind, behind = until;
   if (const AheadMemory& needed = halt.host.memory; needed.size_bytes) {
     const auto ahead = ahead_ = std::make_shared<AheadMemory>(needed.unfilled());
     if (blocks) {
-      ahead->get();
+      ahead->get(engine_);
       return nullptr;
     }
-    const nb::object work = engine.hooks.get_ahead(ahead);
+    const nb::object work = engine_.hooks.get_ahead(ahead);
     const auto& begun = nb::cast<const HostWork&>(work);
     until = begun.ended, behind = begun.behind;
   } else if (!until) {
@@ -190,8 +189,8 @@ CompletionRef Execution::wait_on_host(Engine& engine, const Halt& halt, bool blo
     const Loading before = std::exchange(loading_, {std::move(work), kernel, halt.host.device});
   }
   if (halt.is_outermost) {
-    if (!claim_) claim_ = engine.claims.next_place();
-    engine.claims.put(this, claim_, std::move(behind), dataflow::UsesAhead(engine.staging.pageable()).of(op()));
+    if (!claim_) claim_ = engine_.claims.next_place();
+    engine_.claims.put(this, claim_, std::move(behind), dataflow::UsesAhead(engine_.staging.pageable()).of(op()));
   }
   return until;
 }
@@ -208,11 +207,11 @@ Execution::Ran Execution::run_due(const std::vector<Due>& due) {
     auto& op = static_cast<dataflow::CallOp&>(*dataflow::as_op(object));
     if (op.state != dataflow::State::pending) continue;
     if (op.runner) {
-      ran.elsewhere = outstanding(op).completion;
+      ran.elsewhere = outstanding(engine_, op).completion;
       continue;
     }
     ran.is_programs |= op.title.empty();
-    const auto told = outstanding(op).completion = std::make_shared<completion::Completion>(1);
+    const auto told = outstanding(engine_, op).completion = std::make_shared<completion::Completion>(1);
     op.runner = PyThread_get_thread_ident();
     std::optional<nb::python_error> interruption;
     try {
@@ -235,17 +234,16 @@ Execution::Ran Execution::run_due(const std::vector<Due>& due) {
 }
 
 // Submits until the root is submitted, or something must be waited for.
-Execution::Reached Execution::submit_root(Engine& engine, bool blocks) {
+Execution::Reached Execution::submit_root(bool blocks) {
   Op& op = this->op();
   interpreter::guard_thread();
-  if (!op.is_done()) engine.require_usable();
-  raise_failed_turn(engine, root_);
+  if (!op.is_done()) engine_.require_usable();
+  raise_failed_turn(engine_, root_);
   Halt halt;
-  while (!op.is_done() && !walk(engine, halt)) {
+  while (!op.is_done() && !walk(halt)) {
     if (halt.due.empty()) {
       if (!halt.host.is_any()) return {.halt = std::move(halt)};
-      if (CompletionRef until = wait_on_host(engine, halt, blocks))
-        return {.elsewhere = std::move(until), .needs_host = true};
+      if (CompletionRef until = wait_on_host(halt, blocks)) return {.elsewhere = std::move(until), .needs_host = true};
       continue;
     }
     Ran ran = run_due(halt.due);
@@ -256,76 +254,77 @@ Execution::Reached Execution::submit_root(Engine& engine, bool blocks) {
 }
 
 // The same, and looks whether it is complete.
-Execution::Reached Execution::advance(Engine& engine, bool blocks) {
+Execution::Reached Execution::advance(bool blocks) {
   Op& op = this->op();
   interpreter::guard_thread();
   try {
     const bool is_new = !op.is_done();
-    if (!is_new && engine.is_over() && engine.timeline.not_known_complete(op.ready).empty())
+    if (!is_new && engine_.is_over() && engine_.timeline.not_known_complete(op.ready).empty())
       return {.is_submitted = true, .is_complete = true};
-    engine.require_usable();
-    if (is_new) learn_from_marks(engine, op);
-    Reached reached = submit_root(engine, blocks);
+    engine_.require_usable();
+    if (is_new) learn_from_marks(engine_, op);
+    Reached reached = submit_root(blocks);
     if (!reached.is_submitted) return reached;
     // What was submitted just now has hardly passed: to wait for it tells as much as to ask.
-    reached.halt.waits = is_new ? engine.timeline.not_known_complete(op.ready) : incomplete(engine, op);
+    reached.halt.waits = is_new ? engine_.timeline.not_known_complete(op.ready) : incomplete(engine_, op);
     reached.is_complete = reached.halt.waits.empty();
     return reached;
   } catch (const Refusal& refusal) {
-    raise_lost(engine, refusal.result, root_, refusal.device);
+    raise_lost(engine_, refusal.result, root_, refusal.device);
   }
 }
 
 // A completion of what was reached; none where it came while this spun for it.
-CompletionRef Execution::completion_of(Engine& engine, const Reached& reached, std::chrono::microseconds budget) {
+CompletionRef Execution::completion_of(const Reached& reached, std::chrono::microseconds budget) {
   if (reached.elsewhere) return reached.elsewhere;
   Op& op = this->op();
   try {
     static const dataflow::Few<Engine::Mark> no_marks;
     const bool is_done = op.is_done();
     if (is_done) {
-      Outstanding& kept = outstanding(op);
+      Outstanding& kept = outstanding(engine_, op);
       if (kept.completion && (!kept.completion->has_ended() || kept.completion->error())) return kept.completion;
     }
-    const Engine::Armed armed = engine.arm(reached.halt.waits, op.outstanding ? outstanding(op).marks : no_marks);
-    if (spin(engine, armed, budget)) return nullptr;
-    CompletionRef completion = engine.watch(armed);
+    const Engine::Armed armed =
+        engine_.arm(reached.halt.waits, op.outstanding ? find_outstanding(op)->marks : no_marks);
+    if (spin(engine_, armed, budget)) return nullptr;
+    CompletionRef completion = engine_.watch(armed);
     // In the middle of a walk it is this caller's alone. Another thread may have found the operation complete.
-    if (is_done && op.outstanding) outstanding(op).completion = completion;
+    if (is_done && op.outstanding) outstanding(engine_, op).completion = completion;
     return completion;
   } catch (const Refusal& refusal) {
-    raise_lost(engine, refusal.result, root_,
-               refusal.device >= 0 ? refusal.device : device_of(engine, reached.halt.waits));
+    raise_lost(engine_, refusal.result, root_,
+               refusal.device >= 0 ? refusal.device : device_of(engine_, reached.halt.waits));
   }
 }
 
 // Takes a place in line. What ends when it is called; null where others have submitted the operation by now.
-CompletionRef Execution::stand(Engine& engine, const Halt::Full& full, completion::Waiter waiter) {
+CompletionRef Execution::stand(const Halt::Full& full, completion::Waiter waiter) {
   Op& op = this->op();
   if (op.state != dataflow::State::pending) return nullptr;
-  auto& turn = outstanding(op).turn;
+  auto& turn = outstanding(engine_, op).turn;
   if (!turn) turn = std::make_shared<completion::Turn>();
   const auto standing = turn;  // whatever becomes of the operation
-  engine.lines.stand(standing, full.lane, engine.level(full.lane), full.most, waiter, full.weight);
+  engine_.lines.stand(standing, full.lane, engine_.level(full.lane), full.most, waiter, full.weight);
   try {
-    engine.keep_moving(full.lane);
+    engine_.keep_moving(full.lane);
   } catch (const Refusal& refusal) {
     drop_turn(op);
-    raise_lost(engine, refusal.result, root_,
-               refusal.device >= 0 ? refusal.device : engine.stream(completion::stream_of(full.lane)).device);
+    raise_lost(engine_, refusal.result, root_,
+               refusal.device >= 0 ? refusal.device : engine_.stream(completion::stream_of(full.lane)).device);
   }
   return standing->called();
 }
 
 // Waits until there is room, or it is the operation's turn. False: the time is up, and the place given up.
-bool Execution::wait_for_room(Engine& engine, const Halt& halt, const Patience& patience) {
+bool Execution::wait_for_room(const Halt& halt, const Patience& patience) {
   if (!halt.stands_in_line && halt.waits.empty()) return true;
   CompletionRef called;
   try {
-    called = halt.stands_in_line ? stand(engine, *halt.full, {PyThread_get_thread_ident(), true})
-                                 : engine.watch(engine.arm(halt.waits, {}));
+    called = halt.stands_in_line ? stand(*halt.full, {PyThread_get_thread_ident(), true})
+                                 : engine_.watch(engine_.arm(halt.waits, {}));
   } catch (const Refusal& refusal) {
-    raise_lost(engine, refusal.result, root_, refusal.device >= 0 ? refusal.device : device_of(engine, halt.waits));
+    raise_lost(engine_, refusal.result, root_, refusal.device >= 0 ? refusal.device : device_of(engine_, halt.waits));
   }
   if (!called) return true;
   bool is_called = false;
@@ -337,17 +336,16 @@ bool Execution::wait_for_room(Engine& engine, const Halt& halt, const Patience& 
   }
   if (!is_called) leave(op(), nullptr);
   if (const std::int32_t error = called->error())
-    raise_lost(engine, error, root_, engine.stream(completion::stream_of(halt.full->lane)).device);
+    raise_lost(engine_, error, root_, engine_.stream(completion::stream_of(halt.full->lane)).device);
   return is_called;
 }
 
 Execution::Driven Execution::drive(const Listener& listener) {
-  Engine& engine = Engine::get();
-  const Watched watched(engine, root_);
+  const Watched watched(engine_, root_);
   for (;;) {
-    const Reached reached = advance(engine, false);
+    const Reached reached = advance(false);
     if (reached.is_complete) {
-      end(engine);
+      end(engine_);
       return Driven::complete;
     }
     if (reached.is_paused) {
@@ -356,95 +354,90 @@ Execution::Driven Execution::drive(const Listener& listener) {
       return Driven::goes_on;
     }
     if (reached.halt.stands_in_line) {
-      const auto called = stand(engine, *reached.halt.full, {PyThread_get_thread_ident(), false, listener.token});
+      const auto called = stand(*reached.halt.full, {PyThread_get_thread_ident(), false, listener.token});
       if (called && called->tell(listener.port, listener.token)) return Driven::goes_on;
       continue;
     }
-    const auto completion =
-        completion_of(engine, reached, await_budget(engine, listener.spins ? placement().spin_us : 0));
+    const auto completion = completion_of(reached, await_budget(engine_, listener.spins ? placement().spin_us : 0));
     if (!completion) continue;
     if (completion->tell(listener.port, listener.token))
       return reached.is_submitted ? Driven::completes : Driven::goes_on;
     if (const std::int32_t error = completion->error())
-      raise_lost(engine, error, root_, device_of(engine, reached.halt.waits));
+      raise_lost(engine_, error, root_, device_of(engine_, reached.halt.waits));
   }
 }
 
 bool Execution::ended(std::int32_t result) {
-  Engine& engine = Engine::get();
   interpreter::guard_thread();
-  if (result > 0) raise_lost(engine, result, root_, device_of(engine, op().ready));
-  if (result != 0 || !op().is_done() || !engine.timeline.not_known_complete(op().ready).empty()) return false;
+  if (result > 0) raise_lost(engine_, result, root_, device_of(engine_, op().ready));
+  if (result != 0 || !op().is_done() || !engine_.timeline.not_known_complete(op().ready).empty()) return false;
   op().outstanding.reset();
-  return end(engine);
+  return end(engine_);
 }
 
 bool Execution::leave(const Op& op, completion::Token token) {
-  if (!op.outstanding || Engine::get().is_over()) return false;
-  const auto turn = static_cast<Outstanding*>(op.outstanding.get())->turn;
-  return turn && Engine::get().lines.leave(*turn, PyThread_get_thread_ident(), token);
+  const Outstanding* const kept = find_outstanding(op);
+  if (!kept || kept->engine.is_over()) return false;
+  const auto turn = kept->turn;
+  return turn && kept->engine.lines.leave(*turn, PyThread_get_thread_ident(), token);
 }
 
 void Execution::submit() {
-  Engine& engine = Engine::get();
   if (op().is_done()) return;
-  const Watched watched(engine, root_);
+  const Watched watched(engine_, root_);
   try {
     for (;;) {
-      const Reached reached = submit_root(engine, true);
-      if (reached.is_submitted) return mark(engine, op(), op().ready);
+      const Reached reached = submit_root(true);
+      if (reached.is_submitted) return mark(engine_, op(), op().ready);
       if (reached.is_paused) continue;
       if (reached.needs_host) {
         wait_until(*reached.elsewhere, Patience());
         continue;
       }
-      if (!reached.halt.full) return mark(engine, op(), reached.halt.waits);
-      wait_for_room(engine, reached.halt, Patience());
+      if (!reached.halt.full) return mark(engine_, op(), reached.halt.waits);
+      wait_for_room(reached.halt, Patience());
     }
   } catch (const Refusal& refusal) {
-    raise_lost(engine, refusal.result, root_, refusal.device);
+    raise_lost(engine_, refusal.result, root_, refusal.device);
   }
 }
 
 bool Execution::submit_more() {
-  Engine& engine = Engine::get();
   if (op().is_done()) return false;
-  const Watched watched(engine, root_);
+  const Watched watched(engine_, root_);
   try {
-    const Reached reached = submit_root(engine, false);
+    const Reached reached = submit_root(false);
     if (!reached.is_paused && !reached.halt.full)
-      mark(engine, op(), reached.is_submitted ? std::span<const Tick>(op().ready) : reached.halt.waits);
+      mark(engine_, op(), reached.is_submitted ? std::span<const Tick>(op().ready) : reached.halt.waits);
     return reached.is_paused;
   } catch (const Refusal& refusal) {
-    raise_lost(engine, refusal.result, root_, refusal.device);
+    raise_lost(engine_, refusal.result, root_, refusal.device);
   }
 }
 
 bool Execution::wait(const Patience& patience) {
-  Engine& engine = Engine::get();
-  const Watched watched(engine, root_);
+  const Watched watched(engine_, root_);
   for (;;) {
-    const Reached reached = advance(engine, true);
-    if (reached.is_complete) return end(engine);
+    const Reached reached = advance(true);
+    if (reached.is_complete) return end(engine_);
     if (reached.is_paused) {
       if (patience.is_over()) return false;
       continue;
     }
     if (reached.halt.full) {
-      if (!wait_for_room(engine, reached.halt, patience)) return false;
+      if (!wait_for_room(reached.halt, patience)) return false;
       continue;
     }
-    const auto completion = completion_of(engine, reached, spin_time);
+    const auto completion = completion_of(reached, spin_time);
     if (!completion) continue;
     if (!wait_until(*completion, patience)) return false;
     if (const std::int32_t error = completion->error())
-      raise_lost(engine, error, root_, device_of(engine, reached.halt.waits));
+      raise_lost(engine_, error, root_, device_of(engine_, reached.halt.waits));
     if (reached.is_submitted && ended(0)) return true;
   }
 }
 
-bool has_passed(nb::handle object) {
-  Engine& engine = Engine::get();
+bool has_passed(Engine& engine, nb::handle object) {
   Op& op = *dataflow::as_op(object);
   if (op.state == dataflow::State::failed) return true;
   if (!op.is_done()) return false;

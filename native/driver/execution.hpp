@@ -18,8 +18,9 @@ namespace aiocuda::driver {
 
 class Execution {
  public:
-  // Both are kept. The placement is in force in all that is done.
-  Execution(nb::object root, nb::object placement) : root_(std::move(root)), placement_(std::move(placement)) {}
+  // Both objects are kept. The placement is in force in all that is done.
+  Execution(Engine& engine, nb::object root, nb::object placement)
+      : engine_(engine), root_(std::move(root)), placement_(std::move(placement)) {}
   Execution(const Execution&) = delete;
   Execution& operator=(const Execution&) = delete;
   ~Execution() { drop_claim(); }
@@ -99,8 +100,8 @@ class Execution {
   };
   struct Ran;
 
-  bool walk(Engine& engine, Halt& halt);
-  CompletionRef wait_on_host(Engine& engine, const Halt& halt, bool blocks);
+  bool walk(Halt& halt);
+  CompletionRef wait_on_host(const Halt& halt, bool blocks);
   // What was waited for on the host is there, and has been used.
   void forget_host() {
     claim_ = 0;
@@ -109,16 +110,17 @@ class Execution {
     const auto memory = std::exchange(ahead_, {});
   }
   void drop_claim() {
-    if (std::exchange(claim_, 0)) Engine::get().claims.drop(this);
+    if (std::exchange(claim_, 0)) engine_.claims.drop(this);
   }
-  static Ran run_due(const std::vector<Due>& due);
+  Ran run_due(const std::vector<Due>& due);
   // `blocks`: the thread has nothing else to do, and may do itself what nobody can interrupt.
-  Reached submit_root(Engine& engine, bool blocks);
-  Reached advance(Engine& engine, bool blocks);
-  CompletionRef completion_of(Engine& engine, const Reached& reached, std::chrono::microseconds budget);
-  CompletionRef stand(Engine& engine, const Halt::Full& full, completion::Waiter waiter);
-  bool wait_for_room(Engine& engine, const Halt& halt, const Patience& patience);
+  Reached submit_root(bool blocks);
+  Reached advance(bool blocks);
+  CompletionRef completion_of(const Reached& reached, std::chrono::microseconds budget);
+  CompletionRef stand(const Halt::Full& full, completion::Waiter waiter);
+  bool wait_for_room(const Halt& halt, const Patience& patience);
 
+  Engine& engine_;
   nb::object root_, placement_;
   dataflow::Path path_;
   Loading loading_;  // of the kernel that was waited for last
@@ -127,7 +129,7 @@ class Execution {
 };
 
 // Has everything passed that the operation submitted? (It must have been submitted.)
-bool has_passed(nb::handle op);
+bool has_passed(Engine& engine, nb::handle op);
 
 // Raises what Python makes of a callback that executes something while a graph is recorded.
 void refuse_while_recording(nb::handle op);

@@ -21,7 +21,7 @@ struct AheadMemory {
   bool is_for_pool = false;  // nobody takes it: it is to be there when it is asked for
 
   // By a thread that holds up nobody. What is refused here is asked for again by who needs it, who says why.
-  void get();
+  void get(Engine& engine);
   AheadMemory unfilled() const { return {kind, device, size_bytes, asking, {}, is_for_pool}; }
   bool is_for(dataflow::MemoryKind of, std::int32_t where, std::uint64_t bytes) const {
     return size_bytes && kind == of && device == where && size_bytes == bytes;
@@ -38,28 +38,30 @@ struct HostNeed {
 };
 
 struct Outstanding {
-  Outstanding() = default;
+  explicit Outstanding(Engine& of) : engine(of) {}
   Outstanding(const Outstanding&) = delete;
   Outstanding& operator=(const Outstanding&) = delete;
   ~Outstanding() { drop_turn(); }
   void drop_turn() {
     const auto dropped = std::exchange(turn, nullptr);
-    if (dropped && !Engine::get().is_over()) Engine::get().lines.give_up(*dropped);
+    if (dropped && !engine.is_over()) engine.lines.give_up(*dropped);
   }
 
+  Engine& engine;
   dataflow::Few<Engine::Mark> marks;                   // made when it was submitted without waiting
   std::shared_ptr<completion::Completion> completion;  // once somebody waits
   std::shared_ptr<completion::Turn> turn;              // while it waits for room
 };
 
-inline Outstanding& outstanding(Op& op) {
-  if (!op.outstanding) op.outstanding = std::make_shared<Outstanding>();
-  return *static_cast<Outstanding*>(op.outstanding.get());
+inline Outstanding* find_outstanding(const Op& op) { return static_cast<Outstanding*>(op.outstanding.get()); }
+inline Outstanding& outstanding(Engine& engine, Op& op) {
+  if (!op.outstanding) op.outstanding = std::make_shared<Outstanding>(engine);
+  return *find_outstanding(op);
 }
 
 // Others may be in line for an operation that has been submitted, or has failed, as a part of something else.
 inline void drop_turn(Op& op) {
-  if (op.outstanding) outstanding(op).drop_turn();
+  if (Outstanding* const kept = find_outstanding(op)) kept->drop_turn();
 }
 
 // An operation's turn, for as long as a walk takes: it is over then, unless the walk stopped for room again.
@@ -68,7 +70,8 @@ class Acting {
   // Without `stands_in_line` there is none: a callback's walk must not wait for those who wait for its submission to
   // end.
   Acting(Engine& engine, Op& op, bool stands_in_line) : engine_(engine), op_(op) {
-    if (stands_in_line && op.outstanding) turn_ = std::exchange(outstanding(op).turn, nullptr);
+    if (Outstanding* const kept = find_outstanding(op); kept && stands_in_line)
+      turn_ = std::exchange(kept->turn, nullptr);
   }
   Acting(const Acting&) = delete;
   Acting& operator=(const Acting&) = delete;
@@ -84,7 +87,7 @@ class Acting {
   }
   const completion::Turn* turn() const { return turn_.get(); }
   void keep() {
-    if (turn_) outstanding(op_).turn = std::exchange(turn_, nullptr);
+    if (turn_) outstanding(engine_, op_).turn = std::exchange(turn_, nullptr);
   }
 
  private:

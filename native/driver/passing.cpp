@@ -7,8 +7,7 @@ namespace aiocuda::driver {
 namespace {
 
 // Without those that were destroyed: all of theirs has passed.
-std::vector<StreamIndex> still_there(const std::vector<dataflow::StreamId>& streams) {
-  const Engine& engine = Engine::get();
+std::vector<StreamIndex> still_there(const Engine& engine, const std::vector<dataflow::StreamId>& streams) {
   std::vector<StreamIndex> found;
   for (const dataflow::StreamId stream : streams) {
     const StreamIndex slot = dataflow::slot_of(stream);
@@ -18,11 +17,10 @@ std::vector<StreamIndex> still_there(const std::vector<dataflow::StreamId>& stre
 }
 
 // Of those, what has not passed. A broken stream is one of them: to wait for it is the error. Throws Refusal.
-std::vector<Tick> at_work(const std::vector<dataflow::StreamId>& streams) {
-  Engine& engine = Engine::get();
+std::vector<Tick> at_work(Engine& engine, const std::vector<dataflow::StreamId>& streams) {
   ContextScope scope(engine);
   std::vector<Tick> found;
-  for (const StreamIndex stream : still_there(streams)) {
+  for (const StreamIndex stream : still_there(engine, streams)) {
     const StreamState& state = engine.stream(stream);
     if (!state.mark) continue;  // destroyed
     const Tick last{stream, engine.timeline.submitted(stream)};
@@ -38,14 +36,14 @@ std::vector<Tick> at_work(const std::vector<dataflow::StreamId>& streams) {
 
 }  // namespace
 
-std::vector<dataflow::StreamId> streams_at_work(const std::vector<dataflow::StreamId>& streams) {
+std::vector<dataflow::StreamId> streams_at_work(Engine& engine, const std::vector<dataflow::StreamId>& streams) {
   std::vector<dataflow::StreamId> found;
-  for (const Tick tick : at_work(streams)) found.push_back(Engine::get().id_of(tick.stream));
+  for (const Tick tick : at_work(engine, streams)) found.push_back(engine.id_of(tick.stream));
   return found;
 }
 
 void Passing::require_well(std::int32_t error) const {
-  if (error > 0) raise_refused(Engine::get(), static_cast<CUresult>(error), "cuStreamQuery", asked(), 0, device());
+  if (error > 0) raise_refused(engine_, static_cast<CUresult>(error), "cuStreamQuery", asked(), 0, device());
 }
 
 bool Passing::block(double timeout_s) {
@@ -58,47 +56,44 @@ bool Passing::block(double timeout_s) {
   return true;
 }
 
-StreamsPassing::StreamsPassing(std::vector<dataflow::StreamId> streams, std::string asked)
-    : streams_(std::move(streams)),
+StreamsPassing::StreamsPassing(Engine& engine, std::vector<dataflow::StreamId> streams, std::string asked)
+    : Passing(engine),
+      streams_(std::move(streams)),
       asked_(std::move(asked)),
       device_(streams_.empty() ? dataflow::unknown_ordinal
-                               : Engine::get().stream(dataflow::slot_of(streams_.front())).device) {}
+                               : engine.stream(dataflow::slot_of(streams_.front())).device) {}
 
 bool StreamsPassing::has_passed() {
-  Engine& engine = Engine::get();
-  engine.require_usable();
-  return doing(engine, asked_, device_, [&] { return at_work(streams_).empty(); });
+  engine_.require_usable();
+  return doing(engine_, asked_, device_, [&] { return at_work(engine_, streams_).empty(); });
 }
 
 CompletionRef StreamsPassing::wait(std::chrono::microseconds budget) {
-  Engine& engine = Engine::get();
   interpreter::guard_thread();
-  engine.require_usable();
-  return doing(engine, asked_, device_, [&]() -> CompletionRef {
-    const std::vector<Tick> ticks = at_work(streams_);
+  engine_.require_usable();
+  return doing(engine_, asked_, device_, [&]() -> CompletionRef {
+    const std::vector<Tick> ticks = at_work(engine_, streams_);
     if (ticks.empty()) return nullptr;
-    const Engine::Armed armed = engine.arm(ticks, {}, true);
-    return spin(engine, armed, budget) ? nullptr : engine.watch(armed);
+    const Engine::Armed armed = engine_.arm(ticks, {}, true);
+    return spin(engine_, armed, budget) ? nullptr : engine_.watch(armed);
   });
 }
 
 bool EventPassing::has_passed() {
-  Engine& engine = Engine::get();
-  engine.require_usable();
+  engine_.require_usable();
   auto words = [this] { return "asking whether " + title() + " has passed"; };
-  return doing(engine, words, device(), [&] { return event_->has_passed(); });
+  return doing(engine_, words, device(), [&] { return event_->has_passed(); });
 }
 
 CompletionRef EventPassing::wait(std::chrono::microseconds budget) {
-  Engine& engine = Engine::get();
   interpreter::guard_thread();
   if (has_passed()) return nullptr;
   // While this looks the event may turn out to be broken: the reactor finds that out.
-  const bool passed = spin(engine, budget, [&] {
-    const RelaxedCaptures relaxed(engine.table);
-    return engine.now.query(event_->handle()) == CUDA_SUCCESS;
+  const bool passed = spin(engine_, budget, [&] {
+    const RelaxedCaptures relaxed(engine_.table);
+    return engine_.now.query(event_->handle()) == CUDA_SUCCESS;
   });
-  return passed ? nullptr : engine.waits.watch(event_);
+  return passed ? nullptr : engine_.waits.watch(event_);
 }
 
 std::vector<dataflow::StreamId> EventPassing::named() const {

@@ -16,7 +16,7 @@ namespace aiocuda::driver {
 
 class Passing {
  public:
-  Passing() = default;
+  explicit Passing(Engine& engine) : engine_(engine) {}
   Passing(const Passing&) = delete;
   Passing& operator=(const Passing&) = delete;
   virtual ~Passing() = default;
@@ -35,12 +35,15 @@ class Passing {
   void require_well(std::int32_t error) const;
   // Waits without the GIL. False: `timeout_s` (negative: none) passed first. Raises.
   bool block(double timeout_s);
+
+ protected:
+  Engine& engine_;
 };
 
 // All that some streams hold when it is waited for, whoever submitted it.
 class StreamsPassing : public Passing {
  public:
-  StreamsPassing(std::vector<dataflow::StreamId> streams, std::string asked);
+  StreamsPassing(Engine& engine, std::vector<dataflow::StreamId> streams, std::string asked);
 
   bool has_passed() override;
   CompletionRef wait(std::chrono::microseconds budget) override;
@@ -57,8 +60,8 @@ class StreamsPassing : public Passing {
 class EventPassing final : public Passing {
  public:
   // `where`: such as "on stream 3 of device 0", that of the stream, if it is this process'.
-  EventPassing(std::shared_ptr<const Event> event, std::string where, dataflow::StreamId stream)
-      : event_(std::move(event)), where_(std::move(where)), stream_(stream) {}
+  EventPassing(Engine& engine, std::shared_ptr<const Event> event, std::string where, dataflow::StreamId stream)
+      : Passing(engine), event_(std::move(event)), where_(std::move(where)), stream_(stream) {}
 
   const Event& event() const { return *event_; }
   const std::string& where() const { return where_; }
@@ -77,6 +80,6 @@ class EventPassing final : public Passing {
 };
 
 // Those of some streams that still hold work, whoever submitted it, or that are broken.
-std::vector<dataflow::StreamId> streams_at_work(const std::vector<dataflow::StreamId>& streams);
+std::vector<dataflow::StreamId> streams_at_work(Engine& engine, const std::vector<dataflow::StreamId>& streams);
 
 }  // namespace aiocuda::driver

@@ -1,0 +1,35 @@
+// The engine of this process: see process.hpp.
+#include "process.hpp"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <stdexcept>
+#include <utility>
+
+namespace aiocuda {
+namespace {
+
+std::int64_t starter = 0;  // the process that started the driver
+
+}  // namespace
+
+driver::Engine& process_engine() {
+  static auto& engine = *new driver::Engine;
+  return engine;
+}
+
+void load_driver() {
+  process_engine().load(driver::load_table());
+  if (std::exchange(starter, getpid()) != 0) return;
+  if (pthread_atfork(nullptr, nullptr, [] { process_engine().note_forked(); }) != 0)
+    throw std::runtime_error("no memory to register a function that is called after fork");
+  // Until the interpreter has ended, other threads may wait for what the reactor tells, also in functions of `atexit`.
+  auto end = [] { process_engine().shut_down(); };
+  if (Py_AtExit(end) != 0) std::atexit(end);
+}
+
+std::int64_t forked_from() { return process_engine().is_forked() ? starter : 0; }
+
+}  // namespace aiocuda
