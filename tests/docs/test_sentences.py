@@ -1,0 +1,50 @@
+"""The pages are written in plain English: short sentences, which begin with who acts and not with a riddle."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from markdown_it import MarkdownIt
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+MOST_WORDS = 40
+# "What is not wanted is not": such a beginning hides who acts. "Where ..." is "If ...", mostly.
+RIDDLE = re.compile(r"(What|Who|Whoever|Where)\b")
+AS_WORDS = {"softbreak": " ", "hardbreak": " ", "code_inline": "code"}
+# A colon or a semicolon ends a thought, too.
+END = re.compile(r"(?<=[.!?:;])[)*\"”]*\s+")
+
+
+def sentences_of(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the line and the words of each sentence of a page; a piece of code counts as one word."""
+    for token in MarkdownIt("commonmark").enable("table").parse(text):
+        if token.type != "inline" or token.children is None:
+            continue
+        plain = "".join(AS_WORDS.get(child.type, child.content) for child in token.children)
+        for sentence in END.split(plain):
+            yield (token.map or [0])[0] + 1, sentence.strip()
+
+
+def complaints(text: str) -> list[str]:
+    found = []
+    for line, sentence in sentences_of(text):
+        if len(sentence.split()) > MOST_WORDS:
+            found.append(f"line {line}: more than {MOST_WORDS} words: {sentence}")
+        if RIDDLE.match(sentence) and sentence.endswith((".", ":")):
+            found.append(f"line {line}: begin with who acts: {sentence}")
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_sentences_of_the_page_are_short_and_begin_with_who_acts(page):
+    assert complaints(page.read_text(encoding="utf-8")) == []
+
+
+def test_long_sentences_and_riddles_are_noticed_and_headings_questions_and_code_are_not():
+    assert complaints("# What blocks\n\nWhat blocks? The `a b c d` blocks.\n\n```\nWhat blocks is this.\n```\n") == []
+    assert len(complaints("- Where nobody wants it any more, it is not.\n\n" + "word " * 41 + "\n")) == 2
