@@ -1,4 +1,4 @@
-"""What the dataflow engine costs, and what it lets overlap, as ratios to floors of the same run.
+"""The cost of the dataflow engine, and how much it lets overlap, as ratios to floors of the same run.
 
 Run: python benchmarks/bench_dataflow.py [--json PATH] [--only a,b,c,d,e,f]
      python benchmarks/bench_dataflow.py --stub     (a, b, d, e on a driver that does nothing)

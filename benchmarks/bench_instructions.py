@@ -1,4 +1,4 @@
-"""What each launch and await costs in instructions, instruction-cache misses and allocations; no load changes them.
+"""The cost of each launch and await in instructions, instruction-cache misses and allocations; no load changes them.
 
 Run: python benchmarks/bench_instructions.py [--json PATH]     (make bench-instructions)
 Needs valgrind. The driver does nothing; a bare loop's cost is subtracted from each measure.

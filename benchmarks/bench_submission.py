@@ -1,4 +1,4 @@
-"""What a tracked launch costs over the driver's own call, with a driver whose functions do nothing.
+"""The cost of a tracked launch over the driver's own call, with a driver whose functions do nothing.
 
 Run: python benchmarks/bench_submission.py [--repeat 15]
 Goal: at most 0.6 microseconds a launch over the call.

@@ -22,7 +22,7 @@ async def copy_around(data: np.ndarray) -> dict[str, np.ndarray]:
     out = np.empty_like(data)
     await ac.to_host(twin, out)  # into NumPy's memory; without `out`, into new page-locked memory
 
-    # What is filled again and again had better be page-locked: devices copy from it by themselves, at full speed.
+    # Memory that is filled again and again should be page-locked: devices copy from it by themselves, at full speed.
     staging = await ac.empty_host(data.shape, data.dtype)
     staging.numpy()[:] = data + 1
     await ac.copy(array, staging)

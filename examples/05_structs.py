@@ -32,8 +32,8 @@ extern "C" __global__ void fly(World world, Ball* balls, unsigned n) {
 async def let_fly(world: np.ndarray, balls: np.ndarray) -> np.ndarray:
     """Move an array of `Ball` in a `World`, on the device, and return it."""
     n = len(balls)
-    # The world's numbers must lie at the same bytes as those of the struct: that is checked. What a pointer to structs
-    # takes is not: any array may hold them, also one of bytes.
+    # The world's numbers must lie at the same bytes as those of the struct: aiocuda checks that. It does not check the
+    # array behind a pointer to structs: any array may hold them, also one of bytes.
     return await ac.to_host(fly(world, ac.to_device(balls), n, threads=n))
 
 

@@ -19,7 +19,7 @@ extern "C" __global__ void grow(float* x, unsigned n) {
 
 @dataclass
 class Activity:
-    """What was seen of a chain of launches."""
+    """The observations of a chain of launches."""
 
     steps: list[str]
     milliseconds: float

@@ -1,4 +1,4 @@
-"""What the compiler made of a kernel, how many blocks of it a device runs at once, and a launch made to fit.
+"""The compiler's figures for a kernel, how many of its blocks a device runs at once, and a launch that is made to fit.
 
 To run it: python examples/10_function_attributes.py
 """

@@ -24,7 +24,7 @@ extern "C" __global__ void reverse(const float* x, float* y, unsigned n) {
 
 @dataclass
 class Configured:
-    """What was read before and under the changes, and what a launch computed under them."""
+    """The settings before and under the changes, and the result of a launch under them."""
 
     before: ac.KernelAttributes
     now: ac.KernelAttributes
@@ -39,7 +39,7 @@ async def configure(x: np.ndarray) -> Configured:
     device, before = ac.current_device(), reverse.attributes()
 
     # Of a kernel: the most shared memory of its launches, and how a multiprocessor's memory is best divided between
-    # that and the cache (a hint, of which `cache="shared"` is a simpler form).
+    # that and the cache (a hint; `cache="shared"` is a simpler form of it).
     reverse.set_attributes(max_dynamic_shared_bytes=x.nbytes, preferred_carveout=100)
     now, fit = reverse.attributes(), reverse.occupancy(256, shared_memory=x.nbytes)
 
@@ -50,7 +50,8 @@ async def configure(x: np.ndarray) -> Configured:
     # Also of a device: how much unused memory its memory pool keeps for later. At first it keeps everything.
     device.set_memory_pool(release_threshold=64 * MEBIBYTE)
 
-    # Of a part of the program: how much all arrays may hold. What would be more fails, or waits for its turn.
+    # Of a part of the program: how much all arrays may hold. An operation that would need more fails, or waits for its
+    # turn.
     with ac.memory_limit(device.memory_info().used_bytes + MEBIBYTE):
         y = reverse(ac.to_device(x), ac.empty(len(x)), len(x), grid=1, block=256, shared_memory=x.nbytes)
         result = await ac.to_host(y)

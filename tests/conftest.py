@@ -1,4 +1,4 @@
-"""What all tests share: the driver's settings, kernels, a latch that controls time, event loops.
+"""Fixtures that all tests share: the driver's settings, kernels, a latch that controls time, event loops.
 
 Always true: nothing here sleeps, and nothing depends on the emulated driver but what is marked so.
 """
@@ -131,7 +131,7 @@ class Latch:
 
 @pytest.fixture(autouse=os.environ.get("AIOCUDA_EMULATOR_CHECK") == "races")
 def no_races() -> Iterator[None]:
-    """Where the emulated driver looks for races, one that it finds is the failure of the test."""
+    """If the emulated driver looks for races, a race that it finds fails the test."""
     take_race_reports()
     yield
     for device in ac.devices():
@@ -217,7 +217,7 @@ def device() -> ac.Device:
 def settle() -> Callable[[], None]:
     """Give what may run the time to run: other work comes and goes on a stream of its own.
 
-    What must not have run by then is asked afterwards; no time is measured.
+    Tests ask afterwards about work that must not have run by then; they measure no time.
     """
     stream = ac.Device(0).stream()
 

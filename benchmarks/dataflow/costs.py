@@ -36,7 +36,7 @@ class Costs:
     directory
         Where the C++ loops are built.
     repeat
-        Runs of each measure, of which the fastest counts.
+        Runs of each measure; the fastest counts.
     loaded
         What makes a kernel ready to launch.
     """

@@ -44,7 +44,7 @@ class Overlap:
     Parameters
     ----------
     repeat
-        Runs of each measure, of which the fastest counts.
+        Runs of each measure; the fastest counts.
     """
 
     def __init__(self, repeat: int) -> None:

@@ -23,7 +23,7 @@ _FUNCTION = re.compile(r"fn=\((\d+)\)(?: (.*))?$")
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What some code cost.
+    """The cost of some code.
 
     Attributes
     ----------

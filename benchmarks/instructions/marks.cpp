@@ -1,4 +1,4 @@
-// Where callgrind begins to count, and where it writes down what it has counted.
+// Marks at which callgrind begins to count, and at which it writes its counts down.
 #include <valgrind/callgrind.h>
 
 extern "C" void start() { CALLGRIND_START_INSTRUMENTATION; }

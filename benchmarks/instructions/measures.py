@@ -16,7 +16,7 @@ from typing import Any
 from instructions.callgrind import Marks
 from submission.stub import Stub, without_code
 
-NUMBER = 300  # of each, but for the chain
+NUMBER = 300  # of each, except the chain
 CHAIN = 1000
 LONG_US = 1_000_000
 

@@ -41,7 +41,7 @@ class Stub:
 
     @property
     def release(self) -> Callable[[], object]:
-        """What writes the flags that are held: a C function."""
+        """The function that writes the flags that are held back: a C function."""
         return cast("Callable[[], object]", self._library.release)
 
     def counts(self) -> tuple[int, int, int]:

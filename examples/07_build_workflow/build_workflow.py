@@ -25,7 +25,7 @@ Particle = np.dtype([("position", np.float32, 4), ("velocity", np.float32, 4)])
 def load(file: Path) -> Any:
     """Give the kernel of a file of CUDA C++, or of one that was compiled."""
     if file.suffix == ".cu":
-        # Quoted includes are found beside the file. What is compiled is kept on disk for the next start, until the
+        # Quoted includes are found beside the file. aiocuda keeps compiled code on disk for the next start, until the
         # source, the header, the options or the compiler change.
         options = ac.CompileOptions(defines={"GRAVITY": f"{GRAVITY}f"})
         return ac.Module.from_file(file, options=options).kernel("move")

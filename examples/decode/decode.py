@@ -38,7 +38,7 @@ rotate_cached = ac.kernel(SOURCE, "rotate<true>")
 swiglu = ac.kernel(SOURCE, "swiglu")
 choose = ac.kernel(SOURCE, "choose")
 WARP, READERS = 32, 16  # threads of a warp, warps of a block of attend
-WIDEST_HEAD = 512  # each warp of attend has one in shared memory, of which a block has 48 KiB
+WIDEST_HEAD = 512  # each warp of attend has one in shared memory; a block has 48 KiB of it
 
 
 def attend_for(head_width: int) -> Any:

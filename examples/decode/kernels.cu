@@ -1,6 +1,6 @@
 // The CUDA C++ of the example: what a decoder does with one token, one kernel per idea.
-// Where the token stands is read from *position, so the launches of a step are the same at every position.
-// Matrices are row-major. Const pointers are read, the others are read and written. Blocks are whole warps.
+// The kernels read the token's place from *position, so the launches of a step are the same at every position. Matrices
+// are row-major. Const pointers are read, the others are read and written. Blocks are whole warps.
 
 constexpr int WARP = 32;
 constexpr unsigned ALL_LANES = 0xffffffffu;
@@ -70,9 +70,9 @@ __global__ void rotate(const float* turns, const int* position, float* x, int wi
     pair[1] = a * turn[1] + b * turn[0];
 }
 
-// What a query takes from all positions so far: a block for each head, with `READERS` warps that share the positions
-// out. A warp looks at a position once: when it meets a higher score, it scales down what it has (M. Milakov,
-// N. Gimelshein, "Online normalizer calculation for softmax", 2018). In the end the warps are added up in the same way.
+// A query takes this from all positions so far: a block for each head, with `READERS` warps that share the positions
+// out. A warp looks at a position once: when it meets a higher score, it scales down what it has (M. Milakov, N.
+// Gimelshein, "Online normalizer calculation for softmax", 2018). In the end the warps are added up in the same way.
 template <int HEAD_WIDTH, int READERS>
 __global__ void __launch_bounds__(READERS * WARP)
 attend(const float* query, const float* keys, const float* values, const int* position, float* mixed, int width) {

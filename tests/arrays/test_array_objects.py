@@ -1,4 +1,4 @@
-"""What arrays say of themselves, closing, and page-locked memory that the device is using."""
+"""The attributes and `repr` of arrays, closing, and page-locked memory that the device is using."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Strided views: what NumPy picks is what is read, copied, written and shown; who is disjoint does not wait."""
+"""Strided views: operations read, copy, write and show the items that NumPy picks; disjoint views do not wait."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ by_pointer = ac.kernel(VIEWS, "by_pointer")
 
 
 def same_strides(array, data):
-    """NumPy's, but for axes along which nothing is stepped."""
+    """NumPy's, except for axes along which nothing is stepped."""
     stepped = [axis for axis, extent in enumerate(data.shape) if extent > 1]
     return data.size == 0 or all(array.strides[axis] == data.strides[axis] for axis in stepped)
 

@@ -1,6 +1,6 @@
 """The benchmarks, in their shortest form: each runs to its end and finds a figure for all that it measures.
 
-Always true: no figure is looked at but for being one.
+Always true: each figure is a number; its value is not checked.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Run as a script, with the plan in `AIOCUDA_EMULATOR_FAULTS`. It ends with status 0 and a line of counts, or with what
 was wrong. Always true: nothing waits for longer than the watchdog, which ends the process with all stacks.
 
-A program is *hit* when an error of the device reaches it. What was read before that must be right; what comes after
-it must end, well or with an error of the right type, and is not looked at. A program that was not hit has its
+A program is *hit* when an error of the device reaches it. All that it read before that must be right. All that comes
+after it must end, well or with an error of the right type, and is not checked. A program that was not hit has its
 sequential meaning, also where a device was lost that another one's work waited for.
 """
 
@@ -46,7 +46,7 @@ Step = tuple[str, int, int, int, int]
 
 
 class Wrong(Exception):
-    """What no fault excuses."""
+    """An error that no fault excuses."""
 
 
 class Survivor(Program):
@@ -145,7 +145,7 @@ class Chaos:
                 self.note(error)
 
     def check_nothing_is_left(self, before: list[int]) -> None:
-        """What a program used is free again, on the devices that are left; nothing is waited for."""
+        """All memory of a program is free again, on the devices that are left, and nothing is waited for."""
         after = self.used_bytes()
         held = {n: (before[n], after[n]) for n in self.alive if before[n] != after[n]}
         if held:

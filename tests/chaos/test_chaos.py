@@ -24,7 +24,8 @@ WATCHDOG_S = 90.0
 AT_ONCE = 3  # they wait more than they work
 pytestmark = [pytest.mark.emulated_only, pytest.mark.needs_devices(2), pytest.mark.timeout(0 if IS_LONG else 180)]
 
-# What strikes while the process is being set up, in the middle, and again and again; and what never ends a program.
+# Faults that strike while the process is being set up, in the middle, and again and again; and faults that never end a
+# program.
 PLANS = [
     "alloc:1,alloc:2,launch:1,launch:3",
     "alloc:60,alloc:61,launch:40,launch:90@1",
@@ -58,7 +59,7 @@ def run_chaos(plan: str, first: int, count: int = 15) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def found() -> Iterator[dict[str, Future[dict[str, str]]]]:
-    """What the process of each plan counted, in the end; each plan has programs of its own."""
+    """The final counts of the process of each plan; each plan has programs of its own."""
     with ThreadPoolExecutor(AT_ONCE) as threads:
         plans = enumerate([*PLANS, HARMLESS, *LOSSES])
         yield {plan: threads.submit(run_chaos, plan, 100 * number) for number, plan in plans}

@@ -84,7 +84,7 @@ def test_items_of_every_size(dtype):
 
 
 class Tensor:
-    """What has DLPack and nothing else."""
+    """An object that has DLPack and nothing else."""
 
     def __init__(self, data: np.ndarray) -> None:
         self._data = data
@@ -169,7 +169,9 @@ def test_a_copy_behind_a_kernel_brings_what_it_wrote(kernels):
 
 
 def test_the_order_of_operations_is_the_order_in_numpys_memory(kernels, latch):
-    """What one operation writes there, a later one reads, on whatever stream; what one reads a later one may write."""
+    """A later operation, on any stream, reads what an earlier one wrote there. It may also write what an earlier one
+    reads.
+    """
     memory = np.zeros(LARGE, np.int32)
     latch.hold()
     first = ac.full(LARGE, 7, np.int32)
@@ -271,7 +273,7 @@ def test_the_source_is_kept_until_it_has_been_read(latch):
 
 
 class Data(np.ndarray):
-    """What a weak reference can be made of."""
+    """An array to which a weak reference can be made."""
 
 
 def test_memory_is_let_go_of_when_its_copy_is_complete():

@@ -50,7 +50,7 @@ def program(lines_of):
     [*((loop, "up") for loop in ("asyncio", "uvloop", "trio")), *(("trio", way) for way in ("down", "store", "drain"))],
 )
 def test_every_pair_is_copied_from_the_first_one_on(program, loop, first):
-    """That the device cannot turns out at the first copy, whichever it is."""
+    """The first copy, whichever it is, finds out that the device cannot."""
     lines = program(
         f"""
         async def up():

@@ -64,7 +64,7 @@ def test_use_puts_arrays_on_a_device_and_ends_with_its_block():
             assert ac.ones(3).sync().device == ac.Device(0)
         assert ac.ones(3).sync().device == ac.Device(1)
     assert ac.current_device() == ac.Device(0)
-    # Where it was built is what counts, not where it is run.
+    # `use` counts where the operation was built, not where it is run.
     assert inside.sync().device == ac.Device(1)
 
 
@@ -433,7 +433,7 @@ def test_what_is_alive_at_the_end_of_the_process_goes_quietly(in_process):
 
 
 def test_closed_streams_leave_no_room_behind(device):
-    """Ten thousand streams, of which few are open at once, are known by few numbers."""
+    """Ten thousand streams take few numbers if only a few of them are open at once."""
     device.synchronize().sync()
     numbers = set()
     for _ in range(10_000):

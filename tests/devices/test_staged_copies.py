@@ -1,4 +1,4 @@
-"""Where devices do not reach each other's memory, copies between them go through page-locked memory."""
+"""If devices do not reach each other's memory, copies between them go through page-locked memory."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def report(**values):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a selecting process printed."""
+    """The output of a process that selected a driver."""
 
     values: dict[str, Any]
     stderr: str

@@ -125,7 +125,7 @@ report(file=caught[0].filename)
     ],
 )
 def test_the_warning_names_no_line_of_an_event_loop(machine, run):
-    """Where a task is nothing but an operation, the line is the one that runs the loop."""
+    """If a task is nothing but an operation, the line is the one that runs the loop."""
     script = f"""
 import asyncio, sys, trio, uvloop
 source = '''

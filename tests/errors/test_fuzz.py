@@ -163,7 +163,7 @@ def _is_op(value: Any) -> bool:
 
 
 class Lending:
-    """Memory as another library would lend it, but for one thing."""
+    """Memory as another library would lend it, with one thing changed."""
 
     def __init__(self, **changed: Any) -> None:
         lent = {"shape": (4, 6), "strides": None, "typestr": "<f4", "data": (array().address, False), "version": 3}

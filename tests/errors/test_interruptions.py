@@ -1,4 +1,4 @@
-"""What interrupts a user's function goes to who ran it; others are told of it by an error of aiocuda's."""
+"""An interruption of a user's function goes to whoever ran the function. An error of aiocuda's tells others of it."""
 
 from __future__ import annotations
 

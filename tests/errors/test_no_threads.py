@@ -1,4 +1,4 @@
-"""Where the operating system refuses a thread, an AiocudaError says so; all goes on once there are threads again."""
+"""If the operating system refuses a thread, an AiocudaError says so. All goes on once there are threads again."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def test_swiglu_is_numpys_for_small_and_large_gates():
 
 
 def chosen(logits: Any, position: int, *, prompt: int = 1, length: int = 4) -> tuple[list[int], int]:
-    """What `choose` makes of a text of zeros."""
+    """The choice of `choose` for a text of zeros."""
     logits, n = np.asarray(logits, np.float32), len(logits)
     given = [on_device(logits), on_device(np.zeros(length, np.int32)), at(position), n, prompt, length]
     tokens, position = example.choose(*given, grid=1, block=example.block_for(n)).sync()

@@ -60,7 +60,7 @@ def test_await_of_what_has_run_gives_its_result_at_once(run):
 
 
 def test_await_behind_a_latch_lets_the_loop_go_on(run, latch):
-    """What releases the latch is the loop itself: a blocked loop would never end."""
+    """The loop itself releases the latch: a blocked loop would never end."""
     latch.hold()
     op = ac.to_host(ac.full(3, 7, np.int32))
     turns: list[int] = []

@@ -65,7 +65,7 @@ def test_cancelled_in_flight_its_memory_outlives_the_work(run, latch, used_bytes
                 await anyio.lowlevel.checkpoint()
                 await anyio.lowlevel.checkpoint()
                 scope.cancel()
-        # What the cancelled work still uses must not be given to these.
+        # These must not get memory that the cancelled work still uses.
         others = [ac.full(1000, i, np.int32) for i in range(5)]
         results = [ac.to_host(other).submit() for other in others]
         latch.release()

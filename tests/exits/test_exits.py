@@ -15,7 +15,7 @@ import pytest
 RUNS = int(os.environ.get("AIOCUDA_EXIT_RUNS", "2"))
 STATUS = 7
 
-# What daemon threads do while the main thread ends the process.
+# Daemon threads do this while the main thread ends the process.
 ENDLESS = {
     "submits": """
         x = ac.zeros(100).sync()
@@ -129,7 +129,7 @@ def test_daemon_threads_do_not_disturb_the_end(begin, program):
     assert [end_of(each) for each in begun] == [(STATUS, "", "")] * RUNS
 
 
-# Who waits in a thread that the interpreter waits for, until it is interrupted.
+# Waits in a thread that the interpreter waits for, until they are interrupted.
 WORKERS = {
     "to_thread": """
         async def main():

@@ -1,4 +1,4 @@
-"""Who is told of a lost device as a fault of its own: the first to fail, also when it is asked again."""
+"""Only the first operation to fail is told of a lost device as its own fault, also when it is asked again."""
 
 from __future__ import annotations
 

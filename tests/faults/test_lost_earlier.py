@@ -1,4 +1,4 @@
-"""What comes after a fault is told who was first to fail, and is not blamed for it.
+"""Later operations on a lost device are told which one failed first, and are not blamed for it.
 
 Each test breaks a device, so each runs in a process of its own.
 """

@@ -1,4 +1,4 @@
-"""What the driver refuses becomes the error that says what was asked, by what, and what to do."""
+"""A refusal of the driver becomes an error that says what was asked, for which operation, and what to do."""
 
 from __future__ import annotations
 

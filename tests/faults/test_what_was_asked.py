@@ -1,6 +1,7 @@
-"""What a lost device refuses names what was asked of it: an operation, with its line; where there is none, in words.
+"""An error of a lost device names what was asked of it: an operation, with its line; or words, if there is no
+operation.
 
-What the library asks for an operation's sake (a mark behind other work, a wait, a flag, memory on the way) is the
+Things that the library asks for an operation (a mark behind other work, a wait, a flag, memory on the way) count as the
 operation's. Each test breaks a device, so each runs in a process of its own.
 """
 

@@ -67,7 +67,7 @@ def is_undisturbed(builder: Any) -> bool:
 
 @pytest.fixture
 def everything():
-    """What may be unsafe beside a capture, by name: each function asks, allocates, loads, waits or frees."""
+    """Calls that may be unsafe beside a capture, by name: each function asks, allocates, loads, waits or frees."""
     made = iter(range(1000))
     x = ac.zeros(1 << 16, np.float32).sync()
 
@@ -236,7 +236,7 @@ class TestAStreamThatIsCaptured:
         assert ac.to_host(x).sync().tolist() == [1] * 10
 
     def test_is_not_drawn_into_other_streams(self, kernels):
-        """What would have to wait for a mark in it cannot be executed meanwhile."""
+        """Meanwhile nothing can be executed that would have to wait for a mark in it."""
         x = ac.zeros(10, np.int32).sync()
         theirs = Device(0).create_stream()
         kernels.increment(x, 10, threads=10).on(theirs).submit()

@@ -21,7 +21,7 @@ LIBRARY_THREAD = "aiocuda callbacks"
 
 
 class Boom(Exception):
-    """What a callback raises."""
+    """The exception that callbacks raise."""
 
 
 class Calls:
@@ -253,7 +253,7 @@ def test_what_a_callback_raises_is_reported_by_asyncio_and_disturbs_nobody(run_a
 
 @pytest.fixture
 def excepthook(monkeypatch):
-    """What the program's `threading.excepthook` is told."""
+    """The errors that reach the program's `threading.excepthook`."""
     told: list[Any] = []
     monkeypatch.setattr(threading, "excepthook", lambda arguments: told.append(arguments.exc_value))
     return told

@@ -260,7 +260,7 @@ def test_memory_of_cancelled_work_outlives_the_work(held, device, used_bytes):
 
 
 def test_cancelling_against_completion_has_one_outcome(device, in_threads):
-    """Whoever comes first: all askers see the same end, and `cancel` says which."""
+    """In any order, all askers see the same end, and `cancel` says which."""
     seen = set()
     for _ in range(60):
         future = ac.to_host(ac.ones(64)).submit()

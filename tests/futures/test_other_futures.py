@@ -19,7 +19,7 @@ import aiocuda as ac
 
 
 class Boom(Exception):
-    """What a function of an operation raises."""
+    """The exception that functions of operations raise."""
 
 
 def sevens() -> ac.DeviceOp[Any]:

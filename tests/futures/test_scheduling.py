@@ -133,7 +133,7 @@ def test_what_others_executed_is_there(device):
 
 
 def test_a_future_remembers_the_placement_in_which_it_was_made(latch, device, stream):
-    """What comes behind a map goes where the rest went, whoever asks, wherever."""
+    """Operations behind a map go where the rest went, whoever asks, from anywhere."""
     held = device.stream()
     latch.hold(held)
     with ac.use(stream):

@@ -1,4 +1,4 @@
-"""What random graphs are made of is imported by name: this folder's modules, and those of the programs they extend."""
+"""Tests import the parts of random graphs by name: this folder's modules, and those of the programs they extend."""
 
 import sys
 from pathlib import Path

@@ -30,7 +30,7 @@ extern "C" __global__ void add_to_first(int a, aiocuda::View<int, 1> x, unsigned
 
 
 class GraphMachine(Machine):
-    """What these programs run on."""
+    """The machine that these programs run on."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class Held:
 
 
 class Form(NamedTuple):
-    """What an argument is like."""
+    """The description of an argument."""
 
     kind: str  # "whole", "part", "strided", or "again": the array before it
     size: int
@@ -107,7 +107,7 @@ class Number:
 
 @dataclass(eq=False)
 class Late:
-    """What is made, on the host and in the end, of an array that has landed there."""
+    """A step on the host, at the end, with an array that has arrived there."""
 
     landed: Node
     function: Callable[[np.ndarray], Any]
@@ -388,7 +388,7 @@ class Body(Program):
 
 @dataclass(eq=False)
 class Version:
-    """What a graph was made of, or updated from."""
+    """The program that a graph was made of, or updated from."""
 
     inputs: dict[str, Held]
     numbers: dict[str, Number]

@@ -304,7 +304,7 @@ def test_arrays_that_overlap_are_an_error_where_one_is_written(kernels):
 
 
 def test_arrays_from_outside(kernels):
-    """What the function finds elsewhere stays what it was, and is not taken for an argument."""
+    """An array that the function finds elsewhere stays what it was, and is not taken for an argument."""
     weights = full(3)
     compiled = ac.compile(lambda x: kernels.accumulate(2, weights, ac.dup(x), N, threads=N))
     assert host(compiled(full(1))).tolist() == [9] * N

@@ -1,7 +1,7 @@
 """A program that makes, launches and awaits graphs is cancelled at every one of its await points in turn.
 
-What survives is right, what is shared goes on, and no memory is left: as in the sweep of operations, whose gates these
-tasks run behind (`test_cancellation_sweep`). Where the driver looks for races, each run is free of them.
+Survivors are right, shared work goes on, and no memory is left: as in the sweep of operations, whose gates these tasks
+run behind (`test_cancellation_sweep`). If the driver looks for races, it finds none in any run.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class Program:
                 assert found[name] == CANCELLED
             elif victim != "all" or not point.was_reached:
                 assert found[name] == expected, name
-        # What is shared is as it would have been, and can be asked and launched by anybody.
+        # Shared work is as it would have been, and anybody can ask and launch it.
         assert list(self.shared.sync(timeout=60)) == [22] * N
         assert list(self.future.sync(timeout=60)) == [36] * N
         again = self.compiled(ac.full(N, 5, np.int32), ac.full(N, 1, np.int32), 2)

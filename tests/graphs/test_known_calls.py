@@ -80,7 +80,7 @@ def test_a_call_like_an_earlier_one_runs_one_function_of_python(kernels):
     assert call.cache_info().hits == 3
 
 
-# What decides, in values that are alike in one way and not in another.
+# Numbers that are alike in one way and differ in another; the difference decides.
 NUMBERS = st.sampled_from([1, 2, 2.0, True, np.int32(2), math.nan, 0.0, -0.0])
 
 

@@ -200,7 +200,7 @@ for x, future in zip(inputs[1:], futures):
 
 
 def test_other_threads_run_python_while_a_graph_is_made(in_process: Program):
-    """Where the store is full after all, making a graph waits for the device without the GIL."""
+    """If the store is full after all, making a graph waits for the device without the GIL."""
     ends_well(
         in_process(
             BEGIN

@@ -1,4 +1,4 @@
-"""What is not aligned as a kernel's items need it is an error before the device sees it: a GPU would be lost.
+"""An array that is not aligned as a kernel's items need is an error before the device sees it: a GPU would be lost.
 
 Bytes are viewed at addresses of every kind, so each test says for itself how far they are beyond a multiple.
 """

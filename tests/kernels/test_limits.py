@@ -1,4 +1,4 @@
-"""What a device allows a kernel: attributes, occupancy, and launches that ask for more than there is."""
+"""The limits of a device for a kernel: attributes, occupancy, and launches that ask for more than there is."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def test_a_block_that_is_chosen_is_whole_warps_and_no_larger_than_needed(threads
 @example([3, 3, 17], "where")  # nine threads side by side fit no whole warps with 17 behind one another
 @settings(max_examples=300)
 def test_chosen_blocks_cover_the_threads_and_are_whole_warps_within_the_kernels_bound(threads, name):
-    """What is launched is written down by explain(), so no kernel needs to run."""
+    """explain() writes down what would be launched, so no kernel needs to run."""
     kernel = WHERES[name]
     bound = {"where": 1024, "narrow_where": 64, "narrower_where": 20}[name]
     shown = kernel(ac.value(0).then(lambda _: None), 1, 1, 1, threads=tuple(threads)).explain()

@@ -1,4 +1,4 @@
-"""What is executed while its kernel is not compiled yet waits for that, as for anything else, and holds up nobody."""
+"""An operation whose kernel is not compiled yet waits for that, as for anything else, and holds up nobody."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ PACKAGE = str(Path(ac.__file__).parent)
 
 
 class Counted:
-    """What the profiler saw of aiocuda's own Python in this thread."""
+    """The calls of aiocuda's own Python in this thread, as the profiler saw them."""
 
     def __init__(self) -> None:
         self.codes: set[CodeType] = set()

@@ -1,7 +1,7 @@
 """A program is cancelled at every one of its await points in turn; what survives is right, and no memory is left.
 
 The program's tasks run behind gates: a gate holds a stream until all tasks have had some turns, so every gated await
-suspends, and what is interrupted there is in flight. Where the driver looks for races, each run is free of them.
+suspends, and what is interrupted there is in flight. If the driver looks for races, it finds none in any run.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ def check(program: Program, victim: str, point: Point, found: dict[str, Any]) ->
             assert found[name] == CANCELLED
         elif victim != "all" or not point.was_reached:
             assert found[name] == expected, name
-    # What is shared is as it would have been, and can be asked by anybody.
+    # Shared work is as it would have been, and anybody can ask it.
     assert list(program.shared.sync(timeout=60)) == [24] * 4
     assert list(program.future.sync(timeout=60)) == [21] * 4
     # Each increment has happened as a whole, or not at all.

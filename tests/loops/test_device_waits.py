@@ -93,7 +93,7 @@ def test_an_await_that_waits_makes_one_waiter_and_is_woken_once(run_asyncio, lan
 
 
 def test_waiting_for_events_makes_no_stream(run, lane):
-    """Neither one that aiocuda knows, nor one of the driver's: what is waited for is asked about."""
+    """It makes no stream, neither one that aiocuda knows nor one of the driver's: the reactor asks about the event."""
     events = [lane.stream.record() for _ in range(20)]
     streams = set(_native.streams_of(0))
     flags = ac.statistics()

@@ -202,7 +202,7 @@ def test_cancelled_in_line_an_operation_is_not_submitted(run, turn_us):
 
 
 def test_a_time_out_passes_in_line(run, turn_us):
-    """What is done is given all the same; what is not may be late, and can be awaited again."""
+    """A result that is there is given all the same. Others may be late, and can be awaited again."""
     turn_us(0)
 
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""`wait` returns what is done and what is pending, when enough is done or the time is up."""
+"""`wait` returns the done and the pending futures, when enough are done or the time is up."""
 
 from __future__ import annotations
 

@@ -239,7 +239,9 @@ def test_no_timer_is_left_behind(lane):
 
 
 def test_a_dag_of_many_ways_is_looked_through_once(latch):
-    """What was submitted last is found behind 60 maps that each use the one before twice: 2**60 ways, 61 operations."""
+    """The error finds the last submission behind 60 maps, each of which uses the one before twice: 61 operations, 2**60
+    ways to it.
+    """
     latch.hold()
     op: Any = ac.to_host(ac.full(3, 7, np.int32))
     for _ in range(60):

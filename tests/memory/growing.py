@@ -39,7 +39,7 @@ for each in ac.devices():
 
 
 class Boom(Exception):
-    """What a function of an operation raises."""
+    """The exception that functions of operations raise."""
 
 
 def counted(x: Any) -> ac.DeviceOp[Any]:
@@ -167,12 +167,12 @@ def one_round(number: int, flag: ac.HostArray) -> None:
         thread.submit(without_a_loop).result()
 
 
-class _Mallinfo2(ctypes.Structure):  # glibc's, of which only the bytes in use are looked at
+class _Mallinfo2(ctypes.Structure):  # glibc's; only its bytes in use count
     _fields_ = [("unused", ctypes.c_size_t * 7), ("uordblks", ctypes.c_size_t), ("others", ctypes.c_size_t * 2)]
 
 
 def counts() -> dict[str, int]:
-    """What there is, once what can be freed was."""
+    """Everything that exists, once all that can be freed was."""
     for device in ac.devices():
         device.synchronize().sync()
     for _ in range(3):
@@ -209,7 +209,7 @@ def main() -> None:
             one_round(number, flag)
         after = counts()
         if before:
-            # Caches fill up, so what a window adds gets less. What grows without an end grows in each of them.
+            # Caches fill up, so what a window adds gets less. A leak grows in each of them.
             for name in after:
                 grown = after[name] - before.get(name, 0)
                 least[name] = min(least.get(name, grown), grown)

@@ -26,7 +26,7 @@ extern "C" __global__ void hold(unsigned long long flag) {
 
 
 class Other:
-    """What the process holds, by the names that it was told; and what it can do with it."""
+    """The things that the process holds, by the names that it was told, and its commands."""
 
     def __init__(self) -> None:
         self._held: dict[str, Any] = {}

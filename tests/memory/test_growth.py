@@ -1,4 +1,4 @@
-"""Programs that run for long: round after round leaves everything where it was, but for what others keep in caches."""
+"""Programs that run for long: round after round leaves everything where it was, except for the caches of others."""
 
 from __future__ import annotations
 

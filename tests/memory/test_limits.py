@@ -342,7 +342,7 @@ def test_a_callback_does_not_wait(room):
 
 
 def test_a_loop_that_is_left_holds_up_nobody(room, in_line):
-    """Whoever was called there never comes; the next one is."""
+    """The first one that is called there never comes, so the next one is called."""
     held = [array().sync()]
 
     async def leave() -> None:

@@ -21,7 +21,7 @@ DEVICES = st.integers(0, 10).map(lambda i: i % len(ac.devices()))
 
 
 def here(line: int) -> str:
-    """Where the caller is, so many lines further down."""
+    """The caller's place, so many lines further down."""
     caller = inspect.currentframe()
     assert caller is not None
     assert caller.f_back is not None
@@ -29,7 +29,7 @@ def here(line: int) -> str:
 
 
 def asked(array: ac.DeviceArray, attribute: str) -> int:
-    """What the driver knows of an array's memory, by the name behind ``CU_MEM_RANGE_ATTRIBUTE_``."""
+    """The driver's answer about an array's memory, by the name behind ``CU_MEM_RANGE_ATTRIBUTE_``."""
     from cuda.bindings import driver
 
     which = getattr(driver.CUmem_range_attribute, f"CU_MEM_RANGE_ATTRIBUTE_{attribute}")

@@ -1,4 +1,6 @@
-"""What is kept on disk is run: it is the user's alone, and a cache that is not is none, which is told once."""
+"""Code in the cache on disk is run, so only the user may have access. aiocuda does not use another cache, and says so
+once.
+"""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def test_what_comes_to_the_host_in_the_end_goes_where_it_is_put(device):
 
 @pytest.mark.needs_devices(2)
 def test_what_a_function_of_then_returns_goes_to_the_device_where_that_was_put(kernels):
-    """Where no array ties it to one."""
+    """It does so if no array ties it to a device."""
     flag = ac.empty_host(1, np.int32).sync()
     flag.numpy()[0] = 1
     for device in (0, 1):

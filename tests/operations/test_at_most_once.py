@@ -17,7 +17,7 @@ import aiocuda as ac
 
 
 class Boom(Exception):
-    """What a callback raises."""
+    """The exception that callbacks raise."""
 
 
 def counted(op: ac.DeviceOp[Any], calls: list[Any]) -> ac.DeviceOp[Any]:

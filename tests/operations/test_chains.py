@@ -1,4 +1,4 @@
-"""Long chains neither recurse nor grow, and operations take part in garbage collection."""
+"""Long chains do not recurse or grow, and operations take part in garbage collection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What arrays do, operations that yield arrays do, when they are executed."""
+"""Operations that yield arrays have the arrays' methods, which take effect when they are executed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The oracle notices when the engine leaves out a wait: each kind of wait is left out, and reported.
 
-The driver drops the n-th wait of the process (``AIOCUDA_EMULATOR_DROP_WAIT``), which is what a mutant of the engine
-without that wait would do.
+The driver drops the n-th wait of the process (``AIOCUDA_EMULATOR_DROP_WAIT``), just as a mutant of the engine without
+that wait would.
 """
 
 from __future__ import annotations

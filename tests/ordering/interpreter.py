@@ -1,8 +1,8 @@
-"""What programs mean: their operations, one after another in submission order, on NumPy arrays.
+"""The meaning of programs: their operations, one after another in submission order, on NumPy arrays.
 
-Always true: a `Node` is a lazy value twice, aiocuda's and the interpreter's. What it will be here (a view of some
-memory) is known when it is built; what its operation does to that memory, its effect, is done when the interpreter
-comes to it. Nothing here keeps an array of aiocuda's longer than the program does: an effect holds memory of its own.
+Always true: a `Node` is a lazy value twice, aiocuda's and the interpreter's. Its value here (a view of some memory) is
+known when it is built. Its effect, which is what its operation does to that memory, happens when the interpreter comes
+to it. Nothing here keeps an array of aiocuda's longer than the program does: an effect holds memory of its own.
 
 Submission order is, for each form of an operation:
 
@@ -26,7 +26,7 @@ import aiocuda as ac
 
 
 class Boom(Exception):
-    """What an operation of a program raises."""
+    """The exception that operations of programs raise."""
 
 
 @dataclass(eq=False)

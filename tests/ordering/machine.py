@@ -1,4 +1,4 @@
-"""What random programs run on: kernels, streams of all devices, policies, an event loop."""
+"""The machine of random programs: kernels, streams of all devices, policies, an event loop."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ extern "C" __global__ void strided_accumulate(int a, aiocuda::View<const int, 1>
 
 
 class Machine:
-    """What programs run on: kernels, streams of all devices, policies, a loop."""
+    """The machine of programs: kernels, streams of all devices, policies, a loop."""
 
     def __init__(self) -> None:
         self.kernels = {name: ac.kernel(SOURCE, name) for name in _KERNELS}

@@ -67,7 +67,7 @@ class Program:
         return op.inspect(lambda _: seen.append(number)) if self.watched else op
 
     def placed(self, op: Any, device: int, where: int) -> Any:
-        """Put an operation on a stream, or where a policy says; mostly, leave it to who executes it."""
+        """Put an operation on a stream, or where a policy says; mostly, leave it to the execution."""
         if where in {1, 2}:
             return op.on(self.machine.stream_of(device, where))
         return op.on(self.machine.policy(where)) if where == 3 else op

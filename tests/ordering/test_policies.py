@@ -347,7 +347,7 @@ def test_what_a_wrong_policy_says_is_the_operations_error_and_nobody_elses(wrong
             with pytest.raises(error, match=message):
                 failed.sync(60)
         assert policy.count == 2
-        # What came before it is there; what comes next is done.
+        # Earlier results are there; later operations are done.
         assert right(first, 1)
         assert right(kernels.increment(x, N, threads=N), 2)
     del x, first, second, last, failed

@@ -32,7 +32,7 @@ STREAMS: list[Any] = []
 
 @dataclass(eq=False)
 class Claim:
-    """What became of some items at one transition; the handles that it gave are of it."""
+    """The change of some items at one transition; the handles that it gave belong to it."""
 
     kind: str  # "shared", "partitioned" or "moved"
     data: np.ndarray

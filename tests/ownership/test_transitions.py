@@ -1,4 +1,6 @@
-"""Who may use an array: shared, moved, partitioned, closed. Each wrong use is an error that tells the array's story."""
+"""The rights to use an array: shared, moved, partitioned, closed. Each wrong use is an error that tells the array's
+story.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where things go: what an execution was given is in force in all that it does, and new arrays follow it."""
+"""Placement: the placement of an execution is in force in all that it does, and new arrays follow it."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def behind_a_map(inner: Any) -> Any:
     return st.builds(Then, inner, st.just(True), st.just(True), ordinals)
 
 
-# What stands beside a map is made before what follows the map is known: so the maps are at the end.
+# Arrays beside a map are made before what follows the map is known, so the maps are at the end.
 programs = st.one_of(
     eager,
     behind_a_map(eager),
@@ -125,7 +125,7 @@ def first(*said: int | None) -> int | None:
 
 
 def told_when_built(node: Any) -> int | None:
-    """Where the result will be, as far as the program says so before it runs."""
+    """The place of the result, as far as the program says so before it runs."""
     match node:
         case Make():
             return first(node.device, node.used)
@@ -146,7 +146,7 @@ def meet(*devices: int | None) -> int | None:
 
 
 def build_model(node: Any) -> None:
-    """What contradicts itself when it is built."""
+    """Raise an error if a program contradicts itself when it is built."""
     for child in (getattr(node, "x", None), getattr(node, "y", None)):
         if child is not None:
             build_model(child)

@@ -40,7 +40,7 @@ def test_of_a_quiet_program(in_process):
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What became of each of those tests, by its name."""
+    """The outcome of each of those tests, by its name."""
     place = tmp_path_factory.mktemp("tested")
     shutil.copy(TESTS / "conftest.py", place)
     (place / "test_tested.py").write_text(TESTED)

@@ -86,7 +86,7 @@ def test_long_waits_are_not_spun_for(run, kernels, latches, device):
 
 
 def test_a_wait_for_the_past_is_not_a_wait_for_the_present(kernels, latch, device):
-    """What was submitted before the stream was held completes while it is held."""
+    """Work that was submitted before the stream was held completes while it is held."""
     stream = device.stream()
     with ac.use(stream):
         first = one(kernels).submit()
@@ -152,7 +152,7 @@ def test_numbers_out_of_range_are_errors(name, value, error):
 
 
 def test_a_closed_stream_keeps_its_flag_until_all_is_written_there(kernels, latch, device):
-    """Whoever has the flag next would else see a number that comes late, and not his own."""
+    """Otherwise the flag's next user would see a late number that is not its own."""
     held, stream = device.stream(), device.stream()
     latch.hold(held)
     stream.wait(held)  # nothing that it was given to do has not passed, and what it writes next comes late

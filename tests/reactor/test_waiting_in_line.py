@@ -1,4 +1,5 @@
-"""Who finds a stream full stands in line: first come first served, and woken when there is room, not before.
+"""Operations that find a stream full stand in line. They are first come first served, and are woken when there is room,
+not before.
 
 A stream is held by a latch, or drips: each of its launches waits until the host has let so many pass.
 """

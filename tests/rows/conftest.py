@@ -1,4 +1,4 @@
-"""What the rows share: a wait that must not end before what it is for.
+"""Fixtures that the rows share: a wait that must not end before the thing that it waits for.
 
 Always true: nothing here waits for a length of time.
 """

@@ -1,4 +1,4 @@
-"""What users of async-cuda-core know, row by row: streams, buffers of the device and of the host, devices.
+"""Features that users of async-cuda-core know, row by row: streams, buffers of the device and of the host, devices.
 
 Always true: a test is named after its row, and shows how the row is written here.
 """

@@ -1,4 +1,5 @@
-"""What users of cuda-async know, row by row: operations, futures, policies, devices, ownership, graphs, kernels.
+"""Features that users of cuda-async know, row by row: operations, futures, policies, devices, ownership, graphs,
+kernels.
 
 Always true: a test is named after its row, in the words of its newer interface or of its older one, and shows how the
 row is written here.

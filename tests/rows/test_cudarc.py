@@ -1,4 +1,5 @@
-"""What users of cudarc know, row by row: copies, slices, modules, launches, streams, events, threads, several GPUs.
+"""Features that users of cudarc know, row by row: copies, slices, modules, launches, streams, events, threads, several
+GPUs.
 
 Always true: a test is named after its row, and shows how the row is written here.
 """

@@ -56,7 +56,7 @@ REFUSED = re.compile(r"^Program hit (\w+).* on CUDA API call to (\w+)")
 
 @dataclass(frozen=True)
 class Span:
-    """What the log held when a test had ended, and which refusals the test is marked to provoke."""
+    """The log at the end of a test, and the refusals that the test is marked to provoke."""
 
     end: int
     test: str

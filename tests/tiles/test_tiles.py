@@ -411,7 +411,9 @@ template <class T> __global__ void answer(aiocuda::View<T, 1> x) { x(0) = ANSWER
 
 
 def test_an_edited_header_is_not_served_from_a_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither from the process's own, nor, as on an NVIDIA driver, from a store that knows what the key tells it."""
+    """It comes from neither cache: not from the process's own, and not, as on an NVIDIA driver, from a store that knows
+    what the key tells it.
+    """
     stored: dict[bytes, bytes] = {}
     monkeypatch.setattr(compiler, "_HEADERS", tmp_path)
     monkeypatch.setattr(compiler, "_disk_cache", lambda: stored)
