@@ -30,7 +30,7 @@ help:
 	@echo "make demo    train a small network on the devices there are (a GPU, or none)"
 	@echo "make test    the test suite, on the emulated driver (AIOCUDA_DRIVER=nvidia: on a GPU)"
 	@echo "make soak    long runs: ten thousand random programs, then everything at once for ten minutes"
-	@echo "make check   formatting, types, floors, C++ unit tests under sanitizers, documentation"
+	@echo "make check   formatting, types, rooms, C++ unit tests under sanitizers, documentation"
 	@echo "make docs    the documentation, into build/docs/html"
 	@echo "make bench   the benchmarks"
 	@echo "make bench-instructions   what a launch and an await cost in instructions (needs valgrind)"

@@ -1,6 +1,7 @@
 """Sphinx's settings."""
 
 import importlib.metadata
+import sys
 
 project = "aiocuda"
 author = "The aiocuda authors"
@@ -33,3 +34,18 @@ numpydoc_validation_checks = {"GL08", "PR02", "PR03"}
 numpydoc_validation_exclude = {r"\.__\w+__$", r"\.with_traceback$", r"\.add_note$"}
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
+
+
+def _module_of_source(app: object, module: str, name: str) -> str | None:
+    """Say where a public name is defined, for the links to its source: all say that they are of the public module."""
+    public = name.partition(".")[0]
+    value = getattr(sys.modules.get(module), public, None)
+    for private in [each for each in sys.modules if each.startswith("aiocuda._")]:
+        found = sys.modules[private]
+        if public in getattr(found, "__all__", ()) and getattr(found, public) is value:
+            return private
+    return None
+
+
+def setup(app):
+    app.connect("viewcode-follow-imported", _module_of_source)

@@ -69,19 +69,23 @@ void bind_settings(nb::module_& module) {
   });
   module.def("set_package_directory",
              [](std::string directory) { dataflow::package_directory() = std::move(directory); });
-  module.def("set_hooks", [](nb::object refused, nb::object lost, nb::object lift, nb::object open, nb::object stream,
-                             nb::object lanes, nb::object named, nb::object over_limit, nb::object over) {
-    auto& hooks = process_engine().hooks;
-    hooks.refused = std::move(refused);
-    hooks.lost = std::move(lost);
-    hooks.lift = std::move(lift);
-    hooks.open = std::move(open);
-    hooks.stream = std::move(stream);
-    hooks.lanes = std::move(lanes);
-    hooks.named = std::move(named);
-    hooks.over_limit = std::move(over_limit);
-    hooks.over = std::move(over);
-  });
+  module.def(
+      "set_hooks",
+      [](nb::object refused, nb::object lost, nb::object lift, nb::object open_device, nb::object known_stream,
+         nb::object streams_for, nb::object named, nb::object over_limit, nb::object over) {
+        auto& hooks = process_engine().hooks;
+        hooks.refused = std::move(refused);
+        hooks.lost = std::move(lost);
+        hooks.lift = std::move(lift);
+        hooks.open = std::move(open_device);
+        hooks.stream = std::move(known_stream);
+        hooks.lanes = std::move(streams_for);
+        hooks.named = std::move(named);
+        hooks.over_limit = std::move(over_limit);
+        hooks.over = std::move(over);
+      },
+      "refused"_a, "lost"_a, "lift"_a, "open_device"_a, "known_stream"_a, "streams_for"_a, "named"_a, "over_limit"_a,
+      "over"_a);
   // Has `hook(op, seconds)` called when a step of an execution has taken longer than `limit_s`; None: nobody is told.
   module.def(
       "set_held_up",

@@ -1,6 +1,6 @@
 """``python -m aiocuda`` is the command ``aiocuda``."""
 
-from aiocuda.cli import main
+from aiocuda._cli import main
 
 if __name__ == "__main__":
     raise SystemExit(main())

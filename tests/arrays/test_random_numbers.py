@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import aiocuda as ac
-from aiocuda import randomness
+from aiocuda._verbs import randomness
 
 SEEDS = [0, 1, 20_26, 2**63, 2**64 - 1]
 FLOATS = ["float64", "float32", "float16", "bfloat16"]

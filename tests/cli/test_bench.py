@@ -13,9 +13,9 @@ from bench_runs import bench, rows_of, run_whole
 
 import aiocuda as ac
 from aiocuda import _native
-from aiocuda.bench import peers, report
-from aiocuda.bench.figures import Section, compare, figure
-from aiocuda.bench.peers.loading import Known
+from aiocuda._bench import peers, report
+from aiocuda._bench.figures import Section, compare, figure
+from aiocuda._bench.peers.loading import Known
 
 MEASURES = ["submit", "await", "chain", "streams", "waiters", "stall", "idle", "import"]
 WITHOUT_FLOOR = {"idle", "import"}
@@ -131,7 +131,7 @@ def test_a_peer_that_fails_is_left_out_with_what_it_said(monkeypatch):
         raise RuntimeError("no\nlicence")
 
     broken = types.SimpleNamespace(connect=connect)
-    monkeypatch.setitem(sys.modules, "aiocuda.bench.peers.broken", broken)
+    monkeypatch.setitem(sys.modules, "aiocuda._bench.peers.broken", broken)
     known = [Known("Broken", "json", "broken", runs_emulated=True), Known("Gone", "no_such", "gone")]
     monkeypatch.setattr(peers, "_KNOWN", known)
     found, left_out = peers.load_peers(types.SimpleNamespace(device=ac.Device(0)))

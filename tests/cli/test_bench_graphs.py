@@ -13,11 +13,11 @@ from cuda.bindings import driver
 
 import aiocuda as ac
 from aiocuda import _native
-from aiocuda.bench import graph_work
-from aiocuda.bench.figures import Section, figure
-from aiocuda.bench.goals import Goal, beside, shown
-from aiocuda.bench.peers import graphs as peers
-from aiocuda.bench.peers.loading import Known
+from aiocuda._bench import graph_work
+from aiocuda._bench.figures import Section, figure
+from aiocuda._bench.goals import Goal, beside, shown
+from aiocuda._bench.peers import graphs as peers
+from aiocuda._bench.peers.loading import Known
 
 CASES = [
     ("replay", "1,000"),
@@ -157,7 +157,7 @@ def test_a_peer_that_fails_is_left_out_with_what_it_said(monkeypatch):
         raise RuntimeError("no\nlicence")
 
     broken = types.SimpleNamespace(connect=connect)
-    monkeypatch.setitem(sys.modules, "aiocuda.bench.peers.broken", broken)
+    monkeypatch.setitem(sys.modules, "aiocuda._bench.peers.broken", broken)
     known = (Known("Broken", "json", "broken", runs_emulated=True), Known("Gone", "no_such", "gone"))
     monkeypatch.setattr(peers, "_KNOWN", known)
     found, left_out = peers.load_graph_peers(types.SimpleNamespace(device=ac.Device(0)))

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import aiocuda as ac
-from aiocuda import copies
-from aiocuda._engine.host_data import cut
+from aiocuda._values.host_data import cut
+from aiocuda._verbs import copies
 
 SIZES = [6, 60_000]  # read at submission, and staged
 

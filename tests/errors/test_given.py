@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import aiocuda as ac
-from aiocuda._engine import given
+from aiocuda._values import given
 
 
 class Nameless:

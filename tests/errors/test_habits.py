@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import aiocuda as ac
-from aiocuda._engine.advice import advised_names
+from aiocuda._instruments.advice import advised_names
 
 SOURCE = 'extern "C" __global__ void look(const float* x) {}'
 

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from aiocuda._engine import module_image
+from aiocuda._kernels import module_image
 
 
 class HeldCompiler:

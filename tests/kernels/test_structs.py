@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import aiocuda as ac
-from aiocuda._engine.signature import select_kernel
+from aiocuda._source.signature import select_kernel
 
 # A definition, and its members.
 LAYOUTS = {

@@ -322,7 +322,7 @@ HOLDS = """
 import os, signal, sys, threading
 import numpy as np
 import aiocuda as ac
-from aiocuda._engine import module_image
+from aiocuda._kernels import module_image
 compile_sources = module_image.compile_sources
 begun, released = threading.Event(), threading.Event()
 def held(*given):

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 import aiocuda as ac
 from aiocuda import linalg
 from aiocuda._driver import blas
+from aiocuda._verbs import matrices
 
 TOLERANCE = {
     "float16": 2e-3,
@@ -206,7 +207,7 @@ def ask(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], views: tuple[Any, Any]
     left, right = views or (ac.to_device(a).sync(), ac.to_device(b).sync())
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     out = ac.empty((*batch, a.shape[-2], b.shape[-1]), a.dtype)
-    return linalg.by_cublas(left, right, out, batch)
+    return matrices.by_cublas(left, right, out, batch)
 
 
 @pytest.mark.emulated_only
@@ -290,12 +291,12 @@ def test_cublas_is_asked_for_products_of_matrices_however_they_lie(data):
     ],
 )
 def test_how_matrices_lie(shape, strides, expected):
-    found = linalg.factor_of(shape, strides, 8, shape[:-2])
+    found = matrices.factor_of(shape, strides, 8, shape[:-2])
     assert found == (None if expected is None else blas.Factor(*expected))
 
 
 def test_axes_that_are_not_there_are_broadcast():
-    factor = linalg.factor_of((2, 3, 4), (96, 32, 8), 8, (5, 2))
+    factor = matrices.factor_of((2, 3, 4), (96, 32, 8), 8, (5, 2))
     assert factor is not None
     assert factor.batch == (0, 12)
 
@@ -307,7 +308,7 @@ def test_axes_that_are_not_there_are_broadcast():
 def test_the_kernel_multiplies_on_every_driver(dtype):
     a, b = numbers((2, 5, 7), dtype, 1), numbers((7, 3), dtype, 2)
     left, right = ac.to_device(a).sync(), ac.to_device(b).sync()
-    check(linalg.by_kernel(left, right, ac.empty((2, 5, 3), a.dtype), (2,)), a, b)
+    check(matrices.by_kernel(left, right, ac.empty((2, 5, 3), a.dtype), (2,)), a, b)
 
 
 @multiplies
@@ -392,7 +393,7 @@ def test_where_nvmath_is_not_installed_the_error_says_what_to_install(monkeypatc
     monkeypatch.setattr(blas, "_handles", {})
     x = ac.ones((2, 2)).sync()
     with pytest.raises(ac.MissingPackageError, match=r'pip install "aiocuda\[nvmath\]"'):
-        linalg.by_cublas(x, x, ac.empty((2, 2)), ())
+        matrices.by_cublas(x, x, ac.empty((2, 2)), ())
 
 
 # --- into an array, times a number, of transposed views
@@ -451,7 +452,7 @@ def test_the_product_goes_into_an_array_of_any_strides(layout, dtype, scales):
 @pytest.mark.parametrize("scales", [(1, 0), (0.5, 2)], ids=str)
 def test_cublas_is_asked_for_the_product_into_an_array(cublas, layout, dtype, scales):
     def multiply(a, b, out, scales):
-        return linalg.by_cublas(a, b, out, (2,), scales).then(lambda _: out)
+        return matrices.by_cublas(a, b, out, (2,), scales).then(lambda _: out)
 
     multiplied_into(layout, ((2, 3, 4), (4, 5)), dtype, scales, multiply)
 
@@ -480,7 +481,7 @@ def test_transposed_views_are_multiplied_as_they_are(dtype):
 @pytest.mark.parametrize("transposed", [False, True])
 def test_a_transposed_matrix_is_no_copy_for_cublas(transposed):
     x = ac.empty((3, 4)).sync()
-    found = linalg.factor_of((x.T if transposed else x).shape, (x.T if transposed else x).strides, 4, ())
+    found = matrices.factor_of((x.T if transposed else x).shape, (x.T if transposed else x).strides, 4, ())
     assert found == blas.Factor(transposed, 4, ())
 
 
@@ -525,7 +526,7 @@ def test_an_out_that_does_not_fit_is_an_error():
     ]:
         with pytest.raises(error, match=message):
             linalg.matmul(a, b, out)
-    linalg.by_kernel(a, b, x[:2, 2:], ()).sync()  # a neighbour
+    matrices.by_kernel(a, b, x[:2, 2:], ()).sync()  # a neighbour
     assert (ac.to_host(x[:2, 2:]).sync() == 2).all()
     with pytest.raises(ac.ArgumentValueError, match="give out="):
         linalg.matmul(a, b, beta=1)

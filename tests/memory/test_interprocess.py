@@ -14,7 +14,7 @@ import other_process
 import pytest
 
 import aiocuda as ac
-from aiocuda import interprocess
+from aiocuda._devices.lending import Owner
 from aiocuda._driver import runtime
 
 N = 1000
@@ -368,7 +368,7 @@ def test_a_graph_does_not_make_it_and_takes_it(kernels):
 
 def handle_of(shape: tuple[int, ...] = (4,), **changes: Any) -> ac.IpcHandle:
     """A handle as another process might have made it."""
-    owner = interprocess._Owner(os.getpid(), b"another process!", runtime.uuid(0))
+    owner = Owner(os.getpid(), b"another process!", runtime.uuid(0))
     handle = ac.IpcHandle(shape, np.dtype(np.int32), None, owner, bytes(64), bytes(64), BLOCK, 0, False)
     return dataclasses.replace(handle, **changes)
 
@@ -434,7 +434,7 @@ def test_what_is_no_handle_is_not_opened(wrong):
 
 def test_handles_that_make_no_sense_are_refused():
     owner = handle_of().owner
-    here = dataclasses.replace(owner, process_token=interprocess._TOKEN)
+    here = Owner.here(0)
     with pytest.raises(ac.ArgumentValueError, match="made by this very process"):
         ac.open_ipc(handle_of(owner=here))
     elsewhere = dataclasses.replace(owner, device_uuid=b"no such device!!")

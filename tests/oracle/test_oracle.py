@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from aiocuda._driver.checking import RaceError, RaceReport, take_race_reports
-from aiocuda.errors import AiocudaError
+from aiocuda._driver.checking import RaceReport, take_race_reports
+from aiocuda.errors import AiocudaError, RaceError
 
 pytestmark = pytest.mark.emulated_only
 
@@ -248,7 +248,8 @@ def test_reports_are_raised_as_one_error_that_prints_them_all(in_process: Callab
     done = in_process(
         START
         + """
-from aiocuda._driver.checking import RaceError, raise_races, take_race_reports
+from aiocuda._driver.checking import raise_races, take_race_reports
+from aiocuda.errors import RaceError
 
 cu.cuInit(0)
 cu.cuCtxSetCurrent(cu.cuDevicePrimaryCtxRetain(0)[1])

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import aiocuda as ac
-from aiocuda.kernel_object import KernelDescription
+from aiocuda._kernels.description import KernelDescription
 
 SET = r"""extern "C" __global__ void set(int* x) { x[0] = 7; }"""
 

@@ -3,52 +3,22 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import importlib
 import inspect
+import pickle
 import pkgutil
 import re
-from types import ModuleType
+import typing
+from types import FunctionType, ModuleType
 from typing import Any
 
 import pytest
 
 import aiocuda as ac
 
-HOMES = [
-    "api",
-    "array",
-    "chunks",
-    "compile_options",
-    "compiled",
-    "composing",
-    "conversion",
-    "copies",
-    "device",
-    "device_limits",
-    "errors",
-    "event",
-    "fills",
-    "foreign",
-    "graph",
-    "interprocess",
-    "joining",
-    "kernel",
-    "likeness",
-    "limits",
-    "memory",
-    "module",
-    "ops",
-    "parallel",
-    "policies",
-    "randomness",
-    "ranges",
-    "statistics",
-    "waiting",
-    "_driver.loaded",
-    "_engine.futures",
-    "_engine.stream_wait",
-]
-PUBLIC = [name for name in ac.__all__ if name not in {"errors", "linalg"}]
+MODULES = {"errors", "linalg"}
+PUBLIC = [name for name in ac.__all__ if name not in MODULES]
 
 
 def members(kind: type) -> list[tuple[str, Any]]:
@@ -88,42 +58,99 @@ def test_all_is_sorted_and_complete():
 
 
 def test_the_package_only_reexports_x_as_x():
-    """So that type checkers, too, take them as the package's own."""
+    """So that type checkers, too, take them as the package's own; and it has itself tied together, and named."""
+    calls = []
     for node in source_of_package().body:
         if isinstance(node, ast.ImportFrom):
             for name in node.names:
-                assert name.asname == name.name
+                assert name.asname == name.name or name.name in {"_naming", "_wiring"}
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            calls.append(ast.unparse(node.value.func))
         else:
             assert isinstance(node, ast.Expr | ast.Assign), ast.dump(node)
+    assert calls == ["_wiring.wire", "_naming.name_publicly"]
+
+
+def own_modules() -> list[ModuleType]:
+    """All modules of the package, but for those that import what they compare with, which need not be there."""
+    names = [info.name for info in pkgutil.walk_packages(ac.__path__, "aiocuda.")]
+    return [
+        importlib.import_module(name)
+        for name in names
+        if not name.endswith(("__main__", "_native", "trio"))
+        and "._examples" not in name
+        and "._bench.peers." not in name
+    ]
 
 
 def test_every_name_has_one_home():
     homes: dict[str, list[str]] = {}
-    for home in HOMES:
-        for name in importlib.import_module(f"aiocuda.{home}").__all__:
-            homes.setdefault(name, []).append(home)
+    for module in own_modules():
+        if module.__name__.startswith("aiocuda._bench") or module in (ac.errors, ac.linalg):
+            continue
+        for name in getattr(module, "__all__", ()):
+            if getattr(module, name) is getattr(ac, name, None):
+                homes.setdefault(name, []).append(module.__name__)
     for name in PUBLIC:
         assert len(homes.get(name, [])) == 1, (name, homes.get(name))
 
 
-def test_every_name_says_its_home():
-    for name in PUBLIC:
-        value = getattr(ac, name)
-        module = importlib.import_module(value.__module__)
-        assert getattr(module, name) is value
-        assert name in module.__all__
+def test_every_name_says_where_it_is_imported_from():
+    for module in (ac, ac.linalg, ac.errors):
+        for name in module.__all__:
+            value = getattr(module, name)
+            if isinstance(value, type | FunctionType):
+                assert value.__module__ in {module.__name__, "aiocuda.errors"}, name
+                assert getattr(importlib.import_module(value.__module__), name) is value
+
+
+def test_what_is_visible_is_public(in_process):
+    """Whatever of the package was imported and used: no private module shows among the public names."""
+    done = in_process(
+        """
+        import importlib, pkgutil, types
+        import aiocuda as ac
+        for info in pkgutil.walk_packages(ac.__path__, "aiocuda."):
+            if info.name.rpartition(".")[2] not in {"__main__"} and "._bench.peers." not in info.name:
+                importlib.import_module(info.name)
+        ac.to_host(ac.linalg.matmul(ac.ones((2, 2)), ac.ones((2, 2)))).sync()
+        for module in (ac, ac.errors, ac.linalg):
+            print(sorted({name for name in dir(module) if not name.startswith("_")} ^ set(module.__all__)))
+            print([name for name, each in vars(module).items() if isinstance(each, types.ModuleType)
+                   and not name.startswith("_") and each not in (ac.errors, ac.linalg)])
+        """
+    )
+    assert done.stdout == "[]\n" * 6, done.stdout + done.stderr
+
+
+def test_results_and_settings_are_pickled_by_their_public_names():
+    for each in (ac.Device(0), ac.CompileOptions(), ac.statistics(), ac.Device(0).memory_info(), ac.Device(0).limits()):
+        pickled = pickle.dumps(each)
+        assert pickle.loads(pickled) == each
+        assert b"aiocuda._" not in pickled, each
+
+
+def test_the_fields_of_public_classes_have_types_that_can_be_read():
+    classes = [value for name in PUBLIC if dataclasses.is_dataclass(value := getattr(ac, name))]
+    assert ac.CompileOptions in classes
+    for each in classes:
+        assert set(typing.get_type_hints(each)) == {field.name for field in dataclasses.fields(each)}
+
+
+def test_no_source_is_shown_for_a_class_rather_than_another_ones():
+    """`inspect` looks for a class in the module that it says it is of."""
+    with pytest.raises(OSError, match=r"class definition|source code"):
+        inspect.getsource(ac.Device)
+    assert inspect.getsource(ac.Device.stream).lstrip().startswith("def stream(")
+    assert inspect.getsource(ac.zeros).startswith("def zeros(")
 
 
 def test_every_module_says_what_it_exports():
-    for info in pkgutil.walk_packages(ac.__path__, "aiocuda."):
-        name = info.name
-        if name.endswith(("__main__", "_native", "trio")) or ".examples" in name or ".bench.peers." in name:
-            continue  # the last import what they compare with, which need not be there
-        module = importlib.import_module(name)
+    for module in own_modules():
         exported = getattr(module, "__all__", ())  # ruff keeps it in order
-        assert len(set(exported)) == len(exported), name
-        assert all(hasattr(module, each) for each in exported), name
-        assert module.__doc__, name
+        assert len(set(exported)) == len(exported), module
+        assert all(hasattr(module, each) for each in exported), module
+        assert module.__doc__, module
 
 
 def test_importing_starts_no_driver_and_no_loop(in_process):

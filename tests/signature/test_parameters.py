@@ -6,7 +6,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from aiocuda._engine.signature import Parameter, SignatureError, parse_kernels, parse_signature
+from aiocuda._source.signature import Parameter, parse_kernels, parse_signature
+from aiocuda.errors import SignatureError
 
 SCALARS = {
     "bool": "bool",

@@ -5,13 +5,8 @@ import contextlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiocuda._engine.signature import (
-    Parameter,
-    SignatureError,
-    parse_kernels,
-    parse_signature,
-    select_kernel,
-)
+from aiocuda._source.signature import Parameter, parse_kernels, parse_signature, select_kernel
+from aiocuda.errors import SignatureError
 
 BASES = {
     "float": ("float32", 1),

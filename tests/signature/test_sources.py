@@ -4,13 +4,8 @@ import pickle
 
 import pytest
 
-from aiocuda._engine.signature import (
-    KernelSignature,
-    SignatureError,
-    parse_kernels,
-    select_kernel,
-)
-from aiocuda.errors import AiocudaError
+from aiocuda._source.signature import KernelSignature, parse_kernels, select_kernel
+from aiocuda.errors import AiocudaError, SignatureError
 
 ATTRIBUTES = """
 __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 2) a(float* x, int n) { }

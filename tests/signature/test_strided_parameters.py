@@ -2,14 +2,8 @@
 
 import pytest
 
-from aiocuda._engine.signature import (
-    KernelSignature,
-    Parameter,
-    SignatureError,
-    parse_kernels,
-    parse_signature,
-    select_kernel,
-)
+from aiocuda._source.signature import KernelSignature, Parameter, parse_kernels, parse_signature, select_kernel
+from aiocuda.errors import SignatureError
 
 
 def view(dtype: str, rank: int, *, const: bool = True, width: int = 1) -> Parameter:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from aiocuda._driver.select import DRIVER_SONAME
 from aiocuda.errors import RaceError
 
-__all__ = ["RaceError", "RaceReport", "raise_races", "take_race_reports"]
+__all__ = ["RaceReport", "raise_races", "take_race_reports"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,10 @@ import math
 import numbers
 from typing import Any
 
-from aiocuda import _loops, _native
-from aiocuda._engine import overdue
+from aiocuda import _native
 from aiocuda.errors import ArgumentValueError
 
 __all__ = ["checked_timeout", "has_ended", "run_within"]
-
-_native.set_loops(_loops.current_port)
-_native.set_overdue(overdue.overdue, overdue.overdue_streams)
 
 
 async def run_within(op: _native.Op, timeout_s: float) -> Any:

@@ -17,10 +17,10 @@ from aiocuda import _forks, _loops, _native
 from aiocuda._engine import faults, overdue
 from aiocuda._engine.concurrent_future import ConcurrentFuture
 from aiocuda._engine.execution import checked_timeout, has_ended
-from aiocuda._engine.functions import checked_function
+from aiocuda._values.functions import checked_function
 from aiocuda.errors import ArgumentValueError, CancelledError
 
-__all__ = ["DeviceFuture"]
+__all__ = ["AS_ITS_OPERATION", "DeviceFuture"]
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -45,7 +45,7 @@ class _Audience:
         self.watching: dict[_loops.Destination, _Watch] = {}
 
 
-_AS_ITS_OPERATION: Final = _End(None)
+AS_ITS_OPERATION: Final = _End(None)
 # For all futures, and for a few steps at a time: that an audience is made, that callbacks join it, and that a future is
 # settled. A finalizer may ask a future at any allocation, also in the middle of what the lock guards.
 _lock: Final = _forks.reentrant_lock()
@@ -119,7 +119,7 @@ class DeviceFuture(_native.Future, Generic[T_co]):
             if self._is_started and self._op._state == "pending":
                 self._submit()
             if has_ended(self._op):
-                self._settle(_AS_ITS_OPERATION)
+                self._settle(AS_ITS_OPERATION)
         return self._end is not None
 
     def cancelled(self) -> bool:
@@ -145,7 +145,7 @@ class DeviceFuture(_native.Future, Generic[T_co]):
         """
         if self._end is None:
             self._op._is_asked = True  # and given up, on purpose
-            self._settle(_AS_ITS_OPERATION if has_ended(self._op) else _End(self._cancelled_error()))
+            self._settle(AS_ITS_OPERATION if has_ended(self._op) else _End(self._cancelled_error()))
         return self.cancelled()
 
     def result(self) -> T_co:
@@ -258,7 +258,7 @@ class DeviceFuture(_native.Future, Generic[T_co]):
         except BaseException as error:
             if self._op._state != "failed":
                 raise
-            self._settle(_AS_ITS_OPERATION)
+            self._settle(AS_ITS_OPERATION)
             if not isinstance(error, Exception):
                 raise
 
@@ -312,9 +312,6 @@ class DeviceFuture(_native.Future, Generic[T_co]):
         else:
             state = "pending" if self._is_started else "scheduled"
         return f"<DeviceFuture of {self._op._title}, {state}>"
-
-
-_native.set_future(DeviceFuture, _AS_ITS_OPERATION)
 
 
 class _Watch:

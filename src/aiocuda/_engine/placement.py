@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import Final
 
-from aiocuda import _native
 from aiocuda._native import Placement
 
 __all__ = ["MOST_IN_FLIGHT", "Placement", "current"]
@@ -18,4 +17,3 @@ current: Final[ContextVar[Placement]] = ContextVar(
     "aiocuda placement",
     default=Placement().with_max_in_flight(MOST_IN_FLIGHT),  # noqa: B039 - a placement never changes
 )
-_native.set_placement_variable(current)

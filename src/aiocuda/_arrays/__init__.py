@@ -1,0 +1,1 @@
+"""Arrays on devices and in page-locked memory, their partitions, and those of other processes."""

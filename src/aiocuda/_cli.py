@@ -1,0 +1,177 @@
+"""The command ``aiocuda``: a table of commands, each a function from arguments to exit status.
+
+A command's own failure is one clear line on stderr and exit status 1; a wrong command line is
+argparse's message and status 2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.metadata
+import importlib.util
+import platform
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from aiocuda._bench import command as bench_command
+from aiocuda._bench import graphs as bench_graphs
+from aiocuda._driver.inventory import compiler_text, device_rows
+from aiocuda._driver.select import select
+from aiocuda.errors import (
+    AiocudaError,
+    CompilationError,
+    DriverNotFoundError,
+    EmulatedDeviceWarning,
+)
+
+__all__ = ["COMMANDS", "Command", "main"]
+
+Row = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One entry of the table: ``aiocuda name ...`` calls ``run`` with the arguments after it."""
+
+    name: str
+    summary: str
+    run: Callable[[Sequence[str]], int]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit status.
+
+    Parameters
+    ----------
+    arguments
+        The arguments after the program's name; those of this process when None.
+    """
+    parser = argparse.ArgumentParser(prog="aiocuda", description="Async CUDA for Python.")
+    parser.add_argument("--version", action="version", version=_version_of("aiocuda"))
+    choices = parser.add_subparsers(dest="command", metavar="command", required=True)
+    for command in COMMANDS:
+        # The command parses its own arguments, so its --help is its own too.
+        choices.add_parser(command.name, help=command.summary, add_help=False)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    chosen, rest = parser.parse_known_args(given[:1])[0].command, given[1:]
+    table = {command.name: command for command in COMMANDS}
+    try:
+        return table[chosen].run(rest)
+    except AiocudaError as error:
+        print(f"aiocuda {chosen}: {error}", file=sys.stderr)
+        return 1
+
+
+def run_info(arguments: Sequence[str]) -> int:
+    """Print the driver, its devices and their memory, the compiler and the versions in use."""
+    parser = argparse.ArgumentParser(
+        prog="aiocuda info", description="Show the driver, devices, compiler and versions in use."
+    )
+    parser.parse_args(arguments)
+
+    with warnings.catch_warnings():
+        # What it warns of is the first thing printed below.
+        warnings.simplefilter("ignore", EmulatedDeviceWarning)
+        chosen = select()
+    devices = [
+        (
+            f"device {row.ordinal}",
+            f"{row.name}, compute capability "
+            f"{row.compute_capability[0]}.{row.compute_capability[1]}, "
+            f"{_gibibytes(row.free_bytes)} free of {_gibibytes(row.total_bytes)}"
+            f"{', emulated' if row.is_emulated else ''}",
+        )
+        for row in device_rows()
+    ]
+    try:
+        compiler = compiler_text()
+    except (CompilationError, DriverNotFoundError) as error:
+        # The rest is what the reader needs to mend it.
+        compiler = f"no kernel compiles here: {' '.join(str(error).split())}"
+    sections: list[tuple[str, list[Row]]] = [
+        (
+            "driver",
+            [
+                ("kind", "emulated, on the CPU" if chosen.is_emulated else "NVIDIA's"),
+                ("library", chosen.library_path),
+                ("CUDA version", chosen.version_text),
+                ("chosen because", chosen.reason),
+            ],
+        ),
+        ("devices", devices or [("none", "the driver has no device")]),
+        ("compiler", [("kernels", compiler)]),
+        (
+            "versions",
+            [
+                ("aiocuda", _version_of("aiocuda")),
+                ("Python", f"{platform.python_version()} ({platform.python_implementation()})"),
+                *((name, _version_of(name)) for name in ("cuda-core", "cuda-bindings", "numpy")),
+            ],
+        ),
+    ]
+    _print_sections(sections)
+    return 0
+
+
+def run_demo(arguments: Sequence[str]) -> int:
+    """Run the first example: train a small network on all the devices there are."""
+    if importlib.util.find_spec("rich") is None:
+        print('aiocuda demo needs rich: pip install "aiocuda[cli]"', file=sys.stderr)
+        return 1
+    # By name: the examples are installed inside the package and are no part of its floors.
+    example = importlib.import_module("aiocuda._examples.mlp.mlp")
+    status: int = example.run_demo(arguments)
+    return status
+
+
+def run_bench(arguments: Sequence[str]) -> int:
+    """Measure what submitting, awaiting and graphs cost, over their floors in C++ and beside other libraries."""
+    if list(arguments[:1]) == ["graphs"]:
+        return bench_graphs.run(arguments[1:])
+    return bench_command.run(arguments)
+
+
+COMMANDS: tuple[Command, ...] = (
+    Command("info", "show the driver, devices, compiler and versions in use", run_info),
+    Command("demo", "train a small network on all the devices there are", run_demo),
+    Command("bench", "measure what submitting and awaiting costs, over C++; bench graphs: what graphs cost", run_bench),
+)
+
+
+def _version_of(distribution: str) -> str:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _gibibytes(size_bytes: int) -> str:
+    return f"{size_bytes / 2**30:.2f} GiB"
+
+
+def _print_sections(sections: Sequence[tuple[str, Sequence[Row]]]) -> None:
+    # To a pipe or a file, a line is a line however long it is.
+    if sys.stdout.isatty() and importlib.util.find_spec("rich") is not None:
+        _print_with_rich(sections)
+        return
+    width = max(len(label) for _, rows in sections for label, _ in rows)
+    for title, rows in sections:
+        print(title)
+        for label, value in rows:
+            print(f"  {label:<{width}}  {value}")
+
+
+def _print_with_rich(sections: Sequence[tuple[str, Sequence[Row]]]) -> None:
+    from rich.console import Console  # noqa: PLC0415 - optional
+    from rich.table import Table  # noqa: PLC0415 - optional
+    from rich.text import Text  # noqa: PLC0415 - optional
+
+    table = Table.grid(padding=(0, 2))
+    for title, rows in sections:
+        table.add_row(Text(title, style="bold"))
+        for label, value in rows:
+            table.add_row(Text(f"  {label}"), Text(value, overflow="fold"))
+    Console().print(table)

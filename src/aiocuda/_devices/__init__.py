@@ -1,0 +1,1 @@
+"""Devices, their streams, events and memory, and where work goes that says nothing of it."""

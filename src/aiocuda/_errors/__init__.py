@@ -1,0 +1,1 @@
+"""The errors, by what they are about; `aiocuda.errors` has them all."""

@@ -1,0 +1,1 @@
+"""What is recorded once and launched often: graphs, and compiled functions."""

@@ -1,0 +1,468 @@
+"""CUDA graphs: made of operations, launched as an operation, again and again.
+
+Always true: a launch is an operation like any other: ordered after all earlier work on the memory that its nodes touch,
+and before all later work. Nothing is captured but what functions of `call` put on their private streams, so other
+threads, other tasks and the garbage collector cannot disturb the making of a graph.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar, cast
+
+from aiocuda import _native
+from aiocuda._devices.device import Stream, as_stream
+from aiocuda._engine import held_up, placement
+from aiocuda._graphs import capture
+from aiocuda._ops.above import CaptureMode
+from aiocuda._ops.operation import CallOp, CreateOp, DeviceOp, ReplayOp
+from aiocuda._values import dtypes
+from aiocuda._values.given import one_of
+from aiocuda._verbs.copies import dup
+from aiocuda.errors import ArgumentTypeError, ArgumentValueError, CaptureError, DeviceMismatchError
+
+__all__ = ["CudaGraph", "GraphScope", "GraphStatistics", "graph_scope", "make_graph"]
+
+T_co = TypeVar("T_co", covariant=True)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class GraphStatistics:
+    """A graph in numbers.
+
+    Attributes
+    ----------
+    nodes, edges
+        Of the graph; what a function of `call` captured is one node.
+    asked_bytes
+        Device memory of all arrays that are made inside.
+    shared_bytes
+        What the graph holds for those of them that are not its result: arrays whose uses do not meet share memory.
+    output_bytes
+        Memory of the result.
+    launches
+        So far.
+    parameter_sets
+        Nodes whose parameters launches have set.
+    instantiations
+        How often the driver had to make it executable: once, and once more for each launch that replaced the memory of
+        a two-dimensional copy or fill, which cannot be set.
+    """
+
+    nodes: int
+    edges: int
+    asked_bytes: int
+    shared_bytes: int
+    output_bytes: int
+    launches: int
+    parameter_sets: int
+    instantiations: int
+
+
+class CudaGraph(Generic[T_co]):
+    """A CUDA graph: made by `DeviceOp.graph`, `DeviceOp.graph_on` and `graph_scope`.
+
+    It is launched with `launch`, which is an operation. Its memory, and all that its nodes use, live as long as the
+    graph; closing or dropping it is fine while launches are on the device. Any thread may use it.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_has_late",
+        "_inputs",
+        "_late_arrays",
+        "_late_outputs",
+        "_native",
+        "_stream",
+        "_template",
+    )
+
+    def __init__(
+        self, native: _native.Graph, inputs: tuple[str, ...], template: Any, stream: Stream | None = None
+    ) -> None:
+        self._native = native
+        self._inputs = inputs
+        self._stream = stream
+        self._take(template)
+
+    def _take(self, template: Any) -> None:
+        self._template = template
+        self._has_late = capture.has_late(template)
+        # Host memory that a late value is made of: the value may be a view of it, so each launch gets its own.
+        memory = self._native.memory()
+        self._late_arrays: dict[int, int] = {}  # by their identity, the slots of the memory that they lie in
+        self._late_outputs: dict[int, int] = {}  # the sizes of those slots, in bytes
+        for array in capture.late_arrays_in(template):
+            found = self._native.output_of(array) if array._device == _native.HOST else None
+            if found is not None:
+                self._late_arrays[id(array)] = found[0]
+                self._late_outputs[found[0]] = memory[found[0]][1]
+
+    @property
+    def result(self) -> T_co:
+        """The handles of what the operation returned: arrays that each launch writes, undefined before the first.
+
+        Where the operation ends in a `map`, or holds one (as `to_host` does), what that is given stands in its place.
+        """
+        return cast("T_co", capture.without_late(self._template))
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of what launches may replace."""
+        return self._inputs
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed."""
+        return self._native.is_closed
+
+    @property
+    def handle(self) -> int:
+        """The driver's executable graph (``CUgraphExec``), as a number; a launch or `update` may make another."""
+        return self._native.executable
+
+    def launch(self, **bindings: Any) -> DeviceOp[T_co]:
+        """Make an operation that runs the graph: await it, wait for it, compose it, or record it into another graph.
+
+        Parameters
+        ----------
+        **bindings
+            What this launch replaces, by the names that the graph was made with: arrays of the same dtype, shape,
+            strides and device, numbers, or operations that yield them. Inputs that are not named are as they were when
+            the graph was made.
+
+        Returns
+        -------
+        DeviceOp[T]
+            Yields what the graph's operation returned. Its arrays are the graph's own (`result`), and the next launch
+            overwrites them; late values (of `map` and `to_host`) are each launch's own. *Stream*: as for a kernel on
+            the graph's device; that of `graph_on`, where it was made so. *Blocks*: no. *On cancel*: a launch that was
+            submitted runs to its end, and keeps its memory.
+
+        Raises
+        ------
+        ArgumentTypeError, ArgumentValueError
+            A name is not an input's; an array is not like the one that it replaces, or lies upon other memory of the
+            graph where one of the two is written.
+        CaptureError
+            A function of `call` was captured with the address of what is to be replaced.
+        ClosedError
+            The graph, or an array that it uses, was closed before this launch.
+        OwnershipError
+            An array may not be used so any more: it was moved, shared or partitioned.
+
+        Notes
+        -----
+        Launches of one graph run one after another; what they replace they set in the nodes concerned, which takes some
+        0.15 microseconds a node on the host, and copies nothing.
+        """
+        targets = tuple(self._index(name) for name in bindings)
+        given = list(bindings.values())
+        if not self._has_late:
+            op = ReplayOp(self._native, targets, given)
+            return cast("DeviceOp[T_co]", op.on(self._stream) if self._stream is not None else op)
+        given.extend(CreateOp((size,), dtypes.code_of(_BYTE), _native.HOST) for size in self._late_outputs.values())
+        op = ReplayOp(self._native, (*targets, *(~slot for slot in self._late_outputs)), given)
+        if self._stream is not None:
+            op.on(self._stream)
+        complete = functools.partial(_complete, self._template, self._late_arrays, tuple(self._late_outputs))
+        return cast("DeviceOp[T_co]", CallOp("map", complete, op, title="a launch of a graph"))
+
+    def _index(self, name: str) -> int:
+        try:
+            return self._inputs.index(name)
+        except ValueError:
+            known = ", ".join(self._inputs) or "none: name them as in op.graph(x=x)"
+            raise ArgumentValueError(f"launch: the graph has no input {name!r}; it has {known}") from None
+
+    def update(
+        self,
+        op: DeviceOp[Any],
+        *,
+        capture_mode: CaptureMode = "thread_local",
+        **inputs: Any,
+    ) -> None:
+        """Take another operation's arrays, numbers and launch shapes, without making the graph anew.
+
+        Parameters
+        ----------
+        op
+            Of the same shape as the one that the graph was made of: the same kinds of nodes, kernels of the same names,
+            the same order between them.
+        capture_mode
+            As for `DeviceOp.graph`.
+        **inputs
+            What launches may replace, by the same names as before.
+
+        Raises
+        ------
+        CaptureError
+            It has another shape; the error names the first difference. The graph stays as it is.
+        ClosedError
+            The graph was closed.
+
+        Notes
+        -----
+        Launches that were submitted are not affected; `result` is the new operation's from now on. *Blocks*: as
+        `DeviceOp.graph`.
+        """
+        recorder, template = _recorded(op, capture_mode, inputs)
+        recorder.finish_into(self._native, list(capture.arrays_in(template)), template)
+        self._take(template)
+
+    def upload(self, stream: Stream | Any) -> None:
+        """Bring the graph to the device ahead of its first launch, which is then as fast as any other.
+
+        Parameters
+        ----------
+        stream
+            Where; it is work like other work on that stream. Does not block.
+        """
+        self._native.upload(as_stream(stream)._index)
+
+    def close(self) -> None:
+        """End the graph: no launch any more; what it holds is freed behind those that were submitted.
+
+        Its results stay as long as somebody holds them. Closing again is fine. Does not block.
+        """
+        self._native.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def statistics(self) -> GraphStatistics:
+        """Return the graph in numbers, as they are now."""
+        return GraphStatistics(**self._native.counts())
+
+    def to_dot(self) -> str:
+        """Return the graph in Graphviz's language: a box for each node, with what it touches and where it was built."""
+        memory = self._native.memory()
+        lines = ["digraph graph {", '  node [shape=box, fontname="monospace"];']
+        for index, (kind, name, device, after, accesses, shape, origin) in enumerate(self._native.nodes()):
+            text = [f"{index + 1}: {kind}" if name == kind else f"{index + 1}: {kind} {name}"]
+            if shape is not None:
+                grid, block = ("x".join(str(extent) for extent in dims) for dims in shape)
+                text.append(f"grid {grid}, block {block}")
+            for verb, is_write in (("reads", False), ("writes", True)):
+                touched = [
+                    f"{_memory_name(slot, memory[slot])} ({size_bytes} bytes)"
+                    for slot, size_bytes, writes in accesses
+                    if writes == is_write
+                ]
+                if touched:
+                    text.append(f"{verb} {', '.join(touched)}")
+            text.append(f"device {device}" + (f", {origin[0]}:{origin[1]}" if origin is not None else ""))
+            label = "\\n".join(line.replace("\\", "\\\\").replace('"', '\\"') for line in text)
+            lines.append(f'  n{index + 1} [label="{label}"];')
+            lines.extend(f"  n{other + 1} -> n{index + 1};" for other in after)
+        return "\n".join([*lines, "}"]) + "\n"
+
+    def __repr__(self) -> str:
+        if self.is_closed:
+            return f"<CudaGraph made at {self._native.place}, closed>"
+        counts = self.statistics()
+        return f"<CudaGraph made at {self._native.place}: {counts.nodes} nodes, {counts.launches} launches>"
+
+
+_BYTE = dtypes.to_dtype("uint8")
+
+
+def _memory_name(slot: int, memory: tuple[str, int, int, str | None]) -> str:
+    role, _, _, name = memory
+    return name or f"{role} {slot}"
+
+
+def _complete(template: Any, late_arrays: dict[int, int], slots: tuple[int, ...], given: Any) -> Any:
+    """Make a launch's late values, of the memory that it was given for them."""
+    memory = dict(zip(slots, given if len(slots) > 1 else (given,), strict=True)) if slots else {}
+
+    def replaced(array: _native.Array) -> Any:
+        slot = late_arrays.get(id(array))
+        return array if slot is None else memory[slot]._like_part(array)
+
+    return capture.complete(capture.replaced(template, replaced))
+
+
+def _recorder_of(capture_mode: CaptureMode, inputs: Mapping[str, Any]) -> _native.Recorder:
+    one_of(capture_mode, "capture_mode", ("global", "thread_local", "relaxed"))
+    recorder = _native.Recorder(capture_mode)
+    for name, given in inputs.items():
+        is_number = isinstance(given, _native.Op) and given._spec[0] == "host_value"
+        if not is_number and not isinstance(given, _native.Array):
+            raise ArgumentTypeError(
+                f"graph: the input {name} is an array that exists, or a number as ac.value(number); "
+                f"{given!r:.80} was given"
+            )
+        recorder.add_input(name, given)
+    return recorder
+
+
+def _recorded(op: DeviceOp[Any], capture_mode: CaptureMode, inputs: Mapping[str, Any]) -> tuple[_native.Recorder, Any]:
+    if not isinstance(op, _native.Op):
+        raise ArgumentTypeError(f"a graph is made of an operation, not of {op!r:.80}")
+    if op._state == "submitted":
+        raise ArgumentValueError(
+            f"{op._title} has run already; a graph is made of an operation that has not: build it again"
+        )
+    recorder = _recorder_of(capture_mode, inputs)
+    where = placement.current.get()
+    template = recorder.record(op, where)
+    _require_straight(recorder, tuple(inputs))
+    # A launch gives late values memory of their own, which it cannot where the address has been captured.
+    captured = [array for array in capture.late_arrays_in(template) if recorder.is_captured(array)]
+    copies = {id(array): recorder.record(cast("Any", dup(array)), where) for array in captured}
+    return recorder, capture.replaced(template, lambda array: copies.get(id(array), array))
+
+
+def _require_straight(recorder: _native.Recorder, names: tuple[str, ...]) -> None:
+    for index in recorder.observed():
+        raise CaptureError(
+            f"graph: the input {names[index]} is used by something other than a kernel's parameter (a callback, a zip) "
+            "that sees it only once; give it to kernels alone, or leave it out of the inputs"
+        )
+
+
+def make_graph(
+    op: DeviceOp[T], stream: Stream | None, capture_mode: CaptureMode, inputs: Mapping[str, Any]
+) -> CudaGraph[T]:
+    """Make a graph of an operation; see `DeviceOp.graph`."""
+    with held_up.Watched("making a graph"):
+        recorder, template = _recorded(op, capture_mode, inputs)
+        return _finished(recorder, template, stream, tuple(inputs))
+
+
+def _finished(
+    recorder: _native.Recorder, template: Any, stream: Stream | None, names: tuple[str, ...]
+) -> CudaGraph[Any]:
+    native = recorder.finish(list(capture.arrays_in(template)), template)
+    if stream is not None and native.device >= 0 and native.device != stream.device.ordinal:
+        raise DeviceMismatchError(
+            f"the graph made at {native.place} works on device {native.device}, and its launches were to go to "
+            f"{stream._title}; give a stream of device {native.device}, or bring what it works on over with "
+            f".to({stream.device.ordinal})"
+        )
+    for index, name in enumerate(names):
+        if not native.input_access(index)[0]:
+            raise ArgumentValueError(
+                f"graph: nothing in the graph uses the input {name}; leave it out, or use that very array"
+            )
+    return CudaGraph(native, names, template, stream)
+
+
+class GraphScope:
+    """Records operations into a graph, one after another; made by `graph_scope`."""
+
+    __slots__ = ("_entered", "_graph", "_names", "_recorder", "_result", "_stream")
+
+    def __init__(self, stream: Stream | None, capture_mode: CaptureMode, inputs: Mapping[str, Any]) -> None:
+        self._stream = stream
+        self._recorder: _native.Recorder | None = _recorder_of(capture_mode, inputs)
+        self._names = tuple(inputs)
+        self._result: Any = None
+        self._graph: CudaGraph[Any] | None = None
+        self._entered: Any = None
+
+    def __enter__(self) -> Self:
+        if self._recorder is None or self._entered is not None:
+            raise CaptureError("a graph_scope is entered once; begin another one")
+        before = placement.current.get()
+        if self._stream is not None:
+            before = before.on_device(self._stream.device.ordinal)
+        what = f"the graph_scope that was entered at {self._recorder.place}"
+        self._entered = placement.current.set(before.recording(what))
+        return self
+
+    def record(self, op: DeviceOp[T]) -> T:
+        """Record an operation, and all that it needs; run nothing.
+
+        Parameters
+        ----------
+        op
+            Not executed and not recorded elsewhere.
+
+        Returns
+        -------
+        T
+            The handles of what it returns, for further operations of this scope.
+
+        Raises
+        ------
+        CaptureError
+            The scope has ended; or the operation cannot be a graph's (see `DeviceOp.graph`), after which the scope
+            records nothing any more.
+        """
+        recorder = self._recorder
+        if recorder is None or self._entered is None:
+            raise CaptureError(
+                "record() belongs inside of the graph_scope: with ac.graph_scope() as scope: scope.record(op)"
+            )
+        if not isinstance(op, _native.Op):
+            raise ArgumentTypeError(f"record() takes an operation, not {op!r:.80}")
+        self._result = recorder.record(op, placement.current.get())
+        return cast("T", self._result)
+
+    @property
+    def result(self) -> Any:
+        """What the graph yields: handles, and tuples, lists and dicts of them.
+
+        It is what the last `record` returned, unless it was assigned. Other arrays share memory where they can.
+        """
+        return self._result
+
+    @result.setter
+    def result(self, handles: Any) -> None:
+        self._result = handles
+
+    @property
+    def graph(self) -> CudaGraph[Any]:
+        """The graph, once the scope has ended.
+
+        Raises
+        ------
+        CaptureError
+            It has not, or it ended with an exception.
+        """
+        if self._graph is None:
+            raise CaptureError(
+                "the graph is there when its graph_scope has ended without an exception; ask for it after the block"
+            )
+        return self._graph
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        placement.current.reset(self._entered)
+        recorder, self._recorder = self._recorder, None
+        if kind is None and recorder is not None:
+            _require_straight(recorder, self._names)
+            self._graph = _finished(recorder, self._result, self._stream, self._names)
+
+
+def graph_scope(
+    stream: Stream | Any = None, *, capture_mode: CaptureMode = "thread_local", **inputs: Any
+) -> GraphScope:
+    """Record a graph step by step: ``with ac.graph_scope() as scope: y = scope.record(op)``; then `GraphScope.graph`.
+
+    Parameters
+    ----------
+    stream
+        Where launches of the graph go, if they say nothing else: of the graph's device, or it is a
+        `DeviceMismatchError` when the scope ends. Arrays that are built inside are made on its device.
+        None: the device in force, and the stream that the policy chooses at each launch.
+    capture_mode, **inputs
+        As for `DeviceOp.graph`.
+
+    Returns
+    -------
+    GraphScope
+        A context manager. Inside, executing an operation raises `CaptureError`, in this task or thread and in tasks
+        started there; others are not affected. An exception leaves nothing behind.
+    """
+    return GraphScope(None if stream is None else as_stream(stream), capture_mode, inputs)

@@ -1,0 +1,1 @@
+"""What watches and advises: statistics, reports for who debugs, and what to do instead."""

@@ -1,0 +1,1 @@
+"""Modules of CUDA C++ or compiled code, and the kernels that come from them."""

@@ -1,0 +1,396 @@
+"""What a kernel knows beside how to be called, and what it can be asked; its attributes are the kernel's.
+
+Always true: a kernel is loaded on a device once, and only if what was compiled takes what its signature says.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from aiocuda import _native
+from aiocuda._devices.device import DeviceLike, as_ordinal
+from aiocuda._driver import runtime
+from aiocuda._driver.loaded import (
+    CACHE_PREFERENCES,
+    UNKNOWN_LIMITS,
+    CachePreference,
+    KernelAttributes,
+    LoadedKernel,
+    Occupancy,
+)
+from aiocuda._engine import background, faults, held_up
+from aiocuda._kernels.module_image import ModuleImage
+from aiocuda._kernels.struct_values import ConstantPacker, StructPacker
+from aiocuda._ops.operation import LaunchOp
+from aiocuda._source.signature import KernelSignature, Parameter
+from aiocuda._values import dtypes, given
+from aiocuda.errors import ArgumentValueError, CompilationError, DriverError, LaunchError
+
+if TYPE_CHECKING:
+    from aiocuda._kernels.module import Module
+
+__all__ = ["KernelDescription", "make_kernel"]
+
+# The scalars that native code packs.
+_SCALARS = frozenset(
+    {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
+    | {"bool", "float16", "bfloat16", "float32", "float64"}
+)
+
+
+class KernelDescription:
+    """What a kernel knows beside how to be called; its attributes are the kernel's."""
+
+    def __init__(
+        self,
+        module: Module,
+        image: ModuleImage,
+        source: str | None,
+        signature: KernelSignature,
+        ask: Callable[[int], KernelSignature] | None = None,
+    ) -> None:
+        self.module = module
+        self.source = source
+        self.options = module.options
+        self.image = image
+        self._signature = signature
+        self._ask = ask  # what the compiler says for a device; None where the source says it all
+        self._is_open = ask is not None
+        self._asking = threading.Lock()
+        self._loaded: dict[int, LoadedKernel] = {}
+        self._lock = threading.Lock()
+        self._compilations = background.Background()
+
+    @property
+    def signature(self) -> KernelSignature:
+        """The parameters. Where the source does not say them the compiler is asked, for the device in force. Blocks."""
+        return self._settled(None)
+
+    def _settled(self, ordinal: int | None) -> KernelSignature:
+        with self._asking:
+            if self._is_open and self._ask is not None:
+                what = f"asking the compiler for the parameters of kernel {self._signature.name}"
+                with held_up.Watched(what):
+                    self._signature = self._ask(as_ordinal(None) if ordinal is None else ordinal)
+                self._is_open = False
+            return self._signature
+
+    def _native_parameters(self) -> list[_NativeParameter]:
+        return [_native_parameter(each) for each in self.signature.parameters]
+
+    @property
+    def name(self) -> str:
+        """The kernel's name, with template arguments where it has some."""
+        return self._signature.name
+
+    def compile(self, device: DeviceLike | None = None) -> None:
+        """Compile for a device and load there, if that has not been done. Blocks; the result is kept on disk.
+
+        Parameters
+        ----------
+        device
+            The device; None takes the one in force.
+
+        Raises
+        ------
+        CompilationError
+            It does not compile; the log has the source's own line numbers.
+        """
+        self._on(as_ordinal(device))
+
+    def compile_async(self, device: DeviceLike | None = None) -> Coroutine[Any, Any, None]:
+        """Compile for a device and load there, if that has not been done: await it. The event loop goes on.
+
+        An awaited launch does the same, where its kernel is not there yet; this asks for it early.
+
+        Parameters
+        ----------
+        device
+            The device; None takes the one in force now.
+
+        Returns
+        -------
+        Coroutine[None]
+            Nothing begins before it is awaited. All who need the kernel meanwhile, launches too, share one compilation.
+
+        Raises
+        ------
+        CompilationError
+            When it is awaited: it does not compile; the log has the source's own line numbers.
+
+        Notes
+        -----
+        *Stream*: none. *Blocks*: no; the end of the process waits for a compilation. *On cancel*: the compilation goes
+        on, for who comes next.
+        """
+        return self._wait_loaded(as_ordinal(device))
+
+    async def _wait_loaded(self, ordinal: int) -> None:
+        runtime.require_not_forked()
+        if self._is_loaded(ordinal):
+            await background.DONE  # the loop has its turn, where others wait for one
+        while (work := self._loading(ordinal)) is not None:
+            await work
+            self._raise_failure(work, self._words(ordinal), ordinal)
+
+    def attributes(self, device: DeviceLike | None = None) -> KernelAttributes:
+        """Return what the compiler made of it: registers a thread, bytes of shared, local and constant memory.
+
+        Parameters
+        ----------
+        device
+            The device; None takes the one in force. The kernel is compiled if need be.
+        """
+        ordinal = as_ordinal(device)
+        loaded = self._on(ordinal)
+        with faults.raised_as(f"asking for the attributes of kernel {self.name} on device {ordinal}", ordinal):
+            found = loaded.attributes()
+            limit_bytes = self._shared_limit(ordinal, found.max_dynamic_shared_bytes)
+            return dataclasses.replace(found, max_dynamic_shared_bytes=limit_bytes)
+
+    def set_attributes(
+        self,
+        device: DeviceLike | None = None,
+        *,
+        max_dynamic_shared_bytes: int | None = None,
+        preferred_carveout: int | None = None,
+        cache: CachePreference | None = None,
+    ) -> None:
+        """Set what the driver is to do with launches from now on; what is None stays. Compiles the kernel if need be.
+
+        They hold for all kernels that `Module.kernel` gives of one function of one module, and for nobody else's:
+        a kernel of the same source that was made apart keeps its own.
+
+        Parameters
+        ----------
+        device
+            The device; None takes the one in force.
+        max_dynamic_shared_bytes
+            The most dynamic shared memory that a launch may have. Launches that ask for more raise it by themselves.
+        preferred_carveout
+            The percentage of the multiprocessor's memory that is best made shared memory, a hint; -1 leaves it to the
+            driver.
+        cache
+            Which of shared memory and the first-level cache the kernel makes more of, a hint: "shared", "l1", "equal",
+            or "default" for neither.
+
+        Raises
+        ------
+        LaunchError
+            A block of the kernel cannot have so much shared memory on the device.
+        ArgumentTypeError, ArgumentValueError
+            `preferred_carveout` or `cache` is none of these; `max_dynamic_shared_bytes` is no whole number.
+        """
+        ordinal = as_ordinal(device)
+        if preferred_carveout is not None and not -1 <= given.whole(preferred_carveout, "preferred_carveout") <= 100:
+            raise ArgumentValueError(f"preferred_carveout={preferred_carveout}: a percentage is wanted, or -1")
+        asked: object = cache
+        if asked is not None and (not isinstance(asked, str) or asked not in CACHE_PREFERENCES):
+            raise ArgumentValueError(f"cache={given.shown(cache)}: 'shared', 'l1', 'equal' and 'default' are possible")
+        loaded = self._on(ordinal)
+        with faults.raised_as(f"setting attributes of kernel {self.name} on device {ordinal}", ordinal):
+            if max_dynamic_shared_bytes is not None:
+                self._allow_shared(loaded, ordinal, given.whole(max_dynamic_shared_bytes, "max_dynamic_shared_bytes"))
+            if preferred_carveout is None and cache is None:
+                return
+            loaded = self._alone_on(ordinal)
+            if preferred_carveout is not None:
+                loaded.set_attribute("PREFERRED_SHARED_MEMORY_CARVEOUT", preferred_carveout)
+            if cache is not None:
+                loaded.prefer(cache)
+
+    def occupancy(
+        self,
+        block: int | Sequence[int] | None = None,
+        *,
+        shared_memory: int = 0,
+        device: DeviceLike | None = None,
+    ) -> Occupancy:
+        """Say how many blocks of the kernel run at once on a device, and which block size suits it.
+
+        Parameters
+        ----------
+        block
+            Threads of a block, as for a launch; None asks the driver for the number that keeps most threads active.
+        shared_memory
+            The dynamic shared memory of a block, in bytes; as a launch would, this raises what launches may have.
+        device
+            The device; None takes the one in force. The kernel is compiled if need be.
+
+        Raises
+        ------
+        LaunchError
+            A block of the kernel cannot have so many threads, or so much shared memory, on the device.
+        ArgumentTypeError
+            `block` or `shared_memory` does not consist of whole numbers.
+        """
+        ordinal = as_ordinal(device)
+        threads, shared_bytes = _threads(block), given.whole(shared_memory, "shared_memory")
+        loaded = self._on(ordinal)
+        with faults.raised_as(f"asking for the occupancy of kernel {self.name} on device {ordinal}", ordinal):
+            most = loaded.limits().max_threads
+            if threads is not None and not 1 <= threads <= most:
+                raise LaunchError(
+                    f"{self.name}: block={block!r} is {threads} threads; on device {ordinal} this kernel takes 1 to "
+                    f"{most} in a block"
+                )
+            if not 0 <= shared_bytes <= self._shared_limit(ordinal, loaded.limits().shared_limit_bytes):
+                self._allow_shared(loaded, ordinal, shared_bytes)
+            return loaded.occupancy(threads, shared_bytes)
+
+    def _allow_shared(self, loaded: LoadedKernel, ordinal: int, size_bytes: int) -> None:
+        most = loaded.limits().shared_most_bytes
+        if not 0 <= size_bytes <= most:
+            raise LaunchError(
+                f"{self.name}: {size_bytes} bytes of dynamic shared memory; on device {ordinal} a block of this kernel "
+                f"can have 0 to {most}"
+            )
+        loaded.allow_shared(size_bytes)
+        self.image.shared_limits[self.name, ordinal] = size_bytes
+        for kernel in self.image.kernels_named(self.name):
+            _native.set_shared_limit(kernel, ordinal, size_bytes)
+
+    def _shared_limit(self, ordinal: int, as_loaded: int) -> int:
+        """Return the dynamic shared memory that was set, or that launches of this module's kernels have asked for."""
+        asked = (_native.shared_limit(kernel, ordinal) for kernel in self.image.kernels_named(self.name))
+        return max(self.image.shared_limits.get((self.name, ordinal), as_loaded), *asked, 0)
+
+    def _alone_on(self, ordinal: int) -> LoadedKernel:
+        """Give the kernel in an image that nobody else has: attributes are a function's, and so everybody's."""
+        before = self.image.load(ordinal)
+        if self.image.load_alone(ordinal) is not before:
+            for kernel in tuple(self.image.kernels):
+                if kernel._leave(ordinal):
+                    _native.set_function(kernel, ordinal, kernel._load_with_limits(ordinal))
+        return self._on(ordinal)
+
+    def _leave(self, ordinal: int) -> bool:
+        """Forget the function that the kernel has on a device; false where it has none."""
+        with self._lock:
+            return self._loaded.pop(ordinal, None) is not None
+
+    def _is_loaded(self, ordinal: int) -> bool:
+        return ordinal in self._loaded
+
+    def _loading(self, ordinal: int) -> background.Work | None:
+        """Have another thread compile the kernel and load it, unless it is there, and return what to wait for."""
+        runtime.require_not_forked()
+        if self._is_loaded(ordinal):
+            return None
+        return self._compilations.begin(ordinal, lambda: self._load_now(ordinal), f"compiling kernel {self.name}")
+
+    def _raise_failure(self, work: background.Work, asked: _native.Op | str, ordinal: int) -> None:
+        """Raise what came of compiling or loading, if it failed, as the error of who needed it."""
+        if not work.has_ended:
+            return
+        with faults.raised_as(asked, ordinal):
+            try:
+                work.require_done()
+            except CompilationError as error:
+                if not isinstance(asked, str) and (origin := faults.origin_text(asked)):
+                    error.add_note(f"The kernel was needed by {asked._title}, built at {origin}.")
+                raise
+
+    def _words(self, ordinal: int) -> str:
+        return f"loading kernel {self.name} on device {ordinal}"
+
+    def _on(self, ordinal: int, launch: _native.Op | None = None) -> LoadedKernel:
+        """Return the kernel on a device, compiled and loaded there by another thread if need be. Blocks."""
+        runtime.require_not_forked()
+        while (loaded := self._loaded.get(ordinal)) is None:
+            if (work := self._loading(ordinal)) is not None:
+                with held_up.Watched(self._words(ordinal)):
+                    work.wait()
+                self._raise_failure(work, self._words(ordinal) if launch is None else launch, ordinal)
+        return loaded
+
+    def _load_now(self, ordinal: int) -> None:
+        with self._lock:
+            if ordinal in self._loaded:
+                return
+            signature = self._settled(ordinal)
+            if self._ask is not None and (there := self._ask(ordinal)).parameters != signature.parameters:
+                raise ArgumentValueError(
+                    f"kernel '{self.name}' has other parameters on device {ordinal}: {there}; it was made for "
+                    f"{signature}: make a kernel for each kind of device"
+                )
+            loaded = self.image.load(ordinal).kernel(self.name)
+            loaded.require_parameters(self.name, [_size_bytes(each) for each in signature.parameters])
+            self._loaded[ordinal] = loaded
+
+    def _load(self, ordinal: int) -> int:
+        return self._on(ordinal).function
+
+    def _load_with_limits(self, ordinal: int, launch: _native.Op | None = None) -> tuple[Any, ...]:
+        loaded = self._on(ordinal, launch)
+        try:
+            limits = loaded.limits()
+            limit_bytes = self._shared_limit(ordinal, limits.shared_limit_bytes)
+            limits = dataclasses.replace(limits, shared_limit_bytes=limit_bytes)
+            loaded.allow_shared(limit_bytes)  # where it is another function than before
+        except DriverError:  # a broken context answers nothing: the launch is refused, and tells why
+            limits = UNKNOWN_LIMITS
+        return (loaded.function, loaded.image, *dataclasses.astuple(limits))
+
+    def __repr__(self) -> str:
+        return f"<Kernel {self._signature}>"
+
+
+def make_kernel(description: KernelDescription) -> _native.Kernel:
+    """Make the callable kernel of a description."""
+    kernel = _native.make_kernel(
+        LaunchOp,
+        description,
+        description.name,
+        None if description._is_open else description._native_parameters(),
+        description._signature.max_threads or 1024,
+        description.image.memory,
+    )
+    description.image.kernels.add(kernel)
+    return kernel
+
+
+def _threads(block: int | Sequence[int] | None) -> int | None:
+    """Return how many threads a block has; 0 where an extent is none."""
+    if block is None:
+        return None
+    return math.prod(max(each, 0) for each in given.extents(block, "block", most=3))
+
+
+_NativeParameter: TypeAlias = tuple[str, int, bool, str, int, int, int, Callable[[str, object], bytes] | None, int]
+
+
+def _native_parameter(parameter: Parameter) -> _NativeParameter:
+    if parameter.kind in {"array", "view", "partition"}:
+        code = dtypes.code_named(parameter.dtype)
+        size = (parameter.rank, parameter.width, 0)
+        return parameter.kind, code, parameter.writes, parameter.name, *size, None, parameter.alignment
+    if parameter.kind == "scalar" and parameter.dtype in _SCALARS:
+        return parameter.dtype, dtypes.ANY, False, parameter.name, 0, 1, 0, None, 1
+    layout = _layout(parameter)
+    if parameter.constant is not None:
+        return "struct", dtypes.ANY, False, parameter.name, 0, 1, 1, ConstantPacker(parameter.constant), 1
+    return "struct", dtypes.ANY, False, parameter.name, 0, 1, layout.itemsize, StructPacker(layout), 1
+
+
+def _layout(parameter: Parameter) -> np.dtype[Any]:
+    """Return how a value lies that is no single number that native code packs."""
+    if parameter.layout is not None:
+        return parameter.layout
+    item = dtypes.dtype_named(parameter.dtype or "")
+    return np.dtype((item, (parameter.width,))) if parameter.width > 1 else item
+
+
+def _size_bytes(parameter: Parameter) -> int:
+    """Return how many bytes a parameter has in the compiled kernel."""
+    if parameter.kind == "array":
+        return 8
+    if parameter.rank:  # where, shape and strides; of a partition, also the shape of a tile (aiocuda/tile.cuh)
+        return 8 * (1 + (2 if parameter.kind == "view" else 3) * parameter.rank)
+    return _layout(parameter).itemsize

@@ -1,0 +1,39 @@
+"""What users import says of itself where they import it from.
+
+Always true: a public class or function has one public name, and its ``__module__`` is the module of that.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Iterable, Mapping
+from types import FunctionType
+from typing import Any
+
+__all__ = ["name_publicly"]
+
+_PRIVATE = "aiocuda._"
+
+
+def name_publicly(module: str, namespace: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Have public classes and functions say that they are of the public module, in messages, pickles and the docs.
+
+    Parameters
+    ----------
+    module, namespace
+        The public module's name, and what is in it.
+    names
+        Which are public there. What a public module defines itself keeps that one's name.
+    """
+    for name in names:
+        each = namespace[name]
+        if isinstance(each, (type, FunctionType)) and each.__module__.startswith(_PRIVATE):
+            if dataclasses.is_dataclass(each) and isinstance(each, type):
+                # They are read, by `typing.get_type_hints`, among the names of the class' module.
+                each.__annotations__ = typing.get_type_hints(each)
+            each.__module__ = module
+            # From CPython 3.13 on, a class has the number of its first line, and `inspect` would look for that line in
+            # the public module. Without it, it says that it finds no source.
+            if isinstance(each, type) and "__firstlineno__" in vars(each):
+                delattr(each, "__firstlineno__")

@@ -1,0 +1,1 @@
+"""Operations, and what they are put together to."""

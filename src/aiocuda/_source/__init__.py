@@ -1,0 +1,1 @@
+"""Reading CUDA C++: kernels, their parameters, structs and variables; knows no device."""

@@ -1,0 +1,1 @@
+"""Functions that make operations: of new arrays, copies, fills, random numbers, products; and that wait for several."""

@@ -1,0 +1,121 @@
+"""Work and memory of other libraries, as part of a DAG.
+
+Always true: what a function puts on the stream it is given is ordered like an operation of aiocuda's own, by
+what it is said to read and write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from aiocuda import _native
+from aiocuda._arrays.array import DeviceArray
+from aiocuda._devices.device import Device
+from aiocuda._driver import foreign
+from aiocuda._ops.operation import DeviceOp, ForeignOp
+from aiocuda._values import dtypes, parts
+from aiocuda._values.functions import checked_function
+from aiocuda.errors import ArgumentTypeError, ArgumentValueError
+
+__all__ = ["call", "external"]
+
+
+def call(
+    function: Callable[..., Any], *arguments: Any, reads: Sequence[Any] = (), writes: Sequence[Any] = ()
+) -> DeviceOp[Any]:
+    """Make an operation of a function that puts work on a stream.
+
+    Parameters
+    ----------
+    function
+        Called once, at submission, as ``function(stream, *arguments)``, with the results of arguments that are
+        operations. It enqueues what it likes on the stream, a `Stream` (it has ``__cuda_stream__`` and `handle`), and
+        must not wait for it; nor for another thread that submits.
+    *arguments
+        Anything. Arrays among them must stand in `reads` or `writes`, they themselves or what they are a part of.
+    reads, writes
+        Arrays, or operations that yield them: what the enqueued work reads, and what it writes (and may read).
+
+    Returns
+    -------
+    DeviceOp
+        What the function returns; where that is None, what it writes, as for a kernel: the array, or a tuple of
+        several. *Stream*: as for a kernel, of the device of what it writes, else of what it reads, else the one
+        in force. *Blocks*: for as long as the function takes. *On cancel*: what was enqueued goes on; the function,
+        its arguments and what it returned are kept until that has passed.
+
+    Raises
+    ------
+    ArgumentTypeError
+        `function` cannot be called; `reads` or `writes` holds something that is no array.
+    ArgumentValueError
+        When executed: an array is passed that stands in neither.
+    OwnershipError
+        When executed: it would write what is shared, partitioned or lent for reading.
+    """
+    checked_function(function, "call() takes a function of a stream and of the arguments")
+    accesses: list[tuple[Any, bool]] = []
+    for name, given, is_write in (("writes", writes, True), ("reads", reads, False)):
+        if isinstance(given, (_native.Array, _native.Op)) or not isinstance(given, Sequence):
+            raise ArgumentTypeError(f"{name}= takes a list of arrays, not {given!r:.80}; write [array]")
+        for each in given:
+            if not isinstance(each, (_native.Array, _native.Op)):
+                raise ArgumentTypeError(
+                    f"{name}= takes arrays and operations that yield them, not {each!r:.80}; memory of other "
+                    "libraries becomes an array with external()"
+                )
+            accesses.append((each, is_write))
+    return ForeignOp(function, arguments, accesses)
+
+
+def external(x: Any) -> DeviceArray:
+    """Make an array of memory on a device that another library owns. Copies nothing.
+
+    Parameters
+    ----------
+    x
+        Anything with DLPack (``__dlpack__``) or ``__cuda_array_interface__``: a tensor of PyTorch, an array of
+        CuPy or Numba, a buffer of ``cuda.core``. A `DeviceArray` is given back as it is.
+
+    Returns
+    -------
+    DeviceArray
+        Ordered behind the work on the memory that its owner says is going on (on the stream that DLPack or the
+        interface names). The owner is kept alive until the array and its views are gone and the device has passed
+        all that used them here. All arrays over one allocation know of one another: parts of it that overlap are
+        ordered, and others are not. *Blocks*: no.
+
+    Raises
+    ------
+    ArgumentTypeError
+        It is in host memory, has neither protocol, or a dtype that kernels cannot have.
+    ArgumentValueError
+        It has negative strides.
+
+    Notes
+    -----
+    What the other library does with the memory afterwards, aiocuda does not know: synchronise, or put it into
+    the DAG with `call`. Memory lent for reading raises `OwnershipError` where it would be written.
+    """
+    if isinstance(x, DeviceArray):
+        return x
+    device = Device(foreign.lent_on(x))
+    stream = _native.aside_stream(device.ordinal)  # what is waited for there holds up nobody else
+    lent = foreign.lent_to(x, _native.stream_handle(stream))
+    if lent.strides is not None and any(step < 0 for step in lent.strides):
+        raise ArgumentValueError(f"external: strides of {lent.strides} bytes; only strides of 0 and more are possible")
+    array = _native.borrow_array(
+        DeviceArray,
+        lent.address,
+        lent.shape,
+        dtypes.code_of(dtypes.to_dtype(lent.dtype)),
+        None
+        if lent.strides is None or parts.is_contiguous(lent.shape, lent.strides, lent.dtype.itemsize)
+        else lent.strides,
+        device.ordinal,
+        lent.owner,
+        lent.is_read_only,
+        stream,
+    )
+    return cast("DeviceArray", array)

@@ -1,0 +1,59 @@
+"""Ties the rooms together: what native code calls of Python's, and what lower rooms call of upper ones.
+
+Always true: nothing else in the package tells something below of something above. Two things are told later, by
+whom they concern: what asyncio and trio are asked, when one of them first runs (`aiocuda._loops`), and a driver's pool
+of memory, when a device is opened (`aiocuda._driver.runtime`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from aiocuda import _loops, _native, errors
+from aiocuda._arrays.array import DeviceArray, HostArray
+from aiocuda._devices.device import known_stream
+from aiocuda._devices.policies import Dataflow, streams_for
+from aiocuda._driver import runtime
+from aiocuda._engine import background, faults, futures, held_up, overdue, placement
+from aiocuda._graphs.graph import make_graph
+from aiocuda._instruments import habits, leaks, unused
+from aiocuda._ops import above
+from aiocuda._ops.composing import lift
+from aiocuda._ops.operation import DeviceOp
+from aiocuda._verbs.copies import to_device
+
+__all__ = ["wire"]
+
+
+def wire() -> None:
+    """Tie the rooms together. Called once, when the package is imported."""
+    _tell_native_code()
+    above.to_device = to_device
+    above.make_graph = make_graph
+    leaks.report_at_exit()
+    held_up.report()
+    unused.report(DeviceOp)
+    habits.advise()
+
+
+def _tell_native_code() -> None:
+    _native.bind_errors(errors)
+    _native.set_package_directory(f"{Path(__file__).parent}/")
+    _native.set_placement_variable(placement.current)
+    _native.set_default_policy(Dataflow())
+    _native.set_array_classes(DeviceArray, HostArray)
+    _native.set_future(futures.DeviceFuture, futures.AS_ITS_OPERATION)
+    _native.set_loops(_loops.current_port)
+    _native.set_overdue(overdue.overdue, overdue.overdue_streams)
+    _native.set_ahead(background.get_ahead)
+    _native.set_hooks(
+        refused=faults.refused,
+        lost=faults.lost,
+        lift=lift,
+        open_device=runtime.open_device,
+        known_stream=known_stream,
+        streams_for=streams_for,
+        named=faults.named,
+        over_limit=faults.over_limit,
+        over=faults.over,
+    )

@@ -1,0 +1,63 @@
+"""What import-linter cannot see of the rooms in docs/design.md, section 4."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCES = Path(__file__).parents[2] / "src"
+MODULES = sorted((SOURCES / "aiocuda").rglob("*.py"))
+# Packages that need not be installed, or, as cuda.*, must be imported behind the choice of a driver.
+IN_FUNCTIONS = {"cuda", "nvmath", "rich", "trio"}
+# Files beside these are imported once what they are for is there: an event loop's runtime, another library, the demo.
+BY_NAME = {"_loops/__init__.py", "_bench/loops.py", "_bench/peers/loading.py", "_cli.py"}
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda path: str(path.relative_to(SOURCES)))
+def test_only_the_native_module_is_imported_from_the_package_itself(module):
+    nodes = list(ast.walk(ast.parse(module.read_text(encoding="utf-8"))))
+    names = {
+        alias.name
+        for node in nodes
+        if isinstance(node, ast.ImportFrom) and node.module == "aiocuda" and node.level == 0
+        for alias in node.names
+    }
+    submodules = {path.stem for path in (SOURCES / "aiocuda").iterdir()}
+    assert names <= submodules | {"_native"}
+    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    assert "aiocuda" not in plain
+
+
+def imports_in_functions(tree: ast.AST, *, is_inside: bool = False) -> Iterator[str]:
+    for node in ast.iter_child_nodes(tree):
+        if is_inside and isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif is_inside and isinstance(node, ast.ImportFrom):
+            yield node.module or ""
+        yield from imports_in_functions(
+            node, is_inside=is_inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        )
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda path: str(path.relative_to(SOURCES)))
+def test_functions_import_nothing_but_what_need_not_be_there(module):
+    text = module.read_text(encoding="utf-8")
+    found = set(imports_in_functions(ast.parse(text)))
+    assert {name for name in found if name.partition(".")[0] not in IN_FUNCTIONS} == set()
+    if str(module.relative_to(SOURCES / "aiocuda")) not in BY_NAME:
+        assert "import_module(" not in text
+        assert "__import__(" not in text
+
+
+def test_native_code_imports_no_module_of_the_package_but_the_errors():
+    native = SOURCES.parent / "native"
+    found = {
+        name
+        for path in native.rglob("*.[ch]pp")
+        for name in re.findall(r'import_\("(aiocuda[^"]*)"\)', path.read_text(encoding="utf-8"))
+    }
+    assert found <= {"aiocuda.errors"}
