@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 DIRECTIVE = re.compile(r"^\.\. auto(?:class|data|exception|function):: aiocuda\.(\w+)", re.MULTILINE)
+FILE = re.compile(r"`([\w./-]+\.(?:py|hpp|cpp|cuh|md))`")
 LINK = re.compile(r"\]\((?!https?:|#)(?P<target>[^)#\s]+)[^)]*\)")
 
 
@@ -27,3 +28,15 @@ def test_every_public_name_is_in_the_reference():
 def test_links_of_the_page_lead_to_files_that_exist(page):
     targets = {match["target"] for match in LINK.finditer(page.read_text(encoding="utf-8"))}
     assert {target for target in targets if not (page.parent / target).exists()} == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_files_that_the_page_names_exist(page):
+    """A page names a file by the end of its path, as far as a reader needs it."""
+    named = set(FILE.findall(page.read_text(encoding="utf-8")))
+    assert {name for name in named if not (ROOT / name).exists() and not is_end_of_a_path(name)} == set()
+
+
+def is_end_of_a_path(name: str) -> bool:
+    folders = ("src", "native", "emulator", "tests", "benchmarks", "examples", "docs")
+    return any(path.match(name) for folder in folders for path in (ROOT / folder).rglob(Path(name).name))
