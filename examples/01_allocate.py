@@ -1,4 +1,4 @@
-"""Allocating: arrays are described first, and there once somebody asks for them.
+"""Allocating: a program describes arrays first; they are made when somebody asks for them.
 
 To run it: python examples/01_allocate.py
 """

@@ -15,7 +15,7 @@ async def copy_around(data: np.ndarray) -> dict[str, np.ndarray]:
     array = await ac.to_device(data)
     twin = await ac.dup(array)  # a new array beside it
 
-    # Into arrays that exist. Rows, columns and steps are views: they copy as they lie, on either side.
+    # Into arrays that exist. Rows, columns and steps are views: a copy takes them as they are, on either side.
     await ac.copy(twin, data[:, ::-1])
     await ac.copy(twin[0], array[1])
 
@@ -27,7 +27,7 @@ async def copy_around(data: np.ndarray) -> dict[str, np.ndarray]:
     staging.numpy()[:] = data + 1
     await ac.copy(array, staging)
 
-    # Each of these is an operation, so none need be awaited by itself: this is one submission and one wait.
+    # Each of these is an operation, so none has to be awaited by itself: this is one submission and one wait.
     column, last = await ac.zip(ac.to_host(array[:, 1]), ac.to_host(array, reclaim=True))  # which closes the array
     return {"twin": out, "a column": column, "the whole": last}
 

@@ -9,7 +9,7 @@ import numpy as np
 
 import aiocuda as ac
 
-# Pointers to const are read, others written: that is how the library knows what has to wait for what.
+# A kernel reads through pointers to const and writes through others. So the library knows what must wait for what.
 sine = ac.kernel(r"""
 extern "C" __global__ void sine(const float* x, float* y, unsigned n) {
     unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -20,7 +20,7 @@ extern "C" __global__ void sine(const float* x, float* y, unsigned n) {
 async def sines(x: np.ndarray) -> np.ndarray:
     """Compute the sine of each number of a float32 array, on the device."""
     n = len(x)
-    # One thread for each item, in blocks that are chosen. The launch yields the array that it writes.
+    # One thread for each item; the library chooses the blocks. The launch yields the array that it writes.
     y = sine(ac.to_device(x), ac.empty(n), n, threads=n)
     return await ac.to_host(y)  # the copies and the launch are submitted here
 

@@ -1,4 +1,4 @@
-"""Streams: work on different streams overlaps, and what touches the same memory is ordered by itself.
+"""Streams: work on different streams overlaps, and the library orders work that touches the same memory.
 
 To run it: python examples/04_streams.py
 """
@@ -33,7 +33,7 @@ def describe(data: np.ndarray, side: ac.Stream | None = None) -> ac.DeviceOp[np.
     if side is not None:
         roots = roots.on(side)
     # Both branches only read x: they wait for its upload, and not for each other. The sum touches what both wrote, and
-    # waits for both. All this waiting is done by the device, and there is no event to forget.
+    # waits for both. The device does all this waiting, and there is no event to forget.
     return ac.to_host(add(squares, roots, n, threads=n))
 
 

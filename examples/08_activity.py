@@ -34,7 +34,7 @@ async def watch(n: int, launches: int) -> Activity:
 
     steps = chain.explain().splitlines()  # each with its stream, and the line of the program that asked for it
 
-    # The device notes the time when it comes to an event. The kernel is compiled before, lest that be timed.
+    # The device notes the time when it comes to an event. The kernel is compiled before, so that this is not timed.
     grow.compile()
     stream = ac.current_device().stream()
     before = stream.record()

@@ -1,4 +1,4 @@
-"""Pitched memory: rows that begin where the device likes them to, and copies of part of an image.
+"""Pitched memory: rows that begin at addresses that suit the device, and copies of a part of an image.
 
 To run it: python examples/11_pitched_memory.py
 """

@@ -1,4 +1,4 @@
-"""Configuration: what a kernel, a device and a part of the program may have, read and changed.
+"""Configuration: reading and changing the limits of a kernel, a device and a part of the program.
 
 To run it: python examples/12_context_config.py
 """
