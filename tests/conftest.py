@@ -245,8 +245,8 @@ def used_bytes() -> Callable[[], int]:
 def let_go() -> Callable[[Callable[[], bool]], bool]:
     """Say whether something is let go of once all work has passed.
 
-    The library lets go of it when somebody next submits. It is asked again, because a driver may tell late what has
-    passed, as under a sanitizer, and because other threads may be about to drop what they hold.
+    The library drops it when somebody next submits. It is asked again, because a driver may tell late what has passed,
+    as under a sanitizer, and because other threads may be about to drop what they hold.
     """
 
     def comes_true(is_gone: Callable[[], bool]) -> bool:

@@ -201,7 +201,7 @@ def test_only_the_columns_in_use_are_refused(latch, device):
     np.testing.assert_array_equal(contents(target), numbers(4, 6)[:, :3])
 
 
-# Who waits for whom.
+# The waits between views.
 
 
 def waits(op):

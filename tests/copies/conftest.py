@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 # A copy `op` of a source that nobody else holds, by device 0 to `out`, to be executed in between; and behind it,
-# whatever became of that device: the other device's copies go on, and the source is let go of.
+# whatever became of that device: the other device's copies go on, and the library drops the source.
 DATA_THERE_AND_BACK = """
 import gc, weakref
 class Data(np.ndarray): pass

@@ -276,7 +276,7 @@ def test_a_graph_in_a_graph_has_its_meaning(
 
 
 class Calls:
-    """Calls of a compiled function, and what they should have yielded; some of it is let go of at once."""
+    """Calls of a compiled function, and what they should have yielded; the program drops some of it at once."""
 
     def __init__(
         self,

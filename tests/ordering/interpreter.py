@@ -8,7 +8,7 @@ Submission order is, for each form of an operation:
 
 - In one execution: depth first, arguments from left to right, each operation once; a copy's destination comes before
   its source, and of a `call` the arguments come before `writes` and `reads`.
-- `then`: its input, then what its function returned, and only then the next argument of who consumes it.
+- `then`: its input, then what its function returned, and only then the next argument of its consumer.
 - `map`: all that does not depend on it, then its function, then the rest, in another round of the same order.
 - Executions of one thread: one after another. A scheduled one, and a task, when it starts; a cancelled one, never.
 - Executions of several threads and tasks: as it happens. Then the operations themselves write down their order, by
