@@ -26,9 +26,8 @@ using namespace dataflow;
 struct KernelObject {
   PyObject_HEAD vectorcallfunc vectorcall;
   PyObject* weak_references;
-  PyObject* op_class;     // the Python class of the operations it builds
-  PyObject* description;  // the Python object behind it: every other attribute is this one's
-  Signature* signature;   // owned; offsetof needs a standard layout, which a unique_ptr does not promise
+  PyObject* op_class;    // the Python class of the operations it builds
+  Signature* signature;  // owned; offsetof needs a standard layout, which a unique_ptr does not promise
 };
 
 struct Keywords {
@@ -44,7 +43,7 @@ std::string shown(PyObject* value) {
   return std::string("a ") + Py_TYPE(value)->tp_name;
 }
 
-[[noreturn, gnu::cold]] void refuse_name(const Signature& signature, PyObject* description, PyObject* name);
+[[noreturn, gnu::cold]] void refuse_name(const Signature& signature, PyObject* kernel, PyObject* name);
 
 std::uint64_t read_extent(const Signature& signature, const char* name, PyObject* value) {
   PyObject* index = PyNumber_Index(value);
@@ -101,8 +100,8 @@ bool is_keyword(PyObject* name) {
 }
 
 // The kernel as Python shows it, such as "saxpy(float32 a, const float32* x)".
-std::string described_signature(PyObject* description) {
-  const nb::object signature = nb::handle(description).attr("signature");
+std::string described_signature(PyObject* kernel) {
+  const nb::object signature = nb::handle(kernel).attr("signature");
   const nb::object text = nb::steal(PyObject_Str(signature.ptr()));
   if (!text.is_valid()) throw nb::python_error();
   return nb::cast<std::string>(text);
@@ -118,7 +117,7 @@ bool read_flag(const Signature& signature, PyObject* value) {
 }
 
 // `are_named`: what is no keyword of launches is the name of a parameter.
-ShapeRequest read_request(const Signature& signature, PyObject* description, PyObject* names, PyObject* const* values,
+ShapeRequest read_request(const Signature& signature, PyObject* kernel, PyObject* names, PyObject* const* values,
                           bool are_named) {
   ShapeRequest request;
   for (Py_ssize_t i = 0, n = names ? PyTuple_GET_SIZE(names) : 0; i < n; ++i) {
@@ -137,7 +136,7 @@ ShapeRequest read_request(const Signature& signature, PyObject* description, PyO
     else if (is(keywords.cooperative))
       request.cooperative = read_flag(signature, values[i]);
     else if (!are_named)
-      refuse_name(signature, description, name);
+      refuse_name(signature, kernel, name);
   }
   return request;
 }
@@ -153,20 +152,20 @@ std::string describe_params(const Signature& signature) {
 }
 
 // A name that nothing takes, where all parameters have their arguments.
-void refuse_name(const Signature& signature, PyObject* description, PyObject* name) {
+void refuse_name(const Signature& signature, PyObject* kernel, PyObject* name) {
   const bool is_doubled = find_parameter(signature, name) < signature.params.size();
   const std::string given = shown(name);
   raise(error_types.argument_type,
         signature.kernel + ": " +
             (is_doubled ? "the parameter " + given + " was given by position, and by name as well"
                         : "unexpected keyword " + given) +
-            "; the kernel is " + described_signature(description) +
+            "; the kernel is " + described_signature(kernel) +
             ", and launches take threads, grid, block, shared_memory, cluster, cooperative");
 }
 
 // The arguments in the order of the parameters, where some are given by name, as Python's functions take them: those by
 // position come first. The keywords of launches are never parameters' names.
-std::vector<PyObject*> in_order(const Signature& signature, PyObject* description, PyObject* const* args, std::size_t n,
+std::vector<PyObject*> in_order(const Signature& signature, PyObject* kernel, PyObject* const* args, std::size_t n,
                                 PyObject* names) {
   std::vector<PyObject*> found(args, args + std::min(n, signature.params.size()));
   found.resize(signature.params.size(), nullptr);
@@ -175,7 +174,7 @@ std::vector<PyObject*> in_order(const Signature& signature, PyObject* descriptio
     PyObject* name = PyTuple_GET_ITEM(names, i);
     if (is_keyword(name)) continue;
     const std::size_t at = find_parameter(signature, name);
-    if (at >= found.size() || found[at]) refuse_name(signature, description, name);
+    if (at >= found.size() || found[at]) refuse_name(signature, kernel, name);
     found[at] = args[n + static_cast<std::size_t>(i)];
     are_named = true;
   }
@@ -193,7 +192,7 @@ std::vector<PyObject*> in_order(const Signature& signature, PyObject* descriptio
         signature.kernel + ": " + std::to_string(found.size()) + " arguments are expected, " +
             describe_params(signature) + "; " +
             (is_missing ? "no argument was given for " + missing : std::to_string(n) + " were given") + hint +
-            "; the kernel is " + described_signature(description));
+            "; the kernel is " + described_signature(kernel));
 }
 
 // Of as many arguments as there are parameters.
@@ -233,11 +232,12 @@ nb::object build_of(KernelObject& kernel, PyObject* const* args, const ShapeRequ
 
 nb::object build(KernelObject& kernel, PyObject* const* args, std::size_t n, PyObject* names) {
   const Signature& signature = *kernel.signature;
+  PyObject* const self = reinterpret_cast<PyObject*>(&kernel);
   PyObject* const* values = args + n;
   if (n == signature.params.size()) [[likely]]
-    return build_of(kernel, args, read_request(signature, kernel.description, names, values, false));
-  const std::vector<PyObject*> ordered = in_order(signature, kernel.description, args, n, names);
-  return build_of(kernel, ordered.data(), read_request(signature, kernel.description, names, values, true));
+    return build_of(kernel, args, read_request(signature, self, names, values, false));
+  const std::vector<PyObject*> ordered = in_order(signature, self, args, n, names);
+  return build_of(kernel, ordered.data(), read_request(signature, self, names, values, true));
 }
 
 PyObject* kernel_call(PyObject* self, PyObject* const* args, std::size_t flagged, PyObject* names) noexcept {
@@ -277,11 +277,11 @@ void add_params(Signature& signature, nb::handle params) {
   }
 }
 
-// Of a kernel whose parameters the source does not say: its description asks the compiler, the first time.
+// Of a kernel whose source does not say its parameters: its Python part asks the compiler, the first time.
 PyObject* open_kernel_call(PyObject* self, PyObject* const* args, std::size_t flagged, PyObject* names) noexcept {
   auto* kernel = reinterpret_cast<KernelObject*>(self);
   try {
-    const nb::object params = nb::borrow(kernel->description).attr("_native_parameters")();
+    const nb::object params = nb::borrow(self).attr("_native_parameters")();
     if (kernel->vectorcall == open_kernel_call) {  // asking gives up the GIL: another thread may have been here
       add_params(*kernel->signature, params);
       kernel->vectorcall = kernel_call;
@@ -296,28 +296,9 @@ PyObject* open_kernel_call(PyObject* self, PyObject* const* args, std::size_t fl
   return kernel_call(self, args, flagged, names);
 }
 
-PyObject* kernel_getattro(PyObject* self, PyObject* name) noexcept {
-  PyObject* found = PyObject_GenericGetAttr(self, name);
-  if (found || !PyErr_ExceptionMatches(PyExc_AttributeError)) return found;
-  PyObject* description = reinterpret_cast<KernelObject*>(self)->description;
-  if (!description) return nullptr;
-  PyErr_Clear();
-  return PyObject_GetAttr(description, name);
-}
-
-PyObject* kernel_repr(PyObject* self) noexcept {
-  return PyObject_Repr(reinterpret_cast<KernelObject*>(self)->description);
-}
-
 int kernel_traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
   Py_VISIT(reinterpret_cast<KernelObject*>(self)->op_class);
-  Py_VISIT(reinterpret_cast<KernelObject*>(self)->description);
-  return 0;
-}
-
-int kernel_clear(PyObject* self) {
-  Py_CLEAR(reinterpret_cast<KernelObject*>(self)->description);
   return 0;
 }
 
@@ -327,12 +308,12 @@ void kernel_dealloc(PyObject* self) {
   PyObject_GC_UnTrack(self);
   if (kernel->weak_references) PyObject_ClearWeakRefs(self);
   Py_CLEAR(kernel->op_class);
-  Py_CLEAR(kernel->description);
   std::unique_ptr<Signature>(kernel->signature).reset();
   type->tp_free(self);
   Py_DECREF(type);
 }
 
+// The native part of a kernel; Python's class `Kernel` derives from it, and has all that a kernel is asked for.
 PyTypeObject* make_type() {
   static PyMemberDef members[] = {
       {"__vectorcalloffset__", Py_T_PYSSIZET, offsetof(KernelObject, vectorcall), Py_READONLY, nullptr},
@@ -340,21 +321,26 @@ PyTypeObject* make_type() {
       {}};
   static PyType_Slot slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(kernel_dealloc)},
                                 {Py_tp_traverse, reinterpret_cast<void*>(kernel_traverse)},
-                                {Py_tp_clear, reinterpret_cast<void*>(kernel_clear)},
                                 {Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},
-                                {Py_tp_getattro, reinterpret_cast<void*>(kernel_getattro)},
-                                {Py_tp_repr, reinterpret_cast<void*>(kernel_repr)},
                                 {Py_tp_members, members},
                                 {0, nullptr}};
-  static PyType_Spec spec = {
-      "aiocuda._native.Kernel", sizeof(KernelObject), 0,
-      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
+  static PyType_Spec spec = {"aiocuda._native.Kernel", sizeof(KernelObject), 0,
+                             Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC |
+                                 Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                             slots};
   auto* type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
   if (!type) throw nb::python_error();
   return type;
 }
 
 PyTypeObject* kernel_type;
+
+// CPython 3.11 keeps from Python's classes that their objects are called without a tuple; later ones let them inherit
+// it.
+void inherit_call(PyTypeObject* type) {
+  if (type->tp_call == kernel_type->tp_call && type->tp_vectorcall_offset == kernel_type->tp_vectorcall_offset)
+    type->tp_flags |= Py_TPFLAGS_HAVE_VECTORCALL;
+}
 
 }  // namespace
 
@@ -371,25 +357,30 @@ void bind_kernel(nb::module_& module) {
         abi::__cxa_demangle(mangled.c_str(), nullptr, nullptr, &status), &std::free);
     return status == 0 ? std::string(found.get()) : mangled;
   });
-  // params: None where the description's `_native_parameters` is to be asked at the first call; else (kind's name,
-  // dtype code, writes, name, rank, width, bytes and packer of a struct, alignment of the items); the description has
+  // type: derives from `Kernel`. params: None where its `_native_parameters` is to be asked at the first call; else
+  // (kind's name, dtype code, writes, name, rank, width, bytes and packer of a struct, alignment of the items). The
+  // class has
   // `_load_with_limits(device, op)`, which gives a function, its image, and what is known of it and its device, in the
   // order of Signature::Loaded.
   module.def(
       "make_kernel",
-      [](nb::handle op_class, nb::object description, const std::string& name, nb::object params,
-         std::uint32_t max_threads, std::shared_ptr<ModuleMemory> memory) {
+      [](nb::handle type, nb::handle op_class, const std::string& name, nb::object params, std::uint32_t max_threads,
+         std::shared_ptr<ModuleMemory> memory) {
         auto signature = std::make_unique<Signature>();
         signature->kernel = name;
         signature->max_threads = max_threads;
         signature->memory = std::move(memory);
         const bool is_open = params.is_none();
         if (!is_open) add_params(*signature, params);
-        nb::object object = nb::steal(PyType_GenericAlloc(kernel_type, 0));
+        auto* kind = reinterpret_cast<PyTypeObject*>(type.ptr());
+        if (!PyType_Check(type.ptr()) || !PyType_IsSubtype(kind, kernel_type))
+          throw nb::type_error("a kernel's class derives from Kernel");
+        inherit_call(kind);
+        nb::object object = nb::steal(PyType_GenericAlloc(kind, 0));
+        if (!object.is_valid()) throw nb::python_error();
         auto* kernel = reinterpret_cast<KernelObject*>(object.ptr());
         kernel->vectorcall = is_open ? open_kernel_call : kernel_call;
         kernel->op_class = op_class.inc_ref().ptr();
-        kernel->description = description.release().ptr();
         kernel->signature = signature.release();
         return object;
       },

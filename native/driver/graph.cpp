@@ -262,7 +262,7 @@ void Graph::instantiate(Making making) {
   ++instantiations_;
 }
 
-// A kernel's function may be another one later, in another image (see KernelDescription.set_attributes).
+// A kernel's function may be another one later, in another image (see Kernel.set_attributes).
 void Graph::hold_image(const dataflow::BufferRef& image) {
   const bool is_held =
       std::any_of(images_.begin(), images_.end(), [&](const auto& held) { return held.get() == image.get(); });

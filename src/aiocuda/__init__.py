@@ -47,7 +47,8 @@ from aiocuda._graphs.graph import graph_scope as graph_scope
 from aiocuda._instruments.statistics import Statistics as Statistics
 from aiocuda._instruments.statistics import statistics as statistics
 from aiocuda._kernels.compile_options import CompileOptions as CompileOptions
-from aiocuda._kernels.kernel import kernel as kernel
+from aiocuda._kernels.from_source import kernel as kernel
+from aiocuda._kernels.kernel import Kernel as Kernel
 from aiocuda._kernels.module import Module as Module
 from aiocuda._ops.composing import value as value
 from aiocuda._ops.composing import zip as zip
@@ -154,6 +155,7 @@ __all__ = [
     "HostArray",
     "IpcEventHandle",
     "IpcHandle",
+    "Kernel",
     "KernelAttributes",
     "LaunchError",
     "LeastLoaded",

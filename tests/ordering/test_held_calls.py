@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import aiocuda as ac
-from aiocuda._kernels.description import KernelDescription
 
 SET = r"""extern "C" __global__ void set(int* x) { x[0] = 7; }"""
 
@@ -43,13 +42,13 @@ def test_before_a_kernel_is_compiled(branches, monkeypatch):
     locked, source, other = branches
     kernel = ac.kernel(SET)
     seen = []
-    is_loaded = KernelDescription._is_loaded
+    is_loaded = ac.Kernel._is_loaded
 
     def look(self, *given):
         seen.append(seen_by_another_thread(locked))
         return is_loaded(self, *given)
 
-    monkeypatch.setattr(KernelDescription, "_is_loaded", look)
+    monkeypatch.setattr(ac.Kernel, "_is_loaded", look)
     ac.zip(ac.copy(locked, source), kernel(other, threads=1)).sync()
     assert seen
     np.testing.assert_array_equal(seen, [[1, 2, 3, 4]] * len(seen))

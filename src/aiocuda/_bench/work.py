@@ -15,7 +15,8 @@ import numpy as np
 from aiocuda import _native
 from aiocuda._arrays.array import DeviceArray
 from aiocuda._devices.device import Device
-from aiocuda._kernels.kernel import kernel
+from aiocuda._kernels.from_source import kernel
+from aiocuda._kernels.kernel import Kernel
 from aiocuda._ops.operation import DeviceOp
 from aiocuda._verbs.create import zeros
 
@@ -62,7 +63,7 @@ class Work:
         self.handles = [stream.handle for stream in self.streams]
 
     @cached_property
-    def spin(self) -> _native.Kernel:
+    def spin(self) -> Kernel:
         """A kernel that takes a given time."""
         spin = kernel(_SPIN, "spin")
         spin.compile(self.device)

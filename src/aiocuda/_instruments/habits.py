@@ -17,6 +17,7 @@ from aiocuda._engine.stream_wait import StreamWait
 from aiocuda._graphs.compiled import Compiled
 from aiocuda._graphs.graph import CudaGraph, GraphScope
 from aiocuda._instruments.advice import advise_on, advised_names, refuse, refuse_await, refuse_copies, refuse_operators
+from aiocuda._kernels.kernel import Kernel
 from aiocuda._kernels.module import Module
 from aiocuda._ops.operation import DeviceOp
 
@@ -128,7 +129,8 @@ def _advise_on_futures() -> None:
 
 
 def _public(cls: type) -> list[str]:
-    return [name for name in dir(cls) if not name.startswith("_") and name not in advised_names(cls)]
+    advised = advised_names(cls)
+    return [name for name in dir(cls) if not name.startswith("_") and name not in advised]
 
 
 def advise() -> None:
@@ -140,7 +142,7 @@ def advise() -> None:
     _advise_on_futures()
     as_it_is = "pass it as it is"
     for cls, what, pickle in (
-        (_native.Kernel, "a kernel", "pickle its source, and make the kernel there"),
+        (Kernel, "a kernel", "pickle its source, and make the kernel there"),
         (Module, "a module", "pickle its source, or its file's name, and make the module there"),
         (CudaGraph, "a graph", "make the graph where it is launched"),
         (GraphScope, "a graph_scope", "record the graph where it is launched"),

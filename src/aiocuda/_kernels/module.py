@@ -24,7 +24,7 @@ from aiocuda._driver import runtime
 from aiocuda._driver.compiler import Image, Source, lowered_name
 from aiocuda._engine import faults
 from aiocuda._kernels.compile_options import CompileOptions, as_arguments
-from aiocuda._kernels.description import KernelDescription, make_kernel
+from aiocuda._kernels.kernel import Kernel, make_kernel
 from aiocuda._kernels.module_image import ModuleImage
 from aiocuda._kernels.struct_values import to_layouts
 from aiocuda._source import questions
@@ -251,7 +251,7 @@ class Module:
         *,
         signature: str | None = None,
         structures: Mapping[str, Any] | None = None,
-    ) -> _native.Kernel:
+    ) -> Kernel:
         """Give a kernel of the module.
 
         Parameters
@@ -290,7 +290,7 @@ class Module:
         text = self._code[index].text
         image = self._image_with(found if found.is_open else found.require_known(), index)
         ask = functools.partial(self._settle, found, index, layouts) if found.is_open else None
-        return make_kernel(KernelDescription(self, image, text, found, ask))
+        return make_kernel(self, image, text, found, ask)
 
     def _settle(
         self, declared: KernelSignature, index: int, structures: Mapping[str, np.dtype[Any]], ordinal: int
@@ -485,7 +485,7 @@ class Module:
 
     def _compiled_kernel(
         self, name: str | None, signature: str | None, structures: Mapping[str, np.dtype[Any]]
-    ) -> _native.Kernel:
+    ) -> Kernel:
         if name is None:
             raise ArgumentValueError(f"{self.name} is compiled code: say which kernel by its name")
         if signature is None:
@@ -494,7 +494,7 @@ class Module:
                 'pass signature= with them spelled out, such as signature="const float* x, float* y, int n"'
             )
         found = parse_signature(signature, name=name, structures=structures)
-        return make_kernel(KernelDescription(self, self._images[0], None, found))
+        return make_kernel(self, self._images[0], None, found)
 
     def _select(
         self, name: str | None, signature: str | None, structures: Mapping[str, np.dtype[Any]]

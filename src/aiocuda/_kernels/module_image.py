@@ -9,11 +9,15 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from aiocuda import _native
 from aiocuda._driver import runtime
 from aiocuda._driver.compiler import Image, Source, compile_sources
 from aiocuda._driver.loaded import LoadedModule, load, load_alone
+
+if TYPE_CHECKING:
+    from aiocuda._kernels.kernel import Kernel
 
 __all__ = ["ModuleImage"]
 
@@ -42,7 +46,7 @@ class ModuleImage:
         self._code = code
         self._options = options
         self.memory = _native.ModuleMemory()
-        self.kernels: weakref.WeakSet[_native.Kernel] = weakref.WeakSet()
+        self.kernels: weakref.WeakSet[Kernel] = weakref.WeakSet()
         self.shared_limits: dict[tuple[str, int], int] = {}
         self._expressions: dict[str, int] = {}  # names of mangled kernels, and the source each is in
         self._is_closed = False
@@ -79,7 +83,7 @@ class ModuleImage:
             loaded = self._loaded[ordinal] = load_alone(self._loaded[ordinal], self)
         return loaded
 
-    def kernels_named(self, name: str) -> Iterator[_native.Kernel]:
+    def kernels_named(self, name: str) -> Iterator[Kernel]:
         """Give all kernels that were made of one function."""
         return (kernel for kernel in tuple(self.kernels) if kernel.name == name)
 

@@ -90,17 +90,15 @@ class Declarations:
     preprocessing: Preprocessing
 
 
+# The larger patterns are compiled, and kept, by `re` when the first source is read: importing aiocuda is quicker so.
 # A number is matched first so that the quote in 1'000 opens no character literal.
-_LITERAL: Final = re.compile(
-    r"""(?P<keep>\b\d[\w.]*(?:'\w+)*|"C(?:\+\+)?")"""
+_LITERAL: Final = (
+    r"""(?sm)(?P<keep>\b\d[\w.]*(?:'\w+)*|"C(?:\+\+)?")"""
     r"""|//(?:\\\r?\n|[^\n])*|/\*.*?\*/|R"(?P<end>[^()\\\s]*)\(.*?\)(?P=end)\""""
-    r"""|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""",
-    re.DOTALL | re.MULTILINE,
+    r"""|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'"""
 )
 _DIRECTIVE: Final = re.compile(r"^[ \t]*#[ \t]*(?P<word>\w*)(?P<rest>(?:\\\r?\n|[^\n])*)", re.MULTILINE)
-_WORDS_WITHOUT_MEANING: Final = re.compile(
-    r"\b(?:__restrict__|__restrict|restrict|__grid_constant__|volatile|register)\b"
-)
+_WORDS_WITHOUT_MEANING: Final = r"\b(?:__restrict__|__restrict|restrict|__grid_constant__|volatile|register)\b"
 _ATTRIBUTE: Final = re.compile(r"\b(?:__attribute__|__align__|alignas|__declspec)\s*(?=\()|\[(?=\[)")
 _ASKED_ALIGNMENT: Final = re.compile(
     r"(?:__align__|alignas|__declspec\s*\(\s*align|__attribute__\s*\(\s*\(\s*(?:__)?aligned(?:__)?)\s*\(\s*(\d+)\s*\)"
@@ -114,7 +112,7 @@ _MACRO: Final = re.compile(r"[ \t]*([A-Za-z_]\w*)")
 _DEFINES_TYPES: Final = re.compile(r"\b(?:typedef|using|struct|class|enum|union|namespace)\b")
 _INCLUDED: Final = re.compile(r"""[ \t]*(?:<([^>\n]+)>|"([^"\n]+)")""")
 # Headers whose types are in the tables here: aiocuda's, CUDA's and the standard library's.
-_LIBRARY_HEADER: Final = re.compile(
+_LIBRARY_HEADER: Final = (
     r"(?:aiocuda|cuda|cub|thrust|nv|cooperative_groups)/.*|cuda\w*(?:\.h|\.hpp)?|cooperative_groups(?:\.h)?|cuComplex\.h"
     r"|curand\w*\.h|mma\.h|math_constants\.h|vector_\w+\.h|device_\w+\.h"
     r"|(?:stdint|stddef|stdbool|stdio|stdlib|math|float|limits|assert|string)\.h|[a-z_]+"
@@ -155,7 +153,7 @@ def find_declarations(source: str, options: Sequence[str] = ()) -> Declarations:
 
 def split_list(text: str) -> list[str]:
     """Split a C++ list at its commas, and drop the words that say nothing about types."""
-    text = _WORDS_WITHOUT_MEANING.sub(lambda m: " " * len(m[0]), _without_attributes(text))
+    text = re.sub(_WORDS_WITHOUT_MEANING, lambda m: " " * len(m[0]), _without_attributes(text))
     pieces: list[str] = []
     start = 0
     for symbol, offset, depth in _nesting(text):
@@ -201,7 +199,7 @@ def without_literals(source: str) -> str:
             return match[0]
         return re.sub(r"[^\n]", " ", match[0])
 
-    return re.sub(r"[^\x00-\x7f]", "_", _LITERAL.sub(replaced, source))
+    return re.sub(r"[^\x00-\x7f]", "_", re.sub(_LITERAL, replaced, source))
 
 
 def joined_lines(text: str) -> str:
@@ -248,7 +246,7 @@ def _without_directives(text: str, source: str) -> _Directives:
             writes_kernels |= "__global__" in match["rest"]
         elif word in ("include", "include_next"):
             name = _INCLUDED.match(source, match.start("rest"))
-            includes_files |= name is None or not _LIBRARY_HEADER.fullmatch(name[1] or name[2])
+            includes_files |= name is None or not re.fullmatch(_LIBRARY_HEADER, name[1] or name[2])
         if word not in _CONDITIONALS:
             continue
         conditionals.append(match.start())

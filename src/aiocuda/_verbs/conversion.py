@@ -13,7 +13,8 @@ import numpy as np
 
 from aiocuda import _native
 from aiocuda._arrays.array import DeviceArray
-from aiocuda._kernels.kernel import kernel
+from aiocuda._kernels.from_source import kernel
+from aiocuda._kernels.kernel import Kernel
 from aiocuda._ops.composing import once_known
 from aiocuda._ops.operation import DeviceOp
 from aiocuda._values import dtypes
@@ -202,7 +203,7 @@ CASES
 
 
 @functools.cache
-def _kernel(kind: str) -> _native.Kernel:
+def _kernel(kind: str) -> Kernel:
     """Return the kernel that converts from a kind of numbers to any other."""
     word = next(number.word for number in _NUMBERS.values() if number.kind == kind)
     cases = "\n".join(

@@ -17,7 +17,8 @@ from aiocuda._arrays.array import DeviceArray
 from aiocuda._devices.device import Stream
 from aiocuda._driver import blas
 from aiocuda._driver.blas import Factor
-from aiocuda._kernels.kernel import kernel
+from aiocuda._kernels.from_source import kernel
+from aiocuda._kernels.kernel import Kernel
 from aiocuda._ops import composing
 from aiocuda._ops.operation import DeviceOp
 from aiocuda._values import parts
@@ -370,7 +371,7 @@ def _by_kernel_into(
 
 
 @functools.cache
-def _kernel(kind: str, word: str) -> _native.Kernel:
+def _kernel(kind: str, word: str) -> Kernel:
     view = f"aiocuda::View<const {word}, {_RANK}>"
     numbers = ", ".join(f"double {name}" for name in ("alpha", "alpha_imaginary", "beta", "beta_imaginary"))
     return kernel(

@@ -13,10 +13,10 @@ from typing import Any, cast
 
 import numpy as np
 
-from aiocuda import _native
 from aiocuda._arrays.array import DeviceArray
 from aiocuda._devices.device import DeviceLike
-from aiocuda._kernels.kernel import kernel
+from aiocuda._kernels.from_source import kernel
+from aiocuda._kernels.kernel import Kernel
 from aiocuda._ops.operation import DeviceOp
 from aiocuda._values import dtypes
 from aiocuda._values.dtypes import DTypeLike
@@ -234,5 +234,5 @@ extern "C" __global__ void random_numbers(
 
 
 @functools.cache
-def _kernel() -> _native.Kernel:
+def _kernel() -> Kernel:
     return kernel(_SOURCE, "random_numbers")

@@ -13,10 +13,10 @@ from typing import Any, cast
 
 import numpy as np
 
-from aiocuda import _native
 from aiocuda._arrays.array import DeviceArray
 from aiocuda._devices.device import DeviceLike
-from aiocuda._kernels.kernel import kernel
+from aiocuda._kernels.from_source import kernel
+from aiocuda._kernels.kernel import Kernel
 from aiocuda._ops.operation import DeviceOp
 from aiocuda._values import dtypes
 from aiocuda._values.dtypes import DTypeLike
@@ -271,7 +271,7 @@ _ARANGE_FLOATS = {
 
 
 @functools.cache
-def _arange_kernel(name: str) -> _native.Kernel:
+def _arange_kernel(name: str) -> Kernel:
     kind = _ARANGE_TYPES[name]
     wrapping = f"({kind})((unsigned long long)first + i * (unsigned long long)delta)"
     difference, item = _ARANGE_FLOATS.get(name, (kind, wrapping))
@@ -325,7 +325,7 @@ extern "C" __global__ void diagonal(
 
 
 @functools.cache
-def _linspace_kernel() -> _native.Kernel:
+def _linspace_kernel() -> Kernel:
     cases = "\n".join(
         f"        case {index}: return store<{kind}>(out, i, x, format);" for index, kind in enumerate(KINDS)
     )
@@ -333,5 +333,5 @@ def _linspace_kernel() -> _native.Kernel:
 
 
 @functools.cache
-def _diagonal_kernel() -> _native.Kernel:
+def _diagonal_kernel() -> Kernel:
     return kernel(_DIAGONAL, "diagonal")
