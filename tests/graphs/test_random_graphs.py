@@ -10,6 +10,7 @@ import contextlib
 import functools
 import gc
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -436,7 +437,12 @@ def test_the_driver_sees_no_race_in_these_graphs():
     environment = {**os.environ, CHECKS_RACES: "races", "AIOCUDA_EMULATOR_SHUFFLE": "1"}
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-k", "meaning", __file__]
     limit_s = None if IS_LONG else 280  # a hang; it takes a fraction of that
-    found = subprocess.run(
-        command, env=environment, cwd=ROOT, timeout=limit_s, capture_output=True, text=True, check=False
-    )
-    assert found.returncode == 0, found.stdout[-8000:] + found.stderr[-2000:]
+    with subprocess.Popen(
+        command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        try:
+            told, _ = process.communicate(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGABRT)  # faulthandler tells where its threads stand
+            told, _ = process.communicate()
+    assert process.returncode == 0, told[-12000:]
