@@ -46,6 +46,9 @@ class PartialOrder {
     return earlier.count == 0 || reaches(Far{nodes_[node_at(later)]}, earlier);
   }
 
+  // Does it come after nothing?
+  bool is_root(Tick tick) const { return tick.count == 1 && nodes_[node_at(tick)].others->empty(); }
+
   NodeIndex node_at(Tick tick) const { return chains_[tick.stream].nodes[tick.count - 1]; }
   std::size_t size() const { return nodes_.size(); }
 

@@ -3,8 +3,9 @@
 // Always true: two arrays lie upon one another only where all uses of the one come before all uses of the other in
 // the graph as it is; so sharing needs no further edges, and takes no parallelism away.
 //
-// The memory is cut into shelves. The largest arrays are placed first, each on the first shelf on which it conflicts
-// with nobody (first fit, decreasing, with shelves in place of bins); a shelf is as large as the first that came to it.
+// The memory is cut into shelves. The largest arrays are placed first, each on the next shelf on which it conflicts
+// with nobody (next fit, decreasing, with shelves in place of bins); a shelf is as large as the first that came to it.
+// An array looks at so many shelves and no more, so the time grows with the arrays, not with their square.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -31,6 +32,10 @@ class Lifetime {
   }
   bool is_used() const { return !first_.empty(); }
 
+  // Does a node use it that comes after nothing? Then no other array's life can end before it.
+  bool begins_at_root(const PartialOrder& order) const {
+    return std::any_of(first_.begin(), first_.end(), [&](Tick tick) { return order.is_root(tick); });
+  }
   bool precedes(const Lifetime& other, const PartialOrder& order) const {
     return std::all_of(last_.begin(), last_.end(), [&](Tick mine) {
       return std::all_of(other.first_.begin(), other.first_.end(),
@@ -51,6 +56,8 @@ struct Lodging {
   std::vector<std::uint64_t> offsets;  // of the tenants, in their order; 0 for those that nobody uses
   std::uint64_t size_bytes = 0;
 };
+
+inline constexpr std::size_t most_tries = 100;  // shelves that an array looks at
 
 // `alignment`: of every array, a power of two.
 inline Lodging lodge(const std::vector<Tenant>& tenants, const PartialOrder& order, std::uint64_t alignment) {
@@ -75,19 +82,38 @@ inline Lodging lodge(const std::vector<Tenant>& tenants, const PartialOrder& ord
   Lodging lodging;
   lodging.offsets.assign(tenants.size(), 0);
   std::vector<Shelf> shelves;
+  std::size_t next = 0;  // where the next one looks first
+  // Where the first tenant begins at a root, nothing precedes it. Others that begin at a root look elsewhere.
+  std::vector<std::size_t> open;
+  auto place = [&](std::size_t i, Shelf& shelf) {
+    const auto at = place_on(shelf, tenants[i].lifetime);
+    if (!at) return false;
+    shelf.tenants.insert(shelf.tenants.begin() + static_cast<std::ptrdiff_t>(*at), i);
+    lodging.offsets[i] = shelf.offset;
+    return true;
+  };
+  auto find_shelf = [&](std::size_t i) {
+    for (std::size_t tries = std::min(most_tries, shelves.size()); tries > 0; --tries) {
+      if (next >= shelves.size()) next = 0;
+      if (place(i, shelves[next++])) return true;
+    }
+    return false;
+  };
+  auto find_open_shelf = [&](std::size_t i) {
+    const std::size_t tries = std::min(most_tries, open.size());
+    for (auto at = open.end(); at != open.end() - static_cast<std::ptrdiff_t>(tries);)
+      if (place(i, shelves[*--at])) {
+        open.erase(at);
+        return true;
+      }
+    return false;
+  };
   for (const std::size_t i : by_size) {
     const Tenant& tenant = tenants[i];
     if (tenant.size_bytes == 0 || !tenant.lifetime.is_used()) continue;
-    bool is_placed = false;
-    for (Shelf& shelf : shelves) {
-      const auto at = place_on(shelf, tenant.lifetime);
-      if (!at) continue;
-      shelf.tenants.insert(shelf.tenants.begin() + static_cast<std::ptrdiff_t>(*at), i);
-      lodging.offsets[i] = shelf.offset;
-      is_placed = true;
-      break;
-    }
-    if (is_placed) continue;
+    const bool begins_at_root = tenant.lifetime.begins_at_root(order);
+    if (begins_at_root ? find_open_shelf(i) : find_shelf(i)) continue;
+    if (!begins_at_root) open.push_back(shelves.size());
     shelves.push_back({lodging.size_bytes, {i}});
     lodging.offsets[i] = lodging.size_bytes;
     lodging.size_bytes += (tenant.size_bytes + alignment - 1) / alignment * alignment;
