@@ -3,6 +3,10 @@
 import importlib.metadata
 import sys
 
+from sphinx.pycode import ModuleAnalyzer
+
+import aiocuda  # noqa: F401 - its modules are looked at below
+
 project = "aiocuda"
 author = "The aiocuda authors"
 copyright = "The aiocuda authors"
@@ -36,16 +40,33 @@ myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 
 
+def _private_modules() -> list[str]:
+    return [name for name in sys.modules if name.startswith("aiocuda._") and hasattr(sys.modules[name], "__all__")]
+
+
 def _module_of_source(app: object, module: str, name: str) -> str | None:
     """Say where a public name is defined, for the links to its source: all say that they are of the public module."""
     public = name.partition(".")[0]
     value = getattr(sys.modules.get(module), public, None)
-    for private in [each for each in sys.modules if each.startswith("aiocuda._")]:
-        found = sys.modules[private]
-        if public in getattr(found, "__all__", ()) and getattr(found, public) is value:
+    for private in _private_modules():
+        if public in sys.modules[private].__all__ and getattr(sys.modules[private], public) is value:
             return private
     return None
 
 
+def _tell_order_of_source() -> None:
+    """Have the members of public classes in the order of their source, which is not in the public modules."""
+    public = [ModuleAnalyzer.for_module(name) for name in ("aiocuda", "aiocuda.errors", "aiocuda.linalg")]
+    for analyzer in public:
+        analyzer.analyze()
+    for private in _private_modules():
+        analyzer = ModuleAnalyzer.for_module(private)
+        analyzer.analyze()
+        for each in public:
+            before = len(each.tagorder)
+            each.tagorder.update({name: before + place for name, place in analyzer.tagorder.items()})
+
+
 def setup(app):
     app.connect("viewcode-follow-imported", _module_of_source)
+    _tell_order_of_source()
