@@ -5,7 +5,7 @@ import sys
 
 from sphinx.pycode import ModuleAnalyzer
 
-import aiocuda  # noqa: F401 - its modules are looked at below
+import aiocuda
 
 project = "aiocuda"
 author = "The aiocuda authors"
@@ -56,15 +56,19 @@ def _module_of_source(app: object, module: str, name: str) -> str | None:
 
 def _tell_order_of_source() -> None:
     """Have the members of public classes in the order of their source, which is not in the public modules."""
-    public = [ModuleAnalyzer.for_module(name) for name in ("aiocuda", "aiocuda.errors", "aiocuda.linalg")]
-    for analyzer in public:
-        analyzer.analyze()
+    order: dict[str, int] = {}
     for private in _private_modules():
         analyzer = ModuleAnalyzer.for_module(private)
         analyzer.analyze()
-        for each in public:
-            before = len(each.tagorder)
-            each.tagorder.update({name: before + place for name, place in analyzer.tagorder.items()})
+        order.update({name: len(order) + place for place, name in enumerate(analyzer.tagorder)})
+    for name in aiocuda.__all__:  # what a class has from a private base stands there as if it were its own
+        for base in getattr(getattr(aiocuda, name), "__mro__", ())[1:]:
+            inherited = {tag: place for tag, place in order.items() if tag.startswith(f"{base.__name__}.")}
+            order = {f"{name}.{tag.partition('.')[2]}": place for tag, place in inherited.items()} | order
+    for module in ("aiocuda", "aiocuda.errors", "aiocuda.linalg"):
+        analyzer = ModuleAnalyzer.for_module(module)
+        analyzer.analyze()
+        analyzer.tagorder.update(order)
 
 
 def setup(app):

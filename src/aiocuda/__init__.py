@@ -14,10 +14,7 @@ from aiocuda._arrays.ipc_handle import IpcHandle as IpcHandle
 from aiocuda._arrays.partition import Partition as Partition
 from aiocuda._devices.device import Device as Device
 from aiocuda._devices.device import Stream as Stream
-from aiocuda._devices.device import current_device as current_device
 from aiocuda._devices.device import devices as devices
-from aiocuda._devices.device import set_device as set_device
-from aiocuda._devices.device import use as use
 from aiocuda._devices.device_limits import DeviceLimits as DeviceLimits
 from aiocuda._devices.event import Event as Event
 from aiocuda._devices.event import IpcEventHandle as IpcEventHandle
@@ -25,6 +22,9 @@ from aiocuda._devices.limits import memory_limit as memory_limit
 from aiocuda._devices.memory import MemoryHolder as MemoryHolder
 from aiocuda._devices.memory import MemoryInfo as MemoryInfo
 from aiocuda._devices.memory import MemoryPool as MemoryPool
+from aiocuda._devices.placing import current_device as current_device
+from aiocuda._devices.placing import set_device as set_device
+from aiocuda._devices.placing import use as use
 from aiocuda._devices.policies import Dataflow as Dataflow
 from aiocuda._devices.policies import LeastLoaded as LeastLoaded
 from aiocuda._devices.policies import Policy as Policy

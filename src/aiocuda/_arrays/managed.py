@@ -10,7 +10,8 @@ from typing import Any, Final, Literal, Self, cast
 import numpy as np
 
 from aiocuda import _native
-from aiocuda._devices.device import DeviceLike, Stream, as_ordinal, current_ordinal, place_of
+from aiocuda._devices.device import DeviceLike, Stream, as_ordinal, current_ordinal
+from aiocuda._devices.placing import place_of
 from aiocuda._ops.composing import value
 from aiocuda._ops.operation import DeviceOp, ForeignOp
 from aiocuda._values import host_views

@@ -11,7 +11,7 @@ from aiocuda._bench.loops import Loop
 from aiocuda._bench.peers import Peer
 from aiocuda._bench.peers.to_thread import ToThread
 from aiocuda._bench.work import LANES, Work
-from aiocuda._devices.device import use
+from aiocuda._devices.placing import use
 from aiocuda._verbs.create import zeros
 
 __all__ = ["await_one", "stall", "waiters"]

@@ -6,10 +6,8 @@ thread.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import operator
-from collections.abc import Iterator
 from typing import Any, Final, NoReturn, TypeAlias
 
 from aiocuda import _native
@@ -18,7 +16,6 @@ from aiocuda._devices.device_memory import DeviceMemory
 from aiocuda._devices.event import Event
 from aiocuda._driver import runtime, streams
 from aiocuda._engine import faults, placement
-from aiocuda._engine.placement import Placement
 from aiocuda._engine.stream_wait import StreamWait
 from aiocuda._values import given
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError, ClosedError
@@ -28,17 +25,11 @@ __all__ = [
     "DeviceLike",
     "Stream",
     "as_ordinal",
-    "as_policy",
     "as_stream",
-    "current_device",
     "current_ordinal",
     "devices",
     "known_stream",
-    "place_of",
-    "placement_for",
     "priority_of",
-    "set_device",
-    "use",
 ]
 
 _HOST_NAMES: Final = frozenset({"cpu", "host"})
@@ -293,40 +284,6 @@ def devices() -> list[Device]:
     return [Device(ordinal) for ordinal in range(runtime.device_count())]
 
 
-def current_device() -> Device:
-    """Return the device in force: of the innermost `use`, else that of `set_device`, else device 0.
-
-    In a function of `then`, `inspect`, `map` and `call` it is that of the execution, or of the operation's `on`.
-    """
-    return Device(current_ordinal())
-
-
-def set_device(device: DeviceLike) -> Device:
-    """Choose the device in force where no `use` says otherwise, for the whole process.
-
-    Parameters
-    ----------
-    device
-        A `Device` or its ordinal.
-
-    Returns
-    -------
-    Device
-        The one that was chosen before, to be put back.
-
-    Raises
-    ------
-    ArgumentTypeError, ArgumentValueError
-        It is no device, or there is none of that number.
-    """
-    if device is None:
-        raise ArgumentTypeError("set_device takes a Device or its ordinal; None was given")
-    ordinal = Device(as_ordinal(device)).ordinal  # opens it: a device that cannot be used is told here
-    before = Device(_native.default_device())
-    _native.set_default_device(ordinal)
-    return before
-
-
 def current_ordinal() -> int:
     """Return the ordinal of the device in force. Does not open the device."""
     named = placement.current.get().device
@@ -362,14 +319,6 @@ def _ordinal_named(name: str) -> int:
     )
 
 
-def place_of(device: DeviceLike | None) -> int | None:
-    """Return the ordinal of where an array is to be made: as given, or of the `use` in force; else None.
-
-    None leaves it to the execution, whose walk knows who needs the array.
-    """
-    return placement.current.get().device if device is None else as_ordinal(device)
-
-
 def as_stream(stream: Any) -> Stream:
     """Return the `Stream` for one of another library's, by its ``__cuda_stream__``.
 
@@ -399,107 +348,8 @@ def as_stream(stream: Any) -> Stream:
             "make a stream with Device.stream()"
         )
     ordinal = streams.device_of_stream(handle)
-    device = current_device() if ordinal is None else Device(ordinal)
+    device = Device(current_ordinal() if ordinal is None else ordinal)
     return Stream._known(_native.adopt_stream(handle, device.ordinal, stream), device)
-
-
-def placement_for(target: Any, before: Placement | None = None) -> Placement:
-    """Return a placement, by default the one in force, but for what a target says: a device, a stream, or a policy.
-
-    Raises
-    ------
-    ArgumentTypeError
-        It is none of them.
-    """
-    if before is None:
-        before = placement.current.get()
-    if isinstance(target, _native.Policy):
-        return before.with_policy(as_policy(target))
-    if isinstance(target, (Device, int, str)):
-        return before.on_device(as_ordinal(target))
-    if not isinstance(target, Stream) and not hasattr(target, "__cuda_stream__"):
-        raise ArgumentTypeError(
-            "work is put on a device (a Device, its ordinal, or a name such as 'cuda:1'), on a stream (a Stream, or "
-            f"what has __cuda_stream__), or where a policy says; {given.shown(target)} was given"
-        )
-    stream = as_stream(target)
-    return before.on_stream(stream._index, stream.device.ordinal, stream)
-
-
-def as_policy(policy: _native.Policy) -> _native.Policy:
-    """Return a policy that can be asked.
-
-    Raises
-    ------
-    ArgumentTypeError
-        Its class' ``__init__`` has not called that of its base class.
-    """
-    if not _native.is_made(policy):
-        raise ArgumentTypeError(
-            f"{type(policy).__name__}.__init__() has not called super().__init__(streams=…), without which it is no "
-            "policy; call that first"
-        )
-    return policy
-
-
-@contextlib.contextmanager
-def use(
-    target: Device | Stream | _native.Policy | int | Any = None,
-    *,
-    spin_us: int | None = None,
-    max_in_flight: int | None = None,
-) -> Iterator[None]:
-    """Put what is built and executed inside on a device, on a stream of one, or where a policy says.
-
-    Parameters
-    ----------
-    target
-        A `Device`, its ordinal, a `Stream`, anything with ``__cuda_stream__``, or a policy such as
-        `aiocuda.RoundRobin`. A device leaves the policy in force as it is, a policy the device; either
-        ends a stream's being in force. None leaves all three.
-    spin_us
-        How long an await may spin, in microseconds, before it gives the event loop back; 0: not at all. It
-        spins only while waits have been short of late. 20 where nothing is said.
-    max_in_flight
-        The most submissions that a stream may hold, from 1 to 250; where it holds them, an await waits for room
-        without blocking the loop, ``.sync()`` and ``.submit()`` wait with the GIL released. 250 where nothing is said.
-
-    Raises
-    ------
-    ArgumentTypeError, ArgumentValueError
-        The target is none of these, or a number is out of range.
-
-    Notes
-    -----
-    It holds for this task or thread (a ContextVar), and for tasks started inside.
-
-    An operation runs on the device of the arrays that it works on. Where a new array is made, or an operation runs that
-    no array ties to a device, the first of these decides that says something:
-
-    1. ``device=`` of the creation.
-    2. The device of the `use` in force where the creation was *built*.
-    3. `DeviceOp.on` of the operation itself.
-    4. What needs the result, the nearest first: its `DeviceOp.on`, else the device of its other arrays. Copies between
-       devices (`to_device`, `copy`) and functions of `map` say nothing of what they take.
-    5. The device that the execution was given: by the `use` in force where it is awaited, waited for or submitted, by
-       `DeviceOp.schedule` or by `DeviceOp.sync_on`.
-    6. For the destination of a `copy`: the device of its source.
-    7. `set_device`, the process's default; device 0 where nobody called it.
-
-    Two places that were both said are a `DeviceMismatchError`, which names them. What an execution was given, or `on`
-    says, is in force in the functions of `then`, `inspect`, `map` and `call`: it counts there as a `use`.
-    """
-    is_empty = target is None and spin_us is None and max_in_flight is None
-    chosen = placement.current.get() if target is None and not is_empty else placement_for(target)
-    if spin_us is not None:
-        chosen = chosen.with_spin_us(given.between(spin_us, "spin_us", 0, 1_000_000))
-    if max_in_flight is not None:
-        chosen = chosen.with_max_in_flight(given.between(max_in_flight, "max_in_flight", 1, placement.MOST_IN_FLIGHT))
-    token = placement.current.set(chosen)
-    try:
-        yield
-    finally:
-        placement.current.reset(token)
 
 
 def priority_of(priority: Any) -> int:

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from aiocuda import _forks, _native
-from aiocuda._devices.device import Device, DeviceLike, Stream, as_ordinal, as_policy, as_stream, priority_of
+from aiocuda._devices.device import Device, DeviceLike, Stream, as_ordinal, as_stream, priority_of
+from aiocuda._devices.placing import as_policy
 from aiocuda._engine import faults, placement
 from aiocuda._values.given import between
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError

@@ -24,6 +24,7 @@ from aiocuda._driver import runtime
 from aiocuda._driver.compiler import Image, Source, lowered_name
 from aiocuda._engine import faults
 from aiocuda._kernels.compile_options import CompileOptions, as_arguments
+from aiocuda._kernels.declarations import find_kernel, find_variable, items_of
 from aiocuda._kernels.kernel import Kernel, make_kernel
 from aiocuda._kernels.module_image import ModuleImage
 from aiocuda._kernels.struct_values import to_layouts
@@ -35,7 +36,6 @@ from aiocuda._source.signature import (
     parse_kernels,
     parse_signature,
     parse_variables,
-    select_kernel,
 )
 from aiocuda._source.variables import Variable
 from aiocuda._values import dtypes, given
@@ -45,7 +45,6 @@ from aiocuda.errors import (
     ArgumentValueError,
     CompilationError,
     SignatureError,
-    UndeclaredKernelError,
 )
 
 __all__ = ["Module"]
@@ -286,7 +285,7 @@ class Module:
         if isinstance(self._code, Image):
             return self._compiled_kernel(name, signature, to_layouts(structures))
         layouts = to_layouts(structures)
-        found, index = self._select(name, signature, layouts)
+        found, index = find_kernel(self._code, self.options, name, signature, layouts)
         text = self._code[index].text
         image = self._image_with(found if found.is_open else found.require_known(), index)
         ask = functools.partial(self._settle, found, index, layouts) if found.is_open else None
@@ -421,7 +420,9 @@ class Module:
         shape: int | Sequence[int] | None,
     ) -> DeviceArray:
         given.text(name, "name=", "a variable's name")
-        found = self._declared(kind, name, is_dtype_given=dtype is not None)
+        found = None
+        if not isinstance(self._code, Image):
+            found = find_variable(*(self.name, self._code, self.options, kind, name), is_dtype_given=dtype is not None)
         with self._lock:
             if len(self._images) > 1:
                 raise ArgumentValueError(
@@ -430,7 +431,7 @@ class Module:
                 )
             self._has_variables = True
         ordinal = as_ordinal(device)
-        item, extents = _items(self._told(found, ordinal) if found and dtype is None else found, dtype, shape)
+        item, extents = items_of(self._told(found, ordinal) if found and dtype is None else found, dtype, shape)
         image = self._images[0]
         with faults.raised_as(f"looking for variable {name} of {self.name} on device {ordinal}", ordinal):
             loaded = image.load(ordinal)
@@ -447,25 +448,6 @@ class Module:
             *(kind == "constant", extents, dtypes.code_of(item), loaded),
         )
         return cast("DeviceArray", array)
-
-    def _declared(self, kind: str, name: str, *, is_dtype_given: bool) -> Variable | None:
-        """Find a variable's declaration; None where compiled code, or a macro, has it."""
-        if isinstance(self._code, Image):
-            return None
-        every = {each.name: each for source in self._code for each in parse_variables(source.text, self.options)}
-        names = [each for each in every if each == name] or [each for each in every if each.endswith(f"::{name}")]
-        if len(names) == 1:
-            found = every[names[0]]
-            if found.kind != kind:
-                keyword = "__constant__" if found.kind == "constant" else "__device__"
-                raise ArgumentValueError(f"'{name}' is a {keyword} variable: module.{found.kind}({name!r}) gives it")
-            return found
-        if not names and is_dtype_given:
-            return None
-        listed = "".join(f"\n  {each.kind} {each.name}" for each in every.values()) or " none"
-        advice = "" if names else "\nif a macro or an included file declares it, pass dtype="
-        what = f"several variables '{name}': qualify the name" if names else f"no variable '{name}'"
-        raise ArgumentValueError(f"{self.name} has {what}; found:{listed}{advice}")
 
     def _told(self, variable: Variable, ordinal: int) -> Variable:
         """Ask the compiler for a variable's type, where the source does not say it."""
@@ -496,51 +478,6 @@ class Module:
         found = parse_signature(signature, name=name, structures=structures)
         return make_kernel(self, self._images[0], None, found)
 
-    def _select(
-        self, name: str | None, signature: str | None, structures: Mapping[str, np.dtype[Any]]
-    ) -> tuple[KernelSignature, int]:
-        """Find a kernel's signature, and which source it is in."""
-        found: list[tuple[KernelSignature, int]] = []
-        refused: list[SignatureError] = []
-        sources = self._sources()
-        for index, source in enumerate(sources):
-            try:
-                found.append(
-                    (
-                        select_kernel(
-                            *(source.text, name, structures),
-                            options=self.options,
-                            may_be_hidden=signature is None and len(sources) == 1,
-                        ),
-                        index,
-                    )
-                )
-            except SignatureError as error:
-                refused.append(error)
-        if len(found) > 1:
-            names = " and ".join(sources[index].name for _, index in found)
-            raise ArgumentValueError(
-                f"{names} each hold a kernel {name or ''}: say which one with name=".replace(" :", ":")
-            )
-        if found:
-            (declared, index), *_ = found
-            if signature is None:
-                return declared, index
-            spelled = parse_signature(signature, name=declared.name, structures=structures).parameters
-            # What else there is to know is in the source.
-            return KernelSignature(
-                declared.name, spelled, declared.name_expression_needed, declared.max_threads, declared.line
-            ), index
-        told = [error for error in refused if not isinstance(error, UndeclaredKernelError)]
-        if name is not None and signature is not None and not told:  # a macro writes it
-            spelled = parse_signature(signature, name=name, structures=structures).parameters
-            return KernelSignature(name, spelled, name_expression_needed="<" in name), 0
-        if len(sources) == 1:
-            raise refused[0]
-        raise ArgumentValueError(
-            "\n".join(f"{source.name}: {why}" for source, why in zip(sources, refused, strict=True))
-        )
-
     def _image_with(self, signature: KernelSignature, index: int) -> ModuleImage:
         """Give the image that holds a kernel. An instance of a template must be asked for before that is compiled."""
         if not signature.name_expression_needed:
@@ -566,22 +503,3 @@ class Module:
         if isinstance(self._code, Image):
             return f"<Module {self.name} of {self._code.kind}>"
         return f"<Module {', '.join(source.name for source in self._code)}>"
-
-
-def _items(
-    variable: Variable | None, dtype: DTypeLike | None, shape: int | Sequence[int] | None
-) -> tuple[np.dtype[Any], tuple[int, ...] | None]:
-    """Return the dtype and the shape of a variable as an array, a shape of None for one axis as long as it is."""
-    extents = None if shape is None else given.extents(shape, "shape")
-    if extents is not None and any(extent < 0 for extent in extents):
-        raise ArgumentValueError(f"shape={given.shown(shape)}: a shape has no negative extents")
-    if dtype is not None:
-        return dtypes.to_dtype(dtype), extents
-    if variable is None:
-        raise ArgumentValueError("compiled code does not say what its variables are: pass dtype=, and shape=")
-    if isinstance(variable.item, str):
-        raise ArgumentValueError(
-            f"the dtype of '{variable.name}' is not known: {variable.item}; pass dtype=, and shape= where it has "
-            "several axes"
-        )
-    return dtypes.to_dtype(variable.item), variable.extents if extents is None else extents

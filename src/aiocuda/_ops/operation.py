@@ -1,19 +1,19 @@
 """Lazy operations: what `DeviceOp` can do, and the native operations that it is of.
 
-Always true: nothing here runs anything but the methods that say so (`sync`, `sync_on`, `submit`, ``await``).
+Always true: nothing here runs anything; what runs an operation is `aiocuda._ops.executing`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Generator, Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, cast, overload
 
 from aiocuda import _native
-from aiocuda._devices.device import Device, DeviceLike, Stream, as_stream, placement_for
+from aiocuda._devices.device import Device, DeviceLike, Stream, as_stream
+from aiocuda._devices.placing import placement_for
 from aiocuda._engine import explain, placement
-from aiocuda._engine.execution import checked_timeout, run_within
-from aiocuda._engine.futures import DeviceFuture
 from aiocuda._ops import above
+from aiocuda._ops.executing import Executable, native_op
 from aiocuda._ops.views import OpViews
 from aiocuda._values.functions import checked_function
 from aiocuda._values.given import between
@@ -39,7 +39,7 @@ T7 = TypeVar("T7")
 T8 = TypeVar("T8")
 
 
-class DeviceOp(OpViews[T_co], Generic[T_co]):
+class DeviceOp(Executable[T_co], OpViews[T_co], Generic[T_co]):
     """A lazy value: device work that yields a ``T`` when it is executed, and is described until then.
 
     It runs at most once, however many consumers, tasks and threads ask; asking again gives the result at
@@ -57,119 +57,6 @@ class DeviceOp(OpViews[T_co], Generic[T_co]):
         raise ArgumentTypeError(
             "operations are made by functions, such as aiocuda.zeros(shape), aiocuda.value(x), or the call of a kernel"
         )
-
-    if TYPE_CHECKING:  # the native operations have it
-
-        def __await__(self) -> Generator[Any, None, T_co]: ...
-
-    def within(self, seconds: float) -> Coroutine[Any, Any, T_co]:
-        """Return an execution like that of ``await op``, that waits for so many seconds at most: await it.
-
-        Parameters
-        ----------
-        seconds
-            0 or more, on the event loop's clock, from when it is awaited. Submission itself is never cut short.
-
-        Returns
-        -------
-        Coroutine[T]
-            Yields the result, complete on the device. Nothing runs before it is awaited.
-
-        Raises
-        ------
-        DeviceTimeoutError
-            When it is awaited: the time passed first. The error says what was still running, and where. What was
-            submitted goes on, keeps its memory, and the operation can be awaited again.
-        ArgumentValueError
-            `seconds` is no number, negative or NaN.
-
-        Notes
-        -----
-        *Stream*: the one in force when it is awaited. *Blocks*: no. *On cancel*: as for ``await op``.
-        """
-        return run_within(_op(self), checked_timeout(seconds))
-
-    def sync(self, timeout: float | None = None) -> T_co:
-        """Execute on the stream in force and wait for the result.
-
-        Parameters
-        ----------
-        timeout
-            In seconds; None waits as long as it takes.
-
-        Returns
-        -------
-        T
-            The result, complete on the device.
-
-        Raises
-        ------
-        DeviceTimeoutError
-            The time passed first. The error says what was still running, and where. The work goes on; ask again for
-            its result.
-
-        Notes
-        -----
-        Blocks the thread, with the GIL released.
-        """
-        result: T_co = _native.run_and_wait(self, None, -1.0 if timeout is None else checked_timeout(timeout))
-        return result
-
-    def sync_on(self, stream: Stream | Any, timeout: float | None = None) -> T_co:
-        """Execute on a stream and wait for the result.
-
-        Parameters
-        ----------
-        stream
-            A `Stream`, or anything with ``__cuda_stream__``. Work of its device goes there, but for
-            operations that say otherwise with `on`.
-        timeout
-            In seconds; None waits as long as it takes.
-
-        Returns
-        -------
-        T
-            The result, complete on the device.
-
-        Notes
-        -----
-        Blocks the thread, with the GIL released.
-        """
-        limit_s = -1.0 if timeout is None else checked_timeout(timeout)
-        result: T_co = _native.run_and_wait(self, placement_for(as_stream(stream)), limit_s)
-        return result
-
-    def submit(self) -> DeviceFuture[T_co]:
-        """Hand the operation to the device now, on the stream in force; do not wait.
-
-        Returns
-        -------
-        DeviceFuture[T]
-            Its result: await it, ask it, or wait for it.
-        """
-        future: DeviceFuture[T_co] = _native.submit_future(self)
-        return future
-
-    def schedule(self, target: Any) -> DeviceFuture[T_co]:
-        """Decide where the operation will run; it is submitted when the future is first asked for its result.
-
-        Parameters
-        ----------
-        target
-            A policy, a `Device`, its ordinal, a `Stream`, or anything with ``__cuda_stream__``.
-
-        Returns
-        -------
-        DeviceFuture[T]
-            Starts when it is first awaited, waited for or asked for its result, or given a callback. Where the
-            operation has been executed by others until then, it yields their result.
-
-        Notes
-        -----
-        *Stream*: as for `aiocuda.use` with the same target. *Blocks*: no. *On cancel*: one that has not started
-        submits nothing.
-        """
-        return DeviceFuture(_op(self), placement_for(target))
 
     def to(self, device: DeviceLike) -> DeviceOp[DeviceArray]:
         """Bring the array that this operation yields to a device.
@@ -344,15 +231,15 @@ class DeviceOp(OpViews[T_co], Generic[T_co]):
         ArgumentValueError
             The number of items is not known and not given, or is another, or is negative.
         """
-        known = _op(self)._arity()
+        known = native_op(self)._arity()
         if n is not None:
             n = between(n, "the number of items that unzip() is given", 0, _MOST_ITEMS)
         if known < 0 and n is None:
             raise ArgumentValueError(
-                f"how many items {_op(self)._title} yields is known only when it runs; give unzip(n)"
+                f"how many items {native_op(self)._title} yields is known only when it runs; give unzip(n)"
             )
         if known >= 0 and n is not None and n != known:
-            raise ArgumentValueError(f"{_op(self)._title} yields {known} items; unzip({n}) was asked")
+            raise ArgumentValueError(f"{native_op(self)._title} yields {known} items; unzip({n}) was asked")
         return tuple(PickOp(self, index) for index in range(known if n is None else n))
 
     @overload
@@ -379,7 +266,7 @@ class DeviceOp(OpViews[T_co], Generic[T_co]):
         ArgumentTypeError
             The result is one, or how many it is is known only at submission: then `unzip` takes the number.
         """
-        op = _op(self)
+        op = native_op(self)
         if op._arity() < 0:
             what = {"device_array": "one array", "host_array": "one array", "host_value": "one value"}.get(op._spec[0])
             raise ArgumentTypeError(
@@ -410,7 +297,7 @@ class DeviceOp(OpViews[T_co], Generic[T_co]):
         DeviceMismatchError
             The operation works on another device.
         """
-        op = _op(self)
+        op = native_op(self)
         named = placement_for(target, _native.Placement())
         if isinstance(target, (Device, int, str)) and op._device not in {named.device, None, _native.HOST}:
             raise DeviceMismatchError(
@@ -428,16 +315,16 @@ class DeviceOp(OpViews[T_co], Generic[T_co]):
         str
             One line for each step: where, what, and the line of the program that asked for it.
         """
-        return explain.explain(_op(self), placement.current.get())
+        return explain.explain(native_op(self), placement.current.get())
 
     def _then(self, function: Callable[[Any], Any], spec: tuple[str, int, int | None], title: str) -> DeviceOp[Any]:
         yields, dtype, device = spec
         return CallOp("then", function, self, yields=yields, dtype=dtype, device=device, title=title)
 
     def __repr__(self) -> str:
-        origin = _op(self)._origin
+        origin = native_op(self)._origin
         at = "" if origin is None else f", built at {origin[0]}:{origin[1]}"
-        return f"<DeviceOp: {_op(self)._title}, {_op(self)._state}{at}>"
+        return f"<DeviceOp: {native_op(self)._title}, {native_op(self)._state}{at}>"
 
     def __bool__(self) -> bool:
         raise ArgumentTypeError("an operation has no truth value before it has run; await it, or wait with .sync()")
@@ -495,11 +382,6 @@ class PickOp(_native.PickOp, DeviceOp[Any]):
     """One item of a result."""
 
     __slots__ = ()
-
-
-def _op(op: DeviceOp[Any]) -> _native.Op:
-    assert isinstance(op, _native.Op)
-    return op
 
 
 def _callable(function: Any, method: str) -> Any:

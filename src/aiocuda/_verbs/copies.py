@@ -15,7 +15,8 @@ import numpy as np
 from aiocuda import _native
 from aiocuda._arrays.array import DeviceArray, HostArray
 from aiocuda._arrays.partition import Partition
-from aiocuda._devices.device import DeviceLike, place_of
+from aiocuda._devices.device import DeviceLike
+from aiocuda._devices.placing import place_of
 from aiocuda._ops import composing
 from aiocuda._ops.composing import once_known, value
 from aiocuda._ops.operation import CallOp, CopyOp, CreateOp, DeviceOp

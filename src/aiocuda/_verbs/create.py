@@ -13,7 +13,8 @@ import numpy as np
 
 from aiocuda import _native
 from aiocuda._arrays.array import DeviceArray, HostArray
-from aiocuda._devices.device import DeviceLike, place_of
+from aiocuda._devices.device import DeviceLike
+from aiocuda._devices.placing import place_of
 from aiocuda._driver import runtime
 from aiocuda._ops.operation import CallOp, CreateOp, DeviceOp
 from aiocuda._values import dtypes

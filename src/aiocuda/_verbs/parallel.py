@@ -10,7 +10,8 @@ import numpy as np
 
 from aiocuda import _native
 from aiocuda._arrays.array import DeviceArray, HostArray
-from aiocuda._devices.device import DeviceLike, as_ordinal, devices, place_of
+from aiocuda._devices.device import DeviceLike, as_ordinal, devices
+from aiocuda._devices.placing import place_of
 from aiocuda._ops import composing
 from aiocuda._ops.operation import DeviceOp
 from aiocuda._values.given import between
