@@ -22,6 +22,7 @@
 namespace aiocuda {
 namespace {
 using namespace dataflow;
+using namespace nb::literals;
 
 struct KernelObject {
   PyObject_HEAD vectorcallfunc vectorcall;
@@ -254,20 +255,17 @@ PyObject* kernel_call(PyObject* self, PyObject* const* args, std::size_t flagged
   return nullptr;
 }
 
+ParamKind kind_named(const std::string& name) {
+  int kind = 0;
+  while (name != name_of(static_cast<ParamKind>(kind)))
+    if (++kind > static_cast<int>(ParamKind::structure))
+      raise(error_types.argument_type, "no such kind of parameter: " + name);
+  return static_cast<ParamKind>(kind);
+}
+
 void add_params(Signature& signature, nb::handle params) {
   for (nb::handle each : params) {
-    const auto param = nb::cast<nb::tuple>(each);
-    const auto kind_name = nb::cast<std::string>(param[0]);
-    int kind = 0;
-    while (kind_name != name_of(static_cast<ParamKind>(kind))) {
-      if (++kind > static_cast<int>(ParamKind::structure)) {
-        raise(error_types.argument_type, signature.kernel + ": no such kind of parameter: " + kind_name);
-      }
-    }
-    signature.params.push_back({static_cast<ParamKind>(kind), nb::cast<DType>(param[1]), nb::cast<bool>(param[2]),
-                                nb::cast<std::string>(param[3]), nb::cast<std::uint32_t>(param[4]),
-                                nb::cast<std::uint32_t>(param[5]), nb::cast<std::uint32_t>(param[6]),
-                                nb::borrow(param[7]), nb::cast<std::uint32_t>(param[8])});
+    signature.params.push_back(nb::cast<const Param&>(each));
     const Param& added = signature.params.back();
     signature.words += added.words();
     signature.has_partition = signature.has_partition || added.kind == ParamKind::partition;
@@ -357,11 +355,43 @@ void bind_kernel(nb::module_& module) {
         abi::__cxa_demangle(mangled.c_str(), nullptr, nullptr, &status), &std::free);
     return status == 0 ? std::string(found.get()) : mangled;
   });
-  // type: derives from `Kernel`. params: None where its `_native_parameters` is to be asked at the first call; else
-  // (kind's name, dtype code, writes, name, rank, width, bytes and packer of a struct, alignment of the items). The
-  // class has
-  // `_load_with_limits(device, op)`, which gives a function, its image, and what is known of it and its device, in the
-  // order of Signature::Loaded.
+  // A parameter as native code packs it. `pack` gives the bytes of a struct's value, or says what is wrong with it.
+  nb::class_<Param>(module, "Parameter")
+      .def(
+          "__init__",
+          [](Param* self, const std::string& kind, const std::string& name, DType dtype, bool writes,
+             std::uint32_t rank, std::uint32_t width, std::uint32_t size_bytes, nb::object pack,
+             std::uint32_t alignment) {
+            new (self)
+                Param{kind_named(kind), dtype, writes, name, rank, width, size_bytes, std::move(pack), alignment};
+          },
+          "kind"_a, "name"_a, nb::kw_only(), "dtype"_a, "writes"_a = false, "rank"_a = 0, "width"_a = 1,
+          "size_bytes"_a = 0, "pack"_a.none() = nb::none(), "alignment"_a = 1);
+  // Takes over an image that was loaded, to unload it in its time.
+  nb::class_<driver::LoadedImage>(module, "LoadedImage")
+      .def("__init__", [](driver::LoadedImage* self, std::uintptr_t library, std::int32_t device) {
+        new (self) driver::LoadedImage{process_engine().images.own(reinterpret_cast<CUlibrary>(library), device)};
+      });
+  // A kernel on a device: its function, the image that this is in, and what the device allows it.
+  nb::class_<Signature::Loaded>(module, "LoadedFunction")
+      .def(
+          "__init__",
+          [](Signature::Loaded* self, std::uintptr_t function, const driver::LoadedImage& image,
+             std::uint32_t shared_limit_bytes, std::uint32_t shared_most_bytes, std::uint32_t max_threads,
+             std::uint32_t multiprocessors, bool is_cooperative, bool has_clusters) {
+            new (self) Signature::Loaded{reinterpret_cast<void*>(function),
+                                         shared_limit_bytes,
+                                         shared_most_bytes,
+                                         max_threads,
+                                         multiprocessors,
+                                         is_cooperative,
+                                         has_clusters,
+                                         image.buffer};
+          },
+          "function"_a, "image"_a, nb::kw_only(), "shared_limit_bytes"_a, "shared_most_bytes"_a, "max_threads"_a,
+          "multiprocessors"_a, "is_cooperative"_a, "has_clusters"_a);
+  // type: derives from `Kernel`. params: None where its `_native_parameters` is to be asked at the first call. The
+  // class has `_load_with_limits(device, op)`, which gives a `LoadedFunction`.
   module.def(
       "make_kernel",
       [](nb::handle type, nb::handle op_class, const std::string& name, nb::object params, std::uint32_t max_threads,
@@ -385,22 +415,16 @@ void bind_kernel(nb::module_& module) {
         return object;
       },
       nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg(), nb::arg());
-  // Takes over an image that was loaded, to unload it in its time.
-  nb::class_<driver::LoadedImage>(module, "LoadedImage")
-      .def("__init__", [](driver::LoadedImage* self, std::uintptr_t library, std::int32_t device) {
-        new (self) driver::LoadedImage{process_engine().images.own(reinterpret_cast<CUlibrary>(library), device)};
-      });
   module.def("unload_images", [](std::int32_t device) { process_engine().images.unload(device); });
   // How many images are loaded, and how many of them nobody holds any more.
   module.def("image_counts",
              [] { return nb::make_tuple(process_engine().images.count(), process_engine().images.dropped_count()); });
   // A kernel's function on a device is another one from now on, if it has one there.
-  module.def("set_function", [](nb::handle kernel, std::int32_t device, const nb::tuple& made) {
+  module.def("set_function", [](nb::handle kernel, std::int32_t device, const Signature::Loaded& made) {
     auto& loaded = reinterpret_cast<KernelObject*>(kernel.ptr())->signature->loaded;
     const auto slot = static_cast<std::size_t>(device);
     if (slot >= loaded.size() || !loaded[slot].function) return;
-    const Signature::Loaded before =
-        std::exchange(loaded[slot], driver::loaded_from(made));  // let go of last: it may come back here
+    const Signature::Loaded before = std::exchange(loaded[slot], made);  // let go of last: it may come back here
   });
   // The dynamic shared memory that a kernel's launches have asked for on a device, or that was set; 0 before the first.
   module.def("shared_limit", [](nb::handle kernel, std::int32_t device) -> std::uint32_t {

@@ -344,6 +344,15 @@ void bind_op(nb::module_& module) {
                    })
       // How threads= became blocks: a launch's own, or those of the launches that it waited for.
       .def_prop_ro("_blocks", describe_launches)
+      // The operations that it consumes; none once it has been submitted.
+      .def("_consumed",
+           [](Op& self) {
+             nb::list found;
+             each_argument(self, [&](nb::handle argument) {
+               if (as_op(argument.ptr())) found.append(argument);
+             });
+             return found;
+           })
       .def("_arity",
            [](Op& self) -> std::int64_t {  // of its result, or -1
              if (self.is_done()) return PyTuple_Check(self.outcome.ptr()) ? PyTuple_GET_SIZE(self.outcome.ptr()) : -1;

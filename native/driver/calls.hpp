@@ -25,18 +25,6 @@ struct LoadedImage {
   dataflow::BufferRef buffer;
 };
 
-// What Python says of a kernel on a device: its function, the image that it is in, and what the device allows it.
-inline dataflow::Signature::Loaded loaded_from(const nb::tuple& made) {
-  return {reinterpret_cast<void*>(nb::cast<std::uintptr_t>(made[0])),
-          nb::cast<std::uint32_t>(made[2]),
-          nb::cast<std::uint32_t>(made[3]),
-          nb::cast<std::uint32_t>(made[4]),
-          nb::cast<std::uint32_t>(made[5]),
-          nb::cast<bool>(made[6]),
-          nb::cast<bool>(made[7]),
-          nb::cast<const LoadedImage&>(made[1]).buffer};
-}
-
 // A launch's kernel on a device, with the shared memory that it asks for. It has been compiled and loaded there. Its
 // context is bound afterwards. A shape that the device does not allow is an error here.
 inline CUfunction function_of(Engine& engine, ContextScope& scope, dataflow::LaunchOp& op, std::int32_t device) {
@@ -44,9 +32,9 @@ inline CUfunction function_of(Engine& engine, ContextScope& scope, dataflow::Lau
   const auto slot = static_cast<std::size_t>(device);
   auto& known = op.signature.loaded;
   if (!is_loaded(op, device)) {
-    const auto made = nb::cast<nb::tuple>(op.kernel().attr("_load_with_limits")(device, object_of(op)));
+    const nb::object made = op.kernel().attr("_load_with_limits")(device, object_of(op));
     if (known.size() <= slot) known.resize(slot + 1);
-    known[slot] = loaded_from(made);
+    known[slot] = nb::cast<const dataflow::Signature::Loaded&>(made);
     scope.bind(device);  // Python may have left another context
   }
   auto& loaded = known[slot];

@@ -106,7 +106,7 @@ class Occupancy:
 
 @dataclass(frozen=True, slots=True)
 class _Limits:
-    """What a device allows a kernel, in the order in which native code has it."""
+    """What a device allows a kernel."""
 
     shared_limit_bytes: int
     shared_most_bytes: int

@@ -5,7 +5,6 @@ Always true: looking submits nothing, waits for nothing and changes nothing but 
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 
 from aiocuda import _native
@@ -45,8 +44,7 @@ def _submitted(op: _native.Op) -> Iterator[_native.Op]:
             continue
         seen.add(id(each))
         if each._state == "pending":
-            # What it consumes; an operation shows that to the garbage collector, and lets go of it at submission.
-            left.extend(found for found in reversed(gc.get_referents(each)) if isinstance(found, _native.Op))
+            left.extend(reversed(each._consumed()))
         else:
             yield each
 

@@ -27,7 +27,7 @@ from aiocuda._driver.loaded import (
 from aiocuda._engine import background, faults, held_up
 from aiocuda._kernels import kernel_help
 from aiocuda._kernels.module_image import ModuleImage
-from aiocuda._kernels.packing import NativeParameter, native_parameter, size_bytes
+from aiocuda._kernels.packing import native_parameter, size_bytes
 from aiocuda._ops.operation import DeviceOp, LaunchOp
 from aiocuda._source.signature import KernelSignature
 from aiocuda._values import given
@@ -156,7 +156,7 @@ class Kernel(_native.Kernel):
                 self._is_open = False
             return self._signature
 
-    def _native_parameters(self) -> list[NativeParameter]:
+    def _native_parameters(self) -> list[_native.Parameter]:
         return [native_parameter(each) for each in self.signature.parameters]
 
     def compile(self, device: DeviceLike | None = None) -> None:
@@ -397,7 +397,7 @@ class Kernel(_native.Kernel):
     def _load(self, ordinal: int) -> int:
         return self._on(ordinal).function
 
-    def _load_with_limits(self, ordinal: int, launch: _native.Op | None = None) -> tuple[Any, ...]:
+    def _load_with_limits(self, ordinal: int, launch: _native.Op | None = None) -> _native.LoadedFunction:
         loaded = self._on(ordinal, launch)
         try:
             limits = loaded.limits()
@@ -406,7 +406,7 @@ class Kernel(_native.Kernel):
             loaded.allow_shared(limit_bytes)  # where it is another function than before
         except DriverError:  # a broken context answers nothing: the launch is refused, and tells why
             limits = UNKNOWN_LIMITS
-        return (loaded.function, loaded.image, *dataclasses.astuple(limits))
+        return _native.LoadedFunction(loaded.function, loaded.image, **dataclasses.asdict(limits))
 
     def _known_signature(self) -> KernelSignature | None:
         """Return the signature; None where the compiler is still to be asked for it."""

@@ -5,16 +5,16 @@ Always true: numbers and arrays are packed by native code alone; a struct's pack
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
+from aiocuda import _native
 from aiocuda._kernels.struct_values import ConstantPacker, StructPacker
 from aiocuda._source.signature import Parameter
 from aiocuda._values import dtypes
 
-__all__ = ["NativeParameter", "native_parameter", "size_bytes"]
+__all__ = ["native_parameter", "size_bytes"]
 
 # The scalars that native code packs.
 _SCALARS = frozenset(
@@ -22,21 +22,27 @@ _SCALARS = frozenset(
     | {"bool", "float16", "bfloat16", "float32", "float64"}
 )
 
-NativeParameter: TypeAlias = tuple[str, int, bool, str, int, int, int, Callable[[str, object], bytes] | None, int]
 
-
-def native_parameter(parameter: Parameter) -> NativeParameter:
-    """Return what `_native.make_kernel` is told of a parameter."""
+def native_parameter(parameter: Parameter) -> _native.Parameter:
+    """Return a parameter as native code packs it."""
     if parameter.kind in {"array", "view", "partition"}:
-        code = dtypes.code_named(parameter.dtype)
-        size = (parameter.rank, parameter.width, 0)
-        return parameter.kind, code, parameter.writes, parameter.name, *size, None, parameter.alignment
+        return _native.Parameter(
+            parameter.kind,
+            parameter.name,
+            dtype=dtypes.code_named(parameter.dtype),
+            writes=parameter.writes,
+            rank=parameter.rank,
+            width=parameter.width,
+            alignment=parameter.alignment,
+        )
     if parameter.kind == "scalar" and parameter.dtype in _SCALARS:
-        return parameter.dtype, dtypes.ANY, False, parameter.name, 0, 1, 0, None, 1
+        return _native.Parameter(parameter.dtype, parameter.name, dtype=dtypes.ANY)
     layout = _layout(parameter)
     if parameter.constant is not None:
-        return "struct", dtypes.ANY, False, parameter.name, 0, 1, 1, ConstantPacker(parameter.constant), 1
-    return "struct", dtypes.ANY, False, parameter.name, 0, 1, layout.itemsize, StructPacker(layout), 1
+        pack: ConstantPacker | StructPacker = ConstantPacker(parameter.constant)
+        return _native.Parameter("struct", parameter.name, dtype=dtypes.ANY, size_bytes=1, pack=pack)
+    pack = StructPacker(layout)
+    return _native.Parameter("struct", parameter.name, dtype=dtypes.ANY, size_bytes=layout.itemsize, pack=pack)
 
 
 def _layout(parameter: Parameter) -> np.dtype[Any]:
