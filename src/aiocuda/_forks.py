@@ -1,7 +1,7 @@
 """Locks of modules, in a process that was forked while another thread held them.
 
-Always true: in the child each of them is free. What they guard is left as it was: a few steps at a time, each of which
-leaves it whole.
+Always true: in the child each of them is free. The state that they guard stays as it was: it changes in few steps, and
+each of them leaves it whole.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What users import says of itself where they import it from.
+"""Public names say from where users import them.
 
 Always true: a public class or function has one public name, and its ``__module__`` is the module of that.
 """
@@ -24,7 +24,7 @@ def name_publicly(module: str, namespace: Mapping[str, Any], names: Iterable[str
     module, namespace
         The public module's name, and what is in it.
     names
-        Which are public there. What a public module defines itself keeps that one's name.
+        Which are public there. A name that a public module defines itself keeps that module.
     """
     for name in names:
         each = namespace[name]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from markdown_it import MarkdownIt
+
+import aiocuda as ac
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -31,13 +35,14 @@ def sentences_of(text: str) -> Iterator[tuple[int, str]]:
 
 
 def complaints(text: str) -> list[str]:
-    found = []
-    for line, sentence in sentences_of(text):
-        if len(sentence.split()) > MOST_WORDS:
-            found.append(f"line {line}: more than {MOST_WORDS} words: {sentence}")
-        if RIDDLE.match(sentence) and sentence.endswith((".", ":")):
-            found.append(f"line {line}: begin with who acts: {sentence}")
-    return found
+    return [f"line {line}: {fault}" for line, sentence in sentences_of(text) for fault in faults_of(sentence)]
+
+
+def faults_of(sentence: str) -> Iterator[str]:
+    if len(sentence.split()) > MOST_WORDS:
+        yield f"more than {MOST_WORDS} words: {sentence}"
+    if RIDDLE.match(sentence) and sentence.endswith((".", ":")):
+        yield f"begin with who acts: {sentence}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -48,3 +53,30 @@ def test_sentences_of_the_page_are_short_and_begin_with_who_acts(page):
 def test_long_sentences_and_riddles_are_noticed_and_headings_questions_and_code_are_not():
     assert complaints("# What blocks\n\nWhat blocks? The `a b c d` blocks.\n\n```\nWhat blocks is this.\n```\n") == []
     assert len(complaints("- Where nobody wants it any more, it is not.\n\n" + "word " * 41 + "\n")) == 2
+
+
+def documented() -> Iterator[tuple[str, Any]]:
+    """Yield the public names that have a docstring, and the public members of public classes."""
+    for name in sorted({*ac.__all__, *ac.errors.__all__}):
+        value = getattr(ac, name, None) or getattr(ac.errors, name)
+        yield name, value
+        if not inspect.isclass(value):
+            continue
+        for member, function in inspect.getmembers(value):
+            if not member.startswith("_") and (callable(function) or inspect.isdatadescriptor(function)):
+                yield f"{name}.{member}", function
+
+
+# Where one thought of a NumPy docstring ends, and another begins: sections, parameters, items of lists.
+BREAK = re.compile(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )|\n(?=[^\n]*\n    )|\n-{3,}\n")
+CODE = re.compile(r"``[^`]+``|`[^`]+`")
+
+
+def test_docstrings_of_public_names_have_short_sentences_that_begin_with_who_acts():
+    found = set()
+    for name, value in documented():
+        text = (inspect.getdoc(value) or "").partition("\nExamples\n")[0]
+        for part in BREAK.split(text):
+            plain = CODE.sub("code", " ".join(part.split()))
+            found |= {f"{name}: {fault}" for sentence in END.split(plain) for fault in faults_of(sentence)}
+    assert found == set()

@@ -1,8 +1,8 @@
 """Arrays: memory of devices and page-locked host memory with a dtype and a shape; who may use them; their partitions.
 
 Always true: the memory lives until the last operation that uses it has passed on the device, whatever is
-dropped on the host. What an array's owner does not allow (see `OwnershipError`) is found when an operation is built
-from it, and again when that is submitted. Arrays are no math library: bring kernels.
+dropped on the host. A use that the array's owner does not allow (see `OwnershipError`) is found when an operation is
+built, and again when it is submitted. Arrays are no math library: bring kernels.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ class DeviceArray(_native.Array, Partitionable, Managed):
         Returns
         -------
         IpcHandle
-            To be pickled, and sent over whatever connects the two. What the other process does with the array waits for
-            all that was submitted here until now. A shared array's is for reading. *Blocks*: for the driver's calls,
-            not for what was submitted.
+            To be pickled, and sent over whatever connects the two. The other process' work with the array waits for
+            everything that was submitted here until now. A shared array's is for reading. *Blocks*: for the driver's
+            calls, not for what was submitted.
 
         Raises
         ------
@@ -82,7 +82,7 @@ class DeviceArray(_native.Array, Partitionable, Managed):
         -----
         The driver tells neither process what the other does. So this process keeps the array until the other one says
         that it has closed its own: else the memory is used again, by a later array made with ``interprocess=True``.
-        Nor does this process know of the other's work: it waits for a message, or for an event of the other process.
+        This process does not know of the other's work: it waits for a message, or for an event of the other process.
         """
         return handle_of(self)
 

@@ -1,4 +1,4 @@
-"""What all arrays have: what they say of themselves, and views.
+"""The members of all arrays: their attributes, and views.
 
 Always true: a view shares the memory and copies nothing. No array has state of its own in Python.
 """
@@ -27,7 +27,7 @@ def raise_made_by_operations() -> NoReturn:
 
 
 class ArrayBase:
-    """What both kinds of arrays have; no state of its own."""
+    """The members of both kinds of arrays; no state of its own."""
 
     __slots__ = ()
 
@@ -76,7 +76,7 @@ class ArrayBase:
 
     @property
     def address(self) -> int:
-        """Where the first item is, as a number; 0 for an array without items.
+        """The address of the first item, as a number; 0 for an array without items.
 
         Raises
         ------
@@ -109,8 +109,8 @@ class ArrayBase:
         Returns
         -------
         DeviceArray or HostArray
-            Operations on views that do not overlap do not wait for one another. Where a view does not lie in one
-            piece (see `is_contiguous`), copies take it as it is, and kernels through an ``aiocuda::View``.
+            Operations on views that do not overlap do not wait for one another. If a view does not lie in one piece
+            (see `is_contiguous`), copies take it as it is, and kernels take it through an ``aiocuda::View``.
 
         Raises
         ------
@@ -236,7 +236,7 @@ class ArrayBase:
             itemsize, code = dtype.itemsize, dtypes.code_of(dtype)
         strides = None if parts.is_contiguous(part.shape, part.strides, itemsize) else part.strides
         view = cast("Self", native_of(self)._view(part.shape, code, strides))
-        view._require_usable(where)  # it, and not the whole, of which a part may be partitioned or moved
+        view._require_usable(where)  # it, and not the whole: a part of that may be partitioned or moved
         return view
 
     def _require_open(self, where: str) -> None:

@@ -1,7 +1,7 @@
 """Arrays and events of other processes, opened from their handles, which are plain values.
 
-Always true: what is opened here is ordered behind what its owner had submitted when it made the handle. What either
-process does afterwards, the other knows only from what it is told.
+Always true: what is opened here is ordered behind what its owner had submitted when it made the handle. Of later work
+of either process, the other knows only what it is told.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def open_ipc(handle: IpcHandle | IpcEventHandle) -> DeviceArray | Event:
     *Blocks*: for the driver's calls, which map the memory; not for what the other process had submitted.
 
     Neither process sees what the other does: the other one keeps its array until it is told that this one has closed
-    its own. What is written here is there for the other process once it has been told that the work is complete, or
-    has waited for an event that is recorded behind it.
+    its own. The other process sees what is written here once it has been told that the work is complete, or has waited
+    for an event that is recorded behind it.
     """
     if not isinstance(handle, (IpcHandle, IpcEventHandle)):
         raise ArgumentTypeError(f"open_ipc takes what ipc_handle() gave in another process; {handle!r:.80} was given")

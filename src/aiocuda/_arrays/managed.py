@@ -1,6 +1,7 @@
-"""What arrays in managed memory have beyond others: the host reaches them, and CUDA is told where they will be used.
+"""Further members of arrays in managed memory: the host reaches them, and the program tells CUDA where it uses them.
 
-Always true: pages move by themselves to who touches them; a prefetch and advice change how fast that is, and no result.
+Always true: pages move by themselves to whoever touches them; a prefetch and advice change how fast that is, and no
+result.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _ADVICE: Final = {"read_mostly": 1, "preferred_location": 3, "accessed_by": 5}
 
 
 class Managed:
-    """What a `DeviceArray` has where it is in managed memory; no state of its own."""
+    """The members of a `DeviceArray` that is in managed memory; no state of its own."""
 
     __slots__ = ()
 
@@ -127,7 +128,7 @@ class Managed:
         self._tell("advise", advice, where, 0)
 
     def unadvise(self, advice: Advice, where: Place | None = None) -> None:
-        """Take advice back. What was not advised may be taken back too.
+        """Take advice back. Advice that was not given may be taken back too.
 
         Parameters
         ----------

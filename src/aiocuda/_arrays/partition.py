@@ -21,7 +21,7 @@ __all__ = ["Partition", "Partitionable"]
 
 
 class Partitionable(ArrayBase):
-    """What can be cut into tiles, or says why it cannot."""
+    """An array that can be cut into tiles, or says why it cannot."""
 
     __slots__ = ()
 
@@ -57,7 +57,7 @@ class Partition(_native.Array, Partitionable):
     """An array cut into tiles; made by `DeviceArray.partition`.
 
     For kernels with a parameter ``aiocuda::Partition<T, N>``, whose launch takes its grid from it: a block for each
-    tile, which writes that one alone. What such a kernel yields is the partition again. Meanwhile the array it was
+    tile, which writes that one alone. The result of such a kernel is the partition again. Meanwhile the array it was
     made from, and views of that, cannot be used.
 
     ``with array.partition(tile_shape) as tiles:`` ends that with the block: the array can be used again, whoever still

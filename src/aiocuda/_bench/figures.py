@@ -19,7 +19,7 @@ _IN_A_SECOND: Mapping[Unit, float] = {"µs": 1e6, "ms": 1e3}
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """What one thing took.
+    """The times of one thing.
 
     Attributes
     ----------

@@ -51,7 +51,7 @@ P = TypeVar("P")
 
 
 class Bench(Generic[P]):
-    """What the measures of a command share.
+    """The parts that the measures of a command share.
 
     Parameters
     ----------

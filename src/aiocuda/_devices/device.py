@@ -103,7 +103,7 @@ class Device(ContextSettings, DeviceMemory):
         ----------
         priority
             Lower numbers are more urgent, as CUDA counts: 0 is the least, -5 the most on most devices.
-            What is out of the device's range is brought into it.
+            A number out of the device's range is brought into it.
 
         Raises
         ------
@@ -138,8 +138,8 @@ DeviceLike: TypeAlias = Device | int | str  # a device, its ordinal, or its name
 class Stream:
     """An in-order queue of one device; made by `Device.stream`.
 
-    What is put on a stream runs in order; what is on different streams may overlap. Which arrays an
-    operation reads and writes is known, so waits between streams are placed by the library.
+    Work on one stream runs in order; work on different streams may overlap. aiocuda knows which arrays an operation
+    reads and writes, so waits between streams are placed by the library.
     """
 
     __slots__ = ("__weakref__", "_device", "_index", "_is_closed", "_owned")
@@ -247,7 +247,7 @@ class Stream:
 
     @property
     def _number(self) -> int:
-        """What it is called in messages and in `DeviceOp.explain`; a closed stream's number is used again."""
+        """Its name in messages and in `DeviceOp.explain`; a closed stream's number is used again."""
         return self._index & 0xFFFFFFFF
 
     @property

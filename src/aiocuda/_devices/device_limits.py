@@ -1,4 +1,4 @@
-"""What can be set of a device's context, for the whole process: its limits, and its first-level cache.
+"""The settings of a device's context, for the whole process: its limits, and its first-level cache.
 
 Always true: what is returned was read back from the driver after the last change.
 """
@@ -60,7 +60,7 @@ class DeviceLimits:
 
 
 class ContextSettings:
-    """What a `Device` has of its context's settings."""
+    """The members of `Device` for its context's settings."""
 
     __slots__ = ()
 
@@ -98,8 +98,8 @@ class ContextSettings:
         Returns
         -------
         DeviceLimits
-            What they are now. The driver rounds a value to what the device can have, or takes the nearest; some are
-            hints to it, and may stay as they were.
+            The limits as they are now. The driver rounds a value to what the device can have, or takes the nearest;
+            some are hints to it, and may stay as they were.
 
         Raises
         ------

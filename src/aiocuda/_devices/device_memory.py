@@ -1,4 +1,4 @@
-"""What a device's memory holds, and how its memory pool is set.
+"""The contents of a device's memory, and the settings of its memory pool.
 
 Always true: sizes are bytes; what is told is how things were when they were asked for.
 """
@@ -18,7 +18,7 @@ _EVERYTHING: Final = 2**64 - 1  # as many bytes as the driver can be told
 
 
 class DeviceMemory:
-    """What a `Device` has of its memory."""
+    """The members of `Device` for its memory."""
 
     __slots__ = ()
 
@@ -71,18 +71,18 @@ class DeviceMemory:
     def set_memory_pool(self, *, release_threshold: int | None = None, max_bytes: int | None = None) -> MemoryPool:
         """Say how much memory the device's memory pool may hold, and how much of that when it is not in use.
 
-        What is not given is as it was at first.
+        A setting that is not given is as it was at first.
 
         Parameters
         ----------
         release_threshold
-            In bytes. What the pool holds beyond that, and nobody uses, goes back to the driver when the host next
-            waits for a stream, an event or the context through the driver; other processes, and other libraries that
-            do not allocate from this pool, can have it then. None, as it is at first: it keeps everything, since
-            memory that went back is mapped anew at the next allocation, which can take milliseconds.
+            In bytes. Unused memory that the pool holds beyond that goes back to the driver when the host next waits for
+            a stream, an event or the context through the driver; other processes, and other libraries that do not
+            allocate from this pool, can have it then. None, as it is at first: it keeps everything, since memory that
+            went back is mapped anew at the next allocation, which can take milliseconds.
         max_bytes
-            The most that it may hold, in bytes, used or kept, which leaves the rest of the device to others. What would
-            be more is an `OutOfMemoryError`. The driver rounds it up to whole pieces of memory, and to those it also
+            The most that it may hold, in bytes, used or kept, which leaves the rest of the device to others. A request
+            for more is an `OutOfMemoryError`. The driver rounds it up to whole pieces of memory, and to those it also
             rounds what arrays take. None, as it is at first, or all that the device has: no bound.
             `aiocuda.memory_limit` bounds what arrays hold, to the byte, in a part of the program, and can wait.
 

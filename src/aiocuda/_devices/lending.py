@@ -1,4 +1,4 @@
-"""Who lends something to other processes: which process, and of which device.
+"""The lender of something to other processes: its process, and the device.
 
 Always true: a process knows itself again, whichever container it is in.
 """

@@ -39,8 +39,8 @@ def memory_limit(size_bytes: int, *, device: DeviceLike | None = None, wait: boo
         The device; None is the one in force.
     wait
         Whether an operation waits for memory to be released where it would exceed the limit: an await without blocking
-        its event loop, ``.sync()`` and ``.submit()`` with the GIL released. Who waits is served in turn, first come
-        first served, tasks and threads in one line; a smaller allocation that comes later waits too. False: it fails.
+        its event loop, ``.sync()`` and ``.submit()`` with the GIL released. Waiters are first come first served, tasks
+        and threads in one line; a smaller allocation that comes later waits too. False: it fails.
 
     Raises
     ------
@@ -49,16 +49,16 @@ def memory_limit(size_bytes: int, *, device: DeviceLike | None = None, wait: boo
 
     Notes
     -----
-    What is over the limit raises `OutOfMemoryError` with ``is_limit`` where it is executed: without `wait`; with `wait`
-    where it asks for more than the whole limit; where a function of ``then``, ``inspect`` or `call` executes it, which
-    must not wait while it is submitted; and where memory of a graph is made.
+    A request over the limit raises `OutOfMemoryError` with ``is_limit`` where it is executed: without `wait`; with
+    `wait` where it asks for more than the whole limit; where a function of ``then``, ``inspect`` or `call` executes it,
+    which must not wait while it is submitted; and where memory of a graph is made.
 
     It holds for this task or thread (a ContextVar), and for tasks started inside; where limits for one device are
     nested, the smallest one holds. The device itself may have less: that is an `OutOfMemoryError` at once.
 
-    Operations that wait keep what they have made so far, and their callers what they hold. Where all that hold memory
-    wait for each other's, they wait for good; `DeviceOp.within`, ``.sync(timeout=)`` and cancelling end a wait, and
-    leave the operation as it was. Take what belongs together in one operation of known size, or limit how many run.
+    Operations that wait keep what they have made so far, and their callers what they hold. If all that hold memory wait
+    for each other's, they wait for good; `DeviceOp.within`, ``.sync(timeout=)`` and cancelling end a wait, and leave
+    the operation as it was. Take what belongs together in one operation of known size, or limit how many run.
     """
     limit = _Limit(as_ordinal(device), min(whole_number(size_bytes, "size_bytes"), 2**64 - 1), bool(wait))
     before = placement.current.get()

@@ -1,4 +1,4 @@
-"""What is known of a device's memory, as `Device.memory_info` gives it.
+"""The facts of a device's memory, as `Device.memory_info` gives them.
 
 Always true: it is how things were when it was asked for, and changes no more.
 """

@@ -1,4 +1,4 @@
-"""Where work goes: the device, stream or policy in force, and what puts another one in force.
+"""Placement: the device, stream or policy in force, and the functions that put another one in force.
 
 Always true: what is in force is a ContextVar's, so each task and thread has its own; the process has a default.
 """
@@ -62,7 +62,7 @@ def place_of(device: DeviceLike | None) -> int | None:
 
 
 def placement_for(target: Any, before: Placement | None = None) -> Placement:
-    """Return a placement, by default the one in force, but for what a target says: a device, a stream, or a policy.
+    """Return a placement, by default the one in force, changed by a target: a device, a stream, or a policy.
 
     Raises
     ------
@@ -131,21 +131,21 @@ def use(
     -----
     It holds for this task or thread (a ContextVar), and for tasks started inside.
 
-    An operation runs on the device of the arrays that it works on. Where a new array is made, or an operation runs that
-    no array ties to a device, the first of these decides that says something:
+    An operation runs on the device of the arrays that it works on. Some operations are not tied to a device by an
+    array, and new arrays have to be made somewhere. The first of these that says something decides:
 
     1. ``device=`` of the creation.
     2. The device of the `use` in force where the creation was *built*.
     3. `DeviceOp.on` of the operation itself.
-    4. What needs the result, the nearest first: its `DeviceOp.on`, else the device of its other arrays. Copies between
-       devices (`to_device`, `copy`) and functions of `map` say nothing of what they take.
+    4. The operations that need the result, the nearest first: the `DeviceOp.on` of each, else the device of its other
+       arrays. Copies between devices (`to_device`, `copy`) and functions of `map` say nothing of what they take.
     5. The device that the execution was given: by the `use` in force where it is awaited, waited for or submitted, by
        `DeviceOp.schedule` or by `DeviceOp.sync_on`.
     6. For the destination of a `copy`: the device of its source.
     7. `set_device`, the process's default; device 0 where nobody called it.
 
-    Two places that were both said are a `DeviceMismatchError`, which names them. What an execution was given, or `on`
-    says, is in force in the functions of `then`, `inspect`, `map` and `call`: it counts there as a `use`.
+    Two places that were both said are a `DeviceMismatchError`, which names them. The placement of an execution, or of
+    `on`, is in force in the functions of `then`, `inspect`, `map` and `call`: it counts there as a `use`.
     """
     is_empty = target is None and spin_us is None and max_in_flight is None
     chosen = placement.current.get() if target is None and not is_empty else placement_for(target)

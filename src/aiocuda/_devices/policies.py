@@ -33,7 +33,7 @@ _lock = _forks.lock()
 
 
 class Policy:
-    """What all policies have: streams of their own on each device, made when they are first needed there."""
+    """The base of all policies: they have their own streams on each device, made when they are first needed there."""
 
     _kept: dict[int, tuple[Stream, ...]]
     _lent: dict[int, dict[int, Stream]]
@@ -81,8 +81,8 @@ class Dataflow(_native.Dataflow, Policy):
 
     An operation goes on in the stream of the first of its arguments whose producer is still the last thing
     there; then it need not wait for it. Others, such as the second consumer of a result, take a stream that is
-    idle, or the next in turn. A chain stays on one stream, independent branches overlap, and a new array is
-    made on the stream of who uses it first.
+    idle, or the next in turn. A chain stays on one stream, independent branches overlap, and a new array is made on the
+    stream of its first user.
 
     Parameters
     ----------
@@ -181,8 +181,8 @@ class SchedulingPolicy(_native.AskedPolicy, Policy):
 
         Notes
         -----
-        Called within the submission, so it must not wait for another thread that submits. What it raises
-        is the operation's error.
+        Called within the submission, so it must not wait for another thread that submits. An exception from it is the
+        operation's error.
         """
         raise ArgumentTypeError(f"{type(self).__name__} has no choose(op, producers, candidates); say where to go")
 

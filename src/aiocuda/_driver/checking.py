@@ -48,7 +48,7 @@ class RaceReport:
 def take_race_reports() -> list[RaceReport]:
     """Return the races found since the last call, in the order of submission.
 
-    What has not run yet is in no report: synchronise first. Thread-safe; each report is given once.
+    Work that has not run yet is in no report: synchronise first. Thread-safe; each report is given once.
 
     Returns
     -------

@@ -1,8 +1,8 @@
 """CUDA C++ sources to an image that the driver loads, through NVRTC and cuda.core's ``Linker``.
 
-What has been compiled is kept on disk: in cuda.core's program cache for NVIDIA's driver, by the emulated
-compiler itself for the emulated one. An image is used again only for the same sources, options, includes
-(their contents), compiler and architecture. Kernels may include the headers of this package (``aiocuda/tile.cuh``).
+Compiled code is kept on disk: in cuda.core's program cache for NVIDIA's driver, by the emulated compiler itself for the
+emulated one. An image is used again only for the same sources, options, includes (their contents), compiler and
+architecture. Kernels may include the headers of this package (``aiocuda/tile.cuh``).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Image:
     name
         What messages call it.
     kind
-        "cubin", "ptx" or "fatbin". What the emulated compiler makes goes by "cubin", too.
+        "cubin", "ptx" or "fatbin". The emulated compiler's output goes by "cubin", too.
     code
         The code itself; of PTX the text.
     lowered
@@ -239,7 +239,7 @@ def _link(parts: list[tuple[str, bytes]], options: tuple[str, ...]) -> bytes:
             "several sources are linked by nvJitLink 12.3 or newer, which was not found: pip install aiocuda[cu13], "
             "or put the sources into one",
         )
-    # What the linker generates code by; all else has had its effect.
+    # The options by which the linker generates code; all others have had their effect.
     given = {name.strip().lstrip("-"): value for name, _, value in (option.partition("=") for option in options)}
     settings = LinkerOptions(
         name=names,

@@ -1,4 +1,4 @@
-"""What can be set of a device's context: its limits, and what it makes more of, shared memory or the first-level cache.
+"""The settings of a device's context: its limits, and its preference for shared memory or the first-level cache.
 
 Always true: both are the driver's to keep; nothing of them is remembered here.
 """

@@ -1,7 +1,7 @@
 """Whether an image has variables of its own, which two modules must not share.
 
-Always true: the answer is no only where the compiled code shows that there are none. Where that cannot be read, as in
-PTX and fat binaries, the answer is yes.
+Always true: the answer is no only where the compiled code shows that there are none. If that cannot be read, as in PTX
+and fat binaries, the answer is yes.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ _SYMBOL_TABLE, _OBJECT, _LOCAL, _WRITABLE = (
     0,
     1,
 )  # SHT_SYMTAB, STT_OBJECT, STB_LOCAL, SHF_WRITE (the ELF standard)
-# Where NVIDIA's compilers put `__device__`, `__managed__` and `__constant__` variables, and static ones of functions.
+# The sections in which NVIDIA's compilers put `__device__`, `__managed__` and `__constant__` variables, and static ones
+# of functions.
 _CUDA_SECTIONS: Final = (".nv.global", ".nv.managed", ".nv.constant3", ".data", ".bss")
-# What each image of the emulated compiler has for itself.
+# The symbols that each image of the emulated compiler has for itself.
 _EMULATED: Final = frozenset(
     {"aiocuda_addresses", "aiocuda_static_shared", "_ZL14aiocuda_module", "_ZL15aiocuda_kernels", "_ZL14aiocuda_listed"}
 )

@@ -1,4 +1,4 @@
-"""What a source includes, found without a preprocessor: so that a kept image is used only while that is unchanged.
+"""The files that a source includes, found without a preprocessor: a kept image is used only while they are unchanged.
 
 Always true: a file that the compiler may read is in the digest. Conditionals are not evaluated, so more may be in it;
 an include whose name a macro makes cannot be followed, and then there is no digest.

@@ -1,8 +1,8 @@
 """Images loaded on a device: their kernels, what the driver knows of these, and their variables.
 
 Always true: an image stays loaded as long as anything of it is held here, or the device still works with it. All who
-load the same image on a device share it, but for an image with variables: each module has its own copy of these. The
-functions of a shared image keep the attributes that they were loaded with, but for the dynamic shared memory that
+load the same image on a device share it, except an image with variables: each module has its own copy of these. The
+functions of a shared image keep the attributes that they were loaded with, except the dynamic shared memory that
 launches may have, which is only ever raised.
 """
 
@@ -40,13 +40,13 @@ CACHE_PREFERENCES: Final[tuple[CachePreference, ...]] = ("default", "shared", "l
 # never is does not collect them for ever, loading one more unloads them where they are as many.
 _MOST_DROPPED: Final = 16
 
-# What a block can have of static and dynamic shared memory together without asking, on every device since Volta.
+# The static and dynamic shared memory that a block can have together without asking, on every device since Volta.
 _SHARED_WITHOUT_ASKING: Final = 48 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class KernelAttributes:
-    """What the compiler made of a kernel, for one device.
+    """The compiler's figures for a kernel, on one device.
 
     Attributes
     ----------
@@ -106,7 +106,7 @@ class Occupancy:
 
 @dataclass(frozen=True, slots=True)
 class _Limits:
-    """What a device allows a kernel."""
+    """The limits of a device for a kernel."""
 
     shared_limit_bytes: int
     shared_most_bytes: int
@@ -135,7 +135,7 @@ class LoadedKernel:
 
     @property
     def image(self) -> _native.LoadedImage:
-        """What keeps the function loaded."""
+        """The object that keeps the function loaded."""
         return self._module.image
 
     def attributes(self) -> KernelAttributes:
@@ -419,7 +419,7 @@ def load_alone(loaded: LoadedModule, user: Hashable) -> LoadedModule:
 
 @contextlib.contextmanager
 def _on(ordinal: int) -> Iterator[None]:
-    """Make a device current for the driver. What fails inside as the device is lost, says so.
+    """Make a device current for the driver. If something fails inside because the device is lost, the error says so.
 
     Raises
     ------

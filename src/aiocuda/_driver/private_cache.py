@@ -1,4 +1,4 @@
-"""Where compiled kernels are kept: in a directory that is the user's alone, for what stands in it is run.
+"""The directory of compiled kernels. Only the user may have access to it, because its contents are run.
 
 Always true: a directory that cannot be used, or that others could write to, is no cache. Kernels are compiled all the
 same, and a warning says once why nothing is kept. The emulated compiler looks after its own in the same way.

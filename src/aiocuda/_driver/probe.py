@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class Answer(NamedTuple):
-    """What a driver answers: a ``CUresult``, its meaning, the driver's version, its devices."""
+    """The answer of a driver: a ``CUresult``, its meaning, the driver's version, its devices."""
 
     result: int
     explanation: str

@@ -1,4 +1,4 @@
-"""Who holds memory: each array, and each line of the program that made arrays.
+"""The holders of memory: each array, and each line of the program that made arrays.
 
 Always true: nothing is kept for this but a reference in each buffer; what is counted is counted when somebody asks.
 """

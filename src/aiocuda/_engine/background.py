@@ -1,7 +1,7 @@
 """Work that blocks, on threads of its own, for those who wait for it.
 
-Always true: what is asked for again while it is being done is done once, for all who wait. Who gives up waiting leaves
-it to its end. The process ends when it has ended: what it calls must not be cut off in the middle.
+Always true: work that is asked for again while it is being done is done once, for all who wait. If a waiter gives up,
+the work goes on. The process ends when the work has ended, because a call in it must not be cut off in the middle.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Background:
         Returns
         -------
         Work
-            What to wait for. Where there can be no thread it has been done by the caller.
+            What to wait for. If no thread can be started, the caller has done it.
         """
         with self._lock:
             work = self._works.get(key)

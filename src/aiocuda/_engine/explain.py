@@ -1,4 +1,4 @@
-"""What an operation would do, written down as text: streams, waits, copies, in order of submission."""
+"""The steps that an operation would take, as text: streams, waits, copies, in order of submission."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ _MOST_HOLDERS: Final = 4  # that one error names
 # process in an inconsistent state and any further CUDA work will return the same error").
 _FATAL: Final = frozenset({4, 46, 214, 220, 226, 700, 702, 708, 709, 710, 714, 715, 716, 717, 718, 719, 721, 911, 999})
 
-# What it answers because a stream is being captured, or takes part in a capture; nothing is lost then.
+# The driver's answers for a stream that is being captured, or takes part in a capture; nothing is lost then.
 _CAPTURES: Final = range(900, 909)
 
 # Answers of the launch functions that are about the launch's configuration.
@@ -202,7 +202,7 @@ def _captured(code: int, asked: _native.Op | str) -> CaptureError:
 def lost(code: int, asked: _native.Op | str, device: int = _UNKNOWN) -> DeviceLostError | CaptureError:
     """Return the error for an operation, or what was being done, whose device's context was broken by a fault.
 
-    What CUDA answers because of a stream's capture is no fault, and is a `CaptureError`.
+    An answer that CUDA gives because of a stream's capture is no fault: it becomes a `CaptureError`.
     """
     if code in _CAPTURES:
         return _captured(code, asked)

@@ -1,8 +1,8 @@
 """Futures of operations that were submitted, or scheduled.
 
 Always true: cancelling a future leaves what was submitted to the device and drops nothing that it uses. A future is
-settled once: complete, failed or cancelled; its callbacks are on their way by then. One that nobody waits for has
-neither a lock nor a container.
+settled once: complete, failed or cancelled; its callbacks are on their way by then. One that nobody waits for has no
+lock and no container.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _End:
 
 
 class _Audience:
-    """Whose callbacks a future's end calls, and what has it go on for them."""
+    """The callbacks that a future's end calls, and the drive that has it go on for them."""
 
     __slots__ = ("callbacks", "watching")
 
@@ -54,12 +54,12 @@ _lock: Final = _forks.reentrant_lock()
 class DeviceFuture(_native.Future, Generic[T_co]):
     """The result of an operation that was submitted or scheduled; made by `DeviceOp.submit` and `DeviceOp.schedule`.
 
-    Await it as often, and from as many tasks, as you like; any thread may ask it anything. What is submitted
-    through it goes where the placement in force said when it was made. A scheduled one starts when it is
-    first awaited, waited for or asked for its result, or given a callback.
+    Await it as often, and from as many tasks, as you like; any thread may ask it anything. Operations that are
+    submitted through it go where the placement in force said when it was made. A scheduled one starts when it is first
+    awaited, waited for or asked for its result, or given a callback.
 
-    Where a `map` stands in the middle of the work, what comes after it is submitted when the future is
-    next awaited, waited for or asked whether it is done; a future that has callbacks goes on by itself.
+    If a `map` stands in the middle of the work, operations after it are submitted when the future is next awaited,
+    waited for or asked whether it is done; a future that has callbacks goes on by itself.
     """
 
     __slots__ = ()
@@ -129,9 +129,9 @@ class DeviceFuture(_native.Future, Generic[T_co]):
     def cancel(self) -> bool:
         """Give the future up, not the operation.
 
-        What has not been submitted is not submitted through this future any more; what is on the device goes
-        on, and keeps its memory. All who wait for this future, in tasks and threads, are woken at once with
-        `CancelledError`. The operation stays as it is: it may be executed, or awaited, by others and again.
+        The future submits nothing more. Work on the device goes on, and keeps its memory. All who wait for this future,
+        in tasks and threads, are woken at once with `CancelledError`. The operation stays as it is: it may be executed,
+        or awaited, by others and again.
 
         Returns
         -------
@@ -193,9 +193,9 @@ class DeviceFuture(_native.Future, Generic[T_co]):
         Notes
         -----
         The future starts and goes on by itself, also behind a `map`, whose function then runs where the callback
-        will. What a callback raises ends up where its loop reports such things (`threading.excepthook` under trio
-        and on the thread) and disturbs nobody. The thread keeps no process alive: what is not complete when the
-        process ends is not called.
+        will. An exception of a callback goes where its loop reports such things (`threading.excepthook` under trio and
+        on the thread) and disturbs nobody. The thread keeps no process alive: what is not complete when the process
+        ends is not called.
         """
         checked_function(function, "add_done_callback() takes a function of the future")
         self._call_when_done(function, _loops.current_destination())
@@ -315,7 +315,7 @@ class DeviceFuture(_native.Future, Generic[T_co]):
 
 
 class _Watch:
-    """What drives a future on where its callbacks will be called, until it is settled."""
+    """Drives a future on where its callbacks will be called, until it is settled."""
 
     __slots__ = ("_destination", "_future")
 

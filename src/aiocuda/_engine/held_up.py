@@ -1,4 +1,4 @@
-"""What holds an event loop up for long, with its line, as ``AIOCUDA_DEBUG`` tells it.
+"""Reports of what held an event loop up for long, with its line, for ``AIOCUDA_DEBUG``.
 
 Always true: nothing is measured where nobody debugs, and nothing is told of threads that no loop runs in.
 """

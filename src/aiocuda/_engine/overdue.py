@@ -1,4 +1,4 @@
-"""What an operation that did not complete in time still waits for, as the error that says it.
+"""The error of an operation that did not complete in time, which says what it still waits for.
 
 Always true: looking submits nothing, waits for nothing and changes nothing but what is known of completions.
 """

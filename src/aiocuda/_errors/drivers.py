@@ -140,8 +140,8 @@ class OutOfMemoryError(AiocudaError, MemoryError):
     device
         The device, in words, such as ``"device 0"``.
     holders
-        Who holds the most, largest first: pairs of a description, with the lines that made the arrays, and a size in
-        bytes.
+        The holders of the most memory, largest first: pairs of a description, with the lines that made the arrays, and
+        a size in bytes.
     is_limit
         Whether it is a limit, of `aiocuda.memory_limit`, that was reached, and not the device's end.
 

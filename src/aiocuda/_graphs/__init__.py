@@ -1,1 +1,1 @@
-"""What is recorded once and launched often: graphs, and compiled functions."""
+"""Work that is recorded once and launched often: graphs, and compiled functions."""

@@ -1,4 +1,4 @@
-"""What a graph's launch yields: a structure of arrays, in which each launch may put others, and late values.
+"""The result of a graph's launch: a structure of arrays, in which each launch may put others, and of late values.
 
 Pure: structures in, structures out. A late value is what a `map` makes of a value that each launch completes anew; one
 that stands in several places stays one.

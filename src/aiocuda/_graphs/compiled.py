@@ -1,8 +1,8 @@
 """Functions of arrays that become CUDA graphs: traced once for each kind of arguments, replayed with new ones.
 
-Always true: a call gives what the function itself would give. What the function looks at while it is traced (shapes,
-dtypes, devices, numbers that it computes with) is what the graph was made for, and another graph is made where it
-differs.
+Always true: a call gives what the function itself would give. The graph is made for everything that the function looks
+at while it is traced: shapes, dtypes, devices, numbers that it computes with. If something of that differs, another
+graph is made.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ class _Graph:
         self.guards = guards  # number's index -> what the function saw
         self.template = template
         self.has_late = capture.has_late(template)
-        # What a call puts into it: of its distinct arrays, its numbers, and memory for the outputs; and where it goes.
+        # The things that a call puts into it: its distinct arrays, its numbers, and memory for the outputs; and their
+        # places.
         self.arrays: list[int] = []
         self.numbers: list[int] = []
         self.outputs: list[tuple[list[Any], _native.Array]] = []  # what was used for it before; what is like it
@@ -330,7 +331,7 @@ class _Trace:
                     self._record(copy(self._placeholders[i], arrays[i]))
         finally:
             placement.current.reset(inside)
-        # Where the function returns an array that it was given a copy of, that array is meant.
+        # If the function returns an array that it got a copy of, it means that array.
         copies = {arrays[i]._place[0]: self._placeholders[i] for i in captured}
         self._template = capture.replaced(
             template, lambda array: copies[array._place[0]]._like_part(array) if array._place[0] in copies else array
@@ -441,15 +442,15 @@ def compile(
     function
         Returns an operation, or a tuple, list or dict of them. Numbers that it gives straight to kernels are replaced
         at each call; for those that it computes with, decides by, or gives as a launch's size, it is traced anew when
-        they change, as for other arguments that do not compare equal. What it does besides is done when it is traced,
-        and not again.
+        they change, as for other arguments that do not compare equal. Everything else that it does happens when it is
+        traced, and not again.
     max_graphs
         The most graphs that are kept, 1 or more.
     results
         Arrays that a call yields are the caller's, and later calls leave them alone. ``"buffers"``: the graph's nodes
         write to memory that changes from call to call; that of results which nobody holds any more is used again, so
         two are enough where each result is let go of before the next but one. ``"copy"``: the nodes write to the
-        graph's own memory, of which its last nodes make copies for the caller; fewer nodes have to be set, and the
+        graph's own memory, and its last nodes make copies of that for the caller; fewer nodes have to be set, and the
         copies take their time.
     executables
         Calls of one graph run one after another, as they share its memory. With more than one of these they take turns

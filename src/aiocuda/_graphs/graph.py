@@ -106,7 +106,8 @@ class CudaGraph(Generic[T_co]):
     def result(self) -> T_co:
         """The handles of what the operation returned: arrays that each launch writes, undefined before the first.
 
-        Where the operation ends in a `map`, or holds one (as `to_host` does), what that is given stands in its place.
+        If the operation ends in a `map`, or holds one (as `to_host` does), the value that the map gets stands in its
+        place.
         """
         return cast("T_co", capture.without_late(self._template))
 
@@ -131,7 +132,7 @@ class CudaGraph(Generic[T_co]):
         Parameters
         ----------
         **bindings
-            What this launch replaces, by the names that the graph was made with: arrays of the same dtype, shape,
+            The replacements of this launch, by the names that the graph was made with: arrays of the same dtype, shape,
             strides and device, numbers, or operations that yield them. Inputs that are not named are as they were when
             the graph was made.
 
@@ -410,7 +411,7 @@ class GraphScope:
 
     @property
     def result(self) -> Any:
-        """What the graph yields: handles, and tuples, lists and dicts of them.
+        """The result of the graph: handles, and tuples, lists and dicts of them.
 
         It is what the last `record` returned, unless it was assigned. Other arrays share memory where they can.
         """
@@ -453,9 +454,9 @@ def graph_scope(
     Parameters
     ----------
     stream
-        Where launches of the graph go, if they say nothing else: of the graph's device, or it is a
-        `DeviceMismatchError` when the scope ends. Arrays that are built inside are made on its device.
-        None: the device in force, and the stream that the policy chooses at each launch.
+        The place of the graph's launches, if they name none: of the graph's device, or it is a `DeviceMismatchError`
+        when the scope ends. Arrays that are built inside are made on its device. None: the device in force, and the
+        stream that the policy chooses at each launch.
     capture_mode, **inputs
         As for `DeviceOp.graph`.
 

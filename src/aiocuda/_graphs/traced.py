@@ -35,7 +35,7 @@ class TracedNumber(PickOp):
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
-        # What asks whether it is an int or a float gets the number's answer; its own type is an operation's.
+        # A test whether it is an int or a float gets the number's answer; its own type is an operation's.
         return type(self._number)
 
     def __getattr__(self, name: str) -> Any:

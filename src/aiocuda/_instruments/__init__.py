@@ -1,1 +1,1 @@
-"""What watches and advises: statistics, reports for who debugs, and what to do instead."""
+"""Instruments: statistics, reports for debugging, and advice on what to do instead."""

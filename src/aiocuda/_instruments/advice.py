@@ -1,7 +1,7 @@
 """What is asked of arrays and operations by the habits of other libraries: errors that say how aiocuda does it.
 
 Always true: a class gets such an error only in the place of what it does not have, so nothing that exists is hidden,
-and nothing that exists becomes slower. What is missing is still missing to `hasattr`, `inspect.isawaitable` and NumPy.
+and nothing that exists becomes slower. A missing name is still missing to `hasattr`, `inspect.isawaitable` and NumPy.
 """
 
 from __future__ import annotations

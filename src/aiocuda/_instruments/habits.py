@@ -1,4 +1,4 @@
-"""What NumPy, PyTorch and CuPy call what aiocuda calls otherwise, and what arrays, operations and futures say to it.
+"""Names of NumPy, PyTorch and CuPy for things that aiocuda names otherwise, and the answers of its objects to them.
 
 Always true: names that aiocuda has are aiocuda's; see `aiocuda._instruments.advice`.
 """

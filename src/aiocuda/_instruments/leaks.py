@@ -21,7 +21,7 @@ _MOST_LINES = 20  # of one device's arrays
 def report_at_exit() -> None:
     """Have the report made when the process ends, if it is asked for.
 
-    What is registered later runs earlier: the native module still knows everything by then.
+    Functions that are registered later run earlier: the native module still knows everything by then.
     """
     if select.is_debugging():
         atexit.register(_report)

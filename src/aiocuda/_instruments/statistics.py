@@ -1,4 +1,4 @@
-"""What the library has done so far, in numbers.
+"""Counts of the library's work so far.
 
 Always true: reading them waits for nothing and changes nothing.
 """

@@ -1,7 +1,7 @@
 """The report of operations that were built and never executed (``AIOCUDA_DEBUG``).
 
 Always true: each is told once, when it ends or when the process does. One that another operation uses, that a graph
-records, or whose future is cancelled, is not: it was asked for. Where nobody debugs, nothing is watched.
+records, or whose future is cancelled, is not: it was asked for. Unless somebody debugs, nothing is watched.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a compiler may be told, with types, for both drivers.
+"""The options of a compiler, with types, for both drivers.
 
 Always true: options become text for NVRTC in one place; the emulated compiler reads the same text.
 """

@@ -62,7 +62,7 @@ def find_kernel(
         if signature is None:
             return declared, index
         spelled = parse_signature(signature, name=declared.name, structures=structures).parameters
-        # What else there is to know is in the source.
+        # The rest is in the source.
         return KernelSignature(
             declared.name, spelled, declared.name_expression_needed, declared.max_threads, declared.line
         ), index

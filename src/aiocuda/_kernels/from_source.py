@@ -40,8 +40,8 @@ def kernel(
         `CompileOptions`, or options of NVRTC, such as ``("--use_fast_math",)``; the emulated driver takes the same.
     signature
         The parameters spelled out, such as ``"const float* x, float* y, unsigned n"``, where neither the source nor
-        the compiler says them. Where a macro, a header or a conditional decides a type, the compiler is asked at the
-        first launch, or by ``compile()``.
+        the compiler says them. If a macro, a header or a conditional decides a type, aiocuda asks the compiler at the
+        first launch, or in ``compile()``.
     structures
         How structs lie that the source does not show: a NumPy dtype or a ctypes.Structure for each name.
 

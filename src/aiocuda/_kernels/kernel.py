@@ -144,7 +144,7 @@ class Kernel(_native.Kernel):
 
     @property
     def signature(self) -> KernelSignature:
-        """The parameters. Where the source does not say them the compiler is asked, for the device in force. Blocks."""
+        """The parameters. If the source does not say them, the compiler does, for the device in force. Blocks."""
         return self._settled(None)
 
     def _settled(self, ordinal: int | None) -> KernelSignature:
@@ -197,7 +197,7 @@ class Kernel(_native.Kernel):
         Notes
         -----
         *Stream*: none. *Blocks*: no; the end of the process waits for a compilation. *On cancel*: the compilation goes
-        on, for who comes next.
+        on, for the next one who needs it.
         """
         return self._wait_loaded(as_ordinal(device))
 
@@ -356,7 +356,7 @@ class Kernel(_native.Kernel):
         return self._compilations.begin(ordinal, lambda: self._load_now(ordinal), f"compiling kernel {self.name}")
 
     def _raise_failure(self, work: background.Work, asked: _native.Op | str, ordinal: int) -> None:
-        """Raise what came of compiling or loading, if it failed, as the error of who needed it."""
+        """Raise the error of compiling or loading, if it failed, as the error of the launch that needed it."""
         if not work.has_ended:
             return
         with faults.raised_as(asked, ordinal):

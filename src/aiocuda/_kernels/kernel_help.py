@@ -1,4 +1,4 @@
-"""What Python shows of a kernel: how it is called, and what its parameters are.
+"""The help that Python shows of a kernel: how to call it, and its parameters.
 
 Pure: a signature in, text and an `inspect.Signature` out.
 """
@@ -14,7 +14,7 @@ from aiocuda._source.signature import KernelSignature, Parameter
 
 __all__ = ["signature_of", "text_of"]
 
-# What native code takes beside the kernel's own parameters; each with its default, as Python shows it.
+# The parameters that native code takes beside the kernel's own, each with its default, as Python shows it.
 _KEYWORDS: Final = {
     "threads": None, "grid": None, "block": None, "shared_memory": 0, "cluster": None, "cooperative": False,
 }  # fmt: skip

@@ -60,8 +60,8 @@ class Module:
     """CUDA C++ or compiled code, from which kernels and variables come.
 
     Made by `from_source`, `from_file`, `from_ptx`, `from_cubin` and `from_fatbin`. It is compiled and loaded on a
-    device at the first launch of one of its kernels there, by `compile`, and where a variable of it is asked for. What
-    was compiled is kept on disk (in ``AIOCUDA_CACHE_DIR``), and used again for the same sources, options, contents of
+    device at the first launch of one of its kernels there, by `compile`, and where a variable of it is asked for.
+    Compiled code is kept on disk (in ``AIOCUDA_CACHE_DIR``), and used again for the same sources, options, contents of
     included files, compiler and architecture. A module lives as long as its kernels and the arrays of its variables.
 
     Attributes
@@ -360,8 +360,9 @@ class Module:
         device
             Each device has a copy of its own; None takes that of the device in force.
         dtype, shape
-            Of the array; None takes them from the source, or from the compiler where a macro or an alias decides. What
-            those do not say (a header's class; compiled code says nothing) must be given, but for a shape of one axis.
+            Of the array; None takes them from the source, or from the compiler where a macro or an alias decides. If
+            those do not say it (a header's class; compiled code says nothing), it must be given, except for a shape of
+            one axis.
 
         Returns
         -------
@@ -402,7 +403,7 @@ class Module:
         Returns
         -------
         DeviceArray
-            As `constant` gives it, but for that launches may write to it.
+            As `constant` gives it, except that launches may write to it.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""What a module compiles as one, and loads on devices.
+"""The image of a module: what it compiles as one, and loads on devices.
 
 Always true: on each device it has one loaded image, with one copy of each variable; what it holds is fixed by then.
 Others may have the same image there, where it has no variables and nobody set attributes of its kernels.
@@ -23,7 +23,7 @@ __all__ = ["ModuleImage"]
 
 
 class ModuleImage:
-    """What is compiled as one.
+    """The sources that are compiled as one.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ class ModuleImage:
     def load_alone(self, ordinal: int) -> LoadedModule:
         """Give an image on a device that nobody else has from now on. Blocks.
 
-        What was loaded before stays loaded as long as kernels use it: whoever calls this gives them their new one.
+        The former image stays loaded as long as kernels use it: the caller gives them their new one.
         """
         with self._lock:
             loaded = self._loaded[ordinal] = load_alone(self._loaded[ordinal], self)

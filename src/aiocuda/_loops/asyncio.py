@@ -106,7 +106,7 @@ def current_port() -> AsyncioPort:
     port = _ports.get(loop)
     if port is None:
         with _lock:
-            # What waits on a loop that was closed keeps it alive for ever: nobody will come to wake it.
+            # A waiter on a closed loop keeps the loop alive for ever: nobody will wake it.
             for known in list(_ports):
                 if known.is_closed():
                     del _ports[known]

@@ -1,4 +1,4 @@
-"""What the engine needs of an event loop, and of what stands in for one."""
+"""The things that the engine needs of an event loop, and of a stand-in for one."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ TURN_US: Final = 1000
 
 
 class Token(Protocol):
-    """What is handed to a native port; it comes out when it is due, perhaps more than once."""
+    """A token for a native port; it comes out when it is due, perhaps more than once."""
 
     def wake(self, error: int) -> None:
         """Take note of it, with 0, the driver's error or `_native.PAUSE`. Called where the port is; raises nothing."""
 
 
 class LoopPort(Protocol):
-    """Where completions reach a loop; awaits are native, and use the port in it."""
+    """The port by which completions reach a loop; awaits are native, and use the port in it."""
 
     native: _native.Port
 
 
 class Destination(Protocol):
-    """Where callbacks are called: a loop, or the library's thread. Two of one loop are equal."""
+    """The place where callbacks are called: a loop, or the library's thread. Two of one loop are equal."""
 
     def post(self, call: Callable[[], object]) -> None:
         """Have a call made there, once and soon, never from within; by the thread where the loop has closed.

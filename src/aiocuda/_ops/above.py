@@ -1,4 +1,4 @@
-"""What methods of operations and arrays need of the rooms above this one; `aiocuda._wiring` says it, once.
+"""Functions of higher rooms that methods of operations and arrays need; `aiocuda._wiring` sets them, once.
 
 Always true: nobody else assigns these names, and they are there when `aiocuda` has been imported.
 """

@@ -44,8 +44,8 @@ class Executable(Generic[T_co]):
         Raises
         ------
         DeviceTimeoutError
-            When it is awaited: the time passed first. The error says what was still running, and where. What was
-            submitted goes on, keeps its memory, and the operation can be awaited again.
+            When it is awaited: the time passed first. The error says what was still running, and where. The submitted
+            work goes on and keeps its memory, and the operation can be awaited again.
         ArgumentValueError
             `seconds` is no number, negative or NaN.
 
@@ -87,8 +87,8 @@ class Executable(Generic[T_co]):
         Parameters
         ----------
         stream
-            A `Stream`, or anything with ``__cuda_stream__``. Work of its device goes there, but for
-            operations that say otherwise with `on`.
+            A `Stream`, or anything with ``__cuda_stream__``. Work of its device goes there, except operations that say
+            otherwise with `on`.
         timeout
             In seconds; None waits as long as it takes.
 
@@ -127,8 +127,8 @@ class Executable(Generic[T_co]):
         Returns
         -------
         DeviceFuture[T]
-            Starts when it is first awaited, waited for or asked for its result, or given a callback. Where the
-            operation has been executed by others until then, it yields their result.
+            Starts when it is first awaited, waited for or asked for its result, or given a callback. If others have
+            executed the operation by then, it yields their result.
 
         Notes
         -----

@@ -89,8 +89,8 @@ class DeviceOp(Executable[T_co], OpViews[T_co], Generic[T_co]):
             ``cuStreamBeginCapture``: what other work of this thread ("thread_local") or of all threads ("global") the
             driver refuses meanwhile, because it might disturb a capture; or none ("relaxed").
         **inputs
-            What launches may replace, by name: arrays that exist, and numbers as operations (`aiocuda.value`) that go
-            straight to kernels.
+            Inputs that launches may replace, by name: arrays that exist, and numbers as operations (`aiocuda.value`)
+            that go straight to kernels.
 
         Returns
         -------
@@ -165,9 +165,9 @@ class DeviceOp(Executable[T_co], OpViews[T_co], Generic[T_co]):
         ----------
         function
             Called once, on the thread that waits for the result, when the value is complete. It may take its
-            time, and may wait for other threads; an event loop that awaits it stands still meanwhile. What it
-            returns is the result as it is. What depends on that is submitted when the loop has come round, unless
-            nobody wants it any more.
+            time, and may wait for other threads; an event loop that awaits it stands still meanwhile. The result is
+            what it returns, as it is. Operations that depend on it are submitted when the loop has come round, unless
+            nobody wants them any more.
 
         Returns
         -------

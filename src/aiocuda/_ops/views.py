@@ -1,7 +1,7 @@
-"""What operations that yield arrays can do as arrays do: views, and changes of who may use the memory.
+"""The methods that operations share with the arrays that they yield: views, and changes of the right to use the memory.
 
 Always true: each method yields an operation, which does to the result's handle, when it is submitted, what the array's
-method of the same name does at once. What the array's method raises is that operation's error.
+method of the same name does at once. An error of the array's method is that operation's error.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class OpViews(Generic[T_co]):
     def unwrap(self: OpViews[A]) -> DeviceOp[A]:
         """Return an operation for the array, taken back for writing; as for `DeviceArray.unwrap`.
 
-        What other operations still hold counts as a handle: drop those that yielded shares.
+        A handle that another operation still holds counts: drop operations that yielded shares.
         """
         return self._seen(lambda array: array.unwrap(), "an unwrap")
 

@@ -28,7 +28,7 @@ class TemplateParameter:
 
 @dataclass(frozen=True, slots=True)
 class Preprocessing:
-    """What the preprocessor may change, which nobody runs here: where reading the source is not enough.
+    """The parts that the preprocessor may change. Nobody runs it here, so reading the source is not enough there.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class Preprocessing:
         return any(start <= offset < end for start, end in self.branches)
 
     def macros_in(self, text: str, *but: str) -> list[str]:
-        """List the macros that a text names, but for some names."""
+        """List the macros that a text names, except some names."""
         return [word for word in re.findall(r"[A-Za-z_]\w*", text) if word in self.macros and word not in but]
 
 
@@ -82,8 +82,8 @@ class Declarations:
 
     declarations: tuple[Declaration, ...]
     tree: Node
-    # Where the tree does not show what decides how a struct's members lie: alignments, conditionals; and from where on
-    # members may be packed.
+    # The places where the tree does not show what decides a struct's layout: alignments, conditionals; and from where
+    # on members may be packed.
     obstacles: tuple[int, ...]
     packed_from: int | None
     alignments: dict[int, int]  # of the obstacles, those that ask for an alignment, in bytes

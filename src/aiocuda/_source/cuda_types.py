@@ -1,7 +1,7 @@
 """CUDA C++ types as a kernel's parameters see them: what is read, what is written, which dtype.
 
-Types are built from tree-sitter syntax nodes, with the sizes of LP64 (Linux). What the source alone
-cannot tell is an `Unknown` that carries the reason; nothing here guesses.
+Types are built from tree-sitter syntax nodes, with the sizes of LP64 (Linux). A type that the source alone cannot tell
+is an `Unknown`, which carries the reason. Nothing here guesses.
 """
 
 from __future__ import annotations

@@ -159,7 +159,7 @@ def parameter_of(
 
 _PASS_STRUCTURES: Final = "say how it lies with structures={name: a NumPy dtype or a ctypes.Structure}"
 _LAST_NAME: Final = re.compile(r"([A-Za-z_]\w*)\s*(?:\[[^]]*\]\s*)*$")
-# std::bool_constant and its like, of which the type is the value.
+# std::bool_constant and its like, whose type is the value.
 _TAG: Final = re.compile(r"(?:cuda::)?std::(?:__\w+::)?integral_constant<[^,]*,\(?[a-z]*\)?(-?\d+|true|false)[ul]*>")
 _MAX_RANK: Final = 8  # as aiocuda/tile.cuh has it
 _PLAIN_PARAMETERS: Final = ("parameter_declaration", "optional_parameter_declaration")

@@ -1,4 +1,4 @@
-"""What the compiler is asked where the source alone does not say a type, and how its answers are read.
+"""Questions for the compiler, where the source alone does not say a type, and how to read its answers.
 
 A question is C++ that stands behind the user's source: a template whose arguments are the types wanted. Its mangled
 name, which any compiler of the Itanium ABI gives, holds them with every alias, macro and dependent name resolved.

@@ -1,4 +1,4 @@
-"""What a kernel's parameters are, read from CUDA C++ source or from an explicit signature.
+"""The parameters of a kernel, read from CUDA C++ source or from an explicit signature.
 
 Pure: text in, frozen signatures out. A parameter that the source alone cannot settle is of kind
 "unknown" and carries the reason; it becomes an error only when that kernel is used.
@@ -35,7 +35,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class KernelSignature:
-    """What can be known of a kernel before it is compiled.
+    """The facts of a kernel that are known before it is compiled.
 
     Attributes
     ----------

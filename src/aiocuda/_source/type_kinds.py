@@ -1,4 +1,4 @@
-"""What a type of CUDA C++ can be to a kernel's parameter, and which names mean which numbers.
+"""The kinds of types of a kernel's parameters in CUDA C++, and the names of numbers.
 
 Always true: the sizes are those of LP64 (Linux).
 """
@@ -200,7 +200,7 @@ LIBRARY_NAMESPACES: Final = frozenset({"", "std", "cuda::std"})
 COMMON_NAMES: Final = frozenset(
     {"half", "half2", "nv_bfloat16", "nv_bfloat162", "byte", "uint", "ushort", "ulong", "ssize_t"}
 )
-# What a compiler calls these types when it is asked. All other names of the table are aliases, and never its answer.
+# The compiler's names for these types in its answers. All other names of the table are aliases, and never its answer.
 _BUILT_IN: Final = frozenset(
     {"void", "bool", "float", "double", "_Float16", "char8_t", "char16_t", "char32_t", "wchar_t", "dim3"}
     | {"__half", "__half2", "__nv_bfloat16", "__nv_bfloat162", "__nv_fp8_e4m3", "__nv_fp8_e5m2", "__nv_fp8_e8m0"}

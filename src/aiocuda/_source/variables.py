@@ -48,7 +48,7 @@ class Variable:
 
     @property
     def symbol(self) -> str:
-        """What the compiled code calls it: within a namespace a mangled name (Itanium C++ ABI, 5.1)."""
+        """Its name in the compiled code: within a namespace a mangled name (Itanium C++ ABI, 5.1)."""
         parts = self.name.split("::")
         if len(parts) == 1 or self.is_extern_c:
             return parts[-1]

@@ -1,1 +1,1 @@
-"""What users give: checked, and in the form that native code takes; knows no device."""
+"""Values that users give: checked, and in the form that native code takes. Knows no device."""

@@ -95,7 +95,7 @@ def whole(value: Any, name: str) -> int:
 
 
 def extents(value: Any, name: str, most: int | None = None) -> tuple[int, ...]:
-    """Return whole numbers, of which one may stand alone.
+    """Return whole numbers; one may stand alone.
 
     Raises
     ------

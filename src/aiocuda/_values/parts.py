@@ -1,6 +1,6 @@
 """The bytes of an array in another shape, or as items of another size.
 
-Pure: shapes and strides in, shapes and strides out; strides are in bytes. What is a view here is one in NumPy.
+Pure: shapes and strides in, shapes and strides out; strides are in bytes. A view here is a view in NumPy.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MOST_STEPS: Any = 1_000_000  # NumPy's stubs know two numbers alone
 
 
 class Bytes(NamedTuple):
-    """Where the items of an array are: in which memory, how many bytes from its begin, and how they lie."""
+    """The place of an array's items: the memory, how many bytes from its begin, and their layout."""
 
     memory: int
     offset: int

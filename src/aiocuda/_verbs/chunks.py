@@ -1,4 +1,4 @@
-"""Data that is brought to a device piece by piece, ahead of who uses it.
+"""Data that is brought to a device piece by piece, ahead of its use.
 
 Always true: pieces come in the order of their source, each complete on the device; no more than `depth` are ahead.
 """
@@ -33,8 +33,8 @@ def stream_chunks(
     device
         Where to; None takes the device in force.
     depth
-        How many uploads, 1 or more, go on while the consumer has an array. That many arrays, and the consumer's, are
-        on the device at once.
+        How many uploads, 1 or more, go on while the consumer has an array. So many arrays, and the consumer's, are on
+        the device at once.
 
     Returns
     -------
@@ -47,8 +47,8 @@ def stream_chunks(
     Raises
     ------
     ArgumentTypeError, ArgumentValueError
-        `iterable` is none, `depth` is no whole number of 1 or more. What the iterable raises, and what becomes of an
-        upload, is raised in its turn, and ends the iteration.
+        `iterable` is none, `depth` is no whole number of 1 or more. An error of the iterable, or of an upload, is
+        raised in its turn, and ends the iteration.
 
     Notes
     -----

@@ -102,8 +102,8 @@ def to_host(x: object, out: Any = None, *, reclaim: bool = False) -> DeviceOp[An
     x
         A `DeviceArray`, a `HostArray`, or an operation that yields one.
     out
-        Where to: a NumPy array that can be written, of any strides, or a `HostArray`; of the array's shape and dtype.
-        None: new page-locked memory.
+        The destination: a NumPy array that can be written, of any strides, or a `HostArray`; of the array's shape and
+        dtype. None: new page-locked memory.
     reclaim
         Whether the use of `x` ends with the copy, as with its ``close()``: its memory is freed behind it, unless other
         handles are left. Not inside a graph, whose launches would need it again.
@@ -112,9 +112,9 @@ def to_host(x: object, out: Any = None, *, reclaim: bool = False) -> DeviceOp[An
     -------
     DeviceOp[numpy.ndarray]
         `out`; else a new NumPy array in page-locked memory that nobody else writes. *Stream*: the device's stream in
-        force. *Blocks*: no, but for allocating page-locked memory, milliseconds where none is kept from before; a NumPy
-        array is written by native threads, as for `to_device`. *On cancel*: the copy goes on; its memory is used again
-        behind it, and `out` is written.
+        force. *Blocks*: no, except to allocate page-locked memory, which takes milliseconds if none is kept from
+        before; a NumPy array is written by native threads, as for `to_device`. *On cancel*: the copy goes on; its
+        memory is used again behind it, and `out` is written.
 
     Raises
     ------

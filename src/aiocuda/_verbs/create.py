@@ -62,8 +62,8 @@ def empty(
         rows, for an array of two axes or more. A row lies in one piece, however many axes it has: float32 of the shape
         ``(height, width)`` has the strides ``(pitch, 4)``, an image of the shape ``(height, width, channels)``
         ``(pitch, 4 * channels, 4)``. Rows of a further axis: the shape ``(n * height, width)``, and a ``reshape`` to
-        ``(n, height, width)``, which copies nothing. Where rows are no multiple of the pitch, the array does not lie in
-        one piece: copies take it as it is, by one call, and kernels through an ``aiocuda::View``.
+        ``(n, height, width)``, which copies nothing. If the rows are no multiple of the pitch, the array does not lie
+        in one piece. Copies take it as it is, by one call, and kernels take it through an ``aiocuda::View``.
     managed
         Whether it is in CUDA's managed memory: the host reaches it in place (`DeviceArray.numpy`), and kernels of all
         devices do. It counts in `MemoryInfo.managed_bytes`, and no memory limit bounds it. Not inside a graph, to which

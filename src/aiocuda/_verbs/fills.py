@@ -54,8 +54,8 @@ def fill(destination: Any, value: object) -> DeviceOp[Any]:
     Notes
     -----
     The driver fills with 1, 2 or 4 bytes, in rows: values of 8 and 16 bytes that do not repeat within are written a
-    4-byte column at a time. Where an array of such does not lie in one piece and has rows of several items, as much
-    memory as it has items is filled on the device and copied from, and is free behind that.
+    4-byte column at a time. If such an array does not lie in one piece and has rows of several items, memory of its
+    size is filled on the device, copied from there, and then freed.
 
     In a graph it is memset nodes, run at each launch.
     """

@@ -95,8 +95,8 @@ def external(x: Any) -> DeviceArray:
 
     Notes
     -----
-    What the other library does with the memory afterwards, aiocuda does not know: synchronise, or put it into
-    the DAG with `call`. Memory lent for reading raises `OwnershipError` where it would be written.
+    aiocuda does not know what the other library does with the memory afterwards: synchronise, or put it into the DAG
+    with `call`. Memory lent for reading raises `OwnershipError` where it would be written.
     """
     if isinstance(x, DeviceArray):
         return x

@@ -100,7 +100,7 @@ def full_like(
 
 
 def asarray(x: Any, dtype: DTypeLike = None, device: DeviceLike | None = None) -> DeviceOp[DeviceArray]:
-    """Have data as an array on a device: what is one already is given as it is, anything else is brought over.
+    """Have data as an array on a device: an array on one is returned as it is, anything else is brought over.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """Linear algebra: products of matrices.
 
-Always true: on a GPU it is cuBLAS that multiplies, on the emulated driver a kernel of this library; what is checked,
-and what comes out but for the order of the sums, is the same.
+Always true: on a GPU it is cuBLAS that multiplies, on the emulated driver a kernel of this library; the checks are the
+same, and so is the result, except for the order of the sums.
 """
 
 from __future__ import annotations

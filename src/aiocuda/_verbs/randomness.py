@@ -87,7 +87,7 @@ def randn(
     Each is the inverse of the normal distribution function at one word of the generator (the one that `rand` uses there
     for float64), and so at most 8.21 from 0: Wichura's algorithm AS 241, in float64 whatever the dtype, in steps that
     round alike everywhere; then rounded to the dtype. Its error is below 4 units in the last place of float64, measured
-    against 40 digits. NumPy's ``standard_normal`` makes other numbers of the same words, of which it throws some away.
+    against 40 digits. NumPy's ``standard_normal`` makes other numbers of the same words, and throws some of them away.
     """
     return _draw(shape, _float(dtype, "randn"), device, seed, 4, _NORMAL)
 
@@ -124,7 +124,7 @@ def randint(
     -----
     Each is the upper half of the product of one 64-bit word of the generator and the number of integers n (Lemire's
     method, without throwing words away: item i must come of word i). So they are not all alike in probability, but none
-    differs from 1/n by more than 2**-64. Where n is more than 2**32 they are those of NumPy's
+    differs from 1/n by more than 2**-64. If n is more than 2**32, they are those of NumPy's
     ``Generator(Philox(key=seed)).integers``, up to the first word that NumPy throws away, as it does with a probability
     below n / 2**64.
     """
@@ -178,8 +178,8 @@ def _draw(
     return cast("DeviceOp[DeviceArray]", drawn)
 
 
-# A thread computes the four words of one counter, which is how many items it has but for floats of 32 bits and less,
-# which take half a word each. NumPy counts before it draws: the first counter is 1.
+# A thread computes the four words of one counter. So it has four items, or eight for floats of 32 bits and less, which
+# take half a word each. NumPy counts before it draws: the first counter is 1.
 _SOURCE = r"""
 #include <aiocuda/number.cuh>
 #include <aiocuda/philox.cuh>

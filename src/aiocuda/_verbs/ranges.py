@@ -119,8 +119,8 @@ def linspace(
     -------
     DeviceOp[DeviceArray]
         One axis of `num` items; otherwise as `empty`. Computed in float64, with a rounding after each of NumPy's
-        steps, and then converted. What NumPy computes in another type (complex numbers, scalars of float16 and float32)
-        or what is not finite is computed by NumPy when it is built, and uploaded.
+        steps, and then converted. NumPy computes some of them when the operation is built, and they are uploaded: those
+        in another type (complex numbers, scalars of float16 and float32), and those that are not finite.
 
     Raises
     ------

@@ -86,8 +86,8 @@ async def as_coroutine(awaited: Awaitable[T]) -> T:
     """Await an operation, a future, an event or a stream: for what takes coroutines and coroutine functions only.
 
     Such are `asyncio.create_task`, `asyncio.TaskGroup.create_task` and `asyncio.Runner.run`, to which one gives
-    ``as_coroutine(op)``, and trio's ``nursery.start_soon(as_coroutine, op)``. What takes awaitables, such as
-    `asyncio.gather`, `asyncio.wait_for`, `asyncio.shield` and `asyncio.ensure_future`, takes operations and futures
+    ``as_coroutine(op)``, and trio's ``nursery.start_soon(as_coroutine, op)``. Functions that take awaitables, such as
+    `asyncio.gather`, `asyncio.wait_for`, `asyncio.shield` and `asyncio.ensure_future`, take operations and futures
     themselves.
 
     Parameters
@@ -112,7 +112,7 @@ async def as_coroutine(awaited: Awaitable[T]) -> T:
     *Stream*: the one in force when this is awaited; a task has the context in which it was made. *Blocks*: no.
     *On cancel*: as for ``await op``.
 
-    What takes coroutines only looks at the type of what it is given, and raises its own error for an operation:
+    Functions that take only coroutines look at the type of their argument, and raise their own error for an operation:
 
     - ``TypeError: a coroutine was expected, got <DeviceOp: ...>`` comes from `asyncio.create_task` and
       `asyncio.TaskGroup.create_task`;

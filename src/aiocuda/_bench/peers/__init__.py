@@ -34,7 +34,7 @@ _KNOWN = (
     Known("Triton", "triton", "triton"),
     Known("numba-cuda", "numba_cuda", "numba_cuda"),
 )
-# What a program imports to use them, by their names.
+# The modules that a program imports to use them, by their names.
 PACKAGES = {known.name: known.package for known in _KNOWN}
 
 

@@ -1,4 +1,4 @@
-"""What a program does that awaits a GPU without aiocuda: a thread that blocks, ``asyncio.to_thread(stream.sync)``."""
+"""The way of a program that awaits a GPU without aiocuda: a thread that blocks, ``asyncio.to_thread(stream.sync)``."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ class Tile {
   __device__ __forceinline__ long long extent(int axis) const {
     return extents_[detail::checked_axis("Tile", axis, N)];
   }
-  // Where the tile begins in the whole array, in items.
+  // The tile's first item in the whole array.
   __device__ __forceinline__ long long origin(int axis) const {
     return origin_[detail::checked_axis("Tile", axis, N)];
   }
