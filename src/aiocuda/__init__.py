@@ -35,6 +35,8 @@ from aiocuda._devices.policies import current_policy as current_policy
 from aiocuda._devices.policies import set_policy as set_policy
 from aiocuda._driver.loaded import KernelAttributes as KernelAttributes
 from aiocuda._driver.loaded import Occupancy as Occupancy
+from aiocuda._driver.select import DriverInfo as DriverInfo
+from aiocuda._driver.select import select_driver as select_driver
 from aiocuda._engine.futures import DeviceFuture as DeviceFuture
 from aiocuda._engine.stream_wait import StreamWait as StreamWait
 from aiocuda._graphs.compiled import CacheInfo as CacheInfo
@@ -145,6 +147,7 @@ __all__ = [
     "DeviceOp",
     "DeviceTimeoutError",
     "DriverError",
+    "DriverInfo",
     "DriverNotFoundError",
     "DriverSelectionError",
     "EmulatedDeviceWarning",
@@ -217,6 +220,7 @@ __all__ = [
     "randint",
     "randn",
     "replicate",
+    "select_driver",
     "set_device",
     "set_policy",
     "shard",

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from aiocuda._bench import command as bench_command
 from aiocuda._bench import graphs as bench_graphs
 from aiocuda._driver.inventory import compiler_text, device_rows
-from aiocuda._driver.select import select
+from aiocuda._driver.select import select_driver
 from aiocuda.errors import (
     AiocudaError,
     CompilationError,
@@ -75,7 +75,7 @@ def run_info(arguments: Sequence[str]) -> int:
     with warnings.catch_warnings():
         # What it warns of is the first thing printed below.
         warnings.simplefilter("ignore", EmulatedDeviceWarning)
-        chosen = select()
+        chosen = select_driver()
     devices = [
         (
             f"device {row.ordinal}",

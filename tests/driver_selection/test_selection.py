@@ -9,8 +9,8 @@ import pytest
 SELECT = """
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
-    chosen = selection.select()
-    again = selection.select()
+    chosen = selection.select_driver()
+    again = selection.select_driver()
 report(kind=chosen.kind, path=chosen.library_path, nvrtc=chosen.nvrtc_path, reason=chosen.reason,
        version=chosen.version_text, same=chosen is again,
        warnings=[[w.category.__name__, str(w.message)] for w in caught],
@@ -19,7 +19,7 @@ report(kind=chosen.kind, path=chosen.library_path, nvrtc=chosen.nvrtc_path, reas
 
 FAIL = """
 try:
-    selection.select()
+    selection.select_driver()
 except errors.AiocudaError as error:
     report(kind=type(error).__name__, text=str(error))
 else:
@@ -92,7 +92,7 @@ with warnings.catch_warnings(record=True) as caught:
     chosen, start = [], threading.Barrier(8)
     def choose():
         start.wait()
-        chosen.append(selection.select())
+        chosen.append(selection.select_driver())
     threads = [threading.Thread(target=choose) for _ in range(8)]
     for thread in threads: thread.start()
     for thread in threads: thread.join()
@@ -106,8 +106,8 @@ def test_the_warning_names_the_line_of_the_user(machine):
     script = """
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
-    inside = {"__name__": "aiocuda.somewhere", "select": selection.select}
-    exec(compile("def use():\\n    select()", "inside.py", "exec"), inside)
+    inside = {"__name__": "aiocuda.somewhere", "select_driver": selection.select_driver}
+    exec(compile("def use():\\n    select_driver()", "inside.py", "exec"), inside)
     inside["use"]()
 report(file=caught[0].filename)
 """
@@ -131,16 +131,16 @@ import asyncio, sys, trio, uvloop
 source = '''
 import contextlib
 async def use():
-    select()
+    select_driver()
 @contextlib.contextmanager
 def context():
-    select()
+    select_driver()
     yield
 def use_in_context():
     with context():
         pass
 '''
-inside = {{"__name__": "aiocuda.somewhere", "select": selection.select}}
+inside = {{"__name__": "aiocuda.somewhere", "select_driver": selection.select_driver}}
 exec(compile(source, "inside.py", "exec"), inside)
 async def main():
     await asyncio.create_task(inside["use"]())
@@ -156,8 +156,8 @@ report(file=caught[0].filename, right=caught[0].lineno == line)
 def test_the_warning_names_the_line_of_a_task(machine):
     script = """
 import asyncio
-inside = {"__name__": "aiocuda.somewhere", "select": selection.select}
-exec(compile("async def use():\\n    select()", "inside.py", "exec"), inside)
+inside = {"__name__": "aiocuda.somewhere", "select_driver": selection.select_driver}
+exec(compile("async def use():\\n    select_driver()", "inside.py", "exec"), inside)
 async def here():
     await inside["use"]()
 async def main():
@@ -174,9 +174,9 @@ def test_a_warning_made_an_error_is_raised_once_and_the_choice_stays(machine):
     script = """
 warnings.simplefilter("error")
 try:
-    selection.select()
+    selection.select_driver()
 except errors.EmulatedDeviceWarning as warning:
-    report(raised=True, kind=selection.select().kind)
+    report(raised=True, kind=selection.select_driver().kind)
 """
     found = machine.run(script, has_node=False).values
     assert found == {"raised": True, "kind": "emulated"}
@@ -250,7 +250,7 @@ def test_an_installation_without_the_emulated_driver_says_to_reinstall(machine, 
 
 def test_cuda_bindings_run_on_the_selected_library(machine):
     script = """
-chosen = selection.select()
+chosen = selection.select_driver()
 from cuda.bindings import driver, nvrtc
 result = driver.cuInit(0)[0]
 count = driver.cuDeviceGetCount()[1]
@@ -272,7 +272,7 @@ def test_the_emulated_compiler_is_told_of_the_ziglang_wheel(machine, tmp_path, n
     found = machine.run(
         """
 import os
-selection.select()
+selection.select_driver()
 report(zig=os.environ["AIOCUDA_ZIG"])
 """,
         AIOCUDA_DRIVER="emulated",

@@ -191,8 +191,8 @@ def test_a_process_forked_after_something_else_started_the_driver_is_told(in_pro
         """
         import os, sys
         import aiocuda as ac
-        from aiocuda._driver.select import select
-        select()
+        from aiocuda._driver.select import select_driver
+        select_driver()
         from cuda.bindings import driver
         driver.cuInit(0)
         child = os.fork()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from aiocuda._driver.select import select
+from aiocuda._driver.select import select_driver
 
-select()
+select_driver()
 
 from cuda.bindings import driver as cu  # noqa: E402
 from cuda.bindings import nvrtc  # noqa: E402

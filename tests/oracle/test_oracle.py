@@ -194,8 +194,8 @@ def test_an_unknown_setting_is_an_error_that_names_it(
 
 
 START = """
-from aiocuda._driver.select import select
-select()
+from aiocuda._driver.select import select_driver
+select_driver()
 from cuda.bindings import driver as cu
 
 """

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 
 from aiocuda._driver.runtime import call
-from aiocuda._driver.select import select
+from aiocuda._driver.select import select_driver
 from aiocuda.errors import CompilationError, DriverNotFoundError
 
 __all__ = ["DeviceRow", "compiler_text", "device_rows"]
@@ -36,7 +36,7 @@ def device_rows() -> tuple[DeviceRow, ...]:
     DriverError
         The driver refused to answer.
     """
-    is_emulated = select().is_emulated
+    is_emulated = select_driver().is_emulated
     from cuda.bindings import driver
 
     capability = driver.CUdevice_attribute
@@ -80,7 +80,7 @@ def compiler_text() -> str:
     DriverNotFoundError
         NVRTC is not installed.
     """
-    chosen = select()
+    chosen = select_driver()
     from cuda.bindings import nvrtc
     from cuda.pathfinder import DynamicLibNotFoundError
 

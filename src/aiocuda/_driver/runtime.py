@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aiocuda import _forks, _native
-from aiocuda._driver.select import DriverInfo, select
+from aiocuda._driver.select import DriverInfo, select_driver
 from aiocuda.errors import ArgumentValueError, DriverError, ForkedProcessError
 
 __all__ = [
@@ -128,7 +128,7 @@ def error_text(code: int) -> tuple[str, int, str]:
 
 def driver_info() -> DriverInfo:
     """Select the driver of this process, the first time; return the choice."""
-    return select()
+    return select_driver()
 
 
 def device_count() -> int:
@@ -145,7 +145,7 @@ def device_count() -> int:
         return _count
     with _lock:
         if _count is None:
-            select()
+            select_driver()
             from cuda.bindings import driver
 
             (answer,) = driver.cuInit(0)

@@ -23,7 +23,7 @@ from aiocuda import _forks
 from aiocuda._driver import probe
 from aiocuda.errors import DriverNotFoundError, DriverSelectionError, EmulatedDeviceWarning
 
-__all__ = ["DriverInfo", "cache_directory", "is_debugging", "select"]
+__all__ = ["DriverInfo", "cache_directory", "is_debugging", "select_driver"]
 
 DRIVER_SONAME = "libcuda.so.1"
 NVRTC_SONAME = "libnvrtc.so.13"
@@ -122,7 +122,7 @@ def format_version(version: int) -> str:
     return f"{version // 1000}.{version % 1000 // 10}"
 
 
-def select() -> DriverInfo:
+def select_driver() -> DriverInfo:
     """Choose and load the driver of this process, the first time; return the choice.
 
     The environment variable ``AIOCUDA_DRIVER`` says which: ``nvidia``, ``emulated``, or
