@@ -20,8 +20,9 @@ import numpy as np
 
 from aiocuda import _native
 from aiocuda._engine import held_up, placement
-from aiocuda._graphs import capture
+from aiocuda._graphs import result_template
 from aiocuda._graphs.compiled_call import Call, described, is_number, is_plain, mapped
+from aiocuda._graphs.result_template import ResultTemplate
 from aiocuda._graphs.traced import TracedNumber
 from aiocuda._ops.composing import lift, value
 from aiocuda._ops.operation import CallOp, DeviceOp, GatherOp, ReplayOp
@@ -64,59 +65,41 @@ class _Graph:
     """One graph of a function: for arguments of one kind, and for the numbers that the function looked at."""
 
     __slots__ = (
-        "arrays", "executables", "guards", "has_late", "key", "known", "numbers", "outputs", "sources", "targets",
-        "template", "turn",
+        "arrays", "executables", "guards", "key", "known", "numbers", "outputs", "targets", "template", "turn",
     )  # fmt: skip
 
-    def __init__(self, key: Any, native: _native.Graph, template: Any, guards: dict[int, Any]) -> None:
+    def __init__(self, key: Any, native: _native.Graph, guards: dict[int, Any]) -> None:
         self.key = key
         self.executables = [native]
         self.turn = 0
         self.guards = guards  # number's index -> what the function saw
-        self.template = template
-        self.has_late = capture.has_late(template)
+        # Its arguments are the call's distinct arrays.
+        self.template = ResultTemplate(None, {})
         # The things that a call puts into it: its distinct arrays, its numbers, and memory for the outputs; and their
         # places.
         self.arrays: list[int] = []
         self.numbers: list[int] = []
         self.outputs: list[tuple[list[Any], _native.Array]] = []  # what was used for it before; what is like it
         self.targets: tuple[int, ...] = ()
-        # By the identity of the template's arrays: which of the distinct arrays, or ~(which of the outputs); and
-        # whether it is all of that.
-        self.sources: dict[int, tuple[int, bool]] = {}
         self.known: _native.KnownCall | None = None  # takes calls like the first one, where they are plain
 
     def know(self, device: int, args: tuple[Any, ...], which: list[int]) -> None:
         """Let native code take calls like this one, whose arguments are plain."""
-        leaves = self.template if type(self.template) is tuple else (self.template,)
-        if self.has_late or not all(isinstance(leaf, _native.Array) for leaf in leaves):
+        structure, sources = self.template.structure, self.template.sources
+        leaves = structure if type(structure) is tuple else (structure,)
+        if self.template.has_late or not all(isinstance(leaf, _native.Array) for leaf in leaves):
             return
         self.known = _native.KnownCall(
             ReplayOp, self.executables[0], device, args, which, self.guards, self.arrays, self.numbers, self.targets,
             [ring for ring, _ in self.outputs],
-            tuple((leaf, *self.sources[id(leaf)]) if id(leaf) in self.sources else leaf for leaf in leaves),
-            leaves is self.template,
+            tuple((leaf, *sources[id(leaf)]) if id(leaf) in sources else leaf for leaf in leaves),
+            leaves is structure,
         )  # fmt: skip
 
     @property
     def native_hits(self) -> int:
         """How many calls native code has taken."""
         return self.known.hits if self.known is not None else 0
-
-    def result(self, arrays: list[_native.Array], outputs: list[Any]) -> Any:
-        """Return a call's result: with its arrays in the place of the graph's; late values are not made yet."""
-
-        def at(array: _native.Array) -> Any:
-            source = self.sources.get(id(array))
-            if source is None:  # it was there before
-                return array
-            index, is_all = source
-            whole = arrays[index] if index >= 0 else outputs[~index]
-            return whole if is_all else whole._like_part(array)
-
-        if isinstance(self.template, _native.Array):
-            return at(self.template)
-        return capture.replaced(self.template, at)
 
 
 class Compiled(Generic[P, R]):
@@ -267,9 +250,9 @@ class Compiled(Generic[P, R]):
         values = [call.distinct[i] for i in graph.arrays]
         values += [call.numbers[i] for i in graph.numbers]
         outputs = [_next_of(ring, model, self._title) for ring, model in graph.outputs]
-        result = graph.result(call.distinct, outputs)
+        result = graph.template.filled(call.distinct, outputs)
         values += outputs
-        if not graph.has_late:
+        if not graph.template.has_late:
             return cast("DeviceOp[R]", ReplayOp(self._next_executable(graph), graph.targets, values, result))
         op = ReplayOp(self._next_executable(graph), graph.targets, values)
         complete = functools.partial(_complete, result)
@@ -333,7 +316,7 @@ class _Trace:
             placement.current.reset(inside)
         # If the function returns an array that it got a copy of, it means that array.
         copies = {arrays[i]._place[0]: self._placeholders[i] for i in captured}
-        self._template = capture.replaced(
+        self._template = result_template.replaced(
             template, lambda array: copies[array._place[0]]._like_part(array) if array._place[0] in copies else array
         )
         self._arguments = {placeholder._place[0]: i for i, placeholder in enumerate(self._placeholders)}
@@ -346,12 +329,12 @@ class _Trace:
     def finish(self, copies_results: bool) -> _Graph:
         """Make the graph; where asked, and where a function of call() has their address, its results are copies."""
         copies: dict[int, Any] = {}  # by their memory, so that arrays that lie upon one another still do
-        for array in capture.arrays_in(self._template):
+        for array in result_template.arrays_in(self._template):
             if copies_results or self._recorder.is_captured(array):
                 whole = self._recorder.whole_of(array, dtypes.code_of(_BYTE))
                 if whole is not None and array._place[0] not in copies:
                     copies[array._place[0]] = self._record(dup(whole))
-        template = capture.replaced(
+        template = result_template.replaced(
             self._template,
             lambda array: copies[array._place[0]]._like_part(array) if array._place[0] in copies else array,
         )
@@ -362,21 +345,22 @@ class _Trace:
             for i, number in enumerate(self._numbers)
             if object.__getattribute__(number, "is_observed") or first_number + i in observed
         }
-        native = self._recorder.finish(list(capture.arrays_in(template)), template)
-        graph = _Graph(self._call.key, native, template, guards)
+        native = self._recorder.finish(list(result_template.arrays_in(template)), template)
+        graph = _Graph(self._call.key, native, guards)
         graph.arrays = [i for i in range(first_number) if native.input_access(i)[0]]
         graph.numbers = [
             i for i in range(len(self._numbers)) if i not in guards and native.input_access(first_number + i)[0]
         ]
-        slots = self._find_sources(graph, native)
+        slots = self._find_sources(graph, native, template)
         graph.targets = (*graph.arrays, *(first_number + i for i in graph.numbers), *(~slot for slot in slots))
         return graph
 
-    def _find_sources(self, graph: _Graph, native: _native.Graph) -> list[int]:
+    def _find_sources(self, graph: _Graph, native: _native.Graph, structure: Any) -> list[int]:
         """Find where the template's arrays lie; return the outputs among them, by their memory's slots."""
         memory = native.memory()
         slots: list[int] = []
-        for leaf in capture.arrays_in(graph.template):
+        sources: dict[int, tuple[int, bool]] = {}
+        for leaf in result_template.arrays_in(structure):
             found = native.output_of(leaf)
             if found is not None:
                 slot = found[0]
@@ -386,10 +370,11 @@ class _Trace:
                     model = leaf if is_all else native.output_bytes(slot, dtypes.code_of(_BYTE))
                     graph.outputs.append(([], model))
                 index = slots.index(slot)
-                graph.sources[id(leaf)] = ~index, leaf._layout == graph.outputs[index][1]._layout
+                sources[id(leaf)] = ~index, leaf._layout == graph.outputs[index][1]._layout
             elif leaf._place[0] in self._arguments:
                 index = self._arguments[leaf._place[0]]
-                graph.sources[id(leaf)] = index, leaf._layout == self._placeholders[index]._layout
+                sources[id(leaf)] = index, leaf._layout == self._placeholders[index]._layout
+        graph.template = ResultTemplate(structure, sources)
         return slots
 
 
@@ -409,7 +394,7 @@ def _next_of(ring: list[_native.Array], model: _native.Array, asked: str) -> Any
 
 
 def _complete(result: Any, _: Any) -> Any:
-    return capture.complete(result)
+    return result_template.complete(result)
 
 
 @overload

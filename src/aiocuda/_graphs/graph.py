@@ -16,7 +16,8 @@ from typing import Any, Generic, Self, TypeVar, cast
 from aiocuda import _native
 from aiocuda._devices.device import Stream, as_stream
 from aiocuda._engine import held_up, placement
-from aiocuda._graphs import capture
+from aiocuda._graphs import result_template
+from aiocuda._graphs.result_template import ResultTemplate
 from aiocuda._ops.above import CaptureMode
 from aiocuda._ops.operation import CallOp, CreateOp, DeviceOp, ReplayOp
 from aiocuda._values import dtypes
@@ -72,9 +73,7 @@ class CudaGraph(Generic[T_co]):
 
     __slots__ = (
         "__weakref__",
-        "_has_late",
         "_inputs",
-        "_late_arrays",
         "_late_outputs",
         "_native",
         "_stream",
@@ -89,18 +88,18 @@ class CudaGraph(Generic[T_co]):
         self._stream = stream
         self._take(template)
 
-    def _take(self, template: Any) -> None:
-        self._template = template
-        self._has_late = capture.has_late(template)
+    def _take(self, structure: Any) -> None:
         # Host memory that a late value is made of: the value may be a view of it, so each launch gets its own.
         memory = self._native.memory()
-        self._late_arrays: dict[int, int] = {}  # by their identity, the slots of the memory that they lie in
-        self._late_outputs: dict[int, int] = {}  # the sizes of those slots, in bytes
-        for array in capture.late_arrays_in(template):
+        sources: dict[int, tuple[int, bool]] = {}
+        self._late_outputs: dict[int, int] = {}  # the slots of that memory, and their sizes in bytes
+        for array in result_template.late_arrays_in(structure):
             found = self._native.output_of(array) if array._device == _native.HOST else None
             if found is not None:
-                self._late_arrays[id(array)] = found[0]
-                self._late_outputs[found[0]] = memory[found[0]][1]
+                slot = found[0]
+                self._late_outputs[slot] = memory[slot][1]
+                sources[id(array)] = ~list(self._late_outputs).index(slot), False
+        self._template = ResultTemplate(structure, sources)
 
     @property
     def result(self) -> T_co:
@@ -109,7 +108,7 @@ class CudaGraph(Generic[T_co]):
         If the operation ends in a `map`, or holds one (as `to_host` does), the value that the map gets stands in its
         place.
         """
-        return cast("T_co", capture.without_late(self._template))
+        return cast("T_co", result_template.without_late(self._template.structure))
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -163,14 +162,14 @@ class CudaGraph(Generic[T_co]):
         """
         targets = tuple(self._index(name) for name in bindings)
         given = list(bindings.values())
-        if not self._has_late:
+        if not self._template.has_late:
             op = ReplayOp(self._native, targets, given)
             return cast("DeviceOp[T_co]", op.on(self._stream) if self._stream is not None else op)
         given.extend(CreateOp((size,), dtypes.code_of(_BYTE), _native.HOST) for size in self._late_outputs.values())
         op = ReplayOp(self._native, (*targets, *(~slot for slot in self._late_outputs)), given)
         if self._stream is not None:
             op.on(self._stream)
-        complete = functools.partial(_complete, self._template, self._late_arrays, tuple(self._late_outputs))
+        complete = functools.partial(_complete, self._template, len(self._late_outputs))
         return cast("DeviceOp[T_co]", CallOp("map", complete, op, title="a launch of a graph"))
 
     def _index(self, name: str) -> int:
@@ -212,7 +211,7 @@ class CudaGraph(Generic[T_co]):
         `DeviceOp.graph`.
         """
         recorder, template = _recorded(op, capture_mode, inputs)
-        recorder.finish_into(self._native, list(capture.arrays_in(template)), template)
+        recorder.finish_into(self._native, list(result_template.arrays_in(template)), template)
         self._take(template)
 
     def upload(self, stream: Stream | Any) -> None:
@@ -280,15 +279,10 @@ def _memory_name(slot: int, memory: tuple[str, int, int, str | None]) -> str:
     return name or f"{role} {slot}"
 
 
-def _complete(template: Any, late_arrays: dict[int, int], slots: tuple[int, ...], given: Any) -> Any:
+def _complete(template: ResultTemplate, late_outputs: int, given: Any) -> Any:
     """Make a launch's late values, of the memory that it was given for them."""
-    memory = dict(zip(slots, given if len(slots) > 1 else (given,), strict=True)) if slots else {}
-
-    def replaced(array: _native.Array) -> Any:
-        slot = late_arrays.get(id(array))
-        return array if slot is None else memory[slot]._like_part(array)
-
-    return capture.complete(capture.replaced(template, replaced))
+    outputs = given if late_outputs > 1 else (given,)
+    return result_template.complete(template.filled((), outputs))
 
 
 def _recorder_of(capture_mode: CaptureMode, inputs: Mapping[str, Any]) -> _native.Recorder:
@@ -317,9 +311,9 @@ def _recorded(op: DeviceOp[Any], capture_mode: CaptureMode, inputs: Mapping[str,
     template = recorder.record(op, where)
     _require_straight(recorder, tuple(inputs))
     # A launch gives late values memory of their own, which it cannot where the address has been captured.
-    captured = [array for array in capture.late_arrays_in(template) if recorder.is_captured(array)]
+    captured = [array for array in result_template.late_arrays_in(template) if recorder.is_captured(array)]
     copies = {id(array): recorder.record(cast("Any", dup(array)), where) for array in captured}
-    return recorder, capture.replaced(template, lambda array: copies.get(id(array), array))
+    return recorder, result_template.replaced(template, lambda array: copies.get(id(array), array))
 
 
 def _require_straight(recorder: _native.Recorder, names: tuple[str, ...]) -> None:
@@ -342,7 +336,7 @@ def make_graph(
 def _finished(
     recorder: _native.Recorder, template: Any, stream: Stream | None, names: tuple[str, ...]
 ) -> CudaGraph[Any]:
-    native = recorder.finish(list(capture.arrays_in(template)), template)
+    native = recorder.finish(list(result_template.arrays_in(template)), template)
     if stream is not None and native.device >= 0 and native.device != stream.device.ordinal:
         raise DeviceMismatchError(
             f"the graph made at {native.place} works on device {native.device}, and its launches were to go to "

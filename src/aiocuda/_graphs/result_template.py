@@ -6,12 +6,47 @@ that stands in several places stays one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from aiocuda import _native
 
-__all__ = ["arrays_in", "complete", "has_late", "late_arrays_in", "replaced", "without_late"]
+__all__ = ["ResultTemplate", "arrays_in", "complete", "late_arrays_in", "replaced", "without_late"]
+
+
+class ResultTemplate:
+    """What a graph's operation returned, and which of its arrays each launch puts others in the place of.
+
+    Parameters
+    ----------
+    structure
+        What was returned.
+    sources
+        By the identity of the structure's arrays: what stands in an array's place, and whether the array is all of
+        that, not a part. It is one of the launch's arguments, by its index, or of its outputs, by ``~index``. The
+        launch leaves an array without a source as it is.
+    """
+
+    __slots__ = ("has_late", "sources", "structure")
+
+    def __init__(self, structure: Any, sources: Mapping[int, tuple[int, bool]]) -> None:
+        self.structure = structure
+        self.sources = sources
+        self.has_late = any(isinstance(leaf, _native.Late) for leaf in _leaves(structure))
+
+    def filled(self, arguments: Sequence[Any], outputs: Sequence[Any]) -> Any:
+        """Return what a launch yields; its late values are not made yet."""
+        if isinstance(self.structure, _native.Array):
+            return self._in_place_of(self.structure, arguments, outputs)
+        return replaced(self.structure, lambda array: self._in_place_of(array, arguments, outputs))
+
+    def _in_place_of(self, array: _native.Array, arguments: Sequence[Any], outputs: Sequence[Any]) -> Any:
+        source = self.sources.get(id(array))
+        if source is None:
+            return array
+        index, is_all = source
+        whole = arguments[index] if index >= 0 else outputs[~index]
+        return whole if is_all else whole._like_part(array)
 
 
 def arrays_in(structure: Any) -> Iterator[_native.Array]:
@@ -28,11 +63,6 @@ def late_arrays_in(structure: Any) -> Iterator[_native.Array]:
     for leaf in _leaves(structure):
         if isinstance(leaf, _native.Late):
             yield from arrays_in(leaf.input)
-
-
-def has_late(structure: Any) -> bool:
-    """Whether something in a structure is known only when a launch is complete."""
-    return any(isinstance(leaf, _native.Late) for leaf in _leaves(structure))
 
 
 def replaced(structure: Any, replace: Callable[[_native.Array], Any]) -> Any:
