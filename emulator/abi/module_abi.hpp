@@ -56,7 +56,7 @@ struct Kernel {
 // same time talk to one another.
 enum AccessKind : std::uint32_t { access_read, access_write, access_atomic_read, access_atomic_write };
 
-// What the driver offers compiled code; set once, right after loading, before any kernel runs.
+// The services that the driver offers to compiled code. It sets them once, right after loading, before any kernel runs.
 struct Services {
   std::uint32_t version;
   // Ends the launch with a CUresult (CUDA_ERROR_ASSERT for a failed assert, CUDA_ERROR_LAUNCH_FAILED

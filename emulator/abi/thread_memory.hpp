@@ -59,7 +59,7 @@ class ThreadMemory {
   std::uint32_t stacks_ = 0;
 };
 
-// What Services::thread_memory is set to.
+// The function behind Services::thread_memory.
 inline void* thread_memory(std::uint32_t stack_count) {
   static thread_local ThreadMemory memory;
   return memory.get(stack_count);

@@ -1,6 +1,6 @@
-// What every function of the driver API begins with: is the driver initialised, was the process
-// forked, is a context current, is that context lost? No other driver state is touched before
-// these questions are answered, so a forked child can never wait for a lock of its parent.
+// The questions with which every function of the driver API begins: is the driver initialised, was the process forked,
+// is a context current, is that context lost? No other driver state is touched before these questions are answered, so
+// a forked child can never wait for a lock of its parent.
 #pragma once
 
 // The functions that cuda.h declares are the only symbols this library exports.

@@ -63,7 +63,7 @@ CUresult set_name(std::string& stored, const void* value, std::size_t bytes) {
   return CUDA_SUCCESS;
 }
 
-// What would make the driver write a dump may stay off.
+// Settings that would make the driver write a dump may stay off.
 CUresult keep_off(const void* value, std::size_t bytes) {
   bool on = false;
   if (const CUresult error = set_value(on, value, bytes)) return error;

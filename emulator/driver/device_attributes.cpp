@@ -1,5 +1,5 @@
-// cuDeviceGetAttribute: every attribute that cuda.h numbers has an answer. What the emulator can do is
-// listed here; a capability that is not listed is one it does not have, and reads 0.
+// cuDeviceGetAttribute: every attribute that cuda.h numbers has an answer. This list has everything that the emulator
+// can do. The emulator lacks a capability that is not listed, and its attribute reads 0.
 #include <unistd.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// What the driver reads out of a module's image by itself: what kind of image it is, how long it is
-// (the API passes no length), and the variables it exports with their sizes.
+// The facts that the driver itself reads from a module's image: what kind of image it is, how long it is (the API
+// passes no length), and the variables it exports with their sizes.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -17,7 +17,8 @@ std::int64_t now_ns();  // of the steady clock
 
 // One record of an event in a stream: where it is, and when the stream passed it.
 struct EventRecord {
-  std::shared_ptr<const capture::Fork> fork;  // null, but for a record in a captured stream, of which the rest is empty
+  std::shared_ptr<const capture::Fork>
+      fork;  // null, except for a record in a captured stream, whose other members are empty
   Ticket ticket;
   std::atomic<std::int64_t> passed_at_ns{0};  // steady clock; 0 until passed
 };

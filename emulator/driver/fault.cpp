@@ -18,7 +18,7 @@
 namespace aiocuda::emulator {
 namespace {
 
-// What one run_guarded knows. Written by the signal handler of the same thread.
+// The state of one run_guarded. The signal handler of the same thread writes it.
 struct Guard {
   sigjmp_buf back;
   int signal = 0;

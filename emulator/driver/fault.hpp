@@ -24,7 +24,7 @@ Fault run_guarded(Callable& callable) {
   return run_guarded([](void* argument) { (*static_cast<Callable*>(argument))(); }, &callable);
 }
 
-// Ends the innermost run_guarded of this thread. What compiled modules reach as Services::fail.
+// Ends the innermost run_guarded of this thread. The function behind Services::fail.
 [[noreturn]] void fail_kernel(std::int32_t cuda_error, const char* message);
 
 // Installs the handlers (once). Called by cuInit.

@@ -11,12 +11,11 @@ namespace aiocuda::emulator {
 // where they next wait.
 Fault run_together(Pieces& blocks, std::uint64_t count);
 
-// Does the calling thread run a block of a cooperative launch? What compiled modules reach as Services::is_in_grid.
+// Does the calling thread run a block of a cooperative launch? The function behind Services::is_in_grid.
 bool is_in_grid();
 
-// Returns when every block of the launch has come here as often as the calling one. Fails the kernel where that cannot
-// be: another block has ended or failed, or the launch is not cooperative. What compiled modules reach as
-// Services::meet_grid.
+// Returns when every block of the launch has come here as often as the calling one. Fails the kernel if that cannot be:
+// another block has ended or failed, or the launch is not cooperative. The function behind Services::meet_grid.
 void meet_grid();
 
 }  // namespace aiocuda::emulator

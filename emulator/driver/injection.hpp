@@ -1,6 +1,6 @@
 // Faults on purpose (AIOCUDA_EMULATOR_FAULTS): which of the driver's calls and which pieces of work go wrong, by plan
-// or by seed. Without a plan nothing here counts anything. What goes wrong does so in a way that a GPU's driver
-// also has; whoever asks `strikes` makes the fault.
+// or by seed. Without a plan nothing here counts anything. Every fault is one that a GPU's driver also has. The caller
+// of `strikes` makes the fault.
 #pragma once
 #include <array>
 #include <atomic>
@@ -14,7 +14,7 @@
 
 namespace aiocuda::emulator::injection {
 
-// What a fault happens to. Each is counted by itself, from the start of the process.
+// The kinds of calls and work that a fault can hit. Each is counted by itself, from the start of the process.
 enum class Kind {
   alloc,         // a call that allocates: out of memory
   launch,        // a call that launches: out of resources

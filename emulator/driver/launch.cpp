@@ -12,7 +12,7 @@
 namespace aiocuda::emulator {
 namespace {
 
-// What the attributes of a launch ask for beyond its shape.
+// The wishes of a launch's attributes, beyond its shape.
 struct LaunchRequests {
   std::optional<int> priority;
   std::array<std::shared_ptr<Event>, 2> events;  // to be recorded when the launch has ended, at the latest

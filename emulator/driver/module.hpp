@@ -15,7 +15,7 @@
 
 namespace aiocuda::emulator {
 
-// What can be set on a function; a library's kernel has one set for each device.
+// The attributes that a program can set on a function. A library's kernel has one set for each device.
 struct FunctionAttributes {
   std::atomic<int> max_dynamic_shared_bytes;
   std::atomic<int> preferred_shared_carveout{-1};
@@ -29,7 +29,7 @@ CUresult set_attribute(const KernelDescription& kernel, FunctionAttributes& attr
 
 class Module;
 
-// A kernel loaded in a context. What a launch holds: its code stays loaded until it has ended.
+// A kernel loaded in a context. A launch holds it, so its code stays loaded until the launch has ended.
 class Function {
  public:
   Function(std::shared_ptr<Context> context, std::shared_ptr<Program> program, std::shared_ptr<Image> image,
@@ -146,8 +146,8 @@ HandleTable<Function, CUfunction>& functions();
 HandleTable<Library, CUlibrary>& libraries();
 HandleTable<Kernel, CUkernel>& kernels();
 
-// What a function's handle means: a function, or a kernel that stands for its function in the current
-// context. INVALID_HANDLE when it is neither.
+// The function behind a handle. The handle is a function's, or that of a kernel, which stands for its function in the
+// current context. INVALID_HANDLE when it is neither.
 CUresult resolve_function(CUfunction handle, Context& current, std::shared_ptr<Function>& function);
 
 void unload_modules_of(Context& context);

@@ -11,7 +11,7 @@
 
 namespace aiocuda::emulator {
 
-// What the functions answer that the emulator does not have (see stubs.cpp).
+// The answer of the functions that the emulator does not have (see stubs.cpp).
 int not_supported() noexcept {
   const CUresult error = check_initialised();
   return error != CUDA_SUCCESS ? error : CUDA_ERROR_NOT_SUPPORTED;

@@ -33,7 +33,7 @@ class Image {
   const std::uintptr_t base_;
 };
 
-// What is known of a kernel without any loaded copy.
+// The facts of a kernel that need no loaded copy.
 struct KernelDescription {
   std::string name;
   std::vector<abi::Parameter> parameters;

@@ -12,8 +12,8 @@
 
 namespace aiocuda::emulator {
 
-// The choices of one stream. What it chooses depends on the seed, on how many streams were made before it, and on
-// how many choices it has made.
+// The choices of one stream. They depend on the seed, on how many streams were made before it, and on how many choices
+// it has made.
 class Shuffle {
  public:
   // Nothing where the setting is not there.

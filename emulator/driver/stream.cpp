@@ -130,7 +130,7 @@ void Stream::wait_for_others() {
 }
 
 void Stream::wait_for(const Ticket& ticket) {
-  // What is later in the same stream comes later anyway.
+  // Later work of the same stream comes later anyway.
   if (ticket.stream().get() == this) return;
   if (!ticket.passed()) {
     // A lost context on the other side has failed on its own; here the wait is over.
@@ -267,7 +267,7 @@ Ticket Stream::tail() {
 bool Stream::query() {
   if (shuffle_) shuffle_->somebody_asks();
   if (lane_ && kind_ == Kind::legacy_default) wait_for_others();
-  // What was submitted before the question: more may come while it is answered.
+  // Looks only at work that was submitted before the question: more may come while it is answered.
   const Ticket asked = lane_ ? tail() : Ticket();
   if (!idle() || injection::strikes(injection::Kind::not_ready, context_->device())) return false;
   asked.observe();

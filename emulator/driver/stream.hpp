@@ -24,14 +24,14 @@ struct Branch;
 
 // One piece of work in a stream. It runs once, on the stream's thread, after everything before it;
 // in a lost context it is destroyed without having run. It may report an error of the device with
-// Context::fail. It must not throw. What graphs have for nodes runs once in each replay.
+// Context::fail. It must not throw. The work of a graph's node runs once in each replay.
 class Work {
  public:
   virtual ~Work() = default;
   virtual void run() = 0;
   // In a lost context, instead of run(): for the rare work that must tell somebody.
   virtual void drop() {}
-  // That of the stream it runs in next, before it is run.
+  // Sets the priority of the stream in which it runs next, before it runs.
   virtual void set_priority(int) noexcept {}
 
   // For the checker of races: what it is in words (empty where it touches no memory), how it orders others besides
@@ -106,7 +106,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
     return enqueue(std::make_unique<CallableWork<std::decay_t<Callable>>>(std::forward<Callable>(callable)));
   }
 
-  // What is submitted from now on comes after that point of another stream.
+  // Work that is submitted from now on comes after that point of another stream.
   void wait_for(const Ticket& ticket);
 
   // The point after all work submitted to this stream so far.

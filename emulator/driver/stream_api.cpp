@@ -1,4 +1,4 @@
-// The API of streams, but for waits on events (event.cpp), memory operations (stream_memory_ops.cpp) and capture
+// The API of streams, without waits on events (event.cpp), memory operations (stream_memory_ops.cpp) and capture
 // (capture/capture_api.cpp).
 #include <algorithm>
 
@@ -13,7 +13,7 @@ namespace {
 
 thread_local int host_functions_on_this_thread = 0;
 
-// What a caller of cuStreamAddCallback is told even when the context was lost.
+// A callback of cuStreamAddCallback is called even when the context was lost.
 class StreamCallback final : public Work {
  public:
   StreamCallback(Context& context, CUstream stream, CUstreamCallback callback, void* user_data)

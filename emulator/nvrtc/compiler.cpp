@@ -212,7 +212,7 @@ std::vector<std::string> build_command(const Compiler& compiler, const Options& 
   }
   if (options.no_warnings) command.emplace_back("-w");
   command.push_back("-isystem" + paths.device_headers);
-  // What nothing defines is told here, by its name, and not when the module is loaded.
+  // A name that nothing defines is an error here, which says the name, and not when the module is loaded.
   if (compiler.family != CompilerFamily::zig) append(command, {"-nostdlib", "-Wl,-z,defs"});
   command.insert(command.end(), {"-x", "c++", paths.source, "-x", "none", paths.runtime_object});
   if (!paths.access_hooks_object.empty()) command.push_back(paths.access_hooks_object);

@@ -45,7 +45,7 @@ std::vector<std::string> scan_command(const Compiler& compiler, const Options& o
 std::vector<std::string> build_command(const Compiler& compiler, const Options& options, const CompilerPaths& paths,
                                        bool uses_host_library);
 
-// What -march=native depends on.
+// The processor's features, on which -march=native depends.
 std::string processor_identity();
 
 }  // namespace aiocuda::emulator::nvrtc

@@ -1,6 +1,6 @@
-// The declarations of a translation unit at namespace scope, found by their brackets alone. This is not a
-// parser of C++: it finds where declarations begin and end, which are functions, and what names they
-// declare and use, which is what the rewriting needs; the compiler is the judge of all else.
+// The declarations of a translation unit at namespace scope, found by their brackets alone. This is not a parser of
+// C++. It finds where declarations begin and end, which of them are functions, and which names they declare and use.
+// The rewriting needs no more, and the compiler judges the rest.
 #pragma once
 
 #include <cstddef>

@@ -77,7 +77,7 @@ class Elf {
     return found;
   }
 
-  // Where the bytes of an initialised variable lie in the file.
+  // The place of an initialised variable's bytes in the file.
   std::optional<std::uint64_t> file_offset(const Elf64_Sym& symbol) const {
     if (symbol.st_shndx >= sections_.size()) return std::nullopt;
     const Elf64_Shdr& section = sections_[symbol.st_shndx];

@@ -1,4 +1,4 @@
-// Where this library's device headers and the kernels' runtime lie: beside the library itself.
+// The places of this library's device headers and of the kernels' runtime: beside the library itself.
 #pragma once
 
 #include <string>

@@ -18,7 +18,7 @@ struct VolatileName {
   bool is_shared;
 };
 
-// What the `volatile` at `at` makes volatile.
+// The name that the `volatile` at `at` makes volatile.
 VolatileName declared_by(const Tokens& tokens, Range range, std::size_t at) {
   VolatileName found{{}, false, false};
   std::size_t begin = at;

@@ -34,8 +34,8 @@ class TemporaryDirectory {
 bool read_all(int file, std::string& content);
 bool write_all(int file, std::string_view content);
 
-// Whole files. Reading answers false where it cannot, writing throws std::filesystem::filesystem_error. What is written
-// is the user's alone, and follows no link.
+// Whole files. Reading answers false if it fails; writing throws std::filesystem::filesystem_error. Only the user has
+// access to a written file, and writing follows no link.
 bool read_file(const std::filesystem::path& path, std::string& content);
 void write_file(const std::filesystem::path& path, std::string_view content);
 

@@ -15,7 +15,7 @@ struct RegisterRead {
   std::string value;                     // C++ for the register
 };
 
-// What the statement whose "asm" is at `at` reads, if that is all that it does.
+// The register that the statement with "asm" at `at` reads, if it does nothing else.
 std::optional<RegisterRead> register_read(const std::vector<Token>& tokens, std::size_t at);
 
 }  // namespace aiocuda::emulator::nvrtc

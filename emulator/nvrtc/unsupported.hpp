@@ -1,4 +1,4 @@
-// What CUDA C++ has and the emulated driver has not, by the words with which it is used.
+// Features of CUDA C++ that the emulated driver lacks, by the words with which programs use them.
 #pragma once
 
 #include <vector>

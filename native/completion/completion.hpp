@@ -1,7 +1,7 @@
 // One pending wait for the device, and the table of all of them. Knows neither CUDA nor Python.
 //
-// Always true: a completion ends exactly once, with 0 or an error, and then tells everyone who waits;
-// who comes later is told at once.
+// Always true: a completion ends exactly once, with 0 or an error, and then tells all waiters. Later ones are told at
+// once.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -43,7 +43,8 @@ class Completion {
     for (const auto& follower : ended_too) follower->part_done(error);
   }
 
-  // Another one ends with this one, unless it has ended by then. For who waits for several, whichever comes first.
+  // Another one ends with this one, unless it has ended by then. A waiter for several things, whichever comes first,
+  // uses it.
   void end_too(const std::shared_ptr<Completion>& follower) {
     std::int32_t error;
     {
@@ -56,7 +57,7 @@ class Completion {
     }
     follower->part_done(error);
   }
-  // The other one is not waited for any more.
+  // Nobody waits for the other one any more.
   void forget(const Completion& follower) {
     std::lock_guard lock(mutex_);
     std::erase_if(followers_, [&](const auto& each) { return each.get() == &follower; });
@@ -104,7 +105,7 @@ class Completion {
   std::vector<std::shared_ptr<Completion>> followers_;
 };
 
-// What is armed, by number: the number is what the device hands back.
+// All waits that are armed, by number. The device hands back the number.
 class Pending {
  public:
   using Clock = std::chrono::steady_clock;

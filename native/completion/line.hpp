@@ -1,9 +1,9 @@
-// Those who wait for room in streams that hold as much as they may, and for memory of devices: a line for each stream,
-// and one for each device. Knows neither CUDA nor Python: how much is held, is told to it.
+// Lines of operations that wait for room in full streams, and for memory of devices: one for each stream, and one for
+// each device. Knows neither CUDA nor Python: its callers tell it how much is held.
 //
-// Always true: places are first come first served, and an operation keeps its place until its turn is over; turns are
-// called in that order, about as many as there is room for; one that is called and not taken is handed on. Any thread
-// may come here, and nobody is told of anything with the lock held.
+// Always true: places are first come first served, and an operation keeps its place until its turn is over. Turns are
+// called in that order, about as many as there is room for. A turn that is called and not taken is handed on. Any
+// thread may call these functions, and nobody is told of anything with the lock held.
 #pragma once
 #include <array>
 #include <limits>
@@ -16,13 +16,14 @@ namespace aiocuda::completion {
 
 using Thread = unsigned long;
 
-// A stream's line is its number; that for memory of a device is the number of one of its streams with this bit, so that
-// it is known whom to ask whether the device is well.
+// A stream's line has the stream's number. The line for memory of a device has the number of one of its streams, with
+// this bit: that stream says whether the device is well.
 using Lane = std::uint32_t;
 inline constexpr Lane memory_bit = Lane{1} << 31;
 constexpr std::uint32_t stream_of(Lane lane) { return lane & ~memory_bit; }
 
-// How much a stream holds, in submissions, or a device, in bytes. How far a stream is, other threads learn.
+// How much a stream holds, in submissions, or a device, in bytes. Other threads learn how far a stream is, and write it
+// to `passed`.
 struct Level {
   std::uint64_t submitted = 0;
   std::shared_ptr<const std::atomic<std::uint64_t>> passed{};
@@ -30,17 +31,18 @@ struct Level {
   std::uint64_t held() const { return submitted - std::min(submitted, passed->load(std::memory_order_acquire)); }
 };
 
-// Who waits for a turn.
+// A task or thread that waits for a turn.
 struct Waiter {
   Thread thread = 0;      // that will have to come
   bool blocks = false;    // it does nothing else meanwhile
   Token token = nullptr;  // what is told; none: the thread waits for the completion itself
 };
 
-// An operation's place in a line. Guarded by the lines' lock; the completion, which only its callers change, by theirs.
+// An operation's place in a line. The lines' lock guards it. Only its callers change the completion, under a lock of
+// their own.
 class Turn {
  public:
-  // Ends when it is called, or with the error that its stream came to.
+  // Ends when it is called, or with the error of its stream.
   const std::shared_ptr<Completion>& called() const { return called_; }
   Lane lane() const { return lane_; }
 
@@ -50,9 +52,9 @@ class Turn {
     away,
     waiting,
     called,
-    overdue  // it was called and did not come: nobody waits for it any more, and it may still come
+    overdue  // it was called and did not respond: it is skipped, and may still come
   };
-  // Its number among all that came, what was put before that, and nothing is at one place with another.
+  // Its number among all that came; then the order of those that were put before it. No two places are equal.
   using Place = std::array<std::uint64_t, 3>;
 
   bool is_admitted() const { return state_ == State::called || state_ == State::overdue; }
@@ -78,7 +80,7 @@ class Lines {
   // How often somebody took a place, or came back to it.
   std::uint64_t waits() const { return waits_.load(std::memory_order_relaxed); }
 
-  // May an operation, with this turn or none, add so much where there is room? Not before those that came earlier.
+  // May an operation, with this turn or none, add so much to the line? Not before earlier ones.
   bool may_pass(Lane lane, const Level& level, std::uint64_t most, const Turn* turn, std::uint64_t weight = 1) {
     std::lock_guard lock(mutex_);
     const auto found = lines_.find(lane);
@@ -90,7 +92,7 @@ class Lines {
     return (is_placed && turn->is_admitted()) || level.held() + line.reserved + weight <= most;
   }
 
-  // Takes a place, the first time; goes back to it, later. `next_watch` is to be asked then.
+  // Takes a place the first time, and goes back to it later. Then call `next_watch`.
   void stand(const std::shared_ptr<Turn>& turn, Lane lane, const Level& level, std::uint64_t most, Waiter waiter,
              std::uint64_t weight = 1) {
     waits_.fetch_add(1, std::memory_order_relaxed);
@@ -122,8 +124,7 @@ class Lines {
     tell(told);
   }
 
-  // Somebody does not wait any more. When all have gone the place is given up. True: their token was not told, and
-  // will not be.
+  // A waiter leaves. When all have left, the place is given up. True: the waiter's token was not told, and will not be.
   bool leave(Turn& turn, Thread thread, Token token) {
     Told told;
     bool is_untold = false;
@@ -151,7 +152,7 @@ class Lines {
     tell(told);
   }
 
-  // The turn was taken. `next_watch` is to be asked then.
+  // The turn was taken. Then call `next_watch`.
   void end(Turn& turn, const Level& level) {
     Told told;
     {
@@ -163,7 +164,8 @@ class Lines {
     tell(told);
   }
 
-  // The count at which a stream must be for the next to be called; none: nobody waits, or that is watched for.
+  // The count that a stream must reach for the next to be called. None: nobody waits, or somebody watches for it
+  // already.
   std::optional<std::uint64_t> next_watch(Lane lane, const Level& level) {
     Told told;
     std::optional<std::uint64_t> until;
@@ -183,12 +185,12 @@ class Lines {
     tell(told);
     return until;
   }
-  // What ends when that has passed; `has_room` is to be called before.
+  // Sets the completion that ends when that has passed. It must call `has_room` first.
   void set_watch(Lane lane, std::shared_ptr<Completion> watch) {
     std::lock_guard lock(mutex_);
     if (const auto found = lines_.find(lane); found != lines_.end()) found->second.watch = std::move(watch);
   }
-  // There is as much now: those for whom there is room are called.
+  // Notes how full it is now, and calls those for whom there is room.
   void note(Lane lane, const Level& level) {
     Told told;
     {
@@ -201,7 +203,7 @@ class Lines {
     tell(told);
   }
 
-  // The first is called whatever is known: where nothing could be learnt, it sees for itself.
+  // Calls the first in any case: if nobody could learn how full it is, the first looks itself.
   void has_room(Lane lane) {
     Told told;
     {
@@ -215,8 +217,8 @@ class Lines {
     tell(told);
   }
 
-  // To be called now and then: when nobody came since the last time, those that were called are not waited for any
-  // longer. Their loop may stand still, or have been left.
+  // To be called now and then. If nobody came since the last time, those that were called are skipped: their loop may
+  // be blocked or closed.
   void look(Lane lane) {
     Told told;
     {
@@ -265,7 +267,7 @@ class Lines {
   }
 
   void give_up(Turn& turn, Told& told) {
-    // What it was called for is the next one's, who sees whether there is room.
+    // The call goes to the next one, which looks whether there is room.
     if (turn.number_) clear(turn, turn.state_ == Turn::State::called ? 1 : 0, told);
   }
 
@@ -299,7 +301,7 @@ class Lines {
     return line.called.erase(called);
   }
 
-  // While a thread blocks, the tasks of its own loop cannot come: it goes before them, and they are not waited for.
+  // While a thread blocks, the tasks of its own loop cannot come. So it goes before them, and they are skipped.
   Turn::Place before_own(Line& line, Thread thread) {
     Turn::Place place;
     place.fill(std::numeric_limits<std::uint64_t>::max());

@@ -23,10 +23,9 @@ class LoopTime {
   using Time = std::chrono::nanoseconds;
   using Place = std::uint64_t;  // in the line; the lowest goes first
 
-  // In so many turns of its loop a task that was told to come has come: it may be told by a call, and its step by
-  // another.
+  // A task that was told to come comes within so many turns of its loop: one call tells it, and another makes its step.
   static constexpr std::uint64_t turns_to_come = 2;
-  // What each await costs its loop at least: the frames of Python around it.
+  // The least that each await costs its loop: the frames of Python around it.
   static constexpr Time least{2'000};
 
   explicit LoopTime(Time of_a_turn) : budget_(of_a_turn) {}
@@ -59,7 +58,7 @@ class LoopTime {
     return false;
   }
 
-  // Nobody waits there any more. Returns the token that will not come out; null: there is none.
+  // The await gives its place up. Returns the token that will not come out; null: there is none.
   Token leave(Place place) {
     called_.erase(place);
     const auto found = waiting_.extract(place);
@@ -85,8 +84,8 @@ class LoopTime {
     return tokens;
   }
 
-  // Whether somebody has to see to it that the loop comes round and tells: somebody waits for that, or a good part of
-  // the time is spent. True once for each turn.
+  // Must somebody make the loop come round? Yes, if an await is in line for that, or a good part of the time is spent.
+  // True once for each turn.
   bool asks_for_turn() {
     if (is_asked_for_ || (waiting_.empty() && spent_ < budget_ / 4)) return false;
     return is_asked_for_ = true;

@@ -1,8 +1,8 @@
-// Points of streams that no flag tells of: the reactor has to ask. Knows neither CUDA nor Python: what a point is,
-// whoever answers knows.
+// Points of streams that no flag tells of: the reactor has to ask about them. Knows neither CUDA nor Python: only the
+// function that answers knows what a point is.
 //
-// Always true: within a lane points pass in order, so only the first is asked about. A point is let go of when it has
-// passed, or is forgotten.
+// Always true: within a lane (a stream's points) points pass in order, so the reactor asks only about the first. A
+// point is dropped when it has passed or is forgotten.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -21,8 +21,8 @@ class Points {
  public:
   using Point = std::shared_ptr<const void>;
 
-  // Has the scanner ask about a point; `key` is what it then gives out. Within its lane it passes behind those of lower
-  // `order`, and behind those of the same that came before it.
+  // Has the scanner ask about a point. When the point has passed, the scanner gives out `key`. Within its lane it
+  // passes behind those of lower `order`, and behind earlier ones of the same order.
   void watch(std::uint64_t lane, Point point, std::uint64_t key, std::uint64_t order = 0) {
     std::lock_guard lock(mutex_);
     incoming_.push_back({lane, {std::move(point), key, order}});

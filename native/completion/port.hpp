@@ -1,7 +1,7 @@
-// Where completions are handed to an event loop: one eventfd, and the tokens that are due. Knows
-// neither CUDA nor Python: a token is an opaque pointer, owned by whoever made the port.
+// A port hands completions to one event loop: it has an eventfd, and the tokens that are due. It knows neither CUDA nor
+// Python: a token is an opaque pointer, which the maker of the port owns.
 //
-// Always true: the eventfd is readable while there is something to take, and after `ring`; a token that was handed in
+// Always true: the eventfd is readable while there is something to take, and after `ring`. Each token that is put in
 // comes out exactly once, from `take` or, after `close`, from `Orphans`.
 #pragma once
 #include <sys/eventfd.h>
@@ -19,10 +19,10 @@ namespace aiocuda::completion {
 
 using Token = void*;
 
-// In place of 0 or an error: nothing was waited for, and everything else that is due comes first.
+// In place of 0 or an error: the token waited for nothing, and everything else that is due comes first.
 inline constexpr std::int32_t pause = -1;
 
-// Tokens whose port has gone. They hold objects that only a thread with the right lock may drop.
+// Tokens whose port is gone. They hold objects that only a thread with the right lock may drop.
 class Orphans {
  public:
   void add(Token token) {

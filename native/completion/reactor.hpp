@@ -1,9 +1,9 @@
-// The thread that learns of completions and hands them on: it scans the flags that the device writes, asks about points
-// that have none, and notices what the device can no longer tell, for a broken context writes no flag. Knows neither
-// CUDA nor Python: flags are a slot table, and how to ask about a point or a stream is given to it.
+// The thread that learns of completions and hands them on. It scans the flags that the device writes, and asks about
+// points that have none. It also asks about streams, because a broken context writes no flag. It knows neither CUDA nor
+// Python: it gets the flags as a slot table, and functions that ask about a point or a stream.
 //
-// Always true: while something is pending its streams are asked at least every `ask_interval`; while nothing is,
-// the thread sleeps without a time-out.
+// Always true: while something is pending, the reactor asks about its streams at least every `ask_interval`. While
+// nothing is, it sleeps without a time-out.
 #pragma once
 #include <sys/prctl.h>
 
@@ -23,7 +23,7 @@
 
 namespace aiocuda::completion {
 
-// What the reactor has done, as others may read it at any time.
+// Counts of the reactor's work. Any thread may read them at any time.
 struct ReactorCounts {
   std::atomic<std::uint64_t> completed{0};  // waits whose flag was seen, or about which it had asked
   std::atomic<std::uint64_t> batches{0};    // scans that saw some
@@ -37,7 +37,7 @@ class Reactor {
   using Clock = std::chrono::steady_clock;
   // Answers 0 for a stream that is well, else the error that broke it.
   using Ask = std::function<std::int32_t(std::uint32_t stream)>;
-  // Has it passed? Not, where its stream is broken: that is found by asking about the stream.
+  // Has it passed? No, if its stream is broken: asking about the stream finds that.
   using HasPassed = std::function<bool(const void* point)>;
 
   Reactor(Pending& pending, SlotTable& slots, Points& points, HasPassed has_passed, Ask ask,
@@ -62,7 +62,7 @@ class Reactor {
     thread_.join();
   }
 
-  // Tells the thread to end. False: it has not within a time, as what it asked has not been answered.
+  // Tells the thread to end. False: it has not ended in this time, because a question of it has no answer yet.
   bool stops_within(std::chrono::milliseconds time) {
     pending_.stop();
     wake();
@@ -70,9 +70,10 @@ class Reactor {
     return ended_.wait_for(lock, time, [this] { return has_ended_; });
   }
 
-  // To be called when the slots, or the points, have something new to look at.
+  // To be called when the slots or the points have something new.
   void wake() {
-    // What is new is seen before it falls asleep, or it is seen asleep here: both sides write first, then read.
+    // Either the thread sees the news before it falls asleep, or this caller sees it asleep: both sides write first,
+    // then read.
     if (!is_asleep_.load(std::memory_order_seq_cst)) return;
     {
       std::lock_guard lock(mutex_);
@@ -83,7 +84,7 @@ class Reactor {
   const ReactorCounts& counts() const { return counts_; }
 
  private:
-  // Asking takes the driver's locks, about 0.5 us each time: that is to be a small part of the time.
+  // Each question takes the driver's locks for about 0.5 us. This keeps that a small part of the time.
   static constexpr int asking_share = 8;
 
   void run() {
@@ -130,14 +131,14 @@ class Reactor {
   }
 
   void pause(Clock::duration quiet) {
-    // Without flags to look at, there are only questions to be asked.
+    // Without flags to look at, it only asks questions.
     Clock::duration time = ask_interval_;
     if (!slots_.is_idle())
       time = rhythm_.pause(quiet);
     else if (!points_.is_idle())
       time = std::max<Clock::duration>(points_due_ - Clock::now(), Rhythm::sleep({}));
     if (time == Clock::duration::zero()) {
-      std::this_thread::yield();  // where cores are few, the device may be one of them
+      std::this_thread::yield();  // on few cores, the emulated device may need this one
       return;
     }
     counts_.sleeps.fetch_add(1, std::memory_order_relaxed);

@@ -1,8 +1,8 @@
-// Flags that the device writes: a slot for each stream that is waited for, a sequence number for each wait. Knows
-// neither CUDA nor Python: the flags are memory that somebody else provides, and writes.
+// Flags that the device writes: a slot for each stream that somebody waits for, and a sequence number for each wait.
+// Knows neither CUDA nor Python: others provide the memory of the flags, and write it.
 //
-// Always true: a wait passes when its slot's flag has its number or a later one; whoever arms never waits for
-// whoever scans. One thread scans; arming is done under a lock of the callers'.
+// Always true: a wait passes when its slot's flag has its number or a later one. A thread that arms never waits for the
+// thread that scans. One thread scans; the callers arm under a lock of their own.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -35,7 +35,7 @@ class SlotTable {
   std::size_t size() const { return last_.size(); }
   const std::uint32_t* flag(Slot slot) const { return &flags_[slot * flag_stride]; }
 
-  // A slot for a stream, or none where all are taken.
+  // A slot for a stream; none if all are taken.
   std::optional<Slot> acquire() {
     if (free_.empty()) return std::nullopt;
     const Slot slot = free_.back();
@@ -44,7 +44,7 @@ class SlotTable {
   }
   // Gives it back: nothing is written to it any more. Its numbers go on.
   void release(Slot slot) { free_.push_back(slot); }
-  // Has the device written all that it was given to write there? A late number would undo that of the slot's next user.
+  // Has the device written all its numbers there? A late number would undo that of the slot's next user.
   bool is_settled(Slot slot) const { return has_passed({slot, last_[slot]}); }
 
   // The number that the device is to write next.
@@ -52,20 +52,21 @@ class SlotTable {
   // The last one will not be written.
   void take_back(Ticket ticket) { --last_[ticket.slot]; }
 
-  // Numbers wrap: later is what is less than half of them ahead.
+  // Numbers wrap: a number is later if it is less than half of them ahead.
   bool has_passed(Ticket ticket) const {
     const std::uint32_t value = __atomic_load_n(flag(ticket.slot), __ATOMIC_ACQUIRE);
     return static_cast<std::int32_t>(value - ticket.number) >= 0;
   }
 
-  // Has the scanner look for a ticket; `key` is what it then gives out. Within a slot in the order of their numbers.
+  // Has the scanner look for a ticket. When it has passed, the scanner gives out `key`; within a slot, in the order of
+  // the numbers.
   void watch(Ticket ticket, std::uint64_t key) {
     std::lock_guard lock(mutex_);
     incoming_.push_back({ticket, key});
     has_incoming_.store(true, std::memory_order_seq_cst);  // before who watched asks whether the scanner sleeps
   }
 
-  // For the scanner: calls `passed(key)` for all that have.
+  // For the scanner: calls `passed(key)` for all tickets that have passed.
   template <class F>
   std::size_t scan(F&& passed) {
     take_incoming();
@@ -82,7 +83,7 @@ class SlotTable {
     }
     return count;
   }
-  // For the scanner: forgets what will never pass.
+  // For the scanner: forgets tickets that will never pass.
   template <class F>
   void forget(F&& is_lost) {
     take_incoming();

@@ -1,8 +1,9 @@
 // Threads that carry bytes between pageable memory and page-locked rings, while a device copies between the rings and
-// its own memory. Knows neither CUDA nor Python: device and threads meet in three numbers in page-locked memory.
+// its own memory. The code knows neither CUDA nor Python: device and threads meet in three numbers in page-locked
+// memory.
 //
 // A *lane* is a ring, its three words, and chunks with the numbers 1, 2, 3 and so on, in the order in which they were
-// handed to a stream. What the device does for chunk n, in its stream, and what the threads do for it:
+// handed to a stream. The device, in its stream, and the threads do this for chunk n:
 //
 // clang-format off
 //   to the device:  threads: fill n's part of the ring, write granted = n
@@ -15,18 +16,18 @@
 //                   stream:  write passed = n, wait finished >= n
 // clang-format on
 //
-// A part of the ring is free for n when the chunks that had its bytes before are finished. The words only grow, each by
-// its chunks' order: `granted` and `finished` are written by the threads, `passed` by the device.
+// A part of the ring is free for n when the chunks that had its bytes before are finished. The words only grow, in the
+// order of the chunks. The threads write `granted` and `finished`; the device writes `passed`.
 //
-// Why nothing waits for ever: whatever waits for something waits for what was handed to the driver before it. A stream
-// waits for the threads, and these for chunks of lower numbers in the lane, or for transfers that were handed over
-// before; all of that stands in front of it in whatever queue of the driver's, shared or not. So the first thing that
-// has not passed can always go on. It needs that (1) chunks have their numbers in the order in which the driver gets
-// their calls, (2) a stream that takes a lane over waits for what others left there, and (3) threads call no driver,
-// take no GIL, and hold no lock while they copy. Who submits may be held up by a full queue of the driver's: these
-// threads then empty it.
+// Why nothing waits for ever: everything waits only for work that was handed to the driver before it. A stream waits
+// for the threads. The threads wait for chunks of lower numbers in the lane, or for transfers that were handed over
+// before. All of that is in front of the stream's wait in any queue of the driver's, shared or not. So the first thing
+// that has not passed can always go on. This needs three things. (1) Chunks have their numbers in the order in which
+// the driver gets their calls. (2) A stream that takes a lane over waits for what others left there. (3) Threads call
+// no driver, take no GIL, and hold no lock while they copy. A full queue of the driver's may hold up the submitting
+// thread; these threads then empty the queue.
 //
-// A lane whose device was lost is abandoned: its words jump ahead, its transfers end, the sources are let go of.
+// A lane whose device was lost is abandoned: its words jump ahead, its transfers end, and it drops the sources.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -65,7 +66,7 @@ class Transfer {
 
  private:
   friend class Crew;
-  std::vector<std::shared_ptr<Transfer>> before_;  // that write the host memory which this reads
+  std::vector<std::shared_ptr<Transfer>> before_;  // that write host memory which this one reads
   std::size_t open_chunks_ = 0;
   std::function<bool()> is_lost_;
   std::atomic<bool> ended_{false};
@@ -81,7 +82,7 @@ struct Words {
   std::uint32_t* finished() const { return first + 2 * stride; }
 };
 
-// Numbers wrap: reached is what is less than half of them behind.
+// Numbers wrap: a number is reached if it is less than half of them behind.
 inline bool has_reached(std::uint32_t value, std::uint32_t number) {
   return static_cast<std::int32_t>(value - number) >= 0;
 }
@@ -121,7 +122,8 @@ class Lane {
 class Crew {
  public:
   using Clock = std::chrono::steady_clock;
-  // What one thread copies at a time: some 60 us, small enough to share a chunk out, large enough to be worth a lock.
+  // One thread copies so much at a time. It takes some 60 us: small enough to share a chunk out, large enough to be
+  // worth a lock.
   static constexpr std::uint64_t piece_bytes = 512 << 10;
 
   explicit Crew(std::size_t most_threads) : most_threads_(std::max<std::size_t>(most_threads, 1)) {}
@@ -141,7 +143,7 @@ class Crew {
     lane.head_ = 0;
   }
 
-  // A chunk as the driver is to be given it: the bytes of a transfer from `begin` on, and where they lie in the ring.
+  // A chunk as the driver gets it: the bytes of a transfer from `begin` on, and their place in the ring.
   struct Part {
     std::uint32_t number;
     std::byte* packed;
@@ -161,7 +163,7 @@ class Crew {
     const auto lock = hold();
     if (!lane.is_lost_) advance(lane);
     std::erase_if(transfers_, [](const TransferRef& each) { return each->has_ended(); });
-    if (way == Way::fill)  // what comes after the device is ordered by the streams
+    if (way == Way::fill)  // the streams order what comes after the device
       for (const TransferRef& each : transfers_)
         if (each->way == Way::drain && each->host.meets(transfer.host)) transfer.before_.push_back(each);
     transfers_.push_back(handed.transfer);
@@ -170,10 +172,10 @@ class Crew {
     if (lane.is_lost_)
       give_up(lane);
     else
-      advance(lane);  // what is free is granted here, and needs no thread
+      advance(lane);  // grants what is free, without a thread
     return handed;
   }
-  // Has threads carry what is left of a transfer. `is_lost` is asked, now and then, whether the device is gone.
+  // Has threads carry the rest of a transfer. Now and then they ask `is_lost` whether the device is gone.
   void call(Transfer& transfer, std::function<bool()> is_lost) {
     std::condition_variable* who;
     {
@@ -188,8 +190,8 @@ class Crew {
     }
     if (who) who->notify_one();
   }
-  // Carries a chunk of the lane here and now, if its part of the ring is free and no thread has it: for a short one
-  // that takes less than to wake a thread.
+  // Carries a chunk of the lane on this thread, if its part of the ring is free and no thread has it. For a short one
+  // that is quicker than waking a thread.
   bool carry_now(Lane& lane, std::uint32_t number) {
     auto lock = hold();
     const auto chunk = std::find_if(lane.chunks_.begin(), lane.chunks_.end(),
@@ -200,7 +202,8 @@ class Crew {
     advance(lane);
     return true;
   }
-  // The device will not do the lane's chunks from this number on: a call was refused. They pass when their turn comes.
+  // The driver refused a call, so the device will not do the lane's chunks from this number on. They pass when their
+  // turn comes.
   void withdraw(Lane& lane, std::uint32_t first) {
     {
       const auto lock = hold();
@@ -240,7 +243,7 @@ class Crew {
     return threads_.size();
   }
 
-  // Lets all streams pass that wait for the threads, and ends these. What was not carried is not.
+  // Lets all streams pass that wait for the threads, and ends the threads. The rest is not carried.
   void stop() {
     {
       const auto lock = hold();
@@ -262,8 +265,8 @@ class Crew {
     std::uint32_t count = 1;           // of pieces that it is
   };
 
-  // Everybody holds it for less than a microsecond; to sleep for it takes a hundred where processors idle deeply, as
-  // virtual ones do.
+  // Every holder keeps it for less than a microsecond. Sleeping for it takes a hundred on processors that idle deeply,
+  // as virtual ones do.
   std::unique_lock<std::mutex> hold() const {
     std::unique_lock lock(mutex_, std::defer_lock);
     take_soon(lock);
@@ -300,7 +303,7 @@ class Crew {
     while (!is_stopped_) {
       advance();
       if (const Piece piece = take(); piece.chunk) {
-        // Who is woken wakes others, as long as there is more; and somebody is to look out.
+        // A thread that is woken wakes others while there is more to do; and one of them must look out.
         for (int others = has_piece() ? 2 : has_lookout_ ? 0 : 1; others > 0; --others) woken_.notify_one();
         carry(piece, lock);
       } else if (has_lookout_ || !is_something_likely()) {
@@ -312,7 +315,7 @@ class Crew {
       }
     }
   }
-  // Copies come one behind the other: it looks on for a while when all are done.
+  // Copies come one behind the other, so it looks on for a while when all are done.
   bool is_something_likely() const { return open_chunks_ || Clock::now() - last_event_ < Rhythm::spin_time; }
   void wake_all() {
     woken_.notify_all();
@@ -425,7 +428,7 @@ class Crew {
       if (!has_reached(read_word(lane.words_.passed()), chunk.number) || (!chunk.is_carried() && !chunk.is_withdrawn))
         return;
       lane.finished_ = chunk.number;
-      finish(chunk);  // before the stream goes on: who waits for that finds the transfer ended
+      finish(chunk);  // before the stream goes on: a waiter for it finds the transfer ended
       write_word(lane.words_.finished(), chunk.number);
       lane.chunks_.pop_front();
     }
@@ -452,7 +455,7 @@ class Crew {
     write_word(lane.words_.finished(), lane.issued_);
     drop_carried(lane);
   }
-  // Of an abandoned lane: what a thread is carrying stays until it has done so.
+  // Of an abandoned lane: a chunk that a thread is carrying stays until the thread is done.
   void drop_carried(Lane& lane) {
     for (Lane::Chunk& chunk : lane.chunks_) {
       if (!chunk.is_being_carried() && std::exchange(chunk.pieces, 0)) finish(chunk);

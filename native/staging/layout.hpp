@@ -1,5 +1,5 @@
-// Host memory of any strides, as the bytes of its items in C order: what is packed into a piece of page-locked memory,
-// and unpacked from one. Knows neither CUDA nor Python.
+// Host memory of any strides, as the bytes of its items in C order. It packs them into a piece of page-locked memory,
+// and unpacks them from one. Knows neither CUDA nor Python.
 //
 // Always true: a part is any range of those bytes, so parts can be copied by several threads at once.
 #pragma once
@@ -30,7 +30,7 @@ class HostLayout {
       if (shape[axis] == 1) continue;
       const std::int64_t reach = (shape[axis] - 1) * strides[axis];
       (reach < 0 ? low : high) += reach;
-      // Two axes are one where the outer steps over just what the inner covers.
+      // Two axes are one if the outer one steps over just what the inner one covers.
       if (!axes_.empty() && axes_.back().stride == shape[axis] * strides[axis]) {
         axes_.back() = {axes_.back().extent * shape[axis], strides[axis]};
       } else {
@@ -46,11 +46,11 @@ class HostLayout {
   }
 
   std::uint64_t size_bytes() const { return size_bytes_; }
-  // The addresses that it lies between, with what is between its items.
+  // The addresses between which it lies, with the gaps between its items.
   std::uint64_t begin() const { return begin_; }
   std::uint64_t end() const { return end_; }
   bool meets(const HostLayout& other) const { return begin_ < other.end_ && other.begin_ < end_; }
-  // Do several of its items lie in one place, as those of an axis without a stride do?
+  // Do several of its items lie in one place, as on an axis without a stride?
   bool repeats() const {
     return std::any_of(axes_.begin(), axes_.end(), [](const Axis& axis) { return axis.stride == 0; });
   }
@@ -74,7 +74,7 @@ class HostLayout {
   }
 
  private:
-  // Items of the usual sizes are moved by one instruction each, not by a call.
+  // One instruction moves an item of a usual size; a call moves others.
   template <class Move>
   static void rows(std::uint64_t width, std::uint64_t count, Move&& move) {
     auto all = [&](auto bytes) {

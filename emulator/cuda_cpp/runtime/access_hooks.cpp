@@ -1,6 +1,7 @@
-// What code compiled with -fsanitize=thread calls for each access to memory. Here it is no ThreadSanitizer: the
-// driver is told, and learns so which bytes a launch has touched. Linked into modules compiled for checking, in place
-// of the sanitizer's library. This file is compiled without builtins: the copies below must not call themselves.
+// Code that is compiled with -fsanitize=thread calls these functions for each access to memory. They are not
+// ThreadSanitizer: they tell the driver which bytes a launch touches. They are linked into modules that are compiled
+// for checking, in place of the sanitizer's library. This file is compiled without builtins: the copies below must not
+// call themselves.
 #include <strings.h>
 
 #include <cstddef>

@@ -177,7 +177,7 @@ std::uint32_t converging(Block& b, unsigned warp) {
   return members;
 }
 
-// Where no lane of the block can go on but those that poll: lets the lanes go on that wait at one place.
+// If only lanes that poll can go on in the block, lets the lanes go on that wait at one place.
 bool converge(Block& b) {
   bool any = false;
   for (unsigned w = 0; w < b.warp_count; ++w) {

@@ -65,7 +65,7 @@ void run_block(char* scratch, Index3 extent, unsigned threads, void (*kernel)(vo
 // No block runs as fibers on this thread any more: one that a fault left may have been the last.
 void forget_block();
 
-// What the driver offers; null before it has said so.
+// The driver's services; null until the driver has set them.
 extern const abi::Services* services;
 
 [[noreturn]] void fail(int cuda_error, const char* message);

@@ -1,5 +1,5 @@
-// What a compiled module calls to run its kernels: block ranges as fibers, dynamic shared memory,
-// printf and the ways to end a launch. One copy of this file is linked into every module.
+// The functions that a compiled module calls to run its kernels: block ranges as fibers, dynamic shared memory, printf
+// and the ways to end a launch. One copy of this file is linked into every module.
 #include <dlfcn.h>
 
 #include <cstdarg>

@@ -1,4 +1,4 @@
-// What the rest of the driver asks of stream capture; see capture.hpp.
+// Stream capture, as the rest of the driver uses it; see capture.hpp.
 #include "capture/capture.hpp"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
-// What the rest of the driver asks of stream capture. While a stream takes part in a capture, a call that would put
-// work into it makes a node of a graph instead. A call that needs captured work to have run, or that would tie it to
-// work that really runs, is refused, and mostly the capture comes to nothing; what is refused, and how, was tried on
-// NVIDIA's driver 580. Always: while nothing is captured in the process, each of these costs a look at a counter.
+// Stream capture, as the rest of the driver uses it. While a stream takes part in a capture, a call that would put work
+// into it makes a node of a graph instead. Some calls need captured work to have run, or would tie it to work that
+// really runs. The driver refuses those, and most of them end the capture. These refusals were tried on NVIDIA's driver
+// 580. Always: while nothing is captured in the process, each of these costs a look at a counter.
 #pragma once
 #include <atomic>
 #include <functional>

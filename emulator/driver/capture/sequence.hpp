@@ -23,7 +23,7 @@ struct Branch {
   std::vector<CUgraphEdgeData> told_data;
 };
 
-// What an event stands for that was recorded in a capturing stream: no point in time, but nodes.
+// What an event means that was recorded in a capturing stream: nodes, and no point in time.
 struct Fork {
   std::shared_ptr<Sequence> sequence;
   std::vector<graph::Edge> dependencies;
@@ -55,7 +55,7 @@ class Sequence : public std::enable_shared_from_this<Sequence> {
   static void join(Branch& branch, const Fork& fork);
   // Another stream takes part from here on.
   void join(const std::shared_ptr<Stream>& stream, const Fork& fork);
-  // Puts other dependencies in the place of the branch's. What was there counts as joined.
+  // Puts other dependencies in the place of the branch's. The former ones count as joined.
   void replace_dependencies(Branch& branch, std::vector<graph::Edge> dependencies);
 
   // An active sequence comes to nothing; its streams take part until it is ended.
@@ -78,7 +78,7 @@ class Sequence : public std::enable_shared_from_this<Sequence> {
   std::vector<std::shared_ptr<Branch>> branches_;  // the origin's is the first
   std::vector<graph::Edge> left_behind_;           // dependencies of streams that were destroyed
   std::vector<graph::Edge> let_go_;                // dependencies that others were put in the place of
-  // What each captured node was captured behind, whatever became of the graph's edges.
+  // For each captured node, the nodes behind which it was captured, whatever became of the graph's edges.
   std::unordered_map<const graph::Node*, std::vector<const graph::Node*>> captured_behind_;
 };
 

@@ -61,7 +61,7 @@ Point Checker::Lane::submit(std::string text, std::vector<Point> after) {
   return operation;
 }
 
-// What has ended joins, what has not stays for later.
+// Operations that have ended join; the others stay for later.
 void Checker::join_ended(Operation& operation) {
   std::erase_if(operation.after, [&](const std::shared_ptr<const Operation>& each) {
     if (!each->ended) return false;

@@ -24,7 +24,7 @@
 
 namespace aiocuda::emulator::checking {
 
-// What an operation does to the order besides being in its stream.
+// How an operation orders others, besides by its place in its stream.
 struct Ordering {
   bool tells_host = false;      // from its beginning on, the host may know that it is reached
   std::uintptr_t releases = 0;  // the address of a value that it writes for others to wait for
@@ -51,7 +51,7 @@ class Checker {
     // begun, and behind other nodes.
     void begin_node(const Point& node, const Operation& launch, std::uint64_t step, const std::vector<Point>& after,
                     const Ordering& ordering);
-    // What follows the launch is behind all that has ended in this lane.
+    // Later work is behind all that has ended in this lane.
     void join_into(Operation& launch) const;
 
    private:
@@ -70,8 +70,8 @@ class Checker {
   // The kind of stream in words; its number is put before it.
   std::unique_ptr<Lane> open_lane(std::uintptr_t handle, const std::string& kind);
 
-  // The same for nodes of a graph, one after the other. What they are told to be the operations of is the stream that
-  // the graph is launched in.
+  // The same for nodes of a graph, one after the other. They count as operations of the stream in which the graph is
+  // launched.
   std::unique_ptr<Lane> open_branch();
 
   // The host knows that the point has passed.

@@ -25,7 +25,7 @@ class Clock {
     }
   }
 
-  // What both are ordered after.
+  // The points that both are ordered after.
   void meet(const Clock& other) {
     for (std::size_t lane = 0; lane < counts_.size(); ++lane) counts_[lane] = std::min(counts_[lane], other[lane]);
   }

@@ -1,6 +1,6 @@
-// Who has touched which bytes: for each range of bytes the accesses that a later one may race with. An access
-// that a later, ordered and at least as strong one stands for is forgotten, so a range keeps a few for each
-// lane at most. Always: segments are disjoint, not empty, and neighbours with equal accesses are one.
+// The history of accesses: for each range of bytes, the accesses that a later one may race with. An access is forgotten
+// when a later one that is ordered behind it and at least as strong stands for it. So a range keeps at most a few for
+// each lane. Always: segments are disjoint, not empty, and neighbours with equal accesses are one.
 #pragma once
 #include <functional>
 #include <map>

@@ -9,8 +9,8 @@
 namespace aiocuda::emulator::checking {
 namespace {
 
-// What the calling thread has recorded of the blocks that it runs. A small cache finds the page of an access;
-// null there and in the map: a page that holds nothing of the driver's.
+// The accesses that the calling thread has recorded of the blocks that it runs. A small cache finds the page of an
+// access. Null there and in the map means a page without memory of the driver's.
 class ThreadRecorder {
  public:
   void clear() {

@@ -45,7 +45,7 @@ class Recording {
   Pages pages_;
 };
 
-// What compiled modules reach as Services::record_access.
+// The function behind Services::record_access.
 void record_access(const void* address, std::uint64_t bytes, abi::AccessKind kind);
 
 }  // namespace aiocuda::emulator::checking

@@ -1,4 +1,4 @@
-// What the functions of the graph API have in common.
+// Code that the functions of the graph API share.
 #pragma once
 #include <cstddef>
 #include <cstring>
@@ -38,8 +38,8 @@ CUDA_KERNEL_NODE_PARAMS as_kernel_parameters(const Other& given) {
   return same;
 }
 
-// What a CUgraphNodeParams describes, whatever the type; for a node of this graph. `same_node` is the node that is to
-// have the parameters, null for a new one: a kernel keeps its attributes, and some types cannot be set.
+// The parameters that a CUgraphNodeParams of any type describes, for a node of this graph. `same_node` is the node that
+// gets the parameters, null for a new one: a kernel keeps its attributes, and some types cannot be set.
 CUresult make_parameters(CUgraphNodeParams& given, const Graph& graph, const NodeParameters* same_node,
                          ParametersPointer& made);
 CUresult make_event(CUgraphNodeType type, CUevent event, ParametersPointer& made);

@@ -10,7 +10,7 @@
 
 namespace aiocuda::emulator::graph {
 
-// What a handle stands for. It lives until the process ends: a kernel may have the handle for as long.
+// The object behind a handle. It lives until the process ends, because a kernel may hold the handle for as long.
 struct ConditionalValue {
   std::atomic<unsigned> value{0};
   unsigned default_value = 0;

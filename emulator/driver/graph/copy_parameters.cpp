@@ -1,5 +1,5 @@
-// Memcpy and memset nodes; see node_parameters.hpp. What is at an address is found out when the parameters are made;
-// the bytes of host memory are read and written when the node runs, pageable or not.
+// Memcpy and memset nodes; see node_parameters.hpp. The driver looks up the memory behind an address when the
+// parameters are made. It reads and writes the bytes of host memory, pageable or not, when the node runs.
 #include "graph/node_parameters.hpp"
 
 namespace aiocuda::emulator::graph {
@@ -31,7 +31,7 @@ std::string name_of(memory::Memory memory) {
   }
 }
 
-// What was at an address may have been freed meanwhile.
+// The memory at an address may have been freed meanwhile.
 CUresult check_again(memory::Operand operand, const memory::Extent& extent) {
   return memory::resolve(operand, extent, memory::Expected::any);
 }

@@ -1,5 +1,5 @@
-// An executable graph: a plan, and the launches of it, of which each comes after the one before, whatever streams
-// they are in. What is changed in an executable holds for launches to come.
+// An executable graph: a plan, and the launches of it. Each launch comes after the one before, whatever streams they
+// are in. A change of an executable holds for later launches.
 #pragma once
 #include <cstdint>
 #include <memory>

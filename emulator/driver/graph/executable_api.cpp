@@ -30,7 +30,7 @@ CUresult instantiate(CUgraphExec* handle, CUgraph graph_handle, unsigned long lo
   return CUDA_SUCCESS;
 }
 
-// What the functions have in common that change a node of an executable: `make(the executable's parameters, others)`.
+// The frame of all functions that change a node of an executable: `make(the executable's parameters, others)`.
 template <typename Parameters, typename Make>
 CUresult set_node(CUgraphExec handle, CUgraphNode node_handle, bool is_described, Make&& make) {
   if (const CUresult error = check_call()) return error;

@@ -1,4 +1,5 @@
-// What is allocated by graphs, the account of it, and the pieces of work that open and shut it; see graph_memory.hpp.
+// The memory that graphs allocate, the account of it, and the pieces of work that open and shut it; see
+// graph_memory.hpp.
 #include "graph/graph_memory.hpp"
 
 #include <algorithm>

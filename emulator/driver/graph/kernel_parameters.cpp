@@ -7,7 +7,7 @@
 namespace aiocuda::emulator::graph {
 namespace {
 
-// What the API is given: a function, or a kernel in a context. Launches take a kernel for a function, nodes do not.
+// The API gets a function, or a kernel in a context. Launches take a kernel for a function, nodes do not.
 CUresult resolve(const CUDA_KERNEL_NODE_PARAMS& given, std::shared_ptr<Function>& function) {
   if (given.func != nullptr) {
     function = functions().find(given.func);

@@ -6,7 +6,7 @@ using namespace aiocuda::emulator::graph;
 
 namespace {
 
-// What all functions that add a node do around the making of its parameters: `make(graph, parameters)`.
+// The frame of all functions that add a node, around the making of its parameters: `make(graph, parameters)`.
 template <typename Make>
 CUresult add_node(CUgraphNode* handle, CUgraph graph_handle, const CUgraphNode* dependencies, std::size_t count,
                   bool is_described, Make&& make) {

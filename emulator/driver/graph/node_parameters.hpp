@@ -1,6 +1,6 @@
-// What a node of a graph does: a class for each type of node. Always: parameters never change once they are made.
-// So a graph, its clones and the executables made from it share them, and to set a node's parameters is to put
-// others in their place.
+// The parameters of a graph's nodes: a class for each type of node. Always: parameters never change once they are made.
+// So a graph, its clones and the executables made from it share them, and to set a node's parameters is to put others
+// in their place.
 #pragma once
 #include <memory>
 #include <string>
@@ -34,8 +34,8 @@ class NodeParameters {
   virtual std::shared_ptr<Context> context() const { return nullptr; }
   // Is what it needs still there? Asked when an executable is made.
   virtual CUresult check() const { return CUDA_SUCCESS; }
-  // What an executable runs for the node in each replay, one after the other. Nothing where the node only orders
-  // others, and for nodes that the replay itself acts for: events, child graphs, conditions.
+  // The work that an executable runs for the node in each replay, one piece after the other. There is none if the node
+  // only orders others, and for nodes that the replay itself performs: events, child graphs, conditions.
   virtual void append_work(Works&) const {}
   // May `next`, of the same type, take the place of these in an executable?
   virtual CUgraphExecUpdateResult check_update(const NodeParameters& next) const = 0;
@@ -52,7 +52,8 @@ class EmptyParameters final : public NodeParameters {
   std::string title() const override { return "EMPTY"; }
 };
 
-// What can be set on a kernel node beside its shape. All but the first three are kept, given back, and have no effect.
+// The attributes of a kernel node, beside its shape. All but the first three are kept and given back, and have no
+// effect.
 struct KernelAttributes {
   int priority = 0;
   bool cooperative = false;
@@ -86,7 +87,7 @@ class KernelParameters final : public NodeParameters {
   void describe(unsigned flags, Details& details) const override;
 
   const KernelAttributes& attributes() const noexcept { return attributes_; }
-  // What the pointers in the answer point to lives as long as these parameters.
+  // The memory behind the pointers in the answer lives as long as these parameters.
   CUDA_KERNEL_NODE_PARAMS given() const;
 
  private:

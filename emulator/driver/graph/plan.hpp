@@ -1,7 +1,7 @@
-// What an executable runs: the nodes of a graph, and of the graphs in it, as steps in an order that agrees with all
-// edges. Everything that can be done once is done here, so that a replay is a walk along a vector.
-// Always: a layout never changes, and neither does a plan that a launch holds; an executable that is updated has
-// another plan from then on.
+// The plan of an executable: the nodes of a graph, and of the graphs in it, as steps in an order that agrees with all
+// edges. Everything that can be done once is done here, so that a replay is a walk along a vector. Always: a layout
+// never changes, and neither does a plan that a launch holds; an executable that is updated has another plan from then
+// on.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -91,7 +91,7 @@ struct PlanFailure {
 // or a body has nodes that none may have.
 CUresult make_plan(const Graph& graph, bool uses_node_priority, Plan& plan, PlanFailure& failure);
 
-// What a graph, and those in it, keep alive.
+// The things that a graph, and the graphs in it, keep alive.
 std::shared_ptr<const UserObjectReferences> references_of(const Graph& graph);
 
 }  // namespace aiocuda::emulator::graph

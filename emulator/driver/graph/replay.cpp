@@ -32,7 +32,7 @@ void ReplayWork::run() {
   }
 }
 
-// What is made for an executable has the default priority, until a launch gives it its stream's.
+// The streams of an executable have the default priority, until a launch gives them that of its own stream.
 void ReplayWork::set_priorities() {
   const int priority = stream_.priority();
   if (plan_->uses_node_priority || (priority == least_stream_priority && !plan_->had_priority->load())) return;
@@ -85,8 +85,8 @@ ReplayWork::Then ReplayWork::run_with_care(std::size_t sequence, const checking:
   return Then::go_on;
 }
 
-// One of those that may come next. What waits for others goes only if it need not wait, or if there is nothing else:
-// the others may be waiting for one of the rest.
+// One of those that may come next. A step that waits for others goes only if it need not wait, or if there is nothing
+// else: the others may be waiting for one of the rest.
 Index ReplayWork::choose(std::size_t sequence, std::vector<Index>& ready) {
   std::vector<std::size_t> unhindered;
   for (std::size_t each = 0; each < ready.size(); ++each) {
@@ -126,7 +126,7 @@ ReplayWork::Then ReplayWork::run_checked(Place place, const Points& after, check
   // Nothing is remembered of what ends with the context.
   const bool has_ended = is_work && then == Then::go_on;
   lane_at(place).end(operation, ordering, has_ended ? step.work->accesses() : checking::Accesses{});
-  // Whoever sees that an event has passed must find that its operation has ended.
+  // If a caller sees that an event has passed, its operation must have ended.
   if (is_record) pass(bindings_.records[step.number]);
   if (step.kind == Step::Kind::conditional) then = run_conditional(place, operation);
   return then;
@@ -157,7 +157,7 @@ ReplayWork::Then ReplayWork::run_work(const Step& step) {
   if (!step.is_enabled) return Then::go_on;
   step.work->run();
   if (step.context == nullptr || !step.context->lost()) return Then::go_on;
-  // Whoever waits for the launch must learn that it did not get to its end.
+  // A waiter for the launch must learn that it did not get to its end.
   if (step.context != &stream_.context()) {
     stream_.context().fail(step.context->error(), "a graph that was launched here has lost device " +
                                                       std::to_string(step.context->device()) + " in one of its nodes");

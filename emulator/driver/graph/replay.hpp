@@ -11,7 +11,7 @@
 
 namespace aiocuda::emulator::graph {
 
-// What a launch finds out about events when it is submitted: it records and waits for what is there then.
+// The events of a launch, looked up when it is submitted: it records, and waits for, what they are then.
 struct EventBindings {
   struct Record {
     std::shared_ptr<EventRecord> record;

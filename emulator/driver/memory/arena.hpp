@@ -44,10 +44,10 @@ class Arena {
 
   // The same addresses with nothing accessible there yet.
   std::optional<Block> reserve(std::size_t bytes);
-  // From now on a block is accessible; false where the process's mappings are exhausted. These two change nothing in
-  // the arena, so they need not its owner's lock.
+  // Makes a block accessible; false if the process's mappings are exhausted. These two change nothing in the arena, so
+  // they do not need its owner's lock.
   bool open(const Block& block) const noexcept;
-  // It is not any more, and keeps what is in it, or not.
+  // Makes it inaccessible again. It keeps its contents if `keep` says so.
   void shut(const Block& block, bool keep) const noexcept;
 
   bool contains(std::uintptr_t address) const noexcept { return address - start_ < range_bytes_; }

@@ -111,7 +111,7 @@ Plan plan(const Operand& destination, const Operand& source, const Extent& exten
     case Returning::in_stream_order:
       return Plan::enqueue;
     case Returning::after_source_read:
-      // What earlier work of the stream writes must not be read before it has run.
+      // Nobody may read what earlier work of the stream writes before that work has run.
       return from_pageable && can_stage ? Plan::stage : Plan::enqueue_and_wait;
     case Returning::synchronous:
       if (destination.always_synchronous || source.always_synchronous) break;

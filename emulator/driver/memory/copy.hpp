@@ -14,7 +14,7 @@ class Work;
 
 namespace aiocuda::emulator::memory {
 
-// What is copied: depth slices of height rows of width bytes.
+// The extent of a copy: depth slices of height rows of width bytes.
 struct Extent {
   std::size_t width_bytes = 0;
   std::size_t height = 1;
@@ -36,12 +36,12 @@ struct Operand {
   Memory memory = Memory::pageable;
   bool always_synchronous = false;                        // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
   std::uint64_t devices_with_access = ~std::uint64_t{0};  // a bit for each: a pool on a device limits them
-  // What work of another device asks before it uses the memory of a pool. Peer copies need not: they
-  // name the contexts of both sides.
+  // Work of another device asks this before it uses the memory of a pool. Peer copies need not ask: they name the
+  // contexts of both sides.
   bool is_accessible_from(CUdevice device) const noexcept { return (devices_with_access >> device & 1) != 0; }
 };
 
-// What the API says that an address is.
+// The kind of memory that the API says an address is.
 enum class Expected { device, host, any };
 
 // Finds out what is at the operand's address. INVALID_VALUE where it is not what the API says, or

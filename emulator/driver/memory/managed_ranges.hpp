@@ -1,6 +1,6 @@
-// What a program has said about the parts of one managed allocation: advice and prefetches. They have
-// no effect on a CPU, where one memory serves all, and are kept so that they can be asked for.
-// Always: the boundaries split the allocation into ranges with the same answers throughout.
+// The advice and prefetches that a program has given for the parts of one managed allocation. They have no effect on a
+// CPU, where one memory serves all. They are kept so that the program can ask for them. Always: the boundaries split
+// the allocation into ranges with the same answers throughout.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -29,7 +29,7 @@ class ManagedRanges {
  public:
   // Offsets are in bytes from the allocation's start; `size` is not 0.
   void change(std::size_t offset, std::size_t size, const std::function<void(RangeState&)>& how);
-  // What holds for all of the range; where its parts differ, what holds for none.
+  // The answer that holds for all of the range; if its parts differ, the answer for none.
   RangeState common(std::size_t offset, std::size_t size) const;
 
  private:

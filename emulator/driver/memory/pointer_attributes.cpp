@@ -1,5 +1,5 @@
-// What can be asked of a pointer. One table of answers serves the single question, which is an error
-// for a pointer CUDA does not know, and the many at once, which answer zeros for it.
+// The attributes of a pointer. One table of answers serves two functions. The one for a single attribute is an error
+// for a pointer that CUDA does not know; the one for many attributes answers zeros for it.
 #include <array>
 #include <cstring>
 

@@ -115,7 +115,7 @@ void MemoryPool::put(std::shared_ptr<FreedBlock> freed) {
 void MemoryPool::free(const Block& block, std::size_t bytes, Stream& stream) {
   auto* const checker = checking::checker();
   if (checker != nullptr) checker->freed_in_stream(block.address);
-  // Where races are checked, every free is an operation of its stream.
+  // While races are checked, every free is an operation of its stream.
   const bool passed = checker == nullptr && nothing_is_ahead(stream);
   const auto freed = std::make_shared<FreedBlock>(memory_, block, stream.id(), passed);
   if (!passed) stream.enqueue(std::make_unique<FreeWork>(freed, bytes));

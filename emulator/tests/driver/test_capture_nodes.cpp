@@ -398,7 +398,7 @@ TEST_CASE("external records and waits mean nothing outside of a capture") {
 }
 
 TEST_CASE("a capture itself touches no memory") {
-  // Where races are checked, two kernels on the same bytes without an order between them would be reported.
+  // While races are checked, two kernels on the same bytes without an order between them would be reported.
   const Device device;
   const Module module;
   const Stream stream, other;

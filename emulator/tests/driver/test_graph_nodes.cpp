@@ -80,7 +80,7 @@ TEST_CASE("a kernel node keeps a copy of its arguments and gives it back") {
   const Stream stream;
   Executable(graph).run(stream);
   CHECK(out[3] == 3);
-  // What was asked for can be given, changed, to a node.
+  // The answer can be changed and given back to a node.
   int other = 10;
   std::array<void*, 2> changed{found.kernelParams[0], &other};
   found.kernelParams = changed.data();

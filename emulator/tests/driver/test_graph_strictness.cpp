@@ -1,5 +1,5 @@
-// Where CUDA leaves open what happens, or NVIDIA's driver crashes: handles that have ended, null pointers, references
-// that nobody holds, calls that fail half-way, memory and contexts that are not there. Here that is an error.
+// Cases that CUDA leaves open, or in which NVIDIA's driver crashes, are errors here: handles that have ended, null
+// pointers, references that nobody holds, calls that fail half-way, memory and contexts that are not there.
 #include "test_graph_support.hpp"
 
 using namespace graph_test;

@@ -1,4 +1,4 @@
-// What pointers answer when they are asked what they are.
+// The attributes of pointers.
 #include "test_memory_support.hpp"
 
 using namespace memory_test;

@@ -372,7 +372,7 @@ TEST_CASE("what everybody is ordered after is forgotten, however long a program 
     if (each % 100 == 99) checker.observe(point);
   }
   CHECK(checker.remembered_ranges() < 10'000);
-  // What is still to run, and was submitted before it all, is not forgotten.
+  // Work that is still to run, and was submitted before it all, is not forgotten.
   Checker other;
   TestStream three(other), four(other);
   const Point early = four.submit("early");

@@ -13,7 +13,7 @@ namespace {
 
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-// What a one-thread kernel writes.
+// The output of a kernel of one thread.
 int answer(const Program& program) {
   const Module module(program);
   int out = -1;

@@ -167,7 +167,7 @@ void check_format(const Module& module, const Format& format, float one_bits) {
     const long double y = format.value(b[i]);
     const long double z = format.value(c[i]);
     const long double product = x * y;
-    // Where z is too small to change product's 64 digits exactly, a nudge stands for it.
+    // If z is too small to change the product's 64 digits exactly, a nudge stands for it.
     long double sum = product + z;
     if (std::isfinite(sum) && sum - product != z && z != 0 && product != 0)
       sum = std::fabs(product) > std::fabs(z) ? std::nextafter(product, z > 0 ? INFINITY : -INFINITY)

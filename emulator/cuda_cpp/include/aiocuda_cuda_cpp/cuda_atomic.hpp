@@ -22,7 +22,7 @@ inline void atomic_thread_fence(memory_order order, thread_scope = thread_scope_
   ::std::atomic_thread_fence(order);
 }
 
-// What both have; `Self` says where the value is.
+// The members of both classes; `Self` says where the value is.
 template <class T, class Self>
 class atomic_operations {
  public:
@@ -95,7 +95,7 @@ class atomic_operations {
   T operator^=(T by) const { return static_cast<T>(fetch_xor(by) ^ by); }
 
  private:
-  // What a failed exchange may ask of memory: nothing that only a store does.
+  // The memory order of a failed exchange: one that a load can have.
   static memory_order on_failure(memory_order order) {
     return order == memory_order_acq_rel   ? memory_order_acquire
            : order == memory_order_release ? memory_order_relaxed

@@ -1,4 +1,5 @@
-// What a kernel can tell the conditional nodes of the graph that it runs in. A handle is the address of a node's value.
+// Functions by which a kernel tells the conditional nodes of its graph what to do. A handle is the address of a node's
+// value.
 #pragma once
 
 typedef unsigned long long cudaGraphConditionalHandle;

@@ -18,7 +18,7 @@ inline unsigned __brev(unsigned x) {
 inline unsigned long long __brevll(unsigned long long x) {
   return (unsigned long long)__brev((unsigned)x) << 32 | __brev((unsigned)(x >> 32));
 }
-// Where the n-th set bit at or past `base` is, counted forward (offset > 0) or back (offset < 0).
+// The place of the n-th set bit at or past `base`, counted forward (offset > 0) or back (offset < 0).
 inline unsigned __fns(unsigned mask, unsigned base, int offset) {
   if (offset == 0) return (mask >> base & 1u) != 0 ? base : 0xffffffffu;
   int left = offset > 0 ? offset : -offset;

@@ -74,8 +74,8 @@ enum KernelFlags : unsigned {
   functions_use_place = 2  // a function it may call reads threadIdx and its like
 };
 
-// Up to this many blocks along x, blockIdx.x * blockDim.x + threadIdx.x provably fits 31 bits, which is
-// what lets the compiler see consecutive addresses in an index computed in 32 bits.
+// Up to this many blocks along x, blockIdx.x * blockDim.x + threadIdx.x provably fits 31 bits. So the compiler sees
+// consecutive addresses in an index that is computed in 32 bits.
 inline constexpr unsigned provable_blocks = 1u << 21;
 
 #define AIOCUDA_ASSUME(condition)              \
@@ -270,7 +270,7 @@ inline constexpr bool is_kernel_pointer<void (*)(A...)> = true;
 template <class... A>
 inline constexpr bool is_kernel_pointer<void (*)(A...) noexcept> = true;
 
-// What a name expression names: a kernel (an instantiation, mostly), or the address of a variable.
+// The thing that a name expression names: a kernel (an instantiation, mostly), or the address of a variable.
 template <auto pointer, unsigned flags, unsigned max_threads, int guard = -1>
 struct Named {
   static constexpr auto address = pointer;

@@ -248,7 +248,7 @@ constexpr long long llmax(long long a, long long b) { return a < b ? b : a; }
 constexpr unsigned long long ullmin(unsigned long long a, unsigned long long b) { return b < a ? b : a; }
 constexpr unsigned long long ullmax(unsigned long long a, unsigned long long b) { return a < b ? b : a; }
 
-// What CUDA has and C has not. The single-precision forms compute in double and round once.
+// Functions that CUDA has and C does not have. The single-precision forms compute in double and round once.
 inline double rsqrt(double x) { return 1.0 / sqrt(x); }
 inline float rsqrtf(float x) { return 1.0f / __builtin_sqrtf(x); }
 inline double rcbrt(double x) { return 1.0 / cbrt(x); }
@@ -258,7 +258,7 @@ inline float rhypotf(float x, float y) { return (float)(1.0 / hypot((double)x, (
 
 namespace aiocuda_device {
 
-// Largest magnitude out, so that squares neither overflow nor vanish.
+// The largest magnitude is factored out, so that squares neither overflow nor vanish.
 inline double norm(const double* x, int count) {
   double largest = 0;
   for (int i = 0; i < count; ++i) {

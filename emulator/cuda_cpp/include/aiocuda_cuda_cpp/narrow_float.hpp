@@ -1,6 +1,6 @@
-// What __half and __nv_bfloat16 share: rounding into a 16-bit format, and their functions, which are the
-// same but for the type's name. Arithmetic is done in float (double for fused multiply-add) and rounded
-// once into the format; float has more than twice the digits of either, so that is correct rounding.
+// Code that __half and __nv_bfloat16 share: rounding into a 16-bit format, and their functions, which differ only in
+// the type's name. Arithmetic is done in float (double for fused multiply-add) and rounded once into the format; float
+// has more than twice the digits of either, so that is correct rounding.
 #pragma once
 
 #include "atomics.hpp"
