@@ -18,9 +18,9 @@ using Thread = unsigned long;
 
 // A stream's line has the stream's number. The line for memory of a device has the number of one of its streams, with
 // this bit: that stream says whether the device is well.
-using Lane = std::uint32_t;
-inline constexpr Lane memory_bit = Lane{1} << 31;
-constexpr std::uint32_t stream_of(Lane lane) { return lane & ~memory_bit; }
+using LineId = std::uint32_t;
+inline constexpr LineId memory_bit = LineId{1} << 31;
+constexpr std::uint32_t stream_of(LineId line) { return line & ~memory_bit; }
 
 // How much a stream holds, in submissions, or a device, in bytes. Other threads learn how far a stream is, and write it
 // to `passed`.
@@ -44,7 +44,7 @@ class Turn {
  public:
   // Ends when it is called, or with the error of its stream.
   const std::shared_ptr<Completion>& called() const { return called_; }
-  Lane lane() const { return lane_; }
+  LineId line() const { return line_; }
 
  private:
   friend class Lines;
@@ -64,7 +64,7 @@ class Turn {
 
   State state_ = State::away;
   Place place_{};
-  Lane lane_ = 0;
+  LineId line_ = 0;
   std::uint64_t most_ = 0;
   std::uint64_t weight_ = 1;  // what it will add
   std::uint64_t number_ = 0;  // among what is pending; 0: it stands nowhere
@@ -81,9 +81,9 @@ class Lines {
   std::uint64_t waits() const { return waits_.load(std::memory_order_relaxed); }
 
   // May an operation, with this turn or none, add so much to the line? Not before earlier ones.
-  bool may_pass(Lane lane, const Level& level, std::uint64_t most, const Turn* turn, std::uint64_t weight = 1) {
+  bool may_pass(LineId id, const Level& level, std::uint64_t most, const Turn* turn, std::uint64_t weight = 1) {
     std::lock_guard lock(mutex_);
-    const auto found = lines_.find(lane);
+    const auto found = lines_.find(id);
     if (found == lines_.end()) return true;
     Line& line = found->second;
     line.level = level;
@@ -93,26 +93,26 @@ class Lines {
   }
 
   // Takes a place the first time, and goes back to it later. Then call `next_watch`.
-  void stand(const std::shared_ptr<Turn>& turn, Lane lane, const Level& level, std::uint64_t most, Waiter waiter,
+  void stand(const std::shared_ptr<Turn>& turn, LineId id, const Level& level, std::uint64_t most, Waiter waiter,
              std::uint64_t weight = 1) {
     waits_.fetch_add(1, std::memory_order_relaxed);
     Told told;
     {
       std::lock_guard lock(mutex_);
-      const Lane before = turn->lane_;
-      const bool goes_on = turn->state_ == Turn::State::waiting && before == lane && !turn->called_->has_ended();
+      const LineId before = turn->line_;
+      const bool goes_on = turn->state_ == Turn::State::waiting && before == id && !turn->called_->has_ended();
       take_out(*turn);
-      Line& line = lines_[lane];
+      Line& line = lines_[id];
       line.level = level;
       if (!goes_on) {
         if (turn->number_) told.push_back(turn->number_);
         turn->called_ = std::make_shared<Completion>(1);
         turn->waiters_.clear();
         if (!turn->number_) turn->place_ = {++last_, std::numeric_limits<std::uint64_t>::max(), 0};
-        turn->number_ = pending_.add({turn->called_, stream_of(lane), {}, {}});
+        turn->number_ = pending_.add({turn->called_, stream_of(id), {}, {}});
       }
       if (waiter.blocks) turn->place_ = std::min(turn->place_, before_own(line, waiter.thread));
-      turn->lane_ = lane;
+      turn->line_ = id;
       turn->most_ = most;
       turn->weight_ = weight;
       turn->waiters_.push_back(waiter);
@@ -158,7 +158,7 @@ class Lines {
     {
       std::lock_guard lock(mutex_);
       if (!turn.number_) return;
-      if (const auto found = lines_.find(turn.lane_); found != lines_.end()) found->second.level = level;
+      if (const auto found = lines_.find(turn.line_); found != lines_.end()) found->second.level = level;
       clear(turn, 0, told);
     }
     tell(told);
@@ -166,12 +166,12 @@ class Lines {
 
   // The count that a stream must reach for the next to be called. None: nobody waits, or somebody watches for it
   // already.
-  std::optional<std::uint64_t> next_watch(Lane lane, const Level& level) {
+  std::optional<std::uint64_t> next_watch(LineId id, const Level& level) {
     Told told;
     std::optional<std::uint64_t> until;
     {
       std::lock_guard lock(mutex_);
-      const auto found = lines_.find(lane);
+      const auto found = lines_.find(id);
       if (found == lines_.end()) return std::nullopt;
       Line& line = found->second;
       line.level = level;
@@ -186,16 +186,16 @@ class Lines {
     return until;
   }
   // Sets the completion that ends when that has passed. It must call `has_room` first.
-  void set_watch(Lane lane, std::shared_ptr<Completion> watch) {
+  void set_watch(LineId id, std::shared_ptr<Completion> watch) {
     std::lock_guard lock(mutex_);
-    if (const auto found = lines_.find(lane); found != lines_.end()) found->second.watch = std::move(watch);
+    if (const auto found = lines_.find(id); found != lines_.end()) found->second.watch = std::move(watch);
   }
   // Notes how full it is now, and calls those for whom there is room.
-  void note(Lane lane, const Level& level) {
+  void note(LineId id, const Level& level) {
     Told told;
     {
       std::lock_guard lock(mutex_);
-      const auto found = lines_.find(lane);
+      const auto found = lines_.find(id);
       if (found == lines_.end()) return;
       found->second.level = level;
       call(found->second, 0, told);
@@ -204,32 +204,32 @@ class Lines {
   }
 
   // Calls the first in any case: if nobody could learn how full it is, the first looks itself.
-  void has_room(Lane lane) {
+  void has_room(LineId id) {
     Told told;
     {
       std::lock_guard lock(mutex_);
-      const auto found = lines_.find(lane);
+      const auto found = lines_.find(id);
       if (found == lines_.end()) return;
       found->second.watch = nullptr;
       call(found->second, 1, told);
-      forget_if_empty(lane);
+      forget_if_empty(id);
     }
     tell(told);
   }
 
   // To be called now and then. If nobody came since the last time, those that were called are skipped: their loop may
   // be blocked or closed.
-  void look(Lane lane) {
+  void look(LineId id) {
     Told told;
     {
       std::lock_guard lock(mutex_);
-      const auto found = lines_.find(lane);
+      const auto found = lines_.find(id);
       if (found == lines_.end()) return;
       Line& line = found->second;
       if (std::exchange(line.has_moved, false)) return;
       for (auto each = line.called.begin(); each != line.called.end();) each = make_overdue(line, each);
       call(line, line.is_watched() ? 0 : 1, told);
-      forget_if_empty(lane);
+      forget_if_empty(id);
     }
     tell(told);
   }
@@ -277,13 +277,13 @@ class Lines {
     take_out(turn);
     turn.number_ = 0;
     turn.waiters_.clear();
-    if (const auto found = lines_.find(turn.lane_); found != lines_.end()) call(found->second, least, told);
-    forget_if_empty(turn.lane_);
+    if (const auto found = lines_.find(turn.line_); found != lines_.end()) call(found->second, least, told);
+    forget_if_empty(turn.line_);
   }
 
   void take_out(Turn& turn) {
     const auto state = std::exchange(turn.state_, Turn::State::away);
-    const auto found = lines_.find(turn.lane_);
+    const auto found = lines_.find(turn.line_);
     if (found == lines_.end()) return;
     Line& line = found->second;
     if (state == Turn::State::waiting) count_ -= line.waiting.erase(turn.place_);
@@ -316,8 +316,8 @@ class Lines {
     return {place[0], place[1] - 1, ++last_};
   }
 
-  void forget_if_empty(Lane lane) {
-    const auto found = lines_.find(lane);
+  void forget_if_empty(LineId id) {
+    const auto found = lines_.find(id);
     if (found == lines_.end()) return;
     const Line& line = found->second;
     if (line.waiting.empty() && line.called.empty() && !line.is_watched()) lines_.erase(found);
@@ -328,7 +328,7 @@ class Lines {
   std::atomic<std::size_t> count_{0};  // of turns in lines
   std::atomic<std::uint64_t> waits_{0};
   std::uint64_t last_ = 0;
-  std::unordered_map<Lane, Line> lines_;
+  std::unordered_map<LineId, Line> lines_;
 };
 
 }  // namespace aiocuda::completion

@@ -1,7 +1,7 @@
 // Points of streams that no flag tells of: the reactor has to ask about them. Knows neither CUDA nor Python: only the
 // function that answers knows what a point is.
 //
-// Always true: within a lane (a stream's points) points pass in order, so the reactor asks only about the first. A
+// Always true: the points of a series, such as a stream's, pass in order, so the reactor asks only about the first. A
 // point is dropped when it has passed or is forgotten.
 #pragma once
 #include <algorithm>
@@ -21,11 +21,11 @@ class Points {
  public:
   using Point = std::shared_ptr<const void>;
 
-  // Has the scanner ask about a point. When the point has passed, the scanner gives out `key`. Within its lane it
+  // Has the scanner ask about a point. When the point has passed, the scanner gives out `key`. Within its series it
   // passes behind those of lower `order`, and behind earlier ones of the same order.
-  void watch(std::uint64_t lane, Point point, std::uint64_t key, std::uint64_t order = 0) {
+  void watch(std::uint64_t series, Point point, std::uint64_t key, std::uint64_t order = 0) {
     std::lock_guard lock(mutex_);
-    incoming_.push_back({lane, {std::move(point), key, order}});
+    incoming_.push_back({series, {std::move(point), key, order}});
     has_incoming_.store(true, std::memory_order_seq_cst);  // before who watched asks whether the scanner sleeps
   }
 
@@ -34,7 +34,7 @@ class Points {
   std::size_t scan(F&& has_passed, G&& passed) {
     take_incoming();
     std::size_t count = 0;
-    for (auto each = lanes_.begin(); each != lanes_.end();) {
+    for (auto each = series_.begin(); each != series_.end();) {
       auto& waiting = each->second;
       while (!waiting.empty() && has_passed(waiting.front().point.get())) {
         const std::uint64_t key = waiting.front().key;
@@ -42,7 +42,7 @@ class Points {
         passed(key);
         ++count;
       }
-      each = waiting.empty() ? lanes_.erase(each) : std::next(each);
+      each = waiting.empty() ? series_.erase(each) : std::next(each);
     }
     return count;
   }
@@ -50,12 +50,12 @@ class Points {
   template <class F>
   void forget(F&& is_lost) {
     take_incoming();
-    for (auto each = lanes_.begin(); each != lanes_.end();) {
+    for (auto each = series_.begin(); each != series_.end();) {
       std::erase_if(each->second, [&](const Watched& watched) { return is_lost(watched.key); });
-      each = each->second.empty() ? lanes_.erase(each) : std::next(each);
+      each = each->second.empty() ? series_.erase(each) : std::next(each);
     }
   }
-  bool is_idle() const { return lanes_.empty() && !has_incoming(); }
+  bool is_idle() const { return series_.empty() && !has_incoming(); }
 
   bool has_incoming() const { return has_incoming_.load(std::memory_order_seq_cst); }
 
@@ -73,8 +73,8 @@ class Points {
       taken = std::exchange(incoming_, {});
       has_incoming_.store(false, std::memory_order_release);
     }
-    for (auto& [lane, watched] : taken) {
-      auto& waiting = lanes_[lane];
+    for (auto& [series, watched] : taken) {
+      auto& waiting = series_[series];
       const auto next = std::upper_bound(waiting.begin(), waiting.end(), watched.order,
                                          [](std::uint64_t order, const Watched& each) { return order < each.order; });
       waiting.insert(next, std::move(watched));
@@ -86,7 +86,7 @@ class Points {
   std::vector<std::pair<std::uint64_t, Watched>> incoming_;
   std::atomic<bool> has_incoming_{false};
   // The scanner's:
-  std::unordered_map<std::uint64_t, std::deque<Watched>> lanes_;
+  std::unordered_map<std::uint64_t, std::deque<Watched>> series_;
 };
 
 }  // namespace aiocuda::completion

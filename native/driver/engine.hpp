@@ -108,9 +108,9 @@ class Engine final : public Surroundings {
   void learn(const Armed& armed) { waits.learn(armed); }
   std::shared_ptr<completion::Completion> watch(const Armed& armed) { return waits.watch(armed); }
   void note_wait(completion::Pending::Clock::duration time) { waits.note_wait(time); }
-  completion::Level level(completion::Lane lane) { return room.level(lane); }
-  void keep_moving(completion::Lane lane) { room.keep_moving(lane); }
-  completion::Lane memory_lane(std::int32_t device) { return room.memory_lane(device); }
+  completion::Level level(completion::LineId line) { return room.level(line); }
+  void keep_moving(completion::LineId line) { room.keep_moving(line); }
+  completion::LineId memory_line(std::int32_t device) { return room.memory_line(device); }
   std::atomic<float>& recent_wait_us{waits.recent_wait_us};
   std::atomic<std::uint64_t>&spins{waits.spins}, &spins_that_paid{waits.spins_that_paid};
 

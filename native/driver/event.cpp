@@ -12,19 +12,19 @@ std::uint64_t next_number() {
 }
 
 // Streams' own points have lower ones (waits.cpp).
-constexpr std::uint64_t lanes_of_streams = std::uint64_t{1} << 40, lanes_of_opened = std::uint64_t{1} << 41;
+constexpr std::uint64_t series_of_streams = std::uint64_t{1} << 40, series_of_opened = std::uint64_t{1} << 41;
 
 }  // namespace
 
 Event::Event(const Devices& devices, std::int32_t device, CUcontext context, CUevent event, Kind kind,
-             std::uint64_t lane)
+             std::uint64_t series)
     : devices_(devices),
       device_(device),
       context_(context),
       event_(event),
       kind_(kind),
       number_(next_number()),
-      lane_(lane == lanes_of_opened ? lane + number_ : lane) {}
+      series_(series == series_of_opened ? series + number_ : series) {}
 
 // The answer tells nothing: a broken context has destroyed it already.
 Event::~Event() {
@@ -42,7 +42,7 @@ std::shared_ptr<const Event> Event::record(Devices& devices, const Streams& stre
   CUevent event = nullptr;
   check(devices.table().cuEventCreate(&event, flags), "cuEventCreate");
   auto made = std::make_shared<const Event>(devices, state.device, state.context, event, kind,
-                                            lanes_of_streams + stream);  // ends the event where it is not recorded
+                                            series_of_streams + stream);  // ends the event where it is not recorded
   check(devices.now().record(event, state.handle), "cuEventRecord");
   return made;
 }
@@ -52,7 +52,7 @@ std::shared_ptr<const Event> Event::open(Devices& devices, std::int32_t device, 
   scope.bind(device);
   CUevent event = nullptr;
   check(devices.table().cuIpcOpenEventHandle(&event, handle), "cuIpcOpenEventHandle");
-  return std::make_shared<const Event>(devices, device, devices.at(device).context, event, Kind{}, lanes_of_opened);
+  return std::make_shared<const Event>(devices, device, devices.at(device).context, event, Kind{}, series_of_opened);
 }
 
 bool Event::has_passed() const {

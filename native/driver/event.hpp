@@ -23,15 +23,15 @@ class Event {
   // Another process' own. Throws Refusal.
   static std::shared_ptr<const Event> open(Devices& devices, std::int32_t device, const CUipcEventHandle& handle);
 
-  Event(const Devices& devices, std::int32_t device, CUcontext context, CUevent event, Kind kind, std::uint64_t lane);
+  Event(const Devices& devices, std::int32_t device, CUcontext context, CUevent event, Kind kind, std::uint64_t series);
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
   ~Event();
 
   std::int32_t device() const { return device_; }
   const Kind& kind() const { return kind_; }
-  // Events of one lane pass in the order of their numbers.
-  std::uint64_t lane() const { return lane_; }
+  // Events of one series pass in the order of their numbers.
+  std::uint64_t series() const { return series_; }
   std::uint64_t number() const { return number_; }
   CUcontext context() const { return context_; }
   CUevent handle() const { return event_; }
@@ -49,7 +49,7 @@ class Event {
   const CUcontext context_;
   const CUevent event_;
   const Kind kind_;
-  const std::uint64_t number_, lane_;
+  const std::uint64_t number_, series_;
 };
 
 }  // namespace aiocuda::driver

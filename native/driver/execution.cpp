@@ -49,7 +49,7 @@ void raise_failed_turn(Engine& engine, nb::handle object) {
   const std::int32_t error = turn->called()->error();
   if (!error) return;
   drop_turn(op);
-  raise_lost(engine, error, object, engine.stream(completion::stream_of(turn->lane())).device);
+  raise_lost(engine, error, object, engine.stream(completion::stream_of(turn->line())).device);
 }
 
 // Somebody has his result: what was only kept for the copies behind it may go.
@@ -151,7 +151,7 @@ bool Execution::walk(Halt& halt) {
     if (const auto& memory =
             walk.full_memory()) {  // of an outermost walk: in the middle of one nobody waits for memory
       acting.keep();
-      halt.full = {engine_.memory_lane(memory->device), memory->most_bytes, memory->asked_bytes};
+      halt.full = {engine_.memory_line(memory->device), memory->most_bytes, memory->asked_bytes};
       halt.stands_in_line = true;
       return false;
     }
@@ -305,13 +305,13 @@ CompletionRef Execution::stand(const Halt::Full& full, completion::Waiter waiter
   auto& turn = outstanding(engine_, op).turn;
   if (!turn) turn = std::make_shared<completion::Turn>();
   const auto standing = turn;  // whatever becomes of the operation
-  engine_.lines.stand(standing, full.lane, engine_.level(full.lane), full.most, waiter, full.weight);
+  engine_.lines.stand(standing, full.line, engine_.level(full.line), full.most, waiter, full.weight);
   try {
-    engine_.keep_moving(full.lane);
+    engine_.keep_moving(full.line);
   } catch (const Refusal& refusal) {
     drop_turn(op);
     raise_lost(engine_, refusal.result, root_,
-               refusal.device >= 0 ? refusal.device : engine_.stream(completion::stream_of(full.lane)).device);
+               refusal.device >= 0 ? refusal.device : engine_.stream(completion::stream_of(full.line)).device);
   }
   return standing->called();
 }
@@ -336,7 +336,7 @@ bool Execution::wait_for_room(const Halt& halt, const Patience& patience) {
   }
   if (!is_called) leave(op(), nullptr);
   if (const std::int32_t error = called->error())
-    raise_lost(engine_, error, root_, engine_.stream(completion::stream_of(halt.full->lane)).device);
+    raise_lost(engine_, error, root_, engine_.stream(completion::stream_of(halt.full->line)).device);
   return is_called;
 }
 

@@ -80,7 +80,7 @@ class Execution {
     std::vector<Tick> waits{};  // what the host must wait for
     std::vector<Due> due{};     // functions of values that are there: to be called now
     struct Full {
-      completion::Lane lane;
+      completion::LineId line;
       std::uint64_t most;
       std::uint64_t weight = 1;
     };

@@ -77,12 +77,12 @@ class Acting {
   Acting& operator=(const Acting&) = delete;
   ~Acting() {
     if (!turn_ || engine_.is_over()) return;
-    const completion::Lane lane = turn_->lane();
-    engine_.lines.end(*turn_, engine_.level(lane));
+    const completion::LineId line = turn_->line();
+    engine_.lines.end(*turn_, engine_.level(line));
     try {
-      engine_.keep_moving(lane);
+      engine_.keep_moving(line);
     } catch (const Refusal&) {
-      engine_.lines.has_room(lane);  // the next one is refused too, and says so
+      engine_.lines.has_room(line);  // the next one is refused too, and says so
     }
   }
   const completion::Turn* turn() const { return turn_.get(); }

@@ -3,9 +3,9 @@
 
 namespace aiocuda::driver {
 
-completion::Level Room::level(completion::Lane lane) {
-  const StreamIndex stream = completion::stream_of(lane);
-  if (lane & completion::memory_bit) {
+completion::Level Room::level(completion::LineId line) {
+  const StreamIndex stream = completion::stream_of(line);
+  if (line & completion::memory_bit) {
     static const auto none = std::make_shared<const std::atomic<std::uint64_t>>(0);
     return {memory_.account(streams_.at(stream).device).used_bytes, none};
   }
@@ -13,9 +13,9 @@ completion::Level Room::level(completion::Lane lane) {
   return {progress.count, std::move(progress.counter)};
 }
 
-void Room::keep_moving(completion::Lane lane) {
-  if (lane & completion::memory_bit) return lines_.note(lane, level(lane));
-  const StreamIndex stream = lane;
+void Room::keep_moving(completion::LineId line) {
+  if (line & completion::memory_bit) return lines_.note(line, level(line));
+  const StreamIndex stream = line;
   const auto count = lines_.next_watch(stream, level(stream));
   if (!count) return;
   const Waits::Armed armed = waits_.arm({{stream, *count}}, {});

@@ -21,16 +21,16 @@ class Room {
       : devices_(devices), streams_(streams), timeline_(timeline), waits_(waits), memory_(memory), lines_(lines) {}
 
   // The line of those who wait for memory of a device.
-  completion::Lane memory_lane(std::int32_t device) {
+  completion::LineId memory_line(std::int32_t device) {
     return devices_.at(device).default_stream | completion::memory_bit;
   }
   // How many submissions a stream holds; of a device, how much memory arrays hold.
-  completion::Level level(completion::Lane lane);
+  completion::Level level(completion::LineId line);
   // Has the next of a line called when there is room for them. Throws Refusal.
-  void keep_moving(completion::Lane lane);
+  void keep_moving(completion::LineId line);
   // Arrays hold less of a device's memory.
   void note_freed(std::int32_t device) {
-    if (!lines_.is_empty()) keep_moving(memory_lane(device));
+    if (!lines_.is_empty()) keep_moving(memory_line(device));
   }
 
  private:

@@ -28,7 +28,7 @@ constexpr std::size_t most_rings = 4;
 // else.
 constexpr std::uint32_t most_chunks = 160;
 // NVIDIA's driver takes 56 host functions that are pending, and lets the next caller wait: 32 copies by such are many.
-constexpr std::uint32_t chunks_of_errand = most_chunks / 32;
+constexpr std::uint32_t chunks_of_function_copy = most_chunks / 32;
 
 // The reactor asks after the stream while this is there: the threads must not, for a call of the driver's may wait for
 // them.
@@ -51,23 +51,23 @@ class Watch {
 }  // namespace
 
 // Always true: its host function touches the memory only where nobody has called it off before.
-struct Staging::Errand {
+struct Staging::FunctionCopy {
   enum class State : std::uint8_t { waiting, running, ended };
 
-  Errand(const Pageable& pageable, Way to, Tick when, completion::Pending& pending)
+  FunctionCopy(const Pageable& pageable, Way to, Tick when, completion::Pending& pending)
       : host(pageable.layout), way(to), tick(when), owner(pageable.owner), watch(pending, when.stream) {}
 
   static void CUDA_CB run(void* pointer) {
-    auto& errand = *static_cast<Errand*>(pointer);
+    auto& made = *static_cast<FunctionCopy*>(pointer);
     State expected = State::waiting;
-    if (!errand.state.compare_exchange_strong(expected, State::running)) return;
-    if (errand.way == Way::drain) {
-      errand.host.unpack(0, errand.host.size_bytes(), errand.packed);
+    if (!made.state.compare_exchange_strong(expected, State::running)) return;
+    if (made.way == Way::drain) {
+      made.host.unpack(0, made.host.size_bytes(), made.packed);
     } else {
-      errand.host.pack(0, errand.host.size_bytes(), errand.packed);
+      made.host.pack(0, made.host.size_bytes(), made.packed);
     }
-    errand.watch.end();  // the last use of it
-    errand.state.store(State::ended, std::memory_order_release);
+    made.watch.end();  // the last use of it
+    made.state.store(State::ended, std::memory_order_release);
   }
   // Nobody will touch the host's memory any more.
   bool is_called_off() {
@@ -90,63 +90,63 @@ std::uint64_t Staging::chunk_bytes(std::uint64_t size_bytes) {
   return std::clamp((size_bytes / usual_chunks + page - 1) / page * page, smallest_chunk, largest_chunk);
 }
 
-Staging::Home& Staging::home(std::int32_t device) {
+Staging::DeviceRings& Staging::rings_of(std::int32_t device) {
   const auto slot = static_cast<std::size_t>(device);
-  if (homes_.size() <= slot) homes_.resize(slot + 1);
-  return homes_[slot];
+  if (rings_.size() <= slot) rings_.resize(slot + 1);
+  return rings_[slot];
 }
 
 std::uint64_t Staging::ring_bytes() const {
   std::uint64_t sum = 0;
-  for (const Home& home : homes_)
-    for (const auto& ring : home.rings) sum += ring->memory->size_bytes;
+  for (const DeviceRings& each : rings_)
+    for (const auto& ring : each.rings) sum += ring->memory->size_bytes;
   return sum;
 }
 
-Staging::Ring& Staging::make_ring(Home& home, std::uint64_t size_bytes) {
-  if (!crew_)
-    crew_ = std::make_unique<staging::Crew>(
+Staging::DeviceRing& Staging::make_ring(DeviceRings& here, std::uint64_t size_bytes) {
+  if (!threads_)
+    threads_ = std::make_unique<staging::CopyThreads>(
         std::clamp<std::size_t>(std::thread::hardware_concurrency() / 2, 1, most_threads));
   constexpr std::uint64_t words_bytes = 3 * staging::Words::stride * sizeof(std::uint32_t);
-  auto ring =
-      std::make_unique<Ring>(Ring{nullptr, memory_.allocate_host(size_bytes), memory_.allocate_host(words_bytes)});
+  auto ring = std::make_unique<DeviceRing>(
+      DeviceRing{nullptr, memory_.allocate_host(size_bytes), memory_.allocate_host(words_bytes)});
   auto* words = reinterpret_cast<std::uint32_t*>(ring->words->address);
   std::memset(words, 0, words_bytes);
-  ring->lane = crew_->add_lane({reinterpret_cast<std::byte*>(ring->memory->address), size_bytes}, {words});
-  home.rings.push_back(std::move(ring));
-  return *home.rings.back();
+  ring->ring = threads_->add_ring({reinterpret_cast<std::byte*>(ring->memory->address), size_bytes}, {words});
+  here.rings.push_back(std::move(ring));
+  return *here.rings.back();
 }
 
 // The one that the stream has, else one that nobody uses.
-Staging::Ring* Staging::find_ring(Home& here, StreamIndex stream) {
+Staging::DeviceRing* Staging::find_ring(DeviceRings& here, StreamIndex stream) {
   // A lost device's memory stays where it is: the device may have been writing to it.
   std::erase_if(here.rings, [this](auto& ring) {
-    if (!crew_->is_lost(*ring->lane)) return false;
-    static std::vector<std::unique_ptr<Ring>>& lost = *new std::vector<std::unique_ptr<Ring>>;
+    if (!threads_->is_lost(*ring->ring)) return false;
+    static std::vector<std::unique_ptr<DeviceRing>>& lost = *new std::vector<std::unique_ptr<DeviceRing>>;
     lost.push_back(std::move(ring));
     return true;
   });
   for (const auto& ring : here.rings)
     if (ring->last == stream) return ring.get();
   for (const auto& ring : here.rings)
-    if (crew_->is_idle(*ring->lane)) return ring.get();
+    if (threads_->is_idle(*ring->ring)) return ring.get();
   return nullptr;
 }
 
 std::uint64_t Staging::missing_ring_bytes(StreamIndex stream, std::uint64_t size_bytes) {
   const std::int32_t device = streams_.at(stream).device;
   if (!devices_.at(device).writes_flags) return 0;
-  Home& here = home(device);
+  DeviceRings& here = rings_of(device);
   const std::uint64_t wanted = std::bit_ceil(chunk_bytes(size_bytes) * chunks_in_ring);
-  const Ring* const found = find_ring(here, stream);
+  const DeviceRing* const found = find_ring(here, stream);
   if (!found) return here.rings.size() < most_rings ? wanted : 0;
-  return found->lane->ring_bytes() < wanted && crew_->is_idle(*found->lane) ? wanted : 0;
+  return found->ring->size_bytes() < wanted && threads_->is_idle(*found->ring) ? wanted : 0;
 }
 
 // Where there is none for it, a new one, else the one with least to do.
-Staging::Ring& Staging::ring_for(StreamIndex stream, std::uint64_t chunk) {
-  Home& here = home(streams_.at(stream).device);
-  Ring* found = find_ring(here, stream);
+Staging::DeviceRing& Staging::ring_for(StreamIndex stream, std::uint64_t chunk) {
+  DeviceRings& here = rings_of(streams_.at(stream).device);
+  DeviceRing* found = find_ring(here, stream);
   const std::uint64_t wanted = std::bit_ceil(chunk * chunks_in_ring);
   if (!found && here.rings.size() < most_rings) {
     found = &make_ring(here, wanted);
@@ -154,11 +154,11 @@ Staging::Ring& Staging::ring_for(StreamIndex stream, std::uint64_t chunk) {
   }
   if (!found)
     found = std::min_element(here.rings.begin(), here.rings.end(), [this](const auto& a, const auto& b) {
-              return crew_->chunk_count(*a->lane) < crew_->chunk_count(*b->lane);
+              return threads_->chunk_count(*a->ring) < threads_->chunk_count(*b->ring);
             })->get();
-  if (found->lane->ring_bytes() < wanted && crew_->is_idle(*found->lane)) {
+  if (found->ring->size_bytes() < wanted && threads_->is_idle(*found->ring)) {
     dataflow::BufferRef larger = memory_.allocate_host(wanted);
-    crew_->replace_ring(*found->lane, {reinterpret_cast<std::byte*>(larger->address), wanted});
+    threads_->replace_memory(*found->ring, {reinterpret_cast<std::byte*>(larger->address), wanted});
     found->memory = std::move(larger);
   }
   return *found;
@@ -178,9 +178,9 @@ void Staging::copy(StreamIndex stream, CUdeviceptr to, CUdeviceptr from, std::ui
 }
 
 // What another stream was given before comes first.
-void Staging::take_over(Ring& ring, StreamIndex stream) {
-  const staging::Words& words = ring.lane->words();
-  const std::uint32_t last = ring.lane->last_number();
+void Staging::take_over(DeviceRing& ring, StreamIndex stream) {
+  const staging::Words& words = ring.ring->words();
+  const std::uint32_t last = ring.ring->last_number();
   if (ring.last != stream && !staging::has_reached(staging::read_word(words.passed()), last))
     wait(stream, words.passed(), last);
   ring.last = stream;
@@ -188,29 +188,29 @@ void Staging::take_over(Ring& ring, StreamIndex stream) {
 
 // `enqueue(part)` puts a chunk's calls on the stream, where its part of the ring is granted.
 template <class Enqueue>
-bool Staging::carry(Tick tick, Ring& ring, const Pageable& memory, Way way, std::uint64_t chunk, std::byte* in_place,
-                    Enqueue&& enqueue) {
+bool Staging::carry(Tick tick, DeviceRing& ring, const Pageable& memory, Way way, std::uint64_t chunk,
+                    std::byte* in_place, Enqueue&& enqueue) {
   take_over(ring, tick.stream);
-  const staging::Words& words = ring.lane->words();
-  const staging::Crew::Handed handed = crew_->hand_over(*ring.lane, memory.layout, way, chunk, in_place);
+  const staging::Words& words = ring.ring->words();
+  const staging::CopyThreads::Handed handed = threads_->hand_over(*ring.ring, memory.layout, way, chunk, in_place);
   bool is_called = false;
   auto call_threads = [&] {
     if (std::exchange(is_called, true)) return;
     const auto watch = std::make_shared<Watch>(pending_, tick.stream);
     kept_.push_back({handed.transfer, memory.owner});
     try {
-      crew_->call(*handed.transfer, [watch] { return watch->is_lost(); });
+      threads_->call(*handed.transfer, [watch] { return watch->is_lost(); });
     } catch (const std::system_error&) {  // no thread more: those that there are do
-      const bool is_nobody = crew_->thread_count() == 0;
-      crew_->withdraw(*ring.lane,
-                      is_nobody ? handed.parts.front().number : handed.parts.back().number + 1);  // which wakes them
+      const bool is_nobody = threads_->thread_count() == 0;
+      threads_->withdraw(*ring.ring,
+                         is_nobody ? handed.parts.front().number : handed.parts.back().number + 1);  // which wakes them
       if (is_nobody) throw;
     }
   };
   std::uint64_t own_bytes = way == Way::fill ? most_own_bytes : 0;
   if (memory.layout.size_bytes() > own_bytes) call_threads();
-  for (const staging::Crew::Part& part : handed.parts) {
-    if (part.size_bytes <= own_bytes && crew_->carry_now(*ring.lane, part.number)) {
+  for (const staging::CopyThreads::Part& part : handed.parts) {
+    if (part.size_bytes <= own_bytes && threads_->carry_now(*ring.ring, part.number)) {
       own_bytes -= part.size_bytes;
     } else {
       call_threads();
@@ -221,10 +221,10 @@ bool Staging::carry(Tick tick, Ring& ring, const Pageable& memory, Way way, std:
       enqueue(part);
       write(tick.stream, words.passed(), part.number);
     } catch (const Refusal& refusal) {
-      crew_->withdraw(*ring.lane, part.number);
+      threads_->withdraw(*ring.ring, part.number);
       const StreamState& stream = streams_.at(tick.stream);
       const CUresult state = streams_.query(stream.handle);
-      if (state != CUDA_SUCCESS && state != CUDA_ERROR_NOT_READY) crew_->abandon(*ring.lane);
+      if (state != CUDA_SUCCESS && state != CUDA_ERROR_NOT_READY) threads_->abandon(*ring.ring);
       if (refusal.result != CUDA_ERROR_NOT_SUPPORTED) throw;
       devices_.at(stream.device).writes_flags = false;
       if (part.number != handed.parts.front().number) throw;  // some of it is on its way
@@ -232,7 +232,7 @@ bool Staging::carry(Tick tick, Ring& ring, const Pageable& memory, Way way, std:
     }
   }
   if (way != Way::fill) wait(tick.stream, words.finished(), handed.parts.back().number);
-  home(streams_.at(tick.stream).device).in_queue.push_back({tick, static_cast<std::uint32_t>(handed.parts.size())});
+  rings_of(streams_.at(tick.stream).device).in_queue.push_back({tick, static_cast<std::uint32_t>(handed.parts.size())});
   return true;
 }
 
@@ -249,11 +249,11 @@ bool Staging::has_taken(Tick tick, const Array& array, const Pageable& memory, W
   // What a host function still writes is read by another, behind that in the streams: threads read ahead of them.
   if (way != Way::drain && is_written_by_function(memory)) return false;
   const std::uint64_t chunk = chunk_bytes(array.size_bytes());
-  Ring& ring = ring_for(tick.stream, chunk);
+  DeviceRing& ring = ring_for(tick.stream, chunk);
   if (array.is_host())
     return carry(tick, ring, memory, way, chunk, reinterpret_cast<std::byte*>(array.address()), [](const auto&) {});
-  return carry(tick, ring, memory, way, std::min(chunk, ring.lane->ring_bytes() / 2), nullptr,
-               [&](const staging::Crew::Part& part) {
+  return carry(tick, ring, memory, way, std::min(chunk, ring.ring->size_bytes() / 2), nullptr,
+               [&](const staging::CopyThreads::Part& part) {
                  const CUdeviceptr there = array.address() + part.begin,
                                    packed = reinterpret_cast<CUdeviceptr>(part.packed);
                  if (way == Way::drain)
@@ -266,31 +266,31 @@ bool Staging::has_taken(Tick tick, const Array& array, const Pageable& memory, W
 void Staging::send(Tick tick, const Array& array, const Pageable& memory, Way way) {
   const StreamState& stream = streams_.at(tick.stream);
   const std::uint64_t size = array.size_bytes();
-  const auto errand = std::make_shared<Errand>(memory, way, tick, pending_);
-  if (!array.is_host()) errand->memory = memory_.allocate_host(size);
-  const CUdeviceptr packed = array.is_host() ? array.address() : errand->memory->address;
-  errand->packed = reinterpret_cast<std::byte*>(packed);
-  errands_.push_back(errand);
+  const auto made = std::make_shared<FunctionCopy>(memory, way, tick, pending_);
+  if (!array.is_host()) made->memory = memory_.allocate_host(size);
+  const CUdeviceptr packed = array.is_host() ? array.address() : made->memory->address;
+  made->packed = reinterpret_cast<std::byte*>(packed);
+  function_copies_.push_back(made);
   if (!array.is_host() && way == Way::drain) copy(tick.stream, packed, array.address(), size);
-  check(table_.cuLaunchHostFunc(stream.handle, Errand::run, errand.get()), "cuLaunchHostFunc");
-  home(stream.device).in_queue.push_back({tick, chunks_of_errand});
+  check(table_.cuLaunchHostFunc(stream.handle, FunctionCopy::run, made.get()), "cuLaunchHostFunc");
+  rings_of(stream.device).in_queue.push_back({tick, chunks_of_function_copy});
   if (!array.is_host() && way == Way::fill) copy(tick.stream, array.address(), packed, size);
 }
 
 bool Staging::is_written_by_function(const Pageable& memory) const {
-  return std::any_of(errands_.begin(), errands_.end(), [&](const auto& each) {
-    return each->way == Way::drain && each->state.load(std::memory_order_acquire) != Errand::State::ended &&
+  return std::any_of(function_copies_.begin(), function_copies_.end(), [&](const auto& each) {
+    return each->way == Way::drain && each->state.load(std::memory_order_acquire) != FunctionCopy::State::ended &&
            each->host.meets(memory.layout);
   });
 }
 
 void Staging::shut_down() {
-  if (crew_) crew_->stop();
-  for (const auto& errand : errands_) errand->is_called_off();
+  if (threads_) threads_->stop();
+  for (const auto& made : function_copies_) made->is_called_off();
 }
 
 std::optional<Tick> Staging::full(std::int32_t device, std::uint64_t size_bytes) {
-  Home& here = home(device);
+  DeviceRings& here = rings_of(device);
   while (!here.in_queue.empty() && timeline_.is_known_complete(here.in_queue.front().tick)) here.in_queue.pop_front();
   if (here.in_queue.empty()) return std::nullopt;
   std::uint64_t chunks = (size_bytes + chunk_bytes(size_bytes) - 1) / chunk_bytes(size_bytes);
@@ -305,15 +305,15 @@ void Staging::drop_those_that_ended() {
     if (!each.transfer->has_ended()) left.push_back(std::move(each));
   kept_.insert(kept_.end(), std::make_move_iterator(left.begin()), std::make_move_iterator(left.end()));
   std::vector<nb::object> owners;
-  for (std::shared_ptr<Errand>& each : std::exchange(errands_, {})) {
+  for (std::shared_ptr<FunctionCopy>& each : std::exchange(function_copies_, {})) {
     const bool has_passed = timeline_.is_known_complete(each->tick);
     if (!has_passed && !(each->watch.is_lost() && each->is_called_off())) {
-      errands_.push_back(std::move(each));
+      function_copies_.push_back(std::move(each));
       continue;
     }
     owners.push_back(std::move(each->owner));
     // A lost device may write to the memory, and the driver still call the function.
-    static std::vector<std::shared_ptr<Errand>>& lost = *new std::vector<std::shared_ptr<Errand>>;
+    static std::vector<std::shared_ptr<FunctionCopy>>& lost = *new std::vector<std::shared_ptr<FunctionCopy>>;
     if (!has_passed) lost.push_back(std::move(each));
   }
   // What has ended is let go of here, when nothing is half done: it may come back.

@@ -1,5 +1,5 @@
 // Copies between pageable memory and arrays, as streams get them: rings of page-locked memory, and what is put on a
-// stream for each chunk. The protocol, and why nothing waits for ever, stands in staging/crew.hpp.
+// stream for each chunk. The protocol, and why nothing waits for ever, stands in staging/copy_threads.hpp.
 //
 // Always true: a chunk gets its number right before the driver gets its calls; the memory's owner is kept until no
 // thread touches it. Guarded by the right to submit.
@@ -15,7 +15,7 @@
 
 #include "../completion/completion.hpp"
 #include "../dataflow/pageable.hpp"
-#include "../staging/crew.hpp"
+#include "../staging/copy_threads.hpp"
 #include "memory.hpp"
 #include "streams.hpp"
 #include "table.hpp"
@@ -49,24 +49,24 @@ class Staging {
   std::uint64_t missing_ring_bytes(dataflow::StreamIndex stream, std::uint64_t size_bytes);
   // Is some of this memory still to be written?
   bool is_being_written(const dataflow::Pageable& memory) const {
-    return (crew_ && crew_->is_being_written(memory.layout)) || is_written_by_function(memory);
+    return (threads_ && threads_->is_being_written(memory.layout)) || is_written_by_function(memory);
   }
 
   // Lets go of the owners of what no thread touches any more.
   void drop_ended() {
-    if (!kept_.empty() || !errands_.empty()) drop_those_that_ended();
+    if (!kept_.empty() || !function_copies_.empty()) drop_those_that_ended();
   }
   // Stands for all pageable memory in the hazards.
   dataflow::Buffer& pageable() { return *pageable_; }
   std::uint64_t ring_bytes() const;
-  std::size_t thread_count() const { return crew_ ? crew_->thread_count() : 0; }
+  std::size_t thread_count() const { return threads_ ? threads_->thread_count() : 0; }
   void shut_down();
 
  private:
   void drop_those_that_ended();
 
-  struct Ring {
-    staging::Lane* lane;
+  struct DeviceRing {
+    staging::Ring* ring;
     dataflow::BufferRef memory, words;
     dataflow::StreamIndex last = 0;  // which stream has it
   };
@@ -75,8 +75,8 @@ class Staging {
     dataflow::Tick tick;
     std::uint32_t chunks;
   };
-  struct Home {
-    std::vector<std::unique_ptr<Ring>> rings;
+  struct DeviceRings {
+    std::vector<std::unique_ptr<DeviceRing>> rings;
     std::deque<InQueue> in_queue;
   };
   struct Kept {
@@ -85,19 +85,19 @@ class Staging {
   };
 
   // A copy that a host function makes, or half of it.
-  struct Errand;
+  struct FunctionCopy;
 
   static std::uint64_t chunk_bytes(std::uint64_t size_bytes);
-  Home& home(std::int32_t device);
-  Ring* find_ring(Home& here, dataflow::StreamIndex stream);
-  Ring& ring_for(dataflow::StreamIndex stream, std::uint64_t chunk);
-  Ring& make_ring(Home& home, std::uint64_t size_bytes);
-  void take_over(Ring& ring, dataflow::StreamIndex stream);
+  DeviceRings& rings_of(std::int32_t device);
+  DeviceRing* find_ring(DeviceRings& here, dataflow::StreamIndex stream);
+  DeviceRing& ring_for(dataflow::StreamIndex stream, std::uint64_t chunk);
+  DeviceRing& make_ring(DeviceRings& here, std::uint64_t size_bytes);
+  void take_over(DeviceRing& ring, dataflow::StreamIndex stream);
   // By rings. False: the device cannot, and has been given nothing.
   bool has_taken(dataflow::Tick tick, const dataflow::Array& array, const dataflow::Pageable& memory, staging::Way way);
   template <class Enqueue>
-  bool carry(dataflow::Tick tick, Ring& ring, const dataflow::Pageable& memory, staging::Way way, std::uint64_t chunk,
-             std::byte* in_place, Enqueue&& enqueue);
+  bool carry(dataflow::Tick tick, DeviceRing& ring, const dataflow::Pageable& memory, staging::Way way,
+             std::uint64_t chunk, std::byte* in_place, Enqueue&& enqueue);
   void send(dataflow::Tick tick, const dataflow::Array& array, const dataflow::Pageable& memory, staging::Way way);
   bool is_written_by_function(const dataflow::Pageable& memory) const;
   void wait(dataflow::StreamIndex stream, const std::uint32_t* word, std::uint32_t number);
@@ -111,10 +111,10 @@ class Staging {
   completion::Pending& pending_;
   const Table& table_;
   const DriverNow& now_;
-  std::unique_ptr<staging::Crew> crew_;
-  std::deque<Home> homes_;  // by device
+  std::unique_ptr<staging::CopyThreads> threads_;
+  std::deque<DeviceRings> rings_;  // by device
   std::deque<Kept> kept_;
-  std::deque<std::shared_ptr<Errand>> errands_;  // that are on their way
+  std::deque<std::shared_ptr<FunctionCopy>> function_copies_;  // that are on their way
   // Held for ever, so that its hazards never go.
   dataflow::BufferRef pageable_{std::make_unique<dataflow::Buffer>(dataflow::address_space_bytes)};
 };

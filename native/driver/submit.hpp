@@ -476,9 +476,9 @@ class Submit {
     const bool may_wait = limit.waits && stands_in_line_ && size_bytes <= limit.most_bytes;
     if (!has_room && !may_wait) engine_.raise_over_limit(limit, size_bytes);
     if (!may_wait) return;
-    const completion::Lane lane = engine_.memory_lane(limit.device);
+    const completion::LineId line = engine_.memory_line(limit.device);
     const bool may_pass = engine_.lines.is_empty() ||
-                          engine_.lines.may_pass(lane, engine_.level(lane), limit.most_bytes, turn_, size_bytes);
+                          engine_.lines.may_pass(line, engine_.level(line), limit.most_bytes, turn_, size_bytes);
     if (!has_room || !may_pass) throw dataflow::FullMemory{limit.device, size_bytes, limit.most_bytes};
   }
 

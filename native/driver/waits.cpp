@@ -236,7 +236,7 @@ std::shared_ptr<completion::Completion> Waits::watch(const std::shared_ptr<const
     return 0;
   };
   const std::uint64_t number = pending_.add({completion, stream, std::move(passed), now});
-  points_.watch(event->lane(), {watched, &watched->asked}, number, event->number());
+  points_.watch(event->series(), {watched, &watched->asked}, number, event->number());
   reactor_->wake();
   return completion;
 }

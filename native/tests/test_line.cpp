@@ -322,17 +322,17 @@ struct MemoryHouse {
   Pending pending;
   Lines lines{pending};
   std::uint64_t used = 100;
-  static constexpr Lane lane = 3 | memory_bit;
+  static constexpr LineId line = 3 | memory_bit;
   static constexpr std::uint64_t most = 100;
 
   Level level() const { return {used, std::make_shared<std::atomic<std::uint64_t>>(0)}; }
   std::shared_ptr<Turn> stand(std::uint64_t size, std::uintptr_t number) {
     auto turn = std::make_shared<Turn>();
-    lines.stand(turn, lane, level(), most, {me, false, token(number)}, size);
+    lines.stand(turn, line, level(), most, {me, false, token(number)}, size);
     return turn;
   }
   bool may_pass(std::uint64_t size, const Turn* turn = nullptr) {
-    return lines.may_pass(lane, level(), most, turn, size);
+    return lines.may_pass(line, level(), most, turn, size);
   }
   void take(Turn& turn, std::uint64_t size) {
     CHECK(may_pass(size, &turn));
@@ -341,7 +341,7 @@ struct MemoryHouse {
   }
   void free(std::uint64_t size) {
     used -= size;
-    lines.note(lane, level());
+    lines.note(line, level());
   }
 };
 
@@ -384,7 +384,7 @@ TEST_CASE("who came and asks for more keeps his place, and is pending on his dev
   CHECK(house.pending.streams() == std::vector<std::uint32_t>{3});
   house.free(10);
   CHECK(called({first, second}) == std::vector{true, false});
-  house.lines.stand(first, MemoryHouse::lane, house.level(), MemoryHouse::most, {me, false, token(3)}, 40);
+  house.lines.stand(first, MemoryHouse::line, house.level(), MemoryHouse::most, {me, false, token(3)}, 40);
   CHECK_FALSE(first->called()->has_ended());
   house.free(20);
   CHECK(called({first, second}) == std::vector{false, false});

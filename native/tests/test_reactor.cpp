@@ -189,7 +189,7 @@ TEST_CASE("a reactor with nothing to do, and one with something that never comes
   reactor.wake();
 }
 
-TEST_CASE("points pass in the order of their lane, only the first is asked about, and none is kept") {
+TEST_CASE("points pass in the order of their series, only the first is asked about, and none is kept") {
   Points points;
   std::vector<int> asked;
   std::vector<std::uint64_t> passed;
@@ -221,7 +221,7 @@ TEST_CASE("points pass in the order of their lane, only the first is asked about
   CHECK(points.is_idle());
 }
 
-TEST_CASE("points that come out of order pass in that of their lane") {
+TEST_CASE("points that come out of order pass in that of their series") {
   Points points;
   std::vector<std::uint64_t> passed;
   for (const std::uint64_t order : {5, 2, 9, 2})

@@ -1,4 +1,4 @@
-// Layouts, and the crew that carries bytes through rings; threads of the test are the device's streams (run under
+// Layouts, and the threads that carries bytes through rings; threads of the test are the device's streams (run under
 // ThreadSanitizer).
 #include <doctest/doctest.h>
 
@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "staging/crew.hpp"
+#include "staging/copy_threads.hpp"
 
 using namespace aiocuda::staging;
 
@@ -97,29 +97,29 @@ class Stream {
   std::thread thread_;
 };
 
-// Its memory outlives the crew.
-struct Ring {
+// Its memory outlives the threads.
+struct LockedRing {
   Bytes memory;
   std::vector<std::uint32_t> words = std::vector<std::uint32_t>(3 * Words::stride, 0);
-  Lane* lane = nullptr;
+  Ring* ring = nullptr;
   Stream* last = nullptr;
-  explicit Ring(std::size_t size) : memory(size) {}
-  void join(Crew& crew) { lane = crew.add_lane(memory, {words.data()}); }
+  explicit LockedRing(std::size_t size) : memory(size) {}
+  void join(CopyThreads& threads) { ring = threads.add_ring(memory, {words.data()}); }
 };
 
 // What the driver floor does for a copy, on a stream of the test's.
 struct Copies {
-  Crew& crew;
+  CopyThreads& threads;
   bool is_helping = false;  // who hands over carries what it can
 
-  TransferRef carry(Stream& stream, Ring& ring, HostLayout host, Bytes& device, Way way, std::size_t chunk) {
-    const Words words = ring.lane->words();
-    if (ring.last != &stream) stream.wait(words.passed(), ring.lane->last_number());
+  TransferRef carry(Stream& stream, LockedRing& ring, HostLayout host, Bytes& device, Way way, std::size_t chunk) {
+    const Words words = ring.ring->words();
+    if (ring.last != &stream) stream.wait(words.passed(), ring.ring->last_number());
     ring.last = &stream;
-    const auto [transfer, parts] = crew.hand_over(*ring.lane, std::move(host), way, chunk);
-    crew.call(*transfer, nullptr);
+    const auto [transfer, parts] = threads.hand_over(*ring.ring, std::move(host), way, chunk);
+    threads.call(*transfer, nullptr);
     for (const auto [number, packed, begin, bytes] : parts) {
-      if (is_helping && way == Way::fill) crew.carry_now(*ring.lane, number);
+      if (is_helping && way == Way::fill) threads.carry_now(*ring.ring, number);
       stream.wait(words.granted(), number);
       std::byte* there = device.data() + begin;
       if (way == Way::fill) {
@@ -129,7 +129,7 @@ struct Copies {
       }
       stream.write(words.passed(), number);
     }
-    if (way == Way::drain) stream.wait(words.finished(), ring.lane->last_number());
+    if (way == Way::drain) stream.wait(words.finished(), ring.ring->last_number());
     return transfer;
   }
 };
@@ -199,32 +199,32 @@ TEST_CASE("bytes arrive, both ways, however large the ring is") {
   for (const auto& [chunk, is_helping] :
        {std::pair(std::size_t(100), false), std::pair(std::size_t(100), true), std::pair(std::size_t(4096), false),
         std::pair(mib, false), std::pair(mib, true)}) {
-    Ring ring(2 * chunk);
-    Crew crew(4);
-    ring.join(crew);
+    LockedRing ring(2 * chunk);
+    CopyThreads threads(4);
+    ring.join(threads);
     Stream stream;
     const std::size_t size = 20 * chunk + 33;
     Bytes source = numbered(size), device(size), target(size);
-    Copies copies{crew, is_helping};
+    Copies copies{threads, is_helping};
     const auto there = copies.carry(stream, ring, flat(source), device, Way::fill, chunk);
     const auto back = copies.carry(stream, ring, flat(target), device, Way::drain, chunk);
     stream.drain();
     CHECK(target == source);  // the stream itself came after the last byte
     wait_for_end(there);
     wait_for_end(back);
-    CHECK(crew.is_idle(*ring.lane));
+    CHECK(threads.is_idle(*ring.ring));
   }
 }
 
-TEST_CASE("streams that share a lane, and lanes that share the threads, keep their order") {
+TEST_CASE("streams that share a ring, and rings that share the threads, keep their order") {
   constexpr std::size_t chunk = 1000;
-  Ring a(4 * chunk), b(3 * chunk);
-  Crew crew(3);
-  a.join(crew);
-  b.join(crew);
+  LockedRing a(4 * chunk), b(3 * chunk);
+  CopyThreads threads(3);
+  a.join(threads);
+  b.join(threads);
   std::vector<std::unique_ptr<Stream>> streams;
   for (int i = 0; i < 4; ++i) streams.push_back(std::make_unique<Stream>());
-  Copies copies{crew};
+  Copies copies{threads};
   std::mt19937 random(3);
   struct Round {
     Bytes source, device, target;
@@ -244,37 +244,37 @@ TEST_CASE("streams that share a lane, and lanes that share the threads, keep the
 }
 
 TEST_CASE("memory that is still to be written is read behind that") {
-  Ring a(8192), b(8192);
-  Crew crew(2);
-  a.join(crew);
-  b.join(crew);
+  LockedRing a(8192), b(8192);
+  CopyThreads threads(2);
+  a.join(threads);
+  b.join(threads);
   Stream first, second;
-  Copies copies{crew};
+  Copies copies{threads};
   std::atomic<bool> may_go{false};
   Bytes device = numbered(20000), shared(20000), other(20000);
   first.put([&] {
     while (!may_go) std::this_thread::yield();
   });
   copies.carry(first, a, flat(shared), device, Way::drain, 1000);
-  CHECK(crew.is_being_written(flat(shared)));
+  CHECK(threads.is_being_written(flat(shared)));
   copies.carry(second, b, flat(shared), other, Way::fill, 1000);
-  CHECK(read_word(b.lane->words().granted()) == 0);
+  CHECK(read_word(b.ring->words().granted()) == 0);
   may_go = true;
   second.drain();
   CHECK(other == device);
-  CHECK_FALSE(crew.is_being_written(flat(shared)));
+  CHECK_FALSE(threads.is_being_written(flat(shared)));
 }
 
 TEST_CASE("page-locked arrays are read and written in place, in their stream's time") {
-  Ring ring(4096);
-  Crew crew(2);
-  ring.join(crew);
+  LockedRing ring(4096);
+  CopyThreads threads(2);
+  ring.join(threads);
   Stream stream;
   Bytes source = numbered(3 * mib), locked(3 * mib), target(3 * mib);
-  const Words words = ring.lane->words();
+  const Words words = ring.ring->words();
   auto in_place = [&](Bytes& host, Way way) {
-    const auto [transfer, parts] = crew.hand_over(*ring.lane, flat(host), way, mib, locked.data());
-    crew.call(*transfer, nullptr);
+    const auto [transfer, parts] = threads.hand_over(*ring.ring, flat(host), way, mib, locked.data());
+    threads.call(*transfer, nullptr);
     const auto number = parts.at(0).number;
     stream.write(words.passed(), number);
     stream.wait(words.finished(), number);
@@ -291,26 +291,26 @@ TEST_CASE("page-locked arrays are read and written in place, in their stream's t
 TEST_CASE(
     "who hands over carries what is short: no thread is there, and the part of the ring is used again when it has "
     "passed") {
-  Ring ring(2000);
-  Crew crew(2);
-  ring.join(crew);
-  const Words words = ring.lane->words();
+  LockedRing ring(2000);
+  CopyThreads threads(2);
+  ring.join(threads);
+  const Words words = ring.ring->words();
   Bytes source = numbered(2000);
-  auto hand_over = [&] { return crew.hand_over(*ring.lane, flat(source), Way::fill, 1000); };
+  auto hand_over = [&] { return threads.hand_over(*ring.ring, flat(source), Way::fill, 1000); };
   const auto first = hand_over(), second = hand_over();
-  for (const auto& part : first.parts) CHECK(crew.carry_now(*ring.lane, part.number));
+  for (const auto& part : first.parts) CHECK(threads.carry_now(*ring.ring, part.number));
   CHECK(ring.memory == source);
   CHECK(read_word(words.granted()) == 2);
-  CHECK_FALSE(crew.carry_now(*ring.lane, first.parts[0].number));   // it is carried
-  CHECK_FALSE(crew.carry_now(*ring.lane, second.parts[0].number));  // its part of the ring is not free
-  CHECK(crew.chunk_count(*ring.lane) == 4);
+  CHECK_FALSE(threads.carry_now(*ring.ring, first.parts[0].number));   // it is carried
+  CHECK_FALSE(threads.carry_now(*ring.ring, second.parts[0].number));  // its part of the ring is not free
+  CHECK(threads.chunk_count(*ring.ring) == 4);
   write_word(words.passed(), 2);
-  CHECK(crew.chunk_count(*ring.lane) == 2);
+  CHECK(threads.chunk_count(*ring.ring) == 2);
   CHECK(first.transfer->has_ended());
-  for (const auto& part : second.parts) CHECK(crew.carry_now(*ring.lane, part.number));
+  for (const auto& part : second.parts) CHECK(threads.carry_now(*ring.ring, part.number));
   write_word(words.passed(), 4);
-  CHECK(crew.is_idle(*ring.lane));
-  CHECK(crew.thread_count() == 0);
+  CHECK(threads.is_idle(*ring.ring));
+  CHECK(threads.thread_count() == 0);
 }
 
 TEST_CASE("numbers wrap") {
@@ -320,18 +320,18 @@ TEST_CASE("numbers wrap") {
 }
 
 TEST_CASE("what a device was refused passes when its turn comes") {
-  Ring ring(4096);
-  Crew crew(2);
-  ring.join(crew);
+  LockedRing ring(4096);
+  CopyThreads threads(2);
+  ring.join(threads);
   Stream stream;
-  Copies copies{crew};
+  Copies copies{threads};
   Bytes source = numbered(3000), device(3000);
-  const auto [refused, parts] = crew.hand_over(*ring.lane, flat(source), Way::fill, 1000);
-  crew.call(*refused, nullptr);
-  stream.wait(ring.lane->words().granted(), parts[0].number);  // that much was accepted
-  stream.write(ring.lane->words().passed(), parts[0].number);
-  stream.wait(ring.lane->words().granted(), parts[1].number);  // and this much of the second
-  crew.withdraw(*ring.lane, parts[1].number);
+  const auto [refused, parts] = threads.hand_over(*ring.ring, flat(source), Way::fill, 1000);
+  threads.call(*refused, nullptr);
+  stream.wait(ring.ring->words().granted(), parts[0].number);  // that much was accepted
+  stream.write(ring.ring->words().passed(), parts[0].number);
+  stream.wait(ring.ring->words().granted(), parts[1].number);  // and this much of the second
+  threads.withdraw(*ring.ring, parts[1].number);
   const auto later = copies.carry(stream, ring, flat(source), device, Way::fill, 1000);
   stream.drain();
   CHECK(device == source);
@@ -339,34 +339,34 @@ TEST_CASE("what a device was refused passes when its turn comes") {
   wait_for_end(later);
 }
 
-TEST_CASE("a lost device ends what its lane carries, and no other") {
-  Ring lost(4096), well(4096);
-  Crew crew(2);
-  lost.join(crew);
-  well.join(crew);
+TEST_CASE("a lost device ends what its ring carries, and no other") {
+  LockedRing lost(4096), well(4096);
+  CopyThreads threads(2);
+  lost.join(threads);
+  well.join(threads);
   Stream stream;
-  Copies copies{crew};
+  Copies copies{threads};
   Bytes source = numbered(50000), device(50000), target(50000);
   std::atomic<bool> is_lost{false};
   auto ask = [&] { return is_lost.load(); };
-  const TransferRef gone = crew.hand_over(*lost.lane, flat(source), Way::fill, 1000).transfer;
-  crew.call(*gone, ask);
-  const TransferRef unread = crew.hand_over(*lost.lane, flat(target), Way::drain, 1000).transfer;
-  crew.call(*unread, ask);
-  const auto number = lost.lane->last_number();
+  const TransferRef gone = threads.hand_over(*lost.ring, flat(source), Way::fill, 1000).transfer;
+  threads.call(*gone, ask);
+  const TransferRef unread = threads.hand_over(*lost.ring, flat(target), Way::drain, 1000).transfer;
+  threads.call(*unread, ask);
+  const auto number = lost.ring->last_number();
   CHECK_FALSE(gone->has_ended());
   is_lost = true;
   wait_for_end(gone);
   wait_for_end(unread);
-  CHECK(crew.is_lost(*lost.lane));
+  CHECK(threads.is_lost(*lost.ring));
   const TransferRef late =
-      crew.hand_over(*lost.lane, flat(source), Way::fill, 1000).transfer;  // who had not heard of it
-  crew.call(*late, ask);
+      threads.hand_over(*lost.ring, flat(source), Way::fill, 1000).transfer;  // who had not heard of it
+  threads.call(*late, ask);
   wait_for_end(late);
-  CHECK(read_word(lost.lane->words().granted()) == lost.lane->last_number());
-  CHECK(number != lost.lane->last_number());
-  CHECK(read_word(lost.lane->words().finished()) ==
-        lost.lane->last_number());  // a stream that goes on after all is not held up
+  CHECK(read_word(lost.ring->words().granted()) == lost.ring->last_number());
+  CHECK(number != lost.ring->last_number());
+  CHECK(read_word(lost.ring->words().finished()) ==
+        lost.ring->last_number());  // a stream that goes on after all is not held up
   copies.carry(stream, well, flat(source), device, Way::fill, 1000);
   stream.drain();
   CHECK(device == source);
@@ -374,10 +374,10 @@ TEST_CASE("a lost device ends what its lane carries, and no other") {
 
 TEST_CASE("the end lets streams pass that wait for the threads") {
   Stream stream;
-  Ring ring(4096);
-  auto crew = std::make_unique<Crew>(2);
-  ring.join(*crew);
-  Copies copies{*crew};
+  LockedRing ring(4096);
+  auto threads = std::make_unique<CopyThreads>(2);
+  ring.join(*threads);
+  Copies copies{*threads};
   std::atomic<bool> may_go{false};
   stream.put([&] {
     while (!may_go) std::this_thread::yield();
@@ -385,7 +385,7 @@ TEST_CASE("the end lets streams pass that wait for the threads") {
   Bytes source = numbered(50000), device(50000), target(50000);
   const auto there = copies.carry(stream, ring, flat(source), device, Way::fill, 1000);
   const auto back = copies.carry(stream, ring, flat(target), device, Way::drain, 1000);
-  crew->stop();
+  threads->stop();
   CHECK(there->has_ended());
   CHECK(back->has_ended());
   may_go = true;
@@ -393,30 +393,30 @@ TEST_CASE("the end lets streams pass that wait for the threads") {
 }
 
 TEST_CASE("threads are as many as there is work for") {
-  Ring ring(8 * mib);
-  Crew crew(3);
-  ring.join(crew);
+  LockedRing ring(8 * mib);
+  CopyThreads threads(3);
+  ring.join(threads);
   Stream stream;
-  Copies copies{crew};
+  Copies copies{threads};
   Bytes small(1000), large(8 * mib), device(8 * mib);
   copies.carry(stream, ring, flat(small), device, Way::fill, 1000);
-  CHECK(crew.thread_count() == 1);
+  CHECK(threads.thread_count() == 1);
   copies.carry(stream, ring, flat(large), device, Way::fill, mib);
-  CHECK(crew.thread_count() == 3);
+  CHECK(threads.thread_count() == 3);
   stream.drain();
 }
 
-TEST_CASE("an idle lane takes a larger ring") {
-  Ring ring(1000);
-  Crew crew(1);
-  ring.join(crew);
+TEST_CASE("an idle ring takes more memory") {
+  LockedRing ring(1000);
+  CopyThreads threads(1);
+  ring.join(threads);
   Stream stream;
-  Copies copies{crew};
+  Copies copies{threads};
   Bytes source = numbered(5000), device(5000), larger(5000);
   wait_for_end(copies.carry(stream, ring, flat(source), device, Way::fill, 500));
-  CHECK(crew.is_idle(*ring.lane));
-  crew.replace_ring(*ring.lane, larger);
-  CHECK(ring.lane->ring_bytes() == 5000);
+  CHECK(threads.is_idle(*ring.ring));
+  threads.replace_memory(*ring.ring, larger);
+  CHECK(ring.ring->size_bytes() == 5000);
   device.assign(5000, std::byte(0));
   copies.carry(stream, ring, flat(source), device, Way::fill, 5000);
   stream.drain();

@@ -294,11 +294,11 @@ TEST_CASE("who waits for room in a stream is called when it has passed") {
 TEST_CASE("who waits for memory of a device is called when arrays hold less of it") {
   Waiting engine;
   auto held = engine.allocate(100);
-  const auto lane = engine.room.memory_lane(0);
-  CHECK(engine.room.level(lane).held() == 100);
+  const auto line = engine.room.memory_line(0);
+  CHECK(engine.room.level(line).held() == 100);
   const auto turn = std::make_shared<aiocuda::completion::Turn>();
-  engine.lines.stand(turn, lane, engine.room.level(lane), 100, {1, true}, 50);
-  engine.room.keep_moving(lane);
+  engine.lines.stand(turn, line, engine.room.level(line), 100, {1, true}, 50);
+  engine.room.keep_moving(line);
   CHECK_FALSE(turn->called()->has_ended());
   held.reset();
   CHECK(ends(*turn->called()));

@@ -12,7 +12,7 @@ using namespace ::std::chrono_literals;
 using model::require;
 
 constexpr std::uint64_t most = 2;
-constexpr Lane lane = 0;
+constexpr LineId line = 0;
 
 // A stream that holds at most two submissions, and those who want to submit. The device passes what it is told to.
 struct House {
@@ -30,7 +30,7 @@ struct House {
   bool is_full(const Turn& turn) {
     learnt->store(passed.load(), std::memory_order_release);
     if (submitted - learnt->load() >= most) return true;
-    return !lines.is_empty() && !lines.may_pass(lane, level(), most, &turn);
+    return !lines.is_empty() && !lines.may_pass(line, level(), most, &turn);
   }
   // As an engine does: submits if there is room and nobody stands before it; else it stands in line, waits and looks
   // again.
@@ -46,7 +46,7 @@ struct House {
           keep_moving();
           return;
         }
-        lines.stand(turn, lane, level(), most, {thread, false, nullptr});
+        lines.stand(turn, line, level(), most, {thread, false, nullptr});
         keep_moving();
       }
       require(turn->called()->wait_for(10s), "it was never called");
@@ -54,15 +54,15 @@ struct House {
   }
   std::shared_ptr<Turn> stand(Thread thread) {
     turns.push_back(std::make_shared<Turn>());
-    lines.stand(turns.back(), lane, level(), most, {thread, false, nullptr});
+    lines.stand(turns.back(), line, level(), most, {thread, false, nullptr});
     keep_moving();
     return turns.back();
   }
   void keep_moving() {
-    const auto until = lines.next_watch(lane, level());
+    const auto until = lines.next_watch(line, level());
     if (!until) return;
     watched.emplace_back(*until, std::make_shared<Completion>(1));
-    lines.set_watch(lane, watched.back().second);
+    lines.set_watch(line, watched.back().second);
   }
   // The device passes up to `count`; the reactor sees it, and tells the lines what they watch for.
   void pass(std::uint64_t count) {
@@ -74,7 +74,7 @@ struct House {
         if (until <= count && !watch->has_ended()) reached.push_back(watch);
     }
     for (const auto& watch : reached) {
-      lines.has_room(lane);
+      lines.has_room(line);
       watch->part_done(0);
     }
   }
@@ -149,7 +149,7 @@ TEST_CASE("a turn that was called and not taken is handed on when somebody looks
         const auto away = house.stand(1);  // of a loop that stands still
         std::thread device([&] {
           house.pass(1);
-          for (int i = 0; i < 3; ++i) house.lines.look(lane);
+          for (int i = 0; i < 3; ++i) house.lines.look(line);
         });
         house.submit(2);
         device.join();

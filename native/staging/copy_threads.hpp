@@ -2,8 +2,8 @@
 // its own memory. The code knows neither CUDA nor Python: device and threads meet in three numbers in page-locked
 // memory.
 //
-// A *lane* is a ring, its three words, and chunks with the numbers 1, 2, 3 and so on, in the order in which they were
-// handed to a stream. The device, in its stream, and the threads do this for chunk n:
+// A *ring* is page-locked memory, three words, and chunks with the numbers 1, 2, 3 and so on, in the order in which
+// they were handed to a stream. The device, in its stream, and the threads do this for chunk n:
 //
 // clang-format off
 //   to the device:  threads: fill n's part of the ring, write granted = n
@@ -20,14 +20,14 @@
 // order of the chunks. The threads write `granted` and `finished`; the device writes `passed`.
 //
 // Why nothing waits for ever: everything waits only for work that was handed to the driver before it. A stream waits
-// for the threads. The threads wait for chunks of lower numbers in the lane, or for transfers that were handed over
+// for the threads. The threads wait for chunks of lower numbers in the ring, or for transfers that were handed over
 // before. All of that is in front of the stream's wait in any queue of the driver's, shared or not. So the first thing
 // that has not passed can always go on. This needs three things. (1) Chunks have their numbers in the order in which
-// the driver gets their calls. (2) A stream that takes a lane over waits for what others left there. (3) Threads call
+// the driver gets their calls. (2) A stream that takes a ring over waits for what others left there. (3) Threads call
 // no driver, take no GIL, and hold no lock while they copy. A full queue of the driver's may hold up the submitting
 // thread; these threads then empty the queue.
 //
-// A lane whose device was lost is abandoned: its words jump ahead, its transfers end, and it drops the sources.
+// A ring whose device was lost is abandoned: its words jump ahead, its transfers end, and it drops the sources.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -65,7 +65,7 @@ class Transfer {
   const Way way;
 
  private:
-  friend class Crew;
+  friend class CopyThreads;
   std::vector<std::shared_ptr<Transfer>> before_;  // that write host memory which this one reads
   std::size_t open_chunks_ = 0;
   std::function<bool()> is_lost_;
@@ -73,7 +73,7 @@ class Transfer {
 };
 using TransferRef = std::shared_ptr<Transfer>;
 
-// The words of a lane: each written by one side, on a cache line of its own.
+// The words of a ring: each written by one side, on a cache line of its own.
 struct Words {
   static constexpr std::size_t stride = 64 / sizeof(std::uint32_t);
   std::uint32_t* first = nullptr;
@@ -89,16 +89,16 @@ inline bool has_reached(std::uint32_t value, std::uint32_t number) {
 inline std::uint32_t read_word(const std::uint32_t* word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
 inline void write_word(std::uint32_t* word, std::uint32_t value) { __atomic_store_n(word, value, __ATOMIC_RELEASE); }
 
-class Lane {
+class Ring {
  public:
-  Lane(std::span<std::byte> ring, Words words) : ring_(ring), words_(words) {}
+  Ring(std::span<std::byte> bytes, Words words) : bytes_(bytes), words_(words) {}
   // Of the lender's thread alone:
-  std::uint64_t ring_bytes() const { return ring_.size(); }
+  std::uint64_t size_bytes() const { return bytes_.size(); }
   const Words& words() const { return words_; }
   std::uint32_t last_number() const { return issued_; }
 
  private:
-  friend class Crew;
+  friend class CopyThreads;
   struct Chunk {
     TransferRef transfer;
     std::uint32_t number, after;  // `after`: the chunk that must be finished for its part of the ring to be free
@@ -111,7 +111,7 @@ class Lane {
     bool is_being_carried() const { return taken > done; }
   };
 
-  std::span<std::byte> ring_;
+  std::span<std::byte> bytes_;
   Words words_;
   std::uint32_t issued_ = 0, granted_ = 0, finished_ = 0;
   std::uint64_t head_ = 0;    // where the next chunk begins
@@ -119,28 +119,28 @@ class Lane {
   bool is_lost_ = false;
 };
 
-class Crew {
+class CopyThreads {
  public:
   using Clock = std::chrono::steady_clock;
   // One thread copies so much at a time. It takes some 60 us: small enough to share a chunk out, large enough to be
   // worth a lock.
   static constexpr std::uint64_t piece_bytes = 512 << 10;
 
-  explicit Crew(std::size_t most_threads) : most_threads_(std::max<std::size_t>(most_threads, 1)) {}
-  Crew(const Crew&) = delete;
-  Crew& operator=(const Crew&) = delete;
-  ~Crew() { stop(); }
+  explicit CopyThreads(std::size_t most_threads) : most_threads_(std::max<std::size_t>(most_threads, 1)) {}
+  CopyThreads(const CopyThreads&) = delete;
+  CopyThreads& operator=(const CopyThreads&) = delete;
+  ~CopyThreads() { stop(); }
 
-  Lane* add_lane(std::span<std::byte> ring, Words words) {
+  Ring* add_ring(std::span<std::byte> bytes, Words words) {
     const auto lock = hold();
-    lanes_.push_back(std::make_unique<Lane>(ring, words));
-    return lanes_.back().get();
+    rings_.push_back(std::make_unique<Ring>(bytes, words));
+    return rings_.back().get();
   }
-  // Gives an idle lane another ring.
-  void replace_ring(Lane& lane, std::span<std::byte> ring) {
+  // Gives an idle ring other memory.
+  void replace_memory(Ring& ring, std::span<std::byte> bytes) {
     const auto lock = hold();
-    lane.ring_ = ring;
-    lane.head_ = 0;
+    ring.bytes_ = bytes;
+    ring.head_ = 0;
   }
 
   // A chunk as the driver gets it: the bytes of a transfer from `begin` on, and their place in the ring.
@@ -155,24 +155,24 @@ class Crew {
   };
   // Takes on a transfer, in chunks of `chunk_bytes` and no larger than the ring; or as a single one, `in_place`. Calls
   // no thread.
-  Handed hand_over(Lane& lane, HostLayout host, Way way, std::uint64_t chunk_bytes, std::byte* in_place = nullptr) {
+  Handed hand_over(Ring& ring, HostLayout host, Way way, std::uint64_t chunk_bytes, std::byte* in_place = nullptr) {
     Handed handed{std::make_shared<Transfer>(std::move(host), way), {}};
     Transfer& transfer = *handed.transfer;
     const std::uint64_t size = transfer.host.size_bytes(), step = in_place ? size : chunk_bytes;
     handed.parts.reserve((size + step - 1) / step);
     const auto lock = hold();
-    if (!lane.is_lost_) advance(lane);
+    if (!ring.is_lost_) advance(ring);
     std::erase_if(transfers_, [](const TransferRef& each) { return each->has_ended(); });
     if (way == Way::fill)  // the streams order what comes after the device
       for (const TransferRef& each : transfers_)
         if (each->way == Way::drain && each->host.meets(transfer.host)) transfer.before_.push_back(each);
     transfers_.push_back(handed.transfer);
     for (std::uint64_t begin = 0; begin < size; begin += step)
-      handed.parts.push_back(add_chunk(lane, handed.transfer, begin, std::min(step, size - begin), in_place));
-    if (lane.is_lost_)
-      give_up(lane);
+      handed.parts.push_back(add_chunk(ring, handed.transfer, begin, std::min(step, size - begin), in_place));
+    if (ring.is_lost_)
+      give_up(ring);
     else
-      advance(lane);  // grants what is free, without a thread
+      advance(ring);  // grants what is free, without a thread
     return handed;
   }
   // Has threads carry the rest of a transfer. Now and then they ask `is_lost` whether the device is gone.
@@ -190,46 +190,46 @@ class Crew {
     }
     if (who) who->notify_one();
   }
-  // Carries a chunk of the lane on this thread, if its part of the ring is free and no thread has it. For a short one
+  // Carries a chunk of the ring on this thread, if its part of the ring is free and no thread has it. For a short one
   // that is quicker than waking a thread.
-  bool carry_now(Lane& lane, std::uint32_t number) {
+  bool carry_now(Ring& ring, std::uint32_t number) {
     auto lock = hold();
-    const auto chunk = std::find_if(lane.chunks_.begin(), lane.chunks_.end(),
-                                    [number](const Lane::Chunk& each) { return each.number == number; });
-    if (chunk == lane.chunks_.end() || lane.is_lost_ || chunk->taken || !is_due(lane, *chunk)) return false;
+    const auto chunk = std::find_if(ring.chunks_.begin(), ring.chunks_.end(),
+                                    [number](const Ring::Chunk& each) { return each.number == number; });
+    if (chunk == ring.chunks_.end() || ring.is_lost_ || chunk->taken || !is_due(ring, *chunk)) return false;
     chunk->taken = chunk->pieces;
-    carry({&lane, &*chunk, 0, chunk->size_bytes, chunk->pieces}, lock);
-    advance(lane);
+    carry({&ring, &*chunk, 0, chunk->size_bytes, chunk->pieces}, lock);
+    advance(ring);
     return true;
   }
-  // The driver refused a call, so the device will not do the lane's chunks from this number on. They pass when their
+  // The driver refused a call, so the device will not do the ring's chunks from this number on. They pass when their
   // turn comes.
-  void withdraw(Lane& lane, std::uint32_t first) {
+  void withdraw(Ring& ring, std::uint32_t first) {
     {
       const auto lock = hold();
-      for (Lane::Chunk& chunk : lane.chunks_)
+      for (Ring::Chunk& chunk : ring.chunks_)
         if (has_reached(chunk.number, first)) chunk.is_withdrawn = true;
     }
     wake_all();
   }
-  // Ends all that a lane carries: its device is gone.
-  void abandon(Lane& lane) {
+  // Ends all that a ring carries: its device is gone.
+  void abandon(Ring& ring) {
     {
       const auto lock = hold();
-      abandon_locked(lane);
+      abandon_locked(ring);
     }
     wake_all();
   }
 
-  bool is_idle(Lane& lane) { return chunk_count(lane) == 0; }
-  bool is_lost(const Lane& lane) const {
+  bool is_idle(Ring& ring) { return chunk_count(ring) == 0; }
+  bool is_lost(const Ring& ring) const {
     const auto lock = hold();
-    return lane.is_lost_;
+    return ring.is_lost_;
   }
-  std::size_t chunk_count(Lane& lane) {
+  std::size_t chunk_count(Ring& ring) {
     const auto lock = hold();
-    if (!lane.is_lost_) advance(lane);
-    return lane.chunks_.size();
+    if (!ring.is_lost_) advance(ring);
+    return ring.chunks_.size();
   }
   // Is some of this memory still to be written?
   bool is_being_written(const HostLayout& host) const {
@@ -248,7 +248,7 @@ class Crew {
     {
       const auto lock = hold();
       if (std::exchange(is_stopped_, true)) return;
-      for (const auto& lane : lanes_) abandon_locked(*lane);
+      for (const auto& ring : rings_) abandon_locked(*ring);
     }
     wake_all();
     for (std::thread& thread : threads_) thread.join();
@@ -259,8 +259,8 @@ class Crew {
   static constexpr std::chrono::milliseconds ask_interval{20};
 
   struct Piece {
-    Lane* lane = nullptr;
-    Lane::Chunk* chunk = nullptr;
+    Ring* ring = nullptr;
+    Ring::Chunk* chunk = nullptr;
     std::uint64_t begin = 0, end = 0;  // of the chunk's bytes
     std::uint32_t count = 1;           // of pieces that it is
   };
@@ -280,22 +280,22 @@ class Crew {
     lock.lock();
   }
 
-  Part add_chunk(Lane& lane, const TransferRef& transfer, std::uint64_t begin, std::uint64_t size_bytes,
+  Part add_chunk(Ring& ring, const TransferRef& transfer, std::uint64_t begin, std::uint64_t size_bytes,
                  std::byte* in_place) {
     std::byte* packed = in_place;
-    std::uint32_t after = lane.finished_;
+    std::uint32_t after = ring.finished_;
     if (!in_place) {
-      if (lane.head_ + size_bytes > lane.ring_.size()) lane.head_ = 0;
-      packed = lane.ring_.data() + lane.head_;
-      lane.head_ += size_bytes;
-      for (const Lane::Chunk& chunk : lane.chunks_)
+      if (ring.head_ + size_bytes > ring.bytes_.size()) ring.head_ = 0;
+      packed = ring.bytes_.data() + ring.head_;
+      ring.head_ += size_bytes;
+      for (const Ring::Chunk& chunk : ring.chunks_)
         if (chunk.packed < packed + size_bytes && packed < chunk.packed + chunk.size_bytes) after = chunk.number;
     }
     const auto pieces = static_cast<std::uint32_t>((size_bytes + piece_bytes - 1) / piece_bytes);
-    lane.chunks_.push_back({transfer, ++lane.issued_, after, packed, begin, size_bytes, pieces});
+    ring.chunks_.push_back({transfer, ++ring.issued_, after, packed, begin, size_bytes, pieces});
     ++transfer->open_chunks_;
     ++open_chunks_;
-    return {lane.issued_, packed, begin, size_bytes};
+    return {ring.issued_, packed, begin, size_bytes};
   }
 
   void run() {
@@ -334,7 +334,7 @@ class Crew {
     }
     take_soon(lock);
     piece.chunk->done += piece.count;
-    if (piece.lane->is_lost_) drop_carried(*piece.lane);
+    if (piece.ring->is_lost_) drop_carried(*piece.ring);
   }
 
   // Returns when there may be something to do.
@@ -361,80 +361,80 @@ class Crew {
   }
 
   void ask() {
-    for (const auto& lane : lanes_) {
-      const bool is_lost = std::any_of(lane->chunks_.begin(), lane->chunks_.end(), [](const Lane::Chunk& chunk) {
+    for (const auto& ring : rings_) {
+      const bool is_lost = std::any_of(ring->chunks_.begin(), ring->chunks_.end(), [](const Ring::Chunk& chunk) {
         return chunk.transfer->is_lost_ && chunk.transfer->is_lost_();
       });
-      if (is_lost) abandon_locked(*lane);
+      if (is_lost) abandon_locked(*ring);
     }
   }
 
-  bool is_free(const Lane& lane, const Lane::Chunk& chunk) const {
-    return has_reached(lane.finished_, chunk.after) &&
+  bool is_free(const Ring& ring, const Ring::Chunk& chunk) const {
+    return has_reached(ring.finished_, chunk.after) &&
            std::all_of(chunk.transfer->before_.begin(), chunk.transfer->before_.end(),
                        [](const TransferRef& each) { return each->has_ended(); });
   }
 
   // May threads carry it now?
-  bool is_due(const Lane& lane, const Lane::Chunk& chunk) const {
+  bool is_due(const Ring& ring, const Ring::Chunk& chunk) const {
     if (chunk.taken == chunk.pieces || chunk.is_withdrawn) return false;
-    return chunk.transfer->way == Way::fill ? is_free(lane, chunk)
-                                            : has_reached(read_word(lane.words_.passed()), chunk.number);
+    return chunk.transfer->way == Way::fill ? is_free(ring, chunk)
+                                            : has_reached(read_word(ring.words_.passed()), chunk.number);
   }
 
   template <class F>
   bool each_due(F&& f) const {
-    for (const auto& lane : lanes_) {
-      if (lane->is_lost_) continue;
-      for (Lane::Chunk& chunk : lane->chunks_)
-        if (is_due(*lane, chunk) && f(*lane, chunk)) return true;
+    for (const auto& ring : rings_) {
+      if (ring->is_lost_) continue;
+      for (Ring::Chunk& chunk : ring->chunks_)
+        if (is_due(*ring, chunk) && f(*ring, chunk)) return true;
     }
     return false;
   }
   bool has_piece() const {
-    return each_due([](Lane&, Lane::Chunk&) { return true; });
+    return each_due([](Ring&, Ring::Chunk&) { return true; });
   }
   Piece take() {
     Piece piece;
-    each_due([&](Lane& lane, Lane::Chunk& chunk) {
+    each_due([&](Ring& ring, Ring::Chunk& chunk) {
       const std::uint64_t begin = chunk.taken++ * piece_bytes;
-      piece = {&lane, &chunk, begin, std::min(begin + piece_bytes, chunk.size_bytes), 1};
+      piece = {&ring, &chunk, begin, std::min(begin + piece_bytes, chunk.size_bytes), 1};
       return true;
     });
     return piece;
   }
 
   void advance() {
-    for (const auto& lane : lanes_)
-      if (!lane->is_lost_ && !lane->chunks_.empty()) advance(*lane);
+    for (const auto& ring : rings_)
+      if (!ring->is_lost_ && !ring->chunks_.empty()) advance(*ring);
   }
 
   // Moves `granted` and `finished` on as far as the chunks' order allows.
-  void advance(Lane& lane) {
-    for (Lane::Chunk& chunk : lane.chunks_) {
-      if (has_reached(lane.granted_, chunk.number)) continue;
+  void advance(Ring& ring) {
+    for (Ring::Chunk& chunk : ring.chunks_) {
+      if (has_reached(ring.granted_, chunk.number)) continue;
       const bool is_ready = chunk.is_withdrawn                 ? !chunk.is_being_carried()
                             : chunk.transfer->way == Way::fill ? chunk.is_carried()
-                                                               : is_free(lane, chunk);
+                                                               : is_free(ring, chunk);
       if (!is_ready) break;
-      lane.granted_ = chunk.number;
-      write_word(lane.words_.granted(), chunk.number);
+      ring.granted_ = chunk.number;
+      write_word(ring.words_.granted(), chunk.number);
     }
-    while (!lane.chunks_.empty()) {
-      Lane::Chunk& chunk = lane.chunks_.front();
-      if (!has_reached(lane.granted_, chunk.number)) return;
-      if (chunk.is_withdrawn && !has_reached(read_word(lane.words_.passed()), chunk.number))
-        write_word(lane.words_.passed(), chunk.number);
-      if (!has_reached(read_word(lane.words_.passed()), chunk.number) || (!chunk.is_carried() && !chunk.is_withdrawn))
+    while (!ring.chunks_.empty()) {
+      Ring::Chunk& chunk = ring.chunks_.front();
+      if (!has_reached(ring.granted_, chunk.number)) return;
+      if (chunk.is_withdrawn && !has_reached(read_word(ring.words_.passed()), chunk.number))
+        write_word(ring.words_.passed(), chunk.number);
+      if (!has_reached(read_word(ring.words_.passed()), chunk.number) || (!chunk.is_carried() && !chunk.is_withdrawn))
         return;
-      lane.finished_ = chunk.number;
+      ring.finished_ = chunk.number;
       finish(chunk);  // before the stream goes on: a waiter for it finds the transfer ended
-      write_word(lane.words_.finished(), chunk.number);
-      lane.chunks_.pop_front();
+      write_word(ring.words_.finished(), chunk.number);
+      ring.chunks_.pop_front();
     }
   }
 
-  void finish(Lane::Chunk& chunk) {
+  void finish(Ring::Chunk& chunk) {
     Transfer& transfer = *chunk.transfer;
     --open_chunks_;
     const auto now = Clock::now();
@@ -446,28 +446,28 @@ class Crew {
     transfer.ended_.store(true, std::memory_order_release);
   }
 
-  void abandon_locked(Lane& lane) {
-    if (!std::exchange(lane.is_lost_, true)) give_up(lane);
+  void abandon_locked(Ring& ring) {
+    if (!std::exchange(ring.is_lost_, true)) give_up(ring);
   }
-  void give_up(Lane& lane) {
-    lane.granted_ = lane.finished_ = lane.issued_;
-    write_word(lane.words_.granted(), lane.issued_);
-    write_word(lane.words_.finished(), lane.issued_);
-    drop_carried(lane);
+  void give_up(Ring& ring) {
+    ring.granted_ = ring.finished_ = ring.issued_;
+    write_word(ring.words_.granted(), ring.issued_);
+    write_word(ring.words_.finished(), ring.issued_);
+    drop_carried(ring);
   }
-  // Of an abandoned lane: a chunk that a thread is carrying stays until the thread is done.
-  void drop_carried(Lane& lane) {
-    for (Lane::Chunk& chunk : lane.chunks_) {
+  // Of an abandoned ring: a chunk that a thread is carrying stays until the thread is done.
+  void drop_carried(Ring& ring) {
+    for (Ring::Chunk& chunk : ring.chunks_) {
       if (!chunk.is_being_carried() && std::exchange(chunk.pieces, 0)) finish(chunk);
     }
-    while (!lane.chunks_.empty() && !lane.chunks_.front().pieces) lane.chunks_.pop_front();
+    while (!ring.chunks_.empty() && !ring.chunks_.front().pieces) ring.chunks_.pop_front();
   }
 
   const std::size_t most_threads_;
   mutable std::mutex mutex_;
   std::condition_variable woken_, lookout_woken_;
   std::vector<std::thread> threads_;
-  std::vector<std::unique_ptr<Lane>> lanes_;
+  std::vector<std::unique_ptr<Ring>> rings_;
   std::vector<TransferRef> transfers_;  // that may not have ended
   std::size_t open_chunks_ = 0;
   Rhythm rhythm_;
