@@ -89,7 +89,7 @@ class Arrivals {
     if (result == completion::pause) {
       paused_.push_back(&arrival);
     } else {
-      // What was submitted before it has passed too, though it may be told of on another way, and later.
+      // Futures that were submitted before it have passed too, even if they are told of in another way, and later.
       if (arrival.lane && arrival.future.is_valid() && !has_end_of_its_own(arrival.future)) {
         auto& lane = *arrival.lane;
         while (!lane.empty()) {
@@ -140,7 +140,7 @@ class Arrivals {
  private:
   LoopPort& loop_port() const { return *nb::inst_ptr<LoopPort>(place_.port); }
 
-  // What runs first, each stream's in its order: to be told of one is to be told of all before it.
+  // The first ones first, and each stream's in its order: hearing of one means hearing of all before it.
   static std::vector<nb::object> in_order_of_submission(std::vector<nb::object> futures) {
     auto op_of = [](const nb::object& each) -> const Op& { return *dataflow::as_op(operation_of(each)); };
     const auto others = std::stable_partition(futures.begin(), futures.end(), [&](const nb::object& each) {

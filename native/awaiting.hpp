@@ -13,7 +13,7 @@
 
 namespace aiocuda {
 
-// What is awaited, for one await of it. Each kind derives from this.
+// The thing that one await waits for: an operation, a future, a stream or an event. Each kind derives from this class.
 class Awaited {
  public:
   // The object that the await was made of, as messages name it.
@@ -52,7 +52,7 @@ class Awaited {
 // memory.
 PyObject* make_await(std::unique_ptr<Awaited> awaited, double limit_s = -1);
 
-// Who makes the errors of time-outs.
+// The functions of Python that make the errors of time-outs.
 struct Overdue {
   nb::object of_op{};       // (op, waited_s)
   nb::object of_streams{};  // (what was asked for, in words, streams, waited_s)

@@ -20,7 +20,7 @@ using dataflow::Placement;
 using driver::Engine;
 using driver::Execution;
 
-// What comes out of a port.
+// A token that comes out of a port, with its result.
 struct Due {
   nb::object token;
   std::int32_t result;
@@ -118,7 +118,7 @@ void bind_execution(nb::module_& module) {
           "begins_turn"_a = false)
       .def_prop_ro("turn_calls", [](const LoopPort& self) { return self.time->calls(); });
 
-  // Work of another thread, for who waits: tokens, or a thread that blocks. `end` is called once, when it has ended.
+  // Work of another thread, for its waiters: tokens, or a thread that blocks. `end` is called once, when it has ended.
   nb::class_<driver::HostWork>(module, "HostWork", nb::is_weak_referenceable(), nb::type_slots(work_slots))
       .def(nb::init<>())
       .def("end", &driver::HostWork::end)

@@ -1,4 +1,4 @@
-// What the benchmarks' floors share: the driver's own calls, made and timed as a C++ program would.
+// Code that the benchmarks' floors share: the driver's own calls, made and timed as a C++ program would.
 //
 // Always true: they are made without the GIL, with the device's context current; what the driver refuses is Python's
 // error.
@@ -32,8 +32,8 @@ inline bool has_passed(CUstream stream) {
   return is_ready(process_engine().table.cuStreamQuery(stream), "cuStreamQuery");
 }
 
-// Looks until it is so, and now and then at the stream: a broken context never makes it so. Where that takes longer
-// than a launch does on a GPU, the device may be one of few cores, and gets this one.
+// Looks until it is so, and now and then at the stream: a broken context never makes it so. If that takes longer than a
+// launch does on a GPU, the device may be emulated on few cores, and gets this one.
 template <class Done>
 void spin_until(CUstream stream, Done&& is_done) {
   const auto patient_until = Clock::now() + std::chrono::microseconds(10);

@@ -1,6 +1,6 @@
 // The native half of a DeviceFuture: the operation, its execution, how it ended, and the awaits that wait for it.
 //
-// Always true: it ends once, and all who wait for it hear of that. Until somebody waits it has neither a path nor a
+// Always true: it ends once, and all who wait for it hear of that. Until somebody waits, it has no path and no
 // container.
 #pragma once
 #include <nanobind/nanobind.h>
@@ -50,7 +50,7 @@ class Future {
     if (!made) made = std::make_shared<completion::Completion>(1);
     return made;
   }
-  // Wakes all awaits, and threads that block. Where they stand in a line they leave it.
+  // Wakes all awaits, and threads that block. If they stand in a line, they leave it.
   void wake() {
     if (!driven_) return;
     if (driven_->given_up) driven_->given_up->part_done(0);

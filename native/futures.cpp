@@ -35,8 +35,8 @@ void settle(nb::handle object) {
     future.wake();
   }
 }
-// Its operation's failure is the future's to tell. An interruption is for who runs the function that it came out of, in
-// this call.
+// Its operation's failure is the future's to tell. An interruption goes to the caller that runs the function it came
+// out of, in this call.
 void settle_failed(nb::handle object, nb::python_error& error) {
   const Op& op = *dataflow::as_op(nb::inst_ptr<Future>(object)->op());
   if (op.state != dataflow::State::failed) throw nb::python_error(error);

@@ -7,7 +7,7 @@
 namespace aiocuda {
 namespace nb = nanobind;
 
-// For who waits for many futures at once:
+// For a waiter for many futures at once:
 nb::handle operation_of(nb::handle future);
 // Did it end otherwise than its operation: was it cancelled, for one?
 bool has_end_of_its_own(nb::handle future);

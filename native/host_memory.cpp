@@ -44,7 +44,7 @@ void bind_pageable(nb::module_& module) {
           },
           "owner"_a, "dtype"_a, "locked"_a.none())
       .def_prop_ro("repeats", [](const Pageable& self) { return self.layout.repeats(); });
-  // Have two arrays, of which one may be pageable memory, the same shape and dtype?
+  // Have two arrays the same shape and dtype? One of them may be pageable memory.
   module.def(
       "are_alike",
       [](nb::handle a, nb::handle b) {
@@ -73,7 +73,7 @@ PyType_Slot lent_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(lent_buffe
 
 void bind_lent(nb::module_& module) {
   nb::class_<Lent>(module, "Lent", nb::type_slots(lent_slots))
-      // What is shared is for reading, in NumPy's hands too.
+      // A shared array is only for reading, in NumPy too.
       .def(
           "__init__",
           [](Lent* self, const Array& array) {

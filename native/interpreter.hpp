@@ -1,9 +1,9 @@
 // The interpreter's end, as threads that are in Python or in native code meet it.
 //
 // Always true: a thread that called `guard_thread` stops for good where it next wants the GIL of an interpreter that is
-// ending. It does not end there: CPython before 3.14 ends it with pthread_exit, which unwinds its stack. That would end
-// the process at the first frame that lets nothing through (nanobind's are such, and every destructor), and on the way
-// it would drop references without the GIL. CPython 3.14 stops the thread itself.
+// ending. It does not end there: CPython before 3.14 ends it with pthread_exit, which unwinds its stack. Unwinding
+// would end the process at the first frame that lets nothing through (those of nanobind and of destructors), and would
+// drop references on the way without the GIL. CPython 3.14 stops the thread itself.
 #pragma once
 #include <Python.h>
 #include <pthread.h>

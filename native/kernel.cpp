@@ -212,7 +212,7 @@ nb::object build_of(KernelObject& kernel, PyObject* const* args, const ShapeRequ
     for (std::size_t i = 0; i < n; ++i)
       if (const Array* array = signature.params[i].kind == ParamKind::partition ? as_array(args[i]) : nullptr)
         fit_partition(signature, i, *array, op.shape);
-  // What it yields, as far as that is known: the array it writes.
+  // Its result, as far as that is known: the array that it writes.
   if (signature.outputs.size() == 1) {
     const Argument& output = op.arguments[signature.outputs.front()];
     if (const Op* producer = as_op(output.object)) {

@@ -1,5 +1,5 @@
-// The callable kernel: a plain CPython type, because only a plain type can offer vectorcall (no tuple
-// of arguments, no dictionary of keywords), which is what a launch is built with.
+// The callable kernel: a plain CPython type, because only a plain type can offer vectorcall (no tuple of arguments, no
+// dictionary of keywords). Launches are built by it.
 #pragma once
 #include <nanobind/nanobind.h>
 

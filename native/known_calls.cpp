@@ -12,7 +12,7 @@ namespace {
 using namespace dataflow;
 using namespace nb::literals;
 
-// What an array must be to take another one's place, beside where it is.
+// The properties that an array needs to take another one's place, besides its address.
 struct Layout {
   explicit Layout(nb::handle object) : type(Py_TYPE(object.ptr())) {
     const Array& array = *as_array(object);

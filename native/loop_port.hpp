@@ -1,4 +1,4 @@
-// Where a loop is told, as Python sees it: the eventfd, and how awaits share the loop's time.
+// The port of an event loop, as Python sees it: the eventfd, and how awaits share the loop's time.
 #pragma once
 #include <sys/types.h>
 #include <unistd.h>

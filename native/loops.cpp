@@ -9,7 +9,7 @@ namespace aiocuda {
 namespace {
 using namespace nb::literals;
 
-// What the loops' files say of themselves.
+// The functions that the loops' Python files give.
 struct Runtimes {
   nb::object current_port{};  // Python's way, for the first await of a loop, and for errors
   nb::object asyncio_loop{};  // -> the loop of asyncio's that runs in this thread, or None

@@ -27,7 +27,7 @@ nb::object call_method(PyObject* name, nb::handle self, Arguments... arguments) 
   return checked(PyObject_VectorcallMethod(name, all, 1 + sizeof...(arguments), nullptr));
 }
 
-// Where an await runs.
+// The loop in which an await runs, and its port.
 struct Place {
   nb::object port{};  // the native one
   nb::object loop{};  // asyncio's; else it is trio's
@@ -42,7 +42,7 @@ Place current_place();
 
 // Of the task of trio's that runs: whether it is not cancelled.
 bool trio_goes_on();
-// What a task of trio's awaits to be a checkpoint.
+// A checkpoint of trio, for a task to await.
 nb::object trio_checkpoint();
 // Has a task of trio's that sleeps go on.
 void trio_reschedule(const nb::object& task, std::int32_t result);

@@ -55,7 +55,7 @@ void bind_placements(nb::module_& module) {
                      return limits;
                    })
       .def_prop_ro("is_recording", [](const Placement& self) { return !self.recording_at.empty(); })
-      // The same, but for what is said here.
+      // A copy with the changes that are given here.
       .def(
           "on_device",
           [](const Placement& self, std::int32_t device) {

@@ -1,9 +1,9 @@
 // The engine of this process, as the bindings find it, and the driver that it uses.
 //
-// Always true: the bindings find the engine here and nowhere else. What they call is handed it, or the part of it that
-// it needs, so that everything below them also runs over an engine of a C++ test. A function of a module gets nothing
-// but its arguments from Python, and a process has one driver and one interpreter, so one engine of the process is the
-// plainest way.
+// Always true: the bindings find the engine here and nowhere else. They hand it, or the part that is needed, to the
+// functions that they call. So everything below them also runs over an engine of a C++ test. A function of a module
+// gets nothing but its arguments from Python, and a process has one driver and one interpreter, so one engine of the
+// process is the plainest way.
 #pragma once
 #include <cstdint>
 

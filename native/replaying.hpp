@@ -8,7 +8,7 @@ namespace aiocuda {
 namespace nb = nanobind;
 
 // Makes a new operation that launches a graph. Each of `values` replaces the input of its target's number; or the
-// output, of ~(its memory's slot). `result`: what it yields, where that is neither the graph's nor the given outputs.
+// output, of ~(its memory's slot). `result`: its result, if that is neither the graph's nor the given outputs.
 void make_replay(dataflow::ReplayOp& op, nb::object graph, const nb::tuple& targets, const nb::list& values,
                  nb::object result);
 

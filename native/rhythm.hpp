@@ -13,7 +13,8 @@ class Rhythm {
   // After something happened the next is likely to be near: it looks without a pause for so long.
   static constexpr std::chrono::microseconds spin_time{50};
 
-  // Something happened, after nothing had for so long. What a device does comes again and takes as long, mostly.
+  // Something happened, after nothing had for so long. A device mostly does the same things again, and they take as
+  // long.
   void note(Duration quiet) { last_ = quiet; }
 
   // How long to sleep when nothing has happened for so long; 0: to look again at once, as it does when the next is due.
@@ -23,7 +24,7 @@ class Rhythm {
     if (quiet < due) return std::min(sleep(quiet), due - quiet);
     return quiet < last_ + early ? Duration::zero() : sleep(quiet);
   }
-  // The same, of who guesses nothing.
+  // The same, without a guess.
   static Duration sleep(Duration quiet) { return std::clamp<Duration>(quiet / 32, shortest_sleep, longest_sleep); }
 
  private:

@@ -17,7 +17,7 @@ inline constexpr std::int32_t unknown_ordinal = -2;
 
 struct Buffer;
 
-// Where memory comes from, and how it goes back.
+// The kinds of memory: they say where it comes from, and how it goes back.
 enum class MemoryKind : std::uint8_t {
   ordinary,      // a device's, in the order of its streams; page-locked for the host
   managed,       // the host and all devices reach it; it counts with the device that it was made for
@@ -26,8 +26,8 @@ enum class MemoryKind : std::uint8_t {
   image,         // a loaded image: its address is the driver's handle of it
 };
 
-// What a buffer inside a graph is a part of: until the graph is made its arrays are used by operations that go into
-// it, and after that by nobody else.
+// The graph that a buffer belongs to. Until the graph is made, operations that go into it use its arrays. After that
+// nobody else does.
 class Enclosure {
  public:
   virtual ~Enclosure() = default;
@@ -36,13 +36,13 @@ class Enclosure {
   // May an array of it be used here? The operations that are built are not yet anywhere.
   bool admits() const { return is_open && (entered == this || entered == anywhere()); }
 
-  // Whose operations are recorded now on this thread, or null.
+  // The graph whose operations are recorded now on this thread, or null.
   static const Enclosure* recording() { return entered == anywhere() ? nullptr : entered; }
 
   bool is_open = true;
   std::string place;  // where the graph is made, as "file:line"
 
-  // Whose operations are looked at now, on this thread.
+  // The graph whose operations the walk visits now, on this thread.
   class Entered {
    public:
     explicit Entered(const Enclosure* enclosure) : before_(std::exchange(entered, enclosure)) {}
@@ -62,7 +62,7 @@ class Enclosure {
   static inline thread_local const Enclosure* entered = reinterpret_cast<const Enclosure*>(&anywhere_);
 };
 
-// What made a buffer, for messages: an object and a number of it, of whoever can read them (see Origin). Kept with it.
+// The maker of a buffer, for messages: an object and a number in it, which Origin can read. Kept with the buffer.
 class Maker {
  public:
   using LetGo = void (*)(void*);

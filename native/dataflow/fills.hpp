@@ -13,7 +13,7 @@
 
 namespace aiocuda::dataflow {
 
-// What each item of an array is to be.
+// The value of each item of an array.
 struct Pattern {
   std::array<std::uint8_t, 16> bytes{};
   std::uint8_t size = 0;  // 0: they are left as they are

@@ -1,5 +1,5 @@
-// What a graph is made of, before the driver knows of it: nodes, their order, the memory that they use, and what of it
-// a launch may replace. No CUDA in it.
+// The plan of a graph, before the driver knows of it: nodes, their order, the memory that they use, and the parts of it
+// that a launch may replace. No CUDA in it.
 //
 // Always true: a node names memory by slot and offset, never by address, so an address is in one place only: in the
 // slot's word. A node comes after the nodes that it names in `after`, which stand before it.
@@ -63,7 +63,7 @@ struct CopyNode {
   std::uint64_t width = 0, rows = 1, to_pitch = 0, from_pitch = 0;
 };
 
-// What a function put on a stream while that was captured.
+// The work that a function put on a stream while the stream was captured.
 struct CapturedNode {
   std::shared_ptr<void> graph;  // the driver floor's
   nb::object kept;              // what the function was given, and gave back
@@ -131,7 +131,7 @@ struct Number {
   std::string where;  // which argument of which kernel, for errors
 };
 
-// What a launch may replace, by name.
+// An input that a launch may replace, by name.
 struct Input {
   std::string name;
   nb::object object;  // as it was given: an array, or an operation that yields a number

@@ -22,7 +22,7 @@ struct Param {
   std::uint32_t width = 1;       // numbers in one of its items, such as 4 of a float4: the array's last axis
   std::uint32_t size_bytes = 0;  // of a struct
   nb::object pack{};             // of a struct: gives a value's bytes, or says what is wrong with it
-  std::uint32_t alignment = 1;   // of an array's items: a power of two, of which the address of each is a multiple
+  std::uint32_t alignment = 1;   // of an array's items: a power of two; the address of each is a multiple of it
 
   std::size_t axes() const { return rank + (width > 1); }  // of the array
 
@@ -60,7 +60,7 @@ struct LaunchShape {
   bool empty = false;               // no thread: nothing is launched
   bool by_partition = false;        // the grid will be the partition's
   bool block_by_partition = false;  // the block is the partition's tile; its extents are 0 until that is known
-  Extents threads{};                // the caller's, of which the grid was made; of rank 0 where the caller gave a grid
+  Extents threads{};                // the caller's, from which the grid was made; of rank 0 if the caller gave a grid
 };
 
 // The variables of a kernel's module that somebody has as arrays. Whichever of them a launch looks at, nobody says: so
@@ -145,7 +145,7 @@ inline void meet(const Signature& signature, std::size_t i, std::int32_t device,
     return;
   }
   if (device == home.device || is_managed) return;
-  // What is written stays where it is.
+  // The written array stays where it is.
   const bool stays = signature.params[i].writes && !signature.params[home.argument].writes;
   const std::size_t moved = stays ? home.argument : i, kept = stays ? i : home.argument;
   const std::string place = std::to_string(stays ? device : home.device);
@@ -171,7 +171,7 @@ inline void meet(const Signature& signature, std::size_t i, std::int32_t device,
                                         "; give a copy of it, with dup(), or a view that begins elsewhere");
 }
 
-// What may have changed since an array was bound: whether it may be used. What kind of an array it is stays.
+// One thing may have changed since an array was bound: whether it may be used. Its kind stays.
 inline void check_array_again(const Signature& signature, std::size_t i, const Array& array, Home& home) {
   check_usable(array, signature.params[i].writes, [&] { return signature.where(i); });
   meet(signature, i, array.device, array.is_managed(), home);
@@ -256,7 +256,7 @@ struct LaunchOp final : Op {
     return i < 64 ? (operations >> i & 1) != 0 : consumes && is_op(arguments[i].object);
   }
 
-  // What the driver is to copy the argument from.
+  // The bytes from which the driver copies the argument.
   void* word_of(std::size_t i) {
     const Param& param = signature.params[i];
     return param.words() ? static_cast<void*>(words_.get() + arguments[i].word) : &arguments[i].word;
@@ -294,7 +294,7 @@ struct LaunchOp final : Op {
       into.word = words_bound_;
       words_bound_ += words;
     }
-    // What is most likely is asked first: this is built once for each launch.
+    // The most likely kind comes first, because this runs once for each launch.
     if (!is_scalar(param.kind)) {
       if (const Array* array = as_array(value)) {
         check_array(signature, i, *array, home);

@@ -29,7 +29,7 @@ struct Launches {
   std::vector<std::shared_ptr<const LaunchedAs>> known;
   std::size_t others = 0;
 
-  // What one line launches again and again is told once.
+  // Launches that one line makes again and again are told once.
   void add(const std::shared_ptr<const LaunchedAs>& each) {
     if (std::any_of(known.begin(), known.end(), [&](const auto& other) { return *other == *each; })) return;
     if (known.size() < most)
@@ -46,8 +46,7 @@ struct Launches {
 // Those of a graph's nodes; null where none has `threads=`.
 std::shared_ptr<const Launches> launches_of(const GraphPlan& plan);
 
-// What an operation has to say of its `threads=`, or of those of the launches that it waited for; empty where there are
-// none.
+// The text about an operation's `threads=`, or about those of the launches that it waited for; empty if there are none.
 std::string describe_launches(Op& op);
 
 }  // namespace aiocuda::dataflow

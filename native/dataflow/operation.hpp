@@ -23,7 +23,7 @@ namespace nb = nanobind;
 enum class Kind : std::uint8_t { launch, create, fill, copy, call, gather, pick, foreign, replay };
 enum class State : std::uint8_t { pending, submitted, failed };
 
-// What is known of a result before the operation runs.
+// The facts of a result that are known before the operation runs.
 enum class Yields : std::uint8_t { unknown, device_array, host_array, host_value };
 struct Spec {
   Yields yields = Yields::unknown;
@@ -246,8 +246,8 @@ enum class CallMode : std::uint8_t {
   map       // on the host, once the value is there
 };
 
-// Where a function of the library's own brings the result into its form, or looks at it, what that is called with does
-// the work.
+// If a function of the library's own brings the result into its form, or looks at it, the operation that the function
+// gets does the work.
 Op& at_work_in(Op& op);
 
 struct CallOp final : Op {
@@ -340,7 +340,7 @@ struct PickOp final : Op {
   }
 
  private:
-  // Of several items one may be used. Where none is, the whole is not.
+  // Of several items one may be used. If none is used, the whole is not used.
   void release() { let_go(std::move(source), is_asked || state != State::pending); }
 };
 
@@ -381,7 +381,7 @@ struct ReplayOp final : Op {
     std::uint32_t index;  // of the input, or of the output's memory
     nb::object value;     // an array or a number, or an operation that yields one
   };
-  // What a launch puts where: in place of a memory's address, or of a number.
+  // A word that a launch replaces: the address of a memory, or a number.
   struct Word {
     std::uint32_t slot;
     std::uint64_t word;
@@ -392,7 +392,7 @@ struct ReplayOp final : Op {
   GraphPlan* plan = nullptr;     // the graph's
   std::uint64_t generation = 0;  // of the plan that it was built for
   std::vector<Binding> bindings;
-  nb::object result;                     // where it is not the graph's, nor the outputs that are given
+  nb::object result;                     // if it is neither the graph's nor the outputs that were given
   std::vector<Word> addresses, numbers;  // known when it is submitted
 
   void release_arguments() override { release(); }

@@ -1,5 +1,5 @@
-// Who may use which bytes of a buffer: shared, partitioned or moved parts, and the handles they are of. Knows
-// neither Python nor CUDA.
+// The rights to use the bytes of a buffer: shared, partitioned or moved parts, and the handles that they belong to.
+// Knows neither Python nor CUDA.
 //
 // Always true: a claim holds while a handle of its group lives (a moved part's for ever); bytes under a shared
 // claim are written by nobody, bytes under a partition's or a move's are used through its own handles alone.
@@ -71,21 +71,21 @@ class Claims {
     return true;
   }
 
-  // What forbids an access, or null.
+  // The claim that forbids an access, or null.
   const Claim* against_access(const Region& region, bool writes, const Group* group) {
     return first(region, group, [&](const Claim& claim, const Group* owner) {
       if (claim.kind == ClaimKind::shared || claim.kind == ClaimKind::read_only) return writes;
       return !is_of(group, owner);
     });
   }
-  // What forbids that the bytes change hands, to be written by whom they go to or not, or null.
+  // The claim that forbids that the bytes change hands, or null. The new holder may write them, or not.
   const Claim* against_transition(const Region& region, bool writes, const Group* group) {
     return first(region, group, [&](const Claim& claim, const Group* owner) {
       if (claim.kind == ClaimKind::read_only) return writes;
       return claim.kind != ClaimKind::moved || !is_of(group, owner);
     });
   }
-  // What forbids that they are shared, or null.
+  // The claim that forbids that they are shared, or null.
   const Claim* against_share(const Region& region, const Group* group) {
     return first(region, group, [&](const Claim& claim, const Group* owner) {
       if (claim.kind == ClaimKind::shared || claim.kind == ClaimKind::read_only) return false;

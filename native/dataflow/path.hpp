@@ -47,7 +47,7 @@ class Held {
   nb::object object_;
 };
 
-// What a walk knows of an operation whose arguments come first, or that waits for the host.
+// The state of an operation on the path whose arguments come first, or that waits for the host.
 struct Frame {
   Op* op = nullptr;
   Held held;                             // while it is parked; else the stack has it
@@ -173,7 +173,7 @@ class Path {
     waiting_[tick.stream].push({tick.count, frame});
   }
 
-  // What is on top has ended. Those that waited for it alone are ready to go on.
+  // The operation on top has ended. Those that waited for it alone are ready to go on.
   void end_top() {
     Entry top = std::move(stack.back());
     stack.pop_back();
@@ -212,7 +212,7 @@ class Path {
       each = queue.empty() ? waiting_.erase(each) : std::next(each);
     }
   }
-  // What the host must wait for: the first of each stream.
+  // Adds the ticks that the host must wait for: the first of each stream.
   void add_waits(std::vector<Tick>& waits) const {
     for (const auto& [stream, queue] : waiting_) waits.push_back({stream, queue.top().count});
   }

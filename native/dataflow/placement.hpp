@@ -1,4 +1,4 @@
-// Where an execution puts what says nothing of it itself, and what it may take up.
+// The placement of an execution: where it puts operations that name no place themselves, and how much they may take up.
 //
 // Always true: a placement never changes once it was made; one that differs is another object. Guarded by the GIL.
 #pragma once
@@ -18,10 +18,10 @@ namespace nb = nanobind;
 struct MemoryLimit {
   std::int32_t device;
   std::uint64_t most_bytes;
-  bool waits;  // who asks for more waits until there is room, and does not fail
+  bool waits;  // an operation that asks for more waits until there is room, and does not fail
 };
 
-// What holds for the whole process where no placement says otherwise.
+// The defaults of the process, where no placement says otherwise.
 struct Defaults {
   std::int32_t device = 0;
   nb::object policy_object{};  // holds the policy

@@ -1,5 +1,5 @@
-// Policies: which of its streams an operation goes to. Knows neither Python nor CUDA, but for one that asks
-// somebody else.
+// Policies: which of its streams an operation goes to. Knows neither Python nor CUDA, except for one that asks a
+// function.
 //
 // Always true: a policy chooses for speed alone. Waits are placed afterwards, so that every choice gives the
 // same results.
@@ -37,7 +37,7 @@ class Policy {
 
   const std::uint32_t streams;  // on each device
   const int priority;
-  mutable std::vector<Lanes> placed;  // by device, made by who owns the streams
+  mutable std::vector<Lanes> placed;  // by device; the owner of the streams makes them
 };
 
 // A consumer goes on where its producer ended, when nothing came after it there; all else takes an idle stream, or

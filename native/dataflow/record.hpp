@@ -24,7 +24,7 @@ class Record {
  public:
   using Value = const Recorded*;
 
-  // Where the streams are, as the driver floor knows them.
+  // The streams, as the driver floor knows them.
   struct House {
     std::vector<std::int32_t> stream_devices;
     std::vector<StreamId> stream_ids;                                     // of those that are open, by slot

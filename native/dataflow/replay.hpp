@@ -119,7 +119,7 @@ class Replay {
     for (const BufferRef& lodging : plan_.lodgings) f(Use{lodging.get(), Span{0, lodging->size_bytes}, true});
   }
 
-  // Where a memory is in this launch.
+  // The place of a memory in this launch.
   struct Bound {
     SlotIndex slot;
     Buffer* buffer;

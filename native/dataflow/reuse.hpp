@@ -1,7 +1,7 @@
-// Where a graph's own arrays lie in the memory that they share. Knows neither Python nor CUDA.
+// The layout of a graph's temporaries in the memory that they share. Knows neither Python nor CUDA.
 //
-// Always true: two arrays lie upon one another only where all uses of the one come before all uses of the other in
-// the graph as it is; so sharing needs no further edges, and takes no parallelism away.
+// Always true: temporaries share memory only if their uses cannot overlap in time: all uses of one come before all uses
+// of the other in the graph as it is. So sharing needs no further edges, and takes no parallelism away.
 //
 // The memory is cut into shelves. The largest arrays are placed first, each on the next shelf on which it conflicts
 // with nobody (next fit, decreasing, with shelves in place of bins); a shelf is as large as the first that came to it.

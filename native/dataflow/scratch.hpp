@@ -1,4 +1,4 @@
-// What a walk works with. The engine keeps the outermost walk's, so it needs this and not the walk.
+// The working memory of a walk. The engine keeps that of the outermost walk, so it includes this file and not the walk.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace nb = nanobind;
 template <class Value>
 struct Scratch {
   std::vector<Tick> waits;
-  // An argument that is made on the stream of who uses it first.
+  // An argument that is made on the stream of its first user.
   struct Deferred {
     std::uint32_t argument;
     std::size_t output;

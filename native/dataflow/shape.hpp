@@ -95,7 +95,7 @@ inline void fit_block_to_tile(const Signature& signature, std::size_t i, const A
   shape.block = mine;
 }
 
-// Gives the launch a partition's grid, or checks that the grid is the partition's. Where no block was given, there is a
+// Gives the launch a partition's grid, or checks that the grid is the partition's. If no block was given, there is a
 // thread for each item of a tile.
 inline void fit_partition(const Signature& signature, std::size_t i, const Array& partition, LaunchShape& shape) {
   const Extents tiles = grid_of(partition, signature.params[i].rank);
@@ -138,7 +138,7 @@ inline Extents default_block(const Signature& signature, const Extents& threads)
   }
   if (threads.of[0] >= of[0] && threads.of[1] >= of[1] && threads.of[2] >= of[2]) return block;
 
-  // What one axis does not need, the next one may have, first of all x.
+  // Threads that one axis does not need go to the next one, first of all to x.
   const std::uint64_t most = of[0] * of[1] * of[2];
   for (std::size_t axis = 0; axis < 3; ++axis) of[axis] = std::clamp<std::uint64_t>(threads.of[axis], 1, of[axis]);
   for (std::size_t axis = 0; axis < 3;) {

@@ -128,7 +128,7 @@ class Slots {
                   "or an array of it");
   }
 
-  // Where a graph within this one has its memory.
+  // The places of the memory of a graph within this one.
   Pointer place_of_inner(const GraphPlan& inner, const Replay& replay, SlotIndex slot) {
     const Memory& memory = inner.memory[slot];
     const Replay::Bound at = replay.place_of(slot);
@@ -138,7 +138,7 @@ class Slots {
     plan_.memory[here].is_captured = plan_.memory[here].is_captured || memory.is_captured;
     return {here, at.offset - plan_.memory[here].offset};
   }
-  // What an inner launch replaces is fixed here, unless it is an input of this graph too.
+  // The replacements of an inner launch are fixed here, unless they are inputs of this graph too.
   void move_numbers(KernelNode& kernel, const GraphPlan& inner, const ReplayOp& op) {
     for (const KernelNode::Number& number : std::exchange(kernel.numbers, {})) {
       const Number& slot = inner.numbers[number.slot];

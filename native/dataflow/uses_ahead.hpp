@@ -1,4 +1,4 @@
-// What an operation, and all that it needs, will read and write: as far as that is known before they run.
+// The bytes that an operation, and all that it needs, will read and write, as far as that is known before they run.
 //
 // Always true: each operation that has not run is looked at once. Arrays that a function of the program's names are not
 // known before it is called.
@@ -70,7 +70,7 @@ class UsesAhead {
     }
   }
 
-  // Where an operation yields it that has not run, whoever it is got from is looked at as well.
+  // If an operation that has not run yields it, that operation is visited as well.
   void add(nb::handle object, bool writes) {
     if (const Op* op = as_op(object)) {
       if (!op->is_done()) return;

@@ -1,7 +1,7 @@
 // Memory that is used again in blocks: asking the driver for it takes milliseconds, or waits for the device.
 //
-// Always true: a block that is handed out is used by nobody else, host or device, and is to them what a fresh one is,
-// but for what it holds.
+// Always true: nobody else, host or device, uses a block that is handed out. It is like a fresh one, except for its
+// contents.
 #pragma once
 #include <unistd.h>
 
@@ -67,7 +67,7 @@ struct Directly {
   }
 };
 
-// What the driver was told about parts of a block, it is told the contrary of before others use the block.
+// Advice about parts of a block is undone before others use the block.
 class Managed {
  public:
   // To give it back waits until the device has done all its work: that is for those who say that they want to.
@@ -213,7 +213,8 @@ class BlockPool {
     return Kind::free(table_, address);
   }
 
-  // Gives what is cached back to the system. What that does not take stays cached; the first refusal is the answer.
+  // Gives what is cached back to the system. Blocks that the driver does not take stay cached; the first refusal is the
+  // answer.
   template <class Call = Directly>
   CUresult trim(Call&& call = {}) {
     auto idle = std::exchange(free_, {});

@@ -1,7 +1,7 @@
 // The driver's calls for a piece of work: a launch, with the kernel that it needs, a block of a copy or of a fill.
 //
-// Always true: the work's context is bound, and all that it touches is there. What the driver refuses of copies and
-// fills is thrown as Refusal.
+// Always true: the work's context is bound, and all that it touches is there. A refused copy or fill is thrown as
+// Refusal.
 #pragma once
 #include <algorithm>
 #include <vector>

@@ -11,7 +11,7 @@
 
 namespace aiocuda::driver {
 
-// What CUDA answers because of a capture: nothing is lost then.
+// Is it an answer that CUDA gives because of a capture? Nothing is lost then.
 inline bool is_capture_error(int code) {
   return code >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && code <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
 }

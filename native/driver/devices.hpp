@@ -1,7 +1,7 @@
 // The devices that are open, and the binding of their contexts.
 //
-// Always true: `at` gives an open device; where it is not open yet, it is opened first. What `at` gave stays where it
-// is. Guarded by the GIL.
+// Always true: `at` gives an open device; where it is not open yet, it is opened first. A device that `at` gave stays
+// where it is. Guarded by the GIL.
 #pragma once
 #include <cstdint>
 #include <memory>

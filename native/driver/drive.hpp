@@ -8,7 +8,7 @@ namespace aiocuda::driver {
 // Records an operation, and all that it needs, into a graph's plan; gives back the handle of its result.
 nb::object record_into(Engine& engine, dataflow::Planner& planner, nb::handle op, const dataflow::Placement& placement);
 
-// What the walk would do, as a list of steps; nothing is done.
+// The steps that the walk would take, as a list; nothing is done.
 nb::list record(Engine& engine, nb::handle op, const dataflow::Placement& placement);
 
 }  // namespace aiocuda::driver

@@ -1,8 +1,8 @@
 // The parts of the engine, what they are connected with, and the right to submit.
 //
-// Always true: a part knows the parts that it was given, and nothing of this. Who works for an operation is handed the
-// engine; nobody here looks for one. A finalizer never calls the driver in the middle of a submission. Guarded by the
-// GIL, but for `pending` and `lines`, which have locks of their own.
+// Always true: a part knows the parts that it was given, and nothing of this. Executions, waits and sinks are handed
+// the engine; nobody here looks for one. A finalizer never calls the driver in the middle of a submission. Guarded by
+// the GIL, except `pending` and `lines`, which have locks of their own.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -89,7 +89,7 @@ class Engine final : public Surroundings {
   Room room{devices, streams, timeline, waits, memory, lines};
   Staging staging{devices, streams, memory, timeline, pending};
 
-  // What the walk and the driving of executions ask of the parts.
+  // Shortcuts to the parts, for the walk and for the driving of executions.
   using Mark = Streams::Mark;
   using Armed = Waits::Armed;
   operator Devices&() { return devices; }  // for a ContextScope

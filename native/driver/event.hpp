@@ -38,7 +38,7 @@ class Event {
 
   // Throws Refusal on a broken context, and where the event is part of a capture.
   bool has_passed() const;
-  // What another process opens it with. Throws Refusal.
+  // The handle with which another process opens it. Throws Refusal.
   CUipcEventHandle lend() const;
   // The device's time between two events that have passed. Throws Refusal.
   float milliseconds_to(const Event& later) const;

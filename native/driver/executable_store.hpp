@@ -22,7 +22,7 @@ class ExecutableStore {
     size_ = std::max(size_, used_);
   }
   void give_back(std::uint64_t places) { used_ -= places; }
-  // So many streams are there. What streams give back is not known, so the most that there were count.
+  // So many streams are there. Nobody knows what streams give back, so the highest number counts.
   void note_streams(std::uint64_t streams) {
     used_ += streams - std::min(streams, streams_);
     streams_ = std::max(streams, streams_);

@@ -3,8 +3,9 @@
 //
 // Always true: a step goes on where the last one stopped, and nothing is looked at twice (dataflow/path.hpp). After a
 // function of the program's own, what follows it is submitted by another step, or after a look at the time: by then
-// nobody may want it any more. Who finds a stream full stands in line. A kernel that is not loaded is waited for as
-// work of another thread. Guarded by the GIL; steps hold the right to submit while they walk, and not while they wait.
+// nobody may want it any more. An execution that finds a stream full stands in line. It waits for a kernel that is not
+// loaded as for work of another thread. Guarded by the GIL; steps hold the right to submit while they walk, and not
+// while they wait.
 #pragma once
 #include <memory>
 #include <optional>
@@ -29,8 +30,8 @@ class Execution {
   dataflow::Op& op() const { return *nb::inst_ptr<dataflow::Op>(root_); }
   const dataflow::Placement& placement() const { return *nb::inst_ptr<dataflow::Placement>(placement_); }
 
-  // Who is to be told when it is worth going on: the token comes out of the port. `spins`: as long as the placement
-  // says, before it waits.
+  // The waiter that is told when it is worth going on: the token comes out of the port. `spins`: as long as the
+  // placement says, before it waits.
   struct Listener {
     const std::shared_ptr<completion::Port>& port;
     completion::Token token;
@@ -75,7 +76,7 @@ class Execution {
   struct Due {
     nb::object op, placement;
   };
-  // Where a walk came to, when it did not come to the end.
+  // The place where a walk stopped before its end.
   struct Halt {
     std::vector<Tick> waits{};  // what the host must wait for
     std::vector<Due> due{};     // functions of values that are there: to be called now
@@ -102,7 +103,7 @@ class Execution {
 
   bool walk(Halt& halt);
   CompletionRef wait_on_host(const Halt& halt, bool blocks);
-  // What was waited for on the host is there, and has been used.
+  // The work on the host is done, and has been used.
   void forget_host() {
     claim_ = 0;
     if (!loading_.work.is_valid() && !ahead_) return;

@@ -74,7 +74,7 @@ struct Retired {
 Graph::Graph(Engine& engine, dataflow::GraphPlan made)
     : plan(std::move(made)), engine_(engine), is_dirty_(plan.nodes.size(), false) {
   reset_words();
-  // Where launches give all the memory of an input, the first of them does.
+  // If launches give all the memory of an input, the first of them does.
   is_behind_ = std::any_of(plan.memory.begin(), plan.memory.end(),
                            [](const dataflow::Memory& memory) { return memory.size_bytes && !memory.address(); });
   make_room();
@@ -199,8 +199,8 @@ struct MemoryDeleter {
 };
 }  // namespace
 
-// Where the driver's store for executables is nearly full, has it enlarged while the device is idle: with an executable
-// of so many branches, which is destroyed at once and never runs. If the driver refuses, the store stays as it is.
+// If the driver's store for executables is nearly full, has it enlarged while the device is idle: with an executable of
+// so many branches, which is destroyed at once and never runs. If the driver refuses, the store stays as it is.
 void Graph::make_room() {
   const std::vector<std::uint64_t> places = dataflow::branches_by_device(plan);
   for (std::size_t device = 0; device < places.size(); ++device)
@@ -271,7 +271,7 @@ void Graph::hold_image(const dataflow::BufferRef& image) {
   images_.push_back(image);
 }
 
-// Lets go of images that neither the graph, as it was made, nor the executable has kernels of any more.
+// Drops images from which neither the graph, as it was made, nor the executable has a kernel any more.
 void Graph::hold_images_of_plan() {
   const std::vector<dataflow::BufferRef> before = std::exchange(images_, {});
   for (const dataflow::BufferRef& image : graph_images_) hold_image(image);
@@ -306,7 +306,7 @@ void Graph::put(std::uint32_t slot, std::uint64_t word, bool is_number) {
   }
 }
 
-// In the executable where it can take it; else in the graph, of which another executable is made.
+// In the executable if that can take it; else in the graph, and another executable is made of that.
 void Graph::set(const std::vector<NodeIndex>& nodes, Making making) {
   ContextScope scope(engine_);
   scope.bind(plan.device);

@@ -1,8 +1,8 @@
 // A plan as the driver's graph: its nodes and edges, and the executable that is launched.
 //
 // Always true: each node's parameters in the executable are those that `addresses_` and `numbers_` say, so a launch
-// sets those that differ from what it wants, and no others. What a launch sets, launches before it do not see.
-// Guarded by the GIL.
+// sets those that differ from what it wants, and no others. Earlier launches do not see what a launch sets. Guarded by
+// the GIL.
 #pragma once
 #include <memory>
 #include <vector>
@@ -90,8 +90,8 @@ inline const std::shared_ptr<Graph>& graph_of(const dataflow::ReplayOp& op) {
   return nb::inst_ptr<GraphObject>(op.graph)->graph;
 }
 
-// What a function puts on a stream of its own, as a graph; null where it is nothing. Throws Refusal; raises what the
-// function raises. `kept` gets what must live as long as the graph, `returned` what the function returned.
+// The work that a function puts on a stream of its own, as a graph; null if there is none. Throws Refusal; raises what
+// the function raises. `kept` gets what must live as long as the graph, `returned` what the function returned.
 std::shared_ptr<void> capture(Engine& engine, dataflow::ForeignOp& op, const std::vector<nb::handle>& values,
                               std::int32_t device, CUstreamCaptureMode mode, nb::object& kept, nb::object& returned);
 

@@ -29,8 +29,8 @@ struct HostWork {
   }
 };
 
-// What executions that wait for such work will read and write. What comes later, and would touch the same, waits behind
-// them. A claim ends with the work: who made it may be gone, or may never come back.
+// The bytes that executions which wait for such work will read and write. Later executions that would touch the same
+// wait behind them. A claim ends with the work: who made it may be gone, or may never come back.
 class Claims {
  public:
   using Owner = const void*;
@@ -55,8 +55,8 @@ class Claims {
     std::erase_if(claims_, [&](const Claim& each) { return each.owner == owner; });
   }
 
-  // What to wait for before one may touch memory that others have claimed; null: nothing. `place`: one's own, where one
-  // has claimed something; 0: one comes later than all others.
+  // The completion to wait for before an execution may touch memory that others have claimed; null: none. `place`: the
+  // execution's own, if it has claimed something; 0: it comes later than all others.
   CompletionRef find(const std::vector<dataflow::Use>& uses, Place place) {
     std::erase_if(claims_, [](const Claim& each) { return each.behind->has_ended(); });
     for (const Claim& claim : claims_) {

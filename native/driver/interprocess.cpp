@@ -30,7 +30,7 @@ dataflow::BufferRef Memory::open(const CUipcMemHandle& handle, std::uint64_t blo
   CUdeviceptr address = 0;
   check(slowly()([&] { return table_.cuIpcOpenMemHandle(&address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS); }),
         "cuIpcOpenMemHandle");
-  // Who opens it again gets the same address, and has to close it once more: here it is opened once.
+  // A second opening gives the same address, and would have to be closed once more. So it is opened once here.
   for (dataflow::Buffer* known = own_.next; known; known = known->next) {
     if (known->kind != dataflow::MemoryKind::opened || known->address != address || known->device != ordinal) continue;
     const auto gone =

@@ -1,4 +1,4 @@
-// What a device allows of a launch, asked before the driver is given it.
+// The device's limits for a launch, checked before the driver gets it.
 //
 // Always true: an error says what was asked, what the limit is, and what to do; a launch within the limits costs a few
 // compares, and driver calls only where its blocks must run at once.
@@ -75,7 +75,7 @@ inline void check_residency(const Table& table, const dataflow::LaunchOp& op, co
   const auto function = static_cast<CUfunction>(loaded.function);
   const std::string block =
       "block=" + describe(shape.block) + " and " + std::to_string(shape.shared_bytes) + " bytes of shared memory";
-  // What the driver does not answer here, it answers when it is given the launch.
+  // If the driver does not answer here, it answers when it gets the launch.
   if (shape.cooperative) {
     int each = 0;
     const auto threads = static_cast<int>(shape.block.x * shape.block.y * shape.block.z);

@@ -1,4 +1,4 @@
-// The memory of arrays: see memory.hpp. What processes lend one another is in interprocess.cpp.
+// The memory of arrays: see memory.hpp. Memory that processes lend each other is in interprocess.cpp.
 #include "memory.hpp"
 
 #include <algorithm>
@@ -94,7 +94,7 @@ void Memory::allocate_device(dataflow::Buffer& buffer, StreamIndex stream, const
     interprocess(buffer.device).trim(slowly());
     result = table_.cuMemAllocFromPoolAsync(&address, buffer.size_bytes, pool, handle);
   }
-  // What it took of the device before it gave up, the driver keeps: seen on an H200, where other processes had no room
+  // The driver keeps what it took of the device before it gave up: seen on an H200, where other processes had no room
   // then. Whatever it answers here, the allocation is what it refused.
   if (result == CUDA_ERROR_OUT_OF_MEMORY) table_.cuMemPoolTrimTo(pool, 0);
   check(result, "cuMemAllocFromPoolAsync");
@@ -179,8 +179,8 @@ bool Memory::try_free(dataflow::Buffer& buffer) {
   return true;
 }
 
-// Where one stream still uses it, it is freed in the order of that one; where several do, in a stream of its own
-// behind them all, so that freeing holds up nobody's work.
+// If one stream still uses it, it is freed in the order of that stream. If several do, it is freed in a stream of its
+// own behind them all, so that freeing holds up nobody's work.
 bool Memory::free_device(dataflow::Buffer& buffer) {
   Tick written;
   std::vector<Tick> users;

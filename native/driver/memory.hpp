@@ -1,8 +1,8 @@
 // The memory of arrays: allocated, counted, borrowed from others, and freed behind its users.
 //
-// Always true: memory is freed only behind all work that uses it. What the driver refuses leaves nothing allocated, and
-// an array whose free must wait is freed by a later `free_due`. A finalizer calls no driver in the middle of a
-// submission. Guarded by the GIL.
+// Always true: memory is freed only behind all work that uses it. A refused call leaves nothing allocated, and a later
+// `free_due` frees an array whose free must wait. A finalizer calls no driver in the middle of a submission. Guarded by
+// the GIL.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -52,8 +52,8 @@ class Memory final : public dataflow::MemoryOwner {
   dataflow::BufferRef allocate_device(std::int32_t device, std::uint64_t size_bytes, StreamIndex stream,
                                       const std::function<void()>& before_retry);
   dataflow::BufferRef allocate_host(std::uint64_t size_bytes, const std::function<void()>& before_retry = [] {});
-  // Where no block is kept from before, the driver may wait for the device; other threads go on meanwhile, so nothing
-  // must be held back.
+  // If no block is kept from before, the driver may wait for the device. Other threads go on meanwhile, so nothing must
+  // be held back.
   dataflow::BufferRef allocate_managed(std::int32_t device, std::uint64_t size_bytes);
   dataflow::BufferRef allocate_interprocess(std::int32_t device, std::uint64_t size_bytes);
   // Gives a buffer its memory that has none yet: page-locked where it is the host's, else in the order of a stream.
@@ -76,7 +76,7 @@ class Memory final : public dataflow::MemoryOwner {
   // The buffer of the allocation around an address, the same one for each of its parts; also of an array here.
   dataflow::BufferRef borrow(CUdeviceptr address, std::uint64_t size_bytes, std::int32_t device);
 
-  // What arrays hold on a device, and the most they held since that was last looked at anew.
+  // The bytes that arrays hold on a device, and the most that they held since the last reset.
   struct Account {
     std::uint64_t used_bytes = 0, peak_bytes = 0;
     std::uint64_t managed_bytes = 0;  // are none of the device's memory
@@ -90,8 +90,8 @@ class Memory final : public dataflow::MemoryOwner {
     devices_.at(device);
     return known_account(device);
   }
-  // Would arrays hold no more than `most_bytes` with so much more? What nobody holds any more does not count, where it
-  // is freed.
+  // Would arrays hold no more than `most_bytes` with so much more? Memory that nobody holds does not count, if it is
+  // freed.
   bool has_room(std::int32_t device, std::uint64_t most_bytes, std::uint64_t size_bytes) {
     return size_bytes <= most_bytes && account(device).used_bytes <= most_bytes - size_bytes;
   }
@@ -116,7 +116,7 @@ class Memory final : public dataflow::MemoryOwner {
   // Tells the driver how bytes of a buffer in managed memory will be used.
   CUresult advise(const dataflow::Buffer& buffer, dataflow::Span span, CUmem_advise advice, CUmemLocation location);
 
-  // What another process needs to open a buffer's memory, and to wait for what uses its bytes now.
+  // The handles with which another process opens a buffer's memory, and waits for the work that uses its bytes now.
   struct Exported {
     CUipcMemHandle memory;
     CUipcEventHandle event;

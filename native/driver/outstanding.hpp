@@ -1,4 +1,4 @@
-// What is kept of an operation whose result is not there yet.
+// The state of an operation whose result is not there yet.
 #pragma once
 #include "engine.hpp"
 
@@ -20,14 +20,15 @@ struct AheadMemory {
 
   bool is_for_pool = false;  // nobody takes it: it is to be there when it is asked for
 
-  // By a thread that holds up nobody. What is refused here is asked for again by who needs it, who says why.
+  // By a thread that holds up nobody. If the driver refuses here, the walk that needs the memory asks again, and says
+  // why it failed.
   void get(Engine& engine);
   AheadMemory unfilled() const { return {kind, device, size_bytes, asking, {}, is_for_pool}; }
   bool is_for(dataflow::MemoryKind of, std::int32_t where, std::uint64_t bytes) const {
     return size_bytes && kind == of && device == where && size_bytes == bytes;
   }
 };
-// What a walk came to that must be waited for.
+// The thing on the host for which a walk must wait.
 struct HostNeed {
   nb::object launch{};  // whose kernel is not loaded
   std::int32_t device = dataflow::unknown_ordinal;

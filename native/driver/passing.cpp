@@ -1,4 +1,4 @@
-// What the device passes, and the program waits for as such: see passing.hpp.
+// Waits for streams and events: see passing.hpp.
 #include "passing.hpp"
 
 #include "refused.hpp"

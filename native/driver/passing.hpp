@@ -1,6 +1,6 @@
-// What the device passes, and the program waits for as such: all that some streams hold, or an event.
+// Things that the device passes and the program waits for as such: all that some streams hold, or an event.
 //
-// Always true: waiting for it makes no stream. What passes while its waiter looks is not armed. Guarded by the GIL.
+// Always true: waiting for it makes no stream. Nothing is armed that passes while its waiter looks. Guarded by the GIL.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -23,9 +23,9 @@ class Passing {
 
   // Asks the driver. Raises.
   virtual bool has_passed() = 0;
-  // What ends when it has passed; none where it has, or does while this thread looks, for so long. Raises.
+  // A completion that ends when it has passed; none if it has, or does while this thread looks for so long. Raises.
   virtual CompletionRef wait(std::chrono::microseconds budget) = 0;
-  // What is waited for, in words; the device that it is on.
+  // The thing that somebody waits for, in words; its device.
   virtual std::string asked() const = 0;
   virtual std::int32_t device() const = 0;
   // The streams that a time-out's error names, where they still hold work.

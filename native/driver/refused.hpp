@@ -1,4 +1,4 @@
-// What the driver refuses, as Python's error.
+// Refusals of the driver, as Python's errors.
 //
 // Always true: the error names the operation that the call was made for, or, where there is none, what was being done.
 #pragma once
@@ -31,8 +31,7 @@ inline nb::object object_of(Op& op) { return nb::find(op); }
                                                   std::int32_t device = dataflow::unknown_ordinal) {
   raise_refused(engine, result, function, nb::str(asked.c_str()), asked_bytes, device);
 }
-// The same, for work that was given to a device. Where the host has no page-locked memory left, it is the host that
-// refused.
+// The same, for work that was given to a device. If the host has no page-locked memory left, the host refused.
 [[noreturn, gnu::cold]] inline void raise_refused(const Engine& engine, const Refusal& refusal, const nb::object& asked,
                                                   std::int32_t device, std::uint64_t asked_bytes = 0) {
   const bool is_host_full = refusal.asked_host_bytes && refusal.result == CUDA_ERROR_OUT_OF_MEMORY;
@@ -42,7 +41,7 @@ inline nb::object object_of(Op& op) { return nb::find(op); }
                 is_host_full ? dataflow::host_ordinal : refused);
 }
 
-// What is done, for the error: an operation, an object, words, or a function that gives one of them where it is needed.
+// The subject of the error: an operation, an object, words, or a function that gives one of them when it is needed.
 inline nb::object described(Op& op) { return object_of(op); }
 inline nb::object described(const nb::object& asked) { return asked; }
 inline nb::object described(const std::string& asked) { return nb::str(asked.c_str()); }
@@ -52,8 +51,8 @@ nb::object described(F&& asked) {
   return described(asked());
 }
 
-// Does something on a device. What the driver refuses of it is raised as the error of `asked`. `asked_bytes`: how much
-// memory it is about, if it is.
+// Does something on a device. A refusal of the driver is raised as the error of `asked`. `asked_bytes`: how much memory
+// it is about, if it is.
 template <class Asked, class F>
 std::invoke_result_t<F> doing(const Engine& engine, Asked&& asked, std::int32_t device, F&& f,
                               std::uint64_t asked_bytes = 0) {

@@ -1,7 +1,7 @@
 // Room: how full streams and devices' memory are, as those see it who wait in line for them.
 //
 // Always true: when somebody takes a place in a line, or its turn, the next in that line is called once there is room:
-// a wait for the stream is under way, or the reactor looks at the line. Guarded by the GIL, but for the lines, which
+// a wait for the stream is under way, or the reactor looks at the line. Guarded by the GIL, except the lines, which
 // have a lock.
 #pragma once
 #include <atomic>

@@ -143,7 +143,7 @@ std::uint64_t Staging::missing_ring_bytes(StreamIndex stream, std::uint64_t size
   return found->ring->size_bytes() < wanted && threads_->is_idle(*found->ring) ? wanted : 0;
 }
 
-// Where there is none for it, a new one, else the one with least to do.
+// If there is none for it, a new one, else the one with least to do.
 Staging::DeviceRing& Staging::ring_for(StreamIndex stream, std::uint64_t chunk) {
   DeviceRings& here = rings_of(streams_.at(stream).device);
   DeviceRing* found = find_ring(here, stream);
@@ -177,7 +177,7 @@ void Staging::copy(StreamIndex stream, CUdeviceptr to, CUdeviceptr from, std::ui
   check(table_.cuMemcpyAsync(to, from, size_bytes, streams_.at(stream).handle), "cuMemcpyAsync");
 }
 
-// What another stream was given before comes first.
+// The work that another stream got before comes first.
 void Staging::take_over(DeviceRing& ring, StreamIndex stream) {
   const staging::Words& words = ring.ring->words();
   const std::uint32_t last = ring.ring->last_number();
@@ -246,7 +246,8 @@ void Staging::from_array(Tick tick, const Array& array, const Pageable& memory) 
 
 bool Staging::has_taken(Tick tick, const Array& array, const Pageable& memory, Way way) {
   if (!devices_.at(streams_.at(tick.stream).device).writes_flags) return false;
-  // What a host function still writes is read by another, behind that in the streams: threads read ahead of them.
+  // Memory that a host function still writes is read by another host function, behind it in the streams: threads would
+  // read ahead of them.
   if (way != Way::drain && is_written_by_function(memory)) return false;
   const std::uint64_t chunk = chunk_bytes(array.size_bytes());
   DeviceRing& ring = ring_for(tick.stream, chunk);
@@ -316,7 +317,7 @@ void Staging::drop_those_that_ended() {
     static std::vector<std::shared_ptr<FunctionCopy>>& lost = *new std::vector<std::shared_ptr<FunctionCopy>>;
     if (!has_passed) lost.push_back(std::move(each));
   }
-  // What has ended is let go of here, when nothing is half done: it may come back.
+  // Objects are dropped here, when nothing is half done, because dropping them may call this again.
 }
 
 }  // namespace aiocuda::driver

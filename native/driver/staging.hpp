@@ -35,8 +35,8 @@ class Staging {
         table_(devices.table()),
         now_(devices.now()) {}
 
-  // Memory of up to this size is read by who submits to page-locked memory of its own, which any array can be copied
-  // from.
+  // The submitting thread copies memory of up to this size to page-locked memory of its own, from which any array can
+  // be filled.
   static constexpr std::uint64_t short_bytes = 64 << 10;
 
   // Puts the copy of a C-contiguous array, from or to pageable memory of its size, on a stream; `tick`: the submission
@@ -70,7 +70,7 @@ class Staging {
     dataflow::BufferRef memory, words;
     dataflow::StreamIndex last = 0;  // which stream has it
   };
-  // What a stream was given, as long as it may be in the driver's queue.
+  // The chunks that a stream got, as long as they may be in the driver's queue.
   struct InQueue {
     dataflow::Tick tick;
     std::uint32_t chunks;

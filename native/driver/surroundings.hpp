@@ -1,5 +1,5 @@
-// What the engine's parts ask of whoever owns them: the process, the interpreter, and what concerns all parts.
-// Knows no Python, so the C++ tests give the parts surroundings of their own.
+// The surroundings of the engine's parts, which their owner gives them: the process, the interpreter, and what concerns
+// all parts. Knows no Python, so the C++ tests give the parts surroundings of their own.
 //
 // Always true: where `is_over()`, nobody calls the driver, and nobody takes a lock that another thread may have held.
 #pragma once

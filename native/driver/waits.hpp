@@ -1,9 +1,8 @@
 // Waits for streams: numbers that a stream writes when it is so far, events that are asked about where there are none,
 // and the reactor, which looks and asks.
 //
-// Always true: a stream writes the numbers of a slot in their order, and a slot has one stream at a time. What the
-// driver refuses leaves no wait behind that never ends. Guarded by the GIL, but for `has_passed` and what the reactor
-// calls.
+// Always true: a stream writes the numbers of a slot in their order, and a slot has one stream at a time. A refused
+// call leaves no wait behind that never ends. Guarded by the GIL, except `has_passed` and what the reactor calls.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -104,7 +103,7 @@ class Waits final : public StreamFollower {
     std::mutex mutex_;
     std::vector<CUevent> events_;
   };
-  // What the reactor asks about.
+  // An event that the reactor asks about.
   struct Asked {
     CUcontext context;
     CUevent event;

@@ -78,7 +78,7 @@ class FakeEngine : public Surroundings {
   Room room{devices, streams, timeline, waits, memory, lines};
 };
 
-// What the driver answered to a call that was refused; success where none was.
+// The driver's answer to a call that was refused; success if none was.
 inline CUresult code_of(const std::function<void()>& f) {
   try {
     f();

@@ -24,7 +24,7 @@ std::vector<FillBlock> blocks_of(const std::array<std::uint8_t, 16>& bytes, std:
   return blocks_of(Pattern{bytes, size}, Region{0, static_cast<std::int64_t>(size_bytes)});
 }
 
-// What a driver makes of the blocks: it wants items that lie on multiples of their size, values that fit in them, and
+// A driver's reading of the blocks: it wants items that lie on multiples of their size, values that fit in them, and
 // rows that do not lie upon one another. `times`: how often each byte was set.
 Bytes filled(const std::vector<FillBlock>& blocks, std::uint64_t size_bytes, std::vector<int>& times,
              std::uint64_t base = 0) {

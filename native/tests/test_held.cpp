@@ -121,7 +121,7 @@ TEST_CASE("random programs: every order that was decided is kept, with few marks
       made.insert(call.work);
       return call.work != refused || call.kind != HeldKind::work;
     });
-    // What was left out is lost, and what is behind something lost is left out.
+    // A call that was left out is lost, and calls behind a lost one are left out.
     std::set<int> spoilt;
     for (int place = 0; place < 80; ++place) {
       const Call& call = calls[static_cast<std::size_t>(place)];

@@ -22,7 +22,7 @@ std::size_t held_bytes() {
   return __sanitizer_get_current_allocated_bytes ? __sanitizer_get_current_allocated_bytes() : 0;
 }
 
-// What comes before a node: as many flags as there are nodes before it in the order in which they were added.
+// The nodes that come before a node: one flag for each node that was added before it.
 struct Model {
   std::vector<std::vector<bool>> before;
 

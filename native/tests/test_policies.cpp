@@ -1,4 +1,4 @@
-// What the policies choose, from what they are shown.
+// The choices of the policies, from what they are shown.
 #include <doctest/doctest.h>
 
 #include <set>

@@ -15,7 +15,7 @@ namespace {
 
 using Ticks = std::set<std::pair<StreamIndex, std::uint64_t>>;
 
-// What an access must be ordered after.
+// The accesses that an access must be ordered after.
 Ticks needed(const RangeHazards& ranges, Span span, bool writes) {
   Ticks ticks;
   ranges.each(span, [&](const Hazard& hazard, Span segment) {
@@ -100,7 +100,7 @@ TEST_CASE("what has passed is forgotten, when the segments have doubled") {
     most = std::max(most, ranges.segment_count());
   }
   CHECK(most <= 2 * RangeHazards::most_segments);
-  // What has not passed is all there.
+  // Everything that has not passed is there.
   std::size_t pending = 0;
   ranges.each([&](const Hazard& hazard, Span) { pending += !timeline.is_known_complete(hazard.written); });
   CHECK(pending == 50);

@@ -30,7 +30,7 @@ Bytes numbered(std::size_t size, unsigned seed = 1) {
 
 HostLayout flat(Bytes& bytes) { return {bytes.data(), {static_cast<std::int64_t>(bytes.size())}, {1}, 1}; }
 
-// What a layout's bytes are, one item after another.
+// The bytes of a layout, one item after another.
 Bytes packed_slowly(const std::byte* first, const std::vector<std::int64_t>& shape,
                     const std::vector<std::int64_t>& strides, std::size_t item) {
   Bytes packed;
@@ -107,7 +107,7 @@ struct LockedRing {
   void join(CopyThreads& threads) { ring = threads.add_ring(memory, {words.data()}); }
 };
 
-// What the driver floor does for a copy, on a stream of the test's.
+// The driver floor's work for a copy, on a stream of the test's.
 struct Copies {
   CopyThreads& threads;
   bool is_helping = false;  // who hands over carries what it can

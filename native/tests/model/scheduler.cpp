@@ -37,7 +37,7 @@ struct Fiber {
   std::deque<Store> stores;
 };
 
-// What may come next: a thread goes on, or the oldest store of one is flushed.
+// A possible next step: a thread goes on, or the oldest store of one is flushed.
 struct Action {
   std::size_t thread;
   bool is_flush;
@@ -60,7 +60,7 @@ class Run {
   bool wait(const char* name, const std::function<bool()>& ready, Duration deadline);
   void yield();
 
-  // What is read is no step, and is as the thread sees it; or as all see it, where there is none.
+  // A read is no step. It gives the value that the thread sees, or, without a thread, the one that all see.
   template <class F>
   auto look(F&& f, const Fiber* viewer) {
     is_looking_ = true;

@@ -23,7 +23,7 @@ struct Limits {
   std::size_t deviations = 3;
   std::size_t steps = 20'000;      // of one order; more are a failure: it does not end
   std::size_t orders = 3'000'000;  // more are a failure: nothing was shown
-  // What is wrong when a wait ends by its time-out; empty: nothing. What it reads is no step.
+  // The complaint when a wait ends by its time-out; empty: none. Its reads are no steps.
   std::function<std::string()> on_time_out{};
 };
 
@@ -36,7 +36,7 @@ struct Found {
 // wait, and where it does not end.
 Found explore(const std::function<void()>& program, const Limits& limits = {});
 
-// What programs call, on a thread that `explore` runs.
+// Functions for programs, on a thread that `explore` runs.
 std::size_t spawn(std::function<void()> function);
 void join(std::size_t thread);
 void require(bool holds, const char* what);

@@ -1,8 +1,8 @@
 // The standard library's threads, locks, atomics and clock for code in namespace aiocuda, as the scheduler runs them:
 // that code says `std::mutex` and finds these. So the protocols are checked as they are, without a change.
 //
-// To be included before them, in each file of the program. What they include of the standard library is included here
-// first.
+// To be included before them, in each file of the program. This file first includes the parts of the standard library
+// that they include.
 #pragma once
 #include <algorithm>
 #include <array>

@@ -35,7 +35,7 @@ void wait_for(const std::uint32_t* word, std::uint32_t number) {
   model::wait_until("the device waits", [=] { return has_reached(model::load(word), number); });
 }
 
-// What a stream does for a copy: see copy_threads.hpp. Of what was refused it does nothing.
+// The work of a stream for a copy: see copy_threads.hpp. It does nothing for refused calls.
 void copy(const LockedRing& ring, const CopyThreads::Handed& handed, Bytes& device, std::size_t refused_from = 1000) {
   const Words words = ring.ring->words();
   const bool is_fill = handed.transfer->way == Way::fill;

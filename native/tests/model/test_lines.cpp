@@ -22,7 +22,7 @@ struct House {
   std::uint64_t submitted = most;
   std::atomic<std::uint64_t> passed = 0;
   std::shared_ptr<std::atomic<std::uint64_t>> learnt =
-      std::make_shared<std::atomic<std::uint64_t>>(0);  // of that, by who asked
+      std::make_shared<std::atomic<std::uint64_t>>(0);  // of that, by the asking thread
   std::vector<Thread> order;                            // who submitted, in order
 
   Level level() const { return {submitted, learnt}; }
@@ -107,7 +107,8 @@ TEST_CASE("everybody who stands in line is called once there is room") {
       [](House& house) {
         std::thread other([&] { house.submit(2); });
         std::thread device([&] {
-          // What a test's device does not know of, a real one has: a watch that is set later is looked at again.
+          // A real device has something that a test's device does not know of: a watch that is set later is looked at
+          // again.
           for (std::uint64_t count = 1; count <= 2; ++count) {
             model::wait_until("somebody waits for the device",
                               [&] { return house.order.size() == 2 || house.has_watch(count); });

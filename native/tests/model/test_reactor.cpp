@@ -11,7 +11,7 @@ namespace {
 using namespace ::std::chrono_literals;
 using model::require;
 
-// What an engine has: flags and the rest; the test is callers and device.
+// The parts of an engine: flags and the rest. The test plays the callers and the device.
 struct House {
   std::vector<std::uint32_t> memory = std::vector<std::uint32_t>(2 * SlotTable::flag_stride);
   Pending pending;
