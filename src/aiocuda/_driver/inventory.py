@@ -1,4 +1,4 @@
-"""What the selected driver offers, for people to read: devices, memory, the kernels' compiler.
+"""A report of the selected driver, for people to read: devices, memory, the kernels' compiler.
 
 It asks the driver afresh each time and keeps nothing; a context that it had to make current to
 ask is released again.

@@ -1,6 +1,6 @@
 """Devices as the engine needs them: a context and a stream-ordered memory pool each, opened at first use.
 
-What is opened here stays open until the process ends: work, memory and finalizers may come at any time.
+Devices that are opened here stay open until the process ends: work, memory and finalizers may come at any time.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _open: dict[int, _OpenDevice] = {}
 
 @dataclass(frozen=True, slots=True)
 class DeviceProperties:
-    """What does not change about a device.
+    """The properties of a device that do not change.
 
     Attributes
     ----------
@@ -312,7 +312,7 @@ def uuid(ordinal: int) -> bytes:
 def context_of(ordinal: int) -> Iterator[None]:
     """Make a device's context the thread's current one for a while; opens the device.
 
-    What is called meanwhile disturbs no stream capture of another library's.
+    Calls that are made meanwhile disturb no stream capture of another library's.
     """
     open_device(ordinal)
     from cuda.bindings import driver
@@ -338,7 +338,7 @@ def has_failed(ordinal: int, code: int) -> bool:
 def memory_free_total(ordinal: int) -> tuple[int, int]:
     """Return a device's free and total memory as the driver gives it, in bytes.
 
-    What the memory pool keeps for later counts as used.
+    Memory that the pool keeps for later counts as used.
     """
     with context_of(ordinal):
         from cuda.bindings import driver
@@ -383,8 +383,8 @@ def set_release_threshold(ordinal: int, size_bytes: int) -> None:
 def set_pool(ordinal: int, keep_bytes: int, most_bytes: int) -> None:
     """Say how much a device's memory pool keeps that is not in use, and how much it may hold; 0: what the device has.
 
-    With another bound it is another pool, as the driver has no other way. What the former one gave stays as it is,
-    and goes back to the driver when it is freed.
+    With another bound it is another pool, as the driver has no other way. Memory of the former pool stays as it is, and
+    goes back to the driver when it is freed.
     """
     with context_of(ordinal), _lock:
         opened = _open[ordinal]

@@ -77,7 +77,7 @@ class DriverInfo:
 
 @dataclass(frozen=True, slots=True)
 class _Finding:
-    """What a look for NVIDIA's driver found: usable or not, and the lines that say why."""
+    """The result of a look for NVIDIA's driver: usable or not, and the lines that say why."""
 
     usable: bool
     lines: tuple[str, ...]
@@ -169,8 +169,8 @@ def select_driver() -> DriverInfo:
 def _frames_to_the_user() -> int:
     """Count the innermost frames of this package and of event loops, so that a warning names the user's line.
 
-    Where there is no other line than theirs, as in a task that is nothing but an operation, the outermost is named: of
-    the program that runs the loop, or of a thread.
+    If there is no other line than theirs, as in a task that is nothing but an operation, the outermost is named: that
+    of the program that runs the loop, or of a thread.
     """
     frame = sys._getframe(1)
     count = 1
@@ -190,7 +190,7 @@ def _select_auto() -> DriverInfo:
     if loaded is not None:
         if _is_emulated_library(loaded):
             return _select_emulated(f"{loaded} was loaded already")
-        # Whoever loaded it uses it, and no other library of that name can be used beside it.
+        # Another library has loaded it and uses it, and no second library of that name can be used beside it.
         return _select_nvidia(f"{loaded} was loaded already")
     finding = _probe_nvidia()
     if finding.usable:
