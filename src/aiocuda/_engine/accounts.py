@@ -12,9 +12,8 @@ from typing import Final, NamedTuple
 
 from aiocuda import _native
 
-__all__ = ["ENGINE", "HOST", "Held", "by_place", "each_array", "largest"]
+__all__ = ["ENGINE", "Held", "by_place", "each_array", "largest"]
 
-HOST: Final = -1  # in place of a device's ordinal: page-locked memory
 ENGINE: Final = "aiocuda itself, for copies"  # in place of a line: memory that no operation of the program yields
 
 

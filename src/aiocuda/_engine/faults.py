@@ -121,7 +121,7 @@ def refused(code: int, function: str, asked: _native.Op | str, asked_bytes: int,
     asked_bytes
         The size of an allocation, in bytes; else 0.
     device
-        The ordinal; -1 for page-locked host memory, -2 where it is not known.
+        The ordinal; `_native.HOST` for page-locked host memory, -2 where it is not known.
     """
     if code in _FATAL:
         return _lost(code, asked, device, [])
@@ -155,7 +155,7 @@ def over() -> AiocudaError:
 def out_of_memory(asked_bytes: int, device: int) -> OutOfMemoryError:
     """Return the error for an allocation for which a device, or -1 for page-locked memory, has no room."""
     holders = _holders(device)
-    if device == accounts.HOST:
+    if device == _native.HOST:
         locked, kept = _native.page_locked_memory()
         return OutOfMemoryError(asked_bytes, kept, locked, "page-locked host memory", holders)
     free, total = runtime.memory_free_total(device)

@@ -38,7 +38,7 @@ def _report() -> None:
         (f"in managed memory of device {device}", accounts.each_array(device, is_managed=True))
         for device in runtime.open_devices()
     ]
-    rooms.append(("in page-locked memory", accounts.each_array(accounts.HOST)))
+    rooms.append(("in page-locked memory", accounts.each_array(_native.HOST)))
     for where, arrays_there in rooms:
         held = [each for each in accounts.by_place(arrays_there) if each.place != accounts.ENGINE]
         if not held:
