@@ -104,6 +104,8 @@ void bind_settings(nb::module_& module) {
     hooks.host_array = std::move(host_array);
   });
   module.def("load_driver", load_driver);
+  // Does a context do nothing more once the driver has answered that?
+  module.def("breaks_context", driver::breaks_context);
   nb::class_<RelaxedByPython>(module, "RelaxedCaptures")
       .def(nb::init<>())
       .def("__enter__", [](RelaxedByPython& self) { self.scope.emplace(process_engine().table); })

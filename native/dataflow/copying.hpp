@@ -5,6 +5,7 @@
 #pragma once
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "copies.hpp"
 #include "pageable.hpp"
@@ -62,8 +63,7 @@ class Copying {
     const StreamIndex stream = is_within_host ? placing_.choose(op_, device) : placing_.choose_on_way(op_, there);
     placing_.order(op_, stream);
     const Value staged = walk_.make_way(op_, source, way, stream);
-    sink_.copy(op_, *sink_.array(staged), source, stream);
-    placing_.commit(op_, stream, walk_.is_shared_);
+    walk_.submit(op_, stream, [&] { sink_.copy(op_, *sink_.array(staged), source, stream); });
     has_begun_ = true;
     return copy(to, create, *sink_.array(staged), device);
   }
@@ -82,8 +82,7 @@ class Copying {
   }
   Value copy_on(StreamIndex stream, Value to, const Array& source) {
     placing_.order(op_, stream, has_begun_);
-    sink_.copy(op_, *sink_.array(to), source, stream);
-    placing_.commit(op_, stream, walk_.is_shared_);
+    walk_.submit(op_, stream, [&] { sink_.copy(op_, *sink_.array(to), source, stream); });
     return to;
   }
   void add_destination(const Array& destination, const Array& source) {
@@ -160,17 +159,10 @@ class Copying {
       throw Full{*until, false};
     return placing_.choose(op_, device);
   }
-  // What has been submitted before a later part was refused is there all the same.
   template <class F>
   void stage(StreamIndex stream, F&& f) {
     placing_.order(op_, stream);
-    try {
-      f();
-    } catch (nb::python_error&) {
-      placing_.commit(op_, stream, walk_.is_shared_);
-      throw;
-    }
-    placing_.commit(op_, stream, walk_.is_shared_);
+    walk_.submit(op_, stream, std::forward<F>(f));
   }
 
   void check_pageable(const Array& array, const Pageable& memory) const {

@@ -32,8 +32,8 @@ class HeldCalls {
   void add(HeldCall<Work> call) { calls_.push_back(std::move(call)); }
 
   // Calls `make(call)` for all of them, a piece of work for each stream in turn. False: it was refused; then the work
-  // that comes after it on its stream, or waits for that, is left out; marks and waits are made all the same. Gives
-  // back from which submission on each stream has lost work.
+  // that comes after it on its stream, or waits for that, is left out; marks and waits are made all the same, but for
+  // waits for a mark that was refused. Gives back from which submission on each stream has lost work.
   template <class Make>
   std::map<StreamIndex, std::uint64_t> make_all(Make&& make) {
     const std::vector<HeldCall<Work>> calls = std::exchange(calls_, {});
@@ -61,14 +61,16 @@ class HeldCalls {
         if (slot.mark != none) blockers[i].push_back(slot.mark);
       }
     }
-    std::vector<bool> is_made(calls.size(), false), is_spoilt(calls.size(), false);
+    std::vector<bool> is_made(calls.size(), false), is_spoilt(calls.size(), false), is_refused(calls.size(), false);
     std::vector<std::size_t> next(lanes.size(), 0);
     std::map<StreamIndex, std::uint64_t> lost;
     auto make_one = [&](std::size_t i) {
       const HeldCall<Work>& call = calls[i];
       const bool waits_for_lost = call.kind == HeldKind::wait && !blockers[i].empty() && is_spoilt[blockers[i].front()];
-      const bool is_left_out = call.kind == HeldKind::work && lost.contains(call.stream);
-      if (!is_left_out && (!make(call) || waits_for_lost)) lost.try_emplace(call.stream, call.count);
+      const bool is_left_out = call.kind == HeldKind::wait ? waits_for_lost && is_refused[blockers[i].front()]
+                                                           : call.kind == HeldKind::work && lost.contains(call.stream);
+      is_refused[i] = !is_left_out && !make(call);
+      if (is_refused[i] || waits_for_lost) lost.try_emplace(call.stream, call.count);
       is_spoilt[i] = lost.contains(call.stream);
       is_made[i] = true;
     };

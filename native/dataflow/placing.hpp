@@ -145,7 +145,9 @@ class Placing {
       });
   }
 
-  void commit(Op& op, StreamIndex stream, bool is_shared) {
+  void commit(Op& op, StreamIndex stream, bool is_shared) { sink_.ran(op, occupy(stream, is_shared)); }
+  // The same for work of which a call was refused: those before it are on the stream all the same.
+  Tick occupy(StreamIndex stream, bool is_shared) {
     std::uint32_t outputs = 0;
     for (const Use& use : uses) outputs += use.writes;
     const Tick now = sink_.timeline().advance(stream, outputs, is_shared);
@@ -154,7 +156,7 @@ class Placing {
       hazards.commit(use.span, use.writes, now);
       hazards.forget_passed(sink_.timeline());
     }
-    sink_.ran(op, now);
+    return now;
   }
 
   // A result is there when what it was made of is. It goes to a callback, or to several: who else will use it

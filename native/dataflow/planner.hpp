@@ -529,6 +529,7 @@ class Placing<Planner> {
     if (planner_.last_.count == 0) return;
     for (const Use& use : uses) planner_.hazards(*use.buffer).commit(use.span, use.writes, planner_.last_);
   }
+  void occupy(StreamIndex, bool) {}  // a plan that was refused a part is given up
   void mark(Op&, StreamIndex) {
     planner_.needs_.clear();
     planner_.last_ = {};

@@ -144,7 +144,7 @@ class Timeline {
     if (lane.submitted) mark_behind({stream, lane.submitted}, waits);
   }
 
-  // Marks are of events that end with the stream.
+  // Of a stream that ends, and its events with it; or where some could not be made.
   void forget_marks(StreamIndex stream) {
     for (Mark& mark : lanes_[stream].marks) mark.count = 0;
   }

@@ -549,6 +549,19 @@ class Walk {
     return value;
   }
 
+  // Work of several calls, which is ordered already: what was submitted before one of them failed is there all the
+  // same.
+  template <class F>
+  void submit(Op& op, StreamIndex stream, F&& f) {
+    try {
+      f();
+    } catch (nb::python_error&) {
+      placing_.occupy(stream, is_shared_);
+      throw;
+    }
+    placing_.commit(op, stream, is_shared_);
+  }
+
   // False: its shape is known only when it runs, and it has its result, which is not known either.
   bool take_shape(CreateOp& op) {
     if (!op.like.is_valid()) return true;
@@ -589,8 +602,7 @@ class Walk {
     // Rows of a long pattern would be a call each: memory in one piece is filled, and copied from there.
     const Array* way = nullptr;
     if (is_fill_of_rows(op.pattern, array->region())) way = sink_.array(make_way(op, *array, device, stream));
-    sink_.fill(op, *array, way, stream);
-    placing_.commit(op, stream, is_shared_);
+    submit(op, stream, [&] { sink_.fill(op, *array, way, stream); });
     sink_.finish(op, value);
     return Step::finished;
   }
@@ -648,16 +660,11 @@ class Walk {
     }
     const StreamIndex stream = placing_.choose(op, device);
     placing_.order(op, stream);
-    // What it has submitted before it raised is there all the same.
     std::optional<Value> returned;
-    try {
+    submit(op, stream, [&] {
       const InForce in_force(placement_of(op, *placement_));
       returned = sink_.foreign(op, values, stream, device);
-    } catch (nb::python_error&) {
-      placing_.commit(op, stream, is_shared_);
-      throw;
-    }
-    placing_.commit(op, stream, is_shared_);
+    });
     sink_.finish(op, returned ? *returned : outputs_.size() == 1 ? outputs_.front() : sink_.tuple(outputs_));
     return Step::finished;
   }

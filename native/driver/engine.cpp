@@ -32,6 +32,13 @@ dataflow::Lanes& Engine::make_lanes(const dataflow::Policy& policy, std::int32_t
 
 void Engine::collect() {
   if (is_over() || !now.has_all()) return;
+  if (!streams.has_order()) {
+    try {
+      streams.restore_order();
+    } catch (const Refusal&) {
+      return;
+    }
+  }
   retained_.drop_ended([this](Tick tick) { return streams.has_ended(tick); });
   staging.drop_ended();
   memory.free_due();

@@ -17,6 +17,22 @@ using Clock = std::chrono::steady_clock;
   raise_exception(exception);
 }
 
+// Raises what the driver refused of what was asked for an operation's sake. An operation that was not submitted ends
+// with it. One that was submitted goes on, unless its device is lost: it can be waited for again.
+[[noreturn, gnu::cold]] void raise_refusal(Engine& engine, const Refusal& refusal, nb::handle object,
+                                           std::int32_t device = dataflow::unknown_ordinal) {
+  if (refusal.device >= 0) device = refusal.device;
+  if (breaks_context(refusal.result) || is_capture_error(refusal.result))
+    raise_lost(engine, refusal.result, object, device);
+  try {
+    raise_refused(engine, refusal, nb::borrow(object), device);
+  } catch (nb::python_error& error) {
+    Op& op = *dataflow::as_op(object);
+    if (!op.is_done()) op.fail(error.value());
+    throw;
+  }
+}
+
 // Learns how far an operation is that was submitted without waiting.
 void learn_from_marks(Engine& engine, Op& op) {
   if (!op.outstanding || find_outstanding(op)->marks.empty()) return;
@@ -132,6 +148,7 @@ bool Execution::walk(Halt& halt) {
   const dataflow::Enclosure::Entered nowhere(nullptr);
   const bool outermost = engine_.depth == 1;
   if (ahead_ && ahead_->is_for_pool) ahead_->buffer = {};
+  if (!engine_.streams.has_order()) engine_.streams.restore_order();
   if (outermost) engine_.collect();
   Acting acting(engine_, op(), outermost);
   if (claim_) engine_.claims.drop(this);  // it has come
@@ -270,7 +287,7 @@ Execution::Reached Execution::advance(bool blocks) {
     reached.is_complete = reached.halt.waits.empty();
     return reached;
   } catch (const Refusal& refusal) {
-    raise_lost(engine_, refusal.result, root_, refusal.device);
+    raise_refusal(engine_, refusal, root_);
   }
 }
 
@@ -293,8 +310,7 @@ CompletionRef Execution::completion_of(const Reached& reached, std::chrono::micr
     if (is_done && op.outstanding) outstanding(engine_, op).completion = completion;
     return completion;
   } catch (const Refusal& refusal) {
-    raise_lost(engine_, refusal.result, root_,
-               refusal.device >= 0 ? refusal.device : device_of(engine_, reached.halt.waits));
+    raise_refusal(engine_, refusal, root_, device_of(engine_, reached.halt.waits));
   }
 }
 
@@ -310,8 +326,7 @@ CompletionRef Execution::stand(const Halt::Full& full, completion::Waiter waiter
     engine_.keep_moving(full.line);
   } catch (const Refusal& refusal) {
     drop_turn(op);
-    raise_lost(engine_, refusal.result, root_,
-               refusal.device >= 0 ? refusal.device : engine_.stream(completion::stream_of(full.line)).device);
+    raise_refusal(engine_, refusal, root_, engine_.stream(completion::stream_of(full.line)).device);
   }
   return standing->called();
 }
@@ -324,7 +339,7 @@ bool Execution::wait_for_room(const Halt& halt, const Patience& patience) {
     called = halt.stands_in_line ? stand(*halt.full, {PyThread_get_thread_ident(), true})
                                  : engine_.watch(engine_.arm(halt.waits, {}));
   } catch (const Refusal& refusal) {
-    raise_lost(engine_, refusal.result, root_, refusal.device >= 0 ? refusal.device : device_of(engine_, halt.waits));
+    raise_refusal(engine_, refusal, root_, device_of(engine_, halt.waits));
   }
   if (!called) return true;
   bool is_called = false;
@@ -398,7 +413,7 @@ void Execution::submit() {
       wait_for_room(reached.halt, Patience());
     }
   } catch (const Refusal& refusal) {
-    raise_lost(engine_, refusal.result, root_, refusal.device);
+    raise_refusal(engine_, refusal, root_);
   }
 }
 
@@ -411,7 +426,7 @@ bool Execution::submit_more() {
       mark(engine_, op(), reached.is_submitted ? std::span<const Tick>(op().ready) : reached.halt.waits);
     return reached.is_paused;
   } catch (const Refusal& refusal) {
-    raise_lost(engine_, refusal.result, root_, refusal.device);
+    raise_refusal(engine_, refusal, root_);
   }
 }
 
@@ -444,7 +459,7 @@ bool has_passed(Engine& engine, nb::handle object) {
   try {
     return incomplete(engine, op).empty();
   } catch (const Refusal& refusal) {
-    raise_lost(engine, refusal.result, object, refusal.device);
+    raise_refusal(engine, refusal, object);
   }
 }
 

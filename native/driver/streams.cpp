@@ -29,17 +29,10 @@ class Fresh {
 class Streams::Waits {
  public:
   explicit Waits(Streams& streams) : streams_(streams) {}
-  void mark(StreamIndex stream, std::uint32_t slot) {
-    require(streams_.put_mark(stream, slot), "cuEventRecord", stream);
-  }
-  void wait(StreamIndex stream, StreamIndex other, std::uint32_t slot) {
-    require(streams_.wait_for_mark(stream, other, slot), "cuStreamWaitEvent", stream);
-  }
+  void mark(StreamIndex stream, std::uint32_t slot) { streams_.put_mark(stream, slot); }
+  void wait(StreamIndex stream, StreamIndex other, std::uint32_t slot) { streams_.wait_for_mark(stream, other, slot); }
 
  private:
-  void require(CUresult result, const char* function, StreamIndex stream) const {
-    if (result != CUDA_SUCCESS) throw Refusal(result, function, streams_.at(stream).device);
-  }
   Streams& streams_;
 };
 
@@ -173,22 +166,50 @@ CUresult Streams::wait(StreamIndex index, StreamIndex other) {
   return now_.wait(streams_[index].handle, source.mark);
 }
 
-CUresult Streams::put_mark(StreamIndex index, std::uint32_t slot) {
+void Streams::put_mark(StreamIndex index, std::uint32_t slot) {
   StreamState& state = streams_[index];
-  if (!state.mark) return CUDA_SUCCESS;  // destroyed: all of it has passed
-  if (!state.owned && is_captured(state.handle)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (!state.mark) return;  // destroyed: all of it has passed
+  auto require = [&](CUresult result, const char* function) {
+    if (result != CUDA_SUCCESS) throw Refusal(result, function, state.device);
+  };
+  if (!state.owned && is_captured(state.handle)) require(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "cuEventRecord");
   if (!state.marks[slot]) {
     ContextScope scope(devices_);
     scope.bind(state.device);
-    if (const CUresult result = table_.cuEventCreate(&state.marks[slot], CU_EVENT_DISABLE_TIMING)) return result;
+    require(table_.cuEventCreate(&state.marks[slot], CU_EVENT_DISABLE_TIMING), "cuEventCreate");
   }
-  return now_.record(state.marks[slot], state.handle);
+  require(now_.record(state.marks[slot], state.handle), "cuEventRecord");
 }
 
-CUresult Streams::wait_for_mark(StreamIndex index, StreamIndex other, std::uint32_t slot) {
+void Streams::wait_for_mark(StreamIndex index, StreamIndex other, std::uint32_t slot) {
   const StreamState& source = streams_[other];
-  if (!source.mark) return CUDA_SUCCESS;
-  return now_.wait(streams_[index].handle, source.marks[slot]);
+  if (!source.mark) return;
+  if (const CUresult result = now_.wait(streams_[index].handle, source.marks[slot]))
+    throw Refusal(result, "cuStreamWaitEvent", streams_[index].device);
+}
+
+// Afterwards it is true again that each is ordered after as much of the others as was counted on.
+void Streams::restore_order() {
+  ContextScope scope(devices_);
+  std::erase_if(unordered_, [&](StreamIndex each) {
+    const StreamState& stream = streams_[each];
+    timeline_.forget_marks(each);
+    if (!stream.mark) return true;  // destroyed: all of it has passed
+    scope.bind(stream.device);
+    const CUresult state = query(stream.handle);
+    return state != CUDA_SUCCESS && state != CUDA_ERROR_NOT_READY;  // a broken context runs nothing any more
+  });
+  if (unordered_.empty()) return;
+  const StreamIndex middle = *unordered_.begin();
+  auto order = [&](StreamIndex stream, StreamIndex other) {
+    if (stream == other) return;
+    scope.bind(streams_[other].device);
+    if (const CUresult result = wait(stream, other))
+      throw Refusal(result, "cuStreamWaitEvent", streams_[stream].device);
+  };
+  for (const StreamIndex other : unordered_) order(middle, other);
+  for (const StreamIndex other : unordered_) order(other, middle);
+  unordered_.clear();
 }
 
 void Streams::after(StreamIndex stream, Tick tick) {

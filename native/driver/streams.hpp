@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -76,12 +77,19 @@ class Streams {
 
   // Orders later work of `stream` after what `other` holds so far, whoever submitted it.
   CUresult wait(StreamIndex stream, StreamIndex other);
-  // The timeline's marks: made behind all that a stream holds now; waited for by another.
-  CUresult put_mark(StreamIndex stream, std::uint32_t slot);
-  CUresult wait_for_mark(StreamIndex stream, StreamIndex other, std::uint32_t slot);
+  // The timeline's marks: made behind all that a stream holds now; waited for by another. Throw Refusal.
+  void put_mark(StreamIndex stream, std::uint32_t slot);
+  void wait_for_mark(StreamIndex stream, StreamIndex other, std::uint32_t slot);
   // Order later work of a stream after a tick, or after all that touches a buffer's bytes. Throw Refusal.
   void after(StreamIndex stream, Tick tick);
   void order(StreamIndex stream, const dataflow::Buffer& buffer, dataflow::Span span);
+
+  // Waits between these streams, or marks of theirs, were counted on and could not be made. Until `restore_order`
+  // nothing may be submitted or freed.
+  void lose_order(const std::set<StreamIndex>& streams) { unordered_.insert(streams.begin(), streams.end()); }
+  bool has_order() const { return unordered_.empty(); }
+  // Orders all later work of each of them after all that the others hold. Throws Refusal: it is to be tried again.
+  void restore_order();
 
   // Is somebody capturing it? A question about it would end the capture.
   bool is_captured(CUstream handle) const;
@@ -155,6 +163,7 @@ class Streams {
   std::map<std::pair<CUstream, std::int32_t>, StreamIndex> adopted_;  // each device has a null stream
   std::vector<StreamIndex> closing_;  // closed by their users, with work that has not passed
   std::vector<StreamIndex> spare_slots_;
+  std::set<StreamIndex> unordered_;
   std::map<std::int32_t, std::vector<CUevent>> spare_events_;  // by device
 };
 

@@ -1,11 +1,13 @@
 // The sink that performs the walk on the driver.
 //
-// Always true: what the driver refuses ends the operation with an error that names it. Refused at once it leaves no
-// trace in the hazards; refused when its turn comes, its place in the stream stays, with nothing in it.
+// Always true: what the driver refuses ends the operation with an error that names it. A launch that is refused at once
+// leaves no trace in the hazards. What was held back, or is several calls, keeps its place in the stream, with what the
+// stream has got of it.
 #pragma once
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "../dataflow/copies.hpp"
 #include "../dataflow/fills.hpp"
@@ -69,17 +71,26 @@ class Submit {
   void make_held_calls() {
     if (held_.empty()) return finished_.clear();
     std::map<StreamIndex, nb::object> streams;  // that get calls, each with an operation that one of them is for
+    std::set<StreamIndex> others;               // that they wait for
     nb::object error;
+    bool is_order_lost = false;
     const auto lost = held_.make_all([&](const HeldCall& call) {
       streams.try_emplace(call.stream, call.work.op);
+      if (call.kind == HeldKind::wait) others.insert(call.other);
       try {
         make(call);
         return true;
       } catch (nb::python_error& refused) {
         if (!error.is_valid()) error = nb::borrow(refused.value());
+        is_order_lost = is_order_lost || call.kind != HeldKind::work;
         return false;
       }
     });
+    if (is_order_lost) {
+      for (const auto& [stream, op] : streams) others.insert(stream);
+      for (const auto& [stream, count] : lost) others.insert(stream);
+      restore_order(others);
+    }
     engine_.now.note_given();
     const std::vector<nb::object> finished = std::exchange(finished_, {});
     for (const nb::object& object : finished) {
@@ -169,12 +180,10 @@ class Submit {
   }
 
   void put_mark(Op& op, StreamIndex stream, std::uint32_t slot) {
-    doing(engine_, op, engine_.stream(stream).device,
-          [&] { check(engine_.streams.put_mark(stream, slot), "cuEventRecord"); });
+    doing(engine_, op, engine_.stream(stream).device, [&] { engine_.streams.put_mark(stream, slot); });
   }
   void wait_for_mark(Op& op, StreamIndex stream, StreamIndex other, std::uint32_t slot) {
-    doing(engine_, op, engine_.stream(stream).device,
-          [&] { check(engine_.streams.wait_for_mark(stream, other, slot), "cuStreamWaitEvent"); });
+    doing(engine_, op, engine_.stream(stream).device, [&] { engine_.streams.wait_for_mark(stream, other, slot); });
   }
 
   // Why the walk stopped with HostWait, once.
@@ -226,11 +235,16 @@ class Submit {
                                      : allocate_block(op, device);
     buffer->maker = op.origin.maker();
     scope_.bind(engine_.stream(stream).device);  // another one, where another device uses managed memory first
-    doing(engine_, op, device, [&] {
-      if (op.pattern.size)
-        fill(object_of(op), op.pattern, dataflow::Region{0, static_cast<std::int64_t>(op.size_bytes)}, buffer->address,
-             stream);
-    });
+    try {
+      doing(engine_, op, device, [&] {
+        if (op.pattern.size)
+          fill(object_of(op), op.pattern, dataflow::Region{0, static_cast<std::int64_t>(op.size_bytes)},
+               buffer->address, stream);
+      });
+    } catch (nb::python_error&) {  // it is freed behind what the stream has got of it
+      buffer->hazards.commit({0, buffer->size_bytes}, true, engine_.timeline.advance(stream));
+      throw;
+    }
     scratch_ = make_array(engine_.hooks.device_array, Array{std::move(buffer), 0, device, op.spec.dtype, op.shape});
     return scratch_;
   }
@@ -408,6 +422,15 @@ class Submit {
   }
 
  private:
+  // A mark or a wait was refused, and what it was for counts as ordered.
+  [[gnu::cold]] void restore_order(const std::set<StreamIndex>& streams) {
+    engine_.streams.lose_order(streams);
+    try {
+      engine_.streams.restore_order();
+    } catch (const Refusal&) {  // whoever submits next tries again, and is told
+    }
+  }
+
   Value make_tuple(const std::vector<Value>& values) {
     nb::object whole = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(values.size())));
     for (std::size_t i = 0; i < values.size(); ++i)

@@ -2,7 +2,9 @@
 #pragma once
 #include <cuda.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <stdexcept>
 #include <string>
 
@@ -106,6 +108,14 @@ class Refusal : public std::runtime_error {
   std::int32_t device = -2;            // whose context refused, where that is known
   std::uint64_t asked_host_bytes = 0;  // of page-locked memory that the engine wanted for itself
 };
+
+// After one of these answers a context does nothing more (CUDA driver API, "CUresult": "This leaves the process in an
+// inconsistent state and any further CUDA work will return the same error").
+inline bool breaks_context(int answer) {
+  static constexpr int broken[] = {4,   46,  214, 220, 226, 700, 702, 708, 709, 710,
+                                   714, 715, 716, 717, 718, 719, 721, 911, 999};
+  return std::find(std::begin(broken), std::end(broken), answer) != std::end(broken);
+}
 
 inline void check(CUresult answer, const char* called) {
   if (answer != CUDA_SUCCESS) throw Refusal(answer, called);

@@ -19,6 +19,28 @@ bool is_refusable(Function function) {
   }
 }
 
+// Which argument the stream is that the function gives work to; -1: it gives none.
+constexpr int stream_of(Function function) {
+  switch (function) {
+    case Function::cuLaunchKernel:
+      return 8;
+    case Function::cuMemcpyAsync:
+    case Function::cuMemsetD8Async:
+    case Function::cuMemsetD16Async:
+    case Function::cuMemsetD32Async:
+      return 3;
+    case Function::cuMemsetD2D8Async:
+    case Function::cuMemsetD2D16Async:
+    case Function::cuMemsetD2D32Async:
+      return 5;
+    case Function::cuMemcpy2DAsync:
+    case Function::cuGraphLaunch:
+      return 1;
+    default:
+      return -1;
+  }
+}
+
 template <class T>
 std::uint64_t number_of(T argument) {
   if constexpr (std::is_pointer_v<T>)
@@ -30,6 +52,17 @@ std::uint64_t number_of(T argument) {
 }
 
 }  // namespace
+
+// As cuda.h calls it before it says which version of it that is.
+std::string name_of(Function function) {
+#define AIOCUDA_QUOTE_(x) #x
+#define AIOCUDA_QUOTE(x) AIOCUDA_QUOTE_(x)
+#define F(name) AIOCUDA_QUOTE(name),
+  static const char* const names[] = {AIOCUDA_DRIVER_FUNCTIONS(F)};
+#undef F
+  const std::string name = names[static_cast<std::size_t>(function)];
+  return name.substr(0, name.rfind("_v"));
+}
 
 template <Function function, class... Arguments>
 struct FakeDriver::Entry<function, CUresult (*)(Arguments...)> {
@@ -43,7 +76,10 @@ CUresult FakeDriver::answer(Arguments... arguments) {
   const std::size_t nth = ++made_[index(function)];
   if (is_refusable(function)) {
     calls_.push_back({function, {number_of(arguments)...}});
-    if (++refusable_calls_ == refused_at_) return refused_with_;
+    if (++refusable_calls_ == refused_at_) {
+      refused_function_ = name_of(function);
+      return refused_with_;
+    }
   }
   for (const Refused& each : refusals_)
     if (each.function == function && each.from <= nth && nth < each.to) return each.answer;
@@ -57,15 +93,40 @@ CUresult FakeDriver::perform(const Given& given) {
   constexpr std::integral_constant<std::size_t, 0> first;
   [[maybe_unused]] constexpr std::integral_constant<std::size_t, 1> second;
   [[maybe_unused]] constexpr std::integral_constant<std::size_t, 2> third;
-  if constexpr (f == Function::cuCtxGetCurrent) {
+  if constexpr (stream_of(f) >= 0) {
+    const CUstream stream = argument(std::integral_constant<std::size_t, static_cast<std::size_t>(stream_of(f))>());
+    if (const CUresult refused = give_work(stream, f)) return refused;
+    if constexpr (f == Function::cuGraphLaunch) {
+      require_alive(argument(first), "cuGraphLaunch");
+      work_.back().arguments.clear();
+      for (const auto& [node, address] : filled_[argument(first)]) work_.back().arguments.push_back(address);
+    }
+  } else if constexpr (f == Function::cuLaunchKernelEx) {
+    return give_work(argument(first)->hStream, f);
+  } else if constexpr (f == Function::cuFuncGetAttribute) {
+    *argument(first) = 0;
+  } else if constexpr (f == Function::cuGraphAddKernelNode || f == Function::cuGraphAddMemcpyNode ||
+                       f == Function::cuGraphAddMemsetNode || f == Function::cuGraphAddChildGraphNode ||
+                       f == Function::cuGraphAddEmptyNode) {
+    require_alive(argument(second), "a node");
+    *argument(first) = reinterpret_cast<CUgraphNode>(last_handle_ += 16);  // it goes with its graph
+    if constexpr (f == Function::cuGraphAddMemsetNode)
+      filled_[argument(second)][*argument(first)] = argument(std::integral_constant<std::size_t, 4>())->dst;
+  } else if constexpr (f == Function::cuGraphExecMemsetNodeSetParams) {
+    require_alive(argument(first), "parameters");
+    filled_[argument(first)][argument(second)] = argument(third)->dst;
+  } else if constexpr (f == Function::cuCtxGetCurrent) {
     *argument(first) = context_;
   } else if constexpr (f == Function::cuCtxSetCurrent) {
     context_ = argument(first);
   } else if constexpr (f == Function::cuStreamCreateWithPriority || f == Function::cuEventCreate ||
                        f == Function::cuGraphCreate || f == Function::cuGraphInstantiateWithFlags) {
     make(argument(first), f);
+    if constexpr (f == Function::cuGraphInstantiateWithFlags) filled_[*argument(first)] = filled_[argument(second)];
   } else if constexpr (f == Function::cuMemAllocFromPoolAsync) {
+    if (const CUresult refused = give_work(argument(std::integral_constant<std::size_t, 3>()), f)) return refused;
     *argument(first) = make_address(argument(second), f);
+    work_.back().arguments = {*argument(first)};
   } else if constexpr (f == Function::cuMemAlloc || f == Function::cuMemAllocManaged) {
     *argument(first) = make_address(argument(second), f);
   } else if constexpr (f == Function::cuIpcOpenMemHandle) {
@@ -78,9 +139,8 @@ CUresult FakeDriver::perform(const Given& given) {
   } else if constexpr (f == Function::cuMemFree) {
     end(reinterpret_cast<void*>(argument(first)), "cuMemFree");
   } else if constexpr (f == Function::cuMemFreeAsync) {
-    if (const CUresult refused = use_stream(argument(second), "cuMemFreeAsync")) return refused;
+    if (const CUresult refused = give_work(argument(second), f)) return refused;
     end(reinterpret_cast<void*>(argument(first)), "cuMemFreeAsync");
-    advance(argument(second));
   } else if constexpr (f == Function::cuStreamDestroy) {
     end(argument(first), "cuStreamDestroy");
   } else if constexpr (f == Function::cuEventDestroy || f == Function::cuGraphDestroy ||
@@ -98,7 +158,8 @@ CUresult FakeDriver::perform(const Given& given) {
   } else if constexpr (f == Function::cuEventRecord) {
     if (const CUresult refused = use_stream(argument(second), "cuEventRecord")) return refused;
     require_alive(argument(first), "cuEventRecord");
-    events_[argument(first)] = {argument(second), advance(argument(second))};
+    const std::uint64_t count = advance(argument(second));
+    events_[argument(first)] = {argument(second), count, streams_[argument(second)].after};
   } else if constexpr (f == Function::cuEventQuery) {
     require_alive(argument(first), "cuEventQuery");
     const auto event = events_.find(argument(first));
@@ -108,7 +169,15 @@ CUresult FakeDriver::perform(const Given& given) {
   } else if constexpr (f == Function::cuStreamWaitEvent) {
     if (const CUresult refused = use_stream(argument(first), "cuStreamWaitEvent")) return refused;
     require_alive(argument(second), "cuStreamWaitEvent");
-    waits_.emplace(argument(first), events_[argument(second)].stream);
+    const Event& event = events_[argument(second)];
+    waits_.emplace(argument(first), event.stream);
+    Stream& stream = streams_[argument(first)];
+    auto pass = [&](CUstream other, std::uint64_t count) {
+      std::uint64_t& known = stream.after[other];
+      known = std::max(known, count);
+    };
+    if (event.stream) pass(event.stream, event.count);
+    for (const auto& [other, count] : event.after) pass(other, count);
     advance(argument(first));
   } else if constexpr (f == Function::cuStreamWriteValue32) {
     if (const CUresult refused = use_stream(argument(first), "cuStreamWriteValue32")) return refused;
@@ -171,6 +240,13 @@ std::uint64_t FakeDriver::advance(CUstream stream) {
   ++of.submitted;
   if (!of.is_held) of.passed = of.submitted;
   return of.submitted;
+}
+
+CUresult FakeDriver::give_work(CUstream stream, Function function) {
+  if (const CUresult refused = use_stream(stream, "work")) return refused;
+  const std::uint64_t count = advance(stream);
+  work_.push_back({function, calls_.back().arguments, stream, count, streams_[stream].after});
+  return CUDA_SUCCESS;
 }
 
 Table FakeDriver::table() const {

@@ -1,5 +1,5 @@
 // A driver for tests: its table counts the calls of each function, refuses those that it is told to, and answers
-// handles.
+// handles. It knows which work on its streams comes after which, by the events that they record and wait for.
 //
 // Always true: no handle is null, and none is given out twice; a call with a handle that is not there, or a second end
 // of one, is noted in `misuses`. One thread at a time changes what it answers; any thread may call.
@@ -31,11 +31,28 @@ inline constexpr std::size_t function_count = 0
 #undef F
     ;
 
+// As messages name it.
+std::string name_of(Function function);
+
 class FakeDriver {
  public:
   struct Call {
     Function function;
     std::vector<std::uint64_t> arguments;  // those that are numbers or pointers; of all others 0
+  };
+  // Work that a stream was given: what of all streams had to pass before it.
+  struct Work {
+    Function function;
+    std::vector<std::uint64_t> arguments;
+    CUstream stream;
+    std::uint64_t count;
+    std::map<CUstream, std::uint64_t> after;
+
+    bool is_after(const Work& other) const {
+      if (stream == other.stream) return count > other.count;
+      const auto known = after.find(other.stream);
+      return known != after.end() && known->second >= other.count;
+    }
   };
 
   FakeDriver() { current() = this; }
@@ -61,9 +78,16 @@ class FakeDriver {
     std::lock_guard lock(mutex_);
     return calls_;
   }
+  // Launches, copies, fills, allocations and frees that streams were given, since the last `forget_calls`. The
+  // arguments of a graph's launch are the addresses that its nodes fill.
+  std::vector<Work> work() const {
+    std::lock_guard lock(mutex_);
+    return work_;
+  }
   void forget_calls() {
     std::lock_guard lock(mutex_);
     calls_.clear();
+    work_.clear();
     counts_.fill(0);
   }
 
@@ -83,6 +107,17 @@ class FakeDriver {
     std::lock_guard lock(mutex_);
     return refused_at_ && refusable_calls_ >= refused_at_;
   }
+  // A call that was to be refused and has not come is not refused any more.
+  void refuse_no_more() {
+    std::lock_guard lock(mutex_);
+    if (refusable_calls_ < refused_at_) refused_at_ = 0;
+  }
+  // Which function that was, as messages name it; empty where there was none.
+  std::string refused_function() const {
+    std::lock_guard lock(mutex_);
+    return refused_function_;
+  }
+  CUcontext context() const { return context_; }  // of this thread
   // What is asked about a stream, or put on it, is refused from here on.
   void break_stream(CUstream stream, CUresult answer = CUDA_ERROR_ILLEGAL_ADDRESS) {
     std::lock_guard lock(mutex_);
@@ -154,11 +189,13 @@ class FakeDriver {
   struct Stream {
     bool is_held = false;
     std::uint64_t submitted = 0, passed = 0;
+    std::map<CUstream, std::uint64_t> after{};                       // what it has waited for of all others
     std::vector<std::pair<std::uint32_t*, std::uint32_t>> writes{};  // that are still to be made
   };
   struct Event {
     CUstream stream = nullptr;
     std::uint64_t count = 0;
+    std::map<CUstream, std::uint64_t> after{};
   };
   struct Refused {
     Function function;
@@ -189,14 +226,17 @@ class FakeDriver {
   void require_alive(Handle handle, const char* function);
   CUresult use_stream(CUstream stream, const char* function);
   std::uint64_t advance(CUstream stream);
+  CUresult give_work(CUstream stream, Function function);
 
   static constexpr std::uint64_t first_handle = 0x1000;
   mutable std::mutex mutex_;
   std::array<std::size_t, function_count> made_{}, counts_{};  // calls ever; since the last `forget_calls`
   std::vector<Call> calls_;
+  std::vector<Work> work_;
   std::vector<Refused> refusals_;
   std::size_t refusable_calls_ = 0, refused_at_ = 0;
   CUresult refused_with_ = CUDA_SUCCESS;
+  std::string refused_function_;
   std::map<std::uint64_t, Function> alive_;
   std::map<std::uint64_t, std::unique_ptr<std::uint64_t[]>> host_;
   std::map<CUstream, Stream> streams_;
@@ -205,8 +245,9 @@ class FakeDriver {
   std::set<CUstream> captured_;
   std::set<std::pair<CUstream, CUstream>> waits_;
   std::vector<std::string> misuses_;
+  std::map<void*, std::map<CUgraphNode, std::uint64_t>> filled_;  // by a graph's or an executable's nodes
   std::uint64_t last_handle_ = first_handle, last_address_ = 1ull << 40;
-  CUcontext context_ = nullptr;
+  static inline thread_local CUcontext context_ = nullptr;
 };
 
 }  // namespace aiocuda::driver::tests

@@ -153,7 +153,7 @@ TEST_CASE("a stream that somebody captures is never asked, and nothing is put on
   CHECK_FALSE(engine.streams.is_complete(tick));
   CHECK(engine.streams.ask(stream) == 0);
   CHECK(engine.streams.wait(other, stream) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-  CHECK(engine.streams.put_mark(stream, 0) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  CHECK(code_of([&] { engine.streams.put_mark(stream, 0); }) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
   CHECK(code_of([&] { engine.streams.require_not_captured(stream); }) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
   CHECK(engine.driver.count(Function::cuStreamQuery) == 0);
   CHECK(engine.driver.count(Function::cuEventRecord) == 0);

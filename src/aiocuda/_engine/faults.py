@@ -43,10 +43,6 @@ _NOT_SUPPORTED: Final = 801
 _UNKNOWN: Final = -2
 _MOST_HOLDERS: Final = 4  # that one error names
 
-# After one of these a context does nothing more (CUDA driver API, "CUresult": "This leaves the
-# process in an inconsistent state and any further CUDA work will return the same error").
-_FATAL: Final = frozenset({4, 46, 214, 220, 226, 700, 702, 708, 709, 710, 714, 715, 716, 717, 718, 719, 721, 911, 999})
-
 # The driver's answers for a stream that is being captured, or takes part in a capture; nothing is lost then.
 _CAPTURES: Final = range(900, 909)
 
@@ -123,7 +119,7 @@ def refused(code: int, function: str, asked: _native.Op | str, asked_bytes: int,
     device
         The ordinal; `_native.HOST` for page-locked host memory, -2 where it is not known.
     """
-    if code in _FATAL:
+    if _native.breaks_context(code):
         return _lost(code, asked, device, [])
     if code in _CAPTURES:
         return _captured(code, asked)

@@ -1,0 +1,141 @@
+// Executions over a driver that counts and refuses: what they call, and what a refusal leaves behind.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+
+#include "completion/port.hpp"
+#include "whole_engine.hpp"
+
+using namespace aiocuda::driver;
+using namespace aiocuda::driver::tests;
+namespace nb = nanobind;
+using aiocuda::dataflow::State;
+
+namespace {
+
+std::vector<Function> functions(const FakeDriver& driver) {
+  std::vector<Function> found;
+  for (const FakeDriver::Work& each : driver.work()) found.push_back(each.function);
+  return found;
+}
+
+// A program, as those who refuse its calls build it anew for each attempt.
+struct Program {
+  std::string name;
+  std::function<nb::object(WholeEngine&)> build;
+  std::function<void(WholeEngine&)> prepare = [](WholeEngine&) {};
+};
+
+nb::object chain(WholeEngine& engine) {
+  const nb::object made = engine.create(256, 0, 4);
+  const nb::object first = engine.launch({}, {made});
+  return engine.launch({first}, {engine.create(128, 0)});
+}
+nb::object diamond(WholeEngine& engine) {
+  const nb::object from = engine.fill(engine.create(64, 0));
+  std::vector<nb::object> branches;
+  for (int i = 0; i < 3; ++i) branches.push_back(engine.launch({from}, {engine.create(64, 0, 1)}));
+  return engine.launch(branches, {engine.create(64, 0)});
+}
+nb::object to_peer(WholeEngine& engine) {
+  return engine.copy(engine.create(64, 1), engine.launch({}, {engine.create(64, 0)}));
+}
+nb::object mapped(WholeEngine& engine) {
+  const nb::object value =
+      engine.map(engine.launch({}, {engine.create(64, 0)}), nb::cpp_function([](nb::object given) { return given; }));
+  return engine.launch({value}, {engine.create(64, 0)});
+}
+nb::object then_built(WholeEngine& engine) {
+  return engine.then(engine.fill(engine.create(64, 0)), nb::cpp_function([&engine](nb::object given) {
+                       return engine.launch({given}, {engine.create(64, 0)});
+                     }));
+}
+nb::object rows(WholeEngine& engine) {  // of 16 bytes, which are filled and copied in several calls
+  aiocuda::dataflow::Array strided = of<Array>(engine.arrays.at(0));
+  strided.shape = {4, 4, 16};
+  strided.strides = {256, 64, 1};
+  const nb::object view = make<Array>(strided);
+  const nb::object from = engine.create(256, 0, 16);
+  of<aiocuda::dataflow::CreateOp>(from).shape = strided.shape;
+  return engine.fill(engine.copy(view, from));
+}
+nb::object by_host(WholeEngine& engine) {
+  const nb::object down = engine.copy(engine.create_host(64), engine.launch({}, {engine.create(64, 0)}));
+  return engine.copy(engine.create(64, 0), down);
+}
+
+std::vector<Program> programs() {
+  return {
+      {"a chain", chain},
+      {"a diamond", diamond},
+      {"a copy to another device", to_peer},
+      {"a copy between devices that do not reach each other", to_peer,
+       [](WholeEngine& engine) { engine.driver.is_peer_possible = false; }},
+      {"a map in the middle", mapped},
+      {"what a function of then returned", then_built},
+      {"fills and copies of several calls", rows, [](WholeEngine& engine) { engine.arrays = {engine.array(1024)}; }},
+      {"to the host and back", by_host}};
+}
+
+}  // namespace
+
+TEST_CASE("a chain is called in its order, on one stream, with no waits") {
+  WholeEngine engine;
+  CHECK_FALSE(engine.run(chain(engine)));
+  CHECK(functions(engine.driver) == std::vector{Function::cuMemAllocFromPoolAsync, Function::cuMemsetD32Async,
+                                                Function::cuLaunchKernel, Function::cuMemAllocFromPoolAsync,
+                                                Function::cuLaunchKernel, Function::cuMemFreeAsync,
+                                                Function::cuMemFreeAsync});
+  for (const FakeDriver::Work& each : engine.driver.work()) CHECK(each.stream == engine.driver.work().front().stream);
+  CHECK(engine.driver.count(Function::cuStreamWaitEvent) == 0);
+  CHECK(engine.left_behind() == "");
+}
+
+TEST_CASE("branches overlap: none waits for another, and what joins them waits for all") {
+  WholeEngine engine;
+  const nb::object op = diamond(engine);
+  CHECK_FALSE(engine.submit(op));
+  std::vector<FakeDriver::Work> launches;
+  for (const FakeDriver::Work& each : engine.driver.work())
+    if (each.function == Function::cuLaunchKernel) launches.push_back(each);
+  REQUIRE(launches.size() == 4);
+  for (int i = 0; i < 3; ++i) {
+    for (int j = 0; j < i; ++j) CHECK_FALSE(launches[i].is_after(launches[j]));
+    CHECK(launches[3].is_after(launches[i]));
+  }
+  CHECK(engine.left_behind() == "");
+}
+
+TEST_CASE(
+    "whichever call is refused, the error names the call, nothing is left behind, and the next submission works") {
+  for (const Program& program : programs()) {
+    INFO(program.name);
+
+    std::size_t raised_count = 0;
+    auto attempt = [&](WholeEngine& engine) {
+      const auto before = engine.handles();
+      nb::object op = program.build(engine);
+      const auto raised = engine.run(op);
+      if (raised) {
+        ++raised_count;
+        CHECK(raised->kind == "refused");
+        CHECK(raised->code == CUDA_ERROR_OUT_OF_MEMORY);
+        CHECK(raised->function == engine.driver.refused_function());
+      } else {
+        CHECK(op_of(op).state == State::submitted);
+      }
+      op.reset();  // its arrays are freed, or their frees are refused
+      engine.driver.refuse_no_more();
+      engine.settle();
+      CHECK(engine.handles() == before);
+      CHECK(engine.engine.pending.size() == 0);
+      CHECK_FALSE(engine.run(program.build(engine)));
+      engine.settle();
+      CHECK(engine.handles() == before);
+      CHECK(engine.left_behind() == "");
+    };
+    refuse_each(program.prepare, attempt);
+    CHECK(raised_count > 3);
+  }
+}

@@ -1,0 +1,112 @@
+// Graphs over a driver that counts and refuses: how they are made of a plan, and what launches of them set.
+#include <doctest/doctest.h>
+
+#include "dataflow/planner.hpp"
+#include "driver/drive.hpp"
+#include "driver/graph.hpp"
+#include "driver/refused.hpp"
+#include "whole_engine.hpp"
+
+using namespace aiocuda::driver;
+using namespace aiocuda::driver::tests;
+namespace nb = nanobind;
+namespace dataflow = aiocuda::dataflow;
+
+namespace {
+
+dataflow::Planner::House house_of(WholeEngine& engine) {
+  dataflow::Planner::House house;
+  house.allocate = [&engine](dataflow::Buffer& buffer, Op*) {
+    doing(engine.engine, std::string("a graph's memory"), buffer.device,
+          [&] { engine.engine.memory.allocate(buffer, engine.engine.devices.at(buffer.device).default_stream); });
+  };
+  house.object_of = [](Array&& array) { return make<Array>(std::move(array)); };
+  house.is_peer = [&engine](std::int32_t a, std::int32_t b) { return engine.engine.is_peer(a, b); };
+  house.lift = [](nb::handle value) { return nb::borrow(value); };
+  return house;
+}
+
+// Fills an input, copies it to an array of the graph's own, and fills that: its result.
+nb::object make_graph(WholeEngine& engine, const nb::object& input) {
+  dataflow::Planner planner(house_of(engine), "here");
+  planner.add_input("x", input);
+  const nb::object copied = engine.copy(engine.create(64, 0), engine.fill(input));
+  const nb::object result = record_into(engine.engine, planner, engine.fill(copied), of<Placement>(engine.placement));
+  Engine::Submission submission(engine.engine);
+  dataflow::GraphPlan plan = planner.finish({dataflow::as_array(result)}, result);
+  return doing(engine.engine, std::string("making a graph"), 0,
+               [&] { return make<GraphObject>(GraphObject{std::make_shared<Graph>(engine.engine, std::move(plan))}); });
+}
+
+nb::object launch_of(const nb::object& graph, const nb::object& input) {
+  nb::object object = make<dataflow::ReplayOp>();
+  auto& op = of<dataflow::ReplayOp>(object);
+  op.graph = graph;
+  op.plan = &of<GraphObject>(graph).graph->plan;
+  op.generation = op.plan->generation;
+  op.tied_device = op.plan->device;
+  op.bindings.push_back({false, 0, input});
+  return object;
+}
+
+// The addresses that the last launch of a graph filled.
+std::vector<std::uint64_t> filled_last(const FakeDriver& driver) {
+  std::vector<std::uint64_t> found;
+  for (const FakeDriver::Work& each : driver.work())
+    if (each.function == Function::cuGraphLaunch) found = each.arguments;
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("a launch sets the nodes whose memory is another than before, and no others") {
+  WholeEngine engine;
+  engine.arrays = {engine.array(64), engine.array(64)};
+  const nb::object graph = make_graph(engine, engine.arrays[0]);
+  CHECK(engine.driver.count(Function::cuGraphInstantiateWithFlags) >= 1);
+  CHECK_FALSE(engine.run(launch_of(graph, engine.arrays[0])));
+  CHECK(engine.driver.count(Function::cuGraphExecMemsetNodeSetParams) == 0);
+  CHECK_FALSE(engine.run(launch_of(graph, engine.arrays[1])));
+  CHECK(engine.driver.count(Function::cuGraphExecMemsetNodeSetParams) == 1);
+  CHECK(engine.driver.count(Function::cuGraphExecMemcpyNodeSetParams) == 1);
+  CHECK(filled_last(engine.driver).at(0) == of<Array>(engine.arrays[1]).address());
+  CHECK_FALSE(engine.run(launch_of(graph, engine.arrays[1])));
+  CHECK(engine.driver.count(Function::cuGraphExecMemsetNodeSetParams) == 1);
+}
+
+TEST_CASE("whichever call is refused, a graph is made another time, or launched with what was asked for") {
+  std::size_t raised_count = 0;
+  auto prepare = [](WholeEngine& engine) { engine.arrays = {engine.array(64), engine.array(64), engine.array(64)}; };
+  auto attempt = [&](WholeEngine& engine) {
+    const auto before = engine.handles();
+    nb::object graph;
+    auto check = [&](const std::optional<Raised>& raised) {
+      if (!raised) return;
+      ++raised_count;
+      CHECK(raised->kind == "refused");
+      CHECK(raised->function == engine.driver.refused_function());
+    };
+    check(raised_by([&] { graph = make_graph(engine, engine.arrays[0]); }));
+    CHECK(engine.left_behind() == "");
+    if (!graph.is_valid()) CHECK_FALSE(raised_by([&] { graph = make_graph(engine, engine.arrays[0]); }));
+    for (const int i : {1, 2, 0, 1}) {
+      engine.driver.forget_calls();
+      const auto raised = engine.run(launch_of(graph, engine.arrays[static_cast<std::size_t>(i)]));
+      check(raised);
+      CHECK(engine.left_behind() == "");
+      const auto filled = filled_last(engine.driver);
+      if (!raised) REQUIRE_FALSE(filled.empty());
+      if (!filled.empty()) CHECK(filled.at(0) == of<Array>(engine.arrays[static_cast<std::size_t>(i)]).address());
+    }
+    engine.driver.refuse_no_more();
+    graph.reset();
+    engine.settle();
+    // What the driver does not take back is gone.
+    const std::string refused = engine.driver.refused_function();
+    const bool is_end = refused == "cuMemFree" || refused.find("Destroy") != std::string::npos;
+    if (!is_end) CHECK(engine.handles() == before);
+    CHECK(engine.left_behind() == "");
+  };
+  refuse_each(prepare, attempt);
+  CHECK(raised_count > 10);
+}

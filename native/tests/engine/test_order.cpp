@@ -1,0 +1,166 @@
+// Whatever the driver refuses, work that touches the same memory stays ordered on the device.
+#include <doctest/doctest.h>
+
+#include <array>
+#include <random>
+
+#include "whole_engine.hpp"
+
+using namespace aiocuda::driver;
+using namespace aiocuda::driver::tests;
+namespace nb = nanobind;
+
+namespace {
+
+// What a piece of work touches: (address, does it write there).
+std::vector<std::pair<std::uint64_t, bool>> touched(const FakeDriver::Work& work) {
+  switch (work.function) {
+    case Function::cuMemcpyAsync:
+      return {{work.arguments[0], true}, {work.arguments[1], false}};
+    case Function::cuMemsetD8Async:
+    case Function::cuMemsetD16Async:
+    case Function::cuMemsetD32Async:
+    case Function::cuMemsetD2D8Async:
+    case Function::cuMemsetD2D16Async:
+    case Function::cuMemsetD2D32Async:
+    case Function::cuMemAllocFromPoolAsync:
+    case Function::cuMemFreeAsync:
+      return {{work.arguments[0], true}};
+    default:
+      return {};
+  }
+}
+
+constexpr std::uint64_t array_bytes = 64;  // memory of the fake driver begins at multiples of 2 MiB
+
+// Two pieces of one operation are in no order that matters, and they are on one stream.
+std::string first_race(const FakeDriver& driver) {
+  const std::vector<FakeDriver::Work> all = driver.work();
+  for (std::size_t i = 0; i < all.size(); ++i)
+    for (std::size_t j = 0; j < i; ++j)
+      for (const auto& [a, writes_a] : touched(all[i]))
+        for (const auto& [b, writes_b] : touched(all[j]))
+          if (a / 4096 == b / 4096 && (writes_a || writes_b) && !all[i].is_after(all[j]) && !all[j].is_after(all[i]))
+            return "work " + std::to_string(j) + " (" + name_of(all[j].function) + ") and " + std::to_string(i) + " (" +
+                   name_of(all[i].function) + ") of " + std::to_string(all.size());
+  return "";
+}
+
+// Fills and copies between arrays that are there and arrays that are made for them, in branches.
+nb::object random_program(WholeEngine& engine, std::mt19937& random) {
+  auto below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
+  std::vector<nb::object> made, roots;
+  auto any = [&] {
+    return made.empty() || below(2) ? engine.arrays[below(engine.arrays.size())] : made[below(made.size())];
+  };
+  for (std::size_t i = 0, count = 2 + below(8); i < count; ++i) {
+    nb::object op;
+    switch (below(4)) {
+      case 0:
+        op = engine.create(array_bytes, 0, below(2) ? 16 : 4, complex);
+        break;
+      case 1:
+        op = engine.fill(any(), 16);
+        break;
+      case 2:
+        op = engine.copy(engine.create(array_bytes, 0, 0, complex), any());
+        break;
+      default:
+        op = engine.copy(any(), any());
+    }
+    made.push_back(op);
+    if (below(2)) roots.push_back(op);
+  }
+  roots.push_back(made.back());
+  return engine.gather(roots);
+}
+
+}  // namespace
+
+TEST_CASE("what a stream has got of a fill that was refused is passed before the memory is freed") {
+  for (const bool has_branches : {false, true}) {
+    WholeEngine engine;
+    engine.arrays = {engine.array(array_bytes)};
+    CHECK_FALSE(engine.run(engine.gather({engine.fill(engine.arrays[0]), engine.create(array_bytes, 0, 4)})));
+    engine.hold();
+    engine.driver.forget_calls();
+    engine.driver.refuse(Function::cuMemsetD2D32Async, CUDA_ERROR_OUT_OF_MEMORY, 2);
+    nb::object op = engine.create(array_bytes, 0, 16);
+    // So that it is on another stream than the device's default one.
+    nb::object root = has_branches ? engine.gather({engine.fill(engine.arrays[0]), op}) : op;
+    if (!has_branches) CHECK_FALSE(engine.submit(engine.fill(engine.arrays[0])));
+    CHECK(engine.submit(root)->function == "cuMemsetD2D32Async");
+    root.reset();
+    op.reset();
+    engine.engine.collect();
+    REQUIRE(engine.driver.count(Function::cuMemFreeAsync) == 1);
+    CHECK(first_race(engine.driver) == "");
+    CHECK(engine.left_behind() == "");
+  }
+}
+
+TEST_CASE("what a stream has got of a copy that was refused is waited for by who touches the same memory") {
+  WholeEngine engine;
+  engine.arrays = {engine.array(1024), engine.array(1024)};
+  CHECK_FALSE(engine.run(engine.fill(engine.arrays[0])));
+  engine.hold();
+  Array strided = of<Array>(engine.arrays[0]);
+  strided.shape = {4, 4, 16};
+  strided.strides = {256, 64, 0};  // rows that lie upon one another: a call for each
+  const nb::object view = make<Array>(strided);
+  nb::object dense = make<Array>(Array{of<Array>(engine.arrays[1]).buffer, 0, 0, 1, {4, 4, 16}});
+  engine.driver.forget_calls();
+  engine.driver.refuse(Function::cuMemcpyAsync, CUDA_ERROR_OUT_OF_MEMORY, 2);
+  engine.driver.refuse(Function::cuMemcpy2DAsync, CUDA_ERROR_OUT_OF_MEMORY, 2);
+  const auto refused = engine.submit(engine.copy(dense, view));
+  REQUIRE(refused);
+  CHECK(engine.driver.work().size() == 1);
+  CHECK_FALSE(engine.submit(engine.fill(engine.arrays[1])));
+  REQUIRE(engine.driver.work().size() == 2);
+  CHECK(engine.driver.work()[1].is_after(engine.driver.work()[0]));
+}
+
+TEST_CASE("random programs: waits and marks that are refused again and again are made before anything else") {
+  std::size_t raised_count = 0;
+  for (unsigned seed = 0; seed < 300; ++seed) {
+    CAPTURE(seed);
+    std::mt19937 random(seed);
+    WholeEngine engine(3);
+    for (int i = 0; i < 3; ++i) engine.arrays.push_back(engine.array(array_bytes, 0, complex));
+    CHECK_FALSE(engine.run(engine.fill(engine.arrays[0], 16)));
+    engine.hold();
+    engine.driver.forget_calls();
+    const std::array functions{Function::cuEventRecord, Function::cuStreamWaitEvent, Function::cuEventCreate};
+    engine.driver.refuse(functions[seed % 3], CUDA_ERROR_OUT_OF_MEMORY, 1 + random() % 8, 2 + random() % 8);
+    for (int round = 0; round < 6; ++round)
+      if (engine.submit(random_program(engine, random))) ++raised_count;
+    engine.engine.collect();
+    REQUIRE(first_race(engine.driver) == "");
+    CHECK(engine.left_behind() == "");
+  }
+  CHECK(raised_count > 200);
+}
+
+TEST_CASE("random programs: whichever call is refused, no two pieces of work race, then or later") {
+  std::size_t refused_count = 0;
+  for (unsigned seed = 0; seed < 400; ++seed) {
+    CAPTURE(seed);
+    std::mt19937 random(seed);
+    WholeEngine engine(3);
+    for (int i = 0; i < 3; ++i) engine.arrays.push_back(engine.array(array_bytes, 0, complex));
+    CHECK_FALSE(engine.run(engine.fill(engine.arrays[0], 16)));  // the streams are there
+    engine.hold();
+    engine.driver.forget_calls();
+    engine.driver.refuse_nth(1 + random() % 60);
+    for (int round = 0; round < 4; ++round) {
+      const auto raised = engine.submit(random_program(engine, random));
+      if (!raised) continue;
+      CHECK(raised->function == engine.driver.refused_function());
+      ++refused_count;
+    }
+    engine.engine.collect();
+    REQUIRE(first_race(engine.driver) == "");
+    CHECK(engine.left_behind() == "");
+  }
+  CHECK(refused_count > 200);
+}

@@ -1,0 +1,290 @@
+// The whole engine over the driver for tests: see whole_engine.hpp.
+#include "whole_engine.hpp"
+
+#include <nanobind/stl/string.h>
+
+#include <thread>
+
+#include <doctest/doctest.h>
+#include "dataflow/pageable.hpp"
+#include "driver/graph.hpp"
+#include "driver/refused.hpp"
+
+namespace aiocuda::driver::tests {
+namespace {
+
+const CUcontext test_context = reinterpret_cast<CUcontext>(0x999);
+
+// (kind, the driver's answer, its function, for whom, the device)
+nb::object error_of(const char* kind, int code, const nb::object& function, const nb::object& asked, int device) {
+  const auto id = asked.is_none() || nb::isinstance<nb::str>(asked) ? 0 : reinterpret_cast<std::uintptr_t>(asked.ptr());
+  return nb::borrow(PyExc_RuntimeError)(kind, code, function, id, device);
+}
+
+dataflow::Pattern pattern_of(std::uint32_t size) {
+  dataflow::Pattern pattern;
+  pattern.size = static_cast<std::uint8_t>(size);
+  for (std::uint32_t i = 0; i < size; ++i) pattern.bytes[i] = static_cast<unsigned char>(i + 1);
+  return pattern;
+}
+
+}  // namespace
+
+void bind_nouns(nb::module_& module) {
+  auto op = nb::class_<Op>(module, "Op").def_prop_ro("_title", [](Op&) { return "an operation"; });
+  dataflow::is_op.set(reinterpret_cast<PyTypeObject*>(op.ptr()));
+  nb::class_<dataflow::LaunchOp, Op>(module, "LaunchOp");
+  nb::class_<dataflow::CreateOp, Op>(module, "CreateOp");
+  nb::class_<dataflow::FillOp, Op>(module, "FillOp");
+  nb::class_<dataflow::CopyOp, Op>(module, "CopyOp");
+  nb::class_<dataflow::CallOp, Op>(module, "CallOp");
+  nb::class_<dataflow::GatherOp, Op>(module, "GatherOp");
+  nb::class_<dataflow::PickOp, Op>(module, "PickOp");
+  nb::class_<dataflow::ReplayOp, Op>(module, "ReplayOp");
+  auto array = nb::class_<Array>(module, "Array");
+  dataflow::is_array.set(reinterpret_cast<PyTypeObject*>(array.ptr()));
+  auto pageable = nb::class_<dataflow::Pageable>(module, "Pageable");
+  dataflow::is_pageable.set(reinterpret_cast<PyTypeObject*>(pageable.ptr()));
+  nb::class_<dataflow::Policy>(module, "Policy");
+  nb::class_<dataflow::Dataflow, dataflow::Policy>(module, "Dataflow");
+  nb::class_<Placement>(module, "Placement");
+  nb::class_<HostWork>(module, "HostWork");
+  nb::class_<AheadMemory>(module, "AheadMemory");
+  nb::class_<GraphObject>(module, "Graph");
+  nb::handle variable = nb::module_::import_("contextvars").attr("ContextVar")("placement").release();
+  dataflow::placement_variable() = variable;
+  dataflow::dtypes.add("uint8", 1);
+  dataflow::dtypes.add("complex128", 16);
+  dataflow::error_types.capture = dataflow::error_types.argument_value = PyExc_ValueError;
+  dataflow::error_types.closed = dataflow::error_types.device_mismatch = PyExc_ValueError;
+}
+
+std::optional<Raised> raised_by(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (nb::python_error& error) {
+    const nb::object args = error.value().attr("args");
+    if (!nb::handle(error.type()).is(PyExc_RuntimeError) || nb::len(args) != 5) {
+      Raised said;
+      said.kind = error.what();
+      return said;
+    }
+    return Raised{nb::cast<std::string>(args[0]), nb::cast<int>(args[1]), nb::cast<std::string>(args[2]),
+                  nb::cast<std::uintptr_t>(args[3]), nb::cast<std::int32_t>(args[4])};
+  }
+  return std::nullopt;
+}
+
+WholeEngine::WholeEngine(std::uint32_t streams_each)
+    : policy(make<dataflow::Dataflow>(streams_each, 0)), placement(make<Placement>()), kernel_(nb::str("a kernel")) {
+  const Table table = driver.table();
+  table.cuCtxSetCurrent(test_context);
+  engine.load(table);
+  Hooks& hooks = engine.hooks;
+  hooks.refused = nb::cpp_function([](int code, nb::object function, nb::object asked, std::uint64_t, int device) {
+    return error_of("refused", code, function, asked, device);
+  });
+  hooks.lost = nb::cpp_function(
+      [](int code, nb::object asked, int device) { return error_of("lost", code, nb::str(""), asked, device); });
+  hooks.named = nb::cpp_function([](nb::object error, nb::object) { return error; });
+  hooks.lift = nb::cpp_function([](nb::object value) { return value; });
+  hooks.open = nb::cpp_function([this](std::int32_t ordinal) {
+    doing(engine, std::string("opening a device"), ordinal, [&] {
+      engine.open_device(ordinal, reinterpret_cast<CUcontext>(0x100 + ordinal),
+                         reinterpret_cast<CUmemoryPool>(0x200 + ordinal));
+    });
+  });
+  hooks.lanes = nb::cpp_function([this, streams_each](nb::handle, std::int32_t ordinal, nb::handle) {
+    nb::list ids;
+    ids.append(engine.id_of(engine.devices.at(ordinal).default_stream));
+    doing(engine, std::string("creating a stream"), ordinal, [&] {
+      for (std::uint32_t i = 1; i < streams_each; ++i) ids.append(engine.id_of(engine.streams.create(ordinal, 0)));
+    });
+    return ids;
+  });
+  hooks.device_array = hooks.host_array = nb::borrow(nb::type<Array>());
+  auto& where = of<Placement>(placement);
+  where.policy_object = policy;
+  where.policy = &of<dataflow::Policy>(policy);
+  PyContextVar_Set(dataflow::placement_variable().ptr(), placement.ptr());
+}
+
+WholeEngine::~WholeEngine() {
+  PyContextVar_Set(dataflow::placement_variable().ptr(), Py_None);
+  go_on();
+  engine.collect();
+}
+
+nb::object WholeEngine::array(std::uint64_t size_bytes, std::int32_t device, dataflow::DType dtype) {
+  BufferRef buffer =
+      device == dataflow::host_ordinal
+          ? engine.memory.allocate_host(size_bytes)
+          : engine.memory.allocate_device(device, size_bytes, engine.devices.at(device).default_stream, [] {});
+  return make<Array>(Array{std::move(buffer),
+                           0,
+                           device,
+                           dtype,
+                           {static_cast<std::int64_t>(size_bytes / dataflow::dtypes[dtype].size_bytes)}});
+}
+
+nb::object WholeEngine::create(std::uint64_t size_bytes, std::int32_t device, std::uint32_t pattern_bytes,
+                               dataflow::DType dtype) {
+  nb::object object = make<dataflow::CreateOp>();
+  auto& op = of<dataflow::CreateOp>(object);
+  op.shape = {static_cast<std::int64_t>(size_bytes / dataflow::dtypes[dtype].size_bytes)};
+  op.size_bytes = size_bytes;
+  op.spec = {device == dataflow::host_ordinal ? dataflow::Yields::host_array : dataflow::Yields::device_array, dtype,
+             device};
+  op.pattern = pattern_of(pattern_bytes);
+  return object;
+}
+nb::object WholeEngine::create_host(std::uint64_t size_bytes) { return create(size_bytes, dataflow::host_ordinal); }
+
+nb::object WholeEngine::fill(const nb::object& destination, std::uint32_t pattern_bytes) {
+  nb::object object = make<dataflow::FillOp>();
+  of<dataflow::FillOp>(object).destination = destination;
+  of<dataflow::FillOp>(object).pattern = pattern_of(pattern_bytes);
+  return object;
+}
+
+nb::object WholeEngine::copy(const nb::object& destination, const nb::object& source) {
+  nb::object object = make<dataflow::CopyOp>();
+  of<dataflow::CopyOp>(object).destination = destination;
+  of<dataflow::CopyOp>(object).source = source;
+  return object;
+}
+
+nb::object WholeEngine::gather(const std::vector<nb::object>& items) {
+  nb::object object = make<dataflow::GatherOp>();
+  of<dataflow::GatherOp>(object).items = items;
+  return object;
+}
+
+namespace {
+nb::object call(dataflow::CallMode mode, const nb::object& input, nb::object function) {
+  nb::object object = make<dataflow::CallOp>();
+  auto& op = of<dataflow::CallOp>(object);
+  op.mode = mode;
+  op.input = input;
+  op.function = std::move(function);
+  return object;
+}
+}  // namespace
+nb::object WholeEngine::map(const nb::object& input, nb::object function) {
+  return call(dataflow::CallMode::map, input, std::move(function));
+}
+nb::object WholeEngine::then(const nb::object& input, nb::object function) {
+  return call(dataflow::CallMode::then, input, std::move(function));
+}
+
+std::shared_ptr<dataflow::Signature> WholeEngine::signature(std::size_t reads, std::size_t writes, bool is_loaded) {
+  auto made = std::make_shared<dataflow::Signature>();
+  made->kernel = "kernel";
+  made->memory = std::make_shared<dataflow::ModuleMemory>();
+  for (std::size_t i = 0; i < reads + writes; ++i) {
+    made->params.push_back({dataflow::ParamKind::array, 1, i >= reads, "p" + std::to_string(i)});
+    if (i >= reads) made->outputs.push_back(static_cast<std::uint32_t>(i));
+  }
+  for (std::int32_t device = 0; is_loaded && device < 2; ++device) {
+    dataflow::Signature::Loaded loaded;
+    loaded.function = reinterpret_cast<void*>(0x5000);
+    loaded.max_threads = 1024;
+    loaded.image = engine.images.own(reinterpret_cast<CUlibrary>(0x6000), device);
+    made->loaded.push_back(std::move(loaded));
+  }
+  signatures_.push_back(made);
+  return made;
+}
+
+nb::object WholeEngine::launch(const std::vector<nb::object>& reads, const std::vector<nb::object>& writes) {
+  std::vector<nb::object> arguments = reads;
+  arguments.insert(arguments.end(), writes.begin(), writes.end());
+  return launch_of(kernel_, *signature(reads.size(), writes.size()), arguments);
+}
+
+nb::object WholeEngine::launch_of(nb::object kernel, dataflow::Signature& of_kernel,
+                                  const std::vector<nb::object>& arguments) {
+  nb::object object = make<dataflow::LaunchOp>(kernel, of_kernel);
+  auto& op = of<dataflow::LaunchOp>(object);
+  dataflow::Home home;
+  for (const nb::object& each : arguments) op.bind(each, home);
+  op.tied_device = home.device;
+  op.spec = {dataflow::Yields::device_array, 1, home.device};
+  return object;
+}
+
+std::optional<Raised> WholeEngine::run(const nb::object& op) {
+  bool is_complete = true;
+  auto raised = raised_by([&] { is_complete = execution(op)->wait(Patience(30)); });
+  CHECK(is_complete);
+  return raised;
+}
+std::optional<Raised> WholeEngine::submit(const nb::object& op) {
+  return raised_by([&] { execution(op)->submit(); });
+}
+
+std::vector<StreamIndex> WholeEngine::streams(std::int32_t device) const {
+  const auto& placed = of<dataflow::Policy>(policy).placed;
+  const auto slot = static_cast<std::size_t>(device);
+  return placed.size() > slot ? placed[slot].streams : std::vector<StreamIndex>();
+}
+
+void WholeEngine::hold() {
+  for (StreamIndex i = 0; i < engine.stream_count(); ++i)
+    if (engine.stream(i).mark) driver.hold(handle(i));
+}
+void WholeEngine::go_on() {
+  for (StreamIndex i = 0; i < engine.stream_count(); ++i)
+    if (engine.stream(i).mark) driver.go_on(handle(i));
+}
+
+void WholeEngine::settle() {
+  go_on();
+  for (int round = 0; round < 2; ++round) {
+    for (StreamIndex i = 0; i < engine.stream_count(); ++i)
+      if (engine.stream(i).mark) engine.is_complete({i, engine.timeline.submitted(i)});
+    engine.collect();
+  }
+}
+
+std::string WholeEngine::left_behind() {
+  std::string found;
+  auto note = [&](bool is_left, const char* what) {
+    if (is_left) found += std::string(found.empty() ? "" : "; ") + what;
+  };
+  bool is_free = false;
+  std::thread([&] {
+    is_free = engine.submitting.try_lock();
+    if (is_free) engine.submitting.unlock();
+  }).join();
+  note(engine.depth != 0 || !is_free, "the right to submit");
+  note(!engine.now.has_all(), "calls that are held back");
+  note(!engine.lines.is_empty(), "a place in a line");
+  note(!engine.claims.is_empty(), "a claim");
+  note(captures::thread().depth != 0, "the thread's capture mode");
+  note(driver.context() != test_context, "another context on the thread");
+  for (const std::string& misuse : driver.misuses()) note(true, misuse.c_str());
+  return found;
+}
+
+std::map<Function, std::size_t> WholeEngine::handles() const {
+  std::map<Function, std::size_t> found;
+  for (const Function maker : {Function::cuMemAllocFromPoolAsync, Function::cuMemAlloc, Function::cuMemAllocManaged,
+                               Function::cuGraphCreate, Function::cuGraphInstantiateWithFlags})
+    found[maker] = driver.alive(maker);
+  return found;
+}
+
+void refuse_each(const std::function<void(WholeEngine&)>& prepare, const std::function<void(WholeEngine&)>& attempt) {
+  for (std::size_t nth = 1;; ++nth) {
+    WholeEngine engine;
+    prepare(engine);
+    engine.driver.refuse_nth(nth);
+    INFO("call ", nth, " is refused");
+    attempt(engine);
+    if (!engine.driver.has_refused_nth()) break;
+    REQUIRE(nth < 500);
+  }
+}
+
+}  // namespace aiocuda::driver::tests
