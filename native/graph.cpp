@@ -67,7 +67,7 @@ Planner::House house_of(CUstreamCaptureMode mode, const std::string& place) {
   };
   house.object_of = [](Array&& array) {
     const auto& hooks = process_engine().hooks;
-    return driver::Submit::make_array(array.is_host() ? hooks.host_array : hooks.device_array, std::move(array));
+    return dataflow::make_array(array.is_host() ? hooks.host_array : hooks.device_array, std::move(array));
   };
   house.is_peer = [](std::int32_t device, std::int32_t other) { return process_engine().is_peer(device, other); };
   house.capture = [mode](ForeignOp& op, const std::vector<nb::handle>& values, std::int32_t device, nb::object& kept,
@@ -141,8 +141,7 @@ void bind_recorder(nb::module_& module) {
              std::optional<Array> whole = self.open().whole_of(array, byte);
              if (!whole) return nb::none();
              const auto& hooks = process_engine().hooks;
-             return driver::Submit::make_array(whole->is_host() ? hooks.host_array : hooks.device_array,
-                                               std::move(*whole));
+             return dataflow::make_array(whole->is_host() ? hooks.host_array : hooks.device_array, std::move(*whole));
            })
       .def("is_captured", [](Recorder& self, const Array& array) { return self.open().is_captured(array); })
       .def("record",
@@ -311,7 +310,7 @@ void bind_graph(nb::module_& module) {
           [](const GraphObject& self, std::size_t slot, DType byte) {
             const Memory& memory = self.graph->plan.memory.at(slot);
             const auto& hooks = process_engine().hooks;
-            return driver::Submit::make_array(
+            return dataflow::make_array(
                 memory.device == host_ordinal ? hooks.host_array : hooks.device_array,
                 Array{
                     memory.buffer, memory.offset, memory.device, byte, {static_cast<std::int64_t>(memory.size_bytes)}});
@@ -372,8 +371,8 @@ void bind_allocation(nb::module_& module) {
         Engine::Submission submission(engine);
         auto buffer = std::make_unique<Buffer>(model.size_bytes(), model.device);
         if (buffer->size_bytes) allocate(*buffer, [&] { return asked; });
-        return driver::Submit::make_array(
-            object.type(), Array{BufferRef(std::move(buffer)), 0, model.device, model.dtype, model.shape});
+        return dataflow::make_array(object.type(),
+                                    Array{BufferRef(std::move(buffer)), 0, model.device, model.dtype, model.shape});
       },
       "model"_a, "asked"_a);
 }

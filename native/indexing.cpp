@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "dataflow/access.hpp"
-#include "driver/submit.hpp"
+#include "driver/refused.hpp"
 
 namespace aiocuda {
 namespace {
@@ -142,7 +142,7 @@ nb::object make_view(nb::handle_t<Array> array, Part&& part, const char* where) 
   view.lender = whole.lender;
   check_usable(view, false,
                [where] { return std::string(where); });  // it, and not the whole, of which a part may be moved
-  return driver::Submit::make_array(array.type(), std::move(view));
+  return dataflow::make_array(array.type(), std::move(view));
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 #include "dataflow/access.hpp"
 #include "dataflow/launch.hpp"
 #include "dataflow/origin.hpp"
-#include "driver/submit.hpp"
+#include "driver/refused.hpp"
 #include "process.hpp"
 
 namespace aiocuda {
@@ -121,7 +121,7 @@ void bind_ownership(nb::module_& module) {
     require(array, "share",
             [&](Claims& claims, const Region& region) { return claims.against_share(region, array.group.get()); });
     if (!is_shared_handle(array)) array.group = claim(array, ClaimKind::shared, place_of_caller());
-    return driver::Submit::make_array(object.type(), Array(array));
+    return dataflow::make_array(object.type(), Array(array));
   });
   module.def("unwrap_array", [](Array& array) {
     if (!array.buffer) raise_ended(array, "unwrap");
@@ -155,7 +155,7 @@ void bind_ownership(nb::module_& module) {
     array.group.reset();
     array.lender.reset();
     array.ended = "was moved at " + place;
-    return driver::Submit::make_array(object.type(), std::move(moved));
+    return dataflow::make_array(object.type(), std::move(moved));
   });
   module.def("partition_array", [](nb::handle type, Array& array, std::vector<std::int64_t> tile) {
     require(array, "partition", [&](Claims& claims, const Region& region) {
@@ -174,7 +174,7 @@ void bind_ownership(nb::module_& module) {
     Array partition(array);
     partition.tile = std::move(tile);
     partition.group = claim(array, ClaimKind::partitioned, place_of_caller());
-    return driver::Submit::make_array(type, std::move(partition));
+    return dataflow::make_array(type, std::move(partition));
   });
   module.def("unpartition_array", [](Array& partition) {
     if (!partition.buffer) raise_ended(partition, "unpartition");
@@ -222,7 +222,7 @@ void bind_ownership(nb::module_& module) {
       Array array{buffer_of_variable(memory, device, address, size_bytes, is_constant), 0, device, dtype,
                   std::move(shape)};
       array.lender = std::make_shared<Lender>(std::move(owner), array.buffer, array.span());
-      return driver::Submit::make_array(type, std::move(array));
+      return dataflow::make_array(type, std::move(array));
     });
   });
 
@@ -264,7 +264,7 @@ void bind_ownership(nb::module_& module) {
           array.buffer->hazards.commit(span, true, engine.timeline.advance(ready, 1, true));
         });
         if (is_read_only) array.group = claim(array, ClaimKind::read_only, "its owner lends it for reading");
-        return driver::Submit::make_array(type, std::move(array));
+        return dataflow::make_array(type, std::move(array));
       },
       "type"_a, "memory"_a, "event"_a, "block_bytes"_a, "offset"_a, "shape"_a, "dtype"_a, "strides"_a.none(),
       "device"_a, "is_read_only"_a);
@@ -297,7 +297,7 @@ void bind_ownership(nb::module_& module) {
         array.buffer->hazards.commit(span, true, engine.timeline.advance(slot_of(ready), 1, true));
         array.lender = std::make_shared<Lender>(std::move(owner), array.buffer, span);
         if (is_read_only) array.group = claim(array, ClaimKind::read_only, "its owner lends it for reading");
-        return driver::Submit::make_array(type, std::move(array));
+        return dataflow::make_array(type, std::move(array));
       },
       "type"_a, "address"_a, "shape"_a, "dtype"_a, "strides"_a.none(), "device"_a, "owner"_a, "is_read_only"_a,
       "ready"_a);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "buffer.hpp"
@@ -105,6 +106,14 @@ struct Array {
     all.each_piece(f);
   }
 };
+
+// An object of Python's for an array, of one of the classes that stand on top of it.
+inline nb::object make_array(nb::handle type, Array&& array) {
+  nb::object object = nb::inst_alloc(type);
+  new (nb::inst_ptr<Array>(object)) Array(std::move(array));
+  nb::inst_mark_ready(object);
+  return object;
+}
 
 inline std::string describe_shape(const std::vector<std::int64_t>& shape) {
   std::string text = "(";

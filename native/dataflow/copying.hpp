@@ -14,13 +14,13 @@
 namespace aiocuda::dataflow {
 
 // One copy of a walk's, which is performed once.
-template <class Walk>
+template <class Performing>
 class Copying {
-  using Sink = typename Walk::Sinks;
+  using Sink = typename Performing::Sinks;
   using Value = typename Sink::Value;
 
  public:
-  Copying(Walk& walk, CopyOp& op) : walk_(walk), sink_(walk.sink_), placing_(walk.placing_), op_(op) {}
+  Copying(Performing& walk, CopyOp& op) : walk_(walk), sink_(walk.sink_), placing_(walk.placing_), op_(op) {}
 
   // `create`: the destination, where it is yet to be made.
   void perform(CreateOp* create) {
@@ -177,7 +177,7 @@ class Copying {
                                          nb::cast<std::string>(nb::repr(sink_.object(value))));
   }
 
-  Walk& walk_;
+  Performing& walk_;
   Sink& sink_;
   Placing<Sink>& placing_;
   CopyOp& op_;

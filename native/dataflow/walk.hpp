@@ -46,16 +46,10 @@
 #include <optional>
 #include <vector>
 
-#include "copying.hpp"
 #include "path.hpp"
-#include "placing.hpp"
-#include "replay.hpp"
-#include "scratch.hpp"
-#include "shape.hpp"
+#include "performing.hpp"
 
 namespace aiocuda::dataflow {
-
-enum class Step : std::uint8_t { finished, stalled, again };
 
 // The walks that are going on: each but the first was begun by a function that the one before it called. Guarded by the
 // right to submit.
@@ -80,24 +74,20 @@ class Walkers {
 };
 
 template <class Sink>
-class Walk {
+class Walk : private Performing<Sink> {
+  using Base = Performing<Sink>;
   using Value = typename Sink::Value;
-  friend class Copying<Walk>;
+  using Base::sink_, Base::placement_, Base::consumer_, Base::placing_, Base::is_shared_, Base::is_due_,
+      Base::as_deferred, Base::perform, Base::raise_waits_for_itself;
 
  public:
-  using Sinks = Sink;
-
   // `path`: of the same root and placement at each walk. It is empty at the first one.
   Walk(Sink& sink, const Placement& placement, Scratch<Value>& scratch, Path& path)
-      : sink_(sink),
+      : Base(sink, placement, scratch),
         root_placement_(&placement),
-        placement_(&placement),
-        placing_(sink, placement, scratch.uses, scratch.needs),
         path_(path),
         stack_(path.stack),
-        waits_(scratch.waits),
-        outputs_(scratch.outputs),
-        deferred_(scratch.deferred) {
+        waits_(scratch.waits) {
     waits_.clear();
   }
 
@@ -265,95 +255,6 @@ class Walk {
     placing_.put_in_force(*placement);
   }
 
-  // A new array on a device is made by who uses it first, on that one's stream: making it is no work that could
-  // overlap with anything, and would only be waited for.
-  CreateOp* as_deferred(const Op& consumer, nb::handle argument) {
-    if (consumer.kind == Kind::copy) {
-      const auto& copy = static_cast<const CopyOp&>(consumer);
-      if (argument.ptr() != copy.destination.ptr() || argument.ptr() == copy.source.ptr()) return nullptr;
-    } else if (consumer.kind != Kind::launch) {
-      return nullptr;
-    }
-    Op* op = as_op(argument);
-    if (!op || op->kind != Kind::create || sink_.is_done(*op) || sink_.is_failed(*op)) return nullptr;
-    auto* create = static_cast<CreateOp*>(op);
-    return create->spec.device == host_ordinal ? nullptr : create;
-  }
-
-  // --- where work goes that nothing ties to a device: the order of precedence is in docs/design.md, "Placement"
-
-  // What those say for whom it is done, from the nearest on: where they were put, or what their arrays are on.
-  std::int32_t device_of_consumers() {
-    for (const Frame* frame = consumer_; frame; frame = frame->consumer) {
-      Op& consumer = *frame->op;
-      std::int32_t device = consumer.device_put();
-      if (device == unknown_ordinal) device = device_of_arrays(consumer);
-      if (device != unknown_ordinal) return device;
-      if (may_be_elsewhere(consumer)) break;
-    }
-    return unknown_ordinal;
-  }
-  // Of what is known now of an operation that works on one device.
-  std::int32_t device_of_arrays(Op& op) {
-    if (op.tied_device != unknown_ordinal) return op.tied_device;
-    if (op.kind == Kind::call) {
-      const auto& call = static_cast<const CallOp&>(op);
-      return call.mode == CallMode::then && !moves_its_input(call) ? call.spec.device : unknown_ordinal;
-    }
-    std::int32_t device = unknown_ordinal;
-    auto look = [&](nb::handle argument) {
-      if (device != unknown_ordinal) return;
-      const Op* producer = as_op(argument);
-      if (producer && !sink_.is_done(*producer)) {
-        if (producer->spec.yields != Yields::device_array || producer->spec.is_managed) return;
-        device = producer->spec.device;
-        if (device == unknown_ordinal && producer->kind == Kind::create) device = producer->device_put();
-        return;
-      }
-      const Value value = value_of(argument);
-      const Array* array = sink_.is_unknown(value) ? nullptr : sink_.array(value);
-      if (array && !array->is_host() && !array->is_managed()) device = array->device;
-    };
-    if (op.kind == Kind::launch) each_argument(op, look);
-    if (op.kind == Kind::foreign)
-      for (const ForeignOp::Access& access : static_cast<ForeignOp&>(op).accesses) look(access.array);
-    return device;
-  }
-  // What its function returned is what it yields.
-  static bool moves_its_input(const CallOp& op) { return op.moves && !op.inner.is_valid(); }
-  // Its result may be on another device than what it takes, so whoever takes that says nothing of this.
-  static bool may_be_elsewhere(const Op& op) {
-    switch (op.kind) {
-      case Kind::call:
-        return static_cast<const CallOp&>(op).mode == CallMode::map || moves_its_input(static_cast<const CallOp&>(op));
-      case Kind::create:
-        return !static_cast<const CreateOp&>(op).is_beside;
-      case Kind::copy: {
-        const Op* into = as_op(static_cast<const CopyOp&>(op).destination);
-        return !into || into->kind != Kind::create || !static_cast<const CreateOp*>(into)->is_beside;
-      }
-      default:
-        return false;
-    }
-  }
-  // `at_least`: better than the process's default.
-  std::int32_t device_for(const Op& op, std::int32_t at_least = unknown_ordinal) {
-    if (const std::int32_t put = op.device_put(); put != unknown_ordinal) return put;
-    if (const std::int32_t consumers = device_of_consumers(); consumers != unknown_ordinal) return consumers;
-    return placement_->device == unknown_ordinal && at_least != unknown_ordinal ? at_least
-                                                                                : placement_->device_or_default();
-  }
-  // Where a new array is made, its shape known. `else_where()`: on which device, where it says nothing itself.
-  template <class F>
-  std::int32_t device_of(const CreateOp& op, F&& else_where) {
-    if (op.is_beside) return sink_.array(value_of(op.like))->device;
-    if (op.spec.device != unknown_ordinal) return op.spec.device;
-    return op.device_put() != unknown_ordinal ? op.device_put() : else_where();
-  }
-  std::int32_t device_of(const CreateOp& op) {
-    return device_of(op, [&] { return device_for(op); });
-  }
-
   // Calls `f(argument, op)` for all that comes before an operation and has no result yet.
   template <class F>
   void each_needed(Op& op, F&& f) {
@@ -386,391 +287,15 @@ class Walk {
     return true;
   }
 
-  [[noreturn, gnu::cold]] static void raise_waits_for_itself() {
-    raise(error_types.argument_value,
-          "an operation waits for itself: a callback runs, or returns, an operation that "
-          "needs the result of the callback's own");
-  }
-
-  Value value_of(nb::handle object) {
-    if (Op* op = as_op(object)) return sink_.result(*op);
-    return sink_.constant(object);
-  }
-
-  Step perform(Op& op) {
-    switch (op.kind) {
-      case Kind::launch:
-        return perform(static_cast<LaunchOp&>(op));
-      case Kind::create:
-        return perform(static_cast<CreateOp&>(op));
-      case Kind::fill:
-        return perform(static_cast<FillOp&>(op));
-      case Kind::copy:
-        return perform(static_cast<CopyOp&>(op));
-      case Kind::call:
-        return perform(static_cast<CallOp&>(op));
-      case Kind::gather:
-        return perform(static_cast<GatherOp&>(op));
-      case Kind::pick:
-        return perform(static_cast<PickOp&>(op));
-      case Kind::foreign:
-        return perform(static_cast<ForeignOp&>(op));
-      case Kind::replay:
-        return perform(static_cast<ReplayOp&>(op));
-    }
-    return Step::finished;
-  }
-
-  Step perform(LaunchOp& op) {
-    const Signature& signature = op.signature;
-    Home home;
-    placing_.uses.clear();
-    outputs_.clear();
-    deferred_.clear();
-    for (std::uint32_t i = 0; i < op.bound; ++i) {
-      Argument& argument = op.arguments[i];
-      const Param& param = signature.params[i];
-      const bool is_constant = !op.is_operation(i);
-      if (is_constant && is_scalar(param.kind)) continue;  // packed when it was built
-      if (!is_constant) {
-        if (CreateOp* create = as_deferred(op, argument.object)) {
-          if (!take_shape(*create)) {
-            if (param.writes) outputs_.push_back(sink_.result(*create));
-            continue;
-          }
-          Spec spec = create->spec;
-          spec.device = device_of(*create, [] { return unknown_ordinal; });
-          check_spec(signature, i, spec, home);
-          deferred_.push_back({i, outputs_.size()});
-          if (param.writes) outputs_.emplace_back();
-          continue;
-        }
-      }
-      const Value value = is_constant ? sink_.constant(argument.object) : value_of(argument.object);
-      if (sink_.is_unknown(value)) {
-        if (param.writes) outputs_.push_back(value);
-        continue;
-      }
-      if (is_scalar(param.kind)) {
-        op.pack_value(i, sink_.object(value));
-        continue;
-      }
-      if (is_constant)
-        take_bound(op, i, value, home);
-      else
-        take_array(op, i, value, home);
-      if (param.writes) outputs_.push_back(value);
-    }
-    std::int32_t device = home.or_where_put(op.device_put());
-    if (device == unknown_ordinal) device = device_for(op);
-    sink_.require_loaded(op, device);
-    signature.memory->each(device, [&](const ModuleMemory::Variable& each) {
-      placing_.uses.push_back({each.buffer.get(), {0, each.buffer->size_bytes}, each.writes});
-    });
-    const StreamIndex stream = placing_.choose(op, device);
-    for (const auto& deferred : deferred_) {
-      auto& create = static_cast<CreateOp&>(*as_op(op.arguments[deferred.argument].object));
-      const bool is_made = sink_.is_done(create);  // as another argument
-      const Value value = is_made ? sink_.result(create)
-                                  : make(create, stream, device_of(create, [&] { return device; }),
-                                         Py_REFCNT(op.arguments[deferred.argument].object) > 1);
-      take_array(op, deferred.argument, value, home);
-      if (signature.params[deferred.argument].writes) outputs_[deferred.output] = value;
-    }
-    placing_.order(op, stream);
-    sink_.launch(op, stream, device);
-    placing_.commit(op, stream, is_shared_);
-    sink_.finish(op, outputs_.size() == 1 ? outputs_.front() : sink_.tuple(outputs_));
-    return Step::finished;
-  }
-
-  void take_array(LaunchOp& op, std::uint32_t i, Value value, Home& home) {
-    const Signature& signature = op.signature;
-    const Param& param = signature.params[i];
-    const Array* array = sink_.array(value);
-    if (!array)
-      raise(error_types.argument_type,
-            signature.where(i) + ": " + expected_array(param) + " is expected, the operation yielded " +
-                nb::cast<std::string>(nb::str(nb::handle(Py_TYPE(sink_.object(value).ptr())).attr("__name__"))));
-    check_array(signature, i, *array, home);
-    if (param.kind == ParamKind::partition) fit_partition(signature, i, *array, op.shape);
-    op.pack(i, *array);
-    placing_.add(*array, param.writes);
-  }
-
-  // What was an array when the launch was built: it was found to fit then.
-  void take_bound(LaunchOp& op, std::uint32_t i, Value value, Home& home) {
-    const Array& array = *sink_.array(value);
-    check_array_again(op.signature, i, array, home);
-    op.pack(i, array);
-    placing_.add(array, op.signature.params[i].writes);
-  }
-
-  Step perform(CreateOp& op) {
-    if (!take_shape(op)) return Step::finished;
-    const std::int32_t device = device_of(op);
-    if (device == host_ordinal) {  // page-locked memory is there at once
-      // Any device's context will do: that of what it is made for is as well as the copy will need it to be.
-      const Array* model = op.like.is_valid() ? sink_.array(value_of(op.like)) : nullptr;
-      sink_.finish(op, sink_.create_host(op, model && !model->is_host() ? model->device : device_for(op)));
-      return Step::finished;
-    }
-    placing_.uses.clear();
-    make(op, placing_.choose(op, device), device, is_shared_);
-    return Step::finished;
-  }
-
-  // Allocates on a device; the memory is there from here on in the stream. `uses` stays as it is.
-  Value make(CreateOp& op, StreamIndex stream, std::int32_t device, bool is_shared) {
-    try {
-      if (const Placement* put = op.where_put(); put && put->stream != no_stream)
-        stream = placing_.open(put->stream, device);
-      else
-        require_put(op, device);
-      placing_.mark(op, stream);
-      const Value value = sink_.create(op, stream, device);
-      placing_.commit_new(op, *sink_.array(value), stream, is_shared);
-      sink_.finish(op, value);
-      return value;
-    } catch (nb::python_error& error) {
-      sink_.fail(op, error.value());
-      throw;
-    }
-  }
-
-  // Memory on an operation's way, which only it uses. It is ordered before: where its stream is full, the walk ends
-  // without.
-  Value make_way(Op& op, const Array& like, std::int32_t device, StreamIndex stream) {
-    const Value value = sink_.staging(op, like, device, stream);
-    const Array& way = *sink_.array(value);
-    if (!way.is_host())
-      placing_.commit_new(op, way, stream, false);  // whatever comes of the operation, it is freed behind that
-    placing_.add(way, true);
-    return value;
-  }
-
-  // Work of several calls, which is ordered already: what was submitted before one of them failed is there all the
-  // same.
-  template <class F>
-  void submit(Op& op, StreamIndex stream, F&& f) {
-    try {
-      f();
-    } catch (nb::python_error&) {
-      placing_.occupy(stream, is_shared_);
-      throw;
-    }
-    placing_.commit(op, stream, is_shared_);
-  }
-
-  // False: its shape is known only when it runs, and it has its result, which is not known either.
-  bool take_shape(CreateOp& op) {
-    if (!op.like.is_valid()) return true;
-    const Value model = value_of(op.like);
-    if (sink_.is_unknown(model)) {
-      sink_.finish(op, model);
-      return false;
-    }
-    const Array* array = sink_.array(model);
-    if (!array)
-      raise(error_types.argument_type,
-            "an array is expected; the operation yielded " + nb::cast<std::string>(nb::repr(sink_.object(model))));
-    op.shape = array->shape;
-    op.size_bytes = array->size_bytes();
-    op.spec.dtype = array->dtype;
-    if (op.is_beside) op.spec.yields = array->is_host() ? Yields::host_array : Yields::device_array;
-    return true;
-  }
-
-  Step perform(FillOp& op) {
-    const Value value = value_of(op.destination);
-    if (sink_.is_unknown(value)) {
-      sink_.fill_of_unknown(op);
-      sink_.finish(op, value);
-      return Step::finished;
-    }
-    const Array* array = sink_.array(value);
-    if (!array)
-      raise(error_types.argument_type,
-            "fill: the destination is not an array but " + nb::cast<std::string>(nb::repr(sink_.object(value))));
-    check_fill(*array, op.pattern);
-    std::int32_t device = array->device;
-    if (array->is_host()) device = device_for(op);
-    placing_.uses.clear();
-    placing_.add(*array, true);
-    const StreamIndex stream = placing_.choose(op, device);
-    placing_.order(op, stream);
-    // Rows of a long pattern would be a call each: memory in one piece is filled, and copied from there.
-    const Array* way = nullptr;
-    if (is_fill_of_rows(op.pattern, array->region())) way = sink_.array(make_way(op, *array, device, stream));
-    submit(op, stream, [&] { sink_.fill(op, *array, way, stream); });
-    sink_.finish(op, value);
-    return Step::finished;
-  }
-
-  Step perform(CopyOp& op) {
-    CreateOp* create = as_deferred(op, op.destination);
-    if (create && !take_shape(*create)) create = nullptr;
-    if (create && create->is_beside && sink_.array(value_of(create->like))->is_host()) {
-      sink_.finish(*create, sink_.create_host(*create, device_for(op)));
-      create = nullptr;
-    }
-    Copying<Walk>(*this, op).perform(create);
-    return Step::finished;
-  }
-
-  Step perform(ForeignOp& op) {
-    std::vector<Value> values;
-    std::int32_t device = unknown_ordinal, read_device = unknown_ordinal, managed_device = unknown_ordinal;
-    bool is_known = true;
-    placing_.uses.clear();
-    outputs_.clear();
-    for (const ForeignOp::Access& access : op.accesses) {
-      const Value value = value_of(access.array);
-      if (access.writes) outputs_.push_back(value);
-      if (sink_.is_unknown(value)) {
-        is_known = false;
-        continue;
-      }
-      const Array* array = sink_.array(value);
-      const char* role = access.writes ? "call: what is written" : "call: what is read";
-      if (!array)
-        raise(error_types.argument_type,
-              std::string(role) + " is an array, not " + nb::cast<std::string>(nb::repr(sink_.object(value))));
-      check_usable(*array, access.writes, [&] { return std::string(role); });
-      placing_.add(*array, access.writes);
-      if (array->is_host()) continue;
-      if (array->is_managed()) {
-        if (managed_device == unknown_ordinal) managed_device = array->device;
-        continue;
-      }
-      std::int32_t& found = access.writes ? device : read_device;
-      if (found == unknown_ordinal) found = array->device;
-      const std::int32_t other = device != unknown_ordinal ? device : read_device;
-      if (array->device != other)
-        raise(error_types.device_mismatch, std::string(role) + " is on device " + std::to_string(array->device) +
-                                               ", other arrays of the call on device " + std::to_string(other) +
-                                               "; bring one over with .to(device)");
-    }
-    if (device == unknown_ordinal) device = read_device;
-    if (device == unknown_ordinal) device = op.device_put();
-    if (device == unknown_ordinal) device = managed_device != unknown_ordinal ? managed_device : device_for(op);
-    for (const nb::object& argument : op.arguments) {
-      values.push_back(value_of(argument));
-      if (is_known && !sink_.is_unknown(values.back())) check_declared(sink_.array(values.back()));
-    }
-    const StreamIndex stream = placing_.choose(op, device);
-    placing_.order(op, stream);
-    std::optional<Value> returned;
-    submit(op, stream, [&] {
-      const InForce in_force(placement_of(op, *placement_));
-      returned = sink_.foreign(op, values, stream, device);
-    });
-    sink_.finish(op, returned ? *returned : outputs_.size() == 1 ? outputs_.front() : sink_.tuple(outputs_));
-    return Step::finished;
-  }
-
-  void check_declared(const Array* array) {
-    if (!array || !array->buffer) return;
-    array->each_piece([&](Span piece) {
-      for (const Use& use : placing_.uses)
-        if (use.buffer == array->buffer.get() && use.span.begin <= piece.begin && piece.end <= use.span.end) return;
-      raise(error_types.argument_value, "call: " + describe(*array) +
-                                            " is passed to the function, and stands neither in reads= nor in writes=; "
-                                            "name it in one of them");
-    });
-  }
-
-  Step perform(ReplayOp& op) {
-    const GraphPlan& plan = *op.plan;
-    Replay replay(plan, op);
-    outputs_.clear();
-    for (const ReplayOp::Binding& binding : op.bindings) {
-      const Value value = value_of(binding.value);
-      if (binding.is_output) outputs_.push_back(value);
-      if (sink_.is_unknown(value)) continue;
-      if (const Array* array = sink_.array(value)) {
-        replay.bind(binding, *array);
-      } else {
-        replay.bind(binding, sink_.object(value));
-      }
-    }
-    replay.check();
-    placing_.uses.clear();
-    replay.each_use([&](const Use& use) { placing_.uses.push_back(use); });
-    const StreamIndex stream = placing_.choose(op, plan.device);
-    placing_.order(op, stream);
-    sink_.replay(op, replay, stream, plan.device);
-    placing_.commit(op, stream, is_shared_);
-    if (op.result.is_valid() || outputs_.empty()) {
-      sink_.finish(op, sink_.constant(op.result.is_valid() ? op.result : plan.result));
-    } else {
-      sink_.finish(op, outputs_.size() == 1 ? outputs_.front() : sink_.tuple(outputs_));
-    }
-    return Step::finished;
-  }
-
-  Step perform(CallOp& op) {
-    if (op.inner.is_valid()) {
-      placing_.inherit(op, op.inner);
-      sink_.finish(op, value_of(op.inner));
-      return Step::finished;
-    }
-    placing_.inherit(op, op.input);
-    if (op.mode == CallMode::map) {
-      is_due_ = false;
-      for (const Tick tick : op.ready)
-        if (!sink_.is_complete(tick)) return Step::stalled;
-      is_due_ = true;
-      if (op.runner == PyThread_get_thread_ident()) raise_waits_for_itself();
-      const std::optional<Value> mapped = sink_.map(op, value_of(op.input));
-      if (!mapped) return Step::stalled;
-      sink_.finish(op, *mapped);
-      return Step::finished;
-    }
-    sink_.make_held_calls_now();  // the callback may submit
-    const std::optional<Value> value = [&] {
-      const InForce in_force(placement_of(op, *placement_));
-      return sink_.call(op, value_of(op.input));
-    }();
-    if (!value) return Step::again;  // it returned an operation: that comes first
-    sink_.finish(op, *value);
-    return Step::finished;
-  }
-
-  Step perform(GatherOp& op) {
-    std::vector<Value> values;
-    values.reserve(op.items.size());
-    for (const nb::object& item : op.items) {
-      placing_.inherit(op, item);
-      values.push_back(value_of(item));
-    }
-    sink_.finish(op, sink_.gather(op, values));
-    return Step::finished;
-  }
-
-  Step perform(PickOp& op) {
-    placing_.inherit(op, op.source);
-    sink_.finish(op, sink_.item(op, value_of(op.source)));
-    return Step::finished;
-  }
-
-  Sink& sink_;
   const Placement* const root_placement_;
-  const Placement* placement_;  // in force for what is visited now
   Op* root_ = nullptr;
-  Frame* consumer_ = nullptr;  // for whom that is done
-  Frame* failing_ = nullptr;   // a parked operation that has failed
-  bool is_stuck_ = false;      // what is parked waits for itself
+  Frame* failing_ = nullptr;  // a parked operation that has failed
+  bool is_stuck_ = false;     // what is parked waits for itself
   bool is_full_ = false, is_queue_full_ = false;
   std::optional<FullMemory> full_memory_;
-  bool is_shared_ = false;  // the operation that is performed may have more than one consumer
-  bool is_due_ = false;     // a map stalled for its function alone
-  Placing<Sink> placing_;
   Path& path_;
   std::vector<Path::Entry>& stack_;
   std::vector<Tick>& waits_;
-  std::vector<Value>& outputs_;
-  std::vector<typename Scratch<Value>::Deferred>& deferred_;
 };
 
 }  // namespace aiocuda::dataflow

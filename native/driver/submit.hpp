@@ -1,42 +1,21 @@
-// The sink that performs the walk on the driver.
+// The sink that performs the walk on the driver: memory, functions of the program's, results, and what must be waited
+// for before something can be submitted. The driver's calls are made in issuing.hpp.
 //
 // Always true: what the driver refuses ends the operation with an error that names it. A launch that is refused at once
 // leaves no trace in the hazards. What was held back, or is several calls, keeps its place in the stream, with what the
 // stream has got of it.
 #pragma once
 #include <algorithm>
-#include <map>
 #include <optional>
-#include <set>
 
-#include "../dataflow/copies.hpp"
-#include "../dataflow/fills.hpp"
-#include "../dataflow/held.hpp"
 #include "../dataflow/record.hpp"
 #include "../dataflow/walk.hpp"
-#include "calls.hpp"
-#include "graph.hpp"
-#include "outstanding.hpp"
-#include "refused.hpp"
+#include "issuing.hpp"
 
 namespace aiocuda::driver {
 using dataflow::Array;
 
-// What is to be done on a stream when its turn comes; of a mark or a wait, whose it is.
-struct HeldWork {
-  enum class Kind : std::uint8_t { launch, fill, copy, replay, upload, download };
-  Kind kind = Kind::launch;
-  nb::object op{};
-  dataflow::FillBlock fill{};      // of a fill: its offset is an address
-  dataflow::CopyBlock block{};     // of a copy
-  std::shared_ptr<Graph> graph{};  // of a replay
-  dataflow::Array array{};         // of a copy from or to pageable memory
-  nb::object pageable{};
-};
-using HeldCall = dataflow::HeldCall<HeldWork>;
-using dataflow::HeldKind;
-
-class Submit {
+class Submit : public Issuing {
  public:
   using Value = nb::handle;
 
@@ -44,77 +23,18 @@ class Submit {
   // `loading`, `ahead`, `claim`: what it waited for on the host, and its place among those that do.
   Submit(Engine& engine, const dataflow::Placement& placement, bool stands_in_line, const completion::Turn* turn,
          const Loading& loading, AheadMemory* ahead, Claims::Place claim)
-      : engine_(engine),
-        scope_(engine),
+      : Issuing(engine),
         placement_(placement),
         stands_in_line_(stands_in_line),
         turn_(turn),
         loading_(loading),
         ahead_(ahead),
         claim_(claim) {}
-  Submit(const Submit&) = delete;
-  Submit& operator=(const Submit&) = delete;
-  ~Submit() {
-    if (holds_back_) engine_.now.note_given();  // where an error ended the walk, what it still held is never made
-  }
-
   dataflow::Timeline& timeline() { return engine_.timeline; }
   dataflow::RangeHazards& hazards(dataflow::Buffer& buffer) { return buffer.hazards; }
   dataflow::Lanes& lanes(Op& op, const dataflow::Policy& policy, std::int32_t device) {
     return engine_.lanes(policy, device, op);
   }
-  // There are branches: from here on the calls for their streams are made in turn, by `make_held_calls`.
-  void hold_back() { holds_back_ = true; }
-
-  // To be called before anybody asks the driver about a stream, and before the walk ends. What the driver refuses
-  // ends the operations that depend on it.
-  void make_held_calls() {
-    if (held_.empty()) return finished_.clear();
-    std::map<StreamIndex, nb::object> streams;  // that get calls, each with an operation that one of them is for
-    std::set<StreamIndex> others;               // that they wait for
-    nb::object error;
-    bool is_order_lost = false;
-    const auto lost = held_.make_all([&](const HeldCall& call) {
-      streams.try_emplace(call.stream, call.work.op);
-      if (call.kind == HeldKind::wait) others.insert(call.other);
-      try {
-        make(call);
-        return true;
-      } catch (nb::python_error& refused) {
-        if (!error.is_valid()) error = nb::borrow(refused.value());
-        is_order_lost = is_order_lost || call.kind != HeldKind::work;
-        return false;
-      }
-    });
-    if (is_order_lost) {
-      for (const auto& [stream, op] : streams) others.insert(stream);
-      for (const auto& [stream, count] : lost) others.insert(stream);
-      restore_order(others);
-    }
-    engine_.now.note_given();
-    const std::vector<nb::object> finished = std::exchange(finished_, {});
-    for (const nb::object& object : finished) {
-      Op& op = *dataflow::as_op(object);
-      const bool is_lost = std::any_of(op.ready.begin(), op.ready.end(), [&](Tick tick) {
-        const auto from = lost.find(tick.stream);
-        return from != lost.end() && tick.count >= from->second;
-      });
-      if (is_lost) op.fail(error);
-    }
-    lost_ = std::move(error);
-    for (const auto& [stream, op] : streams)
-      if (!lost.contains(stream)) note_progress(*dataflow::as_op(op), stream);
-  }
-
-  // The same in the middle of an operation, which cannot go on when something it may depend on was lost. Wherever
-  // Python may run, and another thread with it: what is counted as submitted they take for that.
-  void make_held_calls_now() {
-    lost_.reset();  // what an earlier walk lost has been told
-    make_held_calls();
-    if (!lost_.is_valid()) return;
-    raise_exception(std::exchange(lost_, nb::object()));
-  }
-
   // How far is it?
   void look(StreamIndex stream) { is_complete({stream, engine_.timeline.submitted(stream)}); }
   dataflow::StreamId ask(const dataflow::Policy& policy, Op& op, std::int32_t device, const std::vector<Tick>& needs,
@@ -159,33 +79,6 @@ class Submit {
     return engine_.is_complete(tick);
   }
 
-  void mark(Op& op, StreamIndex stream, std::uint32_t slot) {
-    if (holds_back_)
-      return hold({.kind = HeldKind::mark,
-                   .stream = stream,
-                   .count = next_count(stream),
-                   .work = {.op = object_of(op)},
-                   .slot = slot});
-    put_mark(op, stream, slot);
-  }
-  void wait(Op& op, StreamIndex stream, StreamIndex other, std::uint32_t slot) {
-    if (holds_back_)
-      return hold({.kind = HeldKind::wait,
-                   .stream = stream,
-                   .count = next_count(stream),
-                   .work = {.op = object_of(op)},
-                   .other = other,
-                   .slot = slot});
-    wait_for_mark(op, stream, other, slot);
-  }
-
-  void put_mark(Op& op, StreamIndex stream, std::uint32_t slot) {
-    doing(engine_, op, engine_.stream(stream).device, [&] { engine_.streams.put_mark(stream, slot); });
-  }
-  void wait_for_mark(Op& op, StreamIndex stream, StreamIndex other, std::uint32_t slot) {
-    doing(engine_, op, engine_.stream(stream).device, [&] { engine_.streams.wait_for_mark(stream, other, slot); });
-  }
-
   // Why the walk stopped with HostWait, once.
   HostNeed take_host_need() { return std::exchange(host_need_, {}); }
 
@@ -223,12 +116,6 @@ class Submit {
     launch_now(op, stream, device);
   }
 
-  void launch_now(dataflow::LaunchOp& op, StreamIndex stream, std::int32_t device) {
-    scope_.bind(device);
-    doing(engine_, op, device,
-          [&] { check(call_launch(engine_.table, op, device, engine_.stream(stream).handle), "cuLaunchKernel"); });
-  }
-
   Value create(dataflow::CreateOp& op, StreamIndex stream, std::int32_t device) {
     dataflow::BufferRef buffer = op.memory == dataflow::MemoryKind::ordinary
                                      ? allocate_device(op.size_bytes, stream, device, [&] { return object_of(op); })
@@ -238,8 +125,8 @@ class Submit {
     try {
       doing(engine_, op, device, [&] {
         if (op.pattern.size)
-          fill(object_of(op), op.pattern, dataflow::Region{0, static_cast<std::int64_t>(op.size_bytes)},
-               buffer->address, stream);
+          put_fill(object_of(op), op.pattern, dataflow::Region{0, static_cast<std::int64_t>(op.size_bytes)},
+                   buffer->address, stream);
       });
     } catch (nb::python_error&) {  // it is freed behind what the stream has got of it
       buffer->hazards.commit({0, buffer->size_bytes}, true, engine_.timeline.advance(stream));
@@ -268,17 +155,10 @@ class Submit {
     return staged_;
   }
 
-  static nb::object make_array(nb::handle type, Array&& array) {
-    nb::object object = nb::inst_alloc(type);
-    new (nb::inst_ptr<Array>(object)) Array(std::move(array));
-    nb::inst_mark_ready(object);
-    return object;
-  }
-
   void copy(dataflow::CopyOp& op, const Array& to, const Array& from, StreamIndex stream) {
     if (to.size_bytes() == 0 || dataflow::is_same_place(to, from)) return;
     scope_.bind(engine_.stream(stream).device);
-    doing(engine_, op, engine_.stream(stream).device, [&] { copy(object_of(op), to, from, stream); });
+    doing(engine_, op, engine_.stream(stream).device, [&] { put_copy(object_of(op), to, from, stream); });
   }
   void copy_of_unknown(dataflow::CopyOp&) {}
 
@@ -287,8 +167,8 @@ class Submit {
     scope_.bind(engine_.stream(stream).device);
     const Array& first = way ? *way : array;
     doing(engine_, op, engine_.stream(stream).device, [&] {
-      fill(object_of(op), op.pattern, first.region(), first.buffer->address, stream);
-      if (way) copy(object_of(op), array, *way, stream);
+      put_fill(object_of(op), op.pattern, first.region(), first.buffer->address, stream);
+      if (way) put_copy(object_of(op), array, *way, stream);
     });
   }
   void fill_of_unknown(dataflow::FillOp&) {}
@@ -325,10 +205,6 @@ class Submit {
     if (holds_back_) return hold(stream, {.kind = HeldWork::Kind::replay, .op = object_of(op), .graph = graph});
     replay_now(op, *graph, engine_.stream(stream).handle, device);
   }
-  void replay_now(dataflow::ReplayOp& op, Graph& graph, CUstream stream, std::int32_t device) {
-    doing(engine_, op, device, [&] { graph.launch(op, stream); });
-  }
-
   // The function puts what it likes on the stream. Its objects stay until that has passed.
   std::optional<Value> foreign(dataflow::ForeignOp& op, const std::vector<Value>& values, StreamIndex stream,
                                std::int32_t device) {
@@ -410,27 +286,15 @@ class Submit {
     op.ready.push_back(now);
     if (!holds_back_) note_progress(op, now.stream);
   }
-  void note_progress(Op& op, StreamIndex stream) {
-    doing(engine_, op, engine_.stream(stream).device, [&] { engine_.waits.note_progress(stream); });
-  }
   const dataflow::Few<Tick>& ready(const Op& op) const { return op.ready; }
   void add_ready(Op& op, Tick tick) { op.add_ready(tick); }
   void finish(Op& op, Value value) {
-    if (holds_back_) finished_.push_back(object_of(op));
+    if (holds_back_) note_finished(op);
     drop_turn(op);
     op.finish(nb::borrow(value));
   }
 
  private:
-  // A mark or a wait was refused, and what it was for counts as ordered.
-  [[gnu::cold]] void restore_order(const std::set<StreamIndex>& streams) {
-    engine_.streams.lose_order(streams);
-    try {
-      engine_.streams.restore_order();
-    } catch (const Refusal&) {  // whoever submits next tries again, and is told
-    }
-  }
-
   Value make_tuple(const std::vector<Value>& values) {
     nb::object whole = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(values.size())));
     for (std::size_t i = 0; i < values.size(); ++i)
@@ -455,38 +319,6 @@ class Submit {
       kernel.attr("_raise_failure")(loading_.work, object_of(op), device);
     host_need_ = {object_of(op), device};
     throw dataflow::HostWait{};
-  }
-
-  void hold(StreamIndex stream, HeldWork work) {
-    hold({.kind = HeldKind::work, .stream = stream, .count = next_count(stream), .work = std::move(work)});
-  }
-  void hold(HeldCall call) {
-    engine_.now.note_held_back();
-    held_.add(std::move(call));
-  }
-  std::uint64_t next_count(StreamIndex stream) const { return engine_.timeline.submitted(stream) + 1; }
-
-  void make(const HeldCall& call) {
-    const StreamState& state = engine_.stream(call.stream);
-    doing(engine_, call.work.op, state.device, [&] {
-      Op& op = *dataflow::as_op(call.work.op);
-      if (call.kind == HeldKind::mark) return put_mark(op, call.stream, call.slot);
-      if (call.kind == HeldKind::wait) return wait_for_mark(op, call.stream, call.other, call.slot);
-      scope_.bind(state.device);
-      switch (call.work.kind) {
-        case HeldWork::Kind::launch:
-          return launch_now(static_cast<dataflow::LaunchOp&>(op), call.stream, state.device);
-        case HeldWork::Kind::fill:
-          return call_fill(engine_.table, call.work.fill, state.handle);
-        case HeldWork::Kind::copy:
-          return call_copy(engine_.table, call.work.block, state.handle);
-        case HeldWork::Kind::upload:
-        case HeldWork::Kind::download:
-          return stage_now(call.work, {call.stream, call.count});
-        case HeldWork::Kind::replay:
-          return replay_now(static_cast<dataflow::ReplayOp&>(op), *call.work.graph, state.handle, state.device);
-      }
-    });
   }
 
   // Not more than the limit in force; where it lets wait, those go first who wait already.
@@ -557,32 +389,6 @@ class Submit {
     scope_.bind(engine_.stream(stream).device);
     doing(engine_, op, engine_.stream(stream).device, [&] { stage_now(work, {stream, next_count(stream)}); });
   }
-  void stage_now(const HeldWork& work, Tick tick) {
-    const dataflow::Pageable& memory = *dataflow::as_pageable(work.pageable);
-    if (work.kind == HeldWork::Kind::upload) return engine_.staging.to_array(tick, work.array, memory);
-    engine_.staging.from_array(tick, work.array, memory);
-  }
-
-  // In the stream's context.
-  void fill(const nb::object& op, const dataflow::Pattern& pattern, const dataflow::Region& region, std::uint64_t base,
-            StreamIndex stream) {
-    const CUstream handle = engine_.stream(stream).handle;
-    dataflow::each_fill(pattern, region, base, [&](dataflow::FillBlock block) {
-      block.offset += base;
-      if (holds_back_) return hold(stream, {.kind = HeldWork::Kind::fill, .op = op, .fill = block});
-      call_fill(engine_.table, block, handle);
-    });
-  }
-  void copy(const nb::object& op, const Array& to, const Array& from, StreamIndex stream) {
-    const CUstream handle = engine_.stream(stream).handle;
-    dataflow::each_block(to, from, [&](const dataflow::CopyBlock& block) {
-      if (holds_back_) return hold(stream, {.kind = HeldWork::Kind::copy, .op = op, .block = block});
-      call_copy(engine_.table, block, handle);
-    });
-  }
-
-  Engine& engine_;
-  ContextScope scope_;
   const dataflow::Placement& placement_;
   const bool stands_in_line_;
   const completion::Turn* const turn_;
@@ -590,12 +396,8 @@ class Submit {
   AheadMemory* const ahead_;
   const Claims::Place claim_;
   HostNeed host_need_;
-  bool holds_back_ = false;
-  dataflow::HeldCalls<HeldWork> held_;
-  std::vector<nb::object> finished_;  // while calls are held back
-  nb::object lost_;                   // the first error of those that were refused
-  nb::object scratch_;                // keeps a value that nothing else holds until it is finished
-  nb::object staged_, read_;          // likewise
+  nb::object scratch_;        // keeps a value that nothing else holds until it is finished
+  nb::object staged_, read_;  // likewise
 };
 
 }  // namespace aiocuda::driver

@@ -1,0 +1,221 @@
+// The driver's calls of a walk: made at once, or held back and made stream by stream, one piece of work each.
+//
+// Always true: each stream gets its calls in the order in which they were decided. When somebody asks the driver about
+// a stream, and when the walk ends, all calls have been made. What the driver refuses of those that were held back ends
+// the operations that depend on it, and nothing else is submitted before marks and waits that it refused are made up
+// for.
+#pragma once
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "../dataflow/copies.hpp"
+#include "../dataflow/fills.hpp"
+#include "../dataflow/held.hpp"
+#include "../dataflow/pageable.hpp"
+#include "calls.hpp"
+#include "graph.hpp"
+#include "outstanding.hpp"
+#include "refused.hpp"
+
+namespace aiocuda::driver {
+using dataflow::Array;
+
+// What is to be done on a stream when its turn comes; of a mark or a wait, whose it is.
+struct HeldWork {
+  enum class Kind : std::uint8_t { launch, fill, copy, replay, upload, download };
+  Kind kind = Kind::launch;
+  nb::object op{};
+  dataflow::FillBlock fill{};      // of a fill: its offset is an address
+  dataflow::CopyBlock block{};     // of a copy
+  std::shared_ptr<Graph> graph{};  // of a replay
+  dataflow::Array array{};         // of a copy from or to pageable memory
+  nb::object pageable{};
+};
+using HeldCall = dataflow::HeldCall<HeldWork>;
+using dataflow::HeldKind;
+
+class Issuing {
+ public:
+  // There are branches: from here on the calls for their streams are made in turn, by `make_held_calls`.
+  void hold_back() { holds_back_ = true; }
+
+  // To be called before anybody asks the driver about a stream, and before the walk ends. What the driver refuses
+  // ends the operations that depend on it.
+  void make_held_calls() {
+    if (held_.empty()) return finished_.clear();
+    std::map<StreamIndex, nb::object> streams;  // that get calls, each with an operation that one of them is for
+    std::set<StreamIndex> others;               // that they wait for
+    nb::object error;
+    bool is_order_lost = false;
+    const auto lost = held_.make_all([&](const HeldCall& call) {
+      streams.try_emplace(call.stream, call.work.op);
+      if (call.kind == HeldKind::wait) others.insert(call.other);
+      try {
+        make(call);
+        return true;
+      } catch (nb::python_error& refused) {
+        if (!error.is_valid()) error = nb::borrow(refused.value());
+        is_order_lost = is_order_lost || call.kind != HeldKind::work;
+        return false;
+      }
+    });
+    if (is_order_lost) {
+      for (const auto& [stream, op] : streams) others.insert(stream);
+      for (const auto& [stream, count] : lost) others.insert(stream);
+      restore_order(others);
+    }
+    engine_.now.note_given();
+    const std::vector<nb::object> finished = std::exchange(finished_, {});
+    for (const nb::object& object : finished) {
+      Op& op = *dataflow::as_op(object);
+      const bool is_lost = std::any_of(op.ready.begin(), op.ready.end(), [&](Tick tick) {
+        const auto from = lost.find(tick.stream);
+        return from != lost.end() && tick.count >= from->second;
+      });
+      if (is_lost) op.fail(error);
+    }
+    lost_ = std::move(error);
+    for (const auto& [stream, op] : streams)
+      if (!lost.contains(stream)) note_progress(*dataflow::as_op(op), stream);
+  }
+
+  // The same in the middle of an operation, which cannot go on when something it may depend on was lost. Wherever
+  // Python may run, and another thread with it: what is counted as submitted they take for that.
+  void make_held_calls_now() {
+    lost_.reset();  // what an earlier walk lost has been told
+    make_held_calls();
+    if (!lost_.is_valid()) return;
+    raise_exception(std::exchange(lost_, nb::object()));
+  }
+
+  void mark(Op& op, StreamIndex stream, std::uint32_t slot) {
+    if (holds_back_)
+      return hold({.kind = HeldKind::mark,
+                   .stream = stream,
+                   .count = next_count(stream),
+                   .work = {.op = object_of(op)},
+                   .slot = slot});
+    put_mark(op, stream, slot);
+  }
+  void wait(Op& op, StreamIndex stream, StreamIndex other, std::uint32_t slot) {
+    if (holds_back_)
+      return hold({.kind = HeldKind::wait,
+                   .stream = stream,
+                   .count = next_count(stream),
+                   .work = {.op = object_of(op)},
+                   .other = other,
+                   .slot = slot});
+    wait_for_mark(op, stream, other, slot);
+  }
+
+ protected:
+  explicit Issuing(Engine& engine) : engine_(engine), scope_(engine) {}
+  Issuing(const Issuing&) = delete;
+  Issuing& operator=(const Issuing&) = delete;
+  ~Issuing() {
+    if (holds_back_) engine_.now.note_given();  // where an error ended the walk, what it still held is never made
+  }
+
+  void launch_now(dataflow::LaunchOp& op, StreamIndex stream, std::int32_t device) {
+    scope_.bind(device);
+    doing(engine_, op, device,
+          [&] { check(call_launch(engine_.table, op, device, engine_.stream(stream).handle), "cuLaunchKernel"); });
+  }
+
+  void replay_now(dataflow::ReplayOp& op, Graph& graph, CUstream stream, std::int32_t device) {
+    doing(engine_, op, device, [&] { graph.launch(op, stream); });
+  }
+
+  void stage_now(const HeldWork& work, Tick tick) {
+    const dataflow::Pageable& memory = *dataflow::as_pageable(work.pageable);
+    if (work.kind == HeldWork::Kind::upload) return engine_.staging.to_array(tick, work.array, memory);
+    engine_.staging.from_array(tick, work.array, memory);
+  }
+
+  // In the stream's context.
+  void put_fill(const nb::object& op, const dataflow::Pattern& pattern, const dataflow::Region& region,
+                std::uint64_t base, StreamIndex stream) {
+    const CUstream handle = engine_.stream(stream).handle;
+    dataflow::each_fill(pattern, region, base, [&](dataflow::FillBlock block) {
+      block.offset += base;
+      if (holds_back_) return hold(stream, {.kind = HeldWork::Kind::fill, .op = op, .fill = block});
+      call_fill(engine_.table, block, handle);
+    });
+  }
+  void put_copy(const nb::object& op, const Array& to, const Array& from, StreamIndex stream) {
+    const CUstream handle = engine_.stream(stream).handle;
+    dataflow::each_block(to, from, [&](const dataflow::CopyBlock& block) {
+      if (holds_back_) return hold(stream, {.kind = HeldWork::Kind::copy, .op = op, .block = block});
+      call_copy(engine_.table, block, handle);
+    });
+  }
+
+  void note_progress(Op& op, StreamIndex stream) {
+    doing(engine_, op, engine_.stream(stream).device, [&] { engine_.waits.note_progress(stream); });
+  }
+  // While calls are held back: one of them may be refused yet.
+  void note_finished(Op& op) { finished_.push_back(object_of(op)); }
+
+  void hold(StreamIndex stream, HeldWork work) {
+    hold({.kind = HeldKind::work, .stream = stream, .count = next_count(stream), .work = std::move(work)});
+  }
+  std::uint64_t next_count(StreamIndex stream) const { return engine_.timeline.submitted(stream) + 1; }
+
+  Engine& engine_;
+  ContextScope scope_;
+  bool holds_back_ = false;
+
+ private:
+  // A mark or a wait was refused, and what it was for counts as ordered.
+  [[gnu::cold]] void restore_order(const std::set<StreamIndex>& streams) {
+    engine_.streams.lose_order(streams);
+    try {
+      engine_.streams.restore_order();
+    } catch (const Refusal&) {  // whoever submits next tries again, and is told
+    }
+  }
+
+  void put_mark(Op& op, StreamIndex stream, std::uint32_t slot) {
+    doing(engine_, op, engine_.stream(stream).device, [&] { engine_.streams.put_mark(stream, slot); });
+  }
+  void wait_for_mark(Op& op, StreamIndex stream, StreamIndex other, std::uint32_t slot) {
+    doing(engine_, op, engine_.stream(stream).device, [&] { engine_.streams.wait_for_mark(stream, other, slot); });
+  }
+
+  void hold(HeldCall call) {
+    engine_.now.note_held_back();
+    held_.add(std::move(call));
+  }
+  void make(const HeldCall& call) {
+    const StreamState& state = engine_.stream(call.stream);
+    doing(engine_, call.work.op, state.device, [&] {
+      Op& op = *dataflow::as_op(call.work.op);
+      if (call.kind == HeldKind::mark) return put_mark(op, call.stream, call.slot);
+      if (call.kind == HeldKind::wait) return wait_for_mark(op, call.stream, call.other, call.slot);
+      scope_.bind(state.device);
+      switch (call.work.kind) {
+        case HeldWork::Kind::launch:
+          return launch_now(static_cast<dataflow::LaunchOp&>(op), call.stream, state.device);
+        case HeldWork::Kind::fill:
+          return call_fill(engine_.table, call.work.fill, state.handle);
+        case HeldWork::Kind::copy:
+          return call_copy(engine_.table, call.work.block, state.handle);
+        case HeldWork::Kind::upload:
+        case HeldWork::Kind::download:
+          return stage_now(call.work, {call.stream, call.count});
+        case HeldWork::Kind::replay:
+          return replay_now(static_cast<dataflow::ReplayOp&>(op), *call.work.graph, state.handle, state.device);
+      }
+    });
+  }
+
+  dataflow::HeldCalls<HeldWork> held_;
+  std::vector<nb::object> finished_;  // while calls are held back
+  nb::object lost_;                   // the first error of those that were refused
+};
+
+}  // namespace aiocuda::driver
