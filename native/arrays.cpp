@@ -106,7 +106,7 @@ void bind_arrays(nb::module_& module) {
             return dataflow::make_array(self.type(), std::move(view));
           },
           "extents"_a, "dtype"_a, "strides"_a.none())
-      // What an array is in its buffer, in the memory that begins where this one does.
+      // The same part of memory that an array is in its buffer, in the memory that begins where this one does.
       .def(
           "_like_part", [](const Array& self, nb::handle_t<Array> part) { return like_part(self, part); }, "part"_a)
       // Is the address of each item a multiple of a power of two?
@@ -136,7 +136,7 @@ void bind_arrays(nb::module_& module) {
                                            tuple_of(it.shape.size(), [&](std::size_t axis) { return it.shape[axis]; }),
                                            strides, tile);
                    })
-      // Where it is: two arrays of one layout with the same place are one.
+      // Its place: two arrays of one layout with the same place are one.
       .def_prop_ro("_place",
                    [](const Array& self) {
                      return nb::make_tuple(reinterpret_cast<std::uintptr_t>(self.buffer.get()), self.offset);

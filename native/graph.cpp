@@ -78,7 +78,8 @@ Planner::House house_of(CUstreamCaptureMode mode, const std::string& place) {
   return house;
 }
 
-// Has the kernels of a plan loaded, by another thread. Whoever holds the right to submit would hold up everybody.
+// Has the kernels of a plan loaded, by another thread. A thread that did this while it holds the right to submit would
+// hold up everybody.
 void load_kernels(const GraphPlan& plan) {
   std::vector<std::pair<nb::object, std::int32_t>> missing;  // apart: another thread may add to the plan meanwhile
   for (const GraphNode& node : plan.nodes)
@@ -380,7 +381,7 @@ void bind_allocation(nb::module_& module) {
 }  // namespace
 
 void bind_graphs(nb::module_& module) {
-  // What executing an operation would do.
+  // The steps that executing an operation would take.
   module.def("record", [](nb::handle_t<Op> op, const Placement& placement) {
     return driver::record(process_engine(), op, to_record(placement));
   });

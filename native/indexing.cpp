@@ -28,7 +28,7 @@ template <class Message>
   raise(error_types.argument_type, message());
 }
 
-// What an index picks of one axis: every `step`-th of `length` items.
+// The items of one axis that an index picks: every `step`-th of `length` items.
 struct Picked {
   std::int64_t start, length, step;
 };
@@ -141,7 +141,7 @@ nb::object make_view(nb::handle_t<Array> array, Part&& part, const char* where) 
   view.group = whole.group;
   view.lender = whole.lender;
   check_usable(view, false,
-               [where] { return std::string(where); });  // it, and not the whole, of which a part may be moved
+               [where] { return std::string(where); });  // it, and not the whole: a part of that may be moved
   return dataflow::make_array(array.type(), std::move(view));
 }
 

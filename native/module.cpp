@@ -151,7 +151,7 @@ void bind_streams(nb::module_& module) {
     const driver::StreamIndex slot = index_of(stream);
     return process_engine().timeline.submitted(slot) - process_engine().stream(slot).before;
   });
-  // That as far as is known have not passed.
+  // The submissions that have not passed, as far as is known.
   module.def("stream_in_flight",
              [](dataflow::StreamId stream) { return process_engine().timeline.backlog(index_of(stream)); });
   module.def("streams_of", [](std::int32_t device) {

@@ -76,7 +76,7 @@ const char* name_of(Yields yields) {
   }
 }
 
-// What `source[index]` will be, as far as it is known.
+// The spec of `source[index]`, as far as it is known.
 Spec spec_of_item(nb::handle source, std::int64_t index) {
   Op* op = as_op(source);
   if (!op || op->is_done() || op->state == State::failed) return {};
@@ -96,8 +96,8 @@ Spec spec_of_item(nb::handle source, std::int64_t index) {
   return {};
 }
 
-// What `await` of a class' objects calls, which raises. The slot alone is set: a class with an __await__ would be one
-// of awaitables, for inspect.isawaitable() and all who ask that.
+// The functions that `await` of a class' objects calls; they raise. Only the slot is set: with an __await__ the class
+// would be one of awaitables, for inspect.isawaitable() and its callers.
 std::unordered_map<PyTypeObject*, nb::object>& refusals_of_await() {
   static auto& functions = *new std::unordered_map<PyTypeObject*, nb::object>;
   return functions;
@@ -158,7 +158,7 @@ void bind_op(nb::module_& module) {
                        ticks.append(nb::make_tuple(process_engine().id_of(tick.stream), tick.count));
                      return ticks;
                    })
-      // What it is called in messages.
+      // Its name in messages.
       .def_prop_ro("_title",
                    [](Op& self) -> std::string {
                      switch (self.kind) {
@@ -209,7 +209,7 @@ void bind_op(nb::module_& module) {
              return -1;
            })
       .def_rw("_is_asked", &Op::is_asked)
-      // What it works on, or HOST; None where that is not known.
+      // The device it works on, or HOST; None if that is not known.
       .def_prop_ro("_device", [](Op& self) { return ordinal_or_none(at_work_in(self).known_device()); })
       // A placement that names a device, a stream or a policy; what an earlier one named beside that stays.
       .def("_put_on", [](Op& self, nb::handle_t<Placement> placement) {
@@ -336,7 +336,7 @@ void bind_op(nb::module_& module) {
           "function"_a, "arguments"_a, "accesses"_a);
 
   // `targets`: the input that each of `values` replaces, by number; or the output, by ~(its memory's slot). `result`:
-  // what it yields, where that is neither the graph's nor the outputs that were given.
+  // its result, if that is neither the graph's nor the outputs that were given.
   nb::class_<ReplayOp, Op>(module, "ReplayOp", nb::type_slots(op_slots))
       .def(
           "__init__",
@@ -383,7 +383,7 @@ void bind_policies(nb::module_& module) {
 
 }  // namespace
 
-// What is known of the values is checked.
+// Checks what is known of the values.
 void make_replay(ReplayOp& op, nb::object graph, const nb::tuple& targets, const nb::list& values, nb::object result) {
   op.plan = &nb::inst_ptr<driver::GraphObject>(graph)->graph->plan;
   op.generation = op.plan->generation;

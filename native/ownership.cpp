@@ -291,7 +291,7 @@ void bind_ownership(nb::module_& module) {
         if (span.end > array.buffer->size_bytes)
           raise(error_types.argument_value, "external: " + describe(array) + " reaches beyond the " +
                                                 std::to_string(array.buffer->size_bytes) + " bytes of its allocation");
-        // That it is ready is an access like others: behind those that are still going on.
+        // Its readiness is an access like others, behind those that are still going on.
         driver::doing(engine, std::string("ordering external memory after its earlier uses"), device,
                       [&] { engine.streams.order(slot_of(ready), *array.buffer, span); });
         array.buffer->hazards.commit(span, true, engine.timeline.advance(slot_of(ready), 1, true));

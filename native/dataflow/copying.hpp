@@ -92,7 +92,7 @@ class Copying {
   Value make(CreateOp& create, StreamIndex stream, std::int32_t device) {
     return walk_.make(create, stream, device, Py_REFCNT(op_.destination.ptr()) > 1);
   }
-  // Where a destination is made that says nothing itself: a copy reaches every device, so its source counts least.
+  // The device of a destination that names none. A copy reaches every device, so its source counts least.
   std::int32_t device_of(const CreateOp& create, const Array* source) {
     const bool counts = source && !source->is_host() && !op_.moves;
     return walk_.device_of(create, [&] { return walk_.device_for(op_, counts ? source->device : unknown_ordinal); });

@@ -32,7 +32,7 @@ class HeldCalls {
   void add(HeldCall<Work> call) { calls_.push_back(std::move(call)); }
 
   // Calls `make(call)` for all of them, a piece of work for each stream in turn. False: it was refused; then the work
-  // that comes after it on its stream, or waits for that, is left out; marks and waits are made all the same, but for
+  // that comes after it on its stream, or waits for that, is left out; marks and waits are made all the same, except
   // waits for a mark that was refused. Gives back from which submission on each stream has lost work.
   template <class Make>
   std::map<StreamIndex, std::uint64_t> make_all(Make&& make) {

@@ -20,7 +20,7 @@ class Homes {
     return sink_.constant(object);
   }
 
-  // What those say for whom it is done, from the nearest on: where they were put, or what their arrays are on.
+  // The device that its consumers name, from the nearest on: where `on` put them, or the device of their arrays.
   std::int32_t device_of_consumers() {
     for (const Frame* frame = consumer_; frame; frame = frame->consumer) {
       Op& consumer = *frame->op;
@@ -57,9 +57,9 @@ class Homes {
       for (const ForeignOp::Access& access : static_cast<ForeignOp&>(op).accesses) look(access.array);
     return device;
   }
-  // What its function returned is what it yields.
+  // It yields what its function returned.
   static bool moves_its_input(const CallOp& op) { return op.moves && !op.inner.is_valid(); }
-  // Its result may be on another device than what it takes, so whoever takes that says nothing of this.
+  // Its result may be on another device than its input, so the consumers of the result decide nothing.
   static bool may_be_elsewhere(const Op& op) {
     switch (op.kind) {
       case Kind::call:
@@ -81,7 +81,7 @@ class Homes {
     return placement_->device == unknown_ordinal && at_least != unknown_ordinal ? at_least
                                                                                 : placement_->device_or_default();
   }
-  // Where a new array is made, its shape known. `else_where()`: on which device, where it says nothing itself.
+  // Makes a new array whose shape is known. `else_where()`: the device, if the creation names none.
   template <class F>
   std::int32_t device_of(const CreateOp& op, F&& else_where) {
     if (op.is_beside) return sink_.array(value_of(op.like))->device;

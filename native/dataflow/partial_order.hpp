@@ -6,7 +6,7 @@
 //
 // Most chains are short: a fill, and then the kernel that reads it, which lies on a longer chain. A clock with an entry
 // for each of them would hold as many entries as there are nodes. So a chain that ends in a node of another chain notes
-// that node, its *join*, and the join's clock has no entry for it. Whoever is behind the join is behind the chain.
+// that node, its *join*, and the join's clock has no entry for it. A node behind the join is behind the chain.
 //
 // Always true, for a tick t on chain c and a later node n: t comes before n if and only if n's clock reaches t on c, or
 // n is, or comes after, one of the joins that c has for t. A chain is joined by one that is at least as heavy (in
@@ -65,7 +65,7 @@ class PartialOrder {
   struct Chain {
     std::vector<NodeIndex> nodes;
     std::vector<Join> joins;  // by `last`; of the same one, at most `most_joins`
-    // The chains that a node of this one has joined, and its count. Who comes after it may continue them.
+    // The chains that a node of this one has joined, and its count. A node that comes after it may continue them.
     std::vector<std::pair<StreamIndex, std::uint64_t>> idle;
     std::size_t idle_from = 0;  // somebody has continued those before
     std::uint64_t weight = 0;
@@ -199,7 +199,7 @@ class PartialOrder {
     return none;
   }
 
-  // What the new node's clock says of other chains. Those that end in it are joined by it.
+  // The new node's clock for other chains. Those that end in it are joined by it.
   std::shared_ptr<const Clock> clock_of(Tick at) {
     note_continuation(at);
     if (direct_.empty()) return none_;

@@ -37,8 +37,8 @@ class Performing : protected Homes<Sink> {
         outputs_(scratch.outputs),
         deferred_(scratch.deferred) {}
 
-  // A new array on a device is made by who uses it first, on that one's stream: making it is no work that could
-  // overlap with anything, and would only be waited for.
+  // The first user of a new array on a device makes it, on its own stream. Making it is no work that could overlap with
+  // anything, and others would only wait for it.
   CreateOp* as_deferred(const Op& consumer, nb::handle argument) {
     if (consumer.kind == Kind::copy) {
       const auto& copy = static_cast<const CopyOp&>(consumer);
@@ -159,7 +159,7 @@ class Performing : protected Homes<Sink> {
     placing_.add(*array, param.writes);
   }
 
-  // What was an array when the launch was built: it was found to fit then.
+  // An argument that was an array when the launch was built, and was found to fit then.
   void take_bound(LaunchOp& op, std::uint32_t i, Value value, Home& home) {
     const Array& array = *sink_.array(value);
     check_array_again(op.signature, i, array, home);

@@ -1,4 +1,4 @@
-// Where an operation goes, what it waits for there, and what it leaves behind for those that come after it.
+// Placing: the stream of an operation, its waits there, and what it leaves behind for later operations.
 //
 // Always true: an operation that is committed is ordered after every earlier one that touched the same bytes,
 // where one of the two wrote them.
@@ -189,7 +189,7 @@ class Placing {
   }
 
  private:
-  // What the timeline asks for is done for an operation, and fails as that one.
+  // The timeline's waits and marks are made for an operation. If one fails, the operation fails.
   struct Waits {
     Sink& sink;
     Op& op;

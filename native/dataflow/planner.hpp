@@ -1,8 +1,8 @@
-// The sink that makes a graph's plan of the walk: each operation becomes a node behind those whose bytes it touches,
-// and nothing is submitted. What the driver must do for it meanwhile, it asks the house for.
+// The sink that makes a graph's plan from the walk. Each operation becomes a node behind those whose bytes it touches,
+// and nothing is submitted. The sink asks its house for the few calls of the driver that it needs.
 //
 // Always true: arrays that are made in the walk have no address until the plan is finished, unless somebody has asked
-// for it; until then, and but for the results for ever, only this graph's operations use them.
+// for it. Until then only this graph's operations use them; except for the results, that holds for ever.
 #pragma once
 #include <functional>
 #include <unordered_map>
@@ -17,7 +17,7 @@
 
 namespace aiocuda::dataflow {
 
-// What a `map` makes of a value that each launch completes anew: called then.
+// A `map` of a value that each launch completes anew. Its function is called then.
 struct Late {
   nb::object function, input;
 };
@@ -30,7 +30,7 @@ class Planner : private PlanNodes {
  public:
   using Value = nb::handle;
 
-  // What only who knows the driver can do.
+  // Services that need the driver.
   struct House {
     std::function<void(Buffer&, Op*)> allocate;  // gives a buffer its memory, for an operation or the graph itself
     std::function<nb::object(Array&&)> object_of;
@@ -372,7 +372,7 @@ class Planner : private PlanNodes {
     return keep(house_.object_of(Array{std::move(ref), 0, device, dtype, shape}));
   }
 
-  // What an argument is, if anything: itself, or the result of the operation that it is.
+  // The value of an argument, if it has one: itself, or the result of the operation that it is.
   nb::handle handle_of(nb::handle argument) const {
     const Op* op = as_op(argument);
     return op ? result(*op) : argument;
@@ -385,7 +385,7 @@ class Planner : private PlanNodes {
       if (!input.is_array && input.object.ptr() == object.ptr()) observed_.insert(object.ptr());
   }
 
-  // What is known only when a launch is complete is no argument of anything inside.
+  // A value that is known only when a launch is complete cannot be an argument of anything inside.
   void require_now(Value value) const {
     if (late_.contains(value.ptr()))
       raise(error_types.capture,
@@ -396,7 +396,7 @@ class Planner : private PlanNodes {
 
   // --- the end
 
-  // What was recorded belongs to the graph.
+  // Recorded operations belong to the graph.
   void hand_over() {
     if (recorded_.empty()) return;
     const nb::object error =
@@ -420,8 +420,8 @@ class Planner : private PlanNodes {
   std::vector<nb::object> recorded_, called_, kept_;
 };
 
-// In a graph an operation comes after those whose bytes it touches, and after nobody else: it has no stream. What the
-// walk takes for a stream's number is the device's.
+// In a graph an operation comes after those whose bytes it touches, and after nobody else: it has no stream. The walk
+// gets the device's number in place of a stream's.
 template <>
 class Placing<Planner> {
  public:

@@ -83,7 +83,7 @@ inline Lodging lodge(const std::vector<Tenant>& tenants, const PartialOrder& ord
   lodging.offsets.assign(tenants.size(), 0);
   std::vector<Shelf> shelves;
   std::size_t next = 0;  // where the next one looks first
-  // Where the first tenant begins at a root, nothing precedes it. Others that begin at a root look elsewhere.
+  // If the first tenant begins at a root, nothing precedes it. Others that begin at a root look elsewhere.
   std::vector<std::size_t> open;
   auto place = [&](std::size_t i, Shelf& shelf) {
     const auto at = place_on(shelf, tenants[i].lifetime);

@@ -29,7 +29,7 @@ struct Tick {
   std::uint64_t count = 0;
 };
 
-// What a byte range remembers: its last write, and the reads since, one for each stream.
+// The memory of a byte range: its last write, and the reads since, one for each stream.
 struct Hazard {
   Tick written;
   std::vector<Tick> reads;

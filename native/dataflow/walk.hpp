@@ -152,7 +152,7 @@ class Walk : private Performing<Sink> {
   const std::optional<FullMemory>& full_memory() const { return full_memory_; }  // or arrays as much as they may
 
  private:
-  // What the host had to do for parked operations may have been done, by whomever.
+  // Somebody may have done the work on the host that parked operations wait for.
   void go_on() {
     if (path_.has_branches) sink_.hold_back();
     for (const Path::Due& each : std::exchange(path_.due, {})) {
@@ -241,7 +241,7 @@ class Walk : private Performing<Sink> {
     if ((is_structure || is_plain) && !op.put.is_valid()) return entry.consumer;
     Frame* const frame = path_.frame_of(entry);
     if (!frame->placement) frame->placement = placement_;
-    // What a function of `then` returned is under the placement of that.
+    // Operations that a function of `then` returned are under the placement of that `then`.
     if (is_call && static_cast<CallOp&>(op).inner.is_valid() && op.put.is_valid() && !frame->own.is_valid()) {
       frame->own = placement_of(op, *placement_);
       frame->placement = nb::inst_ptr<Placement>(frame->own);

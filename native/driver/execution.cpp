@@ -183,8 +183,8 @@ bool Execution::walk(Halt& halt) {
   }
 }
 
-// What ends when the work on the host has ended that the walk stopped for, or those have been told who go first; none
-// where there is nothing left to wait for. Until then others that touch the same memory wait behind it.
+// Returns the completion of the work on the host for which the walk stopped, or of the executions that go first; none
+// if there is nothing left to wait for. Until then others that touch the same memory wait behind it.
 CompletionRef Execution::wait_on_host(const Halt& halt, bool blocks) {
   CompletionRef until = halt.host.behind, behind = until;
   if (const AheadMemory& needed = halt.host.memory; needed.size_bytes) {
@@ -244,7 +244,7 @@ Execution::Ran Execution::run_due(const std::vector<Due>& due) {
     op.runner = 0;
     op.outstanding.reset();
     told->part_done(0);
-    if (interruption) throw nb::python_error(*interruption);  // to who ran the function
+    if (interruption) throw nb::python_error(*interruption);  // to the caller that ran the function
     ran.elsewhere.reset();
   }
   return ran;
@@ -282,7 +282,7 @@ Execution::Reached Execution::advance(bool blocks) {
     if (is_new) learn_from_marks(engine_, op);
     Reached reached = submit_root(blocks);
     if (!reached.is_submitted) return reached;
-    // What was submitted just now has hardly passed: to wait for it tells as much as to ask.
+    // Work that was submitted just now has hardly passed, and waiting for it tells as much as asking.
     reached.halt.waits = is_new ? engine_.timeline.not_known_complete(op.ready) : incomplete(engine_, op);
     reached.is_complete = reached.halt.waits.empty();
     return reached;
@@ -314,7 +314,8 @@ CompletionRef Execution::completion_of(const Reached& reached, std::chrono::micr
   }
 }
 
-// Takes a place in line. What ends when it is called; null where others have submitted the operation by now.
+// Takes a place in line. Returns a completion that ends when it is called; null if others have submitted the operation
+// by now.
 CompletionRef Execution::stand(const Halt::Full& full, completion::Waiter waiter) {
   Op& op = this->op();
   if (op.state != dataflow::State::pending) return nullptr;

@@ -1,8 +1,8 @@
 // The driver's calls of a walk: made at once, or held back and made stream by stream, one piece of work each.
 //
 // Always true: each stream gets its calls in the order in which they were decided. When somebody asks the driver about
-// a stream, and when the walk ends, all calls have been made. What the driver refuses of those that were held back ends
-// the operations that depend on it, and nothing else is submitted before marks and waits that it refused are made up
+// a stream, and when the walk ends, all calls have been made. If the driver refuses a call that was held back, the
+// operations that depend on it end, and nothing else is submitted before marks and waits that it refused are made up
 // for.
 #pragma once
 #include <algorithm>
@@ -24,7 +24,7 @@
 namespace aiocuda::driver {
 using dataflow::Array;
 
-// What is to be done on a stream when its turn comes; of a mark or a wait, whose it is.
+// Work for a stream when its turn comes; for a mark or a wait, the operation that it belongs to.
 struct HeldWork {
   enum class Kind : std::uint8_t { launch, fill, copy, replay, upload, download };
   Kind kind = Kind::launch;
@@ -43,8 +43,8 @@ class Issuing {
   // There are branches: from here on the calls for their streams are made in turn, by `make_held_calls`.
   void hold_back() { holds_back_ = true; }
 
-  // To be called before anybody asks the driver about a stream, and before the walk ends. What the driver refuses
-  // ends the operations that depend on it.
+  // To be called before anybody asks the driver about a stream, and before the walk ends. A refusal of the driver ends
+  // the operations that depend on the call.
   void make_held_calls() {
     if (held_.empty()) return finished_.clear();
     std::map<StreamIndex, nb::object> streams;  // that get calls, each with an operation that one of them is for

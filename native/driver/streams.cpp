@@ -25,7 +25,7 @@ class Fresh {
 
 }  // namespace
 
-// What the timeline asks for: a refused call ends its decision, which it then does not remember.
+// The timeline's calls. A refused call ends its decision, and the timeline does not remember it then.
 class Streams::Waits {
  public:
   explicit Waits(Streams& streams) : streams_(streams) {}

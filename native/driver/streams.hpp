@@ -1,8 +1,8 @@
 // Streams: their handles, the marks that others wait for, and how far each is.
 //
 // Always true: a slot of the timeline has one stream at a time; its next one comes when the last has been destroyed,
-// with all its work passed. What the driver refuses leaves no handle behind, and nothing of the timeline that is not
-// so. Guarded by the GIL, but for `ask`, which the reactor's thread calls.
+// with all its work passed. A refused call leaves no handle behind, and nothing false in the timeline. Guarded by the
+// GIL, except `ask`, which the reactor's thread calls.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -35,7 +35,7 @@ struct StreamState {
   std::shared_ptr<void> keepalive{};  // of a stream that is somebody else's
 };
 
-// Who has the device do something for a stream beside its work.
+// A part that has the device do something for a stream beside its work.
 class StreamFollower {
  public:
   // Is nothing of it on its way any more? Throws Refusal on a broken context.

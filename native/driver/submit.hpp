@@ -2,8 +2,8 @@
 // for before something can be submitted. The driver's calls are made in issuing.hpp.
 //
 // Always true: what the driver refuses ends the operation with an error that names it. A launch that is refused at once
-// leaves no trace in the hazards. What was held back, or is several calls, keeps its place in the stream, with what the
-// stream has got of it.
+// leaves no trace in the hazards. Work that was held back, or is several calls, keeps its place in the stream, with the
+// calls that the stream has got of it.
 #pragma once
 #include <algorithm>
 #include <optional>
@@ -86,14 +86,14 @@ class Submit : public Issuing {
   void require_loaded(dataflow::LaunchOp& op, std::int32_t device) {
     if (!op.shape.empty && !is_loaded(op, device)) require_loaded_slowly(op, device);
   }
-  // Where the driver takes long to give memory, others may submit meanwhile. Not in the middle of another submission.
+  // While the driver takes long to give memory, others may submit. That is not so in the middle of another submission.
   void require_memory(const AheadMemory& needed) {
     if (!stands_in_line_ || engine_.memory.has_block(needed.kind, needed.device, needed.size_bytes)) return;
     if (ahead_ && ahead_->is_for(needed.kind, needed.device, needed.size_bytes)) return;
     host_need_.memory = needed.unfilled();
     throw dataflow::HostWait{};
   }
-  // What was got for it; nothing where nothing was.
+  // The memory that a thread got for it; nothing if there is none.
   dataflow::BufferRef take_ahead(dataflow::MemoryKind kind, std::int32_t device, std::uint64_t size_bytes) {
     if (!ahead_ || !ahead_->is_for(kind, device, size_bytes)) return {};
     ahead_->size_bytes = 0;
@@ -303,7 +303,7 @@ class Submit : public Issuing {
     return scratch_;
   }
 
-  // What the driver refuses in a function that does an operation's work is the operation's error, whatever it was asked
+  // A refusal of the driver in a function that does an operation's work is the operation's error, whatever the call was
   // for.
   [[noreturn, gnu::cold]] void raise_named(const nb::python_error& error, Op& op) {
     const nb::object named = engine_.hooks.named(error.value(), object_of(op));
@@ -351,7 +351,7 @@ class Submit : public Issuing {
   // Managed memory is none of a device's: no limit bounds it.
   dataflow::BufferRef allocate_block(dataflow::CreateOp& op, std::int32_t device) {
     const bool is_managed = op.memory == dataflow::MemoryKind::managed;
-    // What was got counts already. What was refused to the other thread is asked for here.
+    // Memory that the other thread got counts already. If it was refused, this asks for it.
     const bool is_tried = ahead_ && ahead_->is_for(op.memory, device, op.size_bytes);
     if (dataflow::BufferRef got = take_ahead(op.memory, device, op.size_bytes)) return got;
     if (const dataflow::MemoryLimit* limit = placement_.limit_of(device); limit && op.size_bytes && !is_managed)

@@ -1,4 +1,4 @@
-// What the driver for tests answers: see fake_driver.hpp.
+// The answers of the driver for tests: see fake_driver.hpp.
 #include "fake_driver.hpp"
 
 #include <tuple>

@@ -66,7 +66,7 @@ class FakeDriver {
     std::lock_guard lock(mutex_);
     return counts_[index(function)];
   }
-  // All calls since the last `forget_calls`, but for those of contexts and capture modes.
+  // All calls since the last `forget_calls`, except those of contexts and capture modes.
   std::vector<Call> calls(Function function) const {
     std::lock_guard lock(mutex_);
     std::vector<Call> found;
@@ -97,7 +97,8 @@ class FakeDriver {
     std::lock_guard lock(mutex_);
     refusals_.push_back({function, answer, made_[index(function)] + nth, made_[index(function)] + nth + times});
   }
-  // The n-th call from here on is refused, whatever it is for, but for those that cannot fail where nothing is broken.
+  // The n-th call from here on is refused, whatever it is for. Calls that cannot fail while nothing is broken do not
+  // count.
   void refuse_nth(std::size_t nth, CUresult answer = CUDA_ERROR_OUT_OF_MEMORY) {
     std::lock_guard lock(mutex_);
     refused_at_ = refusable_calls_ + nth;
@@ -118,7 +119,7 @@ class FakeDriver {
     return refused_function_;
   }
   CUcontext context() const { return context_; }  // of this thread
-  // What is asked about a stream, or put on it, is refused from here on.
+  // From here on every question about a stream, and every call that puts work on it, is refused.
   void break_stream(CUstream stream, CUresult answer = CUDA_ERROR_ILLEGAL_ADDRESS) {
     std::lock_guard lock(mutex_);
     broken_[stream] = answer;

@@ -101,7 +101,7 @@ TEST_CASE("whichever call is refused, a graph is made another time, or launched 
     engine.driver.refuse_no_more();
     graph.reset();
     engine.settle();
-    // What the driver does not take back is gone.
+    // Objects that the driver does not take back are gone.
     const std::string refused = engine.driver.refused_function();
     const bool is_end = refused == "cuMemFree" || refused.find("Destroy") != std::string::npos;
     if (!is_end) CHECK(engine.handles() == before);

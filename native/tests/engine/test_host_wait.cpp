@@ -43,7 +43,7 @@ struct SlowKernel {
   int asked_count = 0;
 };
 
-// What comes out of a port, waited for.
+// Waits for a token of a port.
 std::vector<Port::Due> take(Port& port, std::size_t count) {
   std::vector<Port::Due> found;
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);

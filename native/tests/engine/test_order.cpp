@@ -12,7 +12,7 @@ namespace nb = nanobind;
 
 namespace {
 
-// What a piece of work touches: (address, does it write there).
+// The bytes that a piece of work touches: (address, does it write there).
 std::vector<std::pair<std::uint64_t, bool>> touched(const FakeDriver::Work& work) {
   switch (work.function) {
     case Function::cuMemcpyAsync:

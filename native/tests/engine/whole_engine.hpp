@@ -1,8 +1,8 @@
 // The whole engine over the driver for tests, and operations to execute on it, in a Python interpreter.
 //
 // Always true: an operation, an array and a placement are the classes that programs use. The functions of Python's that
-// the engine calls are the test's. What the driver refuses is raised as a RuntimeError whose arguments say what was
-// called, and for whom.
+// the engine calls are the test's. A refusal of the driver is raised as a RuntimeError, whose arguments say what was
+// called, and for which operation.
 #pragma once
 #include <nanobind/nanobind.h>
 
@@ -43,7 +43,7 @@ T& of(nb::handle object) {
 }
 inline Op& op_of(nb::handle object) { return *dataflow::as_op(object); }
 
-// What an execution raised.
+// The error that an execution raised.
 struct Raised {
   std::string kind;          // "refused" or "lost"; else what Python says
   int code = 0;              // the driver's
@@ -104,7 +104,7 @@ class WholeEngine {
   void settle();
   // Everything that a call that failed may have left half done: empty, where nothing is.
   std::string left_behind();
-  // What the driver gave, but for what the engine keeps for later by design.
+  // Everything that the driver gave, except what the engine keeps for later by design.
   std::map<Function, std::size_t> handles() const;
 
   CUstream handle(StreamIndex stream) { return engine.stream(stream).handle; }
@@ -119,7 +119,7 @@ class WholeEngine {
   const nb::object kernel_;
 };
 
-// Runs `attempt(engine, nth)` on a new engine for each call of the driver that it makes, of which that one is refused.
+// Runs `attempt(engine, nth)` once for each call of the driver that it makes, on a new engine, which refuses that call.
 // It says when there was none left to refuse.
 void refuse_each(const std::function<void(WholeEngine&)>& prepare, const std::function<void(WholeEngine&)>& attempt);
 
