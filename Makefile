@@ -24,13 +24,14 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 BUILD_INPUTS := pyproject.toml CMakeLists.txt $(shell find cmake native emulator examples/mlp -type f \
 	-not -path '*/tests/*' -not -path '*/__pycache__/*')
 
-.PHONY: help demo test soak check check-python check-format-cpp check-cpp docs bench bench-instructions clean
+.PHONY: help demo test soak check check-python check-format-cpp check-tidy-cpp check-cpp test-address test-thread docs bench bench-instructions clean
 
 help:
 	@echo "make demo    train a small network on the devices there are (a GPU, or none)"
 	@echo "make test    the test suite, on the emulated driver (AIOCUDA_DRIVER=nvidia: on a GPU)"
 	@echo "make soak    long runs: ten thousand random programs, then everything at once for ten minutes"
 	@echo "make check   formatting, types, rooms, C++ unit tests under sanitizers, documentation"
+	@echo "make test-address, make test-thread   the test suite with the native code under a sanitizer"
 	@echo "make docs    the documentation, into build/docs/html"
 	@echo "make bench   the benchmarks"
 	@echo "make bench-instructions   what a launch and an await cost in instructions (needs valgrind)"
@@ -46,7 +47,7 @@ soak: $(STAMPS)/built $(STAMPS)/test
 	@AIOCUDA_DRIVER=$(AIOCUDA_DRIVER) AIOCUDA_HYPOTHESIS=long $(BIN)/python -m pytest --timeout 0 tests/ordering tests/arrays tests/signature
 	@AIOCUDA_DRIVER=$(AIOCUDA_DRIVER) AIOCUDA_SOAK_S=$${AIOCUDA_SOAK_S:-600} $(BIN)/python -m pytest -m soak tests/soak
 
-check: check-python check-format-cpp check-cpp docs
+check: check-python check-format-cpp check-tidy-cpp check-cpp docs
 	@echo "make check: all passed"
 
 check-python: $(STAMPS)/built $(STAMPS)/test $(STAMPS)/check
@@ -59,6 +60,12 @@ check-python: $(STAMPS)/built $(STAMPS)/test $(STAMPS)/check
 check-format-cpp: $(STAMPS)/check
 	find native emulator \( -name '*.cpp' -o -name '*.hpp' \) -print0 | xargs -0 $(BIN)/clang-format --dry-run --Werror
 
+# With the commands of the build: what it compiles, as it does.
+check-tidy-cpp: $(STAMPS)/built $(STAMPS)/check
+	@commands=$$(ls -t build/*-*/compile_commands.json | head -n 1); \
+	$(BIN)/run-clang-tidy.py -quiet -j $$(nproc) -clang-tidy-binary $(CURDIR)/$(BIN)/clang-tidy \
+	  -p "$$(dirname "$$commands")" '/(native|emulator)/' > build/tidy.log 2> /dev/null || { cat build/tidy.log; exit 1; }
+
 # One sanitizer after the other: a build already uses every core. The sanitizers of older compilers
 # cannot live with the wide address randomisation of newer kernels, so it is off where it can be.
 check-cpp: $(STAMPS)/build
@@ -70,6 +77,19 @@ check-cpp: $(STAMPS)/build
 	  cmake --build --preset $$sanitizer; \
 	  $$fixed ctest --preset $$sanitizer; \
 	done
+
+# The Python suite, with the native module and the emulated driver under a sanitizer, in a virtual environment of its
+# own. Python itself leaks by design, so leaks are not looked for.
+SANITIZED_RUNTIMES = $(foreach runtime,$(1) stdc++,$(shell $${CXX:-g++} -print-file-name=lib$(runtime).so))
+test-address: RUNTIMES := asan ubsan
+test-thread: RUNTIMES := tsan
+test-address test-thread: test-%:
+	@SKBUILD_BUILD_DIR=build/python-$* SKBUILD_CMAKE_DEFINE=AIOCUDA_SANITIZE=$* SKBUILD_CMAKE_BUILD_TYPE=RelWithDebInfo \
+	  SKBUILD_INSTALL_STRIP=false $(MAKE) VENV=.venv-$* .venv-$*/.stamps/test
+	@AIOCUDA_DRIVER=emulated PYTHONMALLOC=malloc LD_PRELOAD="$(call SANITIZED_RUNTIMES,$(RUNTIMES))" \
+	  ASAN_OPTIONS=detect_leaks=0:abort_on_error=1 UBSAN_OPTIONS=print_stacktrace=1 \
+	  TSAN_OPTIONS=suppressions=$(CURDIR)/tests/sanitizer/thread.supp:halt_on_error=1 \
+	  .venv-$*/bin/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --timeout 1200 $(PYTEST_ARGUMENTS)
 
 docs: $(STAMPS)/built $(STAMPS)/docs
 	AIOCUDA_DRIVER=$(AIOCUDA_DRIVER) $(BIN)/sphinx-build --fail-on-warning --keep-going --quiet \

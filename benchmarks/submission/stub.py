@@ -1,4 +1,4 @@
-"""A process whose driver does nothing, with one device: what is left is aiocuda's own.
+"""A process whose driver does nothing: what is left is aiocuda's own.
 
 Always true: it is loaded before anything else loads a driver, so it is the driver of the whole process.
 """
@@ -17,7 +17,7 @@ _CONTEXT, _POOL = 0x1000, 0x2000  # handles, which nothing looks into
 class Stub:
     """The driver that does nothing, and what was called of it."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, devices: int = 1) -> None:
         from submission.floor import build_library
 
         source = Path(__file__).with_name("stub_driver.cpp")
@@ -30,10 +30,11 @@ class Stub:
         from aiocuda._driver import runtime
 
         _native.load_driver()
-        runtime._count = 1
-        found = runtime.DeviceProperties(0, "a driver that does nothing", (9, 0), 1, 1 << 40)
-        runtime._open[0] = runtime._OpenDevice(_CONTEXT, None, found)
-        _native.open_device(0, _CONTEXT, _POOL)
+        runtime._count = devices
+        for ordinal in range(devices):
+            found = runtime.DeviceProperties(ordinal, "a driver that does nothing", (9, 0), 1, 1 << 40)
+            runtime._open[ordinal] = runtime._OpenDevice(_CONTEXT + ordinal, None, found)
+            _native.open_device(ordinal, _CONTEXT + ordinal, _POOL + ordinal)
 
     def hold_flags(self, holds: bool, eventfd: int = -1) -> None:
         """Keep back what streams write from now on, until `release`, which rings an eventfd too."""
@@ -50,12 +51,13 @@ class Stub:
         return library.launch_count(), library.record_count(), library.wait_count()
 
 
-def without_code(kernel: Any) -> Any:
+def without_code(kernel: Any, devices: int = 1) -> Any:
     """Make a kernel one that is loaded already; there is nothing to compile it."""
     from aiocuda import _native
     from aiocuda._driver.loaded import UNKNOWN_LIMITS
 
-    kernel._loaded[0] = SimpleNamespace(
-        function=1, image=_native.LoadedImage(1, 0), limits=lambda: UNKNOWN_LIMITS, allow_shared=lambda _: None
-    )
+    for ordinal in range(devices):
+        kernel._loaded[ordinal] = SimpleNamespace(
+            function=1, image=_native.LoadedImage(1, ordinal), limits=lambda: UNKNOWN_LIMITS, allow_shared=lambda _: None
+        )
     return kernel

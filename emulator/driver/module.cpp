@@ -26,7 +26,7 @@ HandleTable<Kernel, CUkernel>& kernels() {
   return *table;
 }
 
-std::shared_ptr<Module> Module::load(Context& context, std::shared_ptr<Program> program,
+std::shared_ptr<Module> Module::load(Context& context, const std::shared_ptr<Program>& program,
                                      const std::vector<std::shared_ptr<FunctionAttributes>>& attributes,
                                      bool of_library) {
   std::shared_ptr<Image> image = program->load();
@@ -74,7 +74,7 @@ void Module::unload() {
   modules().take(handle());
 }
 
-CUresult Library::make(std::shared_ptr<Program> program, CUlibrary& handle) {
+CUresult Library::make(const std::shared_ptr<Program>& program, CUlibrary& handle) {
   auto library = std::make_shared<Library>(program);
   for (std::size_t each = 0; each < program->kernels().size(); ++each) {
     library->kernels_.push_back(std::make_shared<Kernel>(library, each));
@@ -93,6 +93,7 @@ CUresult Library::module_in(Context& context, std::shared_ptr<Module>& module) {
     }
   }
   std::vector<std::shared_ptr<FunctionAttributes>> attributes;
+  attributes.reserve(kernels_.size());
   for (const auto& kernel : kernels_) attributes.push_back(kernel->attributes(context.device()));
   module = Module::load(context, program_, attributes, true);
   if (!module) return CUDA_ERROR_INVALID_IMAGE;

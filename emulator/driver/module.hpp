@@ -62,7 +62,7 @@ class Function {
 class Module {
  public:
   // `attributes` has one entry for each kernel of the program. Null when the program cannot be loaded.
-  static std::shared_ptr<Module> load(Context& context, std::shared_ptr<Program> program,
+  static std::shared_ptr<Module> load(Context& context, const std::shared_ptr<Program>& program,
                                       const std::vector<std::shared_ptr<FunctionAttributes>>& attributes,
                                       bool of_library);
   // Loads a program's own module: its functions have their own attributes.
@@ -97,7 +97,7 @@ class Kernel;
 
 class Library {
  public:
-  static CUresult make(std::shared_ptr<Program> program, CUlibrary& handle);
+  static CUresult make(const std::shared_ptr<Program>& program, CUlibrary& handle);
 
   const std::shared_ptr<Program>& program() const noexcept { return program_; }
   const std::vector<std::shared_ptr<Kernel>>& kernels() const noexcept { return kernels_; }

@@ -92,10 +92,10 @@ class Build {
   bool compile(const Rewritten& rewritten) {
     std::string text;
     const bool uses_host_library = std::any_of(rewritten.includes.begin(), rewritten.includes.end(),
-                                               [](const std::string& header) { return header.starts_with("<"); });
+                                               [](const std::string& header) { return header.starts_with('<'); });
     // The host's headers come before ours, which then leave out what those define.
     for (const std::string& header : rewritten.includes) {
-      if (header.starts_with("<")) text += "#include " + header + "\n";
+      if (header.starts_with('<')) text += "#include " + header + "\n";
     }
     if (uses_host_library) text = "#define AIOCUDA_HOST_LIBRARY 1\n#include <new>\n" + text;
     if (std::find(request_.options.preprocessor.begin(), request_.options.preprocessor.end(), "-DNDEBUG") !=
@@ -104,7 +104,7 @@ class Build {
     }
     text += "#include <aiocuda_cuda_cpp/cuda_cpp.hpp>\n";
     for (const std::string& header : rewritten.includes) {
-      if (!header.starts_with("<")) text += "#include " + header + "\n";
+      if (!header.starts_with('<')) text += "#include " + header + "\n";
     }
     // A template's instance is exported only if the types it is made with are visible.
     text += "#pragma GCC visibility push(default)\n" + rewritten.text;
@@ -157,7 +157,7 @@ class Build {
     for (const std::string& file : files) {
       std::string content;
       const bool is_ours = file.starts_with(paths_.device_headers) || file.starts_with(directory_.path().string());
-      if (!file.starts_with("/") || is_ours || !read_file(file, content)) continue;
+      if (!file.starts_with('/') || is_ours || !read_file(file, content)) continue;
       result_.dependencies.emplace_back(file, sha256(content));
     }
   }

@@ -232,7 +232,7 @@ std::string processor_identity() {
     std::istringstream lines(text.substr(0, text.find("\n\n")));
     for (std::string line; std::getline(lines, line);) {
       for (const char* key : {"flags", "Features", "model", "vendor_id", "cpu family", "CPU "}) {
-        if (line.rfind(key, 0) == 0) kept += line + "\n";
+        if (line.starts_with(key)) kept += line + "\n";
       }
     }
     return kept;

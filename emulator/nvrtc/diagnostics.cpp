@@ -17,7 +17,7 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
 bool is_noise(const std::string& line) {
   for (const char* start :
        {"In file included from ", "                 from ", "compilation terminated", "collect2: error", "<module>:"}) {
-    if (line.rfind(start, 0) == 0) return true;
+    if (line.starts_with(start)) return true;
   }
   static const std::regex summary("^[0-9]+ (error|warning)s?( and [0-9]+ (error|warning)s?)? generated\\.$");
   return std::regex_match(line, summary);

@@ -72,6 +72,7 @@ ProcessResult run_process(const std::vector<std::string>& command) {
   Descriptor writer(ends[1]);
 
   std::vector<char*> arguments;
+  arguments.reserve(command.size());
   for (const std::string& argument : command) arguments.push_back(const_cast<char*>(argument.c_str()));
   arguments.push_back(nullptr);
   std::vector<char*> environment;

@@ -406,8 +406,8 @@ class Rewriter {
               edits_.replace(tokens_[t], t == i ? "__builtin_trap()" : "");
           }
           i = found.statement.end - 1;
-        } else if (const std::string_view why = why_unsupported(token.text); !why.empty()) {
-          if (is_used) report(token, std::string(why));
+        } else if (const std::string_view why = why_unsupported(token.text); !why.empty() && is_used) {
+          report(token, std::string(why));
         }
       }
     }

@@ -8,7 +8,7 @@
 
 namespace aiocuda::emulator::checking {
 
-using AccessKind = abi::AccessKind;
+using abi::AccessKind;
 inline constexpr std::size_t access_kinds = 4;
 
 // The kinds (a bit each) that race with this one. Atomic and volatile accesses are how operations that

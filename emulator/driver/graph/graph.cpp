@@ -216,6 +216,7 @@ std::shared_ptr<Graph> Graph::clone() const {
   // Both ends' lists keep their order: pairs of nodes are found by it when an executable is updated.
   const auto translated = [&](const std::vector<Edge>& edges) {
     std::vector<Edge> of_copy;
+    of_copy.reserve(edges.size());
     for (const auto& [other, data] : edges) of_copy.push_back({copies.at(other), data});
     return of_copy;
   };

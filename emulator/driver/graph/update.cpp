@@ -82,7 +82,7 @@ class Pairer {
     of_graph_.emplace(&node, index);
     of_plan_.emplace(index, &node);
   }
-  bool is_paired(Index index) const { return of_plan_.find(index) != of_plan_.end(); }
+  bool is_paired(Index index) const { return of_plan_.contains(index); }
 
   const Plan& plan_;
   Pairs& pairs_;

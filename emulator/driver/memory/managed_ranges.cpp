@@ -28,7 +28,7 @@ RangeState ManagedRanges::common(std::size_t offset, std::size_t size) const {
     common.read_mostly = common.read_mostly && other.read_mostly;
     if (other.preferred != common.preferred) common.preferred = Place{};
     if (other.last_prefetch != common.last_prefetch) common.last_prefetch = Place{};
-    std::erase_if(common.accessed_by, [&](CUdevice device) { return other.accessed_by.count(device) == 0; });
+    std::erase_if(common.accessed_by, [&](CUdevice device) { return !other.accessed_by.contains(device); });
   }
   return common;
 }
