@@ -57,17 +57,26 @@ class Marks:
     ----------
     library
         marks.cpp, built.
+    is_warm
+        Whether the caches are simulated between the counts as well; else what is not counted runs several times faster,
+        and the misses say nothing.
     """
 
-    def __init__(self, library: Path) -> None:
+    def __init__(self, library: Path, *, is_warm: bool = True) -> None:
         self._library = ctypes.CDLL(str(library))
-        self._library.start()
+        self._is_warm = is_warm
+        if is_warm:
+            self._library.start()
 
     def count(self, name: str, run: Callable[[], object]) -> None:
         """Write down what a function costs, under a name."""
+        if not self._is_warm:
+            self._library.start()
         self._library.zero()
         run()
         self._library.dump(name.encode())
+        if not self._is_warm:
+            self._library.stop()
 
 
 def read(directory: Path) -> dict[str, Cost]:

@@ -1,0 +1,271 @@
+"""How the cost of one operation grows with how much there is of something, on a driver that does nothing.
+
+Always true: a measure makes all there is of its thing first, and counts what is done then; so what it counts for each is
+what one more costs a program that has so many. The garbage collector is off meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import gc
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from instructions.callgrind import Marks
+from submission.stub import Stub, without_code
+
+NUMBER = 200  # operations that are counted, where there are many beside them
+IN_A_STREAM = 200  # fewer than a stream holds
+LONG_US = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Dimension:
+    """Something of which there can be much.
+
+    Attributes
+    ----------
+    name
+        In figures and files.
+    title
+        What there is much of, and what is counted.
+    sizes
+        How much of it.
+    """
+
+    name: str
+    title: str
+    sizes: tuple[int, ...]
+
+    def mark(self, size: int) -> str:
+        """Return the name of what is counted there."""
+        return f"{self.name} {size}"
+
+
+DIMENSIONS = (
+    Dimension("in flight", "launches in flight; one more launch", (10, 1_000, 100_000)),
+    Dimension("streams", "streams with work; one launch on each in turn", (1, 32, 1_024)),
+    Dimension("slices", "slices of one array in flight; a launch on one more slice", (1, 1_000, 100_000)),
+    Dimension("alive", "arrays alive; an array created and dropped", (10, 10_000, 1_000_000)),
+    Dimension("waiters", "tasks that await a launch each; all of that, each", (10, 1_000, 100_000)),
+    Dimension("nodes", "nodes of a graph that is made; each", (1_000, 10_000, 100_000)),
+    Dimension("fresh nodes", "nodes of a graph whose chain takes a fresh array at each step; each", (1_000, 10_000, 100_000)),
+    Dimension("maps", "pending maps; one is submitted and resolved, each", (10, 1_000, 100_000)),
+    Dimension("devices", "devices in use; one launch on each in turn", (1, 2, 8)),
+)
+
+
+def main(stub_directory: Path, marks_library: Path) -> None:
+    """Count everything; this process runs under callgrind."""
+    from aiocuda._loops import asyncio as port
+
+    vars(port)["TURN_US"] = 1000 * LONG_US  # under valgrind time is slow
+    growth = Growth(Stub(stub_directory, devices=8), Marks(marks_library, is_warm=False))
+    gc.disable()
+    for dimension in DIMENSIONS:
+        measure = getattr(growth, dimension.name.replace(" ", "_"))
+        for size in dimension.sizes:
+            measure(dimension.mark(size), size)
+            gc.collect()
+
+
+class Growth:
+    """A measure for each dimension; each writes down its instructions and, where memory is what grows, its bytes.
+
+    Parameters
+    ----------
+    stub
+        The driver of this process.
+    marks
+        Where the instructions are counted.
+    """
+
+    def __init__(self, stub: Stub, marks: Marks) -> None:
+        from submission.floor import SCALE, THREADS
+
+        import aiocuda as ac
+
+        self._ac = ac
+        self._stub = stub
+        self._marks = marks
+        self._threads = THREADS
+        self._scale = without_code(ac.kernel(SCALE), devices=8)
+        self._x, self._g = (ac.empty(1024).sync() for _ in range(2))
+        for _ in range(3):
+            self._launch(self._x).sync()
+
+    def _launch(self, y: Any) -> Any:
+        return self._scale(y, self._x, self._g, self._threads, threads=self._threads)
+
+    def _count(self, mark: str, number: int, run: Callable[[], object]) -> None:
+        """Write down what a function costs, which does something so many times."""
+        before = held_bytes()
+        self._marks.count(f"{mark} / {number}", run)
+        print(f"{mark} / {number}: {held_bytes() - before}", flush=True)
+
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        self._stub.hold_flags(True)
+        try:
+            yield
+        finally:
+            self._stub.hold_flags(False)
+            self._stub.release()
+
+    def _streams(self, number: int, device: int = 0) -> list[Any]:
+        with self._ac.use(device):
+            return [self._ac.Device(device).stream() for _ in range(number)]
+
+    def in_flight(self, mark: str, size: int) -> None:
+        """Fill streams, and launch on one more."""
+        ac = self._ac
+        streams = self._streams(size // IN_A_STREAM + 2)
+        arrays = [ac.empty(16).sync() for _ in streams]
+        with self._held():
+            kept = [
+                self._launch(arrays[i // IN_A_STREAM]).on(streams[i // IN_A_STREAM]).submit() for i in range(size)
+            ]
+
+            def run() -> None:
+                for _ in range(NUMBER):
+                    kept.append(self._launch(arrays[-1]).on(streams[-1]).submit())
+
+            self._count(mark, NUMBER, run)
+        for each in kept:
+            each.sync()
+
+    def streams(self, mark: str, size: int) -> None:
+        """Launch on streams in turn, each of which has work."""
+        streams = self._streams(size)
+        arrays = [self._ac.empty(16).sync() for _ in streams]
+        number = max(size, NUMBER)
+        with self._held():
+            kept = [self._launch(y).on(stream).submit() for y, stream in zip(arrays, streams, strict=True)]
+
+            def run() -> None:
+                for i in range(number):
+                    kept.append(self._launch(arrays[i % size]).on(streams[i % size]).submit())
+
+            self._count(mark, number, run)
+        for each in kept:
+            each.sync()
+
+    def slices(self, mark: str, size: int) -> None:
+        """Launch on slices of one array, of which many are in use."""
+        whole = self._ac.empty(2 * (size + NUMBER)).sync()
+        streams = self._streams(size // IN_A_STREAM + 2)
+        order = [i * 7919 % (size + NUMBER) for i in range(size + NUMBER)] if (size + NUMBER) % 7919 else []
+        views = [whole[2 * i : 2 * i + 1] for i in order]
+        with self._held():
+            kept = [
+                self._launch(view).on(streams[i // IN_A_STREAM]).submit() for i, view in enumerate(views[:size])
+            ]
+
+            def run() -> None:
+                for view in views[size:]:
+                    kept.append(self._launch(view).on(streams[-1]).submit())
+
+            self._count(mark, NUMBER, run)
+        for each in kept:
+            each.sync()
+
+    def alive(self, mark: str, size: int) -> None:
+        """Create an array and drop it, beside many others."""
+        kept = [self._ac.empty(16).sync() for _ in range(size)]
+
+        def run() -> None:
+            for _ in range(NUMBER):
+                self._ac.empty(16).sync()
+
+        self._count(mark, NUMBER, run)
+        assert len(kept) == size
+
+    def waiters(self, mark: str, size: int) -> None:
+        """Let tasks wait, all at once, and be told."""
+        streams = self._streams(size // IN_A_STREAM + 1)
+        arrays = [self._ac.empty(16).sync() for _ in streams]
+
+        async def one(i: int) -> None:
+            await self._launch(arrays[i]).on(streams[i])
+
+        async def main() -> None:
+            self._stub.hold_flags(True)
+            before = self._stub.counts()[0]
+            tasks = [asyncio.ensure_future(one(i // IN_A_STREAM)) for i in range(size)]
+            while self._stub.counts()[0] - before < size:
+                await asyncio.sleep(0)
+            self._stub.hold_flags(False)
+            self._stub.release()
+            await asyncio.gather(*tasks)
+
+        with self._ac.use(spin_us=0):
+            self._count(mark, size, lambda: asyncio.run(main()))
+
+    def nodes(self, mark: str, size: int) -> None:
+        """Make a graph of a chain of launches."""
+        op = self._x
+        for _ in range(size):
+            op = self._launch(op)
+        made = []
+        self._count(mark, size, lambda: made.append(op.graph()))
+
+    def fresh_nodes(self, mark: str, size: int) -> None:
+        """Make a graph of a chain of launches that each read an array filled for it."""
+        op = self._x
+        for _ in range(size // 2):
+            op = self._scale(op, self._ac.ones(1024), self._g, self._threads, threads=self._threads)
+        made = []
+        self._count(mark, size, lambda: made.append(op.graph()))
+
+    def maps(self, mark: str, size: int) -> None:
+        """Submit maps that wait for the device, and ask for each."""
+        streams = self._streams(size // IN_A_STREAM + 1)
+        arrays = [self._ac.empty(16).sync() for _ in streams]
+
+        def run() -> None:
+            with self._held():
+                kept = [
+                    self._launch(arrays[i // IN_A_STREAM]).on(streams[i // IN_A_STREAM]).map(id).submit()
+                    for i in range(size)
+                ]
+            for each in kept:
+                each.sync()
+
+        self._count(mark, size, run)
+
+    def devices(self, mark: str, size: int) -> None:
+        """Launch on devices in turn."""
+        ac = self._ac
+        arrays = [[ac.empty(16, device=device).sync() for _ in range(3)] for device in range(size)]
+        kept = []
+
+        def run() -> None:
+            for i in range(NUMBER):
+                y, x, g = arrays[i % size]
+                kept.append(self._scale(y, x, g, self._threads, threads=self._threads).submit())
+
+        self._count(mark, NUMBER, run)
+
+
+class _MallocInfo(ctypes.Structure):
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()
+    ]
+
+
+def held_bytes() -> int:
+    """Return the bytes that glibc's malloc has given out. Python's own small objects are not among them."""
+    mallinfo2 = ctypes.CDLL(None).mallinfo2
+    mallinfo2.restype = _MallocInfo
+    found = mallinfo2()
+    return int(found.uordblks + found.hblkhd)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
