@@ -24,7 +24,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 BUILD_INPUTS := pyproject.toml CMakeLists.txt $(shell find cmake native emulator examples/mlp -type f \
 	-not -path '*/tests/*' -not -path '*/__pycache__/*')
 
-.PHONY: help demo test soak check check-python check-format-cpp check-tidy-cpp check-cpp test-address test-thread docs bench bench-instructions clean
+.PHONY: help demo test soak check check-python check-format-cpp check-tidy-cpp check-cpp test-address test-thread docs bench bench-instructions bench-growth clean
 
 help:
 	@echo "make demo    train a small network on the devices there are (a GPU, or none)"
@@ -35,6 +35,7 @@ help:
 	@echo "make docs    the documentation, into build/docs/html"
 	@echo "make bench   the benchmarks"
 	@echo "make bench-instructions   what a launch and an await cost in instructions (needs valgrind)"
+	@echo "make bench-growth   how that grows with what there is: streams, slices, arrays, waiters, nodes (some minutes)"
 	@echo "make clean   remove all that make has made"
 
 demo: $(STAMPS)/built
@@ -98,13 +99,16 @@ docs: $(STAMPS)/built $(STAMPS)/docs
 
 bench: $(STAMPS)/built $(STAMPS)/test
 	@echo "== aiocuda bench"; AIOCUDA_DRIVER=$(AIOCUDA_DRIVER) $(BIN)/aiocuda bench
-	@for benchmark in $$(find benchmarks -name 'bench_*.py' -not -name bench_instructions.py | sort); do \
+	@for benchmark in $$(find benchmarks -name 'bench_*.py' -not -name bench_instructions.py -not -name bench_growth.py | sort); do \
 	  echo "== $$benchmark"; AIOCUDA_DRIVER=$(AIOCUDA_DRIVER) $(BIN)/python "$$benchmark"; \
 	done
 
 # Needs valgrind, and no device: the driver does nothing.
 bench-instructions: $(STAMPS)/built
 	@$(BIN)/python benchmarks/bench_instructions.py
+
+bench-growth: $(STAMPS)/built
+	@$(BIN)/python benchmarks/bench_growth.py
 
 clean:
 	rm -rf $(VENV) build dist docs/generated .mypy_cache .pytest_cache .ruff_cache .hypothesis \

@@ -8,21 +8,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
-import shutil
-import subprocess
 import sys
 import tempfile
 from dataclasses import asdict, dataclass
-from importlib import metadata
 from pathlib import Path
 
-from instructions.callgrind import OPTIONS, Cost, read
+from instructions.callgrind import Cost
 from instructions.measures import CHAIN, NUMBER
-from submission.floor import build_library
-
-HERE = Path(__file__).parent
+from instructions.run import about, counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +67,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, help="where to write the figures, too")
     given = parser.parse_args()
-    if shutil.which("valgrind") is None:
-        sys.exit(
-            "error: valgrind was not found; it counts the instructions.\n"
-            "       On Debian and Ubuntu: sudo apt-get install valgrind; on Fedora: sudo dnf install valgrind-devel"
-        )
     with tempfile.TemporaryDirectory() as directory:
-        found = counted(Path(directory))
+        found = counted(Path(directory), "instructions.measures")
+    missing = {row.name for row in ROWS} - set(found)
+    if missing:
+        sys.exit(f"error: callgrind wrote nothing of {', '.join(sorted(missing))}")
     print(f"{about()}\nfor each, on a driver that does nothing; the loop around it is subtracted\n")
     print(f"{'':<56}{'instructions':>13}{'misses':>9}{'allocations':>13}  {'goal':<22}")
     costs = [row.cost(found) for row in ROWS]
@@ -96,29 +87,6 @@ def main() -> None:
             for row, cost in zip(ROWS, costs, strict=True)
         ]
         given.json.write_text(json.dumps({"about": about(), "rows": rows}, indent=2) + "\n", encoding="utf-8")
-
-
-def about() -> str:
-    """Return what was measured, in a line."""
-    return f"aiocuda {metadata.version('aiocuda')}, CPython {platform.python_version()}, {platform.machine()}"
-
-
-def counted(directory: Path) -> dict[str, Cost]:
-    """Count everything in a process of its own, under callgrind."""
-    marks = build_library(HERE / "instructions" / "marks.cpp", directory / "marks.so")
-    written = f"--callgrind-out-file={directory / 'callgrind.out'}"
-    program = [sys.executable, "-m", "instructions.measures", directory, marks]
-    environment = {**os.environ, "PYTHONPATH": str(HERE), "PYTHONHASHSEED": "0", "PYTHONWARNINGS": "ignore"}
-    done = subprocess.run(
-        ["valgrind", *OPTIONS, written, *program], env=environment, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        sys.exit(f"error: the measures failed under valgrind\n{done.stdout}{done.stderr}")
-    found = read(directory)
-    missing = {row.name for row in ROWS} - set(found)
-    if missing:
-        sys.exit(f"error: callgrind wrote nothing of {', '.join(sorted(missing))}\n{done.stderr}")
-    return found
 
 
 if __name__ == "__main__":

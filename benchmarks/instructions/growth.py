@@ -1,7 +1,7 @@
 """How the cost of one operation grows with how much there is of something, on a driver that does nothing.
 
-Always true: a measure makes all there is of its thing first, and counts what is done then; so what it counts for each is
-what one more costs a program that has so many. The garbage collector is off meanwhile.
+Always true: a measure makes all there is of its thing first, and counts what is done then. So what it counts for each
+is what one more costs a program that has so many. The garbage collector is off meanwhile.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import gc
+import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -36,15 +37,22 @@ class Dimension:
         What there is much of, and what is counted.
     sizes
         How much of it.
+    counts_all
+        Whether all of it is what is counted, and not something that is done beside it.
     """
 
     name: str
     title: str
     sizes: tuple[int, ...]
+    counts_all: bool = False
 
     def mark(self, size: int) -> str:
         """Return the name of what is counted there."""
         return f"{self.name} {size}"
+
+    def runs_of(self, size: int) -> int:
+        """Return how many operations are counted there."""
+        return size if self.counts_all else max(NUMBER, size if self.name == "streams" else 0)
 
 
 DIMENSIONS = (
@@ -52,10 +60,15 @@ DIMENSIONS = (
     Dimension("streams", "streams with work; one launch on each in turn", (1, 32, 1_024)),
     Dimension("slices", "slices of one array in flight; a launch on one more slice", (1, 1_000, 100_000)),
     Dimension("alive", "arrays alive; an array created and dropped", (10, 10_000, 1_000_000)),
-    Dimension("waiters", "tasks that await a launch each; all of that, each", (10, 1_000, 100_000)),
-    Dimension("nodes", "nodes of a graph that is made; each", (1_000, 10_000, 100_000)),
-    Dimension("fresh nodes", "nodes of a graph whose chain takes a fresh array at each step; each", (1_000, 10_000, 100_000)),
-    Dimension("maps", "pending maps; one is submitted and resolved, each", (10, 1_000, 100_000)),
+    Dimension("waiters", "tasks that await a launch each; all of that, each", (10, 1_000, 10_000), counts_all=True),
+    Dimension("nodes", "nodes of a graph that is made; each", (1_000, 10_000, 30_000), counts_all=True),
+    Dimension(
+        "fresh nodes",
+        "nodes of a graph whose chain takes a fresh array at each step; each",
+        (1_000, 10_000, 30_000),
+        counts_all=True,
+    ),
+    Dimension("maps", "pending maps; one is submitted and resolved, each", (10, 1_000, 10_000), counts_all=True),
     Dimension("devices", "devices in use; one launch on each in turn", (1, 2, 8)),
 )
 
@@ -72,6 +85,7 @@ def main(stub_directory: Path, marks_library: Path) -> None:
         for size in dimension.sizes:
             measure(dimension.mark(size), size)
             gc.collect()
+    (stub_directory / "bytes.json").write_text(json.dumps(growth.bytes_each), encoding="utf-8")
 
 
 class Growth:
@@ -90,6 +104,7 @@ class Growth:
 
         import aiocuda as ac
 
+        self.bytes_each: dict[str, float] = {}  # that malloc gave out and that were left, by mark
         self._ac = ac
         self._stub = stub
         self._marks = marks
@@ -105,8 +120,8 @@ class Growth:
     def _count(self, mark: str, number: int, run: Callable[[], object]) -> None:
         """Write down what a function costs, which does something so many times."""
         before = held_bytes()
-        self._marks.count(f"{mark} / {number}", run)
-        print(f"{mark} / {number}: {held_bytes() - before}", flush=True)
+        self._marks.count(mark, run)
+        self.bytes_each[mark] = (held_bytes() - before) / number
 
     @contextmanager
     def _held(self) -> Iterator[None]:
@@ -127,9 +142,7 @@ class Growth:
         streams = self._streams(size // IN_A_STREAM + 2)
         arrays = [ac.empty(16).sync() for _ in streams]
         with self._held():
-            kept = [
-                self._launch(arrays[i // IN_A_STREAM]).on(streams[i // IN_A_STREAM]).submit() for i in range(size)
-            ]
+            kept = [self._launch(arrays[i // IN_A_STREAM]).on(streams[i // IN_A_STREAM]).submit() for i in range(size)]
 
             def run() -> None:
                 for _ in range(NUMBER):
@@ -159,12 +172,11 @@ class Growth:
         """Launch on slices of one array, of which many are in use."""
         whole = self._ac.empty(2 * (size + NUMBER)).sync()
         streams = self._streams(size // IN_A_STREAM + 2)
-        order = [i * 7919 % (size + NUMBER) for i in range(size + NUMBER)] if (size + NUMBER) % 7919 else []
+        count = size + NUMBER
+        order = (i * 7919 % count for i in range(count))  # anywhere in the array; each once: 7919 is prime
         views = [whole[2 * i : 2 * i + 1] for i in order]
         with self._held():
-            kept = [
-                self._launch(view).on(streams[i // IN_A_STREAM]).submit() for i, view in enumerate(views[:size])
-            ]
+            kept = [self._launch(view).on(streams[i // IN_A_STREAM]).submit() for i, view in enumerate(views[:size])]
 
             def run() -> None:
                 for view in views[size:]:
@@ -197,7 +209,7 @@ class Growth:
             self._stub.hold_flags(True)
             before = self._stub.counts()[0]
             tasks = [asyncio.ensure_future(one(i // IN_A_STREAM)) for i in range(size)]
-            while self._stub.counts()[0] - before < size:
+            while self._stub.counts()[0] - before < size:  # noqa: ASYNC110  it is a count of the driver's
                 await asyncio.sleep(0)
             self._stub.hold_flags(False)
             self._stub.release()
@@ -253,10 +265,14 @@ class Growth:
 
 
 class _MallocInfo(ctypes.Structure):
+    """What glibc's mallinfo2 tells; see its manual page."""
+
     _fields_ = [
-        (name, ctypes.c_size_t)
-        for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()
-    ]
+        ("arena", ctypes.c_size_t), ("ordblks", ctypes.c_size_t), ("smblks", ctypes.c_size_t),
+        ("hblks", ctypes.c_size_t), ("hblkhd", ctypes.c_size_t), ("usmblks", ctypes.c_size_t),
+        ("fsmblks", ctypes.c_size_t), ("uordblks", ctypes.c_size_t), ("fordblks", ctypes.c_size_t),
+        ("keepcost", ctypes.c_size_t),
+    ]  # fmt: skip
 
 
 def held_bytes() -> int:

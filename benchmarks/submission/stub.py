@@ -58,6 +58,9 @@ def without_code(kernel: Any, devices: int = 1) -> Any:
 
     for ordinal in range(devices):
         kernel._loaded[ordinal] = SimpleNamespace(
-            function=1, image=_native.LoadedImage(1, ordinal), limits=lambda: UNKNOWN_LIMITS, allow_shared=lambda _: None
+            function=1,
+            image=_native.LoadedImage(1, ordinal),
+            limits=lambda: UNKNOWN_LIMITS,
+            allow_shared=lambda _: None,
         )
     return kernel

@@ -1,0 +1,47 @@
+"""How the cost of one operation grows with how much there is of something: streams, slices, arrays, waiters, nodes.
+
+Run: python benchmarks/bench_growth.py [--json PATH]     (make bench-growth)
+Needs valgrind, and some minutes. The driver does nothing. Instructions are the loop's thread's, with the program's own
+around them; bytes are those that malloc has given out and that are left afterwards.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+
+from instructions.growth import DIMENSIONS
+from instructions.run import about, counted
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, help="where to write the figures, too")
+    given = parser.parse_args()
+    rows = []
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        found = counted(directory, "instructions.growth")
+        bytes_each = json.loads((directory / "bytes.json").read_text(encoding="utf-8"))
+    for dimension in DIMENSIONS:
+        for size in dimension.sizes:
+            mark = dimension.mark(size)
+            instructions = found[mark].instructions / dimension.runs_of(size)
+            rows.append({"name": dimension.name, "size": size, "instructions": instructions, "bytes": bytes_each[mark]})
+    print(f"{about()}\n")
+    for dimension in DIMENSIONS:
+        print(dimension.title)
+        of_it = [row for row in rows if row["name"] == dimension.name]
+        for row in of_it:
+            ratio = row["instructions"] / of_it[0]["instructions"]
+            print(
+                f"{row['size']:>12,}{row['instructions']:>12,.0f} instructions{ratio:>8.2f} x{row['bytes']:>10,.0f} B"
+            )
+    if given.json:
+        given.json.write_text(json.dumps({"about": about(), "rows": rows}, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
