@@ -54,7 +54,9 @@ def test_a_step_that_waits_runs_two_frames_of_aiocudas_at_most(run, lanes, frame
     assert len(counted.codes) <= 2, counted.codes
 
 
-def test_a_wait_for_many_runs_as_much_python_of_aiocudas_as_one_for_few(run_asyncio, frames):
+def test_a_wait_for_many_runs_as_much_python_of_aiocudas_as_one_for_few(run_asyncio, frames, turn_us):
+    turn_us(10**9)  # none of them has to wait for a turn of the loop
+
     async def main() -> list[int]:
         calls = []
         for count in (1, 1, 100):
@@ -69,7 +71,8 @@ def test_a_wait_for_many_runs_as_much_python_of_aiocudas_as_one_for_few(run_asyn
     assert few == many
 
 
-def test_a_step_makes_one_waiter_and_is_woken_once(run_asyncio, lane):
+def test_a_step_makes_one_waiter_and_is_woken_once(run_asyncio, lane, turn_us):
+    turn_us(10**9)  # it never has to wait for a turn of the loop
     future = lane.op().submit()
 
     async def main() -> None:
