@@ -17,7 +17,6 @@ namespace aiocuda {
 namespace {
 using floor::check;
 using floor::Clock;
-using floor::Engine;
 using floor::is_ready;
 using floor::seconds_since;
 using Handles = std::vector<std::uintptr_t>;  // of streams

@@ -15,7 +15,6 @@ namespace {
 using floor::Arguments;
 using floor::check;
 using floor::Clock;
-using floor::Engine;
 using floor::seconds_since;
 using Values = std::vector<nb::bytes>;  // of a launch's parameters, one after another
 

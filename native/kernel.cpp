@@ -148,7 +148,7 @@ std::string describe_params(const Signature& signature) {
     if (text.size() > 1) text += ", ";
     text += param.name;
   }
-  text += ")";
+  text += ')';
   return text;
 }
 

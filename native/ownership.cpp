@@ -230,7 +230,7 @@ void bind_ownership(nb::module_& module) {
   // array begins there.
   module.def("export_array", [](const Array& asked) {
     Engine& engine = process_engine();
-    const Array array(asked);  // another thread may close the other handle meanwhile
+    const Array array(asked);  // NOLINT(performance-unnecessary-copy-initialization): who else holds it may close it
     if (!array.buffer) raise_ended(array, "ipc_handle");
     return driver::doing(
         engine, [&] { return "lending " + describe(array) + " to another process"; }, array.device,

@@ -199,7 +199,7 @@ class Pending {
     }
     return part;
   }
-  static void end(Part part, std::int32_t error) {
+  static void end(const Part& part, std::int32_t error) {
     if (!part.completion) return;
     if (error == 0 && part.passed) error = part.passed();
     part.completion->part_done(error);

@@ -16,8 +16,8 @@ namespace aiocuda::dataflow {
 // One copy of a walk's, which is performed once.
 template <class Performing>
 class Copying {
-  using Sink = typename Performing::Sinks;
-  using Value = typename Sink::Value;
+  using Sink = Performing::Sinks;
+  using Value = Sink::Value;
 
  public:
   Copying(Performing& walk, CopyOp& op) : walk_(walk), sink_(walk.sink_), placing_(walk.placing_), op_(op) {}

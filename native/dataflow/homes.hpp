@@ -11,7 +11,7 @@ namespace aiocuda::dataflow {
 template <class Sink>
 class Homes {
  protected:
-  using Value = typename Sink::Value;
+  using Value = Sink::Value;
 
   Homes(Sink& sink, const Placement& placement) : sink_(sink), placement_(&placement) {}
 

@@ -27,7 +27,7 @@ class Performing : protected Homes<Sink> {
   using Sinks = Sink;
 
  protected:
-  using Value = typename Sink::Value;
+  using Value = Sink::Value;
   using Homes<Sink>::sink_, Homes<Sink>::placement_, Homes<Sink>::value_of, Homes<Sink>::device_for,
       Homes<Sink>::device_of;
 

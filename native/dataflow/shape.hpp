@@ -20,7 +20,7 @@ inline std::string describe(const Extents& extents) {
     if (axis) text += ", ";
     text += std::to_string(extents.of[axis]);
   }
-  text += ")";
+  text += ')';
   return text;
 }
 

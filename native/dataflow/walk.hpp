@@ -76,7 +76,7 @@ class Walkers {
 template <class Sink>
 class Walk : private Performing<Sink> {
   using Base = Performing<Sink>;
-  using Value = typename Sink::Value;
+  using Value = Sink::Value;
   using Base::sink_, Base::placement_, Base::consumer_, Base::placing_, Base::is_shared_, Base::is_due_,
       Base::as_deferred, Base::perform, Base::raise_waits_for_itself;
 

@@ -55,7 +55,8 @@ void Waits::start(std::int32_t ordinal) {
 }
 
 void Waits::shut_down() {
-  if (reactor_ && !reactor_->stops_within(last_question)) static_cast<void>(reactor_.release());
+  if (reactor_ && !reactor_->stops_within(last_question))
+    static_cast<void>(reactor_.release());  // NOLINT(bugprone-unused-return-value): it is left alone for good
   reactor_.reset();
 }
 
