@@ -46,7 +46,7 @@ CUresult cuLibraryLoadData(CUlibrary* handle, const void* image, CUjit_option* j
   if (const CUresult error = check_options(jit_count, jit_options, jit_values, count, options)) return error;
   std::shared_ptr<Program> program;
   if (const CUresult error = Program::read(image, program)) return error;
-  return Library::make(std::move(program), *handle);
+  return Library::make(program, *handle);
 }
 
 CUresult cuLibraryLoadFromFile(CUlibrary* handle, const char* path, CUjit_option* jit_options, void** jit_values,
@@ -56,7 +56,7 @@ CUresult cuLibraryLoadFromFile(CUlibrary* handle, const char* path, CUjit_option
   if (const CUresult error = check_options(jit_count, jit_options, jit_values, count, options)) return error;
   std::shared_ptr<Program> program;
   if (const CUresult error = Program::read_file(path, program)) return error;
-  return Library::make(std::move(program), *handle);
+  return Library::make(program, *handle);
 }
 
 CUresult cuLibraryUnload(CUlibrary handle) {

@@ -41,12 +41,12 @@ std::shared_ptr<Module> Module::load(Context& context, const std::shared_ptr<Pro
   return module;
 }
 
-CUresult Module::load(Context& context, std::shared_ptr<Program> program, CUmodule& handle) {
+CUresult Module::load(Context& context, const std::shared_ptr<Program>& program, CUmodule& handle) {
   std::vector<std::shared_ptr<FunctionAttributes>> attributes;
   for (const KernelDescription& kernel : program->kernels()) {
     attributes.push_back(std::make_shared<FunctionAttributes>(kernel));
   }
-  const std::shared_ptr<Module> module = load(context, std::move(program), attributes, false);
+  const std::shared_ptr<Module> module = load(context, program, attributes, false);
   if (!module) return CUDA_ERROR_INVALID_IMAGE;
   handle = module->handle();
   return CUDA_SUCCESS;

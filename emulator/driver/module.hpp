@@ -66,7 +66,7 @@ class Module {
                                       const std::vector<std::shared_ptr<FunctionAttributes>>& attributes,
                                       bool of_library);
   // Loads a program's own module: its functions have their own attributes.
-  static CUresult load(Context& context, std::shared_ptr<Program> program, CUmodule& handle);
+  static CUresult load(Context& context, const std::shared_ptr<Program>& program, CUmodule& handle);
   ~Module();
 
   Context& context() const noexcept { return *context_; }

@@ -31,7 +31,7 @@ CUresult cuModuleLoadData(CUmodule* handle, const void* image) {
   std::shared_ptr<Program> program;
   if (const CUresult error = Program::read(image, program)) return error;
   if (const CUresult error = capture::check_unsafe_call()) return error;
-  return Module::load(entry.context(), std::move(program), *handle);
+  return Module::load(entry.context(), program, *handle);
 }
 
 // The options tune a compiler that has nothing to do here: the code is compiled already.
@@ -49,7 +49,7 @@ CUresult cuModuleLoad(CUmodule* handle, const char* path) {
   std::shared_ptr<Program> program;
   if (const CUresult error = Program::read_file(path, program)) return error;
   if (const CUresult error = capture::check_unsafe_call()) return error;
-  return Module::load(entry.context(), std::move(program), *handle);
+  return Module::load(entry.context(), program, *handle);
 }
 
 CUresult cuModuleUnload(CUmodule handle) {

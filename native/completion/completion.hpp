@@ -147,7 +147,7 @@ class Pending {
       }
       count_.store(parts_.size(), std::memory_order_release);
     }
-    for (Part& part : failed) end(std::move(part), error);
+    for (const Part& part : failed) end(part, error);
   }
 
   std::vector<std::uint32_t> streams() const {
