@@ -89,7 +89,7 @@ test-address test-thread: test-%:
 	  SKBUILD_INSTALL_STRIP=false $(MAKE) VENV=.venv-$* .venv-$*/.stamps/test
 	@AIOCUDA_DRIVER=emulated PYTHONMALLOC=malloc LD_PRELOAD="$(call SANITIZED_RUNTIMES,$(RUNTIMES))" \
 	  ASAN_OPTIONS=detect_leaks=0:abort_on_error=1 UBSAN_OPTIONS=print_stacktrace=1 \
-	  TSAN_OPTIONS=suppressions=$(CURDIR)/tests/sanitizer/thread.supp:halt_on_error=1 \
+	  TSAN_OPTIONS=halt_on_error=1 \
 	  .venv-$*/bin/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --timeout 1200 $(PYTEST_ARGUMENTS)
 
 docs: $(STAMPS)/built $(STAMPS)/docs
