@@ -110,10 +110,19 @@ def leaving_nothing(test: Callable[..., None]) -> Callable[..., None]:
 
 @contextlib.contextmanager
 def held_back(machine: GraphMachine, latches: Any, is_held: bool) -> Iterator[None]:
-    """Hold what is submitted on all devices until the end of the block."""
+    """Hold what is submitted on all devices until the end of the block.
+
+    The driver has room for so many executables, and waits for the device to make more. aiocuda has room made when a
+    graph is made and the device is idle. The last example may still be at work, so these graphs wait for that first.
+    """
     if not is_held:
         yield
         return
+    fills = [ac.fill(ac.empty(1, np.int32, device=device).sync(), 0) for device in machine.devices]
+    for device in machine.devices:
+        device.synchronize().sync()
+    for fill in fills:
+        fill.graph()
     latch = latches()
     try:
         for device in machine.devices:
