@@ -63,7 +63,7 @@ check-format-cpp: $(STAMPS)/check
 
 # With the commands of the build: what it compiles, as it does.
 check-tidy-cpp: $(STAMPS)/built $(STAMPS)/check
-	@commands=$$(ls -t build/*-*/compile_commands.json | head -n 1); \
+	@commands=$$(ls -t build/cp*/compile_commands.json | head -n 1); \
 	$(BIN)/run-clang-tidy.py -quiet -j $$(nproc) -clang-tidy-binary $(CURDIR)/$(BIN)/clang-tidy \
 	  -p "$$(dirname "$$commands")" '/(native|emulator)/' > build/tidy.log 2> /dev/null || { cat build/tidy.log; exit 1; }
 

@@ -1,6 +1,6 @@
 """How the cost of one operation grows with how much there is of something: streams, slices, arrays, waiters, nodes.
 
-Run: python benchmarks/bench_growth.py [--json PATH]     (make bench-growth)
+Run: python benchmarks/bench_growth.py [--quick] [--json PATH]     (make bench-growth)
 Needs valgrind, and some minutes. The driver does nothing. Instructions are the loop's thread's, with the program's own
 around them; bytes are those that malloc has given out and that are left afterwards.
 """
@@ -19,14 +19,15 @@ from instructions.run import about, counted
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, help="where to write the figures, too")
+    parser.add_argument("--quick", action="store_true", help="the smallest size of each only, to see that it runs")
     given = parser.parse_args()
     rows = []
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
-        found = counted(directory, "instructions.growth")
+        found = counted(directory, "instructions.growth", *(["--quick"] if given.quick else []))
         bytes_each = json.loads((directory / "bytes.json").read_text(encoding="utf-8"))
     for dimension in DIMENSIONS:
-        for size in dimension.sizes:
+        for size in dimension.sizes[: 1 if given.quick else None]:
             mark = dimension.mark(size)
             instructions = found[mark].instructions / dimension.runs_of(size)
             rows.append({"name": dimension.name, "size": size, "instructions": instructions, "bytes": bytes_each[mark]})

@@ -45,16 +45,16 @@ bool is_equal(nb::handle a, nb::handle b) {
 
 // A call of a compiled function with arguments of one kind, each of them an array, a number or something hashable.
 //
-// Always true: a call that it takes is one that would have found the same graph by its key (compiled_call.py), with
-// the numbers that the function looked at equal and the arrays' addresses aligned alike. It leaves all others, and
-// those that need new memory for an output, to the caller.
+// Always true: it takes a call only if the call's key (compiled_call.py) would have found the same graph. So the
+// numbers that the function looked at are equal, and the arrays' addresses are aligned alike. It leaves all other calls
+// to the caller, and those that need new memory for an output.
 class KnownCall {
  public:
   // `given`: the arguments of the call that the graph was made for. `which`: of its arrays, which of the distinct ones
   // each is. `guards`: the numbers that the function looked at, by index. `arrays`, `numbers`, `targets`: what a launch
   // replaces, as for a ReplayOp; the outputs come behind. `outputs`: the list of memory that may be used again, for
-  // each. `leaves`: what the call yields, each (array, source, is all of that), or the array alone
-  // where it was there before; a source is the number of a distinct array, or ~(the number of an output).
+  // each. `leaves`: what the call yields, each as (array, source, is all of that). A source is the number of a
+  // distinct array, or ~(the number of an output). An array that was there before stands alone.
   KnownCall(nb::object op_class, nb::object graph, std::int32_t device, const nb::tuple& given, const nb::list& which,
             const nb::dict& guards, const nb::list& arrays, const nb::list& numbers, nb::tuple targets,
             const nb::list& outputs, const nb::tuple& leaves, bool is_tuple)

@@ -73,8 +73,8 @@ DIMENSIONS = (
 )
 
 
-def main(stub_directory: Path, marks_library: Path) -> None:
-    """Count everything; this process runs under callgrind."""
+def main(stub_directory: Path, marks_library: Path, *, is_quick: bool) -> None:
+    """Count everything, or only the smallest size of each; this process runs under callgrind."""
     from aiocuda._loops import asyncio as port
 
     vars(port)["TURN_US"] = 1000 * LONG_US  # under valgrind time is slow
@@ -82,7 +82,7 @@ def main(stub_directory: Path, marks_library: Path) -> None:
     gc.disable()
     for dimension in DIMENSIONS:
         measure = getattr(growth, dimension.name.replace(" ", "_"))
-        for size in dimension.sizes:
+        for size in dimension.sizes[: 1 if is_quick else None]:
             measure(dimension.mark(size), size)
             gc.collect()
     (stub_directory / "bytes.json").write_text(json.dumps(growth.bytes_each), encoding="utf-8")
@@ -284,4 +284,4 @@ def held_bytes() -> int:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), is_quick="--quick" in sys.argv)

@@ -21,8 +21,8 @@ def about() -> str:
     return f"aiocuda {metadata.version('aiocuda')}, CPython {platform.python_version()}, {platform.machine()}"
 
 
-def counted(directory: Path, module: str) -> dict[str, Cost]:
-    """Count everything that a module measures, by the names of its marks."""
+def counted(directory: Path, module: str, *arguments: str) -> dict[str, Cost]:
+    """Count everything that a module measures, given some arguments, by the names of its marks."""
     if shutil.which("valgrind") is None:
         sys.exit(
             "error: valgrind was not found; it counts the instructions.\n"
@@ -30,7 +30,7 @@ def counted(directory: Path, module: str) -> dict[str, Cost]:
         )
     marks = build_library(HERE / "marks.cpp", directory / "marks.so")
     written = f"--callgrind-out-file={directory / 'callgrind.out'}"
-    program = [sys.executable, "-m", module, directory, marks]
+    program = [sys.executable, "-m", module, directory, marks, *arguments]
     environment = {**os.environ, "PYTHONPATH": str(HERE.parent), "PYTHONHASHSEED": "0", "PYTHONWARNINGS": "ignore"}
     done = subprocess.run(
         ["valgrind", *OPTIONS, written, *program], env=environment, capture_output=True, text=True, check=False

@@ -8,9 +8,9 @@
 // for each of them would hold as many entries as there are nodes. So a chain that ends in a node of another chain notes
 // that node, its *join*, and the join's clock has no entry for it. A node behind the join is behind the chain.
 //
-// Always true, for a tick t on chain c and a later node n: t comes before n if and only if n's clock reaches t on c, or
-// n is, or comes after, one of the joins that c has for t. A chain is joined by one that is at least as heavy (in
-// nodes, its own joined ones counted), so the way from join to join is short.
+// Always true: a tick comes before a later node in two cases, and in no other. The node's clock reaches the tick on its
+// chain; or the node is a join of the tick's chain, or comes after one. A chain joins only one that is at least as
+// heavy: its weight is its nodes, and those of the chains that joined it. So the way from join to join is short.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -67,10 +67,10 @@ class PartialOrder {
     std::vector<Join> joins;  // by `last`; of the same one, at most `most_joins`
     // The chains that a node of this one has joined, and its count. A node that comes after it may continue them.
     std::vector<std::pair<StreamIndex, std::uint64_t>> idle;
-    std::size_t idle_from = 0;  // somebody has continued those before
+    std::size_t idle_from = 0;  // those before have been continued
     std::uint64_t weight = 0;
-    // A node continued the chain that does not come after the joins of the chain's last one. From there on it has no
-    // joins, so clocks have entries for it.
+    // A node continued the chain, and comes after none of the joins that the chain had then. From there on the chain
+    // has no joins, so clocks have entries for it.
     bool is_explicit = false;
   };
   static constexpr std::ptrdiff_t most_joins = 2;
@@ -163,8 +163,8 @@ class PartialOrder {
     for (const Placed& each : placed_) direct_.push_back(each.tick);
   }
 
-  // A chain whose last node the new node comes after: the heaviest of those that a need is the last of, else one that
-  // is idle or known to the needs; else a new one.
+  // The chain that the new node continues: it comes after the chain's last node. If needs are the last of their chains,
+  // it is the heaviest of these chains. Otherwise it is one that is idle or that the needs know, or else a new one.
   StreamIndex chain_of() {
     const auto fresh = static_cast<StreamIndex>(chains_.size());
     StreamIndex heaviest = fresh;

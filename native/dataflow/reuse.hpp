@@ -3,9 +3,10 @@
 // Always true: temporaries share memory only if their uses cannot overlap in time: all uses of one come before all uses
 // of the other in the graph as it is. So sharing needs no further edges, and takes no parallelism away.
 //
-// The memory is cut into shelves. The largest arrays are placed first, each on the next shelf on which it conflicts
-// with nobody (next fit, decreasing, with shelves in place of bins); a shelf is as large as the first that came to it.
-// An array looks at so many shelves and no more, so the time grows with the arrays, not with their square.
+// The memory is cut into shelves. The largest arrays are placed first. Each goes on the next shelf on which it
+// conflicts with no other array (next fit, decreasing, with shelves in place of bins). The first array on a shelf says
+// how large the shelf is. An array looks at `most_tries` shelves at most, so the time grows with the arrays, not with
+// their square.
 #pragma once
 #include <algorithm>
 #include <cstdint>

@@ -94,7 +94,7 @@ void Memory::allocate_device(dataflow::Buffer& buffer, StreamIndex stream, const
     interprocess(buffer.device).trim(slowly());
     result = table_.cuMemAllocFromPoolAsync(&address, buffer.size_bytes, pool, handle);
   }
-  // The driver keeps what it took of the device before it gave up: seen on an H200, where other processes had no room
+  // Before the driver gives up it takes memory of the device, and keeps it. On an H200 other processes had no room
   // then. Whatever it answers here, the allocation is what it refused.
   if (result == CUDA_ERROR_OUT_OF_MEMORY) table_.cuMemPoolTrimTo(pool, 0);
   check(result, "cuMemAllocFromPoolAsync");

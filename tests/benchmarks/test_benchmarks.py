@@ -111,6 +111,19 @@ def test_instructions(tmp_path):
     assert submitted["allocations"] >= 1  # what a stream's flags and clocks hold
 
 
+@pytest.mark.skipif(shutil.which("valgrind") is None, reason="counts under valgrind")
+def test_growth(tmp_path):
+    written = tmp_path / "figures.json"
+    lines = run("bench_growth.py", "--quick", "--json", str(written))
+    rows = {found["name"]: found for found in json.loads(written.read_text(encoding="utf-8"))["rows"]}
+    assert len(rows) == 9
+    for found in rows.values():
+        assert 1_000 < found["instructions"] < 10_000_000, found
+        assert math.isfinite(found["bytes"]), found
+        assert any(f"{found['instructions']:,.0f} instructions" in line for line in lines), found
+    assert rows["nodes"]["bytes"] > 100  # a graph keeps its nodes
+
+
 def test_counting_instructions_needs_valgrind(tmp_path):
     done = subprocess.run(
         [sys.executable, ROOT / "benchmarks" / "bench_instructions.py"],

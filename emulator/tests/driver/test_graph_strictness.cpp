@@ -1,4 +1,4 @@
-// Cases that CUDA leaves open, or in which NVIDIA's driver crashes, are errors here: handles that have ended, null
+// Some cases CUDA leaves open, and in some NVIDIA's driver crashes. Here they are errors: handles that have ended, null
 // pointers, references that nobody holds, calls that fail half-way, memory and contexts that are not there.
 #include "test_graph_support.hpp"
 
