@@ -141,6 +141,10 @@ def select_driver() -> DriverInfo:
         emulated driver.
     DriverSelectionError
         ``AIOCUDA_DRIVER`` has another value, or this process already uses the other driver.
+
+    Notes
+    -----
+    *Stream*: none. *Blocks*: the first call loads the driver and asks it for devices; later calls do not.
     """
     global _selected
     with _lock:
