@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -47,6 +49,13 @@ def more(kernels: object) -> Callable[[], int]:
 @pytest.fixture
 def x() -> ac.DeviceArray:
     return ac.zeros(4, np.int32).sync()
+
+
+def compile_everywhere(kernel: ac.Kernel) -> int:
+    """Load a kernel on every device, as a latch does; return how many devices there are."""
+    for device in ac.devices():
+        kernel.compile(device)
+    return len(ac.devices())
 
 
 def read(array: object) -> list[int]:
@@ -145,14 +154,14 @@ def test_what_cannot_be_read_is_not_shared(kind):
 
 def test_an_image_stays_until_the_device_has_passed_its_launches(more, x, latch):
     kernel = ac.kernel(SOURCE)
-    kernel.compile()
+    loaded_images = compile_everywhere(kernel)
     stream = ac.Device(0).stream()
     latch.hold(stream)
     with ac.use(stream):
         future = kernel(x, grid=1, block=4).submit()
     del kernel
     del future
-    assert more() == 1
+    assert more() == loaded_images
     latch.close()
     stream.synchronize().sync()
     assert read(x) == [7] * 4
@@ -162,11 +171,12 @@ def test_an_image_stays_until_the_device_has_passed_its_launches(more, x, latch)
 def test_unloading_waits_for_what_else_the_device_does(more, x, latch):
     """NVIDIA's driver may wait for the device before it unloads, and a kernel may wait for this thread."""
     kernel = ac.kernel(SOURCE)
+    loaded_images = compile_everywhere(kernel)
     with ac.use(ac.Device(0).stream()):
         kernel(x, grid=1, block=4).sync()
     latch.hold(ac.Device(0).stream())
     del kernel
-    assert more() == 1
+    assert more() == loaded_images
     latch.close()
     assert more() == 0
 
@@ -185,29 +195,37 @@ def test_unloading_waits_for_every_device_where_images_are_loaded_on_all(more, l
     assert more() == 0
 
 
+WORKING = r"""
+__device__ long long now() { long long ns; asm volatile("mov.u64 %0, %globaltimer;" : "=l"(ns)); return ns; }
+extern "C" __global__ void work(long long ns) { for (long long since = now(); now() - since < ns;) {} }
+"""
+
+
 @pytest.fixture
-def never_idle(kernels) -> Iterator[None]:
-    """Keep device 0 busy: each kernel ends, but not before the next one has been submitted."""
-    flags = [ac.empty_host(1, np.int32).sync() for _ in range(2)]
-    streams = [ac.Device(0).stream() for _ in range(2)]
+def never_idle() -> Iterator[None]:
+    """Keep device 0 busy: two streams have work all the time.
+
+    The work ends by itself and waits for no thread: the driver waits for it before it loads a kernel, and holds all
+    launches up meanwhile.
+    """
+    working = ac.kernel(WORKING, "work")
+    working.compile()
+    streams = itertools.cycle([ac.Device(0).stream() for _ in range(2)])
     is_over = threading.Event()
 
-    def submit(turn: int) -> ac.DeviceFuture[Any]:
-        flags[turn].numpy()[0] = 0
-        with ac.use(streams[turn]):
-            return kernels.hold(flags[turn].address, grid=1, block=1).submit()
+    def submit() -> ac.DeviceFuture[Any]:
+        with ac.use(next(streams)):
+            return working(2_000_000, grid=1, block=1).submit()
 
-    def work(running: ac.DeviceFuture[Any]) -> None:
-        turn = 0
+    def work() -> None:
+        running = deque(submit() for _ in range(8))
         while not is_over.is_set():
-            following = submit(1 - turn)
-            flags[turn].numpy()[0] = 1
-            running.sync()
-            running, turn = following, 1 - turn
-        flags[turn].numpy()[0] = 1
-        running.sync()
+            running.append(submit())
+            running.popleft().sync()
+        for each in running:
+            each.sync()
 
-    worker = threading.Thread(target=work, args=(submit(0),))
+    worker = threading.Thread(target=work)
     worker.start()
     yield
     is_over.set()
@@ -234,14 +252,16 @@ def test_a_graph_keeps_the_images_of_its_kernels(more, x):
 
 
 def test_a_closed_graph_keeps_them_until_its_last_launch_has_passed(more, x, latch):
-    graph = ac.kernel(SOURCE)(x, grid=1, block=4).graph()
+    kernel = ac.kernel(SOURCE)
+    loaded_images = compile_everywhere(kernel)
+    graph = kernel(x, grid=1, block=4).graph()
     stream = ac.Device(0).stream()
     latch.hold(stream)
     with ac.use(stream):
         future = graph.launch().submit()
     graph.close()
-    del graph, future
-    assert more() == 1
+    del kernel, graph, future
+    assert more() == loaded_images
     latch.close()
     stream.synchronize().sync()
     assert read(x) == [7] * 4
@@ -343,8 +363,8 @@ def test_setting_attributes_does_not_lose_a_modules_variables(x):
 
 def test_launches_that_are_in_flight_while_attributes_move_them_to_another_image(more, x, latch):
     kernel, other = ac.kernel(SOURCE), ac.kernel(SOURCE)
-    kernel.compile()
-    other.compile()
+    loaded_images = compile_everywhere(kernel)
+    compile_everywhere(other)
     if not x.device.is_emulated:
         pytest.skip("loading waits for the latch")
     stream = ac.Device(0).stream()
@@ -353,9 +373,9 @@ def test_launches_that_are_in_flight_while_attributes_move_them_to_another_image
         kernel(x, grid=1, block=4).submit()
     kernel.set_attributes(cache="shared")
     del other
-    assert more() == 2
+    assert more() == loaded_images + 1
     del kernel
-    assert more() == 2
+    assert more() == loaded_images + 1
     latch.close()
     stream.synchronize().sync()
     assert read(x) == [7] * 4

@@ -96,7 +96,10 @@ def compile_sources(sources: Sequence[Source], options: Sequence[str], ordinal: 
         *options,
     )
     if len(sources) > 1 and runtime.driver_info().is_emulated:
-        sources = (_as_one(sources),)
+        try:
+            return compile_sources((_as_one(sources),), options, ordinal)
+        except CompilationError as error:
+            raise CompilationError(_wrong_source(sources, error.log), error.log) from None
     digest = includes.digest_of_includes([source.text for source in sources], given)
     if digest is None:  # nobody knows what it depends on
         return _compile(tuple(sources), given)
@@ -163,6 +166,13 @@ def _as_one(sources: Sequence[Source]) -> Source:
     """Put sources one behind the other; lines keep their numbers and their source's name."""
     text = "".join(f'#line 1 "{_quoted(source.name)}"\n{source.text}\n' for source in sources)
     return Source(sources[0].name, text, tuple(each for source in sources for each in source.expressions))
+
+
+def _wrong_source(sources: Sequence[Source], log: str) -> str:
+    """Name the source that the first error of a log is in."""
+    errors = (line for line in log.splitlines() if ": error" in line)
+    names = (source.name for line in errors for source in sources if line.startswith(f"{source.name}("))
+    return next(names, sources[0].name)
 
 
 def _quoted(name: str) -> str:
