@@ -138,6 +138,16 @@ def no_races() -> Iterator[None]:
     raise_races()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def started() -> None:
+    """Start the driver, and leave the programs that tests start the usual number of queues.
+
+    24 contexts of 32 queues each do not fit on an H100: the driver has no memory for the next one.
+    """
+    ac.devices()
+    os.environ.pop("CUDA_DEVICE_MAX_CONNECTIONS", None)
+
+
 @pytest.fixture(scope="session")
 def kernels() -> Kernels:
     return Kernels()
