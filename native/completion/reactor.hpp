@@ -18,8 +18,8 @@
 
 #include "../rhythm.hpp"
 #include "completion.hpp"
+#include "flag_table.hpp"
 #include "points.hpp"
-#include "slot_table.hpp"
 
 namespace aiocuda::completion {
 
@@ -40,7 +40,7 @@ class Reactor {
   // Has it passed? No, if its stream is broken: asking about the stream finds that.
   using HasPassed = std::function<bool(const void* point)>;
 
-  Reactor(Pending& pending, SlotTable& slots, Points& points, HasPassed has_passed, Ask ask,
+  Reactor(Pending& pending, FlagTable& slots, Points& points, HasPassed has_passed, Ask ask,
           std::chrono::milliseconds ask_interval)
       : pending_(pending),
         slots_(slots),
@@ -162,7 +162,7 @@ class Reactor {
   }
 
   Pending& pending_;
-  SlotTable& slots_;
+  FlagTable& slots_;
   Points& points_;
   Clock::time_point points_due_{};
   const HasPassed has_passed_;

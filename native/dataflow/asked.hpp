@@ -13,13 +13,13 @@ class AskedPolicy final : public Policy {
       : Policy(stream_count, stream_priority), function_(std::move(function)) {}
 
   bool asks() const override { return true; }
-  StreamIndex choose(const Timeline&, const std::vector<Tick>&, Lanes& lanes) const override {
-    return lanes.take_turn();
+  StreamIndex choose(const Timeline&, const std::vector<Tick>&, PolicyStreams& policy_streams) const override {
+    return policy_streams.take_turn();
   }
 
   // `function(policy, op, device, producers' streams, candidates) -> stream`, streams by their ids.
   template <class IdOf>
-  StreamId ask(Op& op, std::int32_t device, const std::vector<Tick>& needs, const Lanes& lanes,
+  StreamId ask(Op& op, std::int32_t device, const std::vector<Tick>& needs, const PolicyStreams& policy_streams,
                const Timeline& timeline, IdOf&& id_of) const {
     std::vector<StreamIndex> producers;
     for (const Tick tick : needs)
@@ -32,7 +32,8 @@ class AskedPolicy final : public Policy {
       return list;
     };
     const nb::object function = function_;
-    return nb::cast<StreamId>(function(nb::find(*this), nb::find(op), device, ids(producers), ids(lanes.streams)));
+    return nb::cast<StreamId>(
+        function(nb::find(*this), nb::find(op), device, ids(producers), ids(policy_streams.streams)));
   }
 
  private:

@@ -112,7 +112,7 @@ struct Memory {
   std::int32_t device = host_ordinal;
   Footprint reads{}, writes{};     // by all nodes
   std::vector<NodeIndex> users{};  // the nodes that name it
-  bool is_lodged = false;          // in memory that others of the graph's own lie in as well
+  bool shares_memory = false;      // with other temporaries of the graph
   bool is_captured = false;        // its address is inside what was captured, where nobody can replace it
   std::uint32_t alignment = 1;     // nodes rely on its address modulo this, a power of two
 
@@ -154,10 +154,10 @@ struct GraphPlan {
   std::vector<Number> numbers;
   std::vector<Input> inputs;
   std::vector<Constant> constants;
-  nb::object result;                // what a launch yields, where it replaces no output
-  std::vector<BufferRef> lodgings;  // that lodged memory lies in
-  std::uint64_t asked_bytes = 0;    // by the arrays that are its own
-  std::uint64_t shared_bytes = 0;   // what they need, one in the place of another
+  nb::object result;                     // what a launch yields, where it replaces no output
+  std::vector<BufferRef> shared_memory;  // of temporaries whose uses cannot overlap in time
+  std::uint64_t asked_bytes = 0;         // by the arrays that are its own
+  std::uint64_t shared_bytes = 0;        // what they need, one in the place of another
   std::uint64_t output_bytes = 0;
   std::shared_ptr<const Launches> launches;  // its nodes' with `threads=`
   bool is_closed = false;
@@ -196,7 +196,7 @@ std::optional<GraphPlan> with_own_memory(const GraphPlan& plan, Allocate&& alloc
     return buffer;
   };
   std::map<const Buffer*, BufferRef> buffers;
-  for (BufferRef& lodging : copy.lodgings) lodging = buffers[lodging.get()] = renewed(lodging);
+  for (BufferRef& memory : copy.shared_memory) memory = buffers[memory.get()] = renewed(memory);
   for (Memory& memory : copy.memory) {
     if (memory.role != MemoryRole::own) continue;
     const auto known = buffers.find(memory.buffer.get());

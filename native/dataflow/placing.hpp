@@ -91,13 +91,13 @@ class Placing {
         if (hazard.written.count) needs_.push_back(hazard.written);
         if (use.writes) needs_.insert(needs_.end(), hazard.reads.begin(), hazard.reads.end());
       });
-    Lanes& lanes = sink_.lanes(op, policy, device);
+    PolicyStreams& policy_streams = sink_.policy_streams(op, policy, device);
     if (policy.looks_at_progress())
-      for (const StreamIndex stream : lanes.streams) sink_.look(stream);
-    if (!policy.asks()) return policy.choose(sink_.timeline(), needs_, lanes);
+      for (const StreamIndex stream : policy_streams.streams) sink_.look(stream);
+    if (!policy.asks()) return policy.choose(sink_.timeline(), needs_, policy_streams);
     const StreamId asked = [&] {
       const InForce in_force(placement_of(op, *placement_));
-      return sink_.ask(policy, op, device, needs_, lanes);
+      return sink_.ask(policy, op, device, needs_, policy_streams);
     }();
     if (sink_.is_open(asked) && sink_.device_of(slot_of(asked)) != device)
       raise(error_types.device_mismatch, "the policy put an operation on device " + std::to_string(device) +

@@ -13,7 +13,7 @@
 namespace aiocuda::dataflow {
 
 // A policy's streams on one device, and where it stands.
-struct Lanes {
+struct PolicyStreams {
   std::vector<StreamIndex> streams;
   std::uint32_t next = 0;
 
@@ -29,7 +29,8 @@ class Policy {
   virtual ~Policy() = default;
 
   // `needs`: what the operation must be ordered after, in the order of its arguments.
-  virtual StreamIndex choose(const Timeline& timeline, const std::vector<Tick>& needs, Lanes& lanes) const = 0;
+  virtual StreamIndex choose(const Timeline& timeline, const std::vector<Tick>& needs,
+                             PolicyStreams& policy_streams) const = 0;
 
   virtual bool uses_default_stream() const { return false; }  // as the first one
   virtual bool looks_at_progress() const { return false; }    // the device is to be asked how far its streams are
@@ -37,7 +38,7 @@ class Policy {
 
   const std::uint32_t streams;  // on each device
   const int priority;
-  mutable std::vector<Lanes> placed;  // by device; the owner of the streams makes them
+  mutable std::vector<PolicyStreams> placed;  // by device; the owner of the streams makes them
 };
 
 // A consumer goes on where its producer ended, when nothing came after it there; all else takes an idle stream, or
@@ -45,12 +46,13 @@ class Policy {
 class Dataflow final : public Policy {
  public:
   using Policy::Policy;
-  StreamIndex choose(const Timeline& timeline, const std::vector<Tick>& needs, Lanes& lanes) const override {
+  StreamIndex choose(const Timeline& timeline, const std::vector<Tick>& needs,
+                     PolicyStreams& policy_streams) const override {
     for (const Tick tick : needs)
-      if (timeline.is_tail(tick) && lanes.contain(tick.stream)) return tick.stream;
-    for (const StreamIndex stream : lanes.streams)
+      if (timeline.is_tail(tick) && policy_streams.contain(tick.stream)) return tick.stream;
+    for (const StreamIndex stream : policy_streams.streams)
       if (timeline.backlog(stream) == 0) return stream;
-    return lanes.take_turn();
+    return policy_streams.take_turn();
   }
   bool uses_default_stream() const override { return priority == 0; }
 };
@@ -58,16 +60,16 @@ class Dataflow final : public Policy {
 class RoundRobin final : public Policy {
  public:
   using Policy::Policy;
-  StreamIndex choose(const Timeline&, const std::vector<Tick>&, Lanes& lanes) const override {
-    return lanes.take_turn();
+  StreamIndex choose(const Timeline&, const std::vector<Tick>&, PolicyStreams& policy_streams) const override {
+    return policy_streams.take_turn();
   }
 };
 
 class SingleStream final : public Policy {
  public:
   SingleStream() : Policy(1, 0) {}
-  StreamIndex choose(const Timeline&, const std::vector<Tick>&, Lanes& lanes) const override {
-    return lanes.streams.front();
+  StreamIndex choose(const Timeline&, const std::vector<Tick>&, PolicyStreams& policy_streams) const override {
+    return policy_streams.streams.front();
   }
   bool uses_default_stream() const override { return true; }
 };
@@ -76,8 +78,8 @@ class SingleStream final : public Policy {
 class LeastLoaded final : public Policy {
  public:
   using Policy::Policy;
-  StreamIndex choose(const Timeline& timeline, const std::vector<Tick>&, Lanes& lanes) const override {
-    return *std::min_element(lanes.streams.begin(), lanes.streams.end(),
+  StreamIndex choose(const Timeline& timeline, const std::vector<Tick>&, PolicyStreams& policy_streams) const override {
+    return *std::min_element(policy_streams.streams.begin(), policy_streams.streams.end(),
                              [&](StreamIndex a, StreamIndex b) { return timeline.backlog(a) < timeline.backlog(b); });
   }
   bool looks_at_progress() const override { return true; }

@@ -109,14 +109,14 @@ class Replay {
   void each_use(F&& f) const {
     for (std::size_t slot = 0; slot < plan_.memory.size(); ++slot) {
       const Memory& memory = plan_.memory[slot];
-      if (memory.is_lodged) continue;
+      if (memory.shares_memory) continue;
       const Bound at = place_of(static_cast<SlotIndex>(slot));
       if (!at.buffer) continue;
       for (const bool writes : {false, true})
         for (const Span span : (writes ? memory.writes : memory.reads).spans())
           f(Use{at.buffer, Span{at.offset + span.begin, at.offset + span.end}, writes});
     }
-    for (const BufferRef& lodging : plan_.lodgings) f(Use{lodging.get(), Span{0, lodging->size_bytes}, true});
+    for (const BufferRef& memory : plan_.shared_memory) f(Use{memory.get(), Span{0, memory->size_bytes}, true});
   }
 
   // The place of a memory in this launch.
@@ -138,7 +138,7 @@ class Replay {
     return nullptr;
   }
   void check_apart(const Bound& mine, SlotIndex slot) const {
-    if (slot == mine.slot || plan_.memory[slot].is_lodged) return;
+    if (slot == mine.slot || plan_.memory[slot].shares_memory) return;
     const Bound theirs = place_of(slot);
     if (theirs.buffer != mine.buffer) return;
     const Memory &a = plan_.memory[mine.slot], &b = plan_.memory[slot];

@@ -48,49 +48,50 @@ class Lifetime {
   std::vector<Tick> first_, last_;
 };
 
-struct Tenant {
+struct Temporary {
   std::uint64_t size_bytes;
   Lifetime lifetime;
 };
 
-struct Lodging {
-  std::vector<std::uint64_t> offsets;  // of the tenants, in their order; 0 for those that nobody uses
+struct SharedLayout {
+  std::vector<std::uint64_t> offsets;  // of the temporaries, in their order; 0 for those that nobody uses
   std::uint64_t size_bytes = 0;
 };
 
 inline constexpr std::size_t most_tries = 100;  // shelves that an array looks at
 
 // `alignment`: of every array, a power of two.
-inline Lodging lodge(const std::vector<Tenant>& tenants, const PartialOrder& order, std::uint64_t alignment) {
+inline SharedLayout place_temporaries(const std::vector<Temporary>& temporaries, const PartialOrder& order,
+                                      std::uint64_t alignment) {
   struct Shelf {
     std::uint64_t offset;
-    std::vector<std::size_t> tenants;  // each precedes the next
+    std::vector<std::size_t> temporaries;  // each precedes the next
   };
-  std::vector<std::size_t> by_size(tenants.size());
+  std::vector<std::size_t> by_size(temporaries.size());
   std::iota(by_size.begin(), by_size.end(), std::size_t{0});
   std::stable_sort(by_size.begin(), by_size.end(),
-                   [&](std::size_t a, std::size_t b) { return tenants[a].size_bytes > tenants[b].size_bytes; });
+                   [&](std::size_t a, std::size_t b) { return temporaries[a].size_bytes > temporaries[b].size_bytes; });
 
-  // The place among a shelf's tenants where one fits: behind all that precede it, if it precedes all others.
+  // The place among a shelf's temporaries where one fits: behind all that precede it, if it precedes all others.
   auto place_on = [&](const Shelf& shelf, const Lifetime& lifetime) -> std::optional<std::size_t> {
-    const auto at = std::partition_point(shelf.tenants.begin(), shelf.tenants.end(), [&](std::size_t other) {
-      return tenants[other].lifetime.precedes(lifetime, order);
+    const auto at = std::partition_point(shelf.temporaries.begin(), shelf.temporaries.end(), [&](std::size_t other) {
+      return temporaries[other].lifetime.precedes(lifetime, order);
     });
-    if (at != shelf.tenants.end() && !lifetime.precedes(tenants[*at].lifetime, order)) return std::nullopt;
-    return static_cast<std::size_t>(at - shelf.tenants.begin());
+    if (at != shelf.temporaries.end() && !lifetime.precedes(temporaries[*at].lifetime, order)) return std::nullopt;
+    return static_cast<std::size_t>(at - shelf.temporaries.begin());
   };
 
-  Lodging lodging;
-  lodging.offsets.assign(tenants.size(), 0);
+  SharedLayout layout;
+  layout.offsets.assign(temporaries.size(), 0);
   std::vector<Shelf> shelves;
   std::size_t next = 0;  // where the next one looks first
-  // If the first tenant begins at a root, nothing precedes it. Others that begin at a root look elsewhere.
+  // If the first temporary begins at a root, nothing precedes it. Others that begin at a root look elsewhere.
   std::vector<std::size_t> open;
   auto place = [&](std::size_t i, Shelf& shelf) {
-    const auto at = place_on(shelf, tenants[i].lifetime);
+    const auto at = place_on(shelf, temporaries[i].lifetime);
     if (!at) return false;
-    shelf.tenants.insert(shelf.tenants.begin() + static_cast<std::ptrdiff_t>(*at), i);
-    lodging.offsets[i] = shelf.offset;
+    shelf.temporaries.insert(shelf.temporaries.begin() + static_cast<std::ptrdiff_t>(*at), i);
+    layout.offsets[i] = shelf.offset;
     return true;
   };
   auto find_shelf = [&](std::size_t i) {
@@ -110,16 +111,16 @@ inline Lodging lodge(const std::vector<Tenant>& tenants, const PartialOrder& ord
     return false;
   };
   for (const std::size_t i : by_size) {
-    const Tenant& tenant = tenants[i];
-    if (tenant.size_bytes == 0 || !tenant.lifetime.is_used()) continue;
-    const bool begins_at_root = tenant.lifetime.begins_at_root(order);
+    const Temporary& temporary = temporaries[i];
+    if (temporary.size_bytes == 0 || !temporary.lifetime.is_used()) continue;
+    const bool begins_at_root = temporary.lifetime.begins_at_root(order);
     if (begins_at_root ? find_open_shelf(i) : find_shelf(i)) continue;
     if (!begins_at_root) open.push_back(shelves.size());
-    shelves.push_back({lodging.size_bytes, {i}});
-    lodging.offsets[i] = lodging.size_bytes;
-    lodging.size_bytes += (tenant.size_bytes + alignment - 1) / alignment * alignment;
+    shelves.push_back({layout.size_bytes, {i}});
+    layout.offsets[i] = layout.size_bytes;
+    layout.size_bytes += (temporary.size_bytes + alignment - 1) / alignment * alignment;
   }
-  return lodging;
+  return layout;
 }
 
 }  // namespace aiocuda::dataflow

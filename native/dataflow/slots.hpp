@@ -171,7 +171,7 @@ class Slots {
       for (const SlotIndex slot : found->second)
         if (plan_.memory[slot].role == MemoryRole::own) make_output(plan_.memory[slot], allocate);
     }
-    lodge_own(order, allocate);
+    place_own(order, allocate);
     for (Memory& memory : plan_.memory)  // a placeholder with an address is copied to
       if (memory.role == MemoryRole::input && memory.is_captured) memory.buffer->enclosure.reset();
     for (std::size_t node = 0; node < plan_.nodes.size(); ++node) note_users(static_cast<NodeIndex>(node));
@@ -197,7 +197,7 @@ class Slots {
   }
 
   template <class Allocate>
-  void lodge_own(const PartialOrder& order, Allocate& allocate) {
+  void place_own(const PartialOrder& order, Allocate& allocate) {
     std::map<std::int32_t, std::vector<SlotIndex>> by_device;
     lifetimes_.resize(plan_.memory.size());
     for (std::size_t slot = 0; slot < plan_.memory.size(); ++slot) {
@@ -206,20 +206,20 @@ class Slots {
         by_device[memory.device].push_back(static_cast<SlotIndex>(slot));
     }
     for (const auto& [device, slots] : by_device) {
-      std::vector<Tenant> tenants;
-      for (const SlotIndex slot : slots) tenants.push_back({plan_.memory[slot].size_bytes, lifetimes_[slot]});
+      std::vector<Temporary> temporaries;
+      for (const SlotIndex slot : slots) temporaries.push_back({plan_.memory[slot].size_bytes, lifetimes_[slot]});
       constexpr std::uint64_t alignment = 256;  // what the driver gives
-      const Lodging lodging = lodge(tenants, order, alignment);
-      BufferRef shared(std::make_unique<Buffer>(lodging.size_bytes, device));
-      if (lodging.size_bytes) allocate(*shared);
-      plan_.shared_bytes += lodging.size_bytes;
+      const SharedLayout layout = place_temporaries(temporaries, order, alignment);
+      BufferRef shared(std::make_unique<Buffer>(layout.size_bytes, device));
+      if (layout.size_bytes) allocate(*shared);
+      plan_.shared_bytes += layout.size_bytes;
       for (std::size_t i = 0; i < slots.size(); ++i) {
         Memory& memory = plan_.memory[slots[i]];
         memory.buffer = shared;
-        memory.offset = lodging.offsets[i];
-        memory.is_lodged = true;
+        memory.offset = layout.offsets[i];
+        memory.shares_memory = true;
       }
-      if (lodging.size_bytes) plan_.lodgings.push_back(std::move(shared));
+      if (layout.size_bytes) plan_.shared_memory.push_back(std::move(shared));
     }
   }
 

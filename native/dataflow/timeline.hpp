@@ -53,19 +53,19 @@ struct Progress {
 class Timeline {
  public:
   StreamIndex add_stream() {
-    lanes_.push_back(Lane{});
-    return static_cast<StreamIndex>(lanes_.size() - 1);
+    clocks_.push_back(StreamClock{});
+    return static_cast<StreamIndex>(clocks_.size() - 1);
   }
 
-  std::size_t size() const { return lanes_.size(); }
-  std::uint64_t submitted(StreamIndex stream) const { return lanes_[stream].submitted; }
+  std::size_t size() const { return clocks_.size(); }
+  std::uint64_t submitted(StreamIndex stream) const { return clocks_[stream].submitted; }
 
   // A stream as it is now: when all that it holds is complete, so is all that it is ordered after.
   struct Snapshot {
     Tick last;
     std::vector<std::uint64_t> seen;
   };
-  Snapshot snapshot(StreamIndex stream) const { return {{stream, lanes_[stream].submitted}, lanes_[stream].seen}; }
+  Snapshot snapshot(StreamIndex stream) const { return {{stream, clocks_[stream].submitted}, clocks_[stream].seen}; }
 
   // The other streams that it is ordered after, as far as they are not known to have passed that.
   std::vector<StreamIndex> unsettled(const Snapshot& complete) const {
@@ -85,17 +85,17 @@ class Timeline {
 
   // The same, for a thread that has no access to the timeline.
   std::vector<Progress> progress_of(const Snapshot& complete) const {
-    std::vector<Progress> progress{{lanes_[complete.last.stream].completed, complete.last.count}};
+    std::vector<Progress> progress{{clocks_[complete.last.stream].completed, complete.last.count}};
     for (std::size_t i = 0; i < complete.seen.size(); ++i)
-      if (complete.seen[i]) progress.push_back({lanes_[i].completed, complete.seen[i]});
+      if (complete.seen[i]) progress.push_back({clocks_[i].completed, complete.seen[i]});
     return progress;
   }
 
   // How far a stream is to come until all that it holds now has passed.
-  Progress progress(StreamIndex stream) const { return {lanes_[stream].completed, lanes_[stream].submitted}; }
+  Progress progress(StreamIndex stream) const { return {clocks_[stream].completed, clocks_[stream].submitted}; }
 
   bool is_known_complete(Tick tick) const {
-    return tick.count == 0 || lanes_[tick.stream].completed->load(std::memory_order_acquire) >= tick.count;
+    return tick.count == 0 || clocks_[tick.stream].completed->load(std::memory_order_acquire) >= tick.count;
   }
   std::vector<Tick> not_known_complete(std::span<const Tick> ticks) const {
     std::vector<Tick> left;
@@ -105,14 +105,14 @@ class Timeline {
   }
   // Submitted, and as far as is known not passed.
   std::uint64_t backlog(StreamIndex stream) const {
-    const Lane& lane = lanes_[stream];
-    return lane.submitted - std::min(lane.submitted, lane.completed->load(std::memory_order_acquire));
+    const StreamClock& clock = clocks_[stream];
+    return clock.submitted - std::min(clock.submitted, clock.completed->load(std::memory_order_acquire));
   }
 
-  void learn_complete(Tick tick) { raise_to(*lanes_[tick.stream].completed, tick.count); }
+  void learn_complete(Tick tick) { raise_to(*clocks_[tick.stream].completed, tick.count); }
 
   // Nothing was submitted to its stream since.
-  bool is_tail(Tick tick) const { return tick.count && lanes_[tick.stream].submitted == tick.count; }
+  bool is_tail(Tick tick) const { return tick.count && clocks_[tick.stream].submitted == tick.count; }
 
   // Makes every wait that an access needs on `stream`. `waits` has
   //   mark(stream, slot)         put the stream's mark of that number behind all it holds now
@@ -128,11 +128,11 @@ class Timeline {
   template <class Waits>
   void after(StreamIndex stream, Tick tick, Waits& waits) {
     if (tick.count == 0 || tick.stream == stream) return;
-    if (lanes_[stream].seen_of(tick.stream) >= tick.count || is_known_complete(tick)) return;
+    if (clocks_[stream].seen_of(tick.stream) >= tick.count || is_known_complete(tick)) return;
     const Mark& mark = mark_behind(tick, waits);
-    waits.wait(stream, tick.stream, static_cast<std::uint32_t>(&mark - lanes_[tick.stream].marks.data()));
-    Lane& mine = lanes_[stream];
-    if (mine.seen.size() < lanes_.size()) mine.seen.resize(lanes_.size(), 0);
+    waits.wait(stream, tick.stream, static_cast<std::uint32_t>(&mark - clocks_[tick.stream].marks.data()));
+    StreamClock& mine = clocks_[stream];
+    if (mine.seen.size() < clocks_.size()) mine.seen.resize(clocks_.size(), 0);
     for (std::size_t i = 0; i < mark.seen.size(); ++i) mine.seen[i] = std::max(mine.seen[i], mark.seen[i]);
     mine.seen[tick.stream] = std::max(mine.seen[tick.stream], mark.count);  // it covers all that was before the mark
   }
@@ -140,32 +140,32 @@ class Timeline {
   // Makes a mark at the stream's end, so that who waits for what is there need not wait for what comes.
   template <class Waits>
   void mark_end(StreamIndex stream, Waits& waits) {
-    Lane& lane = lanes_[stream];
-    if (lane.submitted) mark_behind({stream, lane.submitted}, waits);
+    StreamClock& clock = clocks_[stream];
+    if (clock.submitted) mark_behind({stream, clock.submitted}, waits);
   }
 
   // Of a stream that ends, and its events with it; or where some could not be made.
   void forget_marks(StreamIndex stream) {
-    for (Mark& mark : lanes_[stream].marks) mark.count = 0;
+    for (Mark& mark : clocks_[stream].marks) mark.count = 0;
   }
 
   // Counts one submission on `stream`: called once the driver has accepted it. `outputs`: how many byte ranges it
   // wrote; `is_shared`: more than one consumer may come.
   Tick advance(StreamIndex stream, std::uint32_t outputs = 0, bool is_shared = false) {
-    Lane& lane = lanes_[stream];
-    lane.tail_outputs = outputs;
-    lane.tail_is_shared = is_shared;
-    return {stream, ++lane.submitted};
+    StreamClock& clock = clocks_[stream];
+    clock.tail_outputs = outputs;
+    clock.tail_is_shared = is_shared;
+    return {stream, ++clock.submitted};
   }
   // More consumers may come than were known.
   void share(Tick tick) {
-    if (is_tail(tick)) lanes_[tick.stream].tail_is_shared = true;
+    if (is_tail(tick)) clocks_[tick.stream].tail_is_shared = true;
   }
   // Would somebody who comes later still wait for the stream's last work, if the next one overwrites so many of
   // the ranges that it wrote?
   bool is_tail_wanted(StreamIndex stream, std::uint32_t overwritten) const {
-    const Lane& lane = lanes_[stream];
-    return lane.tail_is_shared && overwritten < lane.tail_outputs;
+    const StreamClock& clock = clocks_[stream];
+    return clock.tail_is_shared && overwritten < clock.tail_outputs;
   }
 
   static void commit(Hazard& hazard, bool writes, Tick now) {
@@ -192,7 +192,7 @@ class Timeline {
     std::vector<std::uint64_t> seen;  // what the stream was ordered after, there
   };
 
-  struct Lane {
+  struct StreamClock {
     std::uint64_t submitted = 0;
     std::shared_ptr<std::atomic<std::uint64_t>> completed = std::make_shared<std::atomic<std::uint64_t>>(0);
     std::vector<std::uint64_t> seen;  // seen[i]: how much of stream i this one is ordered after
@@ -206,21 +206,21 @@ class Timeline {
   // The mark nearest behind a tick; made at the stream's end where there is none.
   template <class Waits>
   const Mark& mark_behind(Tick tick, Waits& waits) {
-    Lane& lane = lanes_[tick.stream];
+    StreamClock& clock = clocks_[tick.stream];
     Mark* nearest = nullptr;
-    Mark* oldest = &lane.marks.front();
-    for (Mark& mark : lane.marks) {
+    Mark* oldest = &clock.marks.front();
+    for (Mark& mark : clock.marks) {
       if (mark.count >= tick.count && (!nearest || mark.count < nearest->count)) nearest = &mark;
       if (mark.count < oldest->count) oldest = &mark;
     }
     if (nearest) return *nearest;
-    waits.mark(tick.stream, static_cast<std::uint32_t>(oldest - lane.marks.data()));
-    oldest->count = lane.submitted;
-    oldest->seen = lane.seen;
+    waits.mark(tick.stream, static_cast<std::uint32_t>(oldest - clock.marks.data()));
+    oldest->count = clock.submitted;
+    oldest->seen = clock.seen;
     return *oldest;
   }
 
-  std::vector<Lane> lanes_;
+  std::vector<StreamClock> clocks_;
 };
 
 }  // namespace aiocuda::dataflow

@@ -3,7 +3,8 @@
 // Always true: producers come before consumers, arguments from left to right; an operation that has
 // run is a constant; what waits for the host is parked on the walk's path, and everything that does not wait for it
 // goes on. A walk that stops goes on where it stopped: no operation is looked at more often than something happens to
-// it (path.hpp). A sink performs (driver/submit.hpp) or writes down (record.hpp): what is decided here is decided once.
+// it (path.hpp). A sink performs (driver/submit_sink.hpp) or writes down (explain_sink.hpp): what is decided here is
+// decided once.
 //
 // clang-format off
 // A sink has
@@ -13,8 +14,8 @@
 //   bool is_done(op), is_failed(op), Value result(op), Value constant(object)
 //   const Array* array(value)        null where it is none (or not known yet: is_unknown(value))
 //   Value item(value, index), Value tuple(values)
-//   Lanes& lanes(op, policy, device), device_of(stream), is_open(stream)
-//   StreamId ask(policy, op, device, needs, lanes), look(stream)
+//   PolicyStreams& policy_streams(op, policy, device), device_of(stream), is_open(stream)
+//   StreamId ask(policy, op, device, needs, policy_streams), look(stream)
 //                                    for policies that want it
 //   void mark(op, stream, slot), wait(op, stream, other, slot)
 //                                    for an operation; see Timeline::order

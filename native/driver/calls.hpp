@@ -9,7 +9,7 @@
 #include "../dataflow/copies.hpp"
 #include "../dataflow/fills.hpp"
 #include "../dataflow/launch.hpp"
-#include "limits.hpp"
+#include "launch_limits.hpp"
 #include "refused.hpp"
 
 namespace aiocuda::driver {

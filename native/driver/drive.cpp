@@ -1,10 +1,10 @@
 #include "drive.hpp"
 
-#include "submit.hpp"
+#include "submit_sink.hpp"
 
 namespace aiocuda::driver {
 
-nb::object record_into(Engine& engine, dataflow::Planner& planner, nb::handle object,
+nb::object record_into(Engine& engine, dataflow::GraphSink& planner, nb::handle object,
                        const dataflow::Placement& placement) {
   refuse_while_recording(object);
   Engine::Submission submission(engine);
@@ -19,8 +19,8 @@ nb::object record_into(Engine& engine, dataflow::Planner& planner, nb::handle ob
 nb::list record(Engine& engine, nb::handle object, const dataflow::Placement& placement) {
   Engine::Submission submission(engine);
   const dataflow::Enclosure::Entered nowhere(nullptr);
-  dataflow::Record::House house;
-  house.look = [&engine](dataflow::Record::House& of) {
+  dataflow::ExplainSink::Services services;
+  services.look = [&engine](dataflow::ExplainSink::Services& of) {
     of.stream_devices.clear();
     of.stream_ids.clear();
     for (std::size_t i = 0; i < engine.stream_count(); ++i) {
@@ -29,18 +29,19 @@ nb::list record(Engine& engine, nb::handle object, const dataflow::Placement& pl
       of.stream_ids.push_back(stream.closing ? dataflow::no_stream : engine.id_of(static_cast<StreamIndex>(i)));
     }
   };
-  house.lanes = [&engine](Op& op, const dataflow::Policy& policy, std::int32_t device) -> const dataflow::Lanes& {
-    return engine.lanes(policy, device, op);
+  services.policy_streams = [&engine](Op& op, const dataflow::Policy& policy,
+                                      std::int32_t device) -> const dataflow::PolicyStreams& {
+    return engine.policy_streams(policy, device, op);
   };
-  house.is_peer = [&engine](std::int32_t device, std::int32_t other) { return engine.is_peer(device, other); };
-  house.pageable = &engine.staging.pageable();
-  house.stages = [&engine](const dataflow::Pageable& memory, const dataflow::Array& array) {
-    return Submit::stages(engine, memory, array);
+  services.is_peer = [&engine](std::int32_t device, std::int32_t other) { return engine.is_peer(device, other); };
+  services.pageable = &engine.staging.pageable();
+  services.stages = [&engine](const dataflow::Pageable& memory, const dataflow::Array& array) {
+    return SubmitSink::stages(engine, memory, array);
   };
-  dataflow::Record sink(engine.timeline, std::move(house));
-  dataflow::Scratch<dataflow::Record::Value> scratch;
+  dataflow::ExplainSink sink(engine.timeline, std::move(services));
+  dataflow::Scratch<dataflow::ExplainSink::Value> scratch;
   dataflow::Path path;
-  dataflow::Walk<dataflow::Record> walk(sink, placement, scratch, path);
+  dataflow::Walk<dataflow::ExplainSink> walk(sink, placement, scratch, path);
   try {
     walk.run(object);
   } catch (const Refusal& refusal) {

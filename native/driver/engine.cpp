@@ -20,11 +20,11 @@ void Engine::open_device(std::int32_t ordinal, CUcontext context, CUmemoryPool p
   }
 }
 
-dataflow::Lanes& Engine::make_lanes(const dataflow::Policy& policy, std::int32_t ordinal, dataflow::Op& op) {
+dataflow::PolicyStreams& Engine::make_lanes(const dataflow::Policy& policy, std::int32_t ordinal, dataflow::Op& op) {
   const auto slot = static_cast<std::size_t>(ordinal);
-  const nb::list ids(hooks.lanes(nb::find(policy), ordinal, nb::find(op)));  // opens the device
+  const nb::list ids(hooks.policy_streams(nb::find(policy), ordinal, nb::find(op)));  // opens the device
   if (policy.placed.size() <= slot) policy.placed.resize(slot + 1);
-  dataflow::Lanes& made = policy.placed[slot];
+  dataflow::PolicyStreams& made = policy.placed[slot];
   made.streams.clear();
   for (nb::handle id : ids) made.streams.push_back(dataflow::slot_of(nb::cast<dataflow::StreamId>(id)));
   return made;

@@ -44,7 +44,7 @@ class Engine final : public Surroundings {
   void shut_down();
 
   // A policy's streams on a device, made where an operation is the first to go there.
-  dataflow::Lanes& lanes(const dataflow::Policy& policy, std::int32_t device_, dataflow::Op& op) {
+  dataflow::PolicyStreams& policy_streams(const dataflow::Policy& policy, std::int32_t device_, dataflow::Op& op) {
     const auto slot = static_cast<std::size_t>(device_);
     if (policy.placed.size() > slot && !policy.placed[slot].streams.empty()) return policy.placed[slot];
     return make_lanes(policy, device_, op);
@@ -115,7 +115,7 @@ class Engine final : public Surroundings {
   std::atomic<std::uint64_t>&spins{waits.spins}, &spins_that_paid{waits.spins_that_paid};
 
  private:
-  dataflow::Lanes& make_lanes(const dataflow::Policy& policy, std::int32_t device, dataflow::Op& op);
+  dataflow::PolicyStreams& make_lanes(const dataflow::Policy& policy, std::int32_t device, dataflow::Op& op);
 
   Retained<nb::object> retained_;
 };

@@ -5,7 +5,7 @@
 #include <chrono>
 
 #include "../dataflow/uses_ahead.hpp"
-#include "submit.hpp"
+#include "submit_sink.hpp"
 
 namespace aiocuda::driver {
 namespace {
@@ -152,10 +152,10 @@ bool Execution::walk(Halt& halt) {
   if (outermost) engine_.collect();
   Acting acting(engine_, op(), outermost);
   if (claim_) engine_.claims.drop(this);  // it has come
-  Submit sink(engine_, placement(), outermost, acting.turn(), loading_, ahead_.get(), claim_);
+  SubmitSink sink(engine_, placement(), outermost, acting.turn(), loading_, ahead_.get(), claim_);
   dataflow::Scratch<nb::handle> own;  // a callback's walk, inside another
   for (;;) {
-    dataflow::Walk<Submit> walk(sink, placement(), outermost ? engine_.scratch : own, path_);
+    dataflow::Walk<SubmitSink> walk(sink, placement(), outermost ? engine_.scratch : own, path_);
     const bool is_done = walk.run(root_);
     if (is_done) {
       forget_host();

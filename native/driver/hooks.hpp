@@ -5,12 +5,13 @@
 namespace aiocuda::driver {
 
 struct Hooks {
-  nanobind::object refused;     // (code, function, op | None, asked_bytes, device) -> exception
-  nanobind::object lost;        // (code, op | None, device) -> exception
-  nanobind::object lift;        // what a callback returned -> an operation, or the value
-  nanobind::object open;        // (ordinal): opens a device at its first use
-  nanobind::object stream;      // (stream's id, ordinal) -> Stream
-  nanobind::object lanes;       // (policy, ordinal, op that needs them) -> the ids of its streams there, which it keeps
+  nanobind::object refused;  // (code, function, op | None, asked_bytes, device) -> exception
+  nanobind::object lost;     // (code, op | None, device) -> exception
+  nanobind::object lift;     // what a callback returned -> an operation, or the value
+  nanobind::object open;     // (ordinal): opens a device at its first use
+  nanobind::object stream;   // (stream's id, ordinal) -> Stream
+  nanobind::object
+      policy_streams;           // (policy, ordinal, op that needs them) -> the ids of its streams there, which it keeps
   nanobind::object named;       // (exception, op) -> the exception, which names an operation where a device was lost
   nanobind::object over_limit;  // (asked_bytes, device, limit_bytes) -> exception
   nanobind::object over;        // () -> the exception for what needs the driver when the engine is over

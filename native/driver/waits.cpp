@@ -37,7 +37,7 @@ void Waits::start(std::int32_t ordinal) {
   scope.bind(ordinal);
   if (!slots_) {  // another start may have failed: they stay as long as the process
     void* memory = nullptr;
-    constexpr std::size_t words = flag_count * completion::SlotTable::flag_stride,
+    constexpr std::size_t words = flag_count * completion::FlagTable::flag_stride,
                           size_bytes = words * sizeof(std::uint32_t);
     if (const CUresult result =
             table_.cuMemHostAlloc(&memory, size_bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP))

@@ -148,7 +148,7 @@ class Waits final : public StreamFollower {
   const DriverNow& now_;
   std::vector<std::unique_ptr<Flags>> flags_;         // by stream
   std::map<std::int32_t, SpareEvents> spare_events_;  // by device
-  std::optional<completion::SlotTable> slots_;
+  std::optional<completion::FlagTable> slots_;
   completion::Points points_;
   std::unique_ptr<completion::Reactor> reactor_;
 };

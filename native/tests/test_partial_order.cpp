@@ -46,7 +46,7 @@ struct Model {
 };
 
 // A graph, and what each of its nodes came to.
-struct House {
+struct Services {
   PartialOrder order;
   std::vector<Tick> ticks;  // by node
   Nodes after;              // of the last node
@@ -63,18 +63,18 @@ struct House {
 }  // namespace
 
 TEST_CASE("a node comes directly behind what no other of its needs implies") {
-  House house;
-  const NodeIndex root = house.add({});
-  CHECK(house.after.empty());
-  const NodeIndex left = house.add({root}), right = house.add({root});
-  CHECK(house.after == Nodes{root});
-  const NodeIndex join = house.add({root, right, left});
-  std::sort(house.after.begin(), house.after.end());
-  CHECK(house.after == Nodes{left, right});
-  house.add({root, left, join, right});
-  CHECK(house.after == Nodes{join});
-  CHECK_FALSE(house.precedes(left, right));
-  CHECK_FALSE(house.precedes(right, left));
+  Services services;
+  const NodeIndex root = services.add({});
+  CHECK(services.after.empty());
+  const NodeIndex left = services.add({root}), right = services.add({root});
+  CHECK(services.after == Nodes{root});
+  const NodeIndex join = services.add({root, right, left});
+  std::sort(services.after.begin(), services.after.end());
+  CHECK(services.after == Nodes{left, right});
+  services.add({root, left, join, right});
+  CHECK(services.after == Nodes{join});
+  CHECK_FALSE(services.precedes(left, right));
+  CHECK_FALSE(services.precedes(right, left));
 }
 
 TEST_CASE("what is needed twice is one edge, and what is no tick is none") {
@@ -92,13 +92,13 @@ TEST_CASE("what is needed twice is one edge, and what is no tick is none") {
 }
 
 TEST_CASE("an edge that only other chains imply is left out") {
-  House house;
-  const NodeIndex first = house.add({}), second = house.add({});
-  const NodeIndex middle = house.add({first, second});
-  const NodeIndex aside = house.add({middle}), ahead = house.add({middle});
-  house.add({second, aside, ahead, first});
-  std::sort(house.after.begin(), house.after.end());
-  CHECK(house.after == Nodes{aside, ahead});
+  Services services;
+  const NodeIndex first = services.add({}), second = services.add({});
+  const NodeIndex middle = services.add({first, second});
+  const NodeIndex aside = services.add({middle}), ahead = services.add({middle});
+  services.add({second, aside, ahead, first});
+  std::sort(services.after.begin(), services.after.end());
+  CHECK(services.after == Nodes{aside, ahead});
 }
 
 // Of each node's needs, some are new, some lately added, some anywhere, and some are there twice or are no ticks; so
@@ -111,7 +111,7 @@ TEST_CASE(
     auto below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
     const std::size_t size = 1 + below(70), most_needs = 1 + below(seed % 3 == 0 ? 12 : 4), reach = 1 + below(20);
     const bool is_with_roots = seed % 4 == 3;  // many nodes need nothing, as fills do
-    House house;
+    Services services;
     Model model;
     for (std::size_t node = 0; node < size; ++node) {
       Nodes needs;
@@ -123,20 +123,20 @@ TEST_CASE(
       }
       for (const NodeIndex need : needs) {
         if (below(8) == 0) needed.push_back({static_cast<StreamIndex>(below(size)), 0});
-        needed.push_back(house.ticks[need]);
+        needed.push_back(services.ticks[need]);
       }
-      house.ticks.push_back(house.order.add(needed, house.after));
-      edges += house.after.size();
-      implied += needs.size() - house.after.size();
-      std::sort(house.after.begin(), house.after.end());
-      REQUIRE(house.after == model.add(needs));
+      services.ticks.push_back(services.order.add(needed, services.after));
+      edges += services.after.size();
+      implied += needs.size() - services.after.size();
+      std::sort(services.after.begin(), services.after.end());
+      REQUIRE(services.after == model.add(needs));
     }
-    REQUIRE(house.order.size() == size);
+    REQUIRE(services.order.size() == size);
     for (NodeIndex later = 0; later < size; ++later) {
-      REQUIRE(house.order.node_at(house.ticks[later]) == later);
+      REQUIRE(services.order.node_at(services.ticks[later]) == later);
       for (NodeIndex earlier = 0; earlier < size; ++earlier) {
-        REQUIRE(house.precedes(earlier, later) == model.precedes(earlier, later));
-        unordered += earlier < later && !house.precedes(earlier, later);
+        REQUIRE(services.precedes(earlier, later) == model.precedes(earlier, later));
+        unordered += earlier < later && !services.precedes(earlier, later);
       }
     }
   }
@@ -148,65 +148,65 @@ TEST_CASE(
 // 16 bytes for each chain, 160,000 in all, would be 1.6 GB if each node behind the join held them again.
 TEST_CASE("10,000 chains may be joined, and 10,000 nodes behind the join share what it knows") {
   constexpr NodeIndex wide = 10000;
-  House house;
+  Services services;
   const std::size_t held_before = held_bytes();
   Nodes roots;
-  for (NodeIndex i = 0; i < wide; ++i) roots.push_back(house.add({}));
-  const NodeIndex join = house.add(roots);
-  REQUIRE(house.after == roots);
+  for (NodeIndex i = 0; i < wide; ++i) roots.push_back(services.add({}));
+  const NodeIndex join = services.add(roots);
+  REQUIRE(services.after == roots);
   NodeIndex last = join;
   for (NodeIndex i = 0; i < wide; ++i) {
-    const NodeIndex next = house.add({last});
-    REQUIRE(house.after == Nodes{last});
+    const NodeIndex next = services.add({last});
+    REQUIRE(services.after == Nodes{last});
     last = next;
   }
   CHECK(held_bytes() - held_before < 8'000'000);
-  for (const NodeIndex root : roots) REQUIRE((house.precedes(root, last) && !house.precedes(last, root)));
-  house.add({0, join, last, wide / 2});
-  CHECK(house.after == Nodes{last});
+  for (const NodeIndex root : roots) REQUIRE((services.precedes(root, last) && !services.precedes(last, root)));
+  services.add({0, join, last, wide / 2});
+  CHECK(services.after == Nodes{last});
 }
 
 // Each node has a clock with an entry for the other chain alone.
 TEST_CASE("two chains that wait for one another again and again know of two chains, however long they are") {
   constexpr NodeIndex rungs = 10000;
-  House house;
+  Services services;
   const std::size_t held_before = held_bytes();
-  NodeIndex left = house.add({}), right = house.add({});
+  NodeIndex left = services.add({}), right = services.add({});
   for (NodeIndex i = 0; i < rungs; ++i) {
     const NodeIndex left_before = left;
-    left = house.add({left, right});
-    REQUIRE(house.after.size() == 2);
-    right = house.add({right, left_before});
-    REQUIRE(house.after.size() == 2);
+    left = services.add({left, right});
+    REQUIRE(services.after.size() == 2);
+    right = services.add({right, left_before});
+    REQUIRE(services.after.size() == 2);
   }
   CHECK(held_bytes() - held_before < 8'000'000);
-  CHECK_FALSE(house.precedes(left, right));
-  CHECK_FALSE(house.precedes(right, left));
+  CHECK_FALSE(services.precedes(left, right));
+  CHECK_FALSE(services.precedes(right, left));
 }
 
 // Each join comes after both chains; so both can go on from there. It took 4.8 GB where each diamond began a chain
 // anew.
 TEST_CASE("diamonds one behind another take two chains, however many they are") {
   constexpr NodeIndex diamonds = 3000;
-  House house;
+  Services services;
   const std::size_t held_before = held_bytes();
-  NodeIndex last = house.add({});
+  NodeIndex last = services.add({});
   for (NodeIndex i = 0; i < diamonds; ++i) {
-    const NodeIndex left = house.add({last}), right = house.add({last});
-    last = house.add({left, right});
+    const NodeIndex left = services.add({last}), right = services.add({last});
+    last = services.add({left, right});
   }
   CHECK(held_bytes() - held_before < 8'000'000);
-  for (const Tick tick : house.ticks) REQUIRE(tick.stream < 2);
+  for (const Tick tick : services.ticks) REQUIRE(tick.stream < 2);
 }
 
 TEST_CASE("nodes behind a wide join share what it knows") {
   constexpr NodeIndex wide = 3000;
-  House house;
+  Services services;
   const std::size_t held_before = held_bytes();
   Nodes roots;
-  for (NodeIndex i = 0; i < wide; ++i) roots.push_back(house.add({}));
-  const NodeIndex join = house.add(roots);
-  for (NodeIndex i = 0; i < wide; ++i) house.add({join});
+  for (NodeIndex i = 0; i < wide; ++i) roots.push_back(services.add({}));
+  const NodeIndex join = services.add(roots);
+  for (NodeIndex i = 0; i < wide; ++i) services.add({join});
   CHECK(held_bytes() - held_before < 8'000'000);
 }
 
@@ -216,50 +216,50 @@ TEST_CASE("a chain of 100,000 nodes that each need a fresh root holds no more fo
   constexpr NodeIndex steps = 100000;
   constexpr std::size_t most_bytes = 300;
   for (const NodeIndex readers : {1u, 2u}) {
-    House house;
+    Services services;
     const std::size_t held_before = held_bytes();
     Nodes last;
-    for (NodeIndex i = 0; i < readers; ++i) last.push_back(house.add({}));
+    for (NodeIndex i = 0; i < readers; ++i) last.push_back(services.add({}));
     Nodes roots;
     for (NodeIndex i = 0; i < steps; ++i) {
-      const NodeIndex root = house.add({});
+      const NodeIndex root = services.add({});
       if (i % 100 == 0) roots.push_back(root);
       for (NodeIndex& each : last) {
-        each = house.add({root, each});
-        REQUIRE(house.after.size() == 2);
+        each = services.add({root, each});
+        REQUIRE(services.after.size() == 2);
       }
       if (i % 1000 == 999) REQUIRE(held_bytes() - held_before < std::size_t{i + 1} * (readers + 1) * most_bytes);
     }
     for (std::size_t i = 0; i < roots.size(); ++i) {
-      REQUIRE((house.precedes(roots[i], last.back()) && !house.precedes(last.back(), roots[i])));
-      REQUIRE((i == 0 || !house.precedes(roots[i - 1], roots[i])));
-      REQUIRE(house.precedes(roots[i], roots[i] + 1));                   // its first reader
-      REQUIRE((i == 0 || !house.precedes(roots[i], roots[i - 1] + 1)));  // an earlier one's
+      REQUIRE((services.precedes(roots[i], last.back()) && !services.precedes(last.back(), roots[i])));
+      REQUIRE((i == 0 || !services.precedes(roots[i - 1], roots[i])));
+      REQUIRE(services.precedes(roots[i], roots[i] + 1));                   // its first reader
+      REQUIRE((i == 0 || !services.precedes(roots[i], roots[i - 1] + 1)));  // an earlier one's
     }
-    house.add({roots.front(), roots.back(), last.front()});
-    CHECK(house.after == Nodes{last.front()});
+    services.add({roots.front(), roots.back(), last.front()});
+    CHECK(services.after == Nodes{last.front()});
   }
 }
 
 // Sums of two, and of these two, and so on: from leaf to root there is a join at each step.
 TEST_CASE("a tree of 65,536 leaves: leaves come before its root, and no leaf before another's parent") {
   constexpr NodeIndex leaves = 65536;
-  House house;
+  Services services;
   Nodes row;
-  for (NodeIndex i = 0; i < leaves; ++i) row.push_back(house.add({}));
+  for (NodeIndex i = 0; i < leaves; ++i) row.push_back(services.add({}));
   const Nodes parents = [&] {
     Nodes first;
     while (row.size() > 1) {
       Nodes next;
-      for (std::size_t i = 0; i < row.size(); i += 2) next.push_back(house.add({row[i], row[i + 1]}));
+      for (std::size_t i = 0; i < row.size(); i += 2) next.push_back(services.add({row[i], row[i + 1]}));
       if (first.empty()) first = next;
       row = next;
     }
     return first;
   }();
   for (NodeIndex leaf = 0; leaf < leaves; ++leaf) {
-    REQUIRE(house.precedes(leaf, row.front()));
-    REQUIRE(house.precedes(leaf, parents[leaf / 2]));
-    REQUIRE_FALSE(house.precedes(leaf, parents[(leaf / 2 + 1) % parents.size()]));
+    REQUIRE(services.precedes(leaf, row.front()));
+    REQUIRE(services.precedes(leaf, parents[leaf / 2]));
+    REQUIRE_FALSE(services.precedes(leaf, parents[(leaf / 2 + 1) % parents.size()]));
   }
 }

@@ -20,10 +20,10 @@ namespace {
 // Flags, and the device that writes them.
 struct Flags {
   std::vector<std::uint32_t> memory;
-  SlotTable slots;
-  explicit Flags(std::size_t count) : memory(count * SlotTable::flag_stride), slots(memory) {}
+  FlagTable slots;
+  explicit Flags(std::size_t count) : memory(count * FlagTable::flag_stride), slots(memory) {}
   void write(Ticket ticket) {
-    __atomic_store_n(&memory[ticket.slot * SlotTable::flag_stride], ticket.number, __ATOMIC_RELEASE);
+    __atomic_store_n(&memory[ticket.slot * FlagTable::flag_stride], ticket.number, __ATOMIC_RELEASE);
   }
   std::vector<std::uint64_t> scan() {
     std::vector<std::uint64_t> keys;

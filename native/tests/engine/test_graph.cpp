@@ -1,7 +1,7 @@
 // Graphs over a driver that counts and refuses: how they are made of a plan, and what launches of them set.
 #include <doctest/doctest.h>
 
-#include "dataflow/planner.hpp"
+#include "dataflow/graph_sink.hpp"
 #include "driver/drive.hpp"
 #include "driver/graph.hpp"
 #include "driver/refused.hpp"
@@ -14,21 +14,21 @@ namespace dataflow = aiocuda::dataflow;
 
 namespace {
 
-dataflow::Planner::House house_of(WholeEngine& engine) {
-  dataflow::Planner::House house;
-  house.allocate = [&engine](dataflow::Buffer& buffer, Op*) {
+dataflow::GraphSink::Services house_of(WholeEngine& engine) {
+  dataflow::GraphSink::Services services;
+  services.allocate = [&engine](dataflow::Buffer& buffer, Op*) {
     doing(engine.engine, std::string("a graph's memory"), buffer.device,
           [&] { engine.engine.memory.allocate(buffer, engine.engine.devices.at(buffer.device).default_stream); });
   };
-  house.object_of = [](Array&& array) { return make<Array>(std::move(array)); };
-  house.is_peer = [&engine](std::int32_t a, std::int32_t b) { return engine.engine.is_peer(a, b); };
-  house.lift = [](nb::handle value) { return nb::borrow(value); };
-  return house;
+  services.object_of = [](Array&& array) { return make<Array>(std::move(array)); };
+  services.is_peer = [&engine](std::int32_t a, std::int32_t b) { return engine.engine.is_peer(a, b); };
+  services.lift = [](nb::handle value) { return nb::borrow(value); };
+  return services;
 }
 
 // Fills an input, copies it to an array of the graph's own, and fills that: its result.
 nb::object make_graph(WholeEngine& engine, const nb::object& input) {
-  dataflow::Planner planner(house_of(engine), "here");
+  dataflow::GraphSink planner(house_of(engine), "here");
   planner.add_input("x", input);
   const nb::object copied = engine.copy(engine.create(64, 0), engine.fill(input));
   const nb::object result = record_into(engine.engine, planner, engine.fill(copied), of<Placement>(engine.placement));

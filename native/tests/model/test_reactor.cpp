@@ -13,15 +13,15 @@ using model::require;
 
 // The parts of an engine: flags and the rest. The test plays the callers and the device.
 struct House {
-  std::vector<std::uint32_t> memory = std::vector<std::uint32_t>(2 * SlotTable::flag_stride);
+  std::vector<std::uint32_t> memory = std::vector<std::uint32_t>(2 * FlagTable::flag_stride);
   Pending pending;
-  SlotTable slots{memory};
+  FlagTable slots{memory};
   Points points;
   std::atomic<bool> point_passed = false;
   std::int32_t broken = 0;
 
   void write(Ticket ticket) {
-    __atomic_store_n(&memory[ticket.slot * SlotTable::flag_stride], ticket.number, __ATOMIC_RELEASE);
+    __atomic_store_n(&memory[ticket.slot * FlagTable::flag_stride], ticket.number, __ATOMIC_RELEASE);
   }
   // As callers do: under a lock of their own, which is not a part of this.
   std::shared_ptr<Completion> arm(Reactor& reactor, Ticket ticket, std::uint32_t stream = 0) {

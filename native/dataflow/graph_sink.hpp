@@ -1,0 +1,493 @@
+// The sink that makes a graph's plan from the walk. Each operation becomes a node behind those whose bytes it touches,
+// and nothing is submitted. The sink asks its services for the few calls of the driver that it needs.
+//
+// Always true: arrays that are made in the walk have no address until the plan is finished, unless somebody has asked
+// for it. Until then only this graph's operations use them; except for the results, that holds for ever.
+#pragma once
+#include <functional>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include "explain_sink.hpp"
+#include "launched_as.hpp"
+#include "plan_nodes.hpp"
+#include "replay.hpp"
+#include "walk.hpp"
+
+namespace aiocuda::dataflow {
+
+// A `map` of a value that each launch completes anew. Its function is called then.
+struct Late {
+  nb::object function, input;
+};
+inline TypeTest is_late;
+inline Late* as_late(nb::handle object) {
+  return object.ptr() && is_late(object.ptr()) ? nb::inst_ptr<Late>(object) : nullptr;
+}
+
+class GraphSink : private PlanNodes {
+ public:
+  using Value = nb::handle;
+
+  // Services that need the driver.
+  struct Services {
+    std::function<void(Buffer&, Op*)> allocate;  // gives a buffer its memory, for an operation or the graph itself
+    std::function<nb::object(Array&&)> object_of;
+    std::function<bool(std::int32_t, std::int32_t)> is_peer;
+    std::function<std::shared_ptr<void>(ForeignOp&, const std::vector<nb::handle>&, std::int32_t device,
+                                        nb::object& kept, nb::object& returned)>
+        capture;
+    std::function<nb::object(nb::handle)> lift;
+  };
+
+  GraphSink(Services services, std::string place)
+      : services_(std::move(services)), enclosure_(std::make_shared<Inside>(services_)) {
+    enclosure_->place = plan_.place = std::move(place);
+  }
+  ~GraphSink() { enclosure_->is_open = false; }
+  GraphSink(const GraphSink&) = delete;
+  GraphSink& operator=(const GraphSink&) = delete;
+
+  // Before anything is recorded: an array, or an operation that yields a number.
+  void add_input(std::string name, nb::object object) {
+    Input input{std::move(name), object};
+    if (const Array* array = as_array(object)) {
+      const Enclosure::Entered entered(enclosure_.get());
+      check_usable(*array, false, [&] { return "graph: " + input.name; });
+      input.is_array = true;
+      input.memory = slots_.add_input(input.name, *array);
+    }
+    plan_.inputs.push_back(std::move(input));
+  }
+
+  // The same for an array that is not there yet, and that every launch gives: in the place of one like it.
+  nb::object add_placeholder(std::string name, const Array& like) {
+    const Span span = like.span();
+    auto buffer = std::make_unique<Buffer>(span.end - span.begin, like.device);
+    buffer->enclosure = enclosure_;
+    if (like.buffer) buffer->residue = static_cast<std::uint8_t>(like.address());
+    Array array{BufferRef(std::move(buffer)), 0, like.device, like.dtype, like.shape, like.strides};
+    array.tile = like.tile;
+    nb::object object = services_.object_of(std::move(array));
+    add_input(std::move(name), object);
+    return object;
+  }
+
+  // Takes in an operation and all that it needs; they belong to the graph afterwards. Gives back the handle of its
+  // result.
+  nb::object record(nb::handle root, const Placement& placement);
+
+  // Lays out the memory. `results`: all that somebody may look at when the graph has run.
+  GraphPlan finish(const std::vector<const Array*>& results, nb::object result) {
+    plan_.result = std::move(result);
+    slots_.lay_out(results, order_, [this](Buffer& buffer) { services_.allocate(buffer, nullptr); });
+    if (plan_.device == unknown_ordinal) plan_.device = default_device_;
+    enclosure_->is_open = false;
+    plan_.launches = launches_of(plan_);
+    return std::move(plan_);
+  }
+
+  const GraphPlan& plan() const { return plan_; }
+  // Has something seen the address of an input, so that a launch cannot replace it everywhere?
+  bool is_captured(std::size_t input) const {
+    const Memory& memory = plan_.memory[plan_.inputs[input].memory];
+    return memory.is_captured || (memory.buffer->enclosure && memory.buffer->address);
+  }
+  // The memory that an array lies in, as bytes, where it was made in the graph; else nothing.
+  std::optional<Array> whole_of(const Array& array, DType byte) const {
+    if (!slots_.is_own(array)) return std::nullopt;
+    return Array{array.buffer, 0, array.device, byte, {static_cast<std::int64_t>(array.buffer->size_bytes)}};
+  }
+  bool is_captured(const Array& array) const { return slots_.is_captured(array); }
+  bool is_observed(std::size_t input) const { return observed_.contains(plan_.inputs[input].object.ptr()); }
+
+  // --- the walk's questions and orders
+
+  bool is_done(const Op& op) const { return op.is_done() || results_.contains(&op); }
+  bool is_failed(const Op& op) const { return op.state == State::failed; }
+  [[noreturn, gnu::cold]] void raise_again(const Op& op) const { ExplainSink::raise_stored(op); }
+  void fail(Op&, nb::handle) {}
+
+  Value result(const Op& op) const {
+    const auto found = results_.find(&op);
+    return found != results_.end() ? nb::handle(found->second) : nb::handle(op.outcome);
+  }
+  Value constant(nb::handle object) const { return object; }
+  const Array* array(Value value) const {
+    require_now(value);
+    return as_array(value);
+  }
+  nb::handle object(Value value) const {
+    require_now(value);
+    return value;
+  }
+  bool is_unknown(Value) const { return false; }
+  void hold_back() {}
+  void make_held_calls() {}
+  void make_held_calls_now() {}
+  bool is_complete(Tick) const { return true; }
+  void require_loaded(LaunchOp&, std::int32_t) const {}  // when the graph is made
+  bool is_peer(std::int32_t device, std::int32_t other) const { return services_.is_peer(device, other); }
+
+  void launch(LaunchOp& op, StreamIndex, std::int32_t device) {
+    if (op.shape.empty) return;
+    GraphNode node{NodeKind::kernel, device, nb::find(static_cast<Op&>(op)), op.signature.kernel};
+    KernelNode& kernel = node.kernel;
+    kernel.shape = op.shape;
+    for (std::uint32_t i = 0; i < op.bound; ++i) {
+      const Param& param = op.signature.params[i];
+      const nb::handle argument = op.arguments[i].object;
+      const auto start = static_cast<std::uint32_t>(kernel.words.size());
+      kernel.starts.push_back(start);
+      const auto* words = static_cast<const std::uint64_t*>(op.word_of(i));
+      kernel.words.insert(kernel.words.end(), words, words + std::max(param.words(), 1u));
+      if (param.kind == ParamKind::structure) {
+        slots_.refuse_input(argument, op.signature.where(i));
+        continue;
+      }
+      if (is_scalar(param.kind)) {
+        if (op.is_operation(i))
+          slots_.note_number(kernel, start, argument, param.kind, op.signature.where(i), words[0]);
+        continue;
+      }
+      kernel.patches.push_back({start, pointer_to(handle_of(argument), param.writes)});
+      slots_.note_alignment(kernel.patches.back().at, param.alignment);
+    }
+    add(std::move(node));
+  }
+
+  Value create(CreateOp& op, StreamIndex, std::int32_t device) {
+    if (op.memory != MemoryKind::ordinary)
+      raise(error_types.capture,
+            std::string(op.memory == MemoryKind::managed ? "an array in managed memory"
+                                                         : "an array that other processes may open") +
+                " cannot be made inside a graph, which lays out the memory of its arrays itself; make it before, and "
+                "give it to the "
+                "graph as an input");
+    const Value value = make_array(op.size_bytes, device, op.spec.dtype, op.shape);
+    const Array& array = *as_array(value);
+    begin();
+    add_fills(op, op.pattern, array, device, {Use{array.buffer.get(), array.span(), true}});
+    join(device);
+    return value;
+  }
+
+  // By way of memory in one piece: the copies come behind its fills.
+  void fill(FillOp& op, const Array& array, const Array* way, StreamIndex stream) {
+    if (array.size_bytes() == 0) return;
+    const Pointer to_at = slots_.pointer_to(array, handle_of(op.destination), true);
+    const auto device = static_cast<std::int32_t>(stream);
+    std::vector<Use> uses;
+    add_uses(array, true, uses);
+    begin();
+    if (!way) {
+      add_fills(op, op.pattern, array, device, uses);
+      return join(device);
+    }
+    add_fills(op, op.pattern, *way, device, {Use{way->buffer.get(), way->span(), true}});
+    needs_.insert(needs_.end(), parts_.begin(), parts_.end());
+    begin();
+    uses.push_back({way->buffer.get(), way->span(), false});
+    add_copies(op, array, to_at, *way, {slots_.of(*way->buffer, way->span()), 0}, device, uses);
+    join(device);
+  }
+  void fill_of_unknown(FillOp&) {}
+
+  Value create_host(CreateOp& op, std::int32_t) {
+    const Value value = make_array(op.size_bytes, host_ordinal, op.spec.dtype, op.shape);
+    Buffer& buffer = *as_array(value)->buffer;
+    if (op.size_bytes) services_.allocate(buffer, &op);
+    return value;
+  }
+  // Pageable memory is read now, and what it held stays as it is.
+  static constexpr bool stages_copies = false;
+  Value page_locked(CopyOp& op, const Pageable& memory, std::int32_t) {
+    const std::uint64_t size_bytes = memory.layout.size_bytes();
+    const Value value = make_array(size_bytes, host_ordinal, memory.dtype, memory.shape);
+    Buffer& buffer = *as_array(value)->buffer;
+    if (size_bytes) services_.allocate(buffer, &op);
+    memory.layout.pack(0, size_bytes, reinterpret_cast<std::byte*>(buffer.address));
+    plan_.memory[slots_.of(buffer, {})].role = MemoryRole::constant;
+    buffer.enclosure.reset();
+    return value;
+  }
+  Value staging(Op& op, const Array& source, std::int32_t device, StreamIndex) {
+    const Value value = make_array(source.size_bytes(), device, source.dtype, source.shape);
+    if (device == host_ordinal && source.size_bytes()) services_.allocate(*as_array(value)->buffer, &op);
+    return value;
+  }
+
+  void copy(CopyOp& op, const Array& to, const Array& from, StreamIndex stream) {
+    if (to.size_bytes() == 0 || is_same_place(to, from)) return;
+    const Pointer to_at = slots_.pointer_to(to, handle_of(op.destination), true),
+                  from_at = slots_.pointer_to(from, handle_of(op.source), false);
+    const auto device = static_cast<std::int32_t>(stream);
+    begin();
+    add_copies(op, to, to_at, from, from_at, device, std::vector<Use>(uses_));
+    join(device);
+  }
+  void copy_of_unknown(CopyOp&) {}
+
+  std::optional<Value> foreign(ForeignOp& op, const std::vector<Value>& values, StreamIndex, std::int32_t device) {
+    for (const nb::object& argument : op.arguments) observe(argument);
+    for (const Value value : values) require_now(value);
+    GraphNode node{NodeKind::captured, device, nb::find(static_cast<Op&>(op)),
+                   nb::cast<std::string>(nb::str(nb::handle(nb::find(static_cast<Op&>(op))).attr("_title")))};
+    // Its work has the addresses of all that it may touch.
+    for (const Use& use : uses_) {
+      if (!use.buffer->address && use.buffer->size_bytes) enclosure_->pin(*use.buffer);
+      plan_.memory[slots_.of(*use.buffer, use.span)].is_captured = true;
+    }
+    for (const ForeignOp::Access& access : op.accesses) pointer_to(handle_of(access.array), access.writes);
+    called_.push_back(node.op);
+    nb::object returned;
+    node.captured.graph = services_.capture(op, values, device, node.captured.kept, returned);
+    add(std::move(node));
+    if (returned.is_none()) return std::nullopt;
+    return keep(std::move(returned));
+  }
+
+  // A graph inside a graph: its nodes, behind all that any of them must come after, as one operation.
+  void replay(ReplayOp& op, const Replay& replay, StreamIndex, std::int32_t device) {
+    const GraphPlan& inner = *op.plan;
+    std::vector<Pointer> places;
+    for (std::size_t slot = 0; slot < inner.memory.size(); ++slot)
+      places.push_back(slots_.place_of_inner(inner, replay, static_cast<SlotIndex>(slot)));
+    for (const Constant& constant : inner.constants)
+      slots_.note_constant(constant.array, places[constant.memory].slot, constant.writes);
+    for (const ReplayOp::Binding& binding : op.bindings) {
+      if (!binding.is_output && !inner.inputs[binding.index].is_array) continue;
+      const SlotIndex slot = binding.is_output ? binding.index : inner.inputs[binding.index].memory;
+      slots_.note_constant(handle_of(binding.value), places[slot].slot, !inner.memory[slot].writes.empty());
+    }
+    std::vector<Tick> ticks;
+    std::vector<bool> is_last(inner.nodes.size(), true);
+    parts_.clear();
+    for (const GraphNode& model : inner.nodes) {
+      GraphNode node = model;
+      std::vector<Tick> needs;
+      for (const NodeIndex other : model.after) {
+        needs.push_back(ticks[other]);
+        is_last[other] = false;
+      }
+      auto move = [&](Pointer& pointer) {
+        pointer = {places[pointer.slot].slot, places[pointer.slot].offset + pointer.offset};
+      };
+      for (KernelNode::Patch& patch : node.kernel.patches) move(patch.at);
+      slots_.move_numbers(node.kernel, inner, op);
+      if (node.kind == NodeKind::fill) move(node.fill.to);
+      if (node.kind == NodeKind::copy) move(node.copy.to), move(node.copy.from);
+      node.uses.clear();
+      for (const NodeUse& use : model.uses) {
+        const Pointer at = places[use.slot];
+        slots_.note_use(node, at.slot, {at.offset + use.span.begin, at.offset + use.span.end}, use.writes);
+      }
+      append(std::move(node), model.after.empty() ? needs_ : needs);
+      ticks.push_back(last_);
+    }
+    for (std::size_t i = 0; i < ticks.size(); ++i)
+      if (is_last[i]) parts_.push_back(ticks[i]);
+    join(device);
+  }
+
+  std::optional<Value> call(CallOp& op, Value input) {
+    observe(op.input);
+    require_now(input);
+    const nb::object self = nb::find(static_cast<Op&>(op)), value = nb::borrow(input), function = op.function;
+    called_.push_back(self);
+    nb::object returned = function(value);
+    if (op.mode == CallMode::inspect) return input;
+    if (!as_op(returned)) returned = services_.lift(returned);
+    if (as_op(returned)) {
+      op.go_on_with(std::move(returned));
+      return std::nullopt;
+    }
+    return keep(std::move(returned));
+  }
+  std::optional<Value> map(CallOp& op, Value input) {
+    observe(op.input);
+    const Value late = keep(nb::cast(Late{op.function, nb::borrow(input)}));
+    late_.insert(late.ptr());
+    return late;
+  }
+
+  Value tuple(const std::vector<Value>& values) {
+    if (values.empty()) return Py_None;
+    nb::object whole = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(values.size())));
+    for (std::size_t i = 0; i < values.size(); ++i)
+      PyTuple_SET_ITEM(whole.ptr(), static_cast<Py_ssize_t>(i), values[i].inc_ref().ptr());
+    return keep(std::move(whole));
+  }
+  Value gather(GatherOp& op, const std::vector<Value>& values) {
+    if (op.items.size() != 1)  // of which value() is made
+      for (const nb::object& item : op.items) observe(item);
+    const bool holds_late =
+        std::any_of(values.begin(), values.end(), [this](Value value) { return late_.contains(value.ptr()); });
+    Value whole = tuple(values);
+    if (op.rebuild.is_valid()) whole = keep(op.rebuild(whole));
+    if (holds_late) late_.insert(whole.ptr());
+    return whole;
+  }
+  Value item(PickOp& op, Value from) {
+    if (!PyTuple_CheckExact(from.ptr())) {
+      require_now(from);
+      return keep(ExplainSink::item_of(from, op.index));
+    }
+    const Py_ssize_t n = PyTuple_GET_SIZE(from.ptr());
+    const Py_ssize_t index = op.index < 0 ? op.index + n : op.index;
+    if (index < 0 || index >= n) ExplainSink::raise_no_item(op.index, static_cast<std::size_t>(n));
+    return PyTuple_GET_ITEM(from.ptr(), index);
+  }
+
+  void finish(Op& op, Value value) {
+    nb::object self = nb::find(op);
+    results_[&op] = nb::borrow(value);
+    recorded_.push_back(std::move(self));
+  }
+
+ private:
+  friend class Placing<GraphSink>;
+
+  class Inside final : public Enclosure {
+   public:
+    explicit Inside(const Services& services) : allocate_(services.allocate) {}
+    void pin(Buffer& buffer) override {
+      if (is_open && !buffer.address) allocate_(buffer, nullptr);
+    }
+
+   private:
+    std::function<void(Buffer&, Op*)> allocate_;
+  };
+
+  Value keep(nb::object object) {
+    kept_.push_back(std::move(object));
+    return kept_.back();
+  }
+
+  Value make_array(std::uint64_t size_bytes, std::int32_t device, DType dtype, const std::vector<std::int64_t>& shape) {
+    auto buffer = std::make_unique<Buffer>(size_bytes, device);
+    buffer->enclosure = enclosure_;
+    BufferRef ref(std::move(buffer));
+    slots_.add_own(ref, size_bytes, device);
+    return keep(services_.object_of(Array{std::move(ref), 0, device, dtype, shape}));
+  }
+
+  // The value of an argument, if it has one: itself, or the result of the operation that it is.
+  nb::handle handle_of(nb::handle argument) const {
+    const Op* op = as_op(argument);
+    return op ? result(*op) : argument;
+  }
+  Pointer pointer_to(nb::handle value, bool writes) { return slots_.pointer_to(*as_array(value), value, writes); }
+
+  // Something other than a kernel's parameter gets to see a number that launches may replace.
+  void observe(nb::handle object) {
+    for (const Input& input : plan_.inputs)
+      if (!input.is_array && input.object.ptr() == object.ptr()) observed_.insert(object.ptr());
+  }
+
+  // A value that is known only when a launch is complete cannot be an argument of anything inside.
+  void require_now(Value value) const {
+    if (late_.contains(value.ptr()))
+      raise(error_types.capture,
+            "the function of a map() runs on the host, so what it returns cannot be used inside a graph: end the graph "
+            "there, and go on "
+            "with what graph.launch() yields; or use then(), whose function runs once, when the graph is made");
+  }
+
+  // --- the end
+
+  // Recorded operations belong to the graph.
+  void hand_over() {
+    if (recorded_.empty()) return;
+    const nb::object error =
+        nb::borrow(error_types.capture)("this operation was recorded into the graph made at " + plan_.place +
+                                        ", and does not run by itself: launch the graph, or build the operation again");
+    for (const nb::object& object : std::exchange(recorded_, {})) {
+      Op& op = *as_op(object);
+      if (op.state == State::pending) op.fail(error);
+      kept_.push_back(object);  // its address is its name in `results_`
+    }
+    called_.clear();
+  }
+
+  Services services_;
+  std::shared_ptr<Inside> enclosure_;
+  Scratch<Value> scratch_;
+  std::int32_t default_device_ = 0;  // of what touches no array
+  bool is_spoilt_ = false;
+  std::unordered_map<const Op*, nb::object> results_;
+  std::unordered_set<PyObject*> late_, observed_;
+  std::vector<nb::object> recorded_, called_, kept_;
+};
+
+// In a graph an operation comes after those whose bytes it touches, and after nobody else: it has no stream. The walk
+// gets the device's number in place of a stream's.
+template <>
+class Placing<GraphSink> {
+ public:
+  Placing(GraphSink& planner, const Placement&, std::vector<Use>&, std::vector<Tick>&)
+      : uses(planner.uses_), planner_(planner) {}
+
+  std::vector<Use>& uses;
+
+  void add(const Array& array, bool writes) { add_uses(array, writes, uses); }
+  void put_in_force(const Placement&) {}
+  StreamIndex choose(Op& op, std::int32_t device) {
+    if (const Placement* put = op.where_put(); put && put->stream == no_stream) require_put(op, device);
+    return choose_on_way(op, device);
+  }
+  StreamIndex choose_on_way(Op&, std::int32_t device) { return static_cast<StreamIndex>(device); }
+  StreamIndex open(StreamId, std::int32_t device) { return static_cast<StreamIndex>(device); }
+
+  void order(Op&, StreamIndex, bool = false) {
+    std::vector<Tick>& needs = planner_.needs_;
+    needs.clear();
+    planner_.last_ = {};
+    for (const Use& use : uses)
+      planner_.hazards(*use.buffer).each(use.span, [&](const Hazard& hazard, Span) {
+        if (hazard.written.count) needs.push_back(hazard.written);
+        if (use.writes) needs.insert(needs.end(), hazard.reads.begin(), hazard.reads.end());
+      });
+  }
+  void commit(Op&, StreamIndex, bool) {
+    if (planner_.last_.count == 0) return;
+    for (const Use& use : uses) planner_.hazards(*use.buffer).commit(use.span, use.writes, planner_.last_);
+  }
+  void occupy(StreamIndex, bool) {}  // a plan that was refused a part is given up
+  void mark(Op&, StreamIndex) {
+    planner_.needs_.clear();
+    planner_.last_ = {};
+  }
+  void commit_new(Op&, const Array& array, StreamIndex, bool) {
+    if (planner_.last_.count) planner_.hazards(*array.buffer).commit(array.span(), true, planner_.last_);
+  }
+  void inherit(Op&, nb::handle) {}
+
+ private:
+  GraphSink& planner_;
+};
+
+inline nb::object GraphSink::record(nb::handle root, const Placement& placement) {
+  if (is_spoilt_)
+    raise(error_types.capture,
+          "an earlier operation could not be recorded into the graph made at " + plan_.place + "; make another graph");
+  Enclosure::Entered entered(enclosure_.get());
+  default_device_ = placement.device_or_default();
+  try {
+    Path path;
+    Walk<GraphSink> walk(*this, placement, scratch_, path);
+    walk.run(root);
+  } catch (nb::python_error& error) {
+    is_spoilt_ = true;
+    const nb::object failure =
+        called_.empty() ? nb::borrow(error.value()) : as_op(called_.back())->failure_of(error.value());
+    for (const nb::object& op : called_) as_op(op)->fail(failure);  // its function is called once
+    throw;
+  }
+  const nb::object value = nb::borrow(result(*as_op(root)));
+  hand_over();
+  return value;
+}
+
+}  // namespace aiocuda::dataflow

@@ -1,0 +1,404 @@
+// The sink that performs the walk on the driver: memory, functions of the program's, results, and what must be waited
+// for before something can be submitted. The driver's calls are made in issuing.hpp.
+//
+// Always true: what the driver refuses ends the operation with an error that names it. A launch that is refused at once
+// leaves no trace in the hazards. Work that was held back, or is several calls, keeps its place in the stream, with the
+// calls that the stream has got of it.
+#pragma once
+#include <algorithm>
+#include <optional>
+
+#include "../dataflow/explain_sink.hpp"
+#include "../dataflow/walk.hpp"
+#include "issuing.hpp"
+
+namespace aiocuda::driver {
+using dataflow::Array;
+
+class SubmitSink : public Issuing {
+ public:
+  using Value = nb::handle;
+
+  // `stands_in_line`: it lets those go first who wait for room and came before `turn`, if it has one.
+  // `loading`, `ahead`, `claim`: what it waited for on the host, and its place among those that do.
+  SubmitSink(Engine& engine, const dataflow::Placement& placement, bool stands_in_line, const completion::Turn* turn,
+             const Loading& loading, AheadMemory* ahead, Claims::Place claim)
+      : Issuing(engine),
+        placement_(placement),
+        stands_in_line_(stands_in_line),
+        turn_(turn),
+        loading_(loading),
+        ahead_(ahead),
+        claim_(claim) {}
+  dataflow::Timeline& timeline() { return engine_.timeline; }
+  dataflow::RangeHazards& hazards(dataflow::Buffer& buffer) { return buffer.hazards; }
+  dataflow::PolicyStreams& policy_streams(Op& op, const dataflow::Policy& policy, std::int32_t device) {
+    return engine_.policy_streams(policy, device, op);
+  }
+  // How far is it?
+  void look(StreamIndex stream) { is_complete({stream, engine_.timeline.submitted(stream)}); }
+  dataflow::StreamId ask(const dataflow::Policy& policy, Op& op, std::int32_t device, const std::vector<Tick>& needs,
+                         const dataflow::PolicyStreams& policy_streams) {
+    make_held_calls_now();
+    return static_cast<const dataflow::AskedPolicy&>(policy).ask(
+        op, device, needs, policy_streams, engine_.timeline,
+        [this](StreamIndex stream) { return engine_.id_of(stream); });
+  }
+  bool is_peer(std::int32_t device, std::int32_t other) { return engine_.is_peer(device, other); }
+  std::int32_t device_of(StreamIndex stream) { return engine_.stream(stream).device; }
+  bool is_open(dataflow::StreamId stream) {
+    const StreamIndex slot = dataflow::slot_of(stream);
+    return engine_.id_of(slot) == stream && !engine_.stream(slot).closing;
+  }
+
+  bool is_done(const Op& op) const { return op.is_done(); }
+  bool is_failed(const Op& op) const { return op.state == dataflow::State::failed; }
+  [[noreturn, gnu::cold]] void raise_again(const Op& op) const { dataflow::ExplainSink::raise_stored(op); }
+  void fail(Op& op, nb::handle error) {
+    drop_turn(op);
+    op.fail(error);
+  }
+
+  Value result(const Op& op) const { return op.outcome; }
+  Value constant(nb::handle object) const { return object; }
+  const Array* array(Value value) const { return dataflow::as_array(value); }
+  nb::handle object(Value value) const { return value; }
+  bool is_unknown(Value) const { return false; }
+
+  bool is_full(StreamIndex stream, std::uint64_t most) {
+    engine_.streams.require_not_captured(stream);
+    if (engine_.timeline.backlog(stream) >= most) {
+      make_held_calls_now();
+      if (engine_.waits.is_full(stream, most)) return true;
+    }
+    return stands_in_line_ && !engine_.lines.is_empty() &&
+           !engine_.lines.may_pass(stream, engine_.level(stream), most, turn_);
+  }
+  // A Refusal ends the walk, and whoever began it names what it was for.
+  bool is_complete(Tick tick) {
+    make_held_calls_now();
+    return engine_.is_complete(tick);
+  }
+
+  // Why the walk stopped with HostWait, once.
+  HostNeed take_host_need() { return std::exchange(host_need_, {}); }
+
+  // Nothing of an operation has been done yet: where its kernel is not there, others may submit until it is.
+  void require_loaded(dataflow::LaunchOp& op, std::int32_t device) {
+    if (!op.shape.empty && !is_loaded(op, device)) require_loaded_slowly(op, device);
+  }
+  // While the driver takes long to give memory, others may submit. That is not so in the middle of another submission.
+  void require_memory(const AheadMemory& needed) {
+    if (!stands_in_line_ || engine_.memory.has_block(needed.kind, needed.device, needed.size_bytes)) return;
+    if (ahead_ && ahead_->is_for(needed.kind, needed.device, needed.size_bytes)) return;
+    host_need_.memory = needed.unfilled();
+    throw dataflow::HostWait{};
+  }
+  // The memory that a thread got for it; nothing if there is none.
+  dataflow::BufferRef take_ahead(dataflow::MemoryKind kind, std::int32_t device, std::uint64_t size_bytes) {
+    if (!ahead_ || !ahead_->is_for(kind, device, size_bytes)) return {};
+    ahead_->size_bytes = 0;
+    return std::move(ahead_->buffer);
+  }
+
+  // Those go first that wait for work on the host, and will touch the same memory. Not in the middle of another
+  // submission, which goes on.
+  void require_unclaimed(const std::vector<dataflow::Use>& uses) {
+    if (engine_.claims.is_empty() || !stands_in_line_) return;
+    host_need_.behind = engine_.claims.find(uses, claim_);
+    if (host_need_.behind) throw dataflow::HostWait{};
+  }
+
+  void launch(dataflow::LaunchOp& op, StreamIndex stream, std::int32_t device) {
+    if (op.shape.empty) return;
+    function_of(engine_, scope_, op, device);
+    engine_.images.note_use(*op.signature.loaded[static_cast<std::size_t>(device)].image, stream);
+    if (holds_back_) return hold(stream, {.kind = HeldWork::Kind::launch, .op = object_of(op)});
+    launch_now(op, stream, device);
+  }
+
+  Value create(dataflow::CreateOp& op, StreamIndex stream, std::int32_t device) {
+    dataflow::BufferRef buffer = op.memory == dataflow::MemoryKind::ordinary
+                                     ? allocate_device(op.size_bytes, stream, device, [&] { return object_of(op); })
+                                     : allocate_block(op, device);
+    buffer->maker = op.origin.maker();
+    scope_.bind(engine_.stream(stream).device);  // another one, where another device uses managed memory first
+    try {
+      doing(engine_, op, device, [&] {
+        if (op.pattern.size)
+          put_fill(object_of(op), op.pattern, dataflow::Region{0, static_cast<std::int64_t>(op.size_bytes)},
+                   buffer->address, stream);
+      });
+    } catch (nb::python_error&) {  // it is freed behind what the stream has got of it
+      buffer->hazards.commit({0, buffer->size_bytes}, true, engine_.timeline.advance(stream));
+      throw;
+    }
+    scratch_ = make_array(engine_.hooks.device_array, Array{std::move(buffer), 0, device, op.spec.dtype, op.shape});
+    return scratch_;
+  }
+
+  // In page-locked memory.
+  Value create_host(dataflow::CreateOp& op, std::int32_t device) {
+    require_memory({.device = dataflow::host_ordinal, .size_bytes = op.size_bytes, .asking = device});
+    scratch_ = make_host_array(op.size_bytes, op.spec.dtype, op.shape, device, object_of(op));
+    dataflow::as_array(scratch_)->buffer->maker = op.origin.maker();
+    return scratch_;
+  }
+
+  Value staging(Op& op, const Array& source, std::int32_t device, StreamIndex stream) {
+    if (device == dataflow::host_ordinal) {
+      require_memory({.device = dataflow::host_ordinal, .size_bytes = source.size_bytes(), .asking = source.device});
+      staged_ = make_host_array(source.size_bytes(), source.dtype, source.shape, source.device, object_of(op));
+    } else {
+      dataflow::BufferRef buffer = allocate_device(source.size_bytes(), stream, device, [&] { return object_of(op); });
+      staged_ = make_array(engine_.hooks.device_array, Array{std::move(buffer), 0, device, source.dtype, source.shape});
+    }
+    return staged_;
+  }
+
+  void copy(dataflow::CopyOp& op, const Array& to, const Array& from, StreamIndex stream) {
+    if (to.size_bytes() == 0 || dataflow::is_same_place(to, from)) return;
+    scope_.bind(engine_.stream(stream).device);
+    doing(engine_, op, engine_.stream(stream).device, [&] { put_copy(object_of(op), to, from, stream); });
+  }
+  void copy_of_unknown(dataflow::CopyOp&) {}
+
+  void fill(dataflow::FillOp& op, const Array& array, const Array* way, StreamIndex stream) {
+    if (array.size_bytes() == 0) return;
+    scope_.bind(engine_.stream(stream).device);
+    const Array& first = way ? *way : array;
+    doing(engine_, op, engine_.stream(stream).device, [&] {
+      put_fill(object_of(op), op.pattern, first.region(), first.buffer->address, stream);
+      if (way) put_copy(object_of(op), array, *way, stream);
+    });
+  }
+  void fill_of_unknown(dataflow::FillOp&) {}
+
+  // Pageable memory: small arrays are read at once, threads carry the others.
+  static constexpr bool stages_copies = true;
+  dataflow::Buffer& pageable() { return engine_.staging.pageable(); }
+  bool stages(const dataflow::Pageable& memory, const Array& array) { return stages(engine_, memory, array); }
+  static bool stages(Engine& engine, const dataflow::Pageable& memory, const Array& array) {
+    if (!array.is_contiguous()) return false;
+    return array.is_host() || memory.layout.size_bytes() > Staging::short_bytes ||
+           engine.staging.is_being_written(memory);
+  }
+  std::optional<Tick> staging_full(std::int32_t device, std::uint64_t size_bytes) {
+    make_held_calls_now();
+    return engine_.staging.full(device, size_bytes);
+  }
+  Value page_locked(dataflow::CopyOp& op, const dataflow::Pageable& memory, std::int32_t device) {
+    read_ = make_host_array(memory.layout.size_bytes(), memory.dtype, memory.shape, device, object_of(op));
+    memory.layout.pack(0, memory.layout.size_bytes(),
+                       reinterpret_cast<std::byte*>(dataflow::as_array(read_)->address()));
+    return read_;
+  }
+  void upload(dataflow::CopyOp& op, const Array& to, StreamIndex stream) {
+    stage(op, to, op.source, HeldWork::Kind::upload, stream);
+  }
+  void download(dataflow::CopyOp& op, const Array& from, StreamIndex stream) {
+    stage(op, from, op.destination, HeldWork::Kind::download, stream);
+  }
+
+  void replay(dataflow::ReplayOp& op, const dataflow::Replay&, StreamIndex stream, std::int32_t device) {
+    const std::shared_ptr<Graph>& graph = graph_of(op);
+    graph->note_launch(stream);
+    if (holds_back_) return hold(stream, {.kind = HeldWork::Kind::replay, .op = object_of(op), .graph = graph});
+    replay_now(op, *graph, engine_.stream(stream).handle, device);
+  }
+  // The function puts what it likes on the stream. Its objects stay until that has passed.
+  std::optional<Value> foreign(dataflow::ForeignOp& op, const std::vector<Value>& values, StreamIndex stream,
+                               std::int32_t device) {
+    make_held_calls_now();
+    scope_.bind(device);
+    const nb::object function = op.function;
+    nb::object stream_object = engine_.hooks.stream(engine_.id_of(stream), device);
+    nb::object arguments = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(values.size() + 1)));
+    PyTuple_SET_ITEM(arguments.ptr(), 0, stream_object.release().ptr());
+    for (std::size_t i = 0; i < values.size(); ++i)
+      PyTuple_SET_ITEM(arguments.ptr(), static_cast<Py_ssize_t>(i + 1), values[i].inc_ref().ptr());
+    const Tick next{stream, engine_.timeline.submitted(stream) + 1};
+    PyObject* returned = nullptr;
+    {
+      const ProgramsCaptures programs(engine_.table);
+      returned = PyObject_Call(function.ptr(), arguments.ptr(), nullptr);
+    }
+    scope_.bind(device);  // it may have left another context
+    engine_.retain(next, nb::make_tuple(function, arguments));
+    if (!returned) raise_named(nb::python_error(), op);
+    scratch_ = nb::steal(returned);
+    if (scratch_.is_none()) return std::nullopt;
+    engine_.retain(next, scratch_);
+    return scratch_;
+  }
+
+  std::optional<Value> call(dataflow::CallOp& op, Value input) {
+    nb::object value = nb::borrow(input);  // the callback may drop anything
+    nb::object function = op.function;
+    const dataflow::Enclosure::Entered building(dataflow::Enclosure::anywhere());
+    nb::object returned;
+    try {
+      const ProgramsCaptures programs(engine_.table);
+      returned = function(value);
+    } catch (nb::python_error& error) {
+      if (op.title.empty()) throw;  // the program's own, which says what it likes
+      raise_named(error, op);
+    }
+    if (op.mode == dataflow::CallMode::inspect) {
+      scratch_ = std::move(value);
+      return scratch_;
+    }
+    if (op.mode == dataflow::CallMode::then && !dataflow::as_op(returned)) returned = engine_.hooks.lift(returned);
+    if (op.mode == dataflow::CallMode::then && dataflow::as_op(returned)) {
+      op.go_on_with(std::move(returned));
+      return std::nullopt;
+    }
+    scratch_ = std::move(returned);
+    return scratch_;
+  }
+
+  // A function of a complete value may take its time, and may need other threads: it runs when nobody is
+  // kept from submitting.
+  std::optional<Value> map(dataflow::CallOp&, Value) { return std::nullopt; }
+
+  Value tuple(const std::vector<Value>& values) {
+    if (values.empty()) return nb::handle(Py_None);
+    return make_tuple(values);
+  }
+  Value gather(dataflow::GatherOp& op, const std::vector<Value>& values) {
+    Value whole = make_tuple(values);
+    if (!op.rebuild.is_valid()) return whole;
+    scratch_ = op.rebuild(whole);
+    return scratch_;
+  }
+  Value item(dataflow::PickOp& op, Value from) {
+    if (PyTuple_CheckExact(from.ptr())) {
+      const Py_ssize_t n = PyTuple_GET_SIZE(from.ptr());
+      const Py_ssize_t index = op.index < 0 ? op.index + n : op.index;
+      if (index < 0 || index >= n) dataflow::ExplainSink::raise_no_item(op.index, static_cast<std::size_t>(n));
+      return PyTuple_GET_ITEM(from.ptr(), index);
+    }
+    scratch_ = dataflow::ExplainSink::item_of(from, op.index);
+    return scratch_;
+  }
+
+  void ran(Op& op, Tick now) {
+    op.ready.clear();
+    op.ready.push_back(now);
+    if (!holds_back_) note_progress(op, now.stream);
+  }
+  const dataflow::Few<Tick>& ready(const Op& op) const { return op.ready; }
+  void add_ready(Op& op, Tick tick) { op.add_ready(tick); }
+  void finish(Op& op, Value value) {
+    if (holds_back_) note_finished(op);
+    drop_turn(op);
+    op.finish(nb::borrow(value));
+  }
+
+ private:
+  Value make_tuple(const std::vector<Value>& values) {
+    nb::object whole = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(values.size())));
+    for (std::size_t i = 0; i < values.size(); ++i)
+      PyTuple_SET_ITEM(whole.ptr(), static_cast<Py_ssize_t>(i), values[i].inc_ref().ptr());
+    scratch_ = std::move(whole);
+    return scratch_;
+  }
+
+  // A refusal of the driver in a function that does an operation's work is the operation's error, whatever the call was
+  // for.
+  [[noreturn, gnu::cold]] void raise_named(const nb::python_error& error, Op& op) {
+    const nb::object named = engine_.hooks.named(error.value(), object_of(op));
+    if (named.is(error.value())) throw nb::python_error(error);
+    raise_exception(named);
+  }
+
+  void require_loaded_slowly(dataflow::LaunchOp& op, std::int32_t device) {
+    make_held_calls_now();  // Python is asked
+    const nb::object kernel = nb::borrow(op.kernel());
+    if (nb::cast<bool>(kernel.attr("_is_loaded")(device))) return;
+    if (loading_.device == device && loading_.kernel.is(kernel))
+      kernel.attr("_raise_failure")(loading_.work, object_of(op), device);
+    host_need_ = {object_of(op), device};
+    throw dataflow::HostWait{};
+  }
+
+  // Not more than the limit in force; where it lets wait, those go first who wait already.
+  void require_room(const dataflow::MemoryLimit& limit, std::uint64_t size_bytes) {
+    if (!engine_.memory.has_room(limit.device, limit.most_bytes, size_bytes)) {
+      make_held_calls_now();  // what is held back holds its operations, and their results
+      engine_.collect();
+    }
+    const bool has_room = engine_.memory.has_room(limit.device, limit.most_bytes, size_bytes);
+    const bool may_wait = limit.waits && stands_in_line_ && size_bytes <= limit.most_bytes;
+    if (!has_room && !may_wait) engine_.raise_over_limit(limit, size_bytes);
+    if (!may_wait) return;
+    const completion::LineId line = engine_.memory_line(limit.device);
+    const bool may_pass = engine_.lines.is_empty() ||
+                          engine_.lines.may_pass(line, engine_.level(line), limit.most_bytes, turn_, size_bytes);
+    if (!has_room || !may_pass) throw dataflow::FullMemory{limit.device, size_bytes, limit.most_bytes};
+  }
+
+  template <class F>
+  dataflow::BufferRef allocate_device(std::uint64_t size_bytes, StreamIndex stream, std::int32_t device, F&& asked) {
+    if (const dataflow::MemoryLimit* limit = placement_.limit_of(device); limit && size_bytes)
+      require_room(*limit, size_bytes);
+    auto allocate = [&] {
+      scope_.bind(device);
+      return engine_.memory.allocate_device(device, size_bytes, stream, [this] { make_held_calls_now(); });
+    };
+    return doing(engine_, asked, device, allocate, size_bytes);
+  }
+
+  // Managed memory is none of a device's: no limit bounds it.
+  dataflow::BufferRef allocate_block(dataflow::CreateOp& op, std::int32_t device) {
+    const bool is_managed = op.memory == dataflow::MemoryKind::managed;
+    // Memory that the other thread got counts already. If it was refused, this asks for it.
+    const bool is_tried = ahead_ && ahead_->is_for(op.memory, device, op.size_bytes);
+    if (dataflow::BufferRef got = take_ahead(op.memory, device, op.size_bytes)) return got;
+    if (const dataflow::MemoryLimit* limit = placement_.limit_of(device); limit && op.size_bytes && !is_managed)
+      require_room(*limit, op.size_bytes);
+    if (!is_tried) require_memory({.kind = op.memory, .device = device, .size_bytes = op.size_bytes, .asking = device});
+    make_held_calls_now();  // the GIL is given up
+    auto allocate = [&] {
+      scope_.bind(device);
+      return is_managed ? engine_.memory.allocate_managed(device, op.size_bytes)
+                        : engine_.memory.allocate_interprocess(device, op.size_bytes);
+    };
+    return doing(engine_, op, device, allocate, op.size_bytes);
+  }
+
+  nb::object make_host_array(std::uint64_t size_bytes, dataflow::DType dtype, const std::vector<std::int64_t>& shape,
+                             std::int32_t device, const nb::object& asked) {
+    return doing(engine_, asked, device, [&] {
+      scope_.bind(device);
+      dataflow::BufferRef buffer = take_ahead(dataflow::MemoryKind::ordinary, dataflow::host_ordinal, size_bytes);
+      if (!buffer) buffer = engine_.memory.allocate_host(size_bytes, [this] { make_held_calls_now(); });
+      return make_array(engine_.hooks.host_array, Array{std::move(buffer), 0, dataflow::host_ordinal, dtype, shape});
+    });
+  }
+
+  void stage(dataflow::CopyOp& op, const Array& array, const nb::object& pageable, HeldWork::Kind kind,
+             StreamIndex stream) {
+    if (array.size_bytes() == 0) return;
+    if (const std::uint64_t ring_bytes = engine_.staging.missing_ring_bytes(stream, array.size_bytes()))
+      require_memory({.device = dataflow::host_ordinal,
+                      .size_bytes = ring_bytes,
+                      .asking = engine_.stream(stream).device,
+                      .is_for_pool = true});
+    HeldWork work{.kind = kind, .op = object_of(op), .array = array, .pageable = pageable};
+    if (holds_back_) return hold(stream, std::move(work));
+    scope_.bind(engine_.stream(stream).device);
+    doing(engine_, op, engine_.stream(stream).device, [&] { stage_now(work, {stream, next_count(stream)}); });
+  }
+  const dataflow::Placement& placement_;
+  const bool stands_in_line_;
+  const completion::Turn* const turn_;
+  const Loading& loading_;
+  AheadMemory* const ahead_;
+  const Claims::Place claim_;
+  HostNeed host_need_;
+  nb::object scratch_;        // keeps a value that nothing else holds until it is finished
+  nb::object staged_, read_;  // likewise
+};
+
+}  // namespace aiocuda::driver

@@ -1,0 +1,160 @@
+// Executions and ports as Python sees them.
+#include "execution.hpp"
+
+#include <nanobind/stl/optional.h>
+
+#include "../driver/execution.hpp"
+#include "../driver/refused.hpp"
+#include "arrivals.hpp"
+#include "device_waits.hpp"
+#include "execution_awaits.hpp"
+#include "futures.hpp"
+#include "loop_port.hpp"
+#include "places.hpp"
+#include "process.hpp"
+
+namespace aiocuda {
+namespace {
+using namespace nb::literals;
+using dataflow::Placement;
+using driver::Execution;
+
+// A token that comes out of a port, with its result.
+struct Due {
+  nb::object token;
+  std::int32_t result;
+};
+std::vector<Due> take(LoopPort& port, bool begins_turn) {
+  interpreter::guard_thread();
+  if (port.is_inherited()) process_engine().require_not_forked();
+  std::vector<Due> due;
+  auto append = [&due](completion::Token token, std::int32_t result) {
+    due.push_back({nb::steal(static_cast<PyObject*>(token)), result});
+  };
+  for (const auto& each : port.port->take()) append(each.token, each.result);
+  if (port.time && begins_turn) {
+    for (const completion::Token token : port.time->begin_turn()) append(token, completion::own_turn);
+    port.look_for_turn();
+  } else if (port.time && port.time->has_asked()) {
+    port.port->ring();  // what was rung for has been taken back
+  }
+  drop_orphans();
+  return due;
+}
+
+void require_open(const Execution& execution) { to_execute(execution.op(), execution.placement()); }
+
+// An await of work of another thread.
+class AwaitedWork final : public Awaited {
+ public:
+  using Awaited::Awaited;
+
+  bool has_ended() override { return work().ended->has_ended(); }
+  bool go_on(LoopPort& port, PyObject* await) override {
+    nb::object token = nb::borrow(await);
+    if (!work().ended->tell(port.port, await)) return true;
+    token.release();
+    return false;
+  }
+  bool came_out(PyObject*, std::int32_t) override { return true; }
+  bool is_late(double) override { return true; }
+  void leave(PyObject* await) override {
+    if (!process_engine().is_over() && work().ended->withdraw(await)) Py_DECREF(await);
+  }
+  nb::object outcome() override { return nb::none(); }
+
+ private:
+  const driver::HostWork& work() const { return *nb::inst_ptr<driver::HostWork>(subject()); }
+};
+PyObject* await_work(PyObject* work) { return make_await(std::make_unique<AwaitedWork>(work)); }
+PyType_Slot work_slots[] = {{Py_am_await, reinterpret_cast<void*>(await_work)}, {0, nullptr}};
+
+}  // namespace
+
+void wake_due(LoopPort& port, bool begins_turn) {
+  static PyObject* const name = PyUnicode_InternFromString("wake");
+  for (const auto& [token, result] : take(port, begins_turn)) {
+    if (wake_await(token.ptr(), result)) continue;
+    token.attr(name)(result);
+  }
+}
+
+void bind_execution(nb::module_& module) {
+  bind_loops(module);
+  bind_awaiting(module);
+  bind_execution_awaits(module);
+  bind_futures(module);
+  bind_arrivals(module);
+  bind_device_waits(module);
+  nb::class_<LoopPort>(module, "Port", nb::is_weak_referenceable())
+      // `turn_us`: how long awaits may hold the loop in one turn of it; None: it is no loop's.
+      .def(nb::init<std::optional<std::int64_t>>(), "turn_us"_a = nb::none())
+      .def("fileno", [](const LoopPort& self) { return self.port->fd(); })
+      // Makes a token due now, and not when something has passed; with 0, or PAUSE.
+      .def(
+          "put",
+          [](LoopPort& self, nb::object token, std::int32_t result) {
+            process_engine().require_not_forked();
+            self.port->put(token.release().ptr(), result);
+          },
+          "token"_a, "result"_a = 0)
+      // The tokens that are due, each with 0 or the driver's error. `begins_turn`: the loop asks, once in each turn.
+      .def(
+          "take",
+          [](LoopPort& self, bool begins_turn) {
+            nb::list due;
+            for (const auto& [token, result] : take(self, begins_turn)) due.append(nb::make_tuple(token, result));
+            return due;
+          },
+          "begins_turn"_a = false)
+      // Tells all whose tokens are due, in the order in which they became so.
+      .def(
+          "wake_due",
+          [](nb::handle_t<LoopPort> self, bool begins_turn) {
+            const nb::object kept = nb::borrow(self);
+            wake_due(*nb::inst_ptr<LoopPort>(self), begins_turn);
+          },
+          "begins_turn"_a = false)
+      .def_prop_ro("turn_calls", [](const LoopPort& self) { return self.time->calls(); });
+
+  // Work of another thread, for its waiters: tokens, or a thread that blocks. `end` is called once, when it has ended.
+  nb::class_<driver::HostWork>(module, "HostWork", nb::is_weak_referenceable(), nb::type_slots(work_slots))
+      .def(nb::init<>())
+      .def("end", &driver::HostWork::end)
+      .def_prop_ro("has_ended", [](const driver::HostWork& self) { return self.ended->has_ended(); })
+      // Gives up the GIL, and looks for signals.
+      .def("wait", [](const driver::HostWork& self) {
+        interpreter::guard_thread();
+        driver::wait_until(*self.ended, driver::Patience());
+      });
+
+  // `get` asks the driver for it without the GIL.
+  nb::class_<driver::AheadMemory>(module, "AheadMemory").def("get", [](driver::AheadMemory& self) {
+    self.get(process_engine());
+  });
+
+  module.attr("PAUSE") = completion::pause;
+
+  module.def("submit", [](nb::handle_t<dataflow::Op> op, nb::handle_t<Placement> placement) {
+    Execution execution(process_engine(), nb::borrow(op), nb::borrow(placement));
+    require_open(execution);
+    execution.submit();
+  });
+  // Executes an operation, under the placement in force where none is given, and returns its result. `timeout_s`:
+  // negative for none.
+  module.def(
+      "run_and_wait",
+      [](nb::handle_t<dataflow::Op> op, nb::object placement, double timeout_s) {
+        Execution execution(process_engine(), nb::borrow(op),
+                            placement.is_none() ? dataflow::placement_in_force() : std::move(placement));
+        require_open(execution);
+        if (!execution.wait(driver::Patience(timeout_s))) driver::raise_exception(overdue().of_op(op, timeout_s));
+        return execution.op().outcome;
+      },
+      "op"_a, "placement"_a.none(), "timeout_s"_a);
+  // How often walks have looked at an operation.
+  module.def("walk_visits", [] { return dataflow::Path::visits(); });
+  module.def("has_passed", [](nb::handle_t<dataflow::Op> op) { return driver::has_passed(process_engine(), op); });
+}
+
+}  // namespace aiocuda

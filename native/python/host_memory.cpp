@@ -1,0 +1,95 @@
+// The Python face of memory that the host reaches: NumPy's, which copies carry, and an array's, which NumPy looks at.
+#include "host_memory.hpp"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "../dataflow/access.hpp"
+#include "../dataflow/pageable.hpp"
+
+namespace aiocuda {
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace dataflow;
+namespace {
+
+// NumPy's own description of an array (its array interface, C side): a twentieth of the time of the one for Python.
+struct NumpyArray {
+  int two, dimensions;
+  char kind;
+  int item_bytes, flags;
+  Py_intptr_t *shape, *strides;
+  void* data;
+};
+
+Pageable pageable_of(nb::object owner, DType dtype, nb::object locked) {
+  const nb::object capsule = owner.attr("__array_struct__");
+  const auto* array = static_cast<const NumpyArray*>(PyCapsule_GetPointer(capsule.ptr(), nullptr));
+  if (!array) throw nb::python_error();
+  const auto axes = static_cast<std::size_t>(array->dimensions);
+  std::vector<std::int64_t> shape(array->shape, array->shape + axes), strides(array->strides, array->strides + axes);
+  staging::HostLayout layout(array->data, shape, strides, dtypes[dtype].size_bytes);
+  return {std::move(owner), std::move(layout), dtype, std::move(shape), std::move(locked)};
+}
+
+void bind_pageable(nb::module_& module) {
+  auto pageable = nb::class_<Pageable>(module, "Pageable");
+  is_pageable.set(reinterpret_cast<PyTypeObject*>(pageable.ptr()));
+  pageable
+      .def(
+          "__init__",
+          [](Pageable* self, nb::object owner, DType dtype, nb::object locked) {
+            new (self) Pageable(pageable_of(std::move(owner), dtype, std::move(locked)));
+          },
+          "owner"_a, "dtype"_a, "locked"_a.none())
+      .def_prop_ro("repeats", [](const Pageable& self) { return self.layout.repeats(); });
+  // Have two arrays the same shape and dtype? One of them may be pageable memory.
+  module.def(
+      "are_alike",
+      [](nb::handle a, nb::handle b) {
+        auto is_like = [&](const auto& x, const auto& y) { return x.dtype == y.dtype && x.shape == y.shape; };
+        const Array *array = as_array(a), *other = as_array(b);
+        if (array && other) return is_like(*array, *other);
+        const Pageable* memory = as_pageable(array ? b : a);
+        return memory && (array || other) && is_like(array ? *array : *other, *memory);
+      },
+      "a"_a, "b"_a);
+}
+
+// Lends an array's memory to NumPy, and keeps it for as long as NumPy holds it, closed or not.
+struct Lent {
+  Array array;
+  bool is_for_reading;
+};
+
+int lent_buffer(PyObject* self, Py_buffer* view, int flags) noexcept {
+  const Lent& lent = *nb::inst_ptr<Lent>(self);
+  const Span span = lent.array.span();
+  return PyBuffer_FillInfo(view, self, reinterpret_cast<void*>(lent.array.address()),
+                           static_cast<Py_ssize_t>(span.end - span.begin), lent.is_for_reading, flags);
+}
+PyType_Slot lent_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(lent_buffer)}, {0, nullptr}};
+
+void bind_lent(nb::module_& module) {
+  nb::class_<Lent>(module, "Lent", nb::type_slots(lent_slots))
+      // A shared array is only for reading, in NumPy too.
+      .def(
+          "__init__",
+          [](Lent* self, const Array& array) {
+            const bool is_claimed = array.buffer && array.buffer->claims &&
+                                    array.buffer->claims->against_access(array.region(), true, array.group.get());
+            new (self) Lent{array, is_claimed};
+          },
+          "array"_a)
+      .def_prop_ro("array", [](const Lent& self) { return Array(self.array); });
+}
+
+}  // namespace
+
+void bind_host_memory(nb::module_& module) {
+  bind_pageable(module);
+  bind_lent(module);
+}
+
+}  // namespace aiocuda

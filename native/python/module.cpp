@@ -1,0 +1,273 @@
+// The native module: what once-per-launch work there is, and the driver floor, as Python sees them.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <chrono>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <system_error>
+
+#include "../driver/refused.hpp"
+#include "../bench/bench.hpp"
+#include "../bench/copy_bench.hpp"
+#include "execution.hpp"
+#include "graph.hpp"
+#include "../bench/graph_bench.hpp"
+#include "host_memory.hpp"
+#include "kernel.hpp"
+#include "known_calls.hpp"
+#include "loop_port.hpp"
+#include "operations.hpp"
+#include "ownership.hpp"
+#include "placements.hpp"
+#include "places.hpp"
+#include "process.hpp"
+
+namespace aiocuda {
+namespace {
+using namespace nb::literals;
+using driver::Engine;
+
+// A scope of Python's: calls of the thread that makes it disturb no capture of anybody's until it is left, on the same
+// thread.
+struct RelaxedByPython {
+  std::optional<driver::RelaxedCaptures> scope;
+};
+
+// Turns what the driver refuses, outside an operation, into Python's error.
+template <class F>
+auto refusals_raised(const char* doing, std::int32_t device, F&& f) {
+  interpreter::guard_thread();
+  return driver::doing(process_engine(), [&] { return doing + (" device " + std::to_string(device)); }, device, f);
+}
+
+void bind_settings(nb::module_& module) {
+  module.def("bind_errors", [](nb::handle errors) {
+    // Threads that cannot be started, files that cannot be opened. The class stays for good.
+    nb::register_exception_translator(
+        [](const std::exception_ptr& thrown, void* type) {
+          try {
+            std::rethrow_exception(thrown);
+          } catch (const std::system_error& error) {
+            const std::string said =
+                std::string("the operating system refuses aiocuda a thread or an eventfd (") + error.what() +
+                "); see the limits on threads, memory and open files: ulimit -u, -v, -n, and those of the container";
+            PyErr_SetString(static_cast<PyObject*>(type), said.c_str());
+          }
+        },
+        nb::object(errors.attr("AiocudaError")).release().ptr());
+    auto keep = [&](const char* name) { return nb::handle(nb::object(errors.attr(name)).release()); };
+    dataflow::error_types = {keep("ArgumentTypeError"),   keep("ArgumentValueError"), keep("ArgumentRangeError"),
+                             keep("DeviceMismatchError"), keep("LaunchError"),        keep("ClosedError"),
+                             keep("OwnershipError"),      keep("CaptureError"),       keep("OperationInterruptedError"),
+                             keep("ArgumentIndexError")};
+  });
+  module.def("set_package_directory",
+             [](std::string directory) { dataflow::package_directory() = std::move(directory); });
+  module.def(
+      "set_hooks",
+      [](nb::object refused, nb::object lost, nb::object lift, nb::object open_device, nb::object known_stream,
+         nb::object streams_for, nb::object named, nb::object over_limit, nb::object over) {
+        auto& hooks = process_engine().hooks;
+        hooks.refused = std::move(refused);
+        hooks.lost = std::move(lost);
+        hooks.lift = std::move(lift);
+        hooks.open = std::move(open_device);
+        hooks.stream = std::move(known_stream);
+        hooks.policy_streams = std::move(streams_for);
+        hooks.named = std::move(named);
+        hooks.over_limit = std::move(over_limit);
+        hooks.over = std::move(over);
+      },
+      "refused"_a, "lost"_a, "lift"_a, "open_device"_a, "known_stream"_a, "streams_for"_a, "named"_a, "over_limit"_a,
+      "over"_a);
+  // Has `hook(op, seconds)` called when a step of an execution has taken longer than `limit_s`; None: nobody is told.
+  module.def(
+      "set_held_up",
+      [](nb::object hook, double limit_s) {
+        auto& hooks = process_engine().hooks;
+        hooks.held_up_s = limit_s;
+        nb::object given = hook.is_none() ? nb::object() : std::move(hook);
+        std::swap(hooks.held_up, given);
+      },
+      "hook"_a.none(), "limit_s"_a);
+  module.def("set_ahead", [](nb::object hook) { process_engine().hooks.get_ahead = std::move(hook); });
+  module.def("place_of_caller", [] { return dataflow::place_of_caller(); });
+  module.def("set_array_classes", [](nb::object device_array, nb::object host_array) {
+    auto& hooks = process_engine().hooks;
+    hooks.device_array = std::move(device_array);
+    hooks.host_array = std::move(host_array);
+  });
+  module.def("load_driver", load_driver);
+  // Does a context do nothing more once the driver has answered that?
+  module.def("breaks_context", driver::breaks_context);
+  nb::class_<RelaxedByPython>(module, "RelaxedCaptures")
+      .def(nb::init<>())
+      .def("__enter__", [](RelaxedByPython& self) { self.scope.emplace(process_engine().table); })
+      .def("__exit__", [](RelaxedByPython& self, const nb::args&) { self.scope.reset(); });
+  // The process that started the driver, where this one was forked from it; else 0.
+  module.def("forked_from", forked_from);
+  module.def("open_device", [](std::int32_t ordinal, std::uintptr_t context, std::uintptr_t pool) {
+    refusals_raised("opening", ordinal, [&] {
+      process_engine().open_device(ordinal, reinterpret_cast<CUcontext>(context), reinterpret_cast<CUmemoryPool>(pool));
+    });
+  });
+  // Memory is allocated from another pool from now on.
+  module.def("set_pool", [](std::int32_t ordinal, std::uintptr_t pool) {
+    process_engine().devices.set_pool(ordinal, reinterpret_cast<CUmemoryPool>(pool));
+  });
+}
+
+void bind_streams(nb::module_& module) {
+  module.def("default_stream", [](std::int32_t device) {
+    return process_engine().id_of(process_engine().devices.at(device).default_stream);
+  });
+  module.def("aside_stream", [](std::int32_t device) {
+    return refusals_raised("creating a stream on", device,
+                           [&] { return process_engine().id_of(process_engine().streams.aside(device)); });
+  });
+  module.def("create_stream", [](std::int32_t device, int priority) {
+    return refusals_raised("creating a stream on", device,
+                           [&] { return process_engine().id_of(process_engine().streams.create(device, priority)); });
+  });
+  module.def("adopt_stream", [](std::uintptr_t handle, std::int32_t device, nb::object keepalive) {
+    return refusals_raised("adopting a stream of", device, [&] {
+      return process_engine().id_of(process_engine().streams.adopt(reinterpret_cast<CUstream>(handle), device,
+                                                                   std::make_shared<nb::object>(std::move(keepalive))));
+    });
+  });
+  module.def("close_stream", [](dataflow::StreamId stream) { process_engine().streams.close(index_of(stream)); });
+  module.def("stream_handle", [](dataflow::StreamId stream) {
+    return reinterpret_cast<std::uintptr_t>(process_engine().stream(index_of(stream)).handle);
+  });
+  module.def("stream_device",
+             [](dataflow::StreamId stream) { return process_engine().stream(index_of(stream)).device; });
+  module.def("stream_submitted", [](dataflow::StreamId stream) {
+    const driver::StreamIndex slot = index_of(stream);
+    return process_engine().timeline.submitted(slot) - process_engine().stream(slot).before;
+  });
+  // The submissions that have not passed, as far as is known.
+  module.def("stream_in_flight",
+             [](dataflow::StreamId stream) { return process_engine().timeline.backlog(index_of(stream)); });
+  module.def("streams_of", [](std::int32_t device) {
+    std::vector<dataflow::StreamId> found;
+    for (std::size_t i = 0; i < process_engine().stream_count(); ++i) {
+      const auto slot = static_cast<driver::StreamIndex>(i);
+      const auto& state = process_engine().stream(slot);
+      if (state.device == device && state.mark) found.push_back(process_engine().id_of(slot));
+    }
+    return found;
+  });
+  // Orders all later work of `stream` after what `other` holds now, whoever submitted it.
+  module.def("order_streams", [](dataflow::StreamId stream, dataflow::StreamId other) {
+    Engine& engine = process_engine();
+    const driver::StreamIndex later = index_of(stream), earlier = index_of(other);
+    driver::ContextScope scope(engine);
+    scope.bind(engine.stream(later).device);
+    auto words = [&] {
+      return "ordering " + engine.streams.title_of(later) + " after " + engine.streams.title_of(earlier);
+    };
+    driver::doing(engine, words, engine.stream(later).device,
+                  [&] { driver::check(engine.streams.wait(later, earlier), "cuStreamWaitEvent"); });
+  });
+}
+
+void bind_memory(nb::module_& module) {
+  module.def("settle_frees", [](std::int32_t device) {
+    refusals_raised("settling what was freed on", device, [&] { process_engine().streams.settle(device); });
+  });
+  module.def("collect", [] {
+    Engine& engine = process_engine();
+    if (engine.depth == 0) engine.collect();
+    drop_orphans();
+  });
+  // Of page-locked memory: held, and of that kept for later.
+  module.def("page_locked_memory", [] {
+    return nb::make_tuple(process_engine().memory.page_locked().held_bytes(),
+                          process_engine().memory.page_locked().cached_bytes());
+  });
+  // Of a device's managed memory: held by arrays; held from the driver, and of that kept for later.
+  module.def("managed_memory", [](std::int32_t device) {
+    Engine& engine = process_engine();
+    return nb::make_tuple(engine.memory.account(device).managed_bytes, engine.memory.managed(device).held_bytes(),
+                          engine.memory.managed(device).cached_bytes());
+  });
+  // Of a device's memory that other processes may open: what is kept for later.
+  module.def("kept_interprocess_bytes",
+             [](std::int32_t device) { return process_engine().memory.interprocess(device).cached_bytes(); });
+  module.def("trim_blocks", [](std::int32_t device) {
+    refusals_raised("giving back memory of", device, [&] { process_engine().memory.trim_blocks(device); });
+  });
+  // Held by arrays on a device now, and at most; and from here on, that anew.
+  module.def("memory", [](std::int32_t device) {
+    return nb::make_tuple(process_engine().memory.account(device).used_bytes,
+                          process_engine().memory.account(device).peak_bytes);
+  });
+  module.def("reset_peak_memory", [](std::int32_t device) {
+    process_engine().memory.account(device).peak_bytes = process_engine().memory.account(device).used_bytes;
+  });
+  // The size of each array's memory, and where that was made; -1 for page-locked memory.
+  module.def(
+      "memory_holders",
+      [](std::int32_t device, bool is_managed) {
+        nb::list found;
+        process_engine().memory.each_buffer(device, is_managed, [&](const dataflow::Buffer& buffer) {
+          found.append(nb::make_tuple(buffer.size_bytes, dataflow::Origin::location(buffer.maker)));
+        });
+        return found;
+      },
+      "device"_a, "is_managed"_a = false);
+  module.def("pending_count", [] { return process_engine().pending.size(); });
+  module.def("statistics", [] {
+    Engine& engine = process_engine();
+    engine.require_not_forked();
+    nb::dict counts;
+    std::uint64_t in_flight = 0;
+    for (std::size_t i = 0; i < engine.timeline.size(); ++i)
+      in_flight += engine.timeline.backlog(static_cast<driver::StreamIndex>(i));
+    counts["in_flight"] = in_flight;
+    counts["pending"] = engine.pending.size();
+    counts["waits_for_room"] = engine.lines.waits();
+    counts["spins"] = engine.waits.spins.load();
+    counts["spins_that_paid"] = engine.waits.spins_that_paid.load();
+    counts["without_flag"] = engine.waits.without_flag.load();
+    counts["staging_bytes"] = engine.staging.ring_bytes();
+    counts["staging_threads"] = engine.staging.thread_count();
+    nb::list histogram;
+    for (const std::uint64_t count : engine.pending.histogram()) histogram.append(count);
+    counts["latency_histogram"] = histogram;
+    const completion::ReactorCounts* reactor = engine.waits.reactor_counts();
+    counts["completed"] = reactor ? reactor->completed.load() : 0;
+    counts["batches"] = reactor ? reactor->batches.load() : 0;
+    counts["sleeps"] = reactor ? reactor->sleeps.load() : 0;
+    counts["parks"] = reactor ? reactor->parks.load() : 0;
+    return counts;
+  });
+}
+
+}  // namespace
+}  // namespace aiocuda
+
+NB_MODULE(_native, module) {
+  // Memory and operations live as long as somebody's program holds them: at exit that is no leak.
+  aiocuda::nb::set_leak_warnings(false);
+  aiocuda::bind_settings(module);
+  aiocuda::bind_operations(module);
+  aiocuda::bind_placements(module);
+  aiocuda::bind_host_memory(module);
+  aiocuda::bind_ownership(module);
+  aiocuda::bind_graphs(module);
+  aiocuda::bind_known_calls(module);
+  aiocuda::bind_kernel(module);
+  aiocuda::bind_streams(module);
+  aiocuda::bind_execution(module);
+  aiocuda::bind_memory(module);
+  aiocuda::bind_bench(module);
+  aiocuda::bind_graph_bench(module);
+  aiocuda::bind_copy_bench(module);
+}

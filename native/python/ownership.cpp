@@ -1,0 +1,306 @@
+#include "ownership.hpp"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstring>
+
+#include "../dataflow/access.hpp"
+#include "../dataflow/launch.hpp"
+#include "../dataflow/origin.hpp"
+#include "../driver/refused.hpp"
+#include "process.hpp"
+
+namespace aiocuda {
+namespace {
+using namespace dataflow;
+using namespace nb::literals;
+using driver::Engine;
+
+Claims& claims_of(Array& array) {
+  if (!array.buffer->claims) array.buffer->claims = std::make_unique<Claims>();
+  return *array.buffer->claims;
+}
+
+template <class Forbids>
+void require(Array& array, const char* transition, Forbids&& forbids) {
+  if (!array.buffer) raise_ended(array, transition);
+  if (const Claim* claim = forbids(claims_of(array), array.region()))
+    raise_claimed(*claim, transition, describe(array));
+}
+
+GroupRef claim(Array& array, ClaimKind kind, const std::string& place) {
+  auto group = std::make_shared<Group>(Group{array.group});
+  Region region = array.region();
+  Claims& claims = claims_of(array);
+  if (kind == ClaimKind::moved && array.group && claims.move_on(array.group.get(), region, group, place)) return group;
+  claims.add(kind, std::move(region), group, place);
+  return group;
+}
+
+bool is_shared_handle(Array& array) {
+  if (!array.group || !array.buffer) return false;
+  const Claim* own = claims_of(array).of(array.group.get());
+  return own && own->kind == ClaimKind::shared;
+}
+
+// Memory of somebody else's stays his until the device has passed all that used it here.
+struct Lender {
+  nb::object owner;
+  BufferRef buffer;
+  Span span;
+
+  Lender(nb::object lent_by, BufferRef lent, Span bytes)
+      : owner(std::move(lent_by)), buffer(std::move(lent)), span(bytes) {}
+  Lender(const Lender&) = delete;
+  Lender& operator=(const Lender&) = delete;
+  ~Lender() {
+    Engine& engine = process_engine();
+    auto keep = [&](Tick tick) {
+      if (!engine.timeline.is_known_complete(tick)) engine.retain(tick, owner);
+    };
+    buffer->hazards.each(span, [&](const Hazard& hazard, Span) {
+      keep(hazard.written);
+      for (const Tick read : hazard.reads) keep(read);
+    });
+  }
+};
+
+// The driver's handle of another process' thing, from its bytes.
+template <class Handle>
+Handle handle_of(const nb::bytes& bytes) {
+  Handle handle{};
+  if (bytes.size() != sizeof handle.reserved)
+    raise(error_types.argument_value, "open_ipc: a handle has " + std::to_string(sizeof handle.reserved) +
+                                          " bytes, not " + std::to_string(bytes.size()));
+  std::memcpy(handle.reserved, bytes.c_str(), sizeof handle.reserved);
+  return handle;
+}
+
+// The buffer of a variable of a module; made behind all that the device has been given to do, which may use it too.
+BufferRef buffer_of_variable(ModuleMemory& memory, std::int32_t device, std::uint64_t address, std::uint64_t size_bytes,
+                             bool is_constant) {
+  Engine& engine = process_engine();
+  Engine::Submission submission(engine);
+  if (const BufferRef* known = memory.find(device, address)) return *known;
+  driver::ContextScope scope(engine);
+  scope.bind(device);
+  const StreamIndex ready = engine.streams.aside(device);
+  for (std::size_t i = 0; i < engine.stream_count(); ++i) {
+    const auto stream = static_cast<StreamIndex>(i);
+    const driver::StreamState& state = engine.stream(stream);
+    // Also one that was closed, and still has work.
+    if (state.device == device && state.mark && stream != ready)
+      driver::check(engine.streams.wait(ready, stream), "cuStreamWaitEvent");
+  }
+  auto buffer = std::make_unique<Buffer>(size_bytes, device);
+  buffer->address = address;
+  buffer->hazards.commit({0, size_bytes}, true, engine.timeline.advance(ready, 1, true));
+  BufferRef made(std::move(buffer));
+  memory.add(made, !is_constant);
+  return made;
+}
+
+}  // namespace
+
+void bind_ownership(nb::module_& module) {
+  module.def("close_array", [](Array& array) {
+    if (!array.buffer) return;
+    if (array.buffer->enclosure)
+      raise(error_types.capture, "close: " + describe(array) + " is inside the graph made at " +
+                                     array.buffer->enclosure->place + ", which owns its memory; close the graph");
+    array.buffer.reset();
+    array.group.reset();
+    array.lender.reset();
+    array.ended = "was closed at " + place_of_caller();
+  });
+  // Another handle of the same class, both of them for reading.
+  module.def("share_array", [](nb::handle_t<Array> object) {
+    Array& array = *nb::inst_ptr<Array>(object);
+    require(array, "share",
+            [&](Claims& claims, const Region& region) { return claims.against_share(region, array.group.get()); });
+    if (!is_shared_handle(array)) array.group = claim(array, ClaimKind::shared, place_of_caller());
+    return dataflow::make_array(object.type(), Array(array));
+  });
+  module.def("unwrap_array", [](Array& array) {
+    if (!array.buffer) raise_ended(array, "unwrap");
+    if (!is_shared_handle(array)) {
+      require(array, "unwrap", [&](Claims& claims, const Region& region) {
+        return claims.against_access(region, true, array.group.get());
+      });
+      raise(error_types.ownership, "unwrap: " + describe(array) + " is not shared; it is owned already");
+    }
+    const long others = array.group.use_count() - 1;
+    if (others)
+      raise(error_types.ownership, "unwrap: " + describe(array) + " was shared at " +
+                                       claims_of(array).of(array.group.get())->place + ", and " +
+                                       std::to_string(others) +
+                                       (others == 1 ? " other handle of it is" : " other handles of it are") +
+                                       " left (views count too); close them first");
+    const GroupRef group = array.group;
+    claims_of(array).remove(group.get());
+    array.group = group->parent;
+  });
+  // A handle in the place of this one, whose use ends.
+  module.def("move_array", [](nb::handle_t<Array> object) {
+    Array& array = *nb::inst_ptr<Array>(object);
+    require(array, "move", [&](Claims& claims, const Region& region) {
+      return claims.against_transition(region, false, array.group.get());
+    });
+    const std::string place = place_of_caller();
+    Array moved(array);
+    moved.group = claim(array, ClaimKind::moved, place);
+    array.buffer.reset();
+    array.group.reset();
+    array.lender.reset();
+    array.ended = "was moved at " + place;
+    return dataflow::make_array(object.type(), std::move(moved));
+  });
+  module.def("partition_array", [](nb::handle type, Array& array, std::vector<std::int64_t> tile) {
+    require(array, "partition", [&](Claims& claims, const Region& region) {
+      return claims.against_transition(region, true, array.group.get());
+    });
+    if (array.is_host())
+      raise(error_types.argument_type,
+            "partition: " + describe(array) + " was given; only arrays on a device have partitions");
+    if (tile.size() != array.shape.size() || tile.empty())
+      raise(error_types.argument_value, "partition: a tile has as many axes as the array, at least one; " +
+                                            describe_shape(tile) + " was given for " + describe(array));
+    for (const std::int64_t extent : tile)
+      if (extent < 1)
+        raise(error_types.argument_value,
+              "partition: the extents of a tile are 1 or more; " + describe_shape(tile) + " was given");
+    Array partition(array);
+    partition.tile = std::move(tile);
+    partition.group = claim(array, ClaimKind::partitioned, place_of_caller());
+    return dataflow::make_array(type, std::move(partition));
+  });
+  module.def("unpartition_array", [](Array& partition) {
+    if (!partition.buffer) raise_ended(partition, "unpartition");
+    claims_of(partition).remove(partition.group.get());
+    partition.buffer.reset();
+    partition.group.reset();
+    partition.lender.reset();
+    partition.ended = "was unpartitioned at " + place_of_caller();
+  });
+  // Raises where an operation could not use the array so.
+  module.def("check_usable", [](const Array& array, bool writes, const std::string& where) {
+    check_usable(array, writes, [&] { return where; });
+  });
+
+  module.def("tile_of", [](const Array& partition) {
+    nb::object tile = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(partition.tile.size())));
+    for (std::size_t i = 0; i < partition.tile.size(); ++i)
+      PyTuple_SET_ITEM(tile.ptr(), static_cast<Py_ssize_t>(i), PyLong_FromLongLong(partition.tile[i]));
+    return tile;
+  });
+  // How it stands with an array, such as "shared at file:line"; empty where it may be written.
+  module.def("story_of", [](const Array& array) -> std::string {
+    if (!array.buffer) return array.ended.empty() ? "was closed" : array.ended;
+    if (!array.buffer->claims) return "";
+    const Claim* claim = array.buffer->claims->against_access(array.region(), true, array.group.get());
+    if (!claim) return "";
+    switch (claim->kind) {
+      case ClaimKind::shared:
+        return "shared at " + claim->place;
+      case ClaimKind::partitioned:
+        return "partitioned at " + claim->place;
+      case ClaimKind::moved:
+        return "moved at " + claim->place;
+      case ClaimKind::read_only:
+        break;
+    }
+    return "read-only: " + claim->place;
+  });
+
+  // A variable of a loaded module, which `owner` keeps loaded.
+  module.def("variable_array", [](nb::handle type, ModuleMemory& memory, std::int32_t device, std::uint64_t address,
+                                  std::uint64_t size_bytes, bool is_constant, std::vector<std::int64_t> shape,
+                                  DType dtype, nb::object owner) {
+    return driver::doing(process_engine(), std::string("ordering a module's variable after earlier work"), device, [&] {
+      Array array{buffer_of_variable(memory, device, address, size_bytes, is_constant), 0, device, dtype,
+                  std::move(shape)};
+      array.lender = std::make_shared<Lender>(std::move(owner), array.buffer, array.span());
+      return dataflow::make_array(type, std::move(array));
+    });
+  });
+
+  // An array's memory and an event behind its users, as bytes for another process; how much it will open, and where the
+  // array begins there.
+  module.def("export_array", [](const Array& asked) {
+    Engine& engine = process_engine();
+    const Array array(asked);  // NOLINT(performance-unnecessary-copy-initialization): who else holds it may close it
+    if (!array.buffer) raise_ended(array, "ipc_handle");
+    return driver::doing(
+        engine, [&] { return "lending " + describe(array) + " to another process"; }, array.device,
+        [&] {
+          const Engine::Submission submission(engine);
+          const driver::Memory::Exported exported = engine.memory.export_bytes(*array.buffer, array.span());
+          return nb::make_tuple(nb::bytes(exported.memory.reserved, sizeof exported.memory.reserved),
+                                nb::bytes(exported.event.reserved, sizeof exported.event.reserved),
+                                exported.block_bytes, array.offset);
+        });
+  });
+  module.def(
+      "open_array",
+      [](nb::handle type, const nb::bytes& memory, const nb::bytes& event, std::uint64_t block_bytes,
+         std::uint64_t offset, std::vector<std::int64_t> shape, DType dtype,
+         std::optional<std::vector<std::int64_t>> strides, std::int32_t device, bool is_read_only) {
+        Engine& engine = process_engine();
+        Array array{BufferRef(), offset, device, dtype, std::move(shape)};
+        if (strides) array.strides = std::move(*strides);
+        const Span span = array.span();
+        if (span.end > block_bytes)
+          raise(error_types.argument_value, "open_ipc: " + describe(array) + " reaches beyond the " +
+                                                std::to_string(block_bytes) + " bytes that its handle opens");
+        Engine::Submission submission(engine);
+        driver::doing(engine, std::string("opening an array of another process"), device, [&] {
+          array.buffer = engine.memory.open(handle_of<CUipcMemHandle>(memory), block_bytes, device);
+          const StreamIndex ready = engine.streams.aside(device);
+          engine.streams.order(ready, *array.buffer, span);  // where it was opened before, and is still in use
+          const auto behind_users = driver::Event::open(engine.devices, device, handle_of<CUipcEventHandle>(event));
+          driver::check(engine.now.wait(engine.stream(ready).handle, behind_users->handle()), "cuStreamWaitEvent");
+          array.buffer->hazards.commit(span, true, engine.timeline.advance(ready, 1, true));
+        });
+        if (is_read_only) array.group = claim(array, ClaimKind::read_only, "its owner lends it for reading");
+        return dataflow::make_array(type, std::move(array));
+      },
+      "type"_a, "memory"_a, "event"_a, "block_bytes"_a, "offset"_a, "shape"_a, "dtype"_a, "strides"_a.none(),
+      "device"_a, "is_read_only"_a);
+
+  // `ready`: a stream on which the owner's work on the memory ends.
+  module.def(
+      "borrow_array",
+      [](nb::handle type, std::uint64_t address, std::vector<std::int64_t> shape, DType dtype,
+         std::optional<std::vector<std::int64_t>> strides, std::int32_t device, nb::object owner, bool is_read_only,
+         StreamId ready) {
+        Engine& engine = process_engine();
+        Array array{BufferRef(), 0, device, dtype, std::move(shape)};
+        if (strides) array.strides = std::move(*strides);
+        std::uint64_t extent_bytes = 0;
+        if (array.size()) {
+          extent_bytes = dtypes[dtype].size_bytes;
+          for (std::size_t axis = 0; axis < array.shape.size(); ++axis)
+            extent_bytes += static_cast<std::uint64_t>((array.shape[axis] - 1) * array.stride(axis));
+        }
+        driver::doing(engine, std::string("looking for the allocation of external memory"), device,
+                      [&] { array.buffer = engine.memory.borrow(address, extent_bytes, device); });
+        if (extent_bytes) array.offset = address - array.buffer->address;
+        const Span span = array.span();
+        if (span.end > array.buffer->size_bytes)
+          raise(error_types.argument_value, "external: " + describe(array) + " reaches beyond the " +
+                                                std::to_string(array.buffer->size_bytes) + " bytes of its allocation");
+        // Its readiness is an access like others, behind those that are still going on.
+        driver::doing(engine, std::string("ordering external memory after its earlier uses"), device,
+                      [&] { engine.streams.order(slot_of(ready), *array.buffer, span); });
+        array.buffer->hazards.commit(span, true, engine.timeline.advance(slot_of(ready), 1, true));
+        array.lender = std::make_shared<Lender>(std::move(owner), array.buffer, span);
+        if (is_read_only) array.group = claim(array, ClaimKind::read_only, "its owner lends it for reading");
+        return dataflow::make_array(type, std::move(array));
+      },
+      "type"_a, "address"_a, "shape"_a, "dtype"_a, "strides"_a.none(), "device"_a, "owner"_a, "is_read_only"_a,
+      "ready"_a);
+}
+
+}  // namespace aiocuda

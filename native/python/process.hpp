@@ -1,0 +1,24 @@
+// The engine of this process, as the bindings find it, and the driver that it uses.
+//
+// Always true: the bindings find the engine here and nowhere else. They hand it, or the part that is needed, to the
+// functions that they call. So everything below them also runs over an engine of a C++ test. A function of a module
+// gets nothing but its arguments from Python, and a process has one driver and one interpreter, so one engine of the
+// process is the plainest way.
+#pragma once
+#include <cstdint>
+
+#include "../driver/engine.hpp"
+
+namespace aiocuda {
+
+// Never destroyed: the driver's threads may call until the very end.
+driver::Engine& process_engine();
+
+// Takes the functions of the driver that is loaded. From the first time on, a process that is forked from this one has
+// an engine that refuses every call, and the engine's threads end with the interpreter.
+void load_driver();
+
+// The process that started the driver, where this one was forked from it; else 0.
+std::int64_t forked_from();
+
+}  // namespace aiocuda
