@@ -107,8 +107,9 @@ bench: $(STAMPS)/built $(STAMPS)/test
 bench-instructions: $(STAMPS)/built
 	@$(BIN)/python benchmarks/bench_instructions.py
 
+# With BENCH_ARGUMENTS="--json PATH" it writes its figures, which benchmarks/draw_growth.py draws.
 bench-growth: $(STAMPS)/built
-	@$(BIN)/python benchmarks/bench_growth.py
+	@$(BIN)/python benchmarks/bench_growth.py $(BENCH_ARGUMENTS)
 
 clean:
 	rm -rf $(VENV) build dist docs/generated .mypy_cache .pytest_cache .ruff_cache .hypothesis \

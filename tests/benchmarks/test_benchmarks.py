@@ -134,3 +134,19 @@ def test_counting_instructions_needs_valgrind(tmp_path):
     )
     assert done.returncode == 1
     assert "apt-get install valgrind" in done.stderr
+
+
+def test_the_pictures_of_growth_are_those_of_the_figures_beside_them(tmp_path):
+    measured = ROOT / "docs/measurements/2026-11-22-growth.json"
+    copy = tmp_path / measured.name
+    copy.write_bytes(measured.read_bytes())
+    run("draw_growth.py", str(copy))
+    table = measured.with_suffix(".md").read_text(encoding="utf-8")
+    rows = json.loads(measured.read_text(encoding="utf-8"))["rows"]
+    assert len(rows) == len(re.findall(r"^\|(?! There)(?!--)", table, re.MULTILINE))
+    for measure in ("instructions", "bytes"):
+        drawn = copy.with_name(f"{copy.stem}-{measure}.svg").read_text(encoding="utf-8")
+        assert drawn == measured.with_name(f"{copy.stem}-{measure}.svg").read_text(encoding="utf-8")
+        for row in rows:
+            assert f">{row[measure]:,}<" in drawn
+            assert f"{row[measure]:,}" in table
