@@ -99,25 +99,49 @@ TEST_CASE("what a stream has got of a fill that was refused is passed before the
   }
 }
 
-TEST_CASE("what a stream has got of a copy that was refused is waited for by who touches the same memory") {
-  WholeEngine engine;
-  engine.arrays = {engine.array(1024), engine.array(1024)};
-  CHECK_FALSE(engine.run(engine.fill(engine.arrays[0])));
-  engine.hold();
-  Array strided = of<Array>(engine.arrays[0]);
-  strided.shape = {4, 4, 16};
-  strided.strides = {256, 64, 0};  // rows that lie upon one another: a call for each
-  const nb::object view = make<Array>(strided);
-  nb::object dense = make<Array>(Array{of<Array>(engine.arrays[1]).buffer, 0, 0, 1, {4, 4, 16}});
-  engine.driver.forget_calls();
-  engine.driver.refuse(Function::cuMemcpyAsync, CUDA_ERROR_OUT_OF_MEMORY, 2);
-  engine.driver.refuse(Function::cuMemcpy2DAsync, CUDA_ERROR_OUT_OF_MEMORY, 2);
-  const auto refused = engine.submit(engine.copy(dense, view));
-  REQUIRE(refused);
-  CHECK(engine.driver.work().size() == 1);
-  CHECK_FALSE(engine.submit(engine.fill(engine.arrays[1])));
-  REQUIRE(engine.driver.work().size() == 2);
-  CHECK(engine.driver.work()[1].is_after(engine.driver.work()[0]));
+TEST_CASE("what a stream has got of a copy or a fill that was refused is waited for on every other stream") {
+  // Rows that lie upon one another, or apart: a call for each.
+  auto view_of = [](const nb::object& array, std::vector<std::int64_t> strides) {
+    Array strided = of<Array>(array);
+    strided.shape = {4, 4, 16};
+    strided.strides = std::move(strides);
+    return make<Array>(strided);
+  };
+  for (const bool is_copy : {true, false}) {
+    for (const std::size_t touched : {0u, 1u}) {  // the source of the copy, or what both write
+      if (!is_copy && touched == 0) continue;
+      for (std::size_t later = 0; later < 4; ++later) {
+        CAPTURE(is_copy);
+        CAPTURE(touched);
+        CAPTURE(later);
+        WholeEngine engine;
+        engine.arrays = {engine.array(1024), engine.array(1024)};
+        CHECK_FALSE(engine.run(engine.fill(engine.arrays[0])));
+        REQUIRE(engine.streams().size() == 4);
+        engine.hold();
+        engine.driver.forget_calls();
+        for (const Function each : {Function::cuMemcpyAsync, Function::cuMemcpy2DAsync, Function::cuMemsetD8Async,
+                                    Function::cuMemsetD2D8Async})
+          engine.driver.refuse(each, CUDA_ERROR_OUT_OF_MEMORY, 2);
+        const nb::object refused_op =
+            is_copy ? engine.copy(view_of(engine.arrays[1], {}), view_of(engine.arrays[0], {256, 64, 0}))
+                    : engine.fill(view_of(engine.arrays[1], {256, 48, 1}));
+        REQUIRE(engine.submit(refused_op));
+        REQUIRE(engine.driver.work().size() == 1);
+        // Another stream than the policy would choose: the work is not in order by itself.
+        const nb::object fill = engine.fill(engine.arrays[touched]);
+        const nb::object put = make<Placement>();
+        of<Placement>(put).device = 0;
+        of<Placement>(put).stream = engine.engine.id_of(engine.streams()[later]);
+        op_of(fill).put = put;
+        CHECK_FALSE(engine.submit(fill));
+        REQUIRE(engine.driver.work().size() == 2);
+        CHECK(engine.driver.work()[1].stream == engine.handle(engine.streams()[later]));
+        CHECK(engine.driver.work()[1].is_after(engine.driver.work()[0]));
+        CHECK(engine.left_behind() == "");
+      }
+    }
+  }
 }
 
 TEST_CASE("random programs: waits and marks that are refused again and again are made before anything else") {

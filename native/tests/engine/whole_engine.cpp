@@ -21,43 +21,7 @@ nb::object error_of(const char* kind, int code, const nb::object& function, cons
   return nb::borrow(PyExc_RuntimeError)(kind, code, function, id, device);
 }
 
-dataflow::Pattern pattern_of(std::uint32_t size) {
-  dataflow::Pattern pattern;
-  pattern.size = static_cast<std::uint8_t>(size);
-  for (std::uint32_t i = 0; i < size; ++i) pattern.bytes[i] = static_cast<unsigned char>(i + 1);
-  return pattern;
-}
-
 }  // namespace
-
-void bind_nouns(nb::module_& module) {
-  auto op = nb::class_<Op>(module, "Op").def_prop_ro("_title", [](Op&) { return "an operation"; });
-  dataflow::is_op.set(reinterpret_cast<PyTypeObject*>(op.ptr()));
-  nb::class_<dataflow::LaunchOp, Op>(module, "LaunchOp");
-  nb::class_<dataflow::CreateOp, Op>(module, "CreateOp");
-  nb::class_<dataflow::FillOp, Op>(module, "FillOp");
-  nb::class_<dataflow::CopyOp, Op>(module, "CopyOp");
-  nb::class_<dataflow::CallOp, Op>(module, "CallOp");
-  nb::class_<dataflow::GatherOp, Op>(module, "GatherOp");
-  nb::class_<dataflow::PickOp, Op>(module, "PickOp");
-  nb::class_<dataflow::ReplayOp, Op>(module, "ReplayOp");
-  auto array = nb::class_<Array>(module, "Array");
-  dataflow::is_array.set(reinterpret_cast<PyTypeObject*>(array.ptr()));
-  auto pageable = nb::class_<dataflow::Pageable>(module, "Pageable");
-  dataflow::is_pageable.set(reinterpret_cast<PyTypeObject*>(pageable.ptr()));
-  nb::class_<dataflow::Policy>(module, "Policy");
-  nb::class_<dataflow::Dataflow, dataflow::Policy>(module, "Dataflow");
-  nb::class_<Placement>(module, "Placement");
-  nb::class_<HostWork>(module, "HostWork");
-  nb::class_<AheadMemory>(module, "AheadMemory");
-  nb::class_<GraphObject>(module, "Graph");
-  nb::handle variable = nb::module_::import_("contextvars").attr("ContextVar")("placement").release();
-  dataflow::placement_variable() = variable;
-  dataflow::dtypes.add("uint8", 1);
-  dataflow::dtypes.add("complex128", 16);
-  dataflow::error_types.capture = dataflow::error_types.argument_value = PyExc_ValueError;
-  dataflow::error_types.closed = dataflow::error_types.device_mismatch = PyExc_ValueError;
-}
 
 std::optional<Raised> raised_by(const std::function<void()>& f) {
   try {
@@ -76,7 +40,7 @@ std::optional<Raised> raised_by(const std::function<void()>& f) {
 }
 
 WholeEngine::WholeEngine(std::uint32_t streams_each)
-    : policy(make<dataflow::Dataflow>(streams_each, 0)), placement(make<Placement>()), kernel_(nb::str("a kernel")) {
+    : policy(make<dataflow::Dataflow>(streams_each, 0)), placement(make<Placement>()) {
   const Table table = driver.table();
   table.cuCtxSetCurrent(test_context);
   engine.load(table);
@@ -113,6 +77,7 @@ WholeEngine::~WholeEngine() {
   PyContextVar_Set(dataflow::placement_variable().ptr(), Py_None);
   go_on();
   engine.collect();
+  forget_signatures();  // the engine has their images
 }
 
 nb::object WholeEngine::array(std::uint64_t size_bytes, std::int32_t device, dataflow::DType dtype) {
@@ -127,90 +92,14 @@ nb::object WholeEngine::array(std::uint64_t size_bytes, std::int32_t device, dat
                            {static_cast<std::int64_t>(size_bytes / dataflow::dtypes[dtype].size_bytes)}});
 }
 
-nb::object WholeEngine::create(std::uint64_t size_bytes, std::int32_t device, std::uint32_t pattern_bytes,
-                               dataflow::DType dtype) {
-  nb::object object = make<dataflow::CreateOp>();
-  auto& op = of<dataflow::CreateOp>(object);
-  op.shape = {static_cast<std::int64_t>(size_bytes / dataflow::dtypes[dtype].size_bytes)};
-  op.size_bytes = size_bytes;
-  op.spec = {device == dataflow::host_ordinal ? dataflow::Yields::host_array : dataflow::Yields::device_array, dtype,
-             device};
-  op.pattern = pattern_of(pattern_bytes);
-  return object;
-}
-nb::object WholeEngine::create_host(std::uint64_t size_bytes) { return create(size_bytes, dataflow::host_ordinal); }
-
-nb::object WholeEngine::fill(const nb::object& destination, std::uint32_t pattern_bytes) {
-  nb::object object = make<dataflow::FillOp>();
-  of<dataflow::FillOp>(object).destination = destination;
-  of<dataflow::FillOp>(object).pattern = pattern_of(pattern_bytes);
-  return object;
-}
-
-nb::object WholeEngine::copy(const nb::object& destination, const nb::object& source) {
-  nb::object object = make<dataflow::CopyOp>();
-  of<dataflow::CopyOp>(object).destination = destination;
-  of<dataflow::CopyOp>(object).source = source;
-  return object;
-}
-
-nb::object WholeEngine::gather(const std::vector<nb::object>& items) {
-  nb::object object = make<dataflow::GatherOp>();
-  of<dataflow::GatherOp>(object).items = items;
-  return object;
-}
-
-namespace {
-nb::object call(dataflow::CallMode mode, const nb::object& input, nb::object function) {
-  nb::object object = make<dataflow::CallOp>();
-  auto& op = of<dataflow::CallOp>(object);
-  op.mode = mode;
-  op.input = input;
-  op.function = std::move(function);
-  return object;
-}
-}  // namespace
-nb::object WholeEngine::map(const nb::object& input, nb::object function) {
-  return call(dataflow::CallMode::map, input, std::move(function));
-}
-nb::object WholeEngine::then(const nb::object& input, nb::object function) {
-  return call(dataflow::CallMode::then, input, std::move(function));
-}
-
-std::shared_ptr<dataflow::Signature> WholeEngine::signature(std::size_t reads, std::size_t writes, bool is_loaded) {
-  auto made = std::make_shared<dataflow::Signature>();
-  made->kernel = "kernel";
-  made->memory = std::make_shared<dataflow::ModuleMemory>();
-  for (std::size_t i = 0; i < reads + writes; ++i) {
-    made->params.push_back({dataflow::ParamKind::array, 1, i >= reads, "p" + std::to_string(i)});
-    if (i >= reads) made->outputs.push_back(static_cast<std::uint32_t>(i));
-  }
-  for (std::int32_t device = 0; is_loaded && device < 2; ++device) {
+void WholeEngine::load(dataflow::Signature& signature) {
+  for (std::int32_t device = 0; device < 2; ++device) {
     dataflow::Signature::Loaded loaded;
     loaded.function = reinterpret_cast<void*>(0x5000);
     loaded.max_threads = 1024;
     loaded.image = engine.images.own(reinterpret_cast<CUlibrary>(0x6000), device);
-    made->loaded.push_back(std::move(loaded));
+    signature.loaded.push_back(std::move(loaded));
   }
-  signatures_.push_back(made);
-  return made;
-}
-
-nb::object WholeEngine::launch(const std::vector<nb::object>& reads, const std::vector<nb::object>& writes) {
-  std::vector<nb::object> arguments = reads;
-  arguments.insert(arguments.end(), writes.begin(), writes.end());
-  return launch_of(kernel_, *signature(reads.size(), writes.size()), arguments);
-}
-
-nb::object WholeEngine::launch_of(nb::object kernel, dataflow::Signature& of_kernel,
-                                  const std::vector<nb::object>& arguments) {
-  nb::object object = make<dataflow::LaunchOp>(kernel, of_kernel);
-  auto& op = of<dataflow::LaunchOp>(object);
-  dataflow::Home home;
-  for (const nb::object& each : arguments) op.bind(each, home);
-  op.tied_device = home.device;
-  op.spec = {dataflow::Yields::device_array, 1, home.device};
-  return object;
 }
 
 std::optional<Raised> WholeEngine::run(const nb::object& op) {
