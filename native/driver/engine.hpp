@@ -17,6 +17,7 @@
 #include "../dataflow/scratch.hpp"
 #include "../interpreter.hpp"
 #include "devices.hpp"
+#include "graph_room.hpp"
 #include "hooks.hpp"
 #include "host_work.hpp"
 #include "images.hpp"
@@ -88,6 +89,7 @@ class Engine final : public Surroundings {
               }};
   Room room{devices, streams, timeline, waits, memory, lines};
   Staging staging{devices, streams, memory, timeline, pending};
+  GraphRoom graph_room{devices, streams, *this};
 
   // Shortcuts to the parts, for the walk and for the driving of executions.
   using Mark = Streams::Mark;
@@ -136,7 +138,9 @@ class Engine::Submission {
       nb::gil_scoped_release release;
       engine_.submitting.lock();
     }
-    ++engine_.depth;
+    // A device that is at rest now may be at work soon.
+    if (++engine_.depth == 1 && engine_.graph_room.is_missing()) [[unlikely]]
+      engine_.graph_room.make_where_idle();
   }
   Submission(const Submission&) = delete;
   Submission& operator=(const Submission&) = delete;

@@ -77,7 +77,7 @@ Graph::Graph(Engine& engine, dataflow::GraphPlan made)
   // If launches give all the memory of an input, the first of them does.
   is_behind_ = std::any_of(plan.memory.begin(), plan.memory.end(),
                            [](const dataflow::Memory& memory) { return memory.size_bytes && !memory.address(); });
-  make_room();
+  engine_.graph_room.prepare(dataflow::branches_by_device(plan));
   if (!is_behind_) rebuild(Making::gives_up_gil);
 }
 
@@ -192,51 +192,6 @@ void Graph::add_node(NodeIndex index) {
   is_settable_.push_back(can_be_set(node));
 }
 
-namespace {
-struct MemoryDeleter {
-  const Table* table;
-  void operator()(void* memory) const noexcept { table->cuMemFree(reinterpret_cast<CUdeviceptr>(memory)); }
-};
-}  // namespace
-
-// If the driver's store for executables is nearly full, has it enlarged while the device is idle: with an executable of
-// so many branches, which is destroyed at once and never runs. If the driver refuses, the store stays as it is.
-void Graph::make_room() {
-  const std::vector<std::uint64_t> places = dataflow::branches_by_device(plan);
-  for (std::size_t device = 0; device < places.size(); ++device)
-    if (places[device]) make_room(static_cast<std::int32_t>(device), places[device]);
-}
-
-void Graph::make_room(std::int32_t device, std::uint64_t places) {
-  ExecutableStore& store = engine_.devices.at(device).executables;
-  store.note_streams(engine_.streams.count(device));
-  const std::uint64_t missing = store.missing(places);
-  if (!missing || !engine_.streams.is_idle(device)) return;
-  ContextScope scope(engine_);
-  scope.bind(device);
-  const Table& table = engine_.table;
-  // Memory of this device: an executable that fills page-locked memory takes its places on the first device.
-  CUdeviceptr memory = 0;
-  if (table.cuMemAlloc(&memory, 4) != CUDA_SUCCESS) return;
-  const std::unique_ptr<void, MemoryDeleter> freed(reinterpret_cast<void*>(memory), {&table});
-  CUgraph made = nullptr;
-  if (table.cuGraphCreate(&made, 0) != CUDA_SUCCESS) return;
-  const GraphHandle graph(made, {&engine_.devices});
-  CUDA_MEMSET_NODE_PARAMS nothing{};
-  nothing.dst = memory;
-  nothing.elementSize = 4;
-  nothing.width = nothing.height = 1;
-  CUgraphNode node = nullptr;
-  for (std::uint64_t i = 0; i < missing; ++i)
-    if (table.cuGraphAddMemsetNode(&node, made, nullptr, 0, &nothing, engine_.devices.at(device).context) !=
-        CUDA_SUCCESS)
-      return;
-  CUgraphExec executable = nullptr;
-  if (table.cuGraphInstantiateWithFlags(&executable, made, 0) != CUDA_SUCCESS) return;
-  const ExecutableHandle destroyed(executable, {&engine_.devices});
-  store.note_free(missing);
-}
-
 void Graph::instantiate(Making making) {
   const std::vector<std::uint64_t> places = dataflow::branches_by_device(plan);
   ContextScope scope(engine_);
@@ -248,8 +203,7 @@ void Graph::instantiate(Making making) {
   is_being_made_ = false;
   check(result, "cuGraphInstantiateWithFlags");
   ExecutableHandle executable(made, {&engine_.devices, places});
-  for (std::size_t device = 0; device < places.size(); ++device)
-    if (places[device]) engine_.devices.at(static_cast<std::int32_t>(device)).executables.take(places[device]);
+  engine_.graph_room.take(places);
   if (plan.is_closed) {
     executable.reset();
     const std::string place = plan.place;
@@ -394,7 +348,7 @@ void Graph::update(dataflow::GraphPlan made) {
   if (const auto difference = dataflow::first_difference(plan, made))
     dataflow::raise(dataflow::error_types.capture, "update: what was given has another shape than the graph made at " +
                                                        plan.place + ": " + *difference + "; make another graph of it");
-  make_room();
+  engine_.graph_room.prepare(dataflow::branches_by_device(plan));
   // Launches that there were use the memory of the plan before, which goes when they have passed.
   made.generation = plan.generation + 1;
   const dataflow::GraphPlan before = std::exchange(plan, std::move(made));

@@ -51,8 +51,6 @@ class Graph {
   void fill_in(dataflow::GraphNode& node, Parameters& into);
   enum class Making : std::uint8_t { keeps_gil, gives_up_gil };
   void instantiate(Making making);
-  void make_room();
-  void make_room(std::int32_t device, std::uint64_t places);
   void set(const std::vector<dataflow::NodeIndex>& nodes, Making making);
   void put(std::uint32_t slot, std::uint64_t word, bool is_number);
   std::uint64_t as_made(std::uint32_t slot, bool is_number) const;

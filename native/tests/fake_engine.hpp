@@ -3,6 +3,7 @@
 #include <functional>
 #include <stdexcept>
 
+#include "driver/graph_room.hpp"
 #include "driver/images.hpp"
 #include "driver/memory.hpp"
 #include "driver/room.hpp"
@@ -48,6 +49,7 @@ class FakeEngine : public Surroundings {
   void note_freed(std::int32_t device) override { room.note_freed(device); }
   CUresult call_slowly(const std::function<CUresult()>& call) override {
     ++slow_calls;
+    if (during_slow_call) during_slow_call();
     return call();
   }
   void fork() { is_forked_ = true; }
@@ -66,6 +68,7 @@ class FakeEngine : public Surroundings {
   const Table table = driver.table();
   bool is_ended = false, is_submitting = false;
   int collections = 0, slow_calls = 0;
+  std::function<void()> during_slow_call{};  // what another thread does then
   dataflow::Timeline timeline;
   completion::Pending pending;
   completion::Lines lines{pending};
@@ -76,6 +79,7 @@ class FakeEngine : public Surroundings {
   Images images{devices, streams, timeline, *this};
   Waits waits{devices, streams, timeline, pending, [this](StreamIndex stream) { lines.look(stream); }};
   Room room{devices, streams, timeline, waits, memory, lines};
+  GraphRoom graph_room{devices, streams, *this};
 };
 
 // The driver's answer to a call that was refused; success if none was.

@@ -5,11 +5,18 @@
 
 using aiocuda::driver::ExecutableStore;
 
+namespace {
+void enlarge(ExecutableStore& store, std::uint64_t places) {
+  store.note_asked();
+  store.note_free(places);
+}
+}  // namespace
+
 TEST_CASE("a store asks for room before it is full, and not again once it has it") {
   ExecutableStore store;
   const auto missing = store.missing(1);
   CHECK(missing > ExecutableStore::spare);
-  store.note_free(missing);
+  enlarge(store, missing);
   CHECK(store.missing(1) == 0);
   store.take(1);
   CHECK(store.missing(1) == 0);
@@ -20,7 +27,7 @@ TEST_CASE("what is free always covers the spare places, however many are taken o
   int enlarged = 0;
   for (int taken = 0; taken < 1000; ++taken) {
     if (const auto missing = store.missing(1)) {
-      store.note_free(missing);
+      enlarge(store, missing);
       ++enlarged;
     }
     CHECK(store.has(1 + ExecutableStore::spare));
@@ -31,7 +38,7 @@ TEST_CASE("what is free always covers the spare places, however many are taken o
 
 TEST_CASE("what is given back is free again") {
   ExecutableStore store;
-  store.note_free(store.missing(10));
+  enlarge(store, store.missing(10));
   store.take(10);
   store.give_back(10);
   for (int turn = 0; turn < 100; ++turn) {
@@ -43,7 +50,7 @@ TEST_CASE("what is given back is free again") {
 
 TEST_CASE("streams have places too, and keep them") {
   ExecutableStore store;
-  store.note_free(store.missing(1));
+  enlarge(store, store.missing(1));
   store.note_streams(10);
   store.note_streams(4);
   store.note_streams(10);
@@ -51,7 +58,7 @@ TEST_CASE("streams have places too, and keep them") {
   const auto spare = 1 + ExecutableStore::spare;
   store.note_streams(ExecutableStore::spare + 2);
   CHECK_FALSE(store.has(spare));
-  store.note_free(store.missing(1));
+  enlarge(store, store.missing(1));
   CHECK(store.has(spare));
 }
 

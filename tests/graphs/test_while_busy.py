@@ -140,6 +140,80 @@ end()
     )
 
 
+PAUSES = r"""
+def make_with_pauses(device, make, count):
+    graphs = []
+    for _ in range(count):
+        flag.numpy()[0] = 0
+        with ac.use(device.stream()):
+            holding = hold(flag.address, grid=1, block=1).submit()
+        graphs.append(make())  # the device is at work
+        flag.numpy()[0] = 1
+        holding.sync()
+        device.synchronize().sync()
+    flag.numpy()[0] = 0
+    return graphs
+"""
+
+
+def test_the_store_grows_when_graphs_are_made_only_while_the_device_works(in_process: Program):
+    """What was missing when a graph was made comes when the device has done its work."""
+    ends_well(
+        in_process(
+            BEGIN
+            + PAUSES
+            + """
+device = ac.Device(0)
+graphs = make_with_pauses(device, lambda: chain(device).graph(), 5)
+begin_to_hold(device)
+graphs += [chain(device).graph() for _ in range(60)]
+end()
+"""
+        )
+    )
+
+
+def test_the_store_grows_when_calls_are_traced_only_while_the_device_works(in_process: Program):
+    ends_well(
+        in_process(
+            BEGIN
+            + PAUSES
+            + """
+device = ac.Device(0)
+@ac.compile(max_graphs=64)
+def twice(x):
+    return increment(increment(x, x.size, threads=x.size), x.size, threads=x.size)
+inputs = [ac.zeros(n, np.int32).sync() for n in range(1, 60)]
+make_with_pauses(device, lambda: twice(inputs.pop()).submit(), 5)
+begin_to_hold(device)
+futures = [twice(x).submit() for x in inputs]
+end()
+for x, future in zip(inputs, futures):
+    assert ac.to_host(future.sync()).sync().tolist() == [2] * x.size
+"""
+        )
+    )
+
+
+@pytest.mark.needs_devices(2)
+def test_a_device_that_works_beside_an_idle_one_gets_room_when_it_rests(in_process: Program):
+    ends_well(
+        in_process(
+            BEGIN
+            + PAUSES
+            + """
+one, other = ac.Device(0), ac.Device(1)
+def make():
+    return ac.zip(chain(one), chain(other)).graph()
+graphs = make_with_pauses(other, make, 3)
+begin_to_hold(other)
+graphs += [make() for _ in range(60)]
+end()
+"""
+        )
+    )
+
+
 @pytest.mark.needs_devices(2)
 def test_graphs_of_two_devices_are_made_while_a_kernel_runs_on_either(in_process: Program):
     ends_well(

@@ -74,6 +74,32 @@ TEST_CASE("a launch sets the nodes whose memory is another than before, and no o
   CHECK(engine.driver.count(Function::cuGraphExecMemsetNodeSetParams) == 1);
 }
 
+TEST_CASE("a graph that was made while the device worked has room made before the first work after a rest") {
+  WholeEngine engine;
+  engine.arrays = {engine.array(64)};
+  CHECK_FALSE(engine.submit(engine.fill(engine.arrays[0])));
+  engine.hold();
+  CHECK_FALSE(engine.submit(engine.fill(engine.arrays[0])));
+  const nb::object graph = make_graph(engine, engine.arrays[0]);
+  CHECK_FALSE(engine.submit(launch_of(graph, engine.arrays[0])));
+  CHECK(engine.driver.count(Function::cuGraphInstantiateWithFlags) == 1);  // its own
+  engine.go_on();
+  engine.driver.forget_calls();
+  CHECK_FALSE(engine.run(engine.fill(engine.arrays[0])));
+  CHECK(engine.driver.count(Function::cuGraphInstantiateWithFlags) == 1);
+  CHECK(engine.driver.count(Function::cuGraphExecDestroy) == 1);
+  bool is_before = true;
+  for (const FakeDriver::Call& call : engine.driver.calls()) {
+    if (call.function == Function::cuGraphInstantiateWithFlags) CHECK(is_before);
+    if (call.function == Function::cuMemsetD8Async) is_before = false;
+  }
+  CHECK_FALSE(is_before);
+  engine.driver.forget_calls();
+  CHECK_FALSE(engine.run(engine.fill(engine.arrays[0])));
+  CHECK(engine.driver.count(Function::cuGraphInstantiateWithFlags) == 0);
+  CHECK(engine.left_behind() == "");
+}
+
 TEST_CASE("whichever call is refused, a graph is made another time, or launched with what was asked for") {
   std::size_t raised_count = 0;
   auto prepare = [](WholeEngine& engine) { engine.arrays = {engine.array(64), engine.array(64), engine.array(64)}; };
