@@ -225,6 +225,78 @@ def test_other_arguments_decide_too(kernels):
         function(x, {1, 2})
 
 
+def test_true_and_false_are_no_numbers(kernels):
+    """The function gets them as they are, and is traced for each."""
+    seen = []
+
+    @ac.compile
+    def function(x, flag):
+        seen.append(flag)
+        return ac.dup(x)
+
+    for flag in (True, False, True):
+        function(full(0), flag).sync()
+    assert [type(flag) for flag in seen] == [bool, bool]
+    assert seen == [True, False]
+
+
+@dataclasses.dataclass
+class Pair:
+    x: ac.DeviceArray
+    y: ac.DeviceArray
+
+
+def test_the_log_says_which_argument_is_another(caplog):
+    @ac.compile
+    def function(x, structure=None, **others):
+        return ac.dup(x)
+
+    x = full(0)
+    with caplog.at_level(logging.INFO, "aiocuda.compile"):
+        for structure in ("once", "twice", None, [x], (x, x), {"x": x}, {"y": x}, Pair(x, x), 1, 2.0):
+            function(x, structure).sync()
+        function(x, structure=2.0).sync()
+        function(x, other=2.0).sync()
+    told = [record.getMessage().split(": ")[-1] for record in caplog.records]
+    assert told[1:] == [
+        "'twice' was given, 'once' before",
+        "None was given, 'twice' before",
+        "a list of 1 was given, None before",
+        "a tuple of 2 was given, a list of 1 before",
+        "a dict of ('x',) was given, a tuple of 2 before",
+        "a dict of ('y',) was given, a dict of ('x',) before",
+        "a Pair was given, a dict of ('y',) before",
+        "a number (int) was given, a Pair before",
+        "a number (float) was given, a number (int) before",
+        "arguments by the names ('structure',) was given, a number (float) before",
+        "arguments by the names ('other',) was given, arguments by the names ('structure',) before",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("make", "put"),
+    [
+        (lambda x: [x], lambda held, x: held.__setitem__(0, x)),
+        (lambda x: {"x": x}, lambda held, x: held.__setitem__("x", x)),
+        (lambda x: Pair(x, x), lambda held, x: held.__setattr__("x", x)),
+    ],
+    ids=["list", "dict", "dataclass"],
+)
+def test_a_structure_in_which_the_program_puts_another_array(kernels, make, put):
+    """A call takes what is in it now, though the structure itself is the same object as at the call before."""
+
+    @ac.compile
+    def function(held):
+        x = held.x if isinstance(held, Pair) else next(iter(held.values())) if isinstance(held, dict) else held[0]
+        return kernels.increment(ac.dup(x), N, threads=N)
+
+    held = make(full(0))
+    for number in range(4):
+        put(held, full(number))
+        assert host(function(held)).tolist() == [number + 1] * N
+    assert function.cache_info().misses <= 2  # of a Pair whose two arrays are one first
+
+
 def test_structures_of_arrays(kernels):
     @ac.compile
     def function(weights, state):

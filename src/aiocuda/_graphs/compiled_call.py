@@ -111,5 +111,11 @@ def described(part: Any) -> str:
             where = "" if device < 0 else f" on device {device}"
             return f"a {kind.__name__} of {dtypes.dtype_of(code)}{shape}{where}"
         case type():
-            return f"a number ({part.__name__})"
-    return repr(part)
+            return f"a {part.__name__}" if dataclasses.is_dataclass(part) else f"a number ({part.__name__})"
+        case (type() as kind, int(size)) if issubclass(kind, (tuple, list)):
+            return f"a {kind.__name__} of {size}"
+        case (type() as kind, keys) if kind is dict:
+            return f"a dict of {keys}"
+        case (type(), argument):
+            return repr(argument)
+    return f"arguments by the names {part}"
