@@ -192,6 +192,15 @@ def test_each_device_has_its_own(module):
     assert [int(ac.to_host(count).sync()) for count in counts] == [0, 3]
 
 
+@pytest.mark.needs_devices(2)
+def test_a_variable_waits_for_no_other_device(module, latch):
+    module.variable("many")  # loads the module, which may wait for every device
+    latch.hold(1)
+    count = module.variable("count", 0)
+    ac.copy(count, np.array(3, np.int32)).sync(30)
+    assert latch.is_holding
+
+
 def test_handles_of_one_variable_know_of_one_another(module):
     first, second = module.variable("many"), module.variable("many")
     assert first.address == second.address
