@@ -79,18 +79,30 @@ check-cpp: $(STAMPS)/build
 	  $$fixed ctest --preset $$sanitizer; \
 	done
 
-# The Python suite, with the native module and the emulated driver under a sanitizer, in a virtual environment of its
-# own. Python itself leaks by design, so leaks are not looked for.
-SANITIZED_RUNTIMES = $(foreach runtime,$(1) stdc++,$(shell $${CXX:-g++} -print-file-name=lib$(runtime).so))
+# The Python suite, with the native module and the emulated driver under a sanitizer of g++, in a virtual environment of
+# its own. The sanitizer's runtime must be in the process before all else. Python itself leaks by design, so leaks are
+# not looked for; and where objects begin and end would be hidden by Python's own allocator. The flags are those of the
+# presets for C++ unit tests.
 test-address: RUNTIMES := asan ubsan
 test-thread: RUNTIMES := tsan
 test-address test-thread: test-%:
-	@SKBUILD_BUILD_DIR=build/python-$* SKBUILD_CMAKE_DEFINE=AIOCUDA_SANITIZE=$* SKBUILD_CMAKE_BUILD_TYPE=RelWithDebInfo \
-	  SKBUILD_INSTALL_STRIP=false $(MAKE) VENV=.venv-$* .venv-$*/.stamps/test
-	@AIOCUDA_DRIVER=emulated PYTHONMALLOC=malloc LD_PRELOAD="$(call SANITIZED_RUNTIMES,$(RUNTIMES))" \
+	@export CXX="$${CXX:-g++}"; preloaded=""; \
+	for runtime in $(RUNTIMES) stdc++; do \
+	  found=$$($$CXX -print-file-name=lib$$runtime.so); \
+	  [ -e "$$found" ] || { \
+	    echo "error: $$CXX has no lib$$runtime.so; make $@ needs g++ and its sanitizers." >&2; \
+	    echo "       Debian and Ubuntu have both in g++; on Fedora: sudo dnf install gcc-c++ libasan libubsan libtsan" >&2; \
+	    exit 1; }; \
+	  preloaded="$$preloaded:$$found"; \
+	done; \
+	SKBUILD_BUILD_DIR=build/python-$* SKBUILD_CMAKE_BUILD_TYPE=RelWithDebInfo SKBUILD_INSTALL_STRIP=false \
+	  SKBUILD_CMAKE_DEFINE="AIOCUDA_SANITIZE=$*;AIOCUDA_WARNINGS_AS_ERRORS=ON;CMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -g1" \
+	  $(MAKE) --no-print-directory VENV=.venv-$* .venv-$*/.stamps/test; \
+	fixed=""; if setarch -R true 2>/dev/null; then fixed="setarch -R"; fi; \
+	AIOCUDA_DRIVER=emulated PYTHONMALLOC=malloc LD_PRELOAD="$${preloaded#:}" \
 	  ASAN_OPTIONS=detect_leaks=0:abort_on_error=1 UBSAN_OPTIONS=print_stacktrace=1 \
-	  TSAN_OPTIONS=halt_on_error=1 \
-	  .venv-$*/bin/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --timeout 1200 $(PYTEST_ARGUMENTS)
+	  TSAN_OPTIONS=halt_on_error=1:suppressions="$(CURDIR)/native/tests/thread_suppressions.txt" \
+	  $$fixed .venv-$*/bin/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --timeout 1200 $(PYTEST_ARGUMENTS)
 
 docs: $(STAMPS)/built $(STAMPS)/docs
 	AIOCUDA_DRIVER=$(AIOCUDA_DRIVER) $(BIN)/sphinx-build --fail-on-warning --keep-going --quiet \
@@ -112,7 +124,7 @@ bench-growth: $(STAMPS)/built
 	@$(BIN)/python benchmarks/bench_growth.py $(BENCH_ARGUMENTS)
 
 clean:
-	rm -rf $(VENV) build dist docs/generated .mypy_cache .pytest_cache .ruff_cache .hypothesis \
+	rm -rf $(VENV) .venv-address .venv-thread build dist docs/generated .mypy_cache .pytest_cache .ruff_cache .hypothesis \
 	  .import_linter_cache
 	find . -name .git -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
