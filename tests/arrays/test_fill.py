@@ -118,6 +118,8 @@ def test_operations_are_filled_where_they_are_used(run):
 def test_a_dtype_that_is_known_only_at_submission():
     with pytest.raises(ac.ArgumentValueError, match="dtype int8"):
         ac.fill(ac.value(None).then(lambda _: ac.empty(3, np.int8)), 300).sync()
+    array = ac.to_device(ac.ones(3, np.int8).then(lambda array: array))  # a device array, of whatever dtype
+    assert ac.to_host(ac.fill(array, 5)).sync().tolist() == [5] * 3
     with pytest.raises(ac.ArgumentTypeError, match="fill takes"):
         ac.fill(ac.value(3), 1).sync()
 

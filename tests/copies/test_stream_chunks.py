@@ -146,6 +146,7 @@ def test_chunks_go_to_the_device_that_is_named(run):
         (5, 2, ac.ArgumentTypeError, "takes an iterable of data; int 5 was given"),
         ([], 0, ac.ArgumentValueError, "depth is 1 or more; 0 was given"),
         ([], 1.5, ac.ArgumentTypeError, r"depth is a whole number; 1\.5 was given"),
+        ([], True, ac.ArgumentTypeError, "depth is a whole number; True was given"),
     ],
 )
 def test_what_cannot_be_iterated_is_an_error_at_once(iterable, depth, error, message):

@@ -133,6 +133,20 @@ def test_memory_of_no_items():
     assert ac.dup(x).sync(60).shape == (0, 3)
 
 
+@pytest.mark.parametrize("strides", [None, (400, 4), (4, 400)])
+@pytest.mark.parametrize("is_null", [True, False])
+def test_an_empty_part_of_memory(memory, strides, is_null):
+    """Whatever its strides, it reaches nowhere."""
+    x = ac.external(Lender(None if is_null else memory, (0, 3), offset=N - 1, strides=strides))
+    assert (x.shape, x.size) == ((0, 3), 0)
+    assert ac.to_host(x).sync(60).shape == (0, 3)
+
+
+def test_memory_beyond_its_allocation_is_refused(memory):
+    with pytest.raises(ac.ArgumentValueError, match=r"reaches beyond the \d+ bytes of its allocation"):
+        ac.external(Lender(memory, (1 << 28,)))
+
+
 def test_an_array_without_axes(memory):
     x = ac.external(Lender(memory, ()))
     assert ac.to_host(x).sync(60) == 0
@@ -148,7 +162,10 @@ def test_dtypes(memory, typestr, dtype):
 # --- ordering -------------------------------------------------------------------------------------------------------
 
 
-def test_it_is_ordered_behind_the_stream_that_its_owner_names(memory, raw_stream, latch, increment, settle, device):
+@pytest.mark.parametrize("writes", [True, False])
+def test_it_is_ordered_behind_the_stream_that_its_owner_names(
+    memory, raw_stream, latch, increment, settle, device, writes
+):
     """Their fill is held on their stream; whatever aiocuda does with the memory comes after it."""
     gate = device.stream()
     latch.hold(gate)
@@ -157,12 +174,12 @@ def test_it_is_ordered_behind_the_stream_that_its_owner_names(memory, raw_stream
     checked(driver.cuStreamWaitEvent(raw_stream, event, 0))
     checked(driver.cuMemsetD32Async(memory.address, 5, N, raw_stream))
     x = ac.external(Lender(memory, stream=int(raw_stream)))
-    future = increment(x).on(device.stream()).submit()
+    future = (increment(x) if writes else ac.dup(x)).on(device.stream()).submit()
     settle()
     assert not future.done()
     latch.release()
-    future.sync(60)
-    assert on_host(memory) == [6] * N
+    assert ac.to_host(future.sync(60)).sync(60).tolist() == [6 if writes else 5] * N
+    assert on_host(memory) == [6 if writes else 5] * N
     checked(driver.cuEventDestroy(event))
 
 
@@ -306,6 +323,9 @@ def test_what_is_lent_for_reading_is_not_written(memory, increment, kernels):
     ):
         with pytest.raises(ac.OwnershipError, match="read-only"):
             write()
+    x = ac.move(x)  # who gets it may not write it either
+    with pytest.raises(ac.OwnershipError, match="read-only"):
+        increment(x)
     assert ac.to_host(x).sync(60).tolist() == [0] * N
     assert ac.to_host(increment(ac.dup(x).sync(60))).sync(60).tolist() == [1] * N
     kernels.look(x, grid=1, block=1).sync(60)

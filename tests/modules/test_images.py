@@ -95,6 +95,18 @@ def test_kernels_of_one_source_share_an_image(more, x):
     assert more() == 0
 
 
+def test_an_array_of_a_variable_keeps_its_image_loaded(more):
+    module = ac.Module.from_source(COUNTING)
+    count = module.variable("count")
+    part = count.reshape(1)
+    del module, count
+    assert more() == 1
+    assert ac.to_host(part).sync().tolist() == [0]
+    ac.Device(0).synchronize().sync()
+    del part
+    assert more() == 0
+
+
 def test_other_options_are_another_image(more):
     kernels = [ac.kernel(SOURCE, options=options) for options in ((), ("-DX=1",))]
     for kernel in kernels:
