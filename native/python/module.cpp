@@ -12,12 +12,12 @@
 #include <string>
 #include <system_error>
 
-#include "../driver/refused.hpp"
 #include "../bench/bench.hpp"
 #include "../bench/copy_bench.hpp"
+#include "../bench/graph_bench.hpp"
+#include "../driver/refused.hpp"
 #include "execution.hpp"
 #include "graph.hpp"
-#include "../bench/graph_bench.hpp"
 #include "host_memory.hpp"
 #include "kernel.hpp"
 #include "known_calls.hpp"
