@@ -51,6 +51,7 @@ class CountingSink {
   // How often the walk asked for something, or ordered it.
   std::size_t asked() const { return asked_; }
   std::size_t held_back = 0, made_held = 0;  // how often it was told of branches, and of their end
+  std::size_t ordered_again = 0;             // how often the walk ordered what had been ordered
 
   // --- what the test demands
 
@@ -198,6 +199,7 @@ class CountingSink {
   void note(const char* what, const Op& op, StreamIndex stream, std::vector<std::pair<const Buffer*, bool>> touched) {
     ++asked_;
     if (refused.contains(&op)) dataflow::raise(PyExc_ValueError, "refused");
+    ordered_again += op.is_done();
     steps_.push_back({what, &op, {stream, timeline_.submitted(stream) + 1}, std::move(touched), now_on(stream)});
   }
 
