@@ -14,7 +14,7 @@ import pytest
 
 import aiocuda as ac
 
-Program = Callable[..., subprocess.CompletedProcess[str]]
+Program = Callable[[str], None]
 
 BEGIN = r"""
 import os, sys, threading
@@ -66,16 +66,21 @@ def branches(device, width):
 """
 
 
-def ends_well(found: subprocess.CompletedProcess[str]) -> None:
-    assert found.returncode != 77, "a graph waited for the kernel that ran"
-    assert (found.returncode, found.stderr) == (0, ""), found.stdout + found.stderr
+@pytest.fixture
+def runs_well(in_process: Callable[..., subprocess.CompletedProcess[str]]) -> Program:
+    """Run a program that begins with `BEGIN`, and require that it ends by itself, without an error."""
+
+    def run(program: str) -> None:
+        found = in_process(BEGIN + program)
+        assert found.returncode != 77, "a graph waited for the kernel that ran"
+        assert (found.returncode, found.stderr) == (0, ""), found.stdout + found.stderr
+
+    return run
 
 
-def test_many_graphs_are_made_while_a_kernel_runs(in_process: Program):
-    ends_well(
-        in_process(
-            BEGIN
-            + """
+def test_many_graphs_are_made_while_a_kernel_runs(runs_well: Program):
+    runs_well(
+        """
 device = ac.Device(0)
 graphs = [chain(device).graph()]
 begin_to_hold(device)
@@ -86,15 +91,12 @@ for future in futures:
     future.sync()
 assert ac.to_host(arrays[device]).sync().tolist() == [3 * len(graphs)] * 8
 """
-        )
     )
 
 
-def test_graphs_of_many_branches_are_made_while_a_kernel_runs(in_process: Program):
-    ends_well(
-        in_process(
-            BEGIN
-            + """
+def test_graphs_of_many_branches_are_made_while_a_kernel_runs(runs_well: Program):
+    runs_well(
+        """
 device = ac.Device(0)
 first = branches(device, 16).graph()
 begin_to_hold(device)
@@ -104,16 +106,13 @@ end()
 for future in futures:
     assert [ac.to_host(x).sync()[0] for x in future.sync()] == list(range(1, 17))
 """
-        )
     )
 
 
-def test_what_graphs_took_is_used_again_when_they_are_gone(in_process: Program):
+def test_what_graphs_took_is_used_again_when_they_are_gone(runs_well: Program):
     """Closed graphs give their places back, so a program that makes one after another never runs out."""
-    ends_well(
-        in_process(
-            BEGIN
-            + """
+    runs_well(
+        """
 device = ac.Device(0)
 chain(device).graph().close()
 begin_to_hold(device)
@@ -121,22 +120,18 @@ for _ in range(300):
     chain(device).graph().close()
 end()
 """
-        )
     )
 
 
-def test_the_store_grows_in_time_when_the_device_has_pauses(in_process: Program):
-    ends_well(
-        in_process(
-            BEGIN
-            + """
+def test_the_store_grows_in_time_when_the_device_has_pauses(runs_well: Program):
+    runs_well(
+        """
 device = ac.Device(0)
 graphs = [chain(device).graph() for _ in range(200)]  # the device is idle meanwhile
 begin_to_hold(device)
 graphs += [chain(device).graph() for _ in range(60)]
 end()
 """
-        )
     )
 
 
@@ -156,29 +151,24 @@ def make_with_pauses(device, make, count):
 """
 
 
-def test_the_store_grows_when_graphs_are_made_only_while_the_device_works(in_process: Program):
+def test_the_store_grows_when_graphs_are_made_only_while_the_device_works(runs_well: Program):
     """What was missing when a graph was made comes when the device has done its work."""
-    ends_well(
-        in_process(
-            BEGIN
-            + PAUSES
-            + """
+    runs_well(
+        PAUSES
+        + """
 device = ac.Device(0)
 graphs = make_with_pauses(device, lambda: chain(device).graph(), 5)
 begin_to_hold(device)
 graphs += [chain(device).graph() for _ in range(60)]
 end()
 """
-        )
     )
 
 
-def test_the_store_grows_when_calls_are_traced_only_while_the_device_works(in_process: Program):
-    ends_well(
-        in_process(
-            BEGIN
-            + PAUSES
-            + """
+def test_the_store_grows_when_calls_are_traced_only_while_the_device_works(runs_well: Program):
+    runs_well(
+        PAUSES
+        + """
 device = ac.Device(0)
 @ac.compile(max_graphs=64)
 def twice(x):
@@ -191,17 +181,14 @@ end()
 for x, future in zip(inputs, futures):
     assert ac.to_host(future.sync()).sync().tolist() == [2] * x.size
 """
-        )
     )
 
 
 @pytest.mark.needs_devices(2)
-def test_a_device_that_works_beside_an_idle_one_gets_room_when_it_rests(in_process: Program):
-    ends_well(
-        in_process(
-            BEGIN
-            + PAUSES
-            + """
+def test_a_device_that_works_beside_an_idle_one_gets_room_when_it_rests(runs_well: Program):
+    runs_well(
+        PAUSES
+        + """
 one, other = ac.Device(0), ac.Device(1)
 def make():
     return ac.zip(chain(one), chain(other)).graph()
@@ -210,16 +197,13 @@ begin_to_hold(other)
 graphs += [make() for _ in range(60)]
 end()
 """
-        )
     )
 
 
 @pytest.mark.needs_devices(2)
-def test_graphs_of_two_devices_are_made_while_a_kernel_runs_on_either(in_process: Program):
-    ends_well(
-        in_process(
-            BEGIN
-            + """
+def test_graphs_of_two_devices_are_made_while_a_kernel_runs_on_either(runs_well: Program):
+    runs_well(
+        """
 one, other = ac.Device(0), ac.Device(1)
 def both():
     return ac.zip(chain(one), chain(other))
@@ -228,16 +212,13 @@ begin_to_hold(other)
 graphs += [both().graph() for _ in range(60)]
 end()
 """
-        )
     )
 
 
-def test_streams_that_are_used_leave_room_for_graphs(in_process: Program):
+def test_streams_that_are_used_leave_room_for_graphs(runs_well: Program):
     """A stream has a place in the driver's store, too, from its first work on."""
-    ends_well(
-        in_process(
-            BEGIN
-            + """
+    runs_well(
+        """
 device = ac.Device(0)
 graphs = [chain(device).graph() for _ in range(10)]
 streams = [device.stream() for _ in range(100)]
@@ -248,15 +229,12 @@ begin_to_hold(device)
 graphs += [chain(device).graph() for _ in range(60)]
 end()
 """
-        )
     )
 
 
-def test_calls_of_a_compiled_function_are_traced_while_a_kernel_runs(in_process: Program):
-    ends_well(
-        in_process(
-            BEGIN
-            + """
+def test_calls_of_a_compiled_function_are_traced_while_a_kernel_runs(runs_well: Program):
+    runs_well(
+        """
 device = ac.Device(0)
 @ac.compile(max_graphs=64)
 def twice(x):
@@ -269,16 +247,13 @@ end()
 for x, future in zip(inputs[1:], futures):
     assert ac.to_host(future.sync()).sync().tolist() == [2] * x.size
 """
-        )
     )
 
 
-def test_other_threads_run_python_while_a_graph_is_made(in_process: Program):
+def test_other_threads_run_python_while_a_graph_is_made(runs_well: Program):
     """If the store is full after all, making a graph waits for the device without the GIL."""
-    ends_well(
-        in_process(
-            BEGIN
-            + """
+    runs_well(
+        """
 device = ac.Device(0)
 begin_to_hold(device)
 made = []
@@ -296,15 +271,12 @@ thread.join()
 device.synchronize().sync()
 assert len(made) == 200
 """
-        )
     )
 
 
-def test_a_graph_that_another_thread_closes_while_it_is_updated_is_closed(in_process: Program):
-    ends_well(
-        in_process(
-            BEGIN
-            + """
+def test_a_graph_that_another_thread_closes_while_it_is_updated_is_closed(runs_well: Program):
+    runs_well(
+        """
 device = ac.Device(0)
 x = ac.zeros((8, 8), np.int32).sync()
 def copies(columns):  # a copy of two dimensions cannot be set in an executable, so an update makes another
@@ -323,7 +295,6 @@ for _ in range(20):
     thread.join()
     assert graph.is_closed
 """
-        )
     )
 
 

@@ -190,7 +190,7 @@ class CountingSink {
     scratch_ = make<Array>(Array{BufferRef(std::make_unique<Buffer>(size_bytes, device)), 0, device, dtype, shape});
     return scratch_;
   }
-  // What comes after all that the stream has been given, and next, comes after this.
+  // How much of each stream comes before the next work on this one.
   std::vector<std::uint64_t> now_on(StreamIndex stream) const {
     std::vector<std::uint64_t> now = seen_[stream];
     now[stream] = timeline_.submitted(stream);

@@ -400,7 +400,7 @@ TEST_CASE(
         for (std::size_t j = 0; j < i; ++j)
           for (const auto& [a, writes_a] : steps[i].touched)
             for (const auto& [b, writes_b] : steps[j].touched)
-              // What had passed when it was submitted comes before it without a wait.
+              // With pauses some work has passed already. The walk makes no wait for that.
               unordered += !pauses && a == b && (writes_a || writes_b) && !steps[i].is_after(steps[j]);
       CHECK(unordered == 0);
     }
