@@ -37,8 +37,8 @@ class HeldCalls {
   template <class Make>
   std::map<StreamIndex, std::uint64_t> make_all(Make&& make) {
     const std::vector<HeldCall<Work>> calls = std::exchange(calls_, {});
-    std::vector<std::vector<std::size_t>> policy_streams;  // by stream, the calls' places
-    std::map<StreamIndex, std::size_t> lane_of;
+    std::vector<std::vector<std::size_t>> queues;  // by stream, the calls' places
+    std::map<StreamIndex, std::size_t> queue_of;
     // Before a wait its mark; before a mark, all waits for what it was before.
     std::vector<std::vector<std::size_t>> blockers(calls.size());
     struct Slot {
@@ -48,9 +48,9 @@ class HeldCalls {
     std::map<std::pair<StreamIndex, std::uint32_t>, Slot> slots;
     for (std::size_t i = 0; i < calls.size(); ++i) {
       const HeldCall<Work>& call = calls[i];
-      const auto [lane, is_new] = lane_of.try_emplace(call.stream, policy_streams.size());
-      if (is_new) policy_streams.emplace_back();
-      policy_streams[lane->second].push_back(i);
+      const auto [queue, is_new] = queue_of.try_emplace(call.stream, queues.size());
+      if (is_new) queues.emplace_back();
+      queues[queue->second].push_back(i);
       if (call.kind == HeldKind::mark) {
         Slot& slot = slots[{call.stream, call.slot}];
         blockers[i] = std::exchange(slot.waits, {});
@@ -62,7 +62,7 @@ class HeldCalls {
       }
     }
     std::vector<bool> is_made(calls.size(), false), is_spoilt(calls.size(), false), is_refused(calls.size(), false);
-    std::vector<std::size_t> next(policy_streams.size(), 0);
+    std::vector<std::size_t> next(queues.size(), 0);
     std::map<StreamIndex, std::uint64_t> lost;
     auto make_one = [&](std::size_t i) {
       const HeldCall<Work>& call = calls[i];
@@ -75,14 +75,14 @@ class HeldCalls {
       is_made[i] = true;
     };
     for (std::size_t left = calls.size(); left;) {
-      for (std::size_t lane = 0; lane < policy_streams.size(); ++lane) {
-        for (bool is_turn_over = false; !is_turn_over && next[lane] < policy_streams[lane].size();) {
-          const std::size_t i = policy_streams[lane][next[lane]];
+      for (std::size_t queue = 0; queue < queues.size(); ++queue) {
+        for (bool is_turn_over = false; !is_turn_over && next[queue] < queues[queue].size();) {
+          const std::size_t i = queues[queue][next[queue]];
           bool is_blocked = false;
           for (const std::size_t blocker : blockers[i]) is_blocked = is_blocked || !is_made[blocker];
           if (is_blocked) break;
           make_one(i);
-          ++next[lane];
+          ++next[queue];
           --left;
           is_turn_over = calls[i].kind == HeldKind::work;
         }

@@ -229,7 +229,8 @@ struct Argument {
   PyObject* object;
   std::uint64_t word;
 };
-inline constexpr std::size_t inline_arguments = 12;
+// With so many a launch fits into the blocks of 512 bytes that Python's allocator keeps.
+inline constexpr std::size_t inline_arguments = 8;
 
 struct LaunchOp final : Op {
   LaunchOp(nb::handle kernel_object, Signature& kernel_signature)

@@ -11,6 +11,7 @@
 
 #include "../interpreter.hpp"
 #include "array.hpp"
+#include "at_end.hpp"
 #include "few.hpp"
 #include "fills.hpp"
 #include "origin.hpp"
@@ -58,7 +59,8 @@ struct Op;
 // The launches with `threads=` that an operation waits for, as far as they were submitted; see launched_as.hpp.
 std::shared_ptr<const Launches> launches_waited_for(Op& op);
 
-struct Op {
+// At the end of a stream while nothing has come behind it there, if somebody may wait for it.
+struct Op : AtEnd {
   explicit Op(Kind k) : kind(k) { interpreter::guard_thread(); }
   Op(const Op&) = delete;
   Op& operator=(const Op&) = delete;

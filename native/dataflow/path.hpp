@@ -40,7 +40,13 @@ class Held {
  private:
   void drop() {
     if (!object_.is_valid()) return;
-    --op().held;
+    Op& held = op();
+    --held.held;
+    if (Py_REFCNT(object_.ptr()) > 1) {  // somebody else keeps it
+      held.is_asked = true;
+      object_.reset();
+      return;
+    }
     let_go(std::move(object_));
   }
 
@@ -134,11 +140,11 @@ class Path {
   std::vector<Entry> stack;
   std::vector<Due> due;
 
-  bool is_begun() const { return !stack.empty() || !parked_.empty(); }
+  bool is_begun() const { return !stack.empty() || (waiting_ && !waiting_->parked.empty()); }
   Frame* find_parked(const Op* op) const {
-    if (parked_.empty()) return nullptr;
-    const auto found = parked_.find(op);
-    return found == parked_.end() ? nullptr : found->second;
+    if (!waiting_) return nullptr;
+    const auto found = waiting_->parked.find(op);
+    return found == waiting_->parked.end() ? nullptr : found->second;
   }
 
   // The frame of what is on top, made where there is none.
@@ -157,8 +163,9 @@ class Path {
     Frame* const frame = frame_of(top);
     frame->held = std::move(top.held);
     if (!frame->order) {
-      frame->order = ++orders_;
-      parked_.emplace(frame->op, frame);
+      Waiting& all = waiting();
+      frame->order = ++all.orders;
+      all.parked.emplace(frame->op, frame);
     }
     stack.pop_back();
     return frame;
@@ -169,31 +176,33 @@ class Path {
   }
   void wait_until(Frame* frame, Tick tick) {
     ++frame->missing;
-    ++waiting_count_;
-    waiting_[tick.stream].push({tick.count, frame});
+    ++waiting().count;
+    waiting().streams[tick.stream].push({tick.count, frame});
   }
 
   // The operation on top has ended. Those that waited for it alone are ready to go on.
   void end_top() {
-    Entry top = std::move(stack.back());
+    if (Frame* const frame = stack.back().frame) [[unlikely]] {
+      const Entry top = std::move(stack.back());
+      stack.pop_back();
+      frame->order ? end(frame) : Frames::give_back(frame);
+      return;
+    }
     stack.pop_back();
-    if (!top.frame) return;
-    if (top.frame->order) return end(top.frame);
-    Frames::give_back(top.frame);
   }
   // A parked operation has ended.
   void end(Frame* frame) {
-    parked_.erase(frame->op);
+    waiting().parked.erase(frame->op);
     for (Frame* parent : frame->waiting)
-      if (--parent->missing == 0) ready_.push(parent);
+      if (--parent->missing == 0) waiting().ready.push(parent);
     Frames::give_back(frame);
   }
 
   // Puts the first of those that are ready on the stack.
   bool go_on() {
-    if (ready_.empty()) return false;
-    Frame* const frame = ready_.top();
-    ready_.pop();
+    if (!waiting_ || waiting_->ready.empty()) return false;
+    Frame* const frame = waiting_->ready.top();
+    waiting_->ready.pop();
     stack.push_back({std::move(frame->held), frame->consumer, frame, false});
     return true;
   }
@@ -201,22 +210,25 @@ class Path {
   // Those whose work has passed are ready. `has_passed(op, tick)`
   template <class F>
   void look(F&& has_passed) {
-    for (auto each = waiting_.begin(); each != waiting_.end();) {
+    if (!waiting_) return;
+    Waiting& all = *waiting_;
+    for (auto each = all.streams.begin(); each != all.streams.end();) {
       auto& [stream, queue] = *each;
       while (!queue.empty() && has_passed(*queue.top().frame->op, Tick{stream, queue.top().count})) {
         Frame* const frame = queue.top().frame;
         queue.pop();
-        --waiting_count_;
-        if (--frame->missing == 0) ready_.push(frame);
+        --all.count;
+        if (--frame->missing == 0) all.ready.push(frame);
       }
-      each = queue.empty() ? waiting_.erase(each) : std::next(each);
+      each = queue.empty() ? all.streams.erase(each) : std::next(each);
     }
   }
   // Adds the ticks that the host must wait for: the first of each stream.
   void add_waits(std::vector<Tick>& waits) const {
-    for (const auto& [stream, queue] : waiting_) waits.push_back({stream, queue.top().count});
+    if (!waiting_) return;
+    for (const auto& [stream, queue] : waiting_->streams) waits.push_back({stream, queue.top().count});
   }
-  bool is_waiting() const { return waiting_count_ != 0 || !due.empty(); }
+  bool is_waiting() const { return (waiting_ && waiting_->count != 0) || !due.empty(); }
 
   // A failure is the failure of all that depends on it here: of what was begun, and of what is parked for it.
   template <class F>
@@ -237,7 +249,8 @@ class Path {
   }
   template <class F>
   void fail_all_parked(F&& fail_one) {
-    for (const auto& [op, frame] : parked_)
+    if (!waiting_) return;
+    for (const auto& [op, frame] : waiting_->parked)
       if (frame->held.is_valid()) fail_one(frame->held.op());
   }
 
@@ -249,21 +262,21 @@ class Path {
     if (!is_begun()) return;
     // To drop these may run Python code, which must find the path empty.
     const auto entries = std::exchange(stack, {});
-    const auto parked = std::exchange(parked_, {});
+    const auto waiting = std::exchange(waiting_, nullptr);
     const auto dropped = std::exchange(due, {});
-    waiting_.clear();
-    waiting_count_ = 0;
-    ready_ = {};
     for (const Entry& entry : entries)
       if (entry.frame && !entry.frame->order) Frames::give_back(entry.frame);
-    for (const auto& [op, frame] : parked) Frames::give_back(frame);
+    if (!waiting) return;
+    for (const auto& [op, frame] : waiting->parked) Frames::give_back(frame);
   }
 
   int traverse(visitproc visit, void* arg) const {
     for (const Entry& entry : stack) Py_VISIT(entry.held.object().ptr());
-    for (const auto& [op, frame] : parked_) {
-      Py_VISIT(frame->held.object().ptr());
-      Py_VISIT(frame->own.ptr());
+    if (waiting_) {
+      for (const auto& [op, frame] : waiting_->parked) {
+        Py_VISIT(frame->held.object().ptr());
+        Py_VISIT(frame->own.ptr());
+      }
     }
     for (const Due& each : due) Py_VISIT(each.placement.ptr());
     return 0;
@@ -279,11 +292,23 @@ class Path {
   struct Later {
     bool operator()(const Frame* a, const Frame* b) const { return a->order > b->order; }
   };
-  struct Waiting {
+  struct Point {
     std::uint64_t count;
     Frame* frame;
-    bool operator<(const Waiting& other) const { return count > other.count; }
+    bool operator<(const Point& other) const { return count > other.count; }
   };
+  // The operations that wait. Most paths have none.
+  struct Waiting {
+    std::uint64_t orders = 0;
+    std::size_t count = 0;  // of the points that are waited for
+    std::unordered_map<const Op*, Frame*> parked;
+    std::map<StreamIndex, std::priority_queue<Point>> streams;
+    std::priority_queue<Frame*, std::vector<Frame*>, Later> ready;
+  };
+  Waiting& waiting() {
+    if (!waiting_) waiting_ = std::make_unique<Waiting>();
+    return *waiting_;
+  }
 
   template <class F>
   void fail(std::vector<Frame*>& found, F&& fail_one) {
@@ -297,11 +322,7 @@ class Path {
     }
   }
 
-  std::uint64_t orders_ = 0;
-  std::size_t waiting_count_ = 0;
-  std::unordered_map<const Op*, Frame*> parked_;
-  std::map<StreamIndex, std::priority_queue<Waiting>> waiting_;
-  std::priority_queue<Frame*, std::vector<Frame*>, Later> ready_;
+  std::unique_ptr<Waiting> waiting_;
 };
 
 }  // namespace aiocuda::dataflow

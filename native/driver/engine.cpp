@@ -1,6 +1,7 @@
 // The engine: see engine.hpp.
 #include "engine.hpp"
 
+#include "outstanding.hpp"
 #include "refused.hpp"
 
 namespace aiocuda::driver {
@@ -50,6 +51,12 @@ void Engine::collect() {
   if (!images.dropped_count() || depth != 0) return;
   const std::unique_lock alone(submitting, std::try_to_lock);
   if (alone) images.unload_idle();
+}
+
+void Engine::mark_last(dataflow::AtEnd& last, StreamIndex stream) {
+  last.leave();
+  if (timeline.is_known_complete({stream, timeline.submitted(stream)})) return;
+  outstanding(*this, static_cast<Op&>(last)).marks.push_back(mark(stream));
 }
 
 CUresult Engine::call_slowly(const std::function<CUresult()>& call) { return without_gil(call); }

@@ -63,6 +63,7 @@ class Engine final : public Surroundings {
     if (depth == 0) collect();
   }
   void note_freed(std::int32_t ordinal) override { room.note_freed(ordinal); }
+  void mark_last(dataflow::AtEnd& last, StreamIndex stream) override;
   CUresult call_slowly(const std::function<CUresult()>& call) override;
 
   // Held during a walk; a walk may start another from a callback.

@@ -106,8 +106,9 @@ class Watched {
 };
 
 // Remembers where the ticks are of an operation that was submitted without waiting, as far as that went: at its end, or
-// where a function waits for its value.
+// where a function waits for its value. Work at a stream's end needs no mark before more comes there.
 void mark(Engine& engine, Op& op, std::span<const Tick> ticks) {
+  if (ticks.size() == 1 && engine.streams.stand_at_end(op, ticks.front())) return;
   for (const Tick tick : ticks) {
     if (engine.timeline.is_known_complete(tick)) continue;
     dataflow::Few<Engine::Mark>& marks = outstanding(engine, op).marks;
@@ -153,9 +154,10 @@ bool Execution::walk(Halt& halt) {
   Acting acting(engine_, op(), outermost);
   if (claim_) engine_.claims.drop(this);  // it has come
   SubmitSink sink(engine_, placement(), outermost, acting.turn(), loading_, ahead_.get(), claim_);
-  dataflow::Scratch<nb::handle> own;  // a callback's walk, inside another
+  std::optional<dataflow::Scratch<nb::handle>> own;  // of a callback's walk, inside another
+  if (!outermost) own.emplace();
   for (;;) {
-    dataflow::Walk<SubmitSink> walk(sink, placement(), outermost ? engine_.scratch : own, path_);
+    dataflow::Walk<SubmitSink> walk(sink, placement(), own ? *own : engine_.scratch, path_);
     const bool is_done = walk.run(root_);
     if (is_done) {
       forget_host();

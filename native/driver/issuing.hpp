@@ -122,16 +122,22 @@ class Issuing {
 
   void launch_now(dataflow::LaunchOp& op, StreamIndex stream, std::int32_t device) {
     scope_.bind(device);
-    doing(engine_, op, device,
-          [&] { check(call_launch(engine_.table, op, device, engine_.stream(stream).handle), "cuLaunchKernel"); });
+    doing(engine_, op, device, [&] {
+      engine_.streams.enter(stream);
+      check(call_launch(engine_.table, op, device, engine_.stream(stream).handle), "cuLaunchKernel");
+    });
   }
 
-  void replay_now(dataflow::ReplayOp& op, Graph& graph, CUstream stream, std::int32_t device) {
-    doing(engine_, op, device, [&] { graph.launch(op, stream); });
+  void replay_now(dataflow::ReplayOp& op, Graph& graph, StreamIndex stream, std::int32_t device) {
+    doing(engine_, op, device, [&] {
+      engine_.streams.enter(stream);
+      graph.launch(op, engine_.stream(stream).handle);
+    });
   }
 
   void stage_now(const HeldWork& work, Tick tick) {
     const dataflow::Pageable& memory = *dataflow::as_pageable(work.pageable);
+    engine_.streams.enter(tick.stream);
     if (work.kind == HeldWork::Kind::upload) return engine_.staging.to_array(tick, work.array, memory);
     engine_.staging.from_array(tick, work.array, memory);
   }
@@ -139,6 +145,7 @@ class Issuing {
   // In the stream's context.
   void put_fill(const nb::object& op, const dataflow::Pattern& pattern, const dataflow::Region& region,
                 std::uint64_t base, StreamIndex stream) {
+    if (!holds_back_) engine_.streams.enter(stream);
     const CUstream handle = engine_.stream(stream).handle;
     dataflow::each_fill(pattern, region, base, [&](dataflow::FillBlock block) {
       block.offset += base;
@@ -147,6 +154,7 @@ class Issuing {
     });
   }
   void put_copy(const nb::object& op, const Array& to, const Array& from, StreamIndex stream) {
+    if (!holds_back_) engine_.streams.enter(stream);
     const CUstream handle = engine_.stream(stream).handle;
     dataflow::each_block(to, from, [&](const dataflow::CopyBlock& block) {
       if (holds_back_) return hold(stream, {.kind = HeldWork::Kind::copy, .op = op, .block = block});
@@ -186,7 +194,13 @@ class Issuing {
     doing(engine_, op, engine_.stream(stream).device, [&] { engine_.streams.wait_for_mark(stream, other, slot); });
   }
 
+  // The work at the stream's end gets its mark now. When the call is made, the timeline counts all that is held back,
+  // and a mark would speak for that, too.
   void hold(HeldCall call) {
+    if (call.kind != HeldKind::mark) {
+      Op& op = *dataflow::as_op(call.work.op);
+      doing(engine_, op, engine_.stream(call.stream).device, [&] { engine_.streams.enter(call.stream); });
+    }
     engine_.now.note_held_back();
     held_.add(std::move(call));
   }
@@ -197,6 +211,7 @@ class Issuing {
       if (call.kind == HeldKind::mark) return put_mark(op, call.stream, call.slot);
       if (call.kind == HeldKind::wait) return wait_for_mark(op, call.stream, call.other, call.slot);
       scope_.bind(state.device);
+      engine_.streams.enter(call.stream);
       switch (call.work.kind) {
         case HeldWork::Kind::launch:
           return launch_now(static_cast<dataflow::LaunchOp&>(op), call.stream, state.device);
@@ -208,7 +223,7 @@ class Issuing {
         case HeldWork::Kind::download:
           return stage_now(call.work, {call.stream, call.count});
         case HeldWork::Kind::replay:
-          return replay_now(static_cast<dataflow::ReplayOp&>(op), *call.work.graph, state.handle, state.device);
+          return replay_now(static_cast<dataflow::ReplayOp&>(op), *call.work.graph, call.stream, state.device);
       }
     });
   }

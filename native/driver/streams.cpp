@@ -114,6 +114,7 @@ void Streams::destroy_closed() {
     try {
       passed = is_complete(last) && (!follower_ || follower_->has_left(index));
     } catch (const Refusal&) {  // a broken context runs nothing any more
+      passed = !state.end;      // who asks for the work at its end must find the stream, which tells of the loss
     }
     if (!passed) {
       closing_.push_back(index);
@@ -135,6 +136,7 @@ void Streams::destroy_closed() {
     } else {
       adopted_.erase({state.handle, state.device});
     }
+    if (state.end) state.end->leave();
     state.mark = nullptr;
     state.handle = nullptr;
     spare_slots_.push_back(index);
@@ -158,10 +160,26 @@ void Streams::require_not_captured(StreamIndex index) {
     throw Refusal(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "cuStreamIsCapturing", state.device);
 }
 
+bool Streams::stand_at_end(dataflow::AtEnd& work, Tick tick) {
+  StreamState& state = streams_[tick.stream];
+  if (state.end == &work) return true;
+  if (state.end || !state.owned || state.is_lent || !state.mark || !timeline_.is_tail(tick)) return false;
+  work.stand(state.end);
+  return true;
+}
+
+CUstream Streams::lend(StreamIndex index) {
+  StreamState& state = streams_.at(index);
+  enter(index);
+  state.is_lent = true;
+  return state.handle;
+}
+
 CUresult Streams::wait(StreamIndex index, StreamIndex other) {
   const StreamState& source = streams_[other];
   if (!source.mark) return CUDA_SUCCESS;  // destroyed: all of it has passed
   if (!source.owned && is_captured(source.handle)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  enter(index);
   if (const CUresult result = now_.record(source.mark, source.handle)) return result;
   return now_.wait(streams_[index].handle, source.mark);
 }
@@ -184,6 +202,7 @@ void Streams::put_mark(StreamIndex index, std::uint32_t slot) {
 void Streams::wait_for_mark(StreamIndex index, StreamIndex other, std::uint32_t slot) {
   const StreamState& source = streams_[other];
   if (!source.mark) return;
+  enter(index);
   if (const CUresult result = now_.wait(streams_[index].handle, source.marks[slot]))
     throw Refusal(result, "cuStreamWaitEvent", streams_[index].device);
 }
@@ -338,7 +357,7 @@ Streams::Mark Streams::mark(StreamIndex index) {
     event = spare.back();
     spare.pop_back();
   }
-  Mark made(timeline_.snapshot(index), event, spare);
+  Mark made(timeline_.snapshot(index), state.entries, event, spare);
   check(now_.record(event, state.handle), "cuEventRecord");
   return made;
 }

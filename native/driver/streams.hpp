@@ -33,6 +33,9 @@ struct StreamState {
   bool owned = true;
   bool closing = false;               // no longer handed out; destroyed when its work has passed
   std::shared_ptr<void> keepalive{};  // of a stream that is somebody else's
+  bool is_lent = false;               // others have its handle, and may put work there
+  dataflow::AtEnd* end = nullptr;     // the work at its end, for which somebody may wait
+  std::uint64_t entries = 0;          // how often something came to it
 };
 
 // A part that has the device do something for a stream beside its work.
@@ -53,6 +56,10 @@ class Streams {
       : devices_(devices), timeline_(timeline), around_(around), table_(devices.table()), now_(devices.now()) {}
   Streams(const Streams&) = delete;
   Streams& operator=(const Streams&) = delete;
+  ~Streams() {
+    for (StreamState& state : streams_)
+      if (state.end) state.end->leave();
+  }
   void set_follower(StreamFollower& follower) { follower_ = &follower; }
 
   StreamIndex create(std::int32_t device, int priority);
@@ -74,6 +81,19 @@ class Streams {
   std::string title_of(StreamIndex index) const {
     return "stream " + std::to_string(index) + " of device " + std::to_string(at(index).device);
   }
+
+  // Somebody may wait for work that was submitted just now. True: nothing can come behind it unnoticed, so the stream's
+  // end tells of it. Else it needs a mark.
+  bool stand_at_end(dataflow::AtEnd& work, Tick tick);
+  // More comes to a stream: whoever waits for the work at its end must not wait for that, too. Throws Refusal.
+  void enter(StreamIndex stream) {
+    StreamState& state = streams_[stream];
+    if (state.end) [[unlikely]]
+      around_.mark_last(*state.end, stream);
+    ++state.entries;
+  }
+  // Others get its handle.
+  CUstream lend(StreamIndex stream);
 
   // Orders later work of `stream` after what `other` holds so far, whoever submitted it.
   CUresult wait(StreamIndex stream, StreamIndex other);
@@ -123,10 +143,13 @@ class Streams {
   // Its event is used again afterwards.
   class Mark {
    public:
-    Mark(dataflow::Timeline::Snapshot complete, CUevent event, std::vector<CUevent>& spare)
-        : complete_(std::move(complete)), event_(event), spare_(&spare) {}
+    Mark(dataflow::Timeline::Snapshot complete, std::uint64_t entries, CUevent event, std::vector<CUevent>& spare)
+        : complete_(std::move(complete)), entries_(entries), event_(event), spare_(&spare) {}
     Mark(Mark&& other) noexcept
-        : complete_(std::move(other.complete_)), event_(std::exchange(other.event_, nullptr)), spare_(other.spare_) {}
+        : complete_(std::move(other.complete_)),
+          entries_(other.entries_),
+          event_(std::exchange(other.event_, nullptr)),
+          spare_(other.spare_) {}
     Mark& operator=(Mark&&) = delete;
     ~Mark() {
       // An event may be recorded again while somebody waits for an earlier record of it.
@@ -136,9 +159,14 @@ class Streams {
     bool covers(Tick tick) const { return complete_.last.stream == tick.stream && complete_.last.count >= tick.count; }
     const dataflow::Timeline::Snapshot& complete() const { return complete_; }  // what has passed once the event has
     CUevent event() const { return event_; }
+    // Has something come to its stream since?
+    bool is_overtaken(const StreamState& stream, std::uint64_t submitted) const {
+      return complete_.last.count != submitted || entries_ != stream.entries;
+    }
 
    private:
     dataflow::Timeline::Snapshot complete_;
+    std::uint64_t entries_;
     CUevent event_;
     std::vector<CUevent>* spare_;
   };

@@ -204,13 +204,14 @@ class SubmitSink : public Issuing {
     const std::shared_ptr<Graph>& graph = graph_of(op);
     graph->note_launch(stream);
     if (holds_back_) return hold(stream, {.kind = HeldWork::Kind::replay, .op = object_of(op), .graph = graph});
-    replay_now(op, *graph, engine_.stream(stream).handle, device);
+    replay_now(op, *graph, stream, device);
   }
   // The function puts what it likes on the stream. Its objects stay until that has passed.
   std::optional<Value> foreign(dataflow::ForeignOp& op, const std::vector<Value>& values, StreamIndex stream,
                                std::int32_t device) {
     make_held_calls_now();
     scope_.bind(device);
+    doing(engine_, op, device, [&] { engine_.streams.enter(stream); });
     const nb::object function = op.function;
     nb::object stream_object = engine_.hooks.stream(engine_.id_of(stream), device);
     nb::object arguments = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(values.size() + 1)));

@@ -9,6 +9,9 @@
 #include <cstdint>
 #include <functional>
 
+#include "../dataflow/at_end.hpp"
+#include "../dataflow/timeline.hpp"
+
 namespace aiocuda::driver {
 
 class Surroundings {
@@ -38,6 +41,8 @@ class Surroundings {
   virtual void note_return() noexcept = 0;
   // Arrays hold less of a device's memory: somebody may wait for that.
   virtual void note_freed(std::int32_t device) = 0;
+  // More comes to a stream than the work at its end, for which somebody may wait. Throws Refusal.
+  virtual void mark_last(dataflow::AtEnd& last, dataflow::StreamIndex stream) = 0;
   // Makes a call that may take long. Other threads go on meanwhile, and may use the parts.
   virtual CUresult call_slowly(const std::function<CUresult()>& call) = 0;
 

@@ -124,7 +124,7 @@ Waits::Armed Waits::arm(std::span<const Tick> ticks, std::span<const Streams::Ma
         !stream.owned && streams_.is_captured(stream.handle);  // what were written there would be captured
     if (is_theirs && marked == marks.end())
       throw Refusal(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "cuStreamWriteValue32", stream.device);
-    if (marked != marks.end() && (is_theirs || marked->complete().last.count != held)) {
+    if (marked != marks.end() && (is_theirs || marked->is_overtaken(stream, held))) {
       // More has been submitted since: what is waited for is waited for beside the stream.
       const CUstream side = side_stream(flags);
       check(now_.wait(side, marked->event()), "cuStreamWaitEvent");

@@ -159,10 +159,12 @@ void bind_arrays(nb::module_& module) {
            [](const Array& self, std::int32_t place, StreamId stream) {
              driver::Engine& engine = process_engine();
              const Span span = self.span();
-             const CUstream handle = engine.stream(index_of(stream)).handle;
+             const driver::StreamIndex index = index_of(stream);
+             const CUstream handle = engine.stream(index).handle;
              driver::doing(
                  engine, [&] { return "a prefetch of " + describe(self); }, self.device,
                  [&] {
+                   engine.streams.enter(index);
                    driver::check(engine.table.cuMemPrefetchAsync(self.address(), span.end - span.begin,
                                                                  driver::location_of(place), 0, handle),
                                  "cuMemPrefetchAsync");

@@ -159,6 +159,7 @@ void bind_event(nb::module_& module) {
     scope.bind(engine.stream(later).device);
     auto words = [&] { return "ordering " + engine.streams.title_of(later) + " after " + event.title(); };
     driver::doing(engine, words, engine.stream(later).device, [&] {
+      engine.streams.enter(later);
       driver::check(engine.now.wait(engine.stream(later).handle, event.event().handle()), "cuStreamWaitEvent");
     });
   });

@@ -323,8 +323,10 @@ void bind_graph(nb::module_& module) {
              driver::ContextScope scope(engine);
              const driver::StreamIndex slot = index_of(stream);
              scope.bind(engine.stream(slot).device);
-             refusals_raised(self.graph->plan.place, self.graph->plan.device,
-                             [&] { self.graph->upload(engine.stream(slot).handle); });
+             refusals_raised(self.graph->plan.place, self.graph->plan.device, [&] {
+               engine.streams.enter(slot);
+               self.graph->upload(engine.stream(slot).handle);
+             });
            })
       // Another executable with memory of its own, so that launches of the two overlap; None where a function's
       // captured work has the addresses.

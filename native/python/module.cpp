@@ -143,7 +143,9 @@ void bind_streams(nb::module_& module) {
   });
   module.def("close_stream", [](dataflow::StreamId stream) { process_engine().streams.close(index_of(stream)); });
   module.def("stream_handle", [](dataflow::StreamId stream) {
-    return reinterpret_cast<std::uintptr_t>(process_engine().stream(index_of(stream)).handle);
+    const driver::StreamIndex index = index_of(stream);
+    return refusals_raised("giving the handle of a stream on", process_engine().stream(index).device,
+                           [&] { return reinterpret_cast<std::uintptr_t>(process_engine().streams.lend(index)); });
   });
   module.def("stream_device",
              [](dataflow::StreamId stream) { return process_engine().stream(index_of(stream)).device; });

@@ -47,6 +47,10 @@ class FakeEngine : public Surroundings {
     if (!is_submitting) collect();
   }
   void note_freed(std::int32_t device) override { room.note_freed(device); }
+  void mark_last(dataflow::AtEnd& last, StreamIndex stream) override {
+    last.leave();
+    marked.push_back(stream);
+  }
   CUresult call_slowly(const std::function<CUresult()>& call) override {
     ++slow_calls;
     if (during_slow_call) during_slow_call();
@@ -69,6 +73,7 @@ class FakeEngine : public Surroundings {
   bool is_ended = false, is_submitting = false;
   int collections = 0, slow_calls = 0;
   std::function<void()> during_slow_call{};  // what another thread does then
+  std::vector<StreamIndex> marked;           // whose last work was marked, because more came
   dataflow::Timeline timeline;
   completion::Pending pending;
   completion::Lines lines{pending};

@@ -306,3 +306,58 @@ TEST_CASE("a context is bound once, and the thread's own comes back") {
   CHECK(now == own);
   CHECK(engine.driver.count(Function::cuThreadExchangeStreamCaptureMode) == 2);
 }
+
+TEST_CASE("work at a stream's end needs no mark until more comes there") {
+  FakeEngine engine;
+  const StreamIndex stream = engine.streams.create(0, 0), other = engine.streams.create(0, 0);
+  aiocuda::dataflow::AtEnd first, second;
+  const auto tick = engine.submit(stream);
+  CHECK(engine.streams.stand_at_end(first, tick));
+  CHECK(engine.streams.stand_at_end(first, tick));
+  CHECK_FALSE(engine.streams.stand_at_end(second, tick));  // one at a place
+  engine.streams.enter(other);
+  CHECK(engine.marked.empty());
+  engine.streams.enter(stream);
+  CHECK(engine.marked == std::vector{stream});
+  engine.streams.enter(stream);
+  CHECK(engine.marked.size() == 1);
+  const auto later = engine.submit(stream);
+  CHECK_FALSE(engine.streams.stand_at_end(first, tick));  // it is not the last any more
+  CHECK(engine.streams.stand_at_end(first, later));
+  CHECK(engine.streams.wait(stream, other) == CUDA_SUCCESS);  // a wait is more, too
+  CHECK(engine.marked.size() == 2);
+  {
+    aiocuda::dataflow::AtEnd dropped;
+    CHECK(engine.streams.stand_at_end(dropped, later));
+  }
+  engine.streams.enter(stream);
+  CHECK(engine.marked.size() == 2);
+}
+
+TEST_CASE("a mark is kept behind what stands at the end of a stream that others may use") {
+  FakeEngine engine;
+  const StreamIndex lent = engine.streams.create(0, 0);
+  const StreamIndex theirs = engine.streams.adopt(reinterpret_cast<CUstream>(8), 0, nullptr);
+  aiocuda::dataflow::AtEnd work;
+  CHECK_FALSE(engine.streams.stand_at_end(work, engine.timeline.advance(theirs)));
+  const auto tick = engine.submit(lent);
+  CHECK(engine.streams.stand_at_end(work, tick));
+  CHECK(engine.streams.lend(lent) == engine.handle(lent));
+  CHECK(engine.marked == std::vector{lent});
+  CHECK_FALSE(engine.streams.stand_at_end(work, tick));
+}
+
+TEST_CASE("work outlives the stream at whose end it stands, and the streams") {
+  aiocuda::dataflow::AtEnd work, other;
+  {
+    FakeEngine engine;
+    const StreamIndex stream = engine.streams.create(0, 0);
+    CHECK(engine.streams.stand_at_end(work, engine.submit(stream)));
+    engine.streams.close(stream);
+    const StreamIndex next = engine.streams.create(0, 0);
+    CHECK(next == stream);
+    CHECK(engine.streams.at(next).end == nullptr);
+    CHECK(engine.streams.stand_at_end(other, engine.submit(next)));
+  }
+  other.leave();
+}

@@ -237,3 +237,32 @@ def test_a_time_out_names_what_runs_and_not_what_a_lost_device_has_ended(broken)
         "DeviceLostError the launch of illegal None",
         "no answer",
     ]
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        "asyncio.run(wait_for(operation))",
+        "operation.sync()",
+        "operation.submit().result()",
+        "ac.zip(operation, ac.value(1)).sync()",
+    ],
+)
+def test_work_at_the_end_of_a_lost_stream_fails_when_nobody_holds_the_stream(broken, ask):
+    """The engine destroys the stream when its work has ended. The work is no success for that."""
+    out = broken(f"""
+        async def wait_for(operation):
+            return await operation
+        spare = ac.Device(0).stream()
+        with ac.use(ac.Device(0).stream()):
+            behind = Latch()
+            first, operation = illegal(), illegal()
+            first.submit(), operation.submit()
+        behind.release()
+        refused(first.sync)
+        del spare  # which has the engine destroy the streams that are no longer held
+        refused(lambda: {ask})
+        refused(operation.sync)
+        print("told")
+        """)
+    assert "told" in out.splitlines()

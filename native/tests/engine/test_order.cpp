@@ -8,6 +8,7 @@
 
 using namespace aiocuda::driver;
 using namespace aiocuda::driver::tests;
+namespace dataflow = aiocuda::dataflow;
 namespace nb = nanobind;
 
 namespace {
@@ -141,6 +142,32 @@ TEST_CASE("what a stream has got of a copy or a fill that was refused is waited 
         CHECK(engine.left_behind() == "");
       }
     }
+  }
+}
+
+TEST_CASE("work at a stream's end that has passed says nothing of calls behind it that were held back at first") {
+  for (const std::uint32_t stream_count : {1u, 2u}) {
+    CAPTURE(stream_count);
+    WholeEngine engine(stream_count);
+    for (int i = 0; i < 3; ++i) engine.arrays.push_back(engine.array(array_bytes));
+    CHECK_FALSE(engine.run(engine.fill(engine.arrays[0])));
+    engine.hold();
+    const nb::object at_end = engine.fill(engine.arrays[0]);
+    CHECK_FALSE(engine.submit(at_end));
+    const dataflow::Tick last = op_of(at_end).ready.front();
+    std::vector<nb::object> fills;
+    for (const nb::object& array : engine.arrays) fills.push_back(engine.fill(array));
+    const nb::object behind = engine.gather(fills);
+    CHECK_FALSE(engine.submit(behind));
+    REQUIRE(engine.engine.timeline.submitted(last.stream) > last.count);
+    // It is told by a stream beside its own, which this driver lets go on.
+    CHECK(engine.execution(at_end)->wait(Patience(30)));
+    CHECK(engine.engine.timeline.is_known_complete(last));
+    for (const nb::object& fill : fills)
+      for (const dataflow::Tick tick : op_of(fill).ready) CHECK_FALSE(engine.engine.timeline.is_known_complete(tick));
+    engine.go_on();
+    CHECK(engine.execution(behind)->wait(Patience(30)));
+    CHECK(engine.left_behind() == "");
   }
 }
 
