@@ -140,11 +140,12 @@ def no_races() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def started() -> None:
-    """Start the driver, and leave the programs that tests start the usual number of queues.
+    """Open all devices, and leave the programs that tests start the usual number of queues.
 
     24 contexts of 32 queues each do not fit on an H100: the driver has no memory for the next one.
     """
-    ac.devices()
+    for each in ac.devices():
+        each.synchronize().sync()
     os.environ.pop("CUDA_DEVICE_MAX_CONNECTIONS", None)
 
 

@@ -6,6 +6,7 @@
 
 #include "context.hpp"
 #include "context_flags.hpp"
+#include "holding.hpp"
 
 using namespace aiocuda::emulator;
 
@@ -37,6 +38,7 @@ PrimaryContext& primary_context(CUdevice device) {
 CUresult cuDevicePrimaryCtxRetain(CUcontext* handle, CUdevice device) {
   if (const CUresult error = check_device(device)) return error;
   if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult error = held("cuDevicePrimaryCtxRetain", device)) return error;
   PrimaryContext& primary = primary_context(device);
   const std::lock_guard lock(primary.mutex);
   if (!primary.context) {

@@ -108,6 +108,7 @@ Settings parse_settings(const GivenSettings& given) {
   if (is_set(given.dropped_wait) && !parse_integer(given.dropped_wait, 1, most_dropped_wait, result.dropped_wait)) {
     complain("AIOCUDA_EMULATOR_DROP_WAIT", "an integer from 1 to 1000000", given.dropped_wait);
   }
+  if (is_set(given.hold)) result.hold = given.hold;
   if (is_set(given.faults)) {
     if (auto plan = injection::parse_plan(given.faults, result.devices)) {
       result.faults = std::move(*plan);
@@ -125,8 +126,8 @@ const Settings& settings() {
       new Settings(parse_settings({std::getenv("AIOCUDA_EMULATED_DEVICES"), std::getenv("AIOCUDA_EMULATED_MEMORY"),
                                    std::getenv("AIOCUDA_EMULATED_THREADS"), std::getenv("AIOCUDA_EMULATED_PEER_ACCESS"),
                                    std::getenv("AIOCUDA_EMULATOR_CHECK"), std::getenv("AIOCUDA_EMULATOR_SHUFFLE"),
-                                   std::getenv("AIOCUDA_EMULATOR_DROP_WAIT"), std::getenv("AIOCUDA_EMULATOR_FAULTS"),
-                                   std::getenv("CUDA_MODULE_LOADING")}));
+                                   std::getenv("AIOCUDA_EMULATOR_DROP_WAIT"), std::getenv("AIOCUDA_EMULATOR_HOLD"),
+                                   std::getenv("AIOCUDA_EMULATOR_FAULTS"), std::getenv("CUDA_MODULE_LOADING")}));
   return *found;
 }
 

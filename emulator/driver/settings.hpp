@@ -17,6 +17,7 @@ struct Settings {
   bool check_races = false;                         // AIOCUDA_EMULATOR_CHECK
   std::optional<std::uint64_t> shuffle_seed;        // AIOCUDA_EMULATOR_SHUFFLE
   int dropped_wait = 0;                             // AIOCUDA_EMULATOR_DROP_WAIT, from 1; 0: none
+  std::string hold;                                 // AIOCUDA_EMULATOR_HOLD, a directory; empty: nothing is held
   injection::Plan faults;                           // AIOCUDA_EMULATOR_FAULTS
   bool loads_eagerly = false;                       // CUDA_MODULE_LOADING, CUDA's own variable
   std::string error;                                // empty, or what is wrong with which variable
@@ -31,6 +32,7 @@ struct GivenSettings {
   const char* check = nullptr;
   const char* shuffle = nullptr;
   const char* dropped_wait = nullptr;
+  const char* hold = nullptr;
   const char* faults = nullptr;
   const char* module_loading = nullptr;
 };

@@ -4,6 +4,7 @@
 
 #include "capture/capture.hpp"
 #include "graph/node_parameters.hpp"
+#include "holding.hpp"
 #include "host_function.hpp"
 #include "memory/memory.hpp"
 #include "stream.hpp"
@@ -67,6 +68,7 @@ CUresult cuStreamCreateWithPriority(CUstream* handle, unsigned flags, int priori
   if (!entry) return entry.error();
   if (handle == nullptr || (flags & ~static_cast<unsigned>(CU_STREAM_NON_BLOCKING)) != 0)
     return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult error = held("cuStreamCreateWithPriority", entry.context().device())) return error;
   priority = std::clamp(priority, greatest_stream_priority, least_stream_priority);
   auto stream = std::make_shared<Stream>(entry.context().shared_from_this(), flags, priority, Stream::Kind::ordinary);
   entry.context().add_stream(stream);

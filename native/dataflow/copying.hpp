@@ -48,6 +48,8 @@ class Copying {
   Value reach(Value to, CreateOp* create, const Array& source) {
     const std::int32_t here = create ? device_of(*create, &source) : sink_.array(to)->device, there = source.device;
     const std::int32_t device = here != host_ordinal ? here : there != host_ordinal ? there : walk_.device_for(op_);
+    sink_.require_open(op_, device);
+    if (there != host_ordinal) sink_.require_open(op_, there);
     check_usable(source, false, [] { return std::string("copy: the source"); });
     const bool is_between_devices =
         here != there && here != host_ordinal && there != host_ordinal && !sink_.is_peer(device, there);
@@ -155,6 +157,7 @@ class Copying {
   }
 
   StreamIndex place_staged(const Pageable& memory, std::int32_t device) {
+    sink_.require_open(op_, device);
     if (const std::optional<Tick> until = sink_.staging_full(device, memory.layout.size_bytes()))
       throw Full{*until, false};
     return placing_.choose(op_, device);

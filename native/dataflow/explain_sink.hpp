@@ -91,6 +91,7 @@ class ExplainSink {
   void make_held_calls() {}
   void make_held_calls_now() {}
   bool is_full(StreamIndex, std::uint64_t) const { return false; }
+  void require_open(Op&, std::int32_t) const {}
   void require_loaded(LaunchOp&, std::int32_t) const {}
   void require_unclaimed(const std::vector<Use>&) const {}
   bool is_complete(Tick) const { return true; }  // a host step is written down, not waited for

@@ -127,6 +127,7 @@ class GraphSink : private PlanNodes {
   void make_held_calls() {}
   void make_held_calls_now() {}
   bool is_complete(Tick) const { return true; }
+  void require_open(Op&, std::int32_t) const {}          // it is opened at once
   void require_loaded(LaunchOp&, std::int32_t) const {}  // when the graph is made
   bool is_peer(std::int32_t device, std::int32_t other) const { return services_.is_peer(device, other); }
 

@@ -3,10 +3,10 @@
 
 namespace aiocuda::driver {
 
-DeviceState& Devices::add(std::int32_t ordinal, CUcontext context, CUmemoryPool pool) {
+DeviceState& Devices::add(std::int32_t ordinal, CUcontext context, CUmemoryPool pool, StreamIndex default_stream) {
   const auto slot = static_cast<std::size_t>(ordinal);
   if (devices_.size() <= slot) devices_.resize(slot + 1);
-  if (!devices_[slot]) devices_[slot] = std::make_unique<DeviceState>(DeviceState{context, pool});
+  if (!devices_[slot]) devices_[slot] = std::make_unique<DeviceState>(DeviceState{context, pool, default_stream});
   return *devices_[slot];
 }
 

@@ -45,9 +45,8 @@ class Devices {
       around_.open(ordinal);
     return *devices_[static_cast<std::size_t>(ordinal)];
   }
-  DeviceState& add(std::int32_t ordinal, CUcontext context, CUmemoryPool pool);
-  // It could not be opened in full, and can be opened another time.
-  void remove(std::int32_t ordinal) { devices_[static_cast<std::size_t>(ordinal)].reset(); }
+  // It is open from here on: all that it needs is there.
+  DeviceState& add(std::int32_t ordinal, CUcontext context, CUmemoryPool pool, StreamIndex default_stream);
   // Memory is allocated from another pool from now on.
   void set_pool(std::int32_t ordinal, CUmemoryPool pool);
   // Does a device reach the other's memory? Makes it so where it can be. Throws Refusal.
@@ -74,8 +73,8 @@ class ContextScope {
   ~ContextScope() {
     if (before_ && bound_ != before_) devices_.table().cuCtxSetCurrent(before_);
   }
-  void bind(std::int32_t device) {
-    const CUcontext context = devices_.at(device).context;
+  void bind(std::int32_t device) { bind(devices_.at(device).context); }
+  void bind(CUcontext context) {
     if (!asked_) {
       relaxed_.emplace(devices_.table());
       devices_.table().cuCtxGetCurrent(&before_);

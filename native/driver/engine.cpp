@@ -11,14 +11,12 @@ Engine::~Engine() { shut_down(); }
 
 void Engine::open_device(std::int32_t ordinal, CUcontext context, CUmemoryPool pool) {
   if (devices.is_open(ordinal)) return;
-  devices.add(ordinal, context, pool);
-  try {
-    waits.start(ordinal);
-    devices.at(ordinal).default_stream = streams.create(ordinal, 0);
-  } catch (...) {  // it is not open, and can be opened another time
-    devices.remove(ordinal);
-    throw;
-  }
+  interpreter::guard_thread();
+  // Others go on meanwhile. They see the device when all of it is there. If a call is refused, it can be opened another
+  // time.
+  waits.start(context);
+  const StreamIndex default_stream = streams.create_first(ordinal, context);
+  devices.add(ordinal, context, pool, default_stream);
 }
 
 dataflow::PolicyStreams& Engine::make_lanes(const dataflow::Policy& policy, std::int32_t ordinal, dataflow::Op& op) {

@@ -84,7 +84,7 @@ class Engine final : public Surroundings {
   Streams streams{devices, timeline, *this};
   Memory memory{devices, streams, timeline, *this};
   Images images{devices, streams, timeline, *this};
-  Waits waits{devices, streams, timeline, pending, [this](StreamIndex stream) {
+  Waits waits{devices, streams, timeline, pending, *this, [this](StreamIndex stream) {
                 lines.look(stream);
                 lines.look(stream | completion::memory_bit);
               }};

@@ -199,13 +199,15 @@ CompletionRef Execution::wait_on_host(const Halt& halt, bool blocks) {
     const auto& begun = nb::cast<const HostWork&>(work);
     until = begun.ended, behind = begun.behind;
   } else if (!until) {
-    auto& launch = static_cast<dataflow::LaunchOp&>(*dataflow::as_op(halt.host.launch));
-    const nb::object kernel = nb::borrow(launch.kernel());
-    nb::object work = kernel.attr("_loading")(halt.host.device);
-    if (work.is_none()) return nullptr;  // another thread has loaded it just now
+    const std::int32_t device = halt.host.device;
+    nb::object kernel;
+    if (!halt.host.opens)
+      kernel = nb::borrow(static_cast<dataflow::LaunchOp&>(*dataflow::as_op(halt.host.op)).kernel());
+    nb::object work = halt.host.opens ? engine_.hooks.opening(device) : kernel.attr("_loading")(device);
+    if (work.is_none()) return nullptr;  // another thread has done it just now
     const auto& begun = nb::cast<const HostWork&>(work);
     until = begun.ended, behind = begun.behind;
-    const Loading before = std::exchange(loading_, {std::move(work), kernel, halt.host.device});
+    const Loading before = std::exchange(loading_, {std::move(work), kernel, device});
   }
   if (halt.is_outermost) {
     if (!claim_) claim_ = engine_.claims.next_place();

@@ -5,10 +5,12 @@
 namespace aiocuda::driver {
 using dataflow::Op;
 
-// A kernel that another thread loads on a device, or has loaded there.
+// A kernel that another thread loads on a device, or has loaded there; or a device that it opens.
 struct Loading {
-  nb::object work{}, kernel{};  // a HostWork; none: nothing has been waited for
+  nb::object work{}, kernel{};  // a HostWork, and none where nothing has been waited for; no kernel: it is the device
   std::int32_t device = dataflow::unknown_ordinal;
+
+  bool is_of_device(std::int32_t ordinal) const { return work.is_valid() && !kernel.is_valid() && device == ordinal; }
 };
 // Memory that is not there yet, or that another thread has got for an execution: its next walk takes it.
 struct AheadMemory {
@@ -30,12 +32,13 @@ struct AheadMemory {
 };
 // The thing on the host for which a walk must wait.
 struct HostNeed {
-  nb::object launch{};  // whose kernel is not loaded
+  nb::object op{};  // a launch whose kernel is not loaded; or an operation whose device is not open
   std::int32_t device = dataflow::unknown_ordinal;
+  bool opens = false;      // it is the latter
   AheadMemory memory{};    // or what the driver takes long to give
   CompletionRef behind{};  // or others that wait, and go first
 
-  bool is_any() const { return launch.is_valid() || memory.size_bytes || behind; }
+  bool is_any() const { return op.is_valid() || memory.size_bytes || behind; }
 };
 
 struct Outstanding {

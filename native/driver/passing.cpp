@@ -42,35 +42,52 @@ std::vector<dataflow::StreamId> streams_at_work(Engine& engine, const std::vecto
   return found;
 }
 
-void Passing::require_well(std::int32_t error) const {
+bool Passing::has_come(std::int32_t error) {
   if (error > 0) raise_refused(engine_, static_cast<CUresult>(error), "cuStreamQuery", asked(), 0, device());
+  return true;
 }
 
 bool Passing::block(double timeout_s) {
   interpreter::guard_thread();
   const Patience patience(timeout_s);
-  const CompletionRef completion = wait(spin_time);
-  if (!completion) return true;
-  if (!wait_until(*completion, patience)) return has_passed();
-  require_well(completion->error());
-  return true;
+  for (;;) {
+    const CompletionRef completion = wait(spin_time);
+    if (!completion) return true;
+    if (!wait_until(*completion, patience)) return has_passed();
+    if (has_come(completion->error())) return true;
+  }
 }
 
-StreamsPassing::StreamsPassing(Engine& engine, std::vector<dataflow::StreamId> streams, std::string asked)
+StreamsPassing::StreamsPassing(Engine& engine, std::vector<dataflow::StreamId> streams, std::string asked,
+                               std::int32_t device)
     : Passing(engine),
       streams_(std::move(streams)),
       asked_(std::move(asked)),
-      device_(streams_.empty() ? dataflow::unknown_ordinal
-                               : engine.stream(dataflow::slot_of(streams_.front())).device) {}
+      device_(streams_.empty() ? device : engine.stream(dataflow::slot_of(streams_.front())).device) {}
+
+// Raises what the thread raised that was to open it.
+bool StreamsPassing::is_open() {
+  if (device_ == dataflow::unknown_ordinal || engine_.devices.is_open(device_)) return true;
+  if (opening_.is_valid()) engine_.hooks.not_opened(opening_, asked_, device_);
+  return false;
+}
+
+bool StreamsPassing::has_come(std::int32_t error) { return Passing::has_come(error) && is_open(); }
 
 bool StreamsPassing::has_passed() {
   engine_.require_usable();
+  if (!is_open()) return false;
   return doing(engine_, asked_, device_, [&] { return at_work(engine_, streams_).empty(); });
 }
 
 CompletionRef StreamsPassing::wait(std::chrono::microseconds budget) {
   interpreter::guard_thread();
   engine_.require_usable();
+  if (device_ != dataflow::unknown_ordinal && !engine_.devices.is_open(device_)) {
+    opening_ = engine_.hooks.opening(device_);
+    if (!opening_.is_none()) return nb::cast<const HostWork&>(opening_).ended;
+    opening_.reset();
+  }
   return doing(engine_, asked_, device_, [&]() -> CompletionRef {
     const std::vector<Tick> ticks = at_work(engine_, streams_);
     if (ticks.empty()) return nullptr;

@@ -31,8 +31,8 @@ class Passing {
   // The streams that a time-out's error names, where they still hold work.
   virtual std::vector<dataflow::StreamId> named() const = 0;
 
-  // Raises the error that the wait ended with, if it did.
-  void require_well(std::int32_t error) const;
+  // The wait has ended: raises the error that it ended with, if it did. False: there is more to wait for.
+  virtual bool has_come(std::int32_t error);
   // Waits without the GIL. False: `timeout_s` (negative: none) passed first. Raises.
   bool block(double timeout_s);
 
@@ -40,13 +40,16 @@ class Passing {
   Engine& engine_;
 };
 
-// All that some streams hold when it is waited for, whoever submitted it.
+// All that some streams hold when it is waited for, whoever submitted it. A device that is not open has no streams:
+// what is waited for is that another thread has opened it.
 class StreamsPassing : public Passing {
  public:
-  StreamsPassing(Engine& engine, std::vector<dataflow::StreamId> streams, std::string asked);
+  // `device`: that of the streams, if there are none yet.
+  StreamsPassing(Engine& engine, std::vector<dataflow::StreamId> streams, std::string asked, std::int32_t device);
 
   bool has_passed() override;
   CompletionRef wait(std::chrono::microseconds budget) override;
+  bool has_come(std::int32_t error) override;
   std::string asked() const override { return asked_; }
   std::int32_t device() const override { return device_; }
   std::vector<dataflow::StreamId> named() const override { return streams_; }
@@ -55,6 +58,9 @@ class StreamsPassing : public Passing {
   const std::vector<dataflow::StreamId> streams_;
   const std::string asked_;
   const std::int32_t device_;
+  nb::object opening_;  // a HostWork: the device is being opened
+
+  bool is_open();
 };
 
 class EventPassing final : public Passing {

@@ -64,6 +64,20 @@ StreamIndex Streams::create(std::int32_t device, int priority) {
   scope.bind(device);
   CUstream made = nullptr;
   check(table_.cuStreamCreateWithPriority(&made, CU_STREAM_NON_BLOCKING, priority), "cuStreamCreateWithPriority");
+  return keep(made, device, devices_.at(device).context);
+}
+
+StreamIndex Streams::create_first(std::int32_t device, CUcontext context) {
+  ContextScope scope(devices_);
+  scope.bind(context);
+  CUstream made = nullptr;
+  auto make = [&] { return table_.cuStreamCreateWithPriority(&made, CU_STREAM_NON_BLOCKING, 0); };
+  check(around_.call_slowly(make), "cuStreamCreateWithPriority");
+  return keep(made, device, context);
+}
+
+// In the device's context.
+StreamIndex Streams::keep(CUstream made, std::int32_t device, CUcontext context) {
   Fresh stream(now_, made);
   Fresh mark(now_, make_event());
   const StreamIndex index = new_slot();
@@ -71,7 +85,7 @@ StreamIndex Streams::create(std::int32_t device, int priority) {
   StreamState& state = streams_[index];
   state.handle = stream.keep();
   state.device = device;
-  state.context = devices_.at(device).context;
+  state.context = context;
   state.mark = mark.keep();
   return index;
 }

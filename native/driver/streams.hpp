@@ -63,6 +63,8 @@ class Streams {
   void set_follower(StreamFollower& follower) { follower_ = &follower; }
 
   StreamIndex create(std::int32_t device, int priority);
+  // The first one of a device, which is not open yet. Other threads go on while the driver makes it.
+  StreamIndex create_first(std::int32_t device, CUcontext context);
   // Somebody else's stream; the same one as before where it was adopted before.
   StreamIndex adopt(CUstream handle, std::int32_t device, std::shared_ptr<void> keepalive);
   // The stream is destroyed when its work has passed.
@@ -179,6 +181,7 @@ class Streams {
   class Waits;
   bool has_nothing_to_do(StreamIndex stream);
   StreamIndex new_slot();
+  StreamIndex keep(CUstream made, std::int32_t device, CUcontext context);
 
   Devices& devices_;
   dataflow::Timeline& timeline_;

@@ -33,6 +33,7 @@ class SubmitSink : public Issuing {
   dataflow::Timeline& timeline() { return engine_.timeline; }
   dataflow::RangeHazards& hazards(dataflow::Buffer& buffer) { return buffer.hazards; }
   dataflow::PolicyStreams& policy_streams(Op& op, const dataflow::Policy& policy, std::int32_t device) {
+    require_open(op, device);
     return engine_.policy_streams(policy, device, op);
   }
   // How far is it?
@@ -83,7 +84,12 @@ class SubmitSink : public Issuing {
   // Why the walk stopped with HostWait, once.
   HostNeed take_host_need() { return std::exchange(host_need_, {}); }
 
-  // Nothing of an operation has been done yet: where its kernel is not there, others may submit until it is.
+  // Nothing of an operation has been done yet: where its device is not open, others may submit until it is.
+  void require_open(Op& op, std::int32_t device) {
+    if (!engine_.devices.is_open(device)) [[unlikely]]
+      require_open_slowly(op, device);
+  }
+  // The same, where its kernel is not there.
   void require_loaded(dataflow::LaunchOp& op, std::int32_t device) {
     if (!op.shape.empty && !is_loaded(op, device)) require_loaded_slowly(op, device);
   }
@@ -118,6 +124,7 @@ class SubmitSink : public Issuing {
   }
 
   Value create(dataflow::CreateOp& op, StreamIndex stream, std::int32_t device) {
+    require_open(op, device);  // of managed memory another device may be the first user
     dataflow::BufferRef buffer = op.memory == dataflow::MemoryKind::ordinary
                                      ? allocate_device(op.size_bytes, stream, device, [&] { return object_of(op); })
                                      : allocate_block(op, device);
@@ -139,6 +146,7 @@ class SubmitSink : public Issuing {
 
   // In page-locked memory.
   Value create_host(dataflow::CreateOp& op, std::int32_t device) {
+    require_open(op, device);
     require_memory({.device = dataflow::host_ordinal, .size_bytes = op.size_bytes, .asking = device});
     scratch_ = make_host_array(op.size_bytes, op.spec.dtype, op.shape, device, object_of(op));
     dataflow::as_array(scratch_)->buffer->maker = op.origin.maker();
@@ -188,6 +196,7 @@ class SubmitSink : public Issuing {
     return engine_.staging.full(device, size_bytes);
   }
   Value page_locked(dataflow::CopyOp& op, const dataflow::Pageable& memory, std::int32_t device) {
+    require_open(op, device);
     read_ = make_host_array(memory.layout.size_bytes(), memory.dtype, memory.shape, device, object_of(op));
     memory.layout.pack(0, memory.layout.size_bytes(),
                        reinterpret_cast<std::byte*>(dataflow::as_array(read_)->address()));
@@ -313,13 +322,21 @@ class SubmitSink : public Issuing {
     raise_exception(named);
   }
 
+  [[gnu::cold]] void require_open_slowly(Op& op, std::int32_t device) {
+    make_held_calls_now();  // Python is asked
+    if (loading_.is_of_device(device)) engine_.hooks.not_opened(loading_.work, object_of(op), device);
+    host_need_ = {.op = object_of(op), .device = device, .opens = true};
+    throw dataflow::HostWait{};
+  }
+
   void require_loaded_slowly(dataflow::LaunchOp& op, std::int32_t device) {
+    require_open(op, device);
     make_held_calls_now();  // Python is asked
     const nb::object kernel = nb::borrow(op.kernel());
     if (nb::cast<bool>(kernel.attr("_is_loaded")(device))) return;
     if (loading_.device == device && loading_.kernel.is(kernel))
       kernel.attr("_raise_failure")(loading_.work, object_of(op), device);
-    host_need_ = {object_of(op), device};
+    host_need_ = {.op = object_of(op), .device = device};
     throw dataflow::HostWait{};
   }
 

@@ -20,30 +20,38 @@ constexpr std::uint64_t progress_interval = 128;
 }  // namespace
 
 Waits::Waits(Devices& devices, Streams& streams, dataflow::Timeline& timeline, completion::Pending& pending,
-             std::function<void(StreamIndex)> look)
+             Surroundings& around, std::function<void(StreamIndex)> look)
     : devices_(devices),
       streams_(streams),
       timeline_(timeline),
       pending_(pending),
+      around_(around),
       look_(std::move(look)),
       table_(devices.table()),
       now_(devices.now()) {
   streams.set_follower(*this);
 }
 
-void Waits::start(std::int32_t ordinal) {
+void Waits::start(CUcontext context) {
   if (reactor_) return;
   ContextScope scope(devices_);
-  scope.bind(ordinal);
+  scope.bind(context);
   if (!slots_) {  // another start may have failed: they stay as long as the process
     void* memory = nullptr;
     constexpr std::size_t words = flag_count * completion::FlagTable::flag_stride,
                           size_bytes = words * sizeof(std::uint32_t);
-    if (const CUresult result =
-            table_.cuMemHostAlloc(&memory, size_bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP))
+    auto allocate = [&] {
+      return table_.cuMemHostAlloc(&memory, size_bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
+    };
+    if (const CUresult result = around_.call_slowly(allocate))
       throw Refusal::of_host_memory(result, "cuMemHostAlloc", size_bytes);
-    std::memset(memory, 0, size_bytes);
-    slots_.emplace(std::span(static_cast<std::uint32_t*>(memory), words));
+    if (slots_) {  // another thread, which opens another device, was faster
+      around_.call_slowly([&] { return table_.cuMemFreeHost(memory); });
+    } else {
+      std::memset(memory, 0, size_bytes);
+      slots_.emplace(std::span(static_cast<std::uint32_t*>(memory), words));
+    }
+    if (reactor_) return;
   }
   reactor_ = std::make_unique<completion::Reactor>(
       pending_, *slots_, points_, [this](const void* asked) { return has_passed(*static_cast<const Asked*>(asked)); },

@@ -26,12 +26,13 @@ class Waits final : public StreamFollower {
  public:
   // `look`: called on the reactor's thread for each stream that somebody waits for, now and then.
   Waits(Devices& devices, Streams& streams, dataflow::Timeline& timeline, completion::Pending& pending,
-        std::function<void(StreamIndex)> look);
+        Surroundings& around, std::function<void(StreamIndex)> look);
   Waits(const Waits&) = delete;
   Waits& operator=(const Waits&) = delete;
 
-  // Makes the flags, in a device's context, and starts the reactor, once. Throws Refusal.
-  void start(std::int32_t device);
+  // Makes the flags, in a device's context, and starts the reactor, once. Other threads go on while the driver gives
+  // memory. Throws Refusal.
+  void start(CUcontext context);
   // Ends the reactor. A thread that has stopped inside the driver stays there.
   void shut_down();
   const completion::ReactorCounts* reactor_counts() const { return reactor_ ? &reactor_->counts() : nullptr; }
@@ -143,6 +144,7 @@ class Waits final : public StreamFollower {
   Streams& streams_;
   dataflow::Timeline& timeline_;
   completion::Pending& pending_;
+  Surroundings& around_;
   const std::function<void(StreamIndex)> look_;
   const Table& table_;
   const DriverNow& now_;

@@ -39,20 +39,20 @@ class AwaitedPassing final : public Awaited {
   bool go_on(LoopPort& port, PyObject* await) override {
     const Charged charged(port);
     const auto& placement = *nb::inst_ptr<dataflow::Placement>(dataflow::placement_in_force());
-    armed_ = passing_.wait(driver::await_budget(process_engine(), placement.spin_us));
-    if (!armed_) return true;
-    nb::object token = nb::borrow(await);
-    if (armed_->tell(port.port, await)) {
-      token.release();
-      return false;
-    }
-    passing_.require_well(armed_->error());
+    do {
+      armed_ = passing_.wait(driver::await_budget(process_engine(), placement.spin_us));
+      if (!armed_) return true;
+      nb::object token = nb::borrow(await);
+      if (armed_->tell(port.port, await)) {
+        token.release();
+        return false;
+      }
+    } while (!passing_.has_come(armed_->error()));
     return true;
   }
   bool came_out(PyObject*, std::int32_t result) override {
     armed_ = nullptr;
-    passing_.require_well(result);
-    return true;
+    return passing_.has_come(result);
   }
   bool is_late(double waited_s) override {
     if (!passing_.has_passed()) raise_overdue(passing_, waited_s);
@@ -83,8 +83,8 @@ nb::object await_with_limit(nb::handle_t<T> self, double timeout_s) {
 
 // A wait for streams, and what keeps them open.
 struct StreamWait : driver::StreamsPassing {
-  StreamWait(std::vector<StreamId> streams, std::string asked, nb::object kept)
-      : StreamsPassing(process_engine(), std::move(streams), std::move(asked)), keepalive(std::move(kept)) {}
+  StreamWait(std::vector<StreamId> streams, std::string asked, nb::object kept, std::int32_t device)
+      : StreamsPassing(process_engine(), std::move(streams), std::move(asked), device), keepalive(std::move(kept)) {}
   nb::object keepalive;
 };
 int stream_wait_traverse(PyObject* self, visitproc visit, void* arg) {
@@ -168,10 +168,11 @@ void bind_event(nb::module_& module) {
 }  // namespace
 
 void bind_device_waits(nb::module_& module) {
-  // A wait for all that streams hold when it is waited for, whoever submitted it; `asked` says what for.
+  // A wait for all that streams hold when it is waited for, whoever submitted it; `asked` says what for. If the device
+  // is not open, another thread opens it, and that is what is waited for.
   nb::class_<StreamWait>(module, "StreamWait", nb::type_slots(stream_wait_slots))
-      .def(nb::init<std::vector<StreamId>, std::string, nb::object>(), "streams"_a, "asked"_a,
-           "keepalive"_a = nb::none())
+      .def(nb::init<std::vector<StreamId>, std::string, nb::object, std::int32_t>(), "streams"_a, "asked"_a,
+           "keepalive"_a = nb::none(), "device"_a = dataflow::unknown_ordinal)
       // Raises when the time (negative: none) passed first.
       .def("_block", [](StreamWait& self, double timeout_s) { block(self, timeout_s); })
       .def("_await", await_with_limit<StreamWait>);

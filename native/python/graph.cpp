@@ -78,9 +78,14 @@ GraphSink::Services house_of(CUstreamCaptureMode mode, const std::string& place)
   return services;
 }
 
-// Has the kernels of a plan loaded, by another thread. A thread that did this while it holds the right to submit would
-// hold up everybody.
-void load_kernels(const GraphPlan& plan) {
+// Opens the devices of a plan, and has its kernels loaded by another thread. A thread that did this while it holds the
+// right to submit would hold up everybody.
+void prepare(const GraphPlan& plan) {
+  std::vector<std::int32_t> devices;  // apart, as below
+  for (const GraphNode& node : plan.nodes) devices.push_back(node.device);
+  for (const Memory& memory : plan.memory) devices.push_back(memory.device);
+  for (const std::int32_t device : devices)
+    if (device >= 0 && !process_engine().devices.is_open(device)) process_engine().open(device);
   std::vector<std::pair<nb::object, std::int32_t>> missing;  // apart: another thread may add to the plan meanwhile
   for (const GraphNode& node : plan.nodes)
     if (node.kind == NodeKind::kernel && !driver::is_loaded(static_cast<LaunchOp&>(*as_op(node.op)), node.device))
@@ -162,7 +167,7 @@ void bind_recorder(nb::module_& module) {
           "finish",
           [](Recorder& self, const nb::sequence& results, nb::object result) {
             Engine& engine = process_engine();
-            load_kernels(self.open().plan());
+            prepare(self.open().plan());
             Engine::Submission submission(engine);
             GraphPlan plan = self.finish(results, std::move(result));
             const std::string place = plan.place;
@@ -174,7 +179,7 @@ void bind_recorder(nb::module_& module) {
       .def(
           "finish_into",
           [](Recorder& self, const GraphObject& graph, const nb::sequence& results, nb::object result) {
-            load_kernels(self.open().plan());
+            prepare(self.open().plan());
             Engine::Submission submission(process_engine());
             refusals_raised(graph.graph->plan.place, graph.graph->plan.device,
                             [&] { graph.graph->update(self.finish(results, std::move(result))); });

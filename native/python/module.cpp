@@ -72,7 +72,8 @@ void bind_settings(nb::module_& module) {
   module.def(
       "set_hooks",
       [](nb::object refused, nb::object lost, nb::object lift, nb::object open_device, nb::object known_stream,
-         nb::object streams_for, nb::object named, nb::object over_limit, nb::object over) {
+         nb::object streams_for, nb::object named, nb::object over_limit, nb::object over, nb::object opening,
+         nb::object not_opened) {
         auto& hooks = process_engine().hooks;
         hooks.refused = std::move(refused);
         hooks.lost = std::move(lost);
@@ -83,9 +84,11 @@ void bind_settings(nb::module_& module) {
         hooks.named = std::move(named);
         hooks.over_limit = std::move(over_limit);
         hooks.over = std::move(over);
+        hooks.opening = std::move(opening);
+        hooks.not_opened = std::move(not_opened);
       },
       "refused"_a, "lost"_a, "lift"_a, "open_device"_a, "known_stream"_a, "streams_for"_a, "named"_a, "over_limit"_a,
-      "over"_a);
+      "over"_a, "opening"_a, "not_opened"_a);
   // Has `hook(op, seconds)` called when a step of an execution has taken longer than `limit_s`; None: nobody is told.
   module.def(
       "set_held_up",
@@ -117,6 +120,7 @@ void bind_settings(nb::module_& module) {
       process_engine().open_device(ordinal, reinterpret_cast<CUcontext>(context), reinterpret_cast<CUmemoryPool>(pool));
     });
   });
+  module.def("is_open", [](std::int32_t ordinal) { return process_engine().devices.is_open(ordinal); });
   // Memory is allocated from another pool from now on.
   module.def("set_pool", [](std::int32_t ordinal, std::uintptr_t pool) {
     process_engine().devices.set_pool(ordinal, reinterpret_cast<CUmemoryPool>(pool));

@@ -21,19 +21,16 @@ class FakeEngine : public Surroundings {
  public:
   explicit FakeEngine(std::int32_t device_count = 1) {
     for (std::int32_t ordinal = 0; ordinal < device_count; ++ordinal) open(ordinal);
+    slow_calls = 0;
   }
   virtual ~FakeEngine() { waits.shut_down(); }
 
   bool is_ending() const override { return is_ended; }
   [[noreturn]] void raise_over() const override { throw Over(); }
   void open(std::int32_t ordinal) override {
-    devices.add(ordinal, reinterpret_cast<CUcontext>(0x100 + ordinal), reinterpret_cast<CUmemoryPool>(0x200 + ordinal));
-    try {
-      devices.at(ordinal).default_stream = streams.create(ordinal, 0);
-    } catch (...) {
-      devices.remove(ordinal);
-      throw;
-    }
+    const auto context = reinterpret_cast<CUcontext>(0x100 + ordinal);
+    const StreamIndex first = streams.create_first(ordinal, context);
+    devices.add(ordinal, context, reinterpret_cast<CUmemoryPool>(0x200 + ordinal), first);
   }
   void collect() override {
     if (is_over() || !now.has_all()) return;
@@ -82,7 +79,7 @@ class FakeEngine : public Surroundings {
   Streams streams{devices, timeline, *this};
   Memory memory{devices, streams, timeline, *this};
   Images images{devices, streams, timeline, *this};
-  Waits waits{devices, streams, timeline, pending, [this](StreamIndex stream) { lines.look(stream); }};
+  Waits waits{devices, streams, timeline, pending, *this, [this](StreamIndex stream) { lines.look(stream); }};
   Room room{devices, streams, timeline, waits, memory, lines};
   GraphRoom graph_room{devices, streams, *this};
 };

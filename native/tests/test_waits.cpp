@@ -17,7 +17,7 @@ namespace {
 bool ends(Completion& completion) { return completion.wait_for(10s); }
 
 struct Waiting : FakeEngine {
-  explicit Waiting(std::int32_t device_count = 1) : FakeEngine(device_count) { waits.start(0); }
+  explicit Waiting(std::int32_t device_count = 1) : FakeEngine(device_count) { waits.start(devices.at(0).context); }
 };
 
 }  // namespace

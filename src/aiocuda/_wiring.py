@@ -13,8 +13,7 @@ from aiocuda import _loops, _native, errors
 from aiocuda._arrays.array import DeviceArray, HostArray
 from aiocuda._devices.device import known_stream
 from aiocuda._devices.policies import Dataflow, streams_for
-from aiocuda._driver import runtime
-from aiocuda._engine import background, faults, futures, held_up, overdue, placement
+from aiocuda._engine import background, faults, futures, held_up, opening, overdue, placement
 from aiocuda._graphs.graph import make_graph
 from aiocuda._instruments import habits, leaks, unused
 from aiocuda._ops import above
@@ -50,10 +49,12 @@ def _tell_native_code() -> None:
         refused=faults.refused,
         lost=faults.lost,
         lift=lift,
-        open_device=runtime.open_device,
+        open_device=opening.open_now,
         known_stream=known_stream,
         streams_for=streams_for,
         named=faults.named,
         over_limit=faults.over_limit,
         over=faults.over,
+        opening=opening.begin,
+        not_opened=opening.require_opened,
     )

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import aiocuda as ac
+from aiocuda import _native
 from aiocuda._engine import background
 
 STEP = 'extern "C" __global__ void {name}(int* x) {{ x[0] = {factor} * x[0] + {term}; }}'
@@ -416,3 +417,22 @@ waiting.join()
 print(ac.to_host(x).sync())
 """
     assert in_process(HOLDS + program).stdout == "[2]\n"
+
+
+def test_who_asks_again_when_he_is_told_of_a_failure_begins_anew(monkeypatch):
+    again, told = [], threading.Event()
+    works = background.Background()
+
+    def end(work):
+        _native.HostWork.end(work)
+        if not again:
+            again.append(works.begin("key", lambda: None, "the second time"))
+            told.set()
+
+    monkeypatch.setattr(background.Work, "end", end, raising=False)
+    first = works.begin("key", lambda: 1 / 0, "the first time")
+    assert told.wait(60)
+    with pytest.raises(ZeroDivisionError):
+        first.require_done()
+    assert again[0] is not first
+    again[0].require_done()

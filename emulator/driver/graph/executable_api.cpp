@@ -2,6 +2,7 @@
 #include "capture/capture.hpp"
 #include "graph/calls.hpp"
 #include "graph/executable.hpp"
+#include "holding.hpp"
 
 using namespace aiocuda::emulator;
 using namespace aiocuda::emulator::graph;
@@ -57,6 +58,8 @@ CUresult set_event(CUgraphNodeType type, CUgraphExec handle, CUgraphNode node, C
 CUresult cuGraphInstantiateWithFlags(CUgraphExec* handle, CUgraph graph, unsigned long long flags) {
   // An upload needs a stream, which this function is not given.
   if ((flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD) != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (const Entry entry = enter())
+    if (const CUresult error = held("cuGraphInstantiateWithFlags", entry.context().device())) return error;
   PlanFailure failure;
   std::shared_ptr<Executable> made;
   return instantiate(handle, graph, flags, failure, made);

@@ -5,6 +5,7 @@
 #include "checking/checking.hpp"
 #include "context.hpp"
 #include "graph/graph_memory.hpp"
+#include "holding.hpp"
 #include "injection.hpp"
 #include "memory/allocation.hpp"
 #include "memory/memory.hpp"
@@ -105,6 +106,7 @@ CUresult cuMemHostAlloc(void** pointer, std::size_t bytes, unsigned flags) {
   if (pointer == nullptr || bytes == 0 || (flags & ~known_flags) != 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
+  if (const CUresult error = held("cuMemHostAlloc", entry.context().device())) return error;
   std::uintptr_t address = 0;
   const CUresult result =
       allocate(entry.context(), memory::host_memory(), Allocation::Kind::page_locked, bytes, flags, address);

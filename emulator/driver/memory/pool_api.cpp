@@ -13,6 +13,7 @@
 #include "device.hpp"
 #include "graph/graph_memory.hpp"
 #include "graph/node_parameters.hpp"
+#include "holding.hpp"
 #include "injection.hpp"
 #include "memory/allocation.hpp"
 #include "memory/pool.hpp"
@@ -195,6 +196,7 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
   if (checked.allocType == CU_MEM_ALLOCATION_TYPE_MANAGED && checked.maxSize != 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
+  if (const CUresult error = held("cuMemPoolCreate", checked.location.id)) return error;
   checked.maxSize = memory::round_up(checked.maxSize, memory::alignment_bytes);
   *pool = PoolTable::handle_of(*make_pool(checked));
   return CUDA_SUCCESS;

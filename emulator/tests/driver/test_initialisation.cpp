@@ -146,6 +146,8 @@ TEST_CASE("settings are read with their suffixes, and nonsense is an error that 
   CHECK(parse_settings({.memory = "512M", .threads = "3"}).memory_bytes == std::size_t{512} << 20);
   CHECK(parse_settings({.memory = "2G", .threads = "3"}).threads == 3);
   CHECK(parse_settings({.memory = "1048576"}).memory_bytes == std::size_t{1} << 20);
+  CHECK(parse_settings({}).hold == "");
+  CHECK(parse_settings({.hold = "/somewhere"}).hold == "/somewhere");
   CHECK(parse_settings({}).dropped_wait == 0);
   CHECK(parse_settings({.dropped_wait = "3"}).dropped_wait == 3);
   CHECK(parse_settings({.dropped_wait = "0"}).error.find("AIOCUDA_EMULATOR_DROP_WAIT") != std::string::npos);

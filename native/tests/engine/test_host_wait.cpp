@@ -135,6 +135,93 @@ TEST_CASE("a kernel that cannot be loaded fails its launch, and holds up nobody 
   CHECK(engine.left_behind() == "");
 }
 
+namespace {
+
+// Devices whose opening is the test's to end.
+struct SlowOpening {
+  explicit SlowOpening(WholeEngine& of) : engine(of) {
+    engine.engine.hooks.opening = nb::cpp_function([this](int ordinal) {
+      ++asked_count;
+      CHECK(ordinal == 1);
+      if (!work.is_valid() || has_ended()) work = make<HostWork>();
+      return work;
+    });
+    engine.engine.hooks.not_opened = nb::cpp_function([this](nb::handle, nb::handle asked, int) {
+      told = nb::borrow(asked);
+      if (has_ended()) aiocuda::dataflow::raise(PyExc_OSError, "the driver says no");
+    });
+  }
+  bool has_ended() const { return of<HostWork>(work).ended->has_ended(); }
+  void end() { of<HostWork>(work).end(); }
+
+  WholeEngine& engine;
+  nb::object work, told;
+  int asked_count = 0;
+};
+
+}  // namespace
+
+TEST_CASE("an operation whose device is not open calls nothing; others pass, and it goes on when the device is open") {
+  WholeEngine engine;
+  engine.arrays = {engine.array(64)};
+  SlowOpening opening(engine);
+  Waiting waiting(engine);
+  engine.driver.forget_calls();
+  const nb::object first = engine.create(64, 1), second = engine.create(32, 1);
+  auto waits = engine.execution(first), shares = engine.execution(second);
+  CHECK(waiting.drive(*waits, 1) == Driven::goes_on);
+  CHECK(waiting.drive(*shares, 2) == Driven::goes_on);
+  CHECK(opening.asked_count == 2);
+  CHECK(engine.driver.calls().empty());
+  CHECK_FALSE(engine.run(engine.fill(engine.arrays[0])));
+  engine.engine.open(1);
+  opening.end();
+  CHECK(take(*waiting.port, 2).size() == 2);
+  CHECK(waiting.drive(*waits, 1) != Driven::goes_on);
+  CHECK(waiting.drive(*shares, 2) != Driven::goes_on);
+  CHECK(opening.asked_count == 2);
+  waits.reset();
+  shares.reset();
+  CHECK(engine.left_behind() == "");
+}
+
+TEST_CASE("a device that cannot be opened fails what needed it, and is asked for again by what comes later") {
+  WholeEngine engine;
+  SlowOpening opening(engine);
+  Waiting waiting(engine);
+  const nb::object op = engine.create(64, 1);
+  auto execution = engine.execution(op);
+  CHECK(waiting.drive(*execution, 1) == Driven::goes_on);
+  opening.end();
+  CHECK(take(*waiting.port, 1).size() == 1);
+  const auto raised = raised_by([&] { waiting.drive(*execution, 1); });
+  REQUIRE(raised);
+  CHECK(raised->kind.find("the driver says no") != std::string::npos);
+  CHECK(opening.told.is(op));
+  CHECK(op_of(op).state == State::failed);
+  CHECK_FALSE(engine.engine.devices.is_open(1));
+  auto later = engine.execution(engine.create(64, 1));
+  CHECK(waiting.drive(*later, 2) == Driven::goes_on);
+  CHECK(opening.asked_count == 2);
+  execution.reset();
+  later.reset();
+  CHECK(engine.left_behind() == "");
+}
+
+TEST_CASE("a device of which a call is refused while it is opened is not open, and leaves nothing") {
+  for (std::size_t nth = 1;; ++nth) {
+    WholeEngine engine;
+    engine.driver.refuse_nth(nth);
+    const auto raised = raised_by([&] { engine.engine.open(1); });
+    if (!engine.driver.has_refused_nth()) break;
+    INFO("call ", nth, " is refused");
+    CHECK(engine.engine.devices.is_open(1) == !raised);
+    CHECK_FALSE(raised_by([&] { engine.engine.open(1); }));
+    CHECK(engine.left_behind() == "");
+    REQUIRE(nth < 50);
+  }
+}
+
 TEST_CASE("claims: who came first waits for nobody who came later, and a claim ends with its work") {
   WholeEngine engine;
   engine.arrays = {engine.array(64)};

@@ -58,6 +58,10 @@ WholeEngine::WholeEngine(std::uint32_t streams_each)
                          reinterpret_cast<CUmemoryPool>(0x200 + ordinal));
     });
   });
+  hooks.opening = nb::cpp_function([this](std::int32_t ordinal) {
+    engine.open(ordinal);
+    return nb::none();
+  });
   hooks.policy_streams = nb::cpp_function([this, streams_each](nb::handle, std::int32_t ordinal, nb::handle) {
     nb::list ids;
     ids.append(engine.id_of(engine.devices.at(ordinal).default_stream));

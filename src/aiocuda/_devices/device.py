@@ -39,6 +39,9 @@ _PER_THREAD: Final = 2  # CU_STREAM_PER_THREAD
 class Device(ContextSettings, DeviceMemory):
     """One GPU, or one emulated device, by its ordinal.
 
+    Making one opens nothing. The driver opens a device for its first operation, its first stream, or what else needs
+    it; `synchronize` asks for that early.
+
     Parameters
     ----------
     ordinal
@@ -63,7 +66,7 @@ class Device(ContextSettings, DeviceMemory):
             )
         if isinstance(ordinal, str):
             ordinal = _ordinal_named(ordinal)
-        runtime.open_device(ordinal)
+        runtime.require_device(ordinal)
         self._ordinal = ordinal
 
     @property
@@ -113,8 +116,22 @@ class Device(ContextSettings, DeviceMemory):
         return Stream._known(_native.create_stream(self._ordinal, priority_of(priority)), self, owned=True)
 
     def synchronize(self) -> StreamWait:
-        """Return a wait for all streams of this device that aiocuda knows: await it, or ``.sync()`` it."""
-        return StreamWait(_native.streams_of(self._ordinal), f"synchronizing device {self._ordinal}")
+        """Return a wait for all streams of this device that aiocuda knows: await it, or ``.sync()`` it.
+
+        Nobody has used the device yet: then another thread opens it, and the wait is for that. A program that awaits
+        this at its start has its devices open before their first operations.
+
+        Raises
+        ------
+        DriverError
+            When it is waited for: the driver could not open the device. It can be tried again.
+
+        Notes
+        -----
+        *Blocks*: no. *On cancel*: the work, and the opening, go on.
+        """
+        doing = "synchronizing" if _native.is_open(self._ordinal) else "opening"
+        return StreamWait(_native.streams_of(self._ordinal), f"{doing} device {self._ordinal}", device=self._ordinal)
 
     def __eq__(self, other: object) -> bool:
         return self._ordinal == other._ordinal if isinstance(other, Device) else NotImplemented

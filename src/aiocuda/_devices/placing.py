@@ -47,7 +47,7 @@ def set_device(device: DeviceLike) -> Device:
     """
     if device is None:
         raise ArgumentTypeError("set_device takes a Device or its ordinal; None was given")
-    ordinal = Device(as_ordinal(device)).ordinal  # opens it: a device that cannot be used is told here
+    ordinal = Device(as_ordinal(device)).ordinal
     before = Device(_native.default_device())
     _native.set_default_device(ordinal)
     return before

@@ -6,6 +6,7 @@ Devices that are opened here stay open until the process ends: work, memory and 
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +33,7 @@ __all__ = [
     "properties",
     "release_threshold",
     "require",
+    "require_device",
     "require_not_forked",
     "set_pool",
     "set_release_threshold",
@@ -39,9 +41,11 @@ __all__ = [
     "uuid",
 ]
 
-_lock = _forks.reentrant_lock()
+_lock = _forks.reentrant_lock()  # of the driver's start, and of what is known of devices
 _count: int | None = None
-_open: dict[int, _OpenDevice] = {}
+_opening: dict[int, threading.RLock] = {}  # by device: held while it is opened, or gets another pool
+_open: dict[int, _OpenDevice] = {}  # also those that are about to be
+_properties: dict[int, DeviceProperties] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +77,6 @@ class DeviceProperties:
 class _OpenDevice:
     context: int
     memory: Any  # cuda.core's memory resource: it owns the pool
-    properties: DeviceProperties
     most_bytes: int = 0  # that the pool may hold; 0: no bound
 
 
@@ -160,6 +163,8 @@ def device_count() -> int:
 def open_device(ordinal: int) -> None:
     """Open a device for the engine: retain its primary context and make its memory pool.
 
+    It waits for the driver, without the GIL. Other devices can be used and opened meanwhile.
+
     Raises
     ------
     ArgumentValueError
@@ -168,61 +173,43 @@ def open_device(ordinal: int) -> None:
         The driver refused.
     """
     require_not_forked()
-    _check_ordinal(ordinal)
-    with _lock, _native.RelaxedCaptures():
-        if ordinal in _open:
-            return
-        from cuda.bindings import driver
-        from cuda.core import Device
+    if _native.is_open(ordinal):
+        return
+    require_device(ordinal)
+    with _lock_of(ordinal), _native.RelaxedCaptures():
+        if ordinal not in _open:  # else by another thread; or by this one, which is asked while it opens the device
+            _open_now(ordinal)
 
-        device = call(driver.cuDeviceGet, ordinal)
-        context = call(driver.cuDevicePrimaryCtxRetain, device)
-        before = call(driver.cuCtxGetCurrent)
-        try:
-            Device(ordinal).set_current()
-            memory = _make_pool(ordinal, 0)
-            attribute = driver.CUdevice_attribute
-            found = DeviceProperties(
-                ordinal,
-                call(driver.cuDeviceGetName, 256, device).split(b"\0", 1)[0].decode(),
-                (
-                    int(
-                        call(
-                            driver.cuDeviceGetAttribute,
-                            attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
-                            device,
-                        )
-                    ),
-                    int(
-                        call(
-                            driver.cuDeviceGetAttribute,
-                            attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
-                            device,
-                        )
-                    ),
-                ),
-                int(
-                    call(
-                        driver.cuDeviceGetAttribute,
-                        attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
-                        device,
-                    )
-                ),
-                int(call(driver.cuDeviceTotalMem, device)),
-            )
-        finally:
-            call(driver.cuCtxSetCurrent, before)
-        _open[ordinal] = _OpenDevice(int(context), memory, found)
-        try:
-            _native.open_device(ordinal, int(context), int(memory.handle))
-        except BaseException:  # it is not open, and can be opened another time
-            del _open[ordinal]
-            raise
+
+def _open_now(ordinal: int) -> None:
+    from cuda.bindings import driver
+    from cuda.core import Device
+
+    context = call(driver.cuDevicePrimaryCtxRetain, call(driver.cuDeviceGet, ordinal))
+    before = call(driver.cuCtxGetCurrent)
+    try:
+        Device(ordinal).set_current()
+        memory = _make_pool(ordinal, 0)
+    finally:
+        call(driver.cuCtxSetCurrent, before)
+    _open[ordinal] = _OpenDevice(int(context), memory)
+    try:
+        _native.open_device(ordinal, int(context), int(memory.handle))
+    except BaseException:  # it is not open, and can be opened another time
+        del _open[ordinal]
+        raise
+
+
+def _lock_of(ordinal: int) -> threading.RLock:
+    with _lock:
+        if ordinal not in _opening:
+            _opening[ordinal] = _forks.reentrant_lock()
+        return _opening[ordinal]
 
 
 def open_devices() -> list[int]:
     """Return the ordinals of the devices that are open."""
-    return sorted(_open.copy())
+    return sorted(ordinal for ordinal in _open.copy() if _native.is_open(ordinal))
 
 
 def _make_pool(ordinal: int, most_bytes: int) -> Any:
@@ -266,7 +253,14 @@ def _let_peers_reach(memory: Any, ordinal: int) -> None:
         call(driver.cuMemPoolSetAccess, memory.handle, reaching, len(reaching))
 
 
-def _check_ordinal(ordinal: int) -> None:
+def require_device(ordinal: int) -> None:
+    """Raise unless there is a device of that number; starts the driver.
+
+    Raises
+    ------
+    ArgumentValueError
+        There is none.
+    """
     count = device_count()
     if not 0 <= ordinal < count:
         there = f"there are {count}, numbered from 0" if count != 1 else "there is one, number 0"
@@ -274,14 +268,32 @@ def _check_ordinal(ordinal: int) -> None:
 
 
 def properties(ordinal: int) -> DeviceProperties:
-    """Return what does not change about a device; opens it."""
-    open_device(ordinal)
-    return _open[ordinal].properties
+    """Return what does not change about a device; does not open it."""
+    require_device(ordinal)
+    if (known := _properties.get(ordinal)) is not None:
+        return known
+    from cuda.bindings import driver
+
+    device = call(driver.cuDeviceGet, ordinal)
+    known = DeviceProperties(
+        ordinal,
+        call(driver.cuDeviceGetName, 256, device).split(b"\0", 1)[0].decode(),
+        (
+            device_attribute(ordinal, "COMPUTE_CAPABILITY_MAJOR"),
+            device_attribute(ordinal, "COMPUTE_CAPABILITY_MINOR"),
+        ),
+        device_attribute(ordinal, "MULTIPROCESSOR_COUNT"),
+        int(call(driver.cuDeviceTotalMem, device)),
+    )
+    return _properties.setdefault(ordinal, known)
 
 
 def device_attribute(ordinal: int, name: str) -> int:
-    """Return an attribute of a device, by the name that CUDA gives it behind ``CU_DEVICE_ATTRIBUTE_``."""
-    open_device(ordinal)
+    """Return an attribute of a device, by the name that CUDA gives it behind ``CU_DEVICE_ATTRIBUTE_``.
+
+    Does not open the device.
+    """
+    require_device(ordinal)
     from cuda.bindings import driver
 
     attribute = getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
@@ -386,9 +398,9 @@ def set_pool(ordinal: int, keep_bytes: int, most_bytes: int) -> None:
     With another bound it is another pool, as the driver has no other way. Memory of the former pool stays as it is, and
     goes back to the driver when it is freed.
     """
-    with context_of(ordinal), _lock:
+    with context_of(ordinal), _lock_of(ordinal):
         opened = _open[ordinal]
-        if most_bytes >= opened.properties.total_bytes:
+        if most_bytes >= properties(ordinal).total_bytes:
             most_bytes = 0  # NVIDIA's driver makes no pool of that size
         if opened.most_bytes != most_bytes:
             memory = _make_pool(ordinal, most_bytes)

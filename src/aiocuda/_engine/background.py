@@ -16,11 +16,12 @@ from typing import Final
 
 from aiocuda import _forks, _native
 
-__all__ = ["DONE", "Background", "Work", "get_ahead"]
+__all__ = ["DONE", "FOR_DEVICES", "Background", "Work", "get_ahead"]
 
 # How many pieces of work are done at once. A long one must not hold up all others, and a compiler takes a processor.
 _MOST_THREADS: Final = max(4, min(16, (os.cpu_count() or 1) // 2))
 _MOST_FOR_MEMORY: Final = 2  # the driver gives memory to one at a time
+_MOST_FOR_DEVICES: Final = 8
 
 
 class Work(_native.HostWork):
@@ -95,14 +96,23 @@ class _Threads:
 
 _threads: Final = _Threads(_MOST_THREADS)
 _threads_for_memory: Final = _Threads(_MOST_FOR_MEMORY)
-os.register_at_fork(after_in_child=_threads.start_anew)
-os.register_at_fork(after_in_child=_threads_for_memory.start_anew)
+# Openings of devices. A compilation may wait for one, and so they never wait for the threads that compile.
+FOR_DEVICES: Final = _Threads(_MOST_FOR_DEVICES)
+for _each in (_threads, _threads_for_memory, FOR_DEVICES):
+    os.register_at_fork(after_in_child=_each.start_anew)
 
 
 class Background:
-    """Pieces of work by their keys, each done by one thread at a time."""
+    """Pieces of work by their keys, each done by one thread at a time.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    threads
+        That do it.
+    """
+
+    def __init__(self, threads: _Threads = _threads) -> None:
+        self._threads = threads
         self._lock = threading.Lock()
         self._works: dict[Hashable, Work] = {}
 
@@ -129,16 +139,24 @@ class Background:
                 return work
             work = self._works[key] = Work()
 
-        def do() -> None:
+        def call() -> None:
             try:
-                work.do(function)
-            finally:
+                function()
+            finally:  # before any waiter is told: who asks again then begins anew
                 with self._lock:
-                    self._works.pop(key, None)  # who comes later begins anew
+                    self._works.pop(key, None)
 
-        if not _threads.do(do, name):
+        def do() -> None:
+            work.do(call)
+
+        if not self._threads.do(do, name):
             do()
         return work
+
+    def start_anew(self) -> None:
+        """In a forked process: what was being done here never ends."""
+        self._lock = threading.Lock()
+        self._works.clear()
 
 
 def get_ahead(memory: _native.AheadMemory) -> Work:

@@ -24,7 +24,7 @@ from aiocuda._driver.loaded import (
     LoadedKernel,
     Occupancy,
 )
-from aiocuda._engine import background, faults, held_up
+from aiocuda._engine import background, faults, held_up, opening
 from aiocuda._kernels import kernel_help
 from aiocuda._kernels.module_image import ModuleImage
 from aiocuda._kernels.packing import native_parameter, size_bytes
@@ -205,6 +205,9 @@ class Kernel(_native.Kernel):
         runtime.require_not_forked()
         if self._is_loaded(ordinal):
             await background.DONE  # the loop has its turn, where others wait for one
+        while (work := opening.begin(ordinal)) is not None:
+            await work
+            opening.require_opened(work, self._words(ordinal), ordinal)
         while (work := self._loading(ordinal)) is not None:
             await work
             self._raise_failure(work, self._words(ordinal), ordinal)
@@ -381,6 +384,7 @@ class Kernel(_native.Kernel):
         return loaded
 
     def _load_now(self, ordinal: int) -> None:
+        runtime.open_device(ordinal)  # without the lock: other devices may need the kernel meanwhile
         with self._lock:
             if ordinal in self._loaded:
                 return

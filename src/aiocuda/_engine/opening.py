@@ -1,0 +1,41 @@
+"""Devices that another thread opens at their first use, for those who wait for it.
+
+Always true: all who wait for a device share one opening. If a waiter gives up, the opening goes on, for the next one.
+If it is refused, each waiter gets the error as his own, and who comes later begins anew.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from aiocuda import _native
+from aiocuda._driver import runtime
+from aiocuda._engine import faults, held_up
+from aiocuda._engine.background import FOR_DEVICES, Background, Work
+
+__all__ = ["begin", "open_now", "require_opened"]
+
+_openings: Final = Background(FOR_DEVICES)
+os.register_at_fork(after_in_child=_openings.start_anew)  # before the driver has started, a child may use it
+
+
+def begin(ordinal: int) -> Work | None:
+    """Have another thread open a device, unless it is open, and return what to wait for. Native code calls this."""
+    runtime.require_not_forked()
+    if _native.is_open(ordinal):
+        return None
+    return _openings.begin(ordinal, lambda: runtime.open_device(ordinal), f"opening device {ordinal}")
+
+
+def require_opened(work: Work, asked: _native.Op | str, ordinal: int) -> None:
+    """Raise what opening a device raised, as the error of what needed it. Native code calls this."""
+    if work.has_ended:
+        with faults.raised_as(asked, ordinal):
+            work.require_done()
+
+
+def open_now(ordinal: int) -> None:
+    """Open a device for who cannot wait without blocking. Native code calls this."""
+    with held_up.Watched(f"opening device {ordinal}"):
+        runtime.open_device(ordinal)
