@@ -93,6 +93,7 @@ class ExplainSink {
   bool is_full(StreamIndex, std::uint64_t) const { return false; }
   void require_open(Op&, std::int32_t) const {}
   void require_loaded(LaunchOp&, std::int32_t) const {}
+  void require_made(ReplayOp&) const {}
   void require_unclaimed(const std::vector<Use>&) const {}
   bool is_complete(Tick) const { return true; }  // a host step is written down, not waited for
 

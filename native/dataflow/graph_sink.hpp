@@ -129,6 +129,7 @@ class GraphSink : private PlanNodes {
   bool is_complete(Tick) const { return true; }
   void require_open(Op&, std::int32_t) const {}          // it is opened at once
   void require_loaded(LaunchOp&, std::int32_t) const {}  // when the graph is made
+  void require_made(ReplayOp&) const {}                  // its plan is enough
   bool is_peer(std::int32_t device, std::int32_t other) const { return services_.is_peer(device, other); }
 
   void launch(LaunchOp& op, StreamIndex, std::int32_t device) {

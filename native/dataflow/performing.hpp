@@ -356,6 +356,7 @@ class Performing : protected Homes<Sink> {
       }
     }
     replay.check();
+    sink_.require_made(op);
     placing_.uses.clear();
     replay.each_use([&](const Use& use) { placing_.uses.push_back(use); });
     const StreamIndex stream = placing_.choose(op, plan.device);

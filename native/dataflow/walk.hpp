@@ -38,7 +38,7 @@
 //   bool is_complete(tick), is_full(stream, most)
 //   hold_back(), make_held_calls(), make_held_calls_now()
 //                                    there are branches; what was held back is to be done, at the end or in the middle
-//   require_open(op, device), require_loaded(op, device), require_unclaimed(uses)
+//   require_open(op, device), require_loaded(op, device), require_made(op), require_unclaimed(uses)
 //                                    throw HostWait where work on the host must end first
 //   void finish(op, value), fail(op, error)
 // clang-format on

@@ -200,14 +200,25 @@ CompletionRef Execution::wait_on_host(const Halt& halt, bool blocks) {
     until = begun.ended, behind = begun.behind;
   } else if (!until) {
     const std::int32_t device = halt.host.device;
-    nb::object kernel;
-    if (!halt.host.opens)
-      kernel = nb::borrow(static_cast<dataflow::LaunchOp&>(*dataflow::as_op(halt.host.op)).kernel());
-    nb::object work = halt.host.opens ? engine_.hooks.opening(device) : kernel.attr("_loading")(device);
+    Op& waiting = *dataflow::as_op(halt.host.op);
+    nb::object subject, work;
+    switch (halt.host.kind) {
+      case HostNeed::Kind::kernel:
+        subject = nb::borrow(static_cast<dataflow::LaunchOp&>(waiting).kernel());
+        work = subject.attr("_loading")(device);
+        break;
+      case HostNeed::Kind::graph:
+        subject = static_cast<dataflow::ReplayOp&>(waiting).graph;
+        work = engine_.hooks.making(subject);
+        break;
+      case HostNeed::Kind::device:
+        work = engine_.hooks.opening(device);
+        break;
+    }
     if (work.is_none()) return nullptr;  // another thread has done it just now
     const auto& begun = nb::cast<const HostWork&>(work);
     until = begun.ended, behind = begun.behind;
-    const Loading before = std::exchange(loading_, {std::move(work), kernel, device});
+    const Loading before = std::exchange(loading_, {std::move(work), std::move(subject), device});
   }
   if (halt.is_outermost) {
     if (!claim_) claim_ = engine_.claims.next_place();

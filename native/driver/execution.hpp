@@ -61,7 +61,7 @@ class Execution {
     Py_VISIT(root_.ptr());
     Py_VISIT(placement_.ptr());
     Py_VISIT(loading_.work.ptr());
-    Py_VISIT(loading_.kernel.ptr());
+    Py_VISIT(loading_.subject.ptr());
     return path_.traverse(visit, arg);
   }
   void clear() {
@@ -124,7 +124,7 @@ class Execution {
   Engine& engine_;
   nb::object root_, placement_;
   dataflow::Path path_;
-  Loading loading_;  // of the kernel that was waited for last
+  Loading loading_;  // that was waited for last
   std::shared_ptr<AheadMemory> ahead_;
   Claims::Place claim_ = 0;  // among those that wait for work on the host; 0: it does not
 };

@@ -74,11 +74,23 @@ struct Retired {
 Graph::Graph(Engine& engine, dataflow::GraphPlan made)
     : plan(std::move(made)), engine_(engine), is_dirty_(plan.nodes.size(), false) {
   reset_words();
-  // If launches give all the memory of an input, the first of them does.
-  is_behind_ = std::any_of(plan.memory.begin(), plan.memory.end(),
-                           [](const dataflow::Memory& memory) { return memory.size_bytes && !memory.address(); });
-  engine_.graph_room.prepare(dataflow::branches_by_device(plan));
-  if (!is_behind_) rebuild(Making::gives_up_gil);
+}
+
+void Graph::make() {
+  {
+    const Engine::Submission submission(engine_);
+    if (is_made() || is_being_made_ || plan.is_closed) return;
+    is_being_made_ = true;  // whoever closes it meanwhile leaves the rest to this
+    try {
+      engine_.graph_room.prepare(dataflow::branches_by_device(plan));
+      build();
+    } catch (...) {
+      is_being_made_ = false;
+      if (plan.is_closed) drop();
+      throw;
+    }
+  }
+  use(Making::gives_up_gil);
 }
 
 Graph::~Graph() { retire(); }
@@ -304,7 +316,13 @@ void Graph::set(const std::vector<NodeIndex>& nodes, Making making) {
 
 // Another executable, of nodes with the parameters that the words say.
 void Graph::rebuild(Making making) {
+  build();
+  use(making);
+}
+
+void Graph::build() {
   is_behind_ = true;
+  for (const NodeIndex node : std::exchange(dirty_, {})) is_dirty_[node] = false;
   CUgraph graph = nullptr;
   check(engine_.table.cuGraphCreate(&graph, 0), "cuGraphCreate");
   graph_ = GraphHandle(graph, {&engine_.devices});
@@ -314,12 +332,16 @@ void Graph::rebuild(Making making) {
   graph_images_.clear();
   for (const GraphNode& node : plan.nodes)
     if (node.kind == NodeKind::kernel) graph_images_.push_back(image_of(node));
+}
+
+// The executable of the nodes from here on. It may run beside a submission.
+void Graph::use(Making making) {
   instantiate(making);
   is_behind_ = false;
   hold_images_of_plan();
 }
 
-void Graph::launch(const dataflow::ReplayOp& op, CUstream stream) {
+void Graph::take(const dataflow::ReplayOp& op) {
   auto put_all = [this](const std::vector<dataflow::ReplayOp::Word>& wanted, std::vector<std::uint32_t>& strayed,
                         bool is_number) {
     auto is_wanted = [&](std::uint32_t slot) {
@@ -335,6 +357,10 @@ void Graph::launch(const dataflow::ReplayOp& op, CUstream stream) {
   };
   put_all(op.addresses, strayed_addresses_, false);
   put_all(op.numbers, strayed_numbers_, true);
+}
+
+void Graph::launch(const dataflow::ReplayOp& op, CUstream stream) {
+  take(op);
   if (!dirty_.empty() || is_behind_) {
     for (const NodeIndex node : dirty_) is_dirty_[node] = false;
     set(std::exchange(dirty_, {}), Making::keeps_gil);  // other calls may be held back, which no other thread must see

@@ -15,13 +15,20 @@ namespace aiocuda::driver {
 
 class Graph {
  public:
-  // Throws Refusal where the driver refuses; loads the kernels.
+  // The driver does not know of it yet.
   Graph(Engine& engine, dataflow::GraphPlan plan);
   ~Graph();
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
 
-  // Sets what the launch replaces, and launches.
+  // Gives it to the driver, and makes it executable, unless that has been done. Its kernels are loaded. Other threads
+  // go on meanwhile, and may submit. Not in the middle of a submission. Throws Refusal.
+  void make();
+  bool is_made() const { return static_cast<bool>(executable_); }
+  bool is_being_made() const { return is_being_made_; }
+  // Takes the words of a launch, if the graph is to be made for that.
+  void take(const dataflow::ReplayOp& op);
+  // Sets what the launch replaces, and launches. If the graph is not made yet, makes it.
   void launch(const dataflow::ReplayOp& op, CUstream stream);
   // A launch will be the stream's next submission.
   void note_launch(StreamIndex stream) {
@@ -57,6 +64,8 @@ class Graph {
   CUdeviceptr address_of(const dataflow::Pointer& pointer) const { return addresses_[pointer.slot] + pointer.offset; }
   void reset_words();
   void rebuild(Making making);
+  void build();
+  void use(Making making);
   void drop();
   void hold_image(const dataflow::BufferRef& image);
   void hold_images_of_plan();
@@ -75,7 +84,7 @@ class Graph {
   std::vector<dataflow::NodeIndex> dirty_;
   std::vector<bool> is_dirty_;
   bool is_being_made_ = false;  // by a thread that has given up the GIL
-  bool is_behind_ = false;      // the driver refused a change, so the executable is not what the words say
+  bool is_behind_ = true;       // the executable is not what the words say: it is not made, or a change was refused
   Tick last_;
   std::uint64_t launches_ = 0, parameter_sets_ = 0, instantiations_ = 0;
 };

@@ -5,12 +5,15 @@
 namespace aiocuda::driver {
 using dataflow::Op;
 
-// A kernel that another thread loads on a device, or has loaded there; or a device that it opens.
+// A kernel that another thread loads on a device, a graph that it makes, or a device that it opens; or that it has.
 struct Loading {
-  nb::object work{}, kernel{};  // a HostWork, and none where nothing has been waited for; no kernel: it is the device
+  nb::object work{};     // a HostWork; none: nothing has been waited for
+  nb::object subject{};  // the kernel or the graph; none: it is the device
   std::int32_t device = dataflow::unknown_ordinal;
 
-  bool is_of_device(std::int32_t ordinal) const { return work.is_valid() && !kernel.is_valid() && device == ordinal; }
+  bool is_of(nb::handle object, std::int32_t ordinal) const {
+    return work.is_valid() && subject.is(object) && device == ordinal;
+  }
 };
 // Memory that is not there yet, or that another thread has got for an execution: its next walk takes it.
 struct AheadMemory {
@@ -32,9 +35,10 @@ struct AheadMemory {
 };
 // The thing on the host for which a walk must wait.
 struct HostNeed {
-  nb::object op{};  // a launch whose kernel is not loaded; or an operation whose device is not open
+  enum class Kind : std::uint8_t { kernel, device, graph };
+  nb::object op{};  // whose kernel is not loaded, whose device is not open, or whose graph is not made
   std::int32_t device = dataflow::unknown_ordinal;
-  bool opens = false;      // it is the latter
+  Kind kind = Kind::kernel;
   AheadMemory memory{};    // or what the driver takes long to give
   CompletionRef behind{};  // or others that wait, and go first
 

@@ -68,7 +68,7 @@ StreamsPassing::StreamsPassing(Engine& engine, std::vector<dataflow::StreamId> s
 // Raises what the thread raised that was to open it.
 bool StreamsPassing::is_open() {
   if (device_ == dataflow::unknown_ordinal || engine_.devices.is_open(device_)) return true;
-  if (opening_.is_valid()) engine_.hooks.not_opened(opening_, asked_, device_);
+  if (opening_.is_valid()) engine_.hooks.not_done(opening_, asked_, device_);
   return false;
 }
 

@@ -93,6 +93,11 @@ class SubmitSink : public Issuing {
   void require_loaded(dataflow::LaunchOp& op, std::int32_t device) {
     if (!op.shape.empty && !is_loaded(op, device)) require_loaded_slowly(op, device);
   }
+  // The same, where the graph that it launches is not made.
+  void require_made(dataflow::ReplayOp& op) {
+    if (!graph_of(op)->is_made()) [[unlikely]]
+      require_made_slowly(op);
+  }
   // While the driver takes long to give memory, others may submit. That is not so in the middle of another submission.
   void require_memory(const AheadMemory& needed) {
     if (!stands_in_line_ || engine_.memory.has_block(needed.kind, needed.device, needed.size_bytes)) return;
@@ -324,8 +329,20 @@ class SubmitSink : public Issuing {
 
   [[gnu::cold]] void require_open_slowly(Op& op, std::int32_t device) {
     make_held_calls_now();  // Python is asked
-    if (loading_.is_of_device(device)) engine_.hooks.not_opened(loading_.work, object_of(op), device);
-    host_need_ = {.op = object_of(op), .device = device, .opens = true};
+    if (loading_.is_of({}, device)) engine_.hooks.not_done(loading_.work, object_of(op), device);
+    host_need_ = {.op = object_of(op), .device = device, .kind = HostNeed::Kind::device};
+    throw dataflow::HostWait{};
+  }
+
+  // In the middle of another submission the launch makes it: another thread would need the right to submit.
+  [[gnu::cold]] void require_made_slowly(dataflow::ReplayOp& op) {
+    const std::shared_ptr<Graph> graph = graph_of(op);
+    if (!stands_in_line_ && !graph->is_being_made()) return;
+    make_held_calls_now();  // Python is asked
+    const std::int32_t device = op.plan->device;
+    if (loading_.is_of(op.graph, device)) engine_.hooks.not_done(loading_.work, object_of(op), device);
+    if (!graph->is_being_made()) graph->take(op);
+    host_need_ = {.op = object_of(op), .device = device, .kind = HostNeed::Kind::graph};
     throw dataflow::HostWait{};
   }
 
@@ -334,8 +351,7 @@ class SubmitSink : public Issuing {
     make_held_calls_now();  // Python is asked
     const nb::object kernel = nb::borrow(op.kernel());
     if (nb::cast<bool>(kernel.attr("_is_loaded")(device))) return;
-    if (loading_.device == device && loading_.kernel.is(kernel))
-      kernel.attr("_raise_failure")(loading_.work, object_of(op), device);
+    if (loading_.is_of(kernel, device)) kernel.attr("_raise_failure")(loading_.work, object_of(op), device);
     host_need_ = {.op = object_of(op), .device = device};
     throw dataflow::HostWait{};
   }

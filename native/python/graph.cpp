@@ -4,6 +4,8 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 
+#include <set>
+
 #include "../dataflow/graph_sink.hpp"
 #include "../driver/drive.hpp"
 #include "../driver/graph.hpp"
@@ -80,17 +82,35 @@ GraphSink::Services house_of(CUstreamCaptureMode mode, const std::string& place)
 
 // Opens the devices of a plan, and has its kernels loaded by another thread. A thread that did this while it holds the
 // right to submit would hold up everybody.
+std::vector<std::int32_t> missing_devices(const GraphPlan& plan) {
+  std::set<std::int32_t> found;
+  auto look = [&](std::int32_t device) {
+    if (device >= 0 && !process_engine().devices.is_open(device)) found.insert(device);
+  };
+  for (const GraphNode& node : plan.nodes) look(node.device);
+  for (const Memory& memory : plan.memory) look(memory.device);
+  return {found.begin(), found.end()};
+}
+void open_devices(const GraphPlan& plan) {
+  for (const std::int32_t device : missing_devices(plan)) process_engine().open(device);
+}
 void prepare(const GraphPlan& plan) {
-  std::vector<std::int32_t> devices;  // apart, as below
-  for (const GraphNode& node : plan.nodes) devices.push_back(node.device);
-  for (const Memory& memory : plan.memory) devices.push_back(memory.device);
-  for (const std::int32_t device : devices)
-    if (device >= 0 && !process_engine().devices.is_open(device)) process_engine().open(device);
+  open_devices(plan);
   std::vector<std::pair<nb::object, std::int32_t>> missing;  // apart: another thread may add to the plan meanwhile
   for (const GraphNode& node : plan.nodes)
     if (node.kind == NodeKind::kernel && !driver::is_loaded(static_cast<LaunchOp&>(*as_op(node.op)), node.device))
       missing.emplace_back(node.op, node.device);
+  // All compilations begin before the first is waited for.
+  for (const auto& [op, device] : missing) static_cast<LaunchOp&>(*as_op(op)).kernel().attr("_loading")(device);
   for (const auto& [op, device] : missing) static_cast<LaunchOp&>(*as_op(op)).kernel().attr("_on")(device, op);
+}
+
+// Makes a graph that is not made yet. Waits for compilers and the driver; other threads go on, and may submit.
+void make(const GraphObject& object) {
+  interpreter::guard_thread();
+  const std::shared_ptr<driver::Graph> graph = object.graph;
+  prepare(graph->plan);
+  refusals_raised(graph->plan.place, graph->plan.device, [&] { graph->make(); });
 }
 
 // A plan in the making.
@@ -162,18 +182,16 @@ void bind_recorder(nb::module_& module) {
                if (self.open().is_observed(i)) found.push_back(i);
              return found;
            })
-      // The arrays among what a launch yields, and all of it.
+      // The devices of what has been recorded that are not open yet.
+      .def("missing_devices", [](Recorder& self) { return missing_devices(self.open().plan()); })
+      // The arrays among what a launch yields, and all of it. The graph is to be made yet.
       .def(
           "finish",
           [](Recorder& self, const nb::sequence& results, nb::object result) {
             Engine& engine = process_engine();
-            prepare(self.open().plan());
+            open_devices(self.open().plan());
             Engine::Submission submission(engine);
-            GraphPlan plan = self.finish(results, std::move(result));
-            const std::string place = plan.place;
-            const std::int32_t device = plan.device;
-            return refusals_raised(
-                place, device, [&] { return GraphObject{std::make_shared<driver::Graph>(engine, std::move(plan))}; });
+            return GraphObject{std::make_shared<driver::Graph>(engine, self.finish(results, std::move(result)))};
           },
           "results"_a, "result"_a.none())
       .def(
@@ -233,6 +251,9 @@ void bind_graph(nb::module_& module) {
       .def_prop_ro("place", [](const GraphObject& self) { return self.graph->plan.place; })
       .def_prop_ro("device", [](const GraphObject& self) { return self.graph->plan.device; })
       .def_prop_ro("is_closed", [](const GraphObject& self) { return self.graph->plan.is_closed; })
+      .def_prop_ro("is_made", [](const GraphObject& self) { return self.graph->is_made(); })
+      // Blocks.
+      .def("make", make)
       .def_prop_ro("handle",
                    [](const GraphObject& self) { return reinterpret_cast<std::uintptr_t>(self.graph->handle()); })
       .def_prop_ro("executable",

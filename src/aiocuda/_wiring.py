@@ -14,7 +14,8 @@ from aiocuda._arrays.array import DeviceArray, HostArray
 from aiocuda._devices.device import known_stream
 from aiocuda._devices.policies import Dataflow, streams_for
 from aiocuda._engine import background, faults, futures, held_up, opening, overdue, placement
-from aiocuda._graphs.graph import make_graph
+from aiocuda._graphs import making
+from aiocuda._graphs.graph import make_graph, make_graph_async
 from aiocuda._instruments import habits, leaks, unused
 from aiocuda._ops import above
 from aiocuda._ops.composing import lift
@@ -29,6 +30,7 @@ def wire() -> None:
     _tell_native_code()
     above.to_device = to_device
     above.make_graph = make_graph
+    above.make_graph_async = make_graph_async
     leaks.report_at_exit()
     held_up.report()
     unused.report(DeviceOp)
@@ -56,5 +58,6 @@ def _tell_native_code() -> None:
         over_limit=faults.over_limit,
         over=faults.over,
         opening=opening.begin,
-        not_opened=opening.require_opened,
+        making=making.begin,
+        not_done=opening.require_done,
     )

@@ -91,6 +91,7 @@ class CountingSink {
   bool is_full(StreamIndex stream, std::uint64_t most) { return ++asked_, timeline_.backlog(stream) >= most; }
   bool is_complete(Tick tick) { return ++asked_, timeline_.is_known_complete(tick); }
   void require_open(dataflow::Op&, std::int32_t) const {}
+  void require_made(dataflow::ReplayOp&) const {}
   void require_loaded(dataflow::LaunchOp& op, std::int32_t) {
     ++asked_;
     if (not_loaded.contains(&op)) throw dataflow::HostWait{};

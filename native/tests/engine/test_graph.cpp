@@ -34,8 +34,11 @@ nb::object make_graph(WholeEngine& engine, const nb::object& input) {
   const nb::object result = record_into(engine.engine, planner, engine.fill(copied), of<Placement>(engine.placement));
   Engine::Submission submission(engine.engine);
   dataflow::GraphPlan plan = planner.finish({dataflow::as_array(result)}, result);
-  return doing(engine.engine, std::string("making a graph"), 0,
-               [&] { return make<GraphObject>(GraphObject{std::make_shared<Graph>(engine.engine, std::move(plan))}); });
+  return doing(engine.engine, std::string("making a graph"), 0, [&] {
+    const auto graph = std::make_shared<Graph>(engine.engine, std::move(plan));
+    graph->make();
+    return make<GraphObject>(GraphObject{graph});
+  });
 }
 
 nb::object launch_of(const nb::object& graph, const nb::object& input) {

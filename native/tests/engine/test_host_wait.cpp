@@ -146,7 +146,7 @@ struct SlowOpening {
       if (!work.is_valid() || has_ended()) work = make<HostWork>();
       return work;
     });
-    engine.engine.hooks.not_opened = nb::cpp_function([this](nb::handle, nb::handle asked, int) {
+    engine.engine.hooks.not_done = nb::cpp_function([this](nb::handle, nb::handle asked, int) {
       told = nb::borrow(asked);
       if (has_ended()) aiocuda::dataflow::raise(PyExc_OSError, "the driver says no");
     });

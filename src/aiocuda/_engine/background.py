@@ -16,7 +16,7 @@ from typing import Final
 
 from aiocuda import _forks, _native
 
-__all__ = ["DONE", "FOR_DEVICES", "Background", "Work", "get_ahead"]
+__all__ = ["DONE", "FOR_DEVICES", "FOR_GRAPHS", "Background", "Work", "get_ahead"]
 
 # How many pieces of work are done at once. A long one must not hold up all others, and a compiler takes a processor.
 _MOST_THREADS: Final = max(4, min(16, (os.cpu_count() or 1) // 2))
@@ -96,9 +96,11 @@ class _Threads:
 
 _threads: Final = _Threads(_MOST_THREADS)
 _threads_for_memory: Final = _Threads(_MOST_FOR_MEMORY)
-# Openings of devices. A compilation may wait for one, and so they never wait for the threads that compile.
+# Openings of devices. A compilation may wait for one, so they have threads of their own.
 FOR_DEVICES: Final = _Threads(_MOST_FOR_DEVICES)
-for _each in (_threads, _threads_for_memory, FOR_DEVICES):
+# Graphs. Their kernels are compiled by the threads above.
+FOR_GRAPHS: Final = _Threads(_MOST_THREADS)
+for _each in (_threads, _threads_for_memory, FOR_DEVICES, FOR_GRAPHS):
     os.register_at_fork(after_in_child=_each.start_anew)
 
 

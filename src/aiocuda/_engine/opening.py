@@ -14,7 +14,7 @@ from aiocuda._driver import runtime
 from aiocuda._engine import faults, held_up
 from aiocuda._engine.background import FOR_DEVICES, Background, Work
 
-__all__ = ["begin", "open_now", "require_opened"]
+__all__ = ["begin", "open_now", "opened", "require_done"]
 
 _openings: Final = Background(FOR_DEVICES)
 os.register_at_fork(after_in_child=_openings.start_anew)  # before the driver has started, a child may use it
@@ -28,11 +28,18 @@ def begin(ordinal: int) -> Work | None:
     return _openings.begin(ordinal, lambda: runtime.open_device(ordinal), f"opening device {ordinal}")
 
 
-def require_opened(work: Work, asked: _native.Op | str, ordinal: int) -> None:
-    """Raise what opening a device raised, as the error of what needed it. Native code calls this."""
+def require_done(work: Work, asked: _native.Op | str, ordinal: int) -> None:
+    """Raise what another thread raised, as the error of what needed it on a device. Native code calls this."""
     if work.has_ended:
         with faults.raised_as(asked, ordinal):
             work.require_done()
+
+
+async def opened(ordinal: int, asked: str) -> None:
+    """Wait until a device is open; `asked` says what needs it, in words."""
+    while (work := begin(ordinal)) is not None:
+        await work
+        require_done(work, asked, ordinal)
 
 
 def open_now(ordinal: int) -> None:

@@ -115,7 +115,8 @@ class DeviceTimeoutError(AiocudaError, TimeoutError):
         built = f" (built at {self.origin})" if self.origin else ""
         still = (
             "nothing of it was on a device: it waits for room in a stream, for memory under a limit, for a kernel that "
-            "is being compiled, for a device that is being opened, or for a function of map()"
+            "is being compiled, for a device that is being opened, for a graph that is being made, or for a function "
+            "of map()"
         )
         if self.running:
             still = f"still running: {', '.join(self.running[:_MOST_NAMED])}"

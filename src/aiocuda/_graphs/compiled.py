@@ -127,7 +127,10 @@ class Compiled(Generic[P, R]):
         self._hits = self._misses = 0
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> DeviceOp[R]:
-        """Make an operation that replays the function's graph for these arguments; the first time, make the graph.
+        """Make an operation that replays the function's graph for these arguments; the first time, trace the function.
+
+        The first graph for arguments of a kind is made when the operation is executed. Another thread has its kernels
+        compiled and the driver make it, while an await leaves the event loop to others.
 
         Parameters
         ----------
@@ -138,13 +141,15 @@ class Compiled(Generic[P, R]):
         Returns
         -------
         DeviceOp
-            Yields what the function's operation would. *Stream*: as for a kernel. *Blocks*: while a graph is made.
-            *On cancel*: as `CudaGraph.launch`.
+            Yields what the function's operation would. *Stream*: as for a kernel. *Blocks*: while the function is
+            traced. *On cancel*: as `CudaGraph.launch`; a graph that is being made is made for the next call.
 
         Raises
         ------
         CaptureError
             The function does something that cannot be a graph's.
+        CompilationError, DriverError
+            When the operation is executed: a kernel does not compile, or the driver refuses the graph.
         """
         latest = self._latest
         if latest is not None and latest.known is not None and not kwargs:

@@ -8,15 +8,15 @@ threads, other tasks and the garbage collector cannot disturb the making of a gr
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, cast
 
 from aiocuda import _native
 from aiocuda._devices.device import Stream, as_stream
-from aiocuda._engine import held_up, placement
-from aiocuda._graphs import result_template
+from aiocuda._engine import held_up, opening, placement
+from aiocuda._graphs import making, result_template
 from aiocuda._graphs.result_template import ResultTemplate
 from aiocuda._ops.above import CaptureMode
 from aiocuda._ops.operation import CallOp, CreateOp, DeviceOp, ReplayOp
@@ -25,7 +25,7 @@ from aiocuda._values.given import one_of
 from aiocuda._verbs.copies import dup
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError, CaptureError, DeviceMismatchError
 
-__all__ = ["CudaGraph", "GraphScope", "GraphStatistics", "graph_scope", "make_graph"]
+__all__ = ["CudaGraph", "GraphScope", "GraphStatistics", "graph_scope", "make_graph", "make_graph_async"]
 
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
@@ -330,7 +330,31 @@ def make_graph(
     """Make a graph of an operation; see `DeviceOp.graph`."""
     with held_up.Watched("making a graph"):
         recorder, template = _recorded(op, capture_mode, inputs)
-        return _finished(recorder, template, stream, tuple(inputs))
+        return _made(recorder, template, stream, tuple(inputs))
+
+
+def make_graph_async(
+    op: DeviceOp[T], capture_mode: CaptureMode, inputs: Mapping[str, Any]
+) -> Coroutine[Any, Any, CudaGraph[T]]:
+    """Record an operation now, and return a coroutine that makes a graph of it; see `DeviceOp.graph_async`."""
+    recorder, template = _recorded(op, capture_mode, inputs)
+    return _made_async(recorder, template, None, tuple(inputs))
+
+
+def _made(recorder: _native.Recorder, template: Any, stream: Stream | None, names: tuple[str, ...]) -> CudaGraph[Any]:
+    graph = _finished(recorder, template, stream, names)
+    graph._native.make()  # in this thread, which may have the right to submit
+    return graph
+
+
+async def _made_async(
+    recorder: _native.Recorder, template: Any, stream: Stream | None, names: tuple[str, ...]
+) -> CudaGraph[Any]:
+    for ordinal in recorder.missing_devices():
+        await opening.opened(ordinal, f"making a graph on device {ordinal}")
+    graph = _finished(recorder, template, stream, names)
+    await making.made(graph._native)
+    return graph
 
 
 def _finished(
@@ -352,7 +376,10 @@ def _finished(
 
 
 class GraphScope:
-    """Records operations into a graph, one after another; made by `graph_scope`."""
+    """Records operations into a graph, one after another; made by `graph_scope`.
+
+    As ``with`` it makes the graph when the block ends, and blocks. As ``async with`` it has another thread do that.
+    """
 
     __slots__ = ("_entered", "_graph", "_names", "_recorder", "_result", "_stream")
 
@@ -437,7 +464,19 @@ class GraphScope:
         recorder, self._recorder = self._recorder, None
         if kind is None and recorder is not None:
             _require_straight(recorder, self._names)
-            self._graph = _finished(recorder, self._result, self._stream, self._names)
+            self._graph = _made(recorder, self._result, self._stream, self._names)
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        placement.current.reset(self._entered)
+        recorder, self._recorder = self._recorder, None
+        if kind is None and recorder is not None:
+            _require_straight(recorder, self._names)
+            self._graph = await _made_async(recorder, self._result, self._stream, self._names)
 
 
 def graph_scope(
@@ -457,7 +496,8 @@ def graph_scope(
     Returns
     -------
     GraphScope
-        A context manager. Inside, executing an operation raises `CaptureError`, in this task or thread and in tasks
-        started there; others are not affected. An exception leaves nothing behind.
+        A context manager, for ``with`` and for ``async with``: the latter blocks no event loop while kernels are
+        compiled and the driver makes the graph. Inside, executing an operation raises `CaptureError`, in this task or
+        thread and in tasks started there; others are not affected. An exception leaves nothing behind.
     """
     return GraphScope(None if stream is None else as_stream(stream), capture_mode, inputs)

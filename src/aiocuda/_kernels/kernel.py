@@ -205,9 +205,7 @@ class Kernel(_native.Kernel):
         runtime.require_not_forked()
         if self._is_loaded(ordinal):
             await background.DONE  # the loop has its turn, where others wait for one
-        while (work := opening.begin(ordinal)) is not None:
-            await work
-            opening.require_opened(work, self._words(ordinal), ordinal)
+        await opening.opened(ordinal, self._words(ordinal))
         while (work := self._loading(ordinal)) is not None:
             await work
             self._raise_failure(work, self._words(ordinal), ordinal)

@@ -5,7 +5,7 @@ Always true: nobody else assigns these names, and they are there when `aiocuda` 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from aiocuda._devices.device import DeviceLike, Stream
@@ -21,3 +21,4 @@ CaptureMode: TypeAlias = Literal["global", "thread_local", "relaxed"]
 
 to_device: Callable[[Any, DeviceLike], DeviceOp[DeviceArray]]
 make_graph: Callable[[DeviceOp[Any], Stream | None, CaptureMode, Mapping[str, Any]], CudaGraph[Any]]
+make_graph_async: Callable[[DeviceOp[Any], CaptureMode, Mapping[str, Any]], Coroutine[Any, Any, CudaGraph[Any]]]

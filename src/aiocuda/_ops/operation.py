@@ -5,7 +5,7 @@ Always true: nothing here runs anything; what runs an operation is `aiocuda._ops
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, cast, overload
 
 from aiocuda import _native
@@ -109,9 +109,41 @@ class DeviceOp(Executable[T_co], OpViews[T_co], Generic[T_co]):
         -----
         The operations belong to the graph afterwards: executing them raises `CaptureError`. The functions of `then`,
         `inspect` and `call` are called once, now; those of `map` at each launch, on its result.
-        *Stream*: none. *Blocks*: while kernels are compiled.
+        *Stream*: none. *Blocks*: while kernels are compiled and the driver makes the graph; `graph_async` does not.
         """
         return above.make_graph(self, None, capture_mode, inputs)
+
+    def graph_async(
+        self, *, capture_mode: Literal["global", "thread_local", "relaxed"] = "thread_local", **inputs: Any
+    ) -> Coroutine[Any, Any, CudaGraph[T_co]]:
+        """Make a CUDA graph as `graph` does, without blocking the event loop: await it.
+
+        The operations are recorded now, and belong to the graph. Another thread opens their devices, compiles and loads
+        their kernels, and has the driver make the graph.
+
+        Parameters
+        ----------
+        capture_mode, **inputs
+            As for `graph`.
+
+        Returns
+        -------
+        Coroutine[CudaGraph[T]]
+            Yields the graph.
+
+        Raises
+        ------
+        CaptureError, ArgumentTypeError, ArgumentValueError
+            As for `graph`.
+        CompilationError, DriverError
+            When it is awaited: a kernel does not compile, or the driver refuses.
+
+        Notes
+        -----
+        *Stream*: none. *Blocks*: while the operations are recorded, which calls the functions of `then`, `inspect` and
+        `call`, and reads host data. *On cancel*: the other thread finishes, and the graph is dropped.
+        """
+        return above.make_graph_async(self, capture_mode, inputs)
 
     def graph_on(
         self,
