@@ -13,6 +13,7 @@ from aiocuda import _loops, _native, errors
 from aiocuda._arrays.array import DeviceArray, HostArray
 from aiocuda._devices.device import known_stream
 from aiocuda._devices.policies import Dataflow, streams_for
+from aiocuda._driver import runtime
 from aiocuda._engine import background, faults, futures, held_up, opening, overdue, placement
 from aiocuda._graphs import making
 from aiocuda._graphs.graph import make_graph, make_graph_async
@@ -31,6 +32,7 @@ def wire() -> None:
     above.to_device = to_device
     above.make_graph = make_graph
     above.make_graph_async = make_graph_async
+    runtime.watched = held_up.Watched
     leaks.report_at_exit()
     held_up.report()
     unused.report(DeviceOp)
@@ -51,7 +53,7 @@ def _tell_native_code() -> None:
         refused=faults.refused,
         lost=faults.lost,
         lift=lift,
-        open_device=opening.open_now,
+        open_device=runtime.open_device,
         known_stream=known_stream,
         streams_for=streams_for,
         named=faults.named,

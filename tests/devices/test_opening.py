@@ -381,6 +381,27 @@ def test_ctrl_c_ends_an_await_at_once(program):
     """)
 
 
+@pytest.mark.parametrize("blocks", [True, False])
+def test_what_opens_a_device_in_the_thread_of_a_loop_is_told_who_debugs(program, blocks):
+    said = program(
+        f"""
+        from aiocuda._engine import held_up
+
+        async def main():
+            held_up.watch(0.0)
+            if {blocks}:
+                ac.Device(1).default_stream
+            else:
+                await ac.Device(1).synchronize()
+
+        run(main)
+        """,
+        LOOP="asyncio",
+    )
+    assert "aiocuda: starting the driver, at <string>:" in said.stderr
+    assert ("aiocuda: opening device 1, at <string>:" in said.stderr) == blocks
+
+
 def test_naming_a_device_opens_none(program):
     program("""
         names = [each.name for each in ac.devices()]

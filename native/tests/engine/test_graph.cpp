@@ -27,7 +27,7 @@ dataflow::GraphSink::Services house_of(WholeEngine& engine) {
 }
 
 // Fills an input, copies it to an array of the graph's own, and fills that: its result.
-nb::object make_graph(WholeEngine& engine, const nb::object& input) {
+nb::object make_graph(WholeEngine& engine, const nb::object& input, bool makes = true) {
   dataflow::GraphSink planner(house_of(engine), "here");
   planner.add_input("x", input);
   const nb::object copied = engine.copy(engine.create(64, 0), engine.fill(input));
@@ -36,7 +36,7 @@ nb::object make_graph(WholeEngine& engine, const nb::object& input) {
   dataflow::GraphPlan plan = planner.finish({dataflow::as_array(result)}, result);
   return doing(engine.engine, std::string("making a graph"), 0, [&] {
     const auto graph = std::make_shared<Graph>(engine.engine, std::move(plan));
-    graph->make();
+    if (makes) graph->make();
     return make<GraphObject>(GraphObject{graph});
   });
 }
@@ -75,6 +75,29 @@ TEST_CASE("a launch sets the nodes whose memory is another than before, and no o
   CHECK(filled_last(engine.driver).at(0) == of<Array>(engine.arrays[1]).address());
   CHECK_FALSE(engine.run(launch_of(graph, engine.arrays[1])));
   CHECK(engine.driver.count(Function::cuGraphExecMemsetNodeSetParams) == 1);
+}
+
+TEST_CASE("a graph is made for its first launch outside of the submission, with what that launch replaces") {
+  WholeEngine engine;
+  engine.arrays = {engine.array(64), engine.array(64)};
+  const nb::object graph = make_graph(engine, engine.arrays[0], false);
+  CHECK(engine.driver.count(Function::cuGraphCreate) == 0);
+  int made_count = 0;
+  engine.engine.hooks.making = nb::cpp_function([&](nb::handle asked) {
+    ++made_count;
+    CHECK(engine.engine.depth == 0);
+    CHECK(asked.is(graph));
+    of<GraphObject>(graph).graph->make();
+    return nb::none();
+  });
+  CHECK_FALSE(engine.run(launch_of(graph, engine.arrays[1])));
+  CHECK(made_count == 1);
+  CHECK(of<GraphObject>(graph).graph->instantiations() == 1);
+  CHECK(engine.driver.count(Function::cuGraphExecMemsetNodeSetParams) == 0);
+  CHECK(filled_last(engine.driver).at(0) == of<Array>(engine.arrays[1]).address());
+  CHECK_FALSE(engine.run(launch_of(graph, engine.arrays[0])));
+  CHECK(made_count == 1);
+  CHECK(filled_last(engine.driver).at(0) == of<Array>(engine.arrays[0]).address());
 }
 
 TEST_CASE("a graph that was made while the device worked has room made before the first work after a rest") {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +46,9 @@ _count: int | None = None
 _opening: dict[int, threading.RLock] = {}  # by device: held while it is opened, or gets another pool
 _open: dict[int, _OpenDevice] = {}  # also those that are about to be
 _properties: dict[int, DeviceProperties] = {}
+
+# Watches what takes a thread for long, which is named in words; `aiocuda._wiring` sets it, once.
+watched: Callable[[str], contextlib.AbstractContextManager[None]] = contextlib.nullcontext  # type: ignore[assignment]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +149,7 @@ def device_count() -> int:
     require_not_forked()
     if _count is not None:
         return _count
-    with _lock:
+    with watched("starting the driver"), _lock:
         if _count is None:
             select_driver()
             from cuda.bindings import driver
@@ -176,7 +179,7 @@ def open_device(ordinal: int) -> None:
     if _native.is_open(ordinal):
         return
     require_device(ordinal)
-    with _lock_of(ordinal), _native.RelaxedCaptures():
+    with watched(f"opening device {ordinal}"), _lock_of(ordinal), _native.RelaxedCaptures():
         if ordinal not in _open:  # else by another thread; or by this one, which is asked while it opens the device
             _open_now(ordinal)
 

@@ -11,10 +11,10 @@ from typing import Final
 
 from aiocuda import _native
 from aiocuda._driver import runtime
-from aiocuda._engine import faults, held_up
+from aiocuda._engine import faults
 from aiocuda._engine.background import FOR_DEVICES, Background, Work
 
-__all__ = ["begin", "open_now", "opened", "require_done"]
+__all__ = ["begin", "opened", "require_done"]
 
 _openings: Final = Background(FOR_DEVICES)
 os.register_at_fork(after_in_child=_openings.start_anew)  # before the driver has started, a child may use it
@@ -40,9 +40,3 @@ async def opened(ordinal: int, asked: str) -> None:
     while (work := begin(ordinal)) is not None:
         await work
         require_done(work, asked, ordinal)
-
-
-def open_now(ordinal: int) -> None:
-    """Open a device for who cannot wait without blocking. Native code calls this."""
-    with held_up.Watched(f"opening device {ordinal}"):
-        runtime.open_device(ordinal)
