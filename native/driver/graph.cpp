@@ -22,6 +22,10 @@ struct Graph::Parameters {
 
 namespace {
 
+// Others submit, and have the GIL, when a thread that makes a graph has added so many: after a few hundred
+// microseconds.
+constexpr std::size_t nodes_at_once = 128;
+
 // In an executable the driver changes the memory of one-dimensional copies and fills alone
 // (cuGraphExecMemcpyNodeSetParams, cuGraphExecMemsetNodeSetParams).
 bool can_be_set(const GraphNode& node) {
@@ -81,14 +85,24 @@ void Graph::make() {
     const Engine::Submission submission(engine_);
     if (is_made() || is_being_made_ || plan.is_closed) return;
     is_being_made_ = true;  // whoever closes it meanwhile leaves the rest to this
-    try {
+  }
+  try {
+    {
+      const Engine::Submission submission(engine_);
       engine_.graph_room.prepare(dataflow::branches_by_device(plan));
-      build();
-    } catch (...) {
-      is_being_made_ = false;
-      if (plan.is_closed) drop();
-      throw;
+      begin();
     }
+    while (nodes_.size() < plan.nodes.size()) {
+      {
+        const Engine::Submission submission(engine_);
+        add_nodes(nodes_at_once);
+      }
+      const nb::gil_scoped_release others_go_on;
+    }
+  } catch (...) {
+    is_being_made_ = false;
+    if (plan.is_closed) drop();
+    throw;
   }
   use(Making::gives_up_gil);
 }
@@ -316,11 +330,12 @@ void Graph::set(const std::vector<NodeIndex>& nodes, Making making) {
 
 // Another executable, of nodes with the parameters that the words say.
 void Graph::rebuild(Making making) {
-  build();
+  begin();
+  add_nodes(plan.nodes.size());
   use(making);
 }
 
-void Graph::build() {
+void Graph::begin() {
   is_behind_ = true;
   for (const NodeIndex node : std::exchange(dirty_, {})) is_dirty_[node] = false;
   CUgraph graph = nullptr;
@@ -328,10 +343,23 @@ void Graph::build() {
   graph_ = GraphHandle(graph, {&engine_.devices});
   nodes_.clear();
   is_settable_.clear();
-  for (std::size_t index = 0; index < plan.nodes.size(); ++index) add_node(static_cast<NodeIndex>(index));
   graph_images_.clear();
-  for (const GraphNode& node : plan.nodes)
-    if (node.kind == NodeKind::kernel) graph_images_.push_back(image_of(node));
+}
+
+// So many more, in the plan's order.
+void Graph::add_nodes(std::size_t most) {
+  const std::size_t end = std::min(nodes_.size() + most, plan.nodes.size());
+  while (nodes_.size() < end) {
+    const auto index = static_cast<NodeIndex>(nodes_.size());
+    add_node(index);
+    const GraphNode& node = plan.nodes[index];
+    // A kernel may have another image by the next time.
+    if (node.kind == NodeKind::kernel) hold_of_graph(image_of(node));
+  }
+}
+
+void Graph::hold_of_graph(const dataflow::BufferRef& image) {
+  if (graph_images_.empty() || graph_images_.back().get() != image.get()) graph_images_.push_back(image);
 }
 
 // The executable of the nodes from here on. It may run beside a submission.

@@ -64,7 +64,9 @@ class Graph {
   CUdeviceptr address_of(const dataflow::Pointer& pointer) const { return addresses_[pointer.slot] + pointer.offset; }
   void reset_words();
   void rebuild(Making making);
-  void build();
+  void begin();
+  void add_nodes(std::size_t most);
+  void hold_of_graph(const dataflow::BufferRef& image);
   void use(Making making);
   void drop();
   void hold_image(const dataflow::BufferRef& image);

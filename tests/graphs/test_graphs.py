@@ -411,3 +411,15 @@ def test_an_input_that_a_graph_without_inputs_is_given_is_an_error_that_says_how
     graph = ac.dup(ac.zeros(N, np.int32)).graph()
     with pytest.raises(ac.ArgumentValueError, match=r"no input 'x'; it has none: name them as in op\.graph\(x=x\)"):
         graph.launch(x=ac.zeros(N, np.int32))
+
+
+def test_a_graph_of_more_nodes_than_are_added_at_once(kernels):
+    x = ac.zeros(1, np.int32).sync()
+    op = x
+    for _ in range(300):
+        op = kernels.increment(op, 1, grid=1, block=1)
+    graph = op.graph()
+    graph.launch().sync()
+    assert ac.to_host(x).sync()[0] == 300
+    counts = graph.statistics()
+    assert (counts.nodes, counts.edges, counts.instantiations) == (300, 299, 1)
