@@ -29,8 +29,7 @@ class Allocation:
         self.items = items
         self.address = int(checked(driver.cuMemAlloc(items * 4)))
         checked(driver.cuMemsetD32(self.address, 0, items))
-        checked(driver.cuCtxSynchronize())  # a fill is not waited for
-        checked(driver.cuCtxSynchronize())  # other streams do not wait for it
+        checked(driver.cuCtxSynchronize())  # the call does not wait for the fill, nor do other streams
 
     def close(self) -> None:
         checked(driver.cuMemFree(self.address))

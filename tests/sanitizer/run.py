@@ -122,10 +122,12 @@ def main() -> int:
     parser.add_argument("-j", "--jobs", type=int, default=8)
     parser.add_argument("-k", "--keep", help="an expression of pytest's -k")
     parser.add_argument("--logs", type=Path, help="where to write the logs; a temporary folder else")
-    given = parser.parse_args()
+    given = parser.parse_intermixed_args()  # files may come behind options
     logs = given.logs or Path(tempfile.mkdtemp(prefix="aiocuda-sanitizer-"))
     logs.mkdir(parents=True, exist_ok=True)
     files = sorted({file for path in given.tests for file in ([path] if path.is_file() else path.rglob("test_*.py"))})
+    if not files:
+        parser.error(f"there are no files of tests in {', '.join(map(str, given.tests))}")
     arguments = ["-k", given.keep] if given.keep else []
 
     def run(file: Path) -> tuple[Path, Path, int]:
