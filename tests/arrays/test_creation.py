@@ -101,6 +101,7 @@ def test_full_is_numpys(value, dtype, n):
         (1e39, np.float32),
         (70000.0, np.float16),
         (1j, np.float32),
+        (np.complex64(1 + 2j), np.float32),  # of which NumPy only warns
         ("x", np.int32),
         ([1, 2], np.int32),
         (float("nan"), np.int32),

@@ -139,6 +139,8 @@ def test_arrays_of_several_devices_are_an_error():
     for arrays in ([here, there], [here.sync(), there.sync()]):
         with pytest.raises(ac.DeviceMismatchError, match=r"\.to\(0\)"):
             ac.stack(arrays)
+    with pytest.raises(ac.DeviceMismatchError, match=r"\.to\(0\)"):  # it is known where its result will be
+        ac.concatenate([ac.concatenate([there, there]), here])
     with pytest.raises(ac.DeviceMismatchError, match=r"\.to\(0\)"):
         ac.stack([here.then(lambda x: x), there.then(lambda x: x)]).sync()
     assert ac.stack([there, np.ones(2, np.float32)]).sync().device == ac.Device(1)

@@ -5,13 +5,12 @@ Always true: an event is recorded once, and may be used from any thread.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from aiocuda import _native
 from aiocuda._devices.lending import Owner
-from aiocuda._engine.execution import checked_timeout
+from aiocuda._engine.timed_waits import TimedWaits
 from aiocuda.errors import AiocudaError, ArgumentTypeError, ArgumentValueError, DeviceMismatchError
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ class IpcEventHandle:
         return f"<IpcEventHandle of process {self.owner.process_id}>"
 
 
-class Event(_native.Event):
+class Event(TimedWaits, _native.Event):
     """A point in a stream: made by `Stream.record`, passed when all before it has run. Await it, or ``.sync()`` it.
 
     One of another process is had from its handle, with `aiocuda.open_ipc`.
@@ -122,47 +121,6 @@ class Event(_native.Event):
                 f"{self!r} is none"
             )
         return IpcEventHandle(Owner.here(self.device.ordinal), self._lend())
-
-    def within(self, seconds: float) -> Coroutine[Any, Any, None]:
-        """Return a wait for the event with a time-out, to be awaited.
-
-        Parameters
-        ----------
-        seconds
-            0 or more, on the event loop's clock, from when it is awaited.
-
-        Raises
-        ------
-        DeviceTimeoutError
-            When it is awaited: the time passed first. The work goes on, and the event can be awaited again.
-        ArgumentValueError
-            `seconds` is no number, negative or NaN.
-
-        Notes
-        -----
-        *Blocks*: no. *On cancel*: the work goes on.
-        """
-        return self._wait(checked_timeout(seconds))
-
-    async def _wait(self, timeout_s: float) -> None:
-        await self._await(timeout_s)
-
-    def sync(self, timeout: float | None = None) -> None:
-        """Wait until it has passed, blocking the thread with the GIL released.
-
-        Parameters
-        ----------
-        timeout
-            In seconds; None waits as long as it takes.
-
-        Raises
-        ------
-        DeviceTimeoutError
-            The time passed first; as for `within`.
-        ArgumentValueError
-            The time-out is no number of seconds, 0 or more.
-        """
-        self._block(-1.0 if timeout is None else checked_timeout(timeout))
 
     def __repr__(self) -> str:
         try:
