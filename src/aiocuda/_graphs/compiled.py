@@ -153,9 +153,9 @@ class Compiled(Generic[P, R]):
         """
         latest = self._latest
         if latest is not None and latest.known is not None and not kwargs:
-            op = latest.known.launch(args)
+            op: DeviceOp[R] | None = latest.known.launch(args)
             if op is not None:
-                return cast("DeviceOp[R]", op)
+                return op
         if _native.is_recording() or placement.current.get().is_recording:
             return self._function(*args, **kwargs)  # into the graph that is recorded
         call = Call(args, kwargs)
