@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import ml_dtypes
@@ -102,6 +103,12 @@ def test_full_is_numpys(value, dtype, n):
         (70000.0, np.float16),
         (1j, np.float32),
         (np.complex64(1 + 2j), np.float32),  # of which NumPy only warns
+        (np.int64(300), np.int8),  # of these it keeps the low bits
+        (np.array(-1), np.uint8),
+        (np.uint64(2**63), np.int64),
+        (300.5, np.int8),
+        (-1.0, np.uint8),
+        (np.datetime64("2020"), np.int32),
         ("x", np.int32),
         ([1, 2], np.int32),
         (float("nan"), np.int32),
@@ -109,8 +116,16 @@ def test_full_is_numpys(value, dtype, n):
     ],
 )
 def test_full_with_what_the_dtype_cannot_hold_is_an_error_when_it_is_built(value, dtype):
-    with pytest.raises(ac.ArgumentValueError, match="cannot fill"):
-        ac.full(3, value, dtype)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # as in a program
+        with pytest.raises(ac.ArgumentValueError, match="cannot fill"):
+            ac.full(3, value, dtype)
+
+
+@pytest.mark.parametrize("value", [np.int8(-5), np.float32(-5.75), np.array(-5), True, np.uint64(7), np.bool_(1)])
+@pytest.mark.parametrize("dtype", [np.int8, np.int64])
+def test_full_with_numpys_numbers_is_numpys(value, dtype):
+    assert ac.to_host(ac.full(3, value, dtype)).sync().tolist() == np.full(3, value, dtype).tolist()
 
 
 def test_empty_allocates_what_was_asked(used_bytes):

@@ -47,6 +47,16 @@ def test_calls_give_what_the_function_gives(axpy):
     assert compiled.__name__ == "function"
 
 
+def test_calls_by_keywords_give_what_the_function_gives(kernels):
+    compiled = ac.compile(lambda x, *, n: kernels.increment(x, n, threads=n))
+    for value in (1, 5, 9):
+        x = full(value)
+        assert host(compiled(x=x, n=N)).tolist() == [value + 1] * N
+        assert host(x).tolist() == [value + 1] * N
+        assert host(compiled(x, n=N // 2)).tolist() == [value + 2] * (N // 2) + [value + 1] * (N // 2)
+    assert compiled.cache_info().graphs <= 4
+
+
 def test_calls_are_awaited(axpy, run):
     compiled = ac.compile(axpy)
 

@@ -248,6 +248,11 @@ def test_zip_of_nothing_is_an_empty_tuple():
     assert ac.zip().sync() == ()
 
 
+def test_zip_takes_operations_out_of_tuples_lists_and_dicts():
+    zipped = ac.zip(ac.value(1), (ac.value(2), [3]), [ac.value(4)], {"five": (ac.value(5),)})
+    assert zipped.sync() == (1, (2, [3]), [4], {"five": (5,)})
+
+
 def test_zip_submits_from_left_to_right():
     order: list[int] = []
     ops = [ac.value(i).inspect(order.append) for i in range(5)]

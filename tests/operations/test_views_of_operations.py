@@ -40,6 +40,13 @@ def test_views_are_numpys(name, unknown):
         assert seen._spec[2] == array.device.ordinal
 
 
+def test_the_dtype_of_a_view_is_known_when_it_is_built(kernels):
+    floats = ac.ones(4, np.float32)
+    assert contents(kernels.increment(floats.view(np.int32), 4, threads=4)).tolist() == [0x3F800001] * 4
+    with pytest.raises(ac.ArgumentTypeError, match="int32"):
+        kernels.increment(ac.ones(4, np.int32).view(np.float32), 4, threads=4)
+
+
 def test_views_are_awaited(run):
     async def program():
         return await ac.to_host(ac.to_device(DATA).T[2:4])

@@ -33,7 +33,8 @@ def fill(destination: Any, value: object) -> DeviceOp[Any]:
     destination
         A `DeviceArray` or a `HostArray`, of any strides, or an operation that yields one.
     value
-        One number that the array's dtype can hold, as for `full`: negative zeros and the bits of NaNs are kept.
+        One number that the array's dtype can hold, as for `full`: negative zeros and the bits of NaNs are kept. An
+        integer dtype takes a float without its fraction.
 
     Returns
     -------
@@ -95,7 +96,12 @@ def pattern_of(value: object, kind: np.dtype[Any]) -> bytes:
         # NumPy only warns where a value does not fit; rounding a small one to 0 is fine.
         with np.errstate(all="raise", under="ignore"), warnings.catch_warnings():
             warnings.simplefilter("error")
-            return np.full((), value, kind).tobytes()
+            item = np.full((), value, kind)
+        if kind.kind in "iu" and type(value) is not int:  # NumPy checks these, and keeps the low bits of all others
+            given = int(np.asarray(value).item())
+            if given != int(item):
+                raise OverflowError(f"{given} is out of bounds for {kind}")
+        return item.tobytes()
     except (TypeError, ValueError, ArithmeticError, Warning) as error:
         raise ArgumentValueError(f"{value!r} cannot fill an array of dtype {kind}: {error}") from error
 
