@@ -47,7 +47,7 @@ struct Array {
   GroupRef group{};                     // whose handle it is, once the array was shared, moved or partitioned
   std::vector<std::int64_t> tile{};     // of a partition: the shape of its tiles
   std::string ended{};                  // how its use ended, such as "was closed at file:line"
-  std::shared_ptr<void> lender{};       // of memory that is somebody else's
+  std::shared_ptr<void> loan{};         // of memory that is somebody else's
 
   std::uint64_t address() const { return buffer->address + offset; }  // not of a closed one
   std::uint64_t size() const {

@@ -1,9 +1,9 @@
 // The rights to use the bytes of a buffer: shared, partitioned or moved parts, and the handles that they belong to.
 // Knows neither Python nor CUDA.
 //
-// Always true: a claim holds while a handle of its group lives (a moved part's for ever); bytes under a shared
-// claim are written by nobody, bytes under a partition's or a move's are used through its own handles alone.
-// Guarded by the GIL.
+// Always true: a claim holds while a handle of its group lives (a moved part's and a lender's until the memory goes, or
+// the loan ends that they came about from); bytes under a shared claim are written by nobody, bytes under a partition's
+// or a move's are used through its own handles alone. Guarded by the GIL.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -60,6 +60,10 @@ class Claims {
   }
   void remove(const Group* group) {
     std::erase_if(claims_, [group](const Claim& claim) { return claim.owner() == group; });
+  }
+  // For a group of which no handle is left, nor of those that came about from it.
+  void remove_all_of(const Group& group) {
+    std::erase_if(claims_, [&group](const Claim& claim) { return claim.has_ended() || is_of(claim.owner(), &group); });
   }
   // All that was moved to the group is moved on: the later claim forbids what the earlier does, so a chain of moves
   // keeps one. False: it is not all, or was not moved.

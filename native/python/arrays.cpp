@@ -46,7 +46,7 @@ nb::object like_part(const Array& whole, nb::handle part) {
   if (!whole.buffer) raise_ended(whole, "a graph's output");
   Array same{whole.buffer, whole.offset + model.offset, whole.device, model.dtype, model.shape, model.strides};
   same.group = whole.group;
-  same.lender = whole.lender;
+  same.loan = whole.loan;
   return dataflow::make_array(part.type(), std::move(same));
 }
 
@@ -97,7 +97,7 @@ void bind_arrays(nb::module_& module) {
             auto shape = read_shape(extents, dtype, size_bytes);
             Array view{whole.buffer, whole.offset, whole.device, dtype, std::move(shape)};
             view.group = whole.group;
-            view.lender = whole.lender;
+            view.loan = whole.loan;
             if (strides) view.strides = std::move(*strides);
             const Span span = view.span(), bounds = whole.span();
             if (span.end > bounds.end || span.begin < bounds.begin)

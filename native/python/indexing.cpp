@@ -139,7 +139,7 @@ nb::object make_view(nb::handle_t<Array> array, Part&& part, const char* where) 
              std::move(part.shape)};
   if (!is_contiguous) view.strides = std::move(part.strides);
   view.group = whole.group;
-  view.lender = whole.lender;
+  view.loan = whole.loan;
   check_usable(view, false,
                [where] { return std::string(where); });  // it, and not the whole: a part of that may be moved
   return dataflow::make_array(array.type(), std::move(view));

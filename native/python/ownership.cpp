@@ -45,17 +45,21 @@ bool is_shared_handle(Array& array) {
   return own && own->kind == ClaimKind::shared;
 }
 
-// Memory of somebody else's stays his until the device has passed all that used it here.
-struct Lender {
+// The loan of memory that is somebody else's: all handles that came of one call keep it. It stays his until the device
+// has passed all that used it here. The rights that the handles took end with the loan, since other loans of the same
+// memory may follow.
+struct Loan {
   nb::object owner;
   BufferRef buffer;
   Span span;
+  GroupRef group = std::make_shared<Group>();  // of the loan's first handle
 
-  Lender(nb::object lent_by, BufferRef lent, Span bytes)
+  Loan(nb::object lent_by, BufferRef lent, Span bytes)
       : owner(std::move(lent_by)), buffer(std::move(lent)), span(bytes) {}
-  Lender(const Lender&) = delete;
-  Lender& operator=(const Lender&) = delete;
-  ~Lender() {
+  Loan(const Loan&) = delete;
+  Loan& operator=(const Loan&) = delete;
+  ~Loan() {
+    if (buffer->claims) buffer->claims->remove_all_of(*group);
     Engine& engine = process_engine();
     auto keep = [&](Tick tick) {
       if (!engine.timeline.is_known_complete(tick)) engine.retain(tick, owner);
@@ -66,6 +70,12 @@ struct Lender {
     });
   }
 };
+
+void lend(Array& array, nb::object owner) {
+  auto loan = std::make_shared<Loan>(std::move(owner), array.buffer, array.span());
+  array.group = loan->group;
+  array.loan = std::move(loan);
+}
 
 // The driver's handle of another process' thing, from its bytes.
 template <class Handle>
@@ -112,7 +122,7 @@ void bind_ownership(nb::module_& module) {
                                      array.buffer->enclosure->place + ", which owns its memory; close the graph");
     array.buffer.reset();
     array.group.reset();
-    array.lender.reset();
+    array.loan.reset();
     array.ended = "was closed at " + place_of_caller();
   });
   // Another handle of the same class, both of them for reading.
@@ -153,7 +163,7 @@ void bind_ownership(nb::module_& module) {
     moved.group = claim(array, ClaimKind::moved, place);
     array.buffer.reset();
     array.group.reset();
-    array.lender.reset();
+    array.loan.reset();
     array.ended = "was moved at " + place;
     return dataflow::make_array(object.type(), std::move(moved));
   });
@@ -181,7 +191,7 @@ void bind_ownership(nb::module_& module) {
     claims_of(partition).remove(partition.group.get());
     partition.buffer.reset();
     partition.group.reset();
-    partition.lender.reset();
+    partition.loan.reset();
     partition.ended = "was unpartitioned at " + place_of_caller();
   });
   // Raises where an operation could not use the array so.
@@ -221,7 +231,7 @@ void bind_ownership(nb::module_& module) {
     return driver::doing(process_engine(), std::string("ordering a module's variable after earlier work"), device, [&] {
       Array array{buffer_of_variable(memory, device, address, size_bytes, is_constant), 0, device, dtype,
                   std::move(shape)};
-      array.lender = std::make_shared<Lender>(std::move(owner), array.buffer, array.span());
+      lend(array, std::move(owner));
       return dataflow::make_array(type, std::move(array));
     });
   });
@@ -263,6 +273,7 @@ void bind_ownership(nb::module_& module) {
           driver::check(engine.now.wait(engine.stream(ready).handle, behind_users->handle()), "cuStreamWaitEvent");
           array.buffer->hazards.commit(span, true, engine.timeline.advance(ready, 1, true));
         });
+        lend(array, nb::none());
         if (is_read_only) array.group = claim(array, ClaimKind::read_only, "its owner lends it for reading");
         return dataflow::make_array(type, std::move(array));
       },
@@ -295,7 +306,7 @@ void bind_ownership(nb::module_& module) {
         driver::doing(engine, std::string("ordering external memory after its earlier uses"), device,
                       [&] { engine.streams.order(slot_of(ready), *array.buffer, span); });
         array.buffer->hazards.commit(span, true, engine.timeline.advance(slot_of(ready), 1, true));
-        array.lender = std::make_shared<Lender>(std::move(owner), array.buffer, span);
+        lend(array, std::move(owner));
         if (is_read_only) array.group = claim(array, ClaimKind::read_only, "its owner lends it for reading");
         return dataflow::make_array(type, std::move(array));
       },

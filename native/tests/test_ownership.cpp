@@ -85,6 +85,18 @@ TEST_CASE("a claim ends with its last handle, and a move's and a lender's do not
   }
 }
 
+TEST_CASE("all claims that came about from a group end together, and those of others stay") {
+  Claims claims;
+  const GroupRef loan = make_group(), other = make_group();
+  for (const ClaimKind kind : {ClaimKind::moved, ClaimKind::read_only})
+    claims.add(kind, part, make_group(make_group(loan)), "here");
+  claims.add(ClaimKind::shared, part, make_group(loan), "nobody holds it any more");
+  claims.add(ClaimKind::moved, rest, make_group(other), "there");
+  claims.remove_all_of(*loan);
+  CHECK_FALSE(claims.against_access(part, true, nobody));
+  CHECK(claims.against_access(all, true, nobody)->place == "there");
+}
+
 TEST_CASE("a claim that is removed is no more, and others stay") {
   Claims claims;
   const GroupRef group = make_group(), other = make_group();

@@ -300,6 +300,40 @@ def test_a_handle_whose_use_has_ended_keeps_no_owner(memory, let_go, end):
     assert ended.is_closed
 
 
+def share(x: ac.DeviceArray) -> ac.DeviceArray:
+    return x.share()
+
+
+@pytest.mark.parametrize("right", [ac.move, share, None], ids=["moved", "shared", "read-only"])
+def test_rights_end_with_the_loan_that_they_were_taken_in(memory, increment, right):
+    """As with a caching allocator, which gives the bytes of a tensor that is gone to the next one."""
+    neighbour = ac.external(Lender(memory, offset=N))  # of the same allocation, all the time
+    x = ac.external(Lender(memory, is_read_only=right is None))
+    y = x if right is None else right(x)
+    view = x[:0] if right is None else y[3:5]
+    other = ac.external(Lender(memory))
+    del x, y
+    with pytest.raises(ac.OwnershipError, match=r"read-only|was moved|was shared"):
+        increment(other)
+    del view, other
+    again = ac.external(Lender(memory))
+    assert ac.to_host(increment(again)).sync(60).tolist() == [1] * N
+    assert ac.to_host(neighbour).sync(60).tolist() == [0] * N
+
+
+def test_rights_do_not_go_over_to_the_next_loan_while_the_device_works(memory, increment, latch, device):
+    x = ac.external(Lender(memory))
+    y = ac.move(x)
+    held = device.stream()
+    latch.hold(held)
+    increment(y).on(held).submit()
+    del x, y
+    future = increment(ac.external(Lender(memory))).submit()
+    assert not future.done()
+    latch.release()
+    assert ac.to_host(future.sync(60)).sync(60).tolist() == [2] * N
+
+
 def test_external_memory_is_none_of_the_devices_used_bytes(memory, used_bytes):
     before = used_bytes()
     x = ac.external(Lender(memory))

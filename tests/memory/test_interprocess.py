@@ -161,6 +161,21 @@ def test_what_is_shared_is_lent_for_reading(other):
     other("close", "x")
 
 
+def test_what_was_opened_for_reading_forbids_no_writes_once_it_is_closed(other):
+    x = lent(np.zeros(N, np.int32))
+    shared = x.share()
+    other("open", "reader", shared.ipc_handle())
+    shared.close()
+    x.unwrap()
+    other("open", "writer", x.ipc_handle())
+    with pytest.raises(Refused, match=r"OwnershipError.*its owner lends it for reading"):
+        other("increment", "writer")
+    other("close", "reader")
+    other("increment", "writer")
+    assert (other("read", "writer") == 1).all()
+    other("close", "writer")
+
+
 def test_an_array_is_opened_as_often_as_one_likes(other):
     x = lent(np.full(N, 3, np.int32))
     for _ in range(3):

@@ -210,6 +210,16 @@ def test_handles_of_one_variable_know_of_one_another(module):
     shared.close()
 
 
+def test_a_variable_that_was_moved_can_be_had_again_once_nobody_holds_it(module):
+    moved = ac.move(module.variable("many"))
+    with pytest.raises(ac.OwnershipError, match="was moved"):
+        ac.copy(module.variable("many"), np.zeros(6)).sync()
+    del moved
+    many = module.variable("many")
+    ac.copy(many, np.ones(6)).sync()
+    assert ac.to_host(many).sync().tolist() == [1] * 6
+
+
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
