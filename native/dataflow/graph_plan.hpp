@@ -155,6 +155,7 @@ struct GraphPlan {
   std::vector<Input> inputs;
   std::vector<Constant> constants;
   nb::object result;                     // what a launch yields, where it replaces no output
+  Spec spec;                             // of that
   std::vector<BufferRef> shared_memory;  // of temporaries whose uses cannot overlap in time
   std::uint64_t asked_bytes = 0;         // by the arrays that are its own
   std::uint64_t shared_bytes = 0;        // what they need, one in the place of another

@@ -81,6 +81,7 @@ class GraphSink : private PlanNodes {
   // Lays out the memory. `results`: all that somebody may look at when the graph has run.
   GraphPlan finish(const std::vector<const Array*>& results, nb::object result) {
     plan_.result = std::move(result);
+    plan_.spec = spec_of(plan_.result);
     slots_.lay_out(results, order_, [this](Buffer& buffer) { services_.allocate(buffer, nullptr); });
     if (plan_.device == unknown_ordinal) plan_.device = default_device_;
     enclosure_->is_open = false;
@@ -259,8 +260,8 @@ class GraphSink : private PlanNodes {
     for (const Constant& constant : inner.constants)
       slots_.note_constant(constant.array, places[constant.memory].slot, constant.writes);
     for (const ReplayOp::Binding& binding : op.bindings) {
-      if (!binding.is_output && !inner.inputs[binding.index].is_array) continue;
-      const SlotIndex slot = binding.is_output ? binding.index : inner.inputs[binding.index].memory;
+      if (!binding.is_memory) continue;
+      const SlotIndex slot = binding.slot;
       slots_.note_constant(handle_of(binding.value), places[slot].slot, !inner.memory[slot].writes.empty());
     }
     std::vector<Tick> ticks;

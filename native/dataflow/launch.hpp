@@ -385,7 +385,8 @@ void each_argument(Op& op, F&& f) {
       f(nb::handle(static_cast<PickOp&>(op).source));
       return;
     case Kind::replay:
-      for (const ReplayOp::Binding& binding : static_cast<ReplayOp&>(op).bindings) f(nb::handle(binding.value));
+      if (static_cast<ReplayOp&>(op).consumes)
+        for (const ReplayOp::Binding& binding : static_cast<ReplayOp&>(op).bindings) f(nb::handle(binding.value));
       return;
     case Kind::foreign:
       for (const nb::object& argument : static_cast<ForeignOp&>(op).arguments) f(nb::handle(argument));

@@ -46,7 +46,11 @@ std::string text_of(const LaunchedAs& launch) {
 
 std::shared_ptr<const Launches> launches_waited_for(Op& op) {
   std::shared_ptr<const Launches> found = op.launches;
-  if (op.kind == Kind::replay && static_cast<ReplayOp&>(op).plan) found = static_cast<ReplayOp&>(op).plan->launches;
+  if (op.kind == Kind::replay) {
+    const auto& replay = static_cast<const ReplayOp&>(op);
+    if (replay.plan) found = replay.plan->launches;
+    if (!replay.consumes) return found;
+  }
   op.visit_arguments(collect, &found);
   return found;
 }

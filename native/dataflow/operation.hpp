@@ -17,6 +17,7 @@
 #include "origin.hpp"
 #include "placement.hpp"
 #include "raise.hpp"
+#include "several.hpp"
 
 namespace aiocuda::dataflow {
 namespace nb = nanobind;
@@ -377,13 +378,25 @@ struct ForeignOp final : Op {
 struct GraphPlan;
 
 // A launch of a graph, with what it replaces.
+//
+// Always true: what the device is to be told outlives the arguments: addresses and numbers stay when they are let go.
 struct ReplayOp final : Op {
+  // What replaces an input, or the memory of an output.
   struct Binding {
-    bool is_output;       // else an input
-    std::uint32_t index;  // of the input, or of the output's memory
-    nb::object value;     // an array or a number, or an operation that yields one
+    PyObject* value;        // owned: an array or a number, or an operation that yields one
+    std::uint64_t address;  // of an array, known when it is submitted
+    std::uint32_t index;    // of the input, or of the output's memory
+    std::uint32_t slot : 29;
+    std::uint32_t is_output : 1;     // else of an input
+    std::uint32_t is_memory : 1;     // of the slot, whose address the array's replaces; else a number
+    std::uint32_t is_operation : 1;  // else it was found to fit when the launch was built
+
+    void take_slot(std::uint32_t memory) {
+      slot = memory & 0x1fffffff;
+      is_memory = true;
+    }
   };
-  // A word that a launch replaces: the address of a memory, or a number.
+  // A number that replaces another.
   struct Word {
     std::uint32_t slot;
     std::uint64_t word;
@@ -393,21 +406,48 @@ struct ReplayOp final : Op {
   nb::object graph;
   GraphPlan* plan = nullptr;     // the graph's
   std::uint64_t generation = 0;  // of the plan that it was built for
-  std::vector<Binding> bindings;
-  nb::object result;                     // if it is neither the graph's nor the outputs that were given
-  std::vector<Word> addresses, numbers;  // known when it is submitted
+  nb::object result;             // if it is neither the graph's nor the outputs that were given
+  // With so many a launch fits into the blocks of 512 bytes that Python's allocator keeps.
+  Several<Binding, 8> bindings;
+  Several<Word, 2> numbers;
+  bool consumes = false;  // some value is an operation
+
+  // Takes the place of an input, or of an output's memory.
+  void bind(bool is_output, std::uint32_t index, nb::handle value) {
+    Binding binding{};
+    binding.value = value.inc_ref().ptr();
+    binding.index = index;
+    binding.is_output = is_output;
+    binding.is_operation = is_op(value.ptr());
+    consumes = consumes || binding.is_operation;
+    bindings.push_back(binding);
+  }
+  void set_number(std::uint32_t slot, std::uint64_t word) {
+    for (Word& each : numbers)
+      if (each.slot == slot) {
+        each.word = word;
+        return;
+      }
+    numbers.push_back({slot, word});
+  }
 
   void release_arguments() override { release(); }
   int visit_arguments(visitproc visit, void* arg) override {
     Py_VISIT(graph.ptr());
     Py_VISIT(result.ptr());
-    for (const Binding& binding : bindings) Py_VISIT(binding.value.ptr());
+    for (const Binding& binding : bindings) Py_VISIT(binding.value);
     return 0;
   }
 
  private:
   void release() {
-    for (Binding& binding : std::exchange(bindings, {})) let_go(std::move(binding.value));
+    for (Binding& binding : bindings) {
+      PyObject* const value = std::exchange(binding.value, nullptr);
+      if (binding.is_operation)
+        let_go(nb::steal(value));
+      else
+        Py_XDECREF(value);
+    }
     result.reset();
     graph.reset();
     plan = nullptr;

@@ -27,6 +27,16 @@ inline Pageable* as_pageable(nb::handle object) {
   return object.ptr() && is_pageable(object.ptr()) ? nb::inst_ptr<Pageable>(object) : nullptr;
 }
 
+inline Spec spec_of(const Array& array) {
+  return {array.is_host() ? Yields::host_array : Yields::device_array, array.dtype, array.device, array.is_managed()};
+}
+inline Spec spec_of(nb::handle value) {
+  if (const Array* array = as_array(value)) return spec_of(*array);
+  if (const Op* op = as_op(value)) return op->spec;
+  if (const Pageable* memory = as_pageable(value)) return {Yields::host_value, memory->dtype, unknown_ordinal};
+  return {Yields::host_value, any_dtype, unknown_ordinal};
+}
+
 inline constexpr std::uint64_t address_space_bytes = std::numeric_limits<std::uint64_t>::max();
 
 inline std::string describe(const Pageable& memory) {

@@ -345,15 +345,18 @@ class Performing : protected Homes<Sink> {
     const GraphPlan& plan = *op.plan;
     Replay replay(plan, op);
     outputs_.clear();
-    for (const ReplayOp::Binding& binding : op.bindings) {
-      const Value value = value_of(binding.value);
+    for (ReplayOp::Binding& binding : op.bindings) {
+      if (!binding.is_operation && !binding.is_memory) continue;  // packed when it was built
+      const Value value = binding.is_operation ? value_of(binding.value) : sink_.constant(binding.value);
       if (binding.is_output) outputs_.push_back(value);
       if (sink_.is_unknown(value)) continue;
-      if (const Array* array = sink_.array(value)) {
+      const Array* const array = sink_.array(value);
+      if (!binding.is_operation)
+        replay.bind_again(binding, *array);
+      else if (array)
         replay.bind(binding, *array);
-      } else {
+      else
         replay.bind(binding, sink_.object(value));
-      }
     }
     replay.check();
     sink_.require_made(op);

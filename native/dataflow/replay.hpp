@@ -3,6 +3,7 @@
 // Always true: what a launch puts in the place of an input meets no other memory of the graph where one of the two is
 // written: the graph's nodes are ordered for the memory that it was made with, and would race.
 #pragma once
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -31,26 +32,20 @@ inline bool is_alike(const Array& a, const Array& b) {
 class Replay {
  public:
   Replay(const GraphPlan& plan, ReplayOp& op) : plan_(plan), op_(op) {
-    if (plan.is_closed)
-      raise(error_types.closed, "launch: the graph made at " + plan.place + " was closed before this launch of it");
-    if (op.generation != plan.generation)
-      raise(error_types.capture, "launch: the graph made at " + plan.place +
-                                     " was updated after this launch of it was built; build the launch again");
-    op.addresses.clear();
-    op.numbers.clear();
+    if (plan.is_closed) [[unlikely]]
+      raise_closed();
+    if (op.generation != plan.generation) [[unlikely]]
+      raise_updated();
   }
 
   // Puts an array where an input's or an output's memory is.
-  void bind(const ReplayOp::Binding& binding, const Array& array) {
+  void bind(ReplayOp::Binding& binding, const Array& array) {
     if (!binding.is_output && !plan_.inputs[binding.index].is_array)
       raise(error_types.argument_type, "launch: " + plan_.inputs[binding.index].name + ": a number is expected, " +
                                            describe(array) + " was given");
-    const SlotIndex slot = binding.is_output ? binding.index : plan_.inputs[binding.index].memory;
-    const Memory& memory = plan_.memory[slot];
-    auto where = [&] {
-      return binding.is_output ? std::string("launch: what an output is written to")
-                               : "launch: " + plan_.inputs[binding.index].name;
-    };
+    binding.take_slot(binding.is_output ? binding.index : plan_.inputs[binding.index].memory);
+    const Memory& memory = plan_.memory[binding.slot];
+    auto where = [&] { return name_of(binding); };
     check_usable(array, !memory.writes.empty(), where);
     if (binding.is_output) {
       if (!array.is_contiguous() || array.size_bytes() != memory.size_bytes || array.device != memory.device)
@@ -67,7 +62,6 @@ class Replay {
             where() +
                 " is used by a function of call(), whose captured work has its address; copy() into the array that the "
                 "graph was made with instead");
-    const std::uint64_t address = array.size_bytes() ? array.address() : 0;
     if (const std::uint64_t beyond = memory.size_bytes ? memory.misalignment(array.buffer->place() + array.offset) : 0)
       raise(error_types.argument_value,
             where() + ": what was given begins " + std::to_string(beyond) +
@@ -76,22 +70,30 @@ class Replay {
                 std::to_string(memory.alignment) +
                 ", or as far from one as that of the array that the graph was made with; give a copy of it, with "
                 "dup(), or make another graph");
-    op_.addresses.push_back({slot, address});
-    bound_.push_back({slot, array.buffer.get(), array.offset});
+    put(binding, array, memory);
   }
 
-  void bind(const ReplayOp::Binding& binding, nb::handle value) {
+  // The same for an array that was found to fit when the launch was built. One thing may have changed since: whether it
+  // may be used.
+  void bind_again(ReplayOp::Binding& binding, const Array& array) {
+    const Memory& memory = plan_.memory[binding.slot];
+    check_usable(array, !memory.writes.empty(), [&] { return name_of(binding); });
+    put(binding, array, memory);
+  }
+
+  void bind(ReplayOp::Binding& binding, nb::handle value) {
     const Input& input = plan_.inputs[binding.index];
     if (input.is_array)
       raise(error_types.argument_type, "launch: " + input.name + ": an array is expected, not " +
                                            nb::cast<std::string>(nb::repr(value)) +
                                            "; bring host data to the device with to_device()");
+    binding.is_memory = false;
     for (std::size_t slot = 0; slot < plan_.numbers.size(); ++slot) {
       const Number& number = plan_.numbers[slot];
       if (number.input != binding.index) continue;
-      op_.numbers.push_back({static_cast<SlotIndex>(slot), pack_scalar(value, number.kind, [&] {
-                               return "launch: " + input.name + ", for " + number.where;
-                             })});
+      op_.set_number(static_cast<SlotIndex>(slot), pack_scalar(value, number.kind, [&] {
+                       return "launch: " + input.name + ", for " + number.where;
+                     }));
     }
   }
 
@@ -101,21 +103,18 @@ class Replay {
       if (!find(constant.memory))
         check_usable(*as_array(constant.array), constant.writes,
                      [&] { return "launch of the graph made at " + plan_.place; });
-    for (const Bound& each : bound_)
-      for (std::size_t slot = 0; slot < plan_.memory.size(); ++slot) check_apart(each, static_cast<SlotIndex>(slot));
+    if (!bound_.empty() && are_near()) check_apart();
   }
 
   template <class F>
   void each_use(F&& f) const {
-    for (std::size_t slot = 0; slot < plan_.memory.size(); ++slot) {
-      const Memory& memory = plan_.memory[slot];
-      if (memory.shares_memory) continue;
-      const Bound at = place_of(static_cast<SlotIndex>(slot));
-      if (!at.buffer) continue;
-      for (const bool writes : {false, true})
-        for (const Span span : (writes ? memory.writes : memory.reads).spans())
-          f(Use{at.buffer, Span{at.offset + span.begin, at.offset + span.end}, writes});
-    }
+    each_place([&](const Memory& memory, const Bound& at) {
+      if (!at.buffer) return;
+      for (const Span span : memory.reads.spans())
+        f(Use{at.buffer, Span{at.offset + span.begin, at.offset + span.end}, false});
+      for (const Span span : memory.writes.spans())
+        f(Use{at.buffer, Span{at.offset + span.begin, at.offset + span.end}, true});
+    });
     for (const BufferRef& memory : plan_.shared_memory) f(Use{memory.get(), Span{0, memory->size_bytes}, true});
   }
 
@@ -132,10 +131,55 @@ class Replay {
   }
 
  private:
+  [[noreturn, gnu::cold, gnu::noinline]] void raise_closed() const {
+    raise(error_types.closed, "launch: the graph made at " + plan_.place + " was closed before this launch of it");
+  }
+  [[noreturn, gnu::cold, gnu::noinline]] void raise_updated() const {
+    raise(error_types.capture, "launch: the graph made at " + plan_.place +
+                                   " was updated after this launch of it was built; build the launch again");
+  }
+
+  std::string name_of(const ReplayOp::Binding& binding) const {
+    return binding.is_output ? "launch: what an output is written to" : "launch: " + plan_.inputs[binding.index].name;
+  }
+
+  void put(ReplayOp::Binding& binding, const Array& array, const Memory& memory) {
+    binding.address = memory.size_bytes ? array.address() : 0;
+    std::size_t at = bound_.size();
+    while (at > 0 && bound_[at - 1].slot > binding.slot) --at;
+    bound_.insert(at, {binding.slot, array.buffer.get(), array.offset});
+  }
+
   const Bound* find(SlotIndex slot) const {
+    const Bound* const found = std::lower_bound(bound_.begin(), bound_.end(), slot,
+                                                [](const Bound& each, SlotIndex sought) { return each.slot < sought; });
+    return found != bound_.end() && found->slot == slot ? found : nullptr;
+  }
+
+  // Calls `f(memory, place)` for all memory of the graph that shares none, by slot.
+  template <class F>
+  void each_place(F&& f) const {
+    const Bound* next = bound_.begin();
+    for (std::size_t slot = 0; slot < plan_.memory.size(); ++slot) {
+      const Memory& memory = plan_.memory[slot];
+      const bool is_bound = next != bound_.end() && next->slot == slot;
+      if (!memory.shares_memory)
+        f(memory, is_bound ? *next : Bound{static_cast<SlotIndex>(slot), memory.buffer.get(), memory.offset});
+      while (next != bound_.end() && next->slot <= slot) ++next;
+    }
+  }
+
+  // Is something that was put in in one buffer with other memory of the graph?
+  bool are_near() const {
+    bool found = false;
+    each_place([&](const Memory&, const Bound& at) {
+      for (const Bound& each : bound_) found = found || (each.buffer == at.buffer && each.slot != at.slot);
+    });
+    return found;
+  }
+  [[gnu::noinline]] void check_apart() const {
     for (const Bound& each : bound_)
-      if (each.slot == slot) return &each;
-    return nullptr;
+      for (std::size_t slot = 0; slot < plan_.memory.size(); ++slot) check_apart(each, static_cast<SlotIndex>(slot));
   }
   void check_apart(const Bound& mine, SlotIndex slot) const {
     if (slot == mine.slot || plan_.memory[slot].shares_memory) return;
@@ -164,7 +208,7 @@ class Replay {
 
   const GraphPlan& plan_;
   ReplayOp& op_;
-  std::vector<Bound> bound_;
+  Several<Bound, 8> bound_;  // by slot
 };
 
 }  // namespace aiocuda::dataflow

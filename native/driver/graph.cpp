@@ -369,22 +369,41 @@ void Graph::use(Making making) {
   hold_images_of_plan();
 }
 
-void Graph::take(const dataflow::ReplayOp& op) {
-  auto put_all = [this](const std::vector<dataflow::ReplayOp::Word>& wanted, std::vector<std::uint32_t>& strayed,
-                        bool is_number) {
-    auto is_wanted = [&](std::uint32_t slot) {
-      return std::any_of(wanted.begin(), wanted.end(), [slot](const auto& each) { return each.slot == slot; });
+// `each_wanted` calls a function with each word that a launch replaces: (slot, word).
+template <class Each>
+void Graph::put_all(Each&& each_wanted, std::vector<std::uint32_t>& strayed, bool is_number) {
+  std::size_t count = 0;
+  bool are_those = true;  // which the launch before replaced
+  each_wanted([&](std::uint32_t slot, std::uint64_t) {
+    are_those = are_those && count < strayed.size() && strayed[count] == slot;
+    ++count;
+  });
+  if (!are_those || count != strayed.size()) {
+    auto is_wanted = [&](std::uint32_t sought) {
+      bool found = false;
+      each_wanted([&](std::uint32_t slot, std::uint64_t) { found = found || slot == sought; });
+      return found;
     };
     for (const std::uint32_t slot : strayed)
       if (!is_wanted(slot)) put(slot, as_made(slot, is_number), is_number);
-    strayed.clear();
-    for (const auto& each : wanted) {
-      put(each.slot, each.word, is_number);
-      if (each.word != as_made(each.slot, is_number)) strayed.push_back(each.slot);
-    }
+  }
+  strayed.clear();
+  each_wanted([&](std::uint32_t slot, std::uint64_t word) {
+    put(slot, word, is_number);
+    if (word != as_made(slot, is_number)) strayed.push_back(slot);
+  });
+}
+
+void Graph::take(const dataflow::ReplayOp& op) {
+  auto each_address = [&op](auto&& f) {
+    for (const dataflow::ReplayOp::Binding& each : op.bindings)
+      if (each.is_memory) f(each.slot, each.address);
   };
-  put_all(op.addresses, strayed_addresses_, false);
-  put_all(op.numbers, strayed_numbers_, true);
+  auto each_number = [&op](auto&& f) {
+    for (const dataflow::ReplayOp::Word& each : op.numbers) f(each.slot, each.word);
+  };
+  put_all(each_address, strayed_addresses_, false);
+  put_all(each_number, strayed_numbers_, true);
 }
 
 void Graph::launch(const dataflow::ReplayOp& op, CUstream stream) {

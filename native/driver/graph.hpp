@@ -60,6 +60,8 @@ class Graph {
   void instantiate(Making making);
   void set(const std::vector<dataflow::NodeIndex>& nodes, Making making);
   void put(std::uint32_t slot, std::uint64_t word, bool is_number);
+  template <class Each>
+  void put_all(Each&& each_wanted, std::vector<std::uint32_t>& strayed, bool is_number);
   std::uint64_t as_made(std::uint32_t slot, bool is_number) const;
   CUdeviceptr address_of(const dataflow::Pointer& pointer) const { return addresses_[pointer.slot] + pointer.offset; }
   void reset_words();

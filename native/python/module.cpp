@@ -18,6 +18,7 @@
 #include "../driver/refused.hpp"
 #include "execution.hpp"
 #include "graph.hpp"
+#include "graph_calls.hpp"
 #include "host_memory.hpp"
 #include "kernel.hpp"
 #include "known_calls.hpp"
@@ -270,6 +271,7 @@ NB_MODULE(_native, module) {
   aiocuda::bind_ownership(module);
   aiocuda::bind_graphs(module);
   aiocuda::bind_known_calls(module);
+  aiocuda::bind_graph_calls(module);
   aiocuda::bind_kernel(module);
   aiocuda::bind_streams(module);
   aiocuda::bind_execution(module);

@@ -50,15 +50,6 @@ PyType_Slot op_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(op_traverse)}
                           {Py_am_await, reinterpret_cast<void*>(await_op)},
                           {0, nullptr}};
 
-Spec spec_of(nb::handle value) {
-  if (const Op* op = as_op(value)) return op->spec;
-  if (const Pageable* memory = as_pageable(value)) return {Yields::host_value, memory->dtype, unknown_ordinal};
-  if (const Array* array = as_array(value))
-    return {array->is_host() ? Yields::host_array : Yields::device_array, array->dtype, array->device,
-            array->is_managed()};
-  return {Yields::host_value, any_dtype, unknown_ordinal};
-}
-
 nb::object ordinal_or_none(std::int32_t ordinal) {
   return ordinal == unknown_ordinal ? nb::none() : nb::object(nb::int_(ordinal));
 }
@@ -383,35 +374,40 @@ void bind_policies(nb::module_& module) {
 
 }  // namespace
 
-// Checks what is known of the values.
-void make_replay(ReplayOp& op, nb::object graph, const nb::tuple& targets, const nb::list& values, nb::object result) {
+void begin_replay(ReplayOp& op, nb::object graph) {
   op.plan = &nb::inst_ptr<driver::GraphObject>(graph)->graph->plan;
   op.generation = op.plan->generation;
   op.graph = std::move(graph);
   op.tied_device = op.plan->device;
-  op.bindings.reserve(values.size());
+}
+
+void check_replay(ReplayOp& op) {
+  Replay replay(*op.plan, op);
+  for (ReplayOp::Binding& binding : op.bindings) {
+    if (binding.is_operation) continue;
+    if (const Array* array = as_array(binding.value)) {
+      replay.bind(binding, *array);
+    } else {
+      replay.bind(binding, nb::handle(binding.value));
+    }
+  }
+}
+
+void make_replay(ReplayOp& op, nb::object graph, const nb::tuple& targets, const nb::list& values, nb::object result) {
+  begin_replay(op, std::move(graph));
+  bool has_outputs = false;
   for (std::size_t i = 0; i < values.size(); ++i) {
     const long target = PyLong_AsLong(nb::handle(targets[i]).ptr());
-    op.bindings.push_back(
-        {target < 0, static_cast<std::uint32_t>(target < 0 ? ~target : target), nb::borrow(values[i])});
+    has_outputs = has_outputs || target < 0;
+    op.bind(target < 0, static_cast<std::uint32_t>(target < 0 ? ~target : target), values[i]);
   }
   const bool has_result = !result.is_none();
   if (has_result) {
     op.spec = spec_of(result);
     op.result = std::move(result);
   }
-  bool has_outputs = false;
-  Replay replay(*op.plan, op);
-  for (const ReplayOp::Binding& binding : op.bindings) {
-    has_outputs = has_outputs || binding.is_output;
-    if (as_op(binding.value)) continue;
-    if (const Array* array = as_array(binding.value)) {
-      replay.bind(binding, *array);
-    } else {
-      replay.bind(binding, binding.value);
-    }
-  }
-  if (!has_outputs && !has_result) op.spec = spec_of(op.plan->result);
+  check_replay(op);
+  if (!has_outputs && !has_result) op.spec = op.plan->spec;
 }
 
 void bind_operations(nb::module_& module) {

@@ -12,6 +12,10 @@ namespace nb = nanobind;
 void make_replay(dataflow::ReplayOp& op, nb::object graph, const nb::tuple& targets, const nb::list& values,
                  nb::object result);
 
+// The same in steps: names the graph; then come the bindings; then checks what is known of their values.
+void begin_replay(dataflow::ReplayOp& op, nb::object graph);
+void check_replay(dataflow::ReplayOp& op);
+
 // A handle on what `part` is in its memory, in the memory that begins where `whole` does.
 nb::object like_part(const dataflow::Array& whole, nb::handle part);
 

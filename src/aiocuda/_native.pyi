@@ -1,7 +1,10 @@
 from collections.abc import Callable, Generator, Sequence
 from contextvars import ContextVar
 from types import ModuleType
-from typing import Any, Literal, overload
+from typing import Any, Literal, TypeVar, overload
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_C = TypeVar("_C", bound=type)
 
 HOST: int
 PAUSE: int
@@ -265,6 +268,7 @@ class KnownCall:
         graph: Graph,
         device: int,
         given: tuple[Any, ...],
+        names: tuple[str, ...],
         which: list[int],
         guards: dict[int, Any],
         arrays: list[int],
@@ -274,9 +278,19 @@ class KnownCall:
         leaves: tuple[Any, ...],
         is_tuple: bool,
     ) -> None: ...
-    def launch(self, given: tuple[Any, ...]) -> Any: ...
     @property
     def hits(self) -> int: ...
+
+class GraphFace:
+    _native: Graph
+    _put: Placement | None
+    _is_plain: bool
+
+class CompiledFace:
+    _known: KnownCall | None
+
+def launched_natively(op_class: type) -> Callable[[_F], _F]: ...
+def called_natively(cls: _C) -> _C: ...
 
 class GraphFloor:
     def __init__(

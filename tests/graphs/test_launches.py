@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import inspect
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -416,3 +420,76 @@ def test_update_of_a_closed_graph(kernels):
     graph.close()
     with pytest.raises(ac.ClosedError, match=r"update: the graph made at .* was closed"):
         graph.update(kernels.increment(full(0), N, threads=N))
+
+
+def test_a_launch_runs_no_function_of_python(accumulating):
+    graph, x, y = accumulating
+    launch, called = graph.launch, []
+
+    def note(frame, event, _):
+        if event == "call" and Path(ac.__file__).parent in Path(frame.f_code.co_filename).parents:
+            called.append(frame.f_code.co_qualname)
+
+    sys.setprofile(note)
+    try:
+        made = [graph.launch(), launch(), graph.launch(x=y, y=x, a=5)]
+    finally:
+        sys.setprofile(None)
+    assert called == []
+    assert all(__file__ in repr(op) for op in made)
+    assert [op.sync() is graph.result for op in made] == [True] * 3
+
+
+def test_a_launch_is_documented_and_refused_as_python_would(accumulating):
+    graph, _, _ = accumulating
+    assert list(inspect.signature(ac.CudaGraph.launch).parameters) == ["self", "bindings"]
+    assert list(inspect.signature(graph.launch).parameters) == ["bindings"]
+    assert inspect.getdoc(ac.CudaGraph.launch).startswith("Make an operation that runs the graph")
+    with pytest.raises(TypeError, match=r"launch\(\) takes 1 positional argument but 2 were given"):
+        graph.launch(1)
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'self'"):
+        ac.CudaGraph.launch()
+    with pytest.raises(ac.ArgumentValueError, match="no input '\\\\udc00'"):
+        graph.launch(**{"\udc00": 1})
+
+
+def test_more_replacements_than_an_operation_keeps_in_itself(kernels):
+    count = 12
+    given = [(full(i), full(0), ac.value(1)) for i in range(count)]
+    inputs = {f"{name}{i}": each for i, row in enumerate(given) for name, each in zip("xya", row, strict=True)}
+    graph = ac.zip(*(kernels.accumulate(a, x, y, N, threads=N) for x, y, a in given)).graph(**inputs)
+    for turn in range(3):
+        outputs = [full(0) for _ in range(count)]
+        replaced = {f"y{i}": outputs[i] for i in reversed(range(count))}
+        graph.launch(**replaced, **{f"a{i}": ac.value(i + turn) if i % 2 else i + turn for i in range(count)}).sync()
+        assert [host(each).tolist() for each in outputs] == [[i * (i + turn)] * N for i in range(count)]
+
+
+def test_launches_go_to_the_graphs_stream_and_are_refused_when_it_is_closed(kernels, device):
+    stream, y = device.stream(), full(0)
+    graph = kernels.increment(y, N, threads=N).graph_on(stream)
+    assert graph.launch().explain() == graph.launch().on(stream).explain()
+    for _ in range(3):
+        graph.launch().sync()
+    assert host(y).tolist() == [3] * N
+    stream.close()
+    with pytest.raises(ac.ClosedError, match="closed"):
+        graph.launch()
+
+
+def test_launches_leave_no_references_behind(accumulating):
+    graph, x, y = accumulating
+
+    def counts():
+        gc.collect()
+        return [sys.getrefcount(each) for each in (graph, graph._native, x, y)]
+
+    before = counts()
+    for a in range(1000, 1050):
+        graph.launch(x=x, y=y, a=a).sync()
+        graph.launch(x=x)  # never executed
+        for wrong in ({"x": 1}, {"x": x, "z": y}, {"x": x, "y": x[: N // 2]}, {"y": y, "a": "one"}):
+            with pytest.raises((ac.ArgumentTypeError, ac.ArgumentValueError), match="launch: "):
+                graph.launch(**wrong)
+    del wrong
+    assert counts() == before

@@ -48,7 +48,8 @@ nb::object launch_of(const nb::object& graph, const nb::object& input) {
   op.plan = &of<GraphObject>(graph).graph->plan;
   op.generation = op.plan->generation;
   op.tied_device = op.plan->device;
-  op.bindings.push_back({false, 0, input});
+  op.bind(false, 0, input);
+  dataflow::Replay(*op.plan, op).bind(op.bindings[0], *dataflow::as_array(input));
   return object;
 }
 

@@ -83,14 +83,15 @@ class _Graph:
         self.targets: tuple[int, ...] = ()
         self.known: _native.KnownCall | None = None  # takes calls like the first one, where they are plain
 
-    def know(self, device: int, args: tuple[Any, ...], which: list[int]) -> None:
-        """Let native code take calls like this one, whose arguments are plain."""
+    def know(self, device: int, given: tuple[Any, ...], names: tuple[str, ...], which: list[int]) -> None:
+        """Let native code take calls like this one, whose arguments are plain; the last are given by name."""
         structure, sources = self.template.structure, self.template.sources
         leaves = structure if type(structure) is tuple else (structure,)
         if self.template.has_late or not all(isinstance(leaf, _native.Array) for leaf in leaves):
             return
         self.known = _native.KnownCall(
-            ReplayOp, self.executables[0], device, args, which, self.guards, self.arrays, self.numbers, self.targets,
+            ReplayOp, self.executables[0], device, given, names, which, self.guards, self.arrays, self.numbers,
+            self.targets,
             [ring for ring, _ in self.outputs],
             tuple((leaf, *sources[id(leaf)]) if id(leaf) in sources else leaf for leaf in leaves),
             leaves is structure,
@@ -102,7 +103,8 @@ class _Graph:
         return self.known.hits if self.known is not None else 0
 
 
-class Compiled(Generic[P, R]):
+@_native.called_natively
+class Compiled(_native.CompiledFace, Generic[P, R]):
     """A function that is replayed as a CUDA graph; made by `compile`. Any task and any thread may call it."""
 
     def __init__(
@@ -151,11 +153,6 @@ class Compiled(Generic[P, R]):
         CompilationError, DriverError
             When the operation is executed: a kernel does not compile, or the driver refuses the graph.
         """
-        latest = self._latest
-        if latest is not None and latest.known is not None and not kwargs:
-            op: DeviceOp[R] | None = latest.known.launch(args)
-            if op is not None:
-                return op
         if _native.is_recording() or placement.current.get().is_recording:
             return self._function(*args, **kwargs)  # into the graph that is recorded
         call = Call(args, kwargs)
@@ -177,7 +174,7 @@ class Compiled(Generic[P, R]):
             self._hits += sum(graph.native_hits for graph in graphs)
             self._graphs.clear()
             self._by_key.clear()
-            self._latest = None
+            self._go_on_with(None)
         del graphs  # outside of the lock: what ends with them may come back here
 
     @property
@@ -202,7 +199,7 @@ class Compiled(Generic[P, R]):
                     self._hits += 1
                     if graph is not self._latest and id(graph) in self._graphs:
                         self._graphs.move_to_end(id(graph))
-                        self._latest = graph
+                        self._go_on_with(graph)
                 return graph
         _log.info("%s: %s", self._name, self._reason(call))
         with held_up.Watched(f"making a graph of {self._name}"):
@@ -210,7 +207,8 @@ class Compiled(Generic[P, R]):
         gone: list[_Graph] = []  # let go of without the lock: what ends with them may come back here
         with self._lock:
             self._misses += 1
-            self._graphs[id(graph)] = self._latest = graph
+            self._graphs[id(graph)] = graph
+            self._go_on_with(graph)
             self._by_key[call.key] = [*self._by_key.get(call.key, ()), graph]
             while len(self._graphs) > self._max_graphs:
                 oldest = self._graphs.popitem(last=False)[1]
@@ -220,6 +218,11 @@ class Compiled(Generic[P, R]):
                 if left:
                     self._by_key[oldest.key] = left
         return graph
+
+    def _go_on_with(self, graph: _Graph | None) -> None:
+        """Have native code take calls for a graph, where it knows them. With the lock held."""
+        self._latest = graph
+        self._known = None if graph is None else graph.known
 
     def _reason(self, call: Call) -> str:
         """Say why a graph must be made: what is not as it was at the last call that made or found one."""
@@ -245,8 +248,9 @@ class Compiled(Generic[P, R]):
         if trace.captured:  # functions of call() have the address of these: the graph copies them to memory of its own
             trace = _Trace(self, call, args, kwargs, trace.captured)
         graph = trace.finish(self._results == "copy")
-        if self._executables == 1 and not kwargs and all(is_plain(argument) for argument in args):
-            graph.know(call.key[0], args, call.which)
+        given = (*args, *kwargs.values())
+        if self._executables == 1 and all(is_plain(argument) for argument in given):
+            graph.know(call.key[0], given, tuple(kwargs), call.which)
         return graph
 
     # --- the launches

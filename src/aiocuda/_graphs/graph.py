@@ -15,6 +15,7 @@ from typing import Any, Generic, Self, TypeVar, cast
 
 from aiocuda import _native
 from aiocuda._devices.device import Stream, as_stream
+from aiocuda._devices.placing import placement_for
 from aiocuda._engine import held_up, opening, placement
 from aiocuda._graphs import making, result_template
 from aiocuda._graphs.result_template import ResultTemplate
@@ -64,7 +65,7 @@ class GraphStatistics:
     instantiations: int
 
 
-class CudaGraph(Generic[T_co]):
+class CudaGraph(_native.GraphFace, Generic[T_co]):
     """A CUDA graph: made by `DeviceOp.graph`, `DeviceOp.graph_on` and `graph_scope`.
 
     It is launched with `launch`, which is an operation. Its memory, and all that its nodes use, live as long as the
@@ -75,7 +76,6 @@ class CudaGraph(Generic[T_co]):
         "__weakref__",
         "_inputs",
         "_late_outputs",
-        "_native",
         "_stream",
         "_template",
     )
@@ -86,6 +86,7 @@ class CudaGraph(Generic[T_co]):
         self._native = native
         self._inputs = inputs
         self._stream = stream
+        self._put = None if stream is None else placement_for(stream, placement.Placement())
         self._take(template)
 
     def _take(self, structure: Any) -> None:
@@ -100,6 +101,7 @@ class CudaGraph(Generic[T_co]):
                 self._late_outputs[slot] = memory[slot][1]
                 sources[id(array)] = ~list(self._late_outputs).index(slot), False
         self._template = ResultTemplate(structure, sources)
+        self._is_plain = not self._template.has_late  # then native code makes its launches
 
     @property
     def result(self) -> T_co:
@@ -125,6 +127,7 @@ class CudaGraph(Generic[T_co]):
         """The driver's executable graph (``CUgraphExec``), as a number; a launch or `update` may make another."""
         return self._native.executable
 
+    @_native.launched_natively(ReplayOp)
     def launch(self, **bindings: Any) -> DeviceOp[T_co]:
         """Make an operation that runs the graph: await it, wait for it, compose it, or record it into another graph.
 

@@ -95,20 +95,25 @@ def _leaves(structure: Any) -> Iterator[Any]:
         yield structure
 
 
-def _mapped(structure: Any, at: Callable[[Any], Any], at_late: Callable[[_native.Late, Any], Any]) -> Any:
-    """Put a structure together anew; of a late value, with what became of its input."""
-    made: dict[int, Any] = {}
+def _mapped(
+    part: Any,
+    at: Callable[[Any], Any],
+    at_late: Callable[[_native.Late, Any], Any],
+    made: dict[int, Any] | None = None,
+) -> Any:
+    """Put a structure together anew; of a late value, with what became of its input.
 
-    def mapped(part: Any) -> Any:
-        if isinstance(part, (tuple, list)):
-            items = (mapped(item) for item in part)
-            return type(part)(*items) if hasattr(part, "_fields") else type(part)(items)
-        if isinstance(part, dict):
-            return {key: mapped(item) for key, item in part.items()}
-        if not isinstance(part, _native.Late):
-            return at(part)
-        if id(part) not in made:
-            made[id(part)] = at_late(part, mapped(part.input))
-        return made[id(part)]
-
-    return mapped(structure)
+    A function inside of this one that called itself would be a cycle, and hold the arrays until they are collected.
+    """
+    if made is None:
+        made = {}
+    if isinstance(part, (tuple, list)):
+        items = (_mapped(item, at, at_late, made) for item in part)
+        return type(part)(*items) if hasattr(part, "_fields") else type(part)(items)
+    if isinstance(part, dict):
+        return {key: _mapped(item, at, at_late, made) for key, item in part.items()}
+    if not isinstance(part, _native.Late):
+        return at(part)
+    if id(part) not in made:
+        made[id(part)] = at_late(part, _mapped(part.input, at, at_late, made))
+    return made[id(part)]

@@ -1,0 +1,60 @@
+// A list of plain items: the first of them need no memory of their own.
+#pragma once
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <type_traits>
+
+namespace aiocuda::dataflow {
+
+// Always true: the items lie one after another. They move when there are more than `inside` for the first time.
+template <class T, std::size_t inside>
+class Several {
+  static_assert(std::is_trivial_v<T>);
+
+ public:
+  Several() {}
+  Several(const Several&) = delete;
+  Several& operator=(const Several&) = delete;
+
+  bool empty() const { return size_ == 0; }
+  std::size_t size() const { return size_; }
+  T* begin() { return more_ ? more_.get() : first_; }
+  T* end() { return begin() + size_; }
+  const T* begin() const { return more_ ? more_.get() : first_; }
+  const T* end() const { return begin() + size_; }
+  T& operator[](std::size_t index) { return begin()[index]; }
+  const T& operator[](std::size_t index) const { return begin()[index]; }
+
+  void push_back(const T& item) {
+    if (size_ == room_) [[unlikely]]
+      return grow(item);
+    begin()[size_++] = item;
+  }
+  // In front of the item of an index.
+  void insert(std::size_t index, const T& item) {
+    const T added = item;
+    push_back(added);
+    std::copy_backward(begin() + index, end() - 1, end());
+    begin()[index] = added;
+  }
+  void clear() { size_ = 0; }
+
+ private:
+  [[gnu::noinline]] void grow(T item) {
+    auto more = std::make_unique_for_overwrite<T[]>(2 * std::size_t{room_});
+    std::copy(begin(), end(), more.get());
+    more_ = std::move(more);
+    room_ *= 2;
+    begin()[size_++] = item;
+  }
+
+  std::unique_ptr<T[]> more_;  // where they are more than `inside`: all of them
+  std::uint32_t size_ = 0, room_ = inside;
+  union {
+    T first_[inside];  // not initialised
+  };
+};
+
+}  // namespace aiocuda::dataflow

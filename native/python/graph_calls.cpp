@@ -1,0 +1,303 @@
+// Launches of graphs and calls of compiled functions: see graph_calls.hpp.
+//
+// Always true: Python's method is the whole of it, for every argument. Native code takes what it can do in the same
+// way, and leaves all else to that method, which also says what is wrong.
+#include "graph_calls.hpp"
+
+#include <exception>
+#include <string_view>
+#include <vector>
+
+#include "../dataflow/replay.hpp"
+#include "../driver/graph.hpp"
+#include "known_calls.hpp"
+#include "process.hpp"
+#include "replaying.hpp"
+#if PY_VERSION_HEX < 0x030C0000
+#include <structmember.h>
+#define Py_T_BOOL T_BOOL
+#define Py_T_OBJECT_EX T_OBJECT_EX
+#define _Py_T_OBJECT T_OBJECT
+#define Py_T_PYSSIZET T_PYSSIZET
+#define Py_READONLY READONLY
+#endif
+
+namespace aiocuda {
+namespace {
+using namespace dataflow;
+using driver::GraphObject;
+
+// The native part of a graph as Python shows it (CudaGraph).
+struct GraphFace {
+  PyObject_HEAD PyObject* native;  // the Graph
+  PyObject* put;                   // a Placement: where its launches go; none: as the policy says
+  char is_plain;                   // native code may make its launches
+};
+
+// The native part of a compiled function (Compiled).
+struct CompiledFace {
+  PyObject_HEAD vectorcallfunc vectorcall;
+  PyObject* known;  // the KnownCall of the latest graph, or None
+};
+
+// A method of Python's, and native code that is asked first.
+struct LaunchMethod {
+  PyObject_HEAD vectorcallfunc vectorcall;
+  PyObject* function;
+  PyObject* op_class;
+  PyObject* dict;
+};
+
+PyTypeObject* graph_type;
+PyTypeObject* compiled_type;
+PyTypeObject* method_type;
+
+template <class F>
+PyObject* raising(F&& f) noexcept {
+  try {
+    return f().release().ptr();
+  } catch (nb::python_error& error) {
+    error.restore();
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+  }
+  return nullptr;
+}
+
+// The input of a name, or none.
+std::size_t find_input(const GraphPlan& plan, PyObject* name) {
+  Py_ssize_t size = 0;
+  const char* const text = PyUnicode_AsUTF8AndSize(name, &size);
+  if (!text) {  // half of a surrogate pair, which no name has
+    PyErr_Clear();
+    return plan.inputs.size();
+  }
+  const std::string_view asked(text, static_cast<std::size_t>(size));
+  std::size_t index = 0;
+  while (index < plan.inputs.size() && plan.inputs[index].name != asked) ++index;
+  return index;
+}
+
+// Is the stream of a placement still open?
+bool is_open(const Placement& put) {
+  driver::Engine& engine = process_engine();
+  const driver::StreamIndex slot = slot_of(put.stream);
+  return slot < engine.stream_count() && engine.id_of(slot) == put.stream && !engine.stream(slot).closing;
+}
+
+// The operation that launches a graph; none where that is for Python.
+nb::object launch(const LaunchMethod& method, const GraphFace& face, PyObject* const* values, PyObject* names) {
+  if (!face.is_plain || !face.native) return {};
+  const nb::object graph = nb::borrow(face.native);
+  const nb::object put = nb::borrow(face.put && face.put != Py_None ? face.put : nullptr);
+  if (put.is_valid() && !is_open(*nb::inst_ptr<Placement>(put))) return {};
+  const GraphPlan& plan = nb::inst_ptr<GraphObject>(graph)->graph->plan;
+
+  nb::object object = nb::inst_alloc(method.op_class);
+  auto& op = *new (nb::inst_ptr<ReplayOp>(object)) ReplayOp();
+  nb::inst_mark_ready(object);
+  op.is_asked = true;  // if it comes to nothing, nobody is told that it was never executed
+  op.origin.capture();
+  begin_replay(op, graph);
+  for (Py_ssize_t i = 0, count = names ? PyTuple_GET_SIZE(names) : 0; i < count; ++i) {
+    const std::size_t index = plan.is_closed ? 0 : find_input(plan, PyTuple_GET_ITEM(names, i));
+    if (!plan.is_closed && index == plan.inputs.size()) return {};
+    op.bind(false, static_cast<std::uint32_t>(index), values[i]);
+  }
+  check_replay(op);
+  op.spec = plan.spec;
+  op.put = put;
+  op.is_asked = false;
+  return object;
+}
+
+PyObject* launch_called(PyObject* self, PyObject* const* args, std::size_t flagged, PyObject* names) noexcept {
+  const auto& method = *reinterpret_cast<LaunchMethod*>(self);
+  if (PyVectorcall_NARGS(flagged) == 1 && PyObject_TypeCheck(args[0], graph_type)) {
+    PyObject* const op =
+        raising([&] { return launch(method, *reinterpret_cast<GraphFace*>(args[0]), args + 1, names); });
+    if (op || PyErr_Occurred()) return op;
+  }
+  return PyObject_Vectorcall(method.function, args, flagged, names);
+}
+
+PyObject* compiled_called(PyObject* self, PyObject* const* args, std::size_t flagged, PyObject* names) noexcept {
+  const auto count = static_cast<std::size_t>(PyVectorcall_NARGS(flagged));
+  const std::size_t all = count + (names ? static_cast<std::size_t>(PyTuple_GET_SIZE(names)) : 0);
+  if (const nb::object known = nb::borrow(reinterpret_cast<CompiledFace*>(self)->known);
+      known.is_valid() && !known.is_none()) {
+    PyObject* const op = raising([&] { return launch_known(known, args, all, names); });
+    if (op || PyErr_Occurred()) return op;
+  }
+  static PyObject* const name = PyUnicode_InternFromString("__call__");
+  return raising([&] {
+    std::vector<PyObject*> with_self{self};
+    with_self.insert(with_self.end(), args, args + all);
+    nb::object made = nb::steal(PyObject_VectorcallMethod(name, with_self.data(), count + 1, names));
+    if (!made.is_valid()) throw nb::python_error();
+    return made;
+  });
+}
+
+// --- the types
+
+template <class... Members>
+int visited(PyObject* self, visitproc visit, void* arg, Members... members) {
+  Py_VISIT(Py_TYPE(self));
+  for (PyObject* each : {members...}) Py_VISIT(each);
+  return 0;
+}
+
+int graph_traverse(PyObject* self, visitproc visit, void* arg) {
+  const auto* face = reinterpret_cast<GraphFace*>(self);
+  return visited(self, visit, arg, face->native, face->put);
+}
+int graph_clear(PyObject* self) {
+  Py_CLEAR(reinterpret_cast<GraphFace*>(self)->native);
+  Py_CLEAR(reinterpret_cast<GraphFace*>(self)->put);
+  return 0;
+}
+int compiled_traverse(PyObject* self, visitproc visit, void* arg) {
+  return visited(self, visit, arg, reinterpret_cast<CompiledFace*>(self)->known);
+}
+int compiled_clear(PyObject* self) {
+  Py_CLEAR(reinterpret_cast<CompiledFace*>(self)->known);
+  return 0;
+}
+int method_traverse(PyObject* self, visitproc visit, void* arg) {
+  const auto* method = reinterpret_cast<LaunchMethod*>(self);
+  return visited(self, visit, arg, method->function, method->op_class, method->dict);
+}
+int method_clear(PyObject* self) {
+  Py_CLEAR(reinterpret_cast<LaunchMethod*>(self)->function);
+  Py_CLEAR(reinterpret_cast<LaunchMethod*>(self)->op_class);
+  Py_CLEAR(reinterpret_cast<LaunchMethod*>(self)->dict);
+  return 0;
+}
+template <int (*clear)(PyObject*)>
+void deallocate(PyObject* self) {
+  PyTypeObject* const type = Py_TYPE(self);
+  PyObject_GC_UnTrack(self);
+  clear(self);
+  type->tp_free(self);
+  Py_DECREF(type);
+}
+
+PyObject* graph_new(PyTypeObject* type, PyObject*, PyObject*) { return type->tp_alloc(type, 0); }
+PyObject* compiled_new(PyTypeObject* type, PyObject*, PyObject*) {
+  PyObject* const self = type->tp_alloc(type, 0);
+  if (self) reinterpret_cast<CompiledFace*>(self)->vectorcall = compiled_called;
+  return self;
+}
+// Of an object, the bound method; of the class, itself.
+PyObject* method_get(PyObject* self, PyObject* object, PyObject*) {
+  if (object && object != Py_None) return PyMethod_New(self, object);
+  Py_INCREF(self);
+  return self;
+}
+
+PyTypeObject* made(PyType_Spec& spec) {
+  auto* const type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
+  if (!type) throw nb::python_error();
+  return type;
+}
+
+template <class F>
+void* slot(F* function) {
+  return reinterpret_cast<void*>(function);
+}
+
+PyTypeObject* make_graph_type() {
+  static PyMemberDef members[] = {{"_native", Py_T_OBJECT_EX, offsetof(GraphFace, native), 0, nullptr},
+                                  {"_put", _Py_T_OBJECT, offsetof(GraphFace, put), 0, nullptr},
+                                  {"_is_plain", Py_T_BOOL, offsetof(GraphFace, is_plain), 0, nullptr},
+                                  {}};
+  static PyType_Slot slots[] = {{Py_tp_new, slot(graph_new)},
+                                {Py_tp_dealloc, slot(deallocate<graph_clear>)},
+                                {Py_tp_traverse, slot(graph_traverse)},
+                                {Py_tp_clear, slot(graph_clear)},
+                                {Py_tp_members, members},
+                                {0, nullptr}};
+  static PyType_Spec spec = {"aiocuda._native.GraphFace", sizeof(GraphFace), 0,
+                             Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, slots};
+  return made(spec);
+}
+
+PyTypeObject* make_compiled_type() {
+  static PyMemberDef members[] = {
+      {"__vectorcalloffset__", Py_T_PYSSIZET, offsetof(CompiledFace, vectorcall), Py_READONLY, nullptr},
+      {"_known", _Py_T_OBJECT, offsetof(CompiledFace, known), 0, nullptr},
+      {}};
+  static PyType_Slot slots[] = {{Py_tp_new, slot(compiled_new)},
+                                {Py_tp_dealloc, slot(deallocate<compiled_clear>)},
+                                {Py_tp_traverse, slot(compiled_traverse)},
+                                {Py_tp_clear, slot(compiled_clear)},
+                                {Py_tp_call, slot(PyVectorcall_Call)},
+                                {Py_tp_members, members},
+                                {0, nullptr}};
+  static PyType_Spec spec = {"aiocuda._native.CompiledFace", sizeof(CompiledFace), 0,
+                             Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
+                             slots};
+  return made(spec);
+}
+
+PyTypeObject* make_method_type() {
+  static PyMemberDef members[] = {
+      {"__vectorcalloffset__", Py_T_PYSSIZET, offsetof(LaunchMethod, vectorcall), Py_READONLY, nullptr},
+      {"__dictoffset__", Py_T_PYSSIZET, offsetof(LaunchMethod, dict), Py_READONLY, nullptr},
+      {}};
+  static PyGetSetDef properties[] = {{"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
+                                     {}};
+  static PyType_Slot slots[] = {{Py_tp_getset, properties},
+                                {Py_tp_dealloc, slot(deallocate<method_clear>)},
+                                {Py_tp_traverse, slot(method_traverse)},
+                                {Py_tp_clear, slot(method_clear)},
+                                {Py_tp_call, slot(PyVectorcall_Call)},
+                                {Py_tp_descr_get, slot(method_get)},
+                                {Py_tp_members, members},
+                                {0, nullptr}};
+  static PyType_Spec spec = {"aiocuda._native.LaunchMethod", sizeof(LaunchMethod), 0,
+                             Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL |
+                                 Py_TPFLAGS_METHOD_DESCRIPTOR | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                             slots};
+  return made(spec);
+}
+
+// A method that has a function's name, documentation and signature.
+nb::object launch_method(const nb::object& op_class, const nb::object& function) {
+  nb::object object = nb::steal(PyType_GenericAlloc(method_type, 0));
+  if (!object.is_valid()) throw nb::python_error();
+  auto& method = *reinterpret_cast<LaunchMethod*>(object.ptr());
+  method.vectorcall = launch_called;
+  method.function = nb::borrow(function).release().ptr();
+  method.op_class = nb::borrow(op_class).release().ptr();
+  nb::module_::import_("functools").attr("update_wrapper")(object, function);
+  return object;
+}
+
+}  // namespace
+
+void bind_graph_calls(nb::module_& module) {
+  graph_type = make_graph_type();
+  compiled_type = make_compiled_type();
+  method_type = make_method_type();
+  module.attr("GraphFace") = nb::borrow(reinterpret_cast<PyObject*>(graph_type));
+  module.attr("CompiledFace") = nb::borrow(reinterpret_cast<PyObject*>(compiled_type));
+  // Decorates CudaGraph.launch. `op_class`: of the operations that it makes.
+  module.def("launched_natively", [](nb::object op_class) {
+    return nb::cpp_function(
+        [op_class = std::move(op_class)](const nb::object& function) { return launch_method(op_class, function); });
+  });
+  // Decorates a class of compiled functions, which has a `__call__` of Python's: calls of its objects ask native code
+  // first.
+  module.def("called_natively", [](nb::type_object type) {
+    auto* const object = reinterpret_cast<PyTypeObject*>(type.ptr());
+    if (!PyType_IsSubtype(object, compiled_type)) throw nb::type_error("the class derives from CompiledFace");
+    object->tp_call = compiled_type->tp_call;
+    object->tp_flags |= Py_TPFLAGS_HAVE_VECTORCALL;
+    PyType_Modified(object);
+    return type;
+  });
+}
+
+}  // namespace aiocuda

@@ -1,0 +1,55 @@
+// A list whose first items need no memory of their own.
+#include <doctest/doctest.h>
+
+#include <vector>
+
+#include "dataflow/several.hpp"
+
+using aiocuda::dataflow::Several;
+
+namespace {
+
+std::vector<int> items(const Several<int, 3>& several) { return {several.begin(), several.end()}; }
+
+}  // namespace
+
+TEST_CASE("several items come in the order in which they were added, inside of the list and beyond it") {
+  Several<int, 3> several;
+  CHECK(several.empty());
+  std::vector<int> added;
+  for (int i = 0; i < 20; ++i) {
+    several.push_back(i);
+    added.push_back(i);
+    CHECK(items(several) == added);
+    CHECK(several[several.size() - 1] == i);
+  }
+  several.clear();
+  CHECK(several.empty());
+  several.push_back(7);
+  CHECK(items(several) == std::vector<int>{7});
+}
+
+TEST_CASE("an item of the list itself may be added, also when the list moves") {
+  Several<int, 3> several;
+  several.push_back(1);
+  while (several.size() < 13) several.push_back(several[0]);
+  CHECK(items(several) == std::vector<int>(13, 1));
+}
+
+TEST_CASE("items are put between others") {
+  Several<int, 3> several;
+  for (const int each : {5, 3, 4, 1, 2}) {
+    std::size_t at = several.size();
+    while (at > 0 && several[at - 1] > each) --at;
+    several.insert(at, each);
+  }
+  CHECK(items(several) == std::vector<int>{1, 2, 3, 4, 5});
+}
+
+TEST_CASE("the first items lie in the list itself") {
+  Several<int, 3> several;
+  for (const int each : {1, 2, 3}) several.push_back(each);
+  const auto* const first = reinterpret_cast<const char*>(several.begin());
+  const auto* const list = reinterpret_cast<const char*>(&several);
+  CHECK((first >= list && first < list + sizeof several));
+}
