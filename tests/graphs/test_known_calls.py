@@ -399,3 +399,14 @@ def test_results_of_several_arrays_are_let_go_of_without_the_collector(kernels, 
         assert [[each._holders for each in ring] for ring, _ in call._latest.outputs] == [[1], [1]]
     finally:
         gc.enable()
+
+
+def test_names_in_another_order_are_not_taken_for_one_another(kernels):
+    call = ac.compile(lambda x, y: kernels.accumulate(5, x, ac.dup(y), N, threads=N))
+    one, two = ac.full(N, 1, np.int32).sync(), ac.full(N, 2, np.int32).sync()
+    for _ in range(2):
+        assert host(call(x=one, y=two)) == [11] * N
+    assert host(call(y=one, x=two)) == [13] * N
+    assert host(call(two, y=one)) == [13] * N
+    assert host(call(two, one)) == [13] * N
+    assert host(call(x=one, y=two)) == [11] * N
