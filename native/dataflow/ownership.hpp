@@ -1,9 +1,9 @@
 // The rights to use the bytes of a buffer: shared, partitioned or moved parts, and the handles that they belong to.
 // Knows neither Python nor CUDA.
 //
-// Always true: a claim holds while a handle of its group lives (a moved part's and a lender's until the memory goes, or
-// the loan ends that they came about from); bytes under a shared claim are written by nobody, bytes under a partition's
-// or a move's are used through its own handles alone. Guarded by the GIL.
+// Always true: a claim holds while a handle of its group lives. A moved part's claim and a lender's hold longer: until
+// the memory goes, or until the loan ends that they came about from. Nobody writes bytes under a shared claim. Bytes
+// under a partition's or a move's claim are used through its own handles alone. Guarded by the GIL.
 #pragma once
 #include <algorithm>
 #include <cstdint>

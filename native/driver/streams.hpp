@@ -80,6 +80,10 @@ class Streams {
   dataflow::StreamId id_of(StreamIndex index) const {
     return static_cast<dataflow::StreamId>(streams_.at(index).generation) << 32 | index;
   }
+  bool is_open(dataflow::StreamId stream) const {
+    const StreamIndex slot = dataflow::slot_of(stream);
+    return slot < streams_.size() && id_of(slot) == stream && !streams_[slot].closing;
+  }
   std::string title_of(StreamIndex index) const {
     return "stream " + std::to_string(index) + " of device " + std::to_string(at(index).device);
   }

@@ -47,10 +47,7 @@ class SubmitSink : public Issuing {
   }
   bool is_peer(std::int32_t device, std::int32_t other) { return engine_.is_peer(device, other); }
   std::int32_t device_of(StreamIndex stream) { return engine_.stream(stream).device; }
-  bool is_open(dataflow::StreamId stream) {
-    const StreamIndex slot = dataflow::slot_of(stream);
-    return engine_.id_of(slot) == stream && !engine_.stream(slot).closing;
-  }
+  bool is_open(dataflow::StreamId stream) { return engine_.streams.is_open(stream); }
 
   bool is_done(const Op& op) const { return op.is_done(); }
   bool is_failed(const Op& op) const { return op.state == dataflow::State::failed; }

@@ -11,16 +11,9 @@
 #include "../dataflow/replay.hpp"
 #include "../driver/graph.hpp"
 #include "known_calls.hpp"
+#include "member_types.hpp"
 #include "process.hpp"
 #include "replaying.hpp"
-#if PY_VERSION_HEX < 0x030C0000
-#include <structmember.h>
-#define Py_T_BOOL T_BOOL
-#define Py_T_OBJECT_EX T_OBJECT_EX
-#define _Py_T_OBJECT T_OBJECT
-#define Py_T_PYSSIZET T_PYSSIZET
-#define Py_READONLY READONLY
-#endif
 
 namespace aiocuda {
 namespace {
@@ -78,27 +71,16 @@ std::size_t find_input(const GraphPlan& plan, PyObject* name) {
   return index;
 }
 
-// Is the stream of a placement still open?
-bool is_open(const Placement& put) {
-  driver::Engine& engine = process_engine();
-  const driver::StreamIndex slot = slot_of(put.stream);
-  return slot < engine.stream_count() && engine.id_of(slot) == put.stream && !engine.stream(slot).closing;
-}
-
 // The operation that launches a graph; none where that is for Python.
 nb::object launch(const LaunchMethod& method, const GraphFace& face, PyObject* const* values, PyObject* names) {
   if (!face.is_plain || !face.native) return {};
   const nb::object graph = nb::borrow(face.native);
   const nb::object put = nb::borrow(face.put && face.put != Py_None ? face.put : nullptr);
-  if (put.is_valid() && !is_open(*nb::inst_ptr<Placement>(put))) return {};
+  if (put.is_valid() && !process_engine().streams.is_open(nb::inst_ptr<Placement>(put)->stream)) return {};
   const GraphPlan& plan = nb::inst_ptr<GraphObject>(graph)->graph->plan;
 
-  nb::object object = nb::inst_alloc(method.op_class);
-  auto& op = *new (nb::inst_ptr<ReplayOp>(object)) ReplayOp();
-  nb::inst_mark_ready(object);
-  op.is_asked = true;  // if it comes to nothing, nobody is told that it was never executed
-  op.origin.capture();
-  begin_replay(op, graph);
+  nb::object object = begin_replay(method.op_class, graph);
+  auto& op = *nb::inst_ptr<ReplayOp>(object);
   for (Py_ssize_t i = 0, count = names ? PyTuple_GET_SIZE(names) : 0; i < count; ++i) {
     const std::size_t index = plan.is_closed ? 0 : find_input(plan, PyTuple_GET_ITEM(names, i));
     if (!plan.is_closed && index == plan.inputs.size()) return {};

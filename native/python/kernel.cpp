@@ -12,12 +12,8 @@
 
 #include "../dataflow/shape.hpp"
 #include "../driver/calls.hpp"
+#include "member_types.hpp"
 #include "process.hpp"
-#if PY_VERSION_HEX < 0x030C0000
-#include <structmember.h>
-#define Py_T_PYSSIZET T_PYSSIZET
-#define Py_READONLY READONLY
-#endif
 
 namespace aiocuda {
 namespace {

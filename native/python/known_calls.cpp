@@ -116,12 +116,8 @@ class KnownCall {
     }
     if (!is_like(given) || !is_aligned(given)) return {};
 
-    nb::object object = nb::inst_alloc(op_class_);
-    auto& op = *new (nb::inst_ptr<ReplayOp>(object)) ReplayOp();
-    nb::inst_mark_ready(object);
-    op.is_asked = true;  // if it comes to nothing, nobody is told that it was never executed
-    op.origin.capture();
-    begin_replay(op, graph_);
+    nb::object object = begin_replay(op_class_, graph_);
+    auto& op = *nb::inst_ptr<ReplayOp>(object);
     for (std::size_t i = 0; i < bindings_.size(); ++i) {
       const Bound& each = bindings_[i];
       if (i < first_output_) {

@@ -372,13 +372,23 @@ void bind_policies(nb::module_& module) {
       .def(nb::init<nb::object, std::uint32_t, int>(), "function"_a, "streams"_a, "priority"_a);
 }
 
-}  // namespace
-
-void begin_replay(ReplayOp& op, nb::object graph) {
+void set_graph(ReplayOp& op, nb::object graph) {
   op.plan = &nb::inst_ptr<driver::GraphObject>(graph)->graph->plan;
   op.generation = op.plan->generation;
   op.graph = std::move(graph);
   op.tied_device = op.plan->device;
+}
+
+}  // namespace
+
+nb::object begin_replay(nb::handle op_class, nb::object graph) {
+  nb::object object = nb::inst_alloc(op_class);
+  auto& op = *new (nb::inst_ptr<ReplayOp>(object)) ReplayOp();
+  nb::inst_mark_ready(object);
+  op.is_asked = true;
+  op.origin.capture();
+  set_graph(op, std::move(graph));
+  return object;
 }
 
 void check_replay(ReplayOp& op) {
@@ -394,7 +404,7 @@ void check_replay(ReplayOp& op) {
 }
 
 void make_replay(ReplayOp& op, nb::object graph, const nb::tuple& targets, const nb::list& values, nb::object result) {
-  begin_replay(op, std::move(graph));
+  set_graph(op, std::move(graph));
   bool has_outputs = false;
   for (std::size_t i = 0; i < values.size(); ++i) {
     const long target = PyLong_AsLong(nb::handle(targets[i]).ptr());

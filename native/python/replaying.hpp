@@ -12,8 +12,9 @@ namespace nb = nanobind;
 void make_replay(dataflow::ReplayOp& op, nb::object graph, const nb::tuple& targets, const nb::list& values,
                  nb::object result);
 
-// The same in steps: names the graph; then come the bindings; then checks what is known of their values.
-void begin_replay(dataflow::ReplayOp& op, nb::object graph);
+// The same in steps, for native code: an operation of this class, which nobody is told of if it comes to nothing
+// (`is_asked`); then come the bindings; then checks what is known of their values.
+nb::object begin_replay(nb::handle op_class, nb::object graph);
 void check_replay(dataflow::ReplayOp& op);
 
 // A handle on what `part` is in its memory, in the memory that begins where `whole` does.

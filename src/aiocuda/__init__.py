@@ -43,9 +43,9 @@ from aiocuda._graphs.compiled import CacheInfo as CacheInfo
 from aiocuda._graphs.compiled import Compiled as Compiled
 from aiocuda._graphs.compiled import compile as compile
 from aiocuda._graphs.graph import CudaGraph as CudaGraph
-from aiocuda._graphs.graph import GraphScope as GraphScope
 from aiocuda._graphs.graph import GraphStatistics as GraphStatistics
-from aiocuda._graphs.graph import graph_scope as graph_scope
+from aiocuda._graphs.scope import GraphScope as GraphScope
+from aiocuda._graphs.scope import graph_scope as graph_scope
 from aiocuda._instruments.statistics import Statistics as Statistics
 from aiocuda._instruments.statistics import statistics as statistics
 from aiocuda._kernels.compile_options import CompileOptions as CompileOptions

@@ -10,23 +10,20 @@ from __future__ import annotations
 import functools
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, cast
 
 from aiocuda import _native
 from aiocuda._devices.device import Stream, as_stream
 from aiocuda._devices.placing import placement_for
 from aiocuda._engine import held_up, opening, placement
-from aiocuda._graphs import making, result_template
+from aiocuda._graphs import making, recording, result_template
 from aiocuda._graphs.result_template import ResultTemplate
 from aiocuda._ops.above import CaptureMode
 from aiocuda._ops.operation import CallOp, CreateOp, DeviceOp, ReplayOp
 from aiocuda._values import dtypes
-from aiocuda._values.given import one_of
-from aiocuda._verbs.copies import dup
-from aiocuda.errors import ArgumentTypeError, ArgumentValueError, CaptureError, DeviceMismatchError
+from aiocuda.errors import ArgumentValueError, DeviceMismatchError
 
-__all__ = ["CudaGraph", "GraphScope", "GraphStatistics", "graph_scope", "make_graph", "make_graph_async"]
+__all__ = ["CudaGraph", "GraphStatistics", "graph_of", "graph_of_async", "make_graph", "make_graph_async"]
 
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
@@ -213,7 +210,7 @@ class CudaGraph(_native.GraphFace, Generic[T_co]):
         Launches that were submitted are not affected; `result` is the new operation's from now on. *Blocks*: as
         `DeviceOp.graph`.
         """
-        recorder, template = _recorded(op, capture_mode, inputs)
+        recorder, template = recording.recorded(op, capture_mode, inputs)
         recorder.finish_into(self._native, list(result_template.arrays_in(template)), template)
         self._take(template)
 
@@ -288,69 +285,32 @@ def _complete(template: ResultTemplate, late_outputs: int, given: Any) -> Any:
     return result_template.complete(template.filled((), outputs))
 
 
-def _recorder_of(capture_mode: CaptureMode, inputs: Mapping[str, Any]) -> _native.Recorder:
-    one_of(capture_mode, "capture_mode", ("global", "thread_local", "relaxed"))
-    recorder = _native.Recorder(capture_mode)
-    for name, given in inputs.items():
-        is_number = isinstance(given, _native.Op) and given._spec[0] == "host_value"
-        if not is_number and not isinstance(given, _native.Array):
-            raise ArgumentTypeError(
-                f"graph: the input {name} is an array that exists, or a number as ac.value(number); "
-                f"{given!r:.80} was given"
-            )
-        recorder.add_input(name, given)
-    return recorder
-
-
-def _recorded(op: DeviceOp[Any], capture_mode: CaptureMode, inputs: Mapping[str, Any]) -> tuple[_native.Recorder, Any]:
-    if not isinstance(op, _native.Op):
-        raise ArgumentTypeError(f"a graph is made of an operation, not of {op!r:.80}")
-    if op._state == "submitted":
-        raise ArgumentValueError(
-            f"{op._title} has run already; a graph is made of an operation that has not: build it again"
-        )
-    recorder = _recorder_of(capture_mode, inputs)
-    where = placement.current.get()
-    template = recorder.record(op, where)
-    _require_straight(recorder, tuple(inputs))
-    # A launch gives late values memory of their own, which it cannot where the address has been captured.
-    captured = [array for array in result_template.late_arrays_in(template) if recorder.is_captured(array)]
-    copies = {id(array): recorder.record(cast("Any", dup(array)), where) for array in captured}
-    return recorder, result_template.replaced(template, lambda array: copies.get(id(array), array))
-
-
-def _require_straight(recorder: _native.Recorder, names: tuple[str, ...]) -> None:
-    for index in recorder.observed():
-        raise CaptureError(
-            f"graph: the input {names[index]} is used by something other than a kernel's parameter (a callback, a zip) "
-            "that sees it only once; give it to kernels alone, or leave it out of the inputs"
-        )
-
-
 def make_graph(
     op: DeviceOp[T], stream: Stream | None, capture_mode: CaptureMode, inputs: Mapping[str, Any]
 ) -> CudaGraph[T]:
     """Make a graph of an operation; see `DeviceOp.graph`."""
     with held_up.Watched("making a graph"):
-        recorder, template = _recorded(op, capture_mode, inputs)
-        return _made(recorder, template, stream, tuple(inputs))
+        recorder, template = recording.recorded(op, capture_mode, inputs)
+        return graph_of(recorder, template, stream, tuple(inputs))
 
 
 def make_graph_async(
     op: DeviceOp[T], capture_mode: CaptureMode, inputs: Mapping[str, Any]
 ) -> Coroutine[Any, Any, CudaGraph[T]]:
     """Record an operation now, and return a coroutine that makes a graph of it; see `DeviceOp.graph_async`."""
-    recorder, template = _recorded(op, capture_mode, inputs)
-    return _made_async(recorder, template, None, tuple(inputs))
+    recorder, template = recording.recorded(op, capture_mode, inputs)
+    return graph_of_async(recorder, template, None, tuple(inputs))
 
 
-def _made(recorder: _native.Recorder, template: Any, stream: Stream | None, names: tuple[str, ...]) -> CudaGraph[Any]:
+def graph_of(
+    recorder: _native.Recorder, template: Any, stream: Stream | None, names: tuple[str, ...]
+) -> CudaGraph[Any]:
     graph = _finished(recorder, template, stream, names)
     graph._native.make()  # in this thread, which may have the right to submit
     return graph
 
 
-async def _made_async(
+async def graph_of_async(
     recorder: _native.Recorder, template: Any, stream: Stream | None, names: tuple[str, ...]
 ) -> CudaGraph[Any]:
     for ordinal in recorder.missing_devices():
@@ -376,131 +336,3 @@ def _finished(
                 f"graph: nothing in the graph uses the input {name}; leave it out, or use that very array"
             )
     return CudaGraph(native, names, template, stream)
-
-
-class GraphScope:
-    """Records operations into a graph, one after another; made by `graph_scope`.
-
-    As ``with`` it makes the graph when the block ends, and blocks. As ``async with`` it has another thread do that.
-    """
-
-    __slots__ = ("_entered", "_graph", "_names", "_recorder", "_result", "_stream")
-
-    def __init__(self, stream: Stream | None, capture_mode: CaptureMode, inputs: Mapping[str, Any]) -> None:
-        self._stream = stream
-        self._recorder: _native.Recorder | None = _recorder_of(capture_mode, inputs)
-        self._names = tuple(inputs)
-        self._result: Any = None
-        self._graph: CudaGraph[Any] | None = None
-        self._entered: Any = None
-
-    def __enter__(self) -> Self:
-        if self._recorder is None or self._entered is not None:
-            raise CaptureError("a graph_scope is entered once; begin another one")
-        before = placement.current.get()
-        if self._stream is not None:
-            before = before.on_device(self._stream.device.ordinal)
-        what = f"the graph_scope that was entered at {self._recorder.place}"
-        self._entered = placement.current.set(before.recording(what))
-        return self
-
-    def record(self, op: DeviceOp[T]) -> T:
-        """Record an operation, and all that it needs; run nothing.
-
-        Parameters
-        ----------
-        op
-            Not executed and not recorded elsewhere.
-
-        Returns
-        -------
-        T
-            The handles of what it returns, for further operations of this scope.
-
-        Raises
-        ------
-        CaptureError
-            The scope has ended; or the operation cannot be a graph's (see `DeviceOp.graph`), after which the scope
-            records nothing any more.
-        """
-        recorder = self._recorder
-        if recorder is None or self._entered is None:
-            raise CaptureError(
-                "record() belongs inside of the graph_scope: with ac.graph_scope() as scope: scope.record(op)"
-            )
-        if not isinstance(op, _native.Op):
-            raise ArgumentTypeError(f"record() takes an operation, not {op!r:.80}")
-        self._result = recorder.record(op, placement.current.get())
-        return cast("T", self._result)
-
-    @property
-    def result(self) -> Any:
-        """The result of the graph: handles, and tuples, lists and dicts of them.
-
-        It is what the last `record` returned, unless it was assigned. Other arrays share memory where they can.
-        """
-        return self._result
-
-    @result.setter
-    def result(self, handles: Any) -> None:
-        self._result = handles
-
-    @property
-    def graph(self) -> CudaGraph[Any]:
-        """The graph, once the scope has ended.
-
-        Raises
-        ------
-        CaptureError
-            It has not, or it ended with an exception.
-        """
-        if self._graph is None:
-            raise CaptureError(
-                "the graph is there when its graph_scope has ended without an exception; ask for it after the block"
-            )
-        return self._graph
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        placement.current.reset(self._entered)
-        recorder, self._recorder = self._recorder, None
-        if kind is None and recorder is not None:
-            _require_straight(recorder, self._names)
-            self._graph = _made(recorder, self._result, self._stream, self._names)
-
-    async def __aenter__(self) -> Self:
-        return self.__enter__()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        placement.current.reset(self._entered)
-        recorder, self._recorder = self._recorder, None
-        if kind is None and recorder is not None:
-            _require_straight(recorder, self._names)
-            self._graph = await _made_async(recorder, self._result, self._stream, self._names)
-
-
-def graph_scope(
-    stream: Stream | Any = None, *, capture_mode: CaptureMode = "thread_local", **inputs: Any
-) -> GraphScope:
-    """Record a graph step by step: ``with ac.graph_scope() as scope: y = scope.record(op)``; then `GraphScope.graph`.
-
-    Parameters
-    ----------
-    stream
-        The place of the graph's launches, if they name none: of the graph's device, or it is a `DeviceMismatchError`
-        when the scope ends. Arrays that are built inside are made on its device. None: the device in force, and the
-        stream that the policy chooses at each launch.
-    capture_mode, **inputs
-        As for `DeviceOp.graph`.
-
-    Returns
-    -------
-    GraphScope
-        A context manager, for ``with`` and for ``async with``: the latter blocks no event loop while kernels are
-        compiled and the driver makes the graph. Inside, executing an operation raises `CaptureError`, in this task or
-        thread and in tasks started there; others are not affected. An exception leaves nothing behind.
-    """
-    return GraphScope(None if stream is None else as_stream(stream), capture_mode, inputs)

@@ -71,17 +71,18 @@ def replaced(structure: Any, replace: Callable[[_native.Array], Any]) -> Any:
         structure,
         lambda leaf: replace(leaf) if isinstance(leaf, _native.Array) else leaf,
         lambda late, given: _native.Late(late.function, given),
+        {},
     )
 
 
 def complete(structure: Any) -> Any:
     """Return a structure with its late values made; a function is called once for each of them."""
-    return _mapped(structure, lambda leaf: leaf, lambda late, given: late.function(given))
+    return _mapped(structure, lambda leaf: leaf, lambda late, given: late.function(given), {})
 
 
 def without_late(structure: Any) -> Any:
     """Return a structure with what is given to a function in the place of what it makes."""
-    return _mapped(structure, lambda leaf: leaf, lambda _, given: given)
+    return _mapped(structure, lambda leaf: leaf, lambda _, given: given, {})
 
 
 def _leaves(structure: Any) -> Iterator[Any]:
@@ -99,14 +100,14 @@ def _mapped(
     part: Any,
     at: Callable[[Any], Any],
     at_late: Callable[[_native.Late, Any], Any],
-    made: dict[int, Any] | None = None,
+    made: dict[int, Any],
 ) -> Any:
     """Put a structure together anew; of a late value, with what became of its input.
 
+    `made` holds the late values that were met, by their identity: {} at first.
+
     A function inside of this one that called itself would be a cycle, and hold the arrays until they are collected.
     """
-    if made is None:
-        made = {}
     if isinstance(part, (tuple, list)):
         items = (_mapped(item, at, at_late, made) for item in part)
         return type(part)(*items) if hasattr(part, "_fields") else type(part)(items)

@@ -15,7 +15,8 @@ from aiocuda._devices.event import Event
 from aiocuda._engine.futures import DeviceFuture
 from aiocuda._engine.stream_wait import StreamWait
 from aiocuda._graphs.compiled import Compiled
-from aiocuda._graphs.graph import CudaGraph, GraphScope
+from aiocuda._graphs.graph import CudaGraph
+from aiocuda._graphs.scope import GraphScope
 from aiocuda._instruments.advice import advise_on, advised_names, refuse, refuse_await, refuse_copies, refuse_operators
 from aiocuda._kernels.kernel import Kernel
 from aiocuda._kernels.module import Module
