@@ -218,6 +218,7 @@ def test_a_floor_of_launches_returns_when_all_have_passed():
     assert _native.pending_count() == 0
 
 
+@pytest.mark.driver_refuses("cuLaunchKernel")
 def test_a_floor_that_the_driver_refuses_is_an_error_of_the_driver():
     counted = Counted(block=100_000)
     with pytest.raises(ac.LaunchError, match="cuLaunchKernel"):

@@ -260,6 +260,7 @@ def test_a_floor_gives_its_nodes_other_arguments_in_turn():
     assert counted.counts() == [0]
 
 
+@pytest.mark.driver_refuses("cuGraphAddKernelNode")
 def test_a_floor_that_the_driver_refuses_is_an_error_of_the_driver():
     with pytest.raises(ac.DriverError, match="cuGraph"):
         Counted(branches=1, depth=1, block=100_000)

@@ -395,6 +395,7 @@ def settings_of_the_device_stay():
     device.set_cache_preference(preference)
 
 
+@pytest.mark.driver_refuses("cuPointerGetAttribute", "cuCtxSetLimit")
 @pytest.mark.parametrize("call", CALLS)
 def test_errors_are_aiocudas(call):
     raw = []
