@@ -174,8 +174,12 @@ void bind_op(nb::module_& module) {
                          return "a launch of a graph";
                        case Kind::foreign:
                          return "a call of " + name_of_function(static_cast<ForeignOp&>(self).function);
-                       default:
-                         return "an item of a result";
+                       default: {
+                         const Op* const whole = as_op(static_cast<PickOp&>(self).source.ptr());
+                         const bool is_value = whole && whole->kind == Kind::gather &&
+                                               static_cast<const GatherOp*>(whole)->items.size() == 1;
+                         return is_value ? "a value" : "an item of a result";
+                       }
                      }
                    })
       // How threads= became blocks: a launch's own, or those of the launches that it waited for.

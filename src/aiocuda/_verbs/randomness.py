@@ -20,8 +20,9 @@ from aiocuda._kernels.kernel import Kernel
 from aiocuda._ops.operation import DeviceOp
 from aiocuda._values import dtypes
 from aiocuda._values.dtypes import DTypeLike
+from aiocuda._values.given import whole
 from aiocuda._verbs.create import Shape, empty, extents_of
-from aiocuda.errors import ArgumentTypeError, ArgumentValueError
+from aiocuda.errors import ArgumentRangeError, ArgumentTypeError, ArgumentValueError
 
 __all__ = ["rand", "randint", "randn"]
 
@@ -69,7 +70,7 @@ def rand(
     """
     kind = _float(dtype, "rand")
     words = 4 if kind.name == "float64" else 8
-    return _draw(shape, kind, device, seed, words, _UNIFORM)
+    return _draw("rand", shape, kind, device, seed, words, _UNIFORM)
 
 
 def randn(
@@ -89,7 +90,7 @@ def randn(
     round alike everywhere; then rounded to the dtype. Its error is below 4 units in the last place of float64, measured
     against 40 digits. NumPy's ``standard_normal`` makes other numbers of the same words, and throws some of them away.
     """
-    return _draw(shape, _float(dtype, "randn"), device, seed, 4, _NORMAL)
+    return _draw("randn", shape, _float(dtype, "randn"), device, seed, 4, _NORMAL)
 
 
 def randint(
@@ -143,7 +144,7 @@ def randint(
             f"randint draws integers from {first} up to, and not including, {end}: there must be some, and dtype "
             f"{kind} must hold them (it holds {limits.min} to {limits.max})"
         )
-    return _draw(shape, kind, device, seed, 4, _INTEGER, first % 2**64, (end - first) % 2**64)
+    return _draw("randint", shape, kind, device, seed, 4, _INTEGER, first % 2**64, (end - first) % 2**64)
 
 
 _FLOATS = ("float64", "float32", "float16", "bfloat16")
@@ -158,7 +159,18 @@ def _float(dtype: DTypeLike, asked: str) -> np.dtype[Any]:
     return kind
 
 
+def _seed(seed: Seed, asked: str) -> Seed:
+    if seed is None:
+        return int(np.random.SeedSequence().generate_state(1, np.uint64)[0])
+    if isinstance(seed, DeviceOp):
+        return seed
+    if not 0 <= whole(seed, f"{asked}: seed") < 2**64:
+        raise ArgumentRangeError(f"{asked}: the seed is 0 or more and less than 2**64; {seed} was given")
+    return seed
+
+
 def _draw(
+    asked: str,
     shape: Shape,
     kind: np.dtype[Any],
     device: DeviceLike | None,
@@ -171,8 +183,7 @@ def _draw(
     extents = extents_of(shape)
     size = math.prod(extents)
     out = empty(extents, kind, device)
-    if seed is None:
-        seed = int(np.random.SeedSequence().generate_state(1, np.uint64)[0])
+    seed = _seed(seed, asked)
     type_of = _INTEGERS.index(kind.name) % 4 if distribution == _INTEGER else _FLOATS.index(kind.name)
     drawn = _kernel()(out, size, seed, distribution, type_of, low, number, threads=-(-size // items_a_thread))
     return cast("DeviceOp[DeviceArray]", drawn)
