@@ -29,8 +29,9 @@ def main() -> None:
     for dimension in DIMENSIONS:
         for size in dimension.sizes[: 1 if given.quick else None]:
             mark = dimension.mark(size)
-            instructions = found[mark].instructions / dimension.runs_of(size)
-            rows.append({"name": dimension.name, "size": size, "instructions": instructions, "bytes": bytes_each[mark]})
+            instructions = round(found[mark].instructions / dimension.runs_of(size))
+            size_bytes = round(bytes_each[mark])
+            rows.append({"name": dimension.name, "size": size, "instructions": instructions, "bytes": size_bytes})
     print(f"{about()}\n")
     for dimension in DIMENSIONS:
         print(dimension.title)
@@ -41,7 +42,9 @@ def main() -> None:
                 f"{row['size']:>12,}{row['instructions']:>12,.0f} instructions{ratio:>8.2f} x{row['bytes']:>10,.0f} B"
             )
     if given.json:
-        given.json.write_text(json.dumps({"about": about(), "rows": rows}, indent=2) + "\n", encoding="utf-8")
+        lines = ",\n    ".join(json.dumps(row) for row in rows)
+        about_it = json.dumps(about())
+        given.json.write_text(f'{{\n  "about": {about_it},\n  "rows": [\n    {lines}\n  ]\n}}\n', encoding="utf-8")
 
 
 if __name__ == "__main__":
