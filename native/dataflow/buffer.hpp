@@ -4,6 +4,7 @@
 // hazards that say which work still uses it. Counts are guarded by the GIL.
 #pragma once
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -14,6 +15,9 @@ namespace aiocuda::dataflow {
 
 inline constexpr std::int32_t host_ordinal = -1;
 inline constexpr std::int32_t unknown_ordinal = -2;
+
+// The size of a buffer that stands for all memory of one kind that is somebody else's: its bytes are named by address.
+inline constexpr std::uint64_t address_space_bytes = std::numeric_limits<std::uint64_t>::max();
 
 struct Buffer;
 
@@ -110,6 +114,7 @@ struct Buffer {
   Maker maker;                           // unknown for memory on a copy's way, and for what is somebody else's
   std::uint32_t holders = 0;
 
+  bool is_address_space() const { return size_bytes == address_space_bytes; }
   // Its address, or as far as that matters to alignment.
   std::uint64_t place() const { return address ? address : residue; }
 

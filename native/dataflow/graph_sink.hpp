@@ -239,7 +239,8 @@ class GraphSink : private PlanNodes {
                    nb::cast<std::string>(nb::str(nb::handle(nb::find(static_cast<Op&>(op))).attr("_title")))};
     // Its work has the addresses of all that it may touch.
     for (const Use& use : uses_) {
-      if (!use.buffer->address && use.buffer->size_bytes) enclosure_->pin(*use.buffer);
+      if (!use.buffer->address && use.buffer->size_bytes && !use.buffer->is_address_space())
+        enclosure_->pin(*use.buffer);
       plan_.memory[slots_.of(*use.buffer, use.span)].is_captured = true;
     }
     for (const ForeignOp::Access& access : op.accesses) pointer_to(handle_of(access.array), access.writes);
@@ -449,8 +450,7 @@ class Placing<GraphSink> {
     planner_.last_ = {};
     for (const Use& use : uses)
       planner_.hazards(*use.buffer).each(use.span, [&](const Hazard& hazard, Span) {
-        if (hazard.written.count) needs.push_back(hazard.written);
-        if (use.writes) needs.insert(needs.end(), hazard.reads.begin(), hazard.reads.end());
+        hazard.each_before(use.writes, [&](Tick tick) { needs.push_back(tick); });
       });
   }
   void commit(Op&, StreamIndex, bool) {

@@ -6,6 +6,7 @@
 // under a partition's or a move's claim are used through its own handles alone. Guarded by the GIL.
 #pragma once
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -57,13 +58,14 @@ class Claims {
 
   void add(ClaimKind kind, Region region, const GroupRef& group, std::string place) {
     claims_.emplace_back(kind, std::move(region), group, std::move(place));
+    count_exclusive();
   }
   void remove(const Group* group) {
-    std::erase_if(claims_, [group](const Claim& claim) { return claim.owner() == group; });
+    remove_if([group](const Claim& claim) { return claim.owner() == group; });
   }
   // For a group of which no handle is left, nor of those that came about from it.
   void remove_all_of(const Group& group) {
-    std::erase_if(claims_, [&group](const Claim& claim) { return claim.has_ended() || is_of(claim.owner(), &group); });
+    remove_if([&group](const Claim& claim) { return claim.has_ended() || is_of(claim.owner(), &group); });
   }
   // All that was moved to the group is moved on: the later claim forbids what the earlier does, so a chain of moves
   // keeps one. False: it is not all, or was not moved.
@@ -77,6 +79,7 @@ class Claims {
 
   // The claim that forbids an access, or null.
   const Claim* against_access(const Region& region, bool writes, const Group* group) {
+    if (!writes && !exclusive_) return nullptr;  // as where much is lent for reading
     return first(region, group, [&](const Claim& claim, const Group* owner) {
       if (claim.kind == ClaimKind::shared || claim.kind == ClaimKind::read_only) return writes;
       return !is_of(group, owner);
@@ -99,6 +102,15 @@ class Claims {
   const Claim* of(const Group* group) { return find(group); }
 
  private:
+  template <class Predicate>
+  void remove_if(Predicate&& is_gone) {
+    if (std::erase_if(claims_, is_gone)) count_exclusive();
+  }
+  void count_exclusive() {
+    exclusive_ = std::count_if(claims_.begin(), claims_.end(), [](const Claim& claim) {
+      return claim.kind == ClaimKind::partitioned || claim.kind == ClaimKind::moved;
+    });
+  }
   Claim* find(const Group* group) {
     const auto found =
         std::find_if(claims_.begin(), claims_.end(), [group](const Claim& claim) { return claim.owner() == group; });
@@ -110,13 +122,14 @@ class Claims {
   template <class Forbids>
   const Claim* first(const Region& region, const Group* group, Forbids&& forbids) {
     auto has_ended = [](const Claim& claim) { return claim.has_ended(); };
-    if (std::any_of(claims_.begin(), claims_.end(), has_ended)) std::erase_if(claims_, has_ended);
+    if (std::any_of(claims_.begin(), claims_.end(), has_ended)) remove_if(has_ended);
     for (const Claim& claim : claims_)
       if (forbids(claim, claim.owner()) && (claim.owner() == group || overlap(claim.region, region))) return &claim;
     return nullptr;
   }
 
   std::vector<Claim> claims_;
+  std::ptrdiff_t exclusive_ = 0;  // how many of them forbid reading
 };
 
 }  // namespace aiocuda::dataflow

@@ -4,7 +4,6 @@
 // Always true: the owner is kept for as long as a thread may touch the memory. Its accesses are hazards like those of
 // arrays, of one buffer that stands for all such memory, by address.
 #pragma once
-#include <limits>
 #include <vector>
 
 #include "../staging/layout.hpp"
@@ -36,8 +35,6 @@ inline Spec spec_of(nb::handle value) {
   if (const Pageable* memory = as_pageable(value)) return {Yields::host_value, memory->dtype, unknown_ordinal};
   return {Yields::host_value, any_dtype, unknown_ordinal};
 }
-
-inline constexpr std::uint64_t address_space_bytes = std::numeric_limits<std::uint64_t>::max();
 
 inline std::string describe(const Pageable& memory) {
   return dtypes[memory.dtype].name + describe_shape(memory.shape) + " in pageable host memory";

@@ -88,8 +88,7 @@ class Placing {
     needs_.clear();
     for (const Use& use : uses)
       sink_.hazards(*use.buffer).each(use.span, [&](const Hazard& hazard, Span) {
-        if (hazard.written.count) needs_.push_back(hazard.written);
-        if (use.writes) needs_.insert(needs_.end(), hazard.reads.begin(), hazard.reads.end());
+        hazard.each_before(use.writes, [&](Tick tick) { needs_.push_back(tick); });
       });
     PolicyStreams& policy_streams = sink_.policy_streams(op, policy, device);
     if (policy.looks_at_progress())
@@ -166,7 +165,7 @@ class Placing {
       for (const Tick tick : sink_.ready(*producer)) inherit(op, tick);
     } else if (const Array* array = as_array(from); array && array->buffer) {
       sink_.hazards(*array->buffer).each(array->span(), [&](const Hazard& hazard, Span) {
-        inherit(op, hazard.written);
+        hazard.each_before(false, [&](Tick tick) { inherit(op, tick); });
       });
     }
   }

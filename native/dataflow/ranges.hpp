@@ -61,9 +61,9 @@ class RangeHazards {
   void forget_passed(const Timeline& timeline) {
     if (!split_ || split_->size() < 2 * kept_) return;
     auto passed = [&](const Hazard& hazard) {
-      return timeline.is_known_complete(hazard.written) &&
-             std::all_of(hazard.reads.begin(), hazard.reads.end(),
-                         [&](Tick read) { return timeline.is_known_complete(read); });
+      bool all = true;
+      hazard.each_before(true, [&](Tick tick) { all = all && timeline.is_known_complete(tick); });
+      return all;
     };
     bool is_previous_empty = false;
     for (auto at = split_->begin(); at != split_->end();) {
@@ -75,6 +75,15 @@ class RangeHazards {
     kept_ = std::max(split_->size(), most_segments);
   }
 
+  // What somebody else does with the bytes; see Timeline.
+  void commit_of_others(Span span, Tick now) {
+    if (span.begin >= span.end) return;
+    if (!split_ && span.begin == 0 && span.end >= size_bytes_) return Timeline::commit_of_others(whole_, now);
+    split(span);
+    for (auto at = split_->find(span.begin); at != split_->end() && at->first < span.end; ++at)
+      Timeline::commit_of_others(at->second, now);
+  }
+
   void commit(Span span, bool writes, Tick now) {
     const bool is_all = span.begin == 0 && span.end >= size_bytes_;
     if (is_all && (writes || segment_count() > most_segments)) {
@@ -84,12 +93,7 @@ class RangeHazards {
     }
     if (is_all && !split_) return Timeline::commit(whole_, writes, now);
     if (span.begin >= span.end) return;
-    if (!split_) {
-      split_ = std::make_unique<Segments>();
-      split_->emplace(0, std::exchange(whole_, {}));
-    }
-    cut(span.begin);
-    if (span.end < size_bytes_) cut(span.end);
+    split(span);
     const auto first = split_->find(span.begin);
     if (writes) {
       split_->erase(std::next(first), split_->lower_bound(span.end));
@@ -100,6 +104,15 @@ class RangeHazards {
   }
 
  private:
+  // So that segments begin and end where a span does.
+  void split(Span span) {
+    if (!split_) {
+      split_ = std::make_unique<Segments>();
+      split_->emplace(0, std::exchange(whole_, {}));
+    }
+    cut(span.begin);
+    if (span.end < size_bytes_) cut(span.end);
+  }
   void cut(std::uint64_t byte) {
     const auto at = segment_at(*split_, byte);
     if (at->first != byte) split_->emplace_hint(std::next(at), byte, at->second);

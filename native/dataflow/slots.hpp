@@ -1,9 +1,9 @@
 // The slots of a graph in the making: which memory and which numbers its nodes name, what of it launches may replace,
 // and where in the end the arrays lie that are the graph's own.
 //
-// Always true: a buffer has one slot, unless inputs are parts of it, which have one each; what an operation touches
-// lies in one slot as a whole. A buffer's place is decided once, at the end, unless somebody has asked for its address
-// before.
+// Always true: a buffer has one slot, unless inputs are parts of it, which have one each, or it stands for memory that
+// is somebody else's, where each part has one; what an operation touches lies in one slot as a whole. A buffer's place
+// is decided once, at the end, unless somebody has asked for its address before.
 #pragma once
 #include <algorithm>
 #include <map>
@@ -51,16 +51,18 @@ class Slots {
     std::vector<SlotIndex>& slots = slots_[&buffer];
     for (const SlotIndex slot : slots) {
       const Memory& memory = plan_.memory[slot];
-      if (memory.role != MemoryRole::input) return slot;
+      if (memory.role != MemoryRole::input && !buffer.is_address_space()) return slot;
       const std::uint64_t end = memory.offset + memory.size_bytes;
       if (memory.offset <= span.begin && span.end <= end) return slot;
-      if (span.begin < end && memory.offset < span.end)
+      if (memory.role == MemoryRole::input && span.begin < end && memory.offset < span.end)
         raise(error_types.capture, "graph: an operation uses memory that lies partly in the input " + name_of(slot) +
                                        " and partly beside it, so that the input "
                                        "could not be replaced; give the whole array as the input");
     }
     const auto slot = static_cast<SlotIndex>(plan_.memory.size());
-    plan_.memory.push_back({MemoryRole::constant, BufferRef::another(buffer), 0, buffer.size_bytes, buffer.device});
+    const Span whole = buffer.is_address_space() ? span : Span{0, buffer.size_bytes};
+    plan_.memory.push_back(
+        {MemoryRole::constant, BufferRef::another(buffer), whole.begin, whole.end - whole.begin, buffer.device});
     slots.push_back(slot);
     return slot;
   }

@@ -33,6 +33,16 @@ struct Tick {
 struct Hazard {
   Tick written;
   std::vector<Tick> reads;
+  std::vector<Tick> others;  // what somebody else did with the bytes since; one for each stream
+
+  // Calls `f(tick)` for all that an access comes after.
+  template <class F>
+  void each_before(bool writes, F&& f) const {
+    if (written.count) f(written);
+    if (writes)
+      for (const Tick tick : reads) f(tick);
+    for (const Tick tick : others) f(tick);
+  }
 };
 
 inline void raise_to(std::atomic<std::uint64_t>& counter, std::uint64_t count) {
@@ -119,9 +129,7 @@ class Timeline {
   //   wait(stream, other, slot)  order all later work of `stream` after the other one's mark
   template <class Waits>
   void order(StreamIndex stream, const Hazard& hazard, bool writes, Waits& waits) {
-    after(stream, hazard.written, waits);
-    if (!writes) return;
-    for (const Tick read : hazard.reads) after(stream, read, waits);
+    hazard.each_before(writes, [&](Tick tick) { after(stream, tick, waits); });
   }
 
   // Orders all later work of `stream` after `tick`.
@@ -169,19 +177,13 @@ class Timeline {
   }
 
   static void commit(Hazard& hazard, bool writes, Tick now) {
-    if (writes) {
-      hazard.written = now;
-      hazard.reads.clear();
-      return;
-    }
-    auto same = std::find_if(hazard.reads.begin(), hazard.reads.end(),
-                             [&](const Tick& tick) { return tick.stream == now.stream; });
-    if (same == hazard.reads.end()) {
-      hazard.reads.push_back(now);
-    } else {
-      *same = now;
-    }
+    if (!writes) return note(hazard.reads, now);
+    hazard.written = now;
+    hazard.reads.clear();
+    hazard.others.clear();
   }
+  // What somebody else does with the bytes, and is not ordered after our accesses: all that come later wait for it.
+  static void commit_of_others(Hazard& hazard, Tick now) { note(hazard.others, now); }
 
   // A stream's marks; when all are used, the oldest is made anew.
   static constexpr std::uint32_t most_marks = 8;
@@ -202,6 +204,15 @@ class Timeline {
 
     std::uint64_t seen_of(StreamIndex other) const { return other < seen.size() ? seen[other] : 0; }
   };
+
+  static void note(std::vector<Tick>& ticks, Tick now) {
+    const auto same = std::find_if(ticks.begin(), ticks.end(), [&](Tick tick) { return tick.stream == now.stream; });
+    if (same == ticks.end()) {
+      ticks.push_back(now);
+    } else {
+      *same = now;
+    }
+  }
 
   // The mark nearest behind a tick; made at the stream's end where there is none.
   template <class Waits>

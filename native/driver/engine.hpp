@@ -22,6 +22,7 @@
 #include "host_work.hpp"
 #include "images.hpp"
 #include "memory.hpp"
+#include "relays.hpp"
 #include "retained.hpp"
 #include "room.hpp"
 #include "staging.hpp"
@@ -82,6 +83,7 @@ class Engine final : public Surroundings {
   DriverNow now{table};
   Devices devices{table, now, *this};
   Streams streams{devices, timeline, *this};
+  Relays relays{devices, streams, timeline};
   Memory memory{devices, streams, timeline, *this};
   Images images{devices, streams, timeline, *this};
   Waits waits{devices, streams, timeline, pending, *this, [this](StreamIndex stream) {

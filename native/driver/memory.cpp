@@ -143,7 +143,6 @@ void Memory::take_back(std::unique_ptr<dataflow::Buffer> buffer) noexcept {
 }
 
 void Memory::free_due() {
-  borrowed_.forget([this](const dataflow::Buffer& buffer) { return streams_.has_ended(buffer); });
   if (returned_.empty() || !now_.has_all()) return;
   ContextScope scope(devices_);
   std::vector<std::unique_ptr<dataflow::Buffer>> left, due = std::exchange(returned_, {});
@@ -189,8 +188,7 @@ bool Memory::free_device(dataflow::Buffer& buffer) {
   };
   buffer.hazards.each([&](const dataflow::Hazard& hazard, dataflow::Span) {
     if (hazard.written.count) written = hazard.written;
-    add(hazard.written);
-    for (const Tick read : hazard.reads) add(read);
+    hazard.each_before(true, add);
   });
   const bool is_one =
       std::all_of(users.begin(), users.end(), [&](Tick tick) { return tick.stream == users.front().stream; });
@@ -232,46 +230,36 @@ void Memory::note_freed(const dataflow::Buffer& buffer) {
   around_.note_freed(buffer.device);
 }
 
-dataflow::BufferRef Memory::borrow(CUdeviceptr address, std::uint64_t size_bytes, std::int32_t ordinal) {
-  CUdeviceptr base = address;
-  std::size_t whole = size_bytes;
-  if (size_bytes) {
-    ContextScope scope(devices_);
-    scope.bind(ordinal);
-    check(table_.cuPointerGetAttribute(&base, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, address), "cuPointerGetAttribute");
-    check(table_.cuPointerGetAttribute(&whole, CU_POINTER_ATTRIBUTE_RANGE_SIZE, address), "cuPointerGetAttribute");
-  }
-  for (dataflow::Buffer* own = own_.next; own; own = own->next)
-    if (own->address == base && own->holders && own->device != dataflow::host_ordinal)
-      return dataflow::BufferRef::another(*own);
-  return borrowed_.of(base, whole, ordinal);
+Memory::Borrowed Memory::borrow(CUdeviceptr address, std::uint64_t wanted_bytes, std::int32_t ordinal) {
+  for (dataflow::Buffer* own = own_.next; own && wanted_bytes; own = own->next)
+    if (own->holders && own->device != dataflow::host_ordinal && own->address <= address &&
+        address - own->address < own->size_bytes)
+      return {dataflow::BufferRef::another(*own), address - own->address, own->address + own->size_bytes - address};
+  dataflow::BufferRef& foreign = foreign_[ordinal];
+  if (!foreign)
+    foreign = dataflow::BufferRef(std::make_unique<dataflow::Buffer>(dataflow::address_space_bytes, ordinal));
+  return {foreign, address, allocated_bytes(address, wanted_bytes, ordinal)};
 }
 
-dataflow::BufferRef Borrowed::of(std::uint64_t base, std::uint64_t size_bytes, std::int32_t device) {
-  if (const auto idle = idle_.find(base); idle != idle_.end()) {
-    std::unique_ptr<dataflow::Buffer> again = std::move(idle->second);
-    idle_.erase(idle);
-    // The owner may have given the memory back, and got other memory at the same place: its size may differ, and
-    // what works on the old one still does.
-    if (again->size_bytes == size_bytes && again->device == device) {
-      held_[base] = again.get();
-      return dataflow::BufferRef(std::move(again));
-    }
+// From an address on, as far as somebody wants to know. An allocator of theirs may use several allocations of the
+// driver's as one, if they lie one behind another (PyTorch's expandable segments).
+std::uint64_t Memory::allocated_bytes(CUdeviceptr address, std::uint64_t wanted_bytes, std::int32_t ordinal) const {
+  ContextScope scope(devices_);
+  scope.bind(ordinal);
+  std::uint64_t found_bytes = 0;
+  while (found_bytes < wanted_bytes) {
+    CUdeviceptr start = 0;
+    std::size_t whole_bytes = 0;
+    auto ask = [&](CUpointer_attribute attribute, auto& answer) {
+      return table_.cuPointerGetAttribute(&answer, attribute, address + found_bytes);
+    };
+    CUresult result = ask(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, start);
+    if (result == CUDA_SUCCESS) result = ask(CU_POINTER_ATTRIBUTE_RANGE_SIZE, whole_bytes);
+    if (found_bytes == 0) check(result, "cuPointerGetAttribute");
+    if (result != CUDA_SUCCESS || start + whole_bytes <= address + found_bytes) break;
+    found_bytes = start + whole_bytes - address;
   }
-  if (const auto held = held_.find(base); held != held_.end()) return dataflow::BufferRef::another(*held->second);
-  auto buffer = std::make_unique<dataflow::Buffer>(size_bytes, device);
-  buffer->address = base;
-  buffer->owner = this;
-  if (base) held_[base] = buffer.get();
-  return dataflow::BufferRef(std::move(buffer));
-}
-
-void Borrowed::take_back(std::unique_ptr<dataflow::Buffer> buffer) noexcept {
-  const auto held = held_.find(buffer->address);
-  if (held == held_.end() || held->second != buffer.get()) return;
-  held_.erase(held);
-  const std::uint64_t base = buffer->address;
-  idle_[base] = std::move(buffer);
+  return found_bytes;
 }
 
 }  // namespace aiocuda::driver

@@ -20,23 +20,6 @@
 
 namespace aiocuda::driver {
 
-// Buffers over memory of somebody else's, by where the allocation begins: each is one buffer while somebody holds a
-// part of it or the device still works on it, so that its hazards are not forgotten.
-class Borrowed final : public dataflow::MemoryOwner {
- public:
-  dataflow::BufferRef of(std::uint64_t base, std::uint64_t size_bytes, std::int32_t device);
-  void take_back(std::unique_ptr<dataflow::Buffer> buffer) noexcept override;
-  // Forgets those that nobody holds and nothing works on.
-  template <class HasEnded>
-  void forget(HasEnded&& has_ended) {
-    std::erase_if(idle_, [&](const auto& each) { return has_ended(*each.second); });
-  }
-
- private:
-  std::unordered_map<std::uint64_t, dataflow::Buffer*> held_;  // whose holders own them
-  std::unordered_map<std::uint64_t, std::unique_ptr<dataflow::Buffer>> idle_;
-};
-
 class Memory final : public dataflow::MemoryOwner {
  public:
   Memory(Devices& devices, Streams& streams, dataflow::Timeline& timeline, Surroundings& around)
@@ -73,8 +56,13 @@ class Memory final : public dataflow::MemoryOwner {
   // Closes other processes' memory that nobody holds any more. Others may submit meanwhile.
   void close_due();
 
-  // The buffer of the allocation around an address, the same one for each of its parts; also of an array here.
-  dataflow::BufferRef borrow(CUdeviceptr address, std::uint64_t size_bytes, std::int32_t device);
+  // The memory at an address: of an array here; or somebody else's, all of which on a device is one buffer, by address.
+  struct Borrowed {
+    dataflow::BufferRef buffer;
+    std::uint64_t offset;           // of the address in the buffer
+    std::uint64_t allocated_bytes;  // from there on: how much of it is memory, as far as somebody wants to know
+  };
+  Borrowed borrow(CUdeviceptr address, std::uint64_t wanted_bytes, std::int32_t device);
 
   // The bytes that arrays hold on a device, and the most that they held since the last reset.
   struct Account {
@@ -138,6 +126,7 @@ class Memory final : public dataflow::MemoryOwner {
   bool free_device(dataflow::Buffer& buffer);
   bool is_lost(StreamIndex stream) const;
   void note_freed(const dataflow::Buffer& buffer);
+  std::uint64_t allocated_bytes(CUdeviceptr address, std::uint64_t wanted_bytes, std::int32_t device) const;
   Account& known_account(std::int32_t device) {
     const auto slot = static_cast<std::size_t>(device);
     if (accounts_.size() <= slot) [[unlikely]]
@@ -162,8 +151,8 @@ class Memory final : public dataflow::MemoryOwner {
   std::vector<std::unique_ptr<dataflow::Buffer>> returned_;
   std::vector<std::pair<std::int32_t, CUdeviceptr>> to_close_;  // other processes' memory, by device
   dataflow::Buffer own_{};                                      // the head of the list of buffers
-  Borrowed borrowed_;
-  std::deque<Account> accounts_;  // by device
+  std::map<std::int32_t, dataflow::BufferRef> foreign_;         // by device
+  std::deque<Account> accounts_;                                // by device
   BlockPool<PageLocked> page_locked_;
   std::map<std::int32_t, BlockPool<Managed>> managed_;            // by device
   std::map<std::int32_t, BlockPool<Interprocess>> interprocess_;  // by device

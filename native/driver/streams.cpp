@@ -91,12 +91,21 @@ StreamIndex Streams::keep(CUstream made, std::int32_t device, CUcontext context)
 }
 
 StreamIndex Streams::adopt(CUstream handle, std::int32_t device, std::shared_ptr<void> keepalive) {
-  if (const auto known = adopted_.find({handle, device}); known != adopted_.end()) {
-    streams_[known->second].keepalive.swap(keepalive);  // the former one goes at the end: it may come back here
-    return known->second;
-  }
   ContextScope scope(devices_);
   scope.bind(device);
+  unsigned long long number = 0;
+  check(table_.cuStreamGetId(handle, &number), "cuStreamGetId");
+  if (const auto known = adopted_.find({handle, device}); known != adopted_.end()) {
+    StreamState& state = streams_[known->second];
+    if (state.number == number) {
+      state.keepalive.swap(keepalive);  // the former one goes at the end: it may come back here
+      return known->second;
+    }
+    // The stream was destroyed. The driver gives a handle out again when all work of the former stream has passed.
+    const StreamIndex former = known->second;
+    adopted_.erase(known);
+    close(former);
+  }
   Fresh mark(now_, make_event());
   const StreamIndex index = new_slot();
   {
@@ -106,6 +115,7 @@ StreamIndex Streams::adopt(CUstream handle, std::int32_t device, std::shared_ptr
     state.device = device;
     state.context = devices_.at(device).context;
     state.mark = mark.keep();
+    state.number = number;
     state.owned = false;
   }
   streams_[index].keepalive = std::move(keepalive);
@@ -147,8 +157,9 @@ void Streams::destroy_closed() {
       if (event) now_.destroy(std::exchange(event, nullptr));
     if (state.owned) {
       now_.destroy(state.handle);
-    } else {
-      adopted_.erase({state.handle, state.device});
+    } else if (const auto known = adopted_.find({state.handle, state.device});
+               known != adopted_.end() && known->second == index) {
+      adopted_.erase(known);
     }
     if (state.end) state.end->leave();
     state.mark = nullptr;
@@ -245,6 +256,13 @@ void Streams::restore_order() {
   unordered_.clear();
 }
 
+Tick Streams::pass(StreamIndex stream) {
+  const Tick now = timeline_.advance(stream, 1, true);
+  Waits waits(*this);
+  timeline_.mark_end(stream, waits);
+  return now;
+}
+
 void Streams::after(StreamIndex stream, Tick tick) {
   Waits waits(*this);
   timeline_.after(stream, tick, waits);
@@ -303,8 +321,7 @@ bool Streams::has_ended(Tick tick) {
 bool Streams::has_ended(const dataflow::Buffer& buffer) {
   bool ended = true;
   buffer.hazards.each([&](const dataflow::Hazard& hazard, dataflow::Span) {
-    ended = ended && has_ended(hazard.written);
-    for (const Tick read : hazard.reads) ended = ended && has_ended(read);
+    hazard.each_before(true, [&](Tick tick) { ended = ended && has_ended(tick); });
   });
   return ended;
 }

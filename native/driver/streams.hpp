@@ -33,6 +33,7 @@ struct StreamState {
   bool owned = true;
   bool closing = false;               // no longer handed out; destroyed when its work has passed
   std::shared_ptr<void> keepalive{};  // of a stream that is somebody else's
+  unsigned long long number = 0;      // of such a one: no other stream has had it
   bool is_lent = false;               // others have its handle, and may put work there
   dataflow::AtEnd* end = nullptr;     // the work at its end, for which somebody may wait
   std::uint64_t entries = 0;          // how often something came to it
@@ -65,7 +66,7 @@ class Streams {
   StreamIndex create(std::int32_t device, int priority);
   // The first one of a device, which is not open yet. Other threads go on while the driver makes it.
   StreamIndex create_first(std::int32_t device, CUcontext context);
-  // Somebody else's stream; the same one as before where it was adopted before.
+  // Somebody else's stream; the same one as before where it was adopted before, and is still there. Throws Refusal.
   StreamIndex adopt(CUstream handle, std::int32_t device, std::shared_ptr<void> keepalive);
   // The stream is destroyed when its work has passed.
   void close(StreamIndex stream);
@@ -106,6 +107,8 @@ class Streams {
   // The timeline's marks: made behind all that a stream holds now; waited for by another. Throw Refusal.
   void put_mark(StreamIndex stream, std::uint32_t slot);
   void wait_for_mark(StreamIndex stream, StreamIndex other, std::uint32_t slot);
+  // Counts what was put on a stream as work of its own, which later work elsewhere may wait for. Throws Refusal.
+  Tick pass(StreamIndex stream);
   // Order later work of a stream after a tick, or after all that touches a buffer's bytes. Throw Refusal.
   void after(StreamIndex stream, Tick tick);
   void order(StreamIndex stream, const dataflow::Buffer& buffer, dataflow::Span span);

@@ -63,6 +63,7 @@ namespace aiocuda::driver {
   F(cuStreamBeginCapture)                        \
   F(cuStreamEndCapture)                          \
   F(cuStreamIsCapturing)                         \
+  F(cuStreamGetId)                               \
   F(cuThreadExchangeStreamCaptureMode)           \
   F(cuLibraryUnload)                             \
   F(cuModuleGetLoadingMode)                      \

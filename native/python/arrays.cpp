@@ -178,7 +178,7 @@ void bind_arrays(nb::module_& module) {
           bool written = false, read = false;
           self.each_piece([&](Span piece) {
             self.buffer->hazards.each(piece, [&](const Hazard& hazard, Span) {
-              written = written || !engine.is_complete(hazard.written);
+              hazard.each_before(false, [&](Tick tick) { written = written || !engine.is_complete(tick); });
               for (const Tick tick : hazard.reads) read = read || !engine.is_complete(tick);
             });
           });

@@ -133,9 +133,22 @@ void bind_streams(nb::module_& module) {
   module.def("default_stream", [](std::int32_t device) {
     return process_engine().id_of(process_engine().devices.at(device).default_stream);
   });
-  module.def("aside_stream", [](std::int32_t device) {
-    return refusals_raised("creating a stream on", device,
-                           [&] { return process_engine().id_of(process_engine().streams.aside(device)); });
+  // A relay for an owner of memory who orders it behind his work himself: (stream, handle).
+  module.def("unnamed_relay", [](std::int32_t device) {
+    return refusals_raised("creating a stream on", device, [&] {
+      Engine& engine = process_engine();
+      const driver::StreamIndex relay = engine.relays.unnamed(device);
+      return nb::make_tuple(engine.id_of(relay), reinterpret_cast<std::uintptr_t>(engine.stream(relay).handle));
+    });
+  });
+  // Calls a function of another library's, with a device's context current.
+  module.def("in_context", [](std::int32_t device, const nb::object& function) {
+    Engine& engine = process_engine();
+    engine.devices.at(device);
+    driver::ContextScope scope(engine);
+    scope.bind(device);
+    const driver::ProgramsCaptures programs(engine.table);
+    return function();
   });
   module.def("create_stream", [](std::int32_t device, int priority) {
     return refusals_raised("creating a stream on", device,

@@ -64,10 +64,7 @@ struct Loan {
     auto keep = [&](Tick tick) {
       if (!engine.timeline.is_known_complete(tick)) engine.retain(tick, owner);
     };
-    buffer->hazards.each(span, [&](const Hazard& hazard, Span) {
-      keep(hazard.written);
-      for (const Tick read : hazard.reads) keep(read);
-    });
+    buffer->hazards.each(span, [&](const Hazard& hazard, Span) { hazard.each_before(true, keep); });
   }
 };
 
@@ -280,38 +277,39 @@ void bind_ownership(nb::module_& module) {
       "type"_a, "memory"_a, "event"_a, "block_bytes"_a, "offset"_a, "shape"_a, "dtype"_a, "strides"_a.none(),
       "device"_a, "is_read_only"_a);
 
-  // `ready`: a stream on which the owner's work on the memory ends.
+  // What somebody else lends. His work on it so far ends where `theirs`, a stream of his, ends now; or else on `relay`,
+  // a stream of ours that he ordered behind it; or there is none.
   module.def(
       "borrow_array",
       [](nb::handle type, std::uint64_t address, std::vector<std::int64_t> shape, DType dtype,
          std::optional<std::vector<std::int64_t>> strides, std::int32_t device, nb::object owner, bool is_read_only,
-         StreamId ready) {
+         std::optional<std::uintptr_t> theirs, std::optional<StreamId> relay) {
         Engine& engine = process_engine();
         Array array{BufferRef(), 0, device, dtype, std::move(shape)};
         if (strides) array.strides = std::move(*strides);
-        std::uint64_t extent_bytes = 0;
-        if (array.size()) {
-          extent_bytes = dtypes[dtype].size_bytes;
-          for (std::size_t axis = 0; axis < array.shape.size(); ++axis)
-            extent_bytes += static_cast<std::uint64_t>((array.shape[axis] - 1) * array.stride(axis));
-        }
-        driver::doing(engine, std::string("looking for the allocation of external memory"), device,
-                      [&] { array.buffer = engine.memory.borrow(address, extent_bytes, device); });
-        if (extent_bytes) array.offset = address - array.buffer->address;
         const Span span = array.span();
-        if (span.end > array.buffer->size_bytes)
+        const driver::Memory::Borrowed memory =
+            driver::doing(engine, std::string("looking for the allocation of external memory"), device,
+                          [&] { return engine.memory.borrow(address, span.end, device); });
+        if (memory.allocated_bytes < span.end)
           raise(error_types.argument_value, "external: " + describe(array) + " reaches beyond the " +
-                                                std::to_string(array.buffer->size_bytes) + " bytes of its allocation");
-        // Its readiness is an access like others, behind those that are still going on.
-        driver::doing(engine, std::string("ordering external memory after its earlier uses"), device,
-                      [&] { engine.streams.order(slot_of(ready), *array.buffer, span); });
-        array.buffer->hazards.commit(span, true, engine.timeline.advance(slot_of(ready), 1, true));
+                                                std::to_string(memory.allocated_bytes) + " bytes of its allocation");
+        array.buffer = memory.buffer;
+        array.offset = memory.offset;
+        const std::optional<Tick> ready =
+            driver::doing(engine, std::string("ordering external memory after its owner's work"), device, [&] {
+              if (theirs) return std::optional(engine.relays.behind(reinterpret_cast<CUstream>(*theirs), device));
+              if (relay) return std::optional(engine.streams.pass(slot_of(*relay)));
+              return std::optional<Tick>();
+            });
+        if (ready) array.each_piece([&](Span piece) { array.buffer->hazards.commit_of_others(piece, *ready); });
+        array.buffer->hazards.forget_passed(engine.timeline);
         lend(array, std::move(owner));
         if (is_read_only) array.group = claim(array, ClaimKind::read_only, "its owner lends it for reading");
         return dataflow::make_array(type, std::move(array));
       },
       "type"_a, "address"_a, "shape"_a, "dtype"_a, "strides"_a.none(), "device"_a, "owner"_a, "is_read_only"_a,
-      "ready"_a);
+      "theirs"_a.none(), "relay"_a.none());
 }
 
 }  // namespace aiocuda

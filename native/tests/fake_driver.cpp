@@ -151,6 +151,16 @@ CUresult FakeDriver::perform(const Given& given) {
   } else if constexpr (f == Function::cuStreamIsCapturing) {
     *argument(second) =
         captured_.contains(argument(first)) ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+  } else if constexpr (f == Function::cuStreamGetId) {
+    const auto number = stream_numbers.find(argument(first));
+    *argument(second) = number == stream_numbers.end() ? number_of(argument(first)) : number->second;
+  } else if constexpr (f == Function::cuPointerGetAttribute) {
+    const auto next = allocations.upper_bound(argument(third));
+    if (next == allocations.begin()) return CUDA_ERROR_INVALID_VALUE;
+    const auto& [start, size_bytes] = *std::prev(next);
+    if (argument(third) >= start + size_bytes) return CUDA_ERROR_INVALID_VALUE;
+    const bool asks_start = argument(second) == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR;
+    *static_cast<std::uint64_t*>(argument(first)) = asks_start ? start : size_bytes;
   } else if constexpr (f == Function::cuStreamQuery || f == Function::cuStreamSynchronize) {
     if (const CUresult refused = use_stream(argument(first), "cuStreamQuery")) return refused;
     const Stream& stream = streams_[argument(first)];

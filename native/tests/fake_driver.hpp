@@ -183,6 +183,9 @@ class FakeDriver {
     return waits_.contains({stream, other});
   }
 
+  std::map<CUdeviceptr, std::uint64_t> allocations;       // of others: what pointers are asked about
+  std::map<CUstream, unsigned long long> stream_numbers;  // of those whose number is not that of their handle
+
   bool is_peer_possible = true;
   bool loads_eagerly = false;
 

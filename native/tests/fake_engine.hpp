@@ -6,6 +6,7 @@
 #include "driver/graph_room.hpp"
 #include "driver/images.hpp"
 #include "driver/memory.hpp"
+#include "driver/relays.hpp"
 #include "driver/room.hpp"
 #include "driver/streams.hpp"
 #include "driver/waits.hpp"
@@ -77,6 +78,7 @@ class FakeEngine : public Surroundings {
   DriverNow now{table};
   Devices devices{table, now, *this};
   Streams streams{devices, timeline, *this};
+  Relays relays{devices, streams, timeline};
   Memory memory{devices, streams, timeline, *this};
   Images images{devices, streams, timeline, *this};
   Waits waits{devices, streams, timeline, pending, *this, [this](StreamIndex stream) { lines.look(stream); }};

@@ -315,24 +315,38 @@ TEST_CASE("another process' memory is opened once, and closed when its users hav
   CHECK(engine.memory.account(0).used_bytes == 0);
 }
 
-TEST_CASE("borrowed memory is one buffer while somebody holds it or the device works on it") {
-  FakeEngine engine;
-  const StreamIndex stream = engine.streams.create(0, 0);
+TEST_CASE("all memory of others on a device is one buffer, by address") {
+  FakeEngine engine(2);
+  engine.driver.allocations = {{0x5000, 64}, {0x5040, 64}, {0x9000, 64}};
   engine.driver.refuse(Function::cuPointerGetAttribute, CUDA_ERROR_INVALID_VALUE);
   CHECK(code_of([&] { engine.memory.borrow(0x5000, 64, 0); }) == CUDA_ERROR_INVALID_VALUE);
-  BufferRef buffer = engine.memory.borrow(0x5000, 64, 0);
-  CHECK(engine.memory.borrow(0x5000, 64, 0).get() == buffer.get());
-  engine.driver.hold(engine.handle(stream));
-  const Tick tick = engine.submit(stream);
-  use(buffer, true, tick);
-  buffer.reset();
-  engine.collect();
-  BufferRef again = engine.memory.borrow(0x5000, 64, 0);
-  CHECK(again->hazards.segment_count() == 1);
-  bool is_known = false;
-  again->hazards.each([&](const auto& hazard, Span) { is_known = hazard.written.count == tick.count; });
-  CHECK(is_known);
+  const Memory::Borrowed first = engine.memory.borrow(0x5010, 32, 0), second = engine.memory.borrow(0x9000, 64, 0);
+  CHECK(first.buffer.get() == second.buffer.get());
+  CHECK(first.offset == 0x5010);
+  CHECK(second.offset == 0x9000);
+  CHECK(engine.memory.borrow(0x5010, 32, 1).buffer.get() != first.buffer.get());
   CHECK(engine.driver.alive(Function::cuMemAllocFromPoolAsync) == 0);
+}
+
+TEST_CASE("memory of others may lie in several allocations of the driver's, one behind another") {
+  FakeEngine engine;
+  engine.driver.allocations = {{0x5000, 64}, {0x5040, 64}, {0x9000, 64}};
+  CHECK(engine.memory.borrow(0x5020, 96, 0).allocated_bytes == 96);
+  CHECK(engine.memory.borrow(0x5020, 97, 0).allocated_bytes == 96);
+  CHECK(engine.memory.borrow(0x5020, 0x8000, 0).allocated_bytes == 96);
+  CHECK(code_of([&] { engine.memory.borrow(0x7000, 1, 0); }) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(engine.memory.borrow(0, 0, 0).allocated_bytes == 0);
+}
+
+TEST_CASE("a part of an array of ours that others lend is that array's memory") {
+  FakeEngine engine;
+  BufferRef own = engine.allocate(100);
+  const Memory::Borrowed part = engine.memory.borrow(own->address + 40, 20, 0);
+  CHECK(part.buffer.get() == own.get());
+  CHECK(part.offset == 40);
+  CHECK(part.allocated_bytes == 60);
+  engine.driver.allocations = {{own->address + 100, 64}};
+  CHECK(engine.memory.borrow(own->address + 100, 20, 0).buffer.get() != own.get());
 }
 
 TEST_CASE("in the middle of a submission, and where the engine is over, a finalizer calls no driver") {

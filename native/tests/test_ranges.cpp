@@ -22,6 +22,7 @@ Ticks needed(const RangeHazards& ranges, Span span, bool writes) {
     CHECK(segment.begin < span.end);
     CHECK(segment.end > span.begin);
     if (hazard.written.count) ticks.insert({hazard.written.stream, hazard.written.count});
+    for (const Tick other : hazard.others) ticks.insert({other.stream, other.count});
     if (writes)
       for (const Tick read : hazard.reads) ticks.insert({read.stream, read.count});
   });
@@ -32,6 +33,7 @@ Ticks needed(const std::vector<Hazard>& bytes, Span span, bool writes) {
   Ticks ticks;
   for (std::uint64_t byte = span.begin; byte < span.end; ++byte) {
     if (bytes[byte].written.count) ticks.insert({bytes[byte].written.stream, bytes[byte].written.count});
+    for (const Tick other : bytes[byte].others) ticks.insert({other.stream, other.count});
     if (writes)
       for (const Tick read : bytes[byte].reads) ticks.insert({read.stream, read.count});
   }
@@ -139,6 +141,11 @@ TEST_CASE("random accesses: each byte remembers what it should") {
       REQUIRE(needed(ranges, span, writes) == needed(bytes, span, writes));
       const auto stream = static_cast<StreamIndex>(below(4));
       const Tick now{stream, ++counts[stream]};
+      if (below(5) == 0) {
+        ranges.commit_of_others(span, now);
+        for (std::uint64_t byte = span.begin; byte < span.end; ++byte) Timeline::commit_of_others(bytes[byte], now);
+        continue;
+      }
       ranges.commit(span, writes, now);
       for (std::uint64_t byte = span.begin; byte < span.end; ++byte) Timeline::commit(bytes[byte], writes, now);
     }

@@ -180,6 +180,26 @@ TEST_CASE("an adopted stream is the same one for its handle on its device, and i
   CHECK(engine.streams.adopt(theirs, 0, nullptr) != other);
 }
 
+TEST_CASE("a later stream with the handle of an adopted one is another stream") {
+  FakeEngine engine;
+  const auto theirs = reinterpret_cast<CUstream>(8);
+  const StreamIndex former = engine.streams.adopt(theirs, 0, nullptr);
+  const Tick tick = engine.submit(former);
+  engine.driver.stream_numbers[theirs] = 99;
+  engine.driver.hold(theirs);
+  engine.driver.submit(theirs);
+  const StreamIndex later = engine.streams.adopt(theirs, 0, nullptr);
+  CHECK(later != former);
+  CHECK(engine.streams.at(former).closing);
+  CHECK(engine.streams.adopt(theirs, 0, nullptr) == later);
+  engine.driver.go_on(theirs);
+  engine.collect();
+  CHECK(engine.timeline.is_known_complete(tick));
+  CHECK_FALSE(engine.streams.at(former).mark);
+  CHECK(engine.streams.adopt(theirs, 0, nullptr) == later);  // the end of the former is not its end
+  CHECK(engine.driver.count(Function::cuStreamDestroy) == 0);
+}
+
 TEST_CASE("a wait that the driver refuses is not remembered: it is asked for again") {
   for (const Function refused : {Function::cuEventCreate, Function::cuEventRecord, Function::cuStreamWaitEvent}) {
     FakeEngine engine;

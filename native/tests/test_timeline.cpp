@@ -148,6 +148,28 @@ TEST_CASE("readers do not wait for one another") {
   CHECK(services.waits.empty());
 }
 
+TEST_CASE("readers and writers wait for what others did, and others wait for nobody") {
+  Services services(6);
+  Hazard array;
+  services.submit(0, {{&array, false}});
+  Timeline::commit_of_others(array, services.timeline.advance(4, 1));
+  Timeline::commit_of_others(array, services.timeline.advance(5, 1));
+  Timeline::commit_of_others(array, services.timeline.advance(5, 1));
+  CHECK(services.waits.empty());
+  services.submit(1, {{&array, false}});
+  CHECK(services.waits.size() == 2);
+  for (const Emitted wait : services.waits) CHECK(wait.other >= 4);
+  CHECK(services.marks.at({5, services.waits.back().slot}) == 2);
+  services.waits.clear();
+  services.submit(2, {{&array, true}});
+  CHECK(services.waits.size() == 2);  // both readers, one of whom has waited for what others did
+  CHECK(array.others.empty());
+  services.waits.clear();
+  services.submit(3, {{&array, false}});
+  REQUIRE(services.waits.size() == 1);
+  CHECK(services.waits[0].other == 2);
+}
+
 TEST_CASE("a wait implies what the other stream had waited for") {
   Services services(3);
   Hazard a, b;

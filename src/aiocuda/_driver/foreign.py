@@ -5,13 +5,17 @@ from __future__ import annotations
 import math
 import operator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
+from aiocuda import _native
+from aiocuda._driver import frameworks
 from aiocuda.errors import AiocudaError, ArgumentTypeError, ArgumentValueError
 
-__all__ = ["Lent", "lent_on", "lent_to"]
+__all__ = ["Lent", "lent_by"]
+
+_DEVICE_KINDS: Final = (2, 13)  # DLPack's numbers of kDLCUDA and kDLCUDAManaged
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,12 @@ class Lent:
         Whether it must not be written.
     owner
         What keeps the memory.
+    device
+        The ordinal of the device that it is on.
+    theirs
+        The handle of a stream of the owner's that his work on it is on; None where he names none.
+    relay
+        Or a stream of ours that he has ordered behind his work; else None.
     """
 
     address: int
@@ -40,41 +50,41 @@ class Lent:
     dtype: np.dtype[Any]
     is_read_only: bool
     owner: Any
+    device: int
+    theirs: int | None
+    relay: int | None
 
 
-def lent_on(x: Any) -> int:
-    """Return the ordinal of the device that lent memory is on.
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """An array interface that was read already, for who reads it again."""
 
-    Raises
-    ------
-    ArgumentTypeError
-        It is not on a device, or has no protocol.
-    """
-    interface = getattr(x, "__cuda_array_interface__", None)
-    if isinstance(interface, dict) and type(interface.get("stream")) is int and not interface["stream"]:
-        raise ArgumentValueError(
-            f"external: the __cuda_array_interface__ of this {type(x).__name__} names stream 0, which may be either of "
-            "CUDA's default streams; its owner is to name 1 (the legacy one), 2 (the thread's), a handle, or None"
-        )
-    view = _view(x, -1)
-    if not view.is_device_accessible or view.device_id < 0:
-        raise ArgumentTypeError(
-            f"external takes memory on a device; this {type(x).__name__} is in host memory; to_device() brings it over"
-        )
-    return int(view.device_id)
+    __cuda_array_interface__: dict[str, Any]
 
 
-def lent_to(x: Any, stream: int) -> Lent:
-    """Take memory that another library lends, behind that one's work on it.
+def lent_by(x: Any) -> Lent:
+    """Take memory on a device that another library lends. Each of its protocols is asked once.
 
     Parameters
     ----------
     x
         Anything with DLPack or ``__cuda_array_interface__``.
-    stream
-        The driver's handle of a stream, all later work of which is ordered behind what the owner says is going on.
+
+    Raises
+    ------
+    ArgumentTypeError
+        It is not on a device, has no protocol, or items of a type that NumPy does not know.
+    ArgumentValueError
+        No memory has such a shape or such strides, or the owner names no one stream.
     """
-    view = _view(x, stream)
+    try:
+        view, ordinal, theirs, relay = _by_dlpack(x) if hasattr(x, "__dlpack__") else _by_array_interface(x)
+    except AiocudaError:
+        raise
+    except Exception as error:  # whatever the owner's protocol, or the driver about its pointer, has to say
+        raise ArgumentTypeError(
+            f"external takes what has __dlpack__ or __cuda_array_interface__; {type(x).__name__} {x!r:.80}: {error}"
+        ) from error
     try:
         dtype = np.dtype(view.dtype)
     except TypeError as error:
@@ -88,17 +98,40 @@ def lent_to(x: Any, stream: int) -> Lent:
     reach_bytes = math.prod(shape) * dtype.itemsize + sum(map(operator.mul, map(abs, steps), shape))
     if not is_possible or reach_bytes >= 2**63:
         raise ArgumentValueError(f"external: no memory has shape {shape} and strides of {strides} bytes")
-    return Lent(int(view.ptr), shape, strides, dtype, bool(view.readonly), (x, view))
+    return Lent(int(view.ptr), shape, strides, dtype, bool(view.readonly), (x, view), ordinal, theirs, relay)
 
 
-def _view(x: Any, stream: int) -> Any:
+def _by_dlpack(x: Any) -> tuple[Any, int, int | None, int | None]:
     from cuda.core.utils import StridedMemoryView
 
-    try:
-        return StridedMemoryView.from_any_interface(x, stream_ptr=stream)
-    except AiocudaError:
-        raise
-    except Exception as error:  # whatever the owner's protocol, or the driver about its pointer, has to say
-        raise ArgumentTypeError(
-            f"external takes what has __dlpack__ or __cuda_array_interface__; {type(x).__name__} {x!r:.80}: {error}"
-        ) from error
+    kind, ordinal = x.__dlpack_device__()
+    if kind not in _DEVICE_KINDS:
+        raise _not_on_a_device(x)
+    # PyTorch lends what is on its current device alone.
+    theirs = _native.in_context(ordinal, lambda: frameworks.current_stream(x, ordinal))
+    if theirs is not None:
+        return _native.in_context(ordinal, lambda: StridedMemoryView.from_dlpack(x, -1)), ordinal, theirs, None
+    relay, handle = _native.unnamed_relay(ordinal)
+    return _native.in_context(ordinal, lambda: StridedMemoryView.from_dlpack(x, handle)), ordinal, None, relay
+
+
+def _by_array_interface(x: Any) -> tuple[Any, int, int | None, int | None]:
+    from cuda.core.utils import StridedMemoryView
+
+    interface = x.__cuda_array_interface__
+    theirs = interface.get("stream")
+    if theirs is not None and (type(theirs) is not int or theirs <= 0):
+        raise ArgumentValueError(
+            f"external: the __cuda_array_interface__ of this {type(x).__name__} names stream {theirs!r:.40}; its owner "
+            "is to name 1 (CUDA's legacy default stream), 2 (the thread's; 0 may be either), a handle, or None"
+        )
+    view = StridedMemoryView.from_cuda_array_interface(_Shown(interface), -1)
+    if not view.is_device_accessible or view.device_id < 0:
+        raise _not_on_a_device(x)
+    return view, int(view.device_id), theirs, None
+
+
+def _not_on_a_device(x: Any) -> ArgumentTypeError:
+    return ArgumentTypeError(
+        f"external takes memory on a device; this {type(x).__name__} is in host memory; to_device() brings it over"
+    )

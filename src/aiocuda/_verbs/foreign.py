@@ -11,7 +11,6 @@ from typing import Any, cast
 
 from aiocuda import _native
 from aiocuda._arrays.array import DeviceArray
-from aiocuda._devices.device import Device
 from aiocuda._driver import foreign
 from aiocuda._ops.operation import DeviceOp, ForeignOp
 from aiocuda._values import dtypes, parts
@@ -100,9 +99,7 @@ def external(x: Any) -> DeviceArray:
     """
     if isinstance(x, DeviceArray):
         return x
-    device = Device(foreign.lent_on(x))
-    stream = _native.aside_stream(device.ordinal)  # what is waited for there holds up nobody else
-    lent = foreign.lent_to(x, _native.stream_handle(stream))
+    lent = foreign.lent_by(x)
     if lent.strides is not None and any(step < 0 for step in lent.strides):
         raise ArgumentValueError(f"external: strides of {lent.strides} bytes; only strides of 0 and more are possible")
     array = _native.borrow_array(
@@ -113,9 +110,10 @@ def external(x: Any) -> DeviceArray:
         None
         if lent.strides is None or parts.is_contiguous(lent.shape, lent.strides, lent.dtype.itemsize)
         else lent.strides,
-        device.ordinal,
+        lent.device,
         lent.owner,
         lent.is_read_only,
-        stream,
+        lent.theirs,
+        lent.relay,
     )
     return cast("DeviceArray", array)

@@ -1,0 +1,69 @@
+// Relays: see relays.hpp.
+#include "relays.hpp"
+
+#include <algorithm>
+
+namespace aiocuda::driver {
+namespace {
+
+// Owners that do not name their streams share relays, where so many are at work. Then an import may wait for another
+// owner.
+constexpr std::size_t most_unnamed = 32;
+
+}  // namespace
+
+unsigned long long Relays::number_of(const Table& table, CUstream stream) {
+  unsigned long long number = 0;
+  check(table.cuStreamGetId(stream, &number), "cuStreamGetId");
+  return number;
+}
+
+// One that waits for nothing any more; a new one if there is none, and they are few or must not share.
+Relays::Relay& Relays::idle(std::int32_t device, bool may_share) {
+  std::vector<Relay>& relays = relays_[device];
+  for (Relay& each : relays)
+    if (streams_.is_complete({each.stream, timeline_.submitted(each.stream)})) return each;
+  const auto unnamed = std::count_if(relays.begin(), relays.end(), [](const Relay& each) { return !each.theirs; });
+  if (may_share && static_cast<std::size_t>(unnamed) >= most_unnamed) {
+    do {
+      next_ = (next_ + 1) % relays.size();
+    } while (relays[next_].theirs);
+    return relays[next_];
+  }
+  return relays.emplace_back(Relay{streams_.create(device, 0), nullptr, 0});
+}
+
+Tick Relays::behind(CUstream theirs, std::int32_t device) {
+  ContextScope scope(devices_);
+  scope.bind(device);
+  if (streams_.is_captured(theirs)) throw Refusal(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "cuEventRecord", device);
+  const unsigned long long number = number_of(table_, theirs);
+  std::vector<Relay>& relays = relays_[device];
+  const auto known = std::find_if(relays.begin(), relays.end(),
+                                  [&](const Relay& each) { return each.theirs == theirs && each.number == number; });
+  Relay& relay = known == relays.end() ? idle(device, false) : *known;
+  relay.theirs = theirs;
+  relay.number = number;
+  streams_.enter(relay.stream);
+  const StreamState& state = streams_.at(relay.stream);
+  check(now_.record(state.mark, theirs), "cuEventRecord");
+  check(now_.wait(state.handle, state.mark), "cuStreamWaitEvent");
+  return streams_.pass(relay.stream);
+}
+
+Tick Relays::behind(CUevent event, std::int32_t device) {
+  ContextScope scope(devices_);
+  scope.bind(device);
+  const StreamIndex relay = unnamed(device);
+  check(now_.wait(streams_.at(relay).handle, event), "cuStreamWaitEvent");
+  return streams_.pass(relay);
+}
+
+StreamIndex Relays::unnamed(std::int32_t device) {
+  Relay& relay = idle(device, true);
+  relay.theirs = nullptr;
+  streams_.enter(relay.stream);
+  return relay.stream;
+}
+
+}  // namespace aiocuda::driver
