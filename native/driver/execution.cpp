@@ -105,8 +105,9 @@ class Watched {
   std::optional<Clock::time_point> begin_;
 };
 
-// Remembers where the ticks are of an operation that was submitted without waiting, as far as that went: at its end, or
-// where a function waits for its value. Work at a stream's end needs no mark before more comes there.
+}  // namespace
+
+// Work at a stream's end needs no mark before more comes there.
 void mark(Engine& engine, Op& op, std::span<const Tick> ticks) {
   if (ticks.size() == 1 && engine.streams.stand_at_end(op, ticks.front())) return;
   for (const Tick tick : ticks) {
@@ -116,8 +117,6 @@ void mark(Engine& engine, Op& op, std::span<const Tick> ticks) {
       marks.push_back(engine.mark(tick.stream));
   }
 }
-
-}  // namespace
 
 void AheadMemory::get(Engine& engine) {
   interpreter::guard_thread();

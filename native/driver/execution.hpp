@@ -17,6 +17,10 @@
 
 namespace aiocuda::driver {
 
+// Remembers where the ticks are of an operation that was submitted without waiting, as far as that went: at its end, or
+// where a function waits for its value. Throws Refusal.
+void mark(Engine& engine, Op& op, std::span<const Tick> ticks);
+
 class Execution {
  public:
   // Both objects are kept. The placement is in force in all that is done.

@@ -98,7 +98,7 @@ StreamIndex Streams::adopt(CUstream handle, std::int32_t device, std::shared_ptr
   if (const auto known = adopted_.find({handle, device}); known != adopted_.end()) {
     StreamState& state = streams_[known->second];
     if (state.number == number) {
-      state.keepalive.swap(keepalive);  // the former one goes at the end: it may come back here
+      if (keepalive) state.keepalive.swap(keepalive);  // the former one goes at the end: it may come back here
       return known->second;
     }
     // The stream was destroyed. The driver gives a handle out again when all work of the former stream has passed.

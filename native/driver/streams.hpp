@@ -66,7 +66,8 @@ class Streams {
   StreamIndex create(std::int32_t device, int priority);
   // The first one of a device, which is not open yet. Other threads go on while the driver makes it.
   StreamIndex create_first(std::int32_t device, CUcontext context);
-  // Somebody else's stream; the same one as before where it was adopted before, and is still there. Throws Refusal.
+  // Somebody else's stream, and what keeps it, if something does; the same one as before where it was adopted before,
+  // and is still there. Throws Refusal.
   StreamIndex adopt(CUstream handle, std::int32_t device, std::shared_ptr<void> keepalive);
   // The stream is destroyed when its work has passed.
   void close(StreamIndex stream);

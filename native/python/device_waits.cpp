@@ -135,6 +135,8 @@ void bind_event(nb::module_& module) {
       .def_prop_ro("_where", &EventPassing::where)
       .def_prop_ro("_has_timing", [](const EventPassing& self) { return self.event().kind().has_timing; })
       .def_prop_ro("_is_interprocess", [](const EventPassing& self) { return self.event().kind().is_interprocess; })
+      .def_prop_ro("_handle",
+                   [](const EventPassing& self) { return reinterpret_cast<std::uintptr_t>(self.event().handle()); })
       .def("_has_passed", &EventPassing::has_passed)
       .def("_block", [](EventPassing& self, double timeout_s) { block(self, timeout_s); })
       .def("_await", await_with_limit<EventPassing>)

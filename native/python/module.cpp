@@ -17,6 +17,7 @@
 #include "../bench/graph_bench.hpp"
 #include "../driver/refused.hpp"
 #include "execution.hpp"
+#include "foreign_work.hpp"
 #include "graph.hpp"
 #include "graph_calls.hpp"
 #include "host_memory.hpp"
@@ -154,12 +155,17 @@ void bind_streams(nb::module_& module) {
     return refusals_raised("creating a stream on", device,
                            [&] { return process_engine().id_of(process_engine().streams.create(device, priority)); });
   });
-  module.def("adopt_stream", [](std::uintptr_t handle, std::int32_t device, nb::object keepalive) {
-    return refusals_raised("adopting a stream of", device, [&] {
-      return process_engine().id_of(process_engine().streams.adopt(reinterpret_cast<CUstream>(handle), device,
-                                                                   std::make_shared<nb::object>(std::move(keepalive))));
-    });
-  });
+  module.def(
+      "adopt_stream",
+      [](std::uintptr_t handle, std::int32_t device, nb::object keepalive) {
+        return refusals_raised("adopting a stream of", device, [&] {
+          std::shared_ptr<void> kept;
+          if (!keepalive.is_none()) kept = std::make_shared<nb::object>(std::move(keepalive));
+          return process_engine().id_of(
+              process_engine().streams.adopt(reinterpret_cast<CUstream>(handle), device, std::move(kept)));
+        });
+      },
+      "handle"_a, "device"_a, "keepalive"_a.none());
   module.def("close_stream", [](dataflow::StreamId stream) { process_engine().streams.close(index_of(stream)); });
   module.def("stream_handle", [](dataflow::StreamId stream) {
     const driver::StreamIndex index = index_of(stream);
@@ -281,6 +287,7 @@ NB_MODULE(_native, module) {
   aiocuda::bind_operations(module);
   aiocuda::bind_placements(module);
   aiocuda::bind_host_memory(module);
+  aiocuda::bind_foreign_work(module);
   aiocuda::bind_ownership(module);
   aiocuda::bind_graphs(module);
   aiocuda::bind_known_calls(module);

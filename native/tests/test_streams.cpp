@@ -170,6 +170,7 @@ TEST_CASE("an adopted stream is the same one for its handle on its device, and i
   CHECK(kept.use_count() == 2);
   CHECK(engine.streams.adopt(theirs, 0, later) == stream);
   CHECK(kept.use_count() == 1);
+  CHECK(engine.streams.adopt(theirs, 0, nullptr) == stream);
   CHECK(later.use_count() == 2);
   engine.streams.close(stream);
   CHECK(later.use_count() == 1);

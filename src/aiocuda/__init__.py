@@ -66,6 +66,7 @@ from aiocuda._verbs.create import empty_host as empty_host
 from aiocuda._verbs.create import full as full
 from aiocuda._verbs.create import ones as ones
 from aiocuda._verbs.create import zeros as zeros
+from aiocuda._verbs.done import done as done
 from aiocuda._verbs.fills import fill as fill
 from aiocuda._verbs.foreign import call as call
 from aiocuda._verbs.foreign import external as external
@@ -196,6 +197,7 @@ __all__ = [
     "current_device",
     "current_policy",
     "devices",
+    "done",
     "dup",
     "empty",
     "empty_host",

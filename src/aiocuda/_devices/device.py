@@ -7,7 +7,6 @@ thread.
 from __future__ import annotations
 
 import math
-import operator
 from typing import Any, Final, NoReturn, TypeAlias
 
 from aiocuda import _native
@@ -27,6 +26,8 @@ __all__ = [
     "as_ordinal",
     "as_stream",
     "current_ordinal",
+    "device_of_handle",
+    "device_of_stream",
     "devices",
     "known_stream",
     "priority_of",
@@ -177,6 +178,39 @@ class Stream:
         stream._owned = owned
         stream._is_closed = False
         return stream
+
+    @classmethod
+    def from_external(cls, stream: Any, device: DeviceLike | None = None) -> Stream:
+        """Return the `Stream` for another library's stream. It stays that library's: closing this one does nothing.
+
+        Parameters
+        ----------
+        stream
+            Anything with ``__cuda_stream__``, a stream of PyTorch, or a raw handle (a ``CUstream`` as an `int`). An
+            object is kept. A raw handle must live until the work that aiocuda puts there has passed.
+        device
+            The device of a raw handle, as a `Device`, its ordinal or its name.
+
+        Raises
+        ------
+        ArgumentTypeError
+            It is no stream, or the per-thread default stream; or a raw handle without a device.
+        ArgumentValueError
+            The stream is one of another device.
+        DriverError
+            The handle is no stream's.
+        ClosedError
+            It is a `Stream` that was closed.
+
+        Notes
+        -----
+        Wherever aiocuda takes a stream, it takes such an object as well. *Blocks*: no.
+        """
+        if isinstance(stream, int) and not isinstance(stream, bool):
+            return _adopted(stream, device_of_handle(stream, device), None)
+        if device is not None:
+            raise ArgumentTypeError(f"device= is for raw handles; {given.shown(stream)} knows its device")
+        return as_stream(stream)
 
     @property
     def device(self) -> Device:
@@ -349,24 +383,58 @@ def as_stream(stream: Any) -> Stream:
     if isinstance(stream, Stream):
         stream._require_open()
         return stream
-    protocol = getattr(stream, "__cuda_stream__", None)
-    if protocol is None:
-        raise ArgumentTypeError(f"a stream is a Stream, or has __cuda_stream__; {stream!r:.80} is neither")
-    version_and_handle = protocol() if callable(protocol) else protocol
-    try:
-        handle = operator.index(version_and_handle[1])
-    except (TypeError, LookupError):
+    handle = streams.stream_handle(stream)
+    if handle is None:
         raise ArgumentTypeError(
-            f"__cuda_stream__ of {stream!r:.80} gives {version_and_handle!r:.80}; it is to give (version, handle)"
-        ) from None
+            f"a stream is a Stream, or has __cuda_stream__; {given.shown(stream)} is neither. A raw handle becomes one "
+            "by Stream.from_external(handle, device)"
+        )
+    return _adopted(handle, device_of_stream(handle), stream)
+
+
+def _adopted(handle: int, device: Device, owner: object) -> Stream:
     if handle == _PER_THREAD:
         raise ArgumentTypeError(
             "handle 2 is CUDA's per-thread default stream, another one in each thread, which nobody can tell apart: "
             "make a stream with Device.stream()"
         )
+    return Stream._known(_native.adopt_stream(handle, device.ordinal, owner), device)
+
+
+def device_of_stream(handle: int) -> Device:
+    """Return the device of a stream by its handle; of a default stream where no context is current, the one in force.
+
+    Raises
+    ------
+    DriverError
+        The handle is no stream's.
+    """
     ordinal = streams.device_of_stream(handle)
-    device = Device(current_ordinal() if ordinal is None else ordinal)
-    return Stream._known(_native.adopt_stream(handle, device.ordinal, stream), device)
+    return Device(current_ordinal() if ordinal is None else ordinal)
+
+
+def device_of_handle(handle: int, device: DeviceLike | None) -> Device:
+    """Return the device of a raw handle of a stream, which the program has to name.
+
+    Raises
+    ------
+    ArgumentTypeError
+        None was named.
+    ArgumentValueError
+        It is a handle of no stream, or of another device's.
+    DriverError
+        The handle is no stream's.
+    """
+    if device is None:
+        raise ArgumentTypeError(f"a raw handle needs its device: write device= beside {given.shown(handle)}")
+    named = Device(as_ordinal(device))
+    if not 0 <= handle < 2**64:
+        raise ArgumentValueError(f"a handle is an address of the driver's, or 1 for the default stream, not {handle}")
+    if handle > _PER_THREAD and (actual := device_of_stream(handle)) != named:
+        raise ArgumentValueError(
+            f"the stream of handle {handle:#x} is one of device {actual.ordinal}, and not of device {named.ordinal}"
+        )
+    return named
 
 
 def priority_of(priority: Any) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -62,13 +64,15 @@ class _Shown:
     __cuda_array_interface__: dict[str, Any]
 
 
-def lent_by(x: Any) -> Lent:
+def lent_by(x: Any, where: str) -> Lent:
     """Take memory on a device that another library lends. Each of its protocols is asked once.
 
     Parameters
     ----------
     x
         Anything with DLPack or ``__cuda_array_interface__``.
+    where
+        The function that wants it, for messages.
 
     Raises
     ------
@@ -77,19 +81,15 @@ def lent_by(x: Any) -> Lent:
     ArgumentValueError
         No memory has such a shape or such strides, or the owner names no one stream.
     """
-    try:
-        view, ordinal, theirs, relay = _by_dlpack(x) if hasattr(x, "__dlpack__") else _by_array_interface(x)
-    except AiocudaError:
-        raise
-    except Exception as error:  # whatever the owner's protocol, or the driver about its pointer, has to say
-        raise ArgumentTypeError(
-            f"external takes what has __dlpack__ or __cuda_array_interface__; {type(x).__name__} {x!r:.80}: {error}"
-        ) from error
+    with _told_by(x, where):
+        view, ordinal, theirs, relay = (
+            _by_dlpack(x, where) if hasattr(x, "__dlpack__") else _by_array_interface(x, where)
+        )
     try:
         dtype = np.dtype(view.dtype)
     except TypeError as error:
         raise ArgumentTypeError(
-            f"external: the items of this {type(x).__name__} have no dtype of NumPy's: {error}"
+            f"{where}: the items of this {type(x).__name__} have no dtype of NumPy's: {error}"
         ) from error
     shape = tuple(int(extent) for extent in view.shape)
     strides = None if view.strides is None else tuple(int(step) * dtype.itemsize for step in view.strides)
@@ -97,16 +97,28 @@ def lent_by(x: Any) -> Lent:
     is_possible = len(steps) == len(shape) and all(extent >= 0 for extent in shape)
     reach_bytes = math.prod(shape) * dtype.itemsize + sum(map(operator.mul, map(abs, steps), shape))
     if not is_possible or reach_bytes >= 2**63:
-        raise ArgumentValueError(f"external: no memory has shape {shape} and strides of {strides} bytes")
+        raise ArgumentValueError(f"{where}: no memory has shape {shape} and strides of {strides} bytes")
     return Lent(int(view.ptr), shape, strides, dtype, bool(view.readonly), (x, view), ordinal, theirs, relay)
 
 
-def _by_dlpack(x: Any) -> tuple[Any, int, int | None, int | None]:
+@contextmanager
+def _told_by(x: Any, where: str) -> Iterator[None]:
+    try:
+        yield
+    except AiocudaError:
+        raise
+    except Exception as error:  # whatever the owner's protocol, or the driver about its pointer, has to say
+        raise ArgumentTypeError(
+            f"{where} takes what has __dlpack__ or __cuda_array_interface__; {type(x).__name__} {x!r:.80}: {error}"
+        ) from error
+
+
+def _by_dlpack(x: Any, where: str) -> tuple[Any, int, int | None, int | None]:
     from cuda.core.utils import StridedMemoryView
 
     kind, ordinal = x.__dlpack_device__()
     if kind not in _DEVICE_KINDS:
-        raise _not_on_a_device(x)
+        raise _not_on_a_device(x, where)
     # PyTorch lends what is on its current device alone.
     theirs = _native.in_context(ordinal, lambda: frameworks.current_stream(x, ordinal))
     if theirs is not None:
@@ -115,23 +127,23 @@ def _by_dlpack(x: Any) -> tuple[Any, int, int | None, int | None]:
     return _native.in_context(ordinal, lambda: StridedMemoryView.from_dlpack(x, handle)), ordinal, None, relay
 
 
-def _by_array_interface(x: Any) -> tuple[Any, int, int | None, int | None]:
+def _by_array_interface(x: Any, where: str) -> tuple[Any, int, int | None, int | None]:
     from cuda.core.utils import StridedMemoryView
 
     interface = x.__cuda_array_interface__
     theirs = interface.get("stream")
     if theirs is not None and (type(theirs) is not int or theirs <= 0):
         raise ArgumentValueError(
-            f"external: the __cuda_array_interface__ of this {type(x).__name__} names stream {theirs!r:.40}; its owner "
+            f"{where}: the __cuda_array_interface__ of this {type(x).__name__} names stream {theirs!r:.40}; its owner "
             "is to name 1 (CUDA's legacy default stream), 2 (the thread's; 0 may be either), a handle, or None"
         )
     view = StridedMemoryView.from_cuda_array_interface(_Shown(interface), -1)
     if not view.is_device_accessible or view.device_id < 0:
-        raise _not_on_a_device(x)
+        raise _not_on_a_device(x, where)
     return view, int(view.device_id), theirs, None
 
 
-def _not_on_a_device(x: Any) -> ArgumentTypeError:
+def _not_on_a_device(x: Any, where: str) -> ArgumentTypeError:
     return ArgumentTypeError(
-        f"external takes memory on a device; this {type(x).__name__} is in host memory; to_device() brings it over"
+        f"{where} takes memory on a device; this {type(x).__name__} is in host memory; to_device() brings it over"
     )

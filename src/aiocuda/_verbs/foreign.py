@@ -99,7 +99,7 @@ def external(x: Any) -> DeviceArray:
     """
     if isinstance(x, DeviceArray):
         return x
-    lent = foreign.lent_by(x)
+    lent = foreign.lent_by(x, "external")
     if lent.strides is not None and any(step < 0 for step in lent.strides):
         raise ArgumentValueError(f"external: strides of {lent.strides} bytes; only strides of 0 and more are possible")
     array = _native.borrow_array(

@@ -1,0 +1,63 @@
+// Work of other libraries as operations that were submitted: see foreign_work.hpp.
+#include "foreign_work.hpp"
+
+#include "../dataflow/access.hpp"
+#include "../driver/execution.hpp"
+#include "../driver/refused.hpp"
+#include "places.hpp"
+#include "process.hpp"
+
+namespace aiocuda {
+namespace nb = nanobind;
+namespace {
+using dataflow::Array;
+using dataflow::Op;
+using dataflow::Tick;
+using driver::Engine;
+
+// The operation has been submitted, with this result; it is complete when the tick that `behind` gives has passed.
+template <class F>
+void finish_behind(nb::handle_t<Op> object, nb::object result, std::int32_t device, F&& behind) {
+  Engine& engine = process_engine();
+  const Engine::Submission submission(engine);
+  Op& op = *nb::inst_ptr<Op>(object);
+  op.add_ready(driver::doing(engine, op, device, [&] { return behind(engine); }));
+  op.finish(std::move(result));
+  driver::doing(engine, op, device, [&] { driver::mark(engine, op, op.ready); });
+}
+
+}  // namespace
+
+void bind_foreign_work(nb::module_& module) {
+  // A point of somebody else's stream, recorded now.
+  module.def(
+      "finish_behind_stream", [](nb::handle_t<Op> op, nb::object result, std::uintptr_t theirs, std::int32_t device) {
+        finish_behind(op, std::move(result), device,
+                      [&](Engine& engine) { return engine.relays.behind(reinterpret_cast<CUstream>(theirs), device); });
+      });
+  // An event that was recorded, somebody else's or ours.
+  module.def(
+      "finish_behind_event", [](nb::handle_t<Op> op, nb::object result, std::uintptr_t event, std::int32_t device) {
+        finish_behind(op, std::move(result), device,
+                      [&](Engine& engine) { return engine.relays.behind(reinterpret_cast<CUevent>(event), device); });
+      });
+  // A relay that the owner of memory has ordered behind his work.
+  module.def("finish_behind_relay", [](nb::handle_t<Op> op, nb::object result, dataflow::StreamId relay,
+                                       std::int32_t device) {
+    finish_behind(op, std::move(result), device, [&](Engine& engine) { return engine.streams.pass(index_of(relay)); });
+  });
+  // All that was submitted here with an array's memory. Pageable memory has none.
+  module.def("finish_behind_array", [](nb::handle_t<Op> op, const Array& array) {
+    dataflow::check_usable(array, false, [] { return std::string("done"); });
+    const std::int32_t device = array.is_host() ? process_engine().stream(0).device : array.device;
+    finish_behind(op, nb::find(array), device, [&](Engine& engine) {
+      const driver::StreamIndex relay = engine.relays.unnamed(device);
+      driver::ContextScope scope(engine);
+      scope.bind(device);
+      array.each_piece([&](dataflow::Span piece) { engine.streams.order(relay, *array.buffer, piece); });
+      return engine.streams.pass(relay);
+    });
+  });
+}
+
+}  // namespace aiocuda
