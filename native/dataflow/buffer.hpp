@@ -113,6 +113,7 @@ struct Buffer {
   std::shared_ptr<Enclosure> enclosure;  // of memory inside a graph
   Maker maker;                           // unknown for memory on a copy's way, and for what is somebody else's
   std::uint32_t holders = 0;
+  bool is_lent = false;  // to another library, or was: an access must ask for its borrows
 
   bool is_address_space() const { return size_bytes == address_space_bytes; }
   // Its address, or as far as that matters to alignment.

@@ -139,6 +139,9 @@ class Placing {
       if (timeline.is_tail_wanted(stream, overwritten)) timeline.mark_end(stream, waits);
     }
     for (const Use& use : uses)
+      if (use.buffer->is_lent) [[unlikely]]
+        sink_.admit_borrowers(use);
+    for (const Use& use : uses)
       sink_.hazards(*use.buffer).each(use.span, [&](const Hazard& hazard, Span) {
         timeline.order(stream, hazard, use.writes, waits);
       });

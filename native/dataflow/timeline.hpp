@@ -145,6 +145,14 @@ class Timeline {
     mine.seen[tick.stream] = std::max(mine.seen[tick.stream], mark.count);  // it covers all that was before the mark
   }
 
+  // The same for a stream that is not of this timeline.
+  template <class Waits>
+  void after_elsewhere(Tick tick, Waits& waits) {
+    if (tick.count == 0 || is_known_complete(tick)) return;
+    const Mark& mark = mark_behind(tick, waits);
+    waits.wait(tick.stream, static_cast<std::uint32_t>(&mark - clocks_[tick.stream].marks.data()));
+  }
+
   // Makes a mark at the stream's end, so that who waits for what is there need not wait for what comes.
   template <class Waits>
   void mark_end(StreamIndex stream, Waits& waits) {

@@ -38,6 +38,7 @@ void Engine::collect() {
       return;
     }
   }
+  lending.take_back();
   retained_.drop_ended([this](Tick tick) { return streams.has_ended(tick); });
   staging.drop_ended();
   memory.free_due();

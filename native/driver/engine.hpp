@@ -21,6 +21,7 @@
 #include "hooks.hpp"
 #include "host_work.hpp"
 #include "images.hpp"
+#include "lending.hpp"
 #include "memory.hpp"
 #include "relays.hpp"
 #include "retained.hpp"
@@ -84,6 +85,7 @@ class Engine final : public Surroundings {
   Devices devices{table, now, *this};
   Streams streams{devices, timeline, *this};
   Relays relays{devices, streams, timeline};
+  Lending lending{devices, streams, timeline, relays};
   Memory memory{devices, streams, timeline, *this};
   Images images{devices, streams, timeline, *this};
   Waits waits{devices, streams, timeline, pending, *this, [this](StreamIndex stream) {

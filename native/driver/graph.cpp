@@ -476,6 +476,7 @@ std::shared_ptr<void> capture(Engine& engine, dataflow::ForeignOp& op, const std
   PyObject* result = nullptr;
   {
     const ProgramsCaptures programs(engine.table);
+    const InCall in_call;
     result = PyObject_Call(function.ptr(), arguments.ptr(), nullptr);
   }
   scope.bind(device);  // it may have left another context

@@ -274,6 +274,39 @@ void Streams::order(StreamIndex stream, const dataflow::Buffer& buffer, dataflow
       span, [&](const dataflow::Hazard& hazard, dataflow::Span) { timeline_.order(stream, hazard, true, waits); });
 }
 
+// The timeline's calls for a stream that it does not know.
+class Streams::WaitsElsewhere {
+ public:
+  WaitsElsewhere(Streams& streams, CUstream theirs) : streams_(streams), theirs_(theirs) {}
+  void mark(StreamIndex stream, std::uint32_t slot) { streams_.put_mark(stream, slot); }
+  void wait(StreamIndex other, std::uint32_t slot) {
+    const StreamState& source = streams_.streams_[other];
+    if (source.mark) check(streams_.now_.wait(theirs_, source.marks[slot]), "cuStreamWaitEvent");
+  }
+
+ private:
+  Streams& streams_;
+  const CUstream theirs_;
+};
+
+void Streams::order_others(CUstream theirs, std::int32_t device, const dataflow::Buffer& buffer,
+                           std::span<const dataflow::Span> pieces, bool writes) {
+  if (is_captured(theirs)) throw Refusal(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "cuStreamWaitEvent", device);
+  // One of ours, whose handle somebody has: it is ordered after much already.
+  const auto known = std::find_if(streams_.begin(), streams_.end(), [&](const StreamState& each) {
+    return each.handle == theirs && each.device == device && each.mark;
+  });
+  WaitsElsewhere elsewhere(*this, theirs);
+  Waits here(*this);
+  const auto index = static_cast<StreamIndex>(known - streams_.begin());
+  if (known != streams_.end()) lend(index);
+  for (const dataflow::Span piece : pieces)
+    buffer.hazards.each(piece, [&](const dataflow::Hazard& hazard, dataflow::Span) {
+      if (known != streams_.end()) return timeline_.order(index, hazard, writes, here);
+      hazard.each_before(writes, [&](Tick tick) { timeline_.after_elsewhere(tick, elsewhere); });
+    });
+}
+
 std::int32_t Streams::ask(StreamIndex index) const {
   CUstream handle;
   CUcontext context;

@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -113,6 +114,10 @@ class Streams {
   // Order later work of a stream after a tick, or after all that touches a buffer's bytes. Throw Refusal.
   void after(StreamIndex stream, Tick tick);
   void order(StreamIndex stream, const dataflow::Buffer& buffer, dataflow::Span span);
+  // Order a stream that may be somebody else's after work on bytes, for who reads them, or writes them. In the context
+  // of its device. Throws Refusal, also where somebody captures it.
+  void order_others(CUstream theirs, std::int32_t device, const dataflow::Buffer& buffer,
+                    std::span<const dataflow::Span> pieces, bool writes);
 
   // Waits between these streams, or marks of theirs, were counted on and could not be made. Until `restore_order`
   // nothing may be submitted or freed.
@@ -187,6 +192,7 @@ class Streams {
 
  private:
   class Waits;
+  class WaitsElsewhere;
   bool has_nothing_to_do(StreamIndex stream);
   StreamIndex new_slot();
   StreamIndex keep(CUstream made, std::int32_t device, CUcontext context);

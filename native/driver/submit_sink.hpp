@@ -117,6 +117,12 @@ class SubmitSink : public Issuing {
     if (host_need_.behind) throw dataflow::HostWait{};
   }
 
+  // What borrowers of the bytes do with them comes before.
+  [[gnu::cold]] void admit_borrowers(const dataflow::Use& use) {
+    make_held_calls_now();
+    engine_.lending.admit(*use.buffer, use.span, use.writes);
+  }
+
   void launch(dataflow::LaunchOp& op, StreamIndex stream, std::int32_t device) {
     if (op.shape.empty) return;
     function_of(engine_, scope_, op, device);
@@ -233,6 +239,7 @@ class SubmitSink : public Issuing {
     PyObject* returned = nullptr;
     {
       const ProgramsCaptures programs(engine_.table);
+      const InCall in_call;
       returned = PyObject_Call(function.ptr(), arguments.ptr(), nullptr);
     }
     scope_.bind(device);  // it may have left another context

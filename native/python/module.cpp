@@ -16,6 +16,7 @@
 #include "../bench/copy_bench.hpp"
 #include "../bench/graph_bench.hpp"
 #include "../driver/refused.hpp"
+#include "dlpack.hpp"
 #include "execution.hpp"
 #include "foreign_work.hpp"
 #include "graph.hpp"
@@ -288,6 +289,7 @@ NB_MODULE(_native, module) {
   aiocuda::bind_placements(module);
   aiocuda::bind_host_memory(module);
   aiocuda::bind_foreign_work(module);
+  aiocuda::bind_dlpack(module);
   aiocuda::bind_ownership(module);
   aiocuda::bind_graphs(module);
   aiocuda::bind_known_calls(module);

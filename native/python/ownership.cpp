@@ -132,6 +132,7 @@ void bind_ownership(nb::module_& module) {
   });
   module.def("unwrap_array", [](Array& array) {
     if (!array.buffer) raise_ended(array, "unwrap");
+    process_engine().lending.take_back();  // other libraries may be done with it
     if (!is_shared_handle(array)) {
       require(array, "unwrap", [&](Claims& claims, const Region& region) {
         return claims.against_access(region, true, array.group.get());

@@ -5,6 +5,7 @@
 
 #include "driver/graph_room.hpp"
 #include "driver/images.hpp"
+#include "driver/lending.hpp"
 #include "driver/memory.hpp"
 #include "driver/relays.hpp"
 #include "driver/room.hpp"
@@ -24,7 +25,10 @@ class FakeEngine : public Surroundings {
     for (std::int32_t ordinal = 0; ordinal < device_count; ++ordinal) open(ordinal);
     slow_calls = 0;
   }
-  virtual ~FakeEngine() { waits.shut_down(); }
+  virtual ~FakeEngine() {
+    lending.take_back();
+    waits.shut_down();
+  }
 
   bool is_ending() const override { return is_ended; }
   [[noreturn]] void raise_over() const override { throw Over(); }
@@ -36,6 +40,7 @@ class FakeEngine : public Surroundings {
   void collect() override {
     if (is_over() || !now.has_all()) return;
     ++collections;
+    lending.take_back();
     memory.free_due();
     streams.destroy_closed();
     memory.close_due();
@@ -79,6 +84,7 @@ class FakeEngine : public Surroundings {
   Devices devices{table, now, *this};
   Streams streams{devices, timeline, *this};
   Relays relays{devices, streams, timeline};
+  Lending lending{devices, streams, timeline, relays};
   Memory memory{devices, streams, timeline, *this};
   Images images{devices, streams, timeline, *this};
   Waits waits{devices, streams, timeline, pending, *this, [this](StreamIndex stream) { lines.look(stream); }};

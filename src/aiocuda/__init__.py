@@ -110,6 +110,7 @@ from aiocuda.errors import DriverError as DriverError
 from aiocuda.errors import DriverNotFoundError as DriverNotFoundError
 from aiocuda.errors import DriverSelectionError as DriverSelectionError
 from aiocuda.errors import EmulatedDeviceWarning as EmulatedDeviceWarning
+from aiocuda.errors import ExchangeError as ExchangeError
 from aiocuda.errors import ForkedProcessError as ForkedProcessError
 from aiocuda.errors import LaunchError as LaunchError
 from aiocuda.errors import MissingAttributeError as MissingAttributeError
@@ -153,6 +154,7 @@ __all__ = [
     "DriverSelectionError",
     "EmulatedDeviceWarning",
     "Event",
+    "ExchangeError",
     "ForkedProcessError",
     "GraphScope",
     "GraphStatistics",

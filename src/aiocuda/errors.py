@@ -13,6 +13,7 @@ from aiocuda._errors.asked import CaptureError as CaptureError
 from aiocuda._errors.asked import ClosedError as ClosedError
 from aiocuda._errors.asked import CompilationError as CompilationError
 from aiocuda._errors.asked import DeviceMismatchError as DeviceMismatchError
+from aiocuda._errors.asked import ExchangeError as ExchangeError
 from aiocuda._errors.asked import LaunchError as LaunchError
 from aiocuda._errors.asked import MissingAttributeError as MissingAttributeError
 from aiocuda._errors.asked import MissingPackageError as MissingPackageError
@@ -49,6 +50,7 @@ __all__ = [
     "DriverNotFoundError",
     "DriverSelectionError",
     "EmulatedDeviceWarning",
+    "ExchangeError",
     "ForkedProcessError",
     "LaunchError",
     "MissingAttributeError",

@@ -99,7 +99,7 @@ def test_it_is_complete_when_the_work_is_and_yields_what_it_was_given(run, frame
     op = ac.done(given)
 
     async def main() -> Any:
-        with pytest.raises(ac.errors.DeviceTimeoutError, match="the work of"):
+        with pytest.raises(ac.DeviceTimeoutError, match="the work of"):
             await op.within(0)
         latch.release()
         return await op
@@ -111,7 +111,7 @@ def test_it_is_complete_when_the_work_is_and_yields_what_it_was_given(run, frame
 def test_a_raw_handle_comes_with_its_device(run, framework, held, latch):
     async def main() -> Any:
         op = ac.done(held, device="cuda:0")
-        with pytest.raises(ac.errors.DeviceTimeoutError, match="the work of"):
+        with pytest.raises(ac.DeviceTimeoutError, match="the work of"):
             await op.within(0)
         latch.release()
         return await op
@@ -125,7 +125,7 @@ def test_a_tensor_is_done_when_what_its_framework_has_enqueued_is(run, framework
         op = ac.done(tensor)
 
     async def main() -> Any:
-        with pytest.raises(ac.errors.DeviceTimeoutError, match="the work of"):
+        with pytest.raises(ac.DeviceTimeoutError, match="the work of"):
             await op.within(0)
         latch.release()
         return await op
@@ -268,12 +268,18 @@ def test_it_ends_with_an_error_on_a_fault(in_process):
         import aiocuda as ac
         device = ac.Device(0)
         stream = device.stream()
-        broken = ac.kernel('extern "C" __global__ void broken(int* x) { __trap(); }')
+        gate = ac.empty_host(1, "int32").sync()
+        gate.numpy()[0] = 0
+        view = gate.numpy()
+        broken = ac.kernel('extern "C" __global__ void broken(unsigned long long gate) '
+                           '{ while (*(volatile int*)gate == 0) {} __trap(); }')
         theirs = type("Stream", (), {"__cuda_stream__": lambda self: (0, stream.handle)})()
         async def main():
-            broken(ac.zeros(1, "int32"), grid=1, block=1).on(stream).submit()
+            broken(gate.address, grid=1, block=1).on(stream).submit()
+            op = ac.done(theirs)
+            view[0] = 1
             try:
-                await ac.done(theirs)
+                await op
             except ac.AiocudaError as error:
                 print(type(error).__name__, "|", error)
         asyncio.run(main())
@@ -316,7 +322,7 @@ def test_a_raw_handle_alone_is_refused(make, framework):
     for handle in (-1, 2**64):
         with pytest.raises(ac.ArgumentValueError, match="handle is an address"):
             make(handle, 0)
-    with pytest.raises(ac.errors.DriverError, match="cuStreamGetCtx"):
+    with pytest.raises(ac.DriverError, match="cuStreamGetCtx"):
         make(0x123450, 0)
 
 

@@ -97,6 +97,7 @@ class CountingSink {
     if (not_loaded.contains(&op)) throw dataflow::HostWait{};
   }
   void require_unclaimed(const std::vector<dataflow::Use>&) { ++asked_; }
+  void admit_borrowers(const dataflow::Use&) {}
   void hold_back() { ++held_back; }
   void make_held_calls() { ++made_held; }
   void make_held_calls_now() {}

@@ -13,6 +13,7 @@ import numpy as np
 
 from aiocuda import _native
 from aiocuda._arrays.base import raise_made_by_operations
+from aiocuda._arrays.exchange import DLPack, array_interface
 from aiocuda._arrays.ipc_handle import IpcHandle, handle_of
 from aiocuda._arrays.managed import Managed
 from aiocuda._arrays.partition import Partition, Partitionable
@@ -25,7 +26,7 @@ from aiocuda.errors import ArgumentTypeError
 __all__ = ["DeviceArray", "HostArray", "move"]
 
 
-class DeviceArray(_native.Array, Partitionable, Managed):
+class DeviceArray(_native.Array, Partitionable, Managed, DLPack):
     """An array in a device's memory; made by operations such as `aiocuda.empty` and `aiocuda.to_device`.
 
     Pass it to kernels and copies. The handle is there as soon as the operation that makes it has been
@@ -86,11 +87,28 @@ class DeviceArray(_native.Array, Partitionable, Managed):
         """
         return handle_of(self)
 
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """The array as libraries take it that do not speak DLPack, such as Numba: version 3 of the interface.
+
+        It names a stream of aiocuda's behind all work on the array, or None if there is none. Who takes the array waits
+        for that stream, and keeps this array. aiocuda learns neither what is done with it nor until when. So DLPack,
+        which libraries prefer, is better; or put the work into the DAG, with `aiocuda.call`.
+
+        Raises
+        ------
+        ExchangeError
+            The interface has no such dtype.
+        OwnershipError
+            The array was closed (a `ClosedError`), moved or partitioned.
+        """
+        return array_interface(self)
+
     def __repr__(self) -> str:
         return self._described(f"{', managed,' if self.is_managed else ''} on device {self._device}")
 
 
-class HostArray(_native.Array, Partitionable):
+class HostArray(_native.Array, Partitionable, DLPack):
     """An array in page-locked host memory, which devices copy from and to at the full rate of the bus.
 
     Made by `aiocuda.empty_host`. Its memory is used again, by this process, when nobody holds it any more.

@@ -15,6 +15,7 @@ __all__ = [
     "ClosedError",
     "CompilationError",
     "DeviceMismatchError",
+    "ExchangeError",
     "LaunchError",
     "MissingAttributeError",
     "MissingPackageError",
@@ -66,6 +67,10 @@ class DeviceMismatchError(AiocudaError, ValueError):
 
 class CaptureError(AiocudaError):
     """Something was done that cannot be part of a CUDA graph while one was being captured."""
+
+
+class ExchangeError(AiocudaError, BufferError):
+    """Another library asked for an array in a way in which it cannot be lent (DLPack, ``__cuda_array_interface__``)."""
 
 
 class ClosedError(OwnershipError):

@@ -1,0 +1,92 @@
+// Arrays that other libraries have borrowed: see lending.hpp.
+#include "lending.hpp"
+
+#include <algorithm>
+
+namespace aiocuda::driver {
+
+// The process ends: borrowers may still use what they have.
+Lending::~Lending() = default;
+
+Borrow* Lending::lend(Borrow::Bytes bytes, CUstream theirs, std::shared_ptr<void> kept) {
+  ContextScope scope(devices_);
+  scope.bind(bytes.device);
+  unsigned long long number = 0;
+  if (theirs) {
+    number = Relays::number_of(devices_.table(), theirs);
+    order(theirs, bytes);
+  }
+  dataflow::Buffer& buffer = *bytes.buffer;
+  auto borrow = std::make_unique<Borrow>(std::move(bytes), theirs, number, std::move(kept));
+  live_[&buffer].push_back(borrow.get());
+  buffer.is_lent = true;
+  return borrow.release();
+}
+
+void Lending::order(CUstream theirs, const Borrow::Bytes& bytes) {
+  ContextScope scope(devices_);
+  scope.bind(bytes.device);
+  streams_.order_others(theirs, bytes.device, *bytes.buffer, bytes.pieces, bytes.writes);
+}
+
+void Lending::give_back(Borrow* borrow) noexcept {
+  borrow->next_ = given_back_.load(std::memory_order_relaxed);
+  while (!given_back_.compare_exchange_weak(borrow->next_, borrow, std::memory_order_release)) {
+  }
+}
+
+// What comes later comes after what is on the borrower's stream now.
+void Lending::note(Borrow& borrow) {
+  if (!borrow.theirs_) return;
+  ContextScope scope(devices_);
+  scope.bind(borrow.bytes_.device);
+  // The stream was destroyed, and another one has its handle: all work of the former has passed.
+  if (Relays::number_of(devices_.table(), borrow.theirs_) != borrow.number_) return;
+  const Tick now = relays_.behind(borrow.theirs_, borrow.bytes_.device);
+  for (const dataflow::Span piece : borrow.bytes_.pieces) {
+    dataflow::RangeHazards& hazards = borrow.bytes_.buffer->hazards;
+    if (borrow.bytes_.writes)
+      hazards.commit_of_others(piece, now);
+    else
+      hazards.commit(piece, false, now);
+    hazards.forget_passed(timeline_);
+  }
+}
+
+void Lending::admit(const dataflow::Buffer& buffer, dataflow::Span span, bool writes) {
+  note_ends();
+  const auto live = live_.find(&buffer);
+  if (live == live_.end()) return;
+  for (Borrow* const borrow : live->second) {
+    const Borrow::Bytes& bytes = borrow->bytes_;
+    if ((writes || bytes.writes) && bytes.span.begin < span.end && span.begin < bytes.span.end) note(*borrow);
+  }
+}
+
+void Lending::note_ends() {
+  for (Borrow* next = given_back_.exchange(nullptr, std::memory_order_acquire); next; next = next->next_)
+    ended_.push_back(next);
+  std::erase_if(ended_, [this](Borrow* borrow) {
+    try {
+      note(*borrow);
+    } catch (const Refusal&) {  // it goes on counting as lent
+      return false;
+    }
+    dataflow::Buffer& buffer = *borrow->bytes_.buffer;
+    std::vector<Borrow*>& borrows = live_[&buffer];
+    std::erase(borrows, borrow);
+    if (borrows.empty()) {
+      live_.erase(&buffer);
+      buffer.is_lent = false;
+    }
+    gone_.emplace_back(borrow);
+    return true;
+  });
+}
+
+void Lending::take_back() {
+  note_ends();
+  const auto gone = std::exchange(gone_, {});  // objects of Python's may come back here
+}
+
+}  // namespace aiocuda::driver

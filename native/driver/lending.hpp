@@ -1,0 +1,89 @@
+// Arrays that other libraries have borrowed, until they give them back.
+//
+// Always true: the borrower's stream waits for our work before the borrow begins. While it lives, the memory is there,
+// and each use here comes after what is on that stream by then; so do the uses after its end, and the freeing. A borrow
+// may be given back on any thread, without the GIL or a context: it is only noted there. All else is guarded by the
+// GIL.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "relays.hpp"
+
+namespace aiocuda::driver {
+
+class Borrow {
+ public:
+  struct Bytes {
+    dataflow::BufferRef buffer;
+    dataflow::Span span;                 // all of them
+    std::vector<dataflow::Span> pieces;  // without what is between
+    std::int32_t device;                 // whose stream the borrower's is
+    bool writes;                         // the borrower may write them
+  };
+  // `theirs`: null where the borrower wants no order. `kept`: what goes with the borrow.
+  Borrow(Bytes bytes, CUstream theirs, unsigned long long number, std::shared_ptr<void> kept)
+      : bytes_(std::move(bytes)), theirs_(theirs), number_(number), kept_(std::move(kept)) {}
+
+ private:
+  friend class Lending;
+  Bytes bytes_;
+  CUstream theirs_;
+  unsigned long long number_;  // of the stream
+  std::shared_ptr<void> kept_;
+  Borrow* next_ = nullptr;  // that was given back before
+};
+
+// While a function of `call` runs, its stream is ordered after all that it is said to use.
+class InCall {
+ public:
+  InCall() { ++depth(); }
+  InCall(const InCall&) = delete;
+  InCall& operator=(const InCall&) = delete;
+  ~InCall() { --depth(); }
+  static bool is_one() { return depth() > 0; }
+
+ private:
+  static int& depth() {
+    thread_local int of_this = 0;
+    return of_this;
+  }
+};
+
+class Lending {
+ public:
+  Lending(Devices& devices, Streams& streams, dataflow::Timeline& timeline, Relays& relays)
+      : devices_(devices), streams_(streams), timeline_(timeline), relays_(relays) {}
+  Lending(const Lending&) = delete;
+  Lending& operator=(const Lending&) = delete;
+  ~Lending();
+
+  // The borrower must give it back. Throws Refusal, also where somebody captures the stream.
+  Borrow* lend(Borrow::Bytes bytes, CUstream theirs, std::shared_ptr<void> kept);
+  // Orders a stream after the work on bytes that somebody would read, or write. Throws Refusal.
+  void order(CUstream theirs, const Borrow::Bytes& bytes);
+  // On any thread. The borrower is done with it, except for what is on his stream.
+  void give_back(Borrow* borrow) noexcept;
+  // Before bytes are used: they come after what borrowers do with them. Throws Refusal.
+  void admit(const dataflow::Buffer& buffer, dataflow::Span span, bool writes);
+  // Lets go of what was given back. A stream that is captured now is asked about later.
+  void take_back();
+
+ private:
+  void note(Borrow& borrow);
+  void note_ends();
+
+  Devices& devices_;
+  Streams& streams_;
+  dataflow::Timeline& timeline_;
+  Relays& relays_;
+  std::unordered_map<const dataflow::Buffer*, std::vector<Borrow*>> live_;
+  std::vector<Borrow*> ended_;                 // given back; their streams could not be asked yet
+  std::vector<std::unique_ptr<Borrow>> gone_;  // to be let go of outside of walks
+  std::atomic<Borrow*> given_back_{nullptr};
+};
+
+}  // namespace aiocuda::driver

@@ -1,0 +1,166 @@
+// DLPack: see dlpack.hpp.
+#include "dlpack.hpp"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "../dataflow/array.hpp"
+#include "../driver/refused.hpp"
+#include "places.hpp"
+#include "process.hpp"
+
+namespace aiocuda {
+namespace nb = nanobind;
+namespace {
+using namespace nb::literals;
+using dataflow::Array;
+using dataflow::Span;
+using driver::Borrow;
+using driver::Engine;
+
+// DLPack's structures.
+struct Device {
+  std::int32_t kind, ordinal;
+};
+struct ItemType {
+  std::uint8_t code, bits;
+  std::uint16_t lanes;
+};
+struct Tensor {
+  void* data;
+  Device device;
+  std::int32_t axes;
+  ItemType type;
+  std::int64_t *shape, *strides;
+  std::uint64_t byte_offset;
+};
+struct Managed {
+  Tensor tensor;
+  void* context;
+  void (*deleter)(Managed*);
+};
+struct ManagedVersioned {
+  std::uint32_t major, minor;
+  void* context;
+  void (*deleter)(ManagedVersioned*);
+  std::uint64_t flags;
+  Tensor tensor;
+};
+constexpr std::uint64_t read_only_flag = 1;
+
+// All that a borrower points to.
+struct Lent {
+  explicit Lent(const Array& lent) : array(lent), shape(lent.shape), strides(lent.shape.size()) {}
+  const Array array;
+  std::vector<std::int64_t> shape, strides;  // strides in items
+  Managed managed{};
+  ManagedVersioned versioned{};
+  Borrow* borrow = nullptr;
+};
+
+template <class Capsule>
+void end(Capsule* managed) {
+  process_engine().lending.give_back(static_cast<Lent*>(managed->context)->borrow);
+}
+
+template <class Capsule>
+constexpr const char* name_of = "dltensor";
+template <>
+constexpr const char* name_of<ManagedVersioned> = "dltensor_versioned";
+
+// A consumed capsule has another name, and the borrow is its consumer's.
+template <class Capsule>
+void drop(PyObject* capsule) {
+  if (!PyCapsule_IsValid(capsule, name_of<Capsule>)) return;
+  auto* managed = static_cast<Capsule*>(PyCapsule_GetPointer(capsule, name_of<Capsule>));
+  managed->deleter(managed);
+}
+template <class Capsule>
+PyObject* capsule_of(Capsule& managed) {
+  return PyCapsule_New(&managed, name_of<Capsule>, drop<Capsule>);
+}
+
+Borrow::Bytes bytes_of(const Array& array, std::int32_t device, bool writes) {
+  Borrow::Bytes bytes{array.buffer, array.span(), {}, device, writes};
+  array.each_piece([&](Span piece) { bytes.pieces.push_back(piece); });
+  return bytes;
+}
+
+}  // namespace
+
+void bind_dlpack(nb::module_& module) {
+  // A capsule that lends an array whose use was checked. `type`: DLPack's (code, bits). `place`: its (kind, ordinal) of
+  // the device. `theirs`: the borrower's stream, of `device`, which is ordered here; or none is.
+  module.def(
+      "lend_array",
+      [](const Array& array, std::pair<int, int> type, std::pair<int, int> place, std::int32_t device,
+         std::optional<std::uintptr_t> theirs, bool is_versioned, std::uint32_t minor, bool is_read_only) {
+        Engine& engine = process_engine();
+        auto lent = std::make_shared<Lent>(array);
+        const auto item_bytes = static_cast<std::int64_t>(dataflow::dtypes[array.dtype].size_bytes);
+        for (std::size_t axis = 0; axis < lent->strides.size(); ++axis)
+          lent->strides[axis] = array.stride(axis) / item_bytes;
+        const bool has_axes = !lent->shape.empty();
+        const Tensor tensor{array.size() ? reinterpret_cast<void*>(array.address()) : nullptr,
+                            {place.first, place.second},
+                            static_cast<std::int32_t>(lent->shape.size()),
+                            {static_cast<std::uint8_t>(type.first), static_cast<std::uint8_t>(type.second), 1},
+                            has_axes ? lent->shape.data() : nullptr,
+                            has_axes ? lent->strides.data() : nullptr,
+                            0};
+        lent->managed = {tensor, lent.get(), end<Managed>};
+        lent->versioned = {1, minor, lent.get(), end<ManagedVersioned>, is_read_only ? read_only_flag : 0, tensor};
+        const Engine::Submission submission(engine);
+        auto words = [&] { return "lending " + describe(array) + " to another library"; };
+        lent->borrow = driver::doing(engine, words, device, [&] {
+          return engine.lending.lend(bytes_of(array, device, !is_read_only),
+                                     reinterpret_cast<CUstream>(theirs.value_or(0)), lent);
+        });
+        PyObject* const capsule = is_versioned ? capsule_of(lent->versioned) : capsule_of(lent->managed);
+        if (!capsule) {
+          engine.lending.give_back(lent->borrow);
+          throw nb::python_error();
+        }
+        return nb::steal(capsule);
+      },
+      "array"_a, "type"_a, "place"_a, "device"_a, "theirs"_a.none(), "is_versioned"_a, "minor"_a, "is_read_only"_a);
+  // The handle of a stream that is behind all work on an array, whose use was checked; none if there is no such work.
+  module.def("stream_behind", [](const Array& array, bool writes) -> std::optional<std::uintptr_t> {
+    Engine& engine = process_engine();
+    const Engine::Submission submission(engine);
+    auto words = [&] { return "ordering " + describe(array) + " for another library"; };
+    return driver::doing(engine, words, array.device, [&]() -> std::optional<std::uintptr_t> {
+      bool is_complete = true;
+      array.each_piece([&](Span piece) {
+        array.buffer->hazards.each(piece, [&](const dataflow::Hazard& hazard, Span) {
+          hazard.each_before(writes,
+                             [&](dataflow::Tick tick) { is_complete = is_complete && engine.is_complete(tick); });
+        });
+      });
+      if (is_complete) return std::nullopt;
+      const driver::StreamIndex relay = engine.relays.unnamed(array.device);
+      const CUstream handle = engine.streams.lend(relay);
+      engine.lending.order(handle, bytes_of(array, array.device, writes));
+      engine.streams.pass(relay);
+      return reinterpret_cast<std::uintptr_t>(handle);
+    });
+  });
+  // May nobody write it now?
+  module.def("is_for_reading", [](const Array& array) {
+    return array.buffer && array.buffer->claims &&
+           array.buffer->claims->against_access(array.region(), true, array.group.get()) != nullptr;
+  });
+  // Does a function of `call` run on this thread?
+  module.def("is_in_call", [] { return driver::InCall::is_one(); });
+  // Is a stream captured, by its handle? A default stream is the one of the current context.
+  module.def("is_captured", [](std::uintptr_t handle) {
+    return process_engine().streams.is_captured(reinterpret_cast<CUstream>(handle));
+  });
+}
+
+}  // namespace aiocuda

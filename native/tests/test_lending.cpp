@@ -1,0 +1,189 @@
+// Borrows: what is ordered after what, how long memory lives, and what happens on other threads.
+#include <doctest/doctest.h>
+
+#include <thread>
+
+#include "fake_engine.hpp"
+
+using namespace aiocuda::driver;
+using namespace aiocuda::driver::tests;
+using aiocuda::dataflow::BufferRef;
+using aiocuda::dataflow::Span;
+
+namespace {
+
+const auto theirs = reinterpret_cast<CUstream>(16);
+
+Borrow::Bytes whole(const BufferRef& buffer, bool writes) {
+  const Span span{0, buffer->size_bytes};
+  return {buffer, span, {span}, 0, writes};
+}
+
+void use(FakeEngine& engine, StreamIndex stream, const BufferRef& buffer, bool writes) {
+  if (buffer->is_lent) engine.lending.admit(*buffer, {0, buffer->size_bytes}, writes);
+  engine.streams.order(stream, *buffer, {0, buffer->size_bytes});
+  buffer->hazards.commit({0, buffer->size_bytes}, writes, engine.submit(stream));
+}
+
+// Does a stream come after what the borrower's stream held?
+bool is_behind_theirs(FakeEngine& engine, StreamIndex stream) {
+  for (StreamIndex relay = 0; relay < engine.streams.size(); ++relay)
+    if (engine.driver.waits_for(engine.handle(relay), theirs) &&
+        engine.driver.waits_for(engine.handle(stream), engine.handle(relay)))
+      return true;
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE("a borrower waits for the writes, and for the reads if it may write") {
+  for (const bool writes : {false, true}) {
+    FakeEngine engine;
+    BufferRef buffer = engine.allocate(100);
+    const StreamIndex writer = engine.streams.create(0, 0), reader = engine.streams.create(0, 0);
+    engine.driver.hold(engine.handle(writer));
+    engine.driver.hold(engine.handle(reader));
+    use(engine, writer, buffer, true);
+    use(engine, reader, buffer, false);
+    engine.lending.give_back(engine.lending.lend(whole(buffer, writes), theirs, nullptr));
+    CHECK(engine.driver.waits_for(theirs, engine.handle(writer)));
+    CHECK(engine.driver.waits_for(theirs, engine.handle(reader)) == writes);
+  }
+}
+
+TEST_CASE("while a borrow lives, each use comes after what is on the borrower's stream by then") {
+  for (const bool lent_for_writing : {false, true})
+    for (const bool writes : {false, true}) {
+      FakeEngine engine;
+      BufferRef buffer = engine.allocate(100);
+      const StreamIndex stream = engine.streams.create(0, 0);
+      Borrow* const borrow = engine.lending.lend(whole(buffer, lent_for_writing), theirs, nullptr);
+      engine.driver.hold(theirs);
+      engine.driver.submit(theirs);
+      const bool must_wait = lent_for_writing || writes;
+      for (StreamIndex relay = 0; relay < engine.streams.size(); ++relay) engine.driver.hold(engine.handle(relay));
+      use(engine, stream, buffer, writes);
+      CHECK(is_behind_theirs(engine, stream) == must_wait);
+      engine.lending.give_back(borrow);
+    }
+}
+
+TEST_CASE("bytes beside a borrow do not wait for it") {
+  FakeEngine engine;
+  BufferRef buffer = engine.allocate(100);
+  Borrow* const borrow = engine.lending.lend({buffer, {0, 50}, {{0, 50}}, 0, true}, theirs, nullptr);
+  engine.driver.forget_calls();
+  engine.lending.admit(*buffer, {50, 100}, true);
+  CHECK(engine.driver.count(Function::cuEventRecord) == 0);
+  engine.lending.admit(*buffer, {49, 100}, false);
+  CHECK(engine.driver.count(Function::cuEventRecord) > 0);
+  engine.lending.give_back(borrow);
+}
+
+TEST_CASE("a borrow keeps the memory, and what goes with it, until it is given back and somebody takes note") {
+  FakeEngine engine;
+  auto kept = std::make_shared<int>(1);
+  BufferRef buffer = engine.allocate(100);
+  const std::uint64_t address = buffer->address;
+  Borrow* const borrow = engine.lending.lend(whole(buffer, true), theirs, kept);
+  buffer.reset();
+  engine.collect();
+  CHECK(engine.driver.is_allocated(address));
+  engine.driver.hold(theirs);
+  engine.driver.submit(theirs);
+  engine.driver.forget_calls();
+  std::thread([&] { engine.lending.give_back(borrow); }).join();
+  CHECK(engine.driver.calls().empty());
+  CHECK(kept.use_count() == 2);
+  engine.collect();
+  CHECK(kept.use_count() == 1);
+  CHECK_FALSE(engine.driver.is_allocated(address));
+  // The memory was freed on a stream that comes after what the borrower had put on his.
+  REQUIRE(engine.driver.work().size() == 1);
+  const auto after = engine.driver.work().front().after;
+  CHECK(after.contains(theirs));
+}
+
+TEST_CASE("many threads give back at once, and none is lost") {
+  FakeEngine engine;
+  BufferRef buffer = engine.allocate(100);
+  auto kept = std::make_shared<int>(1);
+  std::vector<Borrow*> borrows;
+  for (int i = 0; i < 400; ++i) borrows.push_back(engine.lending.lend(whole(buffer, false), nullptr, kept));
+  std::vector<std::thread> threads;
+  for (std::size_t first = 0; first < 4; ++first)
+    threads.emplace_back([&, first] {
+      for (std::size_t i = first; i < borrows.size(); i += 4) engine.lending.give_back(borrows[i]);
+    });
+  while (kept.use_count() > 1) engine.lending.take_back();
+  for (std::thread& thread : threads) thread.join();
+  CHECK_FALSE(buffer->is_lent);
+}
+
+TEST_CASE("a stream that is captured when a borrow ends is asked about later") {
+  FakeEngine engine;
+  auto kept = std::make_shared<int>(1);
+  BufferRef buffer = engine.allocate(100);
+  const StreamIndex stream = engine.streams.create(0, 0);
+  engine.lending.give_back(engine.lending.lend(whole(buffer, true), theirs, kept));
+  engine.driver.capture(theirs);
+  engine.collect();
+  CHECK(kept.use_count() == 2);
+  CHECK(code_of([&] { use(engine, stream, buffer, true); }) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  engine.driver.capture(theirs, false);
+  engine.collect();
+  CHECK(kept.use_count() == 1);
+}
+
+TEST_CASE("a captured stream borrows nothing") {
+  FakeEngine engine;
+  BufferRef buffer = engine.allocate(100);
+  engine.driver.capture(theirs);
+  CHECK(code_of([&] { engine.lending.lend(whole(buffer, true), theirs, nullptr); }) ==
+        CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  CHECK_FALSE(buffer->is_lent);
+}
+
+TEST_CASE("where a later stream has the borrower's handle, all work of the borrower has passed") {
+  FakeEngine engine;
+  BufferRef buffer = engine.allocate(100);
+  Borrow* const borrow = engine.lending.lend(whole(buffer, true), theirs, nullptr);
+  engine.driver.stream_numbers[theirs] = 99;
+  engine.driver.forget_calls();
+  engine.lending.admit(*buffer, {0, 100}, true);
+  engine.lending.give_back(borrow);
+  engine.lending.take_back();
+  CHECK(engine.driver.count(Function::cuEventRecord) == 0);
+  CHECK_FALSE(buffer->is_lent);
+}
+
+TEST_CASE("a borrower on one of our streams waits for no more than that stream must") {
+  FakeEngine engine;
+  BufferRef buffer = engine.allocate(100);
+  const StreamIndex stream = engine.streams.create(0, 0);
+  engine.driver.hold(engine.handle(stream));
+  use(engine, stream, buffer, true);
+  engine.driver.forget_calls();
+  engine.lending.give_back(engine.lending.lend(whole(buffer, true), engine.handle(stream), nullptr));
+  CHECK(engine.driver.count(Function::cuStreamWaitEvent) == 0);
+}
+
+TEST_CASE("whichever call is refused, nothing stays lent that nobody borrowed") {
+  for (std::size_t nth = 1;; ++nth) {
+    FakeEngine engine;
+    BufferRef buffer = engine.allocate(100);
+    const StreamIndex stream = engine.streams.create(0, 0);
+    engine.driver.hold(engine.handle(stream));
+    use(engine, stream, buffer, true);
+    engine.driver.refuse_nth(nth);
+    Borrow* borrow = nullptr;
+    const CUresult result = code_of([&] { borrow = engine.lending.lend(whole(buffer, true), theirs, nullptr); });
+    const bool is_over = !engine.driver.has_refused_nth();
+    engine.driver.refuse_no_more();
+    CHECK((result == CUDA_SUCCESS) == is_over);
+    CHECK(buffer->is_lent == is_over);
+    if (borrow) engine.lending.give_back(borrow);
+    if (is_over) break;
+    REQUIRE(nth < 100);
+  }
+}
