@@ -1,0 +1,106 @@
+"""The race oracle notices each wait between aiocuda and another library that is left out, as by a mutant.
+
+The driver drops the n-th wait of the process (``AIOCUDA_EMULATOR_DROP_WAIT``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.emulated_only
+
+HEAD = """
+import gc, sys, types
+sys.path.insert(0, {folder!r})
+import aiocuda as ac, numpy as np
+from aiocuda._driver.checking import take_race_reports
+from framework import Framework
+
+writes = ac.kernel(
+    'extern "C" __global__ void writes(int* x, int n) {{ if (threadIdx.x < n) x[threadIdx.x] += 1; }}')
+reads = ac.kernel('extern "C" __global__ void reads(const int* x, int* y, int n) '
+                  '{{ if (threadIdx.x < n) y[threadIdx.x] += x[threadIdx.x]; }}')
+holds = ac.kernel('extern "C" __global__ void holds(unsigned long long gate) '
+                  '{{ while (*(volatile int*)gate == 0) {{}} }}')
+gate = ac.empty_host(1, np.int32).sync()
+gate.numpy()[0] = 0
+a = ac.Device(0).stream()
+x, y = ac.zeros(8, np.int32).sync(), ac.zeros(8, np.int32).sync()
+framework = Framework()
+with framework.device_current(): framework.allocate(8)
+ac.Device(0).synchronize().sync()
+def write(x): writes(x, 8, threads=8).on(a).submit()
+def read(x): reads(x, y, 8, threads=8).on(a).submit()
+def hold(): holds(gate.address, grid=1, block=1).on(a).submit()
+def shown(tensor):
+    described = dict(shape=(8,), typestr="<i4", data=(tensor.address, False), version=3, stream=framework.current)
+    return types.SimpleNamespace(__cuda_array_interface__=described, tensor=tensor)
+"""
+TAIL = """
+gate.numpy()[0] = 1
+ac.Device(0).synchronize().sync()
+for report in take_race_reports(): print("RACE", report.first, "|", report.second)
+"""
+
+# The program, and what is told of each wait that is left out: a part of each operation's name.
+PROGRAMS = {
+    "memory comes in by DLPack": ("write(ac.external(framework.full(8, 1)))", [("memset", "writes")] * 2),
+    "memory comes in by the interface": ("write(ac.external(shown(framework.full(8, 1))))", [("memset", "writes")] * 2),
+    "memory comes in for a reader": ("read(ac.external(framework.full(8, 1)))", [("memset", "reads")] * 2),
+    "memory goes out behind a write": (
+        "hold(); write(x)\nt = framework.from_dlpack(x).fill_(3)",
+        [("writes", "memset")],
+    ),
+    "memory goes out behind a read": (
+        "hold(); read(x)\nt = framework.from_dlpack(x).fill_(3)",
+        [("reads", "memset")],
+    ),
+    "a use while a borrow lives": (
+        "t = framework.from_dlpack(x).fill_(3)\nwrite(x)",
+        [("memset", "writes")] * 2,
+    ),
+    "a use when a borrow has ended": (
+        "framework.from_dlpack(x).fill_(3)\nread(x)",
+        [("memset", "reads")] * 2,
+    ),
+    "memory is freed behind a borrow": (
+        "framework.from_dlpack(x).fill_(3)\ndel x; gc.collect(); ac.zeros(1).sync()",
+        [("memset", "free")],
+    ),
+}
+
+
+@pytest.fixture
+def reports(in_process: Callable[..., Any]) -> Callable[..., list[tuple[str, ...]]]:
+    def run(program: str, **environment: str) -> list[tuple[str, ...]]:
+        head = HEAD.format(folder=str(Path(__file__).parent))
+        ended = in_process(head + program + TAIL, AIOCUDA_EMULATOR_CHECK="races", **environment)
+        assert ended.returncode == 0, ended.stderr
+        lines = [line for line in ended.stdout.splitlines() if line.startswith("RACE ")]
+        return [tuple(line.removeprefix("RACE ").split(" | ")) for line in lines]
+
+    return run
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_nothing_is_reported_as_it_is(reports, name):
+    for seed in ("1", "2"):
+        assert reports(PROGRAMS[name][0], AIOCUDA_EMULATOR_SHUFFLE=seed) == []
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_each_wait_that_is_left_out_is_reported(reports, name):
+    """A busy machine may need a wait more before the program's own, so the numbers of these are not known."""
+    program, told = PROGRAMS[name]
+    missing = list(told)
+    for dropped in range(1, 8):
+        found = reports(program, AIOCUDA_EMULATOR_DROP_WAIT=str(dropped))
+        if missing and any(missing[0][0] in pair[0] and missing[0][1] in pair[1] for pair in found):
+            missing.pop(0)
+        if not missing:
+            return
+    raise AssertionError(f"left out and not reported: {missing}")
