@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "access.hpp"
+#include "copy_block.hpp"
 #include "fills.hpp"
 
 namespace aiocuda::dataflow {
@@ -45,13 +46,6 @@ inline void check_fill(const Array& array, const Pattern& pattern) {
       raise(error_types.argument_value,
             "fill: " + describe(array) + " has items that lie partly upon one another, which has no defined result");
 }
-
-// `rows` rows of `width` bytes each.
-struct CopyBlock {
-  std::uint64_t to = 0, from = 0;
-  std::uint64_t width = 0, rows = 1;
-  std::uint64_t to_pitch = 0, from_pitch = 0;
-};
 
 // Calls `f(block)` until all of `from` is copied to `to`: arrays of the same shape and dtype, not empty.
 template <class F>

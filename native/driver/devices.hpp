@@ -26,6 +26,7 @@ struct DeviceState {
   std::optional<StreamIndex> aside{};  // for what must hold up no work: freeing what several streams used, and the like
   std::vector<std::optional<bool>> peers{};  // by ordinal: does this device reach the other's memory?
   bool writes_flags = true;                  // as far as is known: streams can write to memory
+  bool has_written_flags = false;            // it is known
   ExecutableStore executables{};
 };
 

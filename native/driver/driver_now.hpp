@@ -1,52 +1,103 @@
 // The one way to the driver's calls that ask about, order or end what was submitted before them.
 //
-// Always true: when such a call is made, the driver has been given all earlier work that the call is about. A walk that
-// holds calls back says so here. It makes them before it asks; until it has, nothing is freed or destroyed. Whatever
-// else comes to delay calls has them made in `given()`.
+// Always true: when such a call is made, the driver has been given all earlier work that the call is about. Orders that
+// take a stream as `On` may go by the relay, behind that work. All others have what is on its way made first, except
+// questions about streams, whose answer is then that they are at work. A walk that holds calls back says so here. It
+// makes them before it asks; until it has, nothing is freed or destroyed.
 #pragma once
+#include "relay.hpp"
 #include "table.hpp"
 
 namespace aiocuda::driver {
 
 class DriverNow {
  public:
-  explicit DriverNow(const Table& table) : table_(table) {}
+  DriverNow(const Table& table, Relay& relay) : table_(table), relay_(relay) {}
   DriverNow(const DriverNow&) = delete;
   DriverNow& operator=(const DriverNow&) = delete;
 
   // Calls are held back from here on; they have been made.
   void note_held_back() { holds_back_ = true; }
   void note_given() { holds_back_ = false; }
-  // Memory may be freed, and handles destroyed: no call that uses them is still to be made.
+  // Memory may be freed, and handles destroyed: no call that uses them is still to be decided.
   bool has_all() const { return !holds_back_; }
 
-  // Questions.
-  CUresult query(CUstream stream) const { return given().cuStreamQuery(stream); }
-  CUresult query(CUevent event) const { return given().cuEventQuery(event); }
-  CUresult synchronize(CUstream stream) const { return given().cuStreamSynchronize(stream); }
+  // Has all calls made that are on their way: before a call that needs the driver's real state. Another thread may go
+  // on meanwhile, unless calls are held back.
+  void drain() const {
+    if (!relay_.has_made_all()) [[unlikely]]
+      relay_.drain(!holds_back_);
+  }
+  // The calls that have been given, and whether so many of them have been made.
+  std::uint64_t given() const { return relay_.given(); }
+  bool has_made(std::uint64_t number) const { return relay_.has_made(number); }
 
-  // Orders.
-  CUresult record(CUevent event, CUstream stream) const { return given().cuEventRecord(event, stream); }
+  // Questions.
+  CUresult query(CUstream stream, CUcontext context) const {
+    if (relay_.is_used()) [[unlikely]]
+      if (const CUresult known = relay_.known(context)) return known;
+    return table_.cuStreamQuery(stream);
+  }
+  // The event's record has been made.
+  CUresult query(CUevent event) const { return table_.cuEventQuery(event); }
+  CUresult synchronize(CUstream stream) const { return given_all().cuStreamSynchronize(stream); }
+
+  // Orders that may be on their way when these return.
+  CUresult record(CUevent event, const On& on) const {
+    return order(Command::Kind::record, on, [&](Command& command) { command.event = event; },
+                 [&] { return table_.cuEventRecord(event, on.stream); });
+  }
+  CUresult wait(const On& on, CUevent event) const {
+    return order(Command::Kind::wait, on, [&](Command& command) { command.event = event; },
+                 [&] { return table_.cuStreamWaitEvent(on.stream, event, CU_EVENT_WAIT_DEFAULT); });
+  }
+  CUresult write(const On& on, CUdeviceptr address, std::uint32_t value) const {
+    return order(Command::Kind::write, on, [&](Command& command) { command.memory = {address, value}; },
+                 [&] { return table_.cuStreamWriteValue32(on.stream, address, value, CU_STREAM_WRITE_VALUE_DEFAULT); });
+  }
+  CUresult free(CUdeviceptr address, std::uint64_t size_bytes, const On& on) const {
+    return order(Command::Kind::free, on, [&](Command& command) { command.memory = {address, size_bytes}; },
+                 [&] {
+                   relay_.losses.note_freed(address, size_bytes);
+                   return table_.cuMemFreeAsync(address, on.stream);
+                 });
+  }
+  // Orders that have been made when these return.
+  CUresult record(CUevent event, CUstream stream) const { return given_all().cuEventRecord(event, stream); }
   CUresult wait(CUstream stream, CUevent event) const {
-    return given().cuStreamWaitEvent(stream, event, CU_EVENT_WAIT_DEFAULT);
+    return given_all().cuStreamWaitEvent(stream, event, CU_EVENT_WAIT_DEFAULT);
   }
   CUresult write(CUstream stream, CUdeviceptr address, std::uint32_t value) const {
-    return given().cuStreamWriteValue32(stream, address, value, CU_STREAM_WRITE_VALUE_DEFAULT);
+    return given_all().cuStreamWriteValue32(stream, address, value, CU_STREAM_WRITE_VALUE_DEFAULT);
   }
 
-  // Ends.
-  CUresult free(CUdeviceptr address, CUstream stream) const { return given().cuMemFreeAsync(address, stream); }
-  CUresult destroy(CUstream stream) const { return given().cuStreamDestroy(stream); }
-  CUresult destroy(CUevent event) const { return given().cuEventDestroy(event); }
-  CUresult destroy(CUgraphExec executable) const { return given().cuGraphExecDestroy(executable); }
-  CUresult unload(CUlibrary library) const { return given().cuLibraryUnload(library); }
-  CUresult close(CUdeviceptr opened) const { return given().cuIpcCloseMemHandle(opened); }
+  // Ends of what no call on its way names.
+  CUresult destroy(CUstream stream) const { return table_.cuStreamDestroy(stream); }
+  CUresult destroy(CUevent event) const { return table_.cuEventDestroy(event); }
+  CUresult destroy(CUgraphExec executable) const { return table_.cuGraphExecDestroy(executable); }
+  CUresult unload(CUlibrary library) const { return table_.cuLibraryUnload(library); }
+  CUresult close(CUdeviceptr opened) const { return table_.cuIpcCloseMemHandle(opened); }
 
  private:
-  // The one place that all these calls go through.
-  const Table& given() const { return table_; }
+  template <class Give, class Make>
+  CUresult order(Command::Kind kind, const On& on, Give&& fill_in, Make&& make) const {
+    if (relay_.is_used()) [[unlikely]] {
+      if (const CUresult broken = relay_.losses.broken(on.context)) return broken;
+      if (relay_.takes(on)) {
+        fill_in(relay_.next(kind, on));
+        relay_.give();
+        return CUDA_SUCCESS;
+      }
+    }
+    return make();
+  }
+  const Table& given_all() const {
+    drain();
+    return table_;
+  }
 
   const Table& table_;
+  Relay& relay_;
   bool holds_back_ = false;
 };
 

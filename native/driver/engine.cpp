@@ -6,6 +6,13 @@
 
 namespace aiocuda::driver {
 
+namespace {
+
+// How long the process' end waits for calls that the driver has not been given.
+constexpr std::chrono::seconds last_calls{1};
+
+}  // namespace
+
 Engine::Engine() = default;
 Engine::~Engine() { shut_down(); }
 
@@ -14,6 +21,7 @@ void Engine::open_device(std::int32_t ordinal, CUcontext context, CUmemoryPool p
   interpreter::guard_thread();
   // Others go on meanwhile. They see the device when all of it is there. If a call is refused, it can be opened another
   // time.
+  relay.start();
   waits.start(context);
   const StreamIndex default_stream = streams.create_first(ordinal, context);
   devices.add(ordinal, context, pool, default_stream);
@@ -39,6 +47,7 @@ void Engine::collect() {
     }
   }
   lending.take_back();
+  given.drop_made();
   retained_.drop_ended([this](Tick tick) { return streams.has_ended(tick); });
   staging.drop_ended();
   memory.free_due();
@@ -60,10 +69,29 @@ void Engine::mark_last(dataflow::AtEnd& last, StreamIndex stream) {
 
 CUresult Engine::call_slowly(const std::function<CUresult()>& call) { return without_gil(call); }
 
+void Engine::settle_losses_now() {
+  now.drain();
+  given.settle(hooks);
+}
+
+nb::object Engine::find_loss(dataflow::Op& op) {
+  if (depth == 0) {
+    const std::unique_lock alone(submitting, std::try_to_lock);
+    if (alone) {
+      settle_losses_now();
+      return op.state == dataflow::State::failed ? op.outcome : nb::object();
+    }
+  }
+  const auto cause = relay.losses.find(std::span<const Tick>(op.ready.begin(), op.ready.size()));
+  return cause ? Given::error_of(*cause, hooks) : nb::object();
+}
+
 void Engine::shut_down() {
   if (is_forked()) return;  // its threads are not here
   staging.shut_down();
-  waits.shut_down();
+  relay.drain_within(last_calls);
+  waits.shut_down();  // the reactor asks about what is on its way
+  relay.shut_down();
 }
 
 void Engine::raise_over() const { raise_exception(hooks.over()); }

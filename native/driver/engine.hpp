@@ -17,6 +17,7 @@
 #include "../dataflow/scratch.hpp"
 #include "../interpreter.hpp"
 #include "devices.hpp"
+#include "given.hpp"
 #include "graph_room.hpp"
 #include "hooks.hpp"
 #include "host_work.hpp"
@@ -56,6 +57,18 @@ class Engine final : public Surroundings {
   void retain(Tick until, nb::object object) { retained_.keep(until, std::move(object)); }
   // Frees what is due.
   void collect() override;
+
+  // The error of work that was lost on its way to the driver, if the operation depends on it; none if not. Afterwards
+  // it has failed with it, unless a walk goes on.
+  nb::object loss_of(dataflow::Op& op) {
+    return relay.losses.is_any() && !is_over() ? find_loss(op) : nb::object();
+  }
+  // Tells the operations that depend on lost work. At the beginning of an outermost submission.
+  void settle_losses() {
+    if (relay.losses.is_any()) [[unlikely]]
+      settle_losses_now();
+  }
+
   [[noreturn, gnu::cold]] void raise_over_limit(const dataflow::MemoryLimit& limit, std::uint64_t asked_bytes);
 
   bool is_ending() const override { return interpreter::is_ending(); }
@@ -81,7 +94,9 @@ class Engine final : public Surroundings {
   completion::Pending pending;
   completion::Lines lines{pending};
   Claims claims;  // of executions that wait for work on the host
-  DriverNow now{table};
+  Relay relay{table, *this};
+  DriverNow now{table, relay};
+  Given given{relay};
   Devices devices{table, now, *this};
   Streams streams{devices, timeline, *this};
   Relays relays{devices, streams, timeline};
@@ -123,6 +138,9 @@ class Engine final : public Surroundings {
 
  private:
   dataflow::PolicyStreams& make_lanes(const dataflow::Policy& policy, std::int32_t device, dataflow::Op& op);
+
+  nb::object find_loss(dataflow::Op& op);
+  void settle_losses_now();
 
   Retained<nb::object> retained_;
 };

@@ -38,6 +38,7 @@ void learn_from_marks(Engine& engine, Op& op) {
   if (!op.outstanding || find_outstanding(op)->marks.empty()) return;
   ContextScope scope(engine);
   for (const Engine::Mark& mark : find_outstanding(op)->marks) {
+    if (!engine.now.has_made(mark.given())) continue;
     scope.bind(engine.stream(mark.stream()).device);
     const CUresult result = engine.now.query(mark.event());
     if (result == CUDA_SUCCESS)
@@ -68,9 +69,19 @@ void raise_failed_turn(Engine& engine, nb::handle object) {
   raise_lost(engine, error, object, engine.stream(completion::stream_of(turn->line())).device);
 }
 
+// The driver refused, when the operation's result was on its way.
+void raise_loss(Engine& engine, Op& op) {
+  const nb::object loss = engine.loss_of(op);
+  if (!loss.is_valid()) return;
+  if (op.state == dataflow::State::failed) dataflow::ExplainSink::raise_stored(op);
+  raise_exception(loss);
+}
+
 // Somebody has his result: what was only kept for the copies behind it may go.
 bool end(Engine& engine) {
-  if (engine.depth == 0 && !engine.is_over()) engine.staging.drop_ended();
+  if (engine.depth != 0 || engine.is_over()) return true;
+  engine.given.drop_made();
+  engine.staging.drop_ended();
   return true;
 }
 
@@ -147,16 +158,18 @@ bool Execution::walk(Halt& halt) {
   Engine::Submission submission(engine_);
   const dataflow::Enclosure::Entered nowhere(nullptr);
   const bool outermost = engine_.depth == 1;
+  if (outermost) engine_.settle_losses();
   if (ahead_ && ahead_->is_for_pool) ahead_->buffer = {};
   if (!engine_.streams.has_order()) engine_.streams.restore_order();
   if (outermost) engine_.collect();
   Acting acting(engine_, op(), outermost);
   if (claim_) engine_.claims.drop(this);  // it has come
-  SubmitSink sink(engine_, placement(), outermost, acting.turn(), loading_, ahead_.get(), claim_);
   std::optional<dataflow::Scratch<nb::handle>> own;  // of a callback's walk, inside another
   if (!outermost) own.emplace();
+  dataflow::Scratch<nb::handle>& scratch = own ? *own : engine_.scratch;
+  SubmitSink sink(engine_, placement(), scratch.uses, outermost, acting.turn(), loading_, ahead_.get(), claim_);
   for (;;) {
-    dataflow::Walk<SubmitSink> walk(sink, placement(), own ? *own : engine_.scratch, path_);
+    dataflow::Walk<SubmitSink> walk(sink, placement(), scratch, path_);
     const bool is_done = walk.run(root_);
     if (is_done) {
       forget_host();
@@ -247,6 +260,8 @@ Execution::Ran Execution::run_due(const std::vector<Due>& due) {
     std::optional<nb::python_error> interruption;
     try {
       const Op* producer = dataflow::as_op(op.input);
+      if (const nb::object loss = engine_.loss_of(op); loss.is_valid()) raise_exception(loss);
+      if (producer && producer->state == dataflow::State::failed) raise_exception(producer->outcome);
       const nb::object value = producer ? producer->outcome : op.input;
       const nb::object function = op.function;
       const dataflow::InForce in_force(placement);
@@ -289,6 +304,7 @@ Execution::Reached Execution::advance(bool blocks) {
   Op& op = this->op();
   interpreter::guard_thread();
   try {
+    raise_loss(engine_, op);
     const bool is_new = !op.is_done();
     if (!is_new && engine_.is_over() && engine_.timeline.not_known_complete(op.ready).empty())
       return {.is_submitted = true, .is_complete = true};
@@ -399,6 +415,8 @@ Execution::Driven Execution::drive(const Listener& listener) {
 
 bool Execution::ended(std::int32_t result) {
   interpreter::guard_thread();
+  engine_.relay.note_wait();
+  raise_loss(engine_, op());
   if (result > 0) raise_lost(engine_, result, root_, device_of(engine_, op().ready));
   if (result != 0 || !op().is_done() || !engine_.timeline.not_known_complete(op().ready).empty()) return false;
   op().outstanding.reset();
@@ -413,11 +431,17 @@ bool Execution::leave(const Op& op, completion::Token token) {
 }
 
 void Execution::submit() {
-  if (op().is_done()) return;
+  if (op().is_done()) return raise_loss(engine_, op());
   const Watched watched(engine_, root_);
+  const Relay::AtOnce at_once(engine_.relay);
   try {
     for (;;) {
       const Reached reached = submit_root(true);
+      engine_.now.drain();
+      if (engine_.relay.losses.is_any()) {
+        raise_loss(engine_, op());
+        if (!engine_.relay.losses.is_any()) continue;  // what it needs may have failed
+      }
       if (reached.is_submitted) return mark(engine_, op(), op().ready);
       if (reached.is_paused) continue;
       if (reached.needs_host) {
@@ -471,6 +495,7 @@ bool has_passed(Engine& engine, nb::handle object) {
   Op& op = *dataflow::as_op(object);
   if (op.state == dataflow::State::failed) return true;
   if (!op.is_done()) return false;
+  if (engine.loss_of(op).is_valid()) return true;
   try {
     return incomplete(engine, op).empty();
   } catch (const Refusal& refusal) {

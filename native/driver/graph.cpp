@@ -407,6 +407,7 @@ void Graph::take(const dataflow::ReplayOp& op) {
 }
 
 void Graph::launch(const dataflow::ReplayOp& op, CUstream stream) {
+  engine_.now.drain();
   take(op);
   if (!dirty_.empty() || is_behind_) {
     for (const NodeIndex node : dirty_) is_dirty_[node] = false;
@@ -439,7 +440,10 @@ void Graph::update(dataflow::GraphPlan made) {
   hold_images_of_plan();
 }
 
-void Graph::upload(CUstream stream) { check(engine_.table.cuGraphUpload(executable_.get(), stream), "cuGraphUpload"); }
+void Graph::upload(CUstream stream) {
+  engine_.now.drain();
+  check(engine_.table.cuGraphUpload(executable_.get(), stream), "cuGraphUpload");
+}
 
 void Graph::close() {
   if (!std::exchange(plan.is_closed, true) && !is_being_made_) drop();
@@ -472,6 +476,7 @@ std::shared_ptr<void> capture(Engine& engine, dataflow::ForeignOp& op, const std
   for (std::size_t i = 0; i < values.size(); ++i)
     PyTuple_SET_ITEM(arguments.ptr(), static_cast<Py_ssize_t>(i + 1), values[i].inc_ref().ptr());
   const nb::object function = op.function;
+  engine.now.drain();
   check(engine.table.cuStreamBeginCapture(engine.stream(stream).handle, mode), "cuStreamBeginCapture");
   PyObject* result = nullptr;
   {

@@ -1,4 +1,5 @@
-// The driver's calls of a walk: made at once, or held back and made stream by stream, one piece of work each.
+// The driver's calls of a walk: made or given to the relay at once, or held back until its end. Then they are made
+// stream by stream, one piece of work each.
 //
 // Always true: each stream gets its calls in the order in which they were decided. When somebody asks the driver about
 // a stream, and when the walk ends, all calls have been made. If the driver refuses a call that was held back, the
@@ -16,7 +17,9 @@
 #include "../dataflow/fills.hpp"
 #include "../dataflow/held.hpp"
 #include "../dataflow/pageable.hpp"
+#include "block_calls.hpp"
 #include "calls.hpp"
+#include "giving.hpp"
 #include "graph.hpp"
 #include "outstanding.hpp"
 #include "refused.hpp"
@@ -34,12 +37,15 @@ struct HeldWork {
   std::shared_ptr<Graph> graph{};  // of a replay
   dataflow::Array array{};         // of a copy from or to pageable memory
   nb::object pageable{};
+  std::vector<MemoryRange> touched{};  // where work is given
 };
 using HeldCall = dataflow::HeldCall<HeldWork>;
 using dataflow::HeldKind;
 
 class Issuing {
  public:
+  using Touched = Giving::Touched;
+
   // There are branches: from here on the calls for their streams are made in turn, by `make_held_calls`.
   void hold_back() { holds_back_ = true; }
 
@@ -76,7 +82,10 @@ class Issuing {
         const auto from = lost.find(tick.stream);
         return from != lost.end() && tick.count >= from->second;
       });
-      if (is_lost) op.fail(error);
+      if (is_lost)
+        op.fail(error);
+      else
+        engine_.given.note_finished(op);
     }
     lost_ = std::move(error);
     for (const auto& [stream, op] : streams)
@@ -113,52 +122,58 @@ class Issuing {
   }
 
  protected:
-  explicit Issuing(Engine& engine) : engine_(engine), scope_(engine) {}
+  // `uses`: of the operation that is placed now.
+  Issuing(Engine& engine, const std::vector<dataflow::Use>& uses)
+      : engine_(engine), scope_(engine), giving_(engine, uses) {}
   Issuing(const Issuing&) = delete;
   Issuing& operator=(const Issuing&) = delete;
   ~Issuing() {
     if (holds_back_) engine_.now.note_given();  // where an error ended the walk, what it still held is never made
   }
 
-  void launch_now(dataflow::LaunchOp& op, StreamIndex stream, std::int32_t device) {
+  void launch_now(dataflow::LaunchOp& op, Tick tick, std::int32_t device, Touched touched) {
     scope_.bind(device);
     doing(engine_, op, device, [&] {
-      engine_.streams.enter(stream);
-      check(call_launch(engine_.table, op, device, engine_.stream(stream).handle), "cuLaunchKernel");
+      engine_.streams.enter(tick.stream);
+      if (giving_.is_used() && giving_.launch(op, {&op, tick, device}, touched)) [[unlikely]]
+        return;
+      check(call_launch(engine_.table, op, device, engine_.stream(tick.stream).handle), "cuLaunchKernel");
     });
   }
 
-  void replay_now(dataflow::ReplayOp& op, Graph& graph, StreamIndex stream, std::int32_t device) {
+  void replay_now(dataflow::ReplayOp& op, Graph& graph, StreamIndex stream, std::int32_t device, Touched touched) {
     doing(engine_, op, device, [&] {
       engine_.streams.enter(stream);
+      giving_.make_way(touched);
       graph.launch(op, engine_.stream(stream).handle);
     });
   }
 
-  void stage_now(const HeldWork& work, Tick tick) {
+  void stage_now(const HeldWork& work, Tick tick, Touched touched) {
     const dataflow::Pageable& memory = *dataflow::as_pageable(work.pageable);
     engine_.streams.enter(tick.stream);
+    giving_.make_way(touched);
     if (work.kind == HeldWork::Kind::upload) return engine_.staging.to_array(tick, work.array, memory);
     engine_.staging.from_array(tick, work.array, memory);
   }
 
   // In the stream's context.
   void put_fill(const nb::object& op, const dataflow::Pattern& pattern, const dataflow::Region& region,
-                std::uint64_t base, StreamIndex stream) {
+                std::uint64_t base, StreamIndex stream, Touched touched) {
     if (!holds_back_) engine_.streams.enter(stream);
-    const CUstream handle = engine_.stream(stream).handle;
+    const WorkOf of = work_of(op, {stream, next_count(stream)});
     dataflow::each_fill(pattern, region, base, [&](dataflow::FillBlock block) {
       block.offset += base;
-      if (holds_back_) return hold(stream, {.kind = HeldWork::Kind::fill, .op = op, .fill = block});
-      call_fill(engine_.table, block, handle);
+      if (holds_back_) return hold(stream, {.kind = HeldWork::Kind::fill, .op = op, .fill = block}, touched);
+      fill_now(of, block, touched);
     });
   }
-  void put_copy(const nb::object& op, const Array& to, const Array& from, StreamIndex stream) {
+  void put_copy(const nb::object& op, const Array& to, const Array& from, StreamIndex stream, Touched touched) {
     if (!holds_back_) engine_.streams.enter(stream);
-    const CUstream handle = engine_.stream(stream).handle;
+    const WorkOf of = work_of(op, {stream, next_count(stream)});
     dataflow::each_block(to, from, [&](const dataflow::CopyBlock& block) {
-      if (holds_back_) return hold(stream, {.kind = HeldWork::Kind::copy, .op = op, .block = block});
-      call_copy(engine_.table, block, handle);
+      if (holds_back_) return hold(stream, {.kind = HeldWork::Kind::copy, .op = op, .block = block}, touched);
+      copy_now(of, block, touched);
     });
   }
 
@@ -168,16 +183,30 @@ class Issuing {
   // While calls are held back: one of them may be refused yet.
   void note_finished(Op& op) { finished_.push_back(object_of(op)); }
 
-  void hold(StreamIndex stream, HeldWork work) {
+  void hold(StreamIndex stream, HeldWork work, Touched touched) {
+    work.touched.assign(touched.begin(), touched.end());
     hold({.kind = HeldKind::work, .stream = stream, .count = next_count(stream), .work = std::move(work)});
   }
   std::uint64_t next_count(StreamIndex stream) const { return engine_.timeline.submitted(stream) + 1; }
 
   Engine& engine_;
   ContextScope scope_;
+  Giving giving_;
   bool holds_back_ = false;
 
  private:
+  WorkOf work_of(nb::handle op, Tick tick) const {
+    return {dataflow::as_op(op), tick, engine_.stream(tick.stream).device};
+  }
+  void fill_now(const WorkOf& of, const dataflow::FillBlock& block, Touched touched) {
+    if (!giving_.is_used() || !giving_.fill(of, touched, block))
+      call_fill(engine_.table, block, engine_.stream(of.tick.stream).handle);
+  }
+  void copy_now(const WorkOf& of, const dataflow::CopyBlock& block, Touched touched) {
+    if (!giving_.is_used() || !giving_.copy(of, touched, block))
+      call_copy(engine_.table, block, engine_.stream(of.tick.stream).handle);
+  }
+
   // A mark or a wait was refused, and what it was for counts as ordered.
   [[gnu::cold]] void restore_order(const std::set<StreamIndex>& streams) {
     engine_.streams.lose_order(streams);
@@ -212,18 +241,20 @@ class Issuing {
       if (call.kind == HeldKind::wait) return wait_for_mark(op, call.stream, call.other, call.slot);
       scope_.bind(state.device);
       engine_.streams.enter(call.stream);
+      const Tick tick{call.stream, call.count};
+      const Touched touched = call.work.touched;
       switch (call.work.kind) {
         case HeldWork::Kind::launch:
-          return launch_now(static_cast<dataflow::LaunchOp&>(op), call.stream, state.device);
+          return launch_now(static_cast<dataflow::LaunchOp&>(op), tick, state.device, touched);
         case HeldWork::Kind::fill:
-          return call_fill(engine_.table, call.work.fill, state.handle);
+          return fill_now(work_of(call.work.op, tick), call.work.fill, touched);
         case HeldWork::Kind::copy:
-          return call_copy(engine_.table, call.work.block, state.handle);
+          return copy_now(work_of(call.work.op, tick), call.work.block, touched);
         case HeldWork::Kind::upload:
         case HeldWork::Kind::download:
-          return stage_now(call.work, {call.stream, call.count});
+          return stage_now(call.work, tick, touched);
         case HeldWork::Kind::replay:
-          return replay_now(static_cast<dataflow::ReplayOp&>(op), *call.work.graph, call.stream, state.device);
+          return replay_now(static_cast<dataflow::ReplayOp&>(op), *call.work.graph, call.stream, state.device, touched);
       }
     });
   }

@@ -84,9 +84,10 @@ void Memory::allocate_device(dataflow::Buffer& buffer, StreamIndex stream, const
   const CUstream handle = streams_.at(stream).handle;
   CUdeviceptr address = 0;
   CUresult result = table_.cuMemAllocFromPoolAsync(&address, buffer.size_bytes, pool, handle);
-  if (result == CUDA_ERROR_OUT_OF_MEMORY && !returned_.empty()) {
+  if (result == CUDA_ERROR_OUT_OF_MEMORY && (!returned_.empty() || !now_.has_made(now_.given()))) {
     before_retry();
     around_.collect();
+    now_.drain();
     result = table_.cuMemAllocFromPoolAsync(&address, buffer.size_bytes, pool, handle);
   }
   if (result == CUDA_ERROR_OUT_OF_MEMORY && interprocess(buffer.device).cached_bytes()) {
@@ -215,13 +216,13 @@ bool Memory::free_device(dataflow::Buffer& buffer) {
     }
   }
   // A lost device's memory went with its context, and every await reports that.
-  if (now_.free(buffer.address, streams_.at(stream).handle) != CUDA_SUCCESS && !is_lost(stream)) return false;
+  if (now_.free(buffer.address, buffer.size_bytes, streams_.at(stream).on()) != CUDA_SUCCESS && !is_lost(stream)) return false;
   note_freed(buffer);
   return true;
 }
 
 bool Memory::is_lost(StreamIndex stream) const {
-  const CUresult state = streams_.query(streams_.at(stream).handle);
+  const CUresult state = streams_.query(streams_.at(stream));
   return state != CUDA_SUCCESS && state != CUDA_ERROR_NOT_READY;
 }
 

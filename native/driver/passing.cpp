@@ -26,7 +26,7 @@ std::vector<Tick> at_work(Engine& engine, const std::vector<dataflow::StreamId>&
     const Tick last{stream, engine.timeline.submitted(stream)};
     const auto all = engine.timeline.snapshot(stream);
     scope.bind(state.device);
-    if (engine.streams.query(state.handle) != CUDA_SUCCESS)
+    if (engine.streams.query(state) != CUDA_SUCCESS)
       found.push_back(last);
     else if (!engine.timeline.is_known_complete(last))
       engine.learn(all);

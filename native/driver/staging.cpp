@@ -223,7 +223,7 @@ bool Staging::carry(Tick tick, DeviceRing& ring, const Pageable& memory, Way way
     } catch (const Refusal& refusal) {
       threads_->withdraw(*ring.ring, part.number);
       const StreamState& stream = streams_.at(tick.stream);
-      const CUresult state = streams_.query(stream.handle);
+      const CUresult state = streams_.query(stream);
       if (state != CUDA_SUCCESS && state != CUDA_ERROR_NOT_READY) threads_->abandon(*ring.ring);
       if (refusal.result != CUDA_ERROR_NOT_SUPPORTED) throw;
       devices_.at(stream.device).writes_flags = false;
@@ -238,9 +238,11 @@ bool Staging::carry(Tick tick, DeviceRing& ring, const Pageable& memory, Way way
 
 void Staging::to_array(Tick tick, const Array& array, const Pageable& memory) {
   const Way way = array.is_host() ? Way::store : Way::fill;
+  now_.drain();
   if (array.size_bytes() && !has_taken(tick, array, memory, way)) send(tick, array, memory, way);
 }
 void Staging::from_array(Tick tick, const Array& array, const Pageable& memory) {
+  now_.drain();
   if (array.size_bytes() && !has_taken(tick, array, memory, Way::drain)) send(tick, array, memory, Way::drain);
 }
 

@@ -131,6 +131,7 @@ void Streams::close(StreamIndex index) {
 
 void Streams::destroy_closed() {
   if (closing_.empty() || around_.is_over() || !now_.has_all()) return;
+  now_.drain();  // other streams may be about to wait for events of these
   for (const StreamIndex index : std::exchange(closing_, {})) {
     StreamState& state = streams_[index];
     const Tick last{index, timeline_.submitted(index)};
@@ -196,6 +197,7 @@ bool Streams::stand_at_end(dataflow::AtEnd& work, Tick tick) {
 CUstream Streams::lend(StreamIndex index) {
   StreamState& state = streams_.at(index);
   enter(index);
+  now_.drain();
   state.is_lent = true;
   return state.handle;
 }
@@ -205,8 +207,8 @@ CUresult Streams::wait(StreamIndex index, StreamIndex other) {
   if (!source.mark) return CUDA_SUCCESS;  // destroyed: all of it has passed
   if (!source.owned && is_captured(source.handle)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   enter(index);
-  if (const CUresult result = now_.record(source.mark, source.handle)) return result;
-  return now_.wait(streams_[index].handle, source.mark);
+  if (const CUresult result = now_.record(source.mark, source.on())) return result;
+  return now_.wait(streams_[index].on(), source.mark);
 }
 
 void Streams::put_mark(StreamIndex index, std::uint32_t slot) {
@@ -221,14 +223,14 @@ void Streams::put_mark(StreamIndex index, std::uint32_t slot) {
     scope.bind(state.device);
     require(table_.cuEventCreate(&state.marks[slot], CU_EVENT_DISABLE_TIMING), "cuEventCreate");
   }
-  require(now_.record(state.marks[slot], state.handle), "cuEventRecord");
+  require(now_.record(state.marks[slot], state.on()), "cuEventRecord");
 }
 
 void Streams::wait_for_mark(StreamIndex index, StreamIndex other, std::uint32_t slot) {
   const StreamState& source = streams_[other];
   if (!source.mark) return;
   enter(index);
-  if (const CUresult result = now_.wait(streams_[index].handle, source.marks[slot]))
+  if (const CUresult result = now_.wait(streams_[index].on(), source.marks[slot]))
     throw Refusal(result, "cuStreamWaitEvent", streams_[index].device);
 }
 
@@ -240,7 +242,7 @@ void Streams::restore_order() {
     timeline_.forget_marks(each);
     if (!stream.mark) return true;  // destroyed: all of it has passed
     scope.bind(stream.device);
-    const CUresult state = query(stream.handle);
+    const CUresult state = query(stream);
     return state != CUDA_SUCCESS && state != CUDA_ERROR_NOT_READY;  // a broken context runs nothing any more
   });
   if (unordered_.empty()) return;
@@ -318,7 +320,7 @@ std::int32_t Streams::ask(StreamIndex index) const {
   }
   const RelaxedCaptures relaxed(table_);
   table_.cuCtxSetCurrent(context);
-  const CUresult result = query(handle);
+  const CUresult result = query(handle, context);
   return result == CUDA_ERROR_NOT_READY ? 0 : result;
 }
 
@@ -329,7 +331,7 @@ bool Streams::is_complete(Tick tick) {
   const auto all = timeline_.snapshot(tick.stream);
   ContextScope scope(devices_);
   scope.bind(state.device);
-  const CUresult result = query(state.handle);
+  const CUresult result = query(state);
   if (result == CUDA_ERROR_NOT_READY) return false;
   if (result != CUDA_SUCCESS) throw Refusal(result, "cuStreamQuery", state.device);
   learn(all);
@@ -394,17 +396,18 @@ void Streams::learn(const dataflow::Timeline::Snapshot& complete) {
     if (!state.mark) continue;  // destroyed: all of it has passed
     ContextScope scope(devices_);
     scope.bind(state.device);
-    const CUresult result = query(state.handle);
+    const CUresult result = query(state);
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) throw Refusal(result, "cuStreamQuery", state.device);
   }
   timeline_.learn(complete);
 }
 
 void Streams::settle(std::int32_t ordinal) {
+  now_.drain();
   ContextScope scope(devices_);
   scope.bind(ordinal);
   for (const StreamState& state : streams_) {
-    if (!state.mark || state.device != ordinal || query(state.handle) != CUDA_SUCCESS) continue;
+    if (!state.mark || state.device != ordinal || query(state) != CUDA_SUCCESS) continue;
     check(now_.synchronize(state.handle), "cuStreamSynchronize");
   }
 }
@@ -422,7 +425,8 @@ Streams::Mark Streams::mark(StreamIndex index) {
     spare.pop_back();
   }
   Mark made(timeline_.snapshot(index), state.entries, event, spare);
-  check(now_.record(event, state.handle), "cuEventRecord");
+  check(now_.record(event, state.on()), "cuEventRecord");
+  made.note_given(now_.given());
   return made;
 }
 

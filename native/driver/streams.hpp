@@ -38,6 +38,8 @@ struct StreamState {
   bool is_lent = false;               // others have its handle, and may put work there
   dataflow::AtEnd* end = nullptr;     // the work at its end, for which somebody may wait
   std::uint64_t entries = 0;          // how often something came to it
+
+  On on() const { return {handle, context, !owned || is_lent}; }
 };
 
 // A part that has the device do something for a stream beside its work.
@@ -129,7 +131,7 @@ class Streams {
   // Is somebody capturing it? A question about it would end the capture.
   bool is_captured(CUstream handle) const;
   // Has a stream done all its work, is its context well? While somebody captures it nothing is known: not ready.
-  CUresult query(CUstream handle) const { return is_captured(handle) ? CUDA_ERROR_NOT_READY : now_.query(handle); }
+  CUresult query(const StreamState& stream) const { return query(stream.handle, stream.context); }
   // Throws Refusal where somebody captures a stream that is not ours: what is put there now does not run.
   void require_not_captured(StreamIndex stream);
   // For the reactor's thread: 0, or the error that broke the stream's context.
@@ -163,6 +165,7 @@ class Streams {
     Mark(Mark&& other) noexcept
         : complete_(std::move(other.complete_)),
           entries_(other.entries_),
+          given_(other.given_),
           event_(std::exchange(other.event_, nullptr)),
           spare_(other.spare_) {}
     Mark& operator=(Mark&&) = delete;
@@ -174,6 +177,9 @@ class Streams {
     bool covers(Tick tick) const { return complete_.last.stream == tick.stream && complete_.last.count >= tick.count; }
     const dataflow::Timeline::Snapshot& complete() const { return complete_; }  // what has passed once the event has
     CUevent event() const { return event_; }
+    // Its record is on its way behind so many calls.
+    void note_given(std::uint64_t given) { given_ = given; }
+    std::uint64_t given() const { return given_; }
     // Has something come to its stream since?
     bool is_overtaken(const StreamState& stream, std::uint64_t submitted) const {
       return complete_.last.count != submitted || entries_ != stream.entries;
@@ -181,7 +187,7 @@ class Streams {
 
    private:
     dataflow::Timeline::Snapshot complete_;
-    std::uint64_t entries_;
+    std::uint64_t entries_, given_ = 0;
     CUevent event_;
     std::vector<CUevent>* spare_;
   };
@@ -193,6 +199,9 @@ class Streams {
  private:
   class Waits;
   class WaitsElsewhere;
+  CUresult query(CUstream handle, CUcontext context) const {
+    return is_captured(handle) ? CUDA_ERROR_NOT_READY : now_.query(handle, context);
+  }
   bool has_nothing_to_do(StreamIndex stream);
   StreamIndex new_slot();
   StreamIndex keep(CUstream made, std::int32_t device, CUcontext context);

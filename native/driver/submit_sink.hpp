@@ -21,9 +21,11 @@ class SubmitSink : public Issuing {
 
   // `stands_in_line`: it lets those go first who wait for room and came before `turn`, if it has one.
   // `loading`, `ahead`, `claim`: what it waited for on the host, and its place among those that do.
-  SubmitSink(Engine& engine, const dataflow::Placement& placement, bool stands_in_line, const completion::Turn* turn,
-             const Loading& loading, AheadMemory* ahead, Claims::Place claim)
-      : Issuing(engine),
+  // `uses`: of the operation that is placed now.
+  SubmitSink(Engine& engine, const dataflow::Placement& placement, const std::vector<dataflow::Use>& uses,
+             bool stands_in_line, const completion::Turn* turn, const Loading& loading, AheadMemory* ahead,
+             Claims::Place claim)
+      : Issuing(engine, uses),
         placement_(placement),
         stands_in_line_(stands_in_line),
         turn_(turn),
@@ -127,8 +129,9 @@ class SubmitSink : public Issuing {
     if (op.shape.empty) return;
     function_of(engine_, scope_, op, device);
     engine_.images.note_use(*op.signature.loaded[static_cast<std::size_t>(device)].image, stream);
-    if (holds_back_) return hold(stream, {.kind = HeldWork::Kind::launch, .op = object_of(op)});
-    launch_now(op, stream, device);
+    const Touched touched = giving_.touched();
+    if (holds_back_) return hold(stream, {.kind = HeldWork::Kind::launch, .op = object_of(op)}, touched);
+    launch_now(op, {stream, next_count(stream)}, device, touched);
   }
 
   Value create(dataflow::CreateOp& op, StreamIndex stream, std::int32_t device) {
@@ -140,9 +143,10 @@ class SubmitSink : public Issuing {
     scope_.bind(engine_.stream(stream).device);  // another one, where another device uses managed memory first
     try {
       doing(engine_, op, device, [&] {
+        const MemoryRange all{buffer->address, buffer->address + op.size_bytes, true};
         if (op.pattern.size)
           put_fill(object_of(op), op.pattern, dataflow::Region{0, static_cast<std::int64_t>(op.size_bytes)},
-                   buffer->address, stream);
+                   buffer->address, stream, {&all, 1});
       });
     } catch (nb::python_error&) {  // it is freed behind what the stream has got of it
       buffer->hazards.commit({0, buffer->size_bytes}, true, engine_.timeline.advance(stream));
@@ -175,7 +179,7 @@ class SubmitSink : public Issuing {
   void copy(dataflow::CopyOp& op, const Array& to, const Array& from, StreamIndex stream) {
     if (to.size_bytes() == 0 || dataflow::is_same_place(to, from)) return;
     scope_.bind(engine_.stream(stream).device);
-    doing(engine_, op, engine_.stream(stream).device, [&] { put_copy(object_of(op), to, from, stream); });
+    doing(engine_, op, engine_.stream(stream).device, [&] { put_copy(object_of(op), to, from, stream, giving_.touched()); });
   }
   void copy_of_unknown(dataflow::CopyOp&) {}
 
@@ -184,8 +188,9 @@ class SubmitSink : public Issuing {
     scope_.bind(engine_.stream(stream).device);
     const Array& first = way ? *way : array;
     doing(engine_, op, engine_.stream(stream).device, [&] {
-      put_fill(object_of(op), op.pattern, first.region(), first.buffer->address, stream);
-      if (way) put_copy(object_of(op), array, *way, stream);
+      const Touched touched = giving_.touched();
+      put_fill(object_of(op), op.pattern, first.region(), first.buffer->address, stream, touched);
+      if (way) put_copy(object_of(op), array, *way, stream, touched);
     });
   }
   void fill_of_unknown(dataflow::FillOp&) {}
@@ -220,15 +225,20 @@ class SubmitSink : public Issuing {
   void replay(dataflow::ReplayOp& op, const dataflow::Replay&, StreamIndex stream, std::int32_t device) {
     const std::shared_ptr<Graph>& graph = graph_of(op);
     graph->note_launch(stream);
-    if (holds_back_) return hold(stream, {.kind = HeldWork::Kind::replay, .op = object_of(op), .graph = graph});
-    replay_now(op, *graph, stream, device);
+    const Touched touched = giving_.touched();
+    if (holds_back_)
+      return hold(stream, {.kind = HeldWork::Kind::replay, .op = object_of(op), .graph = graph}, touched);
+    replay_now(op, *graph, stream, device, touched);
   }
   // The function puts what it likes on the stream. Its objects stay until that has passed.
   std::optional<Value> foreign(dataflow::ForeignOp& op, const std::vector<Value>& values, StreamIndex stream,
                                std::int32_t device) {
     make_held_calls_now();
     scope_.bind(device);
-    doing(engine_, op, device, [&] { engine_.streams.enter(stream); });
+    doing(engine_, op, device, [&] {
+      engine_.streams.enter(stream);
+      giving_.make_way(giving_.touched());
+    });
     const nb::object function = op.function;
     nb::object stream_object = engine_.hooks.stream(engine_.id_of(stream), device);
     nb::object arguments = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(values.size() + 1)));
@@ -309,7 +319,10 @@ class SubmitSink : public Issuing {
   const dataflow::Few<Tick>& ready(const Op& op) const { return op.ready; }
   void add_ready(Op& op, Tick tick) { op.add_ready(tick); }
   void finish(Op& op, Value value) {
-    if (holds_back_) note_finished(op);
+    if (holds_back_)
+      note_finished(op);
+    else
+      engine_.given.note_finished(op);
     drop_turn(op);
     op.finish(nb::borrow(value));
   }
@@ -364,6 +377,7 @@ class SubmitSink : public Issuing {
   void require_room(const dataflow::MemoryLimit& limit, std::uint64_t size_bytes) {
     if (!engine_.memory.has_room(limit.device, limit.most_bytes, size_bytes)) {
       make_held_calls_now();  // what is held back holds its operations, and their results
+      engine_.now.drain();    // and so does what is on its way
       engine_.collect();
     }
     const bool has_room = engine_.memory.has_room(limit.device, limit.most_bytes, size_bytes);
@@ -424,9 +438,10 @@ class SubmitSink : public Issuing {
                       .asking = engine_.stream(stream).device,
                       .is_for_pool = true});
     HeldWork work{.kind = kind, .op = object_of(op), .array = array, .pageable = pageable};
-    if (holds_back_) return hold(stream, std::move(work));
+    const Touched touched = giving_.touched();
+    if (holds_back_) return hold(stream, std::move(work), touched);
     scope_.bind(engine_.stream(stream).device);
-    doing(engine_, op, engine_.stream(stream).device, [&] { stage_now(work, {stream, next_count(stream)}); });
+    doing(engine_, op, engine_.stream(stream).device, [&] { stage_now(work, {stream, next_count(stream)}, touched); });
   }
   const dataflow::Placement& placement_;
   const bool stands_in_line_;

@@ -83,7 +83,7 @@ bool Waits::has_left(StreamIndex index) {
   for (const auto& slot : {flags.slot, flags.side_slot}) {
     if (!slot || slots_->is_settled(*slot)) continue;
     const StreamState& stream = streams_.at(index);
-    const CUresult result = streams_.query(stream.handle);
+    const CUresult result = streams_.query(stream);
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) throw Refusal(result, "cuStreamQuery", stream.device);
     return false;
   }
@@ -99,15 +99,19 @@ void Waits::leave(StreamIndex index) {
 }
 
 // Has the stream write the next number of a slot; none where there is no slot, or the device cannot.
-std::optional<completion::Ticket> Waits::write_ticket(std::int32_t ordinal, CUstream stream,
+std::optional<completion::Ticket> Waits::write_ticket(std::int32_t ordinal, On on,
                                                       std::optional<completion::Slot>& slot) {
   DeviceState& device = devices_.at(ordinal);
   if (!device.writes_flags) return std::nullopt;
   if (!slot) slot = slots_->acquire();
   if (!slot) return std::nullopt;
   const completion::Ticket ticket = slots_->issue(*slot);
-  const CUresult result = now_.write(stream, reinterpret_cast<CUdeviceptr>(slots_->flag(*slot)), ticket.number);
-  if (result == CUDA_SUCCESS) return ticket;
+  on.is_shown = on.is_shown || !device.has_written_flags;  // the first answer is waited for
+  const CUresult result = now_.write(on, reinterpret_cast<CUdeviceptr>(slots_->flag(*slot)), ticket.number);
+  if (result == CUDA_SUCCESS) {
+    device.has_written_flags = true;
+    return ticket;
+  }
   slots_->take_back(ticket);
   if (result != CUDA_ERROR_NOT_SUPPORTED) throw Refusal(result, "cuStreamWriteValue32", ordinal);
   device.writes_flags = false;
@@ -135,14 +139,15 @@ Waits::Armed Waits::arm(std::span<const Tick> ticks, std::span<const Streams::Ma
     if (marked != marks.end() && (is_theirs || marked->is_overtaken(stream, held))) {
       // More has been submitted since: what is waited for is waited for beside the stream.
       const CUstream side = side_stream(flags);
-      check(now_.wait(side, marked->event()), "cuStreamWaitEvent");
+      const On on{side, stream.context};
+      check(now_.wait(on, marked->event()), "cuStreamWaitEvent");
       armed.parts.push_back(
-          {tick.stream, write_ticket(stream.device, side, flags.side_slot), marked->complete(), marked->event()});
+          {tick.stream, write_ticket(stream.device, on, flags.side_slot), marked->complete(), marked->event()});
       continue;
     }
     const Ticketed* found = ticket_behind(flags, tick.count);  // lets go of those that are written, too
     if (whoever || !found) {
-      const auto ticket = write_ticket(stream.device, stream.handle, flags.slot);
+      const auto ticket = write_ticket(stream.device, stream.on(), flags.slot);
       if (!ticket) {
         armed.parts.push_back({tick.stream, std::nullopt, timeline_.snapshot(tick.stream), nullptr});
         continue;
@@ -174,7 +179,7 @@ void Waits::note_progress(StreamIndex index) {
   flags.noted = held;
   if (timeline_.backlog(index) < progress_interval) return;
   const StreamState& stream = streams_.at(index);
-  if (const auto ticket = write_ticket(stream.device, stream.handle, flags.slot)) {
+  if (const auto ticket = write_ticket(stream.device, stream.on(), flags.slot)) {
     ticket_behind(flags, held);
     flags.tickets.push_back({*ticket, timeline_.snapshot(index)});
   }

@@ -165,6 +165,7 @@ void bind_arrays(nb::module_& module) {
                  engine, [&] { return "a prefetch of " + describe(self); }, self.device,
                  [&] {
                    engine.streams.enter(index);
+                   engine.now.drain();
                    driver::check(engine.table.cuMemPrefetchAsync(self.address(), span.end - span.begin,
                                                                  driver::location_of(place), 0, handle),
                                  "cuMemPrefetchAsync");
@@ -174,6 +175,7 @@ void bind_arrays(nb::module_& module) {
       .def("_in_use", [](const Array& self) {
         driver::Engine& engine = process_engine();
         if (!self.buffer) return nb::make_tuple(false, false);
+        engine.now.drain();
         return driver::doing(engine, std::string("asking whether an array is in use"), self.device, [&] {
           bool written = false, read = false;
           self.each_piece([&](Span piece) {

@@ -80,7 +80,8 @@ class FakeEngine : public Surroundings {
   dataflow::Timeline timeline;
   completion::Pending pending;
   completion::Lines lines{pending};
-  DriverNow now{table};
+  Relay relay{table, *this};
+  DriverNow now{table, relay};
   Devices devices{table, now, *this};
   Streams streams{devices, timeline, *this};
   Relays relays{devices, streams, timeline};

@@ -1,0 +1,60 @@
+// The operations whose work is on its way to the driver, which may refuse it yet; and what they end with then.
+//
+// Always true: an operation is kept until its work was made, or it was told that the work is lost. Errors are made by
+// whoever asks, under the GIL. Guarded by the GIL.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <utility>
+
+#include "../dataflow/operation.hpp"
+#include "hooks.hpp"
+#include "relay.hpp"
+
+namespace aiocuda::driver {
+namespace nb = nanobind;
+
+class Given {
+ public:
+  explicit Given(Relay& relay) : relay_(relay) {}
+  Given(const Given&) = delete;
+  Given& operator=(const Given&) = delete;
+
+  // An operation that work was given for, or that ends with others' results while there may be losses.
+  void note(dataflow::Op& op) {
+    if (!kept_.empty() && nb::inst_ptr<dataflow::Op>(kept_.back().op) == &op) {
+      kept_.back().number = relay_.given();
+    } else {
+      kept_.push_back({nb::find(op), relay_.given()});
+    }
+  }
+  void note_finished(dataflow::Op& op) {
+    if (relay_.is_used() && (!relay_.has_made_all() || relay_.losses.is_any())) [[unlikely]]
+      note(op);
+  }
+  // Lets go of those whose work was made. To let go of them may come back here.
+  void drop_made() {
+    while (!kept_.empty() && !relay_.losses.is_any() && relay_.has_made(kept_.front().number)) {
+      const nb::object gone = std::move(kept_.front().op);
+      kept_.pop_front();
+    }
+  }
+  bool is_empty() const { return kept_.empty(); }
+
+  // Ends the operations that depend on lost work, and forgets the losses. All calls have been made, and no walk goes
+  // on.
+  void settle(const Hooks& hooks);
+  // The error for a cause.
+  static nb::object error_of(const Losses::Cause& cause, const Hooks& hooks);
+
+ private:
+  struct Kept {
+    nb::object op;
+    std::uint64_t number;  // of the calls that had been given by then
+  };
+
+  Relay& relay_;
+  std::deque<Kept> kept_;
+};
+
+}  // namespace aiocuda::driver

@@ -1,0 +1,120 @@
+// Work that the driver refused after it was given, with all later work that depends on it; and contexts that are
+// broken. Knows no Python: any thread may add to it and ask.
+//
+// Always true: work that touches bytes which lost work was to write is lost, too, until the losses are taken. Who takes
+// them has had everything given performed, and no walk goes on that was decided without knowing of them.
+#pragma once
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "command.hpp"
+
+namespace aiocuda::driver {
+
+class Losses {
+ public:
+  // A call that was refused.
+  struct Cause {
+    CUresult result;
+    const char* function;
+    WorkOf of;
+  };
+  struct Taken {
+    std::vector<Cause> causes;
+    std::map<std::pair<dataflow::StreamIndex, std::uint64_t>, std::size_t> lost;  // submissions, and the cause of each
+
+    // The index of the cause for which one of these submissions is lost.
+    std::optional<std::size_t> find(std::span<const dataflow::Tick> ticks) const {
+      for (const dataflow::Tick tick : ticks)
+        if (const auto found = lost.find({tick.stream, tick.count}); found != lost.end()) return found->second;
+      return std::nullopt;
+    }
+  };
+
+  // Has some work been lost, and nobody been told?
+  bool is_any() const { return is_any_.load(std::memory_order_acquire); }
+
+  void add(const Cause& cause, std::span<const MemoryRange> touched) {
+    const std::lock_guard lock(mutex_);
+    known_.causes.push_back(cause);
+    note(cause.of.tick, touched, known_.causes.size() - 1);
+    is_any_.store(true, std::memory_order_release);
+  }
+  // True: work that touches these bytes depends on what is lost, and is lost now.
+  bool spread(const WorkOf& of, std::span<const MemoryRange> touched) {
+    if (!is_any()) return false;
+    const std::lock_guard lock(mutex_);
+    const std::optional<std::size_t> cause = cause_for(touched);
+    if (cause) note(of.tick, touched, *cause);
+    return cause.has_value();
+  }
+  // The cause for which such work would be lost.
+  std::optional<Cause> find(std::span<const MemoryRange> touched) const {
+    if (!is_any()) return std::nullopt;
+    const std::lock_guard lock(mutex_);
+    const std::optional<std::size_t> cause = cause_for(touched);
+    return cause ? std::optional(known_.causes[*cause]) : std::nullopt;
+  }
+  // The cause for which one of these submissions is lost.
+  std::optional<Cause> find(std::span<const dataflow::Tick> ticks) const {
+    if (!is_any()) return std::nullopt;
+    const std::lock_guard lock(mutex_);
+    const std::optional<std::size_t> cause = known_.find(ticks);
+    return cause ? std::optional(known_.causes[*cause]) : std::nullopt;
+  }
+  // The bytes may be another array's from here on.
+  void note_freed(std::uint64_t address, std::uint64_t size_bytes) {
+    if (!is_any()) return;
+    const std::lock_guard lock(mutex_);
+    const MemoryRange freed{address, address + size_bytes, true};
+    std::erase_if(ranges_, [&](const auto& each) { return freed.meets({each.first.first, each.first.second, true}); });
+  }
+  // Forgets what it gives back.
+  Taken take() {
+    const std::lock_guard lock(mutex_);
+    ranges_.clear();
+    is_any_.store(false, std::memory_order_release);
+    return std::exchange(known_, {});
+  }
+
+  // A context on which an order could not be given: nothing goes on there.
+  void note_broken(CUcontext context, CUresult answer) {
+    const std::lock_guard lock(mutex_);
+    broken_.emplace(context, breaks_context(answer) ? answer : CUDA_ERROR_UNKNOWN);
+    is_any_broken_.store(true, std::memory_order_release);
+  }
+  CUresult broken(CUcontext context) const {
+    if (!is_any_broken_.load(std::memory_order_acquire)) return CUDA_SUCCESS;
+    const std::lock_guard lock(mutex_);
+    const auto found = broken_.find(context);
+    return found == broken_.end() ? CUDA_SUCCESS : found->second;
+  }
+
+ private:
+  std::optional<std::size_t> cause_for(std::span<const MemoryRange> touched) const {
+    for (const auto& [lost, cause] : ranges_)
+      for (const MemoryRange& range : touched)
+        if (range.meets({lost.first, lost.second, true})) return cause;
+    return std::nullopt;
+  }
+  void note(dataflow::Tick tick, std::span<const MemoryRange> touched, std::size_t cause) {
+    known_.lost.try_emplace({tick.stream, tick.count}, cause);
+    for (const MemoryRange& range : touched)
+      if (range.writes) ranges_.try_emplace({range.begin, range.end}, cause);
+  }
+
+  mutable std::mutex mutex_;
+  std::atomic<bool> is_any_{false}, is_any_broken_{false};
+  Taken known_;
+  std::map<std::pair<std::uint64_t, std::uint64_t>, std::size_t> ranges_;  // that lost work was to write: its cause
+  std::map<CUcontext, CUresult> broken_;
+};
+
+}  // namespace aiocuda::driver

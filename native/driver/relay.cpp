@@ -1,0 +1,203 @@
+// The relay: see relay.hpp.
+#include "relay.hpp"
+
+#include <utility>
+
+#include "block_calls.hpp"
+
+namespace aiocuda::driver {
+namespace {
+using Clock = std::chrono::steady_clock;
+
+// So many calls may be on their way, 0.6 KB each.
+constexpr std::size_t most_given = 1024;
+// After work the thread looks on for so long: to wake it takes 15 to 20 us.
+constexpr std::chrono::microseconds awake_time{50};
+// The calls that a thread makes itself after it has waited for the device: one launch and its flag must not become
+// dearer. While the relay's thread sleeps, more of them: it is woken only for a walk that goes on.
+constexpr std::uint32_t own_calls = 4, own_calls_asleep = 8;
+// How often an order is tried that the driver refuses.
+constexpr int most_tries = 16;
+// A drain keeps the GIL for so long.
+constexpr std::chrono::microseconds short_wait{200};
+
+const char* name_of(Command::Kind kind) {
+  switch (kind) {
+    case Command::Kind::launch:
+      return "cuLaunchKernel";
+    case Command::Kind::record:
+      return "cuEventRecord";
+    case Command::Kind::wait:
+      return "cuStreamWaitEvent";
+    case Command::Kind::write:
+      return "cuStreamWriteValue32";
+    case Command::Kind::free:
+      return "cuMemFreeAsync";
+    default:
+      return "";  // block_calls.hpp names the others
+  }
+}
+
+}  // namespace
+
+// Binds contexts for a thread's calls, and puts back what the thread had.
+class Relay::Binding {
+ public:
+  explicit Binding(const Table& table) : table_(table), relaxed_(table) {
+    table_.cuCtxGetCurrent(&before_);
+    bound_ = before_;
+  }
+  Binding(const Binding&) = delete;
+  Binding& operator=(const Binding&) = delete;
+  ~Binding() {
+    if (bound_ != before_) table_.cuCtxSetCurrent(before_);
+  }
+  void bind(CUcontext context) {
+    if (std::exchange(bound_, context) != context) table_.cuCtxSetCurrent(context);
+  }
+
+ private:
+  const Table& table_;
+  const RelaxedCaptures relaxed_;
+  CUcontext before_ = nullptr, bound_ = nullptr;
+};
+
+void Relay::start() {
+  if (way_ || asked_ == Relaying::never) return;
+  if (asked_ == Relaying::automatic && std::thread::hardware_concurrency() < 2) return;
+  auto way = std::make_unique<Handover<Command>>(most_given, awake_time);
+  thread_ = std::thread([this, &on = *way] {
+    Binding binding(table_);
+    on.run([&](const Command& command) { perform(command, binding); });
+  });
+  way_ = std::move(way);
+  relaying_ = asked_;
+}
+
+void Relay::shut_down() {
+  if (!thread_.joinable()) return;
+  way_->stop();
+  if (!has_made_all()) return thread_.detach();  // it is left alone for good, as the process is ending
+  thread_.join();
+  relaying_ = Relaying::never;
+}
+
+void Relay::drain(bool lets_go) {
+  if (has_made_all()) return;
+  const std::uint64_t last = way_->given();
+  {
+    Binding binding(table_);
+    way_->perform(last, [&](const Command& command) { perform(command, binding); });
+  }
+  const auto until = Clock::now() + short_wait;
+  while (!has_made(last)) {
+    if (!lets_go || Clock::now() < until) {
+      Handover<Command>::rest();
+      continue;
+    }
+    around_.call_slowly([&] {
+      while (!has_made(last)) std::this_thread::sleep_for(short_wait / 4);
+      return CUDA_SUCCESS;
+    });
+  }
+}
+
+bool Relay::drain_within(std::chrono::milliseconds time) {
+  if (has_made_all()) return true;
+  const std::uint64_t last = way_->given();
+  for (const auto until = Clock::now() + time; !has_made(last);) {
+    if (Clock::now() > until) return false;
+    std::this_thread::sleep_for(short_wait / 4);
+  }
+  return true;
+}
+
+bool Relay::takes(const On& on) {
+  if (on.is_shown) {
+    drain(false);
+    return false;
+  }
+  ++calls_;
+  if (relaying_ == Relaying::always || !way_->is_empty()) return true;
+  if (at_once_) return false;
+  return calls_ > (way_->is_awake() ? own_calls : own_calls_asleep);
+}
+
+Command& Relay::next(Command::Kind kind, const On& on) {
+  while (!way_->has_room()) {
+    Binding binding(table_);
+    if (!way_->perform(way_->performed() + 1, [&](const Command& command) { perform(command, binding); }))
+      Handover<Command>::rest();
+  }
+  Command& command = way_->next();
+  command.kind = kind;
+  command.stream = on.stream;
+  command.context = on.context;
+  command.range_count = 0;
+  return command;
+}
+
+void Relay::perform(const Command& command, Binding& binding) noexcept {
+  const CUresult broken = losses.broken(command.context);
+  binding.bind(command.context);
+  if (command.is_work()) {
+    if (losses.spread(command.of, command.touched())) return;
+    if (broken) return losses.add({broken, name_of(command.kind), command.of}, command.touched());
+    return perform_work(command);
+  }
+  if (!broken) perform_order(command);
+}
+
+void Relay::perform_work(const Command& command) noexcept {
+  Losses::Cause cause{CUDA_SUCCESS, name_of(command.kind), command.of};
+  try {
+    cause.result = call(command);
+  } catch (const Refusal& refusal) {
+    cause.result = refusal.result;
+    cause.function = refusal.function;
+  }
+  if (cause.result != CUDA_SUCCESS) losses.add(cause, command.touched());
+}
+
+void Relay::perform_order(const Command& command) noexcept {
+  // The driver may give the bytes to another array from that call on.
+  if (command.kind == Command::Kind::free) losses.note_freed(command.memory.address, command.memory.value);
+  CUresult result = CUDA_SUCCESS;
+  for (int tries = 0; tries < most_tries; ++tries) {
+    result = call(command);
+    if (result == CUDA_SUCCESS || breaks_context(result)) break;
+  }
+  if (result != CUDA_SUCCESS) losses.note_broken(command.context, result);
+}
+
+CUresult Relay::call(const Command& command) const {
+  switch (command.kind) {
+    case Command::Kind::launch: {
+      const Launch& launch = command.launch;
+      void* words[Launch::most_arguments];
+      for (std::uint32_t i = 0; i < launch.count; ++i)
+        words[i] = const_cast<std::uint64_t*>(launch.words.data() + launch.starts[i]);
+      return table_.cuLaunchKernel(launch.function, launch.grid[0], launch.grid[1], launch.grid[2], launch.block[0],
+                                   launch.block[1], launch.block[2], launch.shared_bytes, command.stream, words,
+                                   nullptr);
+    }
+    case Command::Kind::fill:
+      call_fill(table_, command.fill, command.stream);
+      return CUDA_SUCCESS;
+    case Command::Kind::copy:
+      call_copy(table_, command.copy, command.stream);
+      return CUDA_SUCCESS;
+    case Command::Kind::record:
+      return table_.cuEventRecord(command.event, command.stream);
+    case Command::Kind::wait:
+      return table_.cuStreamWaitEvent(command.stream, command.event, CU_EVENT_WAIT_DEFAULT);
+    case Command::Kind::write:
+      return table_.cuStreamWriteValue32(command.stream, command.memory.address,
+                                         static_cast<cuuint32_t>(command.memory.value), CU_STREAM_WRITE_VALUE_DEFAULT);
+    case Command::Kind::free:
+      return table_.cuMemFreeAsync(command.memory.address, command.stream);
+  }
+  return CUDA_SUCCESS;
+}
+
+}  // namespace aiocuda::driver

@@ -1,0 +1,96 @@
+// The relay: calls of the driver that have been decided, on their way to it. A thread without Python makes them, so
+// that the thread that decides goes on.
+//
+// Always true: each call is made once, in the order in which they were given; a call that is made at once, and not
+// given, comes behind all of them. Work that is refused is left out, with what depends on it, and noted in `losses`.
+// Order that is refused is tried again, and if it is refused for good, its context counts as broken. Calls are given
+// under the GIL; the thread takes no lock of Python's, and asks nothing of the parts.
+#pragma once
+#include <chrono>
+#include <memory>
+#include <span>
+#include <thread>
+
+#include "../handover.hpp"
+#include "captures.hpp"
+#include "command.hpp"
+#include "losses.hpp"
+#include "surroundings.hpp"
+#include "table.hpp"
+
+namespace aiocuda::driver {
+
+// Which calls go by the thread.
+enum class Relaying : std::uint8_t { never, automatic, always };
+
+class Relay {
+ public:
+  Relay(const Table& table, Surroundings& around) : table_(table), around_(around) {}
+  Relay(const Relay&) = delete;
+  Relay& operator=(const Relay&) = delete;
+  ~Relay() { shut_down(); }
+
+  // Before the first device is opened.
+  void set(Relaying relaying) { asked_ = relaying; }
+  // Starts the thread, once; nothing if it has nothing to do. Throws std::system_error.
+  void start();
+  // Ends it, if all calls have been made. Else it has stopped inside the driver, and stays there.
+  void shut_down();
+
+  // Are calls given at all?
+  bool is_used() const { return relaying_ != Relaying::never; }
+  std::uint64_t given() const { return is_used() ? way_->given() : 0; }
+  bool has_made(std::uint64_t number) const { return !is_used() || way_->performed() >= number; }
+  bool has_made_all() const { return !is_used() || way_->is_empty(); }
+
+  // Has all calls made that were given, by helping or by waiting. `lets_go`: a long wait gives up the GIL.
+  void drain(bool lets_go);
+  // The same without the GIL, for some time. False: there are still some.
+  bool drain_within(std::chrono::milliseconds time);
+
+  // Is this call to be given? If not, the caller makes it now: all those given before have been made.
+  bool takes(const On& on);
+  // The next call, of a stream. It is on its way when `give` has been called.
+  Command& next(Command::Kind kind, const On& on);
+  void give() { way_->give(); }
+
+  // From here on calls are few again: somebody has waited for the device.
+  void note_wait() { calls_ = 0; }
+  // Calls of one step of Python's that blocks until they are made: to give them would save nothing.
+  class AtOnce {
+   public:
+    explicit AtOnce(Relay& relay) : relay_(relay) { ++relay_.at_once_; }
+    AtOnce(const AtOnce&) = delete;
+    AtOnce& operator=(const AtOnce&) = delete;
+    ~AtOnce() { --relay_.at_once_; }
+
+   private:
+    Relay& relay_;
+  };
+
+  // What is known of a context without the driver: it is broken, or calls are on their way.
+  CUresult known(CUcontext context) const {
+    if (const CUresult broken = losses.broken(context)) return broken;
+    return has_made_all() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+  }
+
+  Losses losses;
+
+ private:
+  class Binding;
+  void run();
+  void perform(const Command& command, Binding& binding) noexcept;
+  void perform_work(const Command& command) noexcept;
+  void perform_order(const Command& command) noexcept;
+  CUresult call(const Command& command) const;
+
+  const Table& table_;
+  Surroundings& around_;
+  Relaying asked_ = Relaying::never, relaying_ = Relaying::never;
+  int at_once_ = 0;
+  std::uint32_t calls_ = 0;  // that were to be made since somebody waited for the device
+  std::unique_ptr<Handover<Command>> way_;
+  std::thread thread_;
+};
+
+}  // namespace aiocuda::driver
