@@ -40,6 +40,7 @@ class Relay {
   // Are calls given at all?
   bool is_used() const { return relaying_ != Relaying::never; }
   std::uint64_t given() const { return is_used() ? way_->given() : 0; }
+  std::uint64_t made() const { return is_used() ? way_->performed() : 0; }
   bool has_made(std::uint64_t number) const { return !is_used() || way_->performed() >= number; }
   bool has_made_all() const { return !is_used() || way_->is_empty(); }
 

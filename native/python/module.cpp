@@ -110,7 +110,13 @@ void bind_settings(nb::module_& module) {
     hooks.device_array = std::move(device_array);
     hooks.host_array = std::move(host_array);
   });
-  module.def("load_driver", load_driver);
+  module.def("load_driver", load_driver, "relaying"_a);
+  // The calls that were given to the thread that makes them, and those that it has made.
+  module.def("relayed_calls", [] {
+    const driver::Relay& relay = process_engine().relay;
+    const std::uint64_t made = relay.made();
+    return nb::make_tuple(relay.given(), made);
+  });
   // Does a context do nothing more once the driver has answered that?
   module.def("breaks_context", driver::breaks_context);
   nb::class_<RelaxedByPython>(module, "RelaxedCaptures")

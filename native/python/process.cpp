@@ -12,6 +12,8 @@ namespace aiocuda {
 namespace {
 
 std::int64_t starter = 0;  // the process that started the driver
+// How long a fork waits for calls that the driver has not been given.
+constexpr std::chrono::seconds longest_drain{1};
 
 }  // namespace
 
@@ -20,10 +22,15 @@ driver::Engine& process_engine() {
   return engine;
 }
 
-void load_driver() {
+void load_driver(const std::string& relaying) {
   process_engine().load(driver::load_table());
+  process_engine().relay.set(relaying == "always" ? driver::Relaying::always
+                             : relaying == "auto" ? driver::Relaying::automatic
+                                                  : driver::Relaying::never);
   if (std::exchange(starter, getpid()) != 0) return;
-  if (pthread_atfork(nullptr, nullptr, [] { process_engine().note_forked(); }) != 0)
+  // A child has none of the calls that are on their way, and no thread that makes them: so the parent has made them.
+  auto before = [] { process_engine().relay.drain_within(longest_drain); };
+  if (pthread_atfork(before, nullptr, [] { process_engine().note_forked(); }) != 0)
     throw std::runtime_error("no memory to register a function that is called after fork");
   // Until the interpreter has ended, other threads may wait for what the reactor tells, also in functions of `atexit`.
   auto end = [] { process_engine().shut_down(); };

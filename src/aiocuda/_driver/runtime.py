@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aiocuda import _forks, _native
-from aiocuda._driver.select import DriverInfo, select_driver
+from aiocuda._driver.select import DriverInfo, select_driver, submission_thread
 from aiocuda.errors import ArgumentValueError, DriverError, ForkedProcessError
 
 __all__ = [
@@ -151,6 +151,7 @@ def device_count() -> int:
         return _count
     with watched("starting the driver"), _lock:
         if _count is None:
+            relaying = submission_thread()
             select_driver()
             from cuda.bindings import driver
 
@@ -158,7 +159,7 @@ def device_count() -> int:
             if answer == driver.CUresult.CUDA_ERROR_NOT_INITIALIZED:
                 raise ForkedProcessError  # as it answers only where a parent of this process has called it
             require(answer, "cuInit")
-            _native.load_driver()
+            _native.load_driver(relaying)
             _count = int(call(driver.cuDeviceGetCount))
     return _count
 

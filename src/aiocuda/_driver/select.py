@@ -21,14 +21,15 @@ from typing import Final, Literal
 
 from aiocuda import _forks
 from aiocuda._driver import probe
-from aiocuda.errors import DriverNotFoundError, DriverSelectionError, EmulatedDeviceWarning
+from aiocuda.errors import ArgumentValueError, DriverNotFoundError, DriverSelectionError, EmulatedDeviceWarning
 
-__all__ = ["DriverInfo", "cache_directory", "is_debugging", "select_driver"]
+__all__ = ["DriverInfo", "cache_directory", "is_debugging", "select_driver", "submission_thread"]
 
 DRIVER_SONAME = "libcuda.so.1"
 NVRTC_SONAME = "libnvrtc.so.13"
 VARIABLE = "AIOCUDA_DRIVER"
 DEBUG_VARIABLE = "AIOCUDA_DEBUG"
+SUBMISSION_VARIABLE = "AIOCUDA_SUBMISSION_THREAD"
 
 # NVIDIA's kernel driver shows itself by one of these: desktop and server, WSL 2, Tegra.
 _DEVICE_NODES = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-gpu", "/dev/nvmap")
@@ -246,6 +247,24 @@ def is_debugging() -> bool:
     Anything but nothing and ``0`` does.
     """
     return os.environ.get(DEBUG_VARIABLE, "").strip() not in {"", "0"}
+
+
+def submission_thread() -> str:
+    """Return when a thread of its own makes the driver's calls: ``never`` (the default), ``auto`` or ``always``.
+
+    The environment variable ``AIOCUDA_SUBMISSION_THREAD`` says so. It is read when the driver is started.
+
+    Raises
+    ------
+    ArgumentValueError
+        The variable has another value.
+    """
+    asked = os.environ.get(SUBMISSION_VARIABLE, "").strip().lower() or "never"
+    if asked not in {"never", "auto", "always"}:
+        raise ArgumentValueError(
+            f"{SUBMISSION_VARIABLE} is {os.environ[SUBMISSION_VARIABLE]!r}; it must be never, auto or always"
+        )
+    return asked
 
 
 def emulator_directory() -> Path:
