@@ -3,6 +3,7 @@
 // Always true: the words of a launch are copied. Memory, events and functions that it names end behind it: the driver
 // is given all earlier calls before something else ends them (relay.hpp).
 #pragma once
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <span>
@@ -29,9 +30,9 @@ struct MemoryRange {
   bool meets(const MemoryRange& other) const { return begin < other.end && other.begin < end; }
 };
 
-// Whose work a call is.
+// Whose work a call is, or what it orders.
 struct WorkOf {
-  const void* op = nullptr;  // is kept by whoever gave the call
+  const void* op = nullptr;  // is kept by whoever gave the call; none: it is nobody's
   dataflow::Tick tick{};     // the submission that it is, or is part of
   std::int32_t device = 0;
 };
@@ -55,7 +56,7 @@ struct Command {
   std::uint8_t range_count = 0;
   CUstream stream = nullptr;
   CUcontext context = nullptr;
-  WorkOf of{};  // of work
+  WorkOf of{};  // of work, and of a wait that work needs
   union {
     CUevent event = nullptr;  // to record, or to wait for
     Launch launch;
@@ -66,9 +67,14 @@ struct Command {
       std::uint64_t value;  // to write; of memory to free, its size in bytes
     } memory;
   };
-  std::array<MemoryRange, most_ranges> ranges;  // of work
+  std::array<MemoryRange, most_ranges> ranges;  // of that work
 
   Command() {}  // NOLINT(modernize-use-equals-default): the union has members with constructors
+  void note(const WorkOf& work, std::span<const MemoryRange> touched_bytes) {
+    of = work;
+    range_count = static_cast<std::uint8_t>(touched_bytes.size());
+    std::copy(touched_bytes.begin(), touched_bytes.end(), ranges.begin());
+  }
   bool is_work() const { return kind <= Kind::copy; }
   std::span<const MemoryRange> touched() const { return {ranges.data(), range_count}; }
 };

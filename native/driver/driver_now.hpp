@@ -2,7 +2,7 @@
 //
 // Always true: when such a call is made, the driver has been given all earlier work that the call is about. Orders that
 // take a stream as `On` may go by the relay, behind that work. All others have what is on its way made first, except
-// questions about streams, whose answer is then that they are at work. A walk that holds calls back says so here. It
+// questions about streams: a stream that is well is at work then. A walk that holds calls back says so here. It
 // makes them before it asks; until it has, nothing is freed or destroyed.
 #pragma once
 #include "relay.hpp"
@@ -34,9 +34,9 @@ class DriverNow {
 
   // Questions.
   CUresult query(CUstream stream, CUcontext context) const {
-    if (relay_.is_used()) [[unlikely]]
-      if (const CUresult known = relay_.known(context)) return known;
-    return table_.cuStreamQuery(stream);
+    if (!relay_.is_used()) [[likely]]
+      return table_.cuStreamQuery(stream);
+    return relay_.query(stream, context);
   }
   // The event's record has been made.
   CUresult query(CUevent event) const { return table_.cuEventQuery(event); }
@@ -47,9 +47,17 @@ class DriverNow {
     return order(Command::Kind::record, on, [&](Command& command) { command.event = event; },
                  [&] { return table_.cuEventRecord(event, on.stream); });
   }
-  CUresult wait(const On& on, CUevent event) const {
-    return order(Command::Kind::wait, on, [&](Command& command) { command.event = event; },
-                 [&] { return table_.cuStreamWaitEvent(on.stream, event, CU_EVENT_WAIT_DEFAULT); });
+  // `of`: the work that needs it, and the bytes that this touches. If the event's device was lost, and the stream's is
+  // well, the work is lost.
+  CUresult wait(On on, CUevent event, const WorkOf& of = {}, std::span<const MemoryRange> touched = {}) const {
+    on.is_shown = on.is_shown || touched.size() > Command::most_ranges;
+    auto fill_in = [&](Command& command) {
+      command.note(of, touched);
+      command.event = event;
+    };
+    return order(Command::Kind::wait, on, fill_in, [&] { 
+      return table_.cuStreamWaitEvent(on.stream, event, CU_EVENT_WAIT_DEFAULT);
+    });
   }
   CUresult write(const On& on, CUdeviceptr address, std::uint32_t value) const {
     return order(Command::Kind::write, on, [&](Command& command) { command.memory = {address, value}; },

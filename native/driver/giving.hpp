@@ -37,6 +37,8 @@ class Giving {
     return room_;
   }
 
+  std::vector<MemoryRange> copied() { return std::vector(touched().begin(), touched().end()); }
+
   // False: the caller makes the call now. Throws Refusal.
   bool launch(dataflow::LaunchOp& op, const WorkOf& of, Touched touched) {
     const dataflow::Signature& signature = op.signature;
@@ -68,36 +70,52 @@ class Giving {
     return give(Command::Kind::copy, of, touched, true, "cuMemcpyAsync",
                 [&](Command& command) { std::construct_at(&command.copy, block); });
   }
+  // A wait that the work needs. It may be on its way when this returns. Throws Refusal.
+  void wait(StreamIndex other, std::uint32_t slot, const WorkOf& of, Touched touched) {
+    if (is_used()) [[unlikely]] {
+      note(of);
+      if (engine_.stream(other).device != of.device) require_well(other, of.device);
+    }
+    engine_.streams.wait_for_mark(of.tick.stream, other, slot, of, touched);
+  }
   // Other work is to be made now, which touches these bytes.
-  void make_way(Touched touched) {
+  void make_way(Tick tick, Touched touched) {
     engine_.now.drain();
-    require_kept(touched);
+    require_kept(tick, touched);
   }
 
  private:
+  void note(const WorkOf& of) { engine_.given.note(*static_cast<dataflow::Op*>(const_cast<void*>(of.op))); }
+
+  // Work on another device, which is lost: the driver would refuse the wait, later.
+  void require_well(StreamIndex other, std::int32_t device) const {
+    const StreamState& state = engine_.stream(other);
+    if (!state.mark) return;  // destroyed: all of it has passed
+    const CUresult answer = engine_.streams.query(state);
+    if (answer != CUDA_SUCCESS && answer != CUDA_ERROR_NOT_READY) throw Refusal(answer, "cuStreamWaitEvent", device);
+  }
+
   template <class FillIn>
   bool give(Command::Kind kind, const WorkOf& of, Touched touched, bool fits, const char* function, FillIn&& fill_in) {
     const On on = engine_.stream(of.tick.stream).on();
     if (const CUresult broken = engine_.relay.losses.broken(on.context)) throw Refusal(broken, function, of.device);
     if (!fits || touched.size() > Command::most_ranges) {
-      make_way(touched);
+      make_way(of.tick, touched);
       return false;
     }
     if (!engine_.relay.takes(on)) {
-      require_kept(touched);
+      require_kept(of.tick, touched);
       return false;
     }
     Command& command = engine_.relay.next(kind, on);
-    command.of = of;
-    command.range_count = static_cast<std::uint8_t>(touched.size());
-    std::copy(touched.begin(), touched.end(), command.ranges.begin());
+    command.note(of, touched);
     fill_in(command);
     engine_.relay.give();
-    engine_.given.note(*static_cast<dataflow::Op*>(const_cast<void*>(of.op)));
+    note(of);
     return true;
   }
-  void require_kept(Touched touched) const {
-    if (const auto cause = engine_.relay.losses.find(touched)) [[unlikely]]
+  void require_kept(Tick tick, Touched touched) const {
+    if (const auto cause = engine_.relay.losses.find(tick, touched)) [[unlikely]]
       raise_exception(Given::error_of(*cause, engine_.hooks));
   }
 

@@ -115,10 +115,10 @@ class Issuing {
       return hold({.kind = HeldKind::wait,
                    .stream = stream,
                    .count = next_count(stream),
-                   .work = {.op = object_of(op)},
+                   .work = {.op = object_of(op), .touched = giving_.copied()},
                    .other = other,
                    .slot = slot});
-    wait_for_mark(op, stream, other, slot);
+    wait_for_mark(op, {stream, next_count(stream)}, other, slot, giving_.touched());
   }
 
  protected:
@@ -141,18 +141,18 @@ class Issuing {
     });
   }
 
-  void replay_now(dataflow::ReplayOp& op, Graph& graph, StreamIndex stream, std::int32_t device, Touched touched) {
+  void replay_now(dataflow::ReplayOp& op, Graph& graph, Tick tick, std::int32_t device, Touched touched) {
     doing(engine_, op, device, [&] {
-      engine_.streams.enter(stream);
-      giving_.make_way(touched);
-      graph.launch(op, engine_.stream(stream).handle);
+      engine_.streams.enter(tick.stream);
+      giving_.make_way(tick, touched);
+      graph.launch(op, engine_.stream(tick.stream).handle);
     });
   }
 
   void stage_now(const HeldWork& work, Tick tick, Touched touched) {
     const dataflow::Pageable& memory = *dataflow::as_pageable(work.pageable);
     engine_.streams.enter(tick.stream);
-    giving_.make_way(touched);
+    giving_.make_way(tick, touched);
     if (work.kind == HeldWork::Kind::upload) return engine_.staging.to_array(tick, work.array, memory);
     engine_.staging.from_array(tick, work.array, memory);
   }
@@ -219,8 +219,9 @@ class Issuing {
   void put_mark(Op& op, StreamIndex stream, std::uint32_t slot) {
     doing(engine_, op, engine_.stream(stream).device, [&] { engine_.streams.put_mark(stream, slot); });
   }
-  void wait_for_mark(Op& op, StreamIndex stream, StreamIndex other, std::uint32_t slot) {
-    doing(engine_, op, engine_.stream(stream).device, [&] { engine_.streams.wait_for_mark(stream, other, slot); });
+  void wait_for_mark(Op& op, Tick tick, StreamIndex other, std::uint32_t slot, Touched touched) {
+    const std::int32_t device = engine_.stream(tick.stream).device;
+    doing(engine_, op, device, [&] { giving_.wait(other, slot, {&op, tick, device}, touched); });
   }
 
   // The work at the stream's end gets its mark now. When the call is made, the timeline counts all that is held back,
@@ -238,7 +239,8 @@ class Issuing {
     doing(engine_, call.work.op, state.device, [&] {
       Op& op = *dataflow::as_op(call.work.op);
       if (call.kind == HeldKind::mark) return put_mark(op, call.stream, call.slot);
-      if (call.kind == HeldKind::wait) return wait_for_mark(op, call.stream, call.other, call.slot);
+      if (call.kind == HeldKind::wait)
+        return wait_for_mark(op, {call.stream, call.count}, call.other, call.slot, call.work.touched);
       scope_.bind(state.device);
       engine_.streams.enter(call.stream);
       const Tick tick{call.stream, call.count};
@@ -254,7 +256,7 @@ class Issuing {
         case HeldWork::Kind::download:
           return stage_now(call.work, tick, touched);
         case HeldWork::Kind::replay:
-          return replay_now(static_cast<dataflow::ReplayOp&>(op), *call.work.graph, call.stream, state.device, touched);
+          return replay_now(static_cast<dataflow::ReplayOp&>(op), *call.work.graph, tick, state.device, touched);
       }
     });
   }

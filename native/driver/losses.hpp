@@ -51,15 +51,15 @@ class Losses {
   bool spread(const WorkOf& of, std::span<const MemoryRange> touched) {
     if (!is_any()) return false;
     const std::lock_guard lock(mutex_);
-    const std::optional<std::size_t> cause = cause_for(touched);
+    const std::optional<std::size_t> cause = cause_for(of.tick, touched);
     if (cause) note(of.tick, touched, *cause);
     return cause.has_value();
   }
   // The cause for which such work would be lost.
-  std::optional<Cause> find(std::span<const MemoryRange> touched) const {
+  std::optional<Cause> find(dataflow::Tick tick, std::span<const MemoryRange> touched) const {
     if (!is_any()) return std::nullopt;
     const std::lock_guard lock(mutex_);
-    const std::optional<std::size_t> cause = cause_for(touched);
+    const std::optional<std::size_t> cause = cause_for(tick, touched);
     return cause ? std::optional(known_.causes[*cause]) : std::nullopt;
   }
   // The cause for which one of these submissions is lost.
@@ -98,7 +98,9 @@ class Losses {
   }
 
  private:
-  std::optional<std::size_t> cause_for(std::span<const MemoryRange> touched) const {
+  // A part of a submission may be lost, or a wait that it needs.
+  std::optional<std::size_t> cause_for(dataflow::Tick tick, std::span<const MemoryRange> touched) const {
+    if (const auto cause = known_.find({&tick, 1})) return cause;
     for (const auto& [lost, cause] : ranges_)
       for (const MemoryRange& range : touched)
         if (range.meets({lost.first, lost.second, true})) return cause;

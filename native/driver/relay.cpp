@@ -167,7 +167,15 @@ void Relay::perform_order(const Command& command) noexcept {
     result = call(command);
     if (result == CUDA_SUCCESS || breaks_context(result)) break;
   }
-  if (result != CUDA_SUCCESS) losses.note_broken(command.context, result);
+  if (result == CUDA_SUCCESS) return;
+  if (command.kind == Command::Kind::wait && breaks_context(result)) {
+    const CUresult own = table_.cuStreamQuery(command.stream);
+    if (own == CUDA_SUCCESS || own == CUDA_ERROR_NOT_READY) {  // the other stream's device was lost
+      if (command.of.op) losses.add({result, name_of(command.kind), command.of}, command.touched());
+      return;
+    }
+  }
+  losses.note_broken(command.context, result);
 }
 
 CUresult Relay::call(const Command& command) const {

@@ -69,10 +69,12 @@ class Relay {
     Relay& relay_;
   };
 
-  // What is known of a context without the driver: it is broken, or calls are on their way.
-  CUresult known(CUcontext context) const {
+  // Has a stream done all its work, is its context well? Any thread may ask.
+  CUresult query(CUstream stream, CUcontext context) const {
     if (const CUresult broken = losses.broken(context)) return broken;
-    return has_made_all() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+    const bool is_all = has_made_all();  // before it is asked
+    const CUresult answer = table_.cuStreamQuery(stream);
+    return answer == CUDA_SUCCESS && !is_all ? CUDA_ERROR_NOT_READY : answer;
   }
 
   Losses losses;

@@ -226,11 +226,12 @@ void Streams::put_mark(StreamIndex index, std::uint32_t slot) {
   require(now_.record(state.marks[slot], state.on()), "cuEventRecord");
 }
 
-void Streams::wait_for_mark(StreamIndex index, StreamIndex other, std::uint32_t slot) {
+void Streams::wait_for_mark(StreamIndex index, StreamIndex other, std::uint32_t slot, const WorkOf& of,
+                            std::span<const MemoryRange> touched) {
   const StreamState& source = streams_[other];
   if (!source.mark) return;
   enter(index);
-  if (const CUresult result = now_.wait(streams_[index].on(), source.marks[slot]))
+  if (const CUresult result = now_.wait(streams_[index].on(), source.marks[slot], of, touched))
     throw Refusal(result, "cuStreamWaitEvent", streams_[index].device);
 }
 

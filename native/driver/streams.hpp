@@ -110,7 +110,9 @@ class Streams {
   CUresult wait(StreamIndex stream, StreamIndex other);
   // The timeline's marks: made behind all that a stream holds now; waited for by another. Throw Refusal.
   void put_mark(StreamIndex stream, std::uint32_t slot);
-  void wait_for_mark(StreamIndex stream, StreamIndex other, std::uint32_t slot);
+  // `of`: the work that needs it, and the bytes that this touches.
+  void wait_for_mark(StreamIndex stream, StreamIndex other, std::uint32_t slot, const WorkOf& of = {},
+                     std::span<const MemoryRange> touched = {});
   // Counts what was put on a stream as work of its own, which later work elsewhere may wait for. Throws Refusal.
   Tick pass(StreamIndex stream);
   // Order later work of a stream after a tick, or after all that touches a buffer's bytes. Throw Refusal.

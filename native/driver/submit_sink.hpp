@@ -228,7 +228,7 @@ class SubmitSink : public Issuing {
     const Touched touched = giving_.touched();
     if (holds_back_)
       return hold(stream, {.kind = HeldWork::Kind::replay, .op = object_of(op), .graph = graph}, touched);
-    replay_now(op, *graph, stream, device, touched);
+    replay_now(op, *graph, {stream, next_count(stream)}, device, touched);
   }
   // The function puts what it likes on the stream. Its objects stay until that has passed.
   std::optional<Value> foreign(dataflow::ForeignOp& op, const std::vector<Value>& values, StreamIndex stream,
@@ -237,7 +237,7 @@ class SubmitSink : public Issuing {
     scope_.bind(device);
     doing(engine_, op, device, [&] {
       engine_.streams.enter(stream);
-      giving_.make_way(giving_.touched());
+      giving_.make_way({stream, next_count(stream)}, giving_.touched());
     });
     const nb::object function = op.function;
     nb::object stream_object = engine_.hooks.stream(engine_.id_of(stream), device);

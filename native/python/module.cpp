@@ -110,7 +110,7 @@ void bind_settings(nb::module_& module) {
     hooks.device_array = std::move(device_array);
     hooks.host_array = std::move(host_array);
   });
-  module.def("load_driver", load_driver, "relaying"_a);
+  module.def("load_driver", load_driver, "relaying"_a = "never");
   // The calls that were given to the thread that makes them, and those that it has made.
   module.def("relayed_calls", [] {
     const driver::Relay& relay = process_engine().relay;
@@ -206,8 +206,12 @@ void bind_streams(nb::module_& module) {
     auto words = [&] {
       return "ordering " + engine.streams.title_of(later) + " after " + engine.streams.title_of(earlier);
     };
-    driver::doing(engine, words, engine.stream(later).device,
-                  [&] { driver::check(engine.streams.wait(later, earlier), "cuStreamWaitEvent"); });
+    driver::doing(engine, words, engine.stream(later).device, [&] {
+      driver::check(engine.streams.wait(later, earlier), "cuStreamWaitEvent");
+      engine.now.drain();
+      driver::check(engine.relay.losses.broken(engine.stream(earlier).context), "cuEventRecord");
+      driver::check(engine.relay.losses.broken(engine.stream(later).context), "cuStreamWaitEvent");
+    });
   });
 }
 
