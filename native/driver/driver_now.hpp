@@ -89,15 +89,15 @@ class DriverNow {
  private:
   template <class Give, class Make>
   CUresult order(Command::Kind kind, const On& on, Give&& fill_in, Make&& make) const {
-    if (relay_.is_used()) [[unlikely]] {
-      if (const CUresult broken = relay_.losses.broken(on.context)) return broken;
-      if (relay_.takes(on)) {
-        fill_in(relay_.next(kind, on));
-        relay_.give();
-        return CUDA_SUCCESS;
-      }
-    }
-    return make();
+    return relay_.is_used() ? give_or_make(kind, on, fill_in, make) : make();
+  }
+  template <class Give, class Make>
+  [[gnu::noinline]] CUresult give_or_make(Command::Kind kind, const On& on, Give& fill_in, Make& make) const {
+    if (const CUresult broken = relay_.losses.broken(on.context)) return broken;
+    if (!relay_.takes(on)) return make();
+    fill_in(relay_.next(kind, on));
+    relay_.give();
+    return CUDA_SUCCESS;
   }
   const Table& given_all() const {
     drain();

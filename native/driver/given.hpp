@@ -21,7 +21,7 @@ class Given {
   Given& operator=(const Given&) = delete;
 
   // An operation that work was given for, or that ends with others' results while there may be losses.
-  void note(dataflow::Op& op) {
+  [[gnu::noinline]] void note(dataflow::Op& op) {
     if (!kept_.empty() && nb::inst_ptr<dataflow::Op>(kept_.back().op) == &op) {
       kept_.back().number = relay_.given();
     } else {
@@ -29,8 +29,7 @@ class Given {
     }
   }
   void note_finished(dataflow::Op& op) {
-    if (relay_.is_used() && (!relay_.has_made_all() || relay_.losses.is_any())) [[unlikely]]
-      note(op);
+    if (relay_.is_used() && (!relay_.has_made_all() || relay_.losses.is_any())) note(op);
   }
   // Lets go of those whose work was made. To let go of them may come back here.
   void drop_made() {

@@ -28,19 +28,12 @@ class Giving {
   // Is work given at all?
   bool is_used() const { return engine_.relay.is_used(); }
   // The bytes that the operation touches that is placed now, until the next one is. Nothing if no work is given.
-  Touched touched() {
-    room_.clear();
-    if (is_used()) [[unlikely]]
-      for (const dataflow::Use& use : uses_)
-        if (use.span.begin < use.span.end)
-          room_.push_back({use.buffer->address + use.span.begin, use.buffer->address + use.span.end, use.writes});
-    return room_;
-  }
+  Touched touched() { return is_used() ? find_touched() : Touched(); }
 
   std::vector<MemoryRange> copied() { return std::vector(touched().begin(), touched().end()); }
 
   // False: the caller makes the call now. Throws Refusal.
-  bool launch(dataflow::LaunchOp& op, const WorkOf& of, Touched touched) {
+  [[gnu::noinline]] bool launch(dataflow::LaunchOp& op, const WorkOf& of, Touched touched) {
     const dataflow::Signature& signature = op.signature;
     const dataflow::LaunchShape& shape = op.shape;
     const std::size_t count = signature.params.size(), words = count + signature.words;
@@ -85,6 +78,13 @@ class Giving {
   }
 
  private:
+  [[gnu::noinline]] Touched find_touched() {
+    room_.clear();
+    for (const dataflow::Use& use : uses_)
+      if (use.span.begin < use.span.end)
+        room_.push_back({use.buffer->address + use.span.begin, use.buffer->address + use.span.end, use.writes});
+    return room_;
+  }
   void note(const WorkOf& of) { engine_.given.note(*static_cast<dataflow::Op*>(const_cast<void*>(of.op))); }
 
   // Work on another device, which is lost: the driver would refuse the wait, later.

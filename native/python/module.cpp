@@ -111,6 +111,14 @@ void bind_settings(nb::module_& module) {
     hooks.host_array = std::move(host_array);
   });
   module.def("load_driver", load_driver, "relaying"_a = "never");
+  // Waits, without the GIL, until the thread that makes the driver's calls has made all; for so long at most.
+  module.def(
+      "await_calls",
+      [](double seconds) {
+        const nb::gil_scoped_release release;
+        return process_engine().relay.drain_within(std::chrono::milliseconds(static_cast<int>(seconds * 1000)));
+      },
+      "seconds"_a);
   // The calls that were given to the thread that makes them, and those that it has made.
   module.def("relayed_calls", [] {
     const driver::Relay& relay = process_engine().relay;

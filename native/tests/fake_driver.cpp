@@ -71,6 +71,7 @@ struct FakeDriver::Entry<function, CUresult (*)(Arguments...)> {
 
 template <Function function, class... Arguments>
 CUresult FakeDriver::answer(Arguments... arguments) {
+  if (before_call) before_call(function);
   std::lock_guard lock(mutex_);
   ++counts_[index(function)];
   const std::size_t nth = ++made_[index(function)];

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -185,6 +186,8 @@ class FakeDriver {
 
   std::map<CUdeviceptr, std::uint64_t> allocations;       // of others: what pointers are asked about
   std::map<CUstream, unsigned long long> stream_numbers;  // of those whose number is not that of their handle
+  // Called before each call, without a lock. To be set before other threads call.
+  std::function<void(Function)> before_call{};
 
   bool is_peer_possible = true;
   bool loads_eagerly = false;

@@ -3,6 +3,7 @@
 
 #include <nanobind/stl/string.h>
 
+#include <cstdlib>
 #include <thread>
 
 #include <doctest/doctest.h>
@@ -39,11 +40,12 @@ std::optional<Raised> raised_by(const std::function<void()>& f) {
   return std::nullopt;
 }
 
-WholeEngine::WholeEngine(std::uint32_t streams_each)
+WholeEngine::WholeEngine(std::uint32_t streams_each, std::optional<Relaying> relaying)
     : policy(make<dataflow::Dataflow>(streams_each, 0)), placement(make<Placement>()) {
   const Table table = driver.table();
   table.cuCtxSetCurrent(test_context);
   engine.load(table);
+  engine.relay.set(relaying.value_or(std::getenv("AIOCUDA_TESTS_RELAY") ? Relaying::always : Relaying::never));
   Hooks& hooks = engine.hooks;
   hooks.refused = nb::cpp_function([](int code, nb::object function, nb::object asked, std::uint64_t, int device) {
     return error_of("refused", code, function, asked, device);
@@ -79,8 +81,10 @@ WholeEngine::WholeEngine(std::uint32_t streams_each)
 
 WholeEngine::~WholeEngine() {
   PyContextVar_Set(dataflow::placement_variable().ptr(), Py_None);
+  engine.now.drain();
   go_on();
   engine.collect();
+  engine.now.drain();
   forget_signatures();  // the engine has their images
 }
 
@@ -132,11 +136,14 @@ void WholeEngine::go_on() {
 }
 
 void WholeEngine::settle() {
+  engine.now.drain();
+  engine.settle_losses();
   go_on();
   for (int round = 0; round < 2; ++round) {
     for (StreamIndex i = 0; i < engine.stream_count(); ++i)
       if (engine.stream(i).mark) engine.is_complete({i, engine.timeline.submitted(i)});
     engine.collect();
+    engine.now.drain();
   }
 }
 
@@ -152,6 +159,7 @@ std::string WholeEngine::left_behind() {
   }).join();
   note(engine.depth != 0 || !is_free, "the right to submit");
   note(!engine.now.has_all(), "calls that are held back");
+  note(!engine.relay.has_made_all(), "calls on their way");
   note(!engine.lines.is_empty(), "a place in a line");
   note(!engine.claims.is_empty(), "a claim");
   note(captures::thread().depth != 0, "the thread's capture mode");

@@ -35,7 +35,8 @@ std::optional<Raised> raised_by(const std::function<void()>& f);
 
 class WholeEngine : public Builder {
  public:
-  explicit WholeEngine(std::uint32_t streams = 4);
+  // `relaying`: which calls go by the relay's thread; without it, what the environment says.
+  explicit WholeEngine(std::uint32_t streams = 4, std::optional<Relaying> relaying = std::nullopt);
   WholeEngine(const WholeEngine&) = delete;
   WholeEngine& operator=(const WholeEngine&) = delete;
   ~WholeEngine() override;
@@ -70,6 +71,8 @@ class WholeEngine : public Builder {
   CUstream handle(StreamIndex stream) { return engine.stream(stream).handle; }
   // The streams of the device that the policy has there.
   std::vector<StreamIndex> streams(std::int32_t device = 0) const;
+  // All calls have been made that were given.
+  void now_drained() { engine.now.drain(); }
   // Holds up all streams that there are, or lets them go on.
   void hold();
   void go_on();

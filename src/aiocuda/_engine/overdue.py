@@ -1,6 +1,6 @@
 """The error of an operation that did not complete in time, which says what it still waits for.
 
-Always true: looking submits nothing, waits for nothing and changes nothing but what is known of completions.
+Always true: looking submits nothing, waits for no device, and changes nothing but what is known of completions.
 """
 
 from __future__ import annotations
@@ -13,12 +13,16 @@ from aiocuda.errors import DeviceTimeoutError
 
 __all__ = ["overdue", "overdue_streams"]
 
+# While calls are on their way to the driver no stream counts as idle. A driver that takes longer is itself what runs.
+_DRIVER_PATIENCE_S = 0.1
+
 
 def overdue(op: _native.Op, waited_s: float) -> BaseException:
     """Return the error for a wait that was given up after so many seconds.
 
     It is the operation's own where looking finds that the operation has failed, as on a lost device.
     """
+    _native.await_calls(_DRIVER_PATIENCE_S)
     running = tuple(_described(each) for each in _submitted(op) if not _has_ended(each))
     if op._state == "failed":
         failure: BaseException = op._outcome
@@ -29,6 +33,7 @@ def overdue(op: _native.Op, waited_s: float) -> BaseException:
 
 def overdue_streams(asked: str, streams: list[int], waited_s: float) -> DeviceTimeoutError:
     """Return the error for a wait for streams that was given up after so many seconds; `asked` says what for."""
+    _native.await_calls(_DRIVER_PATIENCE_S)
     running = tuple(_stream_title(stream) for stream in _native.streams_at_work(streams))
     in_flight: int = _native.statistics()["in_flight"]
     return DeviceTimeoutError(asked, "", waited_s, running, in_flight)
