@@ -442,6 +442,7 @@ void Execution::submit() {
         raise_loss(engine_, op());
         if (!engine_.relay.losses.is_any()) continue;  // what it needs may have failed
       }
+      engine_.given.drop_made();
       if (reached.is_submitted) return mark(engine_, op(), op().ready);
       if (reached.is_paused) continue;
       if (reached.needs_host) {
