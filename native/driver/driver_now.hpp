@@ -44,8 +44,9 @@ class DriverNow {
 
   // Orders that may be on their way when these return.
   CUresult record(CUevent event, const On& on) const {
-    return order(Command::Kind::record, on, [&](Command& command) { command.event = event; },
-                 [&] { return table_.cuEventRecord(event, on.stream); });
+    return order(
+        Command::Kind::record, on, [&](Command& command) { command.event = event; },
+        [&] { return table_.cuEventRecord(event, on.stream); });
   }
   // `of`: the work that needs it, and the bytes that this touches. If the event's device was lost, and the stream's is
   // well, the work is lost.
@@ -55,20 +56,21 @@ class DriverNow {
       command.note(of, touched);
       command.event = event;
     };
-    return order(Command::Kind::wait, on, fill_in, [&] { 
-      return table_.cuStreamWaitEvent(on.stream, event, CU_EVENT_WAIT_DEFAULT);
-    });
+    return order(Command::Kind::wait, on, fill_in,
+                 [&] { return table_.cuStreamWaitEvent(on.stream, event, CU_EVENT_WAIT_DEFAULT); });
   }
   CUresult write(const On& on, CUdeviceptr address, std::uint32_t value) const {
-    return order(Command::Kind::write, on, [&](Command& command) { command.memory = {address, value}; },
-                 [&] { return table_.cuStreamWriteValue32(on.stream, address, value, CU_STREAM_WRITE_VALUE_DEFAULT); });
+    return order(
+        Command::Kind::write, on, [&](Command& command) { command.memory = {address, value}; },
+        [&] { return table_.cuStreamWriteValue32(on.stream, address, value, CU_STREAM_WRITE_VALUE_DEFAULT); });
   }
   CUresult free(CUdeviceptr address, std::uint64_t size_bytes, const On& on) const {
-    return order(Command::Kind::free, on, [&](Command& command) { command.memory = {address, size_bytes}; },
-                 [&] {
-                   relay_.losses.note_freed(address, size_bytes);
-                   return table_.cuMemFreeAsync(address, on.stream);
-                 });
+    return order(
+        Command::Kind::free, on, [&](Command& command) { command.memory = {address, size_bytes}; },
+        [&] {
+          relay_.losses.note_freed(address, size_bytes);
+          return table_.cuMemFreeAsync(address, on.stream);
+        });
   }
   // Orders that have been made when these return.
   CUresult record(CUevent event, CUstream stream) const { return given_all().cuEventRecord(event, stream); }

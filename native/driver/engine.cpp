@@ -14,7 +14,11 @@ constexpr std::chrono::seconds last_calls{1};
 }  // namespace
 
 Engine::Engine() = default;
-Engine::~Engine() { shut_down(); }
+Engine::~Engine() {
+  shut_down();
+  relay.losses.take();
+  given.drop_made();  // while the parts are there to which their memory goes back
+}
 
 void Engine::open_device(std::int32_t ordinal, CUcontext context, CUmemoryPool pool) {
   if (devices.is_open(ordinal)) return;

@@ -60,9 +60,7 @@ class Engine final : public Surroundings {
 
   // The error of work that was lost on its way to the driver, if the operation depends on it; none if not. Afterwards
   // it has failed with it, unless a walk goes on.
-  nb::object loss_of(dataflow::Op& op) {
-    return relay.losses.is_any() && !is_over() ? find_loss(op) : nb::object();
-  }
+  nb::object loss_of(dataflow::Op& op) { return relay.losses.is_any() && !is_over() ? find_loss(op) : nb::object(); }
   // Tells the operations that depend on lost work. At the beginning of an outermost submission.
   void settle_losses() {
     if (relay.losses.is_any()) [[unlikely]]

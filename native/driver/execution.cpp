@@ -163,7 +163,7 @@ bool Execution::walk(Halt& halt) {
   if (!engine_.streams.has_order()) engine_.streams.restore_order();
   if (outermost) engine_.collect();
   Acting acting(engine_, op(), outermost);
-  if (claim_) engine_.claims.drop(this);  // it has come
+  if (claim_) engine_.claims.drop(this);             // it has come
   std::optional<dataflow::Scratch<nb::handle>> own;  // of a callback's walk, inside another
   if (!outermost) own.emplace();
   dataflow::Scratch<nb::handle>& scratch = own ? *own : engine_.scratch;

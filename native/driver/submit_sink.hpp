@@ -179,7 +179,8 @@ class SubmitSink : public Issuing {
   void copy(dataflow::CopyOp& op, const Array& to, const Array& from, StreamIndex stream) {
     if (to.size_bytes() == 0 || dataflow::is_same_place(to, from)) return;
     scope_.bind(engine_.stream(stream).device);
-    doing(engine_, op, engine_.stream(stream).device, [&] { put_copy(object_of(op), to, from, stream, giving_.touched()); });
+    doing(engine_, op, engine_.stream(stream).device,
+          [&] { put_copy(object_of(op), to, from, stream, giving_.touched()); });
   }
   void copy_of_unknown(dataflow::CopyOp&) {}
 

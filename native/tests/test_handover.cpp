@@ -49,8 +49,7 @@ TEST_CASE("items are performed once and in order, also where there is little roo
     Performed performed(size);
     for (int i = 0; i < count; ++i) {
       performed.give(i);
-      if (i % 7 == 0)
-        performed.handover.perform(performed.handover.given(), [&](int item) { performed.note(item); });
+      if (i % 7 == 0) performed.handover.perform(performed.handover.given(), [&](int item) { performed.note(item); });
     }
     performed.wait();
     CHECK(performed.items == up_to(count));

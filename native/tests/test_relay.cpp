@@ -31,7 +31,8 @@ struct Giver {
     const Tick tick = engine.timeline.advance(index);
     REQUIRE(engine.relay.takes(on(index)));
     Command& command = engine.relay.next(Command::Kind::fill, on(index));
-    std::array ranges{MemoryRange{writes * 64, writes * 64 + 64, true}, MemoryRange{reads * 64, reads * 64 + 64, false}};
+    std::array ranges{MemoryRange{writes * 64, writes * 64 + 64, true},
+                      MemoryRange{reads * 64, reads * 64 + 64, false}};
     command.note({&engine, tick, 0}, {ranges.data(), reads ? 2u : 1u});
     std::construct_at(&command.fill, FillBlock{.offset = writes * 64, .width = 64});
     engine.relay.give();
