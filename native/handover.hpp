@@ -37,6 +37,10 @@ class Handover {
   void give() {
     // Either the thread sees the item before it falls asleep, or this sees it asleep: both write first, then read.
     given_.store(given_.load(std::memory_order_relaxed) + 1, std::memory_order_seq_cst);
+    call();
+  }
+  // Has the thread come if it sleeps: items will be given soon. Does not wait for it.
+  void call() {
     if (is_asleep_.load(std::memory_order_seq_cst)) wake();
   }
 
@@ -81,7 +85,7 @@ class Handover {
   }
   void stop() {
     is_stopped_.store(true, std::memory_order_seq_cst);
-    wake();
+    call();
   }
 
   // Lets others have the processor, where there are few.
@@ -94,7 +98,7 @@ class Handover {
 
  private:
   void wake() {
-    is_asleep_.store(false, std::memory_order_relaxed);  // the items behind this one need not wake it
+    if (is_called_.exchange(true, std::memory_order_seq_cst)) return;  // it is on its way
     {
       std::lock_guard lock(mutex_);
     }
@@ -102,8 +106,10 @@ class Handover {
   }
   void sleep() {
     std::unique_lock lock(mutex_);
+    is_called_.store(false, std::memory_order_seq_cst);
     is_asleep_.store(true, std::memory_order_seq_cst);
-    if (given_.load(std::memory_order_seq_cst) == performed() && !is_stopped_.load(std::memory_order_seq_cst))
+    if (given_.load(std::memory_order_seq_cst) == performed() && !is_stopped_.load(std::memory_order_seq_cst) &&
+        !is_called_.load(std::memory_order_seq_cst))
       woken_.wait(lock);
     is_asleep_.store(false, std::memory_order_relaxed);
   }
@@ -114,7 +120,7 @@ class Handover {
   std::atomic<bool> has_baton_{false};
   std::mutex mutex_;
   std::condition_variable woken_;
-  std::atomic<bool> is_asleep_{false}, is_stopped_{false};
+  std::atomic<bool> is_asleep_{false}, is_called_{false}, is_stopped_{false};
 };
 
 }  // namespace aiocuda

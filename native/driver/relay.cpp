@@ -14,8 +14,11 @@ constexpr std::size_t most_given = 1024;
 // After work the thread looks on for so long: to wake it takes 15 to 20 us.
 constexpr std::chrono::microseconds awake_time{50};
 // The calls that a thread makes itself after it has waited for the device: one launch and its flag must not become
-// dearer. While the relay's thread sleeps, more of them: it is woken only for a walk that goes on.
-constexpr std::uint32_t own_calls = 4, own_calls_asleep = 8;
+// dearer.
+constexpr std::uint32_t own_calls = 4;
+// While the relay's thread sleeps, the caller goes on by itself, and calls that thread once in so many calls. Ten
+// launches wake nobody. Of a hundred, the thread takes those that are decided when it has come.
+constexpr std::uint32_t calls_to_wake = 16;
 // How often an order is tried that the driver refuses.
 constexpr int most_tries = 16;
 // A drain keeps the GIL for so long.
@@ -120,7 +123,9 @@ bool Relay::takes(const On& on) {
   ++calls_;
   if (relaying_ == Relaying::always || !way_->is_empty()) return true;
   if (at_once_) return false;
-  return calls_ > (way_->is_awake() ? own_calls : own_calls_asleep);
+  if (way_->is_awake()) return calls_ > own_calls;
+  if (calls_ % calls_to_wake == 0) way_->call();
+  return false;
 }
 
 Command& Relay::next(Command::Kind kind, const On& on) {

@@ -67,6 +67,18 @@ TEST_CASE("a thread that sleeps is woken by the next item") {
   CHECK(performed.items == up_to(200));
 }
 
+TEST_CASE("a thread that sleeps comes when it is called, and looks on for a while") {
+  Performed performed(8, 200us);
+  for (int i = 0; i < 50; ++i) {
+    while (performed.handover.is_awake()) std::this_thread::yield();
+    performed.handover.call();
+    while (!performed.handover.is_awake()) std::this_thread::yield();
+  }
+  performed.give(0);
+  performed.wait();
+  CHECK(performed.items == up_to(1));
+}
+
 TEST_CASE("a thread that is told to stop performs what was given before") {
   std::vector<int> items;
   aiocuda::Handover<int> handover(16, 50us);

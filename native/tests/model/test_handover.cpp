@@ -68,6 +68,18 @@ TEST_CASE("a thread that fell asleep between two items is woken by the second") 
       2, 2);
 }
 
+TEST_CASE("a thread that is called in vain falls asleep again, and is woken by the next item") {
+  check_all(
+      [](House& house) {
+        house.handover.call();
+        model::yield();
+        house.handover.call();
+        house.give(1);
+        while (!house.handover.is_empty()) model::yield();
+      },
+      1, 2);
+}
+
 TEST_CASE("the giver and the thread perform items in one order, whoever has the baton") {
   check_all(
       [](House& house) {
