@@ -1,7 +1,7 @@
 // A call of the driver that has been decided, with all that it needs.
 //
 // Always true: the words of a launch are copied. Memory, events and functions that it names end behind it: the driver
-// is given all earlier calls before something else ends them (relay.hpp).
+// is given all earlier calls before something else ends them (submission_thread.hpp).
 #pragma once
 #include <algorithm>
 #include <array>

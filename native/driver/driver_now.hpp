@@ -1,18 +1,18 @@
 // The one way to the driver's calls that ask about, order or end what was submitted before them.
 //
 // Always true: when such a call is made, the driver has been given all earlier work that the call is about. Orders that
-// take a stream as `On` may go by the relay, behind that work. All others have what is on its way made first, except
-// questions about streams: a stream that is well is at work then. A walk that holds calls back says so here. It
-// makes them before it asks; until it has, nothing is freed or destroyed.
+// take a stream as `On` may go by the submission thread, behind that work. All others have what is on its way made
+// first, except questions about streams: a stream that is well is at work then. A walk that holds calls back says so
+// here. It makes them before it asks; until it has, nothing is freed or destroyed.
 #pragma once
-#include "relay.hpp"
+#include "submission_thread.hpp"
 #include "table.hpp"
 
 namespace aiocuda::driver {
 
 class DriverNow {
  public:
-  DriverNow(const Table& table, Relay& relay) : table_(table), relay_(relay) {}
+  DriverNow(const Table& table, SubmissionThread& submission) : table_(table), submission_(submission) {}
   DriverNow(const DriverNow&) = delete;
   DriverNow& operator=(const DriverNow&) = delete;
 
@@ -25,18 +25,18 @@ class DriverNow {
   // Has all calls made that are on their way: before a call that needs the driver's real state. Another thread may go
   // on meanwhile, unless calls are held back.
   void drain() const {
-    if (!relay_.has_made_all()) [[unlikely]]
-      relay_.drain(!holds_back_);
+    if (!submission_.has_made_all()) [[unlikely]]
+      submission_.drain(!holds_back_);
   }
   // The calls that have been given, and whether so many of them have been made.
-  std::uint64_t given() const { return relay_.given(); }
-  bool has_made(std::uint64_t number) const { return relay_.has_made(number); }
+  std::uint64_t given() const { return submission_.given(); }
+  bool has_made(std::uint64_t number) const { return submission_.has_made(number); }
 
   // Questions.
   CUresult query(CUstream stream, CUcontext context) const {
-    if (!relay_.is_used()) [[likely]]
+    if (!submission_.is_used()) [[likely]]
       return table_.cuStreamQuery(stream);
-    return relay_.query(stream, context);
+    return submission_.query(stream, context);
   }
   // The event's record has been made.
   CUresult query(CUevent event) const { return table_.cuEventQuery(event); }
@@ -68,7 +68,7 @@ class DriverNow {
     return order(
         Command::Kind::free, on, [&](Command& command) { command.memory = {address, size_bytes}; },
         [&] {
-          relay_.losses.note_freed(address, size_bytes);
+          submission_.losses.note_freed(address, size_bytes);
           return table_.cuMemFreeAsync(address, on.stream);
         });
   }
@@ -91,14 +91,14 @@ class DriverNow {
  private:
   template <class Give, class Make>
   CUresult order(Command::Kind kind, const On& on, Give&& fill_in, Make&& make) const {
-    return relay_.is_used() ? give_or_make(kind, on, fill_in, make) : make();
+    return submission_.is_used() ? give_or_make(kind, on, fill_in, make) : make();
   }
   template <class Give, class Make>
   [[gnu::noinline]] CUresult give_or_make(Command::Kind kind, const On& on, Give& fill_in, Make& make) const {
-    if (const CUresult broken = relay_.losses.broken(on.context)) return broken;
-    if (!relay_.takes(on)) return make();
-    fill_in(relay_.next(kind, on));
-    relay_.give();
+    if (const CUresult broken = submission_.losses.broken(on.context)) return broken;
+    if (!submission_.takes(on)) return make();
+    fill_in(submission_.next(kind, on));
+    submission_.give();
     return CUDA_SUCCESS;
   }
   const Table& given_all() const {
@@ -107,7 +107,7 @@ class DriverNow {
   }
 
   const Table& table_;
-  Relay& relay_;
+  SubmissionThread& submission_;
   bool holds_back_ = false;
 };
 

@@ -16,7 +16,7 @@ constexpr std::chrono::seconds last_calls{1};
 Engine::Engine() = default;
 Engine::~Engine() {
   shut_down();
-  relay.losses.take();
+  submission.losses.take();
   given.drop_made();  // while the parts are there to which their memory goes back
 }
 
@@ -25,7 +25,7 @@ void Engine::open_device(std::int32_t ordinal, CUcontext context, CUmemoryPool p
   interpreter::guard_thread();
   // Others go on meanwhile. They see the device when all of it is there. If a call is refused, it can be opened another
   // time.
-  relay.start();
+  submission.start();
   waits.start(context);
   const StreamIndex default_stream = streams.create_first(ordinal, context);
   devices.add(ordinal, context, pool, default_stream);
@@ -86,16 +86,16 @@ nb::object Engine::find_loss(dataflow::Op& op) {
       return op.state == dataflow::State::failed ? op.outcome : nb::object();
     }
   }
-  const auto cause = relay.losses.find(std::span<const Tick>(op.ready.begin(), op.ready.size()));
+  const auto cause = submission.losses.find(std::span<const Tick>(op.ready.begin(), op.ready.size()));
   return cause ? Given::error_of(*cause, hooks) : nb::object();
 }
 
 void Engine::shut_down() {
   if (is_forked()) return;  // its threads are not here
   staging.shut_down();
-  relay.drain_within(last_calls);
+  submission.drain_within(last_calls);
   waits.shut_down();  // the reactor asks about what is on its way
-  relay.shut_down();
+  submission.shut_down();
 }
 
 void Engine::raise_over() const { raise_exception(hooks.over()); }

@@ -60,10 +60,12 @@ class Engine final : public Surroundings {
 
   // The error of work that was lost on its way to the driver, if the operation depends on it; none if not. Afterwards
   // it has failed with it, unless a walk goes on.
-  nb::object loss_of(dataflow::Op& op) { return relay.losses.is_any() && !is_over() ? find_loss(op) : nb::object(); }
+  nb::object loss_of(dataflow::Op& op) {
+    return submission.losses.is_any() && !is_over() ? find_loss(op) : nb::object();
+  }
   // Tells the operations that depend on lost work. At the beginning of an outermost submission.
   void settle_losses() {
-    if (relay.losses.is_any()) [[unlikely]]
+    if (submission.losses.is_any()) [[unlikely]]
       settle_losses_now();
   }
 
@@ -92,9 +94,9 @@ class Engine final : public Surroundings {
   completion::Pending pending;
   completion::Lines lines{pending};
   Claims claims;  // of executions that wait for work on the host
-  Relay relay{table, *this};
-  DriverNow now{table, relay};
-  Given given{relay};
+  SubmissionThread submission{table, *this};
+  DriverNow now{table, submission};
+  Given given{submission};
   Devices devices{table, now, *this};
   Streams streams{devices, timeline, *this};
   Relays relays{devices, streams, timeline};

@@ -415,7 +415,7 @@ Execution::Driven Execution::drive(const Listener& listener) {
 
 bool Execution::ended(std::int32_t result) {
   interpreter::guard_thread();
-  engine_.relay.note_wait();
+  engine_.submission.note_wait();
   raise_loss(engine_, op());
   if (result > 0) raise_lost(engine_, result, root_, device_of(engine_, op().ready));
   if (result != 0 || !op().is_done() || !engine_.timeline.not_known_complete(op().ready).empty()) return false;
@@ -433,14 +433,14 @@ bool Execution::leave(const Op& op, completion::Token token) {
 void Execution::submit() {
   if (op().is_done()) return raise_loss(engine_, op());
   const Watched watched(engine_, root_);
-  const Relay::AtOnce at_once(engine_.relay);
+  const SubmissionThread::AtOnce at_once(engine_.submission);
   try {
     for (;;) {
       const Reached reached = submit_root(true);
       engine_.now.drain();
-      if (engine_.relay.losses.is_any()) {
+      if (engine_.submission.losses.is_any()) {
         raise_loss(engine_, op());
-        if (!engine_.relay.losses.is_any()) continue;  // what it needs may have failed
+        if (!engine_.submission.losses.is_any()) continue;  // what it needs may have failed
       }
       engine_.given.drop_made();
       if (reached.is_submitted) return mark(engine_, op(), op().ready);

@@ -17,7 +17,7 @@ nb::object Given::error_of(const Losses::Cause& cause, const Hooks& hooks) {
 }
 
 void Given::settle(const Hooks& hooks) {
-  const Losses::Taken taken = relay_.losses.take();
+  const Losses::Taken taken = submission_.losses.take();
   const std::deque<Kept> kept = std::exchange(kept_, {});
   std::vector<std::pair<Op*, std::size_t>> lost;
   for (const Kept& each : kept) {

@@ -9,31 +9,31 @@
 
 #include "../dataflow/operation.hpp"
 #include "hooks.hpp"
-#include "relay.hpp"
+#include "submission_thread.hpp"
 
 namespace aiocuda::driver {
 namespace nb = nanobind;
 
 class Given {
  public:
-  explicit Given(Relay& relay) : relay_(relay) {}
+  explicit Given(SubmissionThread& submission) : submission_(submission) {}
   Given(const Given&) = delete;
   Given& operator=(const Given&) = delete;
 
   // An operation that work was given for, or that ends with others' results while there may be losses.
   [[gnu::noinline]] void note(dataflow::Op& op) {
     if (!kept_.empty() && nb::inst_ptr<dataflow::Op>(kept_.back().op) == &op) {
-      kept_.back().number = relay_.given();
+      kept_.back().number = submission_.given();
     } else {
-      kept_.push_back({nb::find(op), relay_.given()});
+      kept_.push_back({nb::find(op), submission_.given()});
     }
   }
   void note_finished(dataflow::Op& op) {
-    if (relay_.is_used() && (!relay_.has_made_all() || relay_.losses.is_any())) note(op);
+    if (submission_.is_used() && (!submission_.has_made_all() || submission_.losses.is_any())) note(op);
   }
   // Lets go of those whose work was made. To let go of them may come back here.
   void drop_made() {
-    while (!kept_.empty() && !relay_.losses.is_any() && relay_.has_made(kept_.front().number)) {
+    while (!kept_.empty() && !submission_.losses.is_any() && submission_.has_made(kept_.front().number)) {
       const nb::object gone = std::move(kept_.front().op);
       kept_.pop_front();
     }
@@ -52,7 +52,7 @@ class Given {
     std::uint64_t number;  // of the calls that had been given by then
   };
 
-  Relay& relay_;
+  SubmissionThread& submission_;
   std::deque<Kept> kept_;
 };
 

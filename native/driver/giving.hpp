@@ -1,4 +1,4 @@
-// Work that goes by the relay: launches, and blocks of copies and fills, with the bytes that they touch.
+// Work that goes by the submission thread: launches, and blocks of copies and fills, with the bytes that they touch.
 //
 // Always true: work that is made at once comes behind all that was given, and depends on nothing that was lost: else
 // the loss is raised. The operation of given work is kept until the work was made.
@@ -26,7 +26,7 @@ class Giving {
   Giving& operator=(const Giving&) = delete;
 
   // Is work given at all?
-  bool is_used() const { return engine_.relay.is_used(); }
+  bool is_used() const { return engine_.submission.is_used(); }
   // The bytes that the operation touches that is placed now, until the next one is. Nothing if no work is given.
   Touched touched() { return is_used() ? find_touched() : Touched(); }
 
@@ -98,24 +98,25 @@ class Giving {
   template <class FillIn>
   bool give(Command::Kind kind, const WorkOf& of, Touched touched, bool fits, const char* function, FillIn&& fill_in) {
     const On on = engine_.stream(of.tick.stream).on();
-    if (const CUresult broken = engine_.relay.losses.broken(on.context)) throw Refusal(broken, function, of.device);
+    if (const CUresult broken = engine_.submission.losses.broken(on.context))
+      throw Refusal(broken, function, of.device);
     if (!fits || touched.size() > Command::most_ranges) {
       make_way(of.tick, touched);
       return false;
     }
-    if (!engine_.relay.takes(on)) {
+    if (!engine_.submission.takes(on)) {
       require_kept(of.tick, touched);
       return false;
     }
-    Command& command = engine_.relay.next(kind, on);
+    Command& command = engine_.submission.next(kind, on);
     command.note(of, touched);
     fill_in(command);
-    engine_.relay.give();
+    engine_.submission.give();
     note(of);
     return true;
   }
   void require_kept(Tick tick, Touched touched) const {
-    if (const auto cause = engine_.relay.losses.find(tick, touched)) [[unlikely]]
+    if (const auto cause = engine_.submission.losses.find(tick, touched)) [[unlikely]]
       raise_exception(Given::error_of(*cause, engine_.hooks));
   }
 

@@ -18,7 +18,7 @@ std::chrono::microseconds await_budget(const Engine& engine, std::int32_t limit_
 bool spin(Engine& engine, const Engine::Armed& armed, std::chrono::microseconds budget) {
   if (!armed.has_tickets() || !spin(engine, budget, [&] { return engine.has_passed(armed); })) return false;
   engine.learn(armed);
-  engine.relay.note_wait();
+  engine.submission.note_wait();
   return true;
 }
 

@@ -1,5 +1,5 @@
-// The driver's calls of a walk: made or given to the relay at once, or held back until its end. Then they are made
-// stream by stream, one piece of work each.
+// The driver's calls of a walk: made or given to the submission thread at once, or held back until its end. Then they
+// are made stream by stream, one piece of work each.
 //
 // Always true: each stream gets its calls in the order in which they were decided. When somebody asks the driver about
 // a stream, and when the walk ends, all calls have been made. If the driver refuses a call that was held back, the

@@ -110,20 +110,20 @@ void bind_settings(nb::module_& module) {
     hooks.device_array = std::move(device_array);
     hooks.host_array = std::move(host_array);
   });
-  module.def("load_driver", load_driver, "relaying"_a = "never");
+  module.def("load_driver", load_driver, "submission_thread"_a = "never");
   // Waits, without the GIL, until the thread that makes the driver's calls has made all; for so long at most.
   module.def(
       "await_calls",
       [](double seconds) {
         const nb::gil_scoped_release release;
-        return process_engine().relay.drain_within(std::chrono::milliseconds(static_cast<int>(seconds * 1000)));
+        return process_engine().submission.drain_within(std::chrono::milliseconds(static_cast<int>(seconds * 1000)));
       },
       "seconds"_a);
   // The calls that were given to the thread that makes them, and those that it has made.
-  module.def("relayed_calls", [] {
-    const driver::Relay& relay = process_engine().relay;
-    const std::uint64_t made = relay.made();
-    return nb::make_tuple(relay.given(), made);
+  module.def("submission_calls", [] {
+    const driver::SubmissionThread& submission = process_engine().submission;
+    const std::uint64_t made = submission.made();
+    return nb::make_tuple(submission.given(), made);
   });
   // Does a context do nothing more once the driver has answered that?
   module.def("breaks_context", driver::breaks_context);
@@ -217,8 +217,8 @@ void bind_streams(nb::module_& module) {
     driver::doing(engine, words, engine.stream(later).device, [&] {
       driver::check(engine.streams.wait(later, earlier), "cuStreamWaitEvent");
       engine.now.drain();
-      driver::check(engine.relay.losses.broken(engine.stream(earlier).context), "cuEventRecord");
-      driver::check(engine.relay.losses.broken(engine.stream(later).context), "cuStreamWaitEvent");
+      driver::check(engine.submission.losses.broken(engine.stream(earlier).context), "cuEventRecord");
+      driver::check(engine.submission.losses.broken(engine.stream(later).context), "cuStreamWaitEvent");
     });
   });
 }

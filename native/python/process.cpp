@@ -22,14 +22,14 @@ driver::Engine& process_engine() {
   return engine;
 }
 
-void load_driver(const std::string& relaying) {
+void load_driver(const std::string& use) {
   process_engine().load(driver::load_table());
-  process_engine().relay.set(relaying == "always" ? driver::Relaying::always
-                             : relaying == "auto" ? driver::Relaying::automatic
-                                                  : driver::Relaying::never);
+  process_engine().submission.set(use == "always" ? driver::ThreadUse::always
+                                  : use == "auto" ? driver::ThreadUse::automatic
+                                                  : driver::ThreadUse::never);
   if (std::exchange(starter, getpid()) != 0) return;
   // A child has none of the calls that are on their way, and no thread that makes them: so the parent has made them.
-  auto before = [] { process_engine().relay.drain_within(longest_drain); };
+  auto before = [] { process_engine().submission.drain_within(longest_drain); };
   if (pthread_atfork(before, nullptr, [] { process_engine().note_forked(); }) != 0)
     throw std::runtime_error("no memory to register a function that is called after fork");
   // Until the interpreter has ended, other threads may wait for what the reactor tells, also in functions of `atexit`.

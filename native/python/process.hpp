@@ -17,8 +17,8 @@ driver::Engine& process_engine();
 
 // Takes the functions of the driver that is loaded. From the first time on, a process that is forked from this one has
 // an engine that refuses every call, and the engine's threads end with the interpreter.
-// `relaying`: when a thread of its own makes the driver's calls: "never", "auto" or "always".
-void load_driver(const std::string& relaying);
+// `use`: when the submission thread makes the driver's calls: "never", "auto" or "always".
+void load_driver(const std::string& use);
 
 // The process that started the driver, where this one was forked from it; else 0.
 std::int64_t forked_from();

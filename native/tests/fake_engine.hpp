@@ -80,8 +80,8 @@ class FakeEngine : public Surroundings {
   dataflow::Timeline timeline;
   completion::Pending pending;
   completion::Lines lines{pending};
-  Relay relay{table, *this};
-  DriverNow now{table, relay};
+  SubmissionThread submission{table, *this};
+  DriverNow now{table, submission};
   Devices devices{table, now, *this};
   Streams streams{devices, timeline, *this};
   Relays relays{devices, streams, timeline};

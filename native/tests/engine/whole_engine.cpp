@@ -40,12 +40,13 @@ std::optional<Raised> raised_by(const std::function<void()>& f) {
   return std::nullopt;
 }
 
-WholeEngine::WholeEngine(std::uint32_t streams_each, std::optional<Relaying> relaying)
+WholeEngine::WholeEngine(std::uint32_t streams_each, std::optional<ThreadUse> use)
     : policy(make<dataflow::Dataflow>(streams_each, 0)), placement(make<Placement>()) {
   const Table table = driver.table();
   table.cuCtxSetCurrent(test_context);
   engine.load(table);
-  engine.relay.set(relaying.value_or(std::getenv("AIOCUDA_TESTS_RELAY") ? Relaying::always : Relaying::never));
+  engine.submission.set(
+      use.value_or(std::getenv("AIOCUDA_TESTS_SUBMISSION_THREAD") ? ThreadUse::always : ThreadUse::never));
   Hooks& hooks = engine.hooks;
   hooks.refused = nb::cpp_function([](int code, nb::object function, nb::object asked, std::uint64_t, int device) {
     return error_of("refused", code, function, asked, device);
@@ -159,7 +160,7 @@ std::string WholeEngine::left_behind() {
   }).join();
   note(engine.depth != 0 || !is_free, "the right to submit");
   note(!engine.now.has_all(), "calls that are held back");
-  note(!engine.relay.has_made_all(), "calls on their way");
+  note(!engine.submission.has_made_all(), "calls on their way");
   note(!engine.lines.is_empty(), "a place in a line");
   note(!engine.claims.is_empty(), "a claim");
   note(captures::thread().depth != 0, "the thread's capture mode");

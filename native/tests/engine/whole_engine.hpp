@@ -35,8 +35,8 @@ std::optional<Raised> raised_by(const std::function<void()>& f);
 
 class WholeEngine : public Builder {
  public:
-  // `relaying`: which calls go by the relay's thread; without it, what the environment says.
-  explicit WholeEngine(std::uint32_t streams = 4, std::optional<Relaying> relaying = std::nullopt);
+  // `use`: which calls go by the submission thread; without it, what the environment says.
+  explicit WholeEngine(std::uint32_t streams = 4, std::optional<ThreadUse> use = std::nullopt);
   WholeEngine(const WholeEngine&) = delete;
   WholeEngine& operator=(const WholeEngine&) = delete;
   ~WholeEngine() override;

@@ -151,7 +151,7 @@ def device_count() -> int:
         return _count
     with watched("starting the driver"), _lock:
         if _count is None:
-            relaying = submission_thread()
+            use = submission_thread()
             select_driver()
             from cuda.bindings import driver
 
@@ -159,7 +159,7 @@ def device_count() -> int:
             if answer == driver.CUresult.CUDA_ERROR_NOT_INITIALIZED:
                 raise ForkedProcessError  # as it answers only where a parent of this process has called it
             require(answer, "cuInit")
-            _native.load_driver(relaying)
+            _native.load_driver(use)
             _count = int(call(driver.cuDeviceGetCount))
     return _count
 

@@ -80,9 +80,9 @@ TEST_CASE("random programs: each stream gets what it would get of the walk, in t
   for (unsigned seed = 0; seed < 200; ++seed) {
     CAPTURE(seed);
     std::vector<std::map<CUstream, std::vector<std::string>>> found;
-    for (const Relaying relaying : {Relaying::never, Relaying::automatic, Relaying::always}) {
+    for (const ThreadUse use : {ThreadUse::never, ThreadUse::automatic, ThreadUse::always}) {
       std::mt19937 random(seed);
-      WholeEngine engine(3, relaying);
+      WholeEngine engine(3, use);
       for (int i = 0; i < 3; ++i) engine.arrays.push_back(engine.array(array_bytes, 0, complex));
       CHECK_FALSE(engine.run(engine.fill(engine.arrays[0], 16)));
       engine.now_drained();
@@ -108,7 +108,7 @@ TEST_CASE("random programs: whichever piece of work is refused, it and what depe
   for (unsigned seed = 0; seed < 400; ++seed) {
     CAPTURE(seed);
     std::mt19937 random(seed);
-    WholeEngine engine(3, Relaying::always);
+    WholeEngine engine(3, ThreadUse::always);
     make_arrays(engine, 5);
     const Program program(engine, random, 3 + random() % 12);
     const Function function = random() % 2 ? Function::cuMemsetD8Async : Function::cuMemcpyAsync;
@@ -138,8 +138,8 @@ TEST_CASE("random programs: whichever piece of work is refused, it and what depe
 }
 
 TEST_CASE("submit() raises what the driver refuses, as it does where the walk makes the calls") {
-  for (const Relaying relaying : {Relaying::never, Relaying::automatic, Relaying::always}) {
-    WholeEngine engine(3, relaying);
+  for (const ThreadUse use : {ThreadUse::never, ThreadUse::automatic, ThreadUse::always}) {
+    WholeEngine engine(3, use);
     make_arrays(engine, 2);
     engine.driver.refuse(Function::cuMemsetD8Async, CUDA_ERROR_INVALID_VALUE, 1);
     const nb::object op = engine.fill(engine.arrays[0]);
@@ -153,7 +153,7 @@ TEST_CASE("submit() raises what the driver refuses, as it does where the walk ma
 }
 
 TEST_CASE("an operation that only passes lost results on ends with the same error, however late it is asked") {
-  WholeEngine engine(3, Relaying::always);
+  WholeEngine engine(3, ThreadUse::always);
   make_arrays(engine, 3);
   engine.driver.refuse(Function::cuMemsetD8Async, CUDA_ERROR_INVALID_VALUE, 1);
   const nb::object lost = engine.fill(engine.arrays[0]), well = engine.fill(engine.arrays[1]);
@@ -182,7 +182,7 @@ TEST_CASE("an operation that only passes lost results on ends with the same erro
 }
 
 TEST_CASE("has_passed is true of lost work, and tells that it failed") {
-  WholeEngine engine(3, Relaying::always);
+  WholeEngine engine(3, ThreadUse::always);
   make_arrays(engine, 1);
   engine.driver.refuse(Function::cuMemsetD8Async, CUDA_ERROR_INVALID_VALUE, 1);
   const nb::object op = engine.fill(engine.arrays[0]);
@@ -196,7 +196,7 @@ TEST_CASE("an await whose flag, mark or wait is refused for good ends with the l
   for (const Function refused :
        {Function::cuStreamWriteValue32, Function::cuEventRecord, Function::cuStreamWaitEvent}) {
     CAPTURE(name_of(refused));
-    WholeEngine engine(3, Relaying::always);
+    WholeEngine engine(3, ThreadUse::always);
     make_arrays(engine, 4);
     engine.hold();
     engine.driver.refuse(refused, CUDA_ERROR_OUT_OF_MEMORY, 1, 1000);
@@ -218,7 +218,7 @@ TEST_CASE("whichever order is refused a few times, nothing is lost") {
     CAPTURE(name_of(refused));
     for (unsigned seed = 0; seed < 40; ++seed) {
       std::mt19937 random(seed);
-      WholeEngine engine(3, Relaying::always);
+      WholeEngine engine(3, ThreadUse::always);
       for (int i = 0; i < 3; ++i) engine.arrays.push_back(engine.array(array_bytes, 0, complex));
       CHECK_FALSE(engine.run(engine.fill(engine.arrays[0], 16)));
       engine.driver.refuse(refused, CUDA_ERROR_OUT_OF_MEMORY, 1 + random() % 6, 1 + random() % 15);
@@ -230,7 +230,7 @@ TEST_CASE("whichever order is refused a few times, nothing is lost") {
 }
 
 TEST_CASE("the driver gets no call that needs its real state before the calls that were given") {
-  WholeEngine engine(3, Relaying::always);
+  WholeEngine engine(3, ThreadUse::always);
   std::atomic<int> early = 0, asked = 0;
   engine.driver.before_call = [&](Function function) {
     static const std::set<Function> at_once{
@@ -239,7 +239,7 @@ TEST_CASE("the driver gets no call that needs its real state before the calls th
         Function::cuStreamDestroy,     Function::cuMemPrefetchAsync,  Function::cuLaunchKernelEx};
     if (!at_once.contains(function)) return;
     ++asked;
-    if (!engine.engine.relay.has_made_all()) ++early;
+    if (!engine.engine.submission.has_made_all()) ++early;
   };
   make_arrays(engine, 3);
   const StreamIndex stream = engine.engine.streams.create(0, 0);
@@ -252,15 +252,15 @@ TEST_CASE("the driver gets no call that needs its real state before the calls th
   engine.engine.streams.close(stream);
   give();
   CHECK(engine.engine.streams.lend(engine.streams()[0]) != nullptr);
-  CHECK(engine.engine.relay.has_made_all());
+  CHECK(engine.engine.submission.has_made_all());
   CHECK(asked > 0);
   CHECK(early == 0);
 }
 
 TEST_CASE("memory that is short is asked for again when what was freed has come to the driver") {
-  WholeEngine engine(3, Relaying::always);
+  WholeEngine engine(3, ThreadUse::always);
   make_arrays(engine, 2);
-  std::atomic<int> asked = 0;  // the relay's thread goes on when memory was asked for
+  std::atomic<int> asked = 0;  // the submission thread goes on when memory was asked for
   const std::thread::id own = std::this_thread::get_id();
   engine.driver.before_call = [&](Function function) {
     if (function == Function::cuMemAllocFromPoolAsync) ++asked;
@@ -273,7 +273,7 @@ TEST_CASE("memory that is short is asked for again when what was freed has come 
 }
 
 TEST_CASE("an operation is let go of when its work was made and somebody has the result") {
-  WholeEngine engine(3, Relaying::always);
+  WholeEngine engine(3, ThreadUse::always);
   make_arrays(engine, 1);
   nb::object made = engine.create(256, 0, 4);
   CHECK_FALSE(engine.run(made));

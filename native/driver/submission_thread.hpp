@@ -1,5 +1,5 @@
-// The relay: calls of the driver that have been decided, on their way to it. A thread without Python makes them, so
-// that the thread that decides goes on.
+// The submission thread: it makes calls of the driver that have been decided, and has no Python, so that the thread that
+// decides goes on.
 //
 // Always true: each call is made once, in the order in which they were given; a call that is made at once, and not
 // given, comes behind all of them. Work that is refused is left out, with what depends on it, and noted in `losses`.
@@ -21,24 +21,24 @@
 namespace aiocuda::driver {
 
 // Which calls go by the thread.
-enum class Relaying : std::uint8_t { never, automatic, always };
+enum class ThreadUse : std::uint8_t { never, automatic, always };
 
-class Relay {
+class SubmissionThread {
  public:
-  Relay(const Table& table, Surroundings& around) : table_(table), around_(around) {}
-  Relay(const Relay&) = delete;
-  Relay& operator=(const Relay&) = delete;
-  ~Relay() { shut_down(); }
+  SubmissionThread(const Table& table, Surroundings& around) : table_(table), around_(around) {}
+  SubmissionThread(const SubmissionThread&) = delete;
+  SubmissionThread& operator=(const SubmissionThread&) = delete;
+  ~SubmissionThread() { shut_down(); }
 
   // Before the first device is opened.
-  void set(Relaying relaying) { asked_ = relaying; }
+  void set(ThreadUse use) { asked_ = use; }
   // Starts the thread, once; nothing if it has nothing to do. Throws std::system_error.
   void start();
   // Ends it, if all calls have been made. Else it has stopped inside the driver, and stays there.
   void shut_down();
 
   // Are calls given at all?
-  bool is_used() const { return relaying_ != Relaying::never; }
+  bool is_used() const { return use_ != ThreadUse::never; }
   std::uint64_t given() const { return is_used() ? way_->given() : 0; }
   std::uint64_t made() const { return is_used() ? way_->performed() : 0; }
   bool has_made(std::uint64_t number) const { return !is_used() || way_->performed() >= number; }
@@ -60,13 +60,13 @@ class Relay {
   // Calls of one step of Python's that blocks until they are made: to give them would save nothing.
   class AtOnce {
    public:
-    explicit AtOnce(Relay& relay) : relay_(relay) { ++relay_.at_once_; }
+    explicit AtOnce(SubmissionThread& submission) : submission_(submission) { ++submission_.at_once_; }
     AtOnce(const AtOnce&) = delete;
     AtOnce& operator=(const AtOnce&) = delete;
-    ~AtOnce() { --relay_.at_once_; }
+    ~AtOnce() { --submission_.at_once_; }
 
    private:
-    Relay& relay_;
+    SubmissionThread& submission_;
   };
 
   // Has a stream done all its work, is its context well? Any thread may ask.
@@ -89,7 +89,7 @@ class Relay {
 
   const Table& table_;
   Surroundings& around_;
-  Relaying asked_ = Relaying::never, relaying_ = Relaying::never;
+  ThreadUse asked_ = ThreadUse::never, use_ = ThreadUse::never;
   int at_once_ = 0;
   std::uint32_t calls_ = 0;  // that were to be made since somebody waited for the device
   std::unique_ptr<Handover<Command>> way_;

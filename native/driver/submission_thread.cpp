@@ -1,5 +1,5 @@
-// The relay: see relay.hpp.
-#include "relay.hpp"
+// The submission thread: see submission_thread.hpp.
+#include "submission_thread.hpp"
 
 #include <utility>
 
@@ -16,8 +16,8 @@ constexpr std::chrono::microseconds awake_time{50};
 // The calls that a thread makes itself after it has waited for the device: one launch and its flag must not become
 // dearer.
 constexpr std::uint32_t own_calls = 4;
-// While the relay's thread sleeps, the caller goes on by itself, and calls that thread once in so many calls. Ten
-// launches wake nobody. Of a hundred, the thread takes those that are decided when it has come.
+// While this thread sleeps, the caller goes on by itself, and calls it once in so many calls. Ten launches wake nobody.
+// Of a hundred, this thread takes those that are decided when it has come.
 constexpr std::uint32_t calls_to_wake = 16;
 // How often an order is tried that the driver refuses.
 constexpr int most_tries = 16;
@@ -44,7 +44,7 @@ const char* name_of(Command::Kind kind) {
 }  // namespace
 
 // Binds contexts for a thread's calls, and puts back what the thread had.
-class Relay::Binding {
+class SubmissionThread::Binding {
  public:
   explicit Binding(const Table& table) : table_(table), relaxed_(table) {
     table_.cuCtxGetCurrent(&before_);
@@ -65,27 +65,27 @@ class Relay::Binding {
   CUcontext before_ = nullptr, bound_ = nullptr;
 };
 
-void Relay::start() {
-  if (way_ || asked_ == Relaying::never) return;
-  if (asked_ == Relaying::automatic && std::thread::hardware_concurrency() < 2) return;
+void SubmissionThread::start() {
+  if (way_ || asked_ == ThreadUse::never) return;
+  if (asked_ == ThreadUse::automatic && std::thread::hardware_concurrency() < 2) return;
   auto way = std::make_unique<Handover<Command>>(most_given, awake_time);
   thread_ = std::thread([this, &on = *way] {
     Binding binding(table_);
     on.run([&](const Command& command) { perform(command, binding); });
   });
   way_ = std::move(way);
-  relaying_ = asked_;
+  use_ = asked_;
 }
 
-void Relay::shut_down() {
+void SubmissionThread::shut_down() {
   if (!thread_.joinable()) return;
   way_->stop();
   if (!has_made_all()) return thread_.detach();  // it is left alone for good, as the process is ending
   thread_.join();
-  relaying_ = Relaying::never;
+  use_ = ThreadUse::never;
 }
 
-void Relay::drain(bool lets_go) {
+void SubmissionThread::drain(bool lets_go) {
   if (has_made_all()) return;
   const std::uint64_t last = way_->given();
   {
@@ -105,7 +105,7 @@ void Relay::drain(bool lets_go) {
   }
 }
 
-bool Relay::drain_within(std::chrono::milliseconds time) {
+bool SubmissionThread::drain_within(std::chrono::milliseconds time) {
   if (has_made_all()) return true;
   const std::uint64_t last = way_->given();
   for (const auto until = Clock::now() + time; !has_made(last);) {
@@ -115,20 +115,20 @@ bool Relay::drain_within(std::chrono::milliseconds time) {
   return true;
 }
 
-bool Relay::takes(const On& on) {
+bool SubmissionThread::takes(const On& on) {
   if (on.is_shown) {
     drain(false);
     return false;
   }
   ++calls_;
-  if (relaying_ == Relaying::always || !way_->is_empty()) return true;
+  if (use_ == ThreadUse::always || !way_->is_empty()) return true;
   if (at_once_) return false;
   if (way_->is_awake()) return calls_ > own_calls;
   if (calls_ % calls_to_wake == 0) way_->call();
   return false;
 }
 
-Command& Relay::next(Command::Kind kind, const On& on) {
+Command& SubmissionThread::next(Command::Kind kind, const On& on) {
   while (!way_->has_room()) {
     Binding binding(table_);
     if (!way_->perform(way_->performed() + 1, [&](const Command& command) { perform(command, binding); }))
@@ -142,7 +142,7 @@ Command& Relay::next(Command::Kind kind, const On& on) {
   return command;
 }
 
-void Relay::perform(const Command& command, Binding& binding) noexcept {
+void SubmissionThread::perform(const Command& command, Binding& binding) noexcept {
   const CUresult broken = losses.broken(command.context);
   binding.bind(command.context);
   if (command.is_work()) {
@@ -153,7 +153,7 @@ void Relay::perform(const Command& command, Binding& binding) noexcept {
   if (!broken) perform_order(command);
 }
 
-void Relay::perform_work(const Command& command) noexcept {
+void SubmissionThread::perform_work(const Command& command) noexcept {
   Losses::Cause cause{CUDA_SUCCESS, name_of(command.kind), command.of};
   try {
     cause.result = call(command);
@@ -164,7 +164,7 @@ void Relay::perform_work(const Command& command) noexcept {
   if (cause.result != CUDA_SUCCESS) losses.add(cause, command.touched());
 }
 
-void Relay::perform_order(const Command& command) noexcept {
+void SubmissionThread::perform_order(const Command& command) noexcept {
   // The driver may give the bytes to another array from that call on.
   if (command.kind == Command::Kind::free) losses.note_freed(command.memory.address, command.memory.value);
   CUresult result = CUDA_SUCCESS;
@@ -183,7 +183,7 @@ void Relay::perform_order(const Command& command) noexcept {
   losses.note_broken(command.context, result);
 }
 
-CUresult Relay::call(const Command& command) const {
+CUresult SubmissionThread::call(const Command& command) const {
   switch (command.kind) {
     case Command::Kind::launch: {
       const Launch& launch = command.launch;

@@ -1,4 +1,4 @@
-// The relay and what it loses, over a driver that counts and refuses. Knows no Python.
+// The submission thread and what it loses, over a driver that counts and refuses. Knows no Python.
 #include <doctest/doctest.h>
 
 #include <array>
@@ -18,10 +18,10 @@ namespace {
 // Calls are given by hand. Some are for memory at multiples of 64.
 struct Giver {
   Giver() {
-    engine.relay.set(Relaying::always);
+    engine.submission.set(ThreadUse::always);
     stream = engine.streams.create(0, 0);
     other = engine.streams.create(0, 0);
-    engine.relay.start();
+    engine.submission.start();
     engine.driver.forget_calls();
   }
 
@@ -29,16 +29,16 @@ struct Giver {
   // A fill of memory which reads other memory, as its ranges say; its submission.
   Tick fill(StreamIndex index, std::uint64_t writes, std::uint64_t reads = 0) {
     const Tick tick = engine.timeline.advance(index);
-    REQUIRE(engine.relay.takes(on(index)));
-    Command& command = engine.relay.next(Command::Kind::fill, on(index));
+    REQUIRE(engine.submission.takes(on(index)));
+    Command& command = engine.submission.next(Command::Kind::fill, on(index));
     std::array ranges{MemoryRange{writes * 64, writes * 64 + 64, true},
                       MemoryRange{reads * 64, reads * 64 + 64, false}};
     command.note({&engine, tick, 0}, {ranges.data(), reads ? 2u : 1u});
     std::construct_at(&command.fill, FillBlock{.offset = writes * 64, .width = 64});
-    engine.relay.give();
+    engine.submission.give();
     return tick;
   }
-  bool is_lost(Tick tick) { return engine.relay.losses.find(std::span(&tick, 1)).has_value(); }
+  bool is_lost(Tick tick) { return engine.submission.losses.find(std::span(&tick, 1)).has_value(); }
   // What the driver was given, as "fill 64", in its order.
   std::vector<std::uint64_t> filled() {
     std::vector<std::uint64_t> found;
@@ -63,9 +63,9 @@ TEST_CASE("calls are made once, in the order in which they were given, and a dra
     expected.push_back(i);
   }
   giver.engine.now.drain();
-  CHECK(giver.engine.relay.has_made_all());
+  CHECK(giver.engine.submission.has_made_all());
   CHECK(giver.filled() == expected);
-  CHECK(giver.engine.relay.given() == 5000);
+  CHECK(giver.engine.submission.given() == 5000);
   CHECK(giver.engine.driver.misuses().empty());
 }
 
@@ -74,7 +74,7 @@ TEST_CASE("the thread makes the calls by itself, also after it slept") {
   for (std::uint64_t i = 1; i <= 20; ++i) {
     std::this_thread::sleep_for(std::chrono::microseconds(i * 20));  // whether it sleeps or looks on
     giver.fill(giver.stream, i);
-    while (!giver.engine.relay.has_made_all()) std::this_thread::yield();
+    while (!giver.engine.submission.has_made_all()) std::this_thread::yield();
   }
   CHECK(giver.filled().size() == 20);
 }
@@ -92,17 +92,17 @@ TEST_CASE("a refused piece of work is left out, with what touches the bytes that
   CHECK(giver.filled() == std::vector<std::uint64_t>{1, 2, 5});  // the second was asked for, and refused
   for (const Tick tick : {refused, reads, overwrites, behind}) {
     CHECK(giver.is_lost(tick));
-    CHECK(code(giver.engine.relay.losses.find(std::span(&tick, 1))) == CUDA_ERROR_INVALID_VALUE);
+    CHECK(code(giver.engine.submission.losses.find(std::span(&tick, 1))) == CUDA_ERROR_INVALID_VALUE);
   }
   CHECK_FALSE(giver.is_lost(before));
   CHECK_FALSE(giver.is_lost(apart));
 
-  const Losses::Taken taken = giver.engine.relay.losses.take();
+  const Losses::Taken taken = giver.engine.submission.losses.take();
   REQUIRE(taken.causes.size() == 1);
   CHECK(std::string(taken.causes.front().function) == "cuMemsetD8Async");
   CHECK(taken.causes.front().of.tick.count == refused.count);
   CHECK(taken.lost.size() == 4);
-  CHECK_FALSE(giver.engine.relay.losses.is_any());
+  CHECK_FALSE(giver.engine.submission.losses.is_any());
   const Tick later = giver.fill(giver.stream, 2);  // who gives it knows of the loss
   giver.engine.now.drain();
   CHECK_FALSE(giver.is_lost(later));
@@ -113,7 +113,7 @@ TEST_CASE("bytes that are freed are another array's: what touches them then is n
   giver.engine.driver.refuse(Function::cuMemsetD8Async, CUDA_ERROR_INVALID_VALUE, 1);
   const auto buffer = giver.engine.allocate(64);
   const std::uint64_t at = buffer->address / 64;
-  CHECK((giver.fill(giver.stream, at), giver.engine.now.drain(), giver.engine.relay.losses.is_any()));
+  CHECK((giver.fill(giver.stream, at), giver.engine.now.drain(), giver.engine.submission.losses.is_any()));
   CHECK(giver.engine.now.free(buffer->address, 64, giver.on(giver.stream)) == CUDA_SUCCESS);
   const Tick next = giver.fill(giver.stream, at);
   giver.engine.now.drain();
@@ -150,7 +150,7 @@ TEST_CASE("an order that is refused is tried again; one that is refused for good
       CHECK(order.give(giver, event) == CUDA_SUCCESS);
       giver.engine.now.drain();
       const CUcontext context = giver.on(giver.stream).context;
-      const CUresult broken = giver.engine.relay.losses.broken(context);
+      const CUresult broken = giver.engine.submission.losses.broken(context);
       CHECK(broken == (times < 16 ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN));
       CHECK(giver.engine.driver.count(order.function) == std::min<std::size_t>(times + 1, 16));
       if (!broken) continue;
@@ -171,7 +171,7 @@ TEST_CASE("a fault is no order to try again: it breaks the context at once") {
   CHECK(giver.engine.now.record(giver.engine.streams.at(giver.stream).mark, giver.on(giver.stream)) == CUDA_SUCCESS);
   giver.engine.now.drain();
   CHECK(giver.engine.driver.count(Function::cuEventRecord) == 1);
-  CHECK(giver.engine.relay.losses.broken(giver.on(giver.stream).context) == CUDA_ERROR_ILLEGAL_ADDRESS);
+  CHECK(giver.engine.submission.losses.broken(giver.on(giver.stream).context) == CUDA_ERROR_ILLEGAL_ADDRESS);
 }
 
 TEST_CASE("a wait for another device's lost work loses the work that needs it, and not the context") {
@@ -186,10 +186,10 @@ TEST_CASE("a wait for another device's lost work loses the work that needs it, a
   CHECK(giver.fill(giver.stream, 1).count == tick.count);
   const Tick apart = giver.fill(giver.stream, 2);
   giver.engine.now.drain();
-  CHECK(code(giver.engine.relay.losses.find(std::span(&tick, 1))) == CUDA_ERROR_ILLEGAL_ADDRESS);
+  CHECK(code(giver.engine.submission.losses.find(std::span(&tick, 1))) == CUDA_ERROR_ILLEGAL_ADDRESS);
   CHECK(giver.filled() == std::vector<std::uint64_t>{2});
   CHECK_FALSE(giver.is_lost(apart));
-  CHECK(giver.engine.relay.losses.broken(giver.on(giver.stream).context) == CUDA_SUCCESS);
+  CHECK(giver.engine.submission.losses.broken(giver.on(giver.stream).context) == CUDA_SUCCESS);
 }
 
 TEST_CASE("while calls are on their way no stream is idle, and no event counts that is not recorded") {
@@ -205,7 +205,7 @@ TEST_CASE("while calls are on their way no stream is idle, and no event counts t
   CHECK_FALSE(giver.engine.now.has_made(mark.given()));
   CHECK_FALSE(giver.engine.streams.is_complete(tick));
   CHECK_FALSE(giver.engine.streams.is_idle(0));
-  CHECK_FALSE(giver.engine.relay.drain_within(std::chrono::milliseconds(1)));
+  CHECK_FALSE(giver.engine.submission.drain_within(std::chrono::milliseconds(1)));
   may_go_on = true;
   giver.engine.now.drain();
   CHECK(giver.engine.now.has_made(mark.given()));
@@ -216,37 +216,37 @@ TEST_CASE("a stream whose handle others have gets its calls at once, behind all 
   Giver giver;
   const CUstream theirs = giver.engine.streams.lend(giver.other);
   giver.fill(giver.stream, 1);
-  CHECK_FALSE(giver.engine.relay.takes(giver.on(giver.other)));
-  CHECK(giver.engine.relay.has_made_all());
+  CHECK_FALSE(giver.engine.submission.takes(giver.on(giver.other)));
+  CHECK(giver.engine.submission.has_made_all());
   CHECK(giver.engine.now.record(giver.engine.streams.at(giver.other).mark, giver.on(giver.other)) == CUDA_SUCCESS);
   CHECK(giver.engine.driver.calls().back().arguments[1] == reinterpret_cast<std::uint64_t>(theirs));
 }
 
 TEST_CASE("automatic: the first calls after a wait are the caller's, then the thread has them") {
   FakeEngine engine;
-  engine.relay.set(Relaying::automatic);
+  engine.submission.set(ThreadUse::automatic);
   const StreamIndex stream = engine.streams.create(0, 0);
-  engine.relay.start();
-  if (!engine.relay.is_used()) return;  // one processor
+  engine.submission.start();
+  if (!engine.submission.is_used()) return;  // one processor
   const On on = engine.streams.at(stream).on();
   for (int round = 0; round < 3; ++round) {
     engine.now.drain();
-    engine.relay.note_wait();
-    const std::uint64_t before = engine.relay.given();
+    engine.submission.note_wait();
+    const std::uint64_t before = engine.submission.given();
     std::size_t own = 0;
     for (int i = 0; i < 40; ++i) {
       CHECK(engine.now.record(engine.streams.at(stream).mark, on) == CUDA_SUCCESS);
-      if (engine.relay.given() == before) ++own;
+      if (engine.submission.given() == before) ++own;
     }
     CHECK(own >= 4);
     CHECK(own <= 8);
   }
   engine.now.drain();
-  engine.relay.note_wait();
-  const std::uint64_t before = engine.relay.given();
+  engine.submission.note_wait();
+  const std::uint64_t before = engine.submission.given();
   {
-    const Relay::AtOnce at_once(engine.relay);
+    const SubmissionThread::AtOnce at_once(engine.submission);
     for (int i = 0; i < 40; ++i) CHECK(engine.now.record(engine.streams.at(stream).mark, on) == CUDA_SUCCESS);
   }
-  CHECK(engine.relay.given() == before);
+  CHECK(engine.submission.given() == before);
 }
