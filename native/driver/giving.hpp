@@ -92,7 +92,7 @@ class Giving {
     const StreamState& state = engine_.stream(other);
     if (!state.mark) return;  // destroyed: all of it has passed
     const CUresult answer = engine_.streams.query(state);
-    if (answer != CUDA_SUCCESS && answer != CUDA_ERROR_NOT_READY) throw Refusal(answer, "cuStreamWaitEvent", device);
+    if (breaks_context(answer)) throw Refusal(answer, "cuStreamWaitEvent", device);
   }
 
   template <class FillIn>

@@ -83,8 +83,9 @@ void Memory::allocate_device(dataflow::Buffer& buffer, StreamIndex stream, const
   const CUmemoryPool pool = devices_.at(buffer.device).pool;
   const CUstream handle = streams_.at(stream).handle;
   CUdeviceptr address = 0;
+  const bool is_all_freed = returned_.empty() && now_.has_made(now_.given());  // before it is asked
   CUresult result = table_.cuMemAllocFromPoolAsync(&address, buffer.size_bytes, pool, handle);
-  if (result == CUDA_ERROR_OUT_OF_MEMORY && (!returned_.empty() || !now_.has_made(now_.given()))) {
+  if (result == CUDA_ERROR_OUT_OF_MEMORY && !is_all_freed) {
     before_retry();
     around_.collect();
     now_.drain();

@@ -77,6 +77,7 @@ TEST_CASE(
   CHECK(kernel.asked_count == 1);
   CHECK(engine.driver.work().empty());
   CHECK_FALSE(engine.run(engine.fill(engine.arrays[1])));
+  engine.now_drained();
   CHECK(engine.driver.work().size() == 1);
   kernel.load();
   kernel.end();
@@ -87,6 +88,7 @@ TEST_CASE(
   // In whichever order they are driven now: the second was told last.
   CHECK(waiting.drive(*first, 1) != Driven::goes_on);
   CHECK(waiting.drive(*second, 2) != Driven::goes_on);
+  engine.now_drained();
   const auto work = engine.driver.work();
   REQUIRE(work.size() == 3);
   CHECK(work[1].function == Function::cuLaunchKernel);
@@ -276,6 +278,7 @@ TEST_CASE("who meets a full stream stands in line, is told when there is room, a
   REQUIRE(due.size() == 1);
   CHECK(due[0].token == token(4));
   CHECK(waiting.drive(*fourth, 4) != Driven::goes_on);
+  engine.now_drained();
   CHECK(engine.driver.work().size() == 1);
   third.reset();
   fourth.reset();

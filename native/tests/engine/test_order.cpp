@@ -18,6 +18,7 @@ TEST_CASE("what a stream has got of a fill that was refused is passed before the
     engine.arrays = {engine.array(array_bytes)};
     CHECK_FALSE(engine.run(engine.gather({engine.fill(engine.arrays[0]), engine.create(array_bytes, 0, 4)})));
     engine.hold();
+    engine.now_drained();
     engine.driver.forget_calls();
     engine.driver.refuse(Function::cuMemsetD2D32Async, CUDA_ERROR_OUT_OF_MEMORY, 2);
     nb::object op = engine.create(array_bytes, 0, 16);
@@ -28,6 +29,7 @@ TEST_CASE("what a stream has got of a fill that was refused is passed before the
     root.reset();
     op.reset();
     engine.engine.collect();
+    engine.now_drained();
     REQUIRE(engine.driver.count(Function::cuMemFreeAsync) == 1);
     CHECK(first_race(engine.driver) == "");
     CHECK(engine.left_behind() == "");
@@ -54,6 +56,7 @@ TEST_CASE("what a stream has got of a copy or a fill that was refused is waited 
         CHECK_FALSE(engine.run(engine.fill(engine.arrays[0])));
         REQUIRE(engine.streams().size() == 4);
         engine.hold();
+        engine.now_drained();
         engine.driver.forget_calls();
         for (const Function each : {Function::cuMemcpyAsync, Function::cuMemcpy2DAsync, Function::cuMemsetD8Async,
                                     Function::cuMemsetD2D8Async})
@@ -114,12 +117,14 @@ TEST_CASE("random programs: waits and marks that are refused again and again are
     for (int i = 0; i < 3; ++i) engine.arrays.push_back(engine.array(array_bytes, 0, complex));
     CHECK_FALSE(engine.run(engine.fill(engine.arrays[0], 16)));
     engine.hold();
+    engine.now_drained();
     engine.driver.forget_calls();
     const std::array functions{Function::cuEventRecord, Function::cuStreamWaitEvent, Function::cuEventCreate};
     engine.driver.refuse(functions[seed % 3], CUDA_ERROR_OUT_OF_MEMORY, 1 + random() % 8, 2 + random() % 8);
     for (int round = 0; round < 6; ++round)
       if (engine.submit(random_program(engine, random))) ++raised_count;
     engine.engine.collect();
+    engine.now_drained();
     REQUIRE(first_race(engine.driver) == "");
     CHECK(engine.left_behind() == "");
   }
@@ -135,6 +140,7 @@ TEST_CASE("random programs: whichever call is refused, no two pieces of work rac
     for (int i = 0; i < 3; ++i) engine.arrays.push_back(engine.array(array_bytes, 0, complex));
     CHECK_FALSE(engine.run(engine.fill(engine.arrays[0], 16)));  // the streams are there
     engine.hold();
+    engine.now_drained();
     engine.driver.forget_calls();
     engine.driver.refuse_nth(1 + random() % 60);
     for (int round = 0; round < 4; ++round) {
@@ -144,6 +150,7 @@ TEST_CASE("random programs: whichever call is refused, no two pieces of work rac
       ++refused_count;
     }
     engine.engine.collect();
+    engine.now_drained();
     REQUIRE(first_race(engine.driver) == "");
     CHECK(engine.left_behind() == "");
   }

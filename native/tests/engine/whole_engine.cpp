@@ -149,6 +149,7 @@ void WholeEngine::settle() {
 }
 
 std::string WholeEngine::left_behind() {
+  now_drained();
   std::string found;
   auto note = [&](bool is_left, const char* what) {
     if (is_left) found += std::string(found.empty() ? "" : "; ") + what;
@@ -160,7 +161,6 @@ std::string WholeEngine::left_behind() {
   }).join();
   note(engine.depth != 0 || !is_free, "the right to submit");
   note(!engine.now.has_all(), "calls that are held back");
-  note(!engine.submission.has_made_all(), "calls on their way");
   note(!engine.lines.is_empty(), "a place in a line");
   note(!engine.claims.is_empty(), "a claim");
   note(captures::thread().depth != 0, "the thread's capture mode");
