@@ -80,6 +80,14 @@ def test_submission():
     assert len(row(lines, "built, submitted, with a DeviceFuture each")) == 2
 
 
+def test_submission_thread():
+    lines = run("submission_thread.py", "--rounds", "2", "--runs", "1")
+    for value in ("never", "auto", "always"):
+        found = [figures(line.strip()[len(value) :]) for line in lines if line.strip().startswith(value)]
+        assert len(found) == 13, value
+        assert all(len(each) == 1 and each[0] >= 0 and math.isfinite(each[0]) for each in found), value
+
+
 def test_copies():
     lines = run("bench_copies.py", "--mib", "1", "--repeat", "1", "--chunks", "2")
     ways = ("driver, pageable", "driver, page-locked", "copy(array, numpy)", "to_host(array)", "copy(HostArray, array)")

@@ -37,7 +37,7 @@ def capture(mode: str, stream: Any = None) -> Iterator[Any]:
     Python must not free objects of other libraries meanwhile, such as modules: that would end the capture.
     """
     if "AIOCUDA_SANITIZER_LOG" in os.environ:
-        pytest.skip("a sanitizer's own calls, where a kernel is loaded, end captures in every mode")
+        pytest.skip("under a sanitizer, a kernel that is loaded eagerly beside a capture ends it, in every mode")
     gc.collect()
     gc.disable()
     try:
