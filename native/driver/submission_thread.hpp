@@ -28,7 +28,10 @@ class SubmissionThread {
   SubmissionThread(const Table& table, Surroundings& around) : table_(table), around_(around) {}
   SubmissionThread(const SubmissionThread&) = delete;
   SubmissionThread& operator=(const SubmissionThread&) = delete;
-  ~SubmissionThread() { shut_down(); }
+  ~SubmissionThread() {
+    drain(false);
+    shut_down();
+  }
 
   // Before the first device is opened.
   void set(ThreadUse use) { asked_ = use; }

@@ -71,8 +71,12 @@ struct FakeDriver::Entry<function, CUresult (*)(Arguments...)> {
 
 template <Function function, class... Arguments>
 CUresult FakeDriver::answer(Arguments... arguments) {
-  if (before_call) before_call(function);
-  std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
+  if (const auto before = before_call_) {
+    lock.unlock();
+    (*before)(function);
+    lock.lock();
+  }
   ++counts_[index(function)];
   const std::size_t nth = ++made_[index(function)];
   if (is_refusable(function)) {

@@ -186,8 +186,11 @@ class FakeDriver {
 
   std::map<CUdeviceptr, std::uint64_t> allocations;       // of others: what pointers are asked about
   std::map<CUstream, unsigned long long> stream_numbers;  // of those whose number is not that of their handle
-  // Called before each call, without a lock. To be set before other threads call.
-  std::function<void(Function)> before_call{};
+  // Called before each call, without a lock.
+  void set_before_call(std::function<void(Function)> before) {
+    std::lock_guard lock(mutex_);
+    before_call_ = std::make_shared<const std::function<void(Function)>>(std::move(before));
+  }
 
   bool is_peer_possible = true;
   bool loads_eagerly = false;
@@ -237,6 +240,7 @@ class FakeDriver {
 
   static constexpr std::uint64_t first_handle = 0x1000;
   mutable std::mutex mutex_;
+  std::shared_ptr<const std::function<void(Function)>> before_call_;
   std::array<std::size_t, function_count> made_{}, counts_{};  // calls ever; since the last `forget_calls`
   std::vector<Call> calls_;
   std::vector<Work> work_;

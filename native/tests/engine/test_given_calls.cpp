@@ -165,9 +165,9 @@ TEST_CASE("an operation that only passes lost results on ends with the same erro
                                        }));
   std::atomic<bool> is_given = false;  // the call is refused when both have been submitted
   const std::thread::id own = std::this_thread::get_id();
-  engine.driver.before_call = [&](Function) {
+  engine.driver.set_before_call([&](Function) {
     while (std::this_thread::get_id() != own && !is_given) std::this_thread::yield();
-  };
+  });
   engine.execution(both)->submit_more();
   engine.execution(one)->submit_more();
   is_given = true;
@@ -232,7 +232,7 @@ TEST_CASE("whichever order is refused a few times, nothing is lost") {
 TEST_CASE("the driver gets no call that needs its real state before the calls that were given") {
   WholeEngine engine(3, ThreadUse::always);
   std::atomic<int> early = 0, asked = 0;
-  engine.driver.before_call = [&](Function function) {
+  engine.driver.set_before_call([&](Function function) {
     static const std::set<Function> at_once{
         Function::cuGraphLaunch,       Function::cuGraphUpload,       Function::cuStreamBeginCapture,
         Function::cuStreamSynchronize, Function::cuStreamWaitValue32, Function::cuLaunchHostFunc,
@@ -240,7 +240,7 @@ TEST_CASE("the driver gets no call that needs its real state before the calls th
     if (!at_once.contains(function)) return;
     ++asked;
     if (!engine.engine.submission.has_made_all()) ++early;
-  };
+  });
   make_arrays(engine, 3);
   const StreamIndex stream = engine.engine.streams.create(0, 0);
   auto give = [&] {
@@ -262,10 +262,10 @@ TEST_CASE("memory that is short is asked for again when what was freed has come 
   make_arrays(engine, 2);
   std::atomic<int> asked = 0;  // the submission thread goes on when memory was asked for
   const std::thread::id own = std::this_thread::get_id();
-  engine.driver.before_call = [&](Function function) {
+  engine.driver.set_before_call([&](Function function) {
     if (function == Function::cuMemAllocFromPoolAsync) ++asked;
     while (std::this_thread::get_id() != own && asked == 0) std::this_thread::yield();
-  };
+  });
   engine.execution(engine.fill(engine.arrays[0]))->submit_more();
   engine.driver.refuse(Function::cuMemAllocFromPoolAsync, CUDA_ERROR_OUT_OF_MEMORY, 1);
   CHECK_FALSE(engine.run(engine.create(64, 0, 4)));
