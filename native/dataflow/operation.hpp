@@ -78,6 +78,7 @@ struct Op : AtEnd {
   nb::object outcome;                        // the result, or the error once failed
   nb::object traceback;                      // the error's, as it was then: raising it again would make it grow
   Few<Tick> ready;                           // the result is there when these have passed
+  std::shared_ptr<TickSet> all_ready;        // where `ready` has only the last of several, and one may be lost: each
   std::shared_ptr<void> outstanding;         // what the driver floor keeps while the result is not there
   nb::object put;                            // a Placement: what `on` said of device, stream and policy
   std::shared_ptr<const Launches> launches;  // that it waited for; of a launch, itself, once somebody has asked

@@ -165,6 +165,7 @@ class Placing {
   // is not known.
   void inherit(Op& op, nb::handle from) {
     if (const Op* producer = as_op(from)) {
+      if constexpr (requires { sink_.inherit_all(op, *producer); }) sink_.inherit_all(op, *producer);
       for (const Tick tick : sink_.ready(*producer)) inherit(op, tick);
     } else if (const Array* array = as_array(from); array && array->buffer) {
       sink_.hazards(*array->buffer).each(array->span(), [&](const Hazard& hazard, Span) {

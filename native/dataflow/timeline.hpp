@@ -8,9 +8,11 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -27,7 +29,9 @@ inline constexpr StreamIndex slot_of(StreamId stream) { return static_cast<Strea
 struct Tick {
   StreamIndex stream = 0;
   std::uint64_t count = 0;
+  friend auto operator<=>(const Tick&, const Tick&) = default;
 };
+using TickSet = std::set<Tick>;
 
 // The memory of a byte range: its last write, and the reads since, one for each stream.
 struct Hazard {

@@ -22,12 +22,20 @@ class DriverNow {
   // Memory may be freed, and handles destroyed: no call that uses them is still to be decided.
   bool has_all() const { return !holds_back_; }
 
-  // Has all calls made that are on their way: before a call that needs the driver's real state. Another thread may go
-  // on meanwhile, unless calls are held back.
+  // Has all calls made that are on their way: before a call that needs the driver's real state.
   void drain() const {
     if (!submission_.has_made_all()) [[unlikely]]
-      submission_.drain(!holds_back_);
+      submission_.drain();
   }
+  // The same. Another thread may go on meanwhile, unless calls are held back: at the beginning of a step, where nothing
+  // has been decided or looked up yet.
+  void drain_slowly() const {
+    if (holds_back_) return drain();
+    if (!submission_.has_made_all()) [[unlikely]]
+      submission_.drain_slowly();
+  }
+  // Is work given at all?
+  bool gives() const { return submission_.is_used(); }
   // The calls that have been given, and whether so many of them have been made.
   std::uint64_t given() const { return submission_.given(); }
   bool has_made(std::uint64_t number) const { return submission_.has_made(number); }
@@ -38,8 +46,11 @@ class DriverNow {
       return table_.cuStreamQuery(stream);
     return submission_.query(stream, context);
   }
-  // The event's record has been made.
-  CUresult query(CUevent event) const { return table_.cuEventQuery(event); }
+  // The event's record has been made, or was refused for good.
+  CUresult query(CUevent event, CUcontext context) const {
+    if (const CUresult broken = submission_.losses.broken(context)) return broken;
+    return table_.cuEventQuery(event);
+  }
   CUresult synchronize(CUstream stream) const { return given_all().cuStreamSynchronize(stream); }
 
   // Orders that may be on their way when these return.

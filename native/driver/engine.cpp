@@ -16,7 +16,7 @@ constexpr std::chrono::seconds last_calls{1};
 Engine::Engine() = default;
 Engine::~Engine() {
   shut_down();
-  submission.losses.take();
+  submission.losses.forget();
   given.drop_made();  // while the parts are there to which their memory goes back
 }
 
@@ -73,20 +73,15 @@ void Engine::mark_last(dataflow::AtEnd& last, StreamIndex stream) {
 
 CUresult Engine::call_slowly(const std::function<CUresult()>& call) { return without_gil(call); }
 
-void Engine::settle_losses_now() {
-  now.drain();
-  given.settle(hooks);
-}
-
 nb::object Engine::find_loss(dataflow::Op& op) {
   if (depth == 0) {
     const std::unique_lock alone(submitting, std::try_to_lock);
     if (alone) {
-      settle_losses_now();
+      given.settle(hooks);
       return op.state == dataflow::State::failed ? op.outcome : nb::object();
     }
   }
-  const auto cause = submission.losses.find(std::span<const Tick>(op.ready.begin(), op.ready.size()));
+  const auto cause = given.find_cause(op);
   return cause ? Given::error_of(*cause, hooks) : nb::object();
 }
 

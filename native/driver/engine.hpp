@@ -66,7 +66,7 @@ class Engine final : public Surroundings {
   // Tells the operations that depend on lost work. At the beginning of an outermost submission.
   void settle_losses() {
     if (submission.losses.is_any()) [[unlikely]]
-      settle_losses_now();
+      given.settle(hooks);
   }
 
   [[noreturn, gnu::cold]] void raise_over_limit(const dataflow::MemoryLimit& limit, std::uint64_t asked_bytes);
@@ -140,7 +140,6 @@ class Engine final : public Surroundings {
   dataflow::PolicyStreams& make_lanes(const dataflow::Policy& policy, std::int32_t device, dataflow::Op& op);
 
   nb::object find_loss(dataflow::Op& op);
-  void settle_losses_now();
 
   Retained<nb::object> retained_;
 };

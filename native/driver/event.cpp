@@ -57,7 +57,7 @@ std::shared_ptr<const Event> Event::open(Devices& devices, std::int32_t device, 
 
 bool Event::has_passed() const {
   const RelaxedCaptures relaxed(devices_.table());
-  const CUresult result = devices_.now().query(event_);
+  const CUresult result = devices_.now().query(event_, context_);
   if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) throw Refusal(result, "cuEventQuery", device_);
   return result == CUDA_SUCCESS;
 }

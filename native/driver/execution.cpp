@@ -39,12 +39,13 @@ void learn_from_marks(Engine& engine, Op& op) {
   ContextScope scope(engine);
   for (const Engine::Mark& mark : find_outstanding(op)->marks) {
     if (!engine.now.has_made(mark.given())) continue;
-    scope.bind(engine.stream(mark.stream()).device);
-    const CUresult result = engine.now.query(mark.event());
+    const StreamState& stream = engine.stream(mark.stream());
+    scope.bind(stream.device);
+    const CUresult result = engine.now.query(mark.event(), stream.context);
     if (result == CUDA_SUCCESS)
       engine.learn(mark.complete());
     else if (result != CUDA_ERROR_NOT_READY)
-      throw Refusal(result, "cuEventQuery", engine.stream(mark.stream()).device);
+      throw Refusal(result, "cuEventQuery", stream.device);
   }
 }
 
@@ -315,6 +316,7 @@ Execution::Reached Execution::advance(bool blocks) {
     // Work that was submitted just now has hardly passed, and waiting for it tells as much as asking.
     reached.halt.waits = is_new ? engine_.timeline.not_known_complete(op.ready) : incomplete(engine_, op);
     reached.is_complete = reached.halt.waits.empty();
+    if (reached.is_complete) raise_loss(engine_, op);  // it may have been lost since
     return reached;
   } catch (const Refusal& refusal) {
     raise_refusal(engine_, refusal, root_);
@@ -437,7 +439,7 @@ void Execution::submit() {
   try {
     for (;;) {
       const Reached reached = submit_root(true);
-      engine_.now.drain();
+      engine_.now.drain_slowly();
       if (engine_.submission.losses.is_any()) {
         raise_loss(engine_, op());
         if (!engine_.submission.losses.is_any()) continue;  // what it needs may have failed
@@ -498,7 +500,8 @@ bool has_passed(Engine& engine, nb::handle object) {
   if (!op.is_done()) return false;
   if (engine.loss_of(op).is_valid()) return true;
   try {
-    return incomplete(engine, op).empty();
+    const bool is_complete = incomplete(engine, op).empty();
+    return is_complete || engine.loss_of(op).is_valid();  // it may have been lost since
   } catch (const Refusal& refusal) {
     raise_refusal(engine, refusal, object);
   }

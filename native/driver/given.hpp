@@ -5,6 +5,7 @@
 #pragma once
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <utility>
 
 #include "../dataflow/operation.hpp"
@@ -33,16 +34,19 @@ class Given {
   }
   // Lets go of those whose work was made. To let go of them may come back here.
   void drop_made() {
-    while (!kept_.empty() && !submission_.losses.is_any() && submission_.has_made(kept_.front().number)) {
+    // Whether it was made, then whether it was lost: the thread says so in the other order.
+    while (!kept_.empty() && submission_.has_made(kept_.front().number) && !submission_.losses.is_any()) {
       const nb::object gone = std::move(kept_.front().op);
       kept_.pop_front();
+      nb::inst_ptr<dataflow::Op>(gone)->all_ready.reset();
     }
   }
   bool is_empty() const { return kept_.empty(); }
 
-  // Ends the operations that depend on lost work, and forgets the losses. All calls have been made, and no walk goes
-  // on.
+  // Ends the operations that depend on lost work, then forgets the losses. No walk goes on.
   void settle(const Hooks& hooks);
+  // The cause for which a submitted operation is lost.
+  std::optional<Losses::Cause> find_cause(const dataflow::Op& op) const;
   // The error for a cause.
   static nb::object error_of(const Losses::Cause& cause, const Hooks& hooks);
 
@@ -54,6 +58,7 @@ class Given {
 
   SubmissionThread& submission_;
   std::deque<Kept> kept_;
+  bool is_settling_ = false;
 };
 
 }  // namespace aiocuda::driver

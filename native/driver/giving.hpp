@@ -27,6 +27,10 @@ class Giving {
 
   // Is work given at all?
   bool is_used() const { return engine_.submission.is_used(); }
+  // May work still be lost on which a result depends now? `holds_back`: some of it has not been given.
+  bool may_lose(bool holds_back) const {
+    return is_used() && (holds_back || !engine_.submission.has_made_all() || engine_.submission.losses.is_any());
+  }
   // The bytes that the operation touches that is placed now, until the next one is. Nothing if no work is given.
   Touched touched() { return is_used() ? find_touched() : Touched(); }
 

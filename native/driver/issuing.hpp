@@ -52,7 +52,10 @@ class Issuing {
   // To be called before anybody asks the driver about a stream, and before the walk ends. A refusal of the driver ends
   // the operations that depend on the call.
   void make_held_calls() {
-    if (held_.empty()) return finished_.clear();
+    if (held_.empty()) {
+      for (const nb::object& finished : finished_) engine_.given.note_finished(*dataflow::as_op(finished));
+      return finished_.clear();
+    }
     std::map<StreamIndex, nb::object> streams;  // that get calls, each with an operation that one of them is for
     std::set<StreamIndex> others;               // that they wait for
     nb::object error;

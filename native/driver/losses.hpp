@@ -1,8 +1,8 @@
 // Work that the driver refused after it was given, with all later work that depends on it; and contexts that are
 // broken. Knows no Python: any thread may add to it and ask.
 //
-// Always true: work that touches bytes which lost work was to write is lost, too, until the losses are taken. Who takes
-// them has had everything given performed, and no walk goes on that was decided without knowing of them.
+// Always true: work that touches bytes which lost work was to write is lost, too, until the losses are forgotten. Who
+// forgets them has had everything given performed, and no walk goes on that was decided without knowing of them.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -26,15 +26,14 @@ class Losses {
     const char* function;
     WorkOf of;
   };
-  struct Taken {
+  struct Known {
     std::vector<Cause> causes;
-    std::map<std::pair<dataflow::StreamIndex, std::uint64_t>, std::size_t> lost;  // submissions, and the cause of each
+    std::map<dataflow::Tick, std::size_t> lost;  // submissions, and the cause of each
 
-    // The index of the cause for which one of these submissions is lost.
-    std::optional<std::size_t> find(std::span<const dataflow::Tick> ticks) const {
-      for (const dataflow::Tick tick : ticks)
-        if (const auto found = lost.find({tick.stream, tick.count}); found != lost.end()) return found->second;
-      return std::nullopt;
+    // The index of the cause for which a submission is lost.
+    std::optional<std::size_t> find(dataflow::Tick tick) const {
+      const auto found = lost.find(tick);
+      return found == lost.end() ? std::nullopt : std::optional(found->second);
     }
   };
 
@@ -62,12 +61,11 @@ class Losses {
     const std::optional<std::size_t> cause = cause_for(tick, touched);
     return cause ? std::optional(known_.causes[*cause]) : std::nullopt;
   }
-  // The cause for which one of these submissions is lost.
-  std::optional<Cause> find(std::span<const dataflow::Tick> ticks) const {
-    if (!is_any()) return std::nullopt;
+  // The cause for which a submission is lost.
+  std::optional<Cause> find(dataflow::Tick tick) const { return find(tick, {}); }
+  Known known() const {
     const std::lock_guard lock(mutex_);
-    const std::optional<std::size_t> cause = known_.find(ticks);
-    return cause ? std::optional(known_.causes[*cause]) : std::nullopt;
+    return known_;
   }
   // The bytes may be another array's from here on.
   void note_freed(std::uint64_t address, std::uint64_t size_bytes) {
@@ -76,12 +74,11 @@ class Losses {
     const MemoryRange freed{address, address + size_bytes, true};
     std::erase_if(ranges_, [&](const auto& each) { return freed.meets({each.first.first, each.first.second, true}); });
   }
-  // Forgets what it gives back.
-  Taken take() {
+  void forget() {
     const std::lock_guard lock(mutex_);
     ranges_.clear();
     is_any_.store(false, std::memory_order_release);
-    return std::exchange(known_, {});
+    known_ = {};
   }
 
   // A context on which an order could not be given: nothing goes on there.
@@ -100,21 +97,21 @@ class Losses {
  private:
   // A part of a submission may be lost, or a wait that it needs.
   std::optional<std::size_t> cause_for(dataflow::Tick tick, std::span<const MemoryRange> touched) const {
-    if (const auto cause = known_.find({&tick, 1})) return cause;
+    if (const auto cause = known_.find(tick)) return cause;
     for (const auto& [lost, cause] : ranges_)
       for (const MemoryRange& range : touched)
         if (range.meets({lost.first, lost.second, true})) return cause;
     return std::nullopt;
   }
   void note(dataflow::Tick tick, std::span<const MemoryRange> touched, std::size_t cause) {
-    known_.lost.try_emplace({tick.stream, tick.count}, cause);
+    known_.lost.try_emplace(tick, cause);
     for (const MemoryRange& range : touched)
       if (range.writes) ranges_.try_emplace({range.begin, range.end}, cause);
   }
 
   mutable std::mutex mutex_;
   std::atomic<bool> is_any_{false}, is_any_broken_{false};
-  Taken known_;
+  Known known_;
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::size_t> ranges_;  // that lost work was to write: its cause
   std::map<CUcontext, CUresult> broken_;
 };

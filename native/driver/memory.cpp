@@ -68,11 +68,17 @@ void Memory::allocate(dataflow::Buffer& buffer, StreamIndex stream) {
   allocate_device(buffer, stream, [] {});
 }
 
+void Memory::reclaim() {
+  now_.drain();
+  around_.collect();
+  now_.drain();  // the frees
+}
+
 template <class Kind>
 CUresult Memory::allocate_block(BlockPool<Kind>& pool, dataflow::Buffer& buffer) {
   CUresult result = pool.allocate(buffer.size_bytes, buffer.address, slowly());
   if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-    around_.collect();
+    reclaim();
     pool.trim(slowly());
     result = pool.allocate(buffer.size_bytes, buffer.address, slowly());
   }
@@ -83,12 +89,11 @@ void Memory::allocate_device(dataflow::Buffer& buffer, StreamIndex stream, const
   const CUmemoryPool pool = devices_.at(buffer.device).pool;
   const CUstream handle = streams_.at(stream).handle;
   CUdeviceptr address = 0;
-  const bool is_all_freed = returned_.empty() && now_.has_made(now_.given());  // before it is asked
   CUresult result = table_.cuMemAllocFromPoolAsync(&address, buffer.size_bytes, pool, handle);
-  if (result == CUDA_ERROR_OUT_OF_MEMORY && !is_all_freed) {
+  // The results of work that is on its way are kept until it was made.
+  if (result == CUDA_ERROR_OUT_OF_MEMORY && (!returned_.empty() || now_.gives())) {
     before_retry();
-    around_.collect();
-    now_.drain();
+    reclaim();
     result = table_.cuMemAllocFromPoolAsync(&address, buffer.size_bytes, pool, handle);
   }
   if (result == CUDA_ERROR_OUT_OF_MEMORY && interprocess(buffer.device).cached_bytes()) {
@@ -109,7 +114,7 @@ void Memory::allocate_host(dataflow::Buffer& buffer, const std::function<void()>
   CUresult result = page_locked_.allocate(buffer.size_bytes, buffer.address);
   if (result == CUDA_ERROR_OUT_OF_MEMORY) {
     before_retry();
-    around_.collect();
+    reclaim();
     page_locked_.trim();
     result = page_locked_.allocate(buffer.size_bytes, buffer.address);
   }

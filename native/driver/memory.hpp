@@ -118,6 +118,8 @@ class Memory final : public dataflow::MemoryOwner {
  private:
   void allocate_device(dataflow::Buffer& buffer, StreamIndex stream, const std::function<void()>& before_retry);
   void allocate_host(dataflow::Buffer& buffer, const std::function<void()>& before_retry);
+  // Has the driver given back what can be had back now.
+  void reclaim();
   template <class Kind>
   CUresult allocate_block(BlockPool<Kind>& pool, dataflow::Buffer& buffer);
   void take_in(dataflow::Buffer& buffer);

@@ -77,7 +77,7 @@ bool StreamsPassing::has_come(std::int32_t error) { return Passing::has_come(err
 bool StreamsPassing::has_passed() {
   engine_.require_usable();
   if (!is_open()) return false;
-  engine_.now.drain();
+  engine_.now.drain_slowly();
   return doing(engine_, asked_, device_, [&] { return at_work(engine_, streams_).empty(); });
 }
 
@@ -89,7 +89,7 @@ CompletionRef StreamsPassing::wait(std::chrono::microseconds budget) {
     if (!opening_.is_none()) return nb::cast<const HostWork&>(opening_).ended;
     opening_.reset();
   }
-  engine_.now.drain();  // else all streams would count as at work
+  engine_.now.drain_slowly();  // else all streams would count as at work
   return doing(engine_, asked_, device_, [&]() -> CompletionRef {
     const std::vector<Tick> ticks = at_work(engine_, streams_);
     if (ticks.empty()) return nullptr;
@@ -110,7 +110,7 @@ CompletionRef EventPassing::wait(std::chrono::microseconds budget) {
   // While this looks the event may turn out to be broken: the reactor finds that out.
   const bool passed = spin(engine_, budget, [&] {
     const RelaxedCaptures relaxed(engine_.table);
-    return engine_.now.query(event_->handle()) == CUDA_SUCCESS;
+    return engine_.now.query(event_->handle(), event_->context()) == CUDA_SUCCESS;
   });
   return passed ? nullptr : engine_.waits.watch(event_);
 }

@@ -85,24 +85,33 @@ void SubmissionThread::shut_down() {
   use_ = ThreadUse::never;
 }
 
-void SubmissionThread::drain(bool lets_go) {
+void SubmissionThread::help(std::uint64_t last) {
+  Binding binding(table_);
+  way_->perform(last, [&](const Command& command) { perform(command, binding); });
+}
+
+void SubmissionThread::make_all() {
   if (has_made_all()) return;
   const std::uint64_t last = way_->given();
-  {
-    Binding binding(table_);
-    way_->perform(last, [&](const Command& command) { perform(command, binding); });
-  }
-  const auto until = Clock::now() + short_wait;
-  while (!has_made(last)) {
-    if (!lets_go || Clock::now() < until) {
-      Handover<Command>::rest();
-      continue;
-    }
-    around_.call_slowly([&] {
-      while (!has_made(last)) std::this_thread::sleep_for(short_wait / 4);
-      return CUDA_SUCCESS;
-    });
-  }
+  help(last);
+  while (!has_made(last)) Handover<Command>::rest();
+}
+
+void SubmissionThread::drain() {
+  if (!has_made_all() && !around_.is_over()) make_all();
+}
+
+void SubmissionThread::drain_slowly() {
+  if (has_made_all() || around_.is_over()) return;
+  const std::uint64_t last = way_->given();
+  help(last);
+  for (const auto until = Clock::now() + short_wait; !has_made(last) && Clock::now() < until;)
+    Handover<Command>::rest();
+  if (has_made(last)) return;
+  around_.call_slowly([&] {
+    while (!has_made(last)) std::this_thread::sleep_for(short_wait / 4);
+    return CUDA_SUCCESS;
+  });
 }
 
 bool SubmissionThread::drain_within(std::chrono::milliseconds time) {
@@ -117,7 +126,7 @@ bool SubmissionThread::drain_within(std::chrono::milliseconds time) {
 
 bool SubmissionThread::takes(const On& on) {
   if (on.is_shown) {
-    drain(false);
+    drain();
     return false;
   }
   ++calls_;

@@ -1,5 +1,5 @@
-// The submission thread: it makes calls of the driver that have been decided, and has no Python, so that the thread that
-// decides goes on.
+// The submission thread: it makes calls of the driver that have been decided, and has no Python, so that the thread
+// that decides goes on.
 //
 // Always true: each call is made once, in the order in which they were given; a call that is made at once, and not
 // given, comes behind all of them. Work that is refused is left out, with what depends on it, and noted in `losses`.
@@ -29,7 +29,7 @@ class SubmissionThread {
   SubmissionThread(const SubmissionThread&) = delete;
   SubmissionThread& operator=(const SubmissionThread&) = delete;
   ~SubmissionThread() {
-    drain(false);
+    make_all();
     shut_down();
   }
 
@@ -47,8 +47,10 @@ class SubmissionThread {
   bool has_made(std::uint64_t number) const { return !is_used() || way_->performed() >= number; }
   bool has_made_all() const { return !is_used() || way_->is_empty(); }
 
-  // Has all calls made that were given, by helping or by waiting. `lets_go`: a long wait gives up the GIL.
-  void drain(bool lets_go);
+  // Has all calls made that were given, by helping or by waiting. Nothing after the engine's end.
+  void drain();
+  // The same. A long wait gives up the GIL.
+  void drain_slowly();
   // The same without the GIL, for some time. False: there are still some.
   bool drain_within(std::chrono::milliseconds time);
 
@@ -74,8 +76,8 @@ class SubmissionThread {
 
   // Has a stream done all its work, is its context well? Any thread may ask.
   CUresult query(CUstream stream, CUcontext context) const {
+    const bool is_all = has_made_all();  // before it is asked, and before what the calls have broken
     if (const CUresult broken = losses.broken(context)) return broken;
-    const bool is_all = has_made_all();  // before it is asked
     const CUresult answer = table_.cuStreamQuery(stream);
     return answer == CUDA_SUCCESS && !is_all ? CUDA_ERROR_NOT_READY : answer;
   }
@@ -84,7 +86,8 @@ class SubmissionThread {
 
  private:
   class Binding;
-  void run();
+  void help(std::uint64_t last);
+  void make_all();
   void perform(const Command& command, Binding& binding) noexcept;
   void perform_work(const Command& command) noexcept;
   void perform_order(const Command& command) noexcept;

@@ -318,7 +318,21 @@ class SubmitSink : public Issuing {
     if (!holds_back_) note_progress(op, now.stream);
   }
   const dataflow::Few<Tick>& ready(const Op& op) const { return op.ready; }
-  void add_ready(Op& op, Tick tick) { op.add_ready(tick); }
+  void add_ready(Op& op, Tick tick) {
+    if (giving_.is_used()) [[unlikely]] {
+      if (giving_.may_lose(holds_back_)) keep_all(op, tick);
+    }
+    op.add_ready(tick);
+  }
+  // The submissions that a result depends on, where its own operation remembers each.
+  void inherit_all(Op& op, const Op& producer) {
+    if (!producer.all_ready || !giving_.may_lose(holds_back_)) return;
+    if (!op.all_ready && op.ready.empty()) {
+      op.all_ready = producer.all_ready;
+    } else {
+      for (const Tick tick : *producer.all_ready) keep_all(op, tick);
+    }
+  }
   void finish(Op& op, Value value) {
     if (holds_back_)
       note_finished(op);
@@ -329,6 +343,18 @@ class SubmitSink : public Issuing {
   }
 
  private:
+  // `ready` is to get a submission: it forgets all but the last of each stream.
+  [[gnu::noinline]] static void keep_all(Op& op, Tick tick) {
+    if (tick.count == 0) return;
+    auto is_other = [tick](Tick each) { return each.stream == tick.stream && each.count != tick.count; };
+    if (op.all_ready ? op.all_ready->contains(tick) : std::none_of(op.ready.begin(), op.ready.end(), is_other)) return;
+    if (!op.all_ready)
+      op.all_ready = std::make_shared<dataflow::TickSet>(op.ready.begin(), op.ready.end());
+    else if (op.all_ready.use_count() > 1)  // others have the same so far
+      op.all_ready = std::make_shared<dataflow::TickSet>(*op.all_ready);
+    op.all_ready->insert(tick);
+  }
+
   Value make_tuple(const std::vector<Value>& values) {
     nb::object whole = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(values.size())));
     for (std::size_t i = 0; i < values.size(); ++i)

@@ -287,7 +287,7 @@ Waits::PointEvent::PointEvent(const Streams& streams, SpareEvents& spare, CUcont
 bool Waits::has_passed(const Asked& asked) const {
   const RelaxedCaptures relaxed(table_);
   table_.cuCtxSetCurrent(asked.context);
-  return now_.query(asked.event) == CUDA_SUCCESS;
+  return now_.query(asked.event, asked.context) == CUDA_SUCCESS;
 }
 
 }  // namespace aiocuda::driver

@@ -175,7 +175,8 @@ void bind_arrays(nb::module_& module) {
       .def("_in_use", [](const Array& self) {
         driver::Engine& engine = process_engine();
         if (!self.buffer) return nb::make_tuple(false, false);
-        engine.now.drain();
+        engine.require_usable();
+        engine.now.drain_slowly();
         return driver::doing(engine, std::string("asking whether an array is in use"), self.device, [&] {
           bool written = false, read = false;
           self.each_piece([&](Span piece) {

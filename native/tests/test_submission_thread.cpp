@@ -38,7 +38,7 @@ struct Giver {
     engine.submission.give();
     return tick;
   }
-  bool is_lost(Tick tick) { return engine.submission.losses.find(std::span(&tick, 1)).has_value(); }
+  bool is_lost(Tick tick) { return engine.submission.losses.find(tick).has_value(); }
   // What the driver was given, as "fill 64", in its order.
   std::vector<std::uint64_t> filled() {
     std::vector<std::uint64_t> found;
@@ -92,16 +92,17 @@ TEST_CASE("a refused piece of work is left out, with what touches the bytes that
   CHECK(giver.filled() == std::vector<std::uint64_t>{1, 2, 5});  // the second was asked for, and refused
   for (const Tick tick : {refused, reads, overwrites, behind}) {
     CHECK(giver.is_lost(tick));
-    CHECK(code(giver.engine.submission.losses.find(std::span(&tick, 1))) == CUDA_ERROR_INVALID_VALUE);
+    CHECK(code(giver.engine.submission.losses.find(tick)) == CUDA_ERROR_INVALID_VALUE);
   }
   CHECK_FALSE(giver.is_lost(before));
   CHECK_FALSE(giver.is_lost(apart));
 
-  const Losses::Taken taken = giver.engine.submission.losses.take();
-  REQUIRE(taken.causes.size() == 1);
-  CHECK(std::string(taken.causes.front().function) == "cuMemsetD8Async");
-  CHECK(taken.causes.front().of.tick.count == refused.count);
-  CHECK(taken.lost.size() == 4);
+  const Losses::Known known = giver.engine.submission.losses.known();
+  REQUIRE(known.causes.size() == 1);
+  CHECK(std::string(known.causes.front().function) == "cuMemsetD8Async");
+  CHECK(known.causes.front().of.tick.count == refused.count);
+  CHECK(known.lost.size() == 4);
+  giver.engine.submission.losses.forget();
   CHECK_FALSE(giver.engine.submission.losses.is_any());
   const Tick later = giver.fill(giver.stream, 2);  // who gives it knows of the loss
   giver.engine.now.drain();
@@ -186,7 +187,7 @@ TEST_CASE("a wait for another device's lost work loses the work that needs it, a
   CHECK(giver.fill(giver.stream, 1).count == tick.count);
   const Tick apart = giver.fill(giver.stream, 2);
   giver.engine.now.drain();
-  CHECK(code(giver.engine.submission.losses.find(std::span(&tick, 1))) == CUDA_ERROR_ILLEGAL_ADDRESS);
+  CHECK(code(giver.engine.submission.losses.find(tick)) == CUDA_ERROR_ILLEGAL_ADDRESS);
   CHECK(giver.filled() == std::vector<std::uint64_t>{2});
   CHECK_FALSE(giver.is_lost(apart));
   CHECK(giver.engine.submission.losses.broken(giver.on(giver.stream).context) == CUDA_SUCCESS);

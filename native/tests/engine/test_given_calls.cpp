@@ -181,6 +181,47 @@ TEST_CASE("an operation that only passes lost results on ends with the same erro
   CHECK(engine.left_behind() == "");
 }
 
+TEST_CASE("a result of several pieces of work is lost with each of them, whichever streams they are on") {
+  for (const std::uint32_t streams : {1u, 3u}) {
+    for (std::size_t refused = 0; refused < 3; ++refused) {
+      for (const bool is_pick : {false, true}) {
+        CAPTURE(streams);
+        CAPTURE(refused);
+        CAPTURE(is_pick);
+        WholeEngine engine(streams, ThreadUse::always);
+        make_arrays(engine, 3);
+        engine.now_drained();
+        engine.driver.refuse(Function::cuMemsetD8Async, CUDA_ERROR_INVALID_VALUE, refused + 1);
+        std::vector<nb::object> fills;
+        for (int i = 0; i < 3; ++i) fills.push_back(engine.fill(engine.arrays[static_cast<std::size_t>(i)]));
+        const nb::object all = engine.gather(fills), more = engine.gather({all, fills[0]});
+        const nb::object op = is_pick ? engine.pick(engine.pick(more, 0), 1) : more;
+        const auto raised = engine.run(op);
+        REQUIRE(raised);
+        CHECK(raised->function == "cuMemsetD8Async");
+        CHECK(op_of(op).state == State::failed);
+        CHECK(engine.left_behind() == "");
+      }
+    }
+  }
+}
+
+TEST_CASE("memory that operations on their way hold is had back before there is none") {
+  WholeEngine engine(3, ThreadUse::always);
+  make_arrays(engine, 1);
+  engine.execution(engine.create(4096, 0, 4))->submit_more();  // nobody wants the result
+  engine.now_drained();
+  const std::size_t before = engine.driver.count(Function::cuMemFreeAsync);
+  engine.driver.refuse(Function::cuMemAllocFromPoolAsync, CUDA_ERROR_OUT_OF_MEMORY, 1);
+  std::size_t freed = 0;
+  engine.driver.set_before_call([&](Function function) {
+    if (function == Function::cuMemAllocFromPoolAsync) freed = engine.driver.count(Function::cuMemFreeAsync) - before;
+  });
+  CHECK_FALSE(engine.run(engine.create(64, 0, 4)));
+  CHECK(freed == 1);  // when it was asked for the last time
+  CHECK(engine.left_behind() == "");
+}
+
 TEST_CASE("has_passed is true of lost work, and tells that it failed") {
   WholeEngine engine(3, ThreadUse::always);
   make_arrays(engine, 1);
