@@ -26,6 +26,7 @@ Borrow* Lending::lend(Borrow::Bytes bytes, CUstream theirs, std::shared_ptr<void
 void Lending::order(CUstream theirs, const Borrow::Bytes& bytes) {
   ContextScope scope(devices_);
   scope.bind(bytes.device);
+  admit(*bytes.buffer, bytes.span, bytes.writes);
   streams_.order_others(theirs, bytes.device, *bytes.buffer, bytes.pieces, bytes.writes);
 }
 
@@ -42,6 +43,7 @@ void Lending::note(Borrow& borrow) {
   scope.bind(borrow.bytes_.device);
   // The stream was destroyed, and another one has its handle: all work of the former has passed.
   if (Relays::number_of(devices_.table(), borrow.theirs_) != borrow.number_) return;
+  if (streams_.has_passed_all(borrow.theirs_, borrow.bytes_.device)) return;
   const Tick now = relays_.behind(borrow.theirs_, borrow.bytes_.device);
   for (const dataflow::Span piece : borrow.bytes_.pieces) {
     dataflow::RangeHazards& hazards = borrow.bytes_.buffer->hazards;

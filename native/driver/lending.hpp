@@ -1,7 +1,8 @@
 // Arrays that other libraries have borrowed, until they give them back.
 //
-// Always true: the borrower's stream waits for our work before the borrow begins. While it lives, the memory is there,
-// and each use here comes after what is on that stream by then; so do the uses after its end, and the freeing. A borrow
+// Always true: the borrower's stream waits for our work before the borrow begins, and for what other borrowers have
+// enqueued. While it lives, the memory is there, and each use here comes after what is on that stream by then; so do
+// the uses after its end, and the freeing. Whoever looks at the hazards of lent bytes asks `admit` before. A borrow
 // may be given back on any thread, without the GIL or a context: it is only noted there. All else is guarded by the
 // GIL.
 #pragma once
@@ -63,11 +64,13 @@ class Lending {
 
   // The borrower must give it back. Throws Refusal, also where somebody captures the stream.
   Borrow* lend(Borrow::Bytes bytes, CUstream theirs, std::shared_ptr<void> kept);
-  // Orders a stream after the work on bytes that somebody would read, or write. Throws Refusal.
+  // Orders a stream after the work on bytes that somebody would read, or write, and after what borrowers of them do.
+  // Throws Refusal.
   void order(CUstream theirs, const Borrow::Bytes& bytes);
   // On any thread. The borrower is done with it, except for what is on his stream.
   void give_back(Borrow* borrow) noexcept;
-  // Before bytes are used: they come after what borrowers do with them. Throws Refusal.
+  // Before bytes are used, and before anybody asks what uses them: what borrowers do with them is in the hazards then.
+  // Throws Refusal.
   void admit(const dataflow::Buffer& buffer, dataflow::Span span, bool writes);
   // Lets go of what was given back. A stream that is captured now is asked about later.
   void take_back();

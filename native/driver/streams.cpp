@@ -180,6 +180,12 @@ bool Streams::is_captured(CUstream handle) const {
   return table_.cuStreamIsCapturing(handle, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
+bool Streams::has_passed_all(CUstream theirs, std::int32_t device) const {
+  const CUresult result = query(theirs, devices_.at(device).context);
+  if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) throw Refusal(result, "cuStreamQuery", device);
+  return result == CUDA_SUCCESS;
+}
+
 void Streams::require_not_captured(StreamIndex index) {
   const StreamState& state = streams_[index];
   if (!state.owned && is_captured(state.handle))

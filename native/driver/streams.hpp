@@ -134,6 +134,9 @@ class Streams {
   bool is_captured(CUstream handle) const;
   // Has a stream done all its work, is its context well? While somebody captures it nothing is known: not ready.
   CUresult query(const StreamState& stream) const { return query(stream.handle, stream.context); }
+  // Has a stream that may be somebody else's done all its work? Not while somebody captures it. In the context of its
+  // device. Throws Refusal on a broken context.
+  bool has_passed_all(CUstream theirs, std::int32_t device) const;
   // Throws Refusal where somebody captures a stream that is not ours: what is put there now does not run.
   void require_not_captured(StreamIndex stream);
   // For the reactor's thread: 0, or the error that broke the stream's context.

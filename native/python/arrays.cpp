@@ -176,8 +176,12 @@ void bind_arrays(nb::module_& module) {
         driver::Engine& engine = process_engine();
         if (!self.buffer) return nb::make_tuple(false, false);
         engine.require_usable();
-        engine.now.drain_slowly();
         return driver::doing(engine, std::string("asking whether an array is in use"), self.device, [&] {
+          if (self.buffer->is_lent) {
+            const driver::Engine::Submission submission(engine);
+            engine.lending.admit(*self.buffer, self.span(), true);
+          }
+          engine.now.drain_slowly();
           bool written = false, read = false;
           self.each_piece([&](Span piece) {
             self.buffer->hazards.each(piece, [&](const Hazard& hazard, Span) {

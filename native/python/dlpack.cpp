@@ -135,6 +135,7 @@ void bind_dlpack(nb::module_& module) {
     const Engine::Submission submission(engine);
     auto words = [&] { return "ordering " + describe(array) + " for another library"; };
     return driver::doing(engine, words, array.device, [&]() -> std::optional<std::uintptr_t> {
+      engine.lending.admit(*array.buffer, array.span(), writes);
       bool is_complete = true;
       array.each_piece([&](Span piece) {
         array.buffer->hazards.each(piece, [&](const dataflow::Hazard& hazard, Span) {

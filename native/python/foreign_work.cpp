@@ -46,7 +46,7 @@ void bind_foreign_work(nb::module_& module) {
                                        std::int32_t device) {
     finish_behind(op, std::move(result), device, [&](Engine& engine) { return engine.streams.pass(index_of(relay)); });
   });
-  // All that was submitted here with an array's memory. Pageable memory has none.
+  // All that was submitted here with an array's memory, and what its borrowers have enqueued. Pageable memory has none.
   module.def("finish_behind_array", [](nb::handle_t<Op> op, const Array& array) {
     dataflow::check_usable(array, false, [] { return std::string("done"); });
     const std::int32_t device = array.is_host() ? process_engine().stream(0).device : array.device;
@@ -54,6 +54,7 @@ void bind_foreign_work(nb::module_& module) {
       const driver::StreamIndex relay = engine.relays.unnamed(device);
       driver::ContextScope scope(engine);
       scope.bind(device);
+      engine.lending.admit(*array.buffer, array.span(), true);
       array.each_piece([&](dataflow::Span piece) { engine.streams.order(relay, *array.buffer, piece); });
       return engine.streams.pass(relay);
     });

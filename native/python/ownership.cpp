@@ -244,6 +244,7 @@ void bind_ownership(nb::module_& module) {
         engine, [&] { return "lending " + describe(array) + " to another process"; }, array.device,
         [&] {
           const Engine::Submission submission(engine);
+          engine.lending.admit(*array.buffer, array.span(), true);
           const driver::Memory::Exported exported = engine.memory.export_bytes(*array.buffer, array.span());
           return nb::make_tuple(nb::bytes(exported.memory.reserved, sizeof exported.memory.reserved),
                                 nb::bytes(exported.event.reserved, sizeof exported.event.reserved),
@@ -266,6 +267,7 @@ void bind_ownership(nb::module_& module) {
         driver::doing(engine, std::string("opening an array of another process"), device, [&] {
           array.buffer = engine.memory.open(handle_of<CUipcMemHandle>(memory), block_bytes, device);
           const StreamIndex ready = engine.streams.aside(device);
+          engine.lending.admit(*array.buffer, span, true);
           engine.streams.order(ready, *array.buffer, span);  // where it was opened before, and is still in use
           const auto behind_users = driver::Event::open(engine.devices, device, handle_of<CUipcEventHandle>(event));
           driver::check(engine.now.wait(engine.stream(ready).handle, behind_users->handle()), "cuStreamWaitEvent");

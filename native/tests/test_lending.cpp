@@ -68,10 +68,45 @@ TEST_CASE("while a borrow lives, each use comes after what is on the borrower's 
     }
 }
 
+TEST_CASE("a borrower comes after what another one has enqueued, if one of them may write") {
+  const auto second = reinterpret_cast<CUstream>(32);
+  for (const bool has_ended : {false, true})
+    for (const bool first_writes : {false, true})
+      for (const bool second_writes : {false, true}) {
+        FakeEngine engine;
+        BufferRef buffer = engine.allocate(100);
+        Borrow* const first = engine.lending.lend(whole(buffer, first_writes), theirs, nullptr);
+        engine.driver.hold(theirs);
+        engine.driver.submit(theirs);
+        if (has_ended) engine.lending.give_back(first);
+        Borrow* const later = engine.lending.lend(whole(buffer, second_writes), second, nullptr);
+        bool is_behind = false;
+        for (StreamIndex relay = 0; relay < engine.streams.size(); ++relay)
+          is_behind = is_behind || (engine.driver.waits_for(engine.handle(relay), theirs) &&
+                                    engine.driver.waits_for(second, engine.handle(relay)));
+        CHECK(is_behind == (first_writes || second_writes));
+        if (!has_ended) engine.lending.give_back(first);
+        engine.lending.give_back(later);
+      }
+}
+
+TEST_CASE("a borrower who has nothing to do is not waited for") {
+  FakeEngine engine;
+  BufferRef buffer = engine.allocate(100);
+  Borrow* const borrow = engine.lending.lend(whole(buffer, true), theirs, nullptr);
+  engine.driver.forget_calls();
+  engine.lending.admit(*buffer, {0, 100}, true);
+  engine.lending.give_back(borrow);
+  engine.lending.take_back();
+  CHECK(engine.driver.count(Function::cuEventRecord) == 0);
+}
+
 TEST_CASE("bytes beside a borrow do not wait for it") {
   FakeEngine engine;
   BufferRef buffer = engine.allocate(100);
   Borrow* const borrow = engine.lending.lend({buffer, {0, 50}, {{0, 50}}, 0, true}, theirs, nullptr);
+  engine.driver.hold(theirs);
+  engine.driver.submit(theirs);
   engine.driver.forget_calls();
   engine.lending.admit(*buffer, {50, 100}, true);
   CHECK(engine.driver.count(Function::cuEventRecord) == 0);

@@ -280,6 +280,60 @@ def test_who_asks_for_no_order_gets_none(framework, held, latch, increment):
     del tensor
 
 
+@pytest.mark.parametrize("is_over", [True, False], ids=["an ended borrow", "a borrow that lives"])
+def test_a_second_borrower_comes_after_what_the_first_enqueued(framework, held, latch, is_over):
+    x = full(1)
+    with framework.using(held):
+        first = framework.from_dlpack(x).fill_(5)
+    if is_over:
+        del first
+    second = framework.from_dlpack(x)
+    copy = framework.full(N, 0).copy_(second)
+    second.fill_(9)
+    latch.release()
+    assert copy.tolist() == [5] * N
+    assert host(x) == [9] * N
+
+
+def test_borrowers_who_only_read_do_not_wait_for_each_other(framework, held, latch):
+    x = full(1)
+    x.share()
+    with framework.using(held):
+        first = framework.from_dlpack(x)
+        framework.full(N, 0).copy_(first)
+    assert framework.from_dlpack(x).tolist() == [1] * N
+    assert latch.is_holding
+
+
+@pytest.mark.parametrize("is_over", [True, False], ids=["an ended borrow", "a borrow that lives"])
+def test_the_interface_names_a_stream_behind_borrowers(framework, held, latch, is_over):
+    x = full(1)
+    with framework.using(held):
+        borrowed = framework.from_dlpack(x).fill_(5)
+    if is_over:
+        del borrowed
+    shown = x.__cuda_array_interface__
+    framework.order(framework.current, shown["stream"])
+    copy = framework.full(N, 0).copy_(Tensor(framework, shown["data"][0], N))
+    latch.release()
+    assert copy.tolist() == [5] * N
+    ac.Device(0).synchronize().sync()
+    assert x.__cuda_array_interface__["stream"] is None  # a borrow without work is nothing to wait for
+
+
+@pytest.mark.parametrize("is_over", [True, False], ids=["an ended borrow", "a borrow that lives"])
+def test_done_of_an_array_is_behind_its_borrowers(framework, held, latch, is_over):
+    x = full(1)
+    with framework.using(held):
+        borrowed = framework.from_dlpack(x).fill_(5)
+    if is_over:
+        del borrowed
+    future = ac.done(x).submit()
+    assert not future.done()
+    latch.release()
+    assert future.sync(60) is x
+
+
 @pytest.mark.parametrize("stream", [None, LEGACY])
 def test_the_legacy_default_stream_is_ordered(framework, latch, increment, device, stream):
     x = full(1)
@@ -456,6 +510,46 @@ def test_page_locked_memory_is_lent_when_the_device_is_done_with_it(latch, devic
     latch.release()
     future.sync(60)
     assert np.from_dlpack(x).shape == (N,)
+
+
+@pytest.mark.parametrize("is_over", [True, False], ids=["an ended borrow", "a borrow that lives"])
+def test_the_host_gets_page_locked_memory_when_borrowers_are_done_with_it(framework, held, latch, is_over):
+    x = ac.empty_host(N, np.int32).sync()
+    x.numpy()[:] = 1
+    with framework.using(held):
+        borrowed = framework.from_dlpack(x).fill_(5)
+    if is_over:
+        del borrowed
+    with pytest.raises(ac.ArgumentValueError, match=r"still writing .*aiocuda\.done"):
+        x.numpy()
+    with pytest.raises(ac.ExchangeError, match=r"another library.* await that first, or aiocuda\.done"):
+        np.from_dlpack(x)
+    latch.release()
+    ac.done(x).sync(60)
+    assert np.from_dlpack(x).tolist() == x.numpy().tolist() == [5] * N
+
+
+def test_the_host_may_not_write_what_a_borrower_still_reads(framework, held, latch):
+    x = ac.empty_host(N, np.int32).sync()
+    x.numpy()[:] = 1
+    other = x.share()
+    with framework.using(held):
+        copy = framework.full(N, 0).copy_(framework.from_dlpack(x))
+    other.close()
+    with pytest.raises(ac.ArgumentValueError, match="still reading"):
+        x.unwrap().numpy()
+    latch.release()
+    with framework.using(held):
+        assert copy.tolist() == [1] * N
+
+
+def test_the_host_gets_memory_at_once_whose_borrower_has_nothing_to_do(framework):
+    x = ac.empty_host(N, np.int32).sync()
+    tensor = framework.from_dlpack(x)
+    for value in range(50):
+        tensor.fill_(value)
+        checked(driver.cuStreamSynchronize(framework.current))
+        assert x.numpy()[0] == value
 
 
 def test_page_locked_memory_is_host_memory_where_that_is_asked(framework):

@@ -128,7 +128,8 @@ class HostArray(_native.Array, Partitionable, DLPack):
         Raises
         ------
         ArgumentValueError
-            The device is still reading or writing the memory: await the operation first.
+            The device is still reading or writing the memory: await the operation first. A library that has borrowed
+            the array may do that, too: await `aiocuda.done` of the array.
         OwnershipError
             The array was closed (a `ClosedError`) or moved.
         """

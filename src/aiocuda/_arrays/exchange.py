@@ -206,7 +206,8 @@ def _is_ordered(theirs: int, device: int) -> bool:
 def _require_at_rest(array: _native.Array) -> None:
     if any(array._in_use()):
         raise ExchangeError(
-            "__dlpack__: the host may read the memory at once, and an operation still works on it; await that first"
+            "__dlpack__: the host may read the memory at once, and an operation, or another library, still works on it; "
+            "await that first, or aiocuda.done(x)"
         )
 
 

@@ -49,7 +49,8 @@ class Managed:
         ArgumentTypeError
             The array is not in managed memory: `aiocuda.to_host` copies it.
         ArgumentValueError
-            The device is still reading or writing the memory: await the operation first.
+            The device is still reading or writing the memory: await the operation first. A library that has borrowed
+            the array may do that, too: await `aiocuda.done` of the array.
         OwnershipError
             The array was closed (a `ClosedError`), moved or partitioned.
         """

@@ -25,14 +25,14 @@ def numpy_view(array: _native.Array) -> np.ndarray[Any, Any]:
     Raises
     ------
     ArgumentValueError
-        The device is still reading or writing the memory.
+        The device is still reading or writing the memory, for an operation or for a library that borrows it.
     """
     written, read = array._in_use()
     if written or read:
         doing, does = ("writing", "writes") if written else ("reading", "reads")
         raise ArgumentValueError(
             f"the device is still {doing} this {type(array).__name__} of shape {array._shape}; await the operation "
-            f"that {does} it before touching its memory"
+            f"that {does} it, or aiocuda.done(array), before touching its memory"
         )
     dtype = dtypes.dtype_of(array._dtype)
     if array._size_bytes == 0:
