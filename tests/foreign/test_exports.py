@@ -599,12 +599,16 @@ def test_the_interface_describes_views_and_shared_arrays():
     assert (part["shape"], part["strides"], part["data"]) == ((2, 3), (24, 8), (x.address + 24, False))
     x.share()
     assert x.__cuda_array_interface__["data"] == (x.address, True)
-    assert ac.zeros(0).sync().__cuda_array_interface__["data"] == (0, False)
+    for empty in (ac.zeros(0).sync(), ac.zeros(8).sync()[4:4], ac.zeros((4, 6)).sync()[:, 6:]):
+        assert empty.__cuda_array_interface__["data"] == (0, False)
 
 
-def test_the_interface_has_no_dtypes_of_ml_dtypes():
-    with pytest.raises(ac.ExchangeError, match="use DLPack"):
-        _ = ac.zeros(3, ml_dtypes.bfloat16).sync().__cuda_array_interface__
+def test_the_interface_has_no_dtypes_of_ml_dtypes_and_who_looks_for_it_finds_none():
+    x = ac.zeros(3, ml_dtypes.bfloat16).sync()
+    with pytest.raises(ac.MissingAttributeError, match="use DLPack"):
+        _ = x.__cuda_array_interface__
+    assert not hasattr(x, "__cuda_array_interface__")
+    assert hasattr(x, "__dlpack__")
 
 
 # --- misuse ---------------------------------------------------------------------------------------------------------

@@ -97,8 +97,9 @@ class DeviceArray(_native.Array, Partitionable, Managed, DLPack):
 
         Raises
         ------
-        ExchangeError
-            The interface has no such dtype.
+        MissingAttributeError
+            The interface has no such dtype. So ``hasattr`` says that there is no interface, and libraries go on to
+            DLPack.
         OwnershipError
             The array was closed (a `ClosedError`), moved or partitioned.
         """

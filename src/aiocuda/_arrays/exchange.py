@@ -1,7 +1,8 @@
 """Arrays as other libraries take them: by DLPack, versions 0.8 to 1.3, and by the CUDA array interface, version 3.
 
-Always true: what cannot be lent is an `ExchangeError`, and never a `TypeError`: libraries would ask again in an older
-way, which does not say that memory is for reading.
+Always true: what DLPack cannot lend is an `ExchangeError`, and never a `TypeError`: libraries would ask again in an
+older way, which does not say that memory is for reading. What the array interface has no word for is a missing
+attribute, so that libraries that look for the attribute go on to DLPack.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any, Final, cast
 from aiocuda import _native
 from aiocuda._driver import streams
 from aiocuda._values import dtypes, given
-from aiocuda.errors import ExchangeError
+from aiocuda.errors import ExchangeError, MissingAttributeError
 
 __all__ = ["DLPack", "array_interface"]
 
@@ -112,7 +113,7 @@ def array_interface(array: _native.Array) -> dict[str, Any]:
     _native.check_usable(array, False, "__cuda_array_interface__")
     dtype = dtypes.dtype_of(array._dtype)
     if dtype.isbuiltin == 2:  # of ml_dtypes
-        raise ExchangeError(
+        raise MissingAttributeError(
             f"__cuda_array_interface__ has no word for {dtype.name}: use DLPack, or a view of it, such as "
             f"x.view('uint{8 * dtype.itemsize}')"
         )
@@ -123,7 +124,7 @@ def array_interface(array: _native.Array) -> dict[str, Any]:
         "shape": array._shape,
         "typestr": dtype.str,
         "descr": dtype.descr,
-        "data": (array._address, is_read_only),
+        "data": (array._address if array._size_bytes else 0, is_read_only),
         "strides": None if array._is_contiguous else array._strides,
         "stream": stream,
     }
