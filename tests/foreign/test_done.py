@@ -149,6 +149,51 @@ def test_default_streams_are_waited_for(framework):
         assert ac.done(handle, device=0).sync(60) == handle
 
 
+def device_index(ordinal: int) -> dict[str, Any]:
+    return {"device": types.SimpleNamespace(index=ordinal), "device_index": ordinal}
+
+
+@pytest.mark.needs_devices(2)
+@pytest.mark.parametrize("handle", [0, LEGACY])
+@pytest.mark.parametrize("says", [device_index, lambda ordinal: {"device_id": ordinal}], ids=["PyTorch", "CuPy"])
+def test_a_default_stream_is_that_of_the_device_that_it_says(framework, latch, handle, says):
+    other = Framework(1)
+    gate = ac.Device(1).stream()
+    latch.hold(gate)
+    with other.device_current():
+        other.order(handle, gate.handle)
+    with framework.device_current():
+        here, there = (ac.done(Foreign(cuda_stream=handle, **says(ordinal))) for ordinal in (0, 1))
+        assert ac.Stream.from_external(Foreign(cuda_stream=handle, **says(1))).device == ac.Device(1)
+    here.sync(60)
+    assert not there.submit().done()
+    latch.release()
+    there.sync(60)
+    other.close()
+
+
+@pytest.mark.needs_devices(2)
+@pytest.mark.parametrize("says", [{}, {"device_id": -1}], ids=["nothing", "that it knows none"])
+def test_a_default_stream_that_says_no_device_is_that_of_the_current_one(framework, says):
+    other = Framework(1)
+    stream = Foreign(cuda_stream=LEGACY, **says)
+    for each in (framework, other):
+        with each.device_current():
+            assert ac.Stream.from_external(stream).device.ordinal == each.ordinal
+    x = ac.empty_host(3).sync()
+    before = checked(driver.cuCtxGetCurrent())
+    checked(driver.cuCtxSetCurrent(0))
+    try:
+        for make in (ac.done, ac.Stream.from_external):
+            with pytest.raises(ac.ArgumentTypeError, match="does not say its device, and CUDA has no current one"):
+                make(stream)
+        with pytest.raises(ac.ExchangeError, match="make the stream's device current"):
+            x.__dlpack__(stream=LEGACY)
+    finally:
+        checked(driver.cuCtxSetCurrent(before))
+    other.close()
+
+
 def test_what_is_enqueued_after_the_call_is_not_waited_for(framework, latch):
     with framework.device_current():
         stream = framework.stream()

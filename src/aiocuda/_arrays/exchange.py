@@ -190,8 +190,15 @@ def _stream_asked(array: _native.Array, asked: Any, *, is_default: bool) -> int 
 
 def _device_of(theirs: int | None) -> int:
     """Return the ordinal of a stream's device, for memory that is on none."""
-    ordinal = None if theirs is None else streams.device_of_stream(theirs)
-    return _native.default_device() if ordinal is None else ordinal
+    if theirs is None:
+        return _native.default_device()
+    ordinal = streams.device_of_stream(theirs)
+    if ordinal is None:
+        raise ExchangeError(
+            f"__dlpack__: stream={theirs} is a default stream, which each device has, the memory is on the host, and "
+            "CUDA has no current device in this thread; make the stream's device current"
+        )
+    return ordinal
 
 
 def _is_ordered(theirs: int, device: int) -> bool:
@@ -207,8 +214,8 @@ def _is_ordered(theirs: int, device: int) -> bool:
 def _require_at_rest(array: _native.Array) -> None:
     if any(array._in_use()):
         raise ExchangeError(
-            "__dlpack__: the host may read the memory at once, and an operation, or another library, still works on it; "
-            "await that first, or aiocuda.done(x)"
+            "__dlpack__: the host may read the memory at once, and an operation, or another library, still works on "
+            "it; await that first, or aiocuda.done(x)"
         )
 
 

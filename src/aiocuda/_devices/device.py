@@ -186,15 +186,17 @@ class Stream:
         Parameters
         ----------
         stream
-            Anything with ``__cuda_stream__``, a stream of PyTorch, or a raw handle (a ``CUstream`` as an `int`). An
-            object is kept. A raw handle must live until the work that aiocuda puts there has passed.
+            Anything with ``__cuda_stream__``, a stream of PyTorch, or a raw handle (a ``CUstream`` as an `int`). A
+            default stream is that of the device which the object says, else of CUDA's current device. An object is
+            kept. A raw handle must live until the work that aiocuda puts there has passed.
         device
             The device of a raw handle, as a `Device`, its ordinal or its name.
 
         Raises
         ------
         ArgumentTypeError
-            It is no stream, or the per-thread default stream; or a raw handle without a device.
+            It is no stream, or the per-thread default stream; a raw handle without a device; or a default stream that
+            does not say its device, where CUDA has no current one.
         ArgumentValueError
             The stream is one of another device.
         DriverError
@@ -389,7 +391,7 @@ def as_stream(stream: Any) -> Stream:
             f"a stream is a Stream, or has __cuda_stream__; {given.shown(stream)} is neither. A raw handle becomes one "
             "by Stream.from_external(handle, device)"
         )
-    return _adopted(handle, device_of_stream(handle), stream)
+    return _adopted(handle, device_of_stream(handle, stream), stream)
 
 
 def _adopted(handle: int, device: Device, owner: object) -> Stream:
@@ -401,16 +403,23 @@ def _adopted(handle: int, device: Device, owner: object) -> Stream:
     return Stream._known(_native.adopt_stream(handle, device.ordinal, owner), device)
 
 
-def device_of_stream(handle: int) -> Device:
-    """Return the device of a stream by its handle; of a default stream where no context is current, the one in force.
+def device_of_stream(handle: int, stream: Any = None) -> Device:
+    """Return the device of a stream by its handle; of a default stream, the one that it says, or CUDA's current one.
 
     Raises
     ------
+    ArgumentTypeError
+        It is a default stream that does not say its device, and CUDA has no current one in this thread.
     DriverError
         The handle is no stream's.
     """
-    ordinal = streams.device_of_stream(handle)
-    return Device(current_ordinal() if ordinal is None else ordinal)
+    ordinal = streams.device_of_stream(handle, stream)
+    if ordinal is None:
+        raise ArgumentTypeError(
+            f"handle {handle} is a default stream, which each device has; {given.shown(stream)} does not say its "
+            "device, and CUDA has no current one in this thread: pass the handle itself, with device="
+        )
+    return Device(ordinal)
 
 
 def device_of_handle(handle: int, device: DeviceLike | None) -> Device:

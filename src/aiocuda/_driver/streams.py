@@ -8,9 +8,10 @@ from typing import Any, Final
 from aiocuda._driver import runtime
 from aiocuda.errors import ArgumentTypeError
 
-__all__ = ["device_of_event", "device_of_stream", "event_handle", "stream_handle"]
+__all__ = ["device_of_stream", "device_said", "event_handle", "stream_handle"]
 
-_NULL_STREAMS: Final = (0, 1)  # CU_STREAM_LEGACY is 1
+# Each device has these, under the same handles: CU_STREAM_LEGACY is 1, CU_STREAM_PER_THREAD is 2.
+_DEFAULT_STREAMS: Final = (0, 1, 2)
 
 
 def stream_handle(x: Any) -> int | None:
@@ -46,18 +47,32 @@ def event_handle(x: Any) -> int | None:
     return None
 
 
-def device_of_event(x: Any) -> int | None:
-    """Return the ordinal of an event's device; None if it does not tell."""
-    device = getattr(x, "device", None)
-    for name in ("index", "device_id", "ordinal"):
-        ordinal = getattr(device, name, None)
-        if isinstance(ordinal, int):
-            return ordinal
-    return None
+def device_said(x: Any) -> int | None:
+    """Return the ordinal of the device that a stream or an event says it is on; None if it does not say."""
+    try:
+        device = getattr(x, "device", None)
+    except Exception:  # noqa: BLE001 - cuda.core's default streams ask for the current device, and there may be none
+        return None
+    # Of PyTorch, of CuPy and cuda.core, of Warp.
+    said = [getattr(device, name, None) for name in ("index", "device_id", "ordinal")]
+    said += [getattr(x, name, None) for name in ("device_index", "device_id")]
+    return next((ordinal for ordinal in said if isinstance(ordinal, int) and ordinal >= 0), None)
 
 
-def device_of_stream(handle: int) -> int | None:
-    """Return the ordinal of a stream's device; None: it is a null stream's current context's, and there is none.
+def device_of_stream(handle: int, x: Any = None) -> int | None:
+    """Return the ordinal of a stream's device.
+
+    Parameters
+    ----------
+    handle
+        Its handle. That of a default stream is the same on each device.
+    x
+        The stream itself, which may say its device.
+
+    Returns
+    -------
+    int or None
+        Of a default stream that does not say its device, it is the one whose context is current. None: there is none.
 
     Raises
     ------
@@ -68,8 +83,11 @@ def device_of_stream(handle: int) -> int | None:
 
     runtime.device_count()
     before = runtime.call(driver.cuCtxGetCurrent)
-    if handle in _NULL_STREAMS and not int(before):
-        return None
+    if handle in _DEFAULT_STREAMS:
+        if (said := device_said(x)) is not None:
+            return said
+        if not int(before):
+            return None
     context = runtime.call(driver.cuStreamGetCtx, driver.CUstream(handle))
     runtime.call(driver.cuCtxSetCurrent, context)
     try:

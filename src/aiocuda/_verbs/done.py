@@ -32,8 +32,9 @@ def done(x: T, device: DeviceLike | None = None) -> DeviceOp[T]:
         framework: all that is on the framework's current stream, or on the stream that the array's protocol names.
 
         Streams are those with ``__cuda_stream__``, or PyTorch's, or a raw handle (a ``CUstream`` as an `int`, with
-        `device`). Events are those of PyTorch, CuPy, Numba, Warp and ``cuda.core``. Arrays have DLPack or
-        ``__cuda_array_interface__``. Streams, events and arrays of aiocuda's work as well.
+        `device`). A default stream is that of the device which the object says, else of CUDA's current device. Events
+        are those of PyTorch, CuPy, Numba, Warp and ``cuda.core``. Arrays have DLPack or ``__cuda_array_interface__``.
+        Streams, events and arrays of aiocuda's work as well; such an array is done when its borrowers are, too.
     device
         The device of a raw handle, as a `Device`, its ordinal or its name.
 
@@ -48,8 +49,8 @@ def done(x: T, device: DeviceLike | None = None) -> DeviceOp[T]:
     Raises
     ------
     ArgumentTypeError
-        It is none of these; an operation or a future, which are awaited themselves; host memory; or a raw handle
-        without a device.
+        It is none of these; an operation or a future, which are awaited themselves; host memory; a raw handle
+        without a device; or a default stream that does not say its device, where CUDA has no current one.
     ArgumentValueError
         A raw handle is of another device.
     CaptureError
@@ -75,7 +76,7 @@ def done(x: T, device: DeviceLike | None = None) -> DeviceOp[T]:
         return _behind_stream(x, x.handle, x.device, x._title)
     handle = streams.stream_handle(x)
     if handle is not None:
-        return _behind_stream(x, handle, device_of_stream(handle), _of_others(x))
+        return _behind_stream(x, handle, device_of_stream(handle, x), _of_others(x))
     event = x._handle if isinstance(x, Event) else streams.event_handle(x)
     if event is not None:
         return _behind_event(x, event)
@@ -100,7 +101,7 @@ def _behind_stream(x: Any, handle: int, device: Device, what: str) -> CallOp:
 def _behind_event(x: Any, event: int) -> DeviceOp[Any]:
     if not event:
         return value(x)  # it was never recorded
-    ordinal = streams.device_of_event(x)
+    ordinal = streams.device_said(x)
     op = _op(_of_others(x))
     _native.finish_behind_event(op, x, event, as_ordinal(None) if ordinal is None else ordinal)
     return op
