@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "buffer.hpp"
+#include "loan.hpp"
 
 namespace aiocuda::dataflow {
 namespace nb = nanobind;
@@ -47,7 +48,7 @@ struct Array {
   GroupRef group{};                     // whose handle it is, once the array was shared, moved or partitioned
   std::vector<std::int64_t> tile{};     // of a partition: the shape of its tiles
   std::string ended{};                  // how its use ended, such as "was closed at file:line"
-  std::shared_ptr<void> loan{};         // of memory that is somebody else's
+  std::shared_ptr<Loan> loan{};         // of memory that is somebody else's
 
   std::uint64_t address() const { return buffer->address + offset; }  // not of a closed one
   std::uint64_t size() const {
@@ -69,6 +70,8 @@ struct Array {
   bool is_managed() const { return buffer && buffer->kind == MemoryKind::managed; }
   bool is_contiguous() const { return strides.empty(); }
   bool is_partition() const { return !tile.empty(); }
+  // The loan, if a framework's stream has to do with each use of it; else null.
+  Loan* tensor() const { return loan && loan->lender ? loan.get() : nullptr; }
 
   std::int64_t stride(std::size_t axis) const {  // in bytes
     if (!strides.empty()) return strides[axis];

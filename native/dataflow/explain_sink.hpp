@@ -95,7 +95,8 @@ class ExplainSink {
   void require_loaded(LaunchOp&, std::int32_t) const {}
   void require_made(ReplayOp&) const {}
   void require_unclaimed(const std::vector<Use>&) const {}
-  void admit_borrowers(const Use&) const {}
+  void admit_others(const Op&, const Use&) const {}
+  void note_use(const Use&, Tick) const {}
   bool is_complete(Tick) const { return true; }  // a host step is written down, not waited for
 
   void mark(Op&, StreamIndex stream, std::uint32_t slot) { marked_[{stream, slot}] = timeline_.submitted(stream); }

@@ -300,14 +300,15 @@ struct LaunchOp final : Op {
       if (const Array* array = as_array(value)) {
         check_array(signature, i, *array, home);
         pack(i, *array);
+        has_tensors = has_tensors || array->tensor();
       } else if (const Op* op = as_op(value)) {
         check_spec(signature, i, op->spec, home);
         note_operation(i);
+        has_tensors = has_tensors || op->has_tensors;
       } else {
-        raise(error_types.argument_type,
-              signature.where(i) + ": " + expected_array(param) + " is expected, " +
-                  nb::cast<std::string>(nb::str(nb::handle(Py_TYPE(value.ptr())).attr("__name__"))) +
-                  " was given; bring host data to the device with to_device()");
+        into.object = bind_tensor(value, home).release().ptr();
+        ++bound;
+        return;
       }
     } else if (const Op* op =
                    PyLong_CheckExact(value.ptr()) || PyFloat_CheckExact(value.ptr()) ? nullptr : as_op(value)) {
@@ -328,6 +329,21 @@ struct LaunchOp final : Op {
   }
 
  private:
+  // An array of another library, as it is.
+  [[gnu::noinline]] nb::object bind_tensor(nb::handle value, Home& home) {
+    const std::size_t i = bound;
+    nb::object tensor = tensor_of(value, [&] { return signature.where(i); });
+    if (!tensor.is_valid())
+      raise(error_types.argument_type,
+            signature.where(i) + ": " + expected_array(signature.params[i]) + " is expected, " +
+                nb::cast<std::string>(nb::str(nb::handle(Py_TYPE(value.ptr())).attr("__name__"))) +
+                " was given; bring host data to the device with to_device()");
+    const Array& array = *as_array(tensor);
+    check_array(signature, i, array, home);
+    pack(i, array);
+    has_tensors = has_tensors || array.tensor();
+    return tensor;
+  }
   void note_operation(std::size_t i) {
     consumes = true;
     if (i < 64) operations |= std::uint64_t{1} << i;

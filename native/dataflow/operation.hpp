@@ -69,6 +69,7 @@ struct Op : AtEnd {
 
   const Kind kind;
   State state = State::pending;
+  bool has_tensors = false;  // it, or what it needs, was given an array of another library's as it is
   bool is_asked = false;     // for its result: it was to be executed, recorded or explained, or was used by another
   std::uint32_t held = 0;    // how many references walks have to it
   std::uint64_t walker = 0;  // the number of the walk on whose path it lies; 0: of none
@@ -93,6 +94,8 @@ struct Op : AtEnd {
     const bool is_free = kind == Kind::launch && spec.is_managed;
     return tied_device != unknown_ordinal || is_free ? tied_device : spec.device;
   }
+
+  void note_tensors(nb::handle argument);
 
   // Drops the arguments; without recursion, however long the chain behind them.
   virtual void release_arguments() = 0;
@@ -157,6 +160,23 @@ inline TypeTest is_array;
 inline Op* as_op(nb::handle object) { return object.ptr() && is_op(object.ptr()) ? nb::inst_ptr<Op>(object) : nullptr; }
 inline Array* as_array(nb::handle object) {
   return object.ptr() && is_array(object.ptr()) ? nb::inst_ptr<Array>(object) : nullptr;
+}
+
+// An array of another library's, as a `DeviceArray`; none if it is no such thing. Or, in words, why it cannot be one.
+inline nb::object (*take_tensor)(nb::handle value, std::string& problem) = nullptr;  // set once
+template <class Where>
+nb::object tensor_of(nb::handle value, Where&& where) {
+  std::string problem;
+  nb::object tensor = take_tensor ? take_tensor(value, problem) : nb::object();
+  if (!problem.empty()) raise(error_types.argument_type, where() + ": " + problem);
+  return tensor;
+}
+
+inline void Op::note_tensors(nb::handle argument) {
+  if (const Array* array = as_array(argument))
+    has_tensors = has_tensors || array->tensor();
+  else if (const Op* op = as_op(argument))
+    has_tensors = has_tensors || op->has_tensors;
 }
 
 // Drops a reference; where that would end an operation, the operations behind it end one after
@@ -416,10 +436,15 @@ struct ReplayOp final : Op {
   // Takes the place of an input, or of an output's memory.
   void bind(bool is_output, std::uint32_t index, nb::handle value) {
     Binding binding{};
+    const bool may_be_tensor = !as_array(value) && !PyLong_Check(value.ptr()) && !PyFloat_Check(value.ptr());
+    const nb::object tensor =
+        may_be_tensor && !as_op(value) ? tensor_of(value, [] { return std::string("launch"); }) : nb::object();
+    if (tensor.is_valid()) value = tensor;
     binding.value = value.inc_ref().ptr();
     binding.index = index;
     binding.is_output = is_output;
     binding.is_operation = is_op(value.ptr());
+    note_tensors(value);
     consumes = consumes || binding.is_operation;
     bindings.push_back(binding);
   }

@@ -35,13 +35,14 @@ struct Use {
   Buffer* buffer;
   Span span;
   bool writes;
+  Loan* tensor = nullptr;  // of a framework's array: its stream comes before, and after
 };
 
 inline void add_uses(const Array& array, bool writes, std::vector<Use>& uses) {
   if (array.is_contiguous()) {
-    uses.push_back({array.buffer.get(), array.span(), writes});
+    uses.push_back({array.buffer.get(), array.span(), writes, array.tensor()});
   } else {
-    array.each_piece([&](Span piece) { uses.push_back({array.buffer.get(), piece, writes}); });
+    array.each_piece([&](Span piece) { uses.push_back({array.buffer.get(), piece, writes, array.tensor()}); });
   }
 }
 
@@ -139,8 +140,8 @@ class Placing {
       if (timeline.is_tail_wanted(stream, overwritten)) timeline.mark_end(stream, waits);
     }
     for (const Use& use : uses)
-      if (use.buffer->is_lent) [[unlikely]]
-        sink_.admit_borrowers(use);
+      if (use.tensor || use.buffer->is_lent) [[unlikely]]
+        sink_.admit_others(op, use);
     for (const Use& use : uses)
       sink_.hazards(*use.buffer).each(use.span, [&](const Hazard& hazard, Span) {
         timeline.order(stream, hazard, use.writes, waits);
@@ -157,6 +158,8 @@ class Placing {
       RangeHazards& hazards = sink_.hazards(*use.buffer);
       hazards.commit(use.span, use.writes, now);
       hazards.forget_passed(sink_.timeline());
+      if (use.tensor || use.buffer->is_lent) [[unlikely]]
+        sink_.note_use(use, now);
     }
     return now;
   }

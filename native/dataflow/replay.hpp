@@ -110,10 +110,11 @@ class Replay {
   void each_use(F&& f) const {
     each_place([&](const Memory& memory, const Bound& at) {
       if (!at.buffer) return;
+      Loan* const tensor = at.buffer->is_address_space() ? tensor_at(at.slot) : nullptr;
       for (const Span span : memory.reads.spans())
-        f(Use{at.buffer, Span{at.offset + span.begin, at.offset + span.end}, false});
+        f(Use{at.buffer, Span{at.offset + span.begin, at.offset + span.end}, false, tensor});
       for (const Span span : memory.writes.spans())
-        f(Use{at.buffer, Span{at.offset + span.begin, at.offset + span.end}, true});
+        f(Use{at.buffer, Span{at.offset + span.begin, at.offset + span.end}, true, tensor});
     });
     for (const BufferRef& memory : plan_.shared_memory) f(Use{memory.get(), Span{0, memory->size_bytes}, true});
   }
@@ -148,6 +149,19 @@ class Replay {
     std::size_t at = bound_.size();
     while (at > 0 && bound_[at - 1].slot > binding.slot) --at;
     bound_.insert(at, {binding.slot, array.buffer.get(), array.offset});
+  }
+
+  // The loan of what is in the place of a memory, if it is a framework's.
+  [[gnu::noinline]] Loan* tensor_at(SlotIndex slot) const {
+    for (const ReplayOp::Binding& binding : op_.bindings)
+      if (binding.is_memory && binding.slot == slot) {
+        const Op* const producer = as_op(binding.value);
+        const Array* const array = as_array(producer ? nb::handle(producer->outcome) : nb::handle(binding.value));
+        return array ? array->tensor() : nullptr;
+      }
+    for (const Constant& constant : plan_.constants)
+      if (constant.memory == slot) return as_array(constant.array)->tensor();
+    return nullptr;
   }
 
   const Bound* find(SlotIndex slot) const {

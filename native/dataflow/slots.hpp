@@ -100,6 +100,7 @@ class Slots {
   void note_constant(nb::handle given, SlotIndex slot, bool writes) {
     if (plan_.memory[slot].role != MemoryRole::constant && plan_.memory[slot].role != MemoryRole::input) return;
     if (!as_array(given)) return;
+    plan_.has_tensors = plan_.has_tensors || as_array(given)->tensor();
     const auto [at, is_new] = constants_.try_emplace(given.ptr(), plan_.constants.size());
     if (is_new) {
       plan_.constants.push_back({nb::borrow(given), writes, slot});

@@ -60,6 +60,8 @@ class UsesAhead {
       case Kind::replay: {
         const auto& replay = static_cast<ReplayOp&>(op);
         for (const ReplayOp::Binding& each : replay.bindings) add(each.value, true);
+        for (const Constant& each : replay.plan->constants)
+          if (as_array(each.array)->tensor()) add(each.array, each.writes);
         for (const Memory& each : replay.plan->memory)
           if (each.buffer)
             uses_.push_back({each.buffer.get(), {each.offset, each.offset + each.size_bytes}, !each.writes.empty()});

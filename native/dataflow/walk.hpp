@@ -19,7 +19,8 @@
 //                                    for policies that want it
 //   void mark(op, stream, slot), wait(op, stream, other, slot)
 //                                    for an operation; see Timeline::order
-//   void admit_borrowers(use)        what borrowers do with lent bytes is in the hazards
+//   void admit_others(op, use)       what others do with bytes that are lent, by us or to us, is in the hazards
+//   void note_use(use, tick)         such bytes were used by work that was submitted
 //   void launch(op, stream, device), copy(op, to, from, stream)
 //   fill(op, array, way, stream)     `way`: memory that is filled and copied from, or null
 //   Value create(op, stream, device), create_host(op, device)

@@ -168,7 +168,8 @@ bool Execution::walk(Halt& halt) {
   std::optional<dataflow::Scratch<nb::handle>> own;  // of a callback's walk, inside another
   if (!outermost) own.emplace();
   dataflow::Scratch<nb::handle>& scratch = own ? *own : engine_.scratch;
-  SubmitSink sink(engine_, placement(), scratch.uses, outermost, acting.turn(), loading_, ahead_.get(), claim_);
+  SubmitSink sink(engine_, placement(), scratch.uses, outermost, acting.turn(), loading_, ahead_.get(), claim_,
+                  tensors_);
   for (;;) {
     dataflow::Walk<SubmitSink> walk(sink, placement(), scratch, path_);
     const bool is_done = walk.run(root_);
@@ -248,6 +249,7 @@ struct Execution::Ran {
 // Runs the functions that are due; each once, whoever asks.
 Execution::Ran Execution::run_due(const std::vector<Due>& due) {
   Ran ran;
+  tensors_.leave();
   for (const auto& [object, placement] : due) {
     auto& op = static_cast<dataflow::CallOp&>(*dataflow::as_op(object));
     if (op.state != dataflow::State::pending) continue;
@@ -278,6 +280,33 @@ Execution::Ran Execution::run_due(const std::vector<Due>& due) {
     ran.elsewhere.reset();
   }
   return ran;
+}
+
+template <class F>
+auto Execution::before_others(F&& f) {
+  try {
+    return f();
+  } catch (...) {
+    tensors_.leave_after_error(root_);
+    throw;
+  }
+}
+
+bool Execution::has_tensors_left() const {
+  if (!dataflow::Loan::is_any_tensor() || op().is_done()) return false;
+  const auto uses = dataflow::UsesAhead(engine_.staging.pageable()).of(op());
+  return std::any_of(uses.begin(), uses.end(), [](const dataflow::Use& use) { return use.tensor != nullptr; });
+}
+
+void Execution::raise_tensors_left() const {
+  dataflow::raise(dataflow::error_types.argument_value,
+                  nb::cast<std::string>(root_.attr("_title")) +
+                      " needs an operation that uses an array of another library after a map(): it would be submitted "
+                      "later than what that library enqueues next. Await the map first, and then the rest");
+}
+
+void Execution::submit_tensors() {
+  if (!std::exchange(has_begun_, true) && op().has_tensors && op().state == dataflow::State::pending) submit();
 }
 
 // Submits until the root is submitted, or something must be waited for.
@@ -311,7 +340,8 @@ Execution::Reached Execution::advance(bool blocks) {
       return {.is_submitted = true, .is_complete = true};
     engine_.require_usable();
     if (is_new) learn_from_marks(engine_, op);
-    Reached reached = submit_root(blocks);
+    Reached reached = before_others([&] { return submit_root(blocks); });
+    tensors_.leave();
     if (!reached.is_submitted) return reached;
     // Work that was submitted just now has hardly passed, and waiting for it tells as much as asking.
     reached.halt.waits = is_new ? engine_.timeline.not_known_complete(op.ready) : incomplete(engine_, op);
@@ -390,8 +420,15 @@ bool Execution::wait_for_room(const Halt& halt, const Patience& patience) {
 
 Execution::Driven Execution::drive(const Listener& listener) {
   const Watched watched(engine_, root_);
+  const bool is_first = !has_begun_;
+  submit_tensors();
   for (;;) {
     const Reached reached = advance(false);
+    if (is_first && !reached.is_submitted && has_tensors_left()) {  // which a function of `then` gave
+      submit();
+      continue;
+    }
+    tensors_.close();
     if (reached.is_complete) {
       end(engine_);
       return Driven::complete;
@@ -433,29 +470,37 @@ bool Execution::leave(const Op& op, completion::Token token) {
 }
 
 void Execution::submit() {
+  has_begun_ = true;
   if (op().is_done()) return raise_loss(engine_, op());
   const Watched watched(engine_, root_);
   const SubmissionThread::AtOnce at_once(engine_.submission);
   try {
-    for (;;) {
-      const Reached reached = submit_root(true);
-      engine_.now.drain_slowly();
-      if (engine_.submission.losses.is_any()) {
-        raise_loss(engine_, op());
-        if (!engine_.submission.losses.is_any()) continue;  // what it needs may have failed
-      }
-      engine_.given.drop_made();
-      if (reached.is_submitted) return mark(engine_, op(), op().ready);
-      if (reached.is_paused) continue;
-      if (reached.needs_host) {
-        wait_until(*reached.elsewhere, Patience());
-        continue;
-      }
-      if (!reached.halt.full) return mark(engine_, op(), reached.halt.waits);
-      wait_for_room(reached.halt, Patience());
-    }
+    before_others([&] { submit_whole(); });
   } catch (const Refusal& refusal) {
     raise_refusal(engine_, refusal, root_);
+  }
+}
+
+void Execution::submit_whole() {
+  for (;;) {
+    const Reached reached = submit_root(true);
+    const bool is_stopped = !reached.is_submitted && !reached.is_paused && !reached.needs_host && !reached.halt.full;
+    if (reached.is_submitted || is_stopped) tensors_.leave();
+    if (is_stopped && has_tensors_left()) raise_tensors_left();
+    engine_.now.drain();
+    if (engine_.submission.losses.is_any()) {
+      raise_loss(engine_, op());
+      if (!engine_.submission.losses.is_any()) continue;  // what it needs may have failed
+    }
+    engine_.given.drop_made();
+    if (reached.is_submitted) return mark(engine_, op(), op().ready);
+    if (reached.is_paused) continue;
+    if (reached.needs_host) {
+      wait_until(*reached.elsewhere, Patience());
+      continue;
+    }
+    if (!reached.halt.full) return mark(engine_, op(), reached.halt.waits);
+    wait_for_room(reached.halt, Patience());
   }
 }
 
@@ -463,7 +508,10 @@ bool Execution::submit_more() {
   if (op().is_done()) return false;
   const Watched watched(engine_, root_);
   try {
-    const Reached reached = submit_root(false);
+    submit_tensors();
+    const Reached reached = before_others([&] { return submit_root(false); });
+    tensors_.leave();
+    tensors_.close();
     if (!reached.is_paused && !reached.halt.full)
       mark(engine_, op(), reached.is_submitted ? std::span<const Tick>(op().ready) : reached.halt.waits);
     return reached.is_paused;
@@ -474,6 +522,8 @@ bool Execution::submit_more() {
 
 bool Execution::wait(const Patience& patience) {
   const Watched watched(engine_, root_);
+  has_begun_ = true;
+  tensors_.open();  // the thread does nothing else meanwhile
   for (;;) {
     const Reached reached = advance(true);
     if (reached.is_complete) return end(engine_);

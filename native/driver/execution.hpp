@@ -14,6 +14,7 @@
 #include "../dataflow/path.hpp"
 #include "host_wait.hpp"
 #include "outstanding.hpp"
+#include "tensors.hpp"
 
 namespace aiocuda::driver {
 
@@ -25,7 +26,7 @@ class Execution {
  public:
   // Both objects are kept. The placement is in force in all that is done.
   Execution(Engine& engine, nb::object root, nb::object placement)
-      : engine_(engine), root_(std::move(root)), placement_(std::move(placement)) {}
+      : engine_(engine), root_(std::move(root)), placement_(std::move(placement)), tensors_(engine) {}
   Execution(const Execution&) = delete;
   Execution& operator=(const Execution&) = delete;
   ~Execution() { drop_claim(); }
@@ -54,7 +55,10 @@ class Execution {
   static bool leave(const dataflow::Op& op, completion::Token token);
 
   // Submits what can be submitted before the host must wait for a result, and waits for room; marks where it ends.
+  // Raises where that leaves out an operation with an array of another library's.
   void submit();
+  // The same, if it has such operations and nobody has begun: the first step of a wait, which others' work follows.
+  void submit_tensors();
   // The same, waiting for nothing. True: a function was called, and there is more to submit.
   bool submit_more();
   // Submits and waits, giving up the GIL. False: one's patience was over first.
@@ -106,6 +110,11 @@ class Execution {
   struct Ran;
 
   bool walk(Halt& halt);
+  // Whatever becomes of it, what it submitted is before what other libraries enqueue next.
+  template <class F>
+  auto before_others(F&& f);
+  bool has_tensors_left() const;
+  [[noreturn]] void raise_tensors_left() const;
   CompletionRef wait_on_host(const Halt& halt, bool blocks);
   // The work on the host is done, and has been used.
   void forget_host() {
@@ -121,6 +130,7 @@ class Execution {
   // `blocks`: the thread has nothing else to do, and may do itself what nobody can interrupt.
   Reached submit_root(bool blocks);
   Reached advance(bool blocks);
+  void submit_whole();
   CompletionRef completion_of(const Reached& reached, std::chrono::microseconds budget);
   CompletionRef stand(const Halt::Full& full, completion::Waiter waiter);
   bool wait_for_room(const Halt& halt, const Patience& patience);
@@ -128,6 +138,8 @@ class Execution {
   Engine& engine_;
   nb::object root_, placement_;
   dataflow::Path path_;
+  Tensors tensors_;
+  bool has_begun_ = false;
   Loading loading_;  // that was waited for last
   std::shared_ptr<AheadMemory> ahead_;
   Claims::Place claim_ = 0;  // among those that wait for work on the host; 0: it does not

@@ -42,7 +42,7 @@ void Lending::note(Borrow& borrow) {
   ContextScope scope(devices_);
   scope.bind(borrow.bytes_.device);
   // The stream was destroyed, and another one has its handle: all work of the former has passed.
-  if (Relays::number_of(devices_.table(), borrow.theirs_) != borrow.number_) return;
+  if (!is_same_stream(borrow)) return;
   if (streams_.has_passed_all(borrow.theirs_, borrow.bytes_.device)) return;
   const Tick now = relays_.behind(borrow.theirs_, borrow.bytes_.device);
   for (const dataflow::Span piece : borrow.bytes_.pieces) {
@@ -62,6 +62,19 @@ void Lending::admit(const dataflow::Buffer& buffer, dataflow::Span span, bool wr
   for (Borrow* const borrow : live->second) {
     const Borrow::Bytes& bytes = borrow->bytes_;
     if ((writes || bytes.writes) && bytes.span.begin < span.end && span.begin < bytes.span.end) note(*borrow);
+  }
+}
+
+void Lending::tell(const dataflow::Buffer& buffer, dataflow::Span span, bool writes) {
+  const auto live = live_.find(&buffer);
+  if (live == live_.end()) return;
+  for (const Borrow* const borrow : live->second) {
+    const Borrow::Bytes& bytes = borrow->bytes_;
+    const dataflow::Span both{std::max(span.begin, bytes.span.begin), std::min(span.end, bytes.span.end)};
+    if (!borrow->theirs_ || !(writes || bytes.writes) || both.begin >= both.end) continue;
+    ContextScope scope(devices_);
+    scope.bind(bytes.device);
+    if (is_same_stream(*borrow)) streams_.order_others(borrow->theirs_, bytes.device, buffer, {&both, 1}, bytes.writes);
   }
 }
 

@@ -72,11 +72,16 @@ class Lending {
   // Before bytes are used, and before anybody asks what uses them: what borrowers do with them is in the hazards then.
   // Throws Refusal.
   void admit(const dataflow::Buffer& buffer, dataflow::Span span, bool writes);
+  // After bytes were used: what borrowers enqueue from here on comes behind that. Throws Refusal.
+  void tell(const dataflow::Buffer& buffer, dataflow::Span span, bool writes);
   // Lets go of what was given back. A stream that is captured now is asked about later.
   void take_back();
 
  private:
   void note(Borrow& borrow);
+  bool is_same_stream(const Borrow& borrow) const {
+    return Relays::number_of(devices_.table(), borrow.theirs_) == borrow.number_;
+  }
   void note_ends();
 
   Devices& devices_;

@@ -123,6 +123,8 @@ void Memory::allocate_host(dataflow::Buffer& buffer, const std::function<void()>
 }
 
 void Memory::take_in(dataflow::Buffer& buffer) {
+  if (!known_foreign_.empty() && buffer.device != dataflow::host_ordinal) [[unlikely]]
+    forget_foreign(buffer.address, buffer.address + buffer.size_bytes);
   buffer.owner = this;
   buffer.insert_after(own_);
 }
@@ -247,6 +249,29 @@ Memory::Borrowed Memory::borrow(CUdeviceptr address, std::uint64_t wanted_bytes,
   if (!foreign)
     foreign = dataflow::BufferRef(std::make_unique<dataflow::Buffer>(dataflow::address_space_bytes, ordinal));
   return {foreign, address, allocated_bytes(address, wanted_bytes, ordinal)};
+}
+
+Memory::Borrowed Memory::borrow_again(CUdeviceptr address, std::uint64_t wanted_bytes, std::int32_t ordinal) {
+  const auto after = known_foreign_.upper_bound(address);
+  if (after != known_foreign_.begin()) {
+    const auto& [begin, known] = *std::prev(after);
+    if (known.device == ordinal && address + wanted_bytes <= known.end)
+      return {foreign_.at(ordinal), address, known.end - address};
+  }
+  const Borrowed found = borrow(address, wanted_bytes, ordinal);
+  if (found.buffer->is_address_space() && found.allocated_bytes) {
+    const CUdeviceptr end = address + found.allocated_bytes;
+    forget_foreign(address, end);
+    known_foreign_[address] = {end, ordinal};
+  }
+  return found;
+}
+
+// The driver gives addresses again to whoever asks: their owner gave them back.
+void Memory::forget_foreign(CUdeviceptr begin, CUdeviceptr end) {
+  auto at = known_foreign_.upper_bound(begin);
+  if (at != known_foreign_.begin() && std::prev(at)->second.end > begin) --at;
+  while (at != known_foreign_.end() && at->first < end) at = known_foreign_.erase(at);
 }
 
 // From an address on, as far as somebody wants to know. An allocator of theirs may use several allocations of the

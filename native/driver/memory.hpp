@@ -63,6 +63,8 @@ class Memory final : public dataflow::MemoryOwner {
     std::uint64_t allocated_bytes;  // from there on: how much of it is memory, as far as somebody wants to know
   };
   Borrowed borrow(CUdeviceptr address, std::uint64_t wanted_bytes, std::int32_t device);
+  // The same for arrays of frameworks, of which there are many in the same memory: what is known of it is remembered.
+  Borrowed borrow_again(CUdeviceptr address, std::uint64_t wanted_bytes, std::int32_t device);
 
   // The bytes that arrays hold on a device, and the most that they held since the last reset.
   struct Account {
@@ -129,6 +131,7 @@ class Memory final : public dataflow::MemoryOwner {
   bool is_lost(StreamIndex stream) const;
   void note_freed(const dataflow::Buffer& buffer);
   std::uint64_t allocated_bytes(CUdeviceptr address, std::uint64_t wanted_bytes, std::int32_t device) const;
+  void forget_foreign(CUdeviceptr begin, CUdeviceptr end);
   Account& known_account(std::int32_t device) {
     const auto slot = static_cast<std::size_t>(device);
     if (accounts_.size() <= slot) [[unlikely]]
@@ -154,7 +157,12 @@ class Memory final : public dataflow::MemoryOwner {
   std::vector<std::pair<std::int32_t, CUdeviceptr>> to_close_;  // other processes' memory, by device
   dataflow::Buffer own_{};                                      // the head of the list of buffers
   std::map<std::int32_t, dataflow::BufferRef> foreign_;         // by device
-  std::deque<Account> accounts_;                                // by device
+  struct Foreign {
+    CUdeviceptr end;
+    std::int32_t device;
+  };
+  std::map<CUdeviceptr, Foreign> known_foreign_;  // memory of others', by where it begins; none of it is ours
+  std::deque<Account> accounts_;                  // by device
   BlockPool<PageLocked> page_locked_;
   std::map<std::int32_t, BlockPool<Managed>> managed_;            // by device
   std::map<std::int32_t, BlockPool<Interprocess>> interprocess_;  // by device

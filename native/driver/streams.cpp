@@ -298,22 +298,37 @@ class Streams::WaitsElsewhere {
   const CUstream theirs_;
 };
 
-void Streams::order_others(CUstream theirs, std::int32_t device, const dataflow::Buffer& buffer,
-                           std::span<const dataflow::Span> pieces, bool writes) {
+// Calls `f(after)`, where `after(tick)` has the stream wait.
+template <class F>
+void Streams::order_theirs(CUstream theirs, std::int32_t device, F&& f) {
   if (is_captured(theirs)) throw Refusal(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "cuStreamWaitEvent", device);
   // One of ours, whose handle somebody has: it is ordered after much already.
   const auto known = std::find_if(streams_.begin(), streams_.end(), [&](const StreamState& each) {
     return each.handle == theirs && each.device == device && each.mark;
   });
-  WaitsElsewhere elsewhere(*this, theirs);
-  Waits here(*this);
+  if (known == streams_.end()) {
+    WaitsElsewhere elsewhere(*this, theirs);
+    return f([&](Tick tick) { timeline_.after_elsewhere(tick, elsewhere); });
+  }
   const auto index = static_cast<StreamIndex>(known - streams_.begin());
-  if (known != streams_.end()) lend(index);
-  for (const dataflow::Span piece : pieces)
-    buffer.hazards.each(piece, [&](const dataflow::Hazard& hazard, dataflow::Span) {
-      if (known != streams_.end()) return timeline_.order(index, hazard, writes, here);
-      hazard.each_before(writes, [&](Tick tick) { timeline_.after_elsewhere(tick, elsewhere); });
-    });
+  lend(index);
+  Waits here(*this);
+  f([&](Tick tick) { timeline_.after(index, tick, here); });
+}
+
+void Streams::order_others(CUstream theirs, std::int32_t device, const dataflow::Buffer& buffer,
+                           std::span<const dataflow::Span> pieces, bool writes) {
+  order_theirs(theirs, device, [&](auto&& after) {
+    for (const dataflow::Span piece : pieces)
+      buffer.hazards.each(piece,
+                          [&](const dataflow::Hazard& hazard, dataflow::Span) { hazard.each_before(writes, after); });
+  });
+}
+
+void Streams::order_others(CUstream theirs, std::int32_t device, std::span<const Tick> ticks) {
+  order_theirs(theirs, device, [&](auto&& after) {
+    for (const Tick tick : ticks) after(tick);
+  });
 }
 
 std::int32_t Streams::ask(StreamIndex index) const {

@@ -122,6 +122,8 @@ class Streams {
   // of its device. Throws Refusal, also where somebody captures it.
   void order_others(CUstream theirs, std::int32_t device, const dataflow::Buffer& buffer,
                     std::span<const dataflow::Span> pieces, bool writes);
+  // The same after ticks.
+  void order_others(CUstream theirs, std::int32_t device, std::span<const Tick> ticks);
 
   // Waits between these streams, or marks of theirs, were counted on and could not be made. Until `restore_order`
   // nothing may be submitted or freed.
@@ -204,6 +206,8 @@ class Streams {
  private:
   class Waits;
   class WaitsElsewhere;
+  template <class F>
+  void order_theirs(CUstream theirs, std::int32_t device, F&& f);
   CUresult query(CUstream handle, CUcontext context) const {
     return is_captured(handle) ? CUDA_ERROR_NOT_READY : now_.query(handle, context);
   }

@@ -11,6 +11,7 @@
 #include "../dataflow/explain_sink.hpp"
 #include "../dataflow/walk.hpp"
 #include "issuing.hpp"
+#include "tensors.hpp"
 
 namespace aiocuda::driver {
 using dataflow::Array;
@@ -24,14 +25,15 @@ class SubmitSink : public Issuing {
   // `uses`: of the operation that is placed now.
   SubmitSink(Engine& engine, const dataflow::Placement& placement, const std::vector<dataflow::Use>& uses,
              bool stands_in_line, const completion::Turn* turn, const Loading& loading, AheadMemory* ahead,
-             Claims::Place claim)
+             Claims::Place claim, Tensors& tensors)
       : Issuing(engine, uses),
         placement_(placement),
         stands_in_line_(stands_in_line),
         turn_(turn),
         loading_(loading),
         ahead_(ahead),
-        claim_(claim) {}
+        claim_(claim),
+        tensors_(tensors) {}
   dataflow::Timeline& timeline() { return engine_.timeline; }
   dataflow::RangeHazards& hazards(dataflow::Buffer& buffer) { return buffer.hazards; }
   dataflow::PolicyStreams& policy_streams(Op& op, const dataflow::Policy& policy, std::int32_t device) {
@@ -119,11 +121,12 @@ class SubmitSink : public Issuing {
     if (host_need_.behind) throw dataflow::HostWait{};
   }
 
-  // What borrowers of the bytes do with them comes before.
-  [[gnu::cold]] void admit_borrowers(const dataflow::Use& use) {
+  // What other libraries do with the bytes comes before.
+  [[gnu::cold]] void admit_others(const Op& op, const dataflow::Use& use) {
     make_held_calls_now();
-    engine_.lending.admit(*use.buffer, use.span, use.writes);
+    tensors_.enter(op, use);
   }
+  [[gnu::cold]] void note_use(const dataflow::Use& use, Tick now) { tensors_.note(use, now); }
 
   void launch(dataflow::LaunchOp& op, StreamIndex stream, std::int32_t device) {
     if (op.shape.empty) return;
@@ -240,6 +243,7 @@ class SubmitSink : public Issuing {
       engine_.streams.enter(stream);
       giving_.make_way({stream, next_count(stream)}, giving_.touched());
     });
+    tensors_.leave();
     const nb::object function = op.function;
     nb::object stream_object = engine_.hooks.stream(engine_.id_of(stream), device);
     nb::object arguments = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(values.size() + 1)));
@@ -265,6 +269,7 @@ class SubmitSink : public Issuing {
   std::optional<Value> call(dataflow::CallOp& op, Value input) {
     nb::object value = nb::borrow(input);  // the callback may drop anything
     nb::object function = op.function;
+    if (op.title.empty()) tensors_.leave();  // the program's own may go on with them
     const dataflow::Enclosure::Entered building(dataflow::Enclosure::anywhere());
     nb::object returned;
     try {
@@ -476,6 +481,7 @@ class SubmitSink : public Issuing {
   const Loading& loading_;
   AheadMemory* const ahead_;
   const Claims::Place claim_;
+  Tensors& tensors_;
   HostNeed host_need_;
   nb::object scratch_;        // keeps a value that nothing else holds until it is finished
   nb::object staged_, read_;  // likewise

@@ -17,8 +17,9 @@ class AwaitedOp final : public AwaitedExecution {
  public:
   using AwaitedExecution::AwaitedExecution;
 
-  void begin(const Place&, double&) override {
+  void begin(const Place& place, double&) override {
     execution_.emplace(process_engine(), subject(), dataflow::placement_in_force());
+    begin_tensors(place);
   }
   bool go_on(LoopPort& port, PyObject* await) override { return drive(port, await); }
   bool came_out(PyObject*, std::int32_t result) override { return is_complete_with(result); }
@@ -50,6 +51,14 @@ bool AwaitedExecution::is_late(double waited_s) { driver::raise_exception(overdu
 
 void AwaitedExecution::leave(PyObject* await) {
   if (is_standing_ && Execution::leave(*dataflow::as_op(op()), await)) Py_DECREF(await);
+}
+
+void AwaitedExecution::begin_tensors(const Place& place) {
+  if (!dataflow::as_op(op())->has_tensors) [[likely]]
+    return;
+  const Charged charged(*nb::inst_ptr<LoopPort>(place.port));
+  to_execute(execution().op(), execution().placement());
+  execution().submit_tensors();
 }
 
 bool AwaitedExecution::drive(LoopPort& port, PyObject* await) {

@@ -19,6 +19,9 @@ class AwaitedExecution : public Awaited {
   virtual nb::handle op() const = 0;
   virtual driver::Execution& execution() = 0;
 
+  // Operations with arrays of other libraries are submitted before the await first gives up the loop, also where it
+  // has to line up for a turn: those libraries go on.
+  void begin_tensors(const Place& place);
   // True: the result is there. False: the token is on its way.
   bool drive(LoopPort& port, PyObject* await);
   // The token came out. True: so has the result.

@@ -48,6 +48,15 @@ class AwaitedFuture final : public AwaitedExecution {
  public:
   using AwaitedExecution::AwaitedExecution;
 
+  void begin(const Place& place, double&) override {
+    Future& future = this->future();
+    if (future.end().is_valid() || future.is_started) return;
+    try {
+      begin_tensors(place);
+    } catch (nb::python_error& error) {
+      settle_failed(subject(), error);
+    }
+  }
   bool has_ended() override { return future().end().is_valid() || AwaitedExecution::has_ended(); }
   bool go_on(LoopPort& port, PyObject* await) override {
     Future& future = this->future();

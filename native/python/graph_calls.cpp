@@ -5,6 +5,7 @@
 #include "graph_calls.hpp"
 
 #include <exception>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -103,9 +104,40 @@ PyObject* launch_called(PyObject* self, PyObject* const* args, std::size_t flagg
   return PyObject_Vectorcall(method.function, args, flagged, names);
 }
 
-PyObject* compiled_called(PyObject* self, PyObject* const* args, std::size_t flagged, PyObject* names) noexcept {
+// Arguments with arrays of other libraries as ours.
+class WithTensors {
+ public:
+  WithTensors(PyObject* const* args, std::size_t count) : args_(args) {
+    for (std::size_t i = 0; i < count; ++i) {
+      const nb::handle given = args[i];
+      const bool may_be_one = !as_array(given) && !PyLong_Check(given.ptr()) && !PyFloat_Check(given.ptr());
+      if (!may_be_one || as_op(given)) continue;
+      std::string problem;  // which Python's method tells
+      nb::object tensor = take_tensor(given, problem);
+      if (!tensor.is_valid()) continue;
+      if (replaced_.empty()) replaced_.assign(args, args + count);
+      replaced_[i] = tensor.ptr();
+      tensors_.push_back(std::move(tensor));
+    }
+  }
+  PyObject* const* args() const { return replaced_.empty() ? args_ : replaced_.data(); }
+
+ private:
+  PyObject* const* args_;
+  std::vector<PyObject*> replaced_;
+  std::vector<nb::object> tensors_;
+};
+
+PyObject* compiled_called(PyObject* self, PyObject* const* given, std::size_t flagged, PyObject* names) noexcept {
   const auto count = static_cast<std::size_t>(PyVectorcall_NARGS(flagged));
   const std::size_t all = count + (names ? static_cast<std::size_t>(PyTuple_GET_SIZE(names)) : 0);
+  std::optional<WithTensors> with_tensors;
+  const nb::object is_read = nb::steal(raising([&] {
+    with_tensors.emplace(given, all);
+    return nb::none();
+  }));
+  if (!is_read.is_valid()) return nullptr;
+  PyObject* const* const args = with_tensors->args();
   if (const nb::object known = nb::borrow(reinterpret_cast<CompiledFace*>(self)->known);
       known.is_valid() && !known.is_none()) {
     PyObject* const op = raising([&] { return launch_known(known, args, all, names); });

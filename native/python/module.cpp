@@ -30,6 +30,7 @@
 #include "placements.hpp"
 #include "places.hpp"
 #include "process.hpp"
+#include "tensors.hpp"
 
 namespace aiocuda {
 namespace {
@@ -307,6 +308,7 @@ NB_MODULE(_native, module) {
   aiocuda::bind_placements(module);
   aiocuda::bind_host_memory(module);
   aiocuda::bind_foreign_work(module);
+  aiocuda::bind_tensors(module);
   aiocuda::bind_dlpack(module);
   aiocuda::bind_ownership(module);
   aiocuda::bind_graphs(module);

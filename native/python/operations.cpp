@@ -250,6 +250,7 @@ void bind_op(nb::module_& module) {
             if (!is_beside)
               self->spec = {device == host_ordinal ? Yields::host_array : Yields::device_array, self->spec.dtype,
                             device.value_or(unknown_ordinal)};
+            self->note_tensors(like);
             self->like = std::move(like);
           },
           "like"_a, "device"_a.none() = nb::none(), "is_beside"_a = false);
@@ -261,6 +262,7 @@ void bind_op(nb::module_& module) {
             new (self) FillOp();
             self->origin.capture();
             self->spec = spec_of(destination);
+            self->note_tensors(destination);
             self->destination = std::move(destination);
             self->pattern = pattern_of(pattern);
             self->fill = std::move(fill);
@@ -274,6 +276,8 @@ void bind_op(nb::module_& module) {
             new (self) CopyOp();
             self->origin.capture();
             self->spec = spec_of(destination);
+            self->note_tensors(destination);
+            self->note_tensors(source);
             self->destination = std::move(destination);
             self->source = std::move(source);
             self->moves = moves;
@@ -297,6 +301,7 @@ void bind_op(nb::module_& module) {
             if (self->mode == CallMode::inspect) self->spec = spec_of(input);
             if (self->mode == CallMode::map) self->spec = {Yields::host_value, any_dtype, unknown_ordinal};
             self->function = std::move(function);
+            self->note_tensors(input);
             self->input = std::move(input);
           },
           "mode"_a, "function"_a, "input"_a.none() = nb::none(), "yields"_a = "unknown", "dtype"_a = any_dtype,
@@ -308,7 +313,10 @@ void bind_op(nb::module_& module) {
           [](GatherOp* self, const nb::sequence& items, nb::object rebuild) {
             new (self) GatherOp();
             self->origin.capture();
-            for (nb::handle item : items) self->items.push_back(nb::borrow(item));
+            for (nb::handle item : items) {
+              self->note_tensors(item);
+              self->items.push_back(nb::borrow(item));
+            }
             if (!rebuild.is_none()) self->rebuild = std::move(rebuild);
             self->spec = {Yields::unknown, any_dtype, unknown_ordinal};
           },
@@ -322,9 +330,13 @@ void bind_op(nb::module_& module) {
             new (self) ForeignOp();
             self->origin.capture();
             self->function = std::move(function);
-            for (nb::handle argument : arguments) self->arguments.push_back(nb::borrow(argument));
+            for (nb::handle argument : arguments) {
+              self->note_tensors(argument);
+              self->arguments.push_back(nb::borrow(argument));
+            }
             for (nb::handle each : accesses) {
               const auto access = nb::cast<nb::tuple>(each);
+              self->note_tensors(access[0]);
               self->accesses.push_back({nb::borrow(access[0]), nb::cast<bool>(access[1])});
             }
           },
@@ -356,6 +368,7 @@ void bind_op(nb::module_& module) {
             self->origin.capture();
             self->index = index;
             self->spec = spec_of_item(source, index);
+            self->note_tensors(source);
             self->source = std::move(source);
           },
           "source"_a, "index"_a);
@@ -381,6 +394,7 @@ void set_graph(ReplayOp& op, nb::object graph) {
   op.generation = op.plan->generation;
   op.graph = std::move(graph);
   op.tied_device = op.plan->device;
+  op.has_tensors = op.plan->has_tensors;
 }
 
 }  // namespace

@@ -30,7 +30,11 @@ void require(Array& array, const char* transition, Forbids&& forbids) {
     raise_claimed(*claim, transition, describe(array));
 }
 
+// The group that rights of a loan's handles come from.
+void take_group(Array& array);
+
 GroupRef claim(Array& array, ClaimKind kind, const std::string& place) {
+  if (!array.group && array.loan) take_group(array);
   auto group = std::make_shared<Group>(Group{array.group});
   Region region = array.region();
   Claims& claims = claims_of(array);
@@ -48,18 +52,15 @@ bool is_shared_handle(Array& array) {
 // The loan of memory that is somebody else's: all handles that came of one call keep it. It stays his until the device
 // has passed all that used it here. The rights that the handles took end with the loan, since other loans of the same
 // memory may follow.
-struct Loan {
-  nb::object owner;
+struct KeptLoan final : Loan {
   BufferRef buffer;
   Span span;
-  GroupRef group = std::make_shared<Group>();  // of the loan's first handle
+  GroupRef group{};  // of the loan's first handle, once it takes a right
 
-  Loan(nb::object lent_by, BufferRef lent, Span bytes)
-      : owner(std::move(lent_by)), buffer(std::move(lent)), span(bytes) {}
-  Loan(const Loan&) = delete;
-  Loan& operator=(const Loan&) = delete;
-  ~Loan() {
-    if (buffer->claims) buffer->claims->remove_all_of(*group);
+  KeptLoan(nb::object lent_by, Lender* from, BufferRef lent, Span bytes)
+      : Loan(std::move(lent_by), from), buffer(std::move(lent)), span(bytes) {}
+  ~KeptLoan() {
+    if (group && buffer->claims) buffer->claims->remove_all_of(*group);
     Engine& engine = process_engine();
     auto keep = [&](Tick tick) {
       if (!engine.timeline.is_known_complete(tick)) engine.retain(tick, owner);
@@ -68,10 +69,10 @@ struct Loan {
   }
 };
 
-void lend(Array& array, nb::object owner) {
-  auto loan = std::make_shared<Loan>(std::move(owner), array.buffer, array.span());
-  array.group = loan->group;
-  array.loan = std::move(loan);
+void take_group(Array& array) {
+  auto& loan = static_cast<KeptLoan&>(*array.loan);
+  if (!loan.group) loan.group = std::make_shared<Group>();
+  array.group = loan.group;
 }
 
 // The driver's handle of another process' thing, from its bytes.
@@ -110,6 +111,10 @@ BufferRef buffer_of_variable(ModuleMemory& memory, std::int32_t device, std::uin
 }
 
 }  // namespace
+
+void lend(Array& array, nb::object owner, Lender* lender) {
+  array.loan = std::make_shared<KeptLoan>(std::move(owner), lender, array.buffer, array.span());
+}
 
 void bind_ownership(nb::module_& module) {
   module.def("close_array", [](Array& array) {

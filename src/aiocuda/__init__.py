@@ -69,6 +69,7 @@ from aiocuda._verbs.create import zeros as zeros
 from aiocuda._verbs.done import done as done
 from aiocuda._verbs.fills import fill as fill
 from aiocuda._verbs.foreign import call as call
+from aiocuda._verbs.foreign import constant as constant
 from aiocuda._verbs.foreign import external as external
 from aiocuda._verbs.joining import concatenate as concatenate
 from aiocuda._verbs.joining import stack as stack
@@ -194,6 +195,7 @@ __all__ = [
     "call",
     "compile",
     "concatenate",
+    "constant",
     "convert",
     "copy",
     "current_device",

@@ -544,6 +544,19 @@ def open_array(
     device: int,
     is_read_only: bool,
 ) -> Any: ...
+
+class TensorKind:
+    def __init__(
+        self,
+        *,
+        take: Callable[[Any], Any] | None = None,
+        read: Callable[[Any], Any] | None = None,
+        current_stream: Callable[[int], int] | None = None,
+        note_writes: Callable[[list[Any]], None] | None = None,
+    ) -> None: ...
+
+def set_tensor_kinds(function: Callable[[type], TensorKind | None]) -> None: ...
+def take_tensor(x: object, where: str) -> Any: ...
 def borrow_array(
     type: type[Array],
     address: int,

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from aiocuda import _loops, _native, errors
 from aiocuda._arrays.array import DeviceArray, HostArray
+from aiocuda._arrays.tensor_kinds import tensor_kind
 from aiocuda._devices.device import known_stream
 from aiocuda._devices.policies import Dataflow, streams_for
 from aiocuda._driver import runtime
@@ -22,6 +23,7 @@ from aiocuda._ops import above
 from aiocuda._ops.composing import lift
 from aiocuda._ops.operation import DeviceOp
 from aiocuda._verbs.copies import to_device
+from aiocuda._verbs.foreign import external
 
 __all__ = ["wire"]
 
@@ -49,6 +51,7 @@ def _tell_native_code() -> None:
     _native.set_loops(_loops.current_port)
     _native.set_overdue(overdue.overdue, overdue.overdue_streams)
     _native.set_ahead(background.get_ahead)
+    _native.set_tensor_kinds(lambda kind: tensor_kind(kind, external))
     _native.set_hooks(
         refused=faults.refused,
         lost=faults.lost,

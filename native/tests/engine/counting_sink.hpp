@@ -97,7 +97,8 @@ class CountingSink {
     if (not_loaded.contains(&op)) throw dataflow::HostWait{};
   }
   void require_unclaimed(const std::vector<dataflow::Use>&) { ++asked_; }
-  void admit_borrowers(const dataflow::Use&) {}
+  void admit_others(const dataflow::Op&, const dataflow::Use&) {}
+  void note_use(const dataflow::Use&, dataflow::Tick) {}
   void hold_back() { ++held_back; }
   void make_held_calls() { ++made_held; }
   void make_held_calls_now() {}

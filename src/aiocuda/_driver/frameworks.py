@@ -1,4 +1,4 @@
-"""What frameworks tell of their streams where no protocol does.
+"""What frameworks tell of their streams where no protocol does, and which of them an array is of.
 
 Always true: a framework that the program has not imported is not imported here.
 """
@@ -9,22 +9,61 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final
 
-__all__ = ["current_stream"]
+__all__ = ["STREAMS", "current_stream", "framework_of", "is_read_only"]
 
 
-def _of_torch(torch: Any, ordinal: int) -> int:
-    return int(torch.cuda.current_stream(ordinal).cuda_stream)
+def _of_torch(torch: Any) -> Callable[[int], int]:
+    raw: Callable[[int], int] | None = getattr(getattr(torch, "_C", None), "_cuda_getCurrentRawStream", None)
+    if raw is not None:
+        return raw
+    return lambda ordinal: int(torch.cuda.current_stream(ordinal).cuda_stream)
 
 
-def _of_cupy(cupy: Any, ordinal: int) -> int:
-    return int(cupy.cuda.get_current_stream(ordinal).ptr)
+def _of_cupy(cupy: Any) -> Callable[[int], int]:
+    current = cupy.cuda.get_current_stream
+    return lambda ordinal: int(current(ordinal).ptr)
 
 
-_CURRENT: Final[dict[str, Callable[[Any, int], int]]] = {"torch": _of_torch, "cupy": _of_cupy}
+def _of_warp(warp: Any) -> Callable[[int], int]:
+    return lambda ordinal: int(warp.get_stream(f"cuda:{ordinal}").cuda_stream)
+
+
+def _of_numba(_: Any) -> Callable[[int], int]:
+    def default(_: int) -> int:
+        handle = sys.modules["numba.cuda"].default_stream().handle
+        return int(getattr(handle, "value", handle) or 0)
+
+    return default
+
+
+# What makes of a framework's module a function of a device's ordinal: it returns the handle of the stream that the
+# framework puts the calling thread's work on.
+STREAMS: Final[dict[str, Callable[[Any], Callable[[int], int]]]] = {
+    "torch": _of_torch,
+    "cupy": _of_cupy,
+    "numba": _of_numba,
+    "warp": _of_warp,
+}
+_IMMUTABLE: Final = frozenset({"jax", "jaxlib"})
+# Arrays of JAX, and buffers of cuda.core, have no current stream.
+_KNOWN: Final = frozenset({*STREAMS, *_IMMUTABLE, "cuda"})
+
+
+def framework_of(kind: type) -> str | None:
+    """Return the name of the framework that a class, or one that it derives from, is of; None if it is of none."""
+    for each in kind.__mro__:
+        name = each.__module__.partition(".")[0]
+        if name in _KNOWN and name in sys.modules:
+            return name
+    return None
 
 
 def current_stream(x: Any, ordinal: int) -> int | None:
     """Return the handle of the stream that an array's framework puts this thread's work on; None if it is not known."""
-    name = type(x).__module__.partition(".")[0]
-    ask, module = _CURRENT.get(name), sys.modules.get(name)
-    return None if ask is None or module is None else ask(module, ordinal)
+    name = framework_of(type(x))
+    return None if name not in STREAMS else STREAMS[name](sys.modules[name])(ordinal)
+
+
+def is_read_only(x: Any) -> bool:
+    """Say whether an array is of a framework whose arrays never change, whatever its protocols say."""
+    return framework_of(type(x)) in _IMMUTABLE

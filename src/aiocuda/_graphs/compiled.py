@@ -29,6 +29,7 @@ from aiocuda._ops.operation import CallOp, DeviceOp, GatherOp, ReplayOp
 from aiocuda._values import dtypes
 from aiocuda._values.given import one_of
 from aiocuda._verbs.copies import copy, dup
+from aiocuda._verbs.tensors import as_array
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
 
 __all__ = ["CacheInfo", "Compiled", "compile"]
@@ -156,6 +157,9 @@ class Compiled(_native.CompiledFace, Generic[P, R]):
         if _native.is_recording() or placement.current.get().is_recording:
             return self._function(*args, **kwargs)  # into the graph that is recorded
         call = Call(args, kwargs)
+        if call.has_tensors:
+            at = functools.partial(as_array, where=self._title)
+            return self(*mapped(args, at), **mapped(kwargs, at))
         if call.ops:  # what they yield decides, and is known at submission
             given = functools.partial(self._call_with, args, kwargs)
             return cast("DeviceOp[R]", CallOp("then", given, GatherOp(call.ops), title=self._title))

@@ -16,6 +16,7 @@ import numpy as np
 from aiocuda import _native
 from aiocuda._devices.device import current_ordinal
 from aiocuda._values import dtypes
+from aiocuda._verbs.tensors import as_array
 from aiocuda.errors import ArgumentTypeError
 
 __all__ = ["Call", "described", "is_number", "is_plain", "mapped"]
@@ -24,13 +25,14 @@ __all__ = ["Call", "described", "is_number", "is_plain", "mapped"]
 class Call:
     """The arguments of a call: what decides about the graph, and what it is launched with."""
 
-    __slots__ = ("distinct", "key", "numbers", "ops", "which")
+    __slots__ = ("distinct", "has_tensors", "key", "numbers", "ops", "which")
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.ops: list[Any] = []
         self.distinct: list[_native.Array] = []  # the arrays, each once
         self.which: list[int] = []  # for each array argument, which of them
         self.numbers: list[Any] = []
+        self.has_tensors = False  # of other libraries, which are to be given as arrays
         key: list[Any] = [current_ordinal()]
         places: dict[Any, int] = {}
         self._take(args, key, places)
@@ -71,6 +73,8 @@ class Call:
             elif is_number(item):
                 self.numbers.append(item)
                 key.append(kind)
+            elif as_array(item, "a call of a compiled function") is not item:
+                self.has_tensors = True
             else:
                 key.append((kind, item))
 

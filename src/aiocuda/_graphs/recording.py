@@ -15,6 +15,7 @@ from aiocuda._ops.above import CaptureMode
 from aiocuda._ops.operation import DeviceOp
 from aiocuda._values.given import one_of
 from aiocuda._verbs.copies import dup
+from aiocuda._verbs.tensors import as_array
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError, CaptureError
 
 __all__ = ["recorded", "recorder_of", "require_straight"]
@@ -23,7 +24,8 @@ __all__ = ["recorded", "recorder_of", "require_straight"]
 def recorder_of(capture_mode: CaptureMode, inputs: Mapping[str, Any]) -> _native.Recorder:
     one_of(capture_mode, "capture_mode", ("global", "thread_local", "relaxed"))
     recorder = _native.Recorder(capture_mode)
-    for name, given in inputs.items():
+    for name, value in inputs.items():
+        given = as_array(value, f"graph: the input {name}")
         is_number = isinstance(given, _native.Op) and given._spec[0] == "host_value"
         if not is_number and not isinstance(given, _native.Array):
             raise ArgumentTypeError(

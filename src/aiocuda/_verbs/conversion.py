@@ -21,6 +21,7 @@ from aiocuda._values import dtypes
 from aiocuda._values.dtypes import DTypeLike
 from aiocuda._verbs.copies import dup
 from aiocuda._verbs.create import empty
+from aiocuda._verbs.tensors import as_array
 from aiocuda.errors import ArgumentTypeError
 
 __all__ = ["KINDS", "WORDS", "convert", "number_of"]
@@ -60,6 +61,7 @@ def convert(x: Any, dtype: DTypeLike) -> DeviceOp[DeviceArray]:
     """
     kind = dtypes.to_dtype(dtype)
     target = number_of(kind, "convert")
+    x = as_array(x, "convert")
     if isinstance(x, _native.Op):
         yields, _, where = x._spec
         if yields == "host_array":

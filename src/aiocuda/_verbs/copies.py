@@ -25,6 +25,7 @@ from aiocuda._values.dtypes import DTypeLike
 from aiocuda._values.given import flag
 from aiocuda._values.host_data import NDArray, as_numpy, as_target, cut, described
 from aiocuda._values.host_views import view_of
+from aiocuda._verbs.tensors import as_array
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
 
 __all__ = ["copy", "dup", "to_device", "to_host"]
@@ -72,6 +73,7 @@ def to_device(x: object, device: DeviceLike | None = None, *, dtype: DTypeLike =
     meanwhile. The library keeps it alive. In a graph it is read when the graph is made.
     """
     place = place_of(device)
+    x = as_array(x, "to_device")
     if dtype is not None and isinstance(x, (_native.Op, _native.Array)):
         raise ArgumentTypeError("to_device moves arrays as they are; dtype= is for host data that is not an array yet")
     if isinstance(x, _native.Op):
@@ -130,6 +132,7 @@ def to_host(x: object, out: Any = None, *, reclaim: bool = False) -> DeviceOp[An
     -----
     `out` must be neither read nor written until the operation is complete; the library keeps it alive.
     """
+    x = as_array(x, "to_host")
     if isinstance(x, _native.Array):
         _native.check_usable(x, False, "to_host")
     if not isinstance(x, (_native.Op, DeviceArray, HostArray)):
@@ -177,8 +180,10 @@ def copy(destination: Any, source: Any) -> DeviceOp[Any]:
     NumPy's memory must not be touched until the operation is complete; the library keeps it alive. More than 1 GiB of
     it are copied as several operations of 1 GiB each: what others do with the destination may come between them.
     """
+    source = as_array(source, "copy: the source")
     if isinstance(destination, np.ndarray):
         return _to_numpy(destination, source)
+    destination = as_array(destination, "copy: the destination")
     if not isinstance(destination, (_native.Op, _native.Array)):
         raise ArgumentTypeError(
             "copy writes to a DeviceArray, a HostArray, an operation that yields one or a NumPy array; "
@@ -208,6 +213,7 @@ def dup(x: Any) -> DeviceOp[Any]:
     DeviceOp[DeviceArray or HostArray]
         The new array, C-contiguous; otherwise as `copy`.
     """
+    x = as_array(x, "dup")
     if not isinstance(x, (_native.Op, _native.Array)):
         raise ArgumentTypeError(f"dup takes an array, or an operation that yields one; {described(x)} was given")
     if isinstance(x, _native.Array):

@@ -17,6 +17,7 @@ from aiocuda._ops.operation import CallOp, DeviceOp, FillOp
 from aiocuda._values import dtypes
 from aiocuda._values.host_data import NDArray, described
 from aiocuda._verbs.copies import copy
+from aiocuda._verbs.tensors import as_array
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
 
 __all__ = ["FILLED_ON_DEVICE", "fill", "pattern_of", "repeated"]
@@ -31,7 +32,7 @@ def fill(destination: Any, value: object) -> DeviceOp[Any]:
     Parameters
     ----------
     destination
-        A `DeviceArray` or a `HostArray`, of any strides, or an operation that yields one.
+        A `DeviceArray` or a `HostArray`, of any strides, an operation that yields one, or a framework's tensor.
     value
         One number that the array's dtype can hold, as for `full`: negative zeros and the bits of NaNs are kept. An
         integer dtype takes a float without its fraction.
@@ -60,6 +61,7 @@ def fill(destination: Any, value: object) -> DeviceOp[Any]:
 
     In a graph it is memset nodes, run at each launch.
     """
+    destination = as_array(destination, "fill")
     if isinstance(destination, _native.Op):
         yields, code, _ = destination._spec
         if code == dtypes.ANY or yields not in {"device_array", "host_array"}:

@@ -11,13 +11,14 @@ from typing import Any, cast
 
 from aiocuda import _native
 from aiocuda._arrays.array import DeviceArray
-from aiocuda._driver import foreign
+from aiocuda._driver import foreign, frameworks
 from aiocuda._ops.operation import DeviceOp, ForeignOp
 from aiocuda._values import dtypes, parts
 from aiocuda._values.functions import checked_function
+from aiocuda._verbs.tensors import as_array
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
 
-__all__ = ["call", "external"]
+__all__ = ["call", "constant", "external"]
 
 
 def call(
@@ -59,12 +60,13 @@ def call(
         if isinstance(given, (_native.Array, _native.Op)) or not isinstance(given, Sequence):
             raise ArgumentTypeError(f"{name}= takes a list of arrays, not {given!r:.80}; write [array]")
         for each in given:
-            if not isinstance(each, (_native.Array, _native.Op)):
+            array = as_array(each, f"call: {name}=")
+            if not isinstance(array, (_native.Array, _native.Op)):
                 raise ArgumentTypeError(
                     f"{name}= takes arrays and operations that yield them, not {each!r:.80}; memory of other "
                     "libraries becomes an array with external()"
                 )
-            accesses.append((each, is_write))
+            accesses.append((array, is_write))
     return ForeignOp(function, arguments, accesses)
 
 
@@ -97,11 +99,46 @@ def external(x: Any) -> DeviceArray:
     aiocuda does not know what the other library does with the memory afterwards: synchronise, or put it into the DAG
     with `call`. Memory lent for reading raises `OwnershipError` where it would be written.
     """
-    if isinstance(x, DeviceArray):
-        return x
-    lent = foreign.lent_by(x, "external")
+    return x if isinstance(x, DeviceArray) else _borrowed(x, "external", is_read_only=False)
+
+
+def constant(x: Any) -> DeviceArray:
+    """Make an array for reading of memory that another library owns, and that nobody writes while the array is used.
+
+    A network's weights are such. As tensors they would be ordered with the library's stream at each use: the library's
+    next work waits for the operations that read them. A constant is ordered once, here, and nothing waits for its
+    readers.
+
+    Parameters
+    ----------
+    x
+        As for `external`. A `DeviceArray` is shared, as by its ``share()``.
+
+    Returns
+    -------
+    DeviceArray
+        Uses of it come after the work on the memory that its owner had enqueued when `constant` was called. The owner
+        is kept as for `external`. *Blocks*: no.
+
+    Raises
+    ------
+    ArgumentTypeError, ArgumentValueError
+        As for `external`.
+    OwnershipError
+        When it would be written.
+
+    Notes
+    -----
+    Whoever writes the memory in place, such as an optimizer's step, first waits for the operations that read it, and
+    makes a new constant afterwards.
+    """
+    return x.share() if isinstance(x, DeviceArray) else _borrowed(x, "constant", is_read_only=True)
+
+
+def _borrowed(x: Any, where: str, *, is_read_only: bool) -> DeviceArray:
+    lent = foreign.lent_by(x, where)
     if lent.strides is not None and any(step < 0 for step in lent.strides):
-        raise ArgumentValueError(f"external: strides of {lent.strides} bytes; only strides of 0 and more are possible")
+        raise ArgumentValueError(f"{where}: strides of {lent.strides} bytes; only strides of 0 and more are possible")
     array = _native.borrow_array(
         DeviceArray,
         lent.address,
@@ -112,7 +149,7 @@ def external(x: Any) -> DeviceArray:
         else lent.strides,
         lent.device,
         lent.owner,
-        lent.is_read_only,
+        is_read_only or lent.is_read_only or frameworks.is_read_only(x),
         lent.theirs,
         lent.relay,
     )

@@ -22,6 +22,7 @@ from aiocuda._values.host_data import as_numpy
 from aiocuda._verbs.conversion import convert
 from aiocuda._verbs.copies import copy, dup, to_device
 from aiocuda._verbs.create import empty
+from aiocuda._verbs.tensors import as_array
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError, DeviceMismatchError
 
 __all__ = ["concatenate", "stack"]
@@ -96,6 +97,7 @@ def _joined(asked: str, arrays: Any, axis: Any, dtype: DTypeLike, join: _Join) -
             axis = operator.index(axis)
         except TypeError:
             raise ArgumentTypeError(f"{asked}: an axis is an integer; {axis!r:.80} was given") from None
+    parts = [as_array(part, asked) for part in parts]
     parts = [part if isinstance(part, (_native.Op, _native.Array)) else as_numpy(part) for part in parts]
     specs = [part._spec for part in parts if isinstance(part, _native.Op)]
     places = {spec[2] for spec in specs if spec[0] == "device_array" and spec[2] is not None}

@@ -21,6 +21,7 @@ from aiocuda._values.host_data import as_numpy
 from aiocuda._verbs.conversion import convert
 from aiocuda._verbs.copies import to_device
 from aiocuda._verbs.create import Shape, empty, full
+from aiocuda._verbs.tensors import as_array
 from aiocuda.errors import ArgumentTypeError
 
 __all__ = ["asarray", "empty_like", "full_like", "ones_like", "zeros_like"]
@@ -125,6 +126,7 @@ def asarray(x: Any, dtype: DTypeLike = None, device: DeviceLike | None = None) -
     """
     kind = None if dtype is None else dtypes.to_dtype(dtype)
     ordinal = None if device is None else as_ordinal(device)
+    x = as_array(x, "asarray")
     if isinstance(x, _native.Op):
         _, code, where = x._spec
         code = code if kind is None else dtypes.code_of(kind)
@@ -146,6 +148,7 @@ def _like(
 ) -> DeviceOp[DeviceArray]:
     kind = None if dtype is None else dtypes.to_dtype(dtype)
     ordinal = None if device is None else as_ordinal(device)
+    x = as_array(x, asked)
     if isinstance(x, _native.Op):
         yields, code, where = x._spec
         code = code if kind is None else dtypes.code_of(kind)

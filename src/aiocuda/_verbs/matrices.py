@@ -27,6 +27,7 @@ from aiocuda._verbs.copies import copy, dup
 from aiocuda._verbs.create import empty, zeros
 from aiocuda._verbs.fills import fill
 from aiocuda._verbs.foreign import call
+from aiocuda._verbs.tensors import as_array
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError, DeviceMismatchError
 
 __all__ = ["matmul"]
@@ -85,6 +86,8 @@ def matmul(a: Any, b: Any, out: Any = None, *, alpha: complex = 1, beta: complex
     scales = _scale("alpha", alpha), _scale("beta", beta)
     if out is None and scales[1] != 0:
         raise ArgumentValueError(f"matmul: beta={beta!r} is a factor of what out holds; give out=")
+    a, b = as_array(a, "matmul"), as_array(b, "matmul")
+    out = None if out is None else as_array(out, "matmul: out")
     given = [a, b] if out is None else [a, b, out]
     if any(isinstance(x, _native.Op) for x in given):
         code = next(x._spec[1] for x in given if isinstance(x, _native.Op))

@@ -18,6 +18,7 @@ from aiocuda._values.given import between
 from aiocuda._values.host_data import as_numpy
 from aiocuda._verbs.copies import copy, to_device
 from aiocuda._verbs.create import empty
+from aiocuda._verbs.tensors import as_array
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
 
 __all__ = ["gather", "replicate", "shard"]
@@ -41,6 +42,7 @@ def replicate(x: Any, devices: Sequence[DeviceLike] | None = None) -> Parts:
         One for each device, in their order; as for `to_device`, an array is itself on the device where it is.
     """
     ordinals = _ordinals(devices)
+    x = as_array(x, "replicate")
     if not isinstance(x, (_native.Op, _native.Array)):
         x = as_numpy(x)  # once, for all
     return tuple(to_device(x, ordinal) for ordinal in ordinals)
@@ -70,6 +72,7 @@ def shard(x: Any, devices: Sequence[DeviceLike] | None = None, axis: int = 0) ->
         The data has no such axis (of what an operation yields: when it is executed).
     """
     ordinals = _ordinals(devices)
+    x = as_array(x, "shard")
     if isinstance(x, _native.Op) and isinstance(x, DeviceOp):
         return x.then(lambda array: _shard(array, ordinals, axis)).unzip(len(ordinals))
     return _shard(x if isinstance(x, (DeviceArray, HostArray)) else as_numpy(x), ordinals, axis)
@@ -101,7 +104,7 @@ def gather(parts: Sequence[Any], device: DeviceLike | None = None, axis: int = 0
         There are no parts, or they do not fit together (of operations: when it is executed).
     """
     place = place_of(device)
-    parts = _items(parts, "gather takes a sequence of arrays")
+    parts = tuple(as_array(part, "gather") for part in _items(parts, "gather takes a sequence of arrays"))
     if not parts:
         raise ArgumentValueError("gather puts parts together; none were given")
     if all(isinstance(part, (DeviceArray, HostArray)) for part in parts):

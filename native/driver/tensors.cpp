@@ -1,0 +1,96 @@
+// The streams of frameworks: see tensors.hpp.
+#include "tensors.hpp"
+
+#include <algorithm>
+
+#include "refused.hpp"
+
+namespace aiocuda::driver {
+namespace {
+
+CUstream handle_of(const dataflow::Lender& lender) {
+  nb::object handle = lender.current_stream;
+  if (!PyLong_Check(handle.ptr())) handle = handle(lender.device);
+  const auto number = nb::cast<std::uintptr_t>(handle);
+  return number ? reinterpret_cast<CUstream>(number) : CU_STREAM_LEGACY;
+}
+
+[[noreturn, gnu::cold]] void raise_too_late(const dataflow::Op& op) {
+  dataflow::raise(dataflow::error_types.argument_value,
+                  nb::cast<std::string>(nb::find(op).attr("_title")) +
+                      " uses an array of another library, and would be submitted later than what that library has "
+                      "enqueued since: it comes after a map(); await that first, then build and await the rest");
+}
+
+}  // namespace
+
+Tensors::Visit& Tensors::visit(dataflow::Lender& lender) {
+  for (Visit& each : visits_)
+    if (each.lender == &lender) return each;
+  return visits_.emplace_back(Visit{&lender, nullptr, {}});
+}
+
+void Tensors::enter(const dataflow::Op& op, const dataflow::Use& use) {
+  if (use.buffer->is_lent) engine_.lending.admit(*use.buffer, use.span, use.writes);
+  if (!use.tensor) return;
+  if (!is_open_) raise_too_late(op);
+  Visit& visit = this->visit(*use.tensor->lender);
+  if (!visit.behind.count) {
+    visit.theirs = handle_of(*visit.lender);
+    visit.behind = engine_.relays.behind(visit.theirs, visit.lender->device);
+  }
+  use.buffer->hazards.commit_of_others(use.span, visit.behind);
+}
+
+void Tensors::note(const dataflow::Use& use, Tick now) {
+  auto is_same = [&](const BorrowedUse& each) {
+    return each.buffer.get() == use.buffer && each.span.begin == use.span.begin && each.span.end == use.span.end &&
+           each.writes == use.writes;
+  };
+  if (use.buffer->is_lent && std::none_of(borrowed_.begin(), borrowed_.end(), is_same))
+    borrowed_.push_back({dataflow::BufferRef::another(*use.buffer), use.span, use.writes});
+  if (!use.tensor) return;
+  Visit& visit = this->visit(*use.tensor->lender);
+  const auto same =
+      std::find_if(visit.uses.begin(), visit.uses.end(), [&](Tick tick) { return tick.stream == now.stream; });
+  if (same == visit.uses.end())
+    visit.uses.push_back(now);
+  else
+    same->count = now.count;
+  if (!use.writes || !visit.lender->note_writes.is_valid()) return;
+  const nb::object& owner = use.tensor->owner;
+  if (std::none_of(visit.written.begin(), visit.written.end(), [&](const nb::object& each) { return each.is(owner); }))
+    visit.written.push_back(owner);
+}
+
+void Tensors::leave_now() {
+  const Engine::Submission submission(engine_);
+  std::vector<Visit> visits = visits_;
+  for (Visit& each : visits_) each = {each.lender, each.theirs, {}};
+  const std::vector<BorrowedUse> borrowed = std::exchange(borrowed_, {});
+  {
+    ContextScope scope(engine_);
+    for (const Visit& each : visits) {
+      scope.bind(each.lender->device);
+      engine_.streams.order_others(each.theirs, each.lender->device, each.uses);
+    }
+    for (const BorrowedUse& each : borrowed) engine_.lending.tell(*each.buffer, each.span, each.writes);
+  }
+  for (const Visit& each : visits) {
+    if (each.written.empty()) continue;
+    nb::list owners;
+    for (const nb::object& owner : each.written) owners.append(owner);
+    each.lender->note_writes(owners);
+  }
+}
+
+void Tensors::leave_after_error(nb::handle op) noexcept {
+  try {
+    leave();
+  } catch (const Refusal&) {  // of a stream that is gone or captured: nobody enqueues there
+  } catch (nb::python_error& error) {
+    error.discard_as_unraisable(op);
+  }
+}
+
+}  // namespace aiocuda::driver

@@ -1,0 +1,66 @@
+// What the operations of one execution have to do with streams of frameworks.
+//
+// Always true: what a framework had enqueued on its current stream comes before the operations that use its arrays. The
+// stream is asked for, and its point recorded, once: at the first of them, in the thread that executes. What the
+// framework enqueues there afterwards comes behind all of them: `leave` has the stream wait, after all points were
+// recorded, so the operations may overlap. The same holds for streams of borrowers of our arrays. Guarded by the GIL
+// and the right to submit.
+#pragma once
+#include <vector>
+
+#include "../dataflow/placing.hpp"
+#include "engine.hpp"
+
+namespace aiocuda::driver {
+
+class Tensors {
+ public:
+  explicit Tensors(Engine& engine) : engine_(engine) {}
+  Tensors(const Tensors&) = delete;
+  Tensors& operator=(const Tensors&) = delete;
+
+  // From here on the execution's operations come too late for arrays of frameworks, which have gone on.
+  void close() { is_open_ = false; }
+  void open() { is_open_ = true; }
+  bool is_open() const { return is_open_; }
+
+  // Before an operation uses bytes that somebody else has to do with: theirs, or ours that they borrowed. Throws
+  // Refusal, also where somebody captures the stream.
+  void enter(const dataflow::Op& op, const dataflow::Use& use);
+  // The use was submitted.
+  void note(const dataflow::Use& use, Tick now);
+
+  // What the others enqueue from here on comes behind what was noted; what was noted is forgotten. The next use asks
+  // for the streams anew. Throws Refusal.
+  void leave() {
+    if (!visits_.empty() || !borrowed_.empty()) [[unlikely]]
+      leave_now();
+  }
+
+  // The same where an error is on its way, which is told, and not one of this.
+  void leave_after_error(nb::handle op) noexcept;
+
+ private:
+  // A framework's stream on a device, in this execution.
+  struct Visit {
+    dataflow::Lender* lender;
+    CUstream theirs;
+    Tick behind;               // what it held before; 0: it has not been asked since `leave`
+    std::vector<Tick> uses{};  // one for each stream
+    std::vector<nb::object> written{};
+  };
+  struct BorrowedUse {
+    dataflow::BufferRef buffer;
+    dataflow::Span span;
+    bool writes;
+  };
+  Visit& visit(dataflow::Lender& lender);
+  [[gnu::cold]] void leave_now();
+
+  Engine& engine_;
+  bool is_open_ = true;
+  std::vector<Visit> visits_;
+  std::vector<BorrowedUse> borrowed_;
+};
+
+}  // namespace aiocuda::driver
