@@ -50,7 +50,9 @@ class Row:
 
 ROWS = [
     Row("a launch, built only", "built", "bare"),
+    Row("a launch with a tensor, built only, over one with arrays", "built tensor", "built"),
     Row("a launch, built and submitted", "alone", "bare", 4_200, 60, 3),
+    Row("a launch with a tensor, submitted, over one with arrays", "alone tensor", "alone"),
     Row("a launch, submitted with a DeviceFuture", "future", "bare", 5_000, 70),
     Row(f"a launch in a chain of {CHAIN:,}", "chain", "bare", 5_000, 2, number=CHAIN),
     Row("a launch, .sync()", "sync", "bare", 6_000, 60),

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from instructions.callgrind import Marks
+from instructions.tensors import tensor
 from submission.stub import Stub, without_code
 
 NUMBER = 300  # of each, except the chain
@@ -57,6 +58,7 @@ class Measures:
         self._threads = THREADS
         self._scale = scale = without_code(ac.kernel(SCALE))
         self._y, self._x, self._g = (ac.empty(1024).sync() for _ in range(3))
+        self._tensor = tensor()
         self._loop = asyncio.new_event_loop()
 
         def scaled(y: Any, x: Any, g: Any) -> Any:
@@ -70,7 +72,9 @@ class Measures:
         return {
             "bare": self._bare,
             "built": self._built,
+            "built tensor": self._built_with_a_tensor,
             "alone": self._alone,
+            "alone tensor": self._alone_with_a_tensor,
             "future": self._future,
             "chain": self._chain,
             "sync": self._sync,
@@ -109,6 +113,20 @@ class Measures:
         from aiocuda._engine import placement
 
         scale, y, x, g, threads = self._scale, self._y, self._x, self._g, self._threads
+        where = placement.current.get()
+        for _ in range(NUMBER):
+            _native.submit(scale(y, x, g, threads, threads=threads), where)
+
+    def _built_with_a_tensor(self) -> None:
+        scale, y, x, g, threads = self._scale, self._y, self._tensor, self._g, self._threads
+        for _ in range(NUMBER):
+            scale(y, x, g, threads, threads=threads)
+
+    def _alone_with_a_tensor(self) -> None:
+        from aiocuda import _native
+        from aiocuda._engine import placement
+
+        scale, y, x, g, threads = self._scale, self._y, self._tensor, self._g, self._threads
         where = placement.current.get()
         for _ in range(NUMBER):
             _native.submit(scale(y, x, g, threads, threads=threads), where)

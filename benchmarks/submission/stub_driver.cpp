@@ -58,6 +58,15 @@ Result give_memory(std::uint64_t* address) {
   return 0;
 }
 
+// All memory is in allocations of 16 MiB.
+Result tell_of_pointer(void* answer, int attribute, std::uint64_t address) {
+  constexpr int begin = 11, size = 12;
+  constexpr std::uint64_t whole = 1 << 24;
+  const std::uint64_t value = attribute == begin ? address & ~(whole - 1) : whole;
+  if (attribute == begin || attribute == size) std::memcpy(answer, &value, sizeof value);
+  return 0;
+}
+
 }  // namespace
 
 extern "C" Result cuGetProcAddress_v2(const char* name, void** function, int, std::uint64_t, void*) {
@@ -68,6 +77,7 @@ extern "C" Result cuGetProcAddress_v2(const char* name, void** function, int, st
   else if (is("cuMemHostAlloc")) *function = reinterpret_cast<void*>(give_host_memory);
   else if (is("cuStreamWriteValue32")) *function = reinterpret_cast<void*>(write_value);
   else if (is("cuMemAllocFromPoolAsync")) *function = reinterpret_cast<void*>(give_memory);
+  else if (is("cuPointerGetAttribute")) *function = reinterpret_cast<void*>(tell_of_pointer);
   else if (is("cuStreamCreateWithPriority") || is("cuEventCreate") || is("cuCtxGetCurrent") || is("cuGraphCreate") ||
            is("cuGraphAddKernelNode") || is("cuGraphAddEmptyNode") || is("cuGraphInstantiateWithFlags"))
     *function = reinterpret_cast<void*>(give_handle);

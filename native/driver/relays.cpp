@@ -44,11 +44,7 @@ Tick Relays::behind(CUstream theirs, std::int32_t device) {
   Relay& relay = known == relays.end() ? idle(device, false) : *known;
   relay.theirs = theirs;
   relay.number = number;
-  streams_.enter(relay.stream);
-  const StreamState& state = streams_.at(relay.stream);
-  check(now_.record(state.mark, theirs), "cuEventRecord");
-  check(now_.wait(state.handle, state.mark), "cuStreamWaitEvent");
-  return streams_.pass(relay.stream);
+  return streams_.pass_behind(relay.stream, theirs);
 }
 
 Tick Relays::behind(CUevent event, std::int32_t device) {

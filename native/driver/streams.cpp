@@ -224,12 +224,16 @@ void Streams::put_mark(StreamIndex index, std::uint32_t slot) {
     if (result != CUDA_SUCCESS) throw Refusal(result, function, state.device);
   };
   if (!state.owned && is_captured(state.handle)) require(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "cuEventRecord");
-  if (!state.marks[slot]) {
-    ContextScope scope(devices_);
-    scope.bind(state.device);
-    require(table_.cuEventCreate(&state.marks[slot], CU_EVENT_DISABLE_TIMING), "cuEventCreate");
-  }
-  require(now_.record(state.marks[slot], state.on()), "cuEventRecord");
+  require(now_.record(event_of(state, slot), state.on()), "cuEventRecord");
+}
+
+CUevent Streams::event_of(StreamState& state, std::uint32_t slot) {
+  if (state.marks[slot]) return state.marks[slot];
+  ContextScope scope(devices_);
+  scope.bind(state.device);
+  if (const CUresult result = table_.cuEventCreate(&state.marks[slot], CU_EVENT_DISABLE_TIMING))
+    throw Refusal(result, "cuEventCreate", state.device);
+  return state.marks[slot];
 }
 
 void Streams::wait_for_mark(StreamIndex index, StreamIndex other, std::uint32_t slot, const WorkOf& of,
@@ -269,6 +273,30 @@ Tick Streams::pass(StreamIndex stream) {
   const Tick now = timeline_.advance(stream, 1, true);
   Waits waits(*this);
   timeline_.mark_end(stream, waits);
+  return now;
+}
+
+// A relay's marks: its stream waits for them, and does nothing else.
+class Streams::MarksElsewhere {
+ public:
+  MarksElsewhere(Streams& streams, CUstream theirs) : streams_(streams), theirs_(theirs) {}
+  void mark(StreamIndex stream, std::uint32_t slot) {
+    StreamState& state = streams_.streams_[stream];
+    const CUevent event = streams_.event_of(state, slot);
+    check(streams_.now_.record(event, theirs_), "cuEventRecord");
+    check(streams_.now_.wait(state.handle, event), "cuStreamWaitEvent");
+  }
+
+ private:
+  Streams& streams_;
+  const CUstream theirs_;
+};
+
+Tick Streams::pass_behind(StreamIndex stream, CUstream theirs) {
+  enter(stream);
+  const Tick now = timeline_.advance(stream, 1, true);
+  MarksElsewhere marks(*this, theirs);
+  timeline_.mark_end(stream, marks);
   return now;
 }
 

@@ -115,6 +115,8 @@ class Streams {
                      std::span<const MemoryRange> touched = {});
   // Counts what was put on a stream as work of its own, which later work elsewhere may wait for. Throws Refusal.
   Tick pass(StreamIndex stream);
+  // The same for a relay, behind all that a stream of somebody else's holds: the mark is an event there. Throws Refusal.
+  Tick pass_behind(StreamIndex stream, CUstream theirs);
   // Order later work of a stream after a tick, or after all that touches a buffer's bytes. Throw Refusal.
   void after(StreamIndex stream, Tick tick);
   void order(StreamIndex stream, const dataflow::Buffer& buffer, dataflow::Span span);
@@ -206,6 +208,9 @@ class Streams {
  private:
   class Waits;
   class WaitsElsewhere;
+  class MarksElsewhere;
+  // The event of a mark, made when it is first used. Throws Refusal.
+  CUevent event_of(StreamState& state, std::uint32_t slot);
   template <class F>
   void order_theirs(CUstream theirs, std::int32_t device, F&& f);
   CUresult query(CUstream handle, CUcontext context) const {

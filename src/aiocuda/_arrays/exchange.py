@@ -72,9 +72,8 @@ class DLPack:
         object
             A capsule. The memory is there until its consumer gives it back, whatever becomes of this array. So long,
             and until aiocuda has taken note of the end at the next submission, what aiocuda does with the memory
-            comes after what is on `stream` by then. The stream must live until then. What the borrower enqueues after
-            later work of aiocuda's is not ordered after it: await that first. A shared array is lent for reading.
-            *Blocks*: no.
+            comes after what is on `stream` by then, and what the borrower enqueues there next comes after what aiocuda
+            has submitted. The stream must live until then. A shared array is lent for reading. *Blocks*: no.
 
         Raises
         ------
