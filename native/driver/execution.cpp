@@ -487,7 +487,7 @@ void Execution::submit_whole() {
     const bool is_stopped = !reached.is_submitted && !reached.is_paused && !reached.needs_host && !reached.halt.full;
     if (reached.is_submitted || is_stopped) tensors_.leave();
     if (is_stopped && has_tensors_left()) raise_tensors_left();
-    engine_.now.drain();
+    engine_.now.drain_slowly();
     if (engine_.submission.losses.is_any()) {
       raise_loss(engine_, op());
       if (!engine_.submission.losses.is_any()) continue;  // what it needs may have failed
@@ -508,9 +508,14 @@ bool Execution::submit_more() {
   if (op().is_done()) return false;
   const Watched watched(engine_, root_);
   try {
+    const bool is_first = !has_begun_;
     submit_tensors();
     const Reached reached = before_others([&] { return submit_root(false); });
     tensors_.leave();
+    if (is_first && !reached.is_submitted && has_tensors_left()) {
+      submit();
+      return false;
+    }
     tensors_.close();
     if (!reached.is_paused && !reached.halt.full)
       mark(engine_, op(), reached.is_submitted ? std::span<const Tick>(op().ready) : reached.halt.waits);

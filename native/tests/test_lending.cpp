@@ -27,11 +27,7 @@ void use(FakeEngine& engine, StreamIndex stream, const BufferRef& buffer, bool w
 
 // Does a stream come after what the borrower's stream held?
 bool is_behind_theirs(FakeEngine& engine, StreamIndex stream) {
-  for (StreamIndex relay = 0; relay < engine.streams.size(); ++relay)
-    if (engine.driver.waits_for(engine.handle(relay), theirs) &&
-        engine.driver.waits_for(engine.handle(stream), engine.handle(relay)))
-      return true;
-  return false;
+  return engine.driver.waits_for(engine.handle(stream), theirs);
 }
 
 }  // namespace
@@ -99,6 +95,53 @@ TEST_CASE("a borrower who has nothing to do is not waited for") {
   engine.lending.give_back(borrow);
   engine.lending.take_back();
   CHECK(engine.driver.count(Function::cuEventRecord) == 0);
+}
+
+TEST_CASE("a borrower's stream waits for what was done with the bytes since, if one of the two writes") {
+  for (const bool lent_for_writing : {false, true})
+    for (const bool writes : {false, true}) {
+      FakeEngine engine;
+      BufferRef buffer = engine.allocate(100);
+      const StreamIndex stream = engine.streams.create(0, 0);
+      Borrow* const borrow = engine.lending.lend(whole(buffer, lent_for_writing), theirs, nullptr);
+      engine.driver.hold(engine.handle(stream));
+      use(engine, stream, buffer, writes);
+      engine.lending.tell(*buffer, {0, 100}, writes);
+      CHECK(engine.driver.waits_for(theirs, engine.handle(stream)) == (lent_for_writing || writes));
+      engine.lending.give_back(borrow);
+    }
+}
+
+TEST_CASE("a borrower is told of the bytes that it has") {
+  FakeEngine engine;
+  BufferRef buffer = engine.allocate(100);
+  const StreamIndex stream = engine.streams.create(0, 0);
+  Borrow* const borrow = engine.lending.lend({buffer, {0, 50}, {{0, 50}}, 0, true}, theirs, nullptr);
+  engine.driver.hold(engine.handle(stream));
+  buffer->hazards.commit({50, 100}, true, engine.submit(stream));
+  engine.lending.tell(*buffer, {50, 100}, true);
+  CHECK_FALSE(engine.driver.waits_for(theirs, engine.handle(stream)));
+  engine.driver.stream_numbers[theirs] = 99;  // a later stream with the same handle is not the borrower's
+  buffer->hazards.commit({0, 100}, true, engine.submit(stream));
+  engine.lending.tell(*buffer, {0, 100}, true);
+  CHECK_FALSE(engine.driver.waits_for(theirs, engine.handle(stream)));
+  engine.lending.give_back(borrow);
+}
+
+TEST_CASE("a stream of others waits for ticks, and one of ours that they have no more often than it must") {
+  FakeEngine engine;
+  const StreamIndex first = engine.streams.create(0, 0), second = engine.streams.create(0, 0);
+  engine.driver.hold(engine.handle(first));
+  const std::vector<Tick> ticks{engine.submit(first)};
+  engine.streams.order_others(theirs, 0, ticks);
+  CHECK(engine.driver.waits_for(theirs, engine.handle(first)));
+  engine.streams.order_others(engine.handle(second), 0, ticks);
+  CHECK(engine.driver.waits_for(engine.handle(second), engine.handle(first)));
+  engine.driver.forget_calls();
+  engine.streams.order_others(engine.handle(second), 0, ticks);
+  CHECK(engine.driver.count(Function::cuStreamWaitEvent) == 0);
+  engine.driver.capture(theirs);
+  CHECK(code_of([&] { engine.streams.order_others(theirs, 0, ticks); }) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 }
 
 TEST_CASE("bytes beside a borrow do not wait for it") {

@@ -338,6 +338,31 @@ TEST_CASE("memory of others may lie in several allocations of the driver's, one 
   CHECK(engine.memory.borrow(0, 0, 0).allocated_bytes == 0);
 }
 
+TEST_CASE("memory of frameworks is asked about once, until some of it is ours") {
+  FakeEngine engine(2);
+  engine.driver.allocations = {{0x50000, 0x1000}};
+  const Memory::Borrowed first = engine.memory.borrow_again(0x50100, 64, 0);
+  CHECK(first.offset == 0x50100);
+  engine.driver.forget_calls();
+  CHECK(engine.memory.borrow_again(0x50200, 64, 0).buffer.get() == first.buffer.get());
+  CHECK(engine.driver.count(Function::cuPointerGetAttribute) == 0);
+  CHECK(engine.memory.borrow_again(0x50000, 0x1000, 0).allocated_bytes == 0x1000);  // it begins earlier
+  CHECK(engine.driver.count(Function::cuPointerGetAttribute) > 0);
+  engine.driver.forget_calls();
+  CHECK(engine.memory.borrow_again(0x50f00, 0x100, 0).offset == 0x50f00);
+  CHECK(engine.driver.count(Function::cuPointerGetAttribute) == 0);
+  CHECK(engine.memory.borrow_again(0x50f00, 0x200, 0).allocated_bytes == 0x100);
+  CHECK(engine.memory.borrow_again(0x50100, 64, 1).buffer.get() != first.buffer.get());
+
+  const BufferRef one = engine.allocate(100), another = engine.allocate(100);
+  const std::uint64_t next = another->address + (another->address - one->address);
+  engine.driver.allocations = {{next, 100}};
+  CHECK(engine.memory.borrow_again(next, 64, 0).buffer->is_address_space());
+  const BufferRef own = engine.allocate(100);
+  REQUIRE(own->address == next);  // they gave it back
+  CHECK(engine.memory.borrow_again(next, 64, 0).buffer.get() == own.get());
+}
+
 TEST_CASE("a part of an array of ours that others lend is that array's memory") {
   FakeEngine engine;
   BufferRef own = engine.allocate(100);

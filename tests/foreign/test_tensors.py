@@ -297,6 +297,26 @@ def test_a_full_stream_lets_none_run_ahead_of_an_await(torch, increment, run):
     assert y.tolist() == [120] * N
 
 
+def test_a_full_stream_lets_none_run_ahead_of_a_future_that_is_asked_first(torch, increment, run):
+    x, y = torch.tensor(0, N), torch.tensor(100, N)
+    operation: Any = x
+    for _ in range(20):
+        operation = increment(operation)
+
+    async def main() -> None:
+        with ac.use(max_in_flight=1):
+            scheduled = operation.schedule(ac.Device(0))
+            step = ac.wait([scheduled])
+            with contextlib.suppress(StopIteration):
+                step.send(None)
+            assert operation._state == "submitted"
+            y.add_(x)
+            step.close()
+
+    run(main)
+    assert y.tolist() == [120] * N
+
+
 def test_a_kernel_is_compiled_before_the_first_step_returns(torch, run):
     fresh = ac.kernel(r"""extern "C" __global__ void once(int* x) { x[threadIdx.x] *= 3; }""")
     x, y = torch.tensor(2, N), torch.tensor(100, N)
@@ -399,6 +419,19 @@ def test_writes_are_counted_and_reads_are_not(torch, kernels, increment):
     x.inference = True
     increment(x).sync(60)
     assert x._version == 3
+
+
+def test_a_use_that_is_refused_leaves_the_rest_in_order(torch, increment, held, latch):
+    x, y = torch.tensor(3, N), torch.tensor(100, N)
+    closed = ac.zeros(N, np.int32).sync()
+    refused_later = increment(closed)
+    closed.close()
+    with ac.use(held), pytest.raises(ac.ClosedError):
+        ac.zip(increment(x), refused_later).submit()
+    y.add_(x)
+    assert not is_idle(torch, torch.current)
+    latch.release()
+    assert y.tolist() == [104] * N
 
 
 def test_an_operation_that_fails_leaves_the_rest_in_order(torch, increment, held, latch):
@@ -558,16 +591,16 @@ def refused(
         increment(x)
     for name in having:
         vars(x).pop(name)
-    x.dtype, x.layout, x.conj, x.neg, x.shape, x.steps = torch.int32, torch.strided, False, False, (N,), (1,)
+    x.dtype, x.is_sparse, x.conj, x.neg = torch.int32, False, False, False
     assert host(increment(x).sync(60)) == [4] * N
 
 
 def test_tensors_that_cannot_be_used(torch, increment):
     refused(torch, increment, r"argument 1 \(x\): .*in host memory; to_device", device_ordinal=-1)
     refused(torch, increment, r"argument 1 \(x\): .*requires a gradient.*detach", requires_grad=True)
-    refused(torch, increment, "conjugated.*resolve_conj", conj=True)
+    refused(torch, increment, "conjugated.*resolve_conj", conj=True, dtype=type(torch.int32)("complex64"))
     refused(torch, increment, "negated.*resolve_neg", neg=True)
-    refused(torch, increment, "only dense ones", layout=torch.sparse)
+    refused(torch, increment, "a Tensor: sparse tensors do not", is_sparse=True)
     refused(torch, increment, "int32.* is expected, float32", dtype=type(torch.int32)("float32"))
     refused(torch, increment, "its dtype nonsense", dtype=type(torch.int32)("nonsense"))
 

@@ -22,7 +22,7 @@ ITEM_BYTES = 4
 
 class DType:
     def __init__(self, name: str) -> None:
-        self.name = name
+        self.name, self.is_complex = name, name.startswith("complex")
 
     def __repr__(self) -> str:
         return f"torch.{self.name}"
@@ -33,11 +33,11 @@ class Torch(Framework):
 
     def __init__(self, ordinal: int = 0) -> None:
         super().__init__(ordinal)
-        self.int32, self.strided, self.sparse = DType("int32"), object(), object()
+        self.int32 = DType("int32")
         self.asked_streams = 0
         self.Tensor = type("Tensor", (TensorOf,), {"__module__": "torch", "torch": self})
         self.module: Any = types.ModuleType("torch")
-        self.module.Tensor, self.module.strided = self.Tensor, self.strided
+        self.module.Tensor = self.Tensor
         self.module.__version__ = "2.15.0"
         self.module.cuda = types.SimpleNamespace(current_stream=self._current_stream)
         self.module.autograd = types.SimpleNamespace(graph=types.SimpleNamespace(increment_version=self._count))
@@ -87,7 +87,7 @@ class TensorOf(Tensor):
         self.steps: tuple[int, ...] = (1,)
         self.conj = self.neg = False
         self.dtype = self.torch.int32
-        self.layout = self.torch.strided
+        self.is_sparse = False
         self._version = 0
         self.inference = False
         self.base: Any = None
@@ -105,6 +105,8 @@ class TensorOf(Tensor):
         return self.neg
 
     def is_contiguous(self) -> bool:
+        if self.is_sparse:
+            raise RuntimeError("sparse tensors do not have is_contiguous")
         return self.steps == (1,) or self.items <= 1
 
     def stride(self) -> tuple[int, ...]:

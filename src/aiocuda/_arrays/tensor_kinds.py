@@ -67,18 +67,16 @@ def _torch(torch: Any, kind: type) -> tuple[Callable[[Any], _Read] | None, Calla
             return None
         if tensor.requires_grad:
             return f"this {kind.__name__} requires a gradient, which is not computed here; give tensor.detach()"
-        if tensor.is_conj() or tensor.is_neg():
-            return (
-                f"this {kind.__name__} is to be conjugated or negated when it is read; give tensor.resolve_conj() or "
-                "tensor.resolve_neg()"
-            )
-        if tensor.layout is not strided:
-            return f"this {kind.__name__} is {tensor.layout}; only dense ones have their items in one place"
         dtype = tensor.dtype
         code = codes.get(dtype)
         if code is None:
             code = codes[dtype] = _code_named(str(dtype).rpartition(".")[2])
-        strides = None
+        if tensor.is_neg() or (dtype.is_complex and tensor.is_conj()):
+            return (
+                f"this {kind.__name__} is to be conjugated or negated when it is read; give tensor.resolve_conj() or "
+                "tensor.resolve_neg()"
+            )
+        strides = None  # a sparse tensor raises here: it has none
         if not tensor.is_contiguous():
             size_bytes = tensor.element_size()
             strides = [step * size_bytes for step in tensor.stride()]
@@ -89,7 +87,7 @@ def _torch(torch: Any, kind: type) -> tuple[Callable[[Any], _Read] | None, Calla
             if not tensor.is_inference():  # those have no version
                 count(tensor)
 
-    strided, count = torch.strided, torch.autograd.graph.increment_version
+    count = torch.autograd.graph.increment_version
     return read, note_writes
 
 

@@ -129,8 +129,8 @@ def constant(x: Any) -> DeviceArray:
 
     Notes
     -----
-    Whoever writes the memory in place, such as an optimizer's step, first waits for the operations that read it, and
-    makes a new constant afterwards.
+    If the memory is to be written after all, as by an optimizer's step, await the operations that read it before, and
+    make a new constant afterwards.
     """
     return x.share() if isinstance(x, DeviceArray) else _borrowed(x, "constant", is_read_only=True)
 
