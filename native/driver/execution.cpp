@@ -306,7 +306,7 @@ void Execution::raise_tensors_left() const {
 }
 
 void Execution::submit_tensors() {
-  if (!std::exchange(has_begun_, true) && op().has_tensors && op().state == dataflow::State::pending) submit();
+  if (op().has_tensors && op().state == dataflow::State::pending) submit();
 }
 
 // Submits until the root is submitted, or something must be waited for.
@@ -420,11 +420,10 @@ bool Execution::wait_for_room(const Halt& halt, const Patience& patience) {
 
 Execution::Driven Execution::drive(const Listener& listener) {
   const Watched watched(engine_, root_);
-  const bool is_first = !has_begun_;
-  submit_tensors();
+  const bool is_first = !std::exchange(has_begun_, true);
   for (;;) {
     const Reached reached = advance(false);
-    if (is_first && !reached.is_submitted && has_tensors_left()) {  // which a function of `then` gave
+    if (is_first && !reached.is_submitted && has_tensors_left()) {
       submit();
       continue;
     }
@@ -508,8 +507,7 @@ bool Execution::submit_more() {
   if (op().is_done()) return false;
   const Watched watched(engine_, root_);
   try {
-    const bool is_first = !has_begun_;
-    submit_tensors();
+    const bool is_first = !std::exchange(has_begun_, true);
     const Reached reached = before_others([&] { return submit_root(false); });
     tensors_.leave();
     if (is_first && !reached.is_submitted && has_tensors_left()) {

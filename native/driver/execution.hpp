@@ -57,7 +57,7 @@ class Execution {
   // Submits what can be submitted before the host must wait for a result, and waits for room; marks where it ends.
   // Raises where that leaves out an operation with an array of another library's.
   void submit();
-  // The same, if it has such operations and nobody has begun: the first step of a wait, which others' work follows.
+  // The same, if it was built with such operations.
   void submit_tensors();
   // The same, waiting for nothing. True: a function was called, and there is more to submit.
   bool submit_more();

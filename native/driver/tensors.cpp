@@ -2,6 +2,7 @@
 #include "tensors.hpp"
 
 #include <algorithm>
+#include <exception>
 
 #include "refused.hpp"
 
@@ -51,6 +52,7 @@ void Tensors::note(const dataflow::Use& use, Tick now) {
     borrowed_.push_back({dataflow::BufferRef::another(*use.buffer), use.span, use.writes});
   if (!use.tensor) return;
   Visit& visit = this->visit(*use.tensor->lender);
+  if (!visit.theirs) visit.theirs = handle_of(*visit.lender);  // it was left since, for a function of the program's
   const auto same =
       std::find_if(visit.uses.begin(), visit.uses.end(), [&](Tick tick) { return tick.stream == now.stream; });
   if (same == visit.uses.end())
@@ -65,16 +67,25 @@ void Tensors::note(const dataflow::Use& use, Tick now) {
 
 void Tensors::leave_now() {
   const Engine::Submission submission(engine_);
-  std::vector<Visit> visits = visits_;
-  for (Visit& each : visits_) each = {each.lender, each.theirs, {}};
+  const std::vector<Visit> visits = std::exchange(visits_, {});
   const std::vector<BorrowedUse> borrowed = std::exchange(borrowed_, {});
+  std::exception_ptr refused;  // the first; the others are told all the same
+  auto try_to = [&](auto&& call) {
+    try {
+      call();
+    } catch (const Refusal&) {
+      if (!refused) refused = std::current_exception();
+    }
+  };
   {
     ContextScope scope(engine_);
-    for (const Visit& each : visits) {
-      scope.bind(each.lender->device);
-      engine_.streams.order_others(each.theirs, each.lender->device, each.uses);
-    }
-    for (const BorrowedUse& each : borrowed) engine_.lending.tell(*each.buffer, each.span, each.writes);
+    for (const Visit& each : visits)
+      try_to([&] {
+        scope.bind(each.lender->device);
+        engine_.streams.order_others(each.theirs, each.lender->device, each.uses);
+      });
+    for (const BorrowedUse& each : borrowed)
+      try_to([&] { engine_.lending.tell(*each.buffer, each.span, each.writes); });
   }
   for (const Visit& each : visits) {
     if (each.written.empty()) continue;
@@ -82,6 +93,7 @@ void Tensors::leave_now() {
     for (const nb::object& owner : each.written) owners.append(owner);
     each.lender->note_writes(owners);
   }
+  if (refused) std::rethrow_exception(refused);
 }
 
 void Tensors::leave_after_error(nb::handle op) noexcept {

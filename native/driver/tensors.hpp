@@ -44,8 +44,8 @@ class Tensors {
   // A framework's stream on a device, in this execution.
   struct Visit {
     dataflow::Lender* lender;
-    CUstream theirs;
-    Tick behind;               // what it held before; 0: it has not been asked since `leave`
+    CUstream theirs;           // null: it has not been asked
+    Tick behind;               // what it held before
     std::vector<Tick> uses{};  // one for each stream
     std::vector<nb::object> written{};
   };

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import sys
 import threading
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from framework import CUDA, Framework, Tensor
 from torch_like import Torch, close
 
 import aiocuda as ac
@@ -235,6 +238,25 @@ def test_work_in_a_function_of_then_is_in_order(torch, increment, held, latch):
     assert host(future.sync(60)) == [105] * N
 
 
+def test_functions_of_call(torch, held, latch):
+    """Their own work on tensors is ordered like a kernel's; what they have the framework do comes in between."""
+    from cuda.bindings import driver
+
+    x, y, seen = torch.tensor(3, N), torch.tensor(4, N), torch.tensor(100, N)
+
+    def enqueue(stream: ac.Stream) -> None:
+        seen.add_(y)
+        driver.cuMemsetD32Async(x.address, 6, N, stream.handle)
+
+    with ac.use(held):
+        ac.zip(ac.fill(y, 5), ac.call(enqueue, writes=[x])).submit()
+    seen.add_(x)
+    assert not is_idle(torch, torch.current)
+    latch.release()
+    assert seen.tolist() == [111] * N
+    assert (x._version, y._version) == (1, 1)
+
+
 # --- constants ------------------------------------------------------------------------------------------------------
 
 
@@ -426,7 +448,7 @@ def test_a_use_that_is_refused_leaves_the_rest_in_order(torch, increment, held, 
     closed = ac.zeros(N, np.int32).sync()
     refused_later = increment(closed)
     closed.close()
-    with ac.use(held), pytest.raises(ac.ClosedError):
+    with ac.use(held), pytest.raises(ac.ClosedError, match="was closed"):
         ac.zip(increment(x), refused_later).submit()
     y.add_(x)
     assert not is_idle(torch, torch.current)
@@ -507,6 +529,74 @@ def test_a_borrowers_stream_waits_for_later_work_on_what_it_borrowed(torch, incr
     assert y.tolist() == [104] * N
     future.sync(60)
     del borrowed
+
+
+# --- libraries without a current stream -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def jax(monkeypatch) -> Iterator[Framework]:
+    """Give a framework whose arrays never change, and say nothing of that."""
+    made = Framework()
+    monkeypatch.setitem(sys.modules, "jax", types.ModuleType("jax"))
+    yield made
+    close(made)
+
+
+def array_of_jax(framework: Framework, value: int) -> Any:
+    made = type("Array", (Tensor,), {"__module__": "jax"})(framework, framework.allocate(N), N)
+    made.stream = framework.current
+    return made.fill_(value)
+
+
+def test_an_array_of_jax_is_read_and_not_written(jax, kernels, increment, held, latch, settle):
+    x, y = array_of_jax(jax, 3), ac.zeros(N, np.int32).sync()
+    jax.order(jax.current, held.handle)
+    x.fill_(4)
+    future = kernels.accumulate(2, x, y, N, threads=N).on(ac.Device(0).stream()).submit()
+    settle()
+    assert not future.done()
+    with pytest.raises(ac.OwnershipError, match="read-only"):
+        increment(x)
+    latch.release()
+    assert host(future.sync(60)) == [8] * N
+
+
+def test_a_capsule_that_was_taken_already(jax, increment):
+    x = array_of_jax(jax, 3)
+    capsule = x.__dlpack__(stream=-1)
+    Tensor.taken(jax, capsule)
+    taken = type("Array", (), {"__module__": "jax", "__dlpack__": lambda *_, **__: capsule})
+    taken.__dlpack_device__ = lambda _: (CUDA, 0)
+    with pytest.raises(ac.ArgumentTypeError, match="Array"):
+        increment(taken())
+
+
+def test_an_array_of_jax_in_host_memory(jax, increment):
+    class Array:
+        def __dlpack__(self, **_: Any) -> Any:
+            raise AssertionError
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return 1, 0
+
+    Array.__module__ = "jax"
+    with pytest.raises(ac.ArgumentTypeError, match=r"argument 1 \(x\): .*host memory"):
+        increment(Array())
+
+
+def test_a_buffer_of_cuda_core(kernels):
+    import cuda.core
+
+    core = cuda.core.Device(0)
+    core.set_current()
+    stream = core.create_stream()
+    buffer = core.allocate(N, stream=stream)
+    buffer.fill(7, stream=stream)
+    stream.sync()
+    assert host(ac.dup(buffer)) == [7] * N
+    ac.fill(buffer, 9).sync(60)
+    assert ac.to_host(buffer).sync(60).tolist() == [9] * N
 
 
 # --- where arrays are taken -----------------------------------------------------------------------------------------
