@@ -40,6 +40,9 @@ myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 
 
+_FRAMEWORKS = [f"aiocuda.interop.{name}" for name in aiocuda.interop.__all__]
+
+
 def _private_modules() -> list[str]:
     return [name for name in sys.modules if name.startswith("aiocuda._") and hasattr(sys.modules[name], "__all__")]
 
@@ -65,7 +68,7 @@ def _tell_order_of_source() -> None:
         for base in getattr(getattr(aiocuda, name), "__mro__", ())[1:]:
             inherited = {tag: place for tag, place in order.items() if tag.startswith(f"{base.__name__}.")}
             order = {f"{name}.{tag.partition('.')[2]}": place for tag, place in inherited.items()} | order
-    for module in ("aiocuda", "aiocuda.errors", "aiocuda.linalg"):
+    for module in ("aiocuda", "aiocuda.errors", "aiocuda.linalg", *_FRAMEWORKS):
         analyzer = ModuleAnalyzer.for_module(module)
         analyzer.analyze()
         analyzer.tagorder.update(order)

@@ -7,6 +7,7 @@
 #include <optional>
 #include <unordered_map>
 
+#include "arrays_in.hpp"
 #include "asked.hpp"
 #include "walk.hpp"
 
@@ -149,6 +150,13 @@ class ExplainSink {
       const Array* array = as_array(access.array);
       accesses.append(nb::make_tuple(array ? describe(*array) : "a result", access.writes));
     }
+    if (op.state.is_valid())
+      for (const nb::object& argument : op.arguments)
+        each_array_in(argument, [&](const Array& array, nb::handle given) {
+          const bool is_named = std::any_of(op.accesses.begin(), op.accesses.end(),
+                                            [&](const auto& access) { return access.array.ptr() == given.ptr(); });
+          if (!is_named) accesses.append(nb::make_tuple(describe(array), false));
+        });
     steps.append(nb::make_tuple("call", stream, device, op.function, accesses, op.origin.location()));
     return std::nullopt;  // it gives back what it writes, unless its function returns something
   }

@@ -9,6 +9,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "arrays_in.hpp"
 #include "explain_sink.hpp"
 #include "launched_as.hpp"
 #include "plan_nodes.hpp"
@@ -101,6 +102,12 @@ class GraphSink : private PlanNodes {
     return Array{array.buffer, 0, array.device, byte, {static_cast<std::int64_t>(array.buffer->size_bytes)}};
   }
   bool is_captured(const Array& array) const { return slots_.is_captured(array); }
+  // Is it memory of another library's that a captured function has made? Each launch writes it anew.
+  bool is_adopted(const Array& array) const {
+    return std::any_of(adopted_.begin(), adopted_.end(), [&](const Use& use) {
+      return use.buffer == array.buffer.get() && use.span.begin <= array.offset && array.span().end <= use.span.end;
+    });
+  }
   bool is_observed(std::size_t input) const { return observed_.contains(plan_.inputs[input].object.ptr()); }
 
   // --- the walk's questions and orders
@@ -244,9 +251,15 @@ class GraphSink : private PlanNodes {
       plan_.memory[slots_.of(*use.buffer, use.span)].is_captured = true;
     }
     for (const ForeignOp::Access& access : op.accesses) pointer_to(handle_of(access.array), access.writes);
+    if (op.state.is_valid()) {
+      for (const Value value : values)
+        each_array_in(value, [&](const Array& array, nb::handle given) { slots_.pointer_to(array, given, false); });
+      pointer_to(op.state, op.keeps_state);
+    }
     called_.push_back(node.op);
     nb::object returned;
     node.captured.graph = services_.capture(op, values, device, node.captured.kept, returned);
+    each_array_in(returned, [this](const Array& array, nb::handle given) { adopt(array, given); });
     add(std::move(node));
     if (returned.is_none()) return std::nullopt;
     return keep(std::move(returned));
@@ -384,6 +397,20 @@ class GraphSink : private PlanNodes {
   }
   Pointer pointer_to(nb::handle value, bool writes) { return slots_.pointer_to(*as_array(value), value, writes); }
 
+  // Another library's memory that a captured function returns: the node has written it. Nodes that used such memory
+  // before come first, as another function may have returned it too.
+  void adopt(const Array& array, nb::handle given) {
+    if (!array.buffer->is_address_space() || array.size_bytes() == 0) return;
+    const Use use{array.buffer.get(), array.span(), true};
+    hazards(*use.buffer).each(use.span, [&](const Hazard& hazard, Span) {
+      hazard.each_before(true, [&](Tick tick) { needs_.push_back(tick); });
+    });
+    uses_.push_back(use);
+    adopted_.push_back(use);
+    slots_.pointer_to(array, given, true);
+    plan_.memory[slots_.of(*use.buffer, use.span)].is_captured = true;
+  }
+
   // Something other than a kernel's parameter gets to see a number that launches may replace.
   void observe(nb::handle object) {
     for (const Input& input : plan_.inputs)
@@ -422,6 +449,7 @@ class GraphSink : private PlanNodes {
   bool is_spoilt_ = false;
   std::unordered_map<const Op*, nb::object> results_;
   std::unordered_set<PyObject*> late_, observed_;
+  std::vector<Use> adopted_;
   std::vector<nb::object> recorded_, called_, kept_;
 };
 

@@ -53,8 +53,12 @@ class Homes {
       if (array && !array->is_host() && !array->is_managed()) device = array->device;
     };
     if (op.kind == Kind::launch) each_argument(op, look);
-    if (op.kind == Kind::foreign)
-      for (const ForeignOp::Access& access : static_cast<ForeignOp&>(op).accesses) look(access.array);
+    if (op.kind == Kind::foreign) {
+      const auto& foreign = static_cast<ForeignOp&>(op);
+      for (const ForeignOp::Access& access : foreign.accesses) look(access.array);
+      if (foreign.state.is_valid())
+        for (const nb::object& argument : foreign.arguments) look(argument);
+    }
     return device;
   }
   // It yields what its function returned.

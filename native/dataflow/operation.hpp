@@ -369,6 +369,8 @@ struct PickOp final : Op {
 };
 
 // Work that somebody else puts on a stream: a function of the stream and the arguments, and what it reads and writes.
+// With `state`, an array that stands for what the function keeps, it is a function of a framework's: it reads the
+// arrays among its arguments, to any depth, that are not said to be written.
 struct ForeignOp final : Op {
   struct Access {
     nb::object array;  // or an operation that yields one
@@ -379,10 +381,13 @@ struct ForeignOp final : Op {
   nb::object function;
   std::vector<nb::object> arguments;
   std::vector<Access> accesses;
+  nb::object state;
+  bool keeps_state = false;  // what is kept is written, so two such operations do not overlap
 
   void release_arguments() override { release(); }
   int visit_arguments(visitproc visit, void* arg) override {
     Py_VISIT(function.ptr());
+    Py_VISIT(state.ptr());
     for (const nb::object& argument : arguments) Py_VISIT(argument.ptr());
     for (const Access& access : accesses) Py_VISIT(access.array.ptr());
     return 0;
@@ -391,6 +396,7 @@ struct ForeignOp final : Op {
  private:
   void release() {
     function.reset();
+    state.reset();
     for (nb::object& argument : std::exchange(arguments, {})) let_go(std::move(argument));
     for (Access& access : std::exchange(accesses, {})) let_go(std::move(access.array));
   }

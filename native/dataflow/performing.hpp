@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "arrays_in.hpp"
 #include "copying.hpp"
 #include "homes.hpp"
 #include "placing.hpp"
@@ -285,6 +286,23 @@ class Performing : protected Homes<Sink> {
     bool is_known = true;
     placing_.uses.clear();
     outputs_.clear();
+    auto role_of = [](bool writes) { return writes ? "call: what is written" : "call: what is read"; };
+    auto use = [&](const Array& array, bool writes) {
+      check_usable(array, writes, [&] { return std::string(role_of(writes)); });
+      placing_.add(array, writes);
+      if (array.is_host()) return;
+      if (array.is_managed()) {
+        if (managed_device == unknown_ordinal) managed_device = array.device;
+        return;
+      }
+      std::int32_t& found = writes ? device : read_device;
+      if (found == unknown_ordinal) found = array.device;
+      const std::int32_t other = device != unknown_ordinal ? device : read_device;
+      if (array.device != other)
+        raise(error_types.device_mismatch, std::string(role_of(writes)) + " is on device " +
+                                               std::to_string(array.device) + ", other arrays of the call on device " +
+                                               std::to_string(other) + "; bring one over with .to(device)");
+    };
     for (const ForeignOp::Access& access : op.accesses) {
       const Value value = value_of(access.array);
       if (access.writes) outputs_.push_back(value);
@@ -293,32 +311,29 @@ class Performing : protected Homes<Sink> {
         continue;
       }
       const Array* array = sink_.array(value);
-      const char* role = access.writes ? "call: what is written" : "call: what is read";
       if (!array)
-        raise(error_types.argument_type,
-              std::string(role) + " is an array, not " + nb::cast<std::string>(nb::repr(sink_.object(value))));
-      check_usable(*array, access.writes, [&] { return std::string(role); });
-      placing_.add(*array, access.writes);
-      if (array->is_host()) continue;
-      if (array->is_managed()) {
-        if (managed_device == unknown_ordinal) managed_device = array->device;
-        continue;
-      }
-      std::int32_t& found = access.writes ? device : read_device;
-      if (found == unknown_ordinal) found = array->device;
-      const std::int32_t other = device != unknown_ordinal ? device : read_device;
-      if (array->device != other)
-        raise(error_types.device_mismatch, std::string(role) + " is on device " + std::to_string(array->device) +
-                                               ", other arrays of the call on device " + std::to_string(other) +
-                                               "; bring one over with .to(device)");
+        raise(error_types.argument_type, std::string(role_of(access.writes)) + " is an array, not " +
+                                             nb::cast<std::string>(nb::repr(sink_.object(value))));
+      use(*array, access.writes);
     }
+    for (const nb::object& argument : op.arguments) {
+      values.push_back(value_of(argument));
+      if (!op.state.is_valid() || sink_.is_unknown(values.back())) continue;
+      auto read = [&](const Array& array, nb::handle) {
+        if (!is_declared(array)) use(array, false);
+      };
+      if (const Array* array = sink_.array(values.back()))
+        read(*array, {});
+      else
+        each_array_in(sink_.object(values.back()), read);
+    }
+    if (op.state.is_valid()) placing_.add(*as_array(op.state), op.keeps_state);
     if (device == unknown_ordinal) device = read_device;
     if (device == unknown_ordinal) device = op.device_put();
     if (device == unknown_ordinal) device = managed_device != unknown_ordinal ? managed_device : device_for(op);
-    for (const nb::object& argument : op.arguments) {
-      values.push_back(value_of(argument));
-      if (is_known && !sink_.is_unknown(values.back())) check_declared(sink_.array(values.back()));
-    }
+    if (is_known && !op.state.is_valid())
+      for (const Value value : values)
+        if (!sink_.is_unknown(value)) check_declared(sink_.array(value));
     const StreamIndex stream = placing_.choose(op, device);
     placing_.order(op, stream);
     std::optional<Value> returned;
@@ -331,14 +346,20 @@ class Performing : protected Homes<Sink> {
   }
 
   void check_declared(const Array* array) {
-    if (!array || !array->buffer) return;
-    array->each_piece([&](Span piece) {
-      for (const Use& use : placing_.uses)
-        if (use.buffer == array->buffer.get() && use.span.begin <= piece.begin && piece.end <= use.span.end) return;
-      raise(error_types.argument_value, "call: " + describe(*array) +
-                                            " is passed to the function, and stands neither in reads= nor in writes=; "
-                                            "name it in one of them");
+    if (!array || !array->buffer || is_declared(*array)) return;
+    raise(error_types.argument_value, "call: " + describe(*array) +
+                                          " is passed to the function, and stands neither in reads= nor in writes=; "
+                                          "name it in one of them");
+  }
+  // Does it lie within what the operation is known to use?
+  bool is_declared(const Array& array) const {
+    bool is_all = array.buffer.get() != nullptr;
+    array.each_piece([&](Span piece) {
+      is_all = is_all && std::any_of(placing_.uses.begin(), placing_.uses.end(), [&](const Use& use) {
+                 return use.buffer == array.buffer.get() && use.span.begin <= piece.begin && piece.end <= use.span.end;
+               });
     });
+    return is_all;
   }
 
   Step perform(ReplayOp& op) {

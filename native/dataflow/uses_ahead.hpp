@@ -6,6 +6,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "arrays_in.hpp"
 #include "graph_plan.hpp"
 #include "launch.hpp"
 #include "pageable.hpp"
@@ -56,6 +57,10 @@ class UsesAhead {
         return add(static_cast<CopyOp&>(op).source, false);
       case Kind::foreign:
         for (const ForeignOp::Access& each : static_cast<ForeignOp&>(op).accesses) add(each.array, each.writes);
+        if (const nb::object& state = static_cast<ForeignOp&>(op).state; state.is_valid()) {
+          for (const nb::object& each : static_cast<ForeignOp&>(op).arguments) add(each, false);
+          add(state, static_cast<ForeignOp&>(op).keeps_state);
+        }
         return;
       case Kind::replay: {
         const auto& replay = static_cast<ReplayOp&>(op);
@@ -81,8 +86,10 @@ class UsesAhead {
     const Pageable* memory = as_pageable(object);
     if (memory && !memory->locked.is_valid()) {
       uses_.push_back({&pageable_, memory->span(), writes});
-    } else if (const Array* array = as_array(memory ? nb::handle(memory->locked) : object); array && array->buffer) {
-      add_uses(*array, writes, uses_);
+    } else {
+      each_array_in(memory ? nb::handle(memory->locked) : object, [&](const Array& array, nb::handle) {
+        if (array.buffer) add_uses(array, writes, uses_);
+      });
     }
   }
 

@@ -481,14 +481,18 @@ std::shared_ptr<void> capture(Engine& engine, dataflow::ForeignOp& op, const std
   PyObject* result = nullptr;
   {
     const ProgramsCaptures programs(engine.table);
-    const InCall in_call;
+    const InCall in_call(stream, device, true);
     result = PyObject_Call(function.ptr(), arguments.ptr(), nullptr);
   }
   scope.bind(device);  // it may have left another context
   CUgraph captured = nullptr;
   const CUresult ended = engine.table.cuStreamEndCapture(engine.stream(stream).handle, &captured);
   GraphHandle graph(captured, {&engine.devices});
-  if (!result) throw nb::python_error();
+  if (!result) {
+    nb::python_error error;
+    if (op.state.is_valid()) note_place(error, op);
+    throw error;
+  }
   returned = nb::steal(result);
   if (const char* name = name_of_capture_error(ended))
     dataflow::raise(

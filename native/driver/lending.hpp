@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "relays.hpp"
@@ -41,17 +42,25 @@ class Borrow {
 // While a function of `call` runs, its stream is ordered after all that it is said to use.
 class InCall {
  public:
-  InCall() { ++depth(); }
+  InCall(StreamIndex of, std::int32_t on, bool is_capture)
+      : stream(of), device(on), is_captured(is_capture), around_(std::exchange(innermost(), this)) {}
   InCall(const InCall&) = delete;
   InCall& operator=(const InCall&) = delete;
-  ~InCall() { --depth(); }
-  static bool is_one() { return depth() > 0; }
+  ~InCall() { innermost() = around_; }
+
+  // The one that runs on this thread; null: none does.
+  static const InCall* current() { return innermost(); }
+
+  const StreamIndex stream;
+  const std::int32_t device;
+  const bool is_captured;
 
  private:
-  static int& depth() {
-    thread_local int of_this = 0;
+  static const InCall*& innermost() {
+    thread_local const InCall* of_this = nullptr;
     return of_this;
   }
+  const InCall* const around_;
 };
 
 class Lending {

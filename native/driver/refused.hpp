@@ -51,6 +51,15 @@ nb::object described(F&& asked) {
   return described(asked());
 }
 
+// Has the error of a framework's function say which operation it was for, and which line of the program built that.
+inline void note_place(const nb::python_error& error, Op& op) {
+  const nb::object location = op.origin.location();
+  std::string text = nb::cast<std::string>(object_of(op).attr("_title"));
+  if (!location.is_none())
+    text += ", built at " + nb::cast<std::string>(location[0]) + ":" + std::to_string(nb::cast<int>(location[1]));
+  error.value().attr("add_note")(text);
+}
+
 // Does something on a device. A refusal of the driver is raised as the error of `asked`. `asked_bytes`: how much memory
 // it is about, if it is.
 template <class Asked, class F>

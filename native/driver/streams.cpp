@@ -124,7 +124,7 @@ StreamIndex Streams::adopt(CUstream handle, std::int32_t device, std::shared_ptr
 }
 
 void Streams::close(StreamIndex index) {
-  if (std::exchange(streams_.at(index).closing, true)) return;
+  if (std::exchange(streams_.at(index).closing, true) || streams_[index].is_kept) return;
   closing_.push_back(index);
   around_.note_return();
 }
@@ -184,6 +184,17 @@ bool Streams::has_passed_all(CUstream theirs, std::int32_t device) const {
   const CUresult result = query(theirs, devices_.at(device).context);
   if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) throw Refusal(result, "cuStreamQuery", device);
   return result == CUDA_SUCCESS;
+}
+
+void Streams::follow(StreamIndex index, CUstream theirs) {
+  StreamState& state = streams_[index];
+  state.is_kept = true;
+  if (state.handle == theirs) return;
+  ContextScope scope(devices_);
+  scope.bind(state.device);
+  if (is_captured(theirs)) throw Refusal(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "cuEventRecord", state.device);
+  check(now_.record(state.mark, theirs), "cuEventRecord");
+  check(now_.wait(state.handle, state.mark), "cuStreamWaitEvent");
 }
 
 void Streams::require_not_captured(StreamIndex index) {

@@ -36,6 +36,7 @@ struct StreamState {
   std::shared_ptr<void> keepalive{};  // of a stream that is somebody else's
   unsigned long long number = 0;      // of such a one: no other stream has had it
   bool is_lent = false;               // others have its handle, and may put work there
+  bool is_kept = false;               // a framework has memory that goes back to it: it is never destroyed
   dataflow::AtEnd* end = nullptr;     // the work at its end, for which somebody may wait
   std::uint64_t entries = 0;          // how often something came to it
 
@@ -136,6 +137,9 @@ class Streams {
 
   // Is somebody capturing it? A question about it would end the capture.
   bool is_captured(CUstream handle) const;
+  // A framework works on a stream of ours from now on, behind all that a stream of its own holds. Throws Refusal, also
+  // where somebody captures theirs.
+  void follow(StreamIndex index, CUstream theirs);
   // Has a stream done all its work, is its context well? While somebody captures it nothing is known: not ready.
   CUresult query(const StreamState& stream) const { return query(stream.handle, stream.context); }
   // Has a stream that may be somebody else's done all its work? Not while somebody captures it. In the context of its

@@ -250,16 +250,20 @@ class SubmitSink : public Issuing {
     PyTuple_SET_ITEM(arguments.ptr(), 0, stream_object.release().ptr());
     for (std::size_t i = 0; i < values.size(); ++i)
       PyTuple_SET_ITEM(arguments.ptr(), static_cast<Py_ssize_t>(i + 1), values[i].inc_ref().ptr());
-    const Tick next{stream, engine_.timeline.submitted(stream) + 1};
     PyObject* returned = nullptr;
     {
       const ProgramsCaptures programs(engine_.table);
-      const InCall in_call;
+      const InCall in_call(stream, device, false);
       returned = PyObject_Call(function.ptr(), arguments.ptr(), nullptr);
     }
-    scope_.bind(device);  // it may have left another context
+    scope_.bind(device);                                              // it may have left another context
+    const Tick next{stream, engine_.timeline.submitted(stream) + 1};  // it may have submitted more there
     engine_.retain(next, nb::make_tuple(function, arguments));
-    if (!returned) raise_named(nb::python_error(), op);
+    if (!returned) {
+      const nb::python_error error;
+      if (op.state.is_valid()) note_place(error, op);
+      raise_named(error, op);
+    }
     scratch_ = nb::steal(returned);
     if (scratch_.is_none()) return std::nullopt;
     engine_.retain(next, scratch_);

@@ -157,7 +157,7 @@ void bind_dlpack(nb::module_& module) {
            array.buffer->claims->against_access(array.region(), true, array.group.get()) != nullptr;
   });
   // Does a function of `call` run on this thread?
-  module.def("is_in_call", [] { return driver::InCall::is_one(); });
+  module.def("is_in_call", [] { return driver::InCall::current() != nullptr; });
   // Is a stream captured, by its handle? A default stream is the one of the current context.
   module.def("is_captured", [](std::uintptr_t handle) {
     return process_engine().streams.is_captured(reinterpret_cast<CUstream>(handle));

@@ -11,9 +11,11 @@ namespace aiocuda {
 namespace nb = nanobind;
 namespace {
 using dataflow::Array;
+using dataflow::BufferRef;
 using dataflow::Op;
 using dataflow::Tick;
 using driver::Engine;
+using driver::InCall;
 
 // The operation has been submitted, with this result; it is complete when the tick that `behind` gives has passed.
 template <class F>
@@ -58,6 +60,28 @@ void bind_foreign_work(nb::module_& module) {
       array.each_piece([&](dataflow::Span piece) { engine.streams.order(relay, *array.buffer, piece); });
       return engine.streams.pass(relay);
     });
+  });
+
+  // --- within a function of `call`
+
+  // Its stream goes on behind all that a stream of its framework's holds. In a capture no stream can: there the
+  // launches of the graph go behind that, as they use `state`.
+  module.def("come_after", [](std::uintptr_t theirs, const Array& state) {
+    Engine& engine = process_engine();
+    const InCall& call = *InCall::current();
+    const auto stream = reinterpret_cast<CUstream>(theirs);
+    auto words = [] { return std::string("ordering a function's work after its framework's"); };
+    driver::doing(engine, words, call.device, [&] {
+      if (!call.is_captured) return engine.streams.follow(call.stream, stream);
+      state.buffer->hazards.commit_of_others(state.span(), engine.relays.behind(stream, call.device));
+    });
+  });
+  module.def("is_in_capture", [] { return InCall::current() && InCall::current()->is_captured; });
+  // What a framework's function keeps. Nothing is there: it is for the order of its calls alone.
+  module.def("make_state", [](nb::handle type, dataflow::DType byte) {
+    auto buffer = std::make_unique<dataflow::Buffer>(1);
+    buffer->address = 1;  // a graph gives no memory to what has an address
+    return dataflow::make_array(type, Array{BufferRef(std::move(buffer)), 0, dataflow::host_ordinal, byte, {1}});
   });
 }
 

@@ -170,6 +170,7 @@ void bind_recorder(nb::module_& module) {
              return dataflow::make_array(whole->is_host() ? hooks.host_array : hooks.device_array, std::move(*whole));
            })
       .def("is_captured", [](Recorder& self, const Array& array) { return self.open().is_captured(array); })
+      .def("is_adopted", [](Recorder& self, const Array& array) { return self.open().is_adopted(array); })
       .def("record",
            [](Recorder& self, nb::handle_t<Op> op, const Placement& placement) {
              return driver::record_into(process_engine(), self.open(), op, to_record(placement));

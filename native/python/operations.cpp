@@ -322,11 +322,12 @@ void bind_op(nb::module_& module) {
           },
           "items"_a, "rebuild"_a.none() = nb::none());
 
-  // accesses: (array or operation, writes).
+  // accesses: (array or operation, writes). state: what a framework's function keeps, see ForeignOp.
   nb::class_<ForeignOp, Op>(module, "ForeignOp", nb::type_slots(op_slots))
       .def(
           "__init__",
-          [](ForeignOp* self, nb::object function, const nb::sequence& arguments, const nb::sequence& accesses) {
+          [](ForeignOp* self, nb::object function, const nb::sequence& arguments, const nb::sequence& accesses,
+             nb::object state, bool keeps_state) {
             new (self) ForeignOp();
             self->origin.capture();
             self->function = std::move(function);
@@ -339,8 +340,10 @@ void bind_op(nb::module_& module) {
               self->note_tensors(access[0]);
               self->accesses.push_back({nb::borrow(access[0]), nb::cast<bool>(access[1])});
             }
+            if (!state.is_none()) self->state = std::move(state);
+            self->keeps_state = keeps_state;
           },
-          "function"_a, "arguments"_a, "accesses"_a);
+          "function"_a, "arguments"_a, "accesses"_a, "state"_a.none() = nb::none(), "keeps_state"_a = false);
 
   // `targets`: the input that each of `values` replaces, by number; or the output, by ~(its memory's slot). `result`:
   // its result, if that is neither the graph's nor the outputs that were given.

@@ -75,6 +75,29 @@ void take_group(Array& array) {
   array.group = loan.group;
 }
 
+// An array over memory that is somebody else's, or that somebody has borrowed from here.
+Array array_of_others(std::uint64_t address, std::vector<std::int64_t> shape, DType dtype,
+                      std::optional<std::vector<std::int64_t>> strides, std::int32_t device) {
+  Engine& engine = process_engine();
+  Array array{BufferRef(), 0, device, dtype, std::move(shape)};
+  if (strides) array.strides = std::move(*strides);
+  const Span span = array.span();
+  const driver::Memory::Borrowed memory =
+      driver::doing(engine, std::string("looking for the allocation of external memory"), device,
+                    [&] { return engine.memory.borrow(address, span.end, device); });
+  if (memory.allocated_bytes < span.end)
+    raise(error_types.argument_value, "external: " + describe(array) + " reaches beyond the " +
+                                          std::to_string(memory.allocated_bytes) + " bytes of its allocation");
+  array.buffer = memory.buffer;
+  array.offset = memory.offset;
+  return array;
+}
+
+void come_after(const Array& array, const std::optional<Tick>& ready) {
+  if (ready) array.each_piece([&](Span piece) { array.buffer->hazards.commit_of_others(piece, *ready); });
+  array.buffer->hazards.forget_passed(process_engine().timeline);
+}
+
 // The driver's handle of another process' thing, from its bytes.
 template <class Handle>
 Handle handle_of(const nb::bytes& bytes) {
@@ -293,31 +316,34 @@ void bind_ownership(nb::module_& module) {
          std::optional<std::vector<std::int64_t>> strides, std::int32_t device, nb::object owner, bool is_read_only,
          std::optional<std::uintptr_t> theirs, std::optional<StreamId> relay) {
         Engine& engine = process_engine();
-        Array array{BufferRef(), 0, device, dtype, std::move(shape)};
-        if (strides) array.strides = std::move(*strides);
-        const Span span = array.span();
-        const driver::Memory::Borrowed memory =
-            driver::doing(engine, std::string("looking for the allocation of external memory"), device,
-                          [&] { return engine.memory.borrow(address, span.end, device); });
-        if (memory.allocated_bytes < span.end)
-          raise(error_types.argument_value, "external: " + describe(array) + " reaches beyond the " +
-                                                std::to_string(memory.allocated_bytes) + " bytes of its allocation");
-        array.buffer = memory.buffer;
-        array.offset = memory.offset;
+        Array array = array_of_others(address, std::move(shape), dtype, std::move(strides), device);
         const std::optional<Tick> ready =
             driver::doing(engine, std::string("ordering external memory after its owner's work"), device, [&] {
               if (theirs) return std::optional(engine.relays.behind(reinterpret_cast<CUstream>(*theirs), device));
               if (relay) return std::optional(engine.streams.pass(slot_of(*relay)));
               return std::optional<Tick>();
             });
-        if (ready) array.each_piece([&](Span piece) { array.buffer->hazards.commit_of_others(piece, *ready); });
-        array.buffer->hazards.forget_passed(engine.timeline);
+        come_after(array, ready);
         lend(array, std::move(owner));
         if (is_read_only) array.group = claim(array, ClaimKind::read_only, "its owner lends it for reading");
         return dataflow::make_array(type, std::move(array));
       },
       "type"_a, "address"_a, "shape"_a, "dtype"_a, "strides"_a.none(), "device"_a, "owner"_a, "is_read_only"_a,
       "theirs"_a.none(), "relay"_a.none());
+  // What a function of `call` that runs now has made on its stream: there when its work is, of which no more comes.
+  module.def(
+      "adopt_array",
+      [](nb::handle type, std::uint64_t address, std::vector<std::int64_t> shape, DType dtype,
+         std::optional<std::vector<std::int64_t>> strides, nb::object owner) {
+        const driver::InCall& call = *driver::InCall::current();
+        Array array = array_of_others(address, std::move(shape), dtype, std::move(strides), call.device);
+        std::optional<Tick> ready;  // in a capture, the graph orders it
+        if (!call.is_captured) ready = {call.stream, process_engine().timeline.submitted(call.stream) + 1};
+        come_after(array, ready);
+        lend(array, std::move(owner));
+        return dataflow::make_array(type, std::move(array));
+      },
+      "type"_a, "address"_a, "shape"_a, "dtype"_a, "strides"_a.none(), "owner"_a);
 }
 
 }  // namespace aiocuda

@@ -5,6 +5,7 @@ The same program runs on an NVIDIA GPU and, where there is none, on aiocuda's em
 
 from aiocuda import _naming, _wiring
 from aiocuda import errors as errors
+from aiocuda import interop as interop
 from aiocuda import linalg as linalg
 from aiocuda._arrays.array import DeviceArray as DeviceArray
 from aiocuda._arrays.array import HostArray as HostArray
@@ -214,6 +215,7 @@ __all__ = [
     "full_like",
     "gather",
     "graph_scope",
+    "interop",
     "kernel",
     "linalg",
     "linspace",

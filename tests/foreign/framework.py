@@ -90,6 +90,12 @@ def _end(address: int) -> None:
     del _kept[address]
 
 
+class Free(dict[tuple[int, int], list[int]]):
+    """Memory to be given out: of a stream, and of so many items."""
+
+    is_over = False  # it was a capture's, whose stream is there no more
+
+
 class Framework:
     """One framework, on one device."""
 
@@ -99,7 +105,7 @@ class Framework:
         with self.device_current():
             self.default_stream = self.stream()
         self._local = threading.local()
-        self._free: dict[tuple[int, int], list[int]] = {}
+        self._free = Free()
         self._all: list[int] = []
         self.allocations = 0  # that it asked the driver for
 
@@ -129,6 +135,14 @@ class Framework:
         finally:
             self._local.stream = before
 
+    @contextmanager
+    def allocating_from(self, free: Free) -> Iterator[None]:
+        before, self._free = self._free, free
+        try:
+            yield
+        finally:
+            self._free = before
+
     def order(self, stream: int, behind: int) -> None:
         if stream == behind:
             return
@@ -147,13 +161,14 @@ class Framework:
         self.allocations += 1
         return address
 
-    def free(self, address: int, items: int, stream: int) -> None:
-        checked(driver.cuMemsetD32Async(address, POISON, items, stream))
-        self._free.setdefault((stream, items), []).append(address)
+    def free(self, address: int, items: int, stream: int, free: Free) -> None:
+        if not free.is_over:
+            checked(driver.cuMemsetD32Async(address, POISON, items, stream))
+        free.setdefault((stream, items), []).append(address)
 
     def full(self, items: int, value: int) -> Tensor:
         tensor = Tensor(self, self.allocate(items), items)
-        tensor.stream = self.current
+        tensor.stream, tensor.free = self.current, self._free
         return tensor.fill_(value)
 
     def from_dlpack(self, x: Any, **asked: Any) -> Tensor:
@@ -175,6 +190,10 @@ class Tensor:
     def __init__(self, framework: Framework, address: int, items: int) -> None:
         self.framework, self.address, self.items = framework, address, items
         self.stream: int | None = None  # whose allocator it goes back to
+        self.free = Free()
+        self.whole: Tensor | None = None  # that it is a part of
+        self.strides: tuple[int, ...] | None = None
+        self.version = 0  # how often it was written in place
         self.lent: Any = None
         self.is_read_only = False
         self.asked: list[Any] = []  # how it was asked to lend itself
@@ -194,11 +213,23 @@ class Tensor:
 
     def fill_(self, value: int) -> Tensor:
         checked(driver.cuMemsetD32Async(self.address, value, self.items, self.framework.current))
+        self._count()
         return self
 
     def copy_(self, other: Tensor) -> Tensor:
         checked(driver.cuMemcpyAsync(self.address, other.address, self.items * 4, self.framework.current))
+        self._count()
         return self
+
+    def _count(self) -> None:
+        self.version += 1
+        if self.whole is not None:
+            self.whole._count()
+
+    def part(self, start: int, items: int) -> Tensor:
+        part = Tensor(self.framework, self.address + start * 4, items)
+        part.whole = self
+        return part
 
     def tolist(self) -> list[int]:
         """Wait, on the host, as the framework would."""
@@ -236,4 +267,4 @@ class Tensor:
         if self.lent is not None:
             self.release()
         elif self.stream is not None:
-            self.framework.free(self.address, self.items, self.stream)
+            self.framework.free(self.address, self.items, self.stream, self.free)

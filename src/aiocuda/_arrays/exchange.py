@@ -14,7 +14,7 @@ from aiocuda._driver import streams
 from aiocuda._values import dtypes, given
 from aiocuda.errors import ExchangeError, MissingAttributeError
 
-__all__ = ["DLPack", "array_interface"]
+__all__ = ["DLPack", "array_interface", "type_of"]
 
 _CPU, _CUDA, _CUDA_HOST, _CUDA_MANAGED = 1, 2, 3, 13  # kinds of devices, as DLPack numbers them
 _LEGACY, _PER_THREAD = 1, 2  # streams, as the CUDA driver numbers them
@@ -104,7 +104,7 @@ class DLPack:
         device = array._device if array._device >= 0 else _device_of(theirs)
         if theirs is not None and not _is_ordered(theirs, device):
             theirs = None
-        return _native.lend_array(array, _type_of(array), place, device, theirs, bool(major), minor, is_read_only)
+        return _native.lend_array(array, type_of(array), place, device, theirs, bool(major), minor, is_read_only)
 
 
 def array_interface(array: _native.Array) -> dict[str, Any]:
@@ -218,7 +218,8 @@ def _require_at_rest(array: _native.Array) -> None:
         )
 
 
-def _type_of(array: _native.Array) -> tuple[int, int]:
+def type_of(array: _native.Array) -> tuple[int, int]:
+    """Return DLPack's code of an array's dtype, and the bits of an item; an error where DLPack has none."""
     dtype = dtypes.dtype_of(array._dtype)
     code = _CODES.get(dtype.name)
     if code is None and dtype.isbuiltin == 1:  # one of NumPy's own

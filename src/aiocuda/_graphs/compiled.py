@@ -342,15 +342,21 @@ class _Trace:
     def finish(self, copies_results: bool) -> _Graph:
         """Make the graph; where asked, and where a function of call() has their address, its results are copies."""
         copies: dict[int, Any] = {}  # by their memory, so that arrays that lie upon one another still do
+        adopted: dict[int, Any] = {}  # each by itself: their memory is a framework's
         for array in result_template.arrays_in(self._template):
-            if copies_results or self._recorder.is_captured(array):
+            if self._recorder.is_adopted(array):
+                adopted[id(array)] = self._record(dup(array))
+            elif copies_results or self._recorder.is_captured(array):
                 whole = self._recorder.whole_of(array, dtypes.code_of(_BYTE))
                 if whole is not None and array._place[0] not in copies:
                     copies[array._place[0]] = self._record(dup(whole))
-        template = result_template.replaced(
-            self._template,
-            lambda array: copies[array._place[0]]._like_part(array) if array._place[0] in copies else array,
-        )
+
+        def own(array: _native.Array) -> Any:
+            if id(array) in adopted:
+                return adopted[id(array)]
+            return copies[array._place[0]]._like_part(array) if array._place[0] in copies else array
+
+        template = result_template.replaced(self._template, own)
         first_number = len(self._placeholders)
         observed = set(self._recorder.observed())
         guards = {

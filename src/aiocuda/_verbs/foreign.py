@@ -18,7 +18,7 @@ from aiocuda._values.functions import checked_function
 from aiocuda._verbs.tensors import as_array
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
 
-__all__ = ["call", "constant", "external"]
+__all__ = ["accesses_of", "call", "constant", "external"]
 
 
 def call(
@@ -55,6 +55,11 @@ def call(
         When executed: it would write what is shared, partitioned or lent for reading.
     """
     checked_function(function, "call() takes a function of a stream and of the arguments")
+    return ForeignOp(function, arguments, accesses_of(reads, writes))
+
+
+def accesses_of(reads: Sequence[Any], writes: Sequence[Any]) -> list[tuple[Any, bool]]:
+    """Return what a function of other work uses, as `ForeignOp` takes it: each with whether it is written."""
     accesses: list[tuple[Any, bool]] = []
     for name, given, is_write in (("writes", writes, True), ("reads", reads, False)):
         if isinstance(given, (_native.Array, _native.Op)) or not isinstance(given, Sequence):
@@ -67,7 +72,7 @@ def call(
                     "libraries becomes an array with external()"
                 )
             accesses.append((array, is_write))
-    return ForeignOp(function, arguments, accesses)
+    return accesses
 
 
 def external(x: Any) -> DeviceArray:

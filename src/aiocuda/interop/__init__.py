@@ -1,0 +1,8 @@
+"""Code of other frameworks as operations: a module for each framework. None of them is imported before it is used."""
+
+from aiocuda.interop import cupy as cupy
+from aiocuda.interop import numba as numba
+from aiocuda.interop import torch as torch
+from aiocuda.interop import warp as warp
+
+__all__ = ["cupy", "numba", "torch", "warp"]

@@ -1,0 +1,97 @@
+"""`aiocuda.interop.numba.op` with Numba-CUDA itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from real import QUIET, imported
+
+import aiocuda as ac
+from aiocuda.interop.numba import op
+
+cuda = imported("numba.cuda")
+imported("numba_cuda")
+
+pytestmark = QUIET
+
+N = 1 << 12
+
+
+@cuda.jit
+def add(a, x, y):  # type: ignore[no-untyped-def]
+    i = cuda.grid(1)
+    if i < x.shape[0]:
+        y[i] = x[i] + a
+
+
+def launch(stream: Any, a: float, x: Any, y: Any) -> None:
+    add[N // 256, 256, stream](np.float32(a), x, y)
+
+
+def host(x: Any) -> np.ndarray:
+    return ac.to_host(x).sync_on(ac.Device(0).stream(), 60)
+
+
+def full(value: float, dtype: Any = np.float32) -> ac.DeviceArray:
+    return ac.full(N, value, dtype).sync(60)
+
+
+def test_a_kernel_runs_on_the_operations_stream(run, device):
+    async def main() -> None:
+        y = ac.zeros(N, np.float32)
+        result = op(launch, 2, full(3), y, writes=[y])
+        assert (await ac.to_host(result) == 5).all()
+
+    run(main)
+
+
+def test_arrays_share_memory_and_stream(device):
+    stream, x = device.stream(), full(3)
+    seen = []
+
+    def look(theirs: Any, a: Any) -> None:
+        seen.append((a.device_ctypes_pointer.value, a.shape, a.dtype, int(theirs.handle)))
+
+    assert op(look, x).sync_on(stream, 60) is None
+    assert seen == [(x.address, (N,), np.float32, stream.handle)]
+
+
+def test_arrays_that_numba_makes_are_results():
+    def make(stream: Any, x: Any) -> Any:
+        y = cuda.device_array(N, np.float32, stream=stream)
+        launch(stream, 1, x, y)
+        return {"y": y, "part": x[:7]}
+
+    x = full(4)
+    result = op(make, x).sync(60)
+    assert (host(result["y"]) == 5).all()
+    assert result["part"].address == x.address
+    assert result["part"].shape == (7,)
+
+
+def test_a_chain_beside_kernels(kernels):
+    x: Any = ac.zeros(N, np.float32)
+    for _ in range(20):
+        y = ac.empty(N, np.float32)
+        x = op(launch, 1, x, y, writes=[y])
+    assert (host(x) == 20).all()
+
+
+def test_a_compiled_function():
+    @ac.compile
+    def compiled(x: Any) -> Any:
+        y = ac.empty(N, np.float32)
+        return op(launch, 1, x, y, writes=[y])
+
+    op(launch, 1, full(0), y := ac.empty(N, np.float32), writes=[y]).sync(60)  # it is compiled by now
+    assert [host(compiled(full(value)))[0] for value in (0, 5, 7)] == [1, 6, 8]
+
+
+def test_an_error_keeps_its_traceback():
+    def fails(stream: Any, x: Any) -> None:
+        raise ZeroDivisionError("mine")
+
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        op(fails, full(1)).sync(60)
