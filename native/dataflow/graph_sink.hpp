@@ -469,6 +469,7 @@ class Placing<GraphSink> {
     if (const Placement* put = op.where_put(); put && put->stream == no_stream) require_put(op, device);
     return choose_on_way(op, device);
   }
+  StreamIndex choose_first(Op& op, std::int32_t device) { return choose(op, device); }
   StreamIndex choose_on_way(Op&, std::int32_t device) { return static_cast<StreamIndex>(device); }
   StreamIndex open(StreamId, std::int32_t device) { return static_cast<StreamIndex>(device); }
 

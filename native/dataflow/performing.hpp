@@ -334,7 +334,9 @@ class Performing : protected Homes<Sink> {
     if (is_known && !op.state.is_valid())
       for (const Value value : values)
         if (!sink_.is_unknown(value)) check_declared(sink_.array(value));
-    const StreamIndex stream = placing_.choose(op, device);
+    // A framework's allocator gives memory that one function lets go of to the next one on its stream. If functions
+    // replace what they keep, that is safe on one stream alone.
+    const StreamIndex stream = op.keeps_state ? placing_.choose_first(op, device) : placing_.choose(op, device);
     placing_.order(op, stream);
     std::optional<Value> returned;
     submit(op, stream, [&] {

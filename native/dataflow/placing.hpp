@@ -77,6 +77,14 @@ class Placing {
     return choose_without(op, device, put && put->policy ? put->policy : nullptr);
   }
 
+  // Where a policy of ours is to choose, its first stream: work that shares what only a stream keeps in order.
+  StreamIndex choose_first(Op& op, std::int32_t device) {
+    const Policy& policy = placement_->policy_or_default();
+    const bool is_forced = placement_->stream != no_stream && placement_->device == device;
+    if (op.where_put() || is_forced || policy.asks()) return choose(op, device);
+    return sink_.policy_streams(op, policy, device).streams.front();
+  }
+
   // On the way to where it was put, an operation may work on another device first.
   StreamIndex choose_on_way(Op& op, std::int32_t device) {
     return op.device_put() == device ? choose(op, device) : choose_without(op, device, nullptr);

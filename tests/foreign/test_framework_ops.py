@@ -218,6 +218,34 @@ def test_calls_of_one_function_run_one_after_another_and_stateless_ones_overlap(
     assert (host(first), host(second)) == ([1] * N, [2] * N)
 
 
+def test_functions_that_replace_what_they_keep_do_so_on_one_stream(framework, op, latch, device):
+    """The allocator gives what one lets go of to the next function on its stream, whoever still uses it elsewhere."""
+    kept = [framework.full(N, 0)]
+
+    def add(t: Tensor) -> Any:
+        kept[0] = framework.full(N, 0).copy_(t)
+        return framework.full(N, 0).copy_(kept[0])
+
+    def other(value: int) -> Any:
+        return framework.full(N, value)
+
+    sources = [full(value) for value in range(12)]
+    seen: list[int] = []
+    results = []
+    for i, source in enumerate(sources):
+        results += [op(add, source), op(other, 100 + i)]
+        op(lambda: seen.append(framework.current)).submit()
+    for each in results:
+        each.submit()
+    assert len(set(seen)) == 1
+    assert [host(each)[0] for each in results[::2]] == list(range(12))
+    assert [host(each)[0] for each in results[1::2]] == list(range(100, 112))
+    with ac.use(device.stream()) as _:
+        chosen = device.stream()
+        op(lambda: seen.append(framework.current)).on(chosen).sync(60)
+    assert seen[-1] == chosen.handle
+
+
 class Model:
     """A module with a buffer."""
 

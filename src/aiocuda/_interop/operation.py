@@ -192,13 +192,16 @@ def _bytes_of(array: DeviceArray) -> parts.Bytes:
     return parts.Bytes(*array._place, array.shape, array.strides, array.itemsize)
 
 
+_CUDA = 2  # DLPack's number of memory on a device, as which frameworks take managed memory
+
+
 def capsule_of(array: DeviceArray, *, is_untyped: bool = False) -> object:
     """Return a capsule of DLPack's that keeps an array's memory; as bytes, where only that matters.
 
     The operation is ordered by what it is said to use, so the borrow has no order.
     """
     kind = (1, 8) if is_untyped else exchange.type_of(array)
-    return _native.lend_array(array, kind, array.__dlpack_device__(), array._device, None, False, 0, False)
+    return _native.lend_array(array, kind, (_CUDA, array._device), array._device, None, False, 0, False)
 
 
 def require_installed(package: str, name: str, install: str) -> None:
