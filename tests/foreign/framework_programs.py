@@ -50,7 +50,8 @@ class Program:
         if not self.slots or choice < 0.1:
             value = self.random.randrange(100)
             made = ac.full(N, value, np.int32) if choice < 0.05 else op(lambda: framework.full(N, value))
-            return self.put(made, np.full(N, value, np.int32))
+            self.put(made, np.full(N, value, np.int32))
+            return
         index = self.random.randrange(len(self.slots))
         x, expected = self.slots[index]
         if choice < 0.3:
