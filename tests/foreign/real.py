@@ -1,4 +1,4 @@
-"""Frameworks themselves, where they are installed and there is a GPU."""
+"""Frameworks themselves, where they are installed."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import pytest
 
 import aiocuda as ac
 
+NEEDS_GPU = pytest.mark.skipif(ac.Device(0).is_emulated, reason="its kernels run on a GPU alone")
 
-def imported(name: str) -> Any:
-    """Import a framework that needs a GPU, or skip the module that asks."""
-    if ac.Device(0).is_emulated:
+
+def imported(name: str, *, needs_gpu: bool = True) -> Any:
+    """Import a framework, or skip the module that asks."""
+    if needs_gpu and ac.Device(0).is_emulated:
         pytest.skip("needs a GPU", allow_module_level=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from real import QUIET, imported
+from real import NEEDS_GPU, QUIET, imported
 
 import aiocuda as ac
 from aiocuda.interop.numba import op
 
-cuda = imported("numba.cuda")
-imported("numba_cuda")
+imported("numba_cuda", needs_gpu=False)
+cuda = imported("numba.cuda", needs_gpu=False)
 
 pytestmark = QUIET
 
@@ -38,6 +38,7 @@ def full(value: float, dtype: Any = np.float32) -> ac.DeviceArray:
     return ac.full(N, value, dtype).sync(60)
 
 
+@NEEDS_GPU
 def test_a_kernel_runs_on_the_operations_stream(run, device):
     async def main() -> None:
         y = ac.zeros(N, np.float32)
@@ -61,17 +62,18 @@ def test_arrays_share_memory_and_stream(device):
 def test_arrays_that_numba_makes_are_results():
     def make(stream: Any, x: Any) -> Any:
         y = cuda.device_array(N, np.float32, stream=stream)
-        launch(stream, 1, x, y)
+        y.copy_to_device(x, stream=stream)
         return {"y": y, "part": x[:7]}
 
     x = full(4)
     result = op(make, x).sync(60)
-    assert (host(result["y"]) == 5).all()
+    assert (host(result["y"]) == 4).all()
     assert result["part"].address == x.address
     assert result["part"].shape == (7,)
 
 
-def test_a_chain_beside_kernels(kernels):
+@NEEDS_GPU
+def test_a_chain_of_operations():
     x: Any = ac.zeros(N, np.float32)
     for _ in range(20):
         y = ac.empty(N, np.float32)
@@ -79,6 +81,7 @@ def test_a_chain_beside_kernels(kernels):
     assert (host(x) == 20).all()
 
 
+@NEEDS_GPU
 def test_a_compiled_function():
     @ac.compile
     def compiled(x: Any) -> Any:
@@ -87,6 +90,33 @@ def test_a_compiled_function():
 
     op(launch, 1, full(0), y := ac.empty(N, np.float32), writes=[y]).sync(60)  # it is compiled by now
     assert [host(compiled(full(value)))[0] for value in (0, 5, 7)] == [1, 6, 8]
+
+
+def test_views_go_in_and_come_out(device):
+    expected = np.arange(12, dtype=np.float32).reshape(3, 4)
+    x = ac.asarray(expected).sync(60)
+    part = op(lambda stream, a: a[1:, ::2], x).sync(60)
+    assert (part.address, part.shape) == (x[1].address, (2, 2))
+    assert (host(part) == expected[1:, ::2]).all()
+    assert op(lambda stream, a: a.shape, x[:, 1:3]).sync(60) == (3, 2)
+
+
+def test_results_are_kept_while_their_stream_is_at_work(latch, device):
+    def make(stream: Any, x: Any) -> Any:
+        y = cuda.device_array(N, np.float32, stream=stream)
+        y.copy_to_device(x, stream=stream)
+        return y
+
+    held = device.stream()
+    y = op(make, full(6)).sync(60)
+    latch.hold(held)
+    copied = ac.dup(y).on(held)
+    copied.submit()
+    del y
+    others = [op(make, full(value)).sync(60) for value in range(3)]
+    latch.release()
+    assert (host(copied) == 6).all()
+    assert [host(other)[0] for other in others] == [0, 1, 2]
 
 
 def test_an_error_keeps_its_traceback():
