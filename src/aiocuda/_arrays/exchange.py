@@ -7,6 +7,7 @@ attribute, so that libraries that look for the attribute go on to DLPack.
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Final, cast
 
 from aiocuda import _native
@@ -220,15 +221,21 @@ def _require_at_rest(array: _native.Array) -> None:
 
 def type_of(array: _native.Array) -> tuple[int, int]:
     """Return DLPack's code of an array's dtype, and the bits of an item; an error where DLPack has none."""
-    dtype = dtypes.dtype_of(array._dtype)
+    kind = _type_of_code(array._dtype)
+    if not array._is_contiguous and any(step % (kind[1] // 8) for step in array._strides):
+        raise ExchangeError(
+            f"__dlpack__: DLPack counts strides in items, and {array._strides} bytes are no multiples of "
+            f"{kind[1] // 8}; lend what aiocuda.dup(x) yields"
+        )
+    return kind
+
+
+@functools.cache
+def _type_of_code(dtype_code: int) -> tuple[int, int]:
+    dtype = dtypes.dtype_of(dtype_code)
     code = _CODES.get(dtype.name)
     if code is None and dtype.isbuiltin == 1:  # one of NumPy's own
         code = _CODES_OF_KINDS.get(dtype.kind)
     if code is None:
         raise ExchangeError(f"__dlpack__: DLPack has no dtype {dtype.name}; lend a view of it, such as x.view('uint8')")
-    if any(step % dtype.itemsize for step in array._strides):
-        raise ExchangeError(
-            f"__dlpack__: DLPack counts strides in items, and {array._strides} bytes are no multiples of "
-            f"{dtype.itemsize}; lend what aiocuda.dup(x) yields"
-        )
     return code, 8 * dtype.itemsize

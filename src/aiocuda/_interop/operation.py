@@ -97,7 +97,7 @@ def operation(
     """Make the operation; see `aiocuda.interop.torch.op`."""
     checked_function(function, "op() takes a function of the arguments")
     state, keeps_state = state_of(function, is_stateless=is_stateless)
-    taken = [lift(each) if isinstance(each, (tuple, list, dict)) else each for each in arguments]
+    taken = [lift(each) if isinstance(each, (tuple, list, dict)) else each for each in arguments] if arguments else []
     run = _Run(framework, function, state, len(writes))
     return ForeignOp(run, [*taken, *writes], accesses_of(reads, writes), state, keeps_state)
 
@@ -112,7 +112,7 @@ class _Run:
         self._function = function
         self._state = state
         self._written = written  # how many arguments behind the function's are what it writes
-        self._kept: list[Any] = []
+        self._kept: list[Any] | None = None  # what lives as long as the graph that it is captured for
 
     def __getattr__(self, name: str) -> Any:
         if name != "__qualname__":
@@ -124,7 +124,9 @@ class _Run:
         count = len(values) - self._written
         lent: list[tuple[DeviceArray, Any]] = []
         given_to = [self._lent(value, lent) for value in values[:count]]
-        entered = framework.enter(stream, self._kept if _native.is_in_capture() else None)
+        if _native.is_in_capture():
+            self._kept = []
+        entered = framework.enter(stream, self._kept)
         try:
             _native.come_after(entered.before, self._state)
             returned = self._function(*entered.leading, *given_to)

@@ -59,6 +59,7 @@ def _keeper(function: Any) -> Any:
     if isinstance(function, types.MethodType):
         return function.__self__
     if isinstance(function, types.FunctionType):
-        function = inspect.unwrap(function)
+        if hasattr(function, "__wrapped__"):  # by a decorator, whose code is that of all that it decorates
+            function = inspect.unwrap(function)
         return getattr(function, "__code__", function)
     return function

@@ -62,7 +62,9 @@ def accesses_of(reads: Sequence[Any], writes: Sequence[Any]) -> list[tuple[Any, 
     """Return what a function of other work uses, as `ForeignOp` takes it: each with whether it is written."""
     accesses: list[tuple[Any, bool]] = []
     for name, given, is_write in (("writes", writes, True), ("reads", reads, False)):
-        if isinstance(given, (_native.Array, _native.Op)) or not isinstance(given, Sequence):
+        if type(given) not in (tuple, list) and (
+            isinstance(given, (_native.Array, _native.Op)) or not isinstance(given, Sequence)
+        ):
             raise ArgumentTypeError(f"{name}= takes a list of arrays, not {given!r:.80}; write [array]")
         for each in given:
             array = as_array(each, f"call: {name}=")

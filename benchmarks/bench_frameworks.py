@@ -1,0 +1,139 @@
+"""A framework's functions as operations, against the framework's own calls: what each costs the host.
+
+Run: python benchmarks/bench_frameworks.py [torch] [cupy] [--items 1024] [--chain 100] [--repeat 200]
+Goal on an H200: an operation of PyTorch's costs at most 3 us more than PyTorch's own call.
+
+Arrays are small, so the host decides. Each row is a chain of as many steps, each on the result of the one before, with
+one wait at its end; the figure is the median time for a step. Rows take turns, so a machine that slows down slows all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import aiocuda as ac
+
+Row = tuple[str, Callable[[], None]]
+
+
+def median_us(rows: list[Row], chain: int, repeat: int) -> dict[str, float]:
+    times: dict[str, list[float]] = {name: [] for name, _ in rows}
+    for turn in range(repeat + 5):
+        for name, run in rows:
+            start = time.perf_counter()
+            run()
+            if turn >= 5:
+                times[name].append((time.perf_counter() - start) / chain * 1e6)
+    return {name: statistics.median(each) for name, each in times.items()}
+
+
+def aiocudas_rows(items: int, chain: int) -> list[Row]:
+    x = ac.zeros(items, np.float32).sync()
+    increment = ac.kernel("""
+extern "C" __global__ void increment(float* x, unsigned n) {
+    unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) x[i] += 1;
+}""")
+
+    def kernels() -> None:
+        y: Any = x
+        for _ in range(chain):
+            y = increment(y, items, threads=items)
+        y.sync()
+
+    def calls() -> None:
+        for _ in range(chain - 1):
+            ac.call(lambda stream, a: None, x, writes=[x]).submit()
+        ac.call(lambda stream, a: None, x, writes=[x]).sync()
+
+    return [("a kernel of aiocuda's", kernels), ("call, of a function that does nothing", calls)]
+
+
+def rows_of(name: str, add: Any, one: Any, wait: Any, items: int, chain: int) -> list[Row]:
+    op = getattr(ac.interop, name).op
+    x = ac.zeros(items, np.float32).sync()
+    increment = ac.kernel("""
+extern "C" __global__ void increment(float* x, unsigned n) {
+    unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) x[i] += 1;
+}""")
+
+    def own() -> None:
+        y = one
+        for _ in range(chain):
+            y = add(y, 1)
+        wait()
+
+    def operations() -> None:
+        y: Any = x
+        for _ in range(chain):
+            y = op(add, y, 1)
+        y.sync()
+
+    def nothing() -> None:
+        for _ in range(chain - 1):
+            op(do_nothing).submit()
+        op(do_nothing).sync()
+
+    def alternating() -> None:
+        y: Any = op(add, x, 1)
+        for _ in range(chain // 2):
+            y = op(add, increment(y, items, threads=items), 1)
+        y.sync()
+
+    return [
+        (f"{name}: its own add", own),
+        (f"{name}: op(add)", operations),
+        (f"{name}: op, of a function that does nothing", nothing),
+        (f"{name}: op(add) and a kernel of aiocuda's in turn", alternating),
+    ]
+
+
+def do_nothing() -> None:
+    """Put nothing on the stream."""
+
+
+def rows_of_torch(items: int, chain: int) -> list[Row]:
+    import torch
+
+    one = torch.zeros(items, device="cuda")
+    return rows_of("torch", torch.add, one, torch.cuda.synchronize, items, chain)
+
+
+def rows_of_cupy(items: int, chain: int) -> list[Row]:
+    import cupy
+
+    one = cupy.zeros(items, np.float32)
+    return rows_of("cupy", cupy.add, one, cupy.cuda.get_current_stream().synchronize, items, chain)
+
+
+FRAMEWORKS = {"torch": rows_of_torch, "cupy": rows_of_cupy}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("frameworks", nargs="*", choices=[*FRAMEWORKS, []], help="torch, cupy")
+    parser.add_argument("--items", type=int, default=1024)
+    parser.add_argument("--chain", type=int, default=100)
+    parser.add_argument("--repeat", type=int, default=200)
+    given = parser.parse_args()
+    print(f"{ac.Device(0).name}: chains of {given.chain} steps on {given.items} items, {given.repeat} times")
+    rows = aiocudas_rows(given.items, given.chain)
+    for name in given.frameworks:
+        rows += FRAMEWORKS[name](given.items, given.chain)
+    found = median_us(rows, given.chain, given.repeat)
+    for name, us in found.items():
+        print(f"{us:8.2f} us  {name}")
+    for name in given.frameworks:
+        more = found[f"{name}: op(add)"] - found[f"{name}: its own add"]
+        print(f"{more:8.2f} us  {name}: more for an operation than for its own call")
+
+
+if __name__ == "__main__":
+    main()
