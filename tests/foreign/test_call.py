@@ -316,6 +316,27 @@ def test_arguments_and_results_live_until_the_work_has_passed(latch, device, let
     assert let_go(lambda: [ref() for ref in seen] == [None, None, None])
 
 
+def test_arguments_live_until_the_work_has_passed_that_came_after_what_the_function_submitted(
+    latch, device, let_go, increment
+):
+    stream, x = device.stream(), zeros()
+    argument, inner = Resource(), []
+    seen = weakref.ref(argument)
+
+    def function(_: ac.Stream, __: Resource) -> None:
+        inner.append(increment(x).on(stream).submit())
+        latch.hold(stream)
+
+    ac.call(function, argument).on(stream).submit()
+    del argument
+    inner[0].sync(60)
+    zeros()
+    gc.collect()
+    assert seen() is not None
+    latch.close()
+    assert let_go(lambda: seen() is None)
+
+
 def test_what_a_failed_function_was_given_lives_until_its_work_has_passed(latch, device, let_go):
     held = device.stream()
     latch.hold(held)
