@@ -119,6 +119,19 @@ def test_results_are_kept_while_their_stream_is_at_work(latch, device):
     assert [host(other)[0] for other in others] == [0, 1, 2]
 
 
+def test_arrays_that_are_dropped_in_a_capture_are_freed_after_it():
+    x, y = full(4), full(0)
+    dropped = [cuda.device_array(N, np.float32) for _ in range(100)]
+
+    def copy(stream: Any, source: Any, to: Any) -> None:
+        dropped.clear()
+        to.copy_to_device(source, stream=stream)
+
+    graph = op(copy, x, y, writes=[y]).graph()
+    graph.launch().sync(60)
+    assert (host(y) == 4).all()
+
+
 def test_an_error_keeps_its_traceback():
     def fails(stream: Any, x: Any) -> None:
         raise ZeroDivisionError("mine")

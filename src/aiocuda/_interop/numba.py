@@ -5,6 +5,7 @@ Always true: Numba is imported when its first operation is made, and not before.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -74,17 +75,19 @@ class _Numba:
         self._cuda: Any = cuda
 
     def enter(self, stream: Stream, kept: list[Any] | None) -> Entered:
-        context = self._cuda.gpus[stream.device.ordinal]
-        context.__enter__()
+        cuda = self._cuda
+        inside = contextlib.ExitStack()
         try:
-            theirs = self._cuda.external_stream(stream.handle)
-            return Entered(int(self._cuda.default_stream().handle), (theirs,), context)
+            inside.enter_context(cuda.gpus[stream.device.ordinal])
+            if kept is not None:  # to free memory is no work of a stream's, and would end the capture
+                inside.enter_context(cuda.defer_cleanup())
+            return Entered(int(cuda.default_stream().handle), (cuda.external_stream(stream.handle),), inside)
         except BaseException:
-            context.__exit__(None, None, None)
+            inside.close()
             raise
 
     def leave(self, entered: Entered) -> None:
-        entered.back.__exit__(None, None, None)
+        entered.back.close()
 
     def lend(self, array: DeviceArray) -> Any:
         interface = {
