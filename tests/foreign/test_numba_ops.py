@@ -9,7 +9,7 @@ import pytest
 from real import NEEDS_GPU, QUIET, imported
 
 import aiocuda as ac
-from aiocuda.interop.numba import op
+from aiocuda.interop.numba import kernel, op
 
 imported("numba_cuda", needs_gpu=False)
 cuda = imported("numba.cuda", needs_gpu=False)
@@ -130,6 +130,76 @@ def test_arrays_that_are_dropped_in_a_capture_are_freed_after_it():
     graph = op(copy, x, y, writes=[y]).graph()
     graph.launch().sync(60)
     assert (host(y) == 4).all()
+
+
+class Copies:
+    """As a kernel of Numba's is launched, but of work that the emulated driver has."""
+
+    def __init__(self) -> None:
+        self.configurations: list[Any] = []
+
+    @staticmethod
+    def py_func(factor: float, source: Any, to: Any) -> None:
+        """Give it its parameters."""
+
+    def __getitem__(self, configuration: Any) -> Any:
+        self.configurations.append((*configuration[:2], int(configuration[2].handle), configuration[3]))
+        return lambda factor, source, to: to.copy_to_device(source, stream=configuration[2])
+
+
+def test_a_kernels_launches_are_operations(device):
+    copies, x, y = Copies(), full(3), full(0)
+    launch = kernel(copies, writes=["to"])[(4, 1), 32, 16]
+    stream = device.stream()
+    made = launch(1.0, x, y)
+    assert "call Copies.py_func on device 0" in made.explain()
+    assert made.sync_on(stream, 60) is y
+    assert (host(y) == 3).all()
+    assert copies.configurations == [((4, 1), 32, stream.handle, 16)]
+    assert kernel(copies)[1, 2](1.0, x, y).sync_on(stream, 60) is None
+    assert copies.configurations[1] == (1, 2, stream.handle, 0)
+
+
+def test_a_kernels_launch_is_ordered_by_what_it_reads_and_writes(latch, device, settle):
+    held, x, y = device.stream(), full(3), full(0)
+    latch.hold(held)
+    ac.fill(x, 7).on(held).submit()
+    copied = kernel(Copies(), writes=["to"])[1, 1](1.0, x, y).on(device.stream())
+    future = copied.submit()
+    read = ac.dup(y).on(device.stream())
+    pending = read.submit()
+    settle()
+    assert [future.done(), pending.done()] == [False, False]
+    latch.release()
+    assert (host(read) == 7).all()
+
+
+def test_misuse_of_a_kernel_is_an_error():
+    launch = kernel(Copies(), writes=["to"])
+    with pytest.raises(ac.ArgumentTypeError, match=r"3 arguments \(factor, source, to\), and 2 were given"):
+        launch[1, 1](1.0, full(1))
+    for configuration in (1, (1,), (1, 1, 0, 0)):
+        with pytest.raises(ac.ArgumentTypeError, match=r"takes \(grid, block\)"):
+            launch[configuration]
+    with pytest.raises(ac.ArgumentValueError, match="factor, source, to; 'out' was given"):
+        kernel(Copies(), writes=["out"])
+    with pytest.raises(ac.ArgumentValueError, match="'to' was given"):
+        kernel(Copies(), writes="to")
+    with pytest.raises(ac.ArgumentTypeError, match=r"cuda\.jit"):
+        kernel(len)
+
+
+@NEEDS_GPU
+def test_a_kernel_of_numbas_own(run):
+    added = kernel(add, writes=["y"])
+
+    async def main() -> None:
+        x: Any = full(0)
+        for _ in range(10):
+            x = added[N // 256, 256](np.float32(2), x, ac.empty(N, np.float32))
+        assert (await ac.to_host(x) == 20).all()
+
+    run(main)
 
 
 def test_an_error_keeps_its_traceback():

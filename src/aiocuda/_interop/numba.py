@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,8 +15,10 @@ from aiocuda._arrays.array import DeviceArray
 from aiocuda._devices.device import Stream
 from aiocuda._interop.operation import Entered, Made, capsule_of, operation, require_installed
 from aiocuda._ops.operation import DeviceOp
+from aiocuda._values import given
+from aiocuda.errors import ArgumentTypeError, ArgumentValueError
 
-__all__ = ["op"]
+__all__ = ["Kernel", "kernel", "op"]
 
 
 def op(
@@ -58,6 +61,98 @@ def op(
     driver for their memory: give it what it writes.
     """
     return operation(_numba(), function, arguments, reads, writes, stateless)
+
+
+class Kernel:
+    """A kernel of Numba's whose launches are operations; made by `kernel`."""
+
+    __slots__ = ("_kernel", "_names", "_written")
+
+    def __init__(self, kernel: Any, names: Sequence[str], written: Sequence[int]) -> None:
+        self._kernel = kernel
+        self._names = names  # of its parameters
+        self._written = written
+
+    def __getitem__(self, configuration: Any) -> Callable[..., DeviceOp[Any]]:
+        """Configure a launch, as in Numba but without a stream: ``kernel[grid, block]`` or ``[grid, block, shared]``.
+
+        Parameters
+        ----------
+        configuration
+            The blocks of the grid and the threads of a block, as numbers or tuples of up to three; and the bytes of
+            dynamic shared memory, if there are any.
+
+        Returns
+        -------
+        Callable
+            It takes the kernel's arguments by position, and makes the operation. That yields what it writes: an array,
+            a tuple of several, or None. *Stream*, *Blocks*, *On cancel*: as for `op`.
+
+        Raises
+        ------
+        ArgumentTypeError
+            It is no such tuple; when called: there are more arguments, or fewer, than the kernel has parameters.
+        """
+        if not isinstance(configuration, tuple) or len(configuration) not in (2, 3):
+            raise ArgumentTypeError(
+                f"kernel[...] takes (grid, block) or (grid, block, shared bytes), not {given.shown(configuration)}; "
+                "the stream is the operation's"
+            )
+        grid, block = configuration[:2]
+        shared_bytes = configuration[2] if len(configuration) == 3 else 0
+
+        def launch(stream: Any, *arguments: Any) -> None:
+            self._kernel[grid, block, stream, shared_bytes](*arguments)
+
+        launch.__qualname__ = self._kernel.py_func.__qualname__
+
+        def make(*arguments: Any) -> DeviceOp[Any]:
+            if len(arguments) != len(self._names):
+                raise ArgumentTypeError(
+                    f"{launch.__qualname__} takes {len(self._names)} arguments ({', '.join(self._names)}), and "
+                    f"{len(arguments)} were given"
+                )
+            return op(launch, *arguments, writes=[arguments[i] for i in self._written], stateless=True)
+
+        return make
+
+
+def kernel(kernel: Any, *, writes: Sequence[str] = ()) -> Kernel:
+    """Make operations of the launches of a kernel of Numba's.
+
+    Parameters
+    ----------
+    kernel
+        What ``cuda.jit`` made of a function.
+    writes
+        The names of the parameters whose arrays it writes. It reads all other arrays.
+
+    Returns
+    -------
+    Kernel
+        Launched as in Numba, without a stream: ``kernel(add, writes=["y"])[grid, block](a, x, y)``.
+
+    Raises
+    ------
+    ArgumentTypeError
+        It is no kernel of Numba's, or has parameters of variable number.
+    ArgumentValueError
+        It has no parameter of such a name.
+    """
+    function = getattr(kernel, "py_func", None)
+    if function is None:
+        raise ArgumentTypeError(f"kernel takes what cuda.jit has made of a function, not {given.shown(kernel)}")
+    parameters = inspect.signature(function).parameters
+    if any(each.kind is not each.POSITIONAL_OR_KEYWORD for each in parameters.values()):
+        raise ArgumentTypeError(f"kernel: {function.__qualname__} has parameters that are not given by position alone")
+    names = list(parameters)
+    if isinstance(writes, str) or (missing := [name for name in writes if name not in names]):
+        missing = [writes] if isinstance(writes, str) else missing
+        raise ArgumentValueError(
+            f"kernel: writes= is a list of parameters of {function.__qualname__}, which are {', '.join(names)}; "
+            f"{', '.join(map(repr, missing))} was given"
+        )
+    return Kernel(kernel, names, [names.index(name) for name in writes])
 
 
 @functools.cache
