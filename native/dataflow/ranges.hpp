@@ -2,8 +2,8 @@
 // slices are. Knows neither Python nor CUDA.
 //
 // Always true: the segments lie one after another from 0 to the buffer's size without a gap. An access
-// costs the logarithm of their number, and what it covers; an access that covers everything leaves at
-// most `most_segments`, and what has passed is forgotten whenever their number has doubled.
+// costs the logarithm of their number, and what it covers; an access of ours that covers everything leaves
+// at most `most_segments`, and what has passed is forgotten whenever their number has doubled.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -75,13 +75,13 @@ class RangeHazards {
     kept_ = std::max(split_->size(), most_segments);
   }
 
-  // What somebody else does with the bytes; see Timeline.
+  // What somebody else does with the bytes, or reads of them; see Timeline. He is not ordered after all that the
+  // segments remember. So they stay as many as they are.
   void commit_of_others(Span span, Tick now) {
-    if (span.begin >= span.end) return;
-    if (!split_ && span.begin == 0 && span.end >= size_bytes_) return Timeline::commit_of_others(whole_, now);
-    split(span);
-    for (auto at = split_->find(span.begin); at != split_->end() && at->first < span.end; ++at)
-      Timeline::commit_of_others(at->second, now);
+    note_of_others(span, [now](Hazard& hazard) { Timeline::commit_of_others(hazard, now); });
+  }
+  void commit_reads_of_others(Span span, Tick now) {
+    note_of_others(span, [now](Hazard& hazard) { Timeline::commit(hazard, false, now); });
   }
 
   void commit(Span span, bool writes, Tick now) {
@@ -104,6 +104,13 @@ class RangeHazards {
   }
 
  private:
+  template <class F>
+  void note_of_others(Span span, F&& note) {
+    if (span.begin >= span.end) return;
+    if (!split_ && span.begin == 0 && span.end >= size_bytes_) return note(whole_);
+    split(span);
+    for (auto at = split_->find(span.begin); at != split_->end() && at->first < span.end; ++at) note(at->second);
+  }
   // So that segments begin and end where a span does.
   void split(Span span) {
     if (!split_) {

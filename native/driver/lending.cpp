@@ -50,7 +50,7 @@ void Lending::note(Borrow& borrow) {
     if (borrow.bytes_.writes)
       hazards.commit_of_others(piece, now);
     else
-      hazards.commit(piece, false, now);
+      hazards.commit_reads_of_others(piece, now);
     hazards.forget_passed(timeline_);
   }
 }

@@ -235,6 +235,38 @@ TEST_CASE("where a later stream has the borrower's handle, all work of the borro
   CHECK_FALSE(buffer->is_lent);
 }
 
+TEST_CASE("a borrow whose end is refused for now ends later") {
+  for (const Function refused : {Function::cuStreamGetId, Function::cuStreamQuery, Function::cuEventRecord}) {
+    FakeEngine engine;
+    auto kept = std::make_shared<int>(1);
+    BufferRef buffer = engine.allocate(100);
+    engine.driver.hold(theirs);
+    engine.driver.submit(theirs);
+    engine.lending.give_back(engine.lending.lend(whole(buffer, true), theirs, kept));
+    engine.driver.refuse(refused);
+    engine.lending.take_back();
+    CHECK(buffer->is_lent);
+    engine.lending.take_back();
+    CHECK(kept.use_count() == 1);
+    CHECK_FALSE(buffer->is_lent);
+  }
+}
+
+TEST_CASE("the end of a borrow for reading forgets no other reader, however many slices there are") {
+  FakeEngine engine;
+  const std::uint64_t slices = aiocuda::dataflow::RangeHazards::most_segments + 100;
+  BufferRef buffer = engine.allocate(slices * 4);
+  const StreamIndex reader = engine.streams.create(0, 0), writer = engine.streams.create(0, 0);
+  engine.driver.hold(engine.handle(reader));
+  for (std::uint64_t i = 0; i < slices; ++i) buffer->hazards.commit({4 * i, 4 * i + 4}, false, engine.submit(reader));
+  engine.driver.hold(theirs);
+  engine.driver.submit(theirs);
+  engine.lending.give_back(engine.lending.lend(whole(buffer, false), theirs, nullptr));
+  use(engine, writer, buffer, true);
+  CHECK(engine.driver.waits_for(engine.handle(writer), engine.handle(reader)));
+  CHECK(is_behind_theirs(engine, writer));
+}
+
 TEST_CASE("a borrower on one of our streams waits for no more than that stream must") {
   FakeEngine engine;
   BufferRef buffer = engine.allocate(100);

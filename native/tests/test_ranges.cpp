@@ -141,6 +141,11 @@ TEST_CASE("random accesses: each byte remembers what it should") {
       REQUIRE(needed(ranges, span, writes) == needed(bytes, span, writes));
       const auto stream = static_cast<StreamIndex>(below(4));
       const Tick now{stream, ++counts[stream]};
+      if (below(10) == 0) {
+        ranges.commit_reads_of_others(span, now);
+        for (std::uint64_t byte = span.begin; byte < span.end; ++byte) Timeline::commit(bytes[byte], false, now);
+        continue;
+      }
       if (below(5) == 0) {
         ranges.commit_of_others(span, now);
         for (std::uint64_t byte = span.begin; byte < span.end; ++byte) Timeline::commit_of_others(bytes[byte], now);

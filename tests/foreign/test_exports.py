@@ -271,6 +271,24 @@ def test_after_a_borrow_the_next_use_still_comes_after_the_borrower(framework, h
     assert host(future.sync(60)) == [6] * N
 
 
+def test_the_end_of_a_borrow_for_reading_leaves_other_readers_in_order(framework, latch, kernels, device):
+    """However many slices of the array are in use."""
+    items = 4 * 1100
+    x = ac.zeros(items, np.int32).sync()
+    shared = x.share()
+    for begin in range(0, items, 4):
+        kernels.look(shared[begin : begin + 4], grid=1, block=1).submit()
+    reader = device.stream()
+    latch.hold(reader)
+    found = ac.dup(shared[4:8]).on(reader).submit()
+    framework.from_dlpack(shared)  # and gives it back at once
+    shared.close()
+    ac.fill(x.unwrap(), 7).on(device.stream()).submit()
+    latch.release()
+    assert host(found.sync(60)) == [0] * 4
+    assert host(x)[4:8] == [7] * 4
+
+
 def test_who_asks_for_no_order_gets_none(framework, held, latch, increment):
     x = full(1)
     with framework.using(held):
