@@ -50,6 +50,10 @@ Tick Relays::behind(CUstream theirs, std::int32_t device) {
 Tick Relays::behind(CUevent event, std::int32_t device) {
   ContextScope scope(devices_);
   scope.bind(device);
+  // A wait for an event that was recorded in a capture would make the relay a part of it. Nothing tells of such an
+  // event but this question, which ends their capture, as the wait would.
+  const CUresult state = now_.query(event);
+  if (state != CUDA_SUCCESS && state != CUDA_ERROR_NOT_READY) throw Refusal(state, "cuEventQuery", device);
   const StreamIndex relay = unnamed(device);
   check(now_.wait(streams_.at(relay).handle, event), "cuStreamWaitEvent");
   return streams_.pass(relay);

@@ -22,7 +22,7 @@ class Relays {
 
   // A tick that passes when all has that the stream holds now. Throws Refusal, also where somebody captures the stream.
   Tick behind(CUstream theirs, std::int32_t device);
-  // A tick that passes when an event has. Throws Refusal.
+  // A tick that passes when an event has. Throws Refusal, also where the event is one of a capture.
   Tick behind(CUevent event, std::int32_t device);
   // A relay for an owner who orders it himself, after a stream that he does not name. Throws Refusal.
   StreamIndex unnamed(std::int32_t device);

@@ -177,7 +177,8 @@ StreamIndex Streams::aside(std::int32_t ordinal) {
 
 bool Streams::is_captured(CUstream handle) const {
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  return table_.cuStreamIsCapturing(handle, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
+  const CUresult answer = table_.cuStreamIsCapturing(handle, &status);
+  return is_capture_error(answer) || (answer == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE);
 }
 
 bool Streams::has_passed_all(CUstream theirs, std::int32_t device) const {

@@ -135,7 +135,8 @@ class Streams {
   // Orders all later work of each of them after all that the others hold. Throws Refusal: it is to be tried again.
   void restore_order();
 
-  // Is somebody capturing it? A question about it would end the capture.
+  // Is somebody capturing it? A question about it would end the capture. So would one about the legacy default stream
+  // while somebody captures a stream that it waits for.
   bool is_captured(CUstream handle) const;
   // A framework works on a stream of ours from now on, behind all that a stream of its own holds. Throws Refusal, also
   // where somebody captures theirs.

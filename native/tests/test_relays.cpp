@@ -83,6 +83,31 @@ TEST_CASE("a stream that somebody captures is left alone") {
   CHECK(engine.driver.count(Function::cuEventRecord) == 0);
 }
 
+TEST_CASE("a stream that would end a capture is left alone as one that is captured") {
+  for (int code = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED; code <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD; ++code) {
+    FakeEngine engine;
+    const CUstream theirs = stream_of_others(1);
+    engine.driver.refuse(Function::cuStreamIsCapturing, static_cast<CUresult>(code), 1, 10);
+    engine.driver.forget_calls();
+    CHECK(code_of([&] { engine.relays.behind(theirs, 0); }) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    CHECK_FALSE(engine.streams.has_passed_all(theirs, 0));
+    CHECK(engine.driver.count(Function::cuStreamQuery) == 0);
+    CHECK(engine.driver.count(Function::cuEventRecord) == 0);
+  }
+}
+
+TEST_CASE("an event of a capture is not waited for") {
+  FakeEngine engine;
+  CUevent event = nullptr;
+  REQUIRE(engine.table.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS);
+  engine.driver.refuse(Function::cuEventQuery, CUDA_ERROR_CAPTURED_EVENT);
+  CHECK(code_of([&] { engine.relays.behind(event, 0); }) == CUDA_ERROR_CAPTURED_EVENT);
+  CHECK(engine.driver.count(Function::cuStreamWaitEvent) == 0);
+  const Tick tick = engine.relays.behind(event, 0);
+  CHECK(engine.driver.count(Function::cuStreamWaitEvent) == 1);
+  CHECK(tick.count > 0);
+}
+
 TEST_CASE("whichever call is refused, a relay can be tried again") {
   for (std::size_t nth = 1;; ++nth) {
     FakeEngine engine;

@@ -391,6 +391,20 @@ def test_a_stream_that_is_captured_is_refused_and_its_capture_goes_on(framework)
     ac.done(with_protocol(stream)).sync(60)
 
 
+def test_an_event_of_a_capture_is_refused_and_relays_are_as_they_were(framework):
+    with framework.device_current():
+        stream = framework.stream()
+        checked(driver.cuStreamBeginCapture(stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED))
+        event = Foreign(cuda_event=recorded(framework, stream))
+        with pytest.raises(ac.CaptureError, match="is being captured"):
+            ac.done(event)
+        result = driver.cuStreamEndCapture(stream)[0]
+    assert result != driver.CUresult.CUDA_ERROR_STREAM_CAPTURE_UNJOINED  # the relay is no part of it
+    for _ in range(3):
+        ac.done(with_protocol(framework.current)).sync(60)
+        assert ac.to_host(ac.external(framework.full(N, 3))).sync(60).tolist() == [3] * N
+
+
 def test_an_event_that_was_never_recorded_and_an_array_without_work_are_done():
     event = Foreign(cuda_event=0)
     assert ac.done(event).sync(60) is event

@@ -673,6 +673,41 @@ def test_a_captured_stream_borrows_nothing_and_the_capture_goes_on(framework):
     checked(driver.cuGraphDestroy(checked(driver.cuStreamEndCapture(stream))))
 
 
+@pytest.fixture
+def captured_beside_the_default_stream(framework) -> Iterator[int]:
+    """Give a blocking stream that is captured: work for the legacy default stream would end the capture."""
+    with framework.device_current():
+        stream = checked(driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_DEFAULT))
+        checked(driver.cuStreamBeginCapture(stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL))
+        yield stream
+        checked(driver.cuGraphDestroy(checked(driver.cuStreamEndCapture(stream))))  # it was not ended before
+        checked(driver.cuStreamDestroy(stream))
+
+
+def test_the_default_stream_borrows_nothing_beside_a_capture_of_a_blocking_stream(
+    framework, increment, latch, captured_beside_the_default_stream
+):
+    x = full(1)
+    stream = ac.Device(0).stream()
+    latch.hold(stream)
+    increment(x).on(stream).submit()
+    with pytest.raises(ac.CaptureError, match="is being captured"):
+        x.__dlpack__(stream=LEGACY)
+    with pytest.raises(ac.CaptureError, match="is being captured"):
+        ac.done(LEGACY, device=0)
+    latch.release()
+
+
+def test_a_borrow_of_the_default_stream_that_has_ended_leaves_captures_of_blocking_streams_alone(framework, request):
+    x = full(1)
+    capsule = x.__dlpack__(stream=LEGACY)
+    request.getfixturevalue("captured_beside_the_default_stream")
+    del capsule
+    ac.zeros(1).sync()
+    with pytest.raises(ac.CaptureError, match="is being captured"):
+        ac.fill(x, 2).sync()
+
+
 def test_an_operation_says_what_to_do():
     op = ac.zeros(3)
     for name in ("__dlpack__", "__dlpack_device__", "__cuda_array_interface__"):

@@ -54,7 +54,7 @@ def done(x: T, device: DeviceLike | None = None) -> DeviceOp[T]:
     ArgumentValueError
         A raw handle is of another device.
     CaptureError
-        Somebody captures the stream into a graph.
+        Somebody captures the stream into a graph; or the event was recorded in a capture, which this ends.
     DriverError
         The driver refused, for example a handle that is no stream's.
     DeviceLostError
