@@ -36,6 +36,7 @@ class DriverNow {
   }
   // Is work given at all?
   bool gives() const { return submission_.is_used(); }
+  bool has_made_all() const { return submission_.has_made_all(); }
   // The calls that have been given, and whether so many of them have been made.
   std::uint64_t given() const { return submission_.given(); }
   bool has_made(std::uint64_t number) const { return submission_.has_made(number); }

@@ -131,7 +131,8 @@ void Streams::close(StreamIndex index) {
 
 void Streams::destroy_closed() {
   if (closing_.empty() || around_.is_over() || !now_.has_all()) return;
-  now_.drain();  // other streams may be about to wait for events of these
+  // Other streams may be about to wait for events of these. A finalizer may be here, so nothing is waited for.
+  if (!now_.has_made_all()) return;
   for (const StreamIndex index : std::exchange(closing_, {})) {
     StreamState& state = streams_[index];
     const Tick last{index, timeline_.submitted(index)};

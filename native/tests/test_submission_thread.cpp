@@ -213,6 +213,27 @@ TEST_CASE("while calls are on their way no stream is idle, and no event counts t
   CHECK(giver.engine.streams.is_complete(tick));
 }
 
+TEST_CASE("who closes a stream does not wait for calls on their way; the stream is destroyed when they were made") {
+  Giver giver;
+  std::atomic<bool> may_go_on = false;
+  const std::thread::id own = std::this_thread::get_id();
+  giver.engine.driver.set_before_call([&](Function function) {
+    if (function == Function::cuMemsetD8Async && std::this_thread::get_id() != own)
+      while (!may_go_on.load()) std::this_thread::yield();
+  });
+  const CUstream handle = giver.engine.handle(giver.other);
+  giver.fill(giver.stream, 1);
+  giver.engine.streams.close(giver.other);
+  giver.engine.collect();
+  CHECK(giver.engine.driver.is_alive(handle));
+  CHECK_FALSE(giver.engine.submission.has_made_all());
+  may_go_on = true;
+  giver.engine.now.drain();
+  giver.engine.collect();
+  CHECK_FALSE(giver.engine.driver.is_alive(handle));
+  CHECK(giver.engine.driver.misuses().empty());
+}
+
 TEST_CASE("a stream whose handle others have gets its calls at once, behind all that was given") {
   Giver giver;
   const CUstream theirs = giver.engine.streams.lend(giver.other);
