@@ -41,7 +41,8 @@ void Lending::note(Borrow& borrow) {
   if (!borrow.theirs_) return;
   ContextScope scope(devices_);
   scope.bind(borrow.bytes_.device);
-  // The stream was destroyed, and another one has its handle: all work of the former has passed.
+  // Nobody can be ordered after a stream that was destroyed: its owner has waited for its work. Another one may have
+  // its handle.
   if (!is_same_stream(borrow)) return;
   if (streams_.has_passed_all(borrow.theirs_, borrow.bytes_.device)) return;
   const Tick now = relays_.behind(borrow.theirs_, borrow.bytes_.device);
@@ -84,8 +85,8 @@ void Lending::note_ends() {
   std::erase_if(ended_, [this](Borrow* borrow) {
     try {
       note(*borrow);
-    } catch (const Refusal&) {  // it goes on counting as lent
-      return false;
+    } catch (const Refusal& refusal) {  // it goes on counting as lent, but a broken context runs nothing any more
+      if (!breaks_context(refusal.result)) return false;
     }
     dataflow::Buffer& buffer = *borrow->bytes_.buffer;
     std::vector<Borrow*>& borrows = live_[&buffer];

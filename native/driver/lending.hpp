@@ -83,13 +83,14 @@ class Lending {
   void admit(const dataflow::Buffer& buffer, dataflow::Span span, bool writes);
   // After bytes were used: what borrowers enqueue from here on comes behind that. Throws Refusal.
   void tell(const dataflow::Buffer& buffer, dataflow::Span span, bool writes);
-  // Lets go of what was given back. A stream that is captured now is asked about later.
+  // Lets go of what was given back. A stream that is captured now is asked about later. One that was destroyed, or
+  // whose context is broken, has nothing to be asked about.
   void take_back();
 
  private:
   void note(Borrow& borrow);
   bool is_same_stream(const Borrow& borrow) const {
-    return Relays::number_of(devices_.table(), borrow.theirs_) == borrow.number_;
+    return Relays::is_there(devices_.table(), borrow.theirs_, borrow.number_);
   }
   void note_ends();
 

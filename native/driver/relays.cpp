@@ -18,6 +18,14 @@ unsigned long long Relays::number_of(const Table& table, CUstream stream) {
   return number;
 }
 
+bool Relays::is_there(const Table& table, CUstream stream, unsigned long long number) {
+  unsigned long long found = 0;
+  const CUresult answer = table.cuStreamGetId(stream, &found);
+  if (answer == CUDA_ERROR_INVALID_HANDLE || answer == CUDA_ERROR_CONTEXT_IS_DESTROYED) return false;
+  check(answer, "cuStreamGetId");
+  return found == number;
+}
+
 // One that waits for nothing any more; a new one if there is none, and they are few or must not share.
 Relays::Relay& Relays::idle(std::int32_t device, bool may_share) {
   std::vector<Relay>& relays = relays_[device];

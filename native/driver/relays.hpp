@@ -29,6 +29,8 @@ class Relays {
 
   // Handles are used again, numbers are not.
   static unsigned long long number_of(const Table& table, CUstream stream);
+  // Is the stream of this number still there? In the context of its device. Throws Refusal.
+  static bool is_there(const Table& table, CUstream stream, unsigned long long number);
 
  private:
   struct Relay {

@@ -222,16 +222,37 @@ TEST_CASE("a captured stream borrows nothing") {
   CHECK_FALSE(buffer->is_lent);
 }
 
-TEST_CASE("where a later stream has the borrower's handle, all work of the borrower has passed") {
+TEST_CASE("a borrower's stream that was destroyed is not waited for, and the borrow ends when it is given back") {
+  for (const bool is_used_again : {false, true}) {
+    FakeEngine engine;
+    BufferRef buffer = engine.allocate(100);
+    Borrow* const borrow = engine.lending.lend(whole(buffer, true), theirs, nullptr);
+    engine.driver.hold(theirs);
+    engine.driver.submit(theirs);
+    if (is_used_again)
+      engine.driver.stream_numbers[theirs] = 99;
+    else
+      engine.driver.refuse(Function::cuStreamGetId, CUDA_ERROR_INVALID_HANDLE, 1, 100);
+    engine.driver.forget_calls();
+    engine.lending.admit(*buffer, {0, 100}, true);
+    CHECK(buffer->is_lent);
+    engine.lending.give_back(borrow);
+    engine.lending.take_back();
+    CHECK(engine.driver.count(Function::cuEventRecord) == 0);
+    CHECK_FALSE(buffer->is_lent);
+  }
+}
+
+TEST_CASE("a borrow ends with its context") {
   FakeEngine engine;
+  auto kept = std::make_shared<int>(1);
   BufferRef buffer = engine.allocate(100);
-  Borrow* const borrow = engine.lending.lend(whole(buffer, true), theirs, nullptr);
-  engine.driver.stream_numbers[theirs] = 99;
-  engine.driver.forget_calls();
-  engine.lending.admit(*buffer, {0, 100}, true);
+  Borrow* const borrow = engine.lending.lend(whole(buffer, true), theirs, kept);
+  engine.driver.break_stream(theirs);
+  CHECK(code_of([&] { engine.lending.admit(*buffer, {0, 100}, true); }) == CUDA_ERROR_ILLEGAL_ADDRESS);
   engine.lending.give_back(borrow);
   engine.lending.take_back();
-  CHECK(engine.driver.count(Function::cuEventRecord) == 0);
+  CHECK(kept.use_count() == 1);
   CHECK_FALSE(buffer->is_lent);
 }
 

@@ -444,6 +444,27 @@ def test_memory_is_not_used_again_before_what_the_borrower_enqueued_has_passed(f
     del others
 
 
+@pytest.mark.parametrize("lives", [True, False], ids=["a borrow that lives", "an ended borrow"])
+def test_a_borrower_may_destroy_its_stream_when_its_work_has_passed(framework, used_bytes, let_go, increment, lives):
+    gc.collect()
+    before = used_bytes()
+    x = full(1)
+    with framework.device_current():
+        stream = framework.stream()
+    with framework.using(stream):
+        tensor = framework.from_dlpack(x).fill_(5)
+        assert tensor.tolist() == [5] * N
+    if not lives:
+        del tensor
+    checked(driver.cuStreamDestroy(stream))
+    for value in (6, 7):
+        assert host(increment(x)) == [value] * N
+    if lives:
+        del tensor
+    del x
+    assert let_go(lambda: used_bytes() == before)
+
+
 def test_a_capsule_that_nobody_takes_ends_the_borrow(used_bytes, let_go):
     before = used_bytes()
     x = full(3)

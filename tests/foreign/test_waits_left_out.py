@@ -34,11 +34,14 @@ x, y = ac.zeros(8, np.int32).sync(), ac.zeros(8, np.int32).sync()
 framework = Framework()
 op = Adapter(framework).op
 b = ac.Device(0).stream()
-with framework.device_current(): framework.allocate(8)
+with framework.device_current():
+    framework.allocate(8)
+    another = framework.stream()
 ac.Device(0).synchronize().sync()
 def write(x): writes(x, 8, threads=8).on(a).submit()
 def read(x): reads(x, y, 8, threads=8).on(a).submit()
 def hold(): holds(gate.address, grid=1, block=1).on(a).submit()
+def hold_theirs(): checked(driver.cuStreamWaitValue32(framework.current, gate.address, 1, 0))
 def shown(tensor):
     described = dict(shape=(8,), typestr="<i4", data=(tensor.address, False), version=3, stream=framework.current)
     return types.SimpleNamespace(__cuda_array_interface__=described, tensor=tensor)
@@ -64,16 +67,21 @@ PROGRAMS = {
         "hold(); read(x)\nt = framework.from_dlpack(x).fill_(3)",
         [("reads", "memset")],
     ),
+    "a second borrower comes": (
+        "hold_theirs(); framework.from_dlpack(x).fill_(3)\n"
+        "with framework.using(another): framework.from_dlpack(x).fill_(4)",
+        [("memset", "memset")] * 2,
+    ),
     "a use while a borrow lives": (
-        "t = framework.from_dlpack(x).fill_(3)\nwrite(x)",
+        "hold_theirs(); t = framework.from_dlpack(x).fill_(3)\nwrite(x)",
         [("memset", "writes")] * 2,
     ),
     "a use when a borrow has ended": (
-        "framework.from_dlpack(x).fill_(3)\nread(x)",
+        "hold_theirs(); framework.from_dlpack(x).fill_(3)\nread(x)",
         [("memset", "reads")] * 2,
     ),
     "memory is freed behind a borrow": (
-        "framework.from_dlpack(x).fill_(3)\ndel x; gc.collect(); ac.zeros(1).sync()",
+        "hold_theirs(); framework.from_dlpack(x).fill_(3)\ndel x; gc.collect(); ac.zeros(1).sync()",
         [("memset", "free")],
     ),
     "a function behind its framework's stream": (

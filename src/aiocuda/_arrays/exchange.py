@@ -74,7 +74,8 @@ class DLPack:
             A capsule. The memory is there until its consumer gives it back, whatever becomes of this array. So long,
             and until aiocuda has taken note of the end at the next submission, what aiocuda does with the memory
             comes after what is on `stream` by then, and what the borrower enqueues there next comes after what aiocuda
-            has submitted. The stream must live until then. A shared array is lent for reading. *Blocks*: no.
+            has submitted. The stream must live until then, or be destroyed when its work has passed. A shared array is
+            lent for reading. *Blocks*: no.
 
         Raises
         ------
