@@ -10,6 +10,7 @@ one wait at its end; the figure is the median time for a step. Rows take turns, 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import statistics
 import time
 from collections.abc import Callable
@@ -118,19 +119,21 @@ FRAMEWORKS = {"torch": rows_of_torch, "cupy": rows_of_cupy}
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("frameworks", nargs="*", choices=[*FRAMEWORKS, []], help="torch, cupy")
+    parser.add_argument("frameworks", nargs="*", metavar="torch|cupy", help="by default, those that are installed")
     parser.add_argument("--items", type=int, default=1024)
     parser.add_argument("--chain", type=int, default=100)
     parser.add_argument("--repeat", type=int, default=200)
     given = parser.parse_args()
     print(f"{ac.Device(0).name}: chains of {given.chain} steps on {given.items} items, {given.repeat} times")
     rows = aiocudas_rows(given.items, given.chain)
-    for name in given.frameworks:
+    installed = [name for name in FRAMEWORKS if importlib.util.find_spec(name) and not ac.Device(0).is_emulated]
+    frameworks = given.frameworks or installed
+    for name in frameworks:
         rows += FRAMEWORKS[name](given.items, given.chain)
     found = median_us(rows, given.chain, given.repeat)
     for name, us in found.items():
         print(f"{us:8.2f} us  {name}")
-    for name in given.frameworks:
+    for name in frameworks:
         more = found[f"{name}: op(add)"] - found[f"{name}: its own add"]
         print(f"{more:8.2f} us  {name}: more for an operation than for its own call")
 
