@@ -340,13 +340,14 @@ def test_the_interface_names_a_stream_behind_borrowers(framework, held, latch, i
 
 
 @pytest.mark.parametrize("is_over", [True, False], ids=["an ended borrow", "a borrow that lives"])
-def test_done_of_an_array_is_behind_its_borrowers(framework, held, latch, is_over):
+def test_done_of_an_array_is_behind_its_borrowers(framework, held, latch, settle, is_over):
     x = full(1)
     with framework.using(held):
         borrowed = framework.from_dlpack(x).fill_(5)
     if is_over:
         del borrowed
     future = ac.done(x).submit()
+    settle()
     assert not future.done()
     latch.release()
     assert future.sync(60) is x
