@@ -60,7 +60,7 @@ Tick Relays::behind(CUevent event, std::int32_t device) {
   scope.bind(device);
   // A wait for an event that was recorded in a capture would make the relay a part of it. Nothing tells of such an
   // event but this question, which ends their capture, as the wait would.
-  const CUresult state = now_.query(event);
+  const CUresult state = now_.query(event, devices_.at(device).context);
   if (state != CUDA_SUCCESS && state != CUDA_ERROR_NOT_READY) throw Refusal(state, "cuEventQuery", device);
   const StreamIndex relay = unnamed(device);
   check(now_.wait(streams_.at(relay).handle, event), "cuStreamWaitEvent");

@@ -116,7 +116,8 @@ class Streams {
                      std::span<const MemoryRange> touched = {});
   // Counts what was put on a stream as work of its own, which later work elsewhere may wait for. Throws Refusal.
   Tick pass(StreamIndex stream);
-  // The same for a relay, behind all that a stream of somebody else's holds: the mark is an event there. Throws Refusal.
+  // The same for a relay, behind all that a stream of somebody else's holds: the mark is an event there. Throws
+  // Refusal.
   Tick pass_behind(StreamIndex stream, CUstream theirs);
   // Order later work of a stream after a tick, or after all that touches a buffer's bytes. Throw Refusal.
   void after(StreamIndex stream, Tick tick);

@@ -1,5 +1,5 @@
-// The submission thread: it makes calls of the driver that have been decided, and has no Python, so that the thread that
-// decides goes on.
+// The submission thread: it makes calls of the driver that have been decided, and has no Python, so that the thread
+// that decides goes on.
 //
 // Always true: each call is made once, in the order in which they were given; a call that is made at once, and not
 // given, comes behind all of them. Work that is refused is left out, with what depends on it, and noted in `losses`.

@@ -86,6 +86,8 @@ def test_submission_thread():
         found = [figures(line.strip()[len(value) :]) for line in lines if line.strip().startswith(value)]
         assert len(found) == 13, value
         assert all(len(each) == 1 and each[0] >= 0 and math.isfinite(each[0]) for each in found), value
+
+
 def test_functions_of_frameworks_are_measured():
     lines = run("bench_frameworks.py", "--repeat", "2", "--chain", "4")
     found = {line.partition(" us  ")[2]: float(line.partition(" us  ")[0]) for line in lines[1:]}
