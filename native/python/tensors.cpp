@@ -151,12 +151,15 @@ void bind_tensors(nb::module_& module) {
           "current_stream"_a.none() = nb::none(), "note_writes"_a.none() = nb::none());
   module.def("set_tensor_kinds", [](nb::object function) { known().kind_of = std::move(function); });
   // An array of another library's as a `DeviceArray`; None if it is no such thing, or in host memory.
-  module.def("take_tensor", [](nb::handle x, const std::string& where) -> nb::object {
-    TensorKind* const kind = kind_of(Py_TYPE(x.ptr()));
-    if (!kind) return nb::none();
-    if (kind->take.is_valid()) return kind->take(x);
-    return read(*kind, x).is_none() ? nb::none() : dataflow::tensor_of(x, [&] { return where; });
-  });
+  module.def(
+      "take_tensor",
+      [](nb::handle x, const std::string& where) -> nb::object {
+        TensorKind* const kind = kind_of(Py_TYPE(x.ptr()));
+        if (!kind) return nb::none();
+        if (kind->take.is_valid()) return kind->take(x);
+        return read(*kind, x).is_none() ? nb::none() : dataflow::tensor_of(x, [&] { return where; });
+      },
+      "x"_a.none(), "where"_a);
 }
 
 }  // namespace aiocuda

@@ -545,7 +545,7 @@ def jax(monkeypatch) -> Iterator[Framework]:
 
 def array_of_jax(framework: Framework, value: int) -> Any:
     made = type("Array", (Tensor,), {"__module__": "jax"})(framework, framework.allocate(N), N)
-    made.stream = framework.current
+    made.stream, made.free = framework.current, framework._free
     return made.fill_(value)
 
 

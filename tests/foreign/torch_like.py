@@ -53,7 +53,7 @@ class Torch(Framework):
 
     def tensor(self, value: int, items: int) -> Any:
         made = self.Tensor(self, self.allocate(items), items)
-        made.stream = self.current
+        made.stream, made.free = self.current, self._free
         return made.fill_(value)
 
     def other_stream(self) -> int:

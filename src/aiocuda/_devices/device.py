@@ -391,7 +391,8 @@ def as_stream(stream: Any) -> Stream:
             f"a stream is a Stream, or has __cuda_stream__; {given.shown(stream)} is neither. A raw handle becomes one "
             "by Stream.from_external(handle, device)"
         )
-    return _adopted(handle, device_of_stream(handle, stream), stream)
+    ordinal = streams.device_of_stream(handle, stream)
+    return _adopted(handle, Device(as_ordinal(None) if ordinal is None else ordinal), stream)
 
 
 def _adopted(handle: int, device: Device, owner: object) -> Stream:
