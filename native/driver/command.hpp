@@ -47,6 +47,11 @@ struct Launch {
   std::array<std::uint64_t, most_words> words;
 };
 
+struct Word {
+  CUdeviceptr address;
+  std::uint64_t value;  // to write; of memory to free, its size in bytes
+};
+
 struct Command {
   static constexpr std::size_t most_ranges = 12;
   // Work, whose operation ends with an error where it is refused; then order, which others count on.
@@ -62,10 +67,7 @@ struct Command {
     Launch launch;
     dataflow::FillBlock fill;  // its offset is an address
     dataflow::CopyBlock copy;
-    struct {
-      CUdeviceptr address;
-      std::uint64_t value;  // to write; of memory to free, its size in bytes
-    } memory;
+    Word memory;
   };
   std::array<MemoryRange, most_ranges> ranges;  // of that work
 

@@ -212,7 +212,7 @@ class Stream:
             return _adopted(stream, device_of_handle(stream, device), None)
         if device is not None:
             raise ArgumentTypeError(f"device= is for raw handles; {given.shown(stream)} knows its device")
-        return as_stream(stream)
+        return as_stream(stream, is_placed=False)
 
     @property
     def device(self) -> Device:
@@ -372,8 +372,10 @@ def _ordinal_named(name: str) -> int:
     )
 
 
-def as_stream(stream: Any) -> Stream:
+def as_stream(stream: Any, *, is_placed: bool = True) -> Stream:
     """Return the `Stream` for one of another library's, by its ``__cuda_stream__``.
+
+    A default stream of no known device is that of the device in force, where work is placed.
 
     Raises
     ------
@@ -391,8 +393,9 @@ def as_stream(stream: Any) -> Stream:
             f"a stream is a Stream, or has __cuda_stream__; {given.shown(stream)} is neither. A raw handle becomes one "
             "by Stream.from_external(handle, device)"
         )
-    ordinal = streams.device_of_stream(handle, stream)
-    return _adopted(handle, Device(as_ordinal(None) if ordinal is None else ordinal), stream)
+    if is_placed and streams.device_of_stream(handle, stream) is None:
+        return _adopted(handle, Device(current_ordinal()), stream)
+    return _adopted(handle, device_of_stream(handle, stream), stream)
 
 
 def _adopted(handle: int, device: Device, owner: object) -> Stream:
