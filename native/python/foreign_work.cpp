@@ -13,7 +13,6 @@ namespace {
 using dataflow::Array;
 using dataflow::BufferRef;
 using dataflow::Op;
-using dataflow::Tick;
 using driver::Engine;
 using driver::InCall;
 

@@ -22,7 +22,6 @@ namespace nb = nanobind;
 using namespace nb::literals;
 using dataflow::Array;
 using dataflow::Lender;
-using dataflow::raise;
 
 // How the arrays of one class are read.
 struct TensorKind {
