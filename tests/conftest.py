@@ -6,6 +6,7 @@ Always true: nothing here sleeps, and nothing depends on the emulated driver but
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import os
 import re
@@ -113,6 +114,13 @@ def load_kernels() -> None:
                 kernel.compile(device)
 
 
+@functools.cache
+def make_queues() -> None:
+    """Make streams, as many as a GPU has queues, and let them go: to add a queue, a GPU waits for a latch."""
+    count = int(os.environ["CUDA_DEVICE_MAX_CONNECTIONS"])
+    _ = [device.stream() for device in ac.devices() for _ in range(count)]
+
+
 class Latch:
     """Holds streams: what is submitted to them later does not run before `release`."""
 
@@ -126,6 +134,7 @@ class Latch:
     def hold(self, where: ac.Device | ac.Stream | int = 0) -> None:
         """Hold a stream, or all those of a device that the policy in force chooses from."""
         stream = where if isinstance(where, ac.Stream) else ac.Device(int(where)).stream()
+        make_queues()
         load_kernels()
         with ac.use(stream):
             self._held.append(self._kernel(self._flag.address, grid=1, block=1).submit())

@@ -35,11 +35,9 @@ def cupy() -> Any:
 
 
 @pytest.fixture
-def held(latch) -> Any:
-    """A stream that is held until `latch.release()`."""
-    stream = ac.Device(0).stream()
-    latch.hold(stream)
-    return stream
+def stream() -> ac.Stream:
+    """A stream to be held once what takes memory, or waits for the device, is over."""
+    return ac.Device(0).stream()
 
 
 def incremented(kernels: Any, x: Any) -> Any:
@@ -47,10 +45,11 @@ def incremented(kernels: Any, x: Any) -> Any:
 
 
 class TestPyTorch:
-    def test_work_on_a_stream_is_awaited(self, torch, held, latch, run):
-        theirs = torch.cuda.ExternalStream(held.handle)
+    def test_work_on_a_stream_is_awaited(self, torch, stream, latch, run):
+        theirs = torch.cuda.ExternalStream(stream.handle)
         x = torch.zeros(N, device="cuda", dtype=torch.int32)
         torch.cuda.synchronize()
+        latch.hold(stream)
         with torch.cuda.stream(theirs):
             x += 1
 
@@ -65,10 +64,11 @@ class TestPyTorch:
         run(main)
         assert (x == 1).all().item()
 
-    def test_an_event_and_a_tensor_are_awaited(self, torch, held, latch, run):
-        theirs = torch.cuda.ExternalStream(held.handle)
+    def test_an_event_and_a_tensor_are_awaited(self, torch, stream, latch, run):
+        theirs = torch.cuda.ExternalStream(stream.handle)
         x = torch.zeros(N, device="cuda", dtype=torch.int32)
         torch.cuda.synchronize()
+        latch.hold(stream)
         with torch.cuda.stream(theirs):
             x += 1
             event = torch.cuda.Event()
@@ -86,10 +86,11 @@ class TestPyTorch:
 
         run(main)
 
-    def test_a_tensor_is_taken_after_what_its_stream_holds(self, torch, kernels, held, latch):
-        theirs = torch.cuda.ExternalStream(held.handle)
+    def test_a_tensor_is_taken_after_what_its_stream_holds(self, torch, kernels, stream, latch):
+        theirs = torch.cuda.ExternalStream(stream.handle)
         x = torch.zeros(N, device="cuda", dtype=torch.int32)
         torch.cuda.synchronize()
+        latch.hold(stream)
         with torch.cuda.stream(theirs):
             x += 1
             future = incremented(kernels, ac.external(x)).submit()
@@ -97,9 +98,10 @@ class TestPyTorch:
         latch.release()
         assert (ac.to_host(future.sync()).sync() == 2).all()
 
-    def test_an_array_is_taken_after_what_writes_it(self, torch, kernels, held, latch):
+    def test_an_array_is_taken_after_what_writes_it(self, torch, kernels, stream, latch):
         x = ac.zeros(N, np.int32).sync()
-        with ac.use(held):
+        latch.hold(stream)
+        with ac.use(stream):
             written = incremented(kernels, x).submit()
         t = torch.from_dlpack(x)
         twice = t * 2
@@ -109,9 +111,10 @@ class TestPyTorch:
         assert t.data_ptr() == x.address
         written.sync()
 
-    def test_later_work_here_comes_after_the_borrowers(self, torch, kernels, held, latch):
-        theirs = torch.cuda.ExternalStream(held.handle)
+    def test_later_work_here_comes_after_the_borrowers(self, torch, kernels, stream, latch):
+        theirs = torch.cuda.ExternalStream(stream.handle)
         x = ac.zeros(N, np.int32).sync()
+        latch.hold(stream)
         with torch.cuda.stream(theirs):
             t = torch.from_dlpack(x)
             t += 5
@@ -128,9 +131,10 @@ class TestPyTorch:
         assert (t == 7).all().item()
         del others
 
-    def test_what_was_given_back_is_written_after_the_borrowers_work(self, torch, held, latch):
-        theirs = torch.cuda.ExternalStream(held.handle)
+    def test_what_was_given_back_is_written_after_the_borrowers_work(self, torch, stream, latch):
+        theirs = torch.cuda.ExternalStream(stream.handle)
         x = ac.full(N, 3, np.int32).sync()
+        latch.hold(stream)
         with torch.cuda.stream(theirs):
             t = torch.from_dlpack(x)
             doubled = t * 2
@@ -177,11 +181,12 @@ class TestPyTorch:
 class TestTensorsOfPyTorch:
     """Tensors as plain arguments."""
 
-    def test_an_operation_is_between_what_comes_before_and_after(self, torch, kernels, held, latch):
-        theirs = torch.cuda.ExternalStream(held.handle)
+    def test_an_operation_is_between_what_comes_before_and_after(self, torch, kernels, stream, latch):
+        theirs = torch.cuda.ExternalStream(stream.handle)
         x = torch.zeros(N, device="cuda", dtype=torch.int32)
         y = torch.empty_like(x)
         torch.cuda.synchronize()
+        latch.hold(stream)
         with torch.cuda.stream(theirs):
             x += 1
             future = incremented(kernels, x).submit()
@@ -192,9 +197,10 @@ class TestTensorsOfPyTorch:
         theirs.synchronize()
         assert (y == 20).all().item()
 
-    def test_what_comes_next_waits(self, torch, kernels, held, latch):
+    def test_what_comes_next_waits(self, torch, kernels, stream, latch):
         x = torch.zeros(N, device="cuda", dtype=torch.int32)
-        with ac.use(held):
+        latch.hold(stream)
+        with ac.use(stream):
             future = incremented(kernels, x).submit()
         twice = x * 2
         assert not torch.cuda.current_stream().query()
@@ -228,10 +234,11 @@ class TestTensorsOfPyTorch:
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             loss.backward()
 
-    def test_a_constant_holds_up_nobody(self, torch, held, latch):
+    def test_a_constant_holds_up_nobody(self, torch, stream, latch):
         weight = torch.full((N,), 3, device="cuda", dtype=torch.int32)
         constant = ac.constant(weight)
-        with ac.use(held):
+        latch.hold(stream)
+        with ac.use(stream):
             copied = ac.dup(constant).submit()
         torch.cuda.current_stream().synchronize()
         latch.release()
@@ -289,9 +296,10 @@ class TestTensorsOfPyTorch:
 
 
 class TestCuPy:
-    def test_arrays_as_arguments(self, cupy, kernels, held, latch):
+    def test_arrays_as_arguments(self, cupy, kernels, stream, latch):
         x = cupy.zeros(N, cupy.int32)
-        with ac.use(held):
+        latch.hold(stream)
+        with ac.use(stream):
             incremented(kernels, x).submit()
         twice = x * 2
         assert not cupy.cuda.get_current_stream().done
@@ -300,8 +308,9 @@ class TestCuPy:
         with pytest.raises(ac.ArgumentTypeError, match="strides"):
             ac.dup(x[::-1])
 
-    def test_a_stream_and_an_event_are_awaited(self, cupy, held, latch, run):
-        theirs = cupy.cuda.ExternalStream(held.handle)
+    def test_a_stream_and_an_event_are_awaited(self, cupy, stream, latch, run):
+        theirs = cupy.cuda.ExternalStream(stream.handle)
+        latch.hold(stream)
         with theirs:
             x = cupy.zeros(N, cupy.int32)
             x += 1
@@ -329,9 +338,10 @@ class TestCuPy:
         assert back.data.ptr == y.address == x.data.ptr
         assert (cupy.asnumpy(back) == 2 * np.arange(N) + 1).all()
 
-    def test_an_array_is_taken_after_what_writes_it(self, cupy, kernels, held, latch):
+    def test_an_array_is_taken_after_what_writes_it(self, cupy, kernels, stream, latch):
         x = ac.zeros(N, np.int32).sync()
-        with ac.use(held):
+        latch.hold(stream)
+        with ac.use(stream):
             incremented(kernels, x).submit()
         twice = cupy.from_dlpack(x) * 2
         assert not cupy.cuda.get_current_stream().done
