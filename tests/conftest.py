@@ -28,7 +28,8 @@ os.environ.setdefault("AIOCUDA_EMULATED_DEVICES", "2")
 os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
 # A GPU's driver spreads streams over 8 queues. Work that waits in one of them holds what other streams have put
 # behind it. The tests hold streams and rely on others, so they ask for as many queues as there can be.
-os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+QUEUES = 32
+os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", str(QUEUES))
 
 import aiocuda as ac
 from aiocuda import _native
@@ -102,13 +103,28 @@ def _count_kernel(*args: Any) -> Any:
 _native.make_kernel = _count_kernel
 
 
+def _kernels_among_objects() -> list[_native.Kernel]:
+    return [thing for thing in gc.get_objects() if issubclass(type(thing), _native.Kernel)]
+
+
+_kernels_imported: list[_native.Kernel] = []  # those that modules of tests have made
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Leave what was imported to no later collection: many tests collect, and there are a million objects."""
+    gc.collect()
+    _kernels_imported.extend(_kernels_among_objects())
+    gc.freeze()
+
+
 def load_kernels() -> None:
     """Load all kernels that tests have made, on every device: a GPU loads none while a latch holds it."""
     global _kernels_loaded
-    if _kernels_loaded == _kernels_made:  # to look through all objects takes 5 to 50 ms
+    if _kernels_loaded == _kernels_made:
         return
     _kernels_loaded = _kernels_made
-    for kernel in [thing for thing in gc.get_objects() if issubclass(type(thing), _native.Kernel)]:
+    for kernel in [*_kernels_imported, *_kernels_among_objects()]:
         for device in ac.devices():
             with contextlib.suppress(ac.AiocudaError):
                 kernel.compile(device)
@@ -117,8 +133,7 @@ def load_kernels() -> None:
 @functools.cache
 def make_queues() -> None:
     """Make streams, as many as a GPU has queues, and let them go: to add a queue, a GPU waits for a latch."""
-    count = int(os.environ["CUDA_DEVICE_MAX_CONNECTIONS"])
-    _ = [device.stream() for device in ac.devices() for _ in range(count)]
+    _ = [device.stream() for device in ac.devices() for _ in range(QUEUES)]
 
 
 class Latch:
