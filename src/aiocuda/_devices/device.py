@@ -6,6 +6,7 @@ thread.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, Final, NoReturn, TypeAlias
 
@@ -456,6 +457,7 @@ def priority_of(priority: Any) -> int:
     return min(max(given.between(priority, "a priority", -math.inf, math.inf), -bound), bound)
 
 
+@functools.lru_cache(maxsize=256)
 def known_stream(index: int, ordinal: int) -> Stream:
     """Return the stream of an index, for native code."""
     return Stream._known(index, Device(ordinal))

@@ -100,35 +100,44 @@ class _PyTorch:
         import torch
 
         self._torch: Any = torch
-        self._streams: dict[int, Any] = {}  # by the number that aiocuda gives to a stream once
+        self._inner: Any = torch._C
+        # What PyTorch knows a stream by, its identifier, device and kind, by the number that aiocuda gives once.
+        self._streams: dict[int, tuple[int, int, int]] = {}
         self._dtypes = {getattr(torch, name): dtypes.dtype_named(name) for name in _DTYPES if hasattr(torch, name)}
 
+    # The functions of torch._C are what torch.cuda.current_stream and set_stream call; those take microseconds more.
+
     def enter(self, stream: Stream, kept: list[Any] | None) -> Entered:
-        cuda = self._torch.cuda
+        inner = self._inner
         ordinal = stream.device.ordinal
-        before = cuda.current_stream()
-        there = before if before.device_index == ordinal else cuda.current_stream(ordinal)
+        ours = self._stream_of(stream, is_kept=kept is None)
+        device = inner._cuda_getDevice()
+        there = inner._cuda_getCurrentStream(ordinal)
         inside = None if kept is None else self._enter_capture(ordinal, kept)
         try:
-            cuda.set_stream(self._stream_of(stream, is_kept=kept is None))
+            before = inner._cuda_getCurrentRawStream(ordinal)
+            inner._cuda_setStream(*ours)  # it makes its device the current one as well
         except BaseException:
             if inside is not None:
                 inside.close()
             raise
-        return Entered(there.cuda_stream, (), (before, there, inside))
+        return Entered(before, (), (there, device, inside))
 
     def leave(self, entered: Entered) -> None:
-        before, there, inside = entered.back
-        self._torch.cuda.set_stream(there)
-        if before is not there:
-            self._torch.cuda.set_stream(before)  # it makes its device the current one as well
+        there, device, inside = entered.back
+        self._inner._cuda_setStream(*there)
+        if device != there[1]:
+            self._inner._cuda_setDevice(device)
         if inside is not None:
             inside.close()
 
-    def _stream_of(self, stream: Stream, *, is_kept: bool) -> Any:
+    def _stream_of(self, stream: Stream, *, is_kept: bool) -> tuple[int, int, int]:
         known = self._streams.get(stream._index)
         if known is None:
-            known = self._torch.cuda.ExternalStream(stream.handle, device=stream.device.ordinal)
+            cuda = self._torch.cuda
+            cuda.init()
+            theirs = cuda.ExternalStream(stream.handle, device=stream.device.ordinal)
+            known = (theirs.stream_id, theirs.device_index, theirs.device_type)
             if is_kept:
                 self._streams[stream._index] = known
         return known

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import inspect
+import types
 from typing import Any, Final
 
 from aiocuda.errors import ArgumentTypeError
 
 __all__ = ["checked_function"]
 
+_NEVER_ASYNC: Final = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
 _IS_ASYNC: Final = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 
 
@@ -42,6 +44,8 @@ def checked_function(function: Any, takes: str) -> Any:
 
 def _is_async(function: Any) -> bool:
     """Whether what has no code of its own is async: a partial, or an object that is called by its ``__call__``."""
+    if isinstance(function, _NEVER_ASYNC):  # written in C; to ask `inspect` takes microseconds
+        return False
     while isinstance(function, functools.partial):
         function = function.func
     return any(
