@@ -28,8 +28,7 @@ os.environ.setdefault("AIOCUDA_EMULATED_DEVICES", "2")
 os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
 # A GPU's driver spreads streams over 8 queues. Work that waits in one of them holds what other streams have put
 # behind it. The tests hold streams and rely on others, so they ask for as many queues as there can be.
-QUEUES = 32
-os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", str(QUEUES))
+os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
 
 import aiocuda as ac
 from aiocuda import _native
@@ -38,6 +37,7 @@ from aiocuda._loops import asyncio as asyncio_port
 from aiocuda._loops import trio as trio_port
 
 ROOT = Path(__file__).parents[1]
+QUEUES = 32  # of a device, as was asked above
 
 # AIOCUDA_HYPOTHESIS=long for a night's run.
 settings.register_profile(

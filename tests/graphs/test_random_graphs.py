@@ -83,10 +83,7 @@ def machine() -> Iterator[GraphMachine]:
     made = GraphMachine()
     for device in made.devices:  # from the first on there is room for more
         ac.zeros(1, np.int32, device=device).graph().close()
-    gc.collect()
-    gc.freeze()  # so that looking for what is left after each example is quick
     yield made
-    gc.unfreeze()
     made.close()
 
 
