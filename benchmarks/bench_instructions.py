@@ -62,6 +62,9 @@ ROWS = [
     Row("a future that is done, awaited again", "await done", "await bare"),
     Row("a replayed graph awaited, complete after the spin", "graph", "await bare", 5_000),
     Row("a compiled call of three arrays awaited, over a launch", "compiled", "await spun", 2_500),
+    Row("a call of a function that does nothing, submitted", "call", "bare"),
+    Row("an operation of a framework's function, over a call", "framework", "call"),
+    Row("what an array that it makes costs more", "framework made", "framework"),
 ]
 
 

@@ -39,6 +39,10 @@ def main(stub_directory: Path, marks_library: Path) -> None:
         marks.count(name, measure)
 
 
+def _do_nothing(stream: Any, x: Any) -> None:
+    pass
+
+
 class Measures:
     """Functions that do one thing `NUMBER` times.
 
@@ -49,6 +53,7 @@ class Measures:
     """
 
     def __init__(self, stub: Stub) -> None:
+        from instructions.framework import Framework
         from submission.floor import SCALE, THREADS
 
         import aiocuda as ac
@@ -59,6 +64,7 @@ class Measures:
         self._scale = scale = without_code(ac.kernel(SCALE))
         self._y, self._x, self._g = (ac.empty(1024).sync() for _ in range(3))
         self._tensor = tensor()
+        self._framework = Framework(self._g.address)
         self._loop = asyncio.new_event_loop()
 
         def scaled(y: Any, x: Any, g: Any) -> Any:
@@ -69,6 +75,9 @@ class Measures:
 
     def all(self) -> dict[str, Callable[[], None]]:
         """Return the measures, by name."""
+        from instructions.framework import Tensor
+
+        made = Tensor()
         return {
             "bare": self._bare,
             "built": self._built,
@@ -85,6 +94,9 @@ class Measures:
             "wait": self._on_loop(self._wait),
             "graph": self._on_loop(self._await_graph),
             "compiled": self._on_loop(self._await_compiled),
+            "call": self._call,
+            "framework": lambda: self._operate(lambda tensor: None),
+            "framework made": lambda: self._operate(lambda tensor: made),
         }
 
     def _launch(self, y: Any = None) -> Any:
@@ -147,6 +159,24 @@ class Measures:
         scale, y, x, g, threads = self._scale, self._y, self._x, self._g, self._threads
         for _ in range(NUMBER):
             scale(y, x, g, threads, threads=threads).sync()
+
+    def _call(self) -> None:
+        from aiocuda import _native
+        from aiocuda._engine import placement
+
+        call, x = self._ac.call, self._x
+        where = placement.current.get()
+        for _ in range(NUMBER):
+            _native.submit(call(_do_nothing, x, reads=[x]), where)
+
+    def _operate(self, function: Callable[[Any], Any]) -> None:
+        from aiocuda import _native
+        from aiocuda._engine import placement
+
+        op, x = self._framework.op, self._x
+        where = placement.current.get()
+        for _ in range(NUMBER):
+            _native.submit(op(function, x), where)
 
     async def _await_bare(self) -> None:
         for _ in range(NUMBER):

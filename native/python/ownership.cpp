@@ -77,14 +77,15 @@ void take_group(Array& array) {
 
 // An array over memory that is somebody else's, or that somebody has borrowed from here.
 Array array_of_others(std::uint64_t address, std::vector<std::int64_t> shape, DType dtype,
-                      std::optional<std::vector<std::int64_t>> strides, std::int32_t device) {
+                      std::optional<std::vector<std::int64_t>> strides, std::int32_t device,
+                      driver::Memory::Borrowed (driver::Memory::*find)(CUdeviceptr, std::uint64_t, std::int32_t)) {
   Engine& engine = process_engine();
   Array array{BufferRef(), 0, device, dtype, std::move(shape)};
   if (strides) array.strides = std::move(*strides);
   const Span span = array.span();
   const driver::Memory::Borrowed memory =
       driver::doing(engine, std::string("looking for the allocation of external memory"), device,
-                    [&] { return engine.memory.borrow(address, span.end, device); });
+                    [&] { return (engine.memory.*find)(address, span.end, device); });
   if (memory.allocated_bytes < span.end)
     raise(error_types.argument_value, "external: " + describe(array) + " reaches beyond the " +
                                           std::to_string(memory.allocated_bytes) + " bytes of its allocation");
@@ -316,7 +317,7 @@ void bind_ownership(nb::module_& module) {
          std::optional<std::vector<std::int64_t>> strides, std::int32_t device, nb::object owner, bool is_read_only,
          std::optional<std::uintptr_t> theirs, std::optional<StreamId> relay) {
         Engine& engine = process_engine();
-        Array array = array_of_others(address, std::move(shape), dtype, std::move(strides), device);
+        Array array = array_of_others(address, std::move(shape), dtype, std::move(strides), device, &driver::Memory::borrow);
         const std::optional<Tick> ready =
             driver::doing(engine, std::string("ordering external memory after its owner's work"), device, [&] {
               if (theirs) return std::optional(engine.relays.behind(reinterpret_cast<CUstream>(*theirs), device));
@@ -336,7 +337,9 @@ void bind_ownership(nb::module_& module) {
       [](nb::handle type, std::uint64_t address, std::vector<std::int64_t> shape, DType dtype,
          std::optional<std::vector<std::int64_t>> strides, nb::object owner) {
         const driver::InCall& call = *driver::InCall::current();
-        Array array = array_of_others(address, std::move(shape), dtype, std::move(strides), call.device);
+        // A framework's allocator gives the same memory out again and again.
+        Array array = array_of_others(address, std::move(shape), dtype, std::move(strides), call.device,
+                                      &driver::Memory::borrow_again);
         std::optional<Tick> ready;  // in a capture, the graph orders it
         if (!call.is_captured) ready = {call.stream, process_engine().timeline.submitted(call.stream) + 1};
         come_after(array, ready);

@@ -8,12 +8,12 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-import numpy as np
 from framework import Framework, Free, Tensor
 
 import aiocuda as ac
 from aiocuda import _native
 from aiocuda._interop.operation import Entered, Made, capsule_of, operation
+from aiocuda._values import dtypes
 
 
 class Adapter:
@@ -49,7 +49,7 @@ class Adapter:
     def found(self, x: Any) -> Made | None:
         if not isinstance(x, Tensor):
             return None
-        return Made(x.address, (x.items,), x.strides, np.dtype(np.int32), x.framework.ordinal, x)
+        return Made(x.address, (x.items,), x.strides, dtypes.code_named("int32"), x.framework.ordinal, x)
 
     def op(self, function: Any, *arguments: Any, reads: Any = (), writes: Any = (), stateless: bool = False) -> Any:
         return operation(self, function, arguments, reads, writes, stateless)

@@ -160,9 +160,12 @@ class TestPyTorch:
     def test_page_locked_memory_is_numpys_and_pytorchs(self, torch):
         x = ac.empty_host(100, np.int32).sync()
         x.numpy()[:] = 4
-        t = torch.from_dlpack(x)
-        assert t.is_pinned()
-        assert (t == 4).all()
+        for t in (torch.from_dlpack(x, device="cpu"), torch.from_numpy(x.numpy())):
+            assert t.data_ptr() == x.address
+            assert t.is_pinned()
+            assert (t == 4).all()
+        with pytest.raises(BufferError, match="device_type"):  # PyTorch does not know DLPack's kDLCUDAHost
+            torch.from_dlpack(x)
 
     def test_a_capture_is_refused(self, torch):
         side = torch.cuda.Stream()
@@ -309,7 +312,7 @@ class TestCuPy:
             ac.dup(x[::-1])
 
     def test_a_stream_and_an_event_are_awaited(self, cupy, stream, latch, run):
-        theirs = cupy.cuda.ExternalStream(stream.handle)
+        theirs = cupy.cuda.Stream.from_external(stream)
         latch.hold(stream)
         with theirs:
             x = cupy.zeros(N, cupy.int32)

@@ -15,6 +15,7 @@ from aiocuda._arrays.array import DeviceArray
 from aiocuda._devices.device import Stream
 from aiocuda._interop.operation import Entered, Made, capsule_of, operation, require_installed
 from aiocuda._ops.operation import DeviceOp
+from aiocuda._values import dtypes
 
 __all__ = ["op"]
 
@@ -125,4 +126,4 @@ class _CuPy:
         if not isinstance(x, self._cupy.ndarray):
             return None
         strides = None if x.flags.c_contiguous else x.strides
-        return Made(x.data.ptr, x.shape, strides, x.dtype, x.device.id, x)
+        return Made(x.data.ptr, x.shape, strides, dtypes.code_of(dtypes.to_dtype(x.dtype)), x.device.id, x)

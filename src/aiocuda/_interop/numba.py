@@ -15,7 +15,7 @@ from aiocuda._arrays.array import DeviceArray
 from aiocuda._devices.device import Stream
 from aiocuda._interop.operation import Entered, Made, capsule_of, operation, require_installed
 from aiocuda._ops.operation import DeviceOp
-from aiocuda._values import given
+from aiocuda._values import dtypes, given
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
 
 __all__ = ["Kernel", "kernel", "op"]
@@ -205,4 +205,5 @@ class _Numba:
         theirs = self._cuda.as_cuda_array(x, sync=False)
         strides = None if theirs.flags["C_CONTIGUOUS"] else theirs.strides
         ordinal = theirs.gpu_data.context.device.id
-        return Made(theirs.device_ctypes_pointer.value or 0, theirs.shape, strides, theirs.dtype, ordinal, x)
+        code = dtypes.code_of(dtypes.to_dtype(theirs.dtype))
+        return Made(theirs.device_ctypes_pointer.value or 0, theirs.shape, strides, code, ordinal, x)

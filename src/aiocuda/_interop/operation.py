@@ -10,8 +10,6 @@ import importlib.util
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
-
 from aiocuda import _native
 from aiocuda._arrays import exchange
 from aiocuda._arrays.array import DeviceArray
@@ -19,7 +17,7 @@ from aiocuda._devices.device import Stream
 from aiocuda._interop.states import state_of
 from aiocuda._ops.composing import lift
 from aiocuda._ops.operation import DeviceOp, ForeignOp
-from aiocuda._values import dtypes, given, parts
+from aiocuda._values import given, parts
 from aiocuda._values.functions import checked_function
 from aiocuda._verbs.foreign import accesses_of
 from aiocuda.errors import (
@@ -51,12 +49,12 @@ class Entered(NamedTuple):
 
 
 class Made(NamedTuple):
-    """Memory of a framework's array; strides in bytes, None where it is C-contiguous."""
+    """Memory of a framework's array; strides in bytes, None where it is C-contiguous; the code of its dtype."""
 
     address: int
     shape: tuple[int, ...]
     strides: tuple[int, ...] | None
-    dtype: np.dtype[Any]
+    dtype_code: int
     ordinal: int
     owner: Any
 
@@ -139,15 +137,15 @@ class _Run:
 
     def _lent(self, value: Any, lent: list[tuple[DeviceArray, Any]]) -> Any:
         kind = type(value)
-        if isinstance(value, _native.Array):
-            if not isinstance(value, DeviceArray):
-                raise ArgumentTypeError(
-                    f"op: {self._framework.name} gets arrays on a device; {given.shown(value)} is none: to_device() "
-                    "brings page-locked memory over, and unpartition() gives an array back"
-                )
+        if kind is DeviceArray:
             theirs = self._framework.lend(value)
             lent.append((value, theirs))
             return theirs
+        if isinstance(value, _native.Array):
+            raise ArgumentTypeError(
+                f"op: {self._framework.name} gets arrays on a device; {given.shown(value)} is none: to_device() "
+                "brings page-locked memory over, and unpartition() gives an array back"
+            )
         if isinstance(value, (tuple, list)):
             items = (self._lent(item, lent) for item in value)
             return kind(*items) if hasattr(kind, "_fields") else kind(items)
@@ -186,8 +184,7 @@ class _Run:
                 f"op: {self.__qualname__} returned an array with strides of {made.strides} bytes; only strides of 0 "
                 "and more are possible: return a copy"
             )
-        code = dtypes.code_of(dtypes.to_dtype(made.dtype))
-        return _native.adopt_array(DeviceArray, made.address, made.shape, code, made.strides, made.owner)
+        return _native.adopt_array(DeviceArray, made.address, made.shape, made.dtype_code, made.strides, made.owner)
 
 
 def _bytes_of(array: DeviceArray) -> parts.Bytes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import threading
 import types
 import weakref
 from collections.abc import Callable
@@ -19,7 +20,11 @@ from aiocuda._values import dtypes
 
 __all__ = ["state_of"]
 
-_states: weakref.WeakKeyDictionary[Any, _native.Array] = weakref.WeakKeyDictionary()
+# By what keeps it: by its identity, as two modules are two, whatever they say of being equal.
+_states: dict[int, tuple[weakref.ref[Any], _native.Array]] = {}
+
+
+_adding = threading.Lock()
 
 
 @functools.cache
@@ -32,7 +37,10 @@ def _new() -> _native.Array:
     return _native.make_state(HostArray, dtypes.code_named("uint8"))
 
 
-_BUILTIN: Final = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
+# No class can be derived from these.
+_Function: Final = types.FunctionType
+_Method: Final = types.MethodType
+_BUILTIN: Final = frozenset({types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType})
 
 
 def state_of(function: Callable[..., Any], *, is_stateless: bool) -> tuple[_native.Array, bool]:
@@ -42,24 +50,33 @@ def state_of(function: Callable[..., Any], *, is_stateless: bool) -> tuple[_nati
     written in C, such as ``torch.add``, keep nothing of the program's.
     """
     keeper = _keeper(function)
-    if is_stateless or isinstance(keeper, _BUILTIN):
+    if is_stateless or type(keeper) in _BUILTIN:
         return _common(), False
-    try:
-        state = _states.get(keeper)
-        if state is None:
-            state = _states.setdefault(keeper, _new())
-    except TypeError:  # no weak reference to it is possible, or it has no hash
-        return _common(), True
-    return state, True
+    known = _states.get(id(keeper))
+    if known is None or known[0]() is not keeper:
+        try:
+            reference = weakref.ref(keeper, functools.partial(_forget, id(keeper)))
+        except TypeError:  # not of such an object
+            return _common(), True
+        with _adding:
+            known = _states.get(id(keeper))
+            if known is None or known[0]() is not keeper:
+                known = _states[id(keeper)] = reference, _new()
+    return known[1], True
+
+
+def _forget(identity: int, gone: weakref.ref[Any]) -> None:
+    known = _states.get(identity)
+    if known is not None and known[0] is gone:
+        del _states[identity]
 
 
 def _keeper(function: Any) -> Any:
-    while isinstance(function, functools.partial):
-        function = function.func
-    if isinstance(function, types.MethodType):
-        return function.__self__
-    if isinstance(function, types.FunctionType):
-        if hasattr(function, "__wrapped__"):  # by a decorator, whose code is that of all that it decorates
+    kind = type(function)
+    if kind is _Function:
+        if "__wrapped__" in function.__dict__:  # by a decorator, whose code is that of all that it decorates
             function = inspect.unwrap(function)
         return getattr(function, "__code__", function)
-    return function
+    if kind is _Method:
+        return function.__self__
+    return _keeper(function.func) if isinstance(function, functools.partial) else function

@@ -103,7 +103,7 @@ class _PyTorch:
         self._inner: Any = torch._C
         # What PyTorch knows a stream by, its identifier, device and kind, by the number that aiocuda gives once.
         self._streams: dict[int, tuple[int, int, int]] = {}
-        self._dtypes = {getattr(torch, name): dtypes.dtype_named(name) for name in _DTYPES if hasattr(torch, name)}
+        self._codes = {getattr(torch, name): dtypes.code_named(name) for name in _DTYPES if hasattr(torch, name)}
 
     # The functions of torch._C are what torch.cuda.current_stream and set_stream call; those take microseconds more.
 
@@ -177,8 +177,8 @@ class _PyTorch:
             return None
         if x.layout is not torch.strided:
             raise ArgumentTypeError(f"op: a tensor of layout {x.layout} was returned; return strided ones: .to_dense()")
-        dtype = self._dtypes.get(x.dtype)
-        if dtype is None:
+        code = self._codes.get(x.dtype)
+        if code is None:
             raise ArgumentTypeError(f"op: a tensor of {x.dtype} was returned, which arrays cannot have; .view() it")
         if x.requires_grad:
             x = x.detach()
@@ -186,5 +186,5 @@ class _PyTorch:
             x = x.resolve_conj()
         if x.is_neg():
             x = x.resolve_neg()
-        strides = None if x.is_contiguous() else tuple(step * dtype.itemsize for step in x.stride())
-        return Made(x.data_ptr(), tuple(x.shape), strides, dtype, x.get_device(), x)
+        strides = None if x.is_contiguous() else tuple(step * x.element_size() for step in x.stride())
+        return Made(x.data_ptr(), tuple(x.shape), strides, code, x.get_device(), x)

@@ -104,6 +104,6 @@ class _Warp:
         if not isinstance(x, self._warp.array) or not x.device.is_cuda:
             return None
         interface = x.__cuda_array_interface__
-        dtype = dtypes.to_dtype(interface["typestr"])
+        code = dtypes.code_of(dtypes.to_dtype(interface["typestr"]))
         strides = None if x.is_contiguous else interface["strides"]
-        return Made(interface["data"][0] or 0, tuple(interface["shape"]), strides, dtype, x.device.ordinal, x)
+        return Made(interface["data"][0] or 0, tuple(interface["shape"]), strides, code, x.device.ordinal, x)

@@ -61,6 +61,8 @@ def call(
 def accesses_of(reads: Sequence[Any], writes: Sequence[Any]) -> list[tuple[Any, bool]]:
     """Return what a function of other work uses, as `ForeignOp` takes it: each with whether it is written."""
     accesses: list[tuple[Any, bool]] = []
+    if type(reads) is type(writes) is tuple and not reads and not writes:
+        return accesses
     for name, given, is_write in (("writes", writes, True), ("reads", reads, False)):
         if type(given) not in (tuple, list) and (
             isinstance(given, (_native.Array, _native.Op)) or not isinstance(given, Sequence)
