@@ -55,8 +55,10 @@ constexpr std::uint64_t read_only_flag = 1;
 
 // All that a borrower points to.
 struct Lent {
-  explicit Lent(const Array& lent) : array(lent), shape(lent.shape), strides(lent.shape.size()) {}
+  Lent(const Array& lent, nb::object keeps_stream)
+      : array(lent), keeper(std::move(keeps_stream)), shape(lent.shape), strides(lent.shape.size()) {}
   const Array array;
+  const nb::object keeper;
   std::vector<std::int64_t> shape, strides;  // strides in items
   Managed managed{};
   ManagedVersioned versioned{};
@@ -95,13 +97,15 @@ Borrow::Bytes bytes_of(const Array& array, std::int32_t device, bool writes) {
 
 void bind_dlpack(nb::module_& module) {
   // A capsule that lends an array whose use was checked. `type`: DLPack's (code, bits). `place`: its (kind, ordinal) of
-  // the device. `theirs`: the borrower's stream, of `device`, which is ordered here; or none is.
+  // the device. `theirs`: the borrower's stream, of `device`, which is ordered here; or none is. `keeper`: an object
+  // that keeps it from being destroyed, or None.
   module.def(
       "lend_array",
       [](const Array& array, std::pair<int, int> type, std::pair<int, int> place, std::int32_t device,
-         std::optional<std::uintptr_t> theirs, bool is_versioned, std::uint32_t minor, bool is_read_only) {
+         std::optional<std::uintptr_t> theirs, nb::object keeper, bool is_versioned, std::uint32_t minor,
+         bool is_read_only) {
         Engine& engine = process_engine();
-        auto lent = std::make_shared<Lent>(array);
+        auto lent = std::make_shared<Lent>(array, std::move(keeper));
         const auto item_bytes = static_cast<std::int64_t>(dataflow::dtypes[array.dtype].size_bytes);
         for (std::size_t axis = 0; axis < lent->strides.size(); ++axis)
           lent->strides[axis] = array.stride(axis) / item_bytes;
@@ -128,7 +132,8 @@ void bind_dlpack(nb::module_& module) {
         }
         return nb::steal(capsule);
       },
-      "array"_a, "type"_a, "place"_a, "device"_a, "theirs"_a.none(), "is_versioned"_a, "minor"_a, "is_read_only"_a);
+      "array"_a, "type"_a, "place"_a, "device"_a, "theirs"_a.none(), "keeper"_a.none(), "is_versioned"_a, "minor"_a,
+      "is_read_only"_a);
   // The handle of a stream that is behind all work on an array, whose use was checked; none if there is no such work.
   module.def("stream_behind", [](const Array& array, bool writes) -> std::optional<std::uintptr_t> {
     Engine& engine = process_engine();

@@ -317,7 +317,8 @@ void bind_ownership(nb::module_& module) {
          std::optional<std::vector<std::int64_t>> strides, std::int32_t device, nb::object owner, bool is_read_only,
          std::optional<std::uintptr_t> theirs, std::optional<StreamId> relay) {
         Engine& engine = process_engine();
-        Array array = array_of_others(address, std::move(shape), dtype, std::move(strides), device, &driver::Memory::borrow);
+        Array array =
+            array_of_others(address, std::move(shape), dtype, std::move(strides), device, &driver::Memory::borrow);
         const std::optional<Tick> ready =
             driver::doing(engine, std::string("ordering external memory after its owner's work"), device, [&] {
               if (theirs) return std::optional(engine.relays.behind(reinterpret_cast<CUstream>(*theirs), device));

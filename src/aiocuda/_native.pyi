@@ -448,6 +448,7 @@ def lend_array(
     place: tuple[int, int],
     device: int,
     theirs: int | None,
+    keeper: object | None,
     is_versioned: bool,
     minor: int,
     is_read_only: bool,

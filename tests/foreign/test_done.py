@@ -367,6 +367,11 @@ def test_a_raw_handle_alone_is_refused(make, framework):
     for handle in (-1, 2**64):
         with pytest.raises(ac.ArgumentValueError, match="handle is an address"):
             make(handle, 0)
+
+
+@pytest.mark.emulated_only  # NVIDIA's driver looks into what it takes for a stream
+@pytest.mark.parametrize("make", [ac.done, ac.Stream.from_external])
+def test_a_handle_of_nothing_is_refused(make):
     with pytest.raises(ac.DriverError, match="cuStreamGetCtx"):
         make(0x123450, 0)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import sys
 import threading
+import types
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -445,6 +447,7 @@ def test_memory_is_not_used_again_before_what_the_borrower_enqueued_has_passed(f
     del others
 
 
+@pytest.mark.emulated_only  # NVIDIA's driver looks into a stream that is not there any more
 @pytest.mark.parametrize("lives", [True, False], ids=["a borrow that lives", "an ended borrow"])
 def test_a_borrower_may_destroy_its_stream_when_its_work_has_passed(framework, used_bytes, let_go, increment, lives):
     gc.collect()
@@ -464,6 +467,43 @@ def test_a_borrower_may_destroy_its_stream_when_its_work_has_passed(framework, u
         del tensor
     del x
     assert let_go(lambda: used_bytes() == before)
+
+
+class TheirStream:
+    """A stream as CuPy and Warp have them: it is destroyed with its object."""
+
+    def __init__(self, framework: Framework) -> None:
+        with framework.device_current():
+            self.ptr = self.cuda_stream = framework.stream()
+
+    def __del__(self) -> None:
+        checked(driver.cuStreamDestroy(self.ptr))
+
+
+@pytest.mark.parametrize("name", ["cupy", "warp"])
+@pytest.mark.parametrize("lives", [True, False], ids=["a borrow that lives", "an ended borrow"])
+def test_a_stream_that_its_object_destroys_is_kept_for_the_borrow(
+    framework, increment, let_go, monkeypatch, name, lives
+):
+    current = [TheirStream(framework)]
+    gone = weakref.ref(current[0])
+    library: Any = types.ModuleType(name)
+    library.cuda = types.SimpleNamespace(get_current_stream=lambda ordinal: current[0])
+    library.get_stream = lambda device: current[0]
+    monkeypatch.setitem(sys.modules, name, library)
+    x = full(1)
+    with framework.using(current[0].ptr):
+        tensor = framework.from_dlpack(x).fill_(5)
+    current[0] = TheirStream(framework)  # nobody else has the one before
+    if not lives:
+        del tensor
+    assert gone() is not None
+    for value in (6, 7):
+        assert host(increment(x)) == [value] * N
+    if lives:
+        assert gone() is not None
+        del tensor
+    assert let_go(lambda: gone() is None)
 
 
 def test_a_capsule_that_nobody_takes_ends_the_borrow(used_bytes, let_go):

@@ -31,7 +31,12 @@ def torch() -> Any:
 
 @pytest.fixture
 def cupy() -> Any:
-    return need("cupy")
+    found = need("cupy")
+    x = found.zeros(N, found.int32)  # its kernels are compiled and loaded now: that waits for what is held
+    x += 1
+    x *= 2
+    assert (found.asnumpy(x * 2) == 4).all()
+    return found
 
 
 @pytest.fixture

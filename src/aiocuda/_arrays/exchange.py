@@ -11,7 +11,7 @@ import functools
 from typing import Any, Final, cast
 
 from aiocuda import _native
-from aiocuda._driver import streams
+from aiocuda._driver import frameworks, streams
 from aiocuda._values import dtypes, given
 from aiocuda.errors import ExchangeError, MissingAttributeError
 
@@ -74,7 +74,7 @@ class DLPack:
             A capsule. The memory is there until its consumer gives it back, whatever becomes of this array. So long,
             and until aiocuda has taken note of the end at the next submission, what aiocuda does with the memory
             comes after what is on `stream` by then, and what the borrower enqueues there next comes after what aiocuda
-            has submitted. The stream must live until then, or be destroyed when its work has passed. A shared array is
+            has submitted. The stream must live until then; CuPy's and Warp's current stream is kept. A shared array is
             lent for reading. *Blocks*: no.
 
         Raises
@@ -106,7 +106,10 @@ class DLPack:
         device = array._device if array._device >= 0 else _device_of(theirs)
         if theirs is not None and not _is_ordered(theirs, device):
             theirs = None
-        return _native.lend_array(array, type_of(array), place, device, theirs, bool(major), minor, is_read_only)
+        keeper = None if theirs is None else frameworks.keeper_of_stream(theirs, device)
+        return _native.lend_array(
+            array, type_of(array), place, device, theirs, keeper, bool(major), minor, is_read_only
+        )
 
 
 def array_interface(array: _native.Array) -> dict[str, Any]:

@@ -201,7 +201,7 @@ class Stream:
         ArgumentValueError
             The stream is one of another device.
         DriverError
-            The handle is no stream's.
+            The handle is no stream's, and the driver says so. NVIDIA's ends the process where it is no stream's.
         ClosedError
             It is a `Stream` that was closed.
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, cast
 
-__all__ = ["STREAMS", "current_stream", "framework_of", "is_read_only"]
+__all__ = ["STREAMS", "current_stream", "framework_of", "is_read_only", "keeper_of_stream"]
 
 
 def _of_torch(torch: Any) -> Callable[[int], int]:
@@ -20,12 +20,11 @@ def _of_torch(torch: Any) -> Callable[[int], int]:
 
 
 def _of_cupy(cupy: Any) -> Callable[[int], int]:
-    current = cupy.cuda.get_current_stream
-    return lambda ordinal: int(current(ordinal).ptr)
+    return lambda ordinal: _current_of_cupy(cupy, ordinal)[1]
 
 
 def _of_warp(warp: Any) -> Callable[[int], int]:
-    return lambda ordinal: int(warp.get_stream(f"cuda:{ordinal}").cuda_stream)
+    return lambda ordinal: _current_of_warp(warp, ordinal)[1]
 
 
 def _of_numba(_: Any) -> Callable[[int], int]:
@@ -67,3 +66,26 @@ def current_stream(x: Any, ordinal: int) -> int | None:
 def is_read_only(x: Any) -> bool:
     """Say whether an array is of a framework whose arrays never change, whatever its protocols say."""
     return framework_of(type(x)) in _IMMUTABLE
+
+
+def keeper_of_stream(handle: int, ordinal: int) -> object | None:
+    """Return what keeps the stream of a handle alive, if it is a framework's current one; None where nobody knows it.
+
+    CuPy and Warp destroy a stream with its object. PyTorch's streams live as long as the process.
+    """
+    for name, current in (("cupy", _current_of_cupy), ("warp", _current_of_warp)):
+        if name in sys.modules:
+            found, its_handle = current(sys.modules[name], ordinal)
+            if its_handle == handle:
+                return cast("object", found)
+    return None
+
+
+def _current_of_cupy(cupy: Any, ordinal: int) -> tuple[Any, int]:
+    found = cupy.cuda.get_current_stream(ordinal)
+    return found, int(found.ptr)
+
+
+def _current_of_warp(warp: Any, ordinal: int) -> tuple[Any, int]:
+    found = warp.get_stream(f"cuda:{ordinal}")
+    return found, int(found.cuda_stream)

@@ -200,7 +200,7 @@ def capsule_of(array: DeviceArray, *, is_untyped: bool = False) -> object:
     The operation is ordered by what it is said to use, so the borrow has no order.
     """
     kind = (1, 8) if is_untyped else exchange.type_of(array)
-    return _native.lend_array(array, kind, (_CUDA, array._device), array._device, None, False, 0, False)
+    return _native.lend_array(array, kind, (_CUDA, array._device), array._device, None, None, False, 0, False)
 
 
 def require_installed(package: str, name: str, install: str) -> None:
