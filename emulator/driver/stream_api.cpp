@@ -131,6 +131,7 @@ CUresult cuStreamGetFlags(CUstream handle, unsigned* flags) {
 CUresult cuStreamGetId(CUstream handle, unsigned long long* id) {
   std::shared_ptr<Stream> stream;
   if (const CUresult error = resolve_stream(handle, stream)) return error;
+  if (const CUresult error = capture::check_may_ask(*stream)) return error;
   if (id == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *id = stream->id();
   return CUDA_SUCCESS;

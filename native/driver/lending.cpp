@@ -13,6 +13,7 @@ Borrow* Lending::lend(Borrow::Bytes bytes, CUstream theirs, std::shared_ptr<void
   scope.bind(bytes.device);
   unsigned long long number = 0;
   if (theirs) {
+    streams_.require_not_captured(theirs, bytes.device);
     number = Relays::number_of(devices_.table(), theirs);
     order(theirs, bytes);
   }
@@ -34,6 +35,11 @@ void Lending::give_back(Borrow* borrow) noexcept {
   borrow->next_ = given_back_.load(std::memory_order_relaxed);
   while (!given_back_.compare_exchange_weak(borrow->next_, borrow, std::memory_order_release)) {
   }
+}
+
+bool Lending::is_same_stream(const Borrow& borrow) const {
+  streams_.require_not_captured(borrow.theirs_, borrow.bytes_.device);
+  return Relays::is_there(devices_.table(), borrow.theirs_, borrow.number_);
 }
 
 // What comes later comes after what is on the borrower's stream now.

@@ -89,9 +89,8 @@ class Lending {
 
  private:
   void note(Borrow& borrow);
-  bool is_same_stream(const Borrow& borrow) const {
-    return Relays::is_there(devices_.table(), borrow.theirs_, borrow.number_);
-  }
+  // Throws Refusal where somebody captures it.
+  bool is_same_stream(const Borrow& borrow) const;
   void note_ends();
 
   Devices& devices_;

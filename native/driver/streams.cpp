@@ -93,11 +93,17 @@ StreamIndex Streams::keep(CUstream made, std::int32_t device, CUcontext context)
 StreamIndex Streams::adopt(CUstream handle, std::int32_t device, std::shared_ptr<void> keepalive) {
   ContextScope scope(devices_);
   scope.bind(device);
+  const auto known = adopted_.find({handle, device});
+  const bool is_known = known != adopted_.end();
+  // The question for its number would end their capture. A stream that was known may be named meanwhile: nothing is
+  // submitted to it before it is asked again.
+  const bool may_ask = !is_captured(handle);
+  if (!may_ask && !is_known) throw Refusal(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "cuStreamIsCapturing", device);
   unsigned long long number = 0;
-  check(table_.cuStreamGetId(handle, &number), "cuStreamGetId");
-  if (const auto known = adopted_.find({handle, device}); known != adopted_.end()) {
+  if (may_ask) check(table_.cuStreamGetId(handle, &number), "cuStreamGetId");
+  if (is_known) {
     StreamState& state = streams_[known->second];
-    if (state.number == number) {
+    if (!may_ask || state.number == number) {
       if (keepalive) state.keepalive.swap(keepalive);  // the former one goes at the end: it may come back here
       return known->second;
     }
@@ -201,8 +207,11 @@ void Streams::follow(StreamIndex index, CUstream theirs) {
 
 void Streams::require_not_captured(StreamIndex index) {
   const StreamState& state = streams_[index];
-  if (!state.owned && is_captured(state.handle))
-    throw Refusal(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "cuStreamIsCapturing", state.device);
+  if (!state.owned) require_not_captured(state.handle, state.device);
+}
+
+void Streams::require_not_captured(CUstream theirs, std::int32_t device) const {
+  if (is_captured(theirs)) throw Refusal(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "cuStreamIsCapturing", device);
 }
 
 bool Streams::stand_at_end(dataflow::AtEnd& work, Tick tick) {

@@ -149,6 +149,7 @@ class Streams {
   bool has_passed_all(CUstream theirs, std::int32_t device) const;
   // Throws Refusal where somebody captures a stream that is not ours: what is put there now does not run.
   void require_not_captured(StreamIndex stream);
+  void require_not_captured(CUstream theirs, std::int32_t device) const;
   // For the reactor's thread: 0, or the error that broke the stream's context.
   std::int32_t ask(StreamIndex stream) const;
 

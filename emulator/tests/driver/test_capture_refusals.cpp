@@ -29,6 +29,10 @@ TEST_CASE("a captured stream cannot be asked or waited for") {
   const Device device;
   check_refused(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, [](CUstream stream) { return cuStreamSynchronize(stream); });
   check_refused(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, [](CUstream stream) { return cuStreamQuery(stream); });
+  check_refused(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, [](CUstream stream) {
+    unsigned long long id = 0;
+    return cuStreamGetId(stream, &id);
+  });
 }
 
 TEST_CASE("nor can its context, by any thread, while others can") {

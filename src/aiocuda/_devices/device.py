@@ -204,6 +204,8 @@ class Stream:
             The handle is no stream's, and the driver says so. NVIDIA's ends the process where it is no stream's.
         ClosedError
             It is a `Stream` that was closed.
+        CaptureError
+            Somebody captures the stream into a graph, and aiocuda has not seen it before.
 
         Notes
         -----
