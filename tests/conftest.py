@@ -131,9 +131,11 @@ def load_kernels() -> None:
 
 
 @functools.cache
-def make_queues() -> None:
-    """Make streams, as many as a GPU has queues, and let them go: to add a queue, a GPU waits for a latch."""
+def make_room() -> None:
+    """Make what a device would wait for a latch to have: queues for streams, and a first graph's room for nodes."""
     _ = [device.stream() for device in ac.devices() for _ in range(QUEUES)]
+    for device in ac.devices():
+        ac.zeros(1, np.int32, device=device).graph().close()
 
 
 class Latch:
@@ -149,7 +151,7 @@ class Latch:
     def hold(self, where: ac.Device | ac.Stream | int = 0) -> None:
         """Hold a stream, or all those of a device that the policy in force chooses from."""
         stream = where if isinstance(where, ac.Stream) else ac.Device(int(where)).stream()
-        make_queues()
+        make_room()
         load_kernels()
         with ac.use(stream):
             self._held.append(self._kernel(self._flag.address, grid=1, block=1).submit())

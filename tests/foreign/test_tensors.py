@@ -365,23 +365,27 @@ def test_a_kernel_of_a_function_of_then_too(torch, run):
     assert y.tolist() == [106] * N
 
 
-def test_an_operation_behind_a_map_is_refused_and_nothing_is_lost(torch, kernels, increment, run):
+def test_an_operation_behind_a_map_is_refused_and_nothing_is_lost(torch, kernels, increment, run, latches):
     x = torch.tensor(2, N)
 
-    def build() -> tuple[Any, Any]:
-        number = ac.to_host(increment(x)).map(lambda value: int(value[0]))
-        return number, kernels.accumulate(number, ac.zeros(N, np.int32), x, N, threads=N)
+    def build() -> tuple[Any, Any, Any]:
+        latch, stream = latches(), ac.Device(0).stream()
+        latch.hold(stream)  # the value is not there by the time that it is asked for
+        number = ac.to_host(increment(x).on(stream)).map(lambda value: int(value[0]))
+        return latch, number, kernels.accumulate(number, ac.zeros(N, np.int32), x, N, threads=N)
 
-    number, operation = build()
+    latch, number, operation = build()
     with pytest.raises(ac.ArgumentValueError, match="after a map"):
         operation.submit()
     assert operation._state == "pending"
+    latch.release()
     assert x.tolist() == [3] * N  # what stands before the map has run
 
     async def main() -> None:
-        number, operation = build()
+        latch, number, operation = build()
         with pytest.raises(ac.ArgumentValueError, match="after a map"):
             await operation
+        latch.release()
         assert await number == 4
         await operation  # 3 · 4 + 4 · 0
 
@@ -618,7 +622,6 @@ def test_everything_that_takes_arrays_takes_tensors(torch, device):
     assert target.tolist() == [3] * N
     ac.copy(y, np.arange(N, dtype=np.int32)).sync(60)
     assert y.tolist() == list(range(N))
-    ac.call(lambda stream, array: None, reads=[x], writes=[y]) if False else None
     seen = ac.call(lambda stream: None, reads=[x], writes=[y]).sync(60)
     assert seen.address == y.address
     assert ac.to_device(x).sync(60).address == x.address
