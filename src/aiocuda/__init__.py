@@ -4,6 +4,7 @@ The same program runs on an NVIDIA GPU and, where there is none, on aiocuda's em
 """
 
 from aiocuda import _naming, _wiring
+from aiocuda import algorithms as algorithms
 from aiocuda import errors as errors
 from aiocuda import interop as interop
 from aiocuda import linalg as linalg
@@ -189,6 +190,7 @@ __all__ = [
     "Stream",
     "StreamWait",
     "UndeclaredKernelError",
+    "algorithms",
     "arange",
     "as_completed",
     "as_coroutine",

@@ -1,0 +1,1 @@
+"""Algorithms on whole arrays: sorting, scans, reductions, selections, histograms, expressions."""
