@@ -5,6 +5,7 @@ Always true: arrays that only an operation yields are checked by the same code, 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
@@ -20,11 +21,11 @@ from aiocuda._verbs.create import empty
 from aiocuda._verbs.tensors import as_array
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError, DeviceMismatchError
 
-__all__ = ["Target", "arrays", "delivered", "later", "lying", "one_axis", "outs", "target"]
+__all__ = ["Target", "apart", "arrays", "delivered", "later", "lying", "one_axis", "outs", "target"]
 
 
 def arrays(asked: str, **given: Any) -> dict[str, Any]:
-    """Return arrays and operations as they are, tensors of frameworks as arrays; None stays None.
+    """Return arrays and operations as they are, and tensors of frameworks as arrays.
 
     Raises
     ------
@@ -33,8 +34,8 @@ def arrays(asked: str, **given: Any) -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     for name, x in given.items():
-        array = None if x is None else as_array(x, f"{asked}: {name}")
-        if array is not None and not isinstance(array, (DeviceArray, _native.Op)):
+        array = as_array(x, f"{asked}: {name}")
+        if not isinstance(array, (DeviceArray, _native.Op)):
             raise ArgumentTypeError(
                 f"{asked}: {name} is an array on a device, or an operation that yields one; "
                 f"{type(x).__name__} {x!r:.80} was given: to_device() it first"
@@ -129,7 +130,20 @@ def outs(asked: str, out: Any, count: int) -> list[Any]:
     given = [out] if count == 1 else list(out) if isinstance(out, (tuple, list)) else []
     if len(given) != count:
         raise ArgumentTypeError(f"{asked}: out is a tuple of {count} arrays; {out!r:.80} was given")
-    return [arrays(asked, out=each)["out"] for each in given]
+    return list(arrays(asked, **{"out" if count == 1 else f"out[{i}]": x for i, x in enumerate(given)}).values())
+
+
+def apart(asked: str, found: list[DeviceArray | None]) -> None:
+    """Check that two results do not go to the same memory.
+
+    Raises
+    ------
+    ArgumentValueError
+        They do.
+    """
+    for first, second in itertools.combinations([x for x in found if x is not None], 2):
+        if parts.share_bytes(_bytes_of(first), _bytes_of(second)):
+            raise ArgumentValueError(f"{asked}: two arrays of out share memory; give each result its own")
 
 
 def target(

@@ -18,7 +18,7 @@ from aiocuda._arrays.array import DeviceArray
 from aiocuda._kernels.from_source import kernel
 from aiocuda._kernels.kernel import Kernel
 from aiocuda._ops.operation import DeviceOp
-from aiocuda._values.given import flag
+from aiocuda._values.given import flag, one_of
 from aiocuda._verbs.create import empty, full
 from aiocuda._verbs.fills import fill
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
@@ -80,7 +80,7 @@ def reduce(x: Any, op: str = "sum", *, initial: Any = None, out: Any = None) -> 
     rounding, and the same on every driver. For float16 and bfloat16 they are made in float32, and rounded once.
     """
     operator = _operator("reduce", op)
-    x, out = arrays("reduce", x=x).popitem()[1], outs("reduce", out, 1)[0]
+    x, out = arrays("reduce", x=x)["x"], outs("reduce", out, 1)[0]
     if (waiting := later("reduce", lambda x, out: reduce(x, op, initial=initial, out=out), x, out)) is not None:
         return waiting
     kind, computed, neutral = _neutral("reduce", x.dtype, op)
@@ -166,20 +166,20 @@ def scan(
     """
     _operator("scan", op)
     flag(exclusive, "scan: exclusive")
-    x, out = arrays("scan", x=x).popitem()[1], outs("scan", out, 1)[0]
-    if (
-        waiting := later("scan", lambda x, out: scan(x, op, exclusive=exclusive, initial=initial, out=out), x, out)
-    ) is not None:
+    x, out = arrays("scan", x=x)["x"], outs("scan", out, 1)[0]
+
+    def known(x: Any, out: Any) -> DeviceOp[DeviceArray]:
+        return scan(x, op, exclusive=exclusive, initial=initial, out=out)
+
+    if (waiting := later("scan", known, x, out)) is not None:
         return waiting
     one_axis("scan", x=x)
     kind, computed, neutral = _neutral("scan", x.dtype, op)
-    if initial is None:
-        first = 0.0 if exclusive and op == "sum" else neutral
-    else:
-        first = _number("scan", initial, computed)
+    neutral_first = 0.0 if exclusive and op == "sum" else neutral
+    first = neutral_first if initial is None else _number("scan", initial, computed)
     to = target("scan", out, x.shape, kind, [x])
     if x.size == 0:
-        return delivered(to.into, to) if to.into is not out else fill(out, 0)
+        return delivered(to.into, to)
     made = prefixes(lying(x), x.size, x.dtype, kind, to.into, op, x.device, (neutral, first), exclusive=exclusive)
     return delivered(made, to)
 
@@ -221,7 +221,7 @@ def prefixes(
 
 
 def _extreme(asked: str, x: Any, out: Any) -> DeviceOp[DeviceArray]:
-    x, out = arrays(asked, x=x).popitem()[1], outs(asked, out, 1)[0]
+    x, out = arrays(asked, x=x)["x"], outs(asked, out, 1)[0]
     if (waiting := later(asked, lambda x, out: _extreme(asked, x, out), x, out)) is not None:
         return waiting
     real(x.dtype, asked)
@@ -245,10 +245,8 @@ def _extreme(asked: str, x: Any, out: Any) -> DeviceOp[DeviceArray]:
     return delivered(place, to)
 
 
-def _operator(asked: str, op: str) -> _Operator:
-    if not isinstance(op, str) or op not in _OPERATORS:
-        raise ArgumentValueError(f"{asked}: op is one of {', '.join(_OPERATORS)}; {op!r:.80} was given")
-    return _OPERATORS[op]
+def _operator(asked: str, op: Any) -> _Operator:
+    return _OPERATORS[one_of(op, f"{asked}: op", _OPERATORS)]
 
 
 def _neutral(asked: str, dtype: np.dtype[Any], op: str) -> tuple[np.dtype[Any], np.dtype[Any], Any]:
@@ -318,7 +316,8 @@ extern "C" __global__ void reduce(const void* items, void* out, unsigned long lo
     __shared__ Value values[THREADS];
     const unsigned t = threadIdx.x;
     Value mine = neutral;
-    for (unsigned long long i = (unsigned long long)blockIdx.x * THREADS + t; i < n; i += gridDim.x * (unsigned long long)THREADS)
+    const unsigned long long threads = (unsigned long long)gridDim.x * THREADS;
+    for (unsigned long long i = (unsigned long long)blockIdx.x * THREADS + t; i < n; i += threads)
         mine = OPERATOR(mine, item(items, i));
     values[t] = mine;
     __syncthreads();
@@ -399,7 +398,8 @@ extern "C" __global__ void extreme(const void* items, PLACES void* best, void* w
     const unsigned t = threadIdx.x;
     values[t] = 0;
     at[t] = -1;
-    for (unsigned long long i = (unsigned long long)blockIdx.x * THREADS + t; i < n; i += gridDim.x * (unsigned long long)THREADS) {
+    const unsigned long long threads = (unsigned long long)gridDim.x * THREADS;
+    for (unsigned long long i = (unsigned long long)blockIdx.x * THREADS + t; i < n; i += threads) {
         const Value x = (Value)get<From>(static_cast<const From::Word*>(items)[i]);
         const long long place = PLACE;
         if (is_before(x, place, values[t], at[t])) {

@@ -24,7 +24,7 @@ from aiocuda.errors import ArgumentTypeError, ArgumentValueError
 __all__ = ["histogram"]
 
 
-def histogram(x: Any, bins: Any, range: tuple[float, float] | None = None, *, out: Any = None) -> DeviceOp[DeviceArray]:
+def histogram(x: Any, bins: Any, range: tuple[float, float] | None = None, *, out: Any = None) -> DeviceOp[DeviceArray]:  # noqa: A002 - NumPy's name
     """Count the items of an array in bins, as `numpy.histogram` does.
 
     Parameters
@@ -84,8 +84,8 @@ def _edges(bins: Any, extent: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]
         raise ArgumentTypeError(f"histogram: bins is a number of bins, or their edges; {shown(bins)} was given")
     if is_number and extent is None:
         raise ArgumentValueError(
-            f"histogram: bins={bins} needs range=(least, greatest); aiocuda does not look for them in the array, because "
-            "the host would wait for them"
+            f"histogram: bins={bins} needs range=(least, greatest); aiocuda does not look for them in the array, "
+            "because the host would wait for them"
         )
     if not is_number and extent is not None:
         raise ArgumentValueError("histogram: edges say where the bins are; leave range out")

@@ -76,9 +76,10 @@ def transform(expression: str, *, dtype: DTypeLike = None, out: Any = None, **op
             numbers[name] = x
         else:
             found |= arrays("transform", **{name: x})
-    if not found or None in found.values():
+    if not found:
         raise ArgumentValueError(
-            f"transform takes one array or more, by name; {given.shown(operands)} was given: transform('2 * x', x=array)"
+            f"transform takes one array or more, by name; {given.shown(operands)} was given: "
+            "transform('2 * x', x=array)"
         )
     target_given = outs("transform", out, 1)[0]
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from aiocuda._algorithms.arguments import Target, arrays, delivered, later, lying, one_axis, outs, target
+from aiocuda._algorithms.arguments import Target, apart, arrays, delivered, later, lying, one_axis, outs, target
 from aiocuda._algorithms.combining import prefixes
 from aiocuda._algorithms.gathering import gather_selected, movable
 from aiocuda._algorithms.numbers import PRELUDE, kind_of, real
@@ -71,8 +71,6 @@ def select(x: Any, where: Any, *, out: Any = None) -> DeviceOp[Any]:
     """
     condition = values_given.text(where, "select: where") if isinstance(where, str) else None
     given = arrays("select", x=x, **({} if condition is not None else {"where": where}))
-    if where is None:
-        raise ArgumentTypeError("select: where is an array of bool, or a condition in CUDA C++; None was given")
     targets = outs("select", out, 2)
     x, mask = given["x"], given.get("where")
 
@@ -83,6 +81,7 @@ def select(x: Any, where: Any, *, out: Any = None) -> DeviceOp[Any]:
         return waiting
     one_axis("select", x=x, where=mask)
     movable(x.dtype, "select")
+    apart("select", targets)
     if mask is None:
         items, flag = (
             real(x.dtype, "select with a condition"),
@@ -122,8 +121,8 @@ def unique(keys: Any, values: Any = None, *, out: Any = None) -> DeviceOp[Any]:
     ArgumentTypeError, ArgumentValueError, DeviceMismatchError, OwnershipError
         As for `sort`.
     """
-    given = arrays("unique", keys=keys, values=values)
-    keys, values = given["keys"], given["values"]
+    given = arrays("unique", keys=keys, **({} if values is None else {"values": values}))
+    keys, values = given["keys"], given.get("values")
     count = 2 if values is None else 3
     targets = outs("unique", out, count)
 
@@ -134,6 +133,7 @@ def unique(keys: Any, values: Any = None, *, out: Any = None) -> DeviceOp[Any]:
         return waiting
     one_axis("unique", keys=keys, values=values)
     real(keys.dtype, "unique")
+    apart("unique", targets)
     moved = [keys] if values is None else [keys, values]
     for x in moved:
         movable(x.dtype, "unique")
@@ -166,9 +166,6 @@ def trim(x: Any, count: Any) -> DeviceOp[DeviceArray]:
         `x` or `count` is no array on a device.
     """
     given = arrays("trim", x=x, count=count)
-    for name, each in given.items():
-        if each is None:
-            raise ArgumentTypeError(f"trim: {name} is an array on a device, or an operation that yields one")
     return composing.zip(given["x"], to_host(given["count"])).map(lambda known: known[0][: int(known[1])])
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from aiocuda._algorithms.arguments import arrays, delivered, later, lying, one_axis, outs, target
+from aiocuda._algorithms.arguments import apart, arrays, delivered, later, lying, one_axis, outs, target
 from aiocuda._algorithms.gathering import gather, gather_of_two, movable
 from aiocuda._algorithms.numbers import PRELUDE, kind_of, real
 from aiocuda._arrays.array import DeviceArray
@@ -67,8 +67,8 @@ def sort(keys: Any, values: Any = None, *, descending: bool = False, out: Any = 
     It needs memory for the keys twice; with values, for 16 bytes an item more.
     """
     flag(descending, "sort: descending")
-    given = arrays("sort", keys=keys, values=values)
-    keys, values = given["keys"], given["values"]
+    given = arrays("sort", keys=keys, **({} if values is None else {"values": values}))
+    keys, values = given["keys"], given.get("values")
     targets = outs("sort", out, 1 if values is None else 2)
 
     def known(keys: Any, values: Any, *found: Any) -> DeviceOp[Any]:
@@ -82,6 +82,7 @@ def sort(keys: Any, values: Any = None, *, descending: bool = False, out: Any = 
     if values is None:
         return delivered(_sorted(keys, None, to.into, descending)[0], to)
     movable(values.dtype, "sort")
+    apart("sort", targets)
     values_to = target("sort", targets[1], values.shape, values.dtype, [values, keys])
     ordered, places = _sorted(keys, empty(keys.shape, _PLACES, keys.device), to.into, descending)
     moved = values_to.into
@@ -143,7 +144,7 @@ def merge(a: Any, b: Any, values: tuple[Any, Any] | None = None, *, out: Any = N
     ArgumentTypeError, ArgumentValueError, DeviceMismatchError, OwnershipError
         As for `sort`; or the two differ in dtype.
     """
-    if values is not None and not (isinstance(values, (tuple, list)) and len(values) == 2):
+    if values is not None and not (type(values) in (tuple, list) and len(values) == 2):
         raise ArgumentTypeError(f"merge: values is a tuple of two arrays; {values!r:.80} was given")
     given = arrays("merge", a=a, b=b, **({} if values is None else {"values_a": values[0], "values_b": values[1]}))
     targets = outs("merge", out, 1 if values is None else 2)
@@ -170,6 +171,7 @@ def merge(a: Any, b: Any, values: tuple[Any, Any] | None = None, *, out: Any = N
     if values_a.dtype != values_b.dtype:
         raise ArgumentTypeError(f"merge takes values of one dtype; {values_a.dtype} and {values_b.dtype} were given")
     movable(values_a.dtype, "merge")
+    apart("merge", targets)
     moved_to = target("merge", targets[1], (total,), values_a.dtype, [values_a, values_b, a, b])
     keys, moved = to.into, moved_to.into
     if total:
