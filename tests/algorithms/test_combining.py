@@ -87,13 +87,13 @@ def test_an_exclusive_scan_begins_with_the_initial_number_and_ends_before_the_la
     if not np.isfinite(first) and x.dtype.kind in "biu":
         limits = np.iinfo(np.uint8 if x.dtype.kind == "b" else x.dtype)
         first = limits.min if op == "max" else limits.max
-    if x.dtype.kind == "b" and op in {"max", "min"}:
-        expected = OPS[op].accumulate(np.array([bool(first), *x[:-1]]))
+    if op in {"max", "min"}:
+        wide = x if x.dtype.kind in "biu" else keys_of(x)
     else:
-        wide = keys_of(x) if op in {"max", "min"} else keys_of(x).astype(combined(x, op, True).dtype.type if x.dtype.kind in "biu" else float)
-        expected = OPS[op].accumulate(np.array([first, *wide[:-1]], wide.dtype), dtype=wide.dtype)
-        with np.errstate(over="ignore"):
-            expected = expected.astype(found.dtype)
+        wide = keys_of(x).astype(found.dtype if x.dtype.kind in "biu" else float)
+    with np.errstate(over="ignore"):
+        begun = np.array([first, *wide[:-1]]).astype(wide.dtype)
+        expected = OPS[op].accumulate(begun, dtype=wide.dtype).astype(found.dtype)
     same(zeros_alike(found), zeros_alike(expected))
 
 
@@ -125,7 +125,9 @@ def test_sums_of_floats_are_those_of_numpy_up_to_rounding(dtype, size, seed):
     found = float(ac.to_host(algorithms.reduce(array)).sync())
     assert abs(found - exact) <= 40 * np.finfo(computed).eps * bound + last * abs(exact)
     sums = ac.to_host(algorithms.scan(array)).sync().astype(float)
-    assert (np.abs(sums - np.cumsum(x, dtype=np.float64)) <= 40 * np.finfo(computed).eps * bound + last * np.abs(sums)).all()
+    assert (
+        np.abs(sums - np.cumsum(x, dtype=np.float64)) <= 40 * np.finfo(computed).eps * bound + last * np.abs(sums)
+    ).all()
 
 
 def test_sums_are_the_same_each_time():

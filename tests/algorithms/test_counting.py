@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from samples import DTYPES, SIZES, keys_of, numbers, on_device, same
+from samples import DTYPES, SIZES, numbers, on_device, same
 
 import aiocuda as ac
 from aiocuda import algorithms
@@ -19,7 +19,7 @@ bounds = st.floats(-300, 300, width=16)
 
 def expected(x, bins, extent=None):
     """What NumPy counts; bfloat16 counts as the float32 that it is."""
-    x = keys_of(x).astype(np.uint8) if x.dtype.kind == "b" else x.astype(np.float32) if x.dtype.name == "bfloat16" else x
+    x = x.astype({"bool": np.uint8, "bfloat16": np.float32}.get(x.dtype.name, x.dtype))
     x = x if x.dtype.kind in "iu" else x[np.isfinite(x)]
     return np.histogram(x, bins, extent)[0].astype(np.int64)
 
@@ -37,6 +37,8 @@ def test_bins_of_equal_width_are_those_of_numpy(dtype, size, seed, bins, extent,
     x = numbers(size, dtype, seed, few=few_values)
     if dtype == "float16" and extent[1] > 6e4:
         extent = (-6e4, 6e4)
+    if dtype == "float16" and bins > 100:  # more bins than numbers between
+        bins = 100
     same(ac.to_host(algorithms.histogram(on_device(x, 2), bins, extent)).sync(), expected(x, bins, extent))
 
 

@@ -28,7 +28,9 @@ def test_items_are_read_and_written_as_they_are(dtype, size, seed, step):
 @few
 @given(size=sizes, seed=seeds, a=st.integers(-5, 5))
 def test_sums_and_products_round_as_in_numpy(dtype, size, seed, a):
-    x, y = (numbers(size, dtype, seed + i) // (1 if dtype[0] == "f" else 2**8) for i in range(2))
+    x, y = (numbers(size, dtype, seed + i) for i in range(2))
+    if x.dtype.kind == "i":  # overflow is not for C++
+        x, y = x // 16, y // 16
     with np.errstate(all="ignore"):
         expected = x.dtype.type(a) * x + y
     found = algorithms.transform("a * x + y", a=a, x=on_device(x, 1), y=on_device(y, 2))
@@ -63,11 +65,11 @@ def test_shapes_stay_and_views_are_taken_as_they_are():
 
 def test_names_that_kernels_use_themselves_are_names_like_others():
     x = ac.full(2, 3, np.int64).sync()
-    names = ["get", "put", "value", "parts", "plain", "n", "i", "out", "items0", "number0", "expression", "Kind0"]
+    names = ["get", "put", "value", "parts", "plain", "n", "i", "items0", "number0", "expression", "Kind0"]
     for name in names:
         assert ac.to_host(algorithms.transform(f"{name} * 2", **{name: x})).sync().tolist() == [6, 6]
-    both = algorithms.transform("n + i + out", n=x, i=1, out=None, **{"get": x}) if False else None
-    assert both is None
+    found = algorithms.transform("get + n + put - i", get=x, n=x, put=1, i=2)
+    assert ac.to_host(found).sync().tolist() == [5, 5]
 
 
 def test_other_numbers_need_no_other_kernel():
@@ -102,7 +104,11 @@ def test_arrays_and_numbers_that_do_not_fit_are_an_error():
         ({"a": 0.5}, ac.ArgumentTypeError, "a=0.5 is no number of dtype int32"),
         ({"y": ac.ones(3, np.complex64).sync()}, ac.ArgumentTypeError, "real numbers"),
         ({"dtype": np.complex64}, ac.ArgumentTypeError, "real numbers"),
-        ({"y": ac.ones(3, "bfloat16").sync(), "dtype": None, "z": ac.ones(3, "float16").sync()}, ac.ArgumentTypeError, "give dtype="),
+        (
+            {"y": ac.ones(3, "bfloat16").sync(), "dtype": None, "z": ac.ones(3, "float16").sync()},
+            ac.ArgumentTypeError,
+            "give dtype=",
+        ),
     ]:
         with pytest.raises(error, match=message):
             algorithms.transform("x", x=x, **operands)

@@ -66,7 +66,9 @@ def test_a_selection_goes_on_to_kernels_without_a_wait():
     """The count stays on the device: nothing in the program waits, so that a graph can have it all."""
     x = ac.to_device(np.array([3, -1, 4, -1, 5], np.int32)).sync()
     items, count = algorithms.select(x, "x > 0")
-    graph = ac.zip(algorithms.transform("i + n", i=items, n=algorithms.transform("0", x=items, dtype="int32")), count).graph()
+    graph = ac.zip(
+        algorithms.transform("i + n", i=items, n=algorithms.transform("0", x=items, dtype="int32")), count
+    ).graph()
     doubled, count = graph.launch().sync()
     assert ac.to_host(count).sync() == 3
     assert ac.to_host(doubled).sync()[:3].tolist() == [3, 4, 5]

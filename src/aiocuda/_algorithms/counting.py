@@ -89,7 +89,7 @@ def _edges(bins: Any, extent: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]
         )
     if not is_number and extent is not None:
         raise ArgumentValueError("histogram: edges say where the bins are; leave range out")
-    like = np.empty(0, np.float32 if dtype.name == "bfloat16" else dtype)
+    like = np.empty(0, {"bfloat16": np.float32, "bool": np.uint8}.get(dtype.name, dtype))
     try:
         edges = np.asarray(np.histogram_bin_edges(like, bins, extent), np.float64)
     except (TypeError, ValueError) as error:

@@ -24,7 +24,9 @@ from aiocuda.errors import ArgumentTypeError, ArgumentValueError
 __all__ = ["transform"]
 
 
-def transform(expression: str, *, dtype: DTypeLike = None, out: Any = None, **operands: Any) -> DeviceOp[DeviceArray]:
+def transform(
+    expression: str, /, *, dtype: DTypeLike = None, out: Any = None, **operands: Any
+) -> DeviceOp[DeviceArray]:
     """Compute an expression for each item of arrays of one shape.
 
     Parameters
