@@ -100,5 +100,11 @@ def test_what_cannot_select_is_an_error():
         algorithms.select(x, "x > nothing").sync()
     with pytest.raises(ac.ArgumentTypeError, match="out is a tuple of 2"):
         algorithms.select(x, "x > 0", out=x)
-    with pytest.raises(ac.ArgumentTypeError, match="count is an array"):
-        algorithms.trim(x, 3)
+    for count, error, message in [
+        (3, ac.ArgumentTypeError, "count is an array"),
+        (x, ac.ArgumentTypeError, "count is an integer"),
+        (ac.full((), 5, np.int64).sync(), ac.ArgumentValueError, r"count is 5, and x has the shape \(4,\)"),
+        (ac.full((), -1, np.int64).sync(), ac.ArgumentValueError, "count is -1"),
+    ]:
+        with pytest.raises(error, match=message):
+            algorithms.trim(x, count).sync()

@@ -117,6 +117,11 @@ def array() -> ac.DeviceArray:
 
 
 @functools.cache
+def line() -> ac.DeviceArray:
+    return ac.ones(3).sync()
+
+
+@functools.cache
 def host() -> ac.HostArray:
     return ac.empty_host((4, 6)).sync()
 
@@ -248,6 +253,33 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "convert of what yields": lambda v: ac.convert(yielding(v), np.float64),
     "matmul": lambda v: ac.linalg.matmul(v, array()),
     "matmul b": lambda v: ac.linalg.matmul(array(), v),
+    "sort": ac.algorithms.sort,
+    "sort values": lambda v: ac.algorithms.sort(line(), v),
+    "sort out": lambda v: ac.algorithms.sort(line(), out=v),
+    "sort descending": lambda v: ac.algorithms.sort(line(), descending=v),
+    "argsort": ac.algorithms.argsort,
+    "merge": lambda v: ac.algorithms.merge(v, line()),
+    "merge values": lambda v: ac.algorithms.merge(line(), line(), v),
+    "reduce": ac.algorithms.reduce,
+    "reduce op": lambda v: ac.algorithms.reduce(line(), v),
+    "reduce initial": lambda v: ac.algorithms.reduce(line(), initial=v),
+    "argmax": ac.algorithms.argmax,
+    "argmin": ac.algorithms.argmin,
+    "scan": ac.algorithms.scan,
+    "scan exclusive": lambda v: ac.algorithms.scan(line(), exclusive=v),
+    "select": lambda v: ac.algorithms.select(v, "x > 0"),
+    "select where": lambda v: ac.algorithms.select(line(), v),
+    "select out": lambda v: ac.algorithms.select(line(), "x > 0", out=v),
+    "unique": ac.algorithms.unique,
+    "trim": lambda v: ac.algorithms.trim(v, line()),
+    "trim count": lambda v: ac.algorithms.trim(line(), v),
+    "histogram": lambda v: ac.algorithms.histogram(v, 3, (0, 1)),
+    "histogram bins": lambda v: ac.algorithms.histogram(line(), v),
+    "histogram number of bins": lambda v: ac.algorithms.histogram(line(), v, (0, 1)),
+    "histogram range": lambda v: ac.algorithms.histogram(line(), 3, v),
+    "transform": lambda v: ac.algorithms.transform(v, x=line()),
+    "transform operand": lambda v: ac.algorithms.transform("x + y", x=line(), y=v),
+    "transform dtype": lambda v: ac.algorithms.transform("x", x=line(), dtype=v),
     "move": ac.move,
     "external": ac.external,
     "external pointer": lambda v: ac.external(Lending(data=(v, False))),

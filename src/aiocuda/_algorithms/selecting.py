@@ -24,7 +24,7 @@ from aiocuda._values import given as values_given
 from aiocuda._verbs.copies import to_host
 from aiocuda._verbs.create import empty, full
 from aiocuda._verbs.fills import fill
-from aiocuda.errors import ArgumentTypeError
+from aiocuda.errors import ArgumentTypeError, ArgumentValueError
 
 __all__ = ["select", "trim", "unique"]
 
@@ -163,10 +163,25 @@ def trim(x: Any, count: Any) -> DeviceOp[DeviceArray]:
     Raises
     ------
     ArgumentTypeError
-        `x` or `count` is no array on a device.
+        `x` or `count` is no array on a device, or `count` is no single integer.
+    ArgumentValueError
+        When executed: `x` has no axis, or fewer items than `count` says.
     """
     given = arrays("trim", x=x, count=count)
-    return composing.zip(given["x"], to_host(given["count"])).map(lambda known: known[0][: int(known[1])])
+    return composing.zip(given["x"], to_host(given["count"])).map(_cut)
+
+
+def _cut(known: Any) -> DeviceArray:
+    x, count = known
+    if not isinstance(count, np.ndarray) or count.shape != () or count.dtype.kind not in "iu":
+        raise ArgumentTypeError(
+            f"trim: count is an integer in an array of shape (); {values_given.shown(count)} was given"
+        )
+    if not isinstance(x, DeviceArray):
+        raise ArgumentTypeError(f"trim: x is an array on a device; {values_given.shown(x)} was given")
+    if x.ndim == 0 or not 0 <= int(count) <= len(x):
+        raise ArgumentValueError(f"trim: count is {int(count)}, and x has the shape {x.shape}")
+    return x[: int(count)]
 
 
 def _compacted(
