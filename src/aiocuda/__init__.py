@@ -6,6 +6,7 @@ The same program runs on an NVIDIA GPU and, where there is none, on aiocuda's em
 from aiocuda import _naming, _wiring
 from aiocuda import algorithms as algorithms
 from aiocuda import errors as errors
+from aiocuda import fft as fft
 from aiocuda import interop as interop
 from aiocuda import linalg as linalg
 from aiocuda._arrays.array import DeviceArray as DeviceArray
@@ -212,6 +213,7 @@ __all__ = [
     "errors",
     "external",
     "eye",
+    "fft",
     "fill",
     "full",
     "full_like",
