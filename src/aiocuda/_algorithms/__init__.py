@@ -1,1 +1,1 @@
-"""Algorithms on whole arrays: sorting, scans, reductions, selections, histograms, expressions."""
+"""Algorithms on whole arrays: sorting, scans, reductions, selections, histograms, expressions, Fourier transforms."""

@@ -83,12 +83,9 @@ def select(x: Any, where: Any, *, out: Any = None) -> DeviceOp[Any]:
     movable(x.dtype, "select")
     apart("select", targets)
     if mask is None:
-        items, flag = (
-            real(x.dtype, "select with a condition"),
-            f"[](auto x) -> bool {{ return (\n{condition}\n); }}(item)",
-        )
+        items = real(x.dtype, "select with a condition")
     elif mask.dtype == np.bool_:
-        items, flag = mask.dtype, "item != 0"
+        items = mask.dtype
     else:
         raise ArgumentTypeError(f"select: where is an array of bool; one of {mask.dtype} was given")
     tested = x if mask is None else mask
@@ -96,7 +93,7 @@ def select(x: Any, where: Any, *, out: Any = None) -> DeviceOp[Any]:
         target("select", targets[0], x.shape, x.dtype, [x, tested]),
         target("select", targets[1], (), _PLACES, [x, tested]),
     ]
-    return composing.zip(*_compacted(lying(tested), items, flag, [x], to[:1], to[1]))
+    return composing.zip(*_compacted(lying(tested), items, condition or "x", [x], to[:1], to[1]))
 
 
 def unique(keys: Any, values: Any = None, *, out: Any = None) -> DeviceOp[Any]:
@@ -139,8 +136,7 @@ def unique(keys: Any, values: Any = None, *, out: Any = None) -> DeviceOp[Any]:
         movable(x.dtype, "unique")
     to = [target("unique", each, x.shape, x.dtype, moved) for each, x in zip(targets[:-1], moved, strict=True)]
     counted = target("unique", targets[-1], (), _PLACES, moved)
-    flag = "i == 0 || item != get<Kind>(static_cast<const Kind::Word*>(items)[i - 1])"
-    return composing.zip(*_compacted(lying(keys), keys.dtype, flag, moved, to, counted))
+    return composing.zip(*_compacted(lying(keys), keys.dtype, None, moved, to, counted))
 
 
 def trim(x: Any, count: Any) -> DeviceOp[DeviceArray]:
@@ -185,9 +181,17 @@ def _cut(known: Any) -> DeviceArray:
 
 
 def _compacted(
-    tested: Any, dtype: np.dtype[Any], flag: str, moved: list[DeviceArray], to: list[Target], counted: Target
+    tested: Any,
+    dtype: np.dtype[Any],
+    condition: str | None,
+    moved: list[DeviceArray],
+    to: list[Target],
+    counted: Target,
 ) -> list[Any]:
-    """Return the results: the items of each array for which the flag is set, and how many."""
+    """Return the results: the items of each array for which the condition on the tested item x holds, and how many.
+
+    Without a condition these are the first of each run of equal ones.
+    """
     n, device = moved[0].size, moved[0].device
     if n == 0:
         return [*(delivered(each.into, each) for each in to), delivered(fill(counted.into, 0), counted)]
@@ -195,12 +199,12 @@ def _compacted(
     if tiles == 1:
         before: Any = full((1,), 0, _PLACES, device)
     else:
-        totals = _kernel("tile_counts", kind_of(dtype), flag)(
+        totals = _kernel("tile_counts", kind_of(dtype), condition)(
             tested, empty((tiles,), _PLACES, device), n, grid=tiles, block=_THREADS
         )
         into = empty((tiles,), _PLACES, device)
         before = prefixes(totals, tiles, _PLACES, _PLACES, into, "sum", device, (0, 0), exclusive=True)
-    places, count = _kernel("places", kind_of(dtype), flag)(
+    places, count = _kernel("places", kind_of(dtype), condition)(
         tested, before, empty((n,), _PLACES, device), counted.into, n, grid=tiles, block=_THREADS
     )
     made = [
@@ -213,14 +217,23 @@ _THREADS: Final = 256
 _ITEMS_A_THREAD: Final = 8
 _TILE: Final = _THREADS * _ITEMS_A_THREAD
 
+_CONDITION: Final = """
+template <class T>
+__device__ __forceinline__ bool holds(T x) {
+    return (
+#line 1 "the condition of select"
+        @CONDITION@
+    );
+}
+"""
+
 _SOURCE: Final = r"""
 using Kind = KIND;
 
 __device__ bool is_selected(const void* items, unsigned long long i, unsigned long long n) {
     if (i >= n) return false;
-    const auto item = get<Kind>(static_cast<const Kind::Word*>(items)[i]);
-#line 1 "the condition of select"
-    return FLAG;
+    const Kind::Word* words = static_cast<const Kind::Word*>(items);
+    return IS_BY_RUNS ? i == 0 || get<Kind>(words[i]) != get<Kind>(words[i - 1]) : holds(get<Kind>(words[i]));
 }
 
 // How many the threads of a block have before this one; `total` is what all of them have.
@@ -267,7 +280,8 @@ _SIGNATURES: Final = {
 
 
 @functools.lru_cache(maxsize=1024)
-def _kernel(name: str, kind: str, flag: str) -> Kernel:
-    defines = f"#define THREADS {_THREADS}\n#define ITEMS {_ITEMS_A_THREAD}\n"
-    source = PRELUDE + defines + _SOURCE.replace("KIND", kind).replace("FLAG", flag)
+def _kernel(name: str, kind: str, condition: str | None) -> Kernel:
+    words = {"THREADS": _THREADS, "ITEMS": _ITEMS_A_THREAD, "IS_BY_RUNS": int(condition is None)}
+    defines = "".join(f"#define {word} {meaning}\n" for word, meaning in words.items())
+    source = PRELUDE + _CONDITION.replace("@CONDITION@", condition or "x") + defines + _SOURCE.replace("KIND", kind)
     return kernel(source, name, signature=_SIGNATURES[name])

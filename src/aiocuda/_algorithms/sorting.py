@@ -15,15 +15,12 @@ from aiocuda._algorithms.arguments import apart, arrays, delivered, later, lying
 from aiocuda._algorithms.gathering import gather, gather_of_two, movable
 from aiocuda._algorithms.numbers import PRELUDE, kind_of, real
 from aiocuda._arrays.array import DeviceArray
-from aiocuda._devices.device import Stream
-from aiocuda._driver import radix
 from aiocuda._kernels.from_source import kernel
 from aiocuda._kernels.kernel import Kernel
 from aiocuda._ops import composing
 from aiocuda._ops.operation import DeviceOp
 from aiocuda._values.given import flag
 from aiocuda._verbs.create import empty
-from aiocuda._verbs.foreign import call
 from aiocuda._verbs.likeness import empty_like
 from aiocuda.errors import ArgumentTypeError
 
@@ -199,8 +196,6 @@ def _sorted(keys: DeviceArray, places: Any, into: Any, descending: bool) -> tupl
     n = keys.size
     if n == 0:
         return into, places
-    if n > _TILE and not keys.device.is_emulated and radix.is_there():
-        return by_radix(keys, places, into, descending)
     kind, has_places = kind_of(keys.dtype), places is not None
     widths = []
     width = _TILE
@@ -222,45 +217,6 @@ def _sorted(keys: DeviceArray, places: Any, into: Any, descending: bool) -> tupl
         at = 1 - at
         lanes[at] = _launched(made, has_places)
     return lanes[at]
-
-
-def by_radix(keys: DeviceArray, places: Any, into: Any, descending: bool) -> tuple[Any, Any]:
-    """Sort by cuda.compute; the result is that of the kernels, to the bit.
-
-    It orders integers alone. Floats are brought to integers of the same order first, of which all NaN are the greatest
-    and both zeros are one; then the keys are gathered.
-    """
-    n, device = keys.size, keys.device
-    is_float = keys.dtype.kind not in "biu"
-    ordered_in = np.dtype(f"u{keys.itemsize}") if is_float or keys.dtype.kind == "b" else keys.dtype
-    read: Any = lying(keys)
-    if places is None and not is_float:
-        return _radix_sorted(read, into, None, None, n, ordered_in, device.ordinal, descending), None
-    ordered, order = empty((n,), ordered_in, device), empty((n,), _PLACES, device)
-    ordered, order = _order_kernel(kind_of(keys.dtype), is_float)(read, ordered, order, n, threads=n, block=_THREADS)
-    places = empty((n,), _PLACES, device) if places is None else places
-    spare = empty((n,), ordered_in, device) if is_float else into
-    ready = _radix_sorted(ordered, spare, order, places, n, ordered_in, device.ordinal, descending)
-    found, places = ready.unzip(2)
-    return (gather(read, places, into, n, keys.itemsize) if is_float else found), places
-
-
-def _radix_sorted(
-    read: Any, into: Any, order: Any, places: Any, n: int, dtype: np.dtype[Any], ordinal: int, descending: bool
-) -> Any:
-    has_places = places is not None
-    storage_bytes = radix.open_sorter(ordinal, dtype, n, has_places=has_places, descending=descending)
-    storage = empty((storage_bytes,), np.uint8, ordinal)
-
-    def enqueue(stream: Stream, storage: DeviceArray, *arrays: DeviceArray) -> Any:
-        addresses = [array.address for array in arrays]
-        order_and_places = (addresses[2], addresses[3]) if has_places else None
-        room, keys = (storage.address, storage.nbytes), (addresses[0], addresses[1])
-        radix.sort(ordinal, stream, room, dtype, n, keys, order_and_places, descending=descending)
-        return (arrays[1], arrays[3]) if has_places else arrays[1]
-
-    given = [read, into, *([order, places] if has_places else [])]
-    return call(enqueue, storage, *given, reads=given[::2], writes=[storage, *given[1::2]])
 
 
 def _given(lane: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -370,33 +326,6 @@ _SIGNATURES: Final = {
     "merge_runs": ("const void* keys, OLD void* out, ", f"{_COUNT} n, {_COUNT} width"),
     "merge_two": ("const void* a, const void* b, void* out, ", f"{_COUNT} in_a, {_COUNT} in_b"),
 }
-
-
-_ORDER: Final = r"""
-using Key = KEY;
-
-extern "C" __global__ void order(const void* keys, void* ordered, long long* places, unsigned long long n) {
-    const unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= n) return;
-    places[i] = (long long)i;
-    using Word = Key::Word;
-    const Word word = static_cast<const Word*>(keys)[i];
-    Word found = word;
-    if (IS_FLOAT) {
-        const auto x = get<Key>(word);
-        const Word sign = (Word)((Word)1 << (8 * sizeof(Word) - 1));
-        found = x != x ? (Word)~(Word)0 : x == 0 ? sign : word & sign ? (Word)~word : (Word)(word | sign);
-    }
-    static_cast<Word*>(ordered)[i] = found;
-}
-"""
-
-
-@functools.cache
-def _order_kernel(kind: str, is_float: bool) -> Kernel:
-    source = PRELUDE + _ORDER.replace("KEY", kind).replace("IS_FLOAT", str(int(is_float)))
-    signature = "const void* keys, void* ordered, long long* places, unsigned long long n"
-    return kernel(source, "order", signature=signature)
 
 
 @functools.cache
