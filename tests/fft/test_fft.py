@@ -41,6 +41,19 @@ def fft_of_the_driver() -> None:
 transforms = pytest.mark.usefixtures("fft_of_the_driver")
 
 
+@pytest.fixture(params=["the driver's way", "as on a GPU"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, fft_of_the_driver: None) -> None:
+    """Transform by what the driver has; and on the emulated one, by a stand-in for cuFFT, too."""
+    if request.param == "as on a GPU":
+        if not ac.Device(0).is_emulated:
+            pytest.skip("is the driver's way")
+        stand_in_for_cufft(monkeypatch)
+        monkeypatch.setattr(fourier, "_is_by_cufft", lambda device: True)
+
+
+both_ways = pytest.mark.usefixtures("way")
+
+
 def numbers(shape: Any, dtype: str, seed: int) -> np.ndarray[Any, Any]:
     random = np.random.default_rng(seed)
     drawn = random.normal(size=shape)
@@ -65,7 +78,7 @@ def check(found: Any, expected: Any, dtype: str) -> None:
     assert abs(found - expected).max(initial=0) <= UNITS * unit
 
 
-@transforms
+@both_ways
 @pytest.mark.parametrize("name", ONE_AXIS)
 @pytest.mark.parametrize("dtype", DTYPES)
 @settings(max_examples=40)
@@ -91,7 +104,7 @@ def test_one_axis_is_transformed_as_numpy_does_it(name, dtype, data):
 AXES = [None, (0,), (-1,), (0, 1), (1, 2), (2, 0), (-1, -2), (0, 1, 2), (2, 1, 0), ()]
 
 
-@transforms
+@both_ways
 @pytest.mark.parametrize("name", ["fftn", "ifftn"])
 @pytest.mark.parametrize("axes", AXES, ids=str)
 @pytest.mark.parametrize("norm", NORMS)
@@ -108,7 +121,7 @@ def test_several_axes_are_transformed_as_numpy_does_it(name, axes, norm):
             check(getattr(fft, name)(array, s, axes, norm), expected, dtype)
 
 
-@transforms
+@both_ways
 def test_more_axes_than_cufft_has_are_transformed():
     x = numbers((3, 2, 4, 2, 5), "complex128", 1)
     check(fft.fftn(ac.to_device(x)), np.fft.fftn(x), "complex128")
@@ -129,7 +142,7 @@ def test_the_kernels_transform_on_every_driver(name, length):
     check(found, expected, "complex64")
 
 
-@transforms
+@both_ways
 def test_transforms_of_nothing_are_nothing():
     assert fft.fft(ac.empty((0, 4))).sync().shape == (0, 4)
     assert fft.rfft(ac.empty((0, 4))).sync().shape == (0, 3)
@@ -221,8 +234,7 @@ def memory(address: int, dtype: str, shape: tuple[int, ...]) -> np.ndarray[Any, 
     return np.frombuffer((ctypes.c_char * size).from_address(address), dtype).reshape(shape)
 
 
-@pytest.fixture
-def stand_in(monkeypatch: pytest.MonkeyPatch) -> StandIn:
+def stand_in_for_cufft(monkeypatch: pytest.MonkeyPatch) -> StandIn:
     made = StandIn()
     package, bindings = types.ModuleType("nvmath"), types.ModuleType("nvmath.bindings")
     package.bindings, bindings.cufft = bindings, made  # type: ignore[attr-defined]
@@ -230,6 +242,11 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> StandIn:
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setattr(cufft, "_plans", type(cufft._plans)())
     return made
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    return stand_in_for_cufft(monkeypatch)
 
 
 def ask(name: str, x: np.ndarray[Any, Any], lengths: tuple[int, ...], norm: str) -> Any:
@@ -316,7 +333,7 @@ BUILDS = {
 every = pytest.mark.parametrize("name", BUILDS)
 
 
-@transforms
+@both_ways
 @every
 def test_operations_are_transformed_without_running_first(name, run):
     build, expected = BUILDS[name]
@@ -352,7 +369,7 @@ def test_a_compiled_function_transforms(name):
     assert function.cache_info().graphs == 1
 
 
-@transforms
+@both_ways
 @every
 def test_results_go_where_out_says(name):
     build, expected = BUILDS[name]
@@ -368,7 +385,7 @@ def test_results_go_where_out_says(name):
         check(x, expected, "complex64")
 
 
-@transforms
+@both_ways
 @pytest.mark.needs_devices(2)
 @every
 def test_the_result_is_beside_the_array(name):

@@ -15,7 +15,7 @@ import numpy as np
 from aiocuda._algorithms import fourier_kernels
 from aiocuda._algorithms.arguments import arrays, delivered, later, lying, outs, target
 from aiocuda._arrays.array import DeviceArray
-from aiocuda._devices.device import Stream
+from aiocuda._devices.device import Device, Stream
 from aiocuda._driver import cufft
 from aiocuda._ops.operation import DeviceOp
 from aiocuda._values import given
@@ -242,7 +242,7 @@ def _several_axes(asked: str, x: Any, s: Any, axes: Any, norm: Any, out: Any) ->
     if not chosen:
         return delivered(copy(to.into, convert(x, kind)), to)
     rank = len(chosen)
-    if not x.device.is_emulated and rank <= _MOST_AXES and set(chosen) == set(range(x.ndim - rank, x.ndim)):
+    if _is_by_cufft(x.device) and rank <= _MOST_AXES and set(chosen) == set(range(x.ndim - rank, x.ndim)):
         line = convert(fitted, kind) if x.dtype != kind else dup(fitted)
         made = _transform(asked, line, to.into, shape[-rank:], math.prod(shape[:-rank]), kind, norm, x)
         return delivered(made, to)
@@ -306,9 +306,13 @@ def _transform(
     x: DeviceArray,
 ) -> Any:
     factor = _factor(asked, norm, math.prod(lengths))
-    if x.device.is_emulated:
-        return fourier_kernels.transform(asked, line, into, lengths[0], batch, kind, factor, x.device)
-    return by_cufft(asked, line, into, lengths, batch, kind, factor, x.device.ordinal)
+    if _is_by_cufft(x.device):
+        return by_cufft(asked, line, into, lengths, batch, kind, factor, x.device.ordinal)
+    return fourier_kernels.transform(asked, line, into, lengths[0], batch, kind, factor, x.device)
+
+
+def _is_by_cufft(device: Device) -> bool:
+    return not device.is_emulated
 
 
 def by_cufft(
