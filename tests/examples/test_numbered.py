@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import os
 import re
@@ -9,9 +10,11 @@ import subprocess
 import sys
 import types
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from cuda.bindings import driver
 
 import aiocuda as ac
 
@@ -35,6 +38,7 @@ PRINTED = {
     "11": r"6 rows of 32 bytes, 512 bytes from one to the next",
     "12": r"shared memory of a launch: up to 49152 bytes, 56000 now",
     "13": r"ten times: \[ 0\. 10\. 20\. 30\. 40\. 50\. 60\.\]",
+    "15": r"mean -?0\.\d, deviation 1",
     "14": r"\(5, 32, 64\) times \(64, 16\) is \(5, 32, 16\)",
 }
 
@@ -59,6 +63,8 @@ def imported(number: str) -> types.ModuleType:
 def require_what_it_needs(number: str) -> None:
     if number == "14" and not ac.Device(0).is_emulated and importlib.util.find_spec("nvmath") is None:
         pytest.skip('on a GPU, aiocuda.linalg needs nvmath-python: pip install "aiocuda[nvmath]"')
+    if number == "15" and (ac.Device(0).is_emulated or importlib.util.find_spec("nvmath") is None):
+        pytest.skip("cuRAND and cuSPARSE need an NVIDIA GPU and nvmath-python")
 
 
 def normal(*shape: int) -> np.ndarray:
@@ -271,3 +277,99 @@ def test_14_the_layer_is_numpys(example, run):
     weights, inputs = normal(64, 16), normal(3, 32, 64)
     exact = np.maximum(inputs.astype(float) @ weights, 0)
     np.testing.assert_allclose(run(example.layer, weights, inputs), exact, rtol=1e-4, atol=1e-4)
+
+
+def test_15_libraries_are_called_with_a_handle_of_their_stream(monkeypatch):
+    """On the emulated driver by stand-ins, which work at once; on a GPU by cuRAND and cuSPARSE."""
+    if ac.Device(0).is_emulated:
+        calls = stand_in_for_libraries(monkeypatch)
+    else:
+        require_what_it_needs("15")
+    example = imported("15")
+    random = example.Random(seed=3)
+    dense = np.where(normal(5, 8) > 0, normal(5, 8), 0)
+    rows, columns = np.nonzero(dense)
+    begins = np.searchsorted(rows, np.arange(6))
+    matrix = example.Sparse(dense.shape, begins, columns, dense[rows, columns])
+    for stream in (ac.Device(0).stream(), ac.Device(0).stream()):
+        noise = random.normal(8).sync_on(stream)
+        found = ac.to_host(matrix.times(noise).sync_on(stream)).sync()
+        np.testing.assert_allclose(found, dense @ ac.to_host(noise).sync(), rtol=1e-5, atol=1e-5)
+        if ac.Device(0).is_emulated:
+            assert calls["streams"][-2:] == [stream.handle] * 2  # of a generator, and of a handle
+    if ac.Device(0).is_emulated:
+        assert calls["open"] == 0
+
+
+def stand_in_for_libraries(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Put modules in the place of nvmath's bindings, with the meaning that cuRAND and cuSPARSE have in what is used."""
+    calls: dict[str, Any] = {"streams": [], "open": 0}
+    objects: list[Any] = [None]
+
+    def memory(address: int, count: int, dtype: Any) -> np.ndarray:
+        size = count * np.dtype(dtype).itemsize
+        return np.frombuffer((ctypes.c_char * size).from_address(address), dtype)
+
+    def made(*what: Any) -> int:
+        objects.append(what)
+        calls["open"] += 1
+        return len(objects) - 1
+
+    def destroy(_: int) -> None:
+        calls["open"] -= 1
+
+    def handle(*_: Any) -> int:
+        objects.append(None)
+        return len(objects) - 1
+
+    def set_stream(handle: int, stream: int) -> None:
+        assert objects[handle] is None
+        objects[handle] = stream
+        calls["streams"].append(stream)
+
+    def wait(handle: int) -> None:  # the libraries' work would be behind what is on the stream
+        assert driver.cuStreamSynchronize(objects[handle]) == (driver.CUresult.CUDA_SUCCESS,)
+
+    def generate_normal(generator: int, address: int, n: int, mean: float, deviation: float) -> None:
+        wait(generator)
+        memory(address, n, np.float32)[...] = np.random.default_rng(generator).normal(mean, deviation, n)
+
+    def sp_mv(handle, operation, alpha, matrix, x, beta, y, kind, algorithm, space):
+        wait(handle)
+        assert (memory(alpha, 1, np.float32), memory(beta, 1, np.float32)) == (1, 0)
+        (n, m, count, begins, columns, values, *_), (size_x, at_x, _), (size_y, at_y, _) = (
+            objects[each] for each in (matrix, x, y)
+        )
+        assert (size_y, size_x) == (n, m)
+        memory(space, 64, np.uint8)[...] = 0xFF
+        begins, columns = memory(begins, n + 1, np.int32), memory(columns, count, np.int32)
+        products = memory(values, count, np.float32) * memory(at_x, m, np.float32)[columns]
+        memory(at_y, n, np.float32)[...] = [products[begins[i] : begins[i + 1]].sum() for i in range(n)]
+
+    curand = types.SimpleNamespace(
+        RngType=types.SimpleNamespace(PSEUDO_PHILOX4_32_10=161),
+        create_generator=handle,
+        set_pseudo_random_generator_seed=lambda generator, seed: None,
+        set_stream=set_stream,
+        generate_normal=generate_normal,
+    )
+    cusparse = types.SimpleNamespace(
+        IndexType=types.SimpleNamespace(INDEX_32I=2),
+        IndexBase=types.SimpleNamespace(ZERO=0),
+        Operation=types.SimpleNamespace(NON_TRANSPOSE=0),
+        SpMVAlg=types.SimpleNamespace(DEFAULT=0),
+        create=handle,
+        set_stream=set_stream,
+        create_csr=made,
+        create_dn_vec=made,
+        destroy_sp_mat=destroy,
+        destroy_dn_vec=destroy,
+        sp_mv_buffer_size=lambda *product: 64,
+        sp_mv=sp_mv,
+    )
+    package, bindings = types.ModuleType("nvmath"), types.ModuleType("nvmath.bindings")
+    package.CudaDataType = types.SimpleNamespace(CUDA_R_32F=0)  # type: ignore[attr-defined]
+    bindings.curand, bindings.cusparse = curand, cusparse  # type: ignore[attr-defined]
+    for name, module in (("nvmath", package), ("nvmath.bindings", bindings)):
+        monkeypatch.setitem(sys.modules, name, module)
+    return calls
