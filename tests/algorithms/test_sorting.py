@@ -50,6 +50,22 @@ def test_values_go_where_their_keys_go(values_dtype, size, seed, step, descendin
     assert ac.to_host(sorted_values).sync().tobytes() == values[order].tobytes()
 
 
+@pytest.mark.parametrize("size", [1000, 1500, 3000, 5000])
+def test_the_last_pass_writes_out_however_many_passes_there_are(size):
+    keys, places = numbers(size, "int16", size), np.arange(size)
+    arrays = ac.to_device(keys).sync(), ac.to_device(places).sync()
+    outs = ac.zeros(size, np.int16).sync(), ac.zeros(size, np.int64).sync()
+    algorithms.sort(*arrays, out=outs).sync()
+    same(ac.to_host(outs[0]).sync(), np.sort(keys))
+    same(ac.to_host(outs[1]).sync(), np.argsort(keys, kind="stable"))
+    for out, op in (
+        (ac.zeros(size, np.int16).sync(), lambda out: algorithms.sort(arrays[0], out=out)),
+        (ac.zeros(size, np.int64).sync(), lambda out: algorithms.argsort(arrays[0], out=out)),
+    ):
+        assert op(out).sync() is out
+        same(ac.to_host(out).sync(), np.sort(keys) if out.dtype == np.int16 else np.argsort(keys, kind="stable"))
+
+
 @pytest.mark.parametrize("size", [2**18, 2**18 + 1, 300_000])
 def test_many_keys_are_sorted(size):
     keys = np.random.default_rng(size).integers(0, 1000, size).astype(np.float32)

@@ -64,7 +64,12 @@ ATTRIBUTES = [
     ("array", "fill_", "ac.fill(x, value)"),
     ("array", "flatten", "reshape(-1)"),
     ("array", "mm", "ac.linalg.matmul"),
-    ("array", "sum", "ac.kernel"),
+    ("array", "sum", 'ac.algorithms.reduce(x, "sum")'),
+    ("array", "amax", 'ac.algorithms.reduce(x, "max")'),
+    ("array", "argsort", "ac.algorithms.argsort(x)"),
+    ("op", "cumprod", 'ac.algorithms.scan(op, "product")'),
+    ("array", "tanh", "ac.algorithms.transform"),
+    ("array", "topk", "ac.kernel"),
     ("array", "data_ptr", "address"),
     ("array", "sync", "ac.value(x)"),
     ("array", "then", "ac.value(x)"),
@@ -118,6 +123,8 @@ def test_advice_goes_to_no_place_that_is_not_there():
         assert advised_names(cls)
     for name in ("to_host", "to_device", "convert", "dup", "copy", "fill", "kernel", "call", "value", "linalg"):
         assert hasattr(ac, name)
+    for name in ("reduce", "argmax", "argmin", "argsort", "scan", "sort", "transform", "unique"):
+        assert hasattr(ac.algorithms, name)
     for name in ("reshape", "address", "size", "ndim", "itemsize", "device", "transpose", "ipc_handle"):
         if name != "transpose":
             assert hasattr(ac.DeviceArray, name)

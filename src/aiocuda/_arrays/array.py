@@ -2,7 +2,7 @@
 
 Always true: the memory lives until the last operation that uses it has passed on the device, whatever is
 dropped on the host. A use that the array's owner does not allow (see `OwnershipError`) is found when an operation is
-built, and again when it is submitted. Arrays are no math library: bring kernels.
+built, and again when it is submitted. Arrays have no operators: bring kernels, or expressions.
 """
 
 from __future__ import annotations

@@ -25,10 +25,15 @@ from aiocuda._ops.operation import DeviceOp
 __all__ = ["advise"]
 
 _MATHS: Final = (
-    "abs", "all", "any", "argmax", "argmin", "argsort", "clamp", "clip", "cumprod", "cumsum", "diff", "exp", "log",
-    "max", "mean", "median", "min", "norm", "prod", "relu", "round", "softmax", "sort", "sqrt", "std", "sum", "take",
-    "tanh", "topk", "var",
+    "abs", "all", "any", "amax", "amin", "argmax", "argmin", "argsort", "clamp", "clip", "cumprod", "cumsum", "diff",
+    "exp", "log", "max", "mean", "median", "min", "norm", "prod", "relu", "round", "softmax", "sort", "sqrt", "std",
+    "sum", "take", "tanh", "topk", "unique", "var",
 )  # fmt: skip
+
+_COMPUTE: Final = (
+    "`ac.algorithms.transform('x + y', x=x, y=y)` computes expressions of items; for all else write a kernel "
+    "(`ac.kernel`), or have another library compute (`ac.call`)"
+)
 
 
 def _of_arrays(x: str) -> dict[str, str]:
@@ -59,15 +64,16 @@ def _of_arrays(x: str) -> dict[str, str]:
     say("it is `ndim`", "dim")
     say("it is `itemsize`", "element_size")
     say("it is `device`", "get_device", "is_cuda")
-    say(
-        "aiocuda is no math library: write a kernel (`ac.kernel`), or have another library compute (`ac.call`)", *_MATHS
-    )
+    say(_COMPUTE, *_MATHS)
+    for names, op in ((("sum",), "sum"), (("prod",), "product"), (("amax", "max"), "max"), (("amin", "min"), "min")):
+        say(f'`ac.algorithms.reduce({x}, "{op}")` reduces all items', *names)
+    for name in ("argmax", "argmin", "argsort", "sort", "unique"):
+        say(f"it is `ac.algorithms.{name}({x})`", name)
+    for name, op in (("cumsum", "sum"), ("cumprod", "product")):
+        say(f'it is `ac.algorithms.scan({x}, "{op}")`', name)
     return advice
 
 
-_COMPUTE: Final = (
-    "aiocuda is no math library; write a kernel (`ac.kernel`), or have another library compute (`ac.call`)"
-)
 _PRODUCT: Final = "`ac.linalg.matmul(x, y)` multiplies matrices"
 _ASSIGN: Final = (
     "`ac.fill(x[i], value)` sets them, `ac.copy(x[i], source)` copies to them; both are operations to be awaited"
