@@ -193,6 +193,38 @@ def test_an_out_that_does_not_fit_is_an_error(name):
             build(on_device, out=good[0])
 
 
+def test_out_may_lie_partly_on_an_argument():
+    """The result is made beside it then, and copied: a kernel would read what it has written."""
+    x = np.arange(5000, dtype=np.int64)
+    for verb, expected in [
+        (lambda a, out: algorithms.transform("x + 1", x=a[:-1], out=out[1:]), x[:-1] + 1),
+        (lambda a, out: algorithms.scan(a[:-1], out=out[1:]), np.cumsum(x[:-1])),
+        (lambda a, out: algorithms.sort(a[:-1], descending=True, out=out[1:]), x[-2::-1]),
+    ]:
+        array = on_device(x)
+        verb(array, array).sync()
+        np.testing.assert_array_equal(ac.to_host(array).sync()[1:], expected)
+    halves = on_device(np.concatenate([x[::2], x[1::2]]))
+    algorithms.merge(halves[:2500], halves[2500:], out=halves).sync()
+    np.testing.assert_array_equal(ac.to_host(halves).sync(), x)
+
+
+@every
+def test_items_that_lie_askew_are_copied_first(name):
+    """A GPU takes an address that is no multiple of an item's size for a fault."""
+    build, expected = ALGORITHMS[name]
+
+    def askew(x):
+        whole = ac.zeros(x.nbytes + 1, np.uint8).sync()
+        part = whole[1:].view(x.dtype)
+        ac.copy(part, x).sync()
+        return part
+
+    op = build(askew)
+    assert "copy" in op.explain()
+    check(name, op.sync(), expected)
+
+
 def test_two_results_in_one_place_are_an_error():
     x, out = on_device(VALUES), on_device(VALUES)
     with pytest.raises(ac.ArgumentValueError, match="two arrays of out share memory"):

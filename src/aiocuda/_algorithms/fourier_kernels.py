@@ -157,14 +157,14 @@ extern "C" __global__ void pass(const void* x, void* y, Count total, Count n, Co
     static_cast<Number*>(y)[i] = narrow(sum, factor);
 }
 
-// The whole spectrum of real numbers, of its first half.
+// The whole spectrum of real numbers, of its first half. Imaginary parts of the items that have no twin go to imaginary
+// parts of the result, which nobody reads.
 extern "C" __global__ void mirror(const void* half, void* whole, Count total, Count n) {
     const Count i = thread();
     if (i >= total) return;
     const Count k = i % n, there = 2 * k <= n ? k : n - k;
     Number x = static_cast<const Number*>(half)[i / n * (n / 2 + 1) + there];
     if (there != k) x.imaginary = -x.imaginary;
-    if (2 * k == n || k == 0) x.imaginary = 0;
     static_cast<Number*>(whole)[i] = x;
 }
 
