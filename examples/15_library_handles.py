@@ -40,7 +40,7 @@ class Random:
         from nvmath.bindings import curand
 
         def create() -> int:
-            generator = curand.create_generator(curand.RngType.PSEUDO_PHILOX4_32_10)
+            generator = int(curand.create_generator(curand.RngType.PSEUDO_PHILOX4_32_10))
             curand.set_pseudo_random_generator_seed(generator, seed)
             return generator
 

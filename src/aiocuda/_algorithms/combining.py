@@ -17,6 +17,7 @@ from aiocuda._algorithms.numbers import NUMBERS, PRELUDE, computed_in, kind_of, 
 from aiocuda._arrays.array import DeviceArray
 from aiocuda._kernels.from_source import kernel
 from aiocuda._kernels.kernel import Kernel
+from aiocuda._kernels.module import Module
 from aiocuda._ops.operation import DeviceOp
 from aiocuda._values.given import flag, one_of
 from aiocuda._verbs.create import empty, full
@@ -431,8 +432,13 @@ def _filled(source: str, **words: str) -> str:
 
 @functools.cache
 def _kernel(name: str, source: str, result: str, value: str, op: str) -> Kernel:
+    return _module(source, result, value, op).kernel(name, signature=_SIGNATURES[name].replace("VALUE", value))
+
+
+@functools.cache
+def _module(source: str, result: str, value: str, op: str) -> Module:
     text = _filled(_SOURCE, FROM=source, TO=result, VALUE=value, OPERATOR=_OPERATORS[op].function)
-    return kernel(text, name, signature=_SIGNATURES[name].replace("VALUE", value))
+    return Module.from_source(text, name=f"{op}.cu")
 
 
 @functools.cache

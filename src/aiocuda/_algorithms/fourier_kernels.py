@@ -12,8 +12,8 @@ from typing import Any, Final
 import numpy as np
 
 from aiocuda._devices.device import Device
-from aiocuda._kernels.from_source import kernel
 from aiocuda._kernels.kernel import Kernel
+from aiocuda._kernels.module import Module
 from aiocuda._verbs.conversion import convert
 from aiocuda._verbs.create import empty
 
@@ -232,5 +232,10 @@ _SIGNATURES: Final = {
 
 @functools.cache
 def _kernel(name: str, kind: str) -> Kernel:
+    return _module(kind).kernel(name, signature=_SIGNATURES[name].replace("N ", f"{_COUNT} "))
+
+
+@functools.cache
+def _module(kind: str) -> Module:
     source = _SOURCE.replace("ITEM", {"complex64": "float", "complex128": "double"}[kind])
-    return kernel(source, name, signature=_SIGNATURES[name].replace("N ", f"{_COUNT} "))
+    return Module.from_source(source, name="fourier.cu")

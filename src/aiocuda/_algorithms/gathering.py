@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from aiocuda._kernels.from_source import kernel
 from aiocuda._kernels.kernel import Kernel
+from aiocuda._kernels.module import Module
 from aiocuda.errors import ArgumentTypeError
 
 __all__ = ["gather", "gather_of_two", "gather_selected", "movable"]
@@ -78,4 +78,9 @@ extern "C" __global__ void gather_of_two(const void* a, const void* b, long long
 
 @functools.cache
 def _kernel(name: str, word: str) -> Kernel:
-    return kernel(f"#define WORD {word}\n{_SOURCE}", name)
+    return _module(word).kernel(name)
+
+
+@functools.cache
+def _module(word: str) -> Module:
+    return Module.from_source(f"#define WORD {word}\n{_SOURCE}", name="gather.cu")

@@ -16,8 +16,8 @@ from aiocuda._algorithms.combining import prefixes
 from aiocuda._algorithms.gathering import gather_selected, movable
 from aiocuda._algorithms.numbers import PRELUDE, kind_of, real
 from aiocuda._arrays.array import DeviceArray
-from aiocuda._kernels.from_source import kernel
 from aiocuda._kernels.kernel import Kernel
+from aiocuda._kernels.module import Module
 from aiocuda._ops import composing
 from aiocuda._ops.operation import DeviceOp
 from aiocuda._values import given as values_given
@@ -281,7 +281,12 @@ _SIGNATURES: Final = {
 
 @functools.lru_cache(maxsize=1024)
 def _kernel(name: str, kind: str, condition: str | None) -> Kernel:
+    return _module(kind, condition).kernel(name, signature=_SIGNATURES[name])
+
+
+@functools.lru_cache(maxsize=512)
+def _module(kind: str, condition: str | None) -> Module:
     words = {"THREADS": _THREADS, "ITEMS": _ITEMS_A_THREAD, "IS_BY_RUNS": int(condition is None)}
     defines = "".join(f"#define {word} {meaning}\n" for word, meaning in words.items())
     source = PRELUDE + _CONDITION.replace("@CONDITION@", condition or "x") + defines + _SOURCE.replace("KIND", kind)
-    return kernel(source, name, signature=_SIGNATURES[name])
+    return Module.from_source(source, name="select.cu")

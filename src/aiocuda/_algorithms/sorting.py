@@ -15,8 +15,8 @@ from aiocuda._algorithms.arguments import apart, arrays, delivered, later, lying
 from aiocuda._algorithms.gathering import gather, gather_of_two, movable
 from aiocuda._algorithms.numbers import PRELUDE, kind_of, real
 from aiocuda._arrays.array import DeviceArray
-from aiocuda._kernels.from_source import kernel
 from aiocuda._kernels.kernel import Kernel
+from aiocuda._kernels.module import Module
 from aiocuda._ops import composing
 from aiocuda._ops.operation import DeviceOp
 from aiocuda._values.given import flag
@@ -330,6 +330,14 @@ _SIGNATURES: Final = {
 
 @functools.cache
 def _kernel(name: str, kind: str, descending: bool, has_places: bool) -> Kernel:
+    before, after = _SIGNATURES[name]
+    places, old = ("long long* places, ", "const long long* old_places,") if has_places else ("", "")
+    signature = before.replace("OLD", old) + places + after
+    return _module(kind, descending, has_places).kernel(name, signature=signature)
+
+
+@functools.cache
+def _module(kind: str, descending: bool, has_places: bool) -> Module:
     defines = {
         "KEY": kind,
         "THREADS": str(_THREADS),
@@ -341,6 +349,4 @@ def _kernel(name: str, kind: str, descending: bool, has_places: bool) -> Kernel:
         "WRITE_PLACE(i, place)": "places[i] = (place)" if has_places else "",
     }
     source = "".join(f"#define {word} {meaning}\n" for word, meaning in defines.items())
-    before, after = _SIGNATURES[name]
-    places, old = ("long long* places, ", "const long long* old_places,") if has_places else ("", "")
-    return kernel(PRELUDE + source + _SOURCE, name, signature=before.replace("OLD", old) + places + after)
+    return Module.from_source(PRELUDE + source + _SOURCE, name="sort.cu")
