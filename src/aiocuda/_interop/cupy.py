@@ -17,7 +17,7 @@ from aiocuda._interop.operation import Entered, Made, capsule_of, operation, req
 from aiocuda._ops.operation import DeviceOp
 from aiocuda._values import dtypes
 
-__all__ = ["op"]
+__all__ = ["framework", "op"]
 
 
 def op(
@@ -57,11 +57,18 @@ def op(
     In a graph the function is called once, and its work captured. CuPy then takes memory from a pool of the graph's
     own.
     """
-    return operation(_cupy(), function, arguments, reads, writes, stateless)
+    return operation(framework(), function, arguments, reads, writes, stateless)
 
 
 @functools.cache
-def _cupy() -> _CuPy:
+def framework() -> _CuPy:
+    """Return CuPy as operations use it.
+
+    Raises
+    ------
+    MissingPackageError
+        CuPy is not installed.
+    """
     require_installed("cupy", "CuPy", "pip install cupy-cuda13x")
     return _CuPy()
 

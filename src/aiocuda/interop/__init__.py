@@ -3,6 +3,7 @@
 from aiocuda.interop import cupy as cupy
 from aiocuda.interop import numba as numba
 from aiocuda.interop import torch as torch
+from aiocuda.interop import triton as triton
 from aiocuda.interop import warp as warp
 
-__all__ = ["cupy", "numba", "torch", "warp"]
+__all__ = ["cupy", "numba", "torch", "triton", "warp"]

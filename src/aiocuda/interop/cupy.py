@@ -1,8 +1,10 @@
-"""CuPy: its functions as operations."""
+"""CuPy: its functions and its kernels as operations."""
 
 from aiocuda._interop.cupy import op as op
+from aiocuda._interop.cupy_kernels import Kernel as Kernel
+from aiocuda._interop.cupy_kernels import kernel as kernel
 from aiocuda._naming import name_publicly as _name_publicly
 
-__all__ = ["op"]
+__all__ = ["Kernel", "kernel", "op"]
 
 _name_publicly(__name__, globals(), __all__)

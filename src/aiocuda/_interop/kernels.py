@@ -1,0 +1,92 @@
+"""Kernels of other languages as operations: what `kernel` of each language shares.
+
+Always true: an operation of a launch keeps nothing between calls, and yields what it writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from aiocuda import _native
+from aiocuda._interop.operation import Framework, operation
+from aiocuda._ops.operation import DeviceOp
+from aiocuda._values import given
+from aiocuda._verbs.tensors import as_array
+from aiocuda.errors import ArgumentTypeError, ArgumentValueError
+
+__all__ = ["is_array", "launched", "named", "require_count"]
+
+
+def is_array(x: object) -> bool:
+    """Say whether an argument is an array, or an operation that may yield one."""
+    return isinstance(x, (_native.Array, _native.Op))
+
+
+def named(writes: Sequence[str] | None, names: Sequence[str], kernel: str) -> list[str] | None:
+    """Return the names that `writes` gives, each a parameter; None if it gives none and they are to be found.
+
+    Raises
+    ------
+    ArgumentValueError
+        A name is not a parameter's.
+    """
+    if writes is None:
+        return None
+    unknown = [writes] if isinstance(writes, str) else [name for name in writes if name not in names]
+    if unknown:
+        raise ArgumentValueError(
+            f"kernel: writes= is a list of parameters of {kernel}, which are {', '.join(names)}; "
+            f"{', '.join(map(repr, unknown))} was given"
+        )
+    return list(writes)
+
+
+def require_count(arguments: Sequence[Any], names: Sequence[str], kernel: str) -> None:
+    """Raise unless there is an argument for each parameter.
+
+    Raises
+    ------
+    ArgumentTypeError
+        There are more, or fewer.
+    """
+    if len(arguments) != len(names):
+        raise ArgumentTypeError(
+            f"{kernel} takes {len(names)} arguments ({', '.join(names)}), and {len(arguments)} were given"
+        )
+
+
+def launched(
+    framework: Framework,
+    kernel: str,
+    launch: Callable[..., Any],
+    arguments: Sequence[Any],
+    written: Mapping[str, int],
+) -> DeviceOp[Any]:
+    """Make the operation of a launch.
+
+    Parameters
+    ----------
+    kernel
+        Its name, for messages.
+    launch
+        Called at submission with the framework's arrays in the place of ours, behind what the framework leads with.
+    arguments
+        Those of `launch`: arrays of ours and of other libraries, operations, and anything else.
+    written
+        The positions of what the kernel writes, by the names of its parameters.
+
+    Raises
+    ------
+    ArgumentTypeError
+        What it writes is no array.
+    """
+    taken = [each if is_array(each) else as_array(each, kernel) for each in arguments]
+    for name, position in written.items():
+        if not is_array(taken[position]):
+            raise ArgumentTypeError(
+                f"{kernel} writes '{name}', which takes an array on a device, not {given.shown(taken[position])}"
+            )
+    # A copy of NVIDIA's, CuPy's and the like have no name of their own that could be set.
+    launch.__qualname__ = kernel
+    return operation(framework, launch, taken, (), [taken[position] for position in written.values()], True)
