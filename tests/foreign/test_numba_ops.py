@@ -185,13 +185,52 @@ def test_misuse_of_a_kernel_is_an_error():
         kernel(Copies(), writes=["out"])
     with pytest.raises(ac.ArgumentValueError, match="'to' was given"):
         kernel(Copies(), writes="to")
+    with pytest.raises(
+        ac.ArgumentTypeError, match=r"Copies.py_func writes 'to', which takes an array on a device, not 3"
+    ):
+        launch[1, 1](1.0, full(1), 3)
     with pytest.raises(ac.ArgumentTypeError, match=r"cuda\.jit"):
         kernel(len)
 
 
+@cuda.jit(device=True)
+def put(z, i, value):  # type: ignore[no-untyped-def]
+    z[i] = value
+
+
+@cuda.jit
+def uses(x, y, count, shared_in):  # type: ignore[no-untyped-def]
+    part = cuda.shared.array(32, np.float32)
+    i = cuda.grid(1)
+    part[cuda.threadIdx.x] = shared_in[i]
+    cuda.syncthreads()
+    if i < x.shape[0]:
+        put(y, i, x[i] + part[0] + cuda.fma(x[i], x[i], x[i]))
+        cuda.atomic.add(count, 0, x[i])
+
+
+def test_what_a_kernel_writes_is_found(monkeypatch):
+    from aiocuda._interop import kernels
+
+    seen: list[Any] = []
+    monkeypatch.setattr(kernels, "operation", lambda *given: seen.append([*given[4]]))
+    arrays = [full(value) for value in range(4)]
+    kernel(uses)[1, 1](*arrays)
+    kernel(uses, writes=["x"])[1, 1](*arrays)
+    kernel(add)[1, 1](2, *arrays[:2])
+    assert [[next(i for i, x in enumerate(arrays) if x is each) for each in one] for one in seen] == [[1, 2], [0], [1]]
+
+
+def test_a_kernel_without_a_source_needs_names():
+    made = cuda.jit(eval("lambda x: None"))
+    with pytest.raises(ac.ArgumentValueError, match=r"its source is not there .* writes="):
+        kernel(made)
+    assert kernel(made, writes=["x"])[1, 1](full(1)) is not None
+
+
 @NEEDS_GPU
 def test_a_kernel_of_numbas_own(run):
-    added = kernel(add, writes=["y"])
+    added = kernel(add)
 
     async def main() -> None:
         x: Any = full(0)

@@ -5,17 +5,20 @@ Always true: an operation of a launch keeps nothing between calls, and yields wh
 
 from __future__ import annotations
 
+import inspect
+import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from aiocuda import _native
 from aiocuda._interop.operation import Framework, operation
+from aiocuda._interop.python_source import Language, written_by
 from aiocuda._ops.operation import DeviceOp
 from aiocuda._values import given
 from aiocuda._verbs.tensors import as_array
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
 
-__all__ = ["is_array", "launched", "named", "require_count"]
+__all__ = ["is_array", "launched", "named", "positional", "require_count", "written"]
 
 
 def is_array(x: object) -> bool:
@@ -40,6 +43,46 @@ def named(writes: Sequence[str] | None, names: Sequence[str], kernel: str) -> li
             f"{', '.join(map(repr, unknown))} was given"
         )
     return list(writes)
+
+
+def positional(function: types.FunctionType) -> list[str]:
+    """Return the names of a kernel's parameters.
+
+    Raises
+    ------
+    ArgumentTypeError
+        Some are of variable number, or given by name alone.
+    """
+    parameters = inspect.signature(function).parameters
+    if any(each.kind not in (each.POSITIONAL_OR_KEYWORD, each.POSITIONAL_ONLY) for each in parameters.values()):
+        raise ArgumentTypeError(f"kernel: {function.__qualname__} has parameters that are not given by position alone")
+    return list(parameters)
+
+
+def written(
+    writes: Sequence[str] | None,
+    function: types.FunctionType,
+    names: Sequence[str],
+    language: Language,
+    ranks: Mapping[str, int] | None = None,
+) -> list[str]:
+    """Return what a kernel that is Python writes: what `writes` names, or what its source says.
+
+    Raises
+    ------
+    ArgumentValueError
+        A name is not a parameter's, or the source is not there.
+    """
+    said = named(writes, names, function.__qualname__)
+    if said is not None:
+        return said
+    try:
+        return written_by(function, language, ranks)
+    except (OSError, SyntaxError) as error:
+        raise ArgumentValueError(
+            f"kernel: what {function.__qualname__} writes is not known, as its source is not there ({error}); name it: "
+            "kernel(..., writes=[...])"
+        ) from error
 
 
 def require_count(arguments: Sequence[Any], names: Sequence[str], kernel: str) -> None:

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
+import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from aiocuda._arrays.array import DeviceArray
 from aiocuda._devices.device import Stream
+from aiocuda._interop import kernels, python_source
 from aiocuda._interop.operation import Entered, Made, capsule_of, operation, require_installed
 from aiocuda._ops.operation import DeviceOp
 from aiocuda._values import dtypes, given
-from aiocuda.errors import ArgumentTypeError, ArgumentValueError
+from aiocuda.errors import ArgumentTypeError
 
 __all__ = ["Kernel", "kernel", "op"]
 
@@ -68,7 +69,7 @@ class Kernel:
 
     __slots__ = ("_kernel", "_names", "_written")
 
-    def __init__(self, kernel: Any, names: Sequence[str], written: Sequence[int]) -> None:
+    def __init__(self, kernel: Any, names: Sequence[str], written: Sequence[str]) -> None:
         self._kernel = kernel
         self._names = names  # of its parameters
         self._written = written
@@ -91,7 +92,8 @@ class Kernel:
         Raises
         ------
         ArgumentTypeError
-            It is no such tuple; when called: there are more arguments, or fewer, than the kernel has parameters.
+            It is no such tuple; when called: there are more arguments, or fewer, than the kernel has parameters, or
+            what it writes is no array.
         """
         if not isinstance(configuration, tuple) or len(configuration) not in (2, 3):
             raise ArgumentTypeError(
@@ -104,20 +106,17 @@ class Kernel:
         def launch(stream: Any, *arguments: Any) -> None:
             self._kernel[grid, block, stream, shared_bytes](*arguments)
 
-        launch.__qualname__ = self._kernel.py_func.__qualname__
+        title = self._kernel.py_func.__qualname__
 
         def make(*arguments: Any) -> DeviceOp[Any]:
-            if len(arguments) != len(self._names):
-                raise ArgumentTypeError(
-                    f"{launch.__qualname__} takes {len(self._names)} arguments ({', '.join(self._names)}), and "
-                    f"{len(arguments)} were given"
-                )
-            return op(launch, *arguments, writes=[arguments[i] for i in self._written], stateless=True)
+            kernels.require_count(arguments, self._names, title)
+            written = {name: self._names.index(name) for name in self._written}
+            return kernels.launched(_numba(), title, launch, arguments, written)
 
         return make
 
 
-def kernel(kernel: Any, *, writes: Sequence[str] = ()) -> Kernel:
+def kernel(kernel: Any, *, writes: Sequence[str] | None = None) -> Kernel:
     """Make operations of the launches of a kernel of Numba's.
 
     Parameters
@@ -125,34 +124,44 @@ def kernel(kernel: Any, *, writes: Sequence[str] = ()) -> Kernel:
     kernel
         What ``cuda.jit`` made of a function.
     writes
-        The names of the parameters whose arrays it writes. It reads all other arrays.
+        The names of the parameters whose arrays it writes. It reads all other arrays. None finds them in its source.
+        There a parameter counts as written if that is not clear.
 
     Returns
     -------
     Kernel
-        Launched as in Numba, without a stream: ``kernel(add, writes=["y"])[grid, block](a, x, y)``.
+        Launched as in Numba, without a stream: ``kernel(add)[grid, block](a, x, y)``. Arguments are arrays, operations
+        that yield them, tensors and numbers.
 
     Raises
     ------
+    MissingPackageError
+        Numba-CUDA is not installed.
     ArgumentTypeError
         It is no kernel of Numba's, or has parameters of variable number.
     ArgumentValueError
-        It has no parameter of such a name.
+        It has no parameter of such a name; or its source is not there, and `writes` does not say what it writes.
     """
+    _numba()
     function = getattr(kernel, "py_func", None)
     if function is None:
         raise ArgumentTypeError(f"kernel takes what cuda.jit has made of a function, not {given.shown(kernel)}")
-    parameters = inspect.signature(function).parameters
-    if any(each.kind is not each.POSITIONAL_OR_KEYWORD for each in parameters.values()):
-        raise ArgumentTypeError(f"kernel: {function.__qualname__} has parameters that are not given by position alone")
-    names = list(parameters)
-    if isinstance(writes, str) or (missing := [name for name in writes if name not in names]):
-        missing = [writes] if isinstance(writes, str) else missing
-        raise ArgumentValueError(
-            f"kernel: writes= is a list of parameters of {function.__qualname__}, which are {', '.join(names)}; "
-            f"{', '.join(map(repr, missing))} was given"
-        )
-    return Kernel(kernel, names, [names.index(name) for name in writes])
+    names = kernels.positional(function)
+    return Kernel(kernel, names, kernels.written(writes, function, names, _Language()))
+
+
+class _Language:
+    """Numba as Python: of its functions, the atomic ones write the array that they take first."""
+
+    def python_of(self, called: Any) -> types.FunctionType | None:
+        function = getattr(called, "py_func", None)
+        return function if isinstance(function, types.FunctionType) else None
+
+    def is_own(self, called: Any) -> bool:
+        return python_source.is_of(called, "numba")
+
+    def writes(self, called: Any, name: str) -> bool:
+        return str(getattr(called, "__qualname__", "")).startswith("atomic.")
 
 
 @functools.cache

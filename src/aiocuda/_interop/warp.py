@@ -15,7 +15,7 @@ from aiocuda._interop.operation import Entered, Made, capsule_of, operation, req
 from aiocuda._ops.operation import DeviceOp
 from aiocuda._values import dtypes
 
-__all__ = ["op"]
+__all__ = ["framework", "op"]
 
 
 def op(
@@ -56,11 +56,18 @@ def op(
     In a graph the function is called once, and its work captured. Load its modules before (``wp.load_module``), and
     give it what it writes.
     """
-    return operation(_warp(), function, arguments, reads, writes, stateless)
+    return operation(framework(), function, arguments, reads, writes, stateless)
 
 
 @functools.cache
-def _warp() -> _Warp:
+def framework() -> _Warp:
+    """Return Warp as operations use it.
+
+    Raises
+    ------
+    MissingPackageError
+        Warp is not installed.
+    """
     require_installed("warp", "Warp", "pip install warp-lang")
     return _Warp()
 

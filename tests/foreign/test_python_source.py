@@ -1,0 +1,216 @@
+"""What kernels in Python write, as their source says, for a language of the test's own."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aiocuda._interop.python_source import is_of, written_by
+
+
+class lang:  # noqa: N801
+    """A language's module, as kernels see it."""
+
+    @staticmethod
+    def load(x: Any, i: int) -> Any: ...
+
+    @staticmethod
+    def store(x: Any, i: int, value: Any) -> None: ...
+
+
+class Language:
+    def python_of(self, called: Any) -> types.FunctionType | None:
+        return called if isinstance(called, types.FunctionType) and not self.is_own(called) else None
+
+    def is_own(self, called: Any) -> bool:
+        return called is lang or getattr(called, "__qualname__", "").startswith("lang.")
+
+    def writes(self, called: Any, name: str) -> bool:
+        return name.startswith("store")
+
+
+def written(function: Any, **ranks: int) -> str:
+    return "".join(written_by(function, Language(), ranks))
+
+
+def put(z: Any, i: int, value: Any) -> None:
+    z[i] = value
+
+
+def get(z: Any, i: int) -> Any:
+    return z[i]
+
+
+def row_of(z: Any, i: int) -> Any:
+    return z[i]
+
+
+def to_itself(a: Any, b: Any) -> None:
+    a[0] = 1
+    to_itself(b, a)
+
+
+unknown: Any = object()
+
+
+def items(x: Any, y: Any) -> None:
+    y[0] = x[0] + 1
+
+
+def added(x: Any, y: Any) -> None:
+    y[0, 1] += x[0]
+
+
+def attributes(x: Any, y: Any) -> None:
+    y[0].position[1] = x.shape[0]
+
+
+def named(x: Any, y: Any) -> None:
+    a = x
+    b = y[2:]
+    c = a
+    for _ in range(3):
+        a = b
+        c = a
+    c[0] = 1
+
+
+def several(x: Any, y: Any, z: Any) -> None:
+    (_, _), *rest = (x, z), y
+    rest[0] = 1
+
+
+def one_of(x: Any, y: Any, z: Any) -> None:
+    p = x if z[0] else y
+    p[0] = 1
+
+
+def walrus(x: Any, y: Any) -> None:
+    if (p := y) is not None:
+        p[0] = x[0]
+
+
+def computed(x: Any, y: Any) -> None:
+    v = x[0] * 2
+    w = -x[1]
+    v += w
+    y[0] = v
+
+
+def helpers(x: Any, y: Any) -> None:
+    put(y, 0, get(x, 1))
+
+
+def helpers_by_name(x: Any, y: Any) -> None:
+    put(value=x[0], i=3, z=y)
+
+
+def views_of_helpers(x: Any, y: Any) -> None:
+    row = row_of(y, 0)
+    row[1] = x[0]
+
+
+def calls_itself(x: Any, y: Any, z: Any) -> None:
+    to_itself(x, y)
+
+
+def of_the_language(x: Any, y: Any) -> None:
+    lang.store(y, 0, lang.load(x, 0))
+
+
+def of_its_compiler(x: Any, y: Any) -> None:
+    lang.store_to_all(y, 0, lang.known_to_no_one(x))  # type: ignore[attr-defined]
+
+
+def methods(x: Any, y: Any) -> None:
+    y.slice(0).store(0, x.load(0).reshape(3))
+
+
+def unknown_methods(x: Any, y: Any) -> None:
+    y.fill(x.shape[0])
+
+
+def to_who_knows(x: Any, y: Any, z: Any) -> None:
+    unknown.call(y)
+    z[0] = len(x) + abs(x[0])
+
+
+def spread(x: Any, y: Any, z: Any) -> None:
+    put(*(y, z))
+
+
+def numpy_functions(x: Any, y: Any) -> None:
+    np.add(x, x, y)
+    y[0] = np.float32(np.sqrt(x[0]))
+
+
+def a_function_in_it(x: Any, y: Any) -> None:
+    def inner(x: Any) -> None:
+        y[0] = x
+
+    inner(3)
+
+
+def reads(x: Any, y: Any) -> None:
+    v = x[0]
+    print(v, y.shape)
+
+
+def loops_over(x: Any, y: Any) -> None:
+    for row in y:
+        row[0] = 1
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (items, "y"),
+        (added, "y"),
+        (attributes, "y"),
+        (named, "xy"),
+        (several, "xyz"),
+        (one_of, "xy"),
+        (walrus, "y"),
+        (computed, "y"),
+        (helpers, "y"),
+        (helpers_by_name, "y"),
+        (views_of_helpers, "y"),
+        (calls_itself, "xy"),
+        (of_the_language, "y"),
+        (of_its_compiler, "y"),
+        (methods, "y"),
+        (unknown_methods, "y"),
+        (to_who_knows, "yz"),
+        (spread, "yz"),
+        (numpy_functions, "y"),
+        (a_function_in_it, "xy"),
+        (reads, ""),
+        (loops_over, "y"),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_what_a_function_writes_is_found(function, expected):
+    assert written(function) == expected
+
+
+def copies_an_item(x: Any, y: Any) -> None:
+    p = x[0]
+    p[1] = 3
+    y[0] = p
+
+
+def test_an_item_of_an_array_of_known_rank_is_no_view():
+    assert written(copies_an_item) == "xy"
+    assert written(copies_an_item, x=1) == "y"
+    assert written(copies_an_item, x=2) == "xy"
+
+
+def test_whose_a_function_is():
+    assert is_of(np, "numpy")
+    assert is_of(np.linalg.norm, "numpy")
+    assert is_of(np.float32(1), "numpy")
+    assert not is_of(items, "numpy")
+    assert not is_of(np, "num")
