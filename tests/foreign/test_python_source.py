@@ -33,7 +33,9 @@ class Language:
 
 
 def written(function: Any, **ranks: int) -> str:
-    return "".join(written_by(function, Language(), ranks))
+    """The parameters that are surely written, and behind a question mark those of which it is not clear."""
+    found = written_by(function, Language(), ranks)
+    return "".join(sorted(found.surely)) + ("?" + "".join(sorted(found.unclear)) if found.unclear else "")
 
 
 def put(z: Any, i: int, value: Any) -> None:
@@ -159,6 +161,30 @@ def reads(x: Any, y: Any) -> None:
     print(v, y.shape)
 
 
+def load_row(z: Any, i: int) -> Any:
+    return z[i]
+
+
+def views_of_helpers_called_load(x: Any, y: Any) -> None:
+    row = load_row(y, 0)
+    row[1] = x[0]
+
+
+def hides_a_name(x: Any, y: Any, put: Any) -> None:
+    put(x, 0, 1)
+    len = x  # noqa: A001
+    len(y)  # type: ignore[operator]
+
+
+def either(x: Any, y: Any) -> None:
+    p = x or y
+    p[0] = 1
+
+
+def values_that_were_read(x: Any, y: Any) -> None:
+    lang.store(y, 0, lang.load(x, 0).reshape((y,)))
+
+
 def loops_over(x: Any, y: Any) -> None:
     for row in y:
         row[0] = 1
@@ -170,25 +196,29 @@ def loops_over(x: Any, y: Any) -> None:
         (items, "y"),
         (added, "y"),
         (attributes, "y"),
-        (named, "xy"),
-        (several, "xyz"),
-        (one_of, "xy"),
+        (named, "?xy"),
+        (several, "?xyz"),
+        (one_of, "?xy"),
         (walrus, "y"),
         (computed, "y"),
         (helpers, "y"),
         (helpers_by_name, "y"),
         (views_of_helpers, "y"),
-        (calls_itself, "xy"),
+        (calls_itself, "x?y"),
         (of_the_language, "y"),
         (of_its_compiler, "y"),
         (methods, "y"),
-        (unknown_methods, "y"),
-        (to_who_knows, "yz"),
-        (spread, "yz"),
+        (unknown_methods, "?y"),
+        (to_who_knows, "z?y"),
+        (spread, "?yz"),
         (numpy_functions, "y"),
-        (a_function_in_it, "xy"),
+        (a_function_in_it, "y?x"),
         (reads, ""),
         (loops_over, "y"),
+        (views_of_helpers_called_load, "y"),
+        (hides_a_name, "?xy"),
+        (either, "?xy"),
+        (values_that_were_read, "y"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )

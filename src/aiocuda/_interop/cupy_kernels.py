@@ -11,11 +11,11 @@ from typing import Any
 
 from aiocuda._interop import kernels
 from aiocuda._interop.cupy import framework
+from aiocuda._interop.python_source import Found
 from aiocuda._ops.operation import DeviceOp
 from aiocuda._source.parameters import Parameter
 from aiocuda._source.signature import select_kernel
 from aiocuda._values import given
-from aiocuda._verbs.tensors import as_array
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError, SignatureError
 
 __all__ = ["Kernel", "kernel"]
@@ -122,14 +122,17 @@ def _raw(kernel: Any, writes: Sequence[str | int] | None) -> Callable[..., Devic
             kernel(grid, block, taken, **keywords)
 
         if said is None:
-            written = {each.name: at for at, each in enumerate(parameters or ()) if _is_written(each, values[at])}
+            surely = frozenset(each.name for each in parameters or () if each.writes)
+            unclear = frozenset(each.name for each in parameters or () if each.kind == "unknown" and not each.const)
+            written = Found(surely, unclear)
         else:
-            written = said
-            if missing := [at for at in written.values() if at >= len(values)]:
+            if missing := [at for at in said.values() if at >= len(values)]:
                 raise ArgumentTypeError(
                     f"{kernel.name} writes its argument {missing[0]}, and {len(values)} arguments were given"
                 )
-        return kernels.launched(framework(), kernel.name, launch, values, written)
+            written = Found(frozenset(said))
+        called = names or [f"argument {at}" for at in range(len(values))]
+        return kernels.launched(framework(), kernel.name, launch, values, called, written)
 
     return make
 
@@ -142,12 +145,6 @@ def _parameters(kernel: Any) -> tuple[Parameter, ...] | None:
         return select_kernel(kernel.code, kernel.name, options=kernel.options).parameters
     except SignatureError:  # a macro may write the kernel, and CuPy's compiler says what is wrong
         return None
-
-
-def _is_written(parameter: Parameter, value: Any) -> bool:
-    if parameter.kind != "unknown":
-        return parameter.writes
-    return not parameter.const and kernels.is_array(as_array(value, parameter.name))
 
 
 def _positions(kernel: str, names: Sequence[str] | None, writes: Sequence[str | int]) -> dict[str, int]:
@@ -189,8 +186,8 @@ def _shaped(kernel: Any, keywords_taken: Sequence[str]) -> Callable[..., DeviceO
             made = kernel(*taken, **keywords)
             return made if makes else None
 
-        written = {name: len(inputs) + at for at, name in enumerate(outputs[: len(values) - len(inputs)])}
-        return kernels.launched(framework(), kernel.name, launch, values, written)
+        names = [*inputs, *outputs][: len(values)]
+        return kernels.launched(framework(), kernel.name, launch, values, names, Found(frozenset(outputs)))
 
     return make
 

@@ -28,7 +28,7 @@ class Kernel:
 
     __slots__ = ("_kernel", "_names", "_title", "_written")
 
-    def __init__(self, kernel: Any, title: str, names: Sequence[str], written: Sequence[str]) -> None:
+    def __init__(self, kernel: Any, title: str, names: Sequence[str], written: python_source.Found) -> None:
         self._kernel = kernel
         self._title = title
         self._names = names  # of its parameters
@@ -68,8 +68,7 @@ class Kernel:
 
         def make(*arguments: Any) -> DeviceOp[Any]:
             kernels.require_count(arguments, self._names, self._title)
-            written = {name: self._names.index(name) for name in self._written}
-            return kernels.launched(tile, self._title, launch, arguments, written)
+            return kernels.launched(tile, self._title, launch, arguments, self._names, self._written)
 
         return make
 

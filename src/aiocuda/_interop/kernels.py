@@ -12,7 +12,7 @@ from typing import Any
 
 from aiocuda import _native
 from aiocuda._interop.operation import Framework, operation
-from aiocuda._interop.python_source import Language, written_by
+from aiocuda._interop.python_source import Found, Language, written_by
 from aiocuda._ops.operation import DeviceOp
 from aiocuda._values import given
 from aiocuda._verbs.tensors import as_array
@@ -65,7 +65,7 @@ def written(
     names: Sequence[str],
     language: Language,
     ranks: Mapping[str, int] | None = None,
-) -> list[str]:
+) -> Found:
     """Return what a kernel that is Python writes: what `writes` names, or what its source says.
 
     Raises
@@ -75,7 +75,7 @@ def written(
     """
     said = named(writes, names, function.__qualname__)
     if said is not None:
-        return said
+        return Found(frozenset(said))
     try:
         return written_by(function, language, ranks)
     except (OSError, SyntaxError) as error:
@@ -104,7 +104,8 @@ def launched(
     kernel: str,
     launch: Callable[..., Any],
     arguments: Sequence[Any],
-    written: Mapping[str, int],
+    names: Sequence[str],
+    written: Found,
 ) -> DeviceOp[Any]:
     """Make the operation of a launch.
 
@@ -116,8 +117,10 @@ def launched(
         Called at submission with the framework's arrays in the place of ours, behind what the framework leads with.
     arguments
         Those of `launch`: arrays of ours and of other libraries, operations, and anything else.
+    names
+        Of the parameters that take the arguments.
     written
-        The positions of what the kernel writes, by the names of its parameters.
+        Those that the kernel writes; and those that it may write, which count as written if they are arrays.
 
     Raises
     ------
@@ -125,11 +128,14 @@ def launched(
         What it writes is no array.
     """
     taken = [each if is_array(each) else as_array(each, kernel) for each in arguments]
-    for name, position in written.items():
-        if not is_array(taken[position]):
+    writes = []
+    for name, value in zip(names, taken, strict=True):
+        if is_array(value) and (name in written.surely or name in written.unclear):
+            writes.append(value)
+        elif name in written.surely:
             raise ArgumentTypeError(
-                f"{kernel} writes '{name}', which takes an array on a device, not {given.shown(taken[position])}"
+                f"{kernel} writes '{name}', which takes an array on a device, not {given.shown(value)}"
             )
     # A copy of NVIDIA's, CuPy's and the like have no name of their own that could be set.
     launch.__qualname__ = kernel
-    return operation(framework, launch, taken, (), [taken[position] for position in written.values()], True)
+    return operation(framework, launch, taken, (), writes, True)

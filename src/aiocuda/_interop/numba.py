@@ -69,7 +69,7 @@ class Kernel:
 
     __slots__ = ("_kernel", "_names", "_written")
 
-    def __init__(self, kernel: Any, names: Sequence[str], written: Sequence[str]) -> None:
+    def __init__(self, kernel: Any, names: Sequence[str], written: python_source.Found) -> None:
         self._kernel = kernel
         self._names = names  # of its parameters
         self._written = written
@@ -110,8 +110,7 @@ class Kernel:
 
         def make(*arguments: Any) -> DeviceOp[Any]:
             kernels.require_count(arguments, self._names, title)
-            written = {name: self._names.index(name) for name in self._written}
-            return kernels.launched(_numba(), title, launch, arguments, written)
+            return kernels.launched(_numba(), title, launch, arguments, self._names, self._written)
 
         return make
 

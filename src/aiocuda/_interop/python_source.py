@@ -12,12 +12,12 @@ import inspect
 import textwrap
 import types
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
-__all__ = ["Language", "is_of", "written_by"]
+__all__ = ["Found", "Language", "is_of", "written_by"]
 
 _NONE: Final[frozenset[str]] = frozenset()
 # Methods of arrays, and of values that were read from them, that write nothing.
@@ -55,8 +55,18 @@ class _Function(NamedTuple):
     scope: Mapping[str, Any]
 
 
-def written_by(function: types.FunctionType, language: Language, ranks: Mapping[str, int] | None = None) -> list[str]:
-    """Return the parameters that a kernel writes, in order.
+class Found(NamedTuple):
+    """Parameters that a function writes, and those that it may write, as far as one can tell."""
+
+    surely: frozenset[str] = _NONE
+    unclear: frozenset[str] = _NONE
+
+    def and_(self, other: Found) -> Found:
+        return Found(self.surely | other.surely, self.unclear | other.unclear)
+
+
+def written_by(function: types.FunctionType, language: Language, ranks: Mapping[str, int] | None = None) -> Found:
+    """Return the parameters that a kernel writes.
 
     Parameters
     ----------
@@ -69,8 +79,11 @@ def written_by(function: types.FunctionType, language: Language, ranks: Mapping[
     OSError
         The function's source is not there.
     """
-    written = _Reading(language).written(function, ranks or {})
-    return [name for name in _parameters(function) if name in written]
+    return _Reading(language).found(function, ranks or {})
+
+
+def _one_of(written: frozenset[str]) -> Found:
+    return Found(written) if len(written) == 1 else Found(unclear=written)
 
 
 def _parameters(function: types.FunctionType) -> list[str]:
@@ -82,8 +95,11 @@ def _read(function: types.FunctionType) -> _Function:
     tree = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
     if not isinstance(tree, ast.FunctionDef):
         raise OSError(f"the source of {function.__qualname__} is no function")
+    names = _parameters(function)
     scope = {**vars(builtins), **function.__globals__, **inspect.getclosurevars(function).nonlocals}
-    return _Function(_parameters(function), tree, scope)
+    for name in (*names, *(name for name, _ in _bound(tree))):  # which are the function's own
+        scope.pop(name, None)
+    return _Function(names, tree, scope)
 
 
 class _Reading:
@@ -91,68 +107,85 @@ class _Reading:
 
     def __init__(self, language: Language) -> None:
         self._language = language
-        self._written: dict[types.FunctionType, frozenset[str]] = {}
+        self._known: dict[types.FunctionType, Found] = {}
 
-    def written(self, function: types.FunctionType, ranks: Mapping[str, int]) -> frozenset[str]:
-        if function not in self._written:
-            self._written[function] = frozenset(_parameters(function))  # of one that calls itself, nothing is known
-            self._written[function] = self._found(_read(function), ranks)
-        return self._written[function]
+    def found(self, function: types.FunctionType, ranks: Mapping[str, int]) -> Found:
+        if function not in self._known:
+            # Of one that calls itself, nothing is known.
+            self._known[function] = Found(unclear=frozenset(_parameters(function)))
+            self._known[function] = self._looked_at(_read(function), ranks)
+        return self._known[function]
 
-    def _found(self, function: _Function, ranks: Mapping[str, int]) -> frozenset[str]:
-        aliases = _Aliases(function, ranks)
-        written: set[str] = set()
+    def _looked_at(self, function: _Function, ranks: Mapping[str, int]) -> Found:
+        aliases = _Aliases(function, ranks, lambda call: self._is_value(call, function))
+        found = Found()
         for node in ast.walk(function.body):
             if isinstance(node, ast.Call):
-                written |= self._written_by_call(node, function, aliases)
+                found = found.and_(self._by_call(node, function, aliases))
             elif isinstance(node, (ast.Subscript, ast.Attribute)) and isinstance(node.ctx, (ast.Store, ast.Del)):
-                written |= aliases.of(_whole(node))
+                found = found.and_(_one_of(aliases.of(_whole(node))))
             elif isinstance(node, (ast.FunctionDef, ast.Lambda)) and node is not function.body:
-                return frozenset(function.names)  # its names are others
-        return frozenset(written)
+                found = found.and_(Found(unclear=frozenset(function.names)))  # its names are others
+        return Found(found.surely, found.unclear - found.surely)
 
-    def _written_by_call(self, call: ast.Call, function: _Function, aliases: _Aliases) -> frozenset[str]:
+    def _by_call(self, call: ast.Call, function: _Function, aliases: _Aliases) -> Found:
         given = [*call.args, *(keyword.value for keyword in call.keywords)]
-        everything = _NONE.union(*map(aliases.of, given))
+        unclear = Found(unclear=_NONE.union(*map(aliases.of, given)))
         language = self._language
         if isinstance(call.func, ast.Attribute) and (of := aliases.of(call.func.value)):  # a method of an array
-            return of if language.writes(None, call.func.attr) or call.func.attr not in _READING else everything
+            if language.writes(None, call.func.attr):
+                return _one_of(of)
+            return unclear if call.func.attr in _READING else unclear.and_(Found(unclear=of))
         called = _resolved(call.func, function.scope)
-        if called is None:
-            # A language may have functions that only its compiler knows: they are attributes of its module.
-            if not isinstance(call.func, ast.Attribute) or not language.is_own(
-                _resolved(call.func.value, function.scope)
-            ):
-                return everything
-        elif (python := language.python_of(called)) is not None:
-            return self._passed(call, python, aliases, everything)
-        elif isinstance(called, np.ufunc):
-            return _NONE.union(*map(aliases.of, given[called.nin :]))
-        if called is None or language.is_own(called):
-            return aliases.of(given[0]) if given and language.writes(called, _last(call.func)) else _NONE
+        if called is not None and (python := language.python_of(called)) is not None:
+            return self._by_passing(call, python, aliases, unclear)
+        if self._is_own(call, called, function):
+            return _one_of(aliases.of(given[0])) if given and language.writes(called, _last(call.func)) else Found()
+        if isinstance(called, np.ufunc):
+            return _one_of(_NONE.union(*map(aliases.of, given[called.nin :])))
         if isinstance(called, type) or getattr(called, "__module__", None) in ("builtins", "math", "operator"):
-            return _NONE
-        return everything
+            return Found()
+        if called is None and isinstance(call.func, ast.Attribute) and call.func.attr in _READING:
+            return Found()  # of a value that was read
+        return unclear
 
-    def _passed(
-        self, call: ast.Call, python: types.FunctionType, aliases: _Aliases, everything: frozenset[str]
-    ) -> frozenset[str]:
+    def _is_own(self, call: ast.Call, called: Any, function: _Function) -> bool:
+        if called is not None:
+            return self._language.is_own(called)
+        # A language may have functions that only its compiler knows: they are attributes of its module.
+        of = _resolved(call.func.value, function.scope) if isinstance(call.func, ast.Attribute) else None
+        return of is not None and self._language.is_own(of)
+
+    def _is_value(self, call: ast.Call, function: _Function) -> bool:
+        """Say whether a call gives a value that was read, which is no view of an array."""
+        if not _last(call.func).startswith(_VALUES):
+            return False
+        called = _resolved(call.func, function.scope)
+        is_method = isinstance(call.func, ast.Attribute) and _resolved(call.func.value, function.scope) is None
+        return is_method or self._is_own(call, called, function)
+
+    def _by_passing(self, call: ast.Call, python: types.FunctionType, aliases: _Aliases, unclear: Found) -> Found:
         if any(isinstance(each, ast.Starred) for each in call.args) or any(each.arg is None for each in call.keywords):
-            return everything
+            return unclear
         try:
-            written = self.written(python, {})
+            found = self.found(python, {})
         except (OSError, ValueError, SyntaxError):
-            return everything
+            return unclear
         to = dict(zip(_parameters(python), call.args, strict=False))
         to |= {str(each.arg): each.value for each in call.keywords}
-        return _NONE.union(*(aliases.of(value) for name, value in to.items() if name in written))
+
+        def given(names: frozenset[str]) -> frozenset[str]:
+            return _NONE.union(*(aliases.of(value) for name, value in to.items() if name in names))
+
+        return _one_of(given(found.surely)).and_(Found(unclear=given(found.unclear)))
 
 
 class _Aliases:
     """Which parameters the names of a function may stand for, or be a part of."""
 
-    def __init__(self, function: _Function, ranks: Mapping[str, int]) -> None:
+    def __init__(self, function: _Function, ranks: Mapping[str, int], is_value: Callable[[ast.Call], bool]) -> None:
         self._ranks = ranks
+        self._is_value = is_value
         self._names: dict[str, frozenset[str]] = defaultdict(
             frozenset, {name: frozenset({name}) for name in function.names}
         )
@@ -173,9 +206,11 @@ class _Aliases:
             return _NONE if node.attr in _FACTS else self.of(node.value)
         if isinstance(node, ast.IfExp):
             return self.of(node.body) | self.of(node.orelse)
-        if isinstance(node, ast.Call) and _last(node.func).startswith(_VALUES):
+        if isinstance(node, ast.Call) and self._is_value(node):
             return _NONE
-        if isinstance(node, (ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and (of := self.of(node.func.value)):
+            return of  # by a method: a view of its array
+        if isinstance(node, (ast.BinOp, ast.UnaryOp, ast.Compare)):
             return _NONE  # a value of its own
         return _NONE.union(*(self.of(each) for each in ast.iter_child_nodes(node) if isinstance(each, ast.expr)))
 

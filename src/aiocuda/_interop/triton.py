@@ -21,6 +21,7 @@ from aiocuda._arrays.array import DeviceArray
 from aiocuda._devices.device import Stream
 from aiocuda._interop import kernels, triton_ir
 from aiocuda._interop.operation import Entered, Made, capsule_of, require_installed
+from aiocuda._interop.python_source import Found
 from aiocuda._interop.torch import _pytorch
 from aiocuda._ops.operation import DeviceOp
 from aiocuda._values import given
@@ -93,7 +94,6 @@ class Kernel:
         for name, value in by_name.items():
             _require_plain(name, value, title)
         writes = self._find(by_name, title) if self._writes is None else self._writes
-        positions = {name: position for position, name in enumerate(by_name)}
         count, keys = len(arguments), list(keywords)
 
         def launch(*taken: Any) -> None:
@@ -102,8 +102,8 @@ class Kernel:
             if compiled is not None and compiled.hash not in self._checked:  # None where a hook of Triton's has it
                 self._check(compiled, writes)
 
-        written = {name: positions[name] for name in writes if by_name.get(name) is not None}
-        return kernels.launched(_triton(), title, launch, values, written)
+        written = Found(frozenset(name for name in writes if by_name.get(name) is not None))
+        return kernels.launched(_triton(), title, launch, values, [*by_name], written)
 
     def _require(self, arguments: Sequence[Any], keywords: Mapping[str, Any], title: str) -> None:
         names = self._jit.arg_names

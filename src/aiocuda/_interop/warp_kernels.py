@@ -23,7 +23,7 @@ class Kernel:
 
     __slots__ = ("_kernel", "_names", "_written")
 
-    def __init__(self, kernel: Any, names: Sequence[str], written: Sequence[str]) -> None:
+    def __init__(self, kernel: Any, names: Sequence[str], written: python_source.Found) -> None:
         self._kernel = kernel
         self._names = names  # of its parameters
         self._written = written  # whether they are outputs or not
@@ -76,12 +76,8 @@ class Kernel:
                 record_tape=False,
             )
 
-        written = {
-            name: position
-            for position, name in enumerate(self._names)
-            if name in self._written or position >= len(inputs)
-        }
-        return kernels.launched(framework(), self._kernel.key, launch, arguments, written)
+        written = self._written.and_(python_source.Found(frozenset(self._names[len(inputs) :])))
+        return kernels.launched(framework(), self._kernel.key, launch, arguments, self._names, written)
 
 
 def kernel(kernel: Any, *, writes: Sequence[str] | None = None) -> Kernel:
