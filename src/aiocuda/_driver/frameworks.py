@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final, cast
 
-__all__ = ["STREAMS", "current_stream", "framework_of", "is_read_only", "keeper_of_stream"]
+__all__ = ["STREAMS", "current_stream", "framework_of", "has_cuda", "is_read_only", "keeper_of_stream"]
 
 
 def _of_torch(torch: Any) -> Callable[[int], int]:
@@ -61,6 +61,11 @@ def current_stream(x: Any, ordinal: int) -> int | None:
     """Return the handle of the stream that an array's framework puts this thread's work on; None if it is not known."""
     name = framework_of(type(x))
     return None if name not in STREAMS else STREAMS[name](sys.modules[name])(ordinal)
+
+
+def has_cuda(torch: Any) -> bool:
+    """Say whether a module is PyTorch, and one that is made for CUDA; None is none."""
+    return getattr(getattr(torch, "version", None), "cuda", None) is not None
 
 
 def is_read_only(x: Any) -> bool:

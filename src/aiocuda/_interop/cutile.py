@@ -151,8 +151,8 @@ class _CuTile:
 
     def enter(self, stream: Stream, kept: list[Any] | None) -> Entered:
         torch = sys.modules.get("torch")
-        has_pytorch = torch is not None and getattr(torch.version, "cuda", None) is not None
-        before = frameworks.STREAMS["torch"](torch)(stream.device.ordinal) if has_pytorch else 0
+        ordinal = stream.device.ordinal
+        before = frameworks.STREAMS["torch"](torch)(ordinal) if frameworks.has_cuda(torch) else 0
         return Entered(before, (stream.handle,), None)
 
     def leave(self, entered: Entered) -> None:

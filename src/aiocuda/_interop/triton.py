@@ -19,6 +19,7 @@ import numpy as np
 from aiocuda import _native
 from aiocuda._arrays.array import DeviceArray
 from aiocuda._devices.device import Stream
+from aiocuda._driver import frameworks
 from aiocuda._interop import kernels, triton_ir
 from aiocuda._interop.operation import Entered, Made, capsule_of, require_installed
 from aiocuda._interop.python_source import Found
@@ -354,4 +355,4 @@ class _Triton:
 def _with_pytorch() -> Any:
     """Return PyTorch as operations use it, if the program uses it with CUDA; else None."""
     torch = sys.modules.get("torch")
-    return None if torch is None or getattr(torch.version, "cuda", None) is None else _pytorch()
+    return _pytorch() if frameworks.has_cuda(torch) else None
