@@ -83,6 +83,7 @@ class Triton:
                 assert not warmup
                 active = runtime.driver.active
                 ordinal = active.get_current_device()
+                assert ordinal == framework.ordinal
                 assert x.dtype == y.dtype == np.int32
                 grid = grid({"x": x, "y": y}) if callable(grid) else grid
                 stream = active.get_current_stream(ordinal)

@@ -176,7 +176,6 @@ def test_the_device_of_tritons_comes_back(triton, device):
     triton.driver.device = 1
     triton.kernel()(full(1), full(2), N).sync(60)
     assert triton.driver.device == 1
-    assert triton.launched.streams[0] != 0
 
 
 def test_what_triton_has_compiled_is_compared_with_what_was_named(triton, monkeypatch):

@@ -232,7 +232,13 @@ def copies_an_item(x: Any, y: Any) -> None:
     y[0] = p
 
 
+def writes_a_part(x: Any, y: Any) -> None:
+    p = x[2:]
+    p[1] = y[0]
+
+
 def test_an_item_of_an_array_of_known_rank_is_no_view():
+    assert written(writes_a_part, x=1) == "x"
     assert written(copies_an_item) == "xy"
     assert written(copies_an_item, x=1) == "y"
     assert written(copies_an_item, x=2) == "xy"

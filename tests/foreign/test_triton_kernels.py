@@ -10,6 +10,7 @@ import pytest
 from real import NEEDS_GPU, QUIET, imported
 
 import aiocuda as ac
+from aiocuda._interop import triton_ir
 from aiocuda.interop.triton import kernel
 
 triton = imported("triton", needs_gpu=False)
@@ -108,9 +109,22 @@ def block_written(x_ptr, out_ptr, n):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
+def chosen_by_a_number(x_ptr, a_ptr, b_ptr, n):  # type: ignore[no-untyped-def]
+    i = tl.arange(0, 16)
+    tl.store(tl.where(i < n, a_ptr + i, b_ptr + i), tl.load(x_ptr))
+
+
+@triton.jit
 def if_asked(x_ptr, out_ptr, other_ptr, WRITES_OTHER: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
     tl.store(out_ptr, tl.load(x_ptr))
     if WRITES_OTHER:
+        tl.store(other_ptr, 1.0)
+
+
+@triton.jit
+def if_there(x_ptr, out_ptr, other_ptr):  # type: ignore[no-untyped-def]
+    tl.store(out_ptr, tl.load(x_ptr))
+    if other_ptr is not None:
         tl.store(other_ptr, 1.0)
 
 
@@ -155,12 +169,32 @@ F, I = np.float32, np.int32  # noqa: E741
         (if_asked, (F, F, F, False), ["out_ptr"]),
         (if_asked, (F, F, F, True), ["out_ptr", "other_ptr"]),
         (if_asked, (F, F, None, False), ["out_ptr"]),
+        (if_there, (F, F, None), ["out_ptr"]),
+        (if_there, (F, F, F), ["out_ptr", "other_ptr"]),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
 def test_what_a_kernel_writes_is_found(made, arguments, expected):
     given = [array(each) if isinstance(each, type) else each for each in arguments]
     assert written(made, *given) == expected
+
+
+@pytest.mark.parametrize(
+    ("made", "arguments", "surely", "unclear"),
+    [
+        (loops, (F, F, F, 3), {2}, set()),
+        (counts, (F, F, I), {1, 2}, set()),
+        (chosen_by_a_number, (F, F, F, 3), {1, 2}, set()),
+        (block_written, (F, F, 16), {1}, set()),
+        (through_memory, (F, np.int64), set(), {0, 1}),
+        (assembly, (F, F), set(), {1}),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_what_is_clear_and_what_is_not(made, arguments, surely, unclear):
+    given = [array(each) if isinstance(each, type) else each for each in arguments]
+    ((types, fixed),) = triton_ir.types_of(dict(zip(made.arg_names, given, strict=True)), frozenset())
+    assert triton_ir.written_by(made, types, fixed) == (surely, unclear)
 
 
 @pytest.mark.parametrize("dtype", ["bool", "uint8", "int16", "uint64", "float16", "bfloat16", "float64"])
@@ -174,6 +208,8 @@ def test_arguments_by_name_and_operations_are_found_too():
     assert written(add, y_ptr=x, x_ptr=x, out_ptr=ac.empty_like(x), n=N, BLOCK=64, num_warps=4) == ["out_ptr"]
     unknown = ac.call(lambda stream: x, reads=[x])
     assert written(add, unknown, x, unknown, N, BLOCK) == ["out_ptr"]
+    addresses = ac.zeros(N, np.int64)  # of no other dtype can pointers be made
+    assert written(through_memory, x, addresses) == ["x_ptr", "address_ptr"]
     assert written(counts, unknown, unknown, unknown) == [
         "count_ptr",
         "flag_ptr",

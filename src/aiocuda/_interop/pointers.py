@@ -62,11 +62,13 @@ _LOADS: Final = frozenset({"tt.load", "tt.descriptor_load", "tt.descriptor_gathe
 _PASSING: Final = frozenset(
     {
         "tt.splat", "tt.unsplat", "tt.broadcast", "tt.expand_dims", "tt.reshape", "tt.trans", "tt.bitcast",
-        "tt.ptr_to_int", "tt.int_to_ptr", "tt.make_tensor_descriptor", "tt.make_tensor_ptr", "tt.advance", "tt.join",
+        "tt.ptr_to_int", "tt.int_to_ptr", "tt.join",
         "tt.split", "tt.cat", "tt.gather", "tt.reduce", "tt.scan", "tt.func", "tt.call", "tt.return", "tt.print",
         "tt.assert",
     }
 )  # fmt: skip
+# These give a pointer made of the first that they take, and of numbers.
+_MOVING: Final = frozenset({"tt.addptr", "tt.make_tensor_descriptor", "tt.make_tensor_ptr", "tt.advance"})
 _PASSING_DIALECTS: Final = ("arith.", "math.", "scf.", "cf.", "ub.", "builtin.")
 _ENDS: Final = ("yield", "return", "condition")  # of a region: what follows takes their operands
 
@@ -166,7 +168,7 @@ def _is_known(name: str) -> bool:
     return (
         name in _LOADS
         or name in _PASSING
-        or name == "tt.addptr"
+        or name in _MOVING
         or name.startswith(_PASSING_DIALECTS)
         or name.rpartition(".")[2] in _ENDS
     )
@@ -219,8 +221,10 @@ def _flows(steps: Sequence[Step], calls: Mapping[Step, _Summary]) -> dict[int, s
         elif step.name.rpartition(".")[2] in _ENDS:
             if step.region in holders:  # else it is the function that ends
                 end(step, holders[step.region])
-        elif step.name == "tt.addptr":
+        elif step.name in _MOVING:
             mixed(step.operands[:1], step.results)
+        elif step.name == "arith.select":
+            mixed(step.operands[1:], step.results)
         elif step.name not in _LOADS and step.name != "scf.if":
             mixed(step.operands, step.results)
             for region in step.regions:
