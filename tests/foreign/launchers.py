@@ -250,6 +250,7 @@ class Warp:
                 Stream=lambda device, cuda_stream: of(cuda_stream=cuda_stream),
                 ScopedStream=scoped,
                 get_device=lambda name=None: device,
+                get_stream=lambda name: device.stream,
                 from_dlpack=lambda capsule: Array(Tensor.taken(framework, capsule)),
                 launch=launch,
             )

@@ -404,6 +404,7 @@ def test_hooks_of_a_configuration_work_on_the_operations_stream(latch, device):
 
     launch = kernel(triton.autotune([triton.Config({}, pre_hook=zero)], key=[])(counts))[8,]
     count, flag, held = full(9), full(0, np.int32), device.stream()
+    launch(full(1), count, flag).sync(60)  # it is compiled by now, and what the hook uses is loaded
     latch.hold(held)
     ac.fill(count, 5).on(held).submit()
     made = launch(full(1), count, flag)
