@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from framework import Framework
 from launchers import LANGUAGES, adds, installed, run_program
-from torch_like import close
+from torch_like import Torch, close
 
 import aiocuda as ac
 from aiocuda._interop.pointers import Written
@@ -138,6 +138,40 @@ def test_the_launch_options_of_the_languages_arrive(framework):
         for name, each in languages.items():
             each.kernel()(full(1), full(2), N).sync(60)
             assert each.launched.options == [expected[name]]
+
+
+# --- tensors as arguments --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def torch() -> Iterator[Torch]:
+    made = Torch()
+    with made.imported():
+        yield made
+    close(made)
+
+
+def test_tensors_are_arguments_ordered_both_ways(language, torch, latch, device):
+    gate = device.stream()
+    x, y = torch.tensor(1, N), torch.tensor(2, N)
+    launch = language.kernel()
+    launch(x, y, N).sync(60)
+    latch.hold(gate)
+    torch.order(torch.current, gate.handle)
+    y.fill_(7)
+    launch(x, y, N).submit()
+    y.fill_(50)
+    y.copy_(x)
+    latch.release()
+    assert y.tolist() == [10] * N
+    assert (x._version, y._version) == (2, 0)  # as autograd counts what aiocuda wrote
+
+
+def test_a_tensor_that_needs_a_gradient_is_an_error(language, torch):
+    x = torch.tensor(1, N)
+    x.requires_grad = True
+    with pytest.raises(ac.ArgumentTypeError, match="requires_grad"):
+        language.kernel()(full(1), x, N)
 
 
 # --- Triton's driver, decorators and representation ------------------------------------------------------------------
