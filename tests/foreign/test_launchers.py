@@ -170,7 +170,7 @@ def test_tensors_are_arguments_ordered_both_ways(language, torch, latch, device)
 def test_a_tensor_that_needs_a_gradient_is_an_error(language, torch):
     x = torch.tensor(1, N)
     x.requires_grad = True
-    with pytest.raises(ac.ArgumentTypeError, match="requires_grad"):
+    with pytest.raises(ac.ArgumentTypeError, match="requires a gradient"):
         language.kernel()(full(1), x, N)
 
 
