@@ -140,6 +140,13 @@ def test_the_launch_options_of_the_languages_arrive(framework):
             assert each.launched.options == [expected[name]]
 
 
+def test_an_array_of_another_device_is_an_error(language):
+    there = ac.full(N, 2, np.int32, device=1).sync(60)
+    with pytest.raises(ac.DeviceMismatchError, match="device 1"):
+        language.kernel()(full(1), there, N).sync(60)
+    assert language.launched.streams == []
+
+
 # --- tensors as arguments --------------------------------------------------------------------------------------------
 
 

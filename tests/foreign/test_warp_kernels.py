@@ -9,7 +9,8 @@ import pytest
 from real import NEEDS_GPU, QUIET, imported
 
 import aiocuda as ac
-from aiocuda.interop.warp import kernel
+from aiocuda._interop.warp_kernels import _as_declared
+from aiocuda.interop.warp import kernel, op
 
 wp = imported("warp", needs_gpu=False)
 
@@ -103,6 +104,21 @@ def test_misuse_is_an_error():
         kernel(len)
     with pytest.raises(ac.ArgumentTypeError, match="'state' of of_struct is a struct"):
         kernel(of_struct)
+
+
+def test_arrays_of_scalars_are_seen_as_the_vectors_that_a_kernel_takes():
+    points, y = array(shape=(64, 3)), array()
+    vectors, scalars = (each.type for each in lengths.adj.args)
+    seen = []
+
+    def look(a: Any, b: Any) -> None:
+        as_vectors = _as_declared(a, vectors)
+        seen.append((as_vectors.shape, as_vectors.dtype, as_vectors.ptr))
+        assert _as_declared(b, scalars) is b
+        assert _as_declared(2.0, scalars) == 2.0
+
+    op(look, points, y).sync(60)
+    assert seen == [((64,), wp.vec3, points.address)]
 
 
 @NEEDS_GPU

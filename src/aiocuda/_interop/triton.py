@@ -63,8 +63,9 @@ class Kernel:
             It takes the kernel's arguments and Triton's launch options (``num_warps``, ``num_stages``), and makes the
             operation. That yields what it writes: an array, a tuple of several, or None. *Stream*: as for
             `aiocuda.call`; the work comes after all that Triton's current stream (PyTorch's, or the default one) holds
-            at submission. *Blocks*: while Triton launches, which compiles the kernel the first time. *On cancel*: what
-            was enqueued goes on.
+            at submission. *Blocks*: while Triton launches, which compiles the kernel the first time; the call itself
+            runs the front end of its compiler once for each combination of types, if `writes` names nothing. *On
+            cancel*: what was enqueued goes on.
 
         Raises
         ------
