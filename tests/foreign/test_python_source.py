@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import linecache
 import types
 from typing import Any
 
@@ -83,6 +85,11 @@ def named(x: Any, y: Any) -> None:
 def several(x: Any, y: Any, z: Any) -> None:
     (_, _), *rest = (x, z), y
     rest[0] = 1
+
+
+def one_each(x: Any, y: Any, z: Any) -> None:
+    a, (b, _) = x, (y, z)
+    b[0] = a[0]
 
 
 def one_of(x: Any, y: Any, z: Any) -> None:
@@ -198,6 +205,7 @@ def loops_over(x: Any, y: Any) -> None:
         (attributes, "y"),
         (named, "?xy"),
         (several, "?xyz"),
+        (one_each, "y"),
         (one_of, "?xy"),
         (walrus, "y"),
         (computed, "y"),
@@ -250,3 +258,83 @@ def test_whose_a_function_is():
     assert is_of(np.float32(1), "numpy")
     assert not is_of(items, "numpy")
     assert not is_of(np, "num")
+
+
+# --- functions that nobody has written -------------------------------------------------------------------------------
+
+NAMES = ("x", "y", "z", "a", "b", "c")
+STATEMENTS = (
+    "{0} = {1}",
+    "{0} = {1}[1:]",
+    "{0} = {1}.reshape({1}.shape)",
+    "{0} = {1} if {2}.size % 2 else {2}",
+    "{0} = {1} if {2}.ndim == 2 else {2}",
+    "{0}, {1} = {1}, {2}",
+    "{0} = [{1}, {2}][1]",
+    "{0} = seen({1}, {2})",
+    "({0} := {1})[0] = 3",
+    "{0}[0] = {1}[0] + 1",
+    "{0}[0] += 2",
+    "put({0}, 0, {1}[0])",
+    "put(z={0}, i=0, value=7)",
+    "swapped({0}, {1})",
+    "lang.store({0}, 0, lang.load({1}, 0))",
+    "np.add({1}[:1], 1, {0}[:1])",
+    "for {0} in [{1}, {2}]: {0}[0] = 5",
+    "for k in range(2): {0}, {1} = {1}, {0}",
+    "if {1}.size > 3: {0} = {2}",
+)
+
+
+def seen(z: Any, other: Any) -> Any:
+    return other if z.size else z
+
+
+def swapped(z: Any, other: Any) -> None:
+    put(other, 0, z[0])
+
+
+def made_function(seed: int) -> types.FunctionType:
+    random = np.random.default_rng(seed)
+    lines = [f"def made_{seed}(x, y, z):", "    a, b, c = x, y, z"]
+    for _ in range(6):
+        names = random.choice(NAMES, 3, replace=False)
+        lines.append("    " + STATEMENTS[random.integers(len(STATEMENTS))].format(*names))
+    source = "\n".join(lines) + "\n"
+    scope: dict[str, Any] = {"np": np, "put": put, "seen": seen, "swapped": swapped, "lang": lang}
+    exec(compile(source, f"<made {seed}>", "exec"), scope)
+    linecache.cache[f"<made {seed}>"] = (len(source), None, source.splitlines(True), f"<made {seed}>")
+    function: types.FunctionType = scope[f"made_{seed}"]
+    return function
+
+
+class runs:  # noqa: N801
+    """What the language's functions do."""
+
+    @staticmethod
+    def load(x: Any, i: int) -> Any:
+        return x[i].copy()
+
+    @staticmethod
+    def store(x: Any, i: int, value: Any) -> None:
+        x[i] = value
+
+
+@pytest.mark.parametrize("first", range(0, 1000, 100))
+def test_what_a_function_does_write_is_found(first, monkeypatch):
+    """No function of some that were made at random writes what was not found."""
+    for name in ("load", "store"):
+        monkeypatch.setattr(lang, name, getattr(runs, name))
+        monkeypatch.setattr(getattr(runs, name), "__qualname__", f"lang.{name}")
+    changed_by_some = found_for_some = 0
+    for seed in range(first, first + 100):
+        function = made_function(seed)
+        arrays = {name: np.full((8, 2), 100 + i) for i, name in enumerate("xyz")}
+        before = {name: array.copy() for name, array in arrays.items()}
+        function(**arrays)
+        changed = {name for name in arrays if (arrays[name] != before[name]).any()}
+        found = written_by(function, Language())
+        assert changed <= found.surely | found.unclear, inspect.getsource(function)
+        changed_by_some += len(changed)
+        found_for_some += len(found.surely | found.unclear)
+    assert 0 < changed_by_some <= found_for_some < 300  # of three for each function

@@ -233,13 +233,25 @@ def _bound(function: ast.FunctionDef) -> Iterator[tuple[str, ast.expr]]:
     for node in ast.walk(function):
         match node:
             case ast.Assign(targets=targets, value=value):
-                yield from ((name, value) for target in targets for name in _names_in(target))
+                for target in targets:
+                    yield from _pairs(target, value)
             case ast.AnnAssign(target=target, value=ast.expr() as value) | ast.NamedExpr(target=target, value=value):
                 yield from ((name, value) for name in _names_in(target))
             case ast.For(target=target, iter=value) | ast.comprehension(target=target, iter=value):
                 yield from ((name, value) for name in _names_in(target))
             case ast.withitem(context_expr=value, optional_vars=ast.expr() as target):
                 yield from ((name, value) for name in _names_in(target))
+
+
+def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+    sides = (target, value)
+    if all(isinstance(side, (ast.Tuple, ast.List)) for side in sides):
+        items = [side.elts for side in sides]  # type: ignore[attr-defined]
+        if len(items[0]) == len(items[1]) and not any(isinstance(each, ast.Starred) for each in (*items[0], *items[1])):
+            for each, its_value in zip(*items, strict=True):
+                yield from _pairs(each, its_value)
+            return
+    yield from ((name, value) for name in _names_in(target))
 
 
 def _names_in(target: ast.expr) -> Iterator[str]:

@@ -46,7 +46,7 @@ class Kernel:
         self._required = [name for name in jit.arg_names if parameters[name].default is parameters[name].empty]
         self._required = [name for name in self._required if name not in chosen]
         self._found: dict[Any, list[str]] = {}  # what it writes, by the types of its parameters
-        self._checked: set[str] = set()  # compiled kernels that write nothing but what they were said to
+        self._checked: set[tuple[str, ...]] = set()  # compiled kernels, and what was said of them and is true
 
     def __getitem__(self, grid: Any) -> Callable[..., DeviceOp[Any]]:
         """Configure a launch, as in Triton: ``kernel[grid]``.
@@ -101,7 +101,9 @@ class Kernel:
         def launch(*taken: Any) -> None:
             options = dict(zip(keys, taken[count:], strict=True))
             compiled = _untuned(self._kernel).run(*taken[:count], grid=grid, warmup=False, **options)
-            if compiled is not None and compiled.hash not in self._checked:  # None where a hook of Triton's has it
+            if (
+                compiled is not None and (compiled.hash, *writes) not in self._checked
+            ):  # None: a hook of Triton's has it
                 self._check(compiled, writes)
 
         written = Found(frozenset(name for name in writes if by_name.get(name) is not None))
@@ -164,7 +166,7 @@ class Kernel:
                 f"{self._jit.fn.__qualname__} has written {', '.join(sorted(unnamed))}, which stands not in writes=; "
                 "name it there: kernel(..., writes=[...])"
             )
-        self._checked.add(compiled.hash)
+        self._checked.add((compiled.hash, *writes))
 
 
 def kernel(kernel: Any, *, writes: Sequence[str] | None = None) -> Kernel:
