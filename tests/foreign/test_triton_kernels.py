@@ -122,6 +122,57 @@ def if_asked(x_ptr, out_ptr, other_ptr, WRITES_OTHER: tl.constexpr):  # type: ig
 
 
 @triton.jit
+def matmul(a_ptr, b_ptr, c_ptr, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+    rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inner = tl.arange(0, BLOCK)
+    a = a_ptr + rows[:, None] * n + inner[None, :]
+    b = b_ptr + inner[:, None] * n + columns[None, :]
+    total = tl.zeros((BLOCK, BLOCK), tl.float32)
+    for k in range(0, n, BLOCK):
+        mask = inner[None, :] + k < n
+        total = tl.dot(tl.load(a, mask=mask, other=0.0), tl.load(b), total)
+        a += BLOCK
+        b += BLOCK * n
+    tl.store(c_ptr + rows[:, None] * n + columns[None, :], total)
+
+
+@triton.jit
+def larger(a, b):  # type: ignore[no-untyped-def]
+    return tl.where(a > b, a, b)
+
+
+@triton.jit
+def softmax(x_ptr, out_ptr, sums_ptr, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+    i = tl.arange(0, BLOCK)
+    row = x_ptr + tl.program_id(0) * n
+    x = tl.load(row + i, mask=i < n, other=-float("inf"))
+    x = tl.exp(x - tl.reduce(x, 0, larger))
+    total = tl.sum(x, 0)
+    tl.store(out_ptr + tl.program_id(0) * n + i, tl.associative_scan(x / total, 0, larger), mask=i < n)
+    if n > 2:
+        tl.store(sums_ptr, total)
+
+
+@triton.jit
+def in_turns(a_ptr, b_ptr, index_ptr, n):  # type: ignore[no-untyped-def]
+    of = a_ptr
+    to = b_ptr
+    for k in tl.range(0, n, num_stages=2):
+        tl.store(to + k, tl.load(of + tl.load(index_ptr)))
+        of, to = to, of
+
+
+@triton.jit
+def returns_early(x_ptr, out_ptr, n):  # type: ignore[no-untyped-def]
+    i = tl.program_id(0)
+    if i >= n:
+        return
+    p = out_ptr + i
+    tl.store(p, tl.load(x_ptr + i))
+
+
+@triton.jit
 def if_there(x_ptr, out_ptr, other_ptr):  # type: ignore[no-untyped-def]
     tl.store(out_ptr, tl.load(x_ptr))
     if other_ptr is not None:
@@ -169,6 +220,10 @@ F, I = np.float32, np.int32  # noqa: E741
         (if_asked, (F, F, F, False), ["out_ptr"]),
         (if_asked, (F, F, F, True), ["out_ptr", "other_ptr"]),
         (if_asked, (F, F, None, False), ["out_ptr"]),
+        (matmul, (F, F, F, 64, 16), ["c_ptr"]),
+        (softmax, (F, F, F, 64, 64), ["out_ptr", "sums_ptr"]),
+        (in_turns, (F, F, I, 4), ["a_ptr", "b_ptr"]),
+        (returns_early, (F, F, 4), ["out_ptr"]),
         (if_there, (F, F, None), ["out_ptr"]),
         (if_there, (F, F, F), ["out_ptr", "other_ptr"]),
     ],
