@@ -140,6 +140,15 @@ def test_the_launch_options_of_the_languages_arrive(framework):
             assert each.launched.options == [expected[name]]
 
 
+def test_memory_of_the_host_is_an_error(language):
+    with pytest.raises(ac.ArgumentTypeError, match=r"'y' is memory of the host, .* give to_device\("):
+        language.kernel()(full(1), np.zeros(N, np.int32), N)
+    pinned = ac.empty_host(N, np.int32).sync(60)
+    with pytest.raises(ac.ArgumentTypeError, match=r"gets arrays on a device; .* is none"):
+        language.kernel()(full(1), pinned, N).sync(60)
+    assert language.launched.streams == []
+
+
 def test_an_array_of_another_device_is_an_error(language):
     there = ac.full(N, 2, np.int32, device=1).sync(60)
     with pytest.raises(ac.DeviceMismatchError, match="device 1"):

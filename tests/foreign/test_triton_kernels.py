@@ -310,6 +310,8 @@ def test_misuse_is_an_error():
         kernel(add, writes=["out"])
     with pytest.raises(ac.ArgumentTypeError, match=r"triton\.jit"):
         kernel(len)
+    with pytest.raises(ac.ArgumentTypeError, match="'x_ptr' is memory of the host"):
+        kernel(add)[GRID](np.zeros(N), x, x, N, BLOCK)
     with pytest.raises(ac.ArgumentTypeError, match="'x_ptr' holds arrays"):
         launch[GRID]((x, x), x, x, N, BLOCK)
 

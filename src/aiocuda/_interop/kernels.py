@@ -18,7 +18,7 @@ from aiocuda._values import given
 from aiocuda._verbs.tensors import as_array
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
 
-__all__ = ["is_array", "launched", "named", "positional", "require_count", "written"]
+__all__ = ["is_array", "launched", "named", "positional", "require_count", "require_no_host_memory", "written"]
 
 
 def is_array(x: object) -> bool:
@@ -99,6 +99,21 @@ def require_count(arguments: Sequence[Any], names: Sequence[str], kernel: str) -
         )
 
 
+def require_no_host_memory(name: str, value: Any, kernel: str) -> None:
+    """Raise if an argument that is none of our arrays is an array after all, as what is on a device has become ours.
+
+    Raises
+    ------
+    ArgumentTypeError
+        It is in memory of the host.
+    """
+    if not is_array(value) and hasattr(value, "__dlpack__"):
+        raise ArgumentTypeError(
+            f"{kernel}: '{name}' is memory of the host, which the language would copy, or refuse: give to_device(...) "
+            f"in the place of {given.shown(value)}"
+        )
+
+
 def launched(
     framework: Framework,
     kernel: str,
@@ -125,17 +140,19 @@ def launched(
     Raises
     ------
     ArgumentTypeError
-        What it writes is no array.
+        What it writes is no array, or an argument is memory of the host.
     """
     taken = [each if is_array(each) else as_array(each, kernel) for each in arguments]
     writes = []
     for name, value in zip(names, taken, strict=True):
-        if is_array(value) and (name in written.surely or name in written.unclear):
-            writes.append(value)
-        elif name in written.surely:
+        if is_array(value):
+            if name in written.surely or name in written.unclear:
+                writes.append(value)
+            continue
+        require_no_host_memory(name, value, kernel)
+        if name in written.surely:
             raise ArgumentTypeError(
                 f"{kernel} writes '{name}', which takes an array on a device, not {given.shown(value)}"
             )
-    # A copy of NVIDIA's, CuPy's and the like have no name of their own that could be set.
-    launch.__qualname__ = kernel
+    launch.__qualname__ = kernel  # for messages
     return operation(framework, launch, taken, (), writes, True)

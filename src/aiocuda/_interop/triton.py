@@ -254,6 +254,7 @@ def _refuse_tuning(*_: Any, **__: Any) -> Any:
 
 
 def _require_plain(name: str, value: Any, title: str) -> None:
+    kernels.require_no_host_memory(name, value, title)
     if hasattr(value, "base") and hasattr(value, "block_shape"):
         raise ArgumentTypeError(
             f"{title}: '{name}' is a descriptor of a tensor, whose memory is not ordered; give the array, and make the "
