@@ -70,6 +70,7 @@ _PASSING: Final = frozenset(
 # These give a pointer made of the first that they take, and of numbers.
 _MOVING: Final = frozenset({"tt.addptr", "tt.make_tensor_descriptor", "tt.make_tensor_ptr", "tt.advance"})
 _PASSING_DIALECTS: Final = ("arith.", "math.", "scf.", "cf.", "ub.", "builtin.")
+_ANYWHERE: Final = -1  # in the place of a parameter: a value that was read from memory
 _ENDS: Final = ("yield", "return", "condition")  # of a region: what follows takes their operands
 
 
@@ -84,7 +85,7 @@ class _Summary(NamedTuple):
     surely: frozenset[int]
     unclear: frozenset[int]
     is_anywhere: bool  # it writes through a pointer that comes from no parameter
-    returns: tuple[frozenset[int], ...]  # where each of its results may come from
+    returns: tuple[frozenset[int], ...]  # where each of its results may come from, `_ANYWHERE` among them
 
 
 def written_of(steps: Sequence[Step], kernel: str) -> Written:
@@ -140,7 +141,7 @@ class _Functions:
 
     def _summarised(self, function: _Function) -> _Summary:
         calls = {step: self._called(step) for step in function.steps if step.name == "tt.call"}
-        origins = _origins(_flows(function.steps, calls), function.parameters)
+        origins = _origins(_flows(function.steps, calls), function.parameters, _read(function.steps, calls))
         surely: set[int] = set()
         unclear: set[int] = set()
         is_anywhere = False
@@ -160,8 +161,12 @@ class _Functions:
                 unclear |= set().union(*found)
             for position in stores:
                 surely |= found[position]
-                is_anywhere = is_anywhere or not found[position]  # it was read from memory, or made of a number
-        return _Summary(frozenset(surely), frozenset(unclear), is_anywhere, tuple(map(frozenset, returns)))
+                # It was read from memory, or made of a number.
+                is_anywhere = is_anywhere or not found[position] or _ANYWHERE in found[position]
+        none = {_ANYWHERE}
+        return _Summary(
+            frozenset(surely - none), frozenset(unclear - none), is_anywhere, tuple(map(frozenset, returns))
+        )
 
 
 def _is_known(name: str) -> bool:
@@ -210,7 +215,7 @@ def _flows(steps: Sequence[Step], calls: Mapping[Step, _Summary]) -> dict[int, s
     for step in steps:
         if step in calls:
             for result, sources in zip(step.results, calls[step].returns, strict=False):
-                mixed((step.operands[position] for position in sources), [result])
+                mixed((step.operands[position] for position in sources - {_ANYWHERE}), [result])
         elif step.name == "scf.for":
             each(step.operands[3:], first[step.regions[0]][1:])
             each(step.operands[3:], step.results)
@@ -232,11 +237,23 @@ def _flows(steps: Sequence[Step], calls: Mapping[Step, _Summary]) -> dict[int, s
     return flows
 
 
-def _origins(flows: dict[int, set[int]], parameters: Sequence[int]) -> dict[int, set[int]]:
-    """Return the parameters that each value may come from."""
+def _read(steps: Iterable[Step], calls: Mapping[Step, _Summary]) -> list[int]:
+    """Return the values that come from memory."""
+    read: list[int] = []
+    for step in steps:
+        if step.name in _LOADS:
+            read += step.results
+        elif step in calls:
+            returns = zip(step.results, calls[step].returns, strict=False)
+            read += [result for result, sources in returns if _ANYWHERE in sources]
+    return read
+
+
+def _origins(flows: dict[int, set[int]], parameters: Sequence[int], read: Sequence[int]) -> dict[int, set[int]]:
+    """Return the parameters that each value may come from, and `_ANYWHERE` for what was read."""
     origins: dict[int, set[int]] = defaultdict(set)
-    for position, parameter in enumerate(parameters):
-        pending = [parameter]
+    for position, sources in [*((i, [parameter]) for i, parameter in enumerate(parameters)), (_ANYWHERE, read)]:
+        pending = [*sources]
         while pending:
             value = pending.pop()
             if position not in origins[value]:
