@@ -226,3 +226,40 @@ def test_a_function_that_is_not_there_may_write_all_that_it_gets():
     step = Step("tt.call", (1,), (), (), inside.block, inside.region, inside.arguments, "elsewhere")
     func = Step("tt.func", (), (), (inside.region,), outside.block, outside.region, (), "kernel")
     assert written_of([step, func], "kernel") == (frozenset(), frozenset({0, 1}))
+
+
+def made(*lines: Any) -> list[Step]:
+    """Operations of functions: (name, operands, results), and (parameters, symbol) at the end of each."""
+    steps: list[Step] = []
+    inner: list[Any] = []
+    for number, line in enumerate(lines):
+        if len(line) == 2:
+            parameters, symbol = line
+            steps += [
+                Step(name, operands, results, (), 0, number, parameters, to) for name, operands, results, to in inner
+            ]
+            steps.append(Step("tt.func", (), (), (number,), 0, 1000, (), symbol))
+            inner = []
+        else:
+            inner.append((*line, "") if len(line) == 3 else line)
+    return steps
+
+
+def test_a_pointer_made_of_a_number_leads_anywhere():
+    steps = made(
+        ("arith.constant", (), (3,)), ("tt.int_to_ptr", (3,), (4,)), ("tt.store", (4, 5), ()), ((1, 2), "kernel")
+    )
+    assert written_of(steps, "kernel") == (frozenset(), frozenset({0, 1}))
+
+
+def test_a_pointer_that_a_function_has_read_leads_anywhere():
+    steps = made(
+        ("tt.load", (10,), (11,)),
+        ("tt.return", (11,), ()),
+        ((10,), "reads"),
+        ("tt.call", (1,), (3,), "reads"),
+        ("arith.select", (5, 3, 2), (4,)),
+        ("tt.store", (4, 6), ()),
+        ((1, 2), "kernel"),
+    )
+    assert written_of(steps, "kernel") == (frozenset({1}), frozenset({0}))
