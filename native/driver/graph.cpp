@@ -309,11 +309,15 @@ void Graph::set(const std::vector<NodeIndex>& nodes, Making making) {
                                                    parameters.context),
               "cuGraphExecMemsetNodeSetParams");
         break;
-      case NodeKind::copy:
-        check(table.cuGraphExecMemcpyNodeSetParams(executable_.get(), nodes_[index], &parameters.copy,
-                                                   parameters.context),
-              "cuGraphExecMemcpyNodeSetParams");
+      case NodeKind::copy: {
+        const CUresult result = table.cuGraphExecMemcpyNodeSetParams(executable_.get(), nodes_[index], &parameters.copy,
+                                                                     parameters.context);
+        // The driver keeps to memory of the kind that the node was made with: that of another library's allocator may
+        // be of another one.
+        if (result == CUDA_ERROR_INVALID_VALUE) return rebuild(making);
+        check(result, "cuGraphExecMemcpyNodeSetParams");
         break;
+      }
       case NodeKind::captured:
         if (!node.captured.graph) break;
         check(table.cuGraphExecChildGraphNodeSetParams(executable_.get(), nodes_[index],

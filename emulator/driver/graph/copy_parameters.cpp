@@ -59,7 +59,9 @@ void CopyParameters::append_work(Works& works) const {
 CUgraphExecUpdateResult CopyParameters::check_update(const NodeParameters& next) const {
   const auto& other = dynamic_cast<const CopyParameters&>(next);
   const bool is_same = other.context_ == context_ && other.copy_.dstMemoryType == copy_.dstMemoryType &&
-                       other.copy_.srcMemoryType == copy_.srcMemoryType && is_linear() && other.is_linear();
+                       other.copy_.srcMemoryType == copy_.srcMemoryType && is_linear() && other.is_linear() &&
+                       other.destination_.is_of_pool == destination_.is_of_pool &&
+                       other.source_.is_of_pool == source_.is_of_pool;
   return is_same ? CU_GRAPH_EXEC_UPDATE_SUCCESS : CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
 }
 

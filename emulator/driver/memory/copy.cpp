@@ -157,7 +157,8 @@ CUresult resolve(Operand& operand, const Extent& extent, Expected expected) {
   }
   operand.memory = is_host ? Memory::page_locked : Memory::device;
   operand.always_synchronous = allocation->sync_memops.load(std::memory_order_relaxed);
-  if (allocation->pool && allocation->pool->is_on_device()) {
+  operand.is_of_pool = allocation->pool && allocation->pool->is_on_device();
+  if (operand.is_of_pool) {
     operand.devices_with_access = allocation->pool->devices_with_access();
   }
   return CUDA_SUCCESS;

@@ -34,6 +34,7 @@ struct Operand {
   std::size_t pitch_bytes = 0;  // from row to row
   std::size_t slice_bytes = 0;  // from slice to slice
   Memory memory = Memory::pageable;
+  bool is_of_pool = false;                                // on a device
   bool always_synchronous = false;                        // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
   std::uint64_t devices_with_access = ~std::uint64_t{0};  // a bit for each: a pool on a device limits them
   // Work of another device asks this before it uses the memory of a pool. Peer copies need not ask: they name the

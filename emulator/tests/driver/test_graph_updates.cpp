@@ -132,6 +132,11 @@ TEST_CASE("what cannot change in an executable is refused, and changes nothing")
   const CUDA_MEMSET_NODE_PARAMS right = fill_of_ints(memory, 2, 4);
   CHECK(cuGraphExecMemsetNodeSetParams(executable, foreign, &right, device.context()) == CUDA_ERROR_INVALID_VALUE);
   CHECK(cuGraphExecMemsetNodeSetParams(executable, copy, &right, device.context()) == CUDA_ERROR_INVALID_VALUE);
+  CUdeviceptr of_pool = 0;
+  REQUIRE_OK(cuMemAllocAsync(&of_pool, 256, nullptr));
+  const CUDA_MEMCPY3D from_pool = linear_copy(out.address(), of_pool, 16);
+  CHECK(cuGraphExecMemcpyNodeSetParams(executable, copy, &from_pool, device.context()) == CUDA_ERROR_INVALID_VALUE);
+  REQUIRE_OK(cuMemFreeAsync(of_pool, nullptr));
   CUDA_MEMCPY3D pitched = linear_copy(out.address(), memory, 4);
   pitched.Height = 2;
   pitched.srcPitch = pitched.dstPitch = 8;

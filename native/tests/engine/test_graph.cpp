@@ -78,6 +78,21 @@ TEST_CASE("a launch sets the nodes whose memory is another than before, and no o
   CHECK(engine.driver.count(Function::cuGraphExecMemsetNodeSetParams) == 1);
 }
 
+TEST_CASE("an executable that does not take other memory for a copy is made anew") {
+  WholeEngine engine;
+  engine.arrays = {engine.array(64), engine.array(64)};
+  const nb::object graph = make_graph(engine, engine.arrays[0]);
+  CHECK_FALSE(engine.run(launch_of(graph, engine.arrays[0])));
+  const std::size_t made = engine.driver.count(Function::cuGraphInstantiateWithFlags);
+  engine.driver.refuse(Function::cuGraphExecMemcpyNodeSetParams, CUDA_ERROR_INVALID_VALUE);
+  CHECK_FALSE(engine.run(launch_of(graph, engine.arrays[1])));
+  CHECK(engine.driver.count(Function::cuGraphInstantiateWithFlags) == made + 1);
+  CHECK(filled_last(engine.driver).at(0) == of<Array>(engine.arrays[1]).address());
+  CHECK_FALSE(engine.run(launch_of(graph, engine.arrays[0])));  // which is set in that one again
+  CHECK(engine.driver.count(Function::cuGraphInstantiateWithFlags) == made + 1);
+  CHECK(filled_last(engine.driver).at(0) == of<Array>(engine.arrays[0]).address());
+}
+
 TEST_CASE("a graph is made for its first launch outside of the submission, with what that launch replaces") {
   WholeEngine engine;
   engine.arrays = {engine.array(64), engine.array(64)};
