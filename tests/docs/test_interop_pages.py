@@ -44,6 +44,15 @@ def test_every_page_with_code_is_tested():
     assert {name for name, *_ in CALLS} == with_code - {"pytorch"}  # which leaves a kernel to the reader
 
 
+def test_the_table_of_waits_has_what_the_pages_say():
+    whole = (PAGES / "waits.md").read_text(encoding="utf-8")
+    for path in PAGES.glob("*.md"):
+        _, _, after = path.read_text(encoding="utf-8").partition("## Calls that block\n")
+        rows = re.findall(r"^(\| .* \|)$", after.partition("\n## ")[0], re.MULTILINE)[1:]
+        assert rows or path.stem in ("index", "waits")
+        assert [row for row in rows if row not in whole] == []
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", sorted({*NEEDED} - {"cupy"}))
 def test_the_kernels_of_a_page_are_kernels(name, tmp_path):
