@@ -10,6 +10,7 @@ one wait at its end; the figure is the median time for a step. Rows take turns, 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import importlib.util
 import statistics
 import time
@@ -114,6 +115,41 @@ def rows_of_cupy(items: int, chain: int) -> list[Row]:
     return rows_of("cupy", cupy.add, one, cupy.cuda.get_current_stream().synchronize, items, chain)
 
 
+async def waits_for_torch(repeat: int) -> dict[str, float]:
+    """Return the median time of a product of matrices on a stream of PyTorch's with a wait for it, in us."""
+    import torch
+
+    a, stream = torch.randn(512, 512, device="cuda"), torch.cuda.Stream()
+
+    def work() -> None:
+        with torch.cuda.stream(stream):
+            torch.mm(a, a)
+
+    times: dict[str, list[float]] = {}
+
+    def take(name: str, start: float) -> None:
+        times.setdefault(name, []).append((time.perf_counter() - start) * 1e6)
+
+    for _ in range(repeat + 50):
+        start = time.perf_counter()
+        work()
+        take("torch: a matmul, enqueued only", start)
+        stream.synchronize()
+        start = time.perf_counter()
+        work()
+        stream.synchronize()
+        take("torch: a matmul, stream.synchronize()", start)
+        start = time.perf_counter()
+        work()
+        await ac.done(stream)
+        take("torch: a matmul, await ac.done(stream)", start)
+        start = time.perf_counter()
+        work()
+        await asyncio.to_thread(stream.synchronize)
+        take("torch: a matmul, await asyncio.to_thread(stream.synchronize)", start)
+    return {name: statistics.median(each[50:]) for name, each in times.items()}
+
+
 FRAMEWORKS = {"torch": rows_of_torch, "cupy": rows_of_cupy}
 
 
@@ -136,6 +172,9 @@ def main() -> None:
     for name in frameworks:
         more = found[f"{name}: op(add)"] - found[f"{name}: its own add"]
         print(f"{more:8.2f} us  {name}: more for an operation than for its own call")
+    if "torch" in frameworks:
+        for name, us in asyncio.run(waits_for_torch(given.repeat)).items():
+            print(f"{us:8.2f} us  {name}")
 
 
 if __name__ == "__main__":
