@@ -506,6 +506,23 @@ def test_a_stream_that_its_object_destroys_is_kept_for_the_borrow(
     assert let_go(lambda: gone() is None)
 
 
+def test_a_framework_that_is_not_at_work_disturbs_no_borrower(framework, monkeypatch):
+    def ail(_: Any) -> Any:
+        raise RuntimeError("no CUDA here")
+
+    cupy: Any = types.ModuleType("cupy")
+    cupy.cuda = types.SimpleNamespace(get_current_stream=ail)
+    warp: Any = types.ModuleType("warp")
+    asked: list[Any] = []
+    warp.get_stream = asked.append
+    context: Any = types.ModuleType("warp._src.context")
+    context.runtime = None  # imported alone
+    for each in (cupy, warp, context):
+        monkeypatch.setitem(sys.modules, each.__name__, each)
+    assert framework.from_dlpack(full(3)).tolist() == [3] * N
+    assert asked == []
+
+
 def test_a_capsule_that_nobody_takes_ends_the_borrow(used_bytes, let_go):
     before = used_bytes()
     x = full(3)

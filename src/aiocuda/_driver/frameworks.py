@@ -79,11 +79,21 @@ def keeper_of_stream(handle: int, ordinal: int) -> object | None:
     CuPy and Warp destroy a stream with its object. PyTorch's streams live as long as the process.
     """
     for name, current in (("cupy", _current_of_cupy), ("warp", _current_of_warp)):
-        if name in sys.modules:
+        if name not in sys.modules or (name == "warp" and not _has_begun_warp()):
+            continue
+        try:
             found, its_handle = current(sys.modules[name], ordinal)
-            if its_handle == handle:
-                return cast("object", found)
+        except Exception:  # noqa: BLE001 - whatever ails a framework, the borrower may be another one
+            continue
+        if its_handle == handle:
+            return cast("object", found)
     return None
+
+
+def _has_begun_warp() -> bool:
+    # To ask Warp for a stream begins it: it looks for devices and prints what it finds.
+    context = sys.modules.get("warp._src.context") or sys.modules.get("warp.context")
+    return getattr(context, "runtime", True) is not None
 
 
 def _current_of_cupy(cupy: Any, ordinal: int) -> tuple[Any, int]:
