@@ -6,7 +6,7 @@ Always true: arrays that only an operation yields are checked by the same code, 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -21,7 +21,19 @@ from aiocuda._verbs.create import empty
 from aiocuda._verbs.tensors import as_array
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError, DeviceMismatchError
 
-__all__ = ["Target", "apart", "arrays", "delivered", "later", "lying", "one_axis", "outs", "target"]
+__all__ = [
+    "Target",
+    "apart",
+    "arrays",
+    "delivered",
+    "delivered_together",
+    "keeping",
+    "later",
+    "lying",
+    "one_axis",
+    "outs",
+    "target",
+]
 
 
 def arrays(asked: str, **given: Any) -> dict[str, Any]:
@@ -157,7 +169,7 @@ def target(
         The caller's array. Kernels write into memory of their own, which is copied at the end, where `out` does not
         lie in one piece or shares memory with what is read.
     inputs
-        What is read; the result is beside the first.
+        All that is read for any of the results; the result is beside the first.
 
     Raises
     ------
@@ -187,6 +199,22 @@ def delivered(made: Any, to: Target) -> DeviceOp[Any]:
     if to.out is not None:
         return copy(to.out, made)
     return composing.value(made)
+
+
+def delivered_together(made: Sequence[Any], to: Sequence[Target]) -> DeviceOp[Any]:
+    """Return an operation that yields several results where they are wanted.
+
+    All of them are made before the first one is copied: its place may be an input of another.
+    """
+    if all(each.out is None for each in to):
+        return composing.zip(*map(delivered, made, to))
+    ready = composing.zip(*made).unzip(len(to))
+    return composing.zip(*map(delivered, ready, to))
+
+
+def keeping(to: Target) -> Target:
+    """Return a target for kernels that write some of the items: the others keep what is in the caller's array."""
+    return to if to.out is None else Target(dup(to.out), to.out)
 
 
 def _bytes_of(array: DeviceArray) -> parts.Bytes:

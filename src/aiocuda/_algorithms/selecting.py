@@ -11,7 +11,18 @@ from typing import Any, Final
 
 import numpy as np
 
-from aiocuda._algorithms.arguments import Target, apart, arrays, delivered, later, lying, one_axis, outs, target
+from aiocuda._algorithms.arguments import (
+    Target,
+    apart,
+    arrays,
+    delivered_together,
+    keeping,
+    later,
+    lying,
+    one_axis,
+    outs,
+    target,
+)
 from aiocuda._algorithms.combining import prefixes
 from aiocuda._algorithms.gathering import gather_selected, movable
 from aiocuda._algorithms.numbers import PRELUDE, kind_of, real
@@ -48,9 +59,10 @@ def select(x: Any, where: Any, *, out: Any = None) -> DeviceOp[Any]:
     Returns
     -------
     DeviceOp[tuple[DeviceArray, DeviceArray]]
-        An array as long as `x`, and how many of its first items are the selected ones: an int64 of shape (). What lies
-        behind them is what was there before. `trim` makes an array of that length of the two. *Stream*: as for a
-        kernel. *Blocks*: while kernels are compiled, the first time. *On cancel*: what was submitted goes on.
+        An array as long as `x`, and how many of its first items are the selected ones: an int64 of shape (). The
+        items of `out` behind them keep the values they have; without `out`, their values are unspecified. `trim` makes
+        an array of that length of the two. *Stream*: as for a kernel. *Blocks*: while kernels are compiled, the first
+        time. *On cancel*: what was submitted goes on.
 
     Raises
     ------
@@ -93,7 +105,7 @@ def select(x: Any, where: Any, *, out: Any = None) -> DeviceOp[Any]:
         target("select", targets[0], x.shape, x.dtype, [x, tested]),
         target("select", targets[1], (), _PLACES, [x, tested]),
     ]
-    return composing.zip(*_compacted(lying(tested), items, condition or "x", [x], to[:1], to[1]))
+    return _compacted(lying(tested), items, condition or "x", [x], to[:1], to[1])
 
 
 def unique(keys: Any, values: Any = None, *, out: Any = None) -> DeviceOp[Any]:
@@ -136,7 +148,7 @@ def unique(keys: Any, values: Any = None, *, out: Any = None) -> DeviceOp[Any]:
         movable(x.dtype, "unique")
     to = [target("unique", each, x.shape, x.dtype, moved) for each, x in zip(targets[:-1], moved, strict=True)]
     counted = target("unique", targets[-1], (), _PLACES, moved)
-    return composing.zip(*_compacted(lying(keys), keys.dtype, None, moved, to, counted))
+    return _compacted(lying(keys), keys.dtype, None, moved, to, counted)
 
 
 def trim(x: Any, count: Any) -> DeviceOp[DeviceArray]:
@@ -187,14 +199,16 @@ def _compacted(
     moved: list[DeviceArray],
     to: list[Target],
     counted: Target,
-) -> list[Any]:
-    """Return the results: the items of each array for which the condition on the tested item x holds, and how many.
+) -> DeviceOp[Any]:
+    """Return an operation that yields what is selected of each array, and how many items that is.
 
-    Without a condition these are the first of each run of equal ones.
+    Selected are the items at the places where the condition on the tested item x holds. Without a condition these are
+    the first of each run of equal ones. Behind them, an array of the caller's keeps what it has.
     """
     n, device = moved[0].size, moved[0].device
     if n == 0:
-        return [*(delivered(each.into, each) for each in to), delivered(fill(counted.into, 0), counted)]
+        return delivered_together([*(each.into for each in to), fill(counted.into, 0)], [*to, counted])
+    to = [keeping(each) for each in to]
     tiles = -(-n // _TILE)
     if tiles == 1:
         before: Any = full((1,), 0, _PLACES, device)
@@ -210,7 +224,7 @@ def _compacted(
     made = [
         gather_selected(lying(x), places, count, each.into, n, x.itemsize) for x, each in zip(moved, to, strict=True)
     ]
-    return [*map(delivered, made, to), delivered(count, counted)]
+    return delivered_together([*made, count], [*to, counted])
 
 
 _THREADS: Final = 256

@@ -11,13 +11,22 @@ from typing import Any, Final
 
 import numpy as np
 
-from aiocuda._algorithms.arguments import apart, arrays, delivered, later, lying, one_axis, outs, target
+from aiocuda._algorithms.arguments import (
+    apart,
+    arrays,
+    delivered,
+    delivered_together,
+    later,
+    lying,
+    one_axis,
+    outs,
+    target,
+)
 from aiocuda._algorithms.gathering import gather, gather_of_two, movable
 from aiocuda._algorithms.numbers import PRELUDE, kind_of, real
 from aiocuda._arrays.array import DeviceArray
 from aiocuda._kernels.kernel import Kernel
 from aiocuda._kernels.module import Module
-from aiocuda._ops import composing
 from aiocuda._ops.operation import DeviceOp
 from aiocuda._values.given import flag
 from aiocuda._verbs.create import empty
@@ -78,7 +87,7 @@ def sort(keys: Any, values: Any = None, *, descending: bool = False, out: Any = 
         return waiting
     one_axis("sort", keys=keys, values=values)
     real(keys.dtype, "sort")
-    to = target("sort", targets[0], keys.shape, keys.dtype, [keys])
+    to = target("sort", targets[0], keys.shape, keys.dtype, [keys] if values is None else [keys, values])
     if values is None:
         return delivered(_sorted(keys, None, to.into, descending)[0], to)
     movable(values.dtype, "sort")
@@ -88,7 +97,7 @@ def sort(keys: Any, values: Any = None, *, descending: bool = False, out: Any = 
     moved = values_to.into
     if keys.size:
         moved = gather(lying(values), places, moved, keys.size, values.itemsize)
-    return composing.zip(delivered(ordered, to), delivered(moved, values_to))
+    return delivered_together([ordered, moved], [to, values_to])
 
 
 def argsort(keys: Any, *, descending: bool = False, out: Any = None) -> DeviceOp[DeviceArray]:
@@ -162,7 +171,7 @@ def merge(a: Any, b: Any, values: tuple[Any, Any] | None = None, *, out: Any = N
         raise ArgumentTypeError(f"merge takes two arrays of one dtype; {a.dtype} and {b.dtype} were given")
     real(a.dtype, "merge")
     total = a.size + b.size
-    to = target("merge", targets[0], (total,), a.dtype, [a, b])
+    to = target("merge", targets[0], (total,), a.dtype, list(given.values()))
     make = _kernel("merge_two", kind_of(a.dtype), False, values is not None)
     if values is None:
         keys = make(lying(a), lying(b), to.into, a.size, b.size, threads=total) if total else to.into
@@ -172,14 +181,14 @@ def merge(a: Any, b: Any, values: tuple[Any, Any] | None = None, *, out: Any = N
         raise ArgumentTypeError(f"merge takes values of one dtype; {values_a.dtype} and {values_b.dtype} were given")
     movable(values_a.dtype, "merge")
     apart("merge", targets)
-    moved_to = target("merge", targets[1], (total,), values_a.dtype, [values_a, values_b, a, b])
+    moved_to = target("merge", targets[1], (total,), values_a.dtype, list(given.values()))
     keys, moved = to.into, moved_to.into
     if total:
         places = empty((total,), _PLACES, a.device)
         keys, places = make(lying(a), lying(b), keys, places, a.size, b.size, threads=total)
         both = lying(values_a), lying(values_b)
         moved = gather_of_two(*both, a.size, places, moved, total, values_a.itemsize)
-    return composing.zip(delivered(keys, to), delivered(moved, moved_to))
+    return delivered_together([keys, moved], [to, moved_to])
 
 
 def _together(found: Any) -> Any:
