@@ -174,6 +174,21 @@ def test_an_initial_number_that_the_dtype_does_not_hold_is_an_error(initial):
         algorithms.scan(ac.ones(3, np.int32).sync(), initial=initial)
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("initial", [1e300, -1e300, 2**1000, 10**400, 1j, np.complex64(1), np.timedelta64(1)])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_an_initial_number_that_floats_do_not_hold_is_an_error(initial, dtype):
+    for verb in (algorithms.reduce, algorithms.scan):
+        with pytest.raises(ac.ArgumentTypeError, match="initial is a number of dtype float32"):
+            verb(ac.ones(3, dtype).sync(), initial=initial)
+
+
+@pytest.mark.parametrize("initial", [np.inf, -np.inf, np.float16(2), dtype_of("bfloat16").type(3), True])
+def test_an_initial_number_is_one_of_python_of_numpy_or_a_bfloat16(initial):
+    found = algorithms.reduce(ac.ones(3), initial=initial)
+    assert ac.to_host(found).sync() == np.float32(initial) + 3
+
+
 @pytest.mark.parametrize("op", ["mean", None, [], b"sum"])
 def test_an_operator_that_is_not_known_is_an_error(op):
     for algorithm in (algorithms.reduce, algorithms.scan):

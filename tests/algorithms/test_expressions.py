@@ -96,12 +96,17 @@ def test_what_is_no_expression_of_arrays_is_an_error(expression, operands, error
         algorithms.transform(expression, **operands)
 
 
+@pytest.mark.filterwarnings("error")
 def test_arrays_and_numbers_that_do_not_fit_are_an_error():
     x = ac.ones(3, np.int32).sync()
     for operands, error, message in [
         ({"y": ac.ones(4).sync()}, ac.ArgumentValueError, r"one shape; y has \(4,\), and x has \(3,\)"),
         ({"a": 2**40}, ac.ArgumentTypeError, "a=1099511627776 is no number of dtype int32"),
         ({"a": 0.5}, ac.ArgumentTypeError, "a=0.5 is no number of dtype int32"),
+        *(
+            ({"a": a}, ac.ArgumentTypeError, "no number of dtype int32")
+            for a in (np.nan, np.inf, -np.inf, np.float32(9e9))
+        ),
         ({"y": ac.ones(3, np.complex64).sync()}, ac.ArgumentTypeError, "real numbers"),
         ({"dtype": np.complex64}, ac.ArgumentTypeError, "real numbers"),
         (

@@ -9,11 +9,19 @@ from __future__ import annotations
 import functools
 from typing import Any, Final, NamedTuple
 
-import ml_dtypes
 import numpy as np
 
 from aiocuda._algorithms.arguments import arrays, delivered, later, lying, one_axis, outs, target
-from aiocuda._algorithms.numbers import NUMBERS, PRELUDE, computed_in, kind_of, real, summed_in
+from aiocuda._algorithms.numbers import (
+    NUMBERS,
+    PRELUDE,
+    computed_in,
+    is_number,
+    kind_of,
+    number_in,
+    real,
+    summed_in,
+)
 from aiocuda._arrays.array import DeviceArray
 from aiocuda._kernels.from_source import kernel
 from aiocuda._kernels.kernel import Kernel
@@ -267,14 +275,9 @@ def _neutral(asked: str, dtype: np.dtype[Any], op: str) -> tuple[np.dtype[Any], 
 
 def _number(asked: str, initial: Any, computed: np.dtype[Any]) -> Any:
     """Return a number as Python's own, rounded as the dtype has it."""
-    if isinstance(initial, (bool, int, float, np.number, np.bool_, ml_dtypes.bfloat16)):
-        try:
-            if computed.kind == "f":
-                return float(np.array(initial).astype(computed))
-            if int(initial) == initial and np.iinfo(computed).min <= initial <= np.iinfo(computed).max:
-                return int(initial)
-        except (TypeError, ValueError, OverflowError):  # complex, NaN and infinity: said below
-            pass
+    found = number_in(computed, initial) if is_number(initial) else None
+    if found is not None:
+        return found
     raise ArgumentTypeError(f"{asked}: initial is a number of dtype {computed}; {initial!r:.80} was given")
 
 

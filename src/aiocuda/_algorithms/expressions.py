@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from aiocuda._algorithms.arguments import arrays, delivered, later, lying, outs, target
-from aiocuda._algorithms.numbers import NUMBERS, PRELUDE, computed_in, kind_of, real
+from aiocuda._algorithms.numbers import NUMBERS, PRELUDE, computed_in, is_number, kind_of, number_in, real
 from aiocuda._arrays.array import DeviceArray
 from aiocuda._kernels.from_source import kernel
 from aiocuda._kernels.kernel import Kernel
@@ -74,7 +74,7 @@ def transform(
     numbers: dict[str, Any] = {}
     for name, x in operands.items():
         _name(name)
-        if isinstance(x, (bool, int, float, np.number, np.bool_)):
+        if is_number(x):
             numbers[name] = x
         else:
             found |= arrays("transform", **{name: x})
@@ -122,15 +122,9 @@ def _name(name: str) -> None:
 
 
 def _number(name: str, x: Any, value: np.dtype[Any]) -> Any:
-    try:
-        with np.errstate(over="raise"):
-            made = np.array(x).astype(value)
-        if value.kind == "f":
-            return float(made)
-        if int(made) == x:
-            return int(made)
-    except (ValueError, OverflowError, FloatingPointError):  # said below
-        pass
+    found = number_in(value, x)
+    if found is not None:
+        return found
     raise ArgumentTypeError(f"transform: {name}={x!r} is no number of dtype {value}, in which the result is computed")
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import ml_dtypes
 import numpy as np
 
 from aiocuda._values.dtypes import to_dtype
 from aiocuda._verbs.conversion import number_of
 from aiocuda.errors import ArgumentTypeError
 
-__all__ = ["NUMBERS", "PRELUDE", "computed_in", "kind_of", "real", "summed_in"]
+__all__ = ["NUMBERS", "PRELUDE", "computed_in", "is_number", "kind_of", "number_in", "real", "summed_in"]
 
 NUMBERS: Final = {
     "bool": "unsigned char",
@@ -51,6 +52,29 @@ __device__ __forceinline__ auto get(typename Kind::Word word) { return plain(Kin
 template <class Kind, class V>
 __device__ __forceinline__ typename Kind::Word put(V x) { return Kind(0).write(parts(x)); }
 """
+
+
+def is_number(x: Any) -> bool:
+    """Return whether something is a real number of Python's, of NumPy's or a bfloat16."""
+    is_other = isinstance(x, (np.complexfloating, np.timedelta64))
+    return isinstance(x, (bool, int, float, np.number, np.bool_, ml_dtypes.bfloat16)) and not is_other
+
+
+def number_in(dtype: np.dtype[Any], x: Any) -> float | None:
+    """Return a real number as Python's own, as a dtype holds it: floats are rounded.
+
+    None, if the dtype has no such number: another integer, or a float beyond its greatest.
+    """
+    if dtype.kind == "f":
+        try:
+            with np.errstate(over="raise"):
+                return float(np.array(x).astype(dtype))
+        except (OverflowError, FloatingPointError):
+            return None
+    if x == np.inf or x == -np.inf or x != x:
+        return None
+    whole, limits = int(x), np.iinfo(dtype)
+    return whole if whole == x and limits.min <= whole <= limits.max else None
 
 
 def real(dtype: np.dtype[Any], asked: str) -> np.dtype[Any]:
