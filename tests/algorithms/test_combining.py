@@ -56,11 +56,17 @@ def test_a_reduction_is_that_of_numpy(op, dtype, size, seed, step):
             algorithms.reduce(array, op)
         return
     found = ac.to_host(algorithms.reduce(array, op)).sync()
-    if size and x.dtype.kind not in "biu" and op in {"sum", "product"} and found == 0:
-        found, expected = abs(found), abs(combined(x, op, False))
-        same(found, expected)
-        return
     same(found, combined(x, op, False))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("size", [0, 1, 2, 300, 5000])
+@pytest.mark.parametrize("initial", [None, 0.0, -0.0])
+def test_a_sum_of_negative_zeros_has_the_sign_that_numpy_gives_it(dtype, size, initial):
+    x = np.full(size, -0.0, dtype_of(dtype))
+    given = {} if initial is None else {"initial": initial}
+    expected = np.sum(x.astype(np.float64), **given).astype(x.dtype)
+    same(ac.to_host(algorithms.reduce(ac.to_device(x), **given)).sync(), expected)
 
 
 @pytest.mark.parametrize("op", OPS)

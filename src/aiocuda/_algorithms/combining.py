@@ -93,12 +93,13 @@ def reduce(x: Any, op: str = "sum", *, initial: Any = None, out: Any = None) -> 
     if (waiting := later("reduce", lambda x, out: reduce(x, op, initial=initial, out=out), x, out)) is not None:
         return waiting
     kind, computed, neutral = _neutral("reduce", x.dtype, op)
-    first = neutral if initial is None else _number("reduce", initial, computed)
+    neutral_first = 0.0 if op == "sum" and computed.kind == "f" else neutral  # which makes -0.0 NumPy's 0.0
+    first = neutral_first if initial is None else _number("reduce", initial, computed)
     to = target("reduce", out, (), kind, [x])
     if x.size == 0:
         if initial is None and not operator.is_wide:
             raise ArgumentValueError(f"reduce: the {op} of no items is nothing; give initial=")
-        return delivered(fill(to.into, 0.0 if op == "sum" and initial is None else first), to)
+        return delivered(fill(to.into, first), to)
     items, count, source = lying(x), x.size, kind_of(x.dtype)
     blocks = _blocks(count)
     if blocks > 1:
