@@ -72,6 +72,23 @@ def test_names_that_kernels_use_themselves_are_names_like_others():
     assert ac.to_host(found).sync().tolist() == [5, 5]
 
 
+@pytest.mark.parametrize("name", ["int", "new", "float", "template", "auto", "true", "bool", "xor_eq", "T0", "T12"])
+def test_words_that_cannot_name_an_operand_are_an_error_when_the_operation_is_built(name):
+    for operands in ({name: ac.ones(2)}, {"x": ac.ones(2), name: 1}):
+        with pytest.raises(ac.ArgumentValueError, match=f"'{name}' is a word of C"):
+            algorithms.transform(name, **operands)
+
+
+@pytest.mark.parametrize("name", ["lambda", "None", "is", "T", "T_0", "Int"])
+def test_words_of_python_name_operands(name):
+    assert ac.to_host(algorithms.transform(f"{name} + 1", **{name: ac.ones(2)})).sync().tolist() == [2, 2]
+
+
+def test_an_array_named_out_is_no_operand():
+    with pytest.raises(ac.ArgumentValueError, match="out= and dtype= are no operands"):
+        algorithms.transform("out + 1", out=ac.ones(2))
+
+
 def test_other_numbers_need_no_other_kernel():
     x = ac.ones(2).sync()
     for a in (0.5, 2, np.float64(3), True):

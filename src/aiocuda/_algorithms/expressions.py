@@ -6,7 +6,7 @@ Always true: the expression stands in one kernel, so that each item is read once
 from __future__ import annotations
 
 import functools
-import keyword
+import re
 from typing import Any, Final
 
 import numpy as np
@@ -40,7 +40,8 @@ def transform(
         It may be one of the operands.
     **operands
         By name: arrays of one shape and any strides, or operations that yield them, of bool, integers, float16,
-        bfloat16, float32 or float64; and numbers. One array or more.
+        bfloat16, float32 or float64; and numbers. One array or more. The names are C++'s, and no keywords of it; "out"
+        and "dtype" name no operand, nor do T0, T1 and so on.
 
     Returns
     -------
@@ -53,7 +54,7 @@ def transform(
     ArgumentTypeError
         An operand is neither an array on a device nor a number, or a dtype is another.
     ArgumentValueError
-        The arrays differ in shape; there is none; a name is none of C++'s; or `out` does not fit.
+        The arrays differ in shape; there is none; a name is not possible; or `out` does not fit.
     CompilationError
         When executed: the expression does not compile.
     DeviceMismatchError, OwnershipError
@@ -81,7 +82,7 @@ def transform(
     if not found:
         raise ArgumentValueError(
             f"transform takes one array or more, by name; {given.shown(operands)} was given: "
-            "transform('2 * x', x=array)"
+            "transform('2 * x', x=array); out= and dtype= are no operands"
         )
     target_given = outs("transform", out, 1)[0]
 
@@ -116,9 +117,24 @@ def _result_type(found: dict[str, Any]) -> np.dtype[Any]:
         raise ArgumentTypeError(f"transform: dtype of the result: {error}; give dtype=") from error
 
 
+# Those of C++20. An expression cannot mean an operand by one of them.
+_KEYWORDS: Final = """
+    alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t char8_t class co_await
+    co_return co_yield compl concept const const_cast consteval constexpr constinit continue decltype default delete do
+    double dynamic_cast else enum explicit export extern false float for friend goto if inline int long mutable
+    namespace new noexcept not not_eq nullptr operator or or_eq private protected public register reinterpret_cast
+    requires return short signed sizeof static static_assert static_cast struct switch template this thread_local throw
+    true try typedef typeid typename union unsigned using virtual void volatile wchar_t while xor xor_eq
+"""
+_RESERVED: Final = frozenset(_KEYWORDS.split())
+_OF_A_TEMPLATE: Final = re.compile("T[0-9]+")  # the kernel's name for an array's type
+
+
 def _name(name: str) -> None:
-    if not (name.isascii() and name.isidentifier()) or name.startswith("_") or keyword.iskeyword(name):
+    if not (name.isascii() and name.isidentifier()) or name.startswith("_"):
         raise ArgumentValueError(f"transform: operand {name!r:.80}: a name of C++ that begins with a letter is wanted")
+    if name in _RESERVED or _OF_A_TEMPLATE.fullmatch(name):
+        raise ArgumentValueError(f"transform: {name!r} is a word of C++ or of the kernel; name the operand otherwise")
 
 
 def _number(name: str, x: Any, value: np.dtype[Any]) -> Any:
