@@ -74,6 +74,7 @@ def test_counts_begin_with_nothing_also_in_out():
         ((3, (0, float("nan"))), ac.ArgumentValueError, "finite"),
         (([1, 0],), ac.ArgumentValueError, "increase"),
         (([1],), ac.ArgumentValueError, "two edges"),
+        ((10**15, (0, 1)), ac.ArgumentValueError, "bins=1000000000000000 are too many"),
         (("auto",), ac.ArgumentTypeError, "a number of bins, or their edges"),
         ((True, (0, 1)), ac.ArgumentTypeError, "a number of bins, or their edges"),
     ],

@@ -113,7 +113,6 @@ def test_what_is_no_expression_of_arrays_is_an_error(expression, operands, error
         algorithms.transform(expression, **operands)
 
 
-@pytest.mark.filterwarnings("error")
 def test_arrays_and_numbers_that_do_not_fit_are_an_error():
     x = ac.ones(3, np.int32).sync()
     for operands, error, message in [

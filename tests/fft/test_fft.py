@@ -400,6 +400,9 @@ def test_the_result_is_beside_the_array(name):
     [
         (lambda x: fft.fft(x, 0), ac.ArgumentValueError, "one item or more; 0"),
         (lambda x: fft.irfft(x[:, :1]), ac.ArgumentValueError, "one item or more; 0"),
+        (lambda x: fft.fft(x, 10**13), ac.ArgumentValueError, r"fft transforms at most 2\*\*36 items"),
+        (lambda x: fft.irfft(x, 2**36), ac.ArgumentValueError, "irfft transforms at most"),
+        (lambda x: fft.fftn(x, (2**18 + 1, 2**18)), ac.ArgumentValueError, r"at most .*; \(262145, 262144\) are"),
         (lambda x: fft.fft(x, axis=2), ac.ArgumentValueError, "axis 2 is none of an array of 2 axes"),
         (lambda x: fft.fft(x, axis=0.5), ac.ArgumentTypeError, "whole number"),
         (lambda x: fft.fft(x, norm="both"), ac.ArgumentValueError, "'backward', 'ortho' or 'forward'"),
@@ -419,3 +422,13 @@ def test_the_result_is_beside_the_array(name):
 def test_what_cannot_be_transformed_is_an_error(build, error, message):
     with pytest.raises(error, match=message):
         build(ac.to_device(X).sync())
+
+
+@pytest.mark.emulated_only
+@pytest.mark.parametrize("name", ONE_AXIS)
+@pytest.mark.parametrize("length", [2**36, 2**36 - 1])
+def test_the_longest_transform_is_only_too_large_for_the_memory(name, length):
+    """Its grids are possible, also those of a convolution."""
+    dtype = np.float32 if name == "rfft" else np.complex64
+    with pytest.raises(ac.OutOfMemoryError, match="has no room for"):
+        getattr(fft, name)(ac.ones(4, dtype).sync(), length).sync()

@@ -53,7 +53,8 @@ def histogram(x: Any, bins: Any, range: tuple[float, float] | None = None, *, ou
     ArgumentTypeError
         `x` is no array on a device, or of another dtype; `bins` is neither a number nor a sequence of numbers.
     ArgumentValueError
-        `range` is missing, or given beside edges; there is no bin; or edges decrease.
+        `range` is missing, or given beside edges; there is no bin; the host has no memory for so many edges;
+        or edges decrease.
     DeviceMismatchError, OwnershipError
         As for `aiocuda.linalg.matmul`.
 
@@ -94,6 +95,8 @@ def _edges(bins: Any, extent: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]
         edges = np.asarray(np.histogram_bin_edges(like, bins, extent), np.float64)
     except (TypeError, ValueError) as error:
         raise ArgumentValueError(f"histogram: bins={shown(bins)}, range={shown(extent)}: {error}") from error
+    except MemoryError as error:
+        raise ArgumentValueError(f"histogram: bins={shown(bins)} are too many: {error}") from error
     if len(edges) < 2:
         raise ArgumentValueError(f"histogram: bins={shown(bins)} is no bin; give two edges or more")
     return edges

@@ -58,7 +58,8 @@ def fft(x: Any, n: int | None = None, axis: int = -1, norm: str | None = None, *
     ArgumentTypeError
         `x` is no array on a device, or of another dtype.
     ArgumentValueError
-        There is no such axis or norm, `n` is less than 1, or `out` does not fit.
+        There is no such axis or norm, `n` is less than 1, there are more than 2**36 items to transform, or `out` does
+        not fit.
     DeviceMismatchError, OwnershipError
         As for `aiocuda.linalg.matmul`.
     MissingPackageError
@@ -170,6 +171,8 @@ _COMPLEX: Final[dict[str, np.dtype[Any]]] = {
 _REAL: Final[dict[str, np.dtype[Any]]] = {"complex64": np.dtype(np.float32), "complex128": np.dtype(np.float64)}
 _NORMS: Final = ("backward", "ortho", "forward")
 _MOST_AXES: Final = 3  # of a plan of cuFFT's
+# A convolution has up to four times as many, with a thread for each; a grid has nearly 2**39 threads.
+_MOST_ITEMS: Final = 2**36
 
 
 def _one_axis(asked: str, x: Any, n: int | None, axis: int, norm: Any, out: Any) -> DeviceOp[Any]:
@@ -187,6 +190,7 @@ def _one_axis(asked: str, x: Any, n: int | None, axis: int, norm: Any, out: Any)
     read = length // 2 + 1 if asked == "irfft" else length
     written = length // 2 + 1 if asked == "rfft" else length
     shape = (*x.shape[:axis], written, *x.shape[axis + 1 :])
+    _check_count(asked, (*x.shape[:axis], length, *x.shape[axis + 1 :]))
     result = _REAL[kind.name] if asked == "irfft" else kind
     to = target(asked, out, shape, result, [x])
     if 0 in shape:
@@ -233,6 +237,7 @@ def _several_axes(asked: str, x: Any, s: Any, axes: Any, norm: Any, out: Any) ->
     for length in wanted.values():
         _check_length(asked, length)
     shape = tuple(wanted.get(axis, extent) for axis, extent in enumerate(x.shape))
+    _check_count(asked, shape)
     to = target(asked, out, shape, kind, [x])
     if 0 in shape:
         return delivered(to.into, to)
@@ -275,6 +280,11 @@ def _axis(asked: str, axis: Any, ndim: int) -> int:
 def _check_length(asked: str, length: int) -> None:
     if length < 1:
         raise ArgumentValueError(f"{asked}: a transform has one item or more; {length} were asked for")
+
+
+def _check_count(asked: str, shape: tuple[int, ...]) -> None:
+    if math.prod(shape) > _MOST_ITEMS:
+        raise ArgumentValueError(f"{asked} transforms at most 2**36 items; {shape} are {math.prod(shape)}")
 
 
 def _fitted(x: Any, axis: int, length: int) -> Any:
