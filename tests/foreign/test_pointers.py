@@ -263,3 +263,28 @@ def test_a_pointer_that_a_function_has_read_leads_anywhere():
         ((1, 2), "kernel"),
     )
     assert written_of(steps, "kernel") == (frozenset({1}), frozenset({0}))
+
+
+def test_a_pointer_made_of_a_number_that_is_a_parameter_leads_anywhere():
+    steps = made(("tt.int_to_ptr", (2,), (3,)), ("tt.store", (3, 4), ()), ((1, 2), "kernel"))
+    assert written_of(steps, "kernel") == (frozenset({1}), frozenset({0}))
+
+
+@pytest.mark.parametrize("atomic", ["tt.atomic_rmw", "tt.atomic_cas"])
+def test_a_pointer_that_an_atomic_operation_has_read_leads_anywhere(atomic):
+    steps = made((atomic, (1, 5), (3,)), ("tt.store", (3, 4), ()), ((1, 2), "kernel"))
+    assert written_of(steps, "kernel") == (frozenset({0}), frozenset({1}))
+
+
+def test_a_distance_of_pointers_leads_from_one_array_into_another():
+    steps = made(
+        ("tt.addptr", (20, 21), (22,)),
+        ("tt.store", (22, 23), ()),
+        ((20, 21), "moves"),
+        ("tt.ptr_to_int", (1,), (3,)),
+        ("tt.ptr_to_int", (2,), (4,)),
+        ("arith.subi", (4, 3), (5,)),
+        ("tt.call", (1, 5), (), "moves"),
+        ((1, 2), "kernel"),
+    )
+    assert written_of(steps, "kernel") == (frozenset({0}), frozenset({1}))

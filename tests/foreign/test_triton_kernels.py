@@ -94,6 +94,17 @@ def through_memory(x_ptr, address_ptr):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
+def at_a_number(x_ptr, address):  # type: ignore[no-untyped-def]
+    tl.store(address.to(tl.pointer_type(tl.float32)), tl.load(x_ptr))
+
+
+@triton.jit
+def at_a_distance(x_ptr, y_ptr):  # type: ignore[no-untyped-def]
+    distance = (y_ptr.to(tl.int64) - x_ptr.to(tl.int64)) // 4
+    tl.store(x_ptr + distance, 1.0)
+
+
+@triton.jit
 def assembly(x_ptr, y_ptr):  # type: ignore[no-untyped-def]
     tl.inline_asm_elementwise(
         "st.global.u32 [$1], 7; mov.u32 $0, 0;", "=r,l", [y_ptr], dtype=tl.int32, is_pure=False, pack=1
@@ -215,6 +226,8 @@ F, I = np.float32, np.int32  # noqa: E741
         (one_of_two, (F, F, F, 2), ["a_ptr", "b_ptr"]),
         (reads_alone, (F, 3), []),
         (through_memory, (F, np.int64), ["x_ptr", "address_ptr"]),  # the IR does not tell
+        (at_a_number, (F, 1 << 40), ["x_ptr"]),
+        (at_a_distance, (F, F), ["x_ptr", "y_ptr"]),
         (assembly, (F, F), ["y_ptr"]),
         (block_written, (F, F, 16), ["out_ptr"]),
         (if_asked, (F, F, F, False), ["out_ptr"]),

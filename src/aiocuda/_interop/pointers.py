@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
 __all__ = ["Step", "Written", "written_of"]
@@ -56,8 +57,8 @@ _STORES: Final = frozenset(
         "tt.descriptor_reduce",
     }
 )  # fmt: skip
-# These read, and what they give is no pointer of ours.
-_LOADS: Final = frozenset({"tt.load", "tt.descriptor_load", "tt.descriptor_gather"})
+# These read memory. A pointer that they give leads anywhere.
+_LOADS: Final = frozenset({"tt.load", "tt.descriptor_load", "tt.descriptor_gather", "tt.atomic_rmw", "tt.atomic_cas"})
 # These give pointers made of those they take, and write nothing.
 _PASSING: Final = frozenset(
     {
@@ -70,7 +71,10 @@ _PASSING: Final = frozenset(
 # These give a pointer made of the first that they take, and of numbers.
 _MOVING: Final = frozenset({"tt.addptr", "tt.make_tensor_descriptor", "tt.make_tensor_ptr", "tt.advance"})
 _PASSING_DIALECTS: Final = ("arith.", "math.", "scf.", "cf.", "ub.", "builtin.")
-_ANYWHERE: Final = -1  # in the place of a parameter: a value that was read from memory
+# A number may lead from one array into another: one that is a parameter, or the distance of two pointers.
+_TO_NUMBER: Final = "tt.ptr_to_int"
+_OF_NUMBER: Final = "tt.int_to_ptr"
+_ANYWHERE: Final = -1  # in the place of a parameter: a value that was read from memory, or a pointer made of a number
 _ENDS: Final = ("yield", "return", "condition")  # of a region: what follows takes their operands
 
 
@@ -99,7 +103,7 @@ def written_of(steps: Sequence[Step], kernel: str) -> Written:
         The name of its function. Its parameters are numbered by position.
     """
     functions = _functions(steps)
-    summary = _Functions(functions).summary(kernel)
+    summary = _Functions(functions, any(step.name == _TO_NUMBER for step in steps)).summary(kernel)
     unclear = frozenset(range(len(functions[kernel].parameters))) if summary.is_anywhere else summary.unclear
     return Written(summary.surely, unclear - summary.surely)
 
@@ -120,8 +124,9 @@ def _functions(steps: Iterable[Step]) -> dict[str, _Function]:
 class _Functions:
     """Those of a module. A call is what the function called does, with the caller's pointers."""
 
-    def __init__(self, functions: dict[str, _Function]) -> None:
+    def __init__(self, functions: dict[str, _Function], has_distances: bool) -> None:
         self._functions = functions
+        self._lost = {_OF_NUMBER} | (_MOVING if has_distances else set())  # what gives pointers that lead anywhere
         self._summaries: dict[str, _Summary | None] = {}  # None while it is being made
 
     def summary(self, symbol: str) -> _Summary:
@@ -141,7 +146,7 @@ class _Functions:
 
     def _summarised(self, function: _Function) -> _Summary:
         calls = {step: self._called(step) for step in function.steps if step.name == "tt.call"}
-        origins = _origins(_flows(function.steps, calls), function.parameters, _read(function.steps, calls))
+        origins = _origins(_flows(function.steps, calls), function.parameters, _lost(function.steps, calls, self._lost))
         surely: set[int] = set()
         unclear: set[int] = set()
         is_anywhere = False
@@ -161,7 +166,7 @@ class _Functions:
                 unclear |= set().union(*found)
             for position in stores:
                 surely |= found[position]
-                # It was read from memory, or made of a number.
+                # It was read from memory, or made of a number or a constant.
                 is_anywhere = is_anywhere or not found[position] or _ANYWHERE in found[position]
         none = {_ANYWHERE}
         return _Summary(
@@ -237,22 +242,22 @@ def _flows(steps: Sequence[Step], calls: Mapping[Step, _Summary]) -> dict[int, s
     return flows
 
 
-def _read(steps: Iterable[Step], calls: Mapping[Step, _Summary]) -> list[int]:
-    """Return the values that come from memory."""
-    read: list[int] = []
+def _lost(steps: Iterable[Step], calls: Mapping[Step, _Summary], makers: AbstractSet[str]) -> list[int]:
+    """Return the values that may lead anywhere as pointers."""
+    lost: list[int] = []
     for step in steps:
-        if step.name in _LOADS:
-            read += step.results
+        if step.name in _LOADS or step.name in makers:
+            lost += step.results
         elif step in calls:
             returns = zip(step.results, calls[step].returns, strict=False)
-            read += [result for result, sources in returns if _ANYWHERE in sources]
-    return read
+            lost += [result for result, sources in returns if _ANYWHERE in sources]
+    return lost
 
 
-def _origins(flows: dict[int, set[int]], parameters: Sequence[int], read: Sequence[int]) -> dict[int, set[int]]:
-    """Return the parameters that each value may come from, and `_ANYWHERE` for what was read."""
+def _origins(flows: dict[int, set[int]], parameters: Sequence[int], lost: Sequence[int]) -> dict[int, set[int]]:
+    """Return the parameters that each value may come from, and `_ANYWHERE` for what is lost."""
     origins: dict[int, set[int]] = defaultdict(set)
-    for position, sources in [*((i, [parameter]) for i, parameter in enumerate(parameters)), (_ANYWHERE, read)]:
+    for position, sources in [*((i, [parameter]) for i, parameter in enumerate(parameters)), (_ANYWHERE, lost)]:
         pending = [*sources]
         while pending:
             value = pending.pop()

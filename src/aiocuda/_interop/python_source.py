@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import contextlib
 import inspect
 import textwrap
 import types
@@ -28,8 +29,19 @@ _READING: Final = frozenset(
         "flatten", "squeeze", "swapaxes", "copy", "conjugate", "conj",
     }
 )  # fmt: skip
+# Builtin functions that write nothing that they take.
+_READING_BUILTINS: Final = frozenset(
+    {
+        "abs", "all", "any", "divmod", "enumerate", "getattr", "hasattr", "hash", "id", "isinstance", "issubclass",
+        "iter", "len", "max", "min", "next", "pow", "print", "range", "repr", "reversed", "round", "sorted", "sum",
+        "type", "zip",
+    }
+)  # fmt: skip
 # What these give is a value, and no view.
 _VALUES: Final = ("load", "gather", "tile_load", "atomic")
+# What makes a list or a dict, to which an array may be added later.
+_LISTS: Final = (ast.List, ast.ListComp, ast.Dict, ast.DictComp)
+_VARIABLE: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)  # of number
 # Attributes of an array that are no view of it.
 _FACTS: Final = frozenset({"shape", "size", "ndim", "strides", "dtype", "itemsize", "nbytes"})
 
@@ -43,8 +55,11 @@ class Language(Protocol):
     def is_own(self, called: Any) -> bool:
         """Say whether a function or method is the language's, so that it writes nothing but what `writes` says."""
 
-    def writes(self, called: Any, name: str) -> bool:
-        """Say whether a function of the language, or a method of this name (None), writes the array it takes first."""
+    def writes(self, called: Any, name: str) -> bool | None:
+        """Say whether a function of the language, or a method of this name (None), writes the array it takes first.
+
+        None says that a function may write any of those it takes.
+        """
 
 
 class _Function(NamedTuple):
@@ -90,13 +105,27 @@ def _parameters(function: types.FunctionType) -> list[str]:
     return list(inspect.signature(function).parameters)
 
 
+def _layers(function: types.FunctionType) -> Iterator[types.FunctionType | None]:
+    """Yield a function and those that it wraps; None for one that is no function in Python."""
+    each: Any = function
+    seen = set()
+    while each is not None and id(each) not in seen:
+        seen.add(id(each))
+        yield each if isinstance(each, types.FunctionType) else None
+        each = getattr(each, "__wrapped__", None)
+
+
 def _read(function: types.FunctionType) -> _Function:
-    function = inspect.unwrap(function)
-    tree = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
+    code = function.__code__  # whose source is its own, and not that of a function that it wraps
+    tree = ast.parse(textwrap.dedent(inspect.getsource(code))).body[0]
     if not isinstance(tree, ast.FunctionDef):
         raise OSError(f"the source of {function.__qualname__} is no function")
-    names = _parameters(function)
-    scope = {**vars(builtins), **function.__globals__, **inspect.getclosurevars(function).nonlocals}
+    names = [*inspect.signature(function, follow_wrapped=False).parameters]
+    scope = {**vars(builtins), **function.__globals__}
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        scope.pop(name, None)
+        with contextlib.suppress(ValueError):  # it is bound later
+            scope[name] = cell.cell_contents
     for name in (*names, *(name for name, _ in _bound(tree))):  # which are the function's own
         scope.pop(name, None)
     return _Function(names, tree, scope)
@@ -113,11 +142,32 @@ class _Reading:
         if function not in self._known:
             # Of one that calls itself, nothing is known.
             self._known[function] = Found(unclear=frozenset(_parameters(function)))
-            self._known[function] = self._looked_at(_read(function), ranks)
+            self._known[function] = self._of_layers(function, ranks)
         return self._known[function]
 
+    def _of_layers(self, function: types.FunctionType, ranks: Mapping[str, int]) -> Found:
+        layers = [*_layers(function)]
+        if len(layers) == 1:
+            return self._looked_at(_read(function), ranks)
+        # One language compiles the function that wraps, another the one that is wrapped.
+        names = _parameters(function)
+        unclear: frozenset[str] = _NONE
+        for layer in layers:
+            read = None if layer is None else _read(layer)
+            if read is None or len(read.names) != len(names):
+                return Found(unclear=frozenset(names))
+            found = self._looked_at(read, ranks if read.names == names else {})
+            ours = dict(zip(read.names, names, strict=True))
+            unclear |= {ours[name] for name in found.surely | found.unclear}
+        return Found(unclear=unclear)
+
     def _looked_at(self, function: _Function, ranks: Mapping[str, int]) -> Found:
-        aliases = _Aliases(function, ranks, lambda call: self._is_value(call, function))
+        aliases = _Aliases(
+            function,
+            ranks,
+            lambda call: self._is_own(call, _resolved(call.func, function.scope), function),
+            lambda call: self._is_list(call, function),
+        )
         found = Found()
         for node in ast.walk(function.body):
             if isinstance(node, ast.Call):
@@ -140,14 +190,16 @@ class _Reading:
         if called is not None and (python := language.python_of(called)) is not None:
             return self._by_passing(call, python, aliases, unclear)
         if self._is_own(call, called, function):
-            return _one_of(aliases.of(given[0])) if given and language.writes(called, _last(call.func)) else Found()
-        if isinstance(called, np.ufunc):
+            writes = language.writes(called, _last(call.func))
+            if writes is None:
+                return unclear
+            if not writes:
+                return Found()
+            is_first_known = bool(call.args) and not isinstance(call.args[0], ast.Starred)
+            return _one_of(aliases.of(given[0])) if is_first_known else unclear
+        if isinstance(called, np.ufunc) and not any(isinstance(each, ast.Starred) for each in call.args):
             return _one_of(_NONE.union(*map(aliases.of, given[called.nin :])))
-        if isinstance(called, type) or getattr(called, "__module__", None) in ("builtins", "math", "operator"):
-            return Found()
-        if called is None and isinstance(call.func, ast.Attribute) and call.func.attr in _READING:
-            return Found()  # of a value that was read
-        return unclear
+        return Found() if _only_reads(called) else unclear
 
     def _is_own(self, call: ast.Call, called: Any, function: _Function) -> bool:
         if called is not None:
@@ -156,22 +208,29 @@ class _Reading:
         of = _resolved(call.func.value, function.scope) if isinstance(call.func, ast.Attribute) else None
         return of is not None and self._language.is_own(of)
 
-    def _is_value(self, call: ast.Call, function: _Function) -> bool:
-        """Say whether a call gives a value that was read, which is no view of an array."""
-        if not _last(call.func).startswith(_VALUES):
-            return False
+    def _is_list(self, call: ast.Call, function: _Function) -> bool:
+        """Say whether a call may give a list or a dict, as none of the language's functions does."""
         called = _resolved(call.func, function.scope)
-        is_method = isinstance(call.func, ast.Attribute) and _resolved(call.func.value, function.scope) is None
-        return is_method or self._is_own(call, called, function)
+        if called is None or self._is_own(call, called, function):
+            return False
+        if (python := self._language.python_of(called)) is None:
+            return True
+        try:
+            return any(isinstance(each, (*_LISTS, ast.Call)) for each in ast.walk(_read(python).body))
+        except (OSError, ValueError, SyntaxError):
+            return True
 
     def _by_passing(self, call: ast.Call, python: types.FunctionType, aliases: _Aliases, unclear: Found) -> Found:
         if any(isinstance(each, ast.Starred) for each in call.args) or any(each.arg is None for each in call.keywords):
+            return unclear
+        parameters = inspect.signature(python).parameters
+        if len(call.args) > len(parameters) or any(each.kind in _VARIABLE for each in parameters.values()):
             return unclear
         try:
             found = self.found(python, {})
         except (OSError, ValueError, SyntaxError):
             return unclear
-        to = dict(zip(_parameters(python), call.args, strict=False))
+        to = dict(zip(parameters, call.args, strict=False))
         to |= {str(each.arg): each.value for each in call.keywords}
 
         def given(names: frozenset[str]) -> frozenset[str]:
@@ -183,20 +242,35 @@ class _Reading:
 class _Aliases:
     """Which parameters the names of a function may stand for, or be a part of."""
 
-    def __init__(self, function: _Function, ranks: Mapping[str, int], is_value: Callable[[ast.Call], bool]) -> None:
-        self._ranks = ranks
-        self._is_value = is_value
+    def __init__(
+        self,
+        function: _Function,
+        ranks: Mapping[str, int],
+        is_own: Callable[[ast.Call], bool],
+        is_list: Callable[[ast.Call], bool],
+    ) -> None:
+        bound = [*_bound(function.body)]
+        parts = [*_bound_in_parts(function.body)]
+        again = {target for target, _ in bound}
+        self._ranks = {name: rank for name, rank in ranks.items() if name not in again}
+        self._is_own = is_own
+        self._is_list = is_list
+        self._lists: set[str] = set()  # names that may stand for lists
         self._names: dict[str, frozenset[str]] = defaultdict(
             frozenset, {name: frozenset({name}) for name in function.names}
         )
-        bound = [*_bound(function.body)]
         before = None
-        while before != self._names:
-            before = dict(self._names)
+        while before != (self._names, self._lists):
+            before = (dict(self._names), set(self._lists))
             for target, value in bound:
                 self._names[target] |= self.of(value)
+                if self._may_hold_a_list(value):
+                    self._lists.add(target)
+            for whole, is_item, value in parts:
+                if not is_item or whole in self._lists:  # else what is assigned is copied into an array
+                    self._names[whole] |= self.of(value)
 
-    def of(self, node: ast.expr) -> frozenset[str]:
+    def of(self, node: ast.AST) -> frozenset[str]:
         """Return the parameters that an expression may be, or be a view of."""
         if isinstance(node, ast.Name):
             return self._names.get(node.id, _NONE)
@@ -208,17 +282,55 @@ class _Aliases:
             return self.of(node.body) | self.of(node.orelse)
         if isinstance(node, ast.Call) and self._is_value(node):
             return _NONE
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and (of := self.of(node.func.value)):
-            return of  # by a method: a view of its array
-        if isinstance(node, (ast.BinOp, ast.UnaryOp, ast.Compare)):
-            return _NONE  # a value of its own
-        return _NONE.union(*(self.of(each) for each in ast.iter_child_nodes(node) if isinstance(each, ast.expr)))
+        if isinstance(node, ast.Call) and (of := self._method_of(node)) and _last(node.func) in _READING:
+            return of  # a view of its array
+        if isinstance(node, ast.BinOp) and not isinstance(node.op, (ast.Add, ast.Mult)):
+            return _NONE  # a value of its own, as sums and products need not be: they may be tuples
+        if isinstance(node, (ast.UnaryOp, ast.Compare)):
+            return _NONE
+        return _NONE.union(*map(self.of, ast.iter_child_nodes(node)))
+
+    def _is_value(self, call: ast.Call) -> bool:
+        """Say whether a call gives a value that was read, which is no view of an array."""
+        if not _last(call.func).startswith(_VALUES):
+            return False
+        if self._is_own(call):
+            return True
+        return bool(self._method_of(call))
+
+    def _method_of(self, call: ast.Call) -> frozenset[str]:
+        """Return the parameters whose method a call may be of."""
+        # A name that stands for none may stand for a module.
+        return self.of(call.func.value) if isinstance(call.func, ast.Attribute) else _NONE
 
     def _is_item(self, node: ast.Subscript) -> bool:
         if not isinstance(node.value, ast.Name) or node.value.id not in self._ranks:
             return False
         indices = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        return len(indices) >= self._ranks[node.value.id] and not any(isinstance(each, ast.Slice) for each in indices)
+        is_part = any(isinstance(each, ast.Slice) or _is_ellipsis(each) for each in indices)
+        return len(indices) >= self._ranks[node.value.id] and not is_part
+
+    def _may_hold_a_list(self, node: ast.expr) -> bool:
+        return any(
+            isinstance(each, _LISTS)
+            or (isinstance(each, ast.Name) and each.id in self._lists)
+            or (isinstance(each, ast.Call) and self._is_list(each))
+            for each in ast.walk(node)
+        )
+
+
+def _only_reads(called: Any) -> bool:
+    """Say whether a function or class that is no language's is known to write nothing that it takes."""
+    module = getattr(called, "__module__", None)
+    if isinstance(called, type):  # of tuples with names, or of numbers
+        return hasattr(called, "_fields") or module in ("builtins", "numpy")
+    if module == "builtins":
+        return called.__name__ in _READING_BUILTINS
+    return module in ("math", "operator")
+
+
+def _is_ellipsis(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is ...
 
 
 def _whole(node: ast.expr) -> ast.expr:
@@ -233,17 +345,60 @@ def _bound(function: ast.FunctionDef) -> Iterator[tuple[str, ast.expr]]:
     for node in ast.walk(function):
         match node:
             case ast.Assign(targets=targets, value=value):
-                for target in targets:
-                    yield from _pairs(target, value)
+                for each, its_value in (pair for target in targets for pair in _pairs(target, value)):
+                    yield from ((name, its_value) for name in _names_in(each))
             case ast.AnnAssign(target=target, value=ast.expr() as value) | ast.NamedExpr(target=target, value=value):
                 yield from ((name, value) for name in _names_in(target))
             case ast.For(target=target, iter=value) | ast.comprehension(target=target, iter=value):
                 yield from ((name, value) for name in _names_in(target))
             case ast.withitem(context_expr=value, optional_vars=ast.expr() as target):
                 yield from ((name, value) for name in _names_in(target))
+            case ast.AugAssign(target=ast.Name(id=name), value=value):
+                yield name, value
+            case ast.Match(subject=value, cases=cases):
+                yield from ((name, value) for case in cases for name in _captured(case.pattern))
 
 
-def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+def _bound_in_parts(function: ast.FunctionDef) -> Iterator[tuple[str, bool, ast.expr]]:
+    """Yield the names of which a function binds a part, whether that is an item, and what the part may stand for."""
+    for node in ast.walk(function):
+        match node:
+            case ast.Assign(targets=targets, value=value):
+                pass
+            case ast.AnnAssign(target=target, value=ast.expr() as value) | ast.AugAssign(target=target, value=value):
+                targets = [target]
+            case ast.For(target=target, iter=value) | ast.comprehension(target=target, iter=value):
+                targets = [target]
+            case ast.withitem(context_expr=value, optional_vars=ast.expr() as target):
+                targets = [target]
+            case _:
+                continue
+        for target, its_value in (pair for each in targets for pair in _pairs(each, value)):
+            for part in ast.walk(target):
+                if isinstance(part, (ast.Subscript, ast.Attribute)) and isinstance(part.ctx, ast.Store):
+                    whole = _whole(part)
+                    if isinstance(whole, ast.Name):
+                        yield whole.id, not _has_attribute(part), its_value
+
+
+def _has_attribute(node: ast.expr) -> bool:
+    while isinstance(node, (ast.Subscript, ast.Attribute)):
+        if isinstance(node, ast.Attribute):
+            return True
+        node = node.value
+    return False
+
+
+def _captured(pattern: ast.pattern) -> Iterator[str]:
+    """Yield the names that a pattern binds."""
+    for node in ast.walk(pattern):
+        name = node.rest if isinstance(node, ast.MatchMapping) else getattr(node, "name", None)
+        if isinstance(name, str):
+            yield name
+
+
+def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Yield what is assigned to which: each to each, if both are tuples of the same length."""
     sides = (target, value)
     if all(isinstance(side, (ast.Tuple, ast.List)) for side in sides):
         items = [side.elts for side in sides]  # type: ignore[attr-defined]
@@ -251,7 +406,7 @@ def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
             for each, its_value in zip(*items, strict=True):
                 yield from _pairs(each, its_value)
             return
-    yield from ((name, value) for name in _names_in(target))
+    yield target, value
 
 
 def _names_in(target: ast.expr) -> Iterator[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from aiocuda._interop import kernels, python_source
 from aiocuda._interop.warp import framework
@@ -139,11 +139,41 @@ class _Language:
 
         if not isinstance(called, warp.Function) or called.is_builtin():
             return None
+        # Of a native function, what is Python is a stub. A function that has overloads is any of them.
+        forms = [*called.user_overloads.values(), *called.user_templates.values()]
+        if called.native_snippet is not None or any(each.func is not called.func for each in forms):
+            return None
         function: types.FunctionType = called.func
         return function
 
     def is_own(self, called: Any) -> bool:
+        import warp
+
+        if isinstance(called, warp.Function) and not called.is_builtin():
+            return False
         return python_source.is_of(called, "warp")
 
-    def writes(self, called: Any, name: str) -> bool:
-        return name.startswith(("atomic_", "store", "tile_store", "tile_atomic", "array_store"))
+    def writes(self, called: Any, name: str) -> bool | None:
+        import warp
+
+        if name.startswith(("atomic_", "store", "tile_store", "tile_atomic", "array_store")):
+            return True
+        if isinstance(called, warp.Function):
+            forms = [called, *getattr(called, "overloads", ())]
+            return None if called.key not in _READING and any(map(_takes_arrays, forms)) else False
+        return None if called is None else False
+
+
+def _takes_arrays(function: Any) -> bool:
+    return any(kind is Any or "array" in type(kind).__name__ for kind in function.input_types.values())
+
+
+# Functions of Warp's that take arrays, or anything, and write none of it.
+_READING: Final = frozenset(
+    {
+        "address", "array", "cast", "copy", "div", "extract", "len", "load", "lower_bound", "mul", "norm_huber",
+        "norm_l1", "norm_l2", "norm_pseudo_huber", "print", "printf", "sample_cdf", "select", "smooth_normalize",
+        "static", "tile", "tile_from_thread", "tile_full", "tile_load", "tile_load_indexed", "tuple", "unot", "view",
+        "where", "zeros",
+    }
+)  # fmt: skip
