@@ -43,6 +43,11 @@ def counts(x, index, count, viewed, size: Size):  # type: ignore[no-untyped-def]
     view.store((i,), view.load((i,)))
 
 
+@ct.kernel
+def by_name(x, z, size: Size):  # type: ignore[no-untyped-def]
+    ct.store(index=(0,), tile=ct.load(x, index=(0,), shape=(size,)), array=z)
+
+
 def full(value: float, dtype: Any = np.float32) -> ac.DeviceArray:
     return ac.full(N, value, dtype).sync(60)
 
@@ -58,8 +63,9 @@ def test_what_a_kernel_writes_is_found(monkeypatch):
     kernel(add)[GRID](*arrays[:3], TILE)
     kernel(counts)[GRID](*arrays, TILE)
     kernel(add, writes=["x"])[GRID](*arrays[:3], TILE)
+    kernel(by_name)[GRID](*arrays[:2], TILE)
     found = [[next(i for i, x in enumerate(arrays) if x is each) for each in one] for one in seen]
-    assert found == [[2], [2, 3], [0]]
+    assert found == [[2], [2, 3], [0], [1]]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "bool", "int64"])

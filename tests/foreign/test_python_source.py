@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import linecache
 import types
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -22,6 +23,12 @@ class lang:  # noqa: N801
     @staticmethod
     def store(x: Any, i: int, value: Any) -> None: ...
 
+    class State:
+        x: Any
+
+    @staticmethod
+    def solve(x: Any, y: Any) -> None: ...
+
 
 class Language:
     def python_of(self, called: Any) -> types.FunctionType | None:
@@ -30,8 +37,8 @@ class Language:
     def is_own(self, called: Any) -> bool:
         return called is lang or getattr(called, "__qualname__", "").startswith("lang.")
 
-    def writes(self, called: Any, name: str) -> bool:
-        return name.startswith("store")
+    def writes(self, called: Any, name: str) -> bool | None:
+        return None if name == "solve" else name.startswith("store")
 
 
 def written(function: Any, **ranks: int) -> str:
@@ -232,6 +239,214 @@ def loops_over(x: Any, y: Any) -> None:
 )
 def test_what_a_function_writes_is_found(function, expected):
     assert written(function) == expected
+
+
+class module:  # noqa: N801
+    load = row_of
+    insert = put
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: Any
+
+
+class Writer:
+    def __init__(self, z: Any) -> None:
+        z[0] = 1
+
+
+def all_by_name(x: Any, y: Any, i: int) -> None:
+    lang.store(i=i, value=1, x=y)
+
+
+def spread_to_the_language(x: Any, y: Any) -> None:
+    lang.store(*(), y, 0, x[0])
+
+
+def any_of_those_it_takes(x: Any, y: Any, z: Any) -> None:
+    lang.solve(x, y)
+
+
+def view_by_name(x: Any, y: Any) -> None:
+    row = row_of(z=y, i=0)
+    row[0] = x[0]
+
+
+def pair_by_name(x: Any, y: Any) -> None:
+    pair = Pair(first=x, second=y)
+    pair.second[0] = 1
+
+
+def concatenated(x: Any, y: Any) -> None:
+    pair = (x,) + (y,)  # noqa: RUF005
+    pair[1][0] = 1
+
+
+def added_to(x: Any, y: Any) -> None:
+    pair = (x,)
+    pair += (y,)
+    pair[1][0] = 1
+
+
+def of_an_attribute(x: Any, y: Any) -> None:
+    state = lang.State()
+    state.x = y
+    state.x[0] = x[0]
+
+
+def of_an_attribute_that_is_a_list(x: Any, y: Any) -> None:
+    state = lang.State()
+    state.x = [x]
+    state.x[0] = y
+    state.x[0][0] = 1
+
+
+def of_a_list(x: Any, y: Any) -> None:
+    those = [x]
+    those[0] = y
+    those[0][0] = 1
+
+
+def of_a_list_of_another_name(x: Any, y: Any) -> None:
+    those = [x]
+    others = those
+    others[0] = y
+    others[0][0] = 1
+
+
+def into_a_view(x: Any, y: Any) -> None:
+    part = y[2:]
+    part[0] = x[0]
+
+
+def by_a_module(x: Any, y: Any) -> None:
+    m = module
+    m.insert(y, 0, x[0])
+
+
+def view_by_a_module(x: Any, y: Any) -> None:
+    m = module
+    row = m.load(y, 0)
+    row[0] = 1
+
+
+def by_a_class(x: Any, y: Any) -> None:
+    Writer(y)
+
+
+def by_a_builtin(x: Any, y: Any) -> None:
+    setattr(y[0], "position", 1)  # noqa: B010
+
+
+def matched(x: Any, y: Any) -> None:
+    match y:
+        case [*rest]:
+            rest[0] = 1
+        case other:
+            other[0] = 1
+
+
+def of_any_number(*those: Any) -> None:
+    those[1][0] = 1
+
+
+def to_any_number(x: Any, y: Any) -> None:
+    of_any_number(x, y)
+
+
+def spread_to_numpy(x: Any, y: Any) -> None:
+    np.add(*(x, x, y))
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (all_by_name, "?iy"),
+        (spread_to_the_language, "?xy"),
+        (any_of_those_it_takes, "?xy"),
+        (view_by_name, "y"),
+        (pair_by_name, "?xy"),
+        (concatenated, "?xy"),
+        (added_to, "?xy"),
+        (of_an_attribute, "y"),
+        (of_an_attribute_that_is_a_list, "?xy"),
+        (of_a_list, "?xy"),
+        (of_a_list_of_another_name, "?xy"),
+        (into_a_view, "y"),
+        (by_a_module, "?xy"),
+        (view_by_a_module, "y"),
+        (by_a_class, "?y"),
+        (by_a_builtin, "?y"),
+        (matched, "y"),
+        (to_any_number, "?xy"),
+        (spread_to_numpy, "?xy"),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_what_is_written_in_other_ways_is_found_or_not_clear(function, expected):
+    assert written(function) == expected
+
+
+def replaced(function: Any) -> Any:
+    @functools.wraps(function)
+    def writes_its_second(a: Any, b: Any) -> None:
+        b[0] = 1
+
+    return writes_its_second
+
+
+def passed_on(function: Any) -> Any:
+    @functools.wraps(function)
+    def wrapper(*those: Any) -> Any:
+        return function(*those)
+
+    return wrapper
+
+
+@replaced
+def wrapped(x: Any, y: Any) -> None:
+    x[0] = 1
+
+
+@passed_on
+def wrapped_for_any(x: Any, y: Any) -> None:
+    x[0] = 1
+
+
+def calls_one_that_is_wrapped(x: Any, y: Any) -> None:
+    wrapped(x, y)
+
+
+def test_one_that_is_wrapped_may_be_either():
+    assert written(wrapped) == "?xy"
+    assert written(wrapped_for_any) == "?xy"
+    assert written(calls_one_that_is_wrapped) == "?xy"
+
+
+def test_a_name_that_is_bound_later_is_not_known():
+    def calls_it(x: Any, y: Any) -> None:
+        put_later(y, 0, x[0])
+
+    assert written(calls_it, x=1) == "?y"
+    put_later = put
+    assert written(calls_it, x=1) == "y"
+
+
+def names_again(x: Any, y: Any) -> None:
+    x = y[0]
+    row = x[0]
+    row[1] = 1
+
+
+def takes_all(x: Any, y: Any) -> None:
+    every = x[...]
+    every[0] = 1
+
+
+def test_a_name_that_is_bound_again_is_of_no_known_rank():
+    assert written(names_again, x=1, y=3) == "?xy"
+    assert written(takes_all, x=1) == "x"
 
 
 def copies_an_item(x: Any, y: Any) -> None:

@@ -52,6 +52,49 @@ def of_struct(state: State):  # type: ignore[no-untyped-def]
     state.x[0] = 1.0
 
 
+@wp.func_native("wp::atomic_add(z, 0, 1.0f);")
+def native(z: wp.array(dtype=float)):  # type: ignore[no-untyped-def]
+    ...
+
+
+@wp.func
+def either(z: wp.array(dtype=float)):  # type: ignore[no-untyped-def]
+    z[0] = 1.0
+
+
+@wp.func
+def either(z: float):  # type: ignore[no-untyped-def]  # noqa: F811
+    return z
+
+
+@wp.func
+def filled(z: wp.array(dtype=wp.Float), value: wp.Float):  # type: ignore[no-untyped-def]
+    z[0] = value
+
+
+@wp.kernel
+def hidden(  # type: ignore[no-untyped-def]
+    x: wp.array(dtype=float),
+    a: wp.array(dtype=float),
+    b: wp.array(dtype=float),
+    c: wp.array(dtype=float),
+    d: wp.array(dtype=float),
+    e: wp.array(dtype=float),
+):
+    native(a)
+    either(b)
+    wp.atomic_add(i=0, value=x[wp.lower_bound(x, 1.0)], arr=c)
+    state = State()
+    state.x = d
+    state.x[0] = wp.max(x[0], x[1])
+    filled(e, 1.0)
+
+
+@wp.kernel
+def solves(x: wp.array(dtype=float), y: wp.array(dtype=float)):  # type: ignore[no-untyped-def]
+    wp.dense_chol(1, x, 1.0, y)
+
+
 @wp.kernel
 def add(a: float, x: wp.array(dtype=float), y: wp.array(dtype=float)):  # type: ignore[no-untyped-def]
     i = wp.tid()
@@ -88,6 +131,18 @@ def test_what_a_kernel_writes_is_found_also_among_its_inputs(monkeypatch):
     kernel(uses)(64, inputs=[1.0, *arrays])
     found = [[next(i for i, x in enumerate(arrays) if x is each) for each in one] for one in seen]
     assert found == [[1, 2, 3, 4], [0, 1, 2, 3, 4], [1, 4], [1, 2, 3, 4]]
+
+
+def found_in(made: Any) -> tuple[str, str]:
+    surely, unclear = kernel(made)._written
+    return "".join(sorted(surely)), "".join(sorted(unclear))
+
+
+def test_what_a_kernel_writes_in_hidden_ways_is_found():
+    assert found_in(hidden) == ("de", "abc")
+    assert found_in(solves) == ("", "xy")  # which of them is not known
+    wp.launch(hidden, 1, inputs=[wp.zeros(4, dtype=float, device="cpu") for _ in range(6)], device="cpu")
+    assert found_in(hidden) == ("de", "abc")  # also when a function has been compiled for its types
 
 
 def test_misuse_is_an_error():

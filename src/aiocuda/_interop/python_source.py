@@ -262,13 +262,12 @@ class _Aliases:
         before = None
         while before != (self._names, self._lists):
             before = (dict(self._names), set(self._lists))
-            for target, value in bound:
-                self._names[target] |= self.of(value)
+            for name, is_item, value in [*((name, False, value) for name, value in bound), *parts]:
+                if is_item and name not in self._lists:
+                    continue  # what is assigned is copied into an array
+                self._names[name] |= self.of(value)
                 if self._may_hold_a_list(value):
-                    self._lists.add(target)
-            for whole, is_item, value in parts:
-                if not is_item or whole in self._lists:  # else what is assigned is copied into an array
-                    self._names[whole] |= self.of(value)
+                    self._lists.add(name)
 
     def of(self, node: ast.AST) -> frozenset[str]:
         """Return the parameters that an expression may be, or be a view of."""
@@ -378,15 +377,7 @@ def _bound_in_parts(function: ast.FunctionDef) -> Iterator[tuple[str, bool, ast.
                 if isinstance(part, (ast.Subscript, ast.Attribute)) and isinstance(part.ctx, ast.Store):
                     whole = _whole(part)
                     if isinstance(whole, ast.Name):
-                        yield whole.id, not _has_attribute(part), its_value
-
-
-def _has_attribute(node: ast.expr) -> bool:
-    while isinstance(node, (ast.Subscript, ast.Attribute)):
-        if isinstance(node, ast.Attribute):
-            return True
-        node = node.value
-    return False
+                        yield whole.id, isinstance(part, ast.Subscript), its_value
 
 
 def _captured(pattern: ast.pattern) -> Iterator[str]:
