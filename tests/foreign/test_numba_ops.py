@@ -247,3 +247,21 @@ def test_an_error_keeps_its_traceback():
 
     with pytest.raises(ZeroDivisionError, match="mine"):
         op(fails, full(1)).sync(60)
+
+
+def test_functions_that_store_and_those_of_other_languages_write():
+    theirs = cuda.declare_device("theirs", "void(CPointer(float32))")
+
+    @cuda.jit
+    def stores(x, y):  # type: ignore[no-untyped-def]
+        cuda.stwt(y, 0, cuda.ldcg(x, 0))
+
+    @cuda.jit
+    def declared(x, y):  # type: ignore[no-untyped-def]
+        theirs(y)
+        cuda.syncthreads()
+        x[0]
+
+    assert kernel(declared)._written == (frozenset(), frozenset("y"))
+    if hasattr(cuda, "stwt"):
+        assert kernel(stores)._written == (frozenset("y"), frozenset())

@@ -315,6 +315,16 @@ def of_a_list_of_another_name(x: Any, y: Any) -> None:
     others[0][0] = 1
 
 
+def in_a_list(z: Any) -> Any:
+    return [z]
+
+
+def of_a_list_that_a_function_makes(x: Any, y: Any) -> None:
+    those = in_a_list(x)
+    those[0] = y
+    those[0][0] = 1
+
+
 def into_a_view(x: Any, y: Any) -> None:
     part = y[2:]
     part[0] = x[0]
@@ -373,6 +383,7 @@ def spread_to_numpy(x: Any, y: Any) -> None:
         (of_an_attribute_that_is_a_list, "?xy"),
         (of_a_list, "?xy"),
         (of_a_list_of_another_name, "?xy"),
+        (of_a_list_that_a_function_makes, "?xy"),
         (into_a_view, "y"),
         (by_a_module, "?xy"),
         (view_by_a_module, "y"),
@@ -498,11 +509,24 @@ STATEMENTS = (
     "for {0} in [{1}, {2}]: {0}[0] = 5",
     "for k in range(2): {0}, {1} = {1}, {0}",
     "if {1}.size > 3: {0} = {2}",
+    "{0} = (({1},) + ({2},))[1]",
+    "k = [{1}]; k[0] = {2}; {0} = k[0]",
+    "{0} = seen(other={1}, z={2})",
+    "lang.store(i=0, value=9, x={0})",
+    "k = those; k.insert({0}, 0, 8); {0} = k.load({1})",
 )
 
 
 def seen(z: Any, other: Any) -> Any:
     return other if z.size else z
+
+
+class those:  # noqa: N801
+    insert = put
+
+    @staticmethod
+    def load(z: Any) -> Any:
+        return z
 
 
 def swapped(z: Any, other: Any) -> None:
@@ -516,7 +540,7 @@ def made_function(seed: int) -> types.FunctionType:
         names = random.choice(NAMES, 3, replace=False)
         lines.append("    " + STATEMENTS[random.integers(len(STATEMENTS))].format(*names))
     source = "\n".join(lines) + "\n"
-    scope: dict[str, Any] = {"np": np, "put": put, "seen": seen, "swapped": swapped, "lang": lang}
+    scope: dict[str, Any] = {"np": np, "put": put, "seen": seen, "swapped": swapped, "lang": lang, "those": those}
     exec(compile(source, f"<made {seed}>", "exec"), scope)
     linecache.cache[f"<made {seed}>"] = (len(source), None, source.splitlines(True), f"<made {seed}>")
     function: types.FunctionType = scope[f"made_{seed}"]

@@ -150,7 +150,7 @@ def kernel(kernel: Any, *, writes: Sequence[str] | None = None) -> Kernel:
 
 
 class _Language:
-    """Numba as Python: of its functions, the atomic ones write the array that they take first."""
+    """Numba as Python: of its functions, those that store and the atomic ones write the array that they take first."""
 
     def python_of(self, called: Any) -> types.FunctionType | None:
         function = getattr(called, "py_func", None)
@@ -159,8 +159,13 @@ class _Language:
     def is_own(self, called: Any) -> bool:
         return python_source.is_of(called, "numba")
 
-    def writes(self, called: Any, name: str) -> bool:
-        return str(getattr(called, "__qualname__", "")).startswith("atomic.")
+    def writes(self, called: Any, name: str) -> bool | None:
+        from numba import types as of_numba
+
+        if str(getattr(called, "__qualname__", "")).startswith(("atomic.", "stcg", "stcs", "stwb", "stwt")):
+            return True
+        is_known = isinstance(called, (type, types.FunctionType, types.BuiltinFunctionType, of_numba.Type))
+        return False if is_known else None  # a function of another language, which the user has declared
 
 
 @functools.cache
