@@ -365,6 +365,20 @@ def to_any_number(x: Any, y: Any) -> None:
     of_any_number(x, y)
 
 
+def of_any_names(**those: Any) -> None:
+    those["b"][0] = 1
+
+
+def to_any_names(x: Any, y: Any) -> None:
+    of_any_names(a=x, b=y)
+
+
+def differences(x: Any, y: Any) -> None:
+    v = x[0] - x[1]
+    v[0] = 1
+    y[0] = v
+
+
 def spread_to_numpy(x: Any, y: Any) -> None:
     np.add(*(x, x, y))
 
@@ -391,6 +405,8 @@ def spread_to_numpy(x: Any, y: Any) -> None:
         (by_a_builtin, "?y"),
         (matched, "y"),
         (to_any_number, "?xy"),
+        (to_any_names, "?xy"),
+        (differences, "y"),
         (spread_to_numpy, "?xy"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
