@@ -89,6 +89,7 @@ class Kernels:
         raise AttributeError(f"there is no kernel {name}")
 
 
+# Kernels cannot be referred to weakly, and a list of them would keep them: they are counted where they are made.
 _make_kernel = _native.make_kernel
 _kernels_made = 0  # by the tests so far
 _kernels_loaded = 0  # of them, the last time that all were loaded

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from real import NEEDS_GPU, QUIET, imported
+from real import NEEDS_GPU, QUIET, check_order, imported
 
 import aiocuda as ac
 from aiocuda.interop.cupy import kernel
@@ -170,22 +170,9 @@ def test_templates_and_shared_memory():
 
 @NEEDS_GPU
 def test_a_kernel_is_ordered_by_what_it_reads_and_writes(latch, device, settle):
-    held, x, y = device.stream(), full(3), full(0)
+    x, y = full(3), full(0)
     launch = kernel(raw())
-    arguments = (np.float32(1), x, y, np.int32(N))
-    launch(GRID, BLOCK, arguments).sync(60)  # it is compiled by now
-    latch.hold(held)
-    ac.fill(x, 7).on(held).submit()
-    added = launch(GRID, BLOCK, arguments).on(device.stream())
-    future = added.submit()
-    read = ac.dup(y).on(device.stream())
-    pending = read.submit()
-    ac.fill(x, 50).on(device.stream()).submit()
-    settle()
-    assert [future.done(), pending.done()] == [False, False]
-    latch.release()
-    assert (host(read) == 8).all()
-    assert (host(x) == 50).all()
+    check_order(lambda: launch(GRID, BLOCK, (np.float32(1), x, y, np.int32(N))), x, y, 8, latch, device, settle)
 
 
 @NEEDS_GPU
@@ -229,9 +216,8 @@ def test_tensors_are_arguments():
 
 
 @NEEDS_GPU
+@pytest.mark.needs_devices(2)
 def test_an_array_of_another_device_is_an_error():
-    if len(ac.devices()) < 2:
-        pytest.skip("needs two devices")
     there = ac.zeros(N, np.float32, device=1).sync(60)
     with pytest.raises(ac.DeviceMismatchError, match="device 1"):
         kernel(square())(full(1), there).sync(60)

@@ -20,49 +20,30 @@ def test_importing_aiocuda_imports_no_framework(in_process):
 
 
 @pytest.mark.parametrize(
-    ("framework", "package", "name"),
+    ("framework", "package", "name", "verbs"),
     [
-        ("torch", "torch", "PyTorch"),
-        ("cupy", "cupy", "CuPy"),
-        ("numba", "numba_cuda", "Numba-CUDA"),
-        ("warp", "warp", "Warp"),
+        ("torch", "torch", "PyTorch", ["op"]),
+        ("cupy", "cupy", "CuPy", ["op", "kernel"]),
+        ("numba", "numba_cuda", "Numba-CUDA", ["op", "kernel"]),
+        ("warp", "warp", "Warp", ["op", "kernel"]),
+        ("triton", "triton", "Triton", ["kernel"]),
+        ("cutile", "cuda.tile", "cuTile", ["kernel"]),
     ],
 )
-def test_a_framework_that_is_not_installed_is_an_error_where_it_is_needed(in_process, framework, package, name):
+def test_what_is_not_installed_is_an_error_where_it_is_needed(in_process, framework, package, name, verbs):
     done = in_process(
         f"""
         import sys
         sys.modules[{package!r}] = None  # as if it were not installed
         import aiocuda as ac
-        try:
-            ac.interop.{framework}.op(lambda *_: None)
-        except ac.errors.MissingPackageError as error:
-            print(error)
+        for verb in {verbs}:
+            try:
+                getattr(ac.interop.{framework}, verb)(lambda *_: None)
+            except ac.errors.MissingPackageError as error:
+                print(error)
         """
     )
-    assert done.stdout.startswith(f"an operation of {name}'s needs {name}, which is not installed: pip install")
-
-
-@pytest.mark.parametrize(
-    ("language", "package", "name"),
-    [
-        ("triton", "triton", "Triton"),
-        ("cupy", "cupy", "CuPy"),
-        ("cutile", "cuda.tile", "cuTile"),
-        ("numba", "numba_cuda", "Numba-CUDA"),
-        ("warp", "warp", "Warp"),
-    ],
-)
-def test_a_language_that_is_not_installed_is_an_error_where_a_kernel_is_given(in_process, language, package, name):
-    done = in_process(
-        f"""
-        import sys
-        sys.modules[{package!r}] = None  # as if it were not installed
-        import aiocuda as ac
-        try:
-            ac.interop.{language}.kernel(lambda *_: None)
-        except ac.errors.MissingPackageError as error:
-            print(error)
-        """
-    )
-    assert done.stdout.startswith(f"an operation of {name}'s needs {name}, which is not installed: pip install")
+    said = done.stdout.splitlines()
+    assert len(said) == len(verbs), done
+    for each in said:
+        assert each.startswith(f"an operation of {name}'s needs {name}, which is not installed: pip install")

@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 from framework import Framework
 from launchers import LANGUAGES, adds, installed, run_program
-from torch_like import Torch, close
+from torch_like import close
 
 import aiocuda as ac
 from aiocuda._interop.pointers import Written
 
 N = 64
-
-PROGRAM = """
-import sys
-sys.path.insert(0, {folder!r})
-import aiocuda as ac
-from aiocuda._driver.checking import take_race_reports
-from launchers import run_program
-for seed in range({first}, {first} + 15):
-    run_program(seed)
-    for report in take_race_reports(): print("RACE", seed, report.first, "|", report.second)
-"""
 
 
 @pytest.fixture
@@ -159,14 +147,6 @@ def test_an_array_of_another_device_is_an_error(language):
 # --- tensors as arguments --------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def torch() -> Iterator[Torch]:
-    made = Torch()
-    with made.imported():
-        yield made
-    close(made)
-
-
 def test_tensors_are_arguments_ordered_both_ways(language, torch, latch, device):
     gate = device.stream()
     x, y = torch.tensor(1, N), torch.tensor(2, N)
@@ -284,7 +264,5 @@ def test_a_random_program_gives_what_it_means(seed):
 
 @pytest.mark.emulated_only
 @pytest.mark.parametrize("shuffle", [1, 2, 3])
-def test_random_programs_race_nowhere(in_process: Callable[..., Any], shuffle):
-    program = PROGRAM.format(folder=str(Path(__file__).parent), first=100 * shuffle)
-    ended = in_process(program, AIOCUDA_EMULATOR_CHECK="races", AIOCUDA_EMULATOR_SHUFFLE=str(shuffle))
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+def test_random_programs_race_nowhere(run_random_programs, shuffle):
+    assert run_random_programs("from launchers import run_program", "run_program(seed)", shuffle) == (0, "", "")

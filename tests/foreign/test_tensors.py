@@ -25,14 +25,6 @@ N = 64
 
 
 @pytest.fixture
-def torch() -> Iterator[Torch]:
-    made = Torch()
-    with made.imported():
-        yield made
-    close(made)
-
-
-@pytest.fixture
 def increment(kernels) -> Callable[[Any], ac.DeviceOp]:
     return lambda x: kernels.increment(x, N, threads=N)
 

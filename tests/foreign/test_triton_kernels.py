@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from real import NEEDS_GPU, QUIET, imported
+from real import NEEDS_GPU, QUIET, check_order, imported
 
 import aiocuda as ac
 from aiocuda._interop import triton_ir
@@ -351,21 +351,9 @@ def test_a_kernel_runs_on_the_operations_stream(run):
 
 @NEEDS_GPU
 def test_a_kernel_is_ordered_by_what_it_reads_and_writes(latch, device, settle):
-    held, x, y = device.stream(), full(3), full(0)
+    x, y = full(3), full(0)
     launch = kernel(add)[GRID]
-    launch(x, x, y, N, BLOCK).sync(60)  # it is compiled by now
-    latch.hold(held)
-    ac.fill(x, 7).on(held).submit()
-    summed = launch(x, x, y, N, BLOCK).on(device.stream())
-    future = summed.submit()
-    read = ac.dup(y).on(device.stream())
-    pending = read.submit()
-    ac.fill(x, 50).on(device.stream()).submit()
-    settle()
-    assert [future.done(), pending.done()] == [False, False]
-    latch.release()
-    assert (host(read) == 14).all()
-    assert (host(x) == 50).all()
+    check_order(lambda: launch(x, x, y, N, BLOCK), x, y, 14, latch, device, settle)
 
 
 @NEEDS_GPU
@@ -484,9 +472,8 @@ def test_hooks_of_a_configuration_work_on_the_operations_stream(latch, device):
 
 
 @NEEDS_GPU
+@pytest.mark.needs_devices(2)
 def test_an_array_of_another_device_is_an_error():
-    if len(ac.devices()) < 2:
-        pytest.skip("needs two devices")
     there = ac.zeros(N, np.float32, device=1).sync(60)
     with pytest.raises(ac.DeviceMismatchError, match="device 1"):
         kernel(add)[GRID](full(1), there, full(0), N, BLOCK).sync(60)

@@ -140,7 +140,7 @@ def launched(
     Raises
     ------
     ArgumentTypeError
-        What it writes is no array, or an argument is memory of the host.
+        The launch would write something that is no array, or it takes host memory.
     """
     taken = [each if is_array(each) else as_array(each, kernel) for each in arguments]
     writes = []
