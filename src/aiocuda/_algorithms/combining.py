@@ -141,6 +141,16 @@ def argmin(x: Any, *, out: Any = None) -> DeviceOp[DeviceArray]:
     ----------
     x, out
         As for `argmax`.
+
+    Returns
+    -------
+    DeviceOp[DeviceArray]
+        As for `argmax`.
+
+    Raises
+    ------
+    ArgumentTypeError, ArgumentValueError, DeviceMismatchError, OwnershipError
+        As for `argmax`.
     """
     return _extreme("argmin", x, out)
 

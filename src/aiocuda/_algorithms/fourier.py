@@ -84,6 +84,16 @@ def ifft(x: Any, n: int | None = None, axis: int = -1, norm: str | None = None, 
     ----------
     x, n, axis, norm, out
         As for `fft`.
+
+    Returns
+    -------
+    DeviceOp[DeviceArray]
+        As for `fft`. *Stream*, *Blocks*, *On cancel*: as for `fft`.
+
+    Raises
+    ------
+    ArgumentTypeError, ArgumentValueError, DeviceMismatchError, OwnershipError, MissingPackageError, OutOfMemoryError
+        As for `fft`.
     """
     return _one_axis("ifft", x, n, axis, norm, out)
 
@@ -97,6 +107,16 @@ def rfft(x: Any, n: int | None = None, axis: int = -1, norm: str | None = None, 
         As for `fft`, of real numbers.
     n, axis, norm, out
         As for `fft`.
+
+    Returns
+    -------
+    DeviceOp[DeviceArray]
+        As for `fft`; n // 2 + 1 items along the axis. *Stream*, *Blocks*, *On cancel*: as for `fft`.
+
+    Raises
+    ------
+    ArgumentTypeError, ArgumentValueError, DeviceMismatchError, OwnershipError, MissingPackageError, OutOfMemoryError
+        As for `fft`; or `x` is complex.
     """
     return _one_axis("rfft", x, n, axis, norm, out)
 
@@ -113,6 +133,17 @@ def irfft(x: Any, n: int | None = None, axis: int = -1, norm: str | None = None,
         The length of the axis of the result. None: 2 * (m - 1) for m items.
     axis, norm, out
         As for `fft`; `out` is real, float32 or float64.
+
+    Returns
+    -------
+    DeviceOp[DeviceArray]
+        As for `fft`; but float32 of complex64, float32 and the 16-bit floats, else float64.
+        *Stream*, *Blocks*, *On cancel*: as for `fft`.
+
+    Raises
+    ------
+    ArgumentTypeError, ArgumentValueError, DeviceMismatchError, OwnershipError, MissingPackageError, OutOfMemoryError
+        As for `fft`.
     """
     return _one_axis("irfft", x, n, axis, norm, out)
 
@@ -138,6 +169,16 @@ def fftn(
     norm, out
         As for `fft`.
 
+    Returns
+    -------
+    DeviceOp[DeviceArray]
+        As for `fft`. *Stream*, *Blocks*, *On cancel*: as for `fft`.
+
+    Raises
+    ------
+    ArgumentTypeError, ArgumentValueError, DeviceMismatchError, OwnershipError, MissingPackageError, OutOfMemoryError
+        As for `fft`; or `s` and `axes` differ in length, or name an axis twice.
+
     Notes
     -----
     The last one, two or three axes are one transform of cuFFT's. All else is one for each axis, with copies between.
@@ -158,6 +199,16 @@ def ifftn(
     Parameters
     ----------
     x, s, axes, norm, out
+        As for `fftn`.
+
+    Returns
+    -------
+    DeviceOp[DeviceArray]
+        As for `fft`. *Stream*, *Blocks*, *On cancel*: as for `fft`.
+
+    Raises
+    ------
+    ArgumentTypeError, ArgumentValueError, DeviceMismatchError, OwnershipError, MissingPackageError, OutOfMemoryError
         As for `fftn`.
     """
     return _several_axes("ifftn", x, s, axes, norm, out)

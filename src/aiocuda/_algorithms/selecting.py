@@ -166,7 +166,8 @@ def trim(x: Any, count: Any) -> DeviceOp[DeviceArray]:
     -------
     DeviceOp[DeviceArray]
         A view of `x`. What needs it is submitted when the number has come to the host, as behind a `map`: an await
-        waits without blocking the loop, and a graph cannot have it in its middle.
+        waits without blocking the loop, and a graph cannot have it in its middle. *Stream*, *Blocks*,
+        *On cancel*: as for `aiocuda.to_host`, which brings the number.
 
     Raises
     ------
