@@ -18,7 +18,7 @@ Borrow* Lending::lend(Borrow::Bytes bytes, CUstream theirs, std::shared_ptr<void
     order(theirs, bytes);
   }
   dataflow::Buffer& buffer = *bytes.buffer;
-  auto borrow = std::make_unique<Borrow>(std::move(bytes), theirs, number, std::move(kept));
+  auto borrow = std::make_unique<Borrow>(std::move(bytes), theirs, number, std::move(kept), streams_.hold(theirs));
   live_[&buffer].push_back(borrow.get());
   buffer.is_lent = true;
   return borrow.release();

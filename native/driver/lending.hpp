@@ -27,15 +27,17 @@ class Borrow {
     bool writes;                         // the borrower may write them
   };
   // `theirs`: null where the borrower wants no order. `kept`: what goes with the borrow.
-  Borrow(Bytes bytes, CUstream theirs, unsigned long long number, std::shared_ptr<void> kept)
-      : bytes_(std::move(bytes)), theirs_(theirs), number_(number), kept_(std::move(kept)) {}
+  // `held`: the stream, if it is one of ours.
+  Borrow(Bytes bytes, CUstream theirs, unsigned long long number, std::shared_ptr<void> kept,
+         std::shared_ptr<void> held)
+      : bytes_(std::move(bytes)), theirs_(theirs), number_(number), kept_(std::move(kept)), held_(std::move(held)) {}
 
  private:
   friend class Lending;
   Bytes bytes_;
   CUstream theirs_;
   unsigned long long number_;  // of the stream
-  std::shared_ptr<void> kept_;
+  std::shared_ptr<void> kept_, held_;
   Borrow* next_ = nullptr;  // that was given back before
 };
 

@@ -122,6 +122,7 @@ StreamIndex Streams::adopt(CUstream handle, std::int32_t device, std::shared_ptr
     state.context = devices_.at(device).context;
     state.mark = mark.keep();
     state.number = number;
+    state.same = hold(handle);
     state.owned = false;
   }
   streams_[index].keepalive = std::move(keepalive);
@@ -142,11 +143,11 @@ void Streams::destroy_closed() {
   for (const StreamIndex index : std::exchange(closing_, {})) {
     StreamState& state = streams_[index];
     const Tick last{index, timeline_.submitted(index)};
-    bool passed = true;
+    bool passed = state.held.use_count() <= 1;
     try {
-      passed = is_complete(last) && (!follower_ || follower_->has_left(index));
+      passed = passed && is_complete(last) && (!follower_ || follower_->has_left(index));
     } catch (const Refusal&) {  // a broken context runs nothing any more
-      passed = !state.end;      // who asks for the work at its end must find the stream, which tells of the loss
+      passed = passed && !state.end;  // who asks for the work at its end must find the stream, which tells of the loss
     }
     if (!passed) {
       closing_.push_back(index);
@@ -163,7 +164,9 @@ void Streams::destroy_closed() {
     now_.destroy(state.mark);
     for (CUevent& event : state.marks)
       if (event) now_.destroy(std::exchange(event, nullptr));
+    state.same = nullptr;
     if (state.owned) {
+      lent_.erase(state.handle);
       now_.destroy(state.handle);
     } else if (const auto known = adopted_.find({state.handle, state.device});
                known != adopted_.end() && known->second == index) {
@@ -227,7 +230,16 @@ CUstream Streams::lend(StreamIndex index) {
   enter(index);
   now_.drain();
   state.is_lent = true;
+  if (state.owned) lent_[state.handle] = index;
   return state.handle;
+}
+
+std::shared_ptr<void> Streams::hold(CUstream handle) {
+  const auto ours = lent_.find(handle);
+  if (ours == lent_.end()) return nullptr;
+  std::shared_ptr<void>& held = streams_[ours->second].held;
+  if (!held) held = std::make_shared<char>();
+  return held;
 }
 
 CUresult Streams::wait(StreamIndex index, StreamIndex other) {

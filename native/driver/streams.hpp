@@ -13,6 +13,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -36,6 +37,8 @@ struct StreamState {
   std::shared_ptr<void> keepalive{};  // of a stream that is somebody else's
   unsigned long long number = 0;      // of such a one: no other stream has had it
   bool is_lent = false;               // others have its handle, and may put work there
+  std::shared_ptr<void> held{};       // made by `hold`: others than this one have it while it is needed
+  std::shared_ptr<void> same{};       // of a stream that was adopted, and is one of ours: holds that
   bool is_kept = false;               // a framework has memory that goes back to it: it is never destroyed
   dataflow::AtEnd* end = nullptr;     // the work at its end, for which somebody may wait
   std::uint64_t entries = 0;          // how often something came to it
@@ -106,6 +109,9 @@ class Streams {
   }
   // Others get its handle.
   CUstream lend(StreamIndex stream);
+  // As long as this lives, a stream of ours whose handle others got is not destroyed: NVIDIA's driver ends the process
+  // over a handle that is gone. Null: it is not ours.
+  std::shared_ptr<void> hold(CUstream handle);
 
   // Orders later work of `stream` after what `other` holds so far, whoever submitted it.
   CUresult wait(StreamIndex stream, StreamIndex other);
@@ -236,6 +242,7 @@ class Streams {
   std::deque<StreamState> streams_;
   mutable std::mutex mutex_;  // the reactor reads handles while a stream is added or destroyed
   std::map<std::pair<CUstream, std::int32_t>, StreamIndex> adopted_;  // each device has a null stream
+  std::unordered_map<CUstream, StreamIndex> lent_;                    // ours
   std::vector<StreamIndex> closing_;  // closed by their users, with work that has not passed
   std::vector<StreamIndex> spare_slots_;
   std::set<StreamIndex> unordered_;

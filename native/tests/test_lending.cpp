@@ -108,6 +108,24 @@ TEST_CASE("a borrower's stream waits for what was done with the bytes since, if 
     }
 }
 
+TEST_CASE("a stream of ours that a borrower works on is there until the borrow has ended") {
+  FakeEngine engine;
+  BufferRef buffer = engine.allocate(100);
+  const StreamIndex stream = engine.streams.create(0, 0), other = engine.streams.create(0, 0);
+  const CUstream handle = engine.streams.lend(stream);
+  Borrow* const borrow = engine.lending.lend(whole(buffer, true), handle, nullptr);
+  engine.streams.close(stream);
+  engine.collect();
+  use(engine, other, buffer, true);
+  engine.lending.tell(*buffer, {0, 100}, true);
+  CHECK(engine.driver.is_alive(handle));
+  engine.lending.give_back(borrow);
+  engine.lending.take_back();
+  engine.collect();
+  CHECK_FALSE(engine.driver.is_alive(handle));
+  CHECK(engine.driver.misuses().empty());
+}
+
 TEST_CASE("a borrower is told of the bytes that it has") {
   FakeEngine engine;
   BufferRef buffer = engine.allocate(100);

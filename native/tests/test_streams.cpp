@@ -106,6 +106,42 @@ TEST_CASE("a stream that is closed with work is destroyed when that has passed")
   CHECK(engine.driver.misuses().empty());
 }
 
+TEST_CASE("a closed stream is destroyed when nobody holds it") {
+  FakeEngine engine;
+  const StreamIndex stream = engine.streams.create(0, 0);
+  const CUstream handle = engine.handle(stream);
+  CHECK_FALSE(engine.streams.hold(handle));  // nobody got the handle
+  engine.streams.lend(stream);
+  std::shared_ptr<void> first = engine.streams.hold(handle), second = engine.streams.hold(handle);
+  engine.streams.close(stream);
+  engine.collect();
+  CHECK(engine.driver.is_alive(handle));
+  first.reset();
+  engine.collect();
+  CHECK(engine.driver.is_alive(handle));
+  second.reset();
+  engine.collect();
+  CHECK_FALSE(engine.driver.is_alive(handle));
+  CHECK_FALSE(engine.streams.hold(handle));
+  CHECK(engine.driver.misuses().empty());
+}
+
+TEST_CASE("a stream of ours that was adopted by its handle lives as long as that") {
+  FakeEngine engine;
+  const StreamIndex stream = engine.streams.create(0, 0);
+  const CUstream handle = engine.streams.lend(stream);
+  const StreamIndex adopted = engine.streams.adopt(handle, 0, nullptr);
+  CHECK(adopted != stream);
+  engine.streams.close(stream);
+  engine.collect();
+  CHECK(engine.driver.is_alive(handle));
+  engine.streams.close(adopted);
+  engine.collect();
+  engine.collect();  // the first has let go of it
+  CHECK_FALSE(engine.driver.is_alive(handle));
+  CHECK(engine.driver.misuses().empty());
+}
+
 TEST_CASE("in the middle of a submission no stream is destroyed") {
   FakeEngine engine;
   const StreamIndex stream = engine.streams.create(0, 0);

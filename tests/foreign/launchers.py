@@ -113,7 +113,10 @@ class Triton:
 
         runtime.JITFunction, runtime.Autotuner, runtime.Heuristics = JITFunction, Autotuner, Heuristics  # type: ignore[attr-defined]
         self.JITFunction, self.Autotuner, self.Heuristics = JITFunction, Autotuner, Heuristics
-        self.modules = {"triton": module("triton", runtime=runtime, __version__="3.9.0"), "triton.runtime": runtime}
+        self.modules = {
+            "triton": module("triton", runtime=runtime, __version__="3.9.0"), "triton.runtime": runtime,
+            "torch": None,  # its arrays would be PyTorch's
+        }  # fmt: skip
 
     def kernel(self) -> Any:
         from aiocuda.interop.triton import kernel
@@ -332,7 +335,7 @@ def installed(framework: Framework, *languages: str) -> Iterator[dict[str, Any]]
         vars(cuda)["tile"] = tile
         for name, was in before.items():
             if was is None:
-                del sys.modules[name]
+                sys.modules.pop(name, None)
             else:
                 sys.modules[name] = was
         for each in cached:

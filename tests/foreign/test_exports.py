@@ -17,6 +17,7 @@ from cuda.bindings import driver
 from framework import CUDA, CUDA_HOST, LEGACY, MANAGED, PER_THREAD, Framework, Managed, Tensor, Versioned, checked
 
 import aiocuda as ac
+from aiocuda import _native
 
 N = 64
 
@@ -465,6 +466,34 @@ def test_a_borrower_may_destroy_its_stream_when_its_work_has_passed(framework, u
         assert host(increment(x)) == [value] * N
     if lives:
         del tensor
+    del x
+    assert let_go(lambda: used_bytes() == before)
+
+
+@pytest.mark.parametrize("lives", [True, False], ids=["a borrow that lives", "an ended borrow"])
+def test_a_stream_of_ours_that_a_borrower_works_on_is_not_destroyed(
+    framework, used_bytes, let_go, increment, device, lives
+):
+    gc.collect()
+    before = used_bytes()
+    x, stream = full(1), device.stream()
+    index = stream._index
+    with framework.using(stream.handle):
+        tensor = framework.from_dlpack(x).fill_(5)
+    if not lives:
+        del tensor
+    del stream
+    for value in (6, 7):
+        if lives:
+            assert index in _native.streams_of(device.ordinal)
+        assert host(increment(x)) == [value] * N
+    if lives:
+        for _ in range(3):
+            device.synchronize().sync(60)
+            ac.zeros(1).sync(60)
+        assert index in _native.streams_of(device.ordinal)
+        del tensor
+    assert let_go(lambda: index not in _native.streams_of(device.ordinal))
     del x
     assert let_go(lambda: used_bytes() == before)
 

@@ -486,16 +486,16 @@ def test_without_pytorch_it_finds_the_stream(in_process: Callable[..., Any]):
         """
         import sys
         sys.modules["torch"] = None
-        import tempfile, pathlib, importlib.util
+        import tempfile, textwrap, pathlib, importlib.util
         folder = tempfile.mkdtemp()
         path = pathlib.Path(folder, "doubling.py")
-        path.write_text('''
-import triton, triton.language as tl
-@triton.jit
-def double(x, n, BLOCK: tl.constexpr):
-    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(x + i, tl.load(x + i, mask=i < n) * 2, mask=i < n)
-''')
+        path.write_text(textwrap.dedent('''
+            import triton, triton.language as tl
+            @triton.jit
+            def double(x, n, BLOCK: tl.constexpr):
+                i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+                tl.store(x + i, tl.load(x + i, mask=i < n) * 2, mask=i < n)
+            '''))
         spec = importlib.util.spec_from_file_location("doubling", path)
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
