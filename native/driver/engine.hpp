@@ -167,8 +167,9 @@ class Engine::Submission {
   Submission(const Submission&) = delete;
   Submission& operator=(const Submission&) = delete;
   ~Submission() {
+    if (--engine_.depth == 0) engine_.streams.rest();
     // Somebody may wait for memory that was let go of meanwhile.
-    if (--engine_.depth == 0 && engine_.memory.has_returned() && !engine_.lines.is_empty()) engine_.collect();
+    if (engine_.depth == 0 && engine_.memory.has_returned() && !engine_.lines.is_empty()) engine_.collect();
     engine_.submitting.unlock();
   }
 

@@ -224,7 +224,7 @@ bool Memory::free_device(dataflow::Buffer& buffer) {
     }
   }
   // A lost device's memory went with its context, and every await reports that.
-  if (now_.free(buffer.address, buffer.size_bytes, streams_.at(stream).on()) != CUDA_SUCCESS && !is_lost(stream))
+  if (now_.free(buffer.address, buffer.size_bytes, streams_.at(stream).behind()) != CUDA_SUCCESS && !is_lost(stream))
     return false;
   note_freed(buffer);
   return true;

@@ -112,12 +112,19 @@ StreamIndex Streams::adopt(CUstream handle, std::int32_t device, std::shared_ptr
     adopted_.erase(known);
     close(former);
   }
+  CUstream made = nullptr;
+  // A default stream is always there.
+  if (handle != nullptr && handle != CU_STREAM_LEGACY && handle != CU_STREAM_PER_THREAD)
+    check(table_.cuStreamCreateWithPriority(&made, CU_STREAM_NON_BLOCKING, 0), "cuStreamCreateWithPriority");
+  Fresh beside(now_, made);
   Fresh mark(now_, make_event());
   const StreamIndex index = new_slot();
   {
     std::lock_guard lock(mutex_);
     StreamState& state = streams_[index];
     state.handle = handle;
+    state.beside = beside.keep();
+    state.is_at_rest = made != nullptr;
     state.device = device;
     state.context = devices_.at(device).context;
     state.mark = mark.keep();
@@ -146,7 +153,7 @@ void Streams::destroy_closed() {
     bool passed = state.held.use_count() <= 1;
     try {
       passed = passed && is_complete(last) && (!follower_ || follower_->has_left(index));
-    } catch (const Refusal&) {  // a broken context runs nothing any more
+    } catch (const Refusal&) {        // a broken context runs nothing any more
       passed = passed && !state.end;  // who asks for the work at its end must find the stream, which tells of the loss
     }
     if (!passed) {
@@ -165,6 +172,7 @@ void Streams::destroy_closed() {
     for (CUevent& event : state.marks)
       if (event) now_.destroy(std::exchange(event, nullptr));
     state.same = nullptr;
+    if (state.beside) now_.destroy(std::exchange(state.beside, nullptr));
     if (state.owned) {
       lent_.erase(state.handle);
       now_.destroy(state.handle);
@@ -227,11 +235,35 @@ bool Streams::stand_at_end(dataflow::AtEnd& work, Tick tick) {
 
 CUstream Streams::lend(StreamIndex index) {
   StreamState& state = streams_.at(index);
-  enter(index);
   now_.drain();
+  if (!state.owned) return state.handle;
+  enter(index);
   state.is_lent = true;
-  if (state.owned) lent_[state.handle] = index;
+  lent_[state.handle] = index;
   return state.handle;
+}
+
+void Streams::wake(StreamIndex index) {
+  streams_[index].is_at_rest = false;
+  woken_.push_back(index);
+}
+
+void Streams::rest_woken() noexcept {
+  std::erase_if(woken_, [this](StreamIndex index) {
+    StreamState& state = streams_[index];
+    if (!state.mark) return true;  // destroyed
+    try {
+      ContextScope scope(devices_);
+      scope.bind(state.device);
+      if (is_captured(state.handle)) return false;  // an event there would be one of the capture
+      CUresult result = now_.record(state.mark, state.on());
+      if (result == CUDA_SUCCESS) result = now_.wait(On{state.beside, state.context, false}, state.mark);
+      state.is_at_rest = result == CUDA_SUCCESS || breaks_context(result);  // such a one runs nothing any more
+    } catch (const Refusal&) {
+      return false;
+    }
+    return state.is_at_rest;
+  });
 }
 
 std::shared_ptr<void> Streams::hold(CUstream handle) {
@@ -245,9 +277,9 @@ std::shared_ptr<void> Streams::hold(CUstream handle) {
 CUresult Streams::wait(StreamIndex index, StreamIndex other) {
   const StreamState& source = streams_[other];
   if (!source.mark) return CUDA_SUCCESS;  // destroyed: all of it has passed
-  if (!source.owned && is_captured(source.handle)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (!source.owned && !source.is_at_rest && is_captured(source.handle)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   enter(index);
-  if (const CUresult result = now_.record(source.mark, source.on())) return result;
+  if (const CUresult result = now_.record(source.mark, source.behind())) return result;
   return now_.wait(streams_[index].on(), source.mark);
 }
 
@@ -257,8 +289,9 @@ void Streams::put_mark(StreamIndex index, std::uint32_t slot) {
   auto require = [&](CUresult result, const char* function) {
     if (result != CUDA_SUCCESS) throw Refusal(result, function, state.device);
   };
-  if (!state.owned && is_captured(state.handle)) require(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "cuEventRecord");
-  require(now_.record(event_of(state, slot), state.on()), "cuEventRecord");
+  if (!state.owned && !state.is_at_rest && is_captured(state.handle))
+    require(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "cuEventRecord");
+  require(now_.record(event_of(state, slot), state.behind()), "cuEventRecord");
 }
 
 CUevent Streams::event_of(StreamState& state, std::uint32_t slot) {
@@ -301,6 +334,7 @@ void Streams::restore_order() {
   for (const StreamIndex other : unordered_) order(middle, other);
   for (const StreamIndex other : unordered_) order(other, middle);
   unordered_.clear();
+  rest();
 }
 
 Tick Streams::pass(StreamIndex stream) {
@@ -364,9 +398,14 @@ class Streams::WaitsElsewhere {
 template <class F>
 void Streams::order_theirs(CUstream theirs, std::int32_t device, F&& f) {
   if (is_captured(theirs)) throw Refusal(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "cuStreamWaitEvent", device);
-  // One of ours, whose handle somebody has: it is ordered after much already.
+  // One that we know, whose handle somebody has: it is ordered after much already.
+  const auto number = [&] {
+    unsigned long long found = 0;
+    check(table_.cuStreamGetId(theirs, &found), "cuStreamGetId");
+    return found;
+  };
   const auto known = std::find_if(streams_.begin(), streams_.end(), [&](const StreamState& each) {
-    return each.handle == theirs && each.device == device && each.mark;
+    return each.handle == theirs && each.device == device && each.mark && (each.owned || each.number == number());
   });
   if (known == streams_.end()) {
     WaitsElsewhere elsewhere(*this, theirs);
@@ -376,6 +415,7 @@ void Streams::order_theirs(CUstream theirs, std::int32_t device, F&& f) {
   lend(index);
   Waits here(*this);
   f([&](Tick tick) { timeline_.after(index, tick, here); });
+  rest();
 }
 
 void Streams::order_others(CUstream theirs, std::int32_t device, const dataflow::Buffer& buffer,
@@ -399,7 +439,7 @@ std::int32_t Streams::ask(StreamIndex index) const {
   {
     std::lock_guard lock(mutex_);
     if (!streams_[index].mark) return 0;
-    handle = streams_[index].handle;
+    handle = streams_[index].beside ? streams_[index].beside : streams_[index].handle;
     context = streams_[index].context;
   }
   const RelaxedCaptures relaxed(table_);
@@ -492,7 +532,7 @@ void Streams::settle(std::int32_t ordinal) {
   scope.bind(ordinal);
   for (const StreamState& state : streams_) {
     if (!state.mark || state.device != ordinal || query(state) != CUDA_SUCCESS) continue;
-    check(now_.synchronize(state.handle), "cuStreamSynchronize");
+    check(now_.synchronize(state.behind().stream), "cuStreamSynchronize");
   }
 }
 
@@ -509,7 +549,7 @@ Streams::Mark Streams::mark(StreamIndex index) {
     spare.pop_back();
   }
   Mark made(timeline_.snapshot(index), state.entries, event, spare);
-  check(now_.record(event, state.on()), "cuEventRecord");
+  check(now_.record(event, state.behind()), "cuEventRecord");
   made.note_given(now_.given());
   return made;
 }

@@ -1,8 +1,9 @@
 // Streams: their handles, the marks that others wait for, and how far each is.
 //
 // Always true: a slot of the timeline has one stream at a time; its next one comes when the last has been destroyed,
-// with all its work passed. A refused call leaves no handle behind, and nothing false in the timeline. Guarded by the
-// GIL, except `ask`, which the reactor's thread calls.
+// with all its work passed. A refused call leaves no handle behind, and nothing false in the timeline. Somebody else's
+// stream is used while a submission puts work there, and never later: its owner may destroy it, and NVIDIA's driver
+// ends the process over a handle that is gone. Guarded by the GIL, except `ask`, which the reactor's thread calls.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -36,6 +37,8 @@ struct StreamState {
   bool closing = false;               // no longer handed out; destroyed when its work has passed
   std::shared_ptr<void> keepalive{};  // of a stream that is somebody else's
   unsigned long long number = 0;      // of such a one: no other stream has had it
+  CUstream beside = nullptr;          // of such a one: a stream of ours, behind all that we put there
+  bool is_at_rest = false;            // `beside` stands for it: nothing has come to it since
   bool is_lent = false;               // others have its handle, and may put work there
   std::shared_ptr<void> held{};       // made by `hold`: others than this one have it while it is needed
   std::shared_ptr<void> same{};       // of a stream that was adopted, and is one of ours: holds that
@@ -44,6 +47,8 @@ struct StreamState {
   std::uint64_t entries = 0;          // how often something came to it
 
   On on() const { return {handle, context, !owned || is_lent}; }
+  // What comes after all that was put there until now.
+  On behind() const { return is_at_rest ? On{beside, context, false} : on(); }
 };
 
 // A part that has the device do something for a stream beside its work.
@@ -106,6 +111,20 @@ class Streams {
     if (state.end) [[unlikely]]
       around_.mark_last(*state.end, stream);
     ++state.entries;
+    if (state.is_at_rest) [[unlikely]]
+      wake(stream);
+  }
+  // At the end of a submission: from here on nobody needs the streams of others that work was put on. Throws nothing:
+  // what the driver refuses is tried again.
+  void rest() noexcept {
+    if (!woken_.empty()) [[unlikely]]
+      rest_woken();
+  }
+  // The owner of a stream that is somebody else's may have put work there. It must be there still.
+  void look_again(StreamIndex stream) {
+    if (!streams_.at(stream).is_at_rest) return;
+    wake(stream);
+    rest();
   }
   // Others get its handle.
   CUstream lend(StreamIndex stream);
@@ -149,7 +168,9 @@ class Streams {
   // where somebody captures theirs.
   void follow(StreamIndex index, CUstream theirs);
   // Has a stream done all its work, is its context well? While somebody captures it nothing is known: not ready.
-  CUresult query(const StreamState& stream) const { return query(stream.handle, stream.context); }
+  CUresult query(const StreamState& stream) const {
+    return stream.is_at_rest ? now_.query(stream.beside, stream.context) : query(stream.handle, stream.context);
+  }
   // Has a stream that may be somebody else's done all its work? Not while somebody captures it. In the context of its
   // device. Throws Refusal on a broken context.
   bool has_passed_all(CUstream theirs, std::int32_t device) const;
@@ -230,6 +251,8 @@ class Streams {
     return is_captured(handle) ? CUDA_ERROR_NOT_READY : now_.query(handle, context);
   }
   bool has_nothing_to_do(StreamIndex stream);
+  void wake(StreamIndex stream);
+  void rest_woken() noexcept;
   StreamIndex new_slot();
   StreamIndex keep(CUstream made, std::int32_t device, CUcontext context);
 
@@ -243,6 +266,7 @@ class Streams {
   mutable std::mutex mutex_;  // the reactor reads handles while a stream is added or destroyed
   std::map<std::pair<CUstream, std::int32_t>, StreamIndex> adopted_;  // each device has a null stream
   std::unordered_map<CUstream, StreamIndex> lent_;                    // ours
+  std::vector<StreamIndex> woken_;                                    // streams of others that work was put on
   std::vector<StreamIndex> closing_;  // closed by their users, with work that has not passed
   std::vector<StreamIndex> spare_slots_;
   std::set<StreamIndex> unordered_;

@@ -132,8 +132,8 @@ Waits::Armed Waits::arm(std::span<const Tick> ticks, std::span<const Streams::Ma
     const auto marked =
         std::find_if(marks.begin(), marks.end(), [&](const Streams::Mark& each) { return each.covers(tick); });
     const std::uint64_t held = timeline_.submitted(tick.stream);
-    const bool is_theirs =
-        !stream.owned && streams_.is_captured(stream.handle);  // what were written there would be captured
+    const bool is_theirs = !stream.owned && !stream.is_at_rest &&
+                           streams_.is_captured(stream.handle);  // what were written there would be captured
     if (is_theirs && marked == marks.end())
       throw Refusal(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "cuStreamWriteValue32", stream.device);
     if (marked != marks.end() && (is_theirs || marked->is_overtaken(stream, held))) {
@@ -147,7 +147,7 @@ Waits::Armed Waits::arm(std::span<const Tick> ticks, std::span<const Streams::Ma
     }
     const Ticketed* found = ticket_behind(flags, tick.count);  // lets go of those that are written, too
     if (whoever || !found) {
-      const auto ticket = write_ticket(stream.device, stream.on(), flags.slot);
+      const auto ticket = write_ticket(stream.device, stream.behind(), flags.slot);
       if (!ticket) {
         armed.parts.push_back({tick.stream, std::nullopt, timeline_.snapshot(tick.stream), nullptr});
         continue;
@@ -179,7 +179,7 @@ void Waits::note_progress(StreamIndex index) {
   flags.noted = held;
   if (timeline_.backlog(index) < progress_interval) return;
   const StreamState& stream = streams_.at(index);
-  if (const auto ticket = write_ticket(stream.device, stream.on(), flags.slot)) {
+  if (const auto ticket = write_ticket(stream.device, stream.behind(), flags.slot)) {
     ticket_behind(flags, held);
     flags.tickets.push_back({*ticket, timeline_.snapshot(index)});
   }
@@ -263,7 +263,7 @@ void Waits::watch_point(const Armed::Part& part, std::uint64_t number) {
   const bool is_aside = part.event != nullptr;
   // At a stream's end it is in the stream itself: where flags are used up, streams are many, and making more of them
   // may wait for what runs.
-  const CUstream where = is_aside ? side_stream(flags_of(part.stream)) : stream.handle;
+  const CUstream where = is_aside ? side_stream(flags_of(part.stream)) : stream.behind().stream;
   if (is_aside) check(now_.wait(where, part.event), "cuStreamWaitEvent");
   auto point = std::make_shared<const PointEvent>(streams_, spare_events_[stream.device], stream.context);
   check(now_.record(point->asked.event, where), "cuEventRecord");

@@ -169,6 +169,7 @@ void bind_arrays(nb::module_& module) {
                    driver::check(engine.table.cuMemPrefetchAsync(self.address(), span.end - span.begin,
                                                                  driver::location_of(place), 0, handle),
                                  "cuMemPrefetchAsync");
+                   engine.streams.rest();
                  });
            })
       // The accesses that may still be going on: (written, read).

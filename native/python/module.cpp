@@ -206,6 +206,8 @@ void bind_streams(nb::module_& module) {
     }
     return found;
   });
+  // Its owner may have put work there, if it is somebody else's.
+  module.def("look_again", [](dataflow::StreamId stream) { process_engine().streams.look_again(index_of(stream)); });
   // Orders all later work of `stream` after what `other` holds now, whoever submitted it.
   module.def("order_streams", [](dataflow::StreamId stream, dataflow::StreamId other) {
     Engine& engine = process_engine();
@@ -216,7 +218,9 @@ void bind_streams(nb::module_& module) {
       return "ordering " + engine.streams.title_of(later) + " after " + engine.streams.title_of(earlier);
     };
     driver::doing(engine, words, engine.stream(later).device, [&] {
+      engine.streams.look_again(earlier);
       driver::check(engine.streams.wait(later, earlier), "cuStreamWaitEvent");
+      engine.streams.rest();
       engine.now.drain();
       driver::check(engine.submission.losses.broken(engine.stream(earlier).context), "cuEventRecord");
       driver::check(engine.submission.losses.broken(engine.stream(later).context), "cuStreamWaitEvent");

@@ -64,6 +64,7 @@ class FakeEngine : public Surroundings {
   CUstream handle(StreamIndex stream) { return streams.at(stream).handle; }
   // Work on a stream, as a walk would count it.
   Tick submit(StreamIndex stream) {
+    streams.enter(stream);
     driver.submit(handle(stream));
     return timeline.advance(stream);
   }

@@ -1,6 +1,8 @@
 // Streams and devices, over a driver that counts and refuses.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 #include "fake_engine.hpp"
 
 using namespace aiocuda::driver;
@@ -11,6 +13,14 @@ namespace {
 
 std::size_t handles(const FakeEngine& engine) {
   return engine.driver.alive(Function::cuStreamCreateWithPriority) + engine.driver.alive(Function::cuEventCreate);
+}
+
+// How many calls have named a handle.
+std::int64_t named(const FakeEngine& engine, CUstream handle) {
+  const auto calls = engine.driver.calls();
+  return std::count_if(calls.begin(), calls.end(), [handle](const FakeDriver::Call& call) {
+    return std::ranges::find(call.arguments, reinterpret_cast<std::uint64_t>(handle)) != call.arguments.end();
+  });
 }
 
 }  // namespace
@@ -179,7 +189,7 @@ TEST_CASE("a stream is asked only where nothing is known of it, and once for all
   CHECK(engine.driver.count(Function::cuStreamQuery) == 2);
 }
 
-TEST_CASE("a stream that somebody captures is never asked, and nothing is put on it") {
+TEST_CASE("a stream that somebody captures while work is put there is never asked, and nothing is put on it") {
   FakeEngine engine;
   const auto theirs = reinterpret_cast<CUstream>(8);
   const StreamIndex stream = engine.streams.adopt(theirs, 0, nullptr), other = engine.streams.create(0, 0);
@@ -191,10 +201,102 @@ TEST_CASE("a stream that somebody captures is never asked, and nothing is put on
   CHECK(engine.streams.wait(other, stream) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
   CHECK(code_of([&] { engine.streams.put_mark(stream, 0); }) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
   CHECK(code_of([&] { engine.streams.require_not_captured(stream); }) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-  CHECK(engine.driver.count(Function::cuStreamQuery) == 0);
+  for (const auto& call : engine.driver.calls(Function::cuStreamQuery))
+    CHECK(call.arguments[0] != reinterpret_cast<std::uint64_t>(theirs));
   CHECK(engine.driver.count(Function::cuEventRecord) == 0);
   engine.driver.capture(theirs, false);
   CHECK(engine.streams.is_complete(tick));
+}
+
+TEST_CASE("somebody else's stream is not touched once a submission has ended: its owner may destroy it") {
+  FakeEngine engine;
+  const auto theirs = reinterpret_cast<CUstream>(0x7777);
+  const StreamIndex stream = engine.streams.adopt(theirs, 0, nullptr), other = engine.streams.create(0, 0);
+  auto buffer = engine.allocate(100);
+  engine.driver.hold(engine.streams.at(stream).beside);
+  const Tick tick = engine.submit(stream);
+  buffer->hazards.commit({0, 100}, true, tick);
+  engine.streams.rest();
+  const CUstream beside = engine.streams.at(stream).beside;
+  CHECK(engine.driver.waits_for(beside, theirs));
+  engine.driver.forget_calls();
+  CHECK_FALSE(engine.streams.is_complete(tick));
+  engine.streams.order(other, *buffer, {0, 100});
+  CHECK(engine.driver.waits_for(engine.handle(other), beside));
+  CHECK(engine.streams.wait(other, stream) == CUDA_SUCCESS);
+  engine.streams.settle(0);
+  CHECK(engine.streams.ask(stream) == 0);
+  {
+    const Streams::Mark mark = engine.streams.mark(stream);
+  }
+  buffer.reset();
+  engine.collect();
+  engine.driver.go_on(beside);
+  CHECK(engine.streams.is_complete(tick));
+  engine.streams.close(stream);
+  engine.collect();
+  CHECK_FALSE(engine.driver.is_alive(beside));
+  CHECK(named(engine, theirs) == 0);
+}
+
+TEST_CASE("more for somebody else's stream is behind what was there, and is waited for, too") {
+  FakeEngine engine;
+  const auto theirs = reinterpret_cast<CUstream>(0x7777);
+  const StreamIndex stream = engine.streams.adopt(theirs, 0, nullptr);
+  const CUstream beside = engine.streams.at(stream).beside;
+  engine.submit(stream);
+  engine.streams.rest();
+  engine.driver.hold(theirs);
+  engine.driver.hold(beside);
+  const Tick tick = engine.submit(stream);
+  engine.driver.go_on(beside);
+  CHECK_FALSE(engine.streams.is_complete(tick));  // it stands for what was there before
+  engine.driver.hold(beside);
+  engine.streams.rest();
+  CHECK_FALSE(engine.streams.is_complete(tick));
+  engine.driver.go_on(beside);
+  CHECK(engine.streams.is_complete(tick));
+}
+
+TEST_CASE("what its owner puts on a stream is looked for where that is asked") {
+  FakeEngine engine;
+  const auto theirs = reinterpret_cast<CUstream>(0x7777);
+  const StreamIndex stream = engine.streams.adopt(theirs, 0, nullptr);
+  engine.driver.hold(theirs);
+  engine.driver.submit(theirs);
+  const CUstream beside = engine.streams.at(stream).beside;
+  engine.driver.hold(beside);
+  CHECK(engine.streams.query(engine.streams.at(stream)) == CUDA_SUCCESS);
+  engine.streams.look_again(stream);
+  CHECK(engine.driver.waits_for(beside, theirs));
+  CHECK(engine.streams.query(engine.streams.at(stream)) == CUDA_ERROR_NOT_READY);
+}
+
+TEST_CASE("where the end of somebody else's stream cannot be noted, it is tried again") {
+  for (const Function refused : {Function::cuEventRecord, Function::cuStreamWaitEvent}) {
+    FakeEngine engine;
+    const auto theirs = reinterpret_cast<CUstream>(0x7777);
+    const StreamIndex stream = engine.streams.adopt(theirs, 0, nullptr);
+    engine.driver.hold(theirs);
+    const Tick tick = engine.submit(stream);
+    engine.driver.refuse(refused, CUDA_ERROR_OUT_OF_MEMORY);
+    engine.streams.rest();
+    CHECK_FALSE(engine.streams.at(stream).is_at_rest);
+    CHECK_FALSE(engine.streams.is_complete(tick));
+    engine.streams.rest();
+    CHECK(engine.streams.at(stream).is_at_rest);
+    CHECK(engine.driver.waits_for(engine.streams.at(stream).beside, theirs));
+  }
+}
+
+TEST_CASE("a default stream is there for good: nothing is put beside it") {
+  FakeEngine engine;
+  engine.driver.forget_calls();
+  const StreamIndex stream = engine.streams.adopt(CU_STREAM_LEGACY, 0, nullptr);
+  CHECK(engine.driver.count(Function::cuStreamCreateWithPriority) == 0);
+  engine.submit(stream);
+  engine.streams.rest();
+  CHECK_FALSE(engine.streams.at(stream).is_at_rest);
 }
 
 TEST_CASE("an adopted stream is the same one for its handle on its device, and is never destroyed") {
@@ -210,7 +312,8 @@ TEST_CASE("an adopted stream is the same one for its handle on its device, and i
   CHECK(later.use_count() == 2);
   engine.streams.close(stream);
   CHECK(later.use_count() == 1);
-  CHECK(engine.driver.count(Function::cuStreamDestroy) == 0);
+  for (const auto& call : engine.driver.calls(Function::cuStreamDestroy))
+    CHECK(call.arguments[0] != reinterpret_cast<std::uint64_t>(theirs));
   // The slot may have another stream by now, so the handle gets a slot anew.
   const StreamIndex other = engine.streams.create(0, 0);
   CHECK(other == stream);
@@ -221,20 +324,22 @@ TEST_CASE("a later stream with the handle of an adopted one is another stream") 
   FakeEngine engine;
   const auto theirs = reinterpret_cast<CUstream>(8);
   const StreamIndex former = engine.streams.adopt(theirs, 0, nullptr);
+  const CUstream beside = engine.streams.at(former).beside;
+  engine.driver.hold(beside);
   const Tick tick = engine.submit(former);
+  engine.streams.rest();
   engine.driver.stream_numbers[theirs] = 99;
-  engine.driver.hold(theirs);
-  engine.driver.submit(theirs);
   const StreamIndex later = engine.streams.adopt(theirs, 0, nullptr);
   CHECK(later != former);
   CHECK(engine.streams.at(former).closing);
   CHECK(engine.streams.adopt(theirs, 0, nullptr) == later);
-  engine.driver.go_on(theirs);
+  engine.driver.go_on(beside);
   engine.collect();
   CHECK(engine.timeline.is_known_complete(tick));
   CHECK_FALSE(engine.streams.at(former).mark);
   CHECK(engine.streams.adopt(theirs, 0, nullptr) == later);  // the end of the former is not its end
-  CHECK(engine.driver.count(Function::cuStreamDestroy) == 0);
+  for (const auto& call : engine.driver.calls(Function::cuStreamDestroy))
+    CHECK(call.arguments[0] != reinterpret_cast<std::uint64_t>(theirs));
 }
 
 TEST_CASE("a wait that the driver refuses is not remembered: it is asked for again") {

@@ -250,6 +250,24 @@ TEST_CASE("a stream that somebody captures is not written to") {
   CHECK(engine.driver.calls(Function::cuStreamWriteValue32)[0].arguments[0] != reinterpret_cast<std::uint64_t>(theirs));
 }
 
+TEST_CASE("what was put on somebody else's stream is waited for beside it") {
+  for (const bool has_flags : {true, false}) {
+    Waiting engine;
+    const auto theirs = reinterpret_cast<CUstream>(0x7777);
+    const StreamIndex stream = engine.streams.adopt(theirs, 0, nullptr);
+    const Tick tick = engine.submit(stream);
+    engine.streams.rest();
+    engine.driver.capture(theirs);
+    engine.driver.forget_calls();
+    engine.devices.at(0).writes_flags = has_flags;
+    const Waits::Armed armed = engine.waits.arm({tick}, {}, true);
+    CHECK(armed.has_tickets() == has_flags);
+    const auto completion = engine.waits.watch(armed);
+    for (const FakeDriver::Call& call : engine.driver.calls())
+      for (const std::uint64_t argument : call.arguments) CHECK(argument != reinterpret_cast<std::uint64_t>(theirs));
+  }
+}
+
 TEST_CASE("a stream is not destroyed while it has a number to write") {
   Waiting engine;
   const StreamIndex stream = engine.streams.create(0, 0);

@@ -433,6 +433,90 @@ def test_a_stream_of_theirs_takes_our_work(framework, held, latch, kernels):
     checked(driver.cuStreamSynchronize(held))
 
 
+def use_in_every_way(x: ac.DeviceArray, ours: ac.Stream, future: ac.DeviceFuture, kernels: Any) -> None:
+    """Whatever looks at the stream that an array was last written on."""
+    other = ac.Device(0).stream()
+    future.done()
+    assert ac.to_host(x).sync_on(other, 60).tolist() == [1] * N
+    kernels.increment(x, N, threads=N).sync(60)
+    ac.dup(x).graph().launch().sync(60)
+    ac.Device(0).trim_memory()
+    ac.Device(0).memory_info()
+    ac.Device(0).synchronize().sync(60)
+    assert future.sync(60) is x
+    assert repr(ours)
+
+
+def test_their_stream_may_be_destroyed_when_it_has_passed_our_work(framework, kernels, run):
+    x = ac.zeros(N, "int32").sync()
+    with framework.device_current():
+        stream = framework.stream()
+    ours = ac.Stream.from_external(stream, 0)
+    future = kernels.increment(x, N, threads=N).on(ours).submit()
+    checked(driver.cuStreamSynchronize(stream))
+    checked(driver.cuStreamDestroy(stream))
+    use_in_every_way(x, ours, future, kernels)
+    del future, ours
+
+    async def main() -> None:
+        assert await ac.to_host(x) is not None
+        await ac.Device(0).synchronize()
+
+    run(main)
+
+
+def test_their_stream_may_be_destroyed_while_it_has_our_work(framework, held, latch, kernels, run):
+    x = ac.zeros(N, "int32").sync()
+    ours = ac.Stream.from_external(held, 0)
+    future = kernels.increment(x, N, threads=N).on(ours).submit()
+    checked(driver.cuStreamDestroy(held))
+    assert not future.done()
+
+    async def main() -> None:
+        with pytest.raises(TimeoutError):
+            await future.within(0.01)
+        latch.release()
+        assert await future is x
+
+    run(main)
+    use_in_every_way(x, ours, future, kernels)
+
+
+def test_all_that_their_stream_holds_is_waited_for_where_it_is_named(framework, held, latch):
+    ours = ac.Stream.from_external(held, 0)
+    wait = ours.synchronize()
+    with pytest.raises(TimeoutError):
+        wait.sync(0.01)
+    follows = ac.Device(0).stream()
+    follows.wait(ours)
+    future = ac.zeros(N).on(follows).submit()
+    assert not future.done()
+    latch.release()
+    wait.sync(60)
+    future.sync(60)
+
+
+def test_their_stream_is_waited_for_again(framework, held, latches, kernels):
+    """What comes to it later is not taken for what was there."""
+    first, second = latches(), latches()
+    with framework.device_current():
+        stream = framework.stream()
+    x = ac.zeros(N, "int32").sync()
+    futures = []
+    for latch in (first, second):
+        gate = ac.Device(0).stream()
+        latch.hold(gate)
+        framework.order(stream, gate.handle)
+        futures.append(kernels.increment(x, N, threads=N).on(ac.Stream.from_external(stream, 0)).submit())
+    read = ac.to_host(x).submit()
+    first.release()
+    futures[0].sync(60)
+    assert not futures[1].done()
+    assert not read.done()
+    second.release()
+    assert read.sync(60).tolist() == [2] * N
+
+
 def test_a_stream_of_ours_is_given_back_as_it_is():
     stream = ac.Device(0).stream()
     assert ac.Stream.from_external(stream) is stream

@@ -120,6 +120,8 @@ class Device(ContextSettings, DeviceMemory):
     def synchronize(self) -> StreamWait:
         """Return a wait for all streams of this device that aiocuda knows: await it, or ``.sync()`` it.
 
+        Of streams of other libraries it waits for the work that aiocuda put there.
+
         Nobody has used the device yet: then another thread opens it, and the wait is for that. A program that awaits
         this at its start has its devices open before their first operations.
 
@@ -189,7 +191,7 @@ class Stream:
         stream
             Anything with ``__cuda_stream__``, a stream of PyTorch, or a raw handle (a ``CUstream`` as an `int`). A
             default stream is that of the device which the object says, else of CUDA's current device. An object is
-            kept. A raw handle must live until the work that aiocuda puts there has passed.
+            kept. Its owner may destroy it when aiocuda has submitted what is to run there.
         device
             The device of a raw handle, as a `Device`, its ordinal or its name.
 
@@ -240,6 +242,7 @@ class Stream:
     def synchronize(self) -> StreamWait:
         """Return a wait for all that the stream holds now, whoever submitted it: await it, or ``.sync()`` it."""
         self._require_open()
+        _native.look_again(self._index)
         return StreamWait([self._index], f"synchronizing {self._title}", self)
 
     def record(self, *, timing: bool = True, interprocess: bool = False) -> Event:
