@@ -8,7 +8,7 @@ namespace aiocuda::driver {
 // The process ends: borrowers may still use what they have.
 Lending::~Lending() = default;
 
-Borrow* Lending::lend(Borrow::Bytes bytes, CUstream theirs, std::shared_ptr<void> kept) {
+Borrow* Lending::lend(Borrow::Bytes bytes, CUstream theirs, std::shared_ptr<void> kept, bool lasts) {
   ContextScope scope(devices_);
   scope.bind(bytes.device);
   unsigned long long number = 0;
@@ -18,7 +18,9 @@ Borrow* Lending::lend(Borrow::Bytes bytes, CUstream theirs, std::shared_ptr<void
     order(theirs, bytes);
   }
   dataflow::Buffer& buffer = *bytes.buffer;
-  auto borrow = std::make_unique<Borrow>(std::move(bytes), theirs, number, std::move(kept), streams_.hold(theirs));
+  std::shared_ptr<void> held = streams_.hold(theirs, bytes.device, number);
+  lasts = lasts || held || Streams::is_default(theirs);
+  auto borrow = std::make_unique<Borrow>(std::move(bytes), theirs, number, std::move(kept), std::move(held), lasts);
   live_[&buffer].push_back(borrow.get());
   buffer.is_lent = true;
   return borrow.release();
@@ -90,7 +92,7 @@ void Lending::note_ends() {
     ended_.push_back(next);
   std::erase_if(ended_, [this](Borrow* borrow) {
     try {
-      note(*borrow);
+      if (borrow->lasts_) note(*borrow);
     } catch (const Refusal& refusal) {  // it goes on counting as lent, but a broken context runs nothing any more
       if (!breaks_context(refusal.result)) return false;
     }

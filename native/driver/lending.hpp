@@ -2,9 +2,10 @@
 //
 // Always true: the borrower's stream waits for our work before the borrow begins, and for what other borrowers have
 // enqueued. While it lives, the memory is there, and each use here comes after what is on that stream by then; so do
-// the uses after its end, and the freeing. Whoever looks at the hazards of lent bytes asks `admit` before. A borrow
-// may be given back on any thread, without the GIL or a context: it is only noted there. All else is guarded by the
-// GIL.
+// the uses after its end, and the freeing, if somebody keeps the stream. Where nobody does, its owner may have
+// destroyed it just before: NVIDIA's driver ends the process over such a handle, so it is not asked about then. Whoever
+// looks at the hazards of lent bytes asks `admit` before. A borrow may be given back on any thread, without the GIL or
+// a context: it is only noted there. All else is guarded by the GIL.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -27,10 +28,15 @@ class Borrow {
     bool writes;                         // the borrower may write them
   };
   // `theirs`: null where the borrower wants no order. `kept`: what goes with the borrow.
-  // `held`: the stream, if it is one of ours.
+  // `held`: keeps the stream, if we can. `lasts`: somebody keeps it beyond the end of the borrow.
   Borrow(Bytes bytes, CUstream theirs, unsigned long long number, std::shared_ptr<void> kept,
-         std::shared_ptr<void> held)
-      : bytes_(std::move(bytes)), theirs_(theirs), number_(number), kept_(std::move(kept)), held_(std::move(held)) {}
+         std::shared_ptr<void> held, bool lasts)
+      : bytes_(std::move(bytes)),
+        theirs_(theirs),
+        number_(number),
+        kept_(std::move(kept)),
+        held_(std::move(held)),
+        lasts_(lasts) {}
 
  private:
   friend class Lending;
@@ -38,6 +44,7 @@ class Borrow {
   CUstream theirs_;
   unsigned long long number_;  // of the stream
   std::shared_ptr<void> kept_, held_;
+  const bool lasts_;
   Borrow* next_ = nullptr;  // that was given back before
 };
 
@@ -73,8 +80,9 @@ class Lending {
   Lending& operator=(const Lending&) = delete;
   ~Lending();
 
-  // The borrower must give it back. Throws Refusal, also where somebody captures the stream.
-  Borrow* lend(Borrow::Bytes bytes, CUstream theirs, std::shared_ptr<void> kept);
+  // The borrower must give it back. `lasts`: its stream is there for good, or `kept` keeps it. Throws Refusal, also
+  // where somebody captures the stream.
+  Borrow* lend(Borrow::Bytes bytes, CUstream theirs, std::shared_ptr<void> kept, bool lasts);
   // Orders a stream after the work on bytes that somebody would read, or write, and after what borrowers of them do.
   // Throws Refusal.
   void order(CUstream theirs, const Borrow::Bytes& bytes);

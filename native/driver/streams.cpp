@@ -113,8 +113,7 @@ StreamIndex Streams::adopt(CUstream handle, std::int32_t device, std::shared_ptr
     close(former);
   }
   CUstream made = nullptr;
-  // A default stream is always there.
-  if (handle != nullptr && handle != CU_STREAM_LEGACY && handle != CU_STREAM_PER_THREAD)
+  if (!is_default(handle))
     check(table_.cuStreamCreateWithPriority(&made, CU_STREAM_NON_BLOCKING, 0), "cuStreamCreateWithPriority");
   Fresh beside(now_, made);
   Fresh mark(now_, make_event());
@@ -129,7 +128,7 @@ StreamIndex Streams::adopt(CUstream handle, std::int32_t device, std::shared_ptr
     state.context = devices_.at(device).context;
     state.mark = mark.keep();
     state.number = number;
-    state.same = hold(handle);
+    state.same = hold(handle, device, number);
     state.owned = false;
   }
   streams_[index].keepalive = std::move(keepalive);
@@ -235,11 +234,12 @@ bool Streams::stand_at_end(dataflow::AtEnd& work, Tick tick) {
 
 CUstream Streams::lend(StreamIndex index) {
   StreamState& state = streams_.at(index);
+  if (state.owned) {
+    enter(index);
+    state.is_lent = true;
+    lent_[state.handle] = index;
+  }
   now_.drain();
-  if (!state.owned) return state.handle;
-  enter(index);
-  state.is_lent = true;
-  lent_[state.handle] = index;
   return state.handle;
 }
 
@@ -266,12 +266,15 @@ void Streams::rest_woken() noexcept {
   });
 }
 
-std::shared_ptr<void> Streams::hold(CUstream handle) {
-  const auto ours = lent_.find(handle);
-  if (ours == lent_.end()) return nullptr;
-  std::shared_ptr<void>& held = streams_[ours->second].held;
-  if (!held) held = std::make_shared<char>();
-  return held;
+std::shared_ptr<void> Streams::hold(CUstream handle, std::int32_t device, unsigned long long number) {
+  if (const auto ours = lent_.find(handle); ours != lent_.end()) {
+    std::shared_ptr<void>& held = streams_[ours->second].held;
+    if (!held) held = std::make_shared<char>();
+    return held;
+  }
+  const auto known = adopted_.find({handle, device});
+  if (known == adopted_.end() || streams_[known->second].number != number) return nullptr;
+  return streams_[known->second].keepalive;
 }
 
 CUresult Streams::wait(StreamIndex index, StreamIndex other) {

@@ -128,9 +128,13 @@ class Streams {
   }
   // Others get its handle.
   CUstream lend(StreamIndex stream);
-  // As long as this lives, a stream of ours whose handle others got is not destroyed: NVIDIA's driver ends the process
-  // over a handle that is gone. Null: it is not ours.
-  std::shared_ptr<void> hold(CUstream handle);
+  // As long as this lives, the stream is not destroyed: one of ours whose handle others got, or one that was adopted
+  // with what keeps it. Null: it is none of them.
+  std::shared_ptr<void> hold(CUstream handle, std::int32_t device, unsigned long long number);
+  // Every device has those for good.
+  static bool is_default(CUstream handle) {
+    return handle == nullptr || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD;
+  }
 
   // Orders later work of `stream` after what `other` holds so far, whoever submitted it.
   CUresult wait(StreamIndex stream, StreamIndex other);

@@ -105,6 +105,7 @@ void bind_dlpack(nb::module_& module) {
          std::optional<std::uintptr_t> theirs, nb::object keeper, bool is_versioned, std::uint32_t minor,
          bool is_read_only) {
         Engine& engine = process_engine();
+        const bool lasts = !keeper.is_none();
         auto lent = std::make_shared<Lent>(array, std::move(keeper));
         const auto item_bytes = static_cast<std::int64_t>(dataflow::dtypes[array.dtype].size_bytes);
         for (std::size_t axis = 0; axis < lent->strides.size(); ++axis)
@@ -123,7 +124,7 @@ void bind_dlpack(nb::module_& module) {
         auto words = [&] { return "lending " + describe(array) + " to another library"; };
         lent->borrow = driver::doing(engine, words, device, [&] {
           return engine.lending.lend(bytes_of(array, device, !is_read_only),
-                                     reinterpret_cast<CUstream>(theirs.value_or(0)), lent);
+                                     reinterpret_cast<CUstream>(theirs.value_or(0)), lent, lasts);
         });
         PyObject* const capsule = is_versioned ? capsule_of(lent->versioned) : capsule_of(lent->managed);
         if (!capsule) {

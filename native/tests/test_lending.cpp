@@ -41,7 +41,7 @@ TEST_CASE("a borrower waits for the writes, and for the reads if it may write") 
     engine.driver.hold(engine.handle(reader));
     use(engine, writer, buffer, true);
     use(engine, reader, buffer, false);
-    engine.lending.give_back(engine.lending.lend(whole(buffer, writes), theirs, nullptr));
+    engine.lending.give_back(engine.lending.lend(whole(buffer, writes), theirs, nullptr, true));
     CHECK(engine.driver.waits_for(theirs, engine.handle(writer)));
     CHECK(engine.driver.waits_for(theirs, engine.handle(reader)) == writes);
   }
@@ -53,7 +53,7 @@ TEST_CASE("while a borrow lives, each use comes after what is on the borrower's 
       FakeEngine engine;
       BufferRef buffer = engine.allocate(100);
       const StreamIndex stream = engine.streams.create(0, 0);
-      Borrow* const borrow = engine.lending.lend(whole(buffer, lent_for_writing), theirs, nullptr);
+      Borrow* const borrow = engine.lending.lend(whole(buffer, lent_for_writing), theirs, nullptr, true);
       engine.driver.hold(theirs);
       engine.driver.submit(theirs);
       const bool must_wait = lent_for_writing || writes;
@@ -71,11 +71,11 @@ TEST_CASE("a borrower comes after what another one has enqueued, if one of them 
       for (const bool second_writes : {false, true}) {
         FakeEngine engine;
         BufferRef buffer = engine.allocate(100);
-        Borrow* const first = engine.lending.lend(whole(buffer, first_writes), theirs, nullptr);
+        Borrow* const first = engine.lending.lend(whole(buffer, first_writes), theirs, nullptr, true);
         engine.driver.hold(theirs);
         engine.driver.submit(theirs);
         if (has_ended) engine.lending.give_back(first);
-        Borrow* const later = engine.lending.lend(whole(buffer, second_writes), second, nullptr);
+        Borrow* const later = engine.lending.lend(whole(buffer, second_writes), second, nullptr, true);
         CHECK(engine.driver.waits_for(second, theirs) == (first_writes || second_writes));
         if (!has_ended) engine.lending.give_back(first);
         engine.lending.give_back(later);
@@ -85,7 +85,7 @@ TEST_CASE("a borrower comes after what another one has enqueued, if one of them 
 TEST_CASE("a borrower who has nothing to do is not waited for") {
   FakeEngine engine;
   BufferRef buffer = engine.allocate(100);
-  Borrow* const borrow = engine.lending.lend(whole(buffer, true), theirs, nullptr);
+  Borrow* const borrow = engine.lending.lend(whole(buffer, true), theirs, nullptr, true);
   engine.driver.forget_calls();
   engine.lending.admit(*buffer, {0, 100}, true);
   engine.lending.give_back(borrow);
@@ -99,7 +99,7 @@ TEST_CASE("a borrower's stream waits for what was done with the bytes since, if 
       FakeEngine engine;
       BufferRef buffer = engine.allocate(100);
       const StreamIndex stream = engine.streams.create(0, 0);
-      Borrow* const borrow = engine.lending.lend(whole(buffer, lent_for_writing), theirs, nullptr);
+      Borrow* const borrow = engine.lending.lend(whole(buffer, lent_for_writing), theirs, nullptr, true);
       engine.driver.hold(engine.handle(stream));
       use(engine, stream, buffer, writes);
       engine.lending.tell(*buffer, {0, 100}, writes);
@@ -113,7 +113,7 @@ TEST_CASE("a stream of ours that a borrower works on is there until the borrow h
   BufferRef buffer = engine.allocate(100);
   const StreamIndex stream = engine.streams.create(0, 0), other = engine.streams.create(0, 0);
   const CUstream handle = engine.streams.lend(stream);
-  Borrow* const borrow = engine.lending.lend(whole(buffer, true), handle, nullptr);
+  Borrow* const borrow = engine.lending.lend(whole(buffer, true), handle, nullptr, false);
   engine.streams.close(stream);
   engine.collect();
   use(engine, other, buffer, true);
@@ -126,11 +126,51 @@ TEST_CASE("a stream of ours that a borrower works on is there until the borrow h
   CHECK(engine.driver.misuses().empty());
 }
 
+TEST_CASE("a stream that nobody keeps is not asked about when the borrow has ended") {
+  for (const bool lasts : {false, true}) {
+    FakeEngine engine;
+    BufferRef buffer = engine.allocate(100);
+    const StreamIndex stream = engine.streams.create(0, 0);
+    Borrow* const borrow = engine.lending.lend(whole(buffer, true), theirs, nullptr, lasts);
+    engine.lending.give_back(borrow);
+    engine.driver.forget_calls();
+    use(engine, stream, buffer, true);
+    engine.lending.take_back();
+    bool is_asked = false;
+    for (const FakeDriver::Call& call : engine.driver.calls())
+      for (const std::uint64_t argument : call.arguments)
+        is_asked = is_asked || argument == reinterpret_cast<std::uint64_t>(theirs);
+    CHECK(is_asked == lasts);
+    CHECK_FALSE(buffer->is_lent);
+  }
+}
+
+TEST_CASE("a stream that was adopted with what keeps it is kept for the borrow, and asked about") {
+  FakeEngine engine;
+  BufferRef buffer = engine.allocate(100);
+  const StreamIndex stream = engine.streams.create(0, 0);
+  const auto keeper = std::make_shared<int>(1);
+  engine.streams.close(engine.streams.adopt(theirs, 0, keeper));
+  engine.collect();
+  CHECK(keeper.use_count() == 1);
+  engine.streams.adopt(theirs, 0, keeper);
+  Borrow* const borrow = engine.lending.lend(whole(buffer, true), theirs, nullptr, false);
+  CHECK(keeper.use_count() == 3);
+  engine.lending.give_back(borrow);
+  engine.driver.hold(theirs);
+  engine.driver.submit(theirs);
+  for (StreamIndex relay = 0; relay < engine.streams.size(); ++relay) engine.driver.hold(engine.handle(relay));
+  use(engine, stream, buffer, true);
+  CHECK(is_behind_theirs(engine, stream));
+  engine.lending.take_back();
+  CHECK(keeper.use_count() == 2);
+}
+
 TEST_CASE("a borrower is told of the bytes that it has") {
   FakeEngine engine;
   BufferRef buffer = engine.allocate(100);
   const StreamIndex stream = engine.streams.create(0, 0);
-  Borrow* const borrow = engine.lending.lend({buffer, {0, 50}, {{0, 50}}, 0, true}, theirs, nullptr);
+  Borrow* const borrow = engine.lending.lend({buffer, {0, 50}, {{0, 50}}, 0, true}, theirs, nullptr, true);
   engine.driver.hold(engine.handle(stream));
   buffer->hazards.commit({50, 100}, true, engine.submit(stream));
   engine.lending.tell(*buffer, {50, 100}, true);
@@ -161,7 +201,7 @@ TEST_CASE("a stream of others waits for ticks, and one of ours that they have no
 TEST_CASE("bytes beside a borrow do not wait for it") {
   FakeEngine engine;
   BufferRef buffer = engine.allocate(100);
-  Borrow* const borrow = engine.lending.lend({buffer, {0, 50}, {{0, 50}}, 0, true}, theirs, nullptr);
+  Borrow* const borrow = engine.lending.lend({buffer, {0, 50}, {{0, 50}}, 0, true}, theirs, nullptr, true);
   engine.driver.hold(theirs);
   engine.driver.submit(theirs);
   engine.driver.forget_calls();
@@ -177,7 +217,7 @@ TEST_CASE("a borrow keeps the memory, and what goes with it, until it is given b
   auto kept = std::make_shared<int>(1);
   BufferRef buffer = engine.allocate(100);
   const std::uint64_t address = buffer->address;
-  Borrow* const borrow = engine.lending.lend(whole(buffer, true), theirs, kept);
+  Borrow* const borrow = engine.lending.lend(whole(buffer, true), theirs, kept, true);
   buffer.reset();
   engine.collect();
   CHECK(engine.driver.is_allocated(address));
@@ -201,7 +241,7 @@ TEST_CASE("many threads give back at once, and none is lost") {
   BufferRef buffer = engine.allocate(100);
   auto kept = std::make_shared<int>(1);
   std::vector<Borrow*> borrows;
-  for (int i = 0; i < 400; ++i) borrows.push_back(engine.lending.lend(whole(buffer, false), nullptr, kept));
+  for (int i = 0; i < 400; ++i) borrows.push_back(engine.lending.lend(whole(buffer, false), nullptr, kept, true));
   std::vector<std::thread> threads;
   for (std::size_t first = 0; first < 4; ++first)
     threads.emplace_back([&, first] {
@@ -217,7 +257,7 @@ TEST_CASE("a stream that is captured when a borrow ends is asked about later") {
   auto kept = std::make_shared<int>(1);
   BufferRef buffer = engine.allocate(100);
   const StreamIndex stream = engine.streams.create(0, 0);
-  engine.lending.give_back(engine.lending.lend(whole(buffer, true), theirs, kept));
+  engine.lending.give_back(engine.lending.lend(whole(buffer, true), theirs, kept, true));
   engine.driver.capture(theirs);
   engine.collect();
   CHECK(kept.use_count() == 2);
@@ -231,7 +271,7 @@ TEST_CASE("a captured stream borrows nothing") {
   FakeEngine engine;
   BufferRef buffer = engine.allocate(100);
   engine.driver.capture(theirs);
-  CHECK(code_of([&] { engine.lending.lend(whole(buffer, true), theirs, nullptr); }) ==
+  CHECK(code_of([&] { engine.lending.lend(whole(buffer, true), theirs, nullptr, true); }) ==
         CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
   CHECK_FALSE(buffer->is_lent);
 }
@@ -240,7 +280,7 @@ TEST_CASE("a borrower's stream that was destroyed is not waited for, and the bor
   for (const bool is_used_again : {false, true}) {
     FakeEngine engine;
     BufferRef buffer = engine.allocate(100);
-    Borrow* const borrow = engine.lending.lend(whole(buffer, true), theirs, nullptr);
+    Borrow* const borrow = engine.lending.lend(whole(buffer, true), theirs, nullptr, true);
     engine.driver.hold(theirs);
     engine.driver.submit(theirs);
     if (is_used_again)
@@ -261,7 +301,7 @@ TEST_CASE("a borrow ends with its context") {
   FakeEngine engine;
   auto kept = std::make_shared<int>(1);
   BufferRef buffer = engine.allocate(100);
-  Borrow* const borrow = engine.lending.lend(whole(buffer, true), theirs, kept);
+  Borrow* const borrow = engine.lending.lend(whole(buffer, true), theirs, kept, true);
   engine.driver.break_stream(theirs);
   CHECK(code_of([&] { engine.lending.admit(*buffer, {0, 100}, true); }) == CUDA_ERROR_ILLEGAL_ADDRESS);
   engine.lending.give_back(borrow);
@@ -277,7 +317,7 @@ TEST_CASE("a borrow whose end is refused for now ends later") {
     BufferRef buffer = engine.allocate(100);
     engine.driver.hold(theirs);
     engine.driver.submit(theirs);
-    engine.lending.give_back(engine.lending.lend(whole(buffer, true), theirs, kept));
+    engine.lending.give_back(engine.lending.lend(whole(buffer, true), theirs, kept, true));
     engine.driver.refuse(refused);
     engine.lending.take_back();
     CHECK(buffer->is_lent);
@@ -296,7 +336,7 @@ TEST_CASE("the end of a borrow for reading forgets no other reader, however many
   for (std::uint64_t i = 0; i < slices; ++i) buffer->hazards.commit({4 * i, 4 * i + 4}, false, engine.submit(reader));
   engine.driver.hold(theirs);
   engine.driver.submit(theirs);
-  engine.lending.give_back(engine.lending.lend(whole(buffer, false), theirs, nullptr));
+  engine.lending.give_back(engine.lending.lend(whole(buffer, false), theirs, nullptr, true));
   use(engine, writer, buffer, true);
   CHECK(engine.driver.waits_for(engine.handle(writer), engine.handle(reader)));
   CHECK(is_behind_theirs(engine, writer));
@@ -309,7 +349,7 @@ TEST_CASE("a borrower on one of our streams waits for no more than that stream m
   engine.driver.hold(engine.handle(stream));
   use(engine, stream, buffer, true);
   engine.driver.forget_calls();
-  engine.lending.give_back(engine.lending.lend(whole(buffer, true), engine.handle(stream), nullptr));
+  engine.lending.give_back(engine.lending.lend(whole(buffer, true), engine.handle(stream), nullptr, true));
   CHECK(engine.driver.count(Function::cuStreamWaitEvent) == 0);
 }
 
@@ -322,7 +362,7 @@ TEST_CASE("whichever call is refused, nothing stays lent that nobody borrowed") 
     use(engine, stream, buffer, true);
     engine.driver.refuse_nth(nth);
     Borrow* borrow = nullptr;
-    const CUresult result = code_of([&] { borrow = engine.lending.lend(whole(buffer, true), theirs, nullptr); });
+    const CUresult result = code_of([&] { borrow = engine.lending.lend(whole(buffer, true), theirs, nullptr, true); });
     const bool is_over = !engine.driver.has_refused_nth();
     engine.driver.refuse_no_more();
     CHECK((result == CUDA_SUCCESS) == is_over);

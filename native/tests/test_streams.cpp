@@ -120,9 +120,9 @@ TEST_CASE("a closed stream is destroyed when nobody holds it") {
   FakeEngine engine;
   const StreamIndex stream = engine.streams.create(0, 0);
   const CUstream handle = engine.handle(stream);
-  CHECK_FALSE(engine.streams.hold(handle));  // nobody got the handle
+  CHECK_FALSE(engine.streams.hold(handle, 0, 0));  // nobody got the handle
   engine.streams.lend(stream);
-  std::shared_ptr<void> first = engine.streams.hold(handle), second = engine.streams.hold(handle);
+  std::shared_ptr<void> first = engine.streams.hold(handle, 0, 0), second = engine.streams.hold(handle, 0, 0);
   engine.streams.close(stream);
   engine.collect();
   CHECK(engine.driver.is_alive(handle));
@@ -132,7 +132,7 @@ TEST_CASE("a closed stream is destroyed when nobody holds it") {
   second.reset();
   engine.collect();
   CHECK_FALSE(engine.driver.is_alive(handle));
-  CHECK_FALSE(engine.streams.hold(handle));
+  CHECK_FALSE(engine.streams.hold(handle, 0, 0));
   CHECK(engine.driver.misuses().empty());
 }
 

@@ -21,10 +21,23 @@ ac.devices()  # chooses the driver, before anything of cuda.* is imported
 
 from cuda.bindings import driver  # noqa: E402
 
+from aiocuda._driver import frameworks  # noqa: E402
+
 CUDA, CUDA_HOST, MANAGED = 2, 3, 13  # DLPack's kinds of devices
 LEGACY, PER_THREAD = 1, 2
 READ_ONLY = 1
 POISON = 0x5A5A5A5A
+
+# aiocuda knows of PyTorch's streams that they live as long as the process, and here of these.
+_lasting: set[int] = set()
+_keeper_of_stream = frameworks.keeper_of_stream
+
+
+def _keeper(handle: int, ordinal: int, asker: str) -> object | None:
+    return _lasting if handle in _lasting else _keeper_of_stream(handle, ordinal, asker)
+
+
+frameworks.keeper_of_stream = _keeper
 
 
 def checked(result: tuple[Any, ...]) -> Any:
@@ -119,8 +132,11 @@ class Framework:
             checked(driver.cuDevicePrimaryCtxRelease(self.ordinal))
             checked(driver.cuCtxSetCurrent(before))
 
-    def stream(self) -> int:
-        return int(checked(driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING)))
+    def stream(self, *, lasts: bool = True) -> int:
+        """Make a stream; one that does not last may be destroyed."""
+        made = int(checked(driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING)))
+        (_lasting.add if lasts else _lasting.discard)(made)
+        return made
 
     @property
     def current(self) -> int:

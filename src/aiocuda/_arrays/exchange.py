@@ -8,6 +8,7 @@ attribute, so that libraries that look for the attribute go on to DLPack.
 from __future__ import annotations
 
 import functools
+import sys
 from typing import Any, Final, cast
 
 from aiocuda import _native
@@ -72,10 +73,12 @@ class DLPack:
         -------
         object
             A capsule. The memory is there until its consumer gives it back, whatever becomes of this array. So long,
-            and until aiocuda has taken note of the end at the next submission, what aiocuda does with the memory
-            comes after what is on `stream` by then, and what the borrower enqueues there next comes after what aiocuda
-            has submitted. The stream must live until then; CuPy's and Warp's current stream is kept. A shared array is
-            lent for reading. *Blocks*: no.
+            what aiocuda does with the memory comes after what is on `stream` by then, and what the borrower enqueues
+            there next comes after what aiocuda has submitted. The stream must live so long. What aiocuda does with
+            the memory after the end of the borrow comes after what is on `stream` at the end, if aiocuda knows that
+            the stream is still there: the current one of PyTorch, CuPy or Warp, one of JAX, of aiocuda, or one that
+            was given to `Stream.from_external` as an object, and default streams. Of another stream the borrower must
+            have waited for the work itself. A shared array is lent for reading. *Blocks*: no.
 
         Raises
         ------
@@ -106,10 +109,18 @@ class DLPack:
         device = array._device if array._device >= 0 else _device_of(theirs)
         if theirs is not None and not _is_ordered(theirs, device):
             theirs = None
-        keeper = None if theirs is None else frameworks.keeper_of_stream(theirs, device)
+        keeper = None if theirs is None else frameworks.keeper_of_stream(theirs, device, _asker())
         return _native.lend_array(
             array, type_of(array), place, device, theirs, keeper, bool(major), minor, is_read_only
         )
+
+
+def _asker() -> str:
+    """Return the name of the module whose code asks an array for a capsule; of C code, the one that called it."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("aiocuda."):
+        frame = frame.f_back
+    return str(frame.f_globals.get("__name__", ""))
 
 
 def array_interface(array: _native.Array) -> dict[str, Any]:

@@ -73,12 +73,24 @@ def is_read_only(x: Any) -> bool:
     return framework_of(type(x)) in _IMMUTABLE
 
 
-def keeper_of_stream(handle: int, ordinal: int) -> object | None:
-    """Return what keeps the stream of a handle alive, if it is a framework's current one; None where nobody knows it.
+def keeper_of_stream(handle: int, ordinal: int, asker: str) -> object | None:
+    """Return what keeps the stream of a handle alive; None where nobody knows it.
 
-    CuPy and Warp destroy a stream with its object. PyTorch's streams live as long as the process.
+    CuPy and Warp destroy a stream with its object, so that is kept. Streams of PyTorch and JAX live as long as the
+    process: the module stands for them.
+
+    Parameters
+    ----------
+    handle
+        The stream. It may be the current one of a framework.
+    ordinal
+        Its device.
+    asker
+        The name of the module that asks for work on it.
     """
-    for name, current in (("cupy", _current_of_cupy), ("warp", _current_of_warp)):
+    if (jax := sys.modules.get("jax")) is not None and asker.partition(".")[0] == "jax":
+        return jax  # XLA says nowhere which streams it has
+    for name, current in (("torch", _current_of_torch), ("cupy", _current_of_cupy), ("warp", _current_of_warp)):
         if name not in sys.modules or (name == "warp" and not _has_begun_warp()):
             continue
         try:
@@ -94,6 +106,13 @@ def _has_begun_warp() -> bool:
     # To ask Warp for a stream begins it: it looks for devices and prints what it finds.
     context = sys.modules.get("warp._src.context") or sys.modules.get("warp.context")
     return getattr(context, "runtime", True) is not None
+
+
+def _current_of_torch(torch: Any, ordinal: int) -> tuple[Any, int]:
+    is_begun = getattr(torch.cuda, "is_initialized", None)
+    if is_begun is not None and not is_begun():
+        return None, -1  # to ask for a stream would begin it
+    return torch, _of_torch(torch)(ordinal)
 
 
 def _current_of_cupy(cupy: Any, ordinal: int) -> tuple[Any, int]:
