@@ -19,6 +19,8 @@ StreamIndex Streams::adopt(CUstream handle, std::int32_t device, std::shared_ptr
   if (is_known) {
     StreamState& state = streams_[known->second];
     if (!may_ask || state.number == number) {
+      if (state.users++ == 0) std::erase(left_, known->second);
+      if (std::exchange(state.closing, false)) std::erase(closing_, known->second);
       if (keepalive) state.keepalive.swap(keepalive);  // the former one goes at the end: it may come back here
       return known->second;
     }
@@ -43,12 +45,23 @@ StreamIndex Streams::adopt(CUstream handle, std::int32_t device, std::shared_ptr
     state.context = devices_.at(device).context;
     state.mark = mark.keep();
     state.number = number;
+    state.users = 1;
     state.same = hold(handle, device, number);
     state.owned = false;
   }
   streams_[index].keepalive = std::move(keepalive);
   adopted_.emplace(std::pair(handle, device), index);
   return index;
+}
+
+void Streams::leave(StreamIndex index) {
+  StreamState& state = streams_[index];
+  if (--state.users || state.closing) return;
+  left_.push_back(index);
+  if (left_.size() <= most_left) return;
+  const StreamIndex first = left_.front();
+  left_.pop_front();
+  close(first);
 }
 
 CUstream Streams::lend(StreamIndex index) {

@@ -182,6 +182,11 @@ void bind_streams(nb::module_& module) {
         });
       },
       "handle"_a, "device"_a, "keepalive"_a.none());
+  module.def("leave_stream", [](dataflow::StreamId stream) {
+    driver::Streams& streams = process_engine().streams;
+    if (dataflow::slot_of(stream) < streams.size() && streams.id_of(dataflow::slot_of(stream)) == stream)
+      streams.leave(dataflow::slot_of(stream));
+  });
   module.def("close_stream", [](dataflow::StreamId stream) { process_engine().streams.close(index_of(stream)); });
   module.def("stream_handle", [](dataflow::StreamId stream) {
     const driver::StreamIndex index = index_of(stream);

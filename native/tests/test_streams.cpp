@@ -320,6 +320,49 @@ TEST_CASE("an adopted stream is the same one for its handle on its device, and i
   CHECK(engine.streams.adopt(theirs, 0, nullptr) != other);
 }
 
+TEST_CASE("adopted streams that nobody needs are let go of, but for the last 32") {
+  FakeEngine engine;
+  const auto kept = std::make_shared<int>(1);
+  const std::uint64_t before = engine.streams.count(0);
+  std::vector<StreamIndex> adopted;
+  auto handle = [](std::uint64_t i) { return reinterpret_cast<CUstream>(0x7000 + 16 * i); };
+  for (std::uint64_t i = 0; i < 40; ++i) adopted.push_back(engine.streams.adopt(handle(i), 0, kept));
+  CHECK(engine.streams.adopt(handle(0), 0, nullptr) == adopted[0]);
+  for (const StreamIndex each : adopted) engine.streams.leave(each);
+  CHECK(engine.streams.count(0) == before + 33);  // the first is needed once more
+  CHECK(kept.use_count() == 34);
+  CHECK(engine.streams.is_open(engine.streams.id_of(adopted[0])));
+  CHECK(engine.streams.adopt(handle(39), 0, nullptr) == adopted[39]);
+  engine.streams.leave(adopted[0]);
+  CHECK(engine.streams.count(0) == before + 33);
+  for (std::uint64_t i = 100; i < 140; ++i) engine.streams.leave(engine.streams.adopt(handle(i), 0, nullptr));
+  CHECK(kept.use_count() == 2);
+  CHECK(engine.streams.is_open(engine.streams.id_of(adopted[39])));  // it is needed
+  CHECK(engine.driver.misuses().empty());
+}
+
+TEST_CASE("an adopted stream that is let go of has its work first, and is the same one if it is named meanwhile") {
+  FakeEngine engine;
+  const auto theirs = reinterpret_cast<CUstream>(0x7777);
+  const StreamIndex stream = engine.streams.adopt(theirs, 0, nullptr);
+  const CUstream beside = engine.streams.at(stream).beside;
+  engine.driver.hold(beside);
+  const Tick tick = engine.submit(stream);
+  engine.streams.rest();
+  engine.streams.leave(stream);
+  for (std::uint64_t i = 0; i < 40; ++i)
+    engine.streams.leave(engine.streams.adopt(reinterpret_cast<CUstream>(0x8000 + 16 * i), 0, nullptr));
+  CHECK_FALSE(engine.streams.is_open(engine.streams.id_of(stream)));
+  engine.collect();
+  CHECK(engine.driver.is_alive(beside));
+  CHECK(engine.streams.adopt(theirs, 0, nullptr) == stream);
+  CHECK(engine.streams.is_open(engine.streams.id_of(stream)));
+  engine.driver.go_on(beside);
+  engine.collect();
+  CHECK(engine.driver.is_alive(beside));
+  CHECK(engine.streams.is_complete(tick));
+}
+
 TEST_CASE("a later stream with the handle of an adopted one is another stream") {
   FakeEngine engine;
   const auto theirs = reinterpret_cast<CUstream>(8);

@@ -13,6 +13,7 @@ from cuda.bindings import driver
 from framework import LEGACY, Framework, checked
 
 import aiocuda as ac
+from aiocuda import _native
 
 N = 64
 
@@ -445,6 +446,33 @@ def use_in_every_way(x: ac.DeviceArray, ours: ac.Stream, future: ac.DeviceFuture
     ac.Device(0).synchronize().sync(60)
     assert future.sync(60) is x
     assert repr(ours)
+
+
+def test_streams_of_theirs_are_not_kept_for_good(framework, kernels, let_go):
+    """Such as one for each request."""
+
+    class Theirs:
+        def __init__(self) -> None:
+            with framework.device_current():
+                self.handle = framework.stream(lasts=False)
+
+        def __cuda_stream__(self) -> tuple[int, int]:
+            return 0, self.handle
+
+        def __del__(self) -> None:
+            checked(driver.cuStreamDestroy(self.handle))
+
+    x = ac.zeros(N, "int32").sync()
+    before, alive = len(_native.streams_of(0)), []
+    for _ in range(100):
+        theirs = Theirs()
+        alive.append(weakref.ref(theirs))
+        kernels.increment(x, N, threads=N).sync_on(theirs, 60)
+        assert ac.Stream.from_external(theirs).handle == theirs.handle
+    del theirs
+    assert let_go(lambda: sum(each() is not None for each in alive) <= 32)
+    assert len(_native.streams_of(0)) <= before + 32
+    assert ac.to_host(x).sync(60).tolist() == [100] * N
 
 
 def test_their_stream_may_be_destroyed_when_it_has_passed_our_work(framework, kernels, run):

@@ -163,8 +163,9 @@ class Stream:
     reads and writes, so waits between streams are placed by the library.
     """
 
-    __slots__ = ("__weakref__", "_device", "_index", "_is_closed", "_owned")
+    __slots__ = ("__weakref__", "_adopted", "_device", "_index", "_is_closed", "_owned")
 
+    _adopted: bool
     _device: Device
     _index: int
     _is_closed: bool
@@ -174,8 +175,9 @@ class Stream:
         raise ArgumentTypeError("streams are made by Device.stream()")
 
     @classmethod
-    def _known(cls, index: int, device: Device, *, owned: bool = False) -> Stream:
+    def _known(cls, index: int, device: Device, *, owned: bool = False, adopted: bool = False) -> Stream:
         stream = cls.__new__(cls)
+        stream._adopted = adopted
         stream._index = index
         stream._device = device
         stream._owned = owned
@@ -191,7 +193,8 @@ class Stream:
         stream
             Anything with ``__cuda_stream__``, a stream of PyTorch, or a raw handle (a ``CUstream`` as an `int`). A
             default stream is that of the device which the object says, else of CUDA's current device. An object is
-            kept. Its owner may destroy it when aiocuda has submitted what is to run there.
+            kept as long as this one, and a while longer. Its owner may destroy it when aiocuda has submitted what is
+            to run there.
         device
             The device of a raw handle, as a `Device`, its ordinal or its name.
 
@@ -320,8 +323,12 @@ class Stream:
     def __del__(self) -> None:
         # Operations that are put on a stream hold it, so nothing can come to it any more. When the interpreter
         # goes away the native module may have gone first, and the driver's objects go with the process.
-        if getattr(self, "_owned", False) and _native is not None:
+        if _native is None:
+            return
+        if getattr(self, "_owned", False):
             self.close()
+        elif getattr(self, "_adopted", False):
+            _native.leave_stream(self._index)
 
     def __reduce__(self) -> NoReturn:
         # A second owner would close the stream under the first one; another process has streams of its own.
@@ -410,7 +417,7 @@ def _adopted(handle: int, device: Device, owner: object) -> Stream:
             "handle 2 is CUDA's per-thread default stream, another one in each thread, which nobody can tell apart: "
             "make a stream with Device.stream()"
         )
-    return Stream._known(_native.adopt_stream(handle, device.ordinal, owner), device)
+    return Stream._known(_native.adopt_stream(handle, device.ordinal, owner), device, adopted=True)
 
 
 def device_of_stream(handle: int, stream: Any = None) -> Device:
