@@ -36,7 +36,7 @@ struct StreamState {
   bool owned = true;
   bool closing = false;               // no longer handed out; destroyed when its work has passed
   std::shared_ptr<void> keepalive{};  // of a stream that is somebody else's
-  std::uint32_t users = 0;            // of such a one: who has adopted it and not left it
+  std::uint32_t users = 0;            // of such a one: how many have adopted it and not left it
   unsigned long long number = 0;      // of such a one: no other stream has had it
   CUstream beside = nullptr;          // of such a one: a stream of ours, behind all that we put there
   bool is_at_rest = false;            // `beside` stands for it: nothing has come to it since
@@ -82,7 +82,7 @@ class Streams {
   // Somebody else's stream, and what keeps it, if something does; the same one as before where it was adopted before,
   // and is still there. Throws Refusal.
   StreamIndex adopt(CUstream handle, std::int32_t device, std::shared_ptr<void> keepalive);
-  // Who has adopted it needs it no more. Those that nobody needs are closed, but for the last few: a program that names
+  // One of its users needs it no more. Streams that nobody needs are closed, but for the last few: a program that names
   // one again and again would have it made anew each time.
   void leave(StreamIndex stream);
   // The stream is destroyed when its work has passed.

@@ -323,11 +323,9 @@ class Stream:
     def __del__(self) -> None:
         # Operations that are put on a stream hold it, so nothing can come to it any more. When the interpreter
         # goes away the native module may have gone first, and the driver's objects go with the process.
-        if _native is None:
-            return
-        if getattr(self, "_owned", False):
+        if getattr(self, "_owned", False) and _native is not None:
             self.close()
-        elif getattr(self, "_adopted", False):
+        elif getattr(self, "_adopted", False) and _native is not None:
             _native.leave_stream(self._index)
 
     def __reduce__(self) -> NoReturn:
