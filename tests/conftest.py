@@ -133,8 +133,11 @@ def load_kernels() -> None:
 
 @functools.cache
 def make_room() -> None:
-    """Make what a device would wait for a latch to have: queues for streams, and a first graph's room for nodes."""
-    _ = [device.stream() for device in ac.devices() for _ in range(QUEUES)]
+    """Make what a device would wait for a latch to have: queues, many streams, and a first graph's room for nodes.
+
+    In a process with some hundred streams, `cuStreamCreate` did not return on an H200 while a latch held another one.
+    """
+    _ = [device.stream() for device in ac.devices() for _ in range(8 * QUEUES)]
     for device in ac.devices():
         ac.zeros(1, np.int32, device=device).graph().close()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -30,6 +31,9 @@ POISON = 0x5A5A5A5A
 
 # aiocuda knows of PyTorch's streams that they live as long as the process, and here of these.
 _lasting: set[int] = set()
+# Default streams of frameworks that were closed, by device. A GPU may make no more streams while a latch holds it, so
+# tests leave none behind.
+_idle: defaultdict[int, list[int]] = defaultdict(list)
 _keeper_of_stream = frameworks.keeper_of_stream
 
 
@@ -116,7 +120,7 @@ class Framework:
         ac.Device(ordinal).synchronize().sync()
         self.ordinal = ordinal
         with self.device_current():
-            self.default_stream = self.stream()
+            self.default_stream = _idle[ordinal].pop() if _idle[ordinal] else self.stream()
         self._local = threading.local()
         self._free = Free()
         self._all: list[int] = []
@@ -198,6 +202,7 @@ class Framework:
             checked(driver.cuCtxSynchronize())
             for address in self._all:
                 checked(driver.cuMemFree(address))
+        _idle[self.ordinal].append(self.default_stream)
 
 
 class Tensor:
