@@ -16,6 +16,8 @@
 #include <span>
 #include <vector>
 
+#include "clock.hpp"
+
 namespace aiocuda::dataflow {
 
 using StreamIndex = std::uint32_t;
@@ -77,7 +79,7 @@ class Timeline {
   // A stream as it is now: when all that it holds is complete, so is all that it is ordered after.
   struct Snapshot {
     Tick last;
-    std::vector<std::uint64_t> seen;
+    Clock seen;
   };
   Snapshot snapshot(StreamIndex stream) const { return {{stream, clocks_[stream].submitted}, clocks_[stream].seen}; }
 
@@ -94,7 +96,7 @@ class Timeline {
   void learn(const Snapshot& complete) {
     learn_complete(complete.last);
     for (std::size_t i = 0; i < complete.seen.size(); ++i)
-      learn_complete({static_cast<StreamIndex>(i), complete.seen[i]});
+      if (complete.seen[i]) learn_complete({static_cast<StreamIndex>(i), complete.seen[i]});
   }
 
   // The same, for a thread that has no access to the timeline.
@@ -140,13 +142,10 @@ class Timeline {
   template <class Waits>
   void after(StreamIndex stream, Tick tick, Waits& waits) {
     if (tick.count == 0 || tick.stream == stream) return;
-    if (clocks_[stream].seen_of(tick.stream) >= tick.count || is_known_complete(tick)) return;
+    if (clocks_[stream].seen[tick.stream] >= tick.count || is_known_complete(tick)) return;
     const Mark& mark = mark_behind(tick, waits);
     waits.wait(stream, tick.stream, static_cast<std::uint32_t>(&mark - clocks_[tick.stream].marks.data()));
-    StreamClock& mine = clocks_[stream];
-    if (mine.seen.size() < clocks_.size()) mine.seen.resize(clocks_.size(), 0);
-    for (std::size_t i = 0; i < mark.seen.size(); ++i) mine.seen[i] = std::max(mine.seen[i], mark.seen[i]);
-    mine.seen[tick.stream] = std::max(mine.seen[tick.stream], mark.count);  // it covers all that was before the mark
+    clocks_[stream].seen.join(mark.seen, tick.stream, mark.count, clocks_.size());  // all that was before the mark
   }
 
   // The same for a stream that is not of this timeline.
@@ -202,19 +201,17 @@ class Timeline {
 
  private:
   struct Mark {
-    std::uint64_t count = 0;          // what it stands behind; 0: it is none
-    std::vector<std::uint64_t> seen;  // what the stream was ordered after, there
+    std::uint64_t count = 0;  // what it stands behind; 0: it is none
+    Clock seen;               // what the stream was ordered after, there
   };
 
   struct StreamClock {
     std::uint64_t submitted = 0;
     std::shared_ptr<std::atomic<std::uint64_t>> completed = std::make_shared<std::atomic<std::uint64_t>>(0);
-    std::vector<std::uint64_t> seen;  // seen[i]: how much of stream i this one is ordered after
+    Clock seen;  // how much of the others this one is ordered after
     std::array<Mark, most_marks> marks;
     std::uint32_t tail_outputs = 0;
     bool tail_is_shared = false;
-
-    std::uint64_t seen_of(StreamIndex other) const { return other < seen.size() ? seen[other] : 0; }
   };
 
   static void note(std::vector<Tick>& ticks, Tick now) {

@@ -32,7 +32,7 @@ StreamIndex Streams::adopt(CUstream handle, std::int32_t device, std::shared_ptr
   CUstream made = is_default(handle) ? nullptr : spare_.take(device);
   Fresh beside(now_, made);
   Fresh mark(now_, make_event());
-  const StreamIndex index = new_slot();
+  const StreamIndex index = new_slot(device);
   {
     std::lock_guard lock(mutex_);
     StreamState& state = streams_[index];

@@ -13,8 +13,10 @@ CUevent Streams::make_event() const {
 
 // A slot is used again when its stream has been destroyed. Its counts go on: ticks of the old stream are
 // below them, and have all passed.
-StreamIndex Streams::new_slot() {
+StreamIndex Streams::new_slot(std::int32_t device) {
   std::lock_guard lock(mutex_);
+  if (device != last_device_.value_or(device)) spans_devices_ = true;
+  last_device_ = device;
   if (!spare_slots_.empty()) {
     const StreamIndex index = spare_slots_.back();
     spare_slots_.pop_back();
@@ -50,7 +52,7 @@ StreamIndex Streams::create_first(std::int32_t device, CUcontext context) {
 StreamIndex Streams::keep(CUstream made, std::int32_t device, CUcontext context) {
   Fresh stream(now_, made);
   Fresh mark(now_, make_event());
-  const StreamIndex index = new_slot();
+  const StreamIndex index = new_slot(device);
   std::lock_guard lock(mutex_);
   StreamState& state = streams_[index];
   state.handle = stream.keep();
@@ -283,6 +285,7 @@ bool Streams::is_idle() {
 }
 
 std::vector<StreamIndex> Streams::foreign_producers(const dataflow::Timeline::Snapshot& complete) const {
+  if (!spans_devices_) return {};
   std::vector<StreamIndex> found = timeline_.unsettled(complete);
   std::erase_if(found,
                 [&](StreamIndex other) { return streams_[other].device == streams_[complete.last.stream].device; });

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -264,7 +265,7 @@ class Streams {
   bool has_nothing_to_do(StreamIndex stream);
   void wake(StreamIndex stream);
   void rest_woken() noexcept;
-  StreamIndex new_slot();
+  StreamIndex new_slot(std::int32_t device);
   StreamIndex keep(CUstream made, std::int32_t device, CUcontext context);
 
   Devices& devices_;
@@ -282,6 +283,8 @@ class Streams {
   std::vector<StreamIndex> woken_;    // streams of others that work was put on
   std::vector<StreamIndex> closing_;  // closed by their users, with work that has not passed
   std::vector<StreamIndex> spare_slots_;
+  std::optional<std::int32_t> last_device_;  // of the stream that was made last
+  bool spans_devices_ = false;               // there were streams of several
   SpareStreams spare_{table_, now_};
   std::set<StreamIndex> unordered_;
   std::map<std::int32_t, std::vector<CUevent>> spare_events_;  // by device

@@ -196,7 +196,11 @@ bool Waits::has_passed(const Armed& armed) const {
 }
 
 void Waits::learn(const Armed& armed) {
-  for (const Armed::Part& part : armed.parts) streams_.learn(part.complete);
+  for (const Armed::Part& part : armed.parts)
+    if (part.event || !part.ticket)
+      streams_.learn(part.complete);
+    else
+      ticket_behind(flags_of(part.stream), 0);  // it is among the stream's, or was learnt from already
 }
 
 void Waits::note_wait(completion::Pending::Clock::duration time) {

@@ -210,6 +210,22 @@ TEST_CASE("what a stream is ordered after is complete when it is") {
   CHECK_FALSE(services.timeline.is_known_complete(unrelated));
 }
 
+TEST_CASE("what a stream comes after later is in no earlier snapshot, and in no earlier mark") {
+  Services services(3);
+  Hazard a, b, c;
+  services.submit(0, {{&a, true}});
+  services.submit(1, {{&a, false}, {&b, true}});
+  const auto before = services.timeline.snapshot(1), copy = before;
+  services.submit(2, {{&b, false}});  // a mark of stream 1
+  const Tick other = services.submit(2, {{&c, true}});
+  services.submit(1, {{&c, false}});
+  CHECK(before.seen[2] == 0);
+  CHECK(copy.seen[0] == 1);
+  CHECK(services.timeline.snapshot(1).seen[2] == other.count);
+  services.timeline.learn(before);
+  CHECK_FALSE(services.timeline.is_known_complete(other));
+}
+
 TEST_CASE("a completion counter never goes back") {
   Services services(1);
   Hazard array;

@@ -43,6 +43,31 @@ TEST_CASE("a wait is one number that the stream writes, and ends when that is wr
   CHECK(engine.pending.size() == 0);
 }
 
+TEST_CASE("a wait that its thread looked at is learnt from, with what it implies") {
+  Waiting engine;
+  const StreamIndex stream = engine.streams.create(0, 0), other = engine.streams.create(0, 0);
+  auto buffer = engine.allocate(100);
+  const Tick first = engine.submit(other);
+  buffer->hazards.commit({0, 100}, true, first);
+  engine.driver.hold(engine.handle(stream));
+  engine.streams.order(stream, *buffer, {0, 100});
+  const Tick second = engine.submit(stream), third = engine.submit(stream);
+  std::vector<Streams::Mark> marks;
+  Tick asked = third;
+  SUBCASE("at the end of its stream") {}
+  SUBCASE("in the middle") {
+    asked = engine.submit(stream);
+    marks.push_back(engine.streams.mark(stream));
+    engine.submit(stream);
+  }
+  const Waits::Armed armed = engine.waits.arm({asked}, marks);
+  engine.driver.go_on(engine.handle(stream));
+  while (!engine.waits.has_passed(armed)) std::this_thread::yield();
+  for (const Tick tick : {first, second, third}) CHECK_FALSE(engine.timeline.is_known_complete(tick));
+  engine.waits.learn(armed);
+  for (const Tick tick : {first, second, third, asked}) CHECK(engine.timeline.is_known_complete(tick));
+}
+
 TEST_CASE("who waits for what a number already stands behind, waits for that number") {
   Waiting engine;
   const StreamIndex stream = engine.streams.create(0, 0);
