@@ -7,11 +7,13 @@ DeviceState& Devices::add(std::int32_t ordinal, CUcontext context, CUmemoryPool 
   const auto slot = static_cast<std::size_t>(ordinal);
   if (devices_.size() <= slot) devices_.resize(slot + 1);
   if (!devices_[slot]) devices_[slot] = std::make_unique<DeviceState>(DeviceState{context, pool, default_stream});
+  guests_.open(ordinal, context, pool, default_stream);
   return *devices_[slot];
 }
 
 void Devices::set_pool(std::int32_t ordinal, CUmemoryPool pool) {
   at(ordinal).pool = pool;
+  guests_.set_pool(ordinal, pool);
   // Other devices were let into the former pool alone: each is asked again when it is next to reach this one's memory.
   const auto slot = static_cast<std::size_t>(ordinal);
   for (auto& device : devices_)

@@ -12,6 +12,7 @@
 #include "captures.hpp"
 #include "driver_now.hpp"
 #include "executable_store.hpp"
+#include "guests.hpp"
 #include "surroundings.hpp"
 #include "table.hpp"
 
@@ -55,6 +56,7 @@ class Devices {
 
   const Table& table() const { return table_; }
   DriverNow& now() const { return now_; }
+  Guests& guests() { return guests_; }
   bool is_over() const { return around_.is_over(); }
 
  private:
@@ -62,6 +64,7 @@ class Devices {
   DriverNow& now_;
   Surroundings& around_;
   std::vector<std::unique_ptr<DeviceState>> devices_;  // by ordinal
+  Guests guests_{*this};
 };
 
 // Binds contexts for the time of a submission, and puts back what the thread had. Until something is

@@ -86,6 +86,7 @@ nb::object Engine::find_loss(dataflow::Op& op) {
 }
 
 void Engine::shut_down() {
+  devices.guests().end();
   if (is_forked()) return;  // its threads are not here
   staging.shut_down();
   submission.drain_within(last_calls);

@@ -80,10 +80,11 @@ class Memory final : public dataflow::MemoryOwner {
     devices_.at(device);
     return known_account(device);
   }
-  // Would arrays hold no more than `most_bytes` with so much more? Memory that nobody holds does not count, if it is
-  // freed.
+  // Would arrays and guests hold no more than `most_bytes` with so much more? Memory that nobody holds does not count,
+  // if it is freed.
   bool has_room(std::int32_t device, std::uint64_t most_bytes, std::uint64_t size_bytes) {
-    return size_bytes <= most_bytes && account(device).used_bytes <= most_bytes - size_bytes;
+    return size_bytes <= most_bytes &&
+           account(device).used_bytes + devices_.guests().account(device).used_bytes() <= most_bytes - size_bytes;
   }
   // The buffers that somebody holds on a device, or in page-locked memory for `host_ordinal`; or in a device's managed
   // memory. The latest first.

@@ -6,8 +6,9 @@ namespace aiocuda::driver {
 completion::Level Room::level(completion::LineId line) {
   const StreamIndex stream = completion::stream_of(line);
   if (line & completion::memory_bit) {
-    static const auto none = std::make_shared<const std::atomic<std::uint64_t>>(0);
-    return {memory_.account(streams_.at(stream).device).used_bytes, none};
+    const std::int32_t device = streams_.at(stream).device;
+    Guests::Account guests = devices_.guests().account(device);
+    return {memory_.account(device).used_bytes + guests.allocated_bytes, std::move(guests.freed_bytes)};
   }
   dataflow::Progress progress = timeline_.progress(stream);
   return {progress.count, std::move(progress.counter)};

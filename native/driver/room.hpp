@@ -18,13 +18,17 @@ class Room {
  public:
   Room(Devices& devices, Streams& streams, dataflow::Timeline& timeline, Waits& waits, Memory& memory,
        completion::Lines& lines)
-      : devices_(devices), streams_(streams), timeline_(timeline), waits_(waits), memory_(memory), lines_(lines) {}
+      : devices_(devices), streams_(streams), timeline_(timeline), waits_(waits), memory_(memory), lines_(lines) {
+    devices_.guests().tell_of_room([&lines](StreamIndex first_stream) {
+      if (!lines.is_empty()) lines.has_room(first_stream | completion::memory_bit);
+    });
+  }
 
   // The line of those who wait for memory of a device.
   completion::LineId memory_line(std::int32_t device) {
     return devices_.at(device).default_stream | completion::memory_bit;
   }
-  // How many submissions a stream holds; of a device, how much memory arrays hold.
+  // How many submissions a stream holds; of a device, how much memory arrays and guests hold.
   completion::Level level(completion::LineId line);
   // Has the next of a line called when there is room for them. Throws Refusal.
   void keep_moving(completion::LineId line);

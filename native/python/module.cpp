@@ -21,6 +21,7 @@
 #include "foreign_work.hpp"
 #include "graph.hpp"
 #include "graph_calls.hpp"
+#include "guests.hpp"
 #include "host_memory.hpp"
 #include "kernel.hpp"
 #include "known_calls.hpp"
@@ -327,6 +328,7 @@ NB_MODULE(_native, module) {
   aiocuda::bind_streams(module);
   aiocuda::bind_execution(module);
   aiocuda::bind_memory(module);
+  aiocuda::bind_guests(module);
   aiocuda::bind_bench(module);
   aiocuda::bind_graph_bench(module);
   aiocuda::bind_copy_bench(module);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import random
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,10 @@ N = 32
 class Program:
     """Operations, dealt at random; what each array is to hold is computed by NumPy beside."""
 
-    def __init__(self, seed: int, increment: Any) -> None:
+    def __init__(self, seed: int, increment: Any, make: Callable[[], Framework] = Framework) -> None:
         self.random = random.Random(seed)
         self.increment = increment
-        self.frameworks = [Framework(), Framework()]
+        self.frameworks = [make(), make()]
         self.adapters = [Adapter(framework) for framework in self.frameworks]
         self.kept = [framework.full(N, 0) for framework in self.frameworks]
         self.streams = [ac.Device(0).stream() for _ in range(3)]
@@ -102,8 +103,8 @@ class Program:
             framework.close()
 
 
-def run_program(seed: int, increment: Any, steps: int = 40) -> None:
-    program = Program(seed, increment)
+def run_program(seed: int, increment: Any, steps: int = 40, make: Callable[[], Framework] = Framework) -> None:
+    program = Program(seed, increment, make)
     try:
         for _ in range(steps):
             program.step()

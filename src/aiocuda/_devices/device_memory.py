@@ -54,7 +54,7 @@ class DeviceMemory:
         ]
         managed, _, _ = _native.managed_memory(self._ordinal)
         kept = _native.kept_interprocess_bytes(self._ordinal)
-        return MemoryInfo(free + kept, total, held, reserved, peak, managed, *named)
+        return MemoryInfo(free + kept, total, held, reserved, peak, managed, _native.guest_bytes(self._ordinal), *named)
 
     def reset_peak_memory(self) -> None:
         """Have `MemoryInfo.peak_bytes` begin anew, with what is in use now."""

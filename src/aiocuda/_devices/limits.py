@@ -34,7 +34,8 @@ def memory_limit(size_bytes: int, *, device: DeviceLike | None = None, wait: boo
     size_bytes
         The most that all arrays of this process may hold on the device together (`MemoryInfo.used_bytes`), whoever
         made them, after an allocation inside. An array counts until its last handle is gone, and what was submitted
-        with it no longer.
+        with it no longer. Memory that a framework takes from the memory pool (`MemoryInfo.frameworks_bytes`) counts as
+        well; the framework itself is not limited.
     device
         The device; None is the one in force.
     wait

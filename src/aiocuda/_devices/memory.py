@@ -68,6 +68,9 @@ class MemoryInfo:
     managed_bytes
         Held likewise by arrays in managed memory that were made for the device. They lie where they were last used, so
         they are none of `used_bytes`, and no limit counts them.
+    frameworks_bytes
+        Held by other libraries that take their memory from the memory pool (`aiocuda.interop.torch.share_memory_pool`
+        and its like). They are none of `used_bytes`, and limits count them.
     largest_arrays
         As many as were asked for of the arrays that hold the most, largest first.
     largest_places
@@ -80,6 +83,7 @@ class MemoryInfo:
     pool_bytes: int
     peak_bytes: int
     managed_bytes: int
+    frameworks_bytes: int
     largest_arrays: tuple[MemoryHolder, ...] = ()
     largest_places: tuple[MemoryHolder, ...] = ()
 

@@ -174,14 +174,17 @@ def out_of_managed_memory(asked_bytes: int, device: int) -> OutOfMemoryError:
 def over_limit(asked_bytes: int, device: int, limit_bytes: int) -> OutOfMemoryError:
     """Return the error for an allocation on a device for which a memory limit leaves no room."""
     used, _ = _native.memory(device)
-    return OutOfMemoryError(
-        asked_bytes, max(limit_bytes - used, 0), limit_bytes, f"device {device}", _holders(device), is_limit=True
-    )
+    left = limit_bytes - used - _native.guest_bytes(device)
+    return OutOfMemoryError(asked_bytes, max(left, 0), limit_bytes, f"device {device}", _holders(device), is_limit=True)
 
 
 def _holders(device: int, *, is_managed: bool = False) -> tuple[tuple[str, int], ...]:
     held = accounts.largest(accounts.by_place(accounts.each_array(device, is_managed=is_managed)), _MOST_HOLDERS)
-    return tuple((str(each), each.size_bytes) for each in held)
+    found = [(str(each), each.size_bytes) for each in held]
+    if not is_managed and device != _native.HOST and (size_bytes := _native.guest_bytes(device)):
+        found.append(("other libraries, from the memory pool", size_bytes))
+        found.sort(key=lambda each: -each[1])
+    return tuple(found[:_MOST_HOLDERS])
 
 
 def _captured(code: int, asked: _native.Op | str) -> CaptureError:

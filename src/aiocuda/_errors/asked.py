@@ -70,7 +70,7 @@ class CaptureError(AiocudaError):
 
 
 class ExchangeError(AiocudaError, BufferError):
-    """Another library asked for an array in a way in which it cannot be lent (DLPack, ``__cuda_array_interface__``)."""
+    """Another library cannot have an array, or memory, in the way in which it asked (DLPack, ``share_memory_pool``)."""
 
 
 class ClosedError(OwnershipError):

@@ -14,6 +14,7 @@ from aiocuda import _native
 from aiocuda._arrays.array import DeviceArray
 from aiocuda._devices.device import Stream
 from aiocuda._interop.operation import Entered, Made, capsule_of, operation, require_installed
+from aiocuda._interop.torch_memory import is_pool_shared
 from aiocuda._ops.operation import DeviceOp
 from aiocuda._values import dtypes
 from aiocuda.errors import ArgumentTypeError, CaptureError
@@ -76,7 +77,8 @@ def op(
     DeviceMismatchError
         When executed: arrays, or tensors that are returned, are on another device.
     CaptureError
-        When a graph is made: the function does what no graph can hold, or PyTorch is too old.
+        When a graph is made: the function does what no graph can hold, PyTorch is too old, or it takes its memory from
+        aiocuda (`share_memory_pool`).
 
     Notes
     -----
@@ -145,6 +147,11 @@ class _PyTorch:
     def _enter_capture(self, ordinal: int, kept: list[Any]) -> contextlib.ExitStack:
         # Each launch of the graph uses the memory that is given out now. So it comes from a pool of the graph's own.
         torch = self._torch
+        if is_pool_shared():
+            raise CaptureError(
+                "PyTorch takes its memory from aiocuda's memory pool (share_memory_pool), and has none for a graph of "
+                "its own; leave this operation out of graphs"
+            )
         if not hasattr(torch.cuda, "MemPool") or not hasattr(torch.cuda, "use_mem_pool"):
             raise CaptureError(
                 f"PyTorch {torch.__version__} has no torch.cuda.use_mem_pool, which a graph with its work needs; use "
