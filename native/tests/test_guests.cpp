@@ -1,6 +1,8 @@
 // Memory that other libraries take from the memory pools, over a driver that counts and refuses.
 #include <doctest/doctest.h>
 
+#include <chrono>
+#include <future>
 #include <thread>
 
 #include "fake_engine.hpp"
@@ -137,6 +139,22 @@ TEST_CASE("guests come from the memory pool of the day") {
   engine.driver.forget_calls();
   engine.devices.guests().free(allocate(engine, 100, stream));
   CHECK(engine.driver.calls(Function::cuMemAllocFromPoolAsync).at(0).arguments[2] == 0x300);
+}
+
+TEST_CASE("a memory pool is not exchanged while somebody allocates from it") {
+  FakeEngine engine;
+  const CUstream stream = engine.handle(engine.streams.create(0, 0));
+  std::future<void> exchange;
+  engine.driver.set_before_call([&](Function function) {
+    if (function != Function::cuMemAllocFromPoolAsync) return;
+    exchange = std::async(std::launch::async,
+                          [&] { engine.devices.guests().set_pool(0, reinterpret_cast<CUmemoryPool>(0x300)); });
+    CHECK(exchange.wait_for(std::chrono::milliseconds(10)) == std::future_status::timeout);
+  });
+  const CUdeviceptr address = allocate(engine, 100, stream);
+  exchange.get();
+  engine.driver.set_before_call([](Function) {});
+  engine.devices.guests().free(address);
 }
 
 TEST_CASE("limits count guests, and who waits in line is called when one is freed") {

@@ -150,6 +150,7 @@ def test_memory_that_is_freed_serves_an_array_behind_the_work_on_it(allocator, d
     x = ac.full(N, 7, np.int32).on(ours)
     x.submit()
     latch.release()
+    checked(driver.cuStreamSynchronize(handle))
     assert (host(x) == 7).all()
 
 
@@ -167,10 +168,10 @@ def test_memory_that_another_stream_uses_is_freed_behind_that_too(allocator, dev
     fill(address, 1, handles[1])
     allocator.record_stream(address, handles[1])
     allocator.raw_delete(address)
-    x = ac.full(N, 7, np.int32).on(first).sync(60)  # it holds up nobody's work
+    arrays = [ac.full(N, 7, np.int32).on(first).sync(60) for _ in range(8)]  # the free holds up nobody's work
     latch.release()
-    other.synchronize().sync()
-    assert (host(x) == 7).all()
+    checked(driver.cuStreamSynchronize(handles[1]))
+    assert all((host(x) == 7).all() for x in arrays)
 
 
 @pytest.mark.parametrize("seed", range(8))
