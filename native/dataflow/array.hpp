@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,21 +20,24 @@ namespace nb = nanobind;
 using DType = std::uint16_t;
 inline constexpr DType any_dtype = 0;
 
+using LentType = std::pair<std::uint8_t, std::uint8_t>;  // of items, as DLPack has it: a code, and bits
+
 struct DTypeInfo {
   std::string name;
   std::uint32_t size_bytes;
+  std::optional<LentType> lent_as;  // none: DLPack has no such dtype
 };
 
 class DTypes {
  public:
-  DType add(std::string name, std::uint32_t size_bytes) {
-    table_.push_back({std::move(name), size_bytes});
+  DType add(std::string name, std::uint32_t size_bytes, std::optional<LentType> lent_as = {}) {
+    table_.push_back({std::move(name), size_bytes, lent_as});
     return static_cast<DType>(table_.size() - 1);
   }
   const DTypeInfo& operator[](DType code) const { return table_.at(code); }
 
  private:
-  std::vector<DTypeInfo> table_{{"any", 0}};
+  std::vector<DTypeInfo> table_{{"any", 0, {}}};
 };
 inline DTypes dtypes;
 

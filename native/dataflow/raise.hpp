@@ -11,7 +11,7 @@ namespace nb = nanobind;
 
 struct ErrorTypes {
   nb::handle argument_type, argument_value, argument_range, device_mismatch, launch, closed, ownership, capture,
-      interrupted, argument_index;
+      interrupted, argument_index, exchange;
 };
 inline ErrorTypes error_types;  // set once, when the package is imported; never released
 

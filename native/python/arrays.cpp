@@ -2,6 +2,7 @@
 #include "arrays.hpp"
 
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -50,9 +51,35 @@ nb::object like_part(const Array& whole, nb::handle part) {
   return dataflow::make_array(part.type(), std::move(same));
 }
 
+InUse in_use(const Array& array) {
+  driver::Engine& engine = process_engine();
+  if (!array.buffer) return {false, false};
+  engine.require_usable();
+  return driver::doing(engine, std::string("asking whether an array is in use"), array.device, [&] {
+    if (array.buffer->is_lent) {
+      const driver::Engine::Submission submission(engine);
+      engine.lending.admit(*array.buffer, array.span(), true);
+    }
+    engine.now.drain_slowly();
+    InUse found{false, false};
+    array.each_piece([&](Span piece) {
+      array.buffer->hazards.each(piece, [&](const Hazard& hazard, Span) {
+        hazard.each_before(false, [&](Tick tick) { found.written = found.written || !engine.is_complete(tick); });
+        for (const Tick tick : hazard.reads) found.read = found.read || !engine.is_complete(tick);
+      });
+    });
+    return found;
+  });
+}
+
 void bind_arrays(nb::module_& module) {
-  module.def("add_dtype",
-             [](std::string name, std::uint32_t size_bytes) { return dtypes.add(std::move(name), size_bytes); });
+  // `lent_as`: what DLPack calls its items, (code, bits); None: DLPack has no such dtype.
+  module.def(
+      "add_dtype",
+      [](std::string name, std::uint32_t size_bytes, std::optional<LentType> lent_as) {
+        return dtypes.add(std::move(name), size_bytes, lent_as);
+      },
+      "name"_a, "size_bytes"_a, "lent_as"_a.none());
   auto array = nb::class_<Array>(module, "Array", nb::is_weak_referenceable());
   is_array.set(reinterpret_cast<PyTypeObject*>(array.ptr()));
   array
@@ -174,24 +201,8 @@ void bind_arrays(nb::module_& module) {
            })
       // The accesses that may still be going on: (written, read).
       .def("_in_use", [](const Array& self) {
-        driver::Engine& engine = process_engine();
-        if (!self.buffer) return nb::make_tuple(false, false);
-        engine.require_usable();
-        return driver::doing(engine, std::string("asking whether an array is in use"), self.device, [&] {
-          if (self.buffer->is_lent) {
-            const driver::Engine::Submission submission(engine);
-            engine.lending.admit(*self.buffer, self.span(), true);
-          }
-          engine.now.drain_slowly();
-          bool written = false, read = false;
-          self.each_piece([&](Span piece) {
-            self.buffer->hazards.each(piece, [&](const Hazard& hazard, Span) {
-              hazard.each_before(false, [&](Tick tick) { written = written || !engine.is_complete(tick); });
-              for (const Tick tick : hazard.reads) read = read || !engine.is_complete(tick);
-            });
-          });
-          return nb::make_tuple(written, read);
-        });
+        const auto [written, read] = in_use(self);
+        return nb::make_tuple(written, read);
       });
 }
 

@@ -4,13 +4,15 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
-#include "../dataflow/array.hpp"
 #include "../driver/refused.hpp"
+#include "arrays.hpp"
 #include "places.hpp"
 #include "process.hpp"
 
@@ -19,39 +21,13 @@ namespace nb = nanobind;
 namespace {
 using namespace nb::literals;
 using dataflow::Array;
+using dataflow::LentType;
 using dataflow::Span;
 using driver::Borrow;
 using driver::Engine;
 
-// DLPack's structures.
-struct Device {
-  std::int32_t kind, ordinal;
-};
-struct ItemType {
-  std::uint8_t code, bits;
-  std::uint16_t lanes;
-};
-struct Tensor {
-  void* data;
-  Device device;
-  std::int32_t axes;
-  ItemType type;
-  std::int64_t *shape, *strides;
-  std::uint64_t byte_offset;
-};
-struct Managed {
-  Tensor tensor;
-  void* context;
-  void (*deleter)(Managed*);
-};
-struct ManagedVersioned {
-  std::uint32_t major, minor;
-  void* context;
-  void (*deleter)(ManagedVersioned*);
-  std::uint64_t flags;
-  Tensor tensor;
-};
-constexpr std::uint64_t read_only_flag = 1;
+using dlpack::Managed;
+using dlpack::ManagedVersioned;
 
 // All that a borrower points to.
 struct Lent {
@@ -93,48 +69,91 @@ Borrow::Bytes bytes_of(const Array& array, std::int32_t device, bool writes) {
   return bytes;
 }
 
+LentType type_of(const Array& array) {
+  const dataflow::DTypeInfo& dtype = dataflow::dtypes[array.dtype];
+  if (!dtype.lent_as)
+    dataflow::raise(dataflow::error_types.exchange,
+                    "__dlpack__: DLPack has no dtype " + dtype.name + "; lend a view of it, such as x.view('uint8')");
+  const std::int64_t item_bytes = dtype.lent_as->second / 8;
+  if (std::ranges::any_of(array.strides, [&](std::int64_t step) { return step % item_bytes; }))
+    dataflow::raise(dataflow::error_types.exchange, "__dlpack__: DLPack counts strides in items, and " +
+                                                        dataflow::describe_shape(array.strides) +
+                                                        " bytes are no multiples of " + std::to_string(item_bytes) +
+                                                        "; lend what aiocuda.dup(x) yields");
+  return *dtype.lent_as;
+}
+
 }  // namespace
 
+ManagedVersioned& lend(const Array& array, Terms terms) {
+  Engine& engine = process_engine();
+  const LentType type = terms.item_type ? *terms.item_type : type_of(array);
+  const bool lasts = terms.keeper.is_valid();
+  auto lent = std::make_shared<Lent>(array, std::move(terms.keeper));
+  const auto item_bytes = static_cast<std::int64_t>(dataflow::dtypes[array.dtype].size_bytes);
+  for (std::size_t axis = 0; axis < lent->strides.size(); ++axis) lent->strides[axis] = array.stride(axis) / item_bytes;
+  const bool has_axes = !lent->shape.empty();
+  const dlpack::Tensor tensor{array.size() ? reinterpret_cast<void*>(array.address()) : nullptr,
+                              terms.place,
+                              static_cast<std::int32_t>(lent->shape.size()),
+                              {type.first, type.second, 1},
+                              has_axes ? lent->shape.data() : nullptr,
+                              has_axes ? lent->strides.data() : nullptr,
+                              0};
+  lent->managed = {tensor, lent.get(), end<Managed>};
+  lent->versioned = {
+      dlpack::major, terms.minor, lent.get(), end<ManagedVersioned>, terms.is_read_only ? dlpack::read_only_flag : 0,
+      tensor};
+  ManagedVersioned& versioned = lent->versioned;
+  const Engine::Submission submission(engine);
+  // Who else holds the array may have closed it, while this thread waited.
+  auto words = [&] { return "lending " + describe(lent->array) + " to another library"; };
+  lent->borrow = driver::doing(engine, words, terms.device, [&] {
+    return engine.lending.lend(bytes_of(lent->array, terms.device, !terms.is_read_only), terms.theirs, lent, lasts);
+  });
+  return versioned;
+}
+
+bool is_for_reading(const Array& array) {
+  return array.buffer && array.buffer->claims &&
+         array.buffer->claims->against_access(array.region(), true, array.group.get()) != nullptr;
+}
+
+void require_at_rest(const Array& array) {
+  const auto [written, read] = in_use(array);
+  if (written || read)
+    dataflow::raise(
+        dataflow::error_types.exchange,
+        "__dlpack__: the host may read the memory at once, and an operation, or another library, still works on it; "
+        "await that first, or aiocuda.done(x)");
+}
+
 void bind_dlpack(nb::module_& module) {
-  // A capsule that lends an array whose use was checked. `type`: DLPack's (code, bits). `place`: its (kind, ordinal) of
-  // the device. `theirs`: the borrower's stream, of `device`, which is ordered here; or none is. `keeper`: an object
-  // that keeps it from being destroyed, or None.
+  // A capsule that lends an array whose use was checked. `type`: DLPack's (code, bits); None: those of the dtype.
+  // `place`: its (kind, ordinal) of the device. `theirs`: the borrower's stream, of `device`, which is ordered here; or
+  // none is. `keeper`: an object that keeps it from being destroyed, or None.
   module.def(
       "lend_array",
-      [](const Array& array, std::pair<int, int> type, std::pair<int, int> place, std::int32_t device,
+      [](const Array& array, std::optional<LentType> type, std::pair<int, int> place, std::int32_t device,
          std::optional<std::uintptr_t> theirs, nb::object keeper, bool is_versioned, std::uint32_t minor,
          bool is_read_only) {
-        Engine& engine = process_engine();
-        const bool lasts = !keeper.is_none();
-        auto lent = std::make_shared<Lent>(array, std::move(keeper));
-        const auto item_bytes = static_cast<std::int64_t>(dataflow::dtypes[array.dtype].size_bytes);
-        for (std::size_t axis = 0; axis < lent->strides.size(); ++axis)
-          lent->strides[axis] = array.stride(axis) / item_bytes;
-        const bool has_axes = !lent->shape.empty();
-        const Tensor tensor{array.size() ? reinterpret_cast<void*>(array.address()) : nullptr,
-                            {place.first, place.second},
-                            static_cast<std::int32_t>(lent->shape.size()),
-                            {static_cast<std::uint8_t>(type.first), static_cast<std::uint8_t>(type.second), 1},
-                            has_axes ? lent->shape.data() : nullptr,
-                            has_axes ? lent->strides.data() : nullptr,
-                            0};
-        lent->managed = {tensor, lent.get(), end<Managed>};
-        lent->versioned = {1, minor, lent.get(), end<ManagedVersioned>, is_read_only ? read_only_flag : 0, tensor};
-        const Engine::Submission submission(engine);
-        auto words = [&] { return "lending " + describe(array) + " to another library"; };
-        lent->borrow = driver::doing(engine, words, device, [&] {
-          return engine.lending.lend(bytes_of(array, device, !is_read_only),
-                                     reinterpret_cast<CUstream>(theirs.value_or(0)), lent, lasts);
-        });
-        PyObject* const capsule = is_versioned ? capsule_of(lent->versioned) : capsule_of(lent->managed);
+        ManagedVersioned& versioned = lend(array, {{place.first, place.second},
+                                                   device,
+                                                   reinterpret_cast<CUstream>(theirs.value_or(0)),
+                                                   is_read_only,
+                                                   keeper.is_none() ? nb::object() : std::move(keeper),
+                                                   minor,
+                                                   type});
+        PyObject* const capsule =
+            is_versioned ? capsule_of(versioned) : capsule_of(static_cast<Lent*>(versioned.context)->managed);
         if (!capsule) {
-          engine.lending.give_back(lent->borrow);
+          versioned.deleter(&versioned);
           throw nb::python_error();
         }
         return nb::steal(capsule);
       },
-      "array"_a, "type"_a, "place"_a, "device"_a, "theirs"_a.none(), "keeper"_a.none(), "is_versioned"_a, "minor"_a,
-      "is_read_only"_a);
+      "array"_a, "type"_a.none(), "place"_a, "device"_a, "theirs"_a.none(), "keeper"_a.none(), "is_versioned"_a,
+      "minor"_a, "is_read_only"_a);
   // The handle of a stream that is behind all work on an array, whose use was checked; none if there is no such work.
   module.def("stream_behind", [](const Array& array, bool writes) -> std::optional<std::uintptr_t> {
     Engine& engine = process_engine();
@@ -157,11 +176,8 @@ void bind_dlpack(nb::module_& module) {
       return reinterpret_cast<std::uintptr_t>(handle);
     });
   });
-  // May nobody write it now?
-  module.def("is_for_reading", [](const Array& array) {
-    return array.buffer && array.buffer->claims &&
-           array.buffer->claims->against_access(array.region(), true, array.group.get()) != nullptr;
-  });
+  module.def("is_for_reading", is_for_reading);
+  module.def("require_at_rest", require_at_rest);
   // Does a function of `call` run on this thread?
   module.def("is_in_call", [] { return driver::InCall::current() != nullptr; });
   // Is a stream captured, by its handle? A default stream is the one of the current context.

@@ -17,6 +17,7 @@
 #include "../bench/graph_bench.hpp"
 #include "../driver/refused.hpp"
 #include "dlpack.hpp"
+#include "exchange_api.hpp"
 #include "execution.hpp"
 #include "foreign_work.hpp"
 #include "graph.hpp"
@@ -70,7 +71,7 @@ void bind_settings(nb::module_& module) {
     dataflow::error_types = {keep("ArgumentTypeError"),   keep("ArgumentValueError"), keep("ArgumentRangeError"),
                              keep("DeviceMismatchError"), keep("LaunchError"),        keep("ClosedError"),
                              keep("OwnershipError"),      keep("CaptureError"),       keep("OperationInterruptedError"),
-                             keep("ArgumentIndexError")};
+                             keep("ArgumentIndexError"),  keep("ExchangeError")};
   });
   module.def("set_package_directory",
              [](std::string directory) { dataflow::package_directory() = std::move(directory); });
@@ -320,6 +321,7 @@ NB_MODULE(_native, module) {
   aiocuda::bind_foreign_work(module);
   aiocuda::bind_tensors(module);
   aiocuda::bind_dlpack(module);
+  aiocuda::bind_exchange_api(module);
   aiocuda::bind_ownership(module);
   aiocuda::bind_graphs(module);
   aiocuda::bind_known_calls(module);

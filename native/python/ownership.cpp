@@ -336,7 +336,7 @@ void bind_ownership(nb::module_& module) {
   module.def(
       "adopt_array",
       [](nb::handle type, std::uint64_t address, std::vector<std::int64_t> shape, DType dtype,
-         std::optional<std::vector<std::int64_t>> strides, nb::object owner) {
+         std::optional<std::vector<std::int64_t>> strides, nb::object owner, bool is_read_only) {
         const driver::InCall& call = *driver::InCall::current();
         // A framework's allocator gives the same memory out again and again.
         Array array = array_of_others(address, std::move(shape), dtype, std::move(strides), call.device,
@@ -345,9 +345,10 @@ void bind_ownership(nb::module_& module) {
         if (!call.is_captured) ready = {call.stream, process_engine().timeline.submitted(call.stream) + 1};
         come_after(array, ready);
         lend(array, std::move(owner));
+        if (is_read_only) array.group = claim(array, ClaimKind::read_only, "its owner lends it for reading");
         return dataflow::make_array(type, std::move(array));
       },
-      "type"_a, "address"_a, "shape"_a, "dtype"_a, "strides"_a.none(), "owner"_a);
+      "type"_a, "address"_a, "shape"_a, "dtype"_a, "strides"_a.none(), "owner"_a, "is_read_only"_a = false);
 }
 
 }  // namespace aiocuda

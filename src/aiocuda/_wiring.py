@@ -22,6 +22,7 @@ from aiocuda._instruments import habits, leaks, unused
 from aiocuda._ops import above
 from aiocuda._ops.composing import lift
 from aiocuda._ops.operation import DeviceOp
+from aiocuda._verbs import exchanges
 from aiocuda._verbs.copies import to_device
 from aiocuda._verbs.foreign import external
 
@@ -52,6 +53,7 @@ def _tell_native_code() -> None:
     _native.set_overdue(overdue.overdue, overdue.overdue_streams)
     _native.set_ahead(background.get_ahead)
     _native.set_tensor_kinds(lambda kind: tensor_kind(kind, external))
+    _native.set_exchange(exchanges.make, exchanges.take)
     _native.set_hooks(
         refused=faults.refused,
         lost=faults.lost,

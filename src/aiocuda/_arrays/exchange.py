@@ -7,40 +7,28 @@ attribute, so that libraries that look for the attribute go on to DLPack.
 
 from __future__ import annotations
 
-import functools
 import sys
-from typing import Any, Final, cast
+from typing import Any, ClassVar, Final, cast
 
 from aiocuda import _native
 from aiocuda._driver import frameworks, streams
 from aiocuda._values import dtypes, given
 from aiocuda.errors import ExchangeError, MissingAttributeError
 
-__all__ = ["DLPack", "array_interface", "type_of"]
+__all__ = ["DLPack", "array_interface"]
 
 _CPU, _CUDA, _CUDA_HOST, _CUDA_MANAGED = 1, 2, 3, 13  # kinds of devices, as DLPack numbers them
 _LEGACY, _PER_THREAD = 1, 2  # streams, as the CUDA driver numbers them
 _NEWEST: Final = (1, 3)
-
-# Codes of dtypes, by NumPy's kind; or by name, where ml_dtypes has them.
-_CODES_OF_KINDS: Final = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
-_CODES: Final = {
-    "bfloat16": 4,
-    "float8_e3m4": 7,
-    "float8_e4m3": 8,
-    "float8_e4m3b11fnuz": 9,
-    "float8_e4m3fn": 10,
-    "float8_e4m3fnuz": 11,
-    "float8_e5m2": 12,
-    "float8_e5m2fnuz": 13,
-    "float8_e8m0fnu": 14,
-}
 
 
 class DLPack:
     """The members of arrays by which other libraries borrow them; no state of its own."""
 
     __slots__ = ()
+
+    # The same as functions in C, for who would rather not call Python. Who looks for it asks the class.
+    __dlpack_c_exchange_api__: ClassVar[object] = _native.exchange_api()
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """Return DLPack's kind of the memory, and the ordinal of its device."""
@@ -105,14 +93,12 @@ class DLPack:
             )
         theirs = _stream_asked(array, stream, is_default=place[0] == _CUDA)
         if place[0] != _CUDA:
-            _require_at_rest(array)
+            _native.require_at_rest(array)
         device = array._device if array._device >= 0 else _device_of(theirs)
         if theirs is not None and not _is_ordered(theirs, device):
             theirs = None
         keeper = None if theirs is None else frameworks.keeper_of_stream(theirs, device, _asker())
-        return _native.lend_array(
-            array, type_of(array), place, device, theirs, keeper, bool(major), minor, is_read_only
-        )
+        return _native.lend_array(array, None, place, device, theirs, keeper, bool(major), minor, is_read_only)
 
 
 def _asker() -> str:
@@ -224,33 +210,3 @@ def _is_ordered(theirs: int, device: int) -> bool:
             "on a stream of that device"
         )
     return not (_native.is_in_call() and _native.in_context(device, lambda: _native.is_captured(theirs)))
-
-
-def _require_at_rest(array: _native.Array) -> None:
-    if any(array._in_use()):
-        raise ExchangeError(
-            "__dlpack__: the host may read the memory at once, and an operation, or another library, still works on "
-            "it; await that first, or aiocuda.done(x)"
-        )
-
-
-def type_of(array: _native.Array) -> tuple[int, int]:
-    """Return DLPack's code of an array's dtype, and the bits of an item; an error where DLPack has none."""
-    kind = _type_of_code(array._dtype)
-    if not array._is_contiguous and any(step % (kind[1] // 8) for step in array._strides):
-        raise ExchangeError(
-            f"__dlpack__: DLPack counts strides in items, and {array._strides} bytes are no multiples of "
-            f"{kind[1] // 8}; lend what aiocuda.dup(x) yields"
-        )
-    return kind
-
-
-@functools.cache
-def _type_of_code(dtype_code: int) -> tuple[int, int]:
-    dtype = dtypes.dtype_of(dtype_code)
-    code = _CODES.get(dtype.name)
-    if code is None and dtype.isbuiltin == 1:  # one of NumPy's own
-        code = _CODES_OF_KINDS.get(dtype.kind)
-    if code is None:
-        raise ExchangeError(f"__dlpack__: DLPack has no dtype {dtype.name}; lend a view of it, such as x.view('uint8')")
-    return code, 8 * dtype.itemsize

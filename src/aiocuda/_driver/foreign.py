@@ -15,7 +15,7 @@ from aiocuda import _native
 from aiocuda._driver import frameworks
 from aiocuda.errors import AiocudaError, ArgumentTypeError, ArgumentValueError
 
-__all__ = ["Lent", "lent_by"]
+__all__ = ["Lent", "lent_by", "possible"]
 
 _DEVICE_KINDS: Final = (2, 13)  # DLPack's numbers of kDLCUDA and kDLCUDAManaged
 
@@ -93,12 +93,25 @@ def lent_by(x: Any, where: str) -> Lent:
         ) from error
     shape = tuple(int(extent) for extent in view.shape)
     strides = None if view.strides is None else tuple(int(step) * dtype.itemsize for step in view.strides)
+    lent = Lent(int(view.ptr), shape, strides, dtype, bool(view.readonly), (x, view), ordinal, theirs, relay)
+    return possible(lent, where)
+
+
+def possible(lent: Lent, where: str) -> Lent:
+    """Return memory that is lent, if there can be such memory.
+
+    Raises
+    ------
+    ArgumentValueError
+        No memory has such a shape or such strides.
+    """
+    shape, strides, dtype = lent.shape, lent.strides, lent.dtype
     steps = strides or (dtype.itemsize,) * len(shape)
     is_possible = len(steps) == len(shape) and all(extent >= 0 for extent in shape)
     reach_bytes = math.prod(shape) * dtype.itemsize + sum(map(operator.mul, map(abs, steps), shape))
     if not is_possible or reach_bytes >= 2**63:
         raise ArgumentValueError(f"{where}: no memory has shape {shape} and strides of {strides} bytes")
-    return Lent(int(view.ptr), shape, strides, dtype, bool(view.readonly), (x, view), ordinal, theirs, relay)
+    return lent
 
 
 @contextmanager

@@ -107,7 +107,8 @@ def _advise_on_operations() -> None:
     there = "`x = await op` executes it, and what it yields has it"
     advice = dict.fromkeys(_public(DeviceFuture), asked) | dict.fromkeys(_public(DeviceArray), there)
     lent = "`x = await op` gives an array, which other libraries take"
-    advice |= dict.fromkeys(("__cuda_array_interface__", "__dlpack__", "__dlpack_device__"), lent)
+    names = ("__cuda_array_interface__", "__dlpack__", "__dlpack_c_exchange_api__", "__dlpack_device__")
+    advice |= dict.fromkeys(names, lent)
     advise_on(DeviceOp, "an operation", advice | _of_arrays("op"))
     refuse_operators(
         DeviceOp,

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from aiocuda import _native
-from aiocuda._arrays import exchange
 from aiocuda._arrays.array import DeviceArray
 from aiocuda._devices.device import Stream
 from aiocuda._interop.states import state_of
@@ -199,7 +198,7 @@ def capsule_of(array: DeviceArray, *, is_untyped: bool = False) -> object:
 
     The operation is ordered by what it is said to use, so the borrow has no order.
     """
-    kind = (1, 8) if is_untyped else exchange.type_of(array)
+    kind = (1, 8) if is_untyped else None
     return _native.lend_array(array, kind, (_CUDA, array._device), array._device, None, None, False, 0, False)
 
 

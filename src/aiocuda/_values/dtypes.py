@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 
 from aiocuda import _native
-from aiocuda._values import given
+from aiocuda._values import given, lent_types
 from aiocuda.errors import ArgumentTypeError
 
 __all__ = ["ANY", "DTypeLike", "code_named", "code_of", "dtype_named", "dtype_of", "to_dtype"]
@@ -58,7 +58,7 @@ def code_of(dtype: np.dtype[Any]) -> int:
     """Return the code of a dtype; a new one the first time."""
     code = _by_dtype.get(dtype)
     if code is None:
-        code = _native.add_dtype(dtype.name, dtype.itemsize)
+        code = _native.add_dtype(dtype.name, dtype.itemsize, lent_types.type_lent_as(dtype))
         _by_dtype[dtype] = code
         _by_code.append(dtype)
         assert len(_by_code) == code + 1

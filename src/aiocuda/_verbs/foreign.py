@@ -6,6 +6,7 @@ what it is said to read and write.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -18,7 +19,7 @@ from aiocuda._values.functions import checked_function
 from aiocuda._verbs.tensors import as_array
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
 
-__all__ = ["accesses_of", "call", "constant", "external"]
+__all__ = ["accesses_of", "call", "constant", "external", "given"]
 
 
 def call(
@@ -144,22 +145,50 @@ def constant(x: Any) -> DeviceArray:
     return x.share() if isinstance(x, DeviceArray) else _borrowed(x, "constant", is_read_only=True)
 
 
-def _borrowed(x: Any, where: str, *, is_read_only: bool) -> DeviceArray:
-    lent = foreign.lent_by(x, where)
+def given(lent: foreign.Lent, where: str, *, is_of_call: bool = False) -> DeviceArray:
+    """Make an array of memory that another library lends.
+
+    Parameters
+    ----------
+    lent
+        The memory.
+    where
+        The function that wants it, for messages.
+    is_of_call
+        Whether the work on it is on the stream of the function of `call` that runs now, on the same device.
+
+    Raises
+    ------
+    ArgumentTypeError
+        Kernels cannot have the dtype.
+    ArgumentValueError
+        It has negative strides.
+    """
     if lent.strides is not None and any(step < 0 for step in lent.strides):
         raise ArgumentValueError(f"{where}: strides of {lent.strides} bytes; only strides of 0 and more are possible")
+    code = dtypes.code_of(dtypes.to_dtype(lent.dtype))
+    is_dense = lent.strides is None or parts.is_contiguous(lent.shape, lent.strides, lent.dtype.itemsize)
+    strides = None if is_dense else lent.strides
+    if is_of_call:
+        made = _native.adopt_array(DeviceArray, lent.address, lent.shape, code, strides, lent.owner, lent.is_read_only)
+        return cast("DeviceArray", made)
     array = _native.borrow_array(
         DeviceArray,
         lent.address,
         lent.shape,
-        dtypes.code_of(dtypes.to_dtype(lent.dtype)),
-        None
-        if lent.strides is None or parts.is_contiguous(lent.shape, lent.strides, lent.dtype.itemsize)
-        else lent.strides,
+        code,
+        strides,
         lent.device,
         lent.owner,
-        is_read_only or lent.is_read_only or frameworks.is_read_only(x),
+        lent.is_read_only,
         lent.theirs,
         lent.relay,
     )
     return cast("DeviceArray", array)
+
+
+def _borrowed(x: Any, where: str, *, is_read_only: bool) -> DeviceArray:
+    lent = foreign.lent_by(x, where)
+    if is_read_only or frameworks.is_read_only(x):
+        lent = dataclasses.replace(lent, is_read_only=True)
+    return given(lent, where)
