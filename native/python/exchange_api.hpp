@@ -3,7 +3,8 @@
 //
 // Always true: the functions do not name the borrower's stream, so there is one stream that both know of, the *work
 // stream*. In a function of `call` it is that operation's; else CUDA's legacy default stream. Who borrows an array
-// works there. All else is as for `__dlpack__` with that stream: it waits by events, and the host waits for nothing.
+// works there, or puts his own stream behind it, and it behind his at the end. All else is as for `__dlpack__` with
+// that stream: it waits by events, and the host waits for nothing.
 #pragma once
 #include <nanobind/nanobind.h>
 

@@ -595,4 +595,5 @@ def adopt_array(
     dtype: int,
     strides: Sequence[int] | None,
     owner: object,
+    is_read_only: bool = ...,
 ) -> Any: ...

@@ -12,8 +12,21 @@ import ml_dtypes
 import numpy as np
 import pytest
 from cuda.bindings import driver
-from framework import CUDA, CUDA_HOST, LEGACY, MANAGED, READ_ONLY, Deleter, Device, DLTensor, Framework, Tensor
-from framework import DataType, Versioned, checked
+from framework import (
+    CUDA,
+    CUDA_HOST,
+    LEGACY,
+    MANAGED,
+    READ_ONLY,
+    DataType,
+    Deleter,
+    Device,
+    DLTensor,
+    Framework,
+    Tensor,
+    Versioned,
+    checked,
+)
 
 import aiocuda as ac
 
@@ -472,11 +485,11 @@ def test_a_tensor_that_is_refused_stays_its_owners(other, error, match):
 # --- memory that others ask for -------------------------------------------------------------------------------------
 
 
-def allocate(shape: tuple[int, ...], *, kind: int = CUDA, type: tuple[int, int, int] = (0, 32, 1)) -> Any:
+def allocate(shape: tuple[int, ...], *, kind: int = CUDA, items: tuple[int, int, int] = (0, 32, 1)) -> Any:
     """Ask for memory, without the GIL; return it, or the error that was told."""
     told: list[tuple[str, str]] = []
     out = Pointer()
-    like = DLTensor(None, Device(kind, 0), len(shape), DataType(*type), (ctypes.c_int64 * len(shape))(*shape), None, 0)
+    like = DLTensor(None, Device(kind, 0), len(shape), DataType(*items), (ctypes.c_int64 * len(shape))(*shape), None, 0)
     set_error = SetError(lambda _, name, message: told.append((name.decode(), message.decode())))
     result = api.allocate(ctypes.byref(like), ctypes.byref(out), None, set_error)
     assert (result == 0, bool(out)) == (not told, not told)
@@ -507,7 +520,7 @@ def test_what_cannot_be_made_is_told():
         "ExchangeError",
         "memory of a device of DLPack's kind 7 was asked of aiocuda, which has that of CUDA devices, and the host's",
     )
-    name, message = allocate((3,), type=(0, 4, 1))
+    name, message = allocate((3,), items=(0, 4, 1))
     assert (name, "4 bits" in message) == ("ArgumentTypeError", True)
 
 

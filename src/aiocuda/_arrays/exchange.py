@@ -1,5 +1,7 @@
 """Arrays as other libraries take them: by DLPack, versions 0.8 to 1.3, and by the CUDA array interface, version 3.
 
+DLPack's exchange in C is native (`exchange_api.cpp`), and lends by the same rules as ``__dlpack__``.
+
 Always true: what DLPack cannot lend is an `ExchangeError`, and never a `TypeError`: libraries would ask again in an
 older way, which does not say that memory is for reading. What the array interface has no word for is a missing
 attribute, so that libraries that look for the attribute go on to DLPack.

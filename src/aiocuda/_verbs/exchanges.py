@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from aiocuda import _native
 from aiocuda._arrays.array import DeviceArray, HostArray
 from aiocuda._driver import foreign
 from aiocuda._values import lent_types
 from aiocuda._verbs.create import empty, empty_host
 from aiocuda._verbs.foreign import given
-from aiocuda.errors import ArgumentTypeError, CaptureError
+from aiocuda.errors import ArgumentTypeError
 
 __all__ = ["make", "take"]
 
@@ -35,10 +34,8 @@ def make(shape: tuple[int, ...], kind: tuple[int, int], lanes: int, ordinal: int
     ArgumentTypeError
         There is no such dtype.
     CaptureError
-        A function of `call` is captured. A graph would use the memory after it was let go of.
+        A function of `call` is captured: its graph would use the memory after that was let go of.
     """
-    if _native.is_in_capture():
-        raise CaptureError(f"{_WHERE}: a graph is being made, whose functions make no arrays; make them before it")
     dtype = _dtype(kind, lanes)
     op: Any = empty_host(shape, dtype) if ordinal is None else empty(shape, dtype, device=ordinal)
     op.submit()
