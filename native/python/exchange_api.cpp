@@ -76,10 +76,11 @@ CUstream work_stream(std::int32_t device) {
 // orders what is done there; page-locked memory as the host's, which reads it at once.
 ManagedVersioned& lend_object(nb::handle object) {
   const driver::Hooks& hooks = process_engine().hooks;
-  Array* const array = nb::isinstance(object, hooks.device_array) || nb::isinstance(object, hooks.host_array)
-                           ? dataflow::as_array(object)
-                           : nullptr;
-  if (!array)
+  auto is_a = [&](nb::handle type) {
+    return PyObject_TypeCheck(object.ptr(), reinterpret_cast<PyTypeObject*>(type.ptr()));
+  };
+  Array* const array = dataflow::as_array(object);
+  if (!array || !(is_a(hooks.device_array) || is_a(hooks.host_array)))
     dataflow::raise(dataflow::error_types.argument_type,
                     std::string("__dlpack_c_exchange_api__ lends DeviceArray and HostArray, and no ") +
                         (object.ptr() ? Py_TYPE(object.ptr())->tp_name : "null pointer"));

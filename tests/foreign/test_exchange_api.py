@@ -263,6 +263,13 @@ def test_other_objects_are_refused(name):
     assert not out
 
 
+def test_a_null_pointer_is_refused():
+    kind = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(Pointer))
+    from_address = kind.from_address(ctypes.addressof(api) + Api.from_object.offset)
+    with pytest.raises(ac.ArgumentTypeError, match="no null pointer"):
+        from_address(None, ctypes.byref(Pointer()))
+
+
 def test_the_default_stream_borrows_nothing_beside_a_capture_of_a_blocking_stream(framework):
     x = full(1)
     with framework.device_current():

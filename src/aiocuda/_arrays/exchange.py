@@ -29,7 +29,7 @@ class DLPack:
 
     __slots__ = ()
 
-    # The same as functions in C, for who would rather not call Python. Who looks for it asks the class.
+    # The same as functions in C. Who looks for them asks the class.
     __dlpack_c_exchange_api__: ClassVar[object] = _native.exchange_api()
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -80,6 +80,12 @@ class DLPack:
             The array was closed (a `ClosedError`), moved or partitioned.
         CaptureError
             Somebody captures the stream into a graph.
+
+        Notes
+        -----
+        Some libraries, such as tvm-ffi, call functions in C instead (``__dlpack_c_exchange_api__``). Those lend by the
+        same rules. They name no stream: in a function of `call` it is that operation's, else the legacy default stream.
+        Such a borrower gets page-locked memory as the host's, and managed memory as the device's.
         """
         array = _native_of(self)
         _native.check_usable(array, False, "__dlpack__")
