@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from cuda.bindings import driver
+from framework import CUDA, DataType, Device, DLTensor
 
 import aiocuda as ac
-
-ac.devices()  # chooses the driver, before anything of cuda.* is imported
-
-from cuda.bindings import driver  # noqa: E402
 
 tvm_ffi = pytest.importorskip("tvm_ffi")
 N = 64
@@ -129,6 +128,27 @@ def test_its_functions_are_operations_on_the_streams_of_operations(run: Callable
         assert seen == [stream.handle]
 
     run(main)
+
+
+def test_its_functions_get_memory_of_aiocuda(used_bytes, let_go):
+    library = ctypes.CDLL(tvm_ffi.libinfo.find_libtvm_ffi())
+    gc.collect()
+    before = used_bytes()
+    x, found = full(3), []
+
+    @tvm_ffi.convert
+    def work(_: Any) -> None:
+        made = ctypes.c_void_p()
+        shape = (ctypes.c_int64 * 1)(1 << 16)
+        like = DLTensor(None, Device(CUDA, 0), 1, DataType(0, 32, 1), shape, None, 0)
+        assert library.TVMFFIEnvTensorAlloc(ctypes.byref(like), ctypes.byref(made)) == 0
+        found.append(made)
+
+    ac.call(lambda _, array: work(array), x, reads=[x]).sync(60)
+    assert used_bytes() >= before + (1 << 18)
+    assert library.TVMFFIObjectDecRef(found[0]) == 0
+    del x
+    assert let_go(lambda: used_bytes() <= before)
 
 
 def test_its_functions_are_captured_in_graphs(device):
