@@ -5,6 +5,8 @@ Always true: once it is so, it stays so until the process ends, as PyTorch chang
 
 from __future__ import annotations
 
+from typing import Any
+
 from aiocuda import _forks, _native
 from aiocuda._devices.device import DeviceLike, as_ordinal
 from aiocuda._driver import runtime
@@ -66,12 +68,13 @@ def _share() -> None:
         return
     import torch
 
-    if torch.cuda.is_initialized():
+    cuda: Any = torch.cuda  # part of it has no types
+    if cuda.is_initialized():
         raise ExchangeError(
             "PyTorch has used a GPU, and has memory of its own there: call share_memory_pool() before that, at the "
             "beginning of the program"
         )
-    memory = torch.cuda.memory
+    memory = cuda.memory
     allocator = memory.CUDAPluggableAllocator(_native.__file__, "aiocuda_guest_allocate", "aiocuda_guest_free")
     note_use = getattr(allocator.allocator(), "set_record_stream_fn", None)
     if note_use is None:
