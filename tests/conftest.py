@@ -29,6 +29,8 @@ os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
 # A GPU's driver spreads streams over 8 queues. Work that waits in one of them holds what other streams have put
 # behind it. The tests hold streams and rely on others, so they ask for as many queues as there can be.
 os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+# JAX would take three quarters of a GPU's memory, which the tests of other processes need.
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 import aiocuda as ac
 from aiocuda import _native

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import pickle
 
@@ -11,6 +12,11 @@ import pytest
 import aiocuda as ac
 
 SIZE = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def no_arrays_of_tests_before() -> None:
+    gc.collect()  # a test that caught an error may have left its frame, and what that holds, in a cycle
 
 
 def here(offset: int = 0) -> str:
