@@ -6,6 +6,7 @@ runs real work on the driver, and orders nothing by itself.
 
 from __future__ import annotations
 
+import functools
 import sys
 import types
 from collections.abc import Iterator
@@ -33,6 +34,8 @@ class Torch(Framework):
 
     def __init__(self, ordinal: int = 0) -> None:
         super().__init__(ordinal)
+        with self.device_current():
+            add_into(ordinal)  # to load a kernel waits for the device, which a test may hold later
         self.int32 = DType("int32")
         self.asked_streams = 0
         self.Tensor = type("Tensor", (TensorOf,), {"__module__": "torch", "torch": self})
@@ -131,7 +134,6 @@ class TensorOf(Tensor):
         return self
 
 
-_modules: dict[int, Any] = {}
 SOURCE = rb"""
 extern "C" __global__ void add_into(int* x, const int* y, unsigned n) {
     unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -143,19 +145,18 @@ extern "C" __global__ void add_into(int* x, const int* y, unsigned n) {
 def launch_add(framework: Framework, x: Any, y: Any) -> None:
     import numpy as np
 
-    function = _modules.get(framework.ordinal)
-    if function is None:
-        function = _modules[framework.ordinal] = _load(framework.ordinal)
     values = (np.array([x.address], np.uint64), np.array([y.address], np.uint64), np.array([x.items], np.uint32))
     packed = np.array([each.ctypes.data for each in values], np.uint64)
     checked(
         driver.cuLaunchKernel(
-            function, (x.items + 63) // 64, 1, 1, 64, 1, 1, 0, framework.current, packed.ctypes.data, 0
+            *(add_into(framework.ordinal), (x.items + 63) // 64, 1, 1, 64, 1, 1, 0),
+            *(framework.current, packed.ctypes.data, 0),
         )
     )
 
 
-def _load(ordinal: int) -> Any:
+@functools.cache
+def add_into(ordinal: int) -> Any:
     from cuda.core import Device, Program, ProgramOptions
 
     major, minor = Device(ordinal).compute_capability
