@@ -28,7 +28,7 @@ def test_memory_that_is_not_used_stays_until_it_is_trimmed(device):
     before = device.memory_info()
     used_and_dropped(device)
     kept = device.memory_info()
-    assert kept.pool_bytes >= before.used_bytes + SIZE
+    assert kept.pool_bytes >= SIZE
     assert kept.used_bytes == before.used_bytes
     given_back = device.trim_memory()
     after = device.memory_info()

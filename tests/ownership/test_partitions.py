@@ -228,3 +228,15 @@ def test_a_block_ends_a_partition_where_it_raises_and_where_it_was_ended_before(
     with array.partition(4) as tiles:
         assert tiles.unpartition() is array
     ac.fill(array, 2).sync()
+
+
+def test_an_array_that_a_partition_keeps_is_a_handle_that_is_left():
+    array = ac.zeros(4).sync()
+    empty = array[:0]
+    partition = empty.partition(1)
+    shared = empty.share()  # there is nothing that the partition writes
+    del empty
+    with pytest.raises(ac.OwnershipError, match="1 other handle of it is left"):
+        shared.unwrap()
+    partition.close()
+    assert shared.unwrap() is shared

@@ -60,13 +60,11 @@ class Handle:
 
 @dataclass
 class Model:
-    handles: list[Handle] = field(default_factory=list)
+    handles: list[Handle] = field(default_factory=list)  # that somebody has: the program, an operation, a partition
     claims: list[Claim] = field(default_factory=list)
 
     def handles_of(self, claim: Claim) -> int:
-        return sum(
-            each.claim is claim and not each.is_ended and (each.is_named or each.used_by > 0) for each in self.handles
-        )
+        return sum(each.claim is claim and not each.is_ended for each in self.handles)
 
     def claims_on(self, handle: Handle) -> Iterator[Claim]:
         for claim in self.claims:
