@@ -34,7 +34,7 @@ class Stub:
         for ordinal in range(devices):
             found = runtime.DeviceProperties(ordinal, "a driver that does nothing", (9, 0), 1, 1 << 40)
             runtime._open[ordinal] = runtime._OpenDevice(_CONTEXT + ordinal, None, found)
-            _native.open_device(ordinal, _CONTEXT + ordinal, _POOL + ordinal)
+            _native.open_device(ordinal, _CONTEXT + ordinal, _POOL + ordinal, _MEMORY_BYTES)
 
     def hold_flags(self, holds: bool, eventfd: int = -1) -> None:
         """Keep back what streams write from now on, until `release`, which rings an eventfd too."""

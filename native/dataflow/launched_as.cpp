@@ -38,7 +38,7 @@ int collect(PyObject* object, void* into) {
 
 std::string text_of(const LaunchedAs& launch) {
   std::string built;
-  if (const nb::object location = Origin::location(launch.built); !location.is_none())
+  if (const nb::object location = Origin::place(launch.built).location(); !location.is_none())
     built = " (built at " + nb::cast<std::string>(location[0]) + ":" + std::to_string(nb::cast<int>(location[1])) + ")";
   return "in the launch of " + launch.kernel + built + ", " + describe_blocks(launch.shape);
 }

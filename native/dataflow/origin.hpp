@@ -63,8 +63,19 @@ class Origin {
   }
 
   nb::object location() const { return location(code_, instruction_); }  // (file, line) or None
-  static nb::object location(const Maker& maker) {
-    return location(static_cast<PyCodeObject*>(maker.object()), maker.number());
+
+  // What is left of an origin in what lives longer than the operation.
+  class Place {
+   public:
+    Place(nb::object code, int instruction) : code_(std::move(code)), instruction_(instruction) {}
+    nb::object location() const { return Origin::location(reinterpret_cast<PyCodeObject*>(code_.ptr()), instruction_); }
+
+   private:
+    nb::object code_;
+    int instruction_;
+  };
+  static Place place(const Maker& maker) {
+    return {nb::borrow(nb::handle(static_cast<PyObject*>(maker.object()))), maker.number()};
   }
 
   // The same, for what lives longer than the operation.

@@ -23,6 +23,7 @@ using dataflow::Tick;
 struct DeviceState {
   CUcontext context = nullptr;
   CUmemoryPool pool = nullptr;
+  std::uint64_t memory_bytes = 0;  // that it has
   StreamIndex default_stream = 0;
   std::optional<StreamIndex> aside{};  // for what must hold up no work: freeing what several streams used, and the like
   std::vector<std::optional<bool>> peers{};  // by ordinal: does this device reach the other's memory?
@@ -48,7 +49,8 @@ class Devices {
     return *devices_[static_cast<std::size_t>(ordinal)];
   }
   // It is open from here on: all that it needs is there.
-  DeviceState& add(std::int32_t ordinal, CUcontext context, CUmemoryPool pool, StreamIndex default_stream);
+  DeviceState& add(std::int32_t ordinal, CUcontext context, CUmemoryPool pool, std::uint64_t memory_bytes,
+                   StreamIndex default_stream);
   // Memory is allocated from another pool from now on.
   void set_pool(std::int32_t ordinal, CUmemoryPool pool);
   // Does a device reach the other's memory? Makes it so where it can be. Throws Refusal.

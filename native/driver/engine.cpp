@@ -20,7 +20,7 @@ Engine::~Engine() {
   given.drop_made();  // while the parts are there to which their memory goes back
 }
 
-void Engine::open_device(std::int32_t ordinal, CUcontext context, CUmemoryPool pool) {
+void Engine::open_device(std::int32_t ordinal, CUcontext context, CUmemoryPool pool, std::uint64_t memory_bytes) {
   if (devices.is_open(ordinal)) return;
   interpreter::guard_thread();
   // Others go on meanwhile. They see the device when all of it is there. If a call is refused, it can be opened another
@@ -28,7 +28,7 @@ void Engine::open_device(std::int32_t ordinal, CUcontext context, CUmemoryPool p
   submission.start();
   waits.start(context);
   const StreamIndex default_stream = streams.create_first(ordinal, context);
-  devices.add(ordinal, context, pool, default_stream);
+  devices.add(ordinal, context, pool, memory_bytes, default_stream);
 }
 
 dataflow::PolicyStreams& Engine::make_lanes(const dataflow::Policy& policy, std::int32_t ordinal, dataflow::Op& op) {

@@ -41,7 +41,7 @@ class Engine final : public Surroundings {
   ~Engine();
 
   void load(const Table& loaded) { table = loaded; }  // once; the reactor starts with the first device
-  void open_device(std::int32_t ordinal, CUcontext context, CUmemoryPool pool);
+  void open_device(std::int32_t ordinal, CUcontext context, CUmemoryPool pool, std::uint64_t memory_bytes);
   // This process is a fork of the one that loaded the driver.
   void note_forked() { is_forked_.store(true, std::memory_order_relaxed); }
   // Ends the threads; the interpreter's end has come so far that no other thread is in Python.

@@ -40,11 +40,12 @@ class Event {
 
 }  // namespace
 
-void Guests::open(std::int32_t device, CUcontext context, CUmemoryPool pool, dataflow::StreamIndex first_stream) {
+void Guests::open(std::int32_t device, CUcontext context, CUmemoryPool pool, std::uint64_t memory_bytes,
+                  dataflow::StreamIndex first_stream) {
   const std::lock_guard lock(mutex_);
   const auto slot = static_cast<std::size_t>(device);
   if (homes_.size() <= slot) homes_.resize(slot + 1);
-  if (!homes_[slot]) homes_[slot].emplace(Home{context, pool, first_stream});
+  if (!homes_[slot]) homes_[slot].emplace(Home{context, pool, memory_bytes, first_stream});
 }
 
 void Guests::set_pool(std::int32_t device, CUmemoryPool pool) {
@@ -71,6 +72,7 @@ CUresult Guests::allocate(std::int32_t device, std::uint64_t size_bytes, CUstrea
     const std::lock_guard lock(mutex_);
     const Home* home = find(device);
     if (!home) return CUDA_ERROR_INVALID_DEVICE;
+    if (size_bytes > home->memory_bytes) return CUDA_ERROR_OUT_OF_MEMORY;  // as for arrays: see memory.cpp
     context = home->context;
     pool = home->pool;
   }

@@ -34,7 +34,8 @@ class Guests {
   void tell_of_room(std::function<void(dataflow::StreamIndex)> tell) { tell_of_room_ = std::move(tell); }
 
   // The device is open. A device that is not takes no guests.
-  void open(std::int32_t device, CUcontext context, CUmemoryPool pool, dataflow::StreamIndex first_stream);
+  void open(std::int32_t device, CUcontext context, CUmemoryPool pool, std::uint64_t memory_bytes,
+            dataflow::StreamIndex first_stream);
   // Guests come from another pool from now on. When this returns, nobody allocates from the former one.
   void set_pool(std::int32_t device, CUmemoryPool pool);
 
@@ -61,6 +62,7 @@ class Guests {
   struct Home {
     CUcontext context;
     CUmemoryPool pool;
+    std::uint64_t memory_bytes;  // of the device
     dataflow::StreamIndex first_stream;
     CUstream aside = nullptr;  // frees what several streams used, so that this holds up none of them
     std::uint64_t allocated_bytes = 0;

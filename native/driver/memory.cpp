@@ -86,7 +86,10 @@ CUresult Memory::allocate_block(BlockPool<Kind>& pool, dataflow::Buffer& buffer)
 }
 
 void Memory::allocate_device(dataflow::Buffer& buffer, StreamIndex stream, const std::function<void()>& before_retry) {
-  const CUmemoryPool pool = devices_.at(buffer.device).pool;
+  const DeviceState& device = devices_.at(buffer.device);
+  // Before the driver refuses, it takes what the device has. On an H200 other processes had no memory meanwhile.
+  if (buffer.size_bytes > device.memory_bytes) check(CUDA_ERROR_OUT_OF_MEMORY, "cuMemAllocFromPoolAsync");
+  const CUmemoryPool pool = device.pool;
   const CUstream handle = streams_.at(stream).handle;
   CUdeviceptr address = 0;
   CUresult result = table_.cuMemAllocFromPoolAsync(&address, buffer.size_bytes, pool, handle);
@@ -101,8 +104,7 @@ void Memory::allocate_device(dataflow::Buffer& buffer, StreamIndex stream, const
     interprocess(buffer.device).trim(slowly());
     result = table_.cuMemAllocFromPoolAsync(&address, buffer.size_bytes, pool, handle);
   }
-  // Before the driver gives up it takes memory of the device, and keeps it. On an H200 other processes had no room
-  // then. Whatever it answers here, the allocation is what it refused.
+  // What it took, it keeps. Whatever it answers here, the allocation is what it refused.
   if (result == CUDA_ERROR_OUT_OF_MEMORY) table_.cuMemPoolTrimTo(pool, 0);
   check(result, "cuMemAllocFromPoolAsync");
   buffer.address = address;

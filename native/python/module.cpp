@@ -136,11 +136,13 @@ void bind_settings(nb::module_& module) {
       .def("__exit__", [](RelaxedByPython& self, const nb::args&) { self.scope.reset(); });
   // The process that started the driver, where this one was forked from it; else 0.
   module.def("forked_from", forked_from);
-  module.def("open_device", [](std::int32_t ordinal, std::uintptr_t context, std::uintptr_t pool) {
-    refusals_raised("opening", ordinal, [&] {
-      process_engine().open_device(ordinal, reinterpret_cast<CUcontext>(context), reinterpret_cast<CUmemoryPool>(pool));
-    });
-  });
+  module.def("open_device",
+             [](std::int32_t ordinal, std::uintptr_t context, std::uintptr_t pool, std::uint64_t memory_bytes) {
+               refusals_raised("opening", ordinal, [&] {
+                 process_engine().open_device(ordinal, reinterpret_cast<CUcontext>(context),
+                                              reinterpret_cast<CUmemoryPool>(pool), memory_bytes);
+               });
+             });
   module.def("is_open", [](std::int32_t ordinal) { return process_engine().devices.is_open(ordinal); });
   // Memory is allocated from another pool from now on.
   module.def("set_pool", [](std::int32_t ordinal, std::uintptr_t pool) {
@@ -273,10 +275,13 @@ void bind_memory(nb::module_& module) {
   module.def(
       "memory_holders",
       [](std::int32_t device, bool is_managed) {
-        nb::list found;
+        // The list of buffers is walked before anything of Python's is made: the garbage collector frees arrays then.
+        std::vector<std::pair<std::uint64_t, dataflow::Origin::Place>> held;
         process_engine().memory.each_buffer(device, is_managed, [&](const dataflow::Buffer& buffer) {
-          found.append(nb::make_tuple(buffer.size_bytes, dataflow::Origin::location(buffer.maker)));
+          held.emplace_back(buffer.size_bytes, dataflow::Origin::place(buffer.maker));
         });
+        nb::list found;
+        for (const auto& [size_bytes, place] : held) found.append(nb::make_tuple(size_bytes, place.location()));
         return found;
       },
       "device"_a, "is_managed"_a = false);

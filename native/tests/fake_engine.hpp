@@ -21,6 +21,8 @@ struct Over : std::runtime_error {
 
 class FakeEngine : public Surroundings {
  public:
+  static constexpr std::uint64_t memory_bytes = std::uint64_t{1} << 40;  // of each device
+
   explicit FakeEngine(std::int32_t device_count = 1) {
     for (std::int32_t ordinal = 0; ordinal < device_count; ++ordinal) open(ordinal);
     slow_calls = 0;
@@ -35,7 +37,7 @@ class FakeEngine : public Surroundings {
   void open(std::int32_t ordinal) override {
     const auto context = reinterpret_cast<CUcontext>(0x100 + ordinal);
     const StreamIndex first = streams.create_first(ordinal, context);
-    devices.add(ordinal, context, reinterpret_cast<CUmemoryPool>(0x200 + ordinal), first);
+    devices.add(ordinal, context, reinterpret_cast<CUmemoryPool>(0x200 + ordinal), memory_bytes, first);
   }
   void collect() override {
     if (is_over() || !now.has_all()) return;

@@ -132,6 +132,16 @@ TEST_CASE("a refused guest leaves nothing, and the memory pool keeps nothing fro
   CHECK(engine.devices.guests().allocate(-1, 100, stream, none) == CUDA_ERROR_INVALID_DEVICE);
 }
 
+TEST_CASE("more than a device has is refused without the driver") {
+  FakeEngine engine;
+  engine.driver.forget_calls();
+  CUdeviceptr address = 0;
+  CHECK(engine.devices.guests().allocate(0, FakeEngine::memory_bytes + 1, nullptr, address) ==
+        CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(engine.driver.count(Function::cuMemAllocFromPoolAsync) == 0);
+  CHECK(used_bytes(engine) == 0);
+}
+
 TEST_CASE("guests come from the memory pool of the day") {
   FakeEngine engine;
   const CUstream stream = engine.handle(engine.streams.create(0, 0));

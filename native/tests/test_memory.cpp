@@ -182,6 +182,20 @@ TEST_CASE("an allocation that stays refused holds nothing, and says what was ref
   }
 }
 
+TEST_CASE("more than a device has is refused without the driver, which would take all that there is first") {
+  FakeEngine engine;
+  const auto held = engine.allocate(50);
+  try {
+    engine.allocate(FakeEngine::memory_bytes + 1);
+    FAIL("it was not refused");
+  } catch (const Refusal& refusal) {
+    CHECK(refusal.result == CUDA_ERROR_OUT_OF_MEMORY);
+  }
+  CHECK(engine.driver.count(Function::cuMemAllocFromPoolAsync) == 1);
+  CHECK(engine.memory.account(0).used_bytes == 50);
+  CHECK(engine.memory.account(0).peak_bytes == 50);
+}
+
 TEST_CASE("page-locked memory is used again when all its users have passed") {
   FakeEngine engine;
   const StreamIndex stream = engine.streams.create(0, 0);

@@ -12,6 +12,7 @@ import pytest
 import aiocuda as ac
 
 SIZE = 1 << 20
+THRESHOLDS = gc.get_threshold()
 
 
 @pytest.fixture(autouse=True)
@@ -37,6 +38,26 @@ def test_the_largest_arrays_are_named_with_the_lines_that_made_them(device):
     del small, large
     left = device.memory_info(largest=100)
     assert not {each.place for each in left.largest_arrays} & set(places)
+
+
+def test_arrays_that_the_garbage_collector_frees_meanwhile_do_no_harm(device):
+    """Accounts are objects, and where Python makes many objects it may collect garbage."""
+    for first in range(4):
+        gc.collect()
+        gc.disable()
+        try:
+            arrays = [ac.zeros(16, np.uint8).sync() for _ in range(600)]
+            for i in range(first % 2, len(arrays), 2):
+                cycle = [arrays[i]]
+                cycle.append(cycle)
+                arrays[i] = None
+            del cycle
+            gc.set_threshold(gc.get_count()[0] + 250 + first, 1000, 1000)  # in the middle of the accounts
+        finally:
+            gc.enable()
+        found = device.memory_info(largest=1)
+        gc.set_threshold(*THRESHOLDS)
+        assert 300 <= found.largest_places[0].arrays <= 600
 
 
 def test_all_arrays_together_are_what_is_in_use(device):

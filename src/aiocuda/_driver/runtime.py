@@ -189,7 +189,8 @@ def _open_now(ordinal: int) -> None:
     from cuda.bindings import driver
     from cuda.core import Device
 
-    context = call(driver.cuDevicePrimaryCtxRetain, call(driver.cuDeviceGet, ordinal))
+    device = call(driver.cuDeviceGet, ordinal)
+    context = call(driver.cuDevicePrimaryCtxRetain, device)
     before = call(driver.cuCtxGetCurrent)
     try:
         Device(ordinal).set_current()
@@ -198,7 +199,8 @@ def _open_now(ordinal: int) -> None:
         call(driver.cuCtxSetCurrent, before)
     _open[ordinal] = _OpenDevice(int(context), memory)
     try:
-        _native.open_device(ordinal, int(context), int(memory.handle))
+        memory_bytes = int(call(driver.cuDeviceTotalMem, device))
+        _native.open_device(ordinal, int(context), int(memory.handle), memory_bytes)
     except BaseException:  # it is not open, and can be opened another time
         del _open[ordinal]
         raise
