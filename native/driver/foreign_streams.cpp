@@ -29,7 +29,9 @@ StreamIndex Streams::adopt(CUstream handle, std::int32_t device, std::shared_ptr
     adopted_.erase(known);
     close(former);
   }
-  CUstream made = is_default(handle) ? nullptr : spare_.take(device);
+  CUstream made = nullptr;
+  if (!is_default(handle))
+    check(table_.cuStreamCreateWithPriority(&made, CU_STREAM_NON_BLOCKING, 0), "cuStreamCreateWithPriority");
   Fresh beside(now_, made);
   Fresh mark(now_, make_event());
   const StreamIndex index = new_slot(device);

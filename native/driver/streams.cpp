@@ -33,10 +33,9 @@ StreamIndex Streams::new_slot(std::int32_t device) {
 StreamIndex Streams::create(std::int32_t device, int priority) {
   ContextScope scope(devices_);
   scope.bind(device);
-  CUstream made = priority ? spare_.make(priority) : spare_.take(device);
-  const StreamIndex index = keep(made, device, devices_.at(device).context);
-  streams_[index].may_be_spared = !priority;
-  return index;
+  CUstream made = nullptr;
+  check(table_.cuStreamCreateWithPriority(&made, CU_STREAM_NON_BLOCKING, priority), "cuStreamCreateWithPriority");
+  return keep(made, device, devices_.at(device).context);
 }
 
 StreamIndex Streams::create_first(std::int32_t device, CUcontext context) {
@@ -97,13 +96,10 @@ void Streams::destroy_closed() {
     for (CUevent& event : state.marks)
       if (event) now_.destroy(std::exchange(event, nullptr));
     state.same = nullptr;
-    if (state.beside) spare_.give_back(std::exchange(state.beside, nullptr), state.device, state.context);
+    if (state.beside) now_.destroy(std::exchange(state.beside, nullptr));
     if (state.owned) {
       lent_.erase(state.handle);
-      if (state.may_be_spared && !state.is_lent)
-        spare_.give_back(state.handle, state.device, state.context);
-      else
-        now_.destroy(state.handle);
+      now_.destroy(state.handle);
     } else if (const auto known = adopted_.find({state.handle, state.device});
                known != adopted_.end() && known->second == index) {
       adopted_.erase(known);

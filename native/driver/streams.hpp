@@ -22,7 +22,6 @@
 #include "../dataflow/buffer.hpp"
 #include "../dataflow/timeline.hpp"
 #include "devices.hpp"
-#include "spare_streams.hpp"
 
 namespace aiocuda::driver {
 
@@ -36,8 +35,7 @@ struct StreamState {
   std::uint32_t generation = 0;                                 // how many streams had this slot before
   std::uint64_t before = 0;                                     // what they submitted
   bool owned = true;
-  bool closing = false;               // no longer handed out; it goes when its work has passed
-  bool may_be_spared = true;          // it has no special priority
+  bool closing = false;               // no longer handed out; destroyed when its work has passed
   std::shared_ptr<void> keepalive{};  // of a stream that is somebody else's
   std::uint32_t users = 0;            // of such a one: how many have adopted it and not left it
   unsigned long long number = 0;      // of such a one: no other stream has had it
@@ -88,7 +86,7 @@ class Streams {
   // One of its users needs it no more. Streams that nobody needs are closed, but for the last few: a program that names
   // one again and again would have it made anew each time.
   void leave(StreamIndex stream);
-  // The stream goes when its work has passed. Unless others have its handle, a later one of ours may have it then.
+  // The stream is destroyed when its work has passed.
   void close(StreamIndex stream);
   void destroy_closed();
   // A stream of the device that no policy uses, for what must hold up no work.
@@ -249,7 +247,6 @@ class Streams {
 
   // In the stream's context.
   CUevent make_event() const;
-  SpareStreams& spare() { return spare_; }
 
  private:
   class Waits;
@@ -285,7 +282,6 @@ class Streams {
   std::vector<StreamIndex> spare_slots_;
   std::optional<std::int32_t> last_device_;  // of the stream that was made last
   bool spans_devices_ = false;               // there were streams of several
-  SpareStreams spare_{table_, now_};
   std::set<StreamIndex> unordered_;
   std::map<std::int32_t, std::vector<CUevent>> spare_events_;  // by device
 };

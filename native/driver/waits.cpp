@@ -68,8 +68,12 @@ void Waits::shut_down() {
   reactor_.reset();
 }
 
-CUstream Waits::side_stream(Flags& flags, std::int32_t device) {
-  if (!flags.side) flags.side = streams_.spare().take(device);
+CUstream Waits::side_stream(Flags& flags) {
+  if (!flags.side) {
+    CUstream side = nullptr;
+    check(table_.cuStreamCreateWithPriority(&side, CU_STREAM_NON_BLOCKING, 0), "cuStreamCreateWithPriority");
+    flags.side = side;
+  }
   return flags.side;
 }
 
@@ -89,8 +93,7 @@ bool Waits::has_left(StreamIndex index) {
 void Waits::leave(StreamIndex index) {
   if (index >= flags_.size()) return;
   const Flags left = std::exchange(*flags_[index], {});
-  const StreamState& stream = streams_.at(index);
-  if (left.side) streams_.spare().give_back(left.side, stream.device, stream.context);
+  if (left.side) now_.destroy(left.side);
   for (const auto& slot : {left.slot, left.side_slot})
     if (slot) slots_->release(*slot);
 }
@@ -135,7 +138,7 @@ Waits::Armed Waits::arm(std::span<const Tick> ticks, std::span<const Streams::Ma
       throw Refusal(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "cuStreamWriteValue32", stream.device);
     if (marked != marks.end() && (is_theirs || marked->is_overtaken(stream, held))) {
       // More has been submitted since: what is waited for is waited for beside the stream.
-      const CUstream side = side_stream(flags, stream.device);
+      const CUstream side = side_stream(flags);
       const On on{side, stream.context};
       check(now_.wait(on, marked->event()), "cuStreamWaitEvent");
       armed.parts.push_back(
@@ -264,7 +267,7 @@ void Waits::watch_point(const Armed::Part& part, std::uint64_t number) {
   const bool is_aside = part.event != nullptr;
   // At a stream's end it is in the stream itself: where flags are used up, streams are many, and making more of them
   // may wait for what runs.
-  const CUstream where = is_aside ? side_stream(flags_of(part.stream), stream.device) : stream.behind().stream;
+  const CUstream where = is_aside ? side_stream(flags_of(part.stream)) : stream.behind().stream;
   if (is_aside) check(now_.wait(where, part.event), "cuStreamWaitEvent");
   auto point = std::make_shared<const PointEvent>(streams_, spare_events_[stream.device], stream.context);
   check(now_.record(point->asked.event, where), "cuEventRecord");

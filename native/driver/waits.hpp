@@ -135,7 +135,7 @@ class Waits final : public StreamFollower {
   }
   bool has_passed(const Asked& asked) const;
   void watch_point(const Armed::Part& part, std::uint64_t number);
-  CUstream side_stream(Flags& flags, std::int32_t device);
+  CUstream side_stream(Flags& flags);
   const Ticketed* ticket_behind(Flags& flags, std::uint64_t count);
   std::optional<completion::Ticket> write_ticket(std::int32_t device, On on, std::optional<completion::Slot>& slot);
 

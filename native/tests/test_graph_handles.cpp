@@ -65,7 +65,6 @@ TEST_CASE("an executable's end opens no device, and calls nothing where the engi
 TEST_CASE("while calls are held back, nothing is freed, destroyed or unloaded") {
   FakeEngine engine;
   const StreamIndex stream = engine.streams.create(0, 0);
-  engine.streams.lend(stream);
   BufferRef device = engine.allocate(100), host = engine.memory.allocate_host(4096),
             block = engine.memory.allocate_managed(0, 100);
   BufferRef image = engine.images.own(reinterpret_cast<CUlibrary>(0x9000), 0);

@@ -102,7 +102,7 @@ TEST_CASE("a device that cannot be let in is no peer") {
 TEST_CASE("a stream that is closed with work is destroyed when that has passed") {
   FakeEngine engine;
   const StreamIndex stream = engine.streams.create(0, 0);
-  const CUstream handle = engine.streams.lend(stream);
+  const CUstream handle = engine.handle(stream);
   engine.driver.hold(handle);
   engine.submit(stream);
   engine.streams.close(stream);
@@ -113,59 +113,6 @@ TEST_CASE("a stream that is closed with work is destroyed when that has passed")
   engine.driver.go_on(handle);
   engine.collect();
   CHECK_FALSE(engine.driver.is_alive(handle));
-  CHECK(engine.driver.misuses().empty());
-}
-
-TEST_CASE("the next stream is a closed one whose handle nobody got, once its work has passed") {
-  FakeEngine engine(2);
-  const StreamIndex stream = engine.streams.create(0, 0);
-  const aiocuda::dataflow::StreamId id = engine.streams.id_of(stream);
-  const CUstream handle = engine.handle(stream);
-  engine.driver.hold(handle);
-  engine.submit(stream);
-  engine.streams.close(stream);
-  engine.collect();
-  CHECK(engine.handle(engine.streams.create(0, 0)) != handle);
-  engine.driver.go_on(handle);
-  engine.collect();
-  CHECK(engine.handle(engine.streams.create(1, 0)) != handle);
-  CHECK(engine.handle(engine.streams.create(0, -1)) != handle);
-  engine.driver.forget_calls();
-  const StreamIndex next = engine.streams.create(0, 0);
-  CHECK(engine.handle(next) == handle);
-  CHECK_FALSE(engine.streams.is_open(id));
-  CHECK(engine.driver.count(Function::cuStreamCreateWithPriority) == 0);
-  const StreamIndex adopted = engine.streams.adopt(reinterpret_cast<CUstream>(0x7777), 0, nullptr);
-  const CUstream beside = engine.streams.at(adopted).beside;
-  engine.streams.close(adopted);
-  engine.collect();
-  CHECK(engine.handle(engine.streams.create(0, 0)) == beside);
-  CHECK(engine.driver.misuses().empty());
-}
-
-TEST_CASE("a closed stream is destroyed if others have its handle, something is on it, or enough are kept") {
-  FakeEngine engine;
-  std::vector<CUstream> handles;
-  auto close = [&](StreamIndex stream) {
-    handles.push_back(engine.handle(stream));
-    engine.streams.close(stream);
-  };
-  const StreamIndex lent = engine.streams.create(0, 0), waiting = engine.streams.create(0, 0);
-  engine.streams.lend(lent);
-  engine.driver.hold(engine.handle(waiting));
-  engine.now.record(engine.streams.at(lent).mark, engine.handle(waiting));  // no work that a tick tells of
-  close(lent);
-  close(waiting);
-  close(engine.streams.create(0, -1));
-  engine.collect();
-  for (const CUstream handle : handles) CHECK_FALSE(engine.driver.is_alive(handle));
-  handles.clear();
-  std::vector<StreamIndex> many;
-  for (std::size_t i = 0; i < SpareStreams::most + 3; ++i) many.push_back(engine.streams.create(0, 0));
-  for (const StreamIndex each : many) close(each);
-  engine.collect();
-  const auto is_alive = [&](CUstream handle) { return engine.driver.is_alive(handle); };
-  CHECK(std::count_if(handles.begin(), handles.end(), is_alive) == SpareStreams::most);
   CHECK(engine.driver.misuses().empty());
 }
 
@@ -208,7 +155,6 @@ TEST_CASE("a stream of ours that was adopted by its handle lives as long as that
 TEST_CASE("in the middle of a submission no stream is destroyed") {
   FakeEngine engine;
   const StreamIndex stream = engine.streams.create(0, 0);
-  engine.streams.lend(stream);
   engine.is_submitting = true;
   engine.driver.forget_calls();
   engine.streams.close(stream);
@@ -289,7 +235,7 @@ TEST_CASE("somebody else's stream is not touched once a submission has ended: it
   CHECK(engine.streams.is_complete(tick));
   engine.streams.close(stream);
   engine.collect();
-  CHECK(engine.handle(engine.streams.create(0, 0)) == beside);
+  CHECK_FALSE(engine.driver.is_alive(beside));
   CHECK(named(engine, theirs) == 0);
 }
 
