@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 _CONTEXT, _POOL = 0x1000, 0x2000  # handles, which nothing looks into
+_MEMORY_BYTES = 1 << 40
 
 
 class Stub:
