@@ -1,7 +1,8 @@
-"""A framework's functions as operations, against the framework's own calls: what each costs the host.
+"""A framework's functions, tensors and kernels in operations, against its own calls: what each costs the host.
 
-Run: python benchmarks/bench_frameworks.py [torch] [cupy] [--items 1024] [--chain 100] [--repeat 200]
-Goal on an H200: an operation of PyTorch's costs at most 3 us more than PyTorch's own call.
+Run: python benchmarks/bench_frameworks.py [torch] [cupy] [triton] [--items 1024] [--chain 100] [--repeat 200]
+Goals on an H200: an operation of PyTorch's costs at most 3 us more than PyTorch's own call, and a tensor as an argument
+at most 1 us more than an array.
 
 Arrays are small, so the host decides. Each row is a chain of as many steps, each on the result of the one before, with
 one wait at its end; the figure is the median time for a step. Rows take turns, so a machine that slows down slows all.
@@ -22,6 +23,9 @@ import numpy as np
 import aiocuda as ac
 
 Row = tuple[str, Callable[[], None]]
+ARRAY = "a kernel of aiocuda's, submitted by itself"
+TENSOR = "a kernel of aiocuda's on its array, submitted by itself"
+LAUNCH = "kernel(), submitted by itself"
 
 
 def median_us(rows: list[Row], chain: int, repeat: int) -> dict[str, float]:
@@ -35,13 +39,27 @@ def median_us(rows: list[Row], chain: int, repeat: int) -> dict[str, float]:
     return {name: statistics.median(each) for name, each in times.items()}
 
 
-def aiocudas_rows(items: int, chain: int) -> list[Row]:
-    x = ac.zeros(items, np.float32).sync()
-    increment = ac.kernel("""
+SOURCE = """
 extern "C" __global__ void increment(float* x, unsigned n) {
     unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) x[i] += 1;
-}""")
+}"""
+increment = ac.kernel(SOURCE)
+
+
+def alone(name: str, launch: Callable[[], ac.DeviceOp[Any]], chain: int) -> Row:
+    """One operation after another, each submitted by itself."""
+
+    def run() -> None:
+        for _ in range(chain - 1):
+            launch().submit()
+        launch().sync()
+
+    return name, run
+
+
+def aiocudas_rows(items: int, chain: int) -> list[Row]:
+    x = ac.zeros(items, np.float32).sync()
 
     def kernels() -> None:
         y: Any = x
@@ -49,22 +67,16 @@ extern "C" __global__ void increment(float* x, unsigned n) {
             y = increment(y, items, threads=items)
         y.sync()
 
-    def calls() -> None:
-        for _ in range(chain - 1):
-            ac.call(lambda stream, a: None, x, writes=[x]).submit()
-        ac.call(lambda stream, a: None, x, writes=[x]).sync()
-
-    return [("a kernel of aiocuda's", kernels), ("call, of a function that does nothing", calls)]
+    return [
+        ("a kernel of aiocuda's", kernels),
+        alone(ARRAY, lambda: increment(x, items, threads=items), chain),
+        alone("call, of a function that does nothing", lambda: ac.call(lambda stream, a: None, x, writes=[x]), chain),
+    ]
 
 
 def rows_of(name: str, add: Any, one: Any, wait: Any, items: int, chain: int) -> list[Row]:
     op = getattr(ac.interop, name).op
     x = ac.zeros(items, np.float32).sync()
-    increment = ac.kernel("""
-extern "C" __global__ void increment(float* x, unsigned n) {
-    unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) x[i] += 1;
-}""")
 
     def own() -> None:
         y = one
@@ -78,11 +90,6 @@ extern "C" __global__ void increment(float* x, unsigned n) {
             y = op(add, y, 1)
         y.sync()
 
-    def nothing() -> None:
-        for _ in range(chain - 1):
-            op(do_nothing).submit()
-        op(do_nothing).sync()
-
     def alternating() -> None:
         y: Any = op(add, x, 1)
         for _ in range(chain // 2):
@@ -92,9 +99,19 @@ extern "C" __global__ void increment(float* x, unsigned n) {
     return [
         (f"{name}: its own add", own),
         (f"{name}: op(add)", operations),
-        (f"{name}: op, of a function that does nothing", nothing),
+        alone(f"{name}: op, of a function that does nothing", lambda: op(do_nothing), chain),
         (f"{name}: op(add) and a kernel of aiocuda's in turn", alternating),
+        alone(f"{name}: {TENSOR}", lambda: increment(one, items, threads=items), chain),
     ]
+
+
+def launches(name: str, own: Callable[[], Any], wait: Callable[[], Any], launch: Any, chain: int) -> list[Row]:
+    def owns() -> None:
+        for _ in range(chain):
+            own()
+        wait()
+
+    return [(f"{name}: its own launch", owns), alone(f"{name}: {LAUNCH}", launch, chain)]
 
 
 def do_nothing() -> None:
@@ -111,8 +128,30 @@ def rows_of_torch(items: int, chain: int) -> list[Row]:
 def rows_of_cupy(items: int, chain: int) -> list[Row]:
     import cupy
 
-    one = cupy.zeros(items, np.float32)
-    return rows_of("cupy", cupy.add, one, cupy.cuda.get_current_stream().synchronize, items, chain)
+    one, wait = cupy.zeros(items, np.float32), cupy.cuda.get_current_stream().synchronize
+    raw, x = cupy.RawKernel(SOURCE, "increment"), ac.zeros(items, np.float32).sync()
+    shape = ((items + 255) // 256,), (256,)
+    arguments, kernel, n = (one, np.uint32(items)), ac.interop.cupy.kernel(raw), np.uint32(items)
+    return [
+        *rows_of("cupy", cupy.add, one, wait, items, chain),
+        *launches("cupy", lambda: raw(*shape, arguments), wait, lambda: kernel(*shape, (x, n)), chain),
+    ]
+
+
+def rows_of_triton(items: int, chain: int) -> list[Row]:
+    import torch
+    import triton
+    from kernels_of_triton import increment_all
+
+    one, x, grid = torch.zeros(items, device="cuda"), ac.zeros(items, np.float32).sync(), (triton.cdiv(items, 256),)
+    kernel = ac.interop.triton.kernel(increment_all)
+    return launches(
+        "triton",
+        lambda: increment_all[grid](one, items, block=256),
+        torch.cuda.synchronize,
+        lambda: kernel[grid](x, items, block=256),
+        chain,
+    )
 
 
 async def waits_for_torch(repeat: int) -> dict[str, float]:
@@ -150,12 +189,14 @@ async def waits_for_torch(repeat: int) -> dict[str, float]:
     return {name: statistics.median(each[50:]) for name, each in times.items()}
 
 
-FRAMEWORKS = {"torch": rows_of_torch, "cupy": rows_of_cupy}
+FRAMEWORKS = {"torch": rows_of_torch, "cupy": rows_of_cupy, "triton": rows_of_triton}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("frameworks", nargs="*", metavar="torch|cupy", help="by default, those that are installed")
+    parser.add_argument(
+        "frameworks", nargs="*", metavar="torch|cupy|triton", help="by default, those that are installed"
+    )
     parser.add_argument("--items", type=int, default=1024)
     parser.add_argument("--chain", type=int, default=100)
     parser.add_argument("--repeat", type=int, default=200)
@@ -170,8 +211,13 @@ def main() -> None:
     for name, us in found.items():
         print(f"{us:8.2f} us  {name}")
     for name in frameworks:
-        more = found[f"{name}: op(add)"] - found[f"{name}: its own add"]
-        print(f"{more:8.2f} us  {name}: more for an operation than for its own call")
+        for what, one, other in (
+            ("an operation than for its own call", f"{name}: op(add)", f"{name}: its own add"),
+            ("its array than for an array of aiocuda's", f"{name}: {TENSOR}", ARRAY),
+            ("an operation than for its own launch", f"{name}: {LAUNCH}", f"{name}: its own launch"),
+        ):
+            if one in found:
+                print(f"{found[one] - found[other]:8.2f} us  {name}: more for {what}")
     if "torch" in frameworks:
         for name, us in asyncio.run(waits_for_torch(given.repeat)).items():
             print(f"{us:8.2f} us  {name}")
