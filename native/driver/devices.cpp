@@ -1,6 +1,8 @@
 // Devices: see devices.hpp.
 #include "devices.hpp"
 
+#include <utility>
+
 namespace aiocuda::driver {
 
 DeviceState& Devices::add(std::int32_t ordinal, CUcontext context, CUmemoryPool pool, std::uint64_t memory_bytes,
@@ -14,7 +16,7 @@ DeviceState& Devices::add(std::int32_t ordinal, CUcontext context, CUmemoryPool 
 }
 
 void Devices::set_pool(std::int32_t ordinal, CUmemoryPool pool) {
-  at(ordinal).pool = pool;
+  former_pools_.add(ordinal, std::exchange(at(ordinal).pool, pool));
   guests_.set_pool(ordinal, pool);
   // Other devices were let into the former pool alone: each is asked again when it is next to reach this one's memory.
   const auto slot = static_cast<std::size_t>(ordinal);

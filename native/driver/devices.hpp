@@ -12,6 +12,7 @@
 #include "captures.hpp"
 #include "driver_now.hpp"
 #include "executable_store.hpp"
+#include "former_pools.hpp"
 #include "guests.hpp"
 #include "surroundings.hpp"
 #include "table.hpp"
@@ -51,7 +52,7 @@ class Devices {
   // It is open from here on: all that it needs is there.
   DeviceState& add(std::int32_t ordinal, CUcontext context, CUmemoryPool pool, std::uint64_t memory_bytes,
                    StreamIndex default_stream);
-  // Memory is allocated from another pool from now on.
+  // Memory is allocated from another pool from now on. The former one stays, until somebody says that it holds nothing.
   void set_pool(std::int32_t ordinal, CUmemoryPool pool);
   // Does a device reach the other's memory? Makes it so where it can be. Throws Refusal.
   bool is_peer(std::int32_t ordinal, std::int32_t other);
@@ -59,6 +60,7 @@ class Devices {
   const Table& table() const { return table_; }
   DriverNow& now() const { return now_; }
   Guests& guests() { return guests_; }
+  FormerPools& former_pools() { return former_pools_; }
   bool is_over() const { return around_.is_over(); }
 
  private:
@@ -66,6 +68,7 @@ class Devices {
   DriverNow& now_;
   Surroundings& around_;
   std::vector<std::unique_ptr<DeviceState>> devices_;  // by ordinal
+  FormerPools former_pools_{table_};
   Guests guests_{*this};
 };
 

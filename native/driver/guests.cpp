@@ -81,6 +81,10 @@ CUresult Guests::allocate(std::int32_t device, std::uint64_t size_bytes, CUstrea
   scope.bind(context);
   CUresult result = require_uncaptured(table, stream);
   if (result == CUDA_SUCCESS) result = table.cuMemAllocFromPoolAsync(&address, size_bytes, pool, stream);
+  if (result == CUDA_ERROR_OUT_OF_MEMORY && devices_.former_pools().has(device)) {
+    devices_.former_pools().trim(device);
+    result = table.cuMemAllocFromPoolAsync(&address, size_bytes, pool, stream);
+  }
   if (result == CUDA_ERROR_OUT_OF_MEMORY) table.cuMemPoolTrimTo(pool, 0);  // as for arrays: see memory.cpp
   if (result != CUDA_SUCCESS) return result;
   const std::lock_guard lock(mutex_);

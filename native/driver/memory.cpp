@@ -35,6 +35,7 @@ dataflow::BufferRef Memory::allocate_interprocess(std::int32_t ordinal, std::uin
   CUresult result = allocate_block(interprocess(ordinal), *buffer);
   if (result == CUDA_ERROR_OUT_OF_MEMORY) {  // what the memory pool keeps unused is no part of this
     streams_.settle(ordinal);
+    devices_.former_pools().trim(ordinal);
     if (table_.cuMemPoolTrimTo(devices_.at(ordinal).pool, 0) == CUDA_SUCCESS)
       result = interprocess(ordinal).allocate(size_bytes, buffer->address, slowly());
   }
@@ -89,23 +90,31 @@ void Memory::allocate_device(dataflow::Buffer& buffer, StreamIndex stream, const
   const DeviceState& device = devices_.at(buffer.device);
   // Before the driver refuses, it takes what the device has. On an H200 other processes had no memory meanwhile.
   if (buffer.size_bytes > device.memory_bytes) check(CUDA_ERROR_OUT_OF_MEMORY, "cuMemAllocFromPoolAsync");
-  const CUmemoryPool pool = device.pool;
   const CUstream handle = streams_.at(stream).handle;
   CUdeviceptr address = 0;
-  CUresult result = table_.cuMemAllocFromPoolAsync(&address, buffer.size_bytes, pool, handle);
+  auto try_it = [&] {  // from the pool that the device has then: another thread may exchange it between two tries
+    return table_.cuMemAllocFromPoolAsync(&address, buffer.size_bytes, device.pool, handle);
+  };
+  CUresult result = try_it();
   // The results of work that is on its way are kept until it was made.
   if (result == CUDA_ERROR_OUT_OF_MEMORY && (!returned_.empty() || now_.gives())) {
     before_retry();
     reclaim();
-    result = table_.cuMemAllocFromPoolAsync(&address, buffer.size_bytes, pool, handle);
+    result = try_it();
   }
   if (result == CUDA_ERROR_OUT_OF_MEMORY && interprocess(buffer.device).cached_bytes()) {
     before_retry();
     interprocess(buffer.device).trim(slowly());
-    result = table_.cuMemAllocFromPoolAsync(&address, buffer.size_bytes, pool, handle);
+    result = try_it();
+  }
+  if (result == CUDA_ERROR_OUT_OF_MEMORY && devices_.former_pools().has(buffer.device)) {
+    before_retry();
+    streams_.settle(buffer.device);
+    devices_.former_pools().trim(buffer.device);
+    result = try_it();
   }
   // What it took, it keeps. Whatever it answers here, the allocation is what it refused.
-  if (result == CUDA_ERROR_OUT_OF_MEMORY) table_.cuMemPoolTrimTo(pool, 0);
+  if (result == CUDA_ERROR_OUT_OF_MEMORY) table_.cuMemPoolTrimTo(device.pool, 0);
   check(result, "cuMemAllocFromPoolAsync");
   buffer.address = address;
   take_in(buffer);

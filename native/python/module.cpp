@@ -148,6 +148,10 @@ void bind_settings(nb::module_& module) {
   module.def("set_pool", [](std::int32_t ordinal, std::uintptr_t pool) {
     process_engine().devices.set_pool(ordinal, reinterpret_cast<CUmemoryPool>(pool));
   });
+  // A pool that a device had before is about to be destroyed.
+  module.def("forget_pool", [](std::int32_t ordinal, std::uintptr_t pool) {
+    process_engine().devices.former_pools().forget(ordinal, reinterpret_cast<CUmemoryPool>(pool));
+  });
 }
 
 void bind_streams(nb::module_& module) {

@@ -132,6 +132,19 @@ TEST_CASE("a refused guest leaves nothing, and the memory pool keeps nothing fro
   CHECK(engine.devices.guests().allocate(-1, 100, stream, none) == CUDA_ERROR_INVALID_DEVICE);
 }
 
+TEST_CASE("a guest that found no memory has what former memory pools do not use") {
+  FakeEngine engine;
+  const CUstream stream = engine.handle(engine.streams.create(0, 0));
+  engine.devices.set_pool(0, reinterpret_cast<CUmemoryPool>(0x300));
+  engine.driver.forget_calls();
+  engine.driver.refuse(Function::cuMemAllocFromPoolAsync, CUDA_ERROR_OUT_OF_MEMORY);
+  const CUdeviceptr address = allocate(engine, 100, stream);
+  CHECK(engine.driver.calls(Function::cuMemPoolTrimTo).at(0).arguments[0] != 0x300);
+  CHECK(engine.driver.count(Function::cuMemPoolTrimTo) == 1);
+  CHECK(engine.driver.calls(Function::cuMemAllocFromPoolAsync).at(1).arguments[2] == 0x300);
+  engine.devices.guests().free(address);
+}
+
 TEST_CASE("more than a device has is refused without the driver") {
   FakeEngine engine;
   engine.driver.forget_calls();

@@ -182,6 +182,29 @@ TEST_CASE("an allocation that stays refused holds nothing, and says what was ref
   }
 }
 
+TEST_CASE("an allocation that found no memory has what former memory pools do not use, until they are gone") {
+  FakeEngine engine;
+  const auto first = engine.allocate(50);
+  const auto former =
+      static_cast<std::uintptr_t>(engine.driver.calls(Function::cuMemAllocFromPoolAsync).at(0).arguments[2]);
+  const std::uintptr_t current = 0x300;
+  engine.devices.set_pool(0, reinterpret_cast<CUmemoryPool>(current));
+  engine.driver.forget_calls();
+  engine.driver.refuse(Function::cuMemAllocFromPoolAsync, CUDA_ERROR_OUT_OF_MEMORY);
+  const auto second = engine.allocate(50);
+  CHECK(engine.driver.calls(Function::cuMemPoolTrimTo).at(0).arguments[0] == former);
+  CHECK(engine.driver.count(Function::cuMemPoolTrimTo) == 1);
+  CHECK(engine.driver.calls(Function::cuMemAllocFromPoolAsync).at(1).arguments[2] == current);
+  CHECK(engine.memory.account(0).used_bytes == 100);
+
+  engine.devices.former_pools().forget(0, reinterpret_cast<CUmemoryPool>(former));
+  engine.driver.forget_calls();
+  engine.driver.refuse(Function::cuMemAllocFromPoolAsync, CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK_THROWS_AS(engine.allocate(50), Refusal);
+  CHECK(engine.driver.count(Function::cuMemPoolTrimTo) == 1);
+  CHECK(engine.driver.calls(Function::cuMemPoolTrimTo).at(0).arguments[0] == current);
+}
+
 TEST_CASE("more than a device has is refused without the driver, which would take all that there is first") {
   FakeEngine engine;
   const auto held = engine.allocate(50);

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 import aiocuda as ac
+from aiocuda._driver import runtime
 
 SIZE = 256 << 20  # more than the piece in which a driver gives memory back
 
@@ -132,6 +134,20 @@ def test_memory_of_a_former_pool_goes_back_when_it_is_freed(device):
     assert device.memory_info().used_bytes == used
     device.set_memory_pool()
     assert (ac.to_host(ac.ones(100)).sync() == 1).all()
+
+
+def test_a_former_pool_is_there_until_it_holds_nothing(device):
+    device.set_memory_pool(max_bytes=8 * SIZE)
+    device.trim_memory()
+    array = ac.full(SIZE, 5, np.uint8).sync()
+    pool = weakref.ref(runtime._open[device.ordinal].memory)
+    device.set_memory_pool()
+    device.memory_info()
+    assert any(each is pool() for each in runtime._open[device.ordinal].former)
+    del array
+    device.synchronize().sync()
+    device.memory_info()
+    assert pool() is None
 
 
 @pytest.mark.needs_devices(2)

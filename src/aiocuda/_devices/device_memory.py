@@ -5,16 +5,12 @@ Always true: sizes are bytes; what is told is how things were when they were ask
 
 from __future__ import annotations
 
-from typing import Final
-
 from aiocuda import _native
 from aiocuda._devices.memory import MemoryHolder, MemoryInfo, MemoryPool, whole_number
 from aiocuda._driver import runtime
 from aiocuda._engine import accounts, faults
 
 __all__ = ["DeviceMemory"]
-
-_EVERYTHING: Final = 2**64 - 1  # as many bytes as the driver can be told
 
 
 class DeviceMemory:
@@ -66,7 +62,7 @@ class DeviceMemory:
         """The settings of the device's memory pool, as `set_memory_pool` takes them."""
         with faults.raised_as(f"asking for the memory pool of device {self._ordinal}", self._ordinal):
             kept, bound = runtime.release_threshold(self._ordinal), runtime.pool_bound(self._ordinal)
-        return MemoryPool(None if kept == _EVERYTHING else kept, bound or None)
+        return MemoryPool(None if kept == runtime.EVERYTHING else kept, bound or None)
 
     def set_memory_pool(self, *, release_threshold: int | None = None, max_bytes: int | None = None) -> MemoryPool:
         """Say how much memory the device's memory pool may hold, and how much of that when it is not in use.
@@ -99,14 +95,17 @@ class DeviceMemory:
         Notes
         -----
         For the whole process, from now on; blocks nothing. Another `max_bytes` makes another pool: arrays that are
-        there stay in the former one, do not count in the new, and their memory goes back to the driver when they are
-        gone. aiocuda's own waits look at memory that the device writes, and ask the driver nothing: in a program that
-        waits in no other way nothing goes back by itself, and `trim_memory` gives it back there and then.
+        there stay in the former one, and do not count in the new. The former one keeps nothing for later. Each
+        `memory_info`, `trim_memory` and `set_memory_pool` gives back what is free in it, and so does an allocation that
+        finds no memory. aiocuda destroys it when it holds nothing more.
+
+        aiocuda's own waits look at memory that the device writes, and ask the driver nothing: in a program that waits
+        in no other way nothing goes back by itself, and `trim_memory` gives it back there and then.
         """
-        kept = _EVERYTHING if release_threshold is None else whole_number(release_threshold, "release_threshold")
+        kept = runtime.EVERYTHING if release_threshold is None else whole_number(release_threshold, "release_threshold")
         most = 0 if max_bytes is None else whole_number(max_bytes, "max_bytes", 1)
         with faults.raised_as(f"setting the memory pool of device {self._ordinal}", self._ordinal):
-            runtime.set_pool(self._ordinal, min(kept, _EVERYTHING), most)
+            runtime.set_pool(self._ordinal, min(kept, runtime.EVERYTHING), most)
         return self.memory_pool
 
     def trim_memory(self, keep_bytes: int = 0) -> int:
@@ -138,13 +137,8 @@ class DeviceMemory:
         """
         keep_bytes = whole_number(keep_bytes, "keep_bytes")
         _native.collect()
-        threshold = runtime.release_threshold(self._ordinal)
-        runtime.set_release_threshold(self._ordinal, _EVERYTHING)  # settling is not to give back what is to be kept
-        try:
-            _native.settle_frees(self._ordinal)
-        finally:
-            runtime.set_release_threshold(self._ordinal, threshold)
         with faults.raised_as(f"trimming the memory of device {self._ordinal}", self._ordinal):
+            runtime.settle_frees(self._ordinal)
             before, _ = runtime.pool_reserved_used(self._ordinal)
             # Asked to keep 2**64 - 1 bytes, NVIDIA's driver keeps nothing.
             runtime.trim_pool(self._ordinal, min(keep_bytes, before))

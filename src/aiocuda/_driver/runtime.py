@@ -8,14 +8,15 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from aiocuda import _forks, _native
 from aiocuda._driver.select import DriverInfo, select_driver, submission_thread
 from aiocuda.errors import ArgumentValueError, DriverError, ForkedProcessError
 
 __all__ = [
+    "EVERYTHING",
     "DeviceProperties",
     "call",
     "context_of",
@@ -36,10 +37,12 @@ __all__ = [
     "require_device",
     "require_not_forked",
     "set_pool",
-    "set_release_threshold",
+    "settle_frees",
     "trim_pool",
     "uuid",
 ]
+
+EVERYTHING: Final = 2**64 - 1  # as many bytes as the driver can be told to keep
 
 _lock = _forks.reentrant_lock()  # of the driver's start, and of what is known of devices
 _count: int | None = None
@@ -81,6 +84,7 @@ class _OpenDevice:
     context: int
     memory: Any  # cuda.core's memory resource: it owns the pool
     most_bytes: int = 0  # that the pool may hold; 0: no bound
+    former: list[Any] = field(default_factory=list)  # memory resources of before, which still hold something
 
 
 def call(function: Any, *arguments: object, asked: str = "") -> Any:
@@ -231,7 +235,7 @@ def _make_pool(ordinal: int, most_bytes: int) -> Any:
         raise DriverError(*error_text(int(driver.CUresult[name]))) from error
     # Memory that is freed stays with the pool: giving it back at every synchronisation, as a threshold of 0
     # does, makes the next allocation map it anew.
-    _set_release_threshold(memory, 2**64 - 1)
+    _set_release_threshold(memory, EVERYTHING)
     _let_peers_reach(memory, ordinal)
     return memory
 
@@ -356,11 +360,12 @@ def has_failed(ordinal: int, code: int) -> bool:
 def memory_free_total(ordinal: int) -> tuple[int, int]:
     """Return a device's free and total memory as the driver gives it, in bytes.
 
-    Memory that the pool keeps for later counts as used.
+    Memory that the pool keeps for later counts as used. Former pools give back what is free in them first.
     """
-    with context_of(ordinal):
+    with context_of(ordinal), _lock_of(ordinal):
         from cuda.bindings import driver
 
+        _trim_former(ordinal)
         free, total = call(driver.cuMemGetInfo)
     return int(free), int(total)
 
@@ -370,11 +375,8 @@ def pool_reserved_used(ordinal: int) -> tuple[int, int]:
     with context_of(ordinal):  # a pool may not be asked beside a capture either
         from cuda.bindings import driver
 
-        attribute = driver.CUmemPool_attribute
-        handle = _open[ordinal].memory.handle
-        reserved = call(driver.cuMemPoolGetAttribute, handle, attribute.CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)
-        used = call(driver.cuMemPoolGetAttribute, handle, attribute.CU_MEMPOOL_ATTR_USED_MEM_CURRENT)
-    return int(reserved), int(used)
+        memory, attribute = _open[ordinal].memory, driver.CUmemPool_attribute.CU_MEMPOOL_ATTR_USED_MEM_CURRENT
+        return _reserved(memory), int(call(driver.cuMemPoolGetAttribute, memory.handle, attribute))
 
 
 def release_threshold(ordinal: int) -> int:
@@ -392,17 +394,25 @@ def pool_bound(ordinal: int) -> int:
     return _open[ordinal].most_bytes
 
 
-def set_release_threshold(ordinal: int, size_bytes: int) -> None:
-    """Say how much a device's memory pool keeps that is not in use."""
-    with context_of(ordinal):
-        _set_release_threshold(_open[ordinal].memory, size_bytes)
+def settle_frees(ordinal: int) -> None:
+    """Have the driver see which frees the device has passed; the pool keeps their memory, and former pools none of it.
+
+    NVIDIA's driver sees that in calls that wait. aiocuda's own waits are none: they read memory that the device writes.
+    """
+    with context_of(ordinal), _lock_of(ordinal):
+        memory, kept_bytes = _open[ordinal].memory, release_threshold(ordinal)
+        _set_release_threshold(memory, EVERYTHING)
+        try:
+            _native.settle_frees(ordinal)
+        finally:
+            _set_release_threshold(memory, kept_bytes)
 
 
 def set_pool(ordinal: int, keep_bytes: int, most_bytes: int) -> None:
     """Say how much a device's memory pool keeps that is not in use, and how much it may hold; 0: what the device has.
 
-    With another bound it is another pool, as the driver has no other way. Memory of the former pool stays as it is, and
-    goes back to the driver when it is freed.
+    With another bound it is another pool, as the driver has no other way. Memory of the former pool stays as it is. The
+    former pool keeps nothing that is not in use, and stays until it holds nothing more (see ``former_pools.hpp``).
     """
     with context_of(ordinal), _lock_of(ordinal):
         opened = _open[ordinal]
@@ -410,14 +420,38 @@ def set_pool(ordinal: int, keep_bytes: int, most_bytes: int) -> None:
             most_bytes = 0  # NVIDIA's driver makes no pool of that size
         if opened.most_bytes != most_bytes:
             memory = _make_pool(ordinal, most_bytes)
+            _set_release_threshold(opened.memory, 0)
+            opened.former.append(opened.memory)
             _native.set_pool(ordinal, int(memory.handle))
             opened.memory, opened.most_bytes = memory, most_bytes
         _set_release_threshold(opened.memory, keep_bytes)
+        _trim_former(ordinal)
 
 
 def trim_pool(ordinal: int, keep_bytes: int) -> None:
-    """Have a device's memory pool give back what is not in use, down to a size in bytes."""
-    with context_of(ordinal):
+    """Have a device's memory pool give back what is not in use, down to a size in bytes; former ones, all of it."""
+    with context_of(ordinal), _lock_of(ordinal):
         from cuda.bindings import driver
 
         call(driver.cuMemPoolTrimTo, _open[ordinal].memory.handle, keep_bytes)
+        _trim_former(ordinal)
+
+
+def _trim_former(ordinal: int) -> None:
+    from cuda.bindings import driver
+
+    opened = _open[ordinal]
+    if opened.former:
+        settle_frees(ordinal)
+    for memory in opened.former.copy():
+        call(driver.cuMemPoolTrimTo, memory.handle, 0)
+        if _reserved(memory) == 0:
+            _native.forget_pool(ordinal, int(memory.handle))
+            opened.former.remove(memory)
+
+
+def _reserved(memory: Any) -> int:
+    from cuda.bindings import driver
+
+    attribute = driver.CUmemPool_attribute.CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT
+    return int(call(driver.cuMemPoolGetAttribute, memory.handle, attribute))
