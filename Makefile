@@ -81,8 +81,8 @@ check-cpp: $(STAMPS)/build
 
 # The Python suite, with the native module and the emulated driver under a sanitizer of g++, in a virtual environment of
 # its own. The sanitizer's runtime must be in the process before all else. Python itself leaks by design, so leaks are
-# not looked for; and where objects begin and end would be hidden by Python's own allocator. The flags are those of the
-# presets for C++ unit tests.
+# not looked for; and where objects begin and end would be hidden by Python's own allocator. Tests ask for more memory than
+# there is, which is to be an error and not the end. The flags are those of the presets for C++ unit tests.
 test-address: RUNTIMES := asan ubsan
 test-thread: RUNTIMES := tsan
 test-address test-thread: test-%:
@@ -100,7 +100,7 @@ test-address test-thread: test-%:
 	  $(MAKE) --no-print-directory VENV=.venv-$* .venv-$*/.stamps/test; \
 	fixed=""; if setarch -R true 2>/dev/null; then fixed="setarch -R"; fi; \
 	AIOCUDA_DRIVER=emulated PYTHONMALLOC=malloc LD_PRELOAD="$${preloaded#:}" \
-	  ASAN_OPTIONS=detect_leaks=0:abort_on_error=1 UBSAN_OPTIONS=print_stacktrace=1 \
+	  ASAN_OPTIONS=detect_leaks=0:abort_on_error=1:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
 	  TSAN_OPTIONS=halt_on_error=1:suppressions="$(CURDIR)/native/tests/thread_suppressions.txt" \
 	  $$fixed .venv-$*/bin/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --timeout 1200 $(PYTEST_ARGUMENTS)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -81,5 +82,6 @@ EMULATED = {"the reactor": [pytest.mark.emulated_only]}
 )
 def test_a_thread_that_cannot_be_started_is_an_error_that_says_so(in_process, refusing, program):
     lines = "\n".join(line.removeprefix("        ") for line in program.splitlines())
-    done = in_process(START + lines, LD_PRELOAD=refusing)
+    preloaded = os.environ.get("LD_PRELOAD", "")  # a sanitizer's runtime must stay the first
+    done = in_process(START + lines, LD_PRELOAD=f"{preloaded}:{refusing}".removeprefix(":"))
     assert (done.returncode, done.stderr) == (0, "")
