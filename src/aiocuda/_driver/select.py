@@ -20,7 +20,7 @@ from types import FrameType
 from typing import Final, Literal
 
 from aiocuda import _forks
-from aiocuda._driver import probe
+from aiocuda._driver import forwarded_runtime, probe
 from aiocuda.errors import ArgumentValueError, DriverNotFoundError, DriverSelectionError, EmulatedDeviceWarning
 
 __all__ = ["DriverInfo", "cache_directory", "is_debugging", "select_driver", "submission_thread"]
@@ -230,6 +230,7 @@ def _select_emulated(reason: str) -> DriverInfo:
     nvrtc_path = directory / NVRTC_SONAME
     driver = _load_as_the_only(driver_path, "CUDA driver")
     _load_as_the_only(nvrtc_path, "NVRTC")
+    forwarded_runtime.forward()
     _offer_ziglang()
     return DriverInfo("emulated", str(driver_path), probe.driver_version(driver), str(nvrtc_path), reason)
 
