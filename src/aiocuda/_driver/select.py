@@ -28,7 +28,7 @@ __all__ = ["DriverInfo", "cache_directory", "is_debugging", "select_driver", "su
 DRIVER_SONAME = "libcuda.so.1"
 NVRTC_SONAME = "libnvrtc.so.13"
 # Libraries that some programs use beside the driver.
-COMPANION_SONAMES = ("libnvidia-ml.so.1",)
+COMPANION_SONAMES = ("libnvidia-ml.so.1", "libnvJitLink.so.13")
 VARIABLE = "AIOCUDA_DRIVER"
 DEBUG_VARIABLE = "AIOCUDA_DEBUG"
 SUBMISSION_VARIABLE = "AIOCUDA_SUBMISSION_THREAD"
