@@ -22,8 +22,11 @@ struct LogBuffer {
   std::size_t used = 0;
   void** size_option = nullptr;
 
-  void add(const std::string& more) {
+  // Messages are lines, the last without an end.
+  void add(std::string more) {
     if (text == nullptr || capacity == 0) return;
+    if (!more.empty() && more.back() == '\n') more.pop_back();
+    if (used > 0) more.insert(0, "\n");
     const std::size_t fits = std::min(more.size(), capacity - 1 - std::min(used, capacity - 1));
     std::memcpy(text + used, more.data(), fits);
     used += fits;
@@ -64,9 +67,7 @@ CUresult add_input(Link& link, CUjitInputType type, std::string content, std::st
   const nvrtc::InputKind kind = nvrtc::read_input(content);
   if (kind != nvrtc::InputKind::object && kind != nvrtc::InputKind::whole_program) {
     link.errors.add(nvrtc::why_no_input(kind, name));
-    return kind == nvrtc::InputKind::text_without_image ? CUDA_ERROR_NO_BINARY_FOR_GPU
-           : type == CU_JIT_INPUT_PTX                   ? CUDA_ERROR_INVALID_PTX
-                                                        : CUDA_ERROR_INVALID_IMAGE;
+    return kind == nvrtc::InputKind::text_without_image ? CUDA_ERROR_NO_BINARY_FOR_GPU : CUDA_ERROR_INVALID_IMAGE;
   }
   link.inputs.push_back({std::move(name), std::move(content)});
   return CUDA_SUCCESS;
@@ -135,7 +136,7 @@ CUresult cuLinkComplete(CUlinkState handle, void** image, std::size_t* bytes) {
   nvrtc::LinkResult result = nvrtc::link(link->inputs);
   if (result.status != nvrtc::LinkStatus::linked) {
     link->errors.add(result.log);
-    return result.status == nvrtc::LinkStatus::unresolved ? CUDA_ERROR_INVALID_IMAGE : CUDA_ERROR_UNKNOWN;
+    return result.status == nvrtc::LinkStatus::unresolved ? CUDA_ERROR_INVALID_SOURCE : CUDA_ERROR_UNKNOWN;
   }
   link->linked = std::move(result.image);
   *image = link->linked.data();

@@ -26,13 +26,13 @@ enum Result : int {
   error_ptx_compile = 4,
   error_internal = 6,
   error_unrecognized_input = 8,
-  error_finalize = 9,
   error_null_input = 10,
   error_incompatible_options = 11,
+  error_incorrect_input_type = 12,
   error_lto_not_enabled = 18,
 };
 
-enum InputType : int { input_ltoir = 3, input_fatbin = 4, input_library = 6, input_index = 7 };
+enum InputType : int { input_ltoir = 3, input_fatbin = 4, input_library = 6, input_index = 7, input_any = 10 };
 
 constexpr unsigned version_major = 13;
 constexpr unsigned version_minor = 0;
@@ -91,7 +91,9 @@ Result add(Link& link, int type, std::string content, std::string name) {
     return success;
   }
   link.errors += nvrtc::why_no_input(kind, name);
-  return kind == nvrtc::InputKind::text_without_image ? error_ptx_compile : error_unrecognized_input;
+  return kind == nvrtc::InputKind::text_without_image ? error_ptx_compile
+         : type == input_any                          ? error_unrecognized_input
+                                                      : error_incorrect_input_type;
 }
 
 int size_of(void* handle, std::size_t* size, bool as_text) {
@@ -99,14 +101,6 @@ int size_of(void* handle, std::size_t* size, bool as_text) {
   return with_link(handle, [&](Link& link) {
     if (!link.is_complete || link.options.as_text != as_text) return error_invalid_input;
     *size = as_text ? link.text.size() + 1 : link.image.size();
-    return success;
-  });
-}
-
-int copy_text(void* handle, char* to, std::string Link::* text) {
-  if (to == nullptr) return error_null_input;
-  return with_link(handle, [&](Link& link) {
-    std::memcpy(to, (link.*text).c_str(), (link.*text).size() + 1);
     return success;
   });
 }
@@ -184,7 +178,10 @@ NVJITLINK_API int nvJitLinkComplete(void* handle) {
   return with_link(handle, [](Link& link) {
     nvrtc::LinkResult result = nvrtc::link(link.inputs);
     link.errors += result.log;
-    if (result.status != nvrtc::LinkStatus::linked) return error_finalize;
+    if (result.status != nvrtc::LinkStatus::linked) {
+      link.errors += "ERROR 9: complete\n";  // as NVIDIA's 13.5 ends it
+      return error_internal;
+    }
     link.image = std::move(result.image);
     if (link.options.as_text) link.text = abi::text_of_image(link.image, link.options.architecture);
     link.is_complete = true;
@@ -202,30 +199,40 @@ NVJITLINK_API int nvJitLinkGetLinkedCubin(void* handle, void* to) {
   });
 }
 NVJITLINK_API int nvJitLinkGetLinkedPtxSize(void* handle, std::size_t* size) { return size_of(handle, size, true); }
-NVJITLINK_API int nvJitLinkGetLinkedPtx(void* handle, char* to) { return copy_text(handle, to, &Link::text); }
+NVJITLINK_API int nvJitLinkGetLinkedPtx(void* handle, char* to) {
+  if (to == nullptr) return error_null_input;
+  return with_link(handle, [&](Link& link) {
+    if (!link.is_complete || !link.options.as_text) return error_invalid_input;
+    std::memcpy(to, link.text.c_str(), link.text.size() + 1);
+    return success;
+  });
+}
 
 NVJITLINK_API int nvJitLinkGetErrorLogSize(void* handle, std::size_t* size) {
   if (size == nullptr) return error_null_input;
   return with_link(handle, [&](Link& link) {
-    *size = link.errors.size() + 1;
+    *size = link.errors.empty() ? 0 : link.errors.size() + 1;
     return success;
   });
 }
-NVJITLINK_API int nvJitLinkGetErrorLog(void* handle, char* to) { return copy_text(handle, to, &Link::errors); }
+NVJITLINK_API int nvJitLinkGetErrorLog(void* handle, char* to) {
+  if (to == nullptr) return error_null_input;
+  return with_link(handle, [&](Link& link) {
+    if (!link.errors.empty()) std::memcpy(to, link.errors.c_str(), link.errors.size() + 1);
+    return success;
+  });
+}
 
 // The host's linker has nothing to tell of a link that succeeds.
 NVJITLINK_API int nvJitLinkGetInfoLogSize(void* handle, std::size_t* size) {
   if (size == nullptr) return error_null_input;
   return with_link(handle, [&](Link&) {
-    *size = 1;
+    *size = 0;
     return success;
   });
 }
 NVJITLINK_API int nvJitLinkGetInfoLog(void* handle, char* to) {
   if (to == nullptr) return error_null_input;
-  return with_link(handle, [&](Link&) {
-    *to = '\0';
-    return success;
-  });
+  return with_link(handle, [](Link&) { return success; });
 }
 }

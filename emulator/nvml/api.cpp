@@ -184,8 +184,9 @@ NVML_API int nvmlDeviceGetHandleByIndex_v2(unsigned index, Device** device) {
 NVML_API int nvmlDeviceGetHandleByIndex(unsigned index, Device** device) {
   return nvmlDeviceGetHandleByIndex_v2(index, device);
 }
+// Also without the prefix, as CUDA tells it.
 NVML_API int nvmlDeviceGetHandleByUUID(const char* uuid, Device** device) {
-  return find_by(uuid, device, &uuid_text, 0);
+  return find_by(uuid, device, &uuid_text, std::strlen("GPU-"));
 }
 // The domain may be told in four digits, as CUDA does, or in eight.
 NVML_API int nvmlDeviceGetHandleByPciBusId_v2(const char* bus, Device** device) {

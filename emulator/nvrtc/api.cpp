@@ -119,16 +119,13 @@ Result output(void* handle, char* to, Form form) {
   });
 }
 
-// A program for link time has that form alone, and others do not have it.
+// A program for link time has that form alone, and others do not have it: its size is 0, that of text 1.
 std::string as_binary(const Program& program) { return program.is_for_link_time() ? std::string{} : program.image(); }
-std::string as_text(const Program& program) { return program.is_for_link_time() ? std::string{} : program.ptx(); }
-
-// Answers f where a program was compiled for link time.
-template <class F>
-Result for_link_time(void* handle, F f) {
-  return with_program(handle, [&](Program& program) {
-    return program.is_compiled() && program.is_for_link_time() ? f(program.image()) : error_invalid_program;
-  });
+std::string as_text(const Program& program) {
+  return program.is_for_link_time() ? std::string(1, '\0') : program.ptx();
+}
+std::string as_link_time(const Program& program) {
+  return program.is_for_link_time() ? program.image() : std::string{};
 }
 
 // Kinds of output that only a GPU's tools can use.
@@ -231,21 +228,8 @@ NVRTC_API int nvrtcGetPTXSize(void* handle, std::size_t* size) { return output_s
 NVRTC_API int nvrtcGetPTX(void* handle, char* to) { return output(handle, to, as_text); }
 NVRTC_API int nvrtcGetCUBINSize(void* handle, std::size_t* size) { return output_size(handle, size, as_binary); }
 NVRTC_API int nvrtcGetCUBIN(void* handle, char* to) { return output(handle, to, as_binary); }
-NVRTC_API int nvrtcGetLTOIRSize(void* handle, std::size_t* size) {
-  if (size == nullptr) return error_invalid_input;
-  *size = 0;
-  return for_link_time(handle, [&](const std::string& object) {
-    *size = object.size();
-    return success;
-  });
-}
-NVRTC_API int nvrtcGetLTOIR(void* handle, char* to) {
-  if (to == nullptr) return error_invalid_input;
-  return for_link_time(handle, [&](const std::string& object) {
-    std::memcpy(to, object.data(), object.size());
-    return success;
-  });
-}
+NVRTC_API int nvrtcGetLTOIRSize(void* handle, std::size_t* size) { return output_size(handle, size, as_link_time); }
+NVRTC_API int nvrtcGetLTOIR(void* handle, char* to) { return output(handle, to, as_link_time); }
 NVRTC_API int nvrtcGetOptiXIRSize(void* handle, std::size_t* size) { return no_output_size(handle, size); }
 NVRTC_API int nvrtcGetOptiXIR(void* handle, char* to) { return no_output(handle, to); }
 

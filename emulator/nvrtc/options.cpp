@@ -135,6 +135,7 @@ class Parser {
 
   Options run() {
     for (at_ = 0; at_ < given_.size(); ++at_) option(given_[at_]);
+    if (options_.for_link_time && options_.is_whole) error("-dlto is not compatible with -rdc=false");
     return std::move(options_);
   }
 
@@ -209,6 +210,7 @@ class Parser {
         return;
       case Kind::relocatable:
         options_.is_relocatable = truth(text, value);
+        options_.is_whole = !options_.is_relocatable;
         return;
       case Kind::link_time:
         options_.for_link_time = true;

@@ -29,9 +29,14 @@ def emulate_this_process() -> None:
     *Stream*: none. *Blocks*: while the driver is loaded.
     """
     os.environ[VARIABLE] = "emulated"
-    paths = os.environ.get("PYTHONPATH", "")
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(_FOR_CHILDREN), *filter(None, [paths])])
-    select_driver()
+    _put_first("PYTHONPATH", _FOR_CHILDREN)
+    # What is started without Python's variables, or is no Python, finds the libraries by their names.
+    _put_first("LD_LIBRARY_PATH", Path(select_driver().library_path).parent)
+
+
+def _put_first(variable: str, directory: Path) -> None:
+    others = os.environ.get(variable, "")
+    os.environ[variable] = os.pathsep.join([str(directory), *filter(None, [others])])
 
 
 def run_program(program: str, arguments: Sequence[str], *, is_module: bool) -> None:
