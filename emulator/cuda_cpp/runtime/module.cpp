@@ -18,6 +18,7 @@ extern "C" {
 
 extern "C" [[gnu::visibility("hidden")]] void aiocuda_set_services(const abi::Services* given);
 
+namespace aiocuda::emulator::runtime {
 namespace {
 
 abi::Module module = {abi::abi_version, 0, nullptr, &aiocuda_set_services};
@@ -29,6 +30,9 @@ const char* symbol_name(const void* address) {
 }
 
 }  // namespace
+}  // namespace aiocuda::emulator::runtime
+
+using namespace aiocuda::emulator::runtime;
 
 // Called once, before any other thread knows the module.
 extern "C" [[gnu::visibility("default")]] const abi::Module* aiocuda_emulator_module() {
