@@ -61,6 +61,67 @@ def test_streams_and_events_order_asynchronous_copies(runtime):
         runtime("cudaStreamDestroy", each)
 
 
+def test_rows_are_copied_and_graphs_replay_what_was_captured(runtime):
+    kinds = runtime.module.cudaMemcpyKind
+    address, pitch = runtime("cudaMallocPitch", 6, 4)
+    rows = np.arange(24, dtype=np.uint8).reshape(4, 6)
+    back = np.zeros_like(rows)
+    stream = runtime("cudaStreamCreate")
+    runtime("cudaStreamBeginCapture", stream, runtime.module.cudaStreamCaptureMode.cudaStreamCaptureModeRelaxed)
+    runtime("cudaMemcpy2DAsync", address, pitch, rows, 6, 6, 4, kinds.cudaMemcpyHostToDevice, stream)
+    status, *_ = runtime("cudaStreamGetCaptureInfo", stream)
+    assert status == runtime.module.cudaStreamCaptureStatus.cudaStreamCaptureStatusActive
+    graph = runtime("cudaStreamEndCapture", stream)
+    copies, count = runtime("cudaGraphGetNodes", graph, 2)
+    assert (count, type(copies[0]).__name__) == (1, "cudaGraphNode_t")
+    parameters = runtime.module.cudaMemsetParams()
+    parameters.dst, parameters.pitch, parameters.value = address + 1, pitch, 9
+    parameters.elementSize, parameters.width, parameters.height = 1, 1, 4
+    runtime("cudaGraphAddMemsetNode", graph, copies[:1], 1, parameters)
+    executable = runtime("cudaGraphInstantiate", graph, 0)
+    runtime("cudaGraphLaunch", executable, stream)
+    runtime("cudaStreamSynchronize", stream)
+    runtime("cudaMemcpy2D", back, 6, address, pitch, 6, 4, kinds.cudaMemcpyDeviceToHost)
+    rows[:, 1] = 9
+    assert (back == rows).all()
+    runtime("cudaGraphExecDestroy", executable)
+    runtime("cudaGraphDestroy", graph)
+    runtime("cudaStreamDestroy", stream)
+    runtime("cudaFree", address)
+
+
+def test_a_callback_and_a_host_function_run_in_the_streams_order(runtime):
+    import ctypes
+
+    told = []
+    stream = runtime("cudaStreamCreate")
+    called = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)(
+        lambda _, status, data: told.append((status, data))
+    )
+    launched = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(told.append)
+    pointer = lambda function: ctypes.cast(function, ctypes.c_void_p).value  # noqa: E731
+    runtime("cudaStreamAddCallback", stream, runtime.module.cudaStreamCallback_t(pointer(called)), 7, 0)
+    runtime("cudaLaunchHostFunc", stream, runtime.module.cudaHostFn_t(pointer(launched)), 8)
+    runtime("cudaStreamSynchronize", stream)
+    assert told == [(0, 7), 8]
+    runtime("cudaStreamDestroy", stream)
+
+
+def test_a_memory_pool_is_made_and_gives_memory(runtime):
+    properties = runtime.module.cudaMemPoolProps()
+    properties.allocType = runtime.module.cudaMemAllocationType.cudaMemAllocationTypePinned
+    properties.location.type = runtime.module.cudaMemLocationType.cudaMemLocationTypeDevice
+    pool = runtime("cudaMemPoolCreate", properties)
+    stream = runtime("cudaStreamCreate")
+    address = runtime("cudaMallocFromPoolAsync", 4096, pool, stream)
+    used = runtime.module.cudaMemPoolAttr.cudaMemPoolAttrUsedMemCurrent
+    assert int(runtime("cudaMemPoolGetAttribute", pool, used)) == 4096
+    runtime("cudaFreeAsync", address, stream)
+    runtime("cudaStreamSynchronize", stream)
+    runtime("cudaStreamDestroy", stream)
+    runtime("cudaMemPoolDestroy", pool)
+
+
 def test_devices_are_told_as_the_driver_tells_them(runtime):
     from cuda.bindings import driver
 

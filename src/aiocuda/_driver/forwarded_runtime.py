@@ -7,6 +7,7 @@ names a way out. A thread's device, its primary context and its last error are k
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Callable
 from typing import Any, Final
@@ -27,85 +28,110 @@ _INVALID_VALUE: Final = 1
 _NOT_INITIALISED: Final = 3
 _INVALID_DEVICE: Final = 101
 _NOT_READY: Final = 600
+_NOT_REGISTERED: Final = 713
 _UNKNOWN: Final = 999
+_EDGE_BYTES: Final = 8  # of the data of a graph's edge, which both sides lay out alike
 
-# Calls whose arguments are those of a function of the driver's: its name, and the runtime's type of what it answers.
-_ALIKE: Final[dict[str, tuple[str, str]]] = {
-    "cudaCtxResetPersistingL2Cache": ("cuCtxResetPersistingL2Cache", ""),
-    "cudaDeviceCanAccessPeer": ("cuDeviceCanAccessPeer", ""),
-    "cudaDeviceGetAttribute": ("cuDeviceGetAttribute", ""),
-    "cudaDeviceGetByPCIBusId": ("cuDeviceGetByPCIBusId", "int"),
-    "cudaDeviceGetCacheConfig": ("cuCtxGetCacheConfig", "cudaFuncCache"),
-    "cudaDeviceGetDefaultMemPool": ("cuDeviceGetDefaultMemPool", "cudaMemPool_t"),
-    "cudaDeviceGetLimit": ("cuCtxGetLimit", ""),
-    "cudaDeviceGetMemPool": ("cuDeviceGetMemPool", "cudaMemPool_t"),
-    "cudaDeviceGetP2PAttribute": ("cuDeviceGetP2PAttribute", ""),
-    "cudaDeviceGetPCIBusId": ("cuDeviceGetPCIBusId", ""),
-    "cudaDeviceGetStreamPriorityRange": ("cuCtxGetStreamPriorityRange", ""),
-    "cudaDeviceSetCacheConfig": ("cuCtxSetCacheConfig", ""),
-    "cudaDeviceSetLimit": ("cuCtxSetLimit", ""),
-    "cudaDeviceSetMemPool": ("cuDeviceSetMemPool", ""),
-    "cudaDeviceSynchronize": ("cuCtxSynchronize", ""),
-    "cudaDriverGetVersion": ("cuDriverGetVersion", ""),
-    "cudaEventCreateWithFlags": ("cuEventCreate", "cudaEvent_t"),
-    "cudaEventDestroy": ("cuEventDestroy", ""),
-    "cudaEventElapsedTime": ("cuEventElapsedTime", ""),
-    "cudaEventQuery": ("cuEventQuery", ""),
-    "cudaEventRecord": ("cuEventRecord", ""),
-    "cudaEventRecordWithFlags": ("cuEventRecordWithFlags", ""),
-    "cudaEventSynchronize": ("cuEventSynchronize", ""),
-    "cudaFreeAsync": ("cuMemFreeAsync", ""),
-    "cudaFreeHost": ("cuMemFreeHost", ""),
-    "cudaGraphAddEmptyNode": ("cuGraphAddEmptyNode", "cudaGraphNode_t"),
-    "cudaGraphClone": ("cuGraphClone", "cudaGraph_t"),
-    "cudaGraphCreate": ("cuGraphCreate", "cudaGraph_t"),
-    "cudaGraphDestroy": ("cuGraphDestroy", ""),
-    "cudaGraphDestroyNode": ("cuGraphDestroyNode", ""),
-    "cudaGraphExecDestroy": ("cuGraphExecDestroy", ""),
-    "cudaGraphInstantiate": ("cuGraphInstantiate", "cudaGraphExec_t"),
-    "cudaGraphLaunch": ("cuGraphLaunch", ""),
-    "cudaGraphUpload": ("cuGraphUpload", ""),
-    "cudaHostAlloc": ("cuMemHostAlloc", "int"),
-    "cudaHostGetDevicePointer": ("cuMemHostGetDevicePointer", "int"),
-    "cudaHostGetFlags": ("cuMemHostGetFlags", ""),
-    "cudaHostRegister": ("cuMemHostRegister", ""),
-    "cudaHostUnregister": ("cuMemHostUnregister", ""),
-    "cudaLaunchHostFunc": ("cuLaunchHostFunc", ""),
-    "cudaMallocAsync": ("cuMemAllocAsync", "int"),
-    "cudaMallocFromPoolAsync": ("cuMemAllocFromPoolAsync", "int"),
-    "cudaMallocHost": ("cuMemAllocHost", "int"),
-    "cudaMallocManaged": ("cuMemAllocManaged", "int"),
-    "cudaMemGetInfo": ("cuMemGetInfo", ""),
-    "cudaMemPoolDestroy": ("cuMemPoolDestroy", ""),
-    "cudaMemPoolGetAttribute": ("cuMemPoolGetAttribute", ""),
-    "cudaMemPoolSetAttribute": ("cuMemPoolSetAttribute", ""),
-    "cudaMemPoolTrimTo": ("cuMemPoolTrimTo", ""),
-    "cudaProfilerStart": ("cuProfilerStart", ""),
-    "cudaProfilerStop": ("cuProfilerStop", ""),
-    "cudaStreamBeginCapture": ("cuStreamBeginCapture", ""),
-    "cudaStreamCreateWithFlags": ("cuStreamCreate", "cudaStream_t"),
-    "cudaStreamCreateWithPriority": ("cuStreamCreateWithPriority", "cudaStream_t"),
-    "cudaStreamDestroy": ("cuStreamDestroy", ""),
-    "cudaStreamEndCapture": ("cuStreamEndCapture", "cudaGraph_t"),
-    "cudaStreamGetDevice": ("cuStreamGetDevice", "int"),
-    "cudaStreamGetFlags": ("cuStreamGetFlags", ""),
-    "cudaStreamGetId": ("cuStreamGetId", ""),
-    "cudaStreamGetPriority": ("cuStreamGetPriority", ""),
-    "cudaStreamIsCapturing": ("cuStreamIsCapturing", "cudaStreamCaptureStatus"),
-    "cudaStreamQuery": ("cuStreamQuery", ""),
-    "cudaStreamSynchronize": ("cuStreamSynchronize", ""),
-    "cudaStreamWaitEvent": ("cuStreamWaitEvent", ""),
-    "cudaThreadExchangeStreamCaptureMode": ("cuThreadExchangeStreamCaptureMode", "cudaStreamCaptureMode"),
+# Calls whose arguments are those of a function of the driver's.
+_ALIKE: Final[dict[str, str]] = {
+    "cudaCtxResetPersistingL2Cache": "cuCtxResetPersistingL2Cache",
+    "cudaDeviceCanAccessPeer": "cuDeviceCanAccessPeer",
+    "cudaDeviceGetAttribute": "cuDeviceGetAttribute",
+    "cudaDeviceGetByPCIBusId": "cuDeviceGetByPCIBusId",
+    "cudaDeviceGetCacheConfig": "cuCtxGetCacheConfig",
+    "cudaDeviceGetDefaultMemPool": "cuDeviceGetDefaultMemPool",
+    "cudaDeviceGetLimit": "cuCtxGetLimit",
+    "cudaDeviceGetMemPool": "cuDeviceGetMemPool",
+    "cudaDeviceGetP2PAttribute": "cuDeviceGetP2PAttribute",
+    "cudaDeviceGetPCIBusId": "cuDeviceGetPCIBusId",
+    "cudaDeviceGetStreamPriorityRange": "cuCtxGetStreamPriorityRange",
+    "cudaDeviceSetCacheConfig": "cuCtxSetCacheConfig",
+    "cudaDeviceSetLimit": "cuCtxSetLimit",
+    "cudaDeviceSetMemPool": "cuDeviceSetMemPool",
+    "cudaDeviceSynchronize": "cuCtxSynchronize",
+    "cudaDriverGetVersion": "cuDriverGetVersion",
+    "cudaEventCreateWithFlags": "cuEventCreate",
+    "cudaEventDestroy": "cuEventDestroy",
+    "cudaEventElapsedTime": "cuEventElapsedTime",
+    "cudaEventQuery": "cuEventQuery",
+    "cudaEventRecord": "cuEventRecord",
+    "cudaEventRecordWithFlags": "cuEventRecordWithFlags",
+    "cudaEventSynchronize": "cuEventSynchronize",
+    "cudaFreeAsync": "cuMemFreeAsync",
+    "cudaFreeHost": "cuMemFreeHost",
+    "cudaGraphAddDependencies": "cuGraphAddDependencies",
+    "cudaGraphAddEmptyNode": "cuGraphAddEmptyNode",
+    "cudaGraphClone": "cuGraphClone",
+    "cudaGraphCreate": "cuGraphCreate",
+    "cudaGraphDestroy": "cuGraphDestroy",
+    "cudaGraphDestroyNode": "cuGraphDestroyNode",
+    "cudaGraphExecDestroy": "cuGraphExecDestroy",
+    "cudaGraphGetEdges": "cuGraphGetEdges",
+    "cudaGraphGetNodes": "cuGraphGetNodes",
+    "cudaGraphGetRootNodes": "cuGraphGetRootNodes",
+    "cudaGraphInstantiate": "cuGraphInstantiate",
+    "cudaGraphLaunch": "cuGraphLaunch",
+    "cudaGraphNodeGetDependencies": "cuGraphNodeGetDependencies",
+    "cudaGraphNodeGetDependentNodes": "cuGraphNodeGetDependentNodes",
+    "cudaGraphNodeGetType": "cuGraphNodeGetType",
+    "cudaGraphUpload": "cuGraphUpload",
+    "cudaHostAlloc": "cuMemHostAlloc",
+    "cudaHostGetDevicePointer": "cuMemHostGetDevicePointer",
+    "cudaHostGetFlags": "cuMemHostGetFlags",
+    "cudaHostRegister": "cuMemHostRegister",
+    "cudaLaunchHostFunc": "cuLaunchHostFunc",
+    "cudaMallocAsync": "cuMemAllocAsync",
+    "cudaMallocFromPoolAsync": "cuMemAllocFromPoolAsync",
+    "cudaMallocHost": "cuMemAllocHost",
+    "cudaMallocManaged": "cuMemAllocManaged",
+    "cudaMemGetInfo": "cuMemGetInfo",
+    "cudaMemPoolDestroy": "cuMemPoolDestroy",
+    "cudaMemPoolGetAttribute": "cuMemPoolGetAttribute",
+    "cudaMemPoolSetAttribute": "cuMemPoolSetAttribute",
+    "cudaMemPoolTrimTo": "cuMemPoolTrimTo",
+    "cudaProfilerStart": "cuProfilerStart",
+    "cudaProfilerStop": "cuProfilerStop",
+    "cudaStreamAddCallback": "cuStreamAddCallback",
+    "cudaStreamBeginCapture": "cuStreamBeginCapture",
+    "cudaStreamCreateWithFlags": "cuStreamCreate",
+    "cudaStreamCreateWithPriority": "cuStreamCreateWithPriority",
+    "cudaStreamDestroy": "cuStreamDestroy",
+    "cudaStreamEndCapture": "cuStreamEndCapture",
+    "cudaStreamGetCaptureInfo": "cuStreamGetCaptureInfo",
+    "cudaStreamGetDevice": "cuStreamGetDevice",
+    "cudaStreamGetFlags": "cuStreamGetFlags",
+    "cudaStreamGetId": "cuStreamGetId",
+    "cudaStreamGetPriority": "cuStreamGetPriority",
+    "cudaStreamIsCapturing": "cuStreamIsCapturing",
+    "cudaStreamQuery": "cuStreamQuery",
+    "cudaStreamSynchronize": "cuStreamSynchronize",
+    "cudaStreamWaitEvent": "cuStreamWaitEvent",
+    "cudaThreadExchangeStreamCaptureMode": "cuThreadExchangeStreamCaptureMode",
 }
 
-# The driver's types of the runtime's enumerations, where the numbers are the same.
-_ENUMERATIONS: Final[dict[str, str]] = {
+# The driver's types of arguments: enumerations with the same numbers, and functions.
+_FOR_DRIVER: Final[dict[str, str]] = {
     "cudaDeviceAttr": "CUdevice_attribute",
     "cudaDeviceP2PAttr": "CUdevice_P2PAttribute",
     "cudaFuncCache": "CUfunc_cache",
+    "cudaHostFn_t": "CUhostFn",
     "cudaLimit": "CUlimit",
     "cudaMemPoolAttr": "CUmemPool_attribute",
+    "cudaStreamCallback_t": "CUstreamCallback",
     "cudaStreamCaptureMode": "CUstreamCaptureMode",
+}
+# The runtime's types of what the driver answers.
+_FOR_CALLER: Final[dict[str, str]] = {
+    "CUevent": "cudaEvent_t",
+    "CUfunc_cache": "cudaFuncCache",
+    "CUgraph": "cudaGraph_t",
+    "CUgraphExec": "cudaGraphExec_t",
+    "CUgraphNode": "cudaGraphNode_t",
+    "CUgraphNodeType": "cudaGraphNodeType",
+    "CUmemoryPool": "cudaMemPool_t",
+    "CUstream": "cudaStream_t",
+    "CUstreamCaptureMode": "cudaStreamCaptureMode",
+    "CUstreamCaptureStatus": "cudaStreamCaptureStatus",
 }
 
 # Fields of cudaDeviceProp and the attributes of the driver's that say them, less their common beginning.
@@ -212,11 +238,10 @@ class _Answers:
         return call
 
     def _alike(self, name: str) -> Callable[..., Any]:
-        asked, kind = _ALIKE[name]
-        function = getattr(self._driver, asked)
+        function = getattr(self._driver, _ALIKE[name])
 
         def answer(*arguments: Any) -> Any:
-            return self._ask(function, *map(self._for_driver, arguments), kind=kind)
+            return self._ask(function, *map(self._for_driver, arguments))
 
         return answer
 
@@ -236,14 +261,14 @@ class _Answers:
 
     # ---- how the driver is asked
 
-    def _ask(self, function: Any, *arguments: Any, kind: str = "", needs_context: bool = True) -> tuple[Any, ...]:
+    def _ask(self, function: Any, *arguments: Any, needs_context: bool = True) -> tuple[Any, ...]:
         code = self._enter() if needs_context else _SUCCESS
         if code != _SUCCESS:
             return self._failed(code)
         result, *values = function(*arguments)
         if int(result) != _SUCCESS:
             return self._failed(int(result), len(values))
-        return (self._runtime.cudaError_t.cudaSuccess, *(self._for_caller(value, kind) for value in values))
+        return (self._runtime.cudaError_t.cudaSuccess, *map(self._for_caller, values))
 
     def _answer(self, *values: Any) -> tuple[Any, ...]:
         return (self._runtime.cudaError_t.cudaSuccess, *values)
@@ -260,13 +285,20 @@ class _Answers:
             return self._runtime.cudaError_t(_UNKNOWN)
 
     def _for_driver(self, argument: Any) -> Any:
-        enumeration = _ENUMERATIONS.get(type(argument).__name__)
-        return argument if enumeration is None else getattr(self._driver, enumeration)(int(argument))
+        kind = _FOR_DRIVER.get(type(argument).__name__)
+        return argument if kind is None else getattr(self._driver, kind)(int(argument))
 
-    def _for_caller(self, value: Any, kind: str) -> Any:
-        if kind == "int" or type(value).__name__ == "CUdevice":
+    def _for_caller(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return [self._for_caller(each) for each in value]
+        name = type(value).__name__
+        if name in {"CUdevice", "CUdeviceptr"}:
             return int(value)
-        return getattr(self._runtime, kind)(int(value)) if kind else value
+        if name == "CUgraphEdgeData":
+            edge = self._runtime.cudaGraphEdgeData()
+            ctypes.memmove(edge.getPtr(), value.getPtr(), _EDGE_BYTES)
+            return edge
+        return getattr(self._runtime, _FOR_CALLER[name])(int(value)) if name in _FOR_CALLER else value
 
     def _enter(self) -> int:
         """Make the thread's device current, as the runtime does before each of its calls; return an error's code."""
@@ -320,7 +352,7 @@ class _Answers:
         """Return the device of the current context, else the one that the thread chose."""
         result, context = self._driver.cuCtxGetCurrent()
         if int(result) == _SUCCESS and int(context) != 0:
-            return self._ask(self._driver.cuCtxGetDevice, kind="int")
+            return self._ask(self._driver.cuCtxGetDevice)
         return self._answer(self._kept.device)
 
     def cudaSetDevice(self, device: int) -> tuple[Any, ...]:
@@ -407,7 +439,7 @@ class _Answers:
         """Allocate device memory; nothing, for no bytes, is at address 0."""
         if size == 0:
             return self._answer(0)
-        return self._ask(self._driver.cuMemAlloc, size, kind="int")
+        return self._ask(self._driver.cuMemAlloc, size)
 
     def cudaMallocPitch(self, width: int, height: int) -> tuple[Any, ...]:
         """Allocate rows of device memory; return the address and the bytes from row to row."""
@@ -447,6 +479,22 @@ class _Answers:
             attributes.hostPointer = int(told["HOST_POINTER"] or address)
         return self._answer(attributes)
 
+    def cudaHostUnregister(self, ptr: Any) -> tuple[Any, ...]:
+        """Let go of memory of the host's; the runtime calls memory that was not registered an invalid value."""
+        (error,) = self._ask(self._driver.cuMemHostUnregister, _address(ptr))
+        return self._failed(_INVALID_VALUE) if int(error) == _NOT_REGISTERED else (error,)
+
+    def cudaMemPoolCreate(self, poolProps: Any) -> tuple[Any, ...]:
+        """Make a memory pool."""
+        driver = self._driver
+        given = driver.CUmemPoolProps()
+        given.allocType = driver.CUmemAllocationType(int(poolProps.allocType))
+        given.handleTypes = driver.CUmemAllocationHandleType(int(poolProps.handleTypes))
+        given.location.type = driver.CUmemLocationType(int(poolProps.location.type))
+        given.location.id = poolProps.location.id
+        given.maxSize = poolProps.maxSize
+        return self._padded(self._ask(driver.cuMemPoolCreate, given), 1)
+
     # ---- copies and fills
 
     def cudaMemcpy(self, dst: Any, src: Any, count: int, kind: Any) -> tuple[Any, ...]:
@@ -464,6 +512,42 @@ class _Answers:
         function = getattr(self._driver, f"cuMemcpy{ways[int(kind)]}{'Async' if stream else ''}")
         to, of = (_address(dst), _address(src))
         return self._ask(function, to, of, count, *stream) if count else self._answer()
+
+    def cudaMemcpy2D(
+        self, dst: Any, dpitch: int, src: Any, spitch: int, width: int, height: int, kind: Any
+    ) -> tuple[Any, ...]:
+        """Copy rows of bytes; it blocks until they are there."""
+        asked = self._pitched(dst, dpitch, src, spitch, width, height, kind)
+        return self._ask(self._driver.cuMemcpy2D, asked) if width and height else self._answer()
+
+    def cudaMemcpy2DAsync(
+        self, dst: Any, dpitch: int, src: Any, spitch: int, width: int, height: int, kind: Any, stream: Any
+    ) -> tuple[Any, ...]:
+        """Copy rows of bytes in the order of a stream."""
+        asked = self._pitched(dst, dpitch, src, spitch, width, height, kind)
+        return self._ask(self._driver.cuMemcpy2DAsync, asked, stream) if width and height else self._answer()
+
+    def _pitched(self, dst: Any, dpitch: int, src: Any, spitch: int, width: int, height: int, kind: Any) -> Any:
+        asked = self._between(self._driver.CUDA_MEMCPY2D(), dst, src, kind)
+        asked.dstPitch, asked.srcPitch, asked.WidthInBytes, asked.Height = dpitch, spitch, width, height
+        return asked
+
+    def _between(self, asked: Any, dst: Any, src: Any, kind: Any) -> Any:
+        """Fill in the ends of a copy that the driver is asked for."""
+        types = self._driver.CUmemorytype
+        unified = (types.CU_MEMORYTYPE_UNIFIED, types.CU_MEMORYTYPE_UNIFIED)
+        host, device = types.CU_MEMORYTYPE_HOST, types.CU_MEMORYTYPE_DEVICE
+        ends = {0: (host, host), 1: (host, device), 2: (device, host), 3: (device, device)}.get(int(kind), unified)
+        asked.srcMemoryType, asked.dstMemoryType = ends
+        if ends[0] == host:
+            asked.srcHost = _address(src)
+        else:
+            asked.srcDevice = _address(src)
+        if ends[1] == host:
+            asked.dstHost = _address(dst)
+        else:
+            asked.dstDevice = _address(dst)
+        return asked
 
     def cudaMemcpyPeer(self, dst: Any, dstDevice: int, src: Any, srcDevice: int, count: int) -> tuple[Any, ...]:
         """Copy bytes between devices; it blocks until they are there."""
@@ -503,11 +587,48 @@ class _Answers:
 
     def cudaStreamCreate(self) -> tuple[Any, ...]:
         """Make a stream that the legacy default stream waits for."""
-        return self._ask(self._driver.cuStreamCreate, 0, kind="cudaStream_t")
+        return self._ask(self._driver.cuStreamCreate, 0)
 
     def cudaEventCreate(self) -> tuple[Any, ...]:
         """Make an event with timing."""
-        return self._ask(self._driver.cuEventCreate, 0, kind="cudaEvent_t")
+        return self._ask(self._driver.cuEventCreate, 0)
+
+    # ---- graphs
+
+    def cudaGraphAddMemcpyNode1D(
+        self, graph: Any, pDependencies: Any, numDependencies: int, dst: Any, src: Any, count: int, kind: Any
+    ) -> tuple[Any, ...]:
+        """Add a node that copies bytes."""
+        asked = self._between(self._driver.CUDA_MEMCPY3D(), dst, src, kind)
+        asked.WidthInBytes, asked.Height, asked.Depth = count, 1, 1
+        function = self._driver.cuGraphAddMemcpyNode
+        return self._in_context(function, graph, pDependencies, numDependencies, asked)
+
+    def cudaGraphAddMemsetNode(
+        self, graph: Any, pDependencies: Any, numDependencies: int, pMemsetParams: Any
+    ) -> tuple[Any, ...]:
+        """Add a node that fills rows of elements."""
+        asked = self._driver.CUDA_MEMSET_NODE_PARAMS()
+        asked.dst = _address(pMemsetParams.dst)
+        for field in ("pitch", "value", "elementSize", "width", "height"):
+            setattr(asked, field, getattr(pMemsetParams, field))
+        function = self._driver.cuGraphAddMemsetNode
+        return self._in_context(function, graph, pDependencies, numDependencies, asked)
+
+    def cudaGraphConditionalHandleCreate(self, graph: Any, defaultLaunchValue: int, flags: int) -> tuple[Any, ...]:
+        """Make the handle of a condition."""
+        code = self._enter()
+        if code != _SUCCESS:
+            return self._failed(code, 1)
+        context = self._driver.cuCtxGetCurrent()[1]
+        return self._ask(self._driver.cuGraphConditionalHandleCreate, graph, context, defaultLaunchValue, flags)
+
+    def _in_context(self, function: Any, *arguments: Any) -> tuple[Any, ...]:
+        """Ask a function that also takes the current context, last."""
+        code = self._enter()
+        if code != _SUCCESS:
+            return self._failed(code, 1)
+        return self._ask(function, *arguments, self._driver.cuCtxGetCurrent()[1])
 
     @staticmethod
     def _padded(answer: tuple[Any, ...], values: int) -> tuple[Any, ...]:
