@@ -14,17 +14,25 @@ int multiprocessor_count() noexcept { return settings().threads; }
 std::size_t device_memory_bytes() noexcept { return settings().memory_bytes; }
 bool can_access_peers() noexcept { return settings().peer_access; }
 
+CUuuid device_uuid(CUdevice device) noexcept {
+  static constexpr char prefix[] = "aiocuda-emu";
+  CUuuid uuid{};
+  std::memcpy(uuid.bytes, prefix, sizeof prefix - 1);
+  uuid.bytes[15] = static_cast<char>(device);
+  return uuid;
+}
+unsigned pci_bus_of(CUdevice device) noexcept { return static_cast<unsigned>(device) + 1; }
+
 }  // namespace aiocuda::emulator
 
 using namespace aiocuda::emulator;
 
 namespace {
 
-constexpr char device_name[] = "Emulated CUDA device (CPU)";
 constexpr std::size_t pci_bus_id_length = 13;  // "dddd:bb:dd.f" and its end, as the API documents
 
 void format_pci_bus_id(char (&text)[32], CUdevice device) {
-  std::snprintf(text, sizeof text, "0000:%02X:00.0", static_cast<unsigned>(device) + 1);
+  std::snprintf(text, sizeof text, "0000:%02X:00.0", pci_bus_of(device));
 }
 
 }  // namespace
@@ -54,10 +62,7 @@ CUresult cuDeviceGetName(char* name, int length, CUdevice device) {
 CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
   if (const CUresult error = check_device(device)) return error;
   if (uuid == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  static constexpr char prefix[] = "aiocuda-emu";
-  std::memset(uuid->bytes, 0, sizeof uuid->bytes);
-  std::memcpy(uuid->bytes, prefix, sizeof prefix - 1);
-  uuid->bytes[15] = static_cast<char>(device);
+  *uuid = device_uuid(device);
   return CUDA_SUCCESS;
 }
 

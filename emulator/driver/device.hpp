@@ -28,7 +28,11 @@ inline constexpr std::size_t shared_reserved_per_block = 1024;
 inline constexpr std::size_t max_parameter_bytes = 32764;
 }  // namespace limits
 
+inline constexpr char device_name[] = "Emulated CUDA device (CPU)";
+
 int device_count() noexcept;
+CUuuid device_uuid(CUdevice device) noexcept;
+unsigned pci_bus_of(CUdevice device) noexcept;  // in domain 0, each device alone on its bus
 // Emulated multiprocessors are the threads that share a kernel's blocks.
 int multiprocessor_count() noexcept;
 std::size_t device_memory_bytes() noexcept;

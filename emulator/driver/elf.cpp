@@ -62,7 +62,10 @@ ImageKind kind_of_image(const void* image) {
     if (header.e_ident[EI_CLASS] != ELFCLASS64) return ImageKind::unknown;
     std::memcpy(&header, image, sizeof header);
     if (header.e_machine == machine_cuda) return ImageKind::gpu_binary;
-    return header.e_machine == host_machine && header.e_type == ET_DYN ? ImageKind::host_object : ImageKind::unknown;
+    if (header.e_machine != host_machine) return ImageKind::unknown;
+    return header.e_type == ET_DYN   ? ImageKind::host_object
+           : header.e_type == ET_REL ? ImageKind::relocatable
+                                     : ImageKind::unknown;
   }
   // Only as much is read as is there: a short text ends with its zero byte.
   if (strnlen(text, sizeof(std::uint32_t)) == sizeof(std::uint32_t)) {
@@ -76,7 +79,9 @@ ImageKind kind_of_image(const void* image) {
 std::size_t elf_bytes(const void* image) {
   Elf64_Ehdr header;
   std::memcpy(&header, image, sizeof header);
-  if (header.e_ehsize != sizeof header || header.e_phentsize != sizeof(Elf64_Phdr)) return 0;
+  if (header.e_ehsize != sizeof header || (header.e_phnum > 0 && header.e_phentsize != sizeof(Elf64_Phdr))) {
+    return 0;
+  }
   std::size_t end =
       std::max<std::size_t>(sizeof header, header.e_shoff + std::size_t{header.e_shentsize} * header.e_shnum);
   const auto* const bytes = static_cast<const std::byte*>(image);

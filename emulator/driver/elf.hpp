@@ -11,10 +11,14 @@ namespace aiocuda::emulator {
 
 enum class ImageKind {
   host_object,  // an ELF shared object for this machine: what the emulator loads
+  relocatable,  // an ELF object for this machine: what it loads once it is linked
   gpu_binary,   // a cubin or a fat binary
   ptx,          // text for the real driver's compiler
   unknown,
 };
+
+// As much must be there to be looked at, where an image begins like an ELF file.
+inline constexpr std::size_t least_elf_bytes = 64;
 
 ImageKind kind_of_image(const void* image);
 

@@ -7,6 +7,7 @@
 #include "device.hpp"
 #include "grid.hpp"
 #include "injection.hpp"
+#include "monitoring.hpp"
 #include "occupancy.hpp"
 
 namespace aiocuda::emulator {
@@ -117,6 +118,7 @@ void LaunchWork::run() {
     return context.fail(CUDA_ERROR_ILLEGAL_ADDRESS,
                         text() + ": an illegal access that was planned (AIOCUDA_EMULATOR_FAULTS)");
   }
+  const monitoring::RunningKernel running(context.device());
   const std::uint64_t blocks = volume(launch_.grid);
   if (const Fault fault = cooperative_ ? run_together(*this, blocks) : run_pieces(*this, blocks, priority_)) {
     context.fail(fault.error, text() + ": " + fault.message);

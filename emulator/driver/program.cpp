@@ -18,6 +18,7 @@
 #include <system_error>
 #include <utility>
 
+#include "abi/text_image.hpp"
 #include "abi/thread_memory.hpp"
 #include "checking/checking.hpp"
 #include "checking/recorder.hpp"
@@ -25,6 +26,7 @@
 #include "device.hpp"
 #include "fault.hpp"
 #include "grid.hpp"
+#include "nvrtc/linking.hpp"
 
 namespace aiocuda::emulator {
 namespace {
@@ -148,15 +150,42 @@ CUresult Program::read(const void* image, std::shared_ptr<Program>& program) {
       say_once_what_can_be_loaded("a GPU's binary");
       return CUDA_ERROR_NO_BINARY_FOR_GPU;
     case ImageKind::ptx:
-      say_once_what_can_be_loaded("PTX");
-      return CUDA_ERROR_NO_BINARY_FOR_GPU;
+      return read_text(static_cast<const char*>(image), program);
     case ImageKind::unknown:
       return CUDA_ERROR_INVALID_IMAGE;
+    case ImageKind::relocatable:
+      return link({static_cast<const char*>(image), elf_bytes(image)}, program);
     case ImageKind::host_object:
       break;
   }
   const auto* const bytes = static_cast<const std::byte*>(image);
   return make({bytes, bytes + elf_bytes(image)}, program);
+}
+
+// A program that was compiled for a linker and is loaded alone.
+CUresult Program::link(std::string object, std::shared_ptr<Program>& program) {
+  nvrtc::LinkResult linked = nvrtc::link({{"the program", std::move(object)}});
+  if (linked.status != nvrtc::LinkStatus::linked) {
+    say("a program cannot be loaded before it is linked with what it wants:\n" + linked.log);
+    return linked.status == nvrtc::LinkStatus::unresolved ? CUDA_ERROR_INVALID_PTX : CUDA_ERROR_INVALID_IMAGE;
+  }
+  const auto* const bytes = reinterpret_cast<const std::byte*>(linked.image.data());
+  return make({bytes, bytes + linked.image.size()}, program);
+}
+
+// The text that the emulated NVRTC answers for PTX.
+CUresult Program::read_text(const char* text, std::shared_ptr<Program>& program) {
+  if (std::strstr(text, std::string(abi::text_image_marker).c_str()) == nullptr) {
+    say_once_what_can_be_loaded("PTX");
+    return CUDA_ERROR_NO_BINARY_FOR_GPU;
+  }
+  std::optional<std::string> image = abi::image_of_text(text);
+  if (!image || image->size() < least_elf_bytes) return CUDA_ERROR_INVALID_PTX;
+  const ImageKind kind = kind_of_image(image->data());
+  if (kind == ImageKind::relocatable) return link(std::move(*image), program);
+  if (kind != ImageKind::host_object) return CUDA_ERROR_INVALID_PTX;
+  const auto* const bytes = reinterpret_cast<const std::byte*>(image->data());
+  return make({bytes, bytes + image->size()}, program);
 }
 
 CUresult Program::read_file(const char* path, std::shared_ptr<Program>& program) {
@@ -165,7 +194,9 @@ CUresult Program::read_file(const char* path, std::shared_ptr<Program>& program)
   if (!stream) return CUDA_ERROR_FILE_NOT_FOUND;
   std::vector<char> content{std::istreambuf_iterator<char>(stream), {}};
   content.resize(content.size() + 64);  // zeros: the kind of even a short file can be looked at
-  if (kind_of_image(content.data()) == ImageKind::host_object && elf_bytes(content.data()) > content.size()) {
+  const ImageKind kind = kind_of_image(content.data());
+  if ((kind == ImageKind::host_object || kind == ImageKind::relocatable) &&
+      elf_bytes(content.data()) > content.size()) {
     return CUDA_ERROR_INVALID_IMAGE;
   }
   return read(content.data(), program);

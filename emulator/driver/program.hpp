@@ -61,6 +61,8 @@ class Program {
   std::shared_ptr<Image> load();
 
  private:
+  static CUresult link(std::string object, std::shared_ptr<Program>& program);
+  static CUresult read_text(const char* text, std::shared_ptr<Program>& program);
   static CUresult make(std::vector<std::byte> file, std::shared_ptr<Program>& program);
 
   std::vector<std::byte> file_;

@@ -97,22 +97,35 @@ Result with_program(void* handle, F f) {
   }
 }
 
-Result image_size(void* handle, std::size_t* size) {
+// What a program was compiled to, in one of its forms.
+template <class Form>
+Result output_size(void* handle, std::size_t* size, Form form) {
   if (size == nullptr) return error_invalid_input;
   return with_program(handle, [&](Program& program) {
     if (!program.is_compiled()) return error_invalid_program;
-    *size = program.image().size();
+    *size = form(program).size();
     return success;
   });
 }
 
-Result image(void* handle, char* to) {
+template <class Form>
+Result output(void* handle, char* to, Form form) {
   if (to == nullptr) return error_invalid_input;
   return with_program(handle, [&](Program& program) {
     if (!program.is_compiled()) return error_invalid_program;
-    std::memcpy(to, program.image().data(), program.image().size());
+    const std::string content = form(program);
+    std::memcpy(to, content.data(), content.size());
     return success;
   });
+}
+
+// A program for link time has that form alone, and others do not have it: its size is 0, that of text 1.
+std::string as_binary(const Program& program) { return program.is_for_link_time() ? std::string{} : program.image(); }
+std::string as_text(const Program& program) {
+  return program.is_for_link_time() ? std::string(1, '\0') : program.ptx();
+}
+std::string as_link_time(const Program& program) {
+  return program.is_for_link_time() ? program.image() : std::string{};
 }
 
 // Kinds of output that only a GPU's tools can use.
@@ -210,13 +223,13 @@ NVRTC_API int nvrtcCompileProgram(void* handle, int option_count, const char* co
   });
 }
 
-// The image is the same whatever is asked for: the emulated driver loads it as a cubin and as PTX.
-NVRTC_API int nvrtcGetPTXSize(void* handle, std::size_t* size) { return image_size(handle, size); }
-NVRTC_API int nvrtcGetPTX(void* handle, char* to) { return image(handle, to); }
-NVRTC_API int nvrtcGetCUBINSize(void* handle, std::size_t* size) { return image_size(handle, size); }
-NVRTC_API int nvrtcGetCUBIN(void* handle, char* to) { return image(handle, to); }
-NVRTC_API int nvrtcGetLTOIRSize(void* handle, std::size_t* size) { return no_output_size(handle, size); }
-NVRTC_API int nvrtcGetLTOIR(void* handle, char* to) { return no_output(handle, to); }
+// The same image as binary and as text: the emulated driver loads it in either form.
+NVRTC_API int nvrtcGetPTXSize(void* handle, std::size_t* size) { return output_size(handle, size, as_text); }
+NVRTC_API int nvrtcGetPTX(void* handle, char* to) { return output(handle, to, as_text); }
+NVRTC_API int nvrtcGetCUBINSize(void* handle, std::size_t* size) { return output_size(handle, size, as_binary); }
+NVRTC_API int nvrtcGetCUBIN(void* handle, char* to) { return output(handle, to, as_binary); }
+NVRTC_API int nvrtcGetLTOIRSize(void* handle, std::size_t* size) { return output_size(handle, size, as_link_time); }
+NVRTC_API int nvrtcGetLTOIR(void* handle, char* to) { return output(handle, to, as_link_time); }
 NVRTC_API int nvrtcGetOptiXIRSize(void* handle, std::size_t* size) { return no_output_size(handle, size); }
 NVRTC_API int nvrtcGetOptiXIR(void* handle, char* to) { return no_output(handle, to); }
 

@@ -51,7 +51,9 @@ class Build {
   BuildResult run() {
     std::string preprocessed;
     if (!write_program() || !scan(preprocessed)) return std::move(result_);
-    const Rewritten rewritten = rewrite({preprocessed, request_.name_expressions, request_.compiler.is_clang()});
+    const std::string unit = sha256(request_.program_name + '\0' + request_.source).substr(0, 16);
+    const Rewritten rewritten = rewrite(
+        {preprocessed, request_.name_expressions, request_.compiler.is_clang(), unit, request_.options.is_relocatable});
     if (!rewritten.problems.empty()) {
       result_.log += log_of(rewritten.problems, request_.program_name);
       return std::move(result_);
@@ -109,7 +111,7 @@ class Build {
     // A template's instance is exported only if the types it is made with are visible.
     text += "#pragma GCC visibility push(default)\n" + rewritten.text;
     paths_.source = directory_.path() / "module.cpp";
-    paths_.output = directory_.path() / "module.so";
+    paths_.output = directory_.path() / (request_.options.is_relocatable ? "module.o" : "module.so");
     write_file(paths_.source, text);
     return run(build_command(request_.compiler, request_.options, paths_, uses_host_library)) &&
            read_output(result_.image);
@@ -117,8 +119,10 @@ class Build {
 
   bool complete(std::size_t kernel_count) {
     const std::size_t count = kernel_count + request_.name_expressions.size();
-    const ImageContents contents = complete_image(result_.image, count);
-    if (!contents.valid) {
+    std::string linked;
+    if (request_.options.is_relocatable && !link_alone(linked)) return false;
+    const ImageContents contents = complete_image(request_.options.is_relocatable ? linked : result_.image);
+    if (!contents.valid || contents.lowered_names.size() < count) {
       result_.log += "the compiled module has no table of kernels: the compiler made something else than was asked\n";
       result_.result = error_internal_error;
       return false;
@@ -134,6 +138,14 @@ class Build {
     result_.lowered_names.assign(contents.lowered_names.begin() + static_cast<std::ptrdiff_t>(kernel_count),
                                  contents.lowered_names.end());
     return fits;
+  }
+
+  // What a relocatable program's kernels are called can be read off an image alone: one in which what other programs
+  // are to define stays open, and which nobody loads.
+  bool link_alone(std::string& image) {
+    const std::string object = paths_.output;
+    paths_.output = directory_.path() / "alone.so";
+    return run(link_command(request_.compiler, paths_, {object}, Undefined::allowed)) && read_output(image);
   }
 
   bool run(const std::vector<std::string>& command) {

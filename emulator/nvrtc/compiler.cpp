@@ -148,6 +148,24 @@ void append(std::vector<std::string>& to, std::initializer_list<const char*> mor
   to.insert(to.end(), more.begin(), more.end());
 }
 
+void append_linking(std::vector<std::string>& command, const Compiler& compiler, const CompilerPaths& paths,
+                    Undefined undefined) {
+  command.emplace_back("-Wl,-Bsymbolic");
+  // A name that nothing defines is an error here, which says the name, and not when the module is loaded.
+  if (compiler.family != CompilerFamily::zig) {
+    command.emplace_back("-nostdlib");
+    command.emplace_back(undefined == Undefined::refused ? "-Wl,-z,defs" : "-Wl,--unresolved-symbols=ignore-all");
+  }
+  command.push_back(paths.runtime_object);
+  if (!paths.access_hooks_object.empty()) command.push_back(paths.access_hooks_object);
+  command.insert(command.end(), {"-o", paths.output});
+}
+
+void append_libraries(std::vector<std::string>& command, const Compiler& compiler) {
+  append(command, {"-lm", "-ldl", "-lc"});
+  if (compiler.family != CompilerFamily::zig) command.emplace_back("-lgcc");
+}
+
 }  // namespace
 
 FoundCompiler find_compiler(const Settings& settings) {
@@ -186,13 +204,21 @@ std::vector<std::string> build_command(const Compiler& compiler, const Options& 
                                        bool uses_host_library) {
   std::vector<std::string> command = compiler.command;
   command.push_back("-std=gnu++" + std::to_string(options.cpp_standard));
-  append(command, {"-shared", "-fPIC", "-fvisibility=hidden", "-fno-semantic-interposition", "-fno-exceptions",
-                   "-fno-rtti", "-fno-math-errno", "-fno-trapping-math", "-fno-builtin-printf", "-fno-builtin-vprintf",
-                   "-fno-strict-aliasing", "-fno-stack-protector", "-fno-threadsafe-statics",
-                   "-fno-asynchronous-unwind-tables", "-Wl,-Bsymbolic", "-Wno-attributes", "-Wno-unknown-pragmas"});
+  append(command,
+         {options.is_relocatable ? "-c" : "-shared", "-fPIC", "-fvisibility=hidden", "-fno-semantic-interposition",
+          "-fno-exceptions", "-fno-rtti", "-fno-math-errno", "-fno-trapping-math", "-fno-builtin-printf",
+          "-fno-builtin-vprintf", "-fno-strict-aliasing", "-fno-stack-protector", "-fno-threadsafe-statics",
+          "-fno-asynchronous-unwind-tables", "-Wno-attributes", "-Wno-unknown-pragmas"});
   append(command, {options.device_debug ? "-O0" : "-O3"});
   if (options.device_debug) command.emplace_back("-g");
-  if (options.line_information) command.emplace_back("-g1");
+  if (options.line_information || options.is_relocatable) command.emplace_back("-g1");
+  if (options.is_relocatable) {
+    // A linker names the lines that want what nobody defines: in files of their own names, which GNU ld tells wrongly
+    // where it reads DWARF 5.
+    std::error_code error;
+    command.emplace_back("-gdwarf-4");
+    command.push_back("-fdebug-prefix-map=" + std::filesystem::current_path(error).string() + "=.");
+  }
   command.emplace_back(options.multiply_add ? "-ffp-contract=fast" : "-ffp-contract=off");
   if (options.fast_math) append(command, {"-freciprocal-math", "-fno-signed-zeros"});
 #if defined(__x86_64__)
@@ -212,14 +238,26 @@ std::vector<std::string> build_command(const Compiler& compiler, const Options& 
   }
   if (options.no_warnings) command.emplace_back("-w");
   command.push_back("-isystem" + paths.device_headers);
-  // A name that nothing defines is an error here, which says the name, and not when the module is loaded.
-  if (compiler.family != CompilerFamily::zig) append(command, {"-nostdlib", "-Wl,-z,defs"});
-  command.insert(command.end(), {"-x", "c++", paths.source, "-x", "none", paths.runtime_object});
-  if (!paths.access_hooks_object.empty()) command.push_back(paths.access_hooks_object);
-  command.insert(command.end(), {"-o", paths.output});
+  if (options.is_relocatable) {
+    command.insert(command.end(), {"-x", "c++", paths.source, "-o", paths.output});
+    return command;
+  }
+  command.insert(command.end(), {"-x", "c++", paths.source, "-x", "none"});
+  append_linking(command, compiler, paths, Undefined::refused);
   if (uses_host_library && compiler.family != CompilerFamily::zig) command.emplace_back("-lstdc++");
-  append(command, {"-lm", "-ldl", "-lc"});
-  if (compiler.family != CompilerFamily::zig) command.emplace_back("-lgcc");
+  append_libraries(command, compiler);
+  return command;
+}
+
+std::vector<std::string> link_command(const Compiler& compiler, const CompilerPaths& paths,
+                                      const std::vector<std::string>& objects, Undefined undefined) {
+  std::vector<std::string> command = compiler.command;
+  append(command, {"-shared", "-fPIC"});
+  command.insert(command.end(), objects.begin(), objects.end());
+  append_linking(command, compiler, paths, undefined);
+  // Which of the objects use it, nobody knows here.
+  if (compiler.family != CompilerFamily::zig) append(command, {"-Wl,--as-needed", "-lstdc++", "-Wl,--no-as-needed"});
+  append_libraries(command, compiler);
   return command;
 }
 

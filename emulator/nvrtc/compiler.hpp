@@ -41,9 +41,14 @@ struct CompilerPaths {
 // From the user's text to preprocessed text.
 std::vector<std::string> scan_command(const Compiler& compiler, const Options& options, const CompilerPaths& paths);
 
-// From rewritten text to a module image.
+// From rewritten text to a module image or, of a relocatable program, to an object for a linker.
 std::vector<std::string> build_command(const Compiler& compiler, const Options& options, const CompilerPaths& paths,
                                        bool uses_host_library);
+
+// From objects to a module image. What no object defines is an error, or nothing that is looked at.
+enum class Undefined { refused, allowed };
+std::vector<std::string> link_command(const Compiler& compiler, const CompilerPaths& paths,
+                                      const std::vector<std::string>& objects, Undefined undefined);
 
 // The processor's features, on which -march=native depends.
 std::string processor_identity();

@@ -10,6 +10,14 @@
 namespace aiocuda::emulator::nvrtc {
 namespace {
 
+constexpr std::string_view addresses_prefix = "aiocuda_addresses_";
+constexpr std::string_view shared_prefix = "aiocuda_static_shared_";
+#if defined(__aarch64__)
+constexpr unsigned host_machine = EM_AARCH64;
+#else
+constexpr unsigned host_machine = EM_X86_64;
+#endif
+
 class Elf {
  public:
   explicit Elf(std::string& image) : image_(image) {
@@ -115,15 +123,27 @@ std::string local_prefix(const std::string& lowered_name) {
 
 }  // namespace
 
-ImageContents complete_image(std::string& image, std::size_t count) {
+ImageContents complete_image(std::string& image) {
   ImageContents contents;
   Elf elf(image);
-  const auto table = elf.valid() ? elf.find("aiocuda_addresses") : std::nullopt;
-  const auto shared = elf.valid() ? elf.find("aiocuda_static_shared") : std::nullopt;
-  if (!table || !shared) return contents;
-  for (std::size_t i = 0; i < count; ++i) {
-    contents.lowered_names.push_back(elf.name_pointed_at(table->st_value + i * sizeof(void*)));
-  }
+  if (!elf.valid()) return contents;
+  struct Table {
+    std::uint64_t addresses;
+    Elf64_Sym shared;
+    std::size_t first;
+    std::size_t count;
+  };
+  std::vector<Table> tables;
+  elf.each_symbol(SHT_DYNSYM, [&](const Elf64_Sym& symbol, std::string_view name) {
+    if (!name.starts_with(addresses_prefix) || symbol.st_shndx == SHN_UNDEF) return;
+    const auto shared = elf.find(std::string(shared_prefix) + std::string(name.substr(addresses_prefix.size())));
+    if (!shared) return;
+    tables.push_back({symbol.st_value, *shared, contents.lowered_names.size(), symbol.st_size / sizeof(void*)});
+    for (std::size_t i = 0; i < tables.back().count; ++i) {
+      contents.lowered_names.push_back(elf.name_pointed_at(symbol.st_value + i * sizeof(void*)));
+    }
+  });
+  const std::size_t count = contents.lowered_names.size();
   contents.static_shared_bytes.assign(count, 0);
   elf.each_symbol(SHT_SYMTAB, [&](const Elf64_Sym& symbol, std::string_view name) {
     if (ELF64_ST_TYPE(symbol.st_info) != STT_TLS || !name.starts_with("_ZZ") ||
@@ -141,12 +161,34 @@ ImageContents complete_image(std::string& image, std::size_t count) {
       for (std::uint64_t& bytes : contents.static_shared_bytes) bytes += symbol.st_size;
     }
   });
-  if (const auto offset = elf.file_offset(*shared)) {
-    for (std::size_t i = 0; i < count; ++i)
-      elf.write(*offset + i * sizeof(std::uint64_t), contents.static_shared_bytes[i]);
+  for (const Table& table : tables) {
+    const auto offset = elf.file_offset(table.shared);
+    for (std::size_t i = 0; offset && i < table.count; ++i) {
+      elf.write(*offset + i * sizeof(std::uint64_t), contents.static_shared_bytes[table.first + i]);
+    }
   }
   contents.valid = true;
   return contents;
+}
+
+std::optional<ObjectSymbols> symbols_of_object(std::string& object) {
+  const Elf elf(object);
+  const auto header = elf.valid() ? elf.read<Elf64_Ehdr>(0) : std::nullopt;
+  if (!header || header->e_type != ET_REL || header->e_machine != host_machine) return std::nullopt;
+  ObjectSymbols symbols;
+  elf.each_symbol(SHT_SYMTAB, [&](const Elf64_Sym& symbol, std::string_view name) {
+    const unsigned binding = ELF64_ST_BIND(symbol.st_info);
+    if (binding == STB_LOCAL || name.empty()) return;
+    auto& list = symbol.st_shndx == SHN_UNDEF ? symbols.wanted : binding == STB_WEAK ? symbols.shared : symbols.defined;
+    list.emplace_back(name);
+  });
+  return symbols;
+}
+
+bool is_shared_object(std::string& image) {
+  const Elf elf(image);
+  const auto header = elf.valid() ? elf.read<Elf64_Ehdr>(0) : std::nullopt;
+  return header && header->e_type == ET_DYN && header->e_machine == host_machine;
 }
 
 }  // namespace aiocuda::emulator::nvrtc

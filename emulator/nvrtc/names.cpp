@@ -44,8 +44,8 @@ bool uses_any(const std::vector<Token>& tokens, Range range, const Names& names)
 }
 
 Names waiting_names(const std::vector<Token>& tokens, const std::vector<Declaration>& declarations,
-                    const Polling& polling) {
-  Names waiting;
+                    const Polling& polling, Names known) {
+  Names waiting = std::move(known);
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i].kind != TokenKind::identifier) continue;
     const bool reads_register =

@@ -24,6 +24,9 @@ enum class Kind {
   no_warnings,
   no_cache,
   syntax_only,
+  relocatable,  // may have "=value"
+  always_relocatable,
+  link_time,
   ignored_flag,   // may have "=value"
   ignored_value,  // has a value
 };
@@ -52,12 +55,12 @@ const std::map<std::string_view, Kind>& known_options() {
       {"w", Kind::no_warnings},
       {"no-cache", Kind::no_cache},
       {"fdevice-syntax-only", Kind::syntax_only},
-      {"device-c", Kind::ignored_flag},
-      {"dc", Kind::ignored_flag},
+      {"device-c", Kind::always_relocatable},
+      {"dc", Kind::always_relocatable},
       {"device-w", Kind::ignored_flag},
       {"dw", Kind::ignored_flag},
-      {"relocatable-device-code", Kind::ignored_value},
-      {"rdc", Kind::ignored_value},
+      {"relocatable-device-code", Kind::relocatable},
+      {"rdc", Kind::relocatable},
       {"extensible-whole-program", Kind::ignored_flag},
       {"ewp", Kind::ignored_flag},
       {"dopt", Kind::ignored_value},
@@ -72,8 +75,8 @@ const std::map<std::string_view, Kind>& known_options() {
       {"prec-div", Kind::ignored_value},
       {"extra-device-vectorization", Kind::ignored_flag},
       {"modify-stack-limit", Kind::ignored_value},
-      {"dlink-time-opt", Kind::ignored_flag},
-      {"dlto", Kind::ignored_flag},
+      {"dlink-time-opt", Kind::link_time},
+      {"dlto", Kind::link_time},
       {"gen-opt-lto", Kind::ignored_flag},
       {"optix-ir", Kind::ignored_flag},
       {"jump-table-density", Kind::ignored_value},
@@ -123,7 +126,7 @@ const std::map<std::string_view, Kind>& known_options() {
 bool takes_value(Kind kind) {
   return kind == Kind::architecture || kind == Kind::standard || kind == Kind::define || kind == Kind::undefine ||
          kind == Kind::include_path || kind == Kind::pre_include || kind == Kind::multiply_add ||
-         kind == Kind::ignored_value;
+         kind == Kind::relocatable || kind == Kind::ignored_value;
 }
 
 class Parser {
@@ -132,6 +135,7 @@ class Parser {
 
   Options run() {
     for (at_ = 0; at_ < given_.size(); ++at_) option(given_[at_]);
+    if (options_.for_link_time && options_.is_whole) error("-dlto is not compatible with -rdc=false");
     return std::move(options_);
   }
 
@@ -203,6 +207,17 @@ class Parser {
         return;
       case Kind::syntax_only:
         options_.syntax_only = true;
+        return;
+      case Kind::relocatable:
+        options_.is_relocatable = truth(text, value);
+        options_.is_whole = !options_.is_relocatable;
+        return;
+      case Kind::link_time:
+        options_.for_link_time = true;
+        options_.is_relocatable = true;
+        return;
+      case Kind::always_relocatable:
+        options_.is_relocatable = true;
         return;
       case Kind::ignored_flag:
       case Kind::ignored_value:

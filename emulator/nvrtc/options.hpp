@@ -1,5 +1,5 @@
 // NVRTC's compilation options, read. All of its documented options are accepted; those that speak of
-// GPU code only (registers, PTX, link-time optimisation) change nothing here.
+// GPU code only (registers, PTX) change nothing here.
 #pragma once
 
 #include <string>
@@ -17,6 +17,9 @@ struct Options {
   bool no_warnings = false;
   bool no_cache = false;
   bool syntax_only = false;
+  bool is_relocatable = false;            // for a linker, which also takes what other programs define
+  bool is_whole = false;                  // -rdc=false was said
+  bool for_link_time = false;             // likewise, in the form that nvrtcGetLTOIR answers
   std::vector<std::string> preprocessor;  // -D, -U, -I, -include, for the compiler
 
   std::vector<std::string> errors;  // what is wrong with the options, one line each

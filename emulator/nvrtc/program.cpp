@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "abi/text_image.hpp"
 #include "build.hpp"
 #include "cache.hpp"
 #include "compiler.hpp"
@@ -36,6 +37,8 @@ Result Program::compile(const std::vector<std::string>& given) {
     for (const std::string& error : options.errors) log_ += error + "\n";
     return error_invalid_option;
   }
+  architecture_ = options.architecture;
+  for_link_time_ = options.for_link_time;
   try {
     return build(options);
   } catch (const std::filesystem::filesystem_error& error) {
@@ -87,6 +90,12 @@ Result Program::build(const Options& options) {
   compiled_ = true;
   cache.store(key, {image_, log_, lowered_names_, std::move(built.dependencies)});
   return success;
+}
+
+std::string Program::ptx() const {
+  std::string text = abi::text_of_image(image_, architecture_);
+  text += '\0';
+  return text;
 }
 
 const char* Program::lowered_name(const std::string& expression, Result& result) const {

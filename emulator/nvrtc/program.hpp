@@ -27,6 +27,9 @@ class Program {
 
   bool is_compiled() const { return compiled_; }
   const std::string& image() const { return image_; }
+  bool is_for_link_time() const { return for_link_time_; }
+  // The image as text, with the zero byte that ends it: what stands for PTX.
+  std::string ptx() const;
   const std::string& log() const { return log_; }
 
   using FlowCallback = int (*)(void* payload, void* unused);
@@ -45,6 +48,8 @@ class Program {
   std::vector<std::string> name_expressions_;
   std::vector<std::string> lowered_names_;  // in the order of name_expressions_
   std::vector<std::string> given_options_;
+  int architecture_ = 0;
+  bool for_link_time_ = false;
   std::string image_;
   std::string log_;
   bool attempted_ = false;

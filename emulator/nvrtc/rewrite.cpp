@@ -38,8 +38,8 @@ class Rewriter {
         tokens_(source_.tokens),
         declarations_(find_declarations(tokens_)),
         polling_(tokens_, declarations_),
-        waiting_(waiting_names(tokens_, declarations_, polling_)) {
-    functions_use_place_ = any_function_uses_place();
+        waiting_(waiting_names(tokens_, declarations_, polling_, defined_elsewhere())) {
+    functions_use_place_ = request.is_relocatable || any_function_uses_place();
   }
 
   Rewritten run() {
@@ -100,11 +100,25 @@ class Rewriter {
     });
   }
 
+  // Functions that another unit of the module may define: nobody knows here whether they wait.
+  Names defined_elsewhere() const {
+    Names names;
+    if (!request_.is_relocatable) return names;
+    for (const Declaration& d : declarations_) {
+      if (d.is_function && d.body.empty() && !is_kernel(d)) names.insert(tokens_[unqualified(d.name).begin].text);
+    }
+    for (const Declaration& d : declarations_) {
+      if (d.is_function && !d.body.empty()) names.erase(tokens_[unqualified(d.name).begin].text);
+    }
+    return names;
+  }
+
   // The host's compiler gives what is in an unnamed namespace no symbol; NVRTC does.
   void unnamed_namespaces() {
     for (std::size_t i = 0; i + 1 < tokens_.size(); ++i) {
       if (tokens_[i].is("namespace") && tokens_[i + 1].is("{"))
-        edits_.replace(tokens_[i], "inline namespace aiocuda_unnamed");
+        edits_.replace(tokens_[i],
+                       "inline namespace aiocuda_unnamed" + (request_.is_relocatable ? "_" + request_.unit : ""));
     }
   }
 
@@ -152,8 +166,10 @@ class Rewriter {
     kernels_.push_back(std::move(k));
   }
 
-  // A kernel made of a template and a static function would have no symbol.
+  // A kernel made of a template and a static function would have no symbol. Of units that are linked, each keeps its
+  // own static functions and variables.
   void function(const Declaration& d) {
+    if (request_.is_relocatable) return;
     const Range head{d.all.begin, d.name.begin};
     const bool is_inline =
         has(head, "inline") || has(head, "__inline__") || has(head, "__forceinline__") || has(head, "constexpr");
@@ -302,7 +318,7 @@ class Rewriter {
     edits_.replace(tokens_[qualifier], tokens_[qualifier + 1].is("alignas") ? "" : renamed);
     alignment_first(qualifier, renamed);
     for (const std::size_t i : head) {
-      if (tokens_[i].is("static")) edits_.blank(tokens_[i]);
+      if (tokens_[i].is("static") && !request_.is_relocatable) edits_.blank(tokens_[i]);
     }
   }
 
@@ -476,15 +492,13 @@ class Rewriter {
            count + "] = {";
     for (const TableEntry& entry : table_entries_)
       out += entry.type + "::descriptor(\"" + escaped(entry.fallback_name) + "\"), ";
-    out +=
-        "};\nextern \"C\" {\n__attribute__((visibility(\"default\"), used)) extern const void* const "
-        "aiocuda_addresses[" +
-        count + "];\nconst void* const aiocuda_addresses[" + count + "] = {";
+    const std::string addresses = "aiocuda_addresses_" + request_.unit;
+    const std::string shared = "aiocuda_static_shared_" + request_.unit;
+    out += "};\nextern \"C\" {\n__attribute__((visibility(\"default\"), used)) extern const void* const " + addresses +
+           "[" + count + "];\nconst void* const " + addresses + "[" + count + "] = {";
     for (const TableEntry& entry : table_entries_) out += "(const void*)" + entry.type + "::address, ";
-    out +=
-        "};\n__attribute__((visibility(\"default\"), used, section(\".data\"))) volatile unsigned long long "
-        "aiocuda_static_shared[" +
-        count + "] = {};\n}\nAIOCUDA_MODULE(" + count + ")\n";
+    out += "};\n__attribute__((visibility(\"default\"), used, section(\".data\"))) volatile unsigned long long " +
+           shared + "[" + count + "] = {};\n}\nAIOCUDA_UNIT(" + addresses + ", " + shared + ", " + count + ")\n";
     return out;
   }
 

@@ -13,6 +13,8 @@ struct RewriteRequest {
   std::string_view preprocessed;
   const std::vector<std::string>& name_expressions;
   bool for_clang;
+  std::string unit;     // an identifier that no other unit of a module has
+  bool is_relocatable;  // other units may define what this one only declares
 };
 
 // Something the emulated driver does not do, found in the user's text.

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from aiocuda._bench import command as bench_command
 from aiocuda._bench import graphs as bench_graphs
+from aiocuda._driver import emulate
 from aiocuda._driver.inventory import compiler_text, device_rows
 from aiocuda._driver.select import select_driver
 from aiocuda.errors import (
@@ -127,6 +128,30 @@ def run_demo(arguments: Sequence[str]) -> int:
     return status
 
 
+def run_emulate(arguments: Sequence[str]) -> int:
+    """Run a Python program on the emulated driver, as ``python`` would run it.
+
+    The program need not know aiocuda: whatever it does through ``cuda.bindings`` or ``cuda.core`` goes to the emulated
+    driver. So do the Python processes that it starts.
+    """
+    parser = argparse.ArgumentParser(
+        prog="aiocuda emulate",
+        description="Run a Python program, and the processes it starts, on the emulated CUDA driver.",
+        usage="aiocuda emulate [-h] (program.py | -m module) [argument ...]",
+    )
+    parser.add_argument("-m", dest="module", action="store_true", help="run a module, as python -m does")
+    parser.add_argument("program", metavar="program.py", help="the program, or the name of the module")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="argument", help="the program's own")
+    given = parser.parse_args(arguments)
+    emulate.emulate_this_process()
+    try:
+        emulate.run_program(given.program, given.arguments, is_module=given.module)
+    except AiocudaError:
+        sys.excepthook(*sys.exc_info())  # the program's own, with its lines
+        return 1
+    return 0
+
+
 def run_bench(arguments: Sequence[str]) -> int:
     """Measure what submitting, awaiting and graphs cost, over their floors in C++ and beside other libraries."""
     if list(arguments[:1]) == ["graphs"]:
@@ -137,6 +162,7 @@ def run_bench(arguments: Sequence[str]) -> int:
 COMMANDS: tuple[Command, ...] = (
     Command("info", "show the driver, devices, compiler and versions in use", run_info),
     Command("demo", "train a small network on all the devices there are", run_demo),
+    Command("emulate", "run a Python program of CUDA on the emulated driver: emulate program.py ...", run_emulate),
     Command("bench", "measure what submitting and awaiting costs, over C++; bench graphs: what graphs cost", run_bench),
 )
 

@@ -1,7 +1,5 @@
 // The functions that a compiled module calls to run its kernels: block ranges as fibers, dynamic shared memory, printf
 // and the ways to end a launch. One copy of this file is linked into every module.
-#include <dlfcn.h>
-
 #include <cstdarg>
 #include <cstdint>
 #include <cstdio>
@@ -114,12 +112,6 @@ extern "C" {
 [[gnu::visibility("hidden")]] void* aiocuda_dynamic_shared() { return scratch; }
 [[gnu::visibility("hidden")]] unsigned aiocuda_dynamic_shared_bytes() {
   return static_cast<unsigned>(dynamic_shared_bytes);
-}
-
-// The exported symbol at exactly this address, or null.
-[[gnu::visibility("hidden")]] const char* aiocuda_symbol_name(const void* address) {
-  Dl_info info{};
-  return ::dladdr(address, &info) != 0 && info.dli_saddr == address ? info.dli_sname : nullptr;
 }
 
 [[gnu::visibility("hidden")]] void aiocuda_fail(int cuda_error, const char* message) { fail(cuda_error, message); }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <fstream>
 
+#include "abi/text_image.hpp"
 #include "nvrtc_functions.hpp"
 #include "support.hpp"
 
@@ -68,8 +69,16 @@ TEST_CASE("handles and arguments that are not valid are answered, not followed")
   CHECK(nvrtcGetPTXSize(program, &size) == 0);
   std::size_t cubin_size = 0;
   CHECK(nvrtcGetCUBINSize(program, &cubin_size) == 0);
-  CHECK(size == cubin_size);
-  CHECK(nvrtcGetLTOIRSize(program, &size) == 4);
+  std::string text(size, ' '), cubin(cubin_size, ' ');
+  CHECK(nvrtcGetPTX(program, text.data()) == 0);
+  CHECK(nvrtcGetCUBIN(program, cubin.data()) == 0);
+  CHECK(text.back() == '\0');
+  CHECK(text.find('\0') == text.size() - 1);
+  CHECK(contains(text, "\n.version "));
+  CHECK(aiocuda::emulator::abi::image_of_text(text) == cubin);
+  CHECK(!aiocuda::emulator::abi::image_of_text(text.substr(0, text.size() / 2)));
+  CHECK(nvrtcGetLTOIRSize(program, &size) == 0);
+  CHECK(size == 0);
   CHECK(nvrtcGetPCHCreateStatus(program) == 13);
   void* const stale = program;
   CHECK(nvrtcDestroyProgram(&program) == 0);

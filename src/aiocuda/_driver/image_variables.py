@@ -23,11 +23,15 @@ _SYMBOL_TABLE, _OBJECT, _LOCAL, _WRITABLE = (
 # The sections in which NVIDIA's compilers put `__device__`, `__managed__` and `__constant__` variables, and static ones
 # of functions.
 _CUDA_SECTIONS: Final = (".nv.global", ".nv.managed", ".nv.constant3", ".data", ".bss")
-# The symbols that each image of the emulated compiler has for itself.
-_EMULATED: Final = frozenset(
-    {"aiocuda_addresses", "aiocuda_static_shared", "_ZL14aiocuda_module", "_ZL15aiocuda_kernels", "_ZL14aiocuda_listed"}
+# The symbols that each image of the emulated compiler has for itself begin so.
+_EMULATED: Final = (
+    "aiocuda_addresses_",
+    "aiocuda_static_shared_",
+    "_ZL12aiocuda_unit",
+    "_ZL18aiocuda_unit_entry",
+    "_ZL15aiocuda_kernels",
+    "_ZN7aiocuda8emulator",
 )
-_EMULATED_NAMESPACE: Final = "_ZN7aiocuda8emulator"
 
 
 class _Section(NamedTuple):
@@ -86,7 +90,7 @@ def _is_variable(code: bytes, sections: list[_Section], table: _Section, at: int
         return False
     is_own = info >> 4 == _LOCAL and not sections[index].flags & _WRITABLE  # such as a table of the program's
     name = _text(code, sections[table.link], name_at)
-    return not (is_own or name in _EMULATED or name.startswith(_EMULATED_NAMESPACE))
+    return not (is_own or name.startswith(_EMULATED))
 
 
 def _text(code: bytes, strings: _Section, at: int) -> str:

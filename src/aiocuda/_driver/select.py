@@ -20,13 +20,15 @@ from types import FrameType
 from typing import Final, Literal
 
 from aiocuda import _forks
-from aiocuda._driver import probe
+from aiocuda._driver import forwarded_runtime, probe
 from aiocuda.errors import ArgumentValueError, DriverNotFoundError, DriverSelectionError, EmulatedDeviceWarning
 
 __all__ = ["DriverInfo", "cache_directory", "is_debugging", "select_driver", "submission_thread"]
 
 DRIVER_SONAME = "libcuda.so.1"
 NVRTC_SONAME = "libnvrtc.so.13"
+# Libraries that some programs use beside the driver.
+COMPANION_SONAMES = ("libnvidia-ml.so.1", "libnvJitLink.so.13")
 VARIABLE = "AIOCUDA_DRIVER"
 DEBUG_VARIABLE = "AIOCUDA_DEBUG"
 SUBMISSION_VARIABLE = "AIOCUDA_SUBMISSION_THREAD"
@@ -230,6 +232,9 @@ def _select_emulated(reason: str) -> DriverInfo:
     nvrtc_path = directory / NVRTC_SONAME
     driver = _load_as_the_only(driver_path, "CUDA driver")
     _load_as_the_only(nvrtc_path, "NVRTC")
+    for soname in COMPANION_SONAMES:
+        _load_unless_loaded(directory / soname)
+    forwarded_runtime.forward()
     _offer_ziglang()
     return DriverInfo("emulated", str(driver_path), probe.driver_version(driver), str(nvrtc_path), reason)
 
@@ -305,6 +310,23 @@ def _load_as_the_only(path: Path, what: str) -> ctypes.CDLL:
             f"{resolved}; select the driver (import aiocuda) before what loaded that one"
         )
     return library
+
+
+def _load_unless_loaded(path: Path) -> None:
+    """Load an emulated library that aiocuda itself does not need, unless the process uses another of that name.
+
+    PyTorch and its like bring libnvJitLink and load it; it stays theirs.
+    """
+    if _loaded_path(path.name) is not None:
+        return
+    try:
+        ctypes.CDLL(str(path), mode=os.RTLD_NOW | os.RTLD_GLOBAL)
+    except OSError as error:
+        raise DriverNotFoundError(
+            f"the emulated {path.name} cannot be loaded",
+            (f"{path}: {error}",),
+            "Reinstall aiocuda on this machine: its build makes it for the machine's own system.",
+        ) from None
 
 
 def _probe_nvidia() -> _Finding:

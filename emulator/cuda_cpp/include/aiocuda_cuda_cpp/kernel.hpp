@@ -15,14 +15,13 @@ using ::uint64_t;
 }  // namespace std
 
 #include "module_abi.hpp"
+#include "unit.hpp"
 
 extern "C" {
-AIOCUDA_RUNTIME void aiocuda_set_services(const aiocuda::emulator::abi::Services* services);
 AIOCUDA_RUNTIME void aiocuda_begin_range(const aiocuda::emulator::abi::Launch* launch, unsigned stacks);
 AIOCUDA_RUNTIME void aiocuda_end_range();
 AIOCUDA_RUNTIME void aiocuda_run_fibers(const aiocuda::emulator::abi::Launch* launch, unsigned long long first,
                                         unsigned long long last, void (*kernel)(void* const* arguments));
-AIOCUDA_RUNTIME const char* aiocuda_symbol_name(const void* address);
 }
 
 namespace aiocuda_device {
@@ -285,25 +284,14 @@ struct Named {
 
 }  // namespace aiocuda_device
 
-// The module's tables. `aiocuda_addresses` and `aiocuda_static_shared` are found in the finished image
-// by name (nvrtc/image.cpp): the first to learn the lowered names, the second to be filled in.
-#define AIOCUDA_MODULE(count)                                                                                         \
-  static aiocuda::emulator::abi::Module aiocuda_module = {aiocuda::emulator::abi::abi_version, 0, nullptr,            \
-                                                          &::aiocuda_set_services};                                   \
-  static const aiocuda::emulator::abi::Kernel* aiocuda_listed[count + 1];                                             \
-  extern "C" __attribute__((visibility("default"))) const aiocuda::emulator::abi::Module* aiocuda_emulator_module() { \
-    if (aiocuda_module.kernels != nullptr) return &aiocuda_module;                                                    \
-    unsigned listed = 0;                                                                                              \
-    for (unsigned i = 0; i < count; ++i) {                                                                            \
-      if (aiocuda_kernels[i].run == nullptr) continue;                                                                \
-      bool known = false;                                                                                             \
-      for (unsigned j = 0; j < i; ++j) known = known || aiocuda_addresses[j] == aiocuda_addresses[i];                 \
-      if (known) continue;                                                                                            \
-      if (const char* name = ::aiocuda_symbol_name(aiocuda_addresses[i])) aiocuda_kernels[i].name = name;             \
-      aiocuda_kernels[i].static_shared_bytes = aiocuda_static_shared[i];                                              \
-      aiocuda_listed[listed++] = &aiocuda_kernels[i];                                                                 \
-    }                                                                                                                 \
-    aiocuda_module.kernel_count = listed;                                                                             \
-    aiocuda_module.kernels = aiocuda_listed;                                                                          \
-    return &aiocuda_module;                                                                                           \
-  }
+// A unit's table, and its entry in the module's list of units: a section of pointers, which the linker joins.
+// `aiocuda_addresses_*` and `aiocuda_static_shared_*` are found in the finished image by name (nvrtc/image.cpp): the
+// first to learn the lowered names, the second to be filled in.
+#if defined(__has_attribute) && __has_attribute(retain)
+#define AIOCUDA_KEPT __attribute__((used, retain, section("aiocuda_units")))
+#else
+#define AIOCUDA_KEPT __attribute__((used, section("aiocuda_units")))
+#endif
+#define AIOCUDA_UNIT(addresses, static_shared, count)                                                          \
+  static const aiocuda::emulator::abi::Unit aiocuda_unit = {aiocuda_kernels, addresses, static_shared, count}; \
+  AIOCUDA_KEPT static const aiocuda::emulator::abi::Unit* const aiocuda_unit_entry = &aiocuda_unit;

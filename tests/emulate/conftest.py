@@ -1,0 +1,29 @@
+"""Programs that do not know aiocuda: each runs in a process of its own, as a shell starts it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from emulate_command import command
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def emulate(tmp_path: Path) -> Run:
+    """Run ``aiocuda emulate`` on a program given as text, with its own arguments."""
+
+    def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        path = tmp_path / "program.py"
+        path.write_text(textwrap.dedent(program), encoding="utf-8")
+        return command("emulate", str(path), *arguments)
+
+    return run
