@@ -81,7 +81,6 @@ TEST_CASE("what the emulator does not have reads 0 among the attributes") {
                                              CU_DEVICE_ATTRIBUTE_SPARSE_CUDA_ARRAY_SUPPORTED,
                                              CU_DEVICE_ATTRIBUTE_DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED,
                                              CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH,
-                                             CU_DEVICE_ATTRIBUTE_TENSOR_MAP_ACCESS_SUPPORTED,
                                              CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED,
                                              CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED,
                                              CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED,
