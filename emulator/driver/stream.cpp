@@ -8,6 +8,7 @@
 #include "capture/capture.hpp"
 #include "checking/checking.hpp"
 #include "event.hpp"
+#include "green_context.hpp"
 #include "host_function.hpp"
 #include "injection.hpp"
 #include "spin.hpp"
@@ -391,6 +392,7 @@ CUresult resolve_stream(CUstream handle, std::shared_ptr<Stream>& stream) {
   if (in_host_function()) return CUDA_ERROR_NOT_PERMITTED;
   stream = streams().find(handle);
   if (!stream) return CUDA_ERROR_INVALID_HANDLE;
+  if (const auto green = green_context_of(*stream); green && green->ended()) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
   return stream->context().error();
 }
 

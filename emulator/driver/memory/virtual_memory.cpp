@@ -295,10 +295,11 @@ CUresult cuMemUnmap(CUdeviceptr address, std::size_t bytes) {
   });
   if (!is_whole) return CUDA_ERROR_INVALID_VALUE;
   for (const auto& each : mappings) {
-    memory::unlist(*each);
+    // The addresses stay reserved.
+    const void* const pages = ::mmap(reinterpret_cast<void*>(each->address), each->bytes, PROT_NONE,
+                                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    if (pages == MAP_FAILED || !memory::unlist(*each)) return CUDA_ERROR_OPERATING_SYSTEM;
     if (auto* const checker = checking::checker()) checker->freed_by_host(each->address, each->bytes, "cuMemUnmap");
-    ::mmap(reinterpret_cast<void*>(each->address), each->bytes, PROT_NONE,
-           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     all.mappings.erase(each->address);
   }
   return CUDA_SUCCESS;
