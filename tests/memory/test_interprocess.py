@@ -63,9 +63,12 @@ def processes() -> Iterator[Callable[[], Process]]:
         each.end()
 
 
-@pytest.fixture
-def other(processes: Callable[[], Process]) -> Process:
-    return processes()
+@pytest.fixture(scope="module")
+def other() -> Iterator[Process]:
+    """One that all tests share: each closes what it has opened there."""
+    process = Process()
+    yield process
+    process.end()
 
 
 def lent(values: Any) -> ac.DeviceArray:

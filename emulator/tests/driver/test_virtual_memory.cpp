@@ -14,7 +14,8 @@ constexpr std::size_t unit = std::size_t{2} << 20;
 CUmemAllocationProp described() {
   CUmemAllocationProp properties{};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  properties.location.id = 0;
   properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   return properties;
 }
@@ -35,7 +36,9 @@ struct Mapping {
   Mapping(const Mapping&) = delete;
   Mapping& operator=(const Mapping&) = delete;
   CUresult allow(CUmemAccess_flags flags) const {
-    const CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, 0}, flags};
+    CUmemAccessDesc access{};
+    access.location = described().location;
+    access.flags = flags;
     return cuMemSetAccess(address, bytes, &access, 1);
   }
   const std::size_t bytes;
