@@ -169,10 +169,15 @@ TEST_CASE("events of a green context come behind all of its streams, and before 
   const GreenContext green;
   const CUstream one = green.stream(), two = green.stream();
   const Event event, other;
+  const SharedInts<1> memory;
   {
     Gate gate(two);
     REQUIRE_OK(cuGreenCtxRecordEvent(green, event));
-    CHECK_OK(cuStreamQuery(one));
+    // Time enough for a record that waits for nobody.
+    for (int round = 0; round < 200; ++round) {
+      REQUIRE_OK(cuMemsetD32Async(memory.address(), 1, 1, one));
+      REQUIRE_OK(cuStreamSynchronize(one));
+    }
     CHECK(cuEventQuery(event) == CUDA_ERROR_NOT_READY);
   }
   CHECK_OK(cuEventSynchronize(event));

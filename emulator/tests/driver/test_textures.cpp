@@ -69,6 +69,11 @@ TEST_CASE("an array keeps what is copied to it, box by box") {
     outside.*field += 1;
     CHECK(cuMemcpy3D(&outside) == CUDA_ERROR_INVALID_VALUE);
   }
+  CUDA_MEMCPY3D below = copy;  // its memory goes on, its rows do not
+  below.srcZ = 0;
+  below.srcY = 3;
+  below.Depth = 1;
+  CHECK(cuMemcpy3D(&below) == CUDA_ERROR_INVALID_VALUE);
   copy.srcXInBytes += 2;
   CHECK(cuMemcpy3D(&copy) == CUDA_ERROR_INVALID_VALUE);
 }
