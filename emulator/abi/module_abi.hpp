@@ -11,6 +11,8 @@
 #include <cstdint>
 #endif
 
+#include "texture_abi.hpp"
+
 namespace aiocuda::emulator::abi {
 
 inline constexpr std::uint32_t abi_version = 3;
@@ -75,6 +77,9 @@ struct Services {
   // such a block waits for all others of its launch, or fails. Null where there are no such launches.
   bool (*is_in_grid)() = nullptr;
   void (*meet_grid)() = nullptr;
+  // Textures and surfaces. Null where there are none.
+  void (*fetch_texture)(TextureFetch* fetch) = nullptr;
+  void (*access_surface)(const SurfaceAccess* access) = nullptr;
 };
 
 struct Module {

@@ -10,6 +10,8 @@
 #include "memory/memory.hpp"
 #include "module.hpp"
 #include "stream.hpp"
+#include "texture/array.hpp"
+#include "texture/texture.hpp"
 
 namespace aiocuda::emulator {
 namespace {
@@ -112,6 +114,9 @@ void Context::end() {
   }
   unload_modules_of(*this);
   if (all_ended) {
+    texture::release_objects(*this);
+    static_cast<void>(texture::mipmapped_arrays().take_if(of_this));
+    static_cast<void>(texture::arrays().take_if(of_this));
     memory::release_context(*this);
   } else {
     std::fprintf(stderr,

@@ -2,6 +2,7 @@
 #include "capture/capture.hpp"
 #include "context.hpp"
 #include "context_flags.hpp"
+#include "green_context.hpp"
 #include "memory/memory.hpp"
 #include "stream.hpp"
 
@@ -12,12 +13,28 @@ namespace {
 // The API version that all contexts of the current ABI report.
 constexpr unsigned context_api_version = 3020;
 
+void push(std::shared_ptr<Context> context, std::shared_ptr<GreenContext> green) {
+  context_stack().push_back(std::move(context));
+  green_context_stack().push_back(std::move(green));
+}
+
+void pop() {
+  context_stack().pop_back();
+  green_context_stack().pop_back();
+}
+
+// The name by which the current context was made current.
+CUcontext current_handle() {
+  const auto green = current_green_context();
+  return green ? green->context_handle() : context_stack().back()->handle();
+}
+
 CUresult create_context(CUcontext* handle, unsigned flags, CUdevice device) {
   if (const CUresult error = check_device(device)) return error;
   if (handle == nullptr || !are_context_flags(flags)) return CUDA_ERROR_INVALID_VALUE;
   auto context = std::make_shared<Context>(device, flags, nullptr);
   *handle = contexts().add(context);
-  context_stack().push_back(std::move(context));
+  push(std::move(context), nullptr);
   return CUDA_SUCCESS;
 }
 
@@ -63,7 +80,7 @@ CUresult cuCtxDestroy_v2(CUcontext handle) {
   const std::shared_ptr<Context> context = contexts().take(handle);
   if (!context) return CUDA_ERROR_INVALID_CONTEXT;  // destroyed by another thread meanwhile
   auto& stack = context_stack();
-  if (!stack.empty() && stack.back() == context) stack.pop_back();
+  if (!stack.empty() && stack.back() == context) pop();
   context->end();
   return CUDA_SUCCESS;
 }
@@ -72,7 +89,7 @@ CUresult cuCtxPushCurrent_v2(CUcontext handle) {
   if (const CUresult error = check_initialised()) return error;
   std::shared_ptr<Context> context = contexts().find(handle);
   if (!context) return CUDA_ERROR_INVALID_CONTEXT;
-  context_stack().push_back(std::move(context));
+  push(std::move(context), green_context_of(handle));
   return CUDA_SUCCESS;
 }
 
@@ -80,8 +97,8 @@ CUresult cuCtxPopCurrent_v2(CUcontext* handle) {
   if (const CUresult error = check_initialised()) return error;
   auto& stack = context_stack();
   if (stack.empty()) return CUDA_ERROR_INVALID_CONTEXT;
-  if (handle != nullptr) *handle = stack.back()->handle();
-  stack.pop_back();
+  if (handle != nullptr) *handle = current_handle();
+  pop();
   return CUDA_SUCCESS;
 }
 
@@ -89,16 +106,13 @@ CUresult cuCtxSetCurrent(CUcontext handle) {
   if (const CUresult error = check_initialised()) return error;
   auto& stack = context_stack();
   if (handle == nullptr) {
-    if (!stack.empty()) stack.pop_back();
+    if (!stack.empty()) pop();
     return CUDA_SUCCESS;
   }
   std::shared_ptr<Context> context = contexts().find(handle);
   if (!context) return CUDA_ERROR_INVALID_CONTEXT;
-  if (stack.empty()) {
-    stack.push_back(std::move(context));
-  } else {
-    stack.back() = std::move(context);
-  }
+  if (!stack.empty()) pop();
+  push(std::move(context), green_context_of(handle));
   return CUDA_SUCCESS;
 }
 
@@ -106,7 +120,7 @@ CUresult cuCtxGetCurrent(CUcontext* handle) {
   if (const CUresult error = check_initialised()) return error;
   if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const auto& stack = context_stack();
-  *handle = stack.empty() ? nullptr : stack.back()->handle();
+  *handle = stack.empty() ? nullptr : current_handle();
   return CUDA_SUCCESS;
 }
 
@@ -146,7 +160,8 @@ CUresult cuCtxGetId(CUcontext handle, unsigned long long* id) {
   std::shared_ptr<Context> context;
   if (const CUresult error = find_context(handle, context)) return error;
   if (id == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *id = context->id();
+  const auto green = handle != nullptr ? green_context_of(handle) : current_green_context();
+  *id = green ? green->id() : context->id();
   return CUDA_SUCCESS;
 }
 

@@ -23,9 +23,13 @@ EventTable& events() {
 
 void Event::record(Stream& stream) {
   auto record = std::make_shared<EventRecord>();
-  record->ticket = stream.enqueue([time = std::shared_ptr<std::atomic<std::int64_t>>(record, &record->passed_at_ns)] {
-    time->store(now_ns(), std::memory_order_release);
-  });
+  const auto shared = begin_shared(*record);
+  // Where the work is dropped, the shared record passes with it.
+  record->ticket =
+      stream.enqueue([time = std::shared_ptr<std::atomic<std::int64_t>>(record, &record->passed_at_ns), shared] {
+        time->store(now_ns(), std::memory_order_release);
+        if (shared) shared->pass();
+      });
   const std::lock_guard lock(mutex_);
   record_ = std::move(record);
 }
@@ -42,9 +46,22 @@ void Event::set_record(std::shared_ptr<EventRecord> record) {
   record_ = std::move(record);
 }
 
+std::shared_ptr<const SharedRecord> Event::begin_shared(EventRecord& record) const {
+  if (!shared_) return nullptr;
+  auto shared = std::make_shared<const SharedRecord>(shared_);
+  record.shared_number = shared->number();
+  return shared;
+}
+
 std::shared_ptr<const EventRecord> Event::last_record() const {
   const std::lock_guard lock(mutex_);
-  return record_;
+  if (!shared_) return record_;
+  const std::uint64_t last = shared_->last_record();
+  const bool is_own = record_ && (record_->fork || record_->shared_number == last);
+  if (is_own || last == 0) return record_;
+  auto record = std::make_shared<EventRecord>();
+  record->ticket = Ticket(std::make_shared<const ForeignRecord>(context_, shared_, last));
+  return record;
 }
 
 CUresult record(const std::shared_ptr<Event>& event, Stream& stream) {
@@ -94,10 +111,13 @@ CUresult cuEventCreate(CUevent* handle, unsigned flags) {
   const Entry entry = enter();
   if (!entry) return entry.error();
   if (handle == nullptr || (flags & ~known) != 0) return CUDA_ERROR_INVALID_VALUE;
+  std::shared_ptr<SharedEvent> shared;
   if ((flags & CU_EVENT_INTERPROCESS) != 0) {
-    return (flags & CU_EVENT_DISABLE_TIMING) != 0 ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
+    if ((flags & CU_EVENT_DISABLE_TIMING) == 0) return CUDA_ERROR_INVALID_VALUE;
+    shared = SharedEvent::make();
+    if (!shared) return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  *handle = events().add(std::make_shared<Event>(entry.context().shared_from_this(), flags));
+  *handle = events().add(std::make_shared<Event>(entry.context().shared_from_this(), flags, std::move(shared)));
   return CUDA_SUCCESS;
 }
 

@@ -10,6 +10,7 @@
 #include "context.hpp"
 #include "device.hpp"
 #include "fault.hpp"
+#include "green_context.hpp"
 #include "host_function.hpp"
 #include "settings.hpp"
 
@@ -51,6 +52,8 @@ Entry enter_even_if_lost() noexcept {
   if (in_host_function()) return Entry(CUDA_ERROR_NOT_PERMITTED);
   auto& stack = context_stack();
   if (stack.empty()) return Entry(CUDA_ERROR_INVALID_CONTEXT);
+  if (const auto& green = green_context_stack().back(); green && green->ended())
+    return Entry(CUDA_ERROR_CONTEXT_IS_DESTROYED);
   if (stack.back()->ended()) {
     // A primary context keeps its handle when it is reset and retained again.
     std::shared_ptr<Context> renewed = contexts().find(stack.back()->handle());

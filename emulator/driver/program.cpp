@@ -27,16 +27,21 @@
 #include "fault.hpp"
 #include "grid.hpp"
 #include "nvrtc/linking.hpp"
+#include "texture/texture.hpp"
 
 namespace aiocuda::emulator {
 namespace {
 
 // Made when the first module is loaded; it lives as long as any.
 const abi::Services& services() {
-  static const abi::Services made{
-      abi::abi_version,    &fail_kernel,
-      &abi::thread_memory, checking::checker() != nullptr ? &checking::record_access : nullptr,
-      &is_in_grid,         &meet_grid};
+  static const abi::Services made{abi::abi_version,
+                                  &fail_kernel,
+                                  &abi::thread_memory,
+                                  checking::checker() != nullptr ? &checking::record_access : nullptr,
+                                  &is_in_grid,
+                                  &meet_grid,
+                                  &texture::fetch_texture,
+                                  &texture::access_surface};
   return made;
 }
 

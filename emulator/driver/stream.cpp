@@ -7,6 +7,8 @@
 
 #include "capture/capture.hpp"
 #include "checking/checking.hpp"
+#include "event.hpp"
+#include "green_context.hpp"
 #include "host_function.hpp"
 #include "injection.hpp"
 #include "spin.hpp"
@@ -61,7 +63,10 @@ StreamTable& streams() {
   return *table;
 }
 
-bool Ticket::passed() const noexcept { return !stream_ || is_early() || stream_->has_passed(position_); }
+bool Ticket::passed() const noexcept {
+  if (foreign_) return foreign_->passed();
+  return !stream_ || is_early() || stream_->has_passed(position_);
+}
 
 Ticket Ticket::earlier(std::shared_ptr<const std::atomic<bool>> flag, std::vector<checking::Point> points) const {
   Ticket ticket(stream_, position_, std::move(points));
@@ -70,6 +75,7 @@ Ticket Ticket::earlier(std::shared_ptr<const std::atomic<bool>> flag, std::vecto
 }
 
 CUresult Ticket::wait() const {
+  if (foreign_) return foreign_->wait();
   if (!stream_) return CUDA_SUCCESS;
   stream_->wait_until(*this);
   const CUresult error = stream_->context().error();
@@ -77,7 +83,8 @@ CUresult Ticket::wait() const {
   return error;
 }
 
-void Ticket::wait_in_stream() const {
+void Ticket::wait_in_stream(const Context& context) const {
+  if (foreign_) foreign_->wait_in_stream(context);
   if (stream_) stream_->wait_until(*this);
 }
 
@@ -134,7 +141,7 @@ void Stream::wait_for(const Ticket& ticket) {
   if (ticket.stream().get() == this) return;
   if (!ticket.passed()) {
     // A lost context on the other side has failed on its own; here the wait is over.
-    append(std::make_unique<CallableWork<std::function<void()>>>([ticket] { ticket.wait_in_stream(); }),
+    append(std::make_unique<CallableWork<std::function<void()>>>([ticket, this] { ticket.wait_in_stream(*context_); }),
            ticket.points_);
   } else if (!ticket.points_.empty()) {
     const std::lock_guard lock(mutex_);
@@ -385,6 +392,7 @@ CUresult resolve_stream(CUstream handle, std::shared_ptr<Stream>& stream) {
   if (in_host_function()) return CUDA_ERROR_NOT_PERMITTED;
   stream = streams().find(handle);
   if (!stream) return CUDA_ERROR_INVALID_HANDLE;
+  if (const auto green = green_context_of(*stream); green && green->ended()) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
   return stream->context().error();
 }
 

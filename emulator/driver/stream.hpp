@@ -18,6 +18,7 @@
 #include "shuffle.hpp"
 
 namespace aiocuda::emulator {
+class ForeignRecord;
 namespace capture {
 struct Branch;
 }
@@ -55,12 +56,14 @@ class Work {
 class Ticket {
  public:
   Ticket() = default;
+  // A point in a stream of another process.
+  explicit Ticket(std::shared_ptr<const ForeignRecord> foreign) : foreign_(std::move(foreign)) {}
   // Everything up to this point has ended (has run, or was dropped because the context was lost).
   bool passed() const noexcept;
   // For the host: blocks until passed, or until the stream's context is lost; answers that context's error.
   CUresult wait() const;
-  // The same for a stream's thread: the host learns nothing by it.
-  void wait_in_stream() const;
+  // The same for the thread of a stream of that context: the host learns nothing by it.
+  void wait_in_stream(const Context& context) const;
   // For the host: has it passed? If so, the host has learnt it.
   bool query() const;
   void observe() const;
@@ -76,7 +79,8 @@ class Ticket {
       : stream_(std::move(stream)), position_(position), points_(std::move(points)) {}
   std::shared_ptr<Stream> stream_;
   std::uint64_t position_ = 0;
-  std::vector<checking::Point> points_;  // what the checker knows the point by; empty where nothing is checked
+  std::vector<checking::Point> points_;           // what the checker knows the point by; empty where nothing is checked
+  std::shared_ptr<const ForeignRecord> foreign_;  // of another process, else null; then all the rest is empty
   std::shared_ptr<const std::atomic<bool>> flag_;  // of a point inside of a piece of work, else null
 };
 

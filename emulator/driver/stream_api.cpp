@@ -4,6 +4,7 @@
 
 #include "capture/capture.hpp"
 #include "graph/node_parameters.hpp"
+#include "green_context.hpp"
 #include "holding.hpp"
 #include "host_function.hpp"
 #include "memory/memory.hpp"
@@ -72,6 +73,7 @@ CUresult cuStreamCreateWithPriority(CUstream* handle, unsigned flags, int priori
   priority = std::clamp(priority, greatest_stream_priority, least_stream_priority);
   auto stream = std::make_shared<Stream>(entry.context().shared_from_this(), flags, priority, Stream::Kind::ordinary);
   entry.context().add_stream(stream);
+  if (const auto green = current_green_context()) green->add_stream(stream);
   *handle = streams().add(std::move(stream));
   return CUDA_SUCCESS;
 }
@@ -149,13 +151,19 @@ CUresult cuStreamGetCtx(CUstream handle, CUcontext* context) {
   std::shared_ptr<Stream> stream;
   if (const CUresult error = resolve_stream(handle, stream)) return error;
   if (context == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *context = stream->context().handle();
+  const auto green = green_context_of(*stream);
+  *context = green ? green->context_handle() : stream->context().handle();
   return CUDA_SUCCESS;
 }
 
 CUresult cuStreamGetCtx_v2(CUstream handle, CUcontext* context, CUgreenCtx* green_context) {
-  if (green_context != nullptr) *green_context = nullptr;
-  return cuStreamGetCtx(handle, context);
+  std::shared_ptr<Stream> stream;
+  if (const CUresult error = resolve_stream(handle, stream)) return error;
+  if (context == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const auto green = green_context_of(*stream);
+  *context = stream->context().handle();
+  if (green_context != nullptr) *green_context = green ? green->handle() : nullptr;
+  return CUDA_SUCCESS;
 }
 
 CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, void* user_data) {

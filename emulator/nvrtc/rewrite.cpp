@@ -400,6 +400,8 @@ class Rewriter {
       expressions.push_back(tokenize(expression));
       for (const Token& token : expressions.back().tokens) roots.insert(token.text);
     }
+    if (std::any_of(tokens_.begin(), tokens_.end(), [](const Token& token) { return is_of_textures(token.text); }))
+      result_.includes.emplace_back("\"aiocuda_cuda_cpp/texture.hpp\"");
     const Names used = used_names(tokens_, declarations_, std::move(roots));
     for (const Declaration& d : declarations_) {
       const Names names = declared_names(tokens_, d);

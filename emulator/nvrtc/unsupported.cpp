@@ -1,13 +1,14 @@
 // See unsupported.hpp.
 #include "unsupported.hpp"
 
+#include <algorithm>
+#include <iterator>
 #include <unordered_map>
 
 namespace aiocuda::emulator::nvrtc {
 namespace {
 
 constexpr std::string_view tensor_cores = "tensor cores (wmma, mma) are not supported on the emulated driver";
-constexpr std::string_view textures = "textures and surfaces are not supported on the emulated driver";
 constexpr std::string_view clusters = "thread block clusters are not supported on the emulated driver";
 constexpr std::string_view tensor_memory =
     "the tensor memory accelerator (TMA) is not supported on the emulated driver";
@@ -28,24 +29,6 @@ std::string_view why_unsupported(std::string_view word) {
       {"__cluster_barrier_wait", clusters},
       {"__cluster_map_shared_rank", clusters},
       {"cp_async_bulk_tensor", tensor_memory},
-      {"cudaTextureObject_t", textures},
-      {"cudaSurfaceObject_t", textures},
-      {"tex1D", textures},
-      {"tex1Dfetch", textures},
-      {"tex1DLayered", textures},
-      {"tex2D", textures},
-      {"tex2DLod", textures},
-      {"tex2DGrad", textures},
-      {"tex2Dgather", textures},
-      {"tex2DLayered", textures},
-      {"tex3D", textures},
-      {"texCubemap", textures},
-      {"surf1Dread", textures},
-      {"surf1Dwrite", textures},
-      {"surf2Dread", textures},
-      {"surf2Dwrite", textures},
-      {"surf3Dread", textures},
-      {"surf3Dwrite", textures},
       {"CUtensorMap", tensor_memory},
       {"<<<", dynamic_parallelism},
       {"cudaLaunchDevice", dynamic_parallelism},
@@ -54,6 +37,23 @@ std::string_view why_unsupported(std::string_view word) {
   };
   const auto found = exact.find(word);
   return found == exact.end() ? std::string_view{} : found->second;
+}
+
+bool is_of_textures(std::string_view word) {
+  constexpr std::string_view beginnings[] = {"cudaTextureObject_t",
+                                             "cudaSurfaceObject_t",
+                                             "cudaSurfaceBoundaryMode",
+                                             "cudaBoundaryMode",
+                                             "tex1D",
+                                             "tex2D",
+                                             "tex3D",
+                                             "texCubemap",
+                                             "surf1D",
+                                             "surf2D",
+                                             "surf3D",
+                                             "surfCubemap"};
+  return std::any_of(std::begin(beginnings), std::end(beginnings),
+                     [&](std::string_view beginning) { return word.starts_with(beginning); });
 }
 
 InlineAssembly inline_assembly(const std::vector<Token>& tokens, std::size_t at) {

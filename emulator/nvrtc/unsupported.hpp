@@ -10,6 +10,8 @@ namespace aiocuda::emulator::nvrtc {
 
 // Why a program with this word cannot be compiled; empty where it can.
 std::string_view why_unsupported(std::string_view word);
+// Whether a program with this word needs the header of textures and surfaces.
+bool is_of_textures(std::string_view word);
 
 // Inline assembly with instructions in it. `asm("")` and `asm volatile("" ::: "memory")` are for the compiler.
 struct InlineAssembly {

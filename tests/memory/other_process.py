@@ -72,6 +72,7 @@ class Other:
         """Increment when `release` is called; return an event that stands behind it."""
         stream = ac.Device(0).stream()
         array = self._held[name]
+        self._go[0] = 0
         with ac.use(stream):
             self._hold(self._flag.address, grid=1, block=1).submit()
             self._increment(array, array.size, threads=array.size).submit()

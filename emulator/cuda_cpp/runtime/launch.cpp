@@ -20,6 +20,7 @@ namespace aiocuda::emulator::runtime {
 namespace {
 
 constexpr int cuda_error_out_of_memory = 2;
+constexpr int cuda_error_not_supported = 801;
 constexpr int cuda_error_assert = 710;
 
 __thread char* scratch;
@@ -107,6 +108,17 @@ extern "C" {
 
 [[gnu::visibility("hidden")]] int aiocuda_is_in_grid() {
   return services != nullptr && services->is_in_grid != nullptr && services->is_in_grid() ? 1 : 0;
+}
+
+[[gnu::visibility("hidden")]] void aiocuda_fetch_texture(abi::TextureFetch* fetch) {
+  if (services == nullptr || services->fetch_texture == nullptr)
+    fail(cuda_error_not_supported, "this driver has no textures");
+  services->fetch_texture(fetch);
+}
+[[gnu::visibility("hidden")]] void aiocuda_access_surface(const abi::SurfaceAccess* access) {
+  if (services == nullptr || services->access_surface == nullptr)
+    fail(cuda_error_not_supported, "this driver has no surfaces");
+  services->access_surface(access);
 }
 
 [[gnu::visibility("hidden")]] void* aiocuda_dynamic_shared() { return scratch; }

@@ -126,8 +126,10 @@ EventBindings Executable::bind_events() const {
     if (parameters.type() == CU_GRAPH_NODE_TYPE_EVENT_RECORD) {
       auto point = checking::checker() != nullptr ? std::make_shared<checking::Operation>() : nullptr;
       recorded.emplace_back(event, point);
+      auto record = std::make_shared<EventRecord>();
+      auto shared = event->begin_shared(*record);
       bindings.records.push_back(
-          {std::make_shared<EventRecord>(), std::make_shared<std::atomic<bool>>(false), std::move(point)});
+          {std::move(record), std::make_shared<std::atomic<bool>>(false), std::move(point), std::move(shared)});
       continue;
     }
     const auto is_of_event = [&](const auto& each) { return each.first == event; };

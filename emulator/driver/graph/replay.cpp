@@ -143,7 +143,7 @@ ReplayWork::Then ReplayWork::run_step(Place place) {
       pass(bindings_.records[step.number]);
       return Then::go_on;
     case Step::Kind::wait_event:
-      bindings_.waits[step.number].ticket.wait_in_stream();
+      bindings_.waits[step.number].ticket.wait_in_stream(stream_.context());
       return stream_.context().lost() ? Then::stop : Then::go_on;
     case Step::Kind::conditional: {
       checking::Point unchecked;
@@ -202,6 +202,7 @@ ReplayWork::Then ReplayWork::run_body(Place place, std::size_t body, checking::P
 void ReplayWork::pass(const EventBindings::Record& record) {
   record.record->passed_at_ns.store(now_ns(), std::memory_order_release);
   record.has_passed->store(true);
+  if (record.shared) record.shared->pass();
   stream_.tell_progress();
 }
 

@@ -16,7 +16,8 @@ struct EventBindings {
   struct Record {
     std::shared_ptr<EventRecord> record;
     std::shared_ptr<std::atomic<bool>> has_passed;
-    checking::Point point;  // null where nothing is checked
+    checking::Point point;                       // null where nothing is checked
+    std::shared_ptr<const SharedRecord> shared;  // null where no other process knows of it
   };
   struct Wait {
     Ticket ticket;

@@ -8,6 +8,7 @@
 #include "holding.hpp"
 #include "injection.hpp"
 #include "memory/allocation.hpp"
+#include "memory/interprocess.hpp"
 #include "memory/memory.hpp"
 #include "memory/physical_memory.hpp"
 #include "stream.hpp"
@@ -27,7 +28,7 @@ CUresult allocate(Context& context, memory::PhysicalMemory& from, Allocation::Ki
   const auto allocation = std::make_shared<Allocation>();
   {
     const std::lock_guard lock(from.mutex());
-    const auto block = from.allocate(bytes);
+    const auto block = from.allocate(bytes, kind == Allocation::Kind::device ? from.file() : nullptr);
     if (!block) return CUDA_ERROR_OUT_OF_MEMORY;
     allocation->block = *block;
   }
@@ -126,6 +127,7 @@ CUresult free_after_waiting(const Allocation& allocation, const char* function) 
   if (const auto owner = contexts().find(allocation.context)) {
     if (const CUresult error = owner->synchronise()) return error;
   }
+  if (memory::close_once_more(allocation)) return CUDA_SUCCESS;
   if (!memory::unlist(allocation)) return CUDA_ERROR_INVALID_VALUE;  // another thread was faster
   if (auto* const checker = checking::checker()) checker->freed_by_host(allocation.address, allocation.bytes, function);
   memory::release(allocation);

@@ -89,7 +89,11 @@ void release(const Allocation& allocation) {
     allocation.pool->free_at_once(allocation.block);
   } else if (allocation.memory != nullptr) {
     const std::lock_guard lock(allocation.memory->mutex());
-    allocation.memory->release(allocation.block);
+    if (allocation.kind == Allocation::Kind::opened) {
+      allocation.memory->unmap(allocation.block);  // it is on another process's account
+    } else {
+      allocation.memory->release(allocation.block);
+    }
   }
 }
 

@@ -16,14 +16,19 @@
 
 namespace aiocuda::emulator::memory {
 
+class MappableMemory;
+
 struct Allocation {
   enum class Kind {
     device,           // cuMemAlloc
+    opened,           // cuIpcOpenMemHandle: the memory is another process's
     stream_ordered,   // out of a memory pool
     managed,          // cuMemAllocManaged
     page_locked,      // cuMemHostAlloc
     registered,       // cuMemHostRegister: the memory is the user's
     module_variable,  // the memory is the module's
+    array,            // of a CUDA array, whose address no program has
+    mapped,           // cuMemMap: the memory is an allocation handle's (virtual_memory.hpp)
     graph,            // of an allocation node, which says when it can be touched; its pool only describes it
   };
 
@@ -38,7 +43,10 @@ struct Allocation {
   PhysicalMemory* memory = nullptr;  // where the block is from
   std::shared_ptr<MemoryPool> pool;  // of stream_ordered
   std::atomic<bool> sync_memops{false};
-  ManagedRanges managed_ranges;  // advice and prefetches, of managed memory
+  std::shared_ptr<MappableMemory> mappable;           // of mapped
+  std::atomic<std::uint64_t> devices_with_access{0};  // of mapped, a bit for each: to read and write
+  std::atomic<std::uint64_t> devices_that_read{0};    // of mapped: at least
+  ManagedRanges managed_ranges;                       // advice and prefetches, of managed memory
 
   bool is_managed() const noexcept { return kind == Kind::managed || (pool && pool->is_managed()); }
   // Page-locked host memory, however it came about.

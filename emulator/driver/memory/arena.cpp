@@ -116,6 +116,24 @@ std::optional<Block> Arena::allocate(std::size_t bytes) {
   return std::nullopt;
 }
 
+std::optional<Block> Arena::allocate(std::size_t bytes, SharedFile& file) {
+  auto block = reserve(bytes);
+  if (!block) return block;
+  // Mappings of a file do not merge, so none is made where blocks have no guard.
+  if (block->reserved_bytes != block->page_bytes) block->range = file.allocate(block->page_bytes);
+  if (block->range && map(*block, file.descriptor(), block->range->offset())) return block;
+  block->range.reset();
+  if (open(*block)) return block;
+  release(*block);
+  return std::nullopt;
+}
+
+bool Arena::map(const Block& block, int descriptor, std::size_t offset) const noexcept {
+  void* const pages = reinterpret_cast<void*>(block.pages);
+  return ::mmap(pages, block.page_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, descriptor,
+                static_cast<off_t>(offset)) != MAP_FAILED;
+}
+
 bool Arena::open(const Block& block) const noexcept {
   void* const pages = reinterpret_cast<void*>(block.pages);
   if (::mprotect(pages, block.page_bytes, PROT_READ | PROT_WRITE) != 0) return false;

@@ -7,7 +7,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
+
+#include "memory/shared_file.hpp"
 
 namespace aiocuda::emulator::memory {
 
@@ -22,11 +25,12 @@ constexpr std::size_t round_up(std::size_t value, std::size_t multiple) noexcept
 }
 
 struct Block {
-  std::uintptr_t address = 0;      // what the user sees
-  std::size_t bytes = 0;           // rounded up to alignment_bytes
-  std::uintptr_t pages = 0;        // first page of the block
-  std::size_t page_bytes = 0;      // accessible
-  std::size_t reserved_bytes = 0;  // with its guard page, where it has one
+  std::uintptr_t address = 0;                      // what the user sees
+  std::size_t bytes = 0;                           // rounded up to alignment_bytes
+  std::uintptr_t pages = 0;                        // first page of the block
+  std::size_t page_bytes = 0;                      // accessible
+  std::size_t reserved_bytes = 0;                  // with its guard page, where it has one
+  std::shared_ptr<const SharedFile::Range> range;  // that other processes can map; null where none can
 };
 
 class Arena {
@@ -40,6 +44,9 @@ class Arena {
   // Zero-filled memory; nothing where the range or the process's mappings are exhausted, or the
   // range could not be reserved.
   std::optional<Block> allocate(std::size_t bytes);
+  // The same, of memory that other processes can map. Where the process's mappings are nearly exhausted, it is like any
+  // other.
+  std::optional<Block> allocate(std::size_t bytes, SharedFile& file);
   void release(const Block& block) noexcept;
 
   // The same addresses with nothing accessible there yet.
@@ -47,6 +54,8 @@ class Arena {
   // Makes a block accessible; false if the process's mappings are exhausted. These two change nothing in the arena, so
   // they do not need its owner's lock.
   bool open(const Block& block) const noexcept;
+  // Makes it accessible, as a part of a file.
+  bool map(const Block& block, int descriptor, std::size_t offset) const noexcept;
   // Makes it inaccessible again. It keeps its contents if `keep` says so.
   void shut(const Block& block, bool keep) const noexcept;
 

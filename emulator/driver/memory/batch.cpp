@@ -50,7 +50,7 @@ bool are_flags(unsigned flags) {
 CUresult submit(Stream& stream, const std::vector<Copy>& copies) {
   const CUdevice device = stream.context().device();
   for (const Copy& each : copies) {
-    if (!each.destination.is_accessible_from(device) || !each.source.is_accessible_from(device)) {
+    if (!each.destination.is_accessible_from(device) || !each.source.is_readable_from(device)) {
       return CUDA_ERROR_INVALID_VALUE;
     }
   }

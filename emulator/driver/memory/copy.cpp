@@ -13,6 +13,7 @@
 #include "memory/allocation.hpp"
 #include "memory/copy_pieces.hpp"
 #include "memory/physical_memory.hpp"
+#include "memory/virtual_memory.hpp"
 #include "stream.hpp"
 
 namespace aiocuda::emulator::memory {
@@ -81,12 +82,27 @@ CUDA_MEMCPY3D describe(const Operand& destination, const Operand& source, const 
   CUDA_MEMCPY3D copy{};
   copy.dstMemoryType = destination.memory == Memory::device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
   copy.srcMemoryType = source.memory == Memory::device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
-  if (copy.dstMemoryType == CU_MEMORYTYPE_DEVICE) {
+  copy.WidthInBytes = extent.width_bytes;
+  copy.Height = extent.height;
+  copy.Depth = extent.depth;
+  if (destination.array != nullptr) {
+    copy.dstMemoryType = CU_MEMORYTYPE_ARRAY;
+    copy.dstArray = destination.array;
+    copy.dstXInBytes = destination.array_x_bytes;
+    copy.dstY = destination.array_y;
+    copy.dstZ = destination.array_z;
+  } else if (copy.dstMemoryType == CU_MEMORYTYPE_DEVICE) {
     copy.dstDevice = destination.address;
   } else {
     copy.dstHost = reinterpret_cast<void*>(destination.address);
   }
-  if (copy.srcMemoryType == CU_MEMORYTYPE_DEVICE) {
+  if (source.array != nullptr) {
+    copy.srcMemoryType = CU_MEMORYTYPE_ARRAY;
+    copy.srcArray = source.array;
+    copy.srcXInBytes = source.array_x_bytes;
+    copy.srcY = source.array_y;
+    copy.srcZ = source.array_z;
+  } else if (copy.srcMemoryType == CU_MEMORYTYPE_DEVICE) {
     copy.srcDevice = source.address;
   } else {
     copy.srcHost = reinterpret_cast<const void*>(source.address);
@@ -95,9 +111,6 @@ CUDA_MEMCPY3D describe(const Operand& destination, const Operand& source, const 
   copy.srcPitch = source.pitch_bytes;
   copy.dstHeight = rows(destination);
   copy.srcHeight = rows(source);
-  copy.WidthInBytes = extent.width_bytes;
-  copy.Height = extent.height;
-  copy.Depth = extent.depth;
   return copy;
 }
 
@@ -143,6 +156,15 @@ CUresult resolve(Operand& operand, const Extent& extent, Expected expected) {
     operand.memory = Memory::pageable;
     return CUDA_SUCCESS;
   }
+  if (allocation->kind == Allocation::Kind::mapped) {
+    MappingAccess access;
+    const bool is_mapped = reaches_over_mappings(operand.address, span, access);
+    if (!is_mapped || access.reads == 0 || expected == Expected::host) return CUDA_ERROR_INVALID_VALUE;
+    operand.devices_with_access = access.writes;
+    operand.devices_that_read = access.reads;
+    operand.memory = Memory::device;
+    return CUDA_SUCCESS;
+  }
   const bool is_host = allocation->is_page_locked();
   if (!allocation->reaches(operand.address, span)) {
     // Only a part of the range was registered: the whole is pageable, as for CUDA.
@@ -159,7 +181,7 @@ CUresult resolve(Operand& operand, const Extent& extent, Expected expected) {
   operand.always_synchronous = allocation->sync_memops.load(std::memory_order_relaxed);
   operand.is_of_pool = allocation->pool && allocation->pool->is_on_device();
   if (operand.is_of_pool) {
-    operand.devices_with_access = allocation->pool->devices_with_access();
+    operand.devices_with_access = operand.devices_that_read = allocation->pool->devices_with_access();
   }
   return CUDA_SUCCESS;
 }

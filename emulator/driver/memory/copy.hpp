@@ -31,15 +31,19 @@ enum class Memory {
 // One side of a copy.
 struct Operand {
   std::uintptr_t address = 0;
-  std::size_t pitch_bytes = 0;  // from row to row
-  std::size_t slice_bytes = 0;  // from slice to slice
+  std::size_t pitch_bytes = 0;                              // from row to row
+  std::size_t slice_bytes = 0;                              // from slice to slice
+  CUarray array = nullptr;                                  // whose texels they are; null for memory with an address
+  std::size_t array_x_bytes = 0, array_y = 0, array_z = 0;  // where in the array it begins
   Memory memory = Memory::pageable;
   bool is_of_pool = false;                                // on a device
   bool always_synchronous = false;                        // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
   std::uint64_t devices_with_access = ~std::uint64_t{0};  // a bit for each: a pool on a device limits them
+  std::uint64_t devices_that_read = ~std::uint64_t{0};    // at least: mappings may be for reading only
   // Work of another device asks this before it uses the memory of a pool. Peer copies need not ask: they name the
   // contexts of both sides.
   bool is_accessible_from(CUdevice device) const noexcept { return (devices_with_access >> device & 1) != 0; }
+  bool is_readable_from(CUdevice device) const noexcept { return (devices_that_read >> device & 1) != 0; }
 };
 
 // The kind of memory that the API says an address is.

@@ -31,7 +31,7 @@ CUresult copy_in(Stream& stream, Side destination, Side source, std::size_t byte
   if (const CUresult error = resolve(source.address, bytes, source.expected, from)) return error;
   if (between != Between::peers) {
     const CUdevice device = stream.context().device();
-    if (!to.is_accessible_from(device) || !from.is_accessible_from(device)) return CUDA_ERROR_INVALID_VALUE;
+    if (!to.is_accessible_from(device) || !from.is_readable_from(device)) return CUDA_ERROR_INVALID_VALUE;
   }
   return memory::copy(stream, to, from, Extent{bytes, 1, 1}, returning);
 }

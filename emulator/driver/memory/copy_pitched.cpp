@@ -1,9 +1,10 @@
-// The copies of two and three dimensions of the driver API. All their descriptions become one, so
-// the rules for pitches and heights are written once. CUDA arrays are not supported.
+// The copies of two and three dimensions of the driver API, and those of CUDA arrays. All their descriptions become
+// one, so the rules for pitches and heights are written once.
 #include "capture/capture.hpp"
 #include "context.hpp"
 #include "memory/copy.hpp"
 #include "stream.hpp"
+#include "texture/array.hpp"
 
 using namespace aiocuda::emulator;
 using memory::Expected;
@@ -17,6 +18,7 @@ struct Side {
   CUmemorytype type;
   const void* host;
   CUdeviceptr device;
+  CUarray array;
   std::size_t x_bytes, y, z;
   std::size_t level_of_detail;
   std::size_t pitch_bytes;
@@ -31,10 +33,26 @@ struct Description {
 
 Description describe(const CUDA_MEMCPY2D& copy) {
   Description description;
-  description.destination = {
-      copy.dstMemoryType, copy.dstHost, copy.dstDevice, copy.dstXInBytes, copy.dstY, 0, 0, copy.dstPitch, 0};
-  description.source = {
-      copy.srcMemoryType, copy.srcHost, copy.srcDevice, copy.srcXInBytes, copy.srcY, 0, 0, copy.srcPitch, 0};
+  description.destination = {copy.dstMemoryType,
+                             copy.dstHost,
+                             copy.dstDevice,
+                             copy.dstArray,
+                             copy.dstXInBytes,
+                             copy.dstY,
+                             0,
+                             0,
+                             copy.dstPitch,
+                             0};
+  description.source = {copy.srcMemoryType,
+                        copy.srcHost,
+                        copy.srcDevice,
+                        copy.srcArray,
+                        copy.srcXInBytes,
+                        copy.srcY,
+                        0,
+                        0,
+                        copy.srcPitch,
+                        0};
   description.extent = {copy.WidthInBytes, copy.Height, 1};
   return description;
 }
@@ -42,10 +60,10 @@ Description describe(const CUDA_MEMCPY2D& copy) {
 template <typename Copy>
 Description describe_3d(const Copy& copy) {
   Description description;
-  description.destination = {copy.dstMemoryType, copy.dstHost, copy.dstDevice, copy.dstXInBytes, copy.dstY,
-                             copy.dstZ,          copy.dstLOD,  copy.dstPitch,  copy.dstHeight};
-  description.source = {copy.srcMemoryType, copy.srcHost, copy.srcDevice, copy.srcXInBytes, copy.srcY,
-                        copy.srcZ,          copy.srcLOD,  copy.srcPitch,  copy.srcHeight};
+  description.destination = {copy.dstMemoryType, copy.dstHost, copy.dstDevice, copy.dstArray, copy.dstXInBytes,
+                             copy.dstY,          copy.dstZ,    copy.dstLOD,    copy.dstPitch, copy.dstHeight};
+  description.source = {copy.srcMemoryType, copy.srcHost, copy.srcDevice, copy.srcArray, copy.srcXInBytes,
+                        copy.srcY,          copy.srcZ,    copy.srcLOD,    copy.srcPitch, copy.srcHeight};
   description.extent = {copy.WidthInBytes, copy.Height, copy.Depth};
   return description;
 }
@@ -57,6 +75,31 @@ Description describe(const CUDA_MEMCPY3D& copy) {
 }
 
 Description describe(const CUDA_MEMCPY3D_PEER& copy) { return describe_3d(copy); }
+
+// A side that is an array has its pitch, its height and its bounds from there.
+CUresult resolve_array(const Side& side, const Extent& extent, Operand& operand) {
+  const auto array = texture::arrays().find(side.array);
+  if (!array) return CUDA_ERROR_INVALID_VALUE;
+  const std::size_t texel_bytes = array->format().texel_bytes();
+  const auto is_within = [](std::size_t from, std::size_t size, std::size_t all) {
+    return from <= all && size <= all - from;
+  };
+  const bool is_valid = side.x_bytes % texel_bytes == 0 && extent.width_bytes % texel_bytes == 0 &&
+                        is_within(side.x_bytes, extent.width_bytes, array->row_bytes()) &&
+                        is_within(side.y, extent.height, array->rows()) &&
+                        is_within(side.z, extent.depth, array->slices());
+  if (!is_valid) return CUDA_ERROR_INVALID_VALUE;
+  operand = Operand{};
+  operand.pitch_bytes = array->row_bytes();
+  operand.slice_bytes = array->row_bytes() * array->rows();
+  operand.address = array->address() + side.z * operand.slice_bytes + side.y * operand.pitch_bytes + side.x_bytes;
+  if (const CUresult error = memory::resolve(operand, extent, Expected::device)) return error;
+  operand.array = side.array;
+  operand.array_x_bytes = side.x_bytes;
+  operand.array_y = side.y;
+  operand.array_z = side.z;
+  return CUDA_SUCCESS;
+}
 
 CUresult resolve_side(const Side& side, const Extent& extent, Operand& operand) {
   if (side.level_of_detail != 0) return CUDA_ERROR_INVALID_VALUE;
@@ -73,7 +116,7 @@ CUresult resolve_side(const Side& side, const Extent& extent, Operand& operand) 
     case CU_MEMORYTYPE_UNIFIED:
       break;
     case CU_MEMORYTYPE_ARRAY:
-      return CUDA_ERROR_NOT_SUPPORTED;
+      return resolve_array(side, extent, operand);
     default:
       return CUDA_ERROR_INVALID_VALUE;
   }
@@ -102,16 +145,24 @@ CUresult resolve_side(const Side& side, const Extent& extent, Operand& operand) 
   return memory::resolve(operand, extent, expected);
 }
 
+// Between an array and memory, a pitch of 0 means rows without gaps: seen on an H100.
+Side with_pitch(Side side, const Side& other, const Extent& extent) {
+  if (other.type == CU_MEMORYTYPE_ARRAY && side.pitch_bytes == 0) side.pitch_bytes = side.x_bytes + extent.width_bytes;
+  return side;
+}
+
 enum class Between { what_the_device_can_access, peers };
 
 CUresult resolve_sides(const Description& description, CUdevice device, Between between, Operand& to, Operand& from) {
-  if (const CUresult error = resolve_side(description.destination, description.extent, to)) {
+  const Side destination = with_pitch(description.destination, description.source, description.extent);
+  const Side source = with_pitch(description.source, description.destination, description.extent);
+  if (const CUresult error = resolve_side(destination, description.extent, to)) {
     return error;
   }
-  if (const CUresult error = resolve_side(description.source, description.extent, from)) {
+  if (const CUresult error = resolve_side(source, description.extent, from)) {
     return error;
   }
-  const bool is_accessible = to.is_accessible_from(device) && from.is_accessible_from(device);
+  const bool is_accessible = to.is_accessible_from(device) && from.is_readable_from(device);
   return between == Between::peers || is_accessible ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -183,4 +234,58 @@ CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER* copy, CUstream handle) {
     return error;
   }
   return copy_in(*stream, describe(*copy), Returning::asynchronous, Between::peers);
+}
+
+// The copies of a row of a one-dimensional array. An offset is in bytes.
+namespace {
+
+Side row_of(CUarray array, std::size_t offset) {
+  return {CU_MEMORYTYPE_ARRAY, nullptr, 0, array, offset, 0, 0, 0, 0, 0};
+}
+Side on_device(CUdeviceptr address) { return {CU_MEMORYTYPE_DEVICE, nullptr, address, nullptr, 0, 0, 0, 0, 0, 0}; }
+Side on_host(const void* address) { return {CU_MEMORYTYPE_HOST, address, 0, nullptr, 0, 0, 0, 0, 0, 0}; }
+
+CUresult copy_row_now(const Side& destination, const Side& source, std::size_t bytes) {
+  std::shared_ptr<Stream> stream;
+  if (const CUresult error = resolve_default_stream(stream)) return error;
+  if (const CUresult error = capture::check_not_captured(*stream)) return error;
+  return copy_in(*stream, {destination, source, {bytes, 1, 1}}, Returning::synchronous);
+}
+
+CUresult copy_row_later(const Side& destination, const Side& source, std::size_t bytes, CUstream handle) {
+  std::shared_ptr<Stream> stream;
+  if (const CUresult error = resolve_stream(handle, stream)) return error;
+  return copy_in(*stream, {destination, source, {bytes, 1, 1}}, Returning::asynchronous);
+}
+
+}  // namespace
+
+CUresult cuMemcpyHtoA(CUarray destination, std::size_t offset, const void* source, std::size_t bytes) {
+  return copy_row_now(row_of(destination, offset), on_host(source), bytes);
+}
+
+CUresult cuMemcpyAtoH(void* destination, CUarray source, std::size_t offset, std::size_t bytes) {
+  return copy_row_now(on_host(destination), row_of(source, offset), bytes);
+}
+
+CUresult cuMemcpyDtoA(CUarray destination, std::size_t offset, CUdeviceptr source, std::size_t bytes) {
+  return copy_row_now(row_of(destination, offset), on_device(source), bytes);
+}
+
+CUresult cuMemcpyAtoD(CUdeviceptr destination, CUarray source, std::size_t offset, std::size_t bytes) {
+  return copy_row_now(on_device(destination), row_of(source, offset), bytes);
+}
+
+CUresult cuMemcpyAtoA(CUarray destination, std::size_t destination_offset, CUarray source, std::size_t source_offset,
+                      std::size_t bytes) {
+  return copy_row_now(row_of(destination, destination_offset), row_of(source, source_offset), bytes);
+}
+
+CUresult cuMemcpyHtoAAsync(CUarray destination, std::size_t offset, const void* source, std::size_t bytes,
+                           CUstream stream) {
+  return copy_row_later(row_of(destination, offset), on_host(source), bytes, stream);
+}
+
+CUresult cuMemcpyAtoHAsync(void* destination, CUarray source, std::size_t offset, std::size_t bytes, CUstream stream) {
+  return copy_row_later(on_host(destination), row_of(source, offset), bytes, stream);
 }

@@ -8,7 +8,9 @@
 #include "device.hpp"
 #include "graph/graph_memory.hpp"
 #include "memory/allocation.hpp"
+#include "memory/interprocess.hpp"
 #include "memory/physical_memory.hpp"
+#include "memory/virtual_memory.hpp"
 
 namespace aiocuda::emulator::memory {
 namespace {
@@ -34,7 +36,11 @@ void release_context(Context& context) noexcept {
     if (each.pool) return context.is_primary() && is_of_pool_on(each, device);
     return each.context == handle;
   });
-  for (const auto& allocation : allocations) release(*allocation);
+  for (const auto& allocation : allocations) {
+    while (close_once_more(*allocation)) {
+    }
+    release(*allocation);
+  }
   if (!context.is_primary()) return;
   graph::release_allocations_of(device);
   PhysicalMemory& memory = device_memory(device);
@@ -68,6 +74,10 @@ void disown_module_variable(std::uintptr_t address) noexcept {
 
 bool is_device_accessible(std::uintptr_t address, std::size_t bytes) noexcept {
   const auto allocation = find(address);
+  if (allocation && allocation->kind == Allocation::Kind::mapped) {
+    MappingAccess access;
+    return reaches_over_mappings(address, bytes, access) && access.reads != 0;
+  }
   return allocation && allocation->reaches(address, bytes);
 }
 

@@ -75,12 +75,13 @@ std::optional<Block> PhysicalMemory::cut_or_evict(Cut&& cut) {
   return block;
 }
 
-std::optional<Block> PhysicalMemory::allocate(std::size_t bytes) {
+std::optional<Block> PhysicalMemory::allocate(std::size_t bytes, SharedFile* file) {
   const std::size_t rounded = round_up(std::max<std::size_t>(bytes, 1), alignment_bytes);
   if (rounded == 0) return std::nullopt;
   Arena& arena = reserved_arena();
   if (!make_room(rounded)) return std::nullopt;
-  const auto block = cut_or_evict([&] { return arena.allocate(rounded); });
+  const auto block =
+      cut_or_evict([&] { return file != nullptr ? arena.allocate(rounded, *file) : arena.allocate(rounded); });
   if (block) used_bytes_.fetch_add(rounded, std::memory_order_relaxed);
   return block;
 }
@@ -88,6 +89,11 @@ std::optional<Block> PhysicalMemory::allocate(std::size_t bytes) {
 std::optional<Block> PhysicalMemory::reserve(std::size_t bytes) {
   Arena& arena = reserved_arena();
   return cut_or_evict([&] { return arena.reserve(bytes); });
+}
+
+SharedFile* PhysicalMemory::file() {
+  if (!file_) file_ = SharedFile::make(0);
+  return file_.get();
 }
 
 bool PhysicalMemory::count(const Block& block) noexcept {

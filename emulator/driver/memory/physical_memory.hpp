@@ -34,7 +34,8 @@ class PhysicalMemory {
   // The rest needs the mutex.
 
   // Takes from the account, and from what pools hold unused where that is not enough.
-  std::optional<Block> allocate(std::size_t bytes);
+  // Other processes can map it where a file is given.
+  std::optional<Block> allocate(std::size_t bytes, SharedFile* file = nullptr);
   void release(const Block& block) noexcept;
   // The two halves of release, for a block whose pages are needed for a while longer.
   void uncount(const Block& block) noexcept;
@@ -44,6 +45,8 @@ class PhysicalMemory {
   // account and back to it, as allocate and uncount do.
   std::optional<Block> reserve(std::size_t bytes);
   bool count(const Block& block) noexcept;
+  // The file of what cuMemAlloc gives; null where the system has no such files.
+  SharedFile* file();
   // Needs no mutex.
   const Arena& arena() const noexcept { return *published_.load(std::memory_order_acquire); }
 
@@ -63,7 +66,8 @@ class PhysicalMemory {
   const std::size_t total_bytes_;
   const std::size_t range_bytes_;
   std::mutex mutex_;
-  std::unique_ptr<Arena> arena_;  // reserved at the first use, then never changed
+  std::shared_ptr<SharedFile> file_;  // made at the first use
+  std::unique_ptr<Arena> arena_;      // reserved at the first use, then never changed
   std::atomic<const Arena*> published_{nullptr};
   std::atomic<std::size_t> used_bytes_{0};
   std::vector<std::shared_ptr<MemoryPool>> pools_;

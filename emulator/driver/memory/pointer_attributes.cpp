@@ -7,6 +7,7 @@
 #include "memory/allocation.hpp"
 #include "memory/memory.hpp"
 #include "memory/newer_attributes.hpp"
+#include "memory/virtual_memory.hpp"
 
 using namespace aiocuda::emulator;
 using memory::Allocation;
@@ -33,6 +34,11 @@ constexpr std::uint32_t no = 0, yes = 1;
 
 CUmemAccess_flags access_flags(const Allocation& allocation) {
   const Entry entry = enter_even_if_lost();
+  if (allocation.mappable && entry) {
+    const auto has = [&](std::uint64_t devices) { return (devices >> entry.context().device() & 1) != 0; };
+    if (has(allocation.devices_with_access)) return CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    return has(allocation.devices_that_read) ? CU_MEM_ACCESS_FLAGS_PROT_READ : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+  }
   if (!allocation.pool || !entry) return CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
   CUmemLocation location{};
   location.type = CU_MEM_LOCATION_TYPE_DEVICE;
@@ -71,6 +77,9 @@ CUresult answer(const Allocation& allocation, CUpointer_attribute attribute, CUd
       answered = make_answer<int>(allocation.device);
       return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+      answered =
+          make_answer<std::uint32_t>(allocation.kind == Allocation::Kind::device && allocation.block.range ? yes : no);
+      return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
       answered = make_answer<std::uint32_t>(no);
@@ -87,7 +96,10 @@ CUresult answer(const Allocation& allocation, CUpointer_attribute attribute, CUd
       answered = make_answer<std::uint32_t>(yes);
       return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-      answered = make_answer<std::uint64_t>(CU_MEM_HANDLE_TYPE_NONE);
+      answered =
+          make_answer<std::uint64_t>(allocation.pool       ? allocation.pool->properties().handleTypes
+                                     : allocation.mappable ? allocation.mappable->properties().requestedHandleTypes
+                                                           : CU_MEM_HANDLE_TYPE_NONE);
       return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
       answered = make_answer<std::uint32_t>(access_flags(allocation));

@@ -46,7 +46,7 @@ void FreedBlock::pass() noexcept {
 }
 
 void FreedBlock::abandon() noexcept {
-  memory_.uncount(block_);
+  if (is_counted_) memory_.uncount(block_);
   State seen = State::pending;
   if (state_.compare_exchange_strong(seen, State::abandoned)) return;
   state_.store(State::released);
@@ -88,7 +88,7 @@ std::optional<MemoryPool::Given> MemoryPool::allocate(std::size_t bytes, const S
       }
       if (!room()) return std::nullopt;
     }
-    const auto block = memory_.allocate(rounded);
+    const auto block = memory_.allocate(rounded, file_.get());
     if (!block) return std::nullopt;
     given = Given{*block, false};
     reserved_bytes_ += rounded;
@@ -102,6 +102,7 @@ std::optional<MemoryPool::Given> MemoryPool::allocate(std::size_t bytes, const S
 void MemoryPool::put(std::shared_ptr<FreedBlock> freed) {
   const std::size_t bytes = freed->block().bytes;
   const std::lock_guard lock(memory_.mutex());
+  if (is_imported()) return freed->abandon();
   used_bytes_ -= bytes;
   if (closed_) {
     reserved_bytes_ -= bytes;
@@ -117,12 +118,14 @@ void MemoryPool::free(const Block& block, std::size_t bytes, Stream& stream) {
   if (checker != nullptr) checker->freed_in_stream(block.address);
   // While races are checked, every free is an operation of its stream.
   const bool passed = checker == nullptr && nothing_is_ahead(stream);
-  const auto freed = std::make_shared<FreedBlock>(memory_, block, stream.id(), passed);
+  const auto freed = std::make_shared<FreedBlock>(memory_, block, stream.id(), passed, !is_imported());
   if (!passed) stream.enqueue(std::make_unique<FreeWork>(freed, bytes));
   put(freed);
 }
 
-void MemoryPool::free_at_once(const Block& block) { put(std::make_shared<FreedBlock>(memory_, block, 0, true)); }
+void MemoryPool::free_at_once(const Block& block) {
+  put(std::make_shared<FreedBlock>(memory_, block, 0, true, !is_imported()));
+}
 
 bool MemoryPool::evict_one(bool pending_too) noexcept {
   for (auto of_size = unused_.rbegin(); of_size != unused_.rend(); ++of_size) {
@@ -229,7 +232,7 @@ CUresult MemoryPool::get_attribute(CUmemPool_attribute attribute, void* value) {
     case newer::pool_allocation_type:
       return answer_int(properties_.allocType);
     case newer::pool_export_handle_types:
-      return answer_int(CU_MEM_HANDLE_TYPE_NONE);
+      return answer_int(static_cast<int>(properties_.handleTypes));
     case newer::pool_location_id:
       return answer_int(properties_.location.id);
     case newer::pool_location_type:

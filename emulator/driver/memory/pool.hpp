@@ -24,8 +24,12 @@ namespace aiocuda::emulator::memory {
 // in the stream tells it when the free has passed.
 class FreedBlock {
  public:
-  FreedBlock(PhysicalMemory& memory, const Block& block, std::uint64_t stream_id, bool passed)
-      : memory_(memory), block_(block), stream_id_(stream_id), state_(passed ? State::passed : State::pending) {}
+  FreedBlock(PhysicalMemory& memory, const Block& block, std::uint64_t stream_id, bool passed, bool is_counted = true)
+      : memory_(memory),
+        block_(block),
+        stream_id_(stream_id),
+        is_counted_(is_counted),
+        state_(passed ? State::passed : State::pending) {}
 
   const Block& block() const noexcept { return block_; }
   std::uint64_t stream_id() const noexcept { return stream_id_; }  // 0: no stream has a say any more
@@ -34,8 +38,8 @@ class FreedBlock {
 
   // The stream has got past the free, or has dropped it. May be called again.
   void pass() noexcept;
-  // The pool lets go of the block, which is off the account now; its pages live until the free has
-  // passed. Needs the memory's mutex.
+  // The pool lets go of the block, which is off the account now (if it was on it: memory of another process never is);
+  // its pages live until the free has passed. Needs the memory's mutex.
   void abandon() noexcept;
 
  private:
@@ -43,18 +47,31 @@ class FreedBlock {
   PhysicalMemory& memory_;
   const Block block_;
   std::uint64_t stream_id_;
+  const bool is_counted_;
   std::atomic<State> state_;
 };
 
 class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
  public:
-  MemoryPool(PhysicalMemory& memory, const CUmemPoolProps& properties)
+  // Other processes can map its memory where it has a file.
+  MemoryPool(PhysicalMemory& memory, const CUmemPoolProps& properties, std::shared_ptr<SharedFile> file = nullptr)
       : memory_(memory),
         properties_(properties),
+        file_(std::move(file)),
+        devices_with_access_(is_on_device() ? std::uint64_t{1} << properties.location.id : 0) {}
+  // A pool of another process: memory of it is opened, and never allocated, here.
+  MemoryPool(PhysicalMemory& memory, const CUmemPoolProps& properties, Descriptor imported_file)
+      : memory_(memory),
+        properties_(properties),
+        imported_file_(std::move(imported_file)),
         devices_with_access_(is_on_device() ? std::uint64_t{1} << properties.location.id : 0) {}
 
   PhysicalMemory& memory() const noexcept { return memory_; }
   const CUmemPoolProps& properties() const noexcept { return properties_; }
+  // Null where no other process can map its memory, or where it is another process's own.
+  const SharedFile* file() const noexcept { return file_.get(); }
+  bool is_imported() const noexcept { return static_cast<bool>(imported_file_); }
+  int imported_file() const noexcept { return imported_file_.number(); }
   bool is_managed() const noexcept { return properties_.allocType == CU_MEM_ALLOCATION_TYPE_MANAGED; }
   bool is_on_device() const noexcept {
     return !is_managed() && properties_.location.type == CU_MEM_LOCATION_TYPE_DEVICE;
@@ -95,6 +112,8 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
 
   PhysicalMemory& memory_;
   const CUmemPoolProps properties_;
+  const std::shared_ptr<SharedFile> file_;
+  const Descriptor imported_file_;
 
   // Under the memory's mutex. Unused blocks by size: only a block of the very size is used again, so
   // its end stays at its guard page.

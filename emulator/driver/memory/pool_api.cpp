@@ -16,6 +16,7 @@
 #include "holding.hpp"
 #include "injection.hpp"
 #include "memory/allocation.hpp"
+#include "memory/interprocess.hpp"
 #include "memory/pool.hpp"
 #include "stream.hpp"
 
@@ -55,12 +56,18 @@ CUresult check_location(CUmemLocation& location, CUmemAllocationType type) {
   }
 }
 
+// Null where other processes are to map its memory and the system has none for that.
 std::shared_ptr<MemoryPool> make_pool(const CUmemPoolProps& properties) {
   auto& memory =
       properties.allocType == CU_MEM_ALLOCATION_TYPE_PINNED && properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE
           ? memory::device_memory(properties.location.id)
           : memory::host_memory();
-  auto pool = std::make_shared<MemoryPool>(memory, properties);
+  std::shared_ptr<memory::SharedFile> file;
+  if (properties.handleTypes != CU_MEM_HANDLE_TYPE_NONE) {
+    file = memory::make_pool_file(properties);
+    if (!file) return nullptr;
+  }
+  auto pool = std::make_shared<MemoryPool>(memory, properties, std::move(file));
   {
     const std::lock_guard lock(memory.mutex());
     memory.add_pool(pool);
@@ -193,8 +200,10 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
   CUmemPoolProps checked = *properties;
   if (const CUresult error = check_location(checked.location, checked.allocType)) return error;
   if (checked.handleTypes != CU_MEM_HANDLE_TYPE_NONE) {
-    // A host pool can never be shared; a device's could, on devices that can share memory.
-    return checked.location.type == CU_MEM_LOCATION_TYPE_HOST ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_SUPPORTED;
+    if (checked.location.type == CU_MEM_LOCATION_TYPE_HOST) return CUDA_ERROR_INVALID_VALUE;
+    const bool can_be_shared = checked.allocType == CU_MEM_ALLOCATION_TYPE_PINNED;
+    if (!can_be_shared || checked.handleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+      return CUDA_ERROR_NOT_SUPPORTED;
   }
   if (checked.win32SecurityAttributes != nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (checked.usage != 0) return CUDA_ERROR_NOT_SUPPORTED;  // hardware decompression
@@ -203,7 +212,9 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
   }
   if (const CUresult error = held("cuMemPoolCreate", checked.location.id)) return error;
   checked.maxSize = memory::round_up(checked.maxSize, memory::alignment_bytes);
-  *pool = PoolTable::handle_of(*make_pool(checked));
+  const auto made = make_pool(checked);
+  if (!made) return CUDA_ERROR_OUT_OF_MEMORY;
+  *pool = PoolTable::handle_of(*made);
   return CUDA_SUCCESS;
 }
 
@@ -231,7 +242,7 @@ CUresult cuMemPoolDestroy(CUmemoryPool handle) {
 CUresult cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute, void* value) {
   if (const CUresult error = check_initialised()) return error;
   const auto pool = pools().find(handle);
-  if (!pool || value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!pool || pool->is_imported() || value == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return pool->set_attribute(attribute, value);
 }
 
@@ -239,7 +250,7 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute attribut
   if (const CUresult error = check_initialised()) return error;
   if (const CUresult error = capture::check_unsafe_call()) return error;
   const auto pool = pools().find(handle);
-  if (!pool || value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!pool || pool->is_imported() || value == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return pool->get_attribute(attribute, value);
 }
 
@@ -273,7 +284,7 @@ CUresult cuMemPoolTrimTo(CUmemoryPool handle, std::size_t bytes_to_keep) {
   if (const CUresult error = check_initialised()) return error;
   if (const CUresult error = capture::check_unsafe_call()) return error;
   const auto pool = pools().find(handle);
-  if (!pool) return CUDA_ERROR_INVALID_VALUE;
+  if (!pool || pool->is_imported()) return CUDA_ERROR_INVALID_VALUE;
   pool->trim_to(bytes_to_keep);
   return CUDA_SUCCESS;
 }
@@ -303,7 +314,7 @@ CUresult cuMemSetMemPool(CUmemLocation* location, CUmemAllocationType type, CUme
   CUmemLocation checked = *location;
   if (const CUresult error = check_location(checked, type)) return error;
   const LocationKey key{type, checked.type, checked.id};
-  if (key_of(*pool) != key) return CUDA_ERROR_INVALID_VALUE;
+  if (pool->is_imported() || key_of(*pool) != key) return CUDA_ERROR_INVALID_VALUE;
   auto& [mutex, defaults, current] = directory();
   const std::lock_guard lock(mutex);
   current[key] = pool;
@@ -332,7 +343,7 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr* pointer, std::size_t bytes, CUmemo
   std::shared_ptr<Stream> stream;
   if (const CUresult error = resolve_stream(stream_handle, stream)) return error;
   const auto pool = pools().find(handle);
-  if (pointer == nullptr || !pool) return CUDA_ERROR_INVALID_VALUE;
+  if (pointer == nullptr || !pool || pool->is_imported()) return CUDA_ERROR_INVALID_VALUE;
   return allocate_from(pool, bytes, *stream, pointer);
 }
 
@@ -357,6 +368,7 @@ CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream_handle) {
   if (allocation->kind == Allocation::Kind::graph) return graph::free_in_stream(pointer, *stream);
   const bool is_plain = allocation->kind == Allocation::Kind::device || allocation->kind == Allocation::Kind::managed;
   if (!allocation->pool && !is_plain) return CUDA_ERROR_INVALID_VALUE;
+  if (memory::close_once_more(*allocation)) return CUDA_SUCCESS;
   if (!memory::unlist(*allocation)) return CUDA_ERROR_INVALID_VALUE;  // a double free
   if (allocation->pool) {
     allocation->pool->free(allocation->block, allocation->bytes, *stream);

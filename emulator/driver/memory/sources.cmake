@@ -14,6 +14,10 @@ set(EMULATED_MEMORY_SOURCES
     memory/memset.cpp
     memory/page_locked.cpp
     memory/pointer_attributes.cpp
+    memory/interprocess.cpp
+    memory/interprocess_api.cpp
     memory/physical_memory.cpp
     memory/pool.cpp
-    memory/pool_api.cpp)
+    memory/pool_api.cpp
+    memory/shared_file.cpp
+    memory/virtual_memory.cpp)

@@ -263,15 +263,11 @@ TEST_CASE("what is no function is no kernel") {
   CHECK(cuGraphAddKernelNode_v2(&node, graph, nullptr, 0, &described.parameters) == CUDA_ERROR_INVALID_HANDLE);
 }
 
-TEST_CASE("CUDA arrays and launches by the device are not there") {
+TEST_CASE("launches by the device are not there") {
   const Device device;
   const Memory memory(64);
   const Graph graph;
   graph.fill({}, memory, 1, 4);
-  CUDA_MEMCPY3D arrays = linear_copy(memory, memory, 4);
-  arrays.srcMemoryType = CU_MEMORYTYPE_ARRAY;
-  CUgraphNode node = nullptr;
-  CHECK(cuGraphAddMemcpyNode(&node, graph, nullptr, 0, &arrays, device.context()) == CUDA_ERROR_NOT_SUPPORTED);
   CUgraphExec executable = nullptr;
   CHECK(cuGraphInstantiateWithFlags(&executable, graph, CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) ==
         CUDA_ERROR_NOT_SUPPORTED);

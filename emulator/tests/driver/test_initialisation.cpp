@@ -60,14 +60,10 @@ TEST_CASE("an address is of the newest ABI that the asked version knows") {
 
 TEST_CASE("what the emulator does not have answers that it is not supported") {
   const Device device;
-  CUarray array = nullptr;
-  CUtexObject texture = 0;
+  CUtexref reference = nullptr;
   CUmemGenericAllocationHandle allocation = 0;
-  CUipcMemHandle exported;
-  CHECK(cuArrayCreate(&array, nullptr) == CUDA_ERROR_NOT_SUPPORTED);
-  CHECK(cuTexObjectCreate(&texture, nullptr, nullptr, nullptr) == CUDA_ERROR_NOT_SUPPORTED);
-  CHECK(cuMemCreate(&allocation, 4096, nullptr, 0) == CUDA_ERROR_NOT_SUPPORTED);
-  CHECK(cuIpcGetMemHandle(&exported, 0) == CUDA_ERROR_NOT_SUPPORTED);
+  CHECK(cuMulticastCreate(&allocation, nullptr) == CUDA_ERROR_NOT_SUPPORTED);
+  CHECK(cuTexRefCreate(&reference) == CUDA_ERROR_NOT_SUPPORTED);
   void* address = nullptr;
   CHECK_OK(cuGetProcAddress("cuGraphCreate", &address, 13000, 0, nullptr));
   CHECK(address != nullptr);
@@ -78,30 +74,15 @@ TEST_CASE("what the emulator does not have answers that it is not supported") {
 
 TEST_CASE("what the emulator does not have reads 0 among the attributes") {
   REQUIRE_OK(cuInit(0));
-  for (const CUdevice_attribute attribute : {CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS,
-                                             CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES,
-                                             CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
-                                             CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
-                                             CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
-                                             CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED,
-                                             CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES,
-                                             CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED,
-                                             CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_WIDTH,
-                                             CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_WIDTH,
-                                             CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE2D_WIDTH,
-                                             CU_DEVICE_ATTRIBUTE_SPARSE_CUDA_ARRAY_SUPPORTED,
-                                             CU_DEVICE_ATTRIBUTE_DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED,
-                                             CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH,
-                                             CU_DEVICE_ATTRIBUTE_TENSOR_MAP_ACCESS_SUPPORTED,
-                                             CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED,
-                                             CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED,
-                                             CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED,
-                                             CU_DEVICE_ATTRIBUTE_TIMELINE_SEMAPHORE_INTEROP_SUPPORTED,
-                                             CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE,
-                                             CU_DEVICE_ATTRIBUTE_GENERIC_COMPRESSION_SUPPORTED,
-                                             CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK,
-                                             CU_DEVICE_ATTRIBUTE_UNIFIED_FUNCTION_POINTERS,
-                                             CU_DEVICE_ATTRIBUTE_COMPUTE_PREEMPTION_SUPPORTED}) {
+  for (const CUdevice_attribute attribute :
+       {CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES,
+        CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED,
+        CU_DEVICE_ATTRIBUTE_SPARSE_CUDA_ARRAY_SUPPORTED, CU_DEVICE_ATTRIBUTE_DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED,
+        CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED,
+        CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED,
+        CU_DEVICE_ATTRIBUTE_TIMELINE_SEMAPHORE_INTEROP_SUPPORTED, CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE,
+        CU_DEVICE_ATTRIBUTE_GENERIC_COMPRESSION_SUPPORTED, CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK,
+        CU_DEVICE_ATTRIBUTE_UNIFIED_FUNCTION_POINTERS, CU_DEVICE_ATTRIBUTE_COMPUTE_PREEMPTION_SUPPORTED}) {
     int value = -1;
     CHECK_OK(cuDeviceGetAttribute(&value, attribute, 0));
     CHECK_MESSAGE(value == 0, "attribute ", static_cast<int>(attribute));

@@ -272,7 +272,7 @@ TEST_CASE("copies of two dimensions go both ways, and bad pitches are refused") 
   CHECK(cuMemcpy2D(&copy) == CUDA_ERROR_INVALID_VALUE);
   copy.Height = 10;
   copy.srcMemoryType = CU_MEMORYTYPE_ARRAY;
-  CHECK(cuMemcpy2D(&copy) == CUDA_ERROR_NOT_SUPPORTED);
+  CHECK(cuMemcpy2D(&copy) == CUDA_ERROR_INVALID_VALUE);
 }
 
 TEST_CASE("a batch is copied as a whole or not at all") {

@@ -27,7 +27,7 @@ TEST_CASE("a device pointer knows its range, its device and its context") {
   CHECK(ask<int>(inside, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) == device.ordinal());
   CHECK(ask<unsigned>(inside, CU_POINTER_ATTRIBUTE_MAPPED) == 1);
   CHECK(ask<unsigned>(inside, CU_POINTER_ATTRIBUTE_IS_MANAGED) == 0);
-  CHECK(ask<unsigned>(inside, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE) == 0);
+  CHECK(ask<unsigned>(inside, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE) == 1);
   CHECK(ask<CUmemoryPool>(inside, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE) == nullptr);
   void* host = nullptr;
   CHECK(cuPointerGetAttribute(&host, CU_POINTER_ATTRIBUTE_HOST_POINTER, inside) == CUDA_ERROR_INVALID_VALUE);

@@ -270,7 +270,7 @@ TEST_CASE("pool properties that cannot be had are refused") {
   CUmemPoolProps properties = device_pool_properties(99);
   CHECK(cuMemPoolCreate(&handle, &properties) == CUDA_ERROR_INVALID_DEVICE);
   properties = device_pool_properties(0);
-  properties.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  properties.handleTypes = CU_MEM_HANDLE_TYPE_FABRIC;
   CHECK(cuMemPoolCreate(&handle, &properties) == CUDA_ERROR_NOT_SUPPORTED);
   properties = device_pool_properties(0);
   properties.allocType = CU_MEM_ALLOCATION_TYPE_INVALID;

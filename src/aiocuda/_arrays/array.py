@@ -77,7 +77,7 @@ class DeviceArray(_native.Array, Partitionable, Managed, DLPack):
         OwnershipError
             The array was closed (a `ClosedError`), moved or partitioned.
         DriverError
-            The driver refused: the emulated one lends other processes nothing.
+            The driver refused: it lends other processes nothing.
 
         Notes
         -----

@@ -19,8 +19,7 @@ from aiocuda.errors import ArgumentValueError
 __all__ = ["INSTEAD", "IpcHandle", "handle_of"]
 
 INSTEAD: Final = (
-    "this driver opens no memory to other processes (the emulated one never does); send the other process what "
-    "`await aiocuda.to_host(array)` yields"
+    "this driver opens no memory to other processes; send the other process what `await aiocuda.to_host(array)` yields"
 )
 
 

@@ -263,7 +263,7 @@ class Stream:
         ClosedError
             The stream was closed.
         DriverError
-            The driver refused: the emulated one lends other processes nothing.
+            The driver refused: it lends other processes nothing, or is out of memory for that.
         """
         self._require_open()
         timing, interprocess = given.flag(timing, "timing"), given.flag(interprocess, "interprocess")

@@ -1,0 +1,298 @@
+// See sampling.hpp. A coordinate is taken to 256ths of a texel, as the hardware takes it, so that a weight has 8 bits
+// behind the point (and can be 1).
+#include "texture/sampling.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+namespace aiocuda::emulator::texture {
+namespace {
+
+constexpr int fraction = 256;
+constexpr int outside = -1;  // a texel of the border
+
+// Where coordinates that are infinite, or no number, do no harm.
+constexpr double farthest = 1 << 28;
+
+double tamed(double value) { return std::isnan(value) ? 0 : std::clamp(value, -farthest, farthest); }
+
+// The coordinate in texels. Wrapped and mirrored ones are brought into the texture, as the guide has it.
+double in_texels(const Sampler& sampler, CUaddress_mode mode, float given, int extent) {
+  double coordinate = tamed(given);
+  if (!sampler.is_normalised) return coordinate;
+  if (mode == CU_TR_ADDRESS_MODE_WRAP) coordinate -= std::floor(coordinate);
+  if (mode == CU_TR_ADDRESS_MODE_MIRROR) {
+    const double period = std::floor(coordinate);
+    const bool is_backwards = std::fmod(period, 2) != 0;
+    coordinate -= period;
+    if (is_backwards) coordinate = 1 - coordinate;
+  }
+  return coordinate * extent;
+}
+
+int texel_at(const Sampler& sampler, CUaddress_mode mode, std::int64_t index, int extent) {
+  if (index >= 0 && index < extent) return static_cast<int>(index);
+  switch (mode) {
+    case CU_TR_ADDRESS_MODE_BORDER:
+      return outside;
+    case CU_TR_ADDRESS_MODE_WRAP:
+      if (sampler.is_normalised) return static_cast<int>((index % extent + extent) % extent);
+      break;
+    default:
+      break;  // of a mirrored coordinate that lies inside, the neighbour outside is the last texel itself
+  }
+  return index < 0 ? 0 : extent - 1;
+}
+
+// The two texels along one dimension, and the weight of the second one in 256ths.
+struct Neighbours {
+  int first = 0, second = 0;
+  int weight = 0;
+};
+
+Neighbours neighbours(const Sampler& sampler, int dimension, float coordinate, int extent, bool is_between) {
+  const CUaddress_mode mode = sampler.address_modes[static_cast<std::size_t>(dimension)];
+  const double place = in_texels(sampler, mode, coordinate, extent);
+  if (!is_between) {
+    const auto index = static_cast<std::int64_t>(std::floor(place));
+    const int texel = texel_at(sampler, mode, index, extent);
+    return {texel, texel, 0};
+  }
+  const auto fixed = static_cast<std::int64_t>(std::floor(place * fraction + 0.5)) - fraction / 2;
+  const std::int64_t index = fixed >> 8;
+  return {texel_at(sampler, mode, index, extent), texel_at(sampler, mode, index + 1, extent),
+          static_cast<int>(fixed & (fraction - 1))};
+}
+
+const std::byte* address_of(const Sampler& sampler, const Level& level, int x, int y, int z) {
+  return level.texels + static_cast<std::size_t>(z) * level.slice_bytes +
+         static_cast<std::size_t>(y) * level.row_bytes + static_cast<std::size_t>(x) * sampler.format.texel_bytes();
+}
+
+using Floats = std::array<float, 4>;
+
+float from_srgb(float value) { return value <= 0.04045F ? value / 12.92F : std::pow((value + 0.055F) / 1.055F, 2.4F); }
+
+Floats floats_at(const Sampler& sampler, const Level& level, int x, int y, int z, Reading reading) {
+  if (x == outside || y == outside || z == outside) return sampler.border;
+  const std::byte* const texel = address_of(sampler, level, x, y, z);
+  if (reading != nullptr) reading(texel, sampler.format.texel_bytes());
+  Floats found{};
+  for (unsigned each = 0; each < sampler.format.channels; ++each) {
+    found[each] = float_of(sampler.format, texel + each * sampler.format.element_bytes());
+    if (sampler.is_srgb && each < 3) found[each] = from_srgb(found[each]);
+  }
+  return found;
+}
+
+struct Place {
+  std::array<float, 3> coordinates{};
+  int dimensions = 1;
+  int slice = 0;  // the layer or face, where the third dimension is none of space
+};
+
+// A part of a weight, to the nearest.
+int part_of(int weight, int share) { return (weight * share + fraction / 2) / fraction; }
+
+// The weights of the corners, in 256ths, by bits for x, y and z. They are whole, as the hardware's are: it rounds those
+// of x and z first, and divides each along y. With them an H100's results came out to the last bit.
+std::array<int, 8> corner_weights(const std::array<Neighbours, 3>& along) {
+  const int x = along[0].weight, y = along[1].weight, z = along[2].weight;
+  const int both = part_of(x, z);
+  const std::array<int, 4> of_x_and_z{fraction - x - z + both, x - both, z - both, both};
+  std::array<int, 8> weights{};
+  for (unsigned each = 0; each < of_x_and_z.size(); ++each) {
+    const unsigned corner = (each & 1) | (each & 2) << 1;
+    const int upper = part_of(of_x_and_z[each], y);
+    weights[corner | 2] = upper;
+    weights[corner] = of_x_and_z[each] - upper;
+  }
+  return weights;
+}
+
+Floats filtered(const Sampler& sampler, const Level& level, const Place& place, Reading reading) {
+  const std::array<int, 3> extents{level.width, level.height, level.depth};
+  std::array<Neighbours, 3> along{};
+  for (int each = 0; each < place.dimensions; ++each) {
+    const auto at = static_cast<std::size_t>(each);
+    along[at] = neighbours(sampler, each, place.coordinates[at], extents[at], true);
+  }
+  if (place.dimensions < 3) along[2] = {place.slice, place.slice, 0};
+  const std::array<int, 8> weights = corner_weights(along);
+  Floats sum{};
+  for (unsigned corner = 0; corner < weights.size(); ++corner) {
+    if (weights[corner] == 0) continue;  // a neighbour that does not count is not read, so it may be no number
+    std::array<int, 3> texel{};
+    for (unsigned each = 0; each < 3; ++each)
+      texel[each] = (corner >> each & 1) != 0 ? along[each].second : along[each].first;
+    const Floats found = floats_at(sampler, level, texel[0], texel[1], texel[2], reading);
+    const float weight = static_cast<float>(weights[corner]) / fraction;
+    for (std::size_t each = 0; each < sum.size(); ++each) sum[each] += weight * found[each];
+  }
+  return sum;
+}
+
+std::array<int, 3> nearest(const Sampler& sampler, const Level& level, const Place& place) {
+  const std::array<int, 3> extents{level.width, level.height, level.depth};
+  std::array<int, 3> texel{0, 0, place.slice};
+  for (int each = 0; each < place.dimensions; ++each) {
+    const auto at = static_cast<std::size_t>(each);
+    texel[at] = neighbours(sampler, each, place.coordinates[at], extents[at], false).first;
+  }
+  return texel;
+}
+
+Floats sample_floats(const Sampler& sampler, const Level& level, const Place& place, Reading reading) {
+  if (sampler.filters_linearly) return filtered(sampler, level, place, reading);
+  const auto [x, y, z] = nearest(sampler, level, place);
+  return floats_at(sampler, level, x, y, z, reading);
+}
+
+// The face of a cube that a direction meets, and where: the table of the guide.
+Place on_cube(const float (&direction)[3]) {
+  const float x = direction[0], y = direction[1], z = direction[2];
+  const float ax = std::fabs(x), ay = std::fabs(y), az = std::fabs(z);
+  float s = 0, t = 0, m = 1;
+  int face = 0;
+  if (ax >= ay && ax >= az) {
+    face = x >= 0 ? 0 : 1;
+    m = ax;
+    s = x >= 0 ? -z : z;
+    t = -y;
+  } else if (ay >= az) {
+    face = y >= 0 ? 2 : 3;
+    m = ay;
+    s = x;
+    t = y >= 0 ? z : -z;
+  } else {
+    face = z >= 0 ? 4 : 5;
+    m = az;
+    s = z >= 0 ? x : -x;
+    t = -y;
+  }
+  Place place;
+  place.dimensions = 2;
+  place.coordinates = {(s / m + 1) / 2, (t / m + 1) / 2, 0};
+  place.slice = face;
+  return place;
+}
+
+// One that there is: a negative number is a large one, as on an H100.
+int layer_of(const abi::TextureFetch& fetch, int layers) {
+  return static_cast<int>(std::min(static_cast<std::uint32_t>(fetch.layer), static_cast<std::uint32_t>(layers - 1)));
+}
+
+Place place_of(const abi::TextureFetch& fetch, const Level& level) {
+  Place place;
+  if (fetch.shape == abi::shape_cube) {
+    place = on_cube(fetch.coordinates);
+    if (fetch.is_layered != 0) place.slice += 6 * layer_of(fetch, std::max(level.depth / 6, 1));
+    return place;
+  }
+  place.coordinates = {fetch.coordinates[0], fetch.coordinates[1], fetch.coordinates[2]};
+  // One dimension is two with a height of 1: the border below is half of what a filter takes, on an H100, too.
+  place.dimensions = fetch.shape == abi::shape_3d ? 3 : 2;
+  if (fetch.is_layered != 0) place.slice = layer_of(fetch, level.depth);
+  return place;
+}
+
+float level_of(const Sampler& sampler, const abi::TextureFetch& fetch) {
+  float level = 0;
+  if (fetch.level == abi::level_given) level = fetch.lod;
+  if (fetch.level == abi::level_of_gradients) {
+    const Level& base = sampler.levels.front();
+    const std::array<int, 3> extents{base.width, base.height, base.depth};
+    double x = 0, y = 0;
+    for (std::size_t each = 0; each < 3; ++each) {
+      const double scale = sampler.is_normalised ? extents[each] : 1;
+      x += tamed(fetch.dx[each]) * scale * tamed(fetch.dx[each]) * scale;
+      y += tamed(fetch.dy[each]) * scale * tamed(fetch.dy[each]) * scale;
+    }
+    const double longest = std::sqrt(std::max(x, y));
+    level = longest > 0 ? static_cast<float>(std::log2(longest)) : 0;
+  }
+  if (std::isnan(level)) level = 0;
+  if (fetch.level != abi::level_none) level += sampler.level_bias;  // as on an H100
+  const float greatest = std::min(sampler.greatest_level, static_cast<float>(sampler.levels.size() - 1));
+  return std::clamp(level, std::min(std::max(sampler.least_level, 0.0F), greatest), greatest);
+}
+
+void answer(abi::TextureFetch& fetch, const Floats& floats) {
+  for (std::size_t each = 0; each < floats.size(); ++each)
+    fetch.texel[each] = std::bit_cast<std::uint32_t>(floats[each]);
+}
+
+void answer_bits(const Sampler& sampler, const Level& level, const std::array<int, 3>& texel, abi::TextureFetch& fetch,
+                 Reading reading) {
+  const auto [x, y, z] = texel;
+  if (x == outside || y == outside || z == outside) {
+    // The border's colour is given as floats; of integers its bits count.
+    for (std::size_t each = 0; each < 4; ++each) fetch.texel[each] = std::bit_cast<std::uint32_t>(sampler.border[each]);
+    return;
+  }
+  const std::byte* const address = address_of(sampler, level, x, y, z);
+  if (reading != nullptr) reading(address, sampler.format.texel_bytes());
+  for (unsigned each = 0; each < 4; ++each) {
+    const std::byte* const element = address + each * sampler.format.element_bytes();
+    fetch.texel[each] = each < sampler.format.channels ? bits_of(sampler.format, element) : 0;
+  }
+}
+
+// One component of the four texels that a filter would use, from the lower left one around, as tex2Dgather orders them.
+void gather(const Sampler& sampler, const Level& level, const Place& place, abi::TextureFetch& fetch, Reading reading) {
+  const Neighbours x = neighbours(sampler, 0, place.coordinates[0], level.width, true);
+  const Neighbours y = neighbours(sampler, 1, place.coordinates[1], level.height, true);
+  const std::array<std::array<int, 2>, 4> corners{
+      {{x.first, y.second}, {x.second, y.second}, {x.second, y.first}, {x.first, y.first}}};
+  const auto component = static_cast<std::size_t>(std::clamp(fetch.gathered, 0, 3));
+  for (std::size_t each = 0; each < corners.size(); ++each) {
+    const std::array<int, 3> texel{corners[each][0], corners[each][1], place.slice};
+    if (sampler.reads_floats) {
+      const Floats found = floats_at(sampler, level, texel[0], texel[1], texel[2], reading);
+      fetch.texel[each] = std::bit_cast<std::uint32_t>(found[component]);
+    } else {
+      abi::TextureFetch one{};
+      answer_bits(sampler, level, texel, one, reading);
+      fetch.texel[each] = one.texel[component];
+    }
+  }
+}
+
+// A buffer's texel by its index; zeros outside.
+void fetch_linear(const Sampler& sampler, abi::TextureFetch& fetch, Reading reading) {
+  const Level& level = sampler.levels.front();
+  const bool is_inside = fetch.index >= 0 && fetch.index < level.width;
+  if (!is_inside) {
+    std::fill(std::begin(fetch.texel), std::end(fetch.texel), 0U);
+  } else if (sampler.reads_floats) {
+    answer(fetch, floats_at(sampler, level, fetch.index, 0, 0, reading));
+  } else {
+    answer_bits(sampler, level, {fetch.index, 0, 0}, fetch, reading);
+  }
+}
+
+}  // namespace
+
+void sample(const Sampler& sampler, abi::TextureFetch& fetch, Reading reading) {
+  if (fetch.shape == abi::shape_linear) return fetch_linear(sampler, fetch, reading);
+  const float wanted = level_of(sampler, fetch);
+  const bool is_between_levels = sampler.filters_levels_linearly && sampler.reads_floats;
+  const auto first = static_cast<std::size_t>(is_between_levels ? std::floor(wanted) : std::floor(wanted + 0.5F));
+  const Level& level = sampler.levels[first];
+  const Place place = place_of(fetch, level);
+  if (fetch.gathered >= 0) return gather(sampler, level, place, fetch, reading);
+  if (!sampler.reads_floats) return answer_bits(sampler, level, nearest(sampler, level, place), fetch, reading);
+  Floats found = sample_floats(sampler, level, place, reading);
+  const auto weight = std::floor((wanted - static_cast<float>(first)) * fraction) / fraction;
+  if (is_between_levels && weight > 0) {
+    const Level& next = sampler.levels[first + 1];
+    const Floats other = sample_floats(sampler, next, place_of(fetch, next), reading);
+    for (std::size_t each = 0; each < found.size(); ++each)
+      found[each] = (1 - weight) * found[each] + weight * other[each];
+  }
+  answer(fetch, found);
+}
+
+}  // namespace aiocuda::emulator::texture
