@@ -111,7 +111,8 @@ class Build {
     paths_.source = directory_.path() / "module.cpp";
     paths_.output = directory_.path() / "module.so";
     write_file(paths_.source, text);
-    return run(build_command(request_.compiler, request_.options, paths_, uses_host_library)) &&
+    return run(build_command(request_.compiler, request_.options, paths_,
+                             {uses_host_library, rewritten.casts_pointers})) &&
            read_output(result_.image);
   }
 

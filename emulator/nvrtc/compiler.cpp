@@ -183,7 +183,7 @@ std::vector<std::string> scan_command(const Compiler& compiler, const Options& o
 }
 
 std::vector<std::string> build_command(const Compiler& compiler, const Options& options, const CompilerPaths& paths,
-                                       bool uses_host_library) {
+                                       const ProgramTraits& program) {
   std::vector<std::string> command = compiler.command;
   command.push_back("-std=gnu++" + std::to_string(options.cpp_standard));
   append(command, {"-shared", "-fPIC", "-fvisibility=hidden", "-fno-semantic-interposition", "-fno-exceptions",
@@ -210,6 +210,12 @@ std::vector<std::string> build_command(const Compiler& compiler, const Options& 
   if (!paths.access_hooks_object.empty()) {
     for (const std::string& option : options_for_access_hooks(compiler)) command.push_back(option);
   }
+  if (program.casts_pointers) {
+    // An access that is misaligned for its type calls a function of the block runtime, which fails the launch.
+    if (compiler.is_clang()) append(command, {"-Xclang"});
+    append(command, {"-fsanitize=alignment"});
+    if (!compiler.is_clang()) append(command, {"-fno-sanitize-recover=alignment"});
+  }
   if (options.no_warnings) command.emplace_back("-w");
   command.push_back("-isystem" + paths.device_headers);
   // A name that nothing defines is an error here, which says the name, and not when the module is loaded.
@@ -217,7 +223,7 @@ std::vector<std::string> build_command(const Compiler& compiler, const Options& 
   command.insert(command.end(), {"-x", "c++", paths.source, "-x", "none", paths.runtime_object});
   if (!paths.access_hooks_object.empty()) command.push_back(paths.access_hooks_object);
   command.insert(command.end(), {"-o", paths.output});
-  if (uses_host_library && compiler.family != CompilerFamily::zig) command.emplace_back("-lstdc++");
+  if (program.uses_host_library && compiler.family != CompilerFamily::zig) command.emplace_back("-lstdc++");
   append(command, {"-lm", "-ldl", "-lc"});
   if (compiler.family != CompilerFamily::zig) command.emplace_back("-lgcc");
   return command;

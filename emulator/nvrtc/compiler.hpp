@@ -41,9 +41,15 @@ struct CompilerPaths {
 // From the user's text to preprocessed text.
 std::vector<std::string> scan_command(const Compiler& compiler, const Options& options, const CompilerPaths& paths);
 
+// What a program does that asks for options.
+struct ProgramTraits {
+  bool uses_host_library = false;
+  bool casts_pointers = false;  // see casts.hpp
+};
+
 // From rewritten text to a module image.
 std::vector<std::string> build_command(const Compiler& compiler, const Options& options, const CompilerPaths& paths,
-                                       bool uses_host_library);
+                                       const ProgramTraits& program);
 
 // The processor's features, on which -march=native depends.
 std::string processor_identity();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "casts.hpp"
 #include "declarations.hpp"
 #include "directives.hpp"
 #include "edits.hpp"
@@ -59,6 +60,7 @@ class Rewriter {
     unsupported();
     result_.kernel_count = listed_;
     result_.files = source_.files;
+    result_.casts_pointers = casts_pointers(tokens_);
     result_.text = make_way(tokens_, declarations_) + edits_.made_to(request_.preprocessed) + table();
     return std::move(result_);
   }

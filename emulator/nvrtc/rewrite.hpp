@@ -27,6 +27,7 @@ struct Rewritten {
   std::vector<std::string> includes;  // the device headers asked for, in order, as they are to be named
   std::vector<Problem> problems;
   std::vector<std::string> files;  // every file that line markers name
+  bool casts_pointers = false;     // see casts.hpp
   std::size_t kernel_count = 0;    // entries of the table before those of the name expressions
 };
 

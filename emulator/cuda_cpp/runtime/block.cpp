@@ -101,9 +101,9 @@ void complete_exchange(Block& b, unsigned warp, std::uint32_t members) {
   for (std::uint32_t rest = members; rest != 0; rest &= rest - 1) {
     Fiber& lane = lanes[lowest(rest)];
     if (operation == aiocuda_warp_shuffle) {
-      // Reading a lane that does not take part is undefined in CUDA; here it gives the own value.
+      // What a lane reads from one outside the mask, or from one that has left, is undefined in CUDA. An H200 gives 0.
       const bool takes_part = (members & bit(lane.argument & 31)) != 0;
-      lane.result = takes_part ? lanes[lane.argument & 31].value : lane.value;
+      lane.result = takes_part ? lanes[lane.argument & 31].value : 0;
     } else if (operation == aiocuda_warp_match_any) {
       std::uint32_t equal = 0;
       for (std::uint32_t others = members; others != 0; others &= others - 1) {

@@ -23,6 +23,7 @@ namespace {
 
 constexpr int cuda_error_out_of_memory = 2;
 constexpr int cuda_error_assert = 710;
+constexpr int cuda_error_misaligned_address = 716;
 
 __thread char* scratch;
 __thread std::uint64_t dynamic_shared_bytes;
@@ -111,7 +112,10 @@ extern "C" {
   return services != nullptr && services->is_in_grid != nullptr && services->is_in_grid() ? 1 : 0;
 }
 
-[[gnu::visibility("hidden")]] void* aiocuda_dynamic_shared() { return scratch; }
+// Without a request there is none: its address is then of memory that nobody may touch.
+[[gnu::visibility("hidden")]] void* aiocuda_dynamic_shared() {
+  return dynamic_shared_bytes != 0 ? scratch : scratch - abi::ThreadMemory::scratch_offset;
+}
 [[gnu::visibility("hidden")]] unsigned aiocuda_dynamic_shared_bytes() {
   return static_cast<unsigned>(dynamic_shared_bytes);
 }
@@ -135,6 +139,30 @@ extern "C" {
   std::fprintf(stderr, "%s\n", message);
   std::fflush(stderr);
   fail(cuda_error_assert, message);
+}
+
+// What code that was compiled with -fsanitize=alignment calls, in place of the sanitizer's library, when an access is
+// misaligned for its type. The layout of the argument is the compilers' own.
+struct MisalignedAccess {
+  const char* file;
+  std::uint32_t line;
+  std::uint32_t column;
+  const char* type;  // two numbers of two bytes, then the name, in quotes
+  unsigned char alignment_exponent;
+  unsigned char kind;
+};
+[[gnu::visibility("hidden")]] void __ubsan_handle_type_mismatch_v1(const MisalignedAccess* access,
+                                                                   std::uintptr_t address) {
+  static __thread char message[400];
+  std::snprintf(message, sizeof message,
+                "%s:%u: block (%u,%u,%u): a misaligned access to address 0x%llx: %s must be aligned to %u bytes",
+                access->file, access->line, blockIdx.x, blockIdx.y, blockIdx.z,
+                static_cast<unsigned long long>(address), access->type + 4, 1u << access->alignment_exponent);
+  fail(cuda_error_misaligned_address, message);
+}
+[[gnu::visibility("hidden")]] void __ubsan_handle_type_mismatch_v1_abort(const MisalignedAccess* access,
+                                                                         std::uintptr_t address) {
+  __ubsan_handle_type_mismatch_v1(access, address);
 }
 
 [[gnu::visibility("hidden")]] int aiocuda_vprintf(const char* format, va_list arguments) {
