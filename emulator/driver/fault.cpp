@@ -89,7 +89,7 @@ Fault describe(const Guard& guard) {
     default:
       if (abi::memory_of_this_thread().is_unrequested_shared(guard.address)) {
         return {CUDA_ERROR_ILLEGAL_ADDRESS,
-                "an access to dynamic shared memory, which the launch did not ask for: its dynamic_shared_bytes is 0"};
+                "an access to dynamic shared memory, of which the launch asked for none"};
       }
       std::snprintf(text, sizeof text, "an access to address %p, which is outside every allocation", guard.address);
       return {CUDA_ERROR_ILLEGAL_ADDRESS, text};

@@ -51,7 +51,9 @@ class Build {
   BuildResult run() {
     std::string preprocessed;
     if (!write_program() || !scan(preprocessed)) return std::move(result_);
-    const Rewritten rewritten = rewrite({preprocessed, request_.name_expressions, request_.compiler.is_clang()});
+    const Rewritten rewritten =
+        rewrite({preprocessed, request_.name_expressions, request_.compiler.is_clang(), request_.allows_host_code,
+                 request_.options.default_device, request_.options.device_int128});
     if (!rewritten.problems.empty()) {
       result_.log += log_of(rewritten.problems, request_.program_name);
       return std::move(result_);
@@ -86,7 +88,8 @@ class Build {
   }
 
   bool scan(std::string& preprocessed) {
-    return run(scan_command(request_.compiler, request_.options, paths_)) && read_output(preprocessed);
+    return run(scan_command(request_.compiler, request_.options, paths_, request_.allows_host_code)) &&
+           read_output(preprocessed);
   }
 
   bool compile(const Rewritten& rewritten) {
@@ -142,7 +145,8 @@ class Build {
     const bool failed = !process.started || process.exit_status != 0;
     if (!process.output.empty() || failed) {
       const std::string prefix = directory_.path();
-      result_.log += readable_log({process.output, prefix, paths_.device_headers, request_.program_name, failed});
+      result_.log +=
+          readable_log({process.output, prefix, paths_.device_headers, request_.program_name, request_.source, failed});
     }
     return !failed;
   }

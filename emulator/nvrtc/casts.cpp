@@ -45,7 +45,8 @@ bool casts_pointers(const std::vector<Token>& tokens) {
   for (std::size_t i = 0; i + 2 < tokens.size(); ++i) {
     if (tokens[i].is("reinterpret_cast") && tokens[i + 1].is("<")) {
       if (is_pointer_to_wide(tokens, i + 2, skip_angles(tokens, i + 1) - 1)) return true;
-    } else if (tokens[i].is("(") && (i == 0 || tokens[i - 1].kind != TokenKind::identifier || tokens[i - 1].is("return"))) {
+    } else if (tokens[i].is("(") &&
+               (i == 0 || tokens[i - 1].kind != TokenKind::identifier || tokens[i - 1].is("return"))) {
       const std::size_t past = skip_bracket(tokens, i);
       if (past >= tokens.size()) continue;
       const Token& behind = tokens[past];

@@ -163,20 +163,23 @@ FoundCompiler find_compiler(const Settings& settings) {
   return entry->second;
 }
 
-std::vector<std::string> scan_command(const Compiler& compiler, const Options& options, const CompilerPaths& paths) {
+std::vector<std::string> scan_command(const Compiler& compiler, const Options& options, const CompilerPaths& paths,
+                                      bool allows_host_code) {
   std::vector<std::string> command = compiler.command;
   append(command, {"-E", "-x", "c++", "-nostdinc", "-nostdinc++"});
   command.push_back("-std=gnu++" + std::to_string(options.cpp_standard));
   if (options.no_warnings) command.emplace_back("-w");
   append(command, {"-D__CUDACC__=1", "-D__CUDACC_RTC__=1", "-D__CUDA__=1", "-D__CUDACC_VER_MAJOR__=13",
                    "-D__CUDACC_VER_MINOR__=0", "-D__CUDACC_VER_BUILD__=0", "-D__CUDACC_EXTENDED_LAMBDA__=1",
-                   "-D__CUDACC_RELAXED_CONSTEXPR__=1", "-D__NVCC_DIAG_PRAGMA_SUPPORT__=1", "-DAIOCUDA_EMULATED=1"});
+                   "-D__CUDACC_RELAXED_CONSTEXPR__=1", "-D__NVCC_DIAG_PRAGMA_SUPPORT__=1", "-DAIOCUDA_EMULATED=1",
+                   "-DCUDART_VERSION=13000"});
   command.push_back("-D__CUDA_ARCH__=" + std::to_string(options.architecture * 10));
   command.push_back("-D__CUDA_ARCH_LIST__=" + std::to_string(options.architecture * 10));
   if (options.device_debug) command.emplace_back("-D__CUDACC_DEBUG__=1");
   if (options.fast_math) command.emplace_back("-D__USE_FAST_MATH__=1");
   command.push_back("-I" + paths.program_headers);
   command.push_back("-I" + paths.visible_headers);
+  if (allows_host_code) command.push_back("-I" + paths.visible_headers + "/host");
   command.insert(command.end(), options.preprocessor.begin(), options.preprocessor.end());
   command.insert(command.end(), {paths.source, "-o", paths.output});
   return command;
@@ -186,10 +189,11 @@ std::vector<std::string> build_command(const Compiler& compiler, const Options& 
                                        const ProgramTraits& program) {
   std::vector<std::string> command = compiler.command;
   command.push_back("-std=gnu++" + std::to_string(options.cpp_standard));
-  append(command, {"-shared", "-fPIC", "-fvisibility=hidden", "-fno-semantic-interposition", "-fno-exceptions",
-                   "-fno-rtti", "-fno-math-errno", "-fno-trapping-math", "-fno-builtin-printf", "-fno-builtin-vprintf",
-                   "-fno-strict-aliasing", "-fno-stack-protector", "-fno-threadsafe-statics",
-                   "-fno-asynchronous-unwind-tables", "-Wl,-Bsymbolic", "-Wno-attributes", "-Wno-unknown-pragmas"});
+  append(command,
+         {"-shared", "-fPIC", "-fvisibility=hidden", "-fno-semantic-interposition", "-fno-exceptions", "-fno-rtti",
+          "-fno-math-errno", "-fno-trapping-math", "-fno-builtin-printf", "-fno-builtin-vprintf",
+          "-fno-strict-aliasing", "-fno-stack-protector", "-fno-threadsafe-statics", "-fno-asynchronous-unwind-tables",
+          "-Wl,-Bsymbolic", "-Wno-attributes", "-Wno-unknown-pragmas", "-Werror=vla", "-Werror=pointer-arith"});
   append(command, {options.device_debug ? "-O0" : "-O3"});
   if (options.device_debug) command.emplace_back("-g");
   if (options.line_information) command.emplace_back("-g1");

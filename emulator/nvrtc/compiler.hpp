@@ -39,7 +39,8 @@ struct CompilerPaths {
 };
 
 // From the user's text to preprocessed text.
-std::vector<std::string> scan_command(const Compiler& compiler, const Options& options, const CompilerPaths& paths);
+std::vector<std::string> scan_command(const Compiler& compiler, const Options& options, const CompilerPaths& paths,
+                                      bool allows_host_code);
 
 // What a program does that asks for options.
 struct ProgramTraits {

@@ -24,6 +24,8 @@ enum class Kind {
   no_warnings,
   no_cache,
   syntax_only,
+  default_device,
+  device_int128,
   ignored_flag,   // may have "=value"
   ignored_value,  // has a value
 };
@@ -87,9 +89,9 @@ const std::map<std::string_view, Kind>& known_options() {
       {"warning-as-error", Kind::ignored_value},
       {"Werror", Kind::ignored_value},
       {"restrict", Kind::ignored_flag},
-      {"device-as-default-execution-space", Kind::ignored_flag},
-      {"default-device", Kind::ignored_flag},
-      {"device-int128", Kind::ignored_flag},
+      {"device-as-default-execution-space", Kind::default_device},
+      {"default-device", Kind::default_device},
+      {"device-int128", Kind::device_int128},
       {"device-float128", Kind::ignored_flag},
       {"optimization-info", Kind::ignored_value},
       {"opt-info", Kind::ignored_value},
@@ -203,6 +205,12 @@ class Parser {
         return;
       case Kind::syntax_only:
         options_.syntax_only = true;
+        return;
+      case Kind::default_device:
+        options_.default_device = true;
+        return;
+      case Kind::device_int128:
+        options_.device_int128 = true;
         return;
       case Kind::ignored_flag:
       case Kind::ignored_value:

@@ -17,6 +17,8 @@ struct Options {
   bool no_warnings = false;
   bool no_cache = false;
   bool syntax_only = false;
+  bool default_device = false;  // what has no qualifier is the device's
+  bool device_int128 = false;
   std::vector<std::string> preprocessor;  // -D, -U, -I, -include, for the compiler
 
   std::vector<std::string> errors;  // what is wrong with the options, one line each

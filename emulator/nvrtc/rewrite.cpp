@@ -9,6 +9,7 @@
 #include "directives.hpp"
 #include "edits.hpp"
 #include "guard.hpp"
+#include "host_code.hpp"
 #include "names.hpp"
 #include "polling.hpp"
 #include "redefinitions.hpp"
@@ -58,6 +59,7 @@ class Rewriter {
       polling_.edit(d, edits_);
     }
     unsupported();
+    if (!request_.allows_host_code) host_code();
     result_.kernel_count = listed_;
     result_.files = source_.files;
     result_.casts_pointers = casts_pointers(tokens_);
@@ -329,14 +331,17 @@ class Rewriter {
       }
       const Range statement{begin, std::min(end, d.all.end)};
       if (has({begin, i + 4}, "extern") && has(statement, "extern")) {
-        dynamic_shared(statement, !d.is_function);
+        dynamic_shared(statement, !d.is_function && !d.is_class);
       } else {
         if (tokens_[i + 1].is("alignas")) {
           edits_.blank(tokens_[i]);
           alignment_first(i, "__shared__");
         }
         for (std::size_t t = begin; t < statement.end; ++t) {
-          if (tokens_[t].is("=")) break;
+          if (tokens_[t].is("=")) {
+            report(tokens_[t - 1], "initializer not allowed for __shared__ variable");
+            break;
+          }
           if (tokens_[t].is("static")) edits_.blank(tokens_[t]);
         }
       }
@@ -418,7 +423,22 @@ class Rewriter {
   void report(const Token& token, std::string message) {
     const bool is_known = std::any_of(result_.problems.begin(), result_.problems.end(),
                                       [&](const Problem& p) { return p.line == token.line && p.message == message; });
-    if (!is_known) result_.problems.push_back({source_.files[token.file], token.line, std::move(message)});
+    if (is_known) return;
+    const std::string_view text = request_.preprocessed;
+    const std::size_t begin = token.offset == 0 ? 0 : text.rfind('\n', token.offset - 1) + 1;
+    const std::string_view line = text.substr(begin, text.find('\n', token.offset) - begin);
+    result_.problems.push_back(
+        {source_.files[token.file], token.line, std::move(message), std::string(line), token.offset - begin});
+  }
+
+  void host_code() {
+    for (const HostCode& found : find_host_code({tokens_, declarations_, result_.includes, request_.is_default_device}))
+      report(tokens_[found.token], found.message);
+    for (const Token& token : tokens_) {
+      if (token.is("__int128") && !request_.has_int128) {
+        report(token, "128-bit integer type is only supported in Linux with the \"--device-int128\" flag in NVRTC");
+      }
+    }
   }
 
   // ---- the result

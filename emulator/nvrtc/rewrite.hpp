@@ -13,13 +13,18 @@ struct RewriteRequest {
   std::string_view preprocessed;
   const std::vector<std::string>& name_expressions;
   bool for_clang;
+  bool allows_host_code = false;   // what NVRTC refuses because it is the host's
+  bool is_default_device = false;  // NVRTC's option -default-device
+  bool has_int128 = false;         // NVRTC's option -device-int128
 };
 
-// Something the emulated driver does not do, found in the user's text.
+// Something that NVRTC refuses, or that the emulated driver does not do, found in the user's text.
 struct Problem {
   std::string file;
   int line;
   std::string message;
+  std::string source_line;
+  std::size_t column;  // from 0
 };
 
 struct Rewritten {

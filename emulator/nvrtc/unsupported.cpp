@@ -27,6 +27,8 @@ std::string_view why_unsupported(std::string_view word) {
       {"__cluster_barrier_arrive", clusters},
       {"__cluster_barrier_wait", clusters},
       {"__cluster_map_shared_rank", clusters},
+      {"__isConstant",
+       "__isConstant is not supported on the emulated driver, whose constant memory is ordinary memory"},
       {"cp_async_bulk_tensor", tensor_memory},
       {"cudaTextureObject_t", textures},
       {"cudaSurfaceObject_t", textures},

@@ -44,8 +44,8 @@ def test_dynamic_shared_memory_that_was_asked_for_is_there(broken):
     out = broken(
         f"""
         right = ac.kernel(r'''{source}''', "unrequested")
-        x = ac.array(np.arange(32, dtype=np.float32))
-        print(ac.to_host(right(x, grid=1, block=32, shared_bytes=128)).sync()[0])
+        x = ac.to_device(np.arange(32, dtype=np.float32))
+        print(ac.to_host(right(x, grid=1, block=32, shared_memory=128)).sync()[0])
         """
     )
     assert out.splitlines()[0] == "31.0"

@@ -200,6 +200,10 @@ bool converge(Block& b) {
       ++at_barrier;
       barrier_line = b.fibers[i].line;
     }
+    if ((w.in_group & bit(i % warp_size)) != 0) {
+      ++at_barrier;
+      barrier_line = b.fibers[i].line;
+    }
     if ((w.exchanging & bit(i % warp_size)) != 0) {
       ++exchanging;
       exchange_line = b.fibers[i].line;
@@ -302,6 +306,7 @@ void run_block(char* scratch, Index3 extent, unsigned threads, void (*kernel)(vo
     fiber.stack = new_stack(top, [] { fiber_main(); });
     fiber.warp = &b.warps[i / warp_size];
     fiber.bit = bit(i % warp_size);
+    fiber.group_arrived = 0;
     fiber.thread_index = index;
     if (++index.x == extent.x) {
       index.x = 0;
@@ -313,7 +318,7 @@ void run_block(char* scratch, Index3 extent, unsigned threads, void (*kernel)(vo
   }
   for (unsigned w = 0; w < b.warp_count; ++w) {
     const unsigned lanes = threads - w * warp_size;
-    b.warps[w] = Warp{lanes >= warp_size ? ~std::uint32_t{0} : bit(lanes) - 1, 0, 0, 0};
+    b.warps[w] = Warp{lanes >= warp_size ? ~std::uint32_t{0} : bit(lanes) - 1, 0, 0, 0, 0};
     make_ready(b, w, b.warps[w].live);
   }
   switch_to(b, 0, &b.caller_stack);
@@ -344,6 +349,39 @@ extern "C" {
   }
   if (warp.ready == 0) b.ready_warps &= ~bit(index / warp_size);
   wait(b);
+}
+
+// Threads [first, first + threads) of the block meet: a tile of several warps, or a barrier that inline PTX names.
+[[gnu::visibility("hidden")]] void aiocuda_group_barrier(unsigned first, unsigned threads, int line) {
+  Block& b = *block;
+  Fiber& self = b.fibers[b.current];
+  self.line = line;
+  if (++b.fibers[first].group_arrived == threads) {
+    b.fibers[first].group_arrived = 0;
+    b.yields = 0;
+    for (unsigned i = first; i < first + threads; ++i) {
+      Warp& warp = *b.fibers[i].warp;
+      if ((warp.in_group & b.fibers[i].bit) == 0) continue;
+      warp.in_group &= ~b.fibers[i].bit;
+      make_ready(b, i / warp_size, b.fibers[i].bit);
+    }
+    return;
+  }
+  self.warp->in_group |= self.bit;
+  make_wait(b, b.current / warp_size, self.bit);
+  wait(b);
+}
+
+// Shows `own` to the threads of the group and answers what thread `wanted` of the block shows. All come, and come to a
+// barrier of the group before what they show ends.
+[[gnu::visibility("hidden")]] void* aiocuda_exchange_in_group(unsigned first, unsigned threads, void* own,
+                                                              unsigned wanted) {
+  Block& b = *block;
+  if (own != nullptr) {
+    b.fibers[b.current].offered = own;
+    aiocuda_group_barrier(first, threads, 0);
+  }
+  return b.fibers[wanted].offered;
 }
 
 // The last thread of the block to come waits for the other blocks, before it lets those of its own go on.

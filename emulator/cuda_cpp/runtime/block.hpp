@@ -21,6 +21,7 @@ struct Warp {
   std::uint32_t ready;
   std::uint32_t at_barrier;
   std::uint32_t exchanging;
+  std::uint32_t in_group;  // at the barrier of a group of the block's threads
 };
 
 struct Fiber {
@@ -31,8 +32,10 @@ struct Fiber {
   int operation;  // what the lane waits for while it is in Warp::exchanging
   unsigned mask;
   unsigned argument;
-  int line;              // where it last waited
-  unsigned passed_over;  // how often other lanes went on first from a step
+  int line;                // where it last waited
+  unsigned group_arrived;  // of the first thread of a group: how many have come to its barrier
+  void* offered;           // what the thread shows to others of its group
+  unsigned passed_over;    // how often other lanes went on first from a step
   std::uint64_t value;
   std::uint64_t result;
 };

@@ -212,10 +212,22 @@ TEST_CASE("a header that is not there is named, with what is there") {
   CAPTURE(compiled.log);
   CHECK(contains(compiled.log, "kernels.cu(1): catastrophic error:"));
   CHECK(contains(compiled.log, "thrust/device_vector.h"));
-  CHECK(contains(compiled.log, "are not available unless"));
+  CHECK(contains(compiled.log, "must lie on an --include-path"));
+}
+
+TEST_CASE("the host's headers and functions are there where a setting asks for them, and only then") {
+  const Program program{.source = R"(
+    #include <stdio.h>
+    int helper(int a) { return a + 1; }
+    int counter = 41;
+    extern "C" __global__ void k(int* x) { x[0] = helper(counter); })"};
+  CHECK(contains(compile(program).log, "could not open source file \"stdio.h\""));
+  const EnvironmentVariable setting("AIOCUDA_EMULATOR_HOST_CODE", "1");
+  CHECK(answer(program) == 42);
 }
 
 TEST_CASE("CUDA's headers and the standard library's can be included") {
+  const EnvironmentVariable setting("AIOCUDA_EMULATOR_HOST_CODE", "1");
   CHECK(answer({.source = R"(
     #include <cuda_runtime.h>
     #include <device_launch_parameters.h>
