@@ -27,12 +27,14 @@ set(own_headers
     "cooperative_groups.h=cooperative_groups.hpp" "cooperative_groups/reduce.h=cooperative_groups.hpp"
     "cooperative_groups/scan.h=cooperative_groups.hpp" "cooperative_groups/memcpy_async.h=cooperative_groups.hpp"
     "cooperative_groups/details/helpers.h=cooperative_groups.hpp" "cuComplex.h=cuda_complex.hpp"
-    "cuda/atomic=cuda_atomic.hpp" "cuda_pipeline.h=cuda_pipeline.hpp" "cuda_pipeline_primitives.h=cuda_pipeline.hpp")
+    "cuda_fp8.h=cuda_fp8.hpp" "mma.h=mma.hpp" "cuda/barrier=cuda_barrier.hpp" "cuda/pipeline=cuda_pipeline_class.hpp"
+     "cuda/atomic=cuda_atomic.hpp" "cuda_pipeline.h=cuda_pipeline.hpp" "cuda_pipeline_primitives.h=cuda_pipeline.hpp")
 
 # What comes first: macros that other headers and programs ask for with #ifdef, or a header of the host's.
 set(macros_of_cuda.h "#define CUDA_VERSION 13000\n")
 set(macros_of_cuda_fp16.h "#define __CUDA_FP16_TYPES_EXIST__\n#define __CUDA_FP16_H__\n")
 set("macros_of_cuda/atomic" "#pragma aiocuda_include <atomic>\n")
+set(macros_of_cuda_fp8.h "#define __CUDA_FP8_TYPES_EXIST__\n")
 set(macros_of_cuda_bf16.h "#define __CUDA_BF16_TYPES_EXIST__\n#define __CUDA_BF16_H__\n")
 
 function(aiocuda_write_visible_headers directory)
@@ -61,8 +63,6 @@ function(aiocuda_write_visible_headers directory)
     file(CONFIGURE OUTPUT "${directory}/${header}"
          CONTENT "#pragma once\n${macros_of_${header}}#pragma aiocuda_include \"aiocuda_cuda_cpp/${own}\"\n" @ONLY)
   endforeach()
-  # Tensor cores: known, and refused with the reason.
-  file(CONFIGURE OUTPUT "${directory}/mma.h" CONTENT "#pragma once\n" @ONLY)
   # The NDEBUG of the program decides about its assertions.
   foreach(header assert.h cassert)
     file(CONFIGURE OUTPUT "${directory}/host/${header}"

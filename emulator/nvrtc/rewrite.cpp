@@ -12,8 +12,8 @@
 #include "host_code.hpp"
 #include "names.hpp"
 #include "polling.hpp"
+#include "ptx.hpp"
 #include "redefinitions.hpp"
-#include "special_registers.hpp"
 #include "unsupported.hpp"
 
 namespace aiocuda::emulator::nvrtc {
@@ -399,20 +399,16 @@ class Rewriter {
       for (std::size_t i = d.all.begin; i < d.all.end; ++i) {
         const Token& token = tokens_[i];
         if (token.is("asm") || token.is("__asm__") || token.is("__asm")) {
-          const InlineAssembly found = inline_assembly(tokens_, i);
-          if (const auto read = register_read(tokens_, i)) {
-            const std::string result = one_line({read->result_begin, read->result_end});
-            for (std::size_t t = i; t < found.statement.end; ++t)
-              edits_.replace(tokens_[t], t == i ? "((" + result + ") = " + read->value + ")" : "");
-            i = found.statement.end - 1;
-            continue;
+          const InlineAssembly found = translate_assembly(tokens_, i);
+          if (!found.is_empty) {
+            if (is_used && !found.problem.empty()) report(token, found.problem);
+            const std::string code = found.problem.empty() ? found.code : "__builtin_trap()";
+            for (std::size_t t = i; t < found.end; ++t) edits_.replace(tokens_[t], t == i ? code : "");
+            const std::string header = "\"aiocuda_cuda_cpp/ptx.hpp\"";
+            if (std::find(result_.includes.begin(), result_.includes.end(), header) == result_.includes.end())
+              result_.includes.push_back(header);
           }
-          if (!found.is_empty && is_used) report(token, "inline PTX (asm) is not supported on the emulated driver");
-          if (!found.is_empty && !is_used) {
-            for (std::size_t t = found.statement.begin; t < found.statement.end; ++t)
-              edits_.replace(tokens_[t], t == i ? "__builtin_trap()" : "");
-          }
-          i = found.statement.end - 1;
+          i = found.end - 1;
         } else if (const std::string_view why = why_unsupported(token.text); !why.empty() && is_used) {
           report(token, std::string(why));
         }

@@ -6,7 +6,6 @@
 namespace aiocuda::emulator::nvrtc {
 namespace {
 
-constexpr std::string_view tensor_cores = "tensor cores (wmma, mma) are not supported on the emulated driver";
 constexpr std::string_view textures = "textures and surfaces are not supported on the emulated driver";
 constexpr std::string_view clusters = "thread block clusters are not supported on the emulated driver";
 constexpr std::string_view tensor_memory =
@@ -18,7 +17,6 @@ constexpr std::string_view dynamic_parallelism =
 
 std::string_view why_unsupported(std::string_view word) {
   static const std::unordered_map<std::string_view, std::string_view> exact = {
-      {"nvcuda", tensor_cores},
       {"__cluster_dims__", clusters},
       {"cluster_group", clusters},
       {"this_cluster", clusters},
@@ -56,15 +54,6 @@ std::string_view why_unsupported(std::string_view word) {
   };
   const auto found = exact.find(word);
   return found == exact.end() ? std::string_view{} : found->second;
-}
-
-InlineAssembly inline_assembly(const std::vector<Token>& tokens, std::size_t at) {
-  std::size_t open = at + 1;
-  while (open < tokens.size() && tokens[open].kind == TokenKind::identifier) ++open;
-  const std::size_t past = open < tokens.size() && tokens[open].is("(") ? skip_bracket(tokens, open) : open;
-  const bool is_empty = open + 1 < tokens.size() && tokens[open + 1].is("\"\"") &&
-                        (open + 2 >= tokens.size() || tokens[open + 2].kind != TokenKind::text);
-  return {{at, past}, is_empty};
 }
 
 }  // namespace aiocuda::emulator::nvrtc

@@ -277,6 +277,25 @@ void wait(Block& b) {
   __builtin_unreachable();
 }
 
+void release_group(Block& b, unsigned group) {
+  b.yields = 0;
+  for (unsigned i = 0; i < b.warp_count * warp_size; ++i) {
+    Warp& warp = b.warps[i / warp_size];
+    if ((warp.in_group & bit(i % warp_size)) == 0 || b.fibers[i].group != group) continue;
+    warp.in_group &= ~bit(i % warp_size);
+    make_ready(b, i / warp_size, bit(i % warp_size));
+  }
+}
+
+void wait_in_group(Block& b, unsigned group, int line) {
+  Fiber& self = b.fibers[b.current];
+  self.line = line;
+  self.group = group;
+  self.warp->in_group |= self.bit;
+  make_wait(b, b.current / warp_size, self.bit);
+  wait(b);
+}
+
 // Stacks lie a power of two apart; without this the same frames of all of them would fight for the
 // same cache lines.
 constexpr std::size_t stagger_bytes = 5 * 64;
@@ -296,6 +315,7 @@ void run_block(char* scratch, Index3 extent, unsigned threads, void (*kernel)(vo
   b.yields = 0;
   b.votes_count = b.votes_or = 0;
   b.votes_and = 1;
+  for (unsigned& arrived : b.named_arrived) arrived = 0;
   b.kernel = kernel;
   b.arguments = arguments;
   char* stacks = scratch + abi::ThreadMemory::first_stack_offset;
@@ -351,25 +371,33 @@ extern "C" {
   wait(b);
 }
 
-// Threads [first, first + threads) of the block meet: a tile of several warps, or a barrier that inline PTX names.
+// Threads [first, first + threads) of the block meet: a tile of several warps.
 [[gnu::visibility("hidden")]] void aiocuda_group_barrier(unsigned first, unsigned threads, int line) {
   Block& b = *block;
-  Fiber& self = b.fibers[b.current];
-  self.line = line;
   if (++b.fibers[first].group_arrived == threads) {
     b.fibers[first].group_arrived = 0;
-    b.yields = 0;
-    for (unsigned i = first; i < first + threads; ++i) {
-      Warp& warp = *b.fibers[i].warp;
-      if ((warp.in_group & b.fibers[i].bit) == 0) continue;
-      warp.in_group &= ~b.fibers[i].bit;
-      make_ready(b, i / warp_size, b.fibers[i].bit);
-    }
-    return;
+    release_group(b, first);
+  } else {
+    wait_in_group(b, first, line);
   }
-  self.warp->in_group |= self.bit;
-  make_wait(b, b.current / warp_size, self.bit);
-  wait(b);
+}
+
+// A barrier that inline PTX names: passed when as many threads have come as were told. Those that only arrive go on.
+[[gnu::visibility("hidden")]] void aiocuda_named_barrier(unsigned name, unsigned threads, int waits, int line) {
+  Block& b = *block;
+  if (name >= barrier_names) fail(cuda_error_launch_failed, "a block has the barriers 0 to 15");
+  if (++b.named_arrived[name] >= threads) {
+    b.named_arrived[name] = 0;
+    release_group(b, aiocuda::emulator::abi::max_fibers + name);
+  } else if (waits != 0) {
+    wait_in_group(b, aiocuda::emulator::abi::max_fibers + name, line);
+  }
+}
+
+// What a lane shows to the others of its warp.
+[[gnu::visibility("hidden")]] void aiocuda_offer(void* own) { block->fibers[block->current].offered = own; }
+[[gnu::visibility("hidden")]] void* aiocuda_offered(unsigned lane) {
+  return block->fibers[block->current / warp_size * warp_size + lane].offered;
 }
 
 // Shows `own` to the threads of the group and answers what thread `wanted` of the block shows. All come, and come to a

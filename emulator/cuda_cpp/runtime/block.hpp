@@ -34,6 +34,7 @@ struct Fiber {
   unsigned argument;
   int line;                // where it last waited
   unsigned group_arrived;  // of the first thread of a group: how many have come to its barrier
+  unsigned group;          // the one at whose barrier the thread is: its first thread, or max_fibers + a barrier's name
   void* offered;           // what the thread shows to others of its group
   unsigned passed_over;    // how often other lanes went on first from a step
   std::uint64_t value;
@@ -44,7 +45,10 @@ inline constexpr unsigned warp_size = 32;
 inline constexpr unsigned max_warps = abi::max_fibers / warp_size;
 inline constexpr std::size_t max_dynamic_shared_bytes = 256 * 1024;
 
+inline constexpr unsigned barrier_names = 16;  // of PTX
+
 struct Block {
+  unsigned named_arrived[barrier_names];
   Warp warps[max_warps];
   std::uint32_t ready_warps;  // bit w: warps[w].ready != 0
   unsigned warp_count;

@@ -177,8 +177,7 @@ TEST_CASE("options that do not exist are refused by name") {
 
 TEST_CASE("what the emulated driver does not do is refused at its line, with the reason") {
   const std::pair<const char*, const char*> cases[] = {
-      {"int x; asm volatile(\"prmt.b32 %0, %1, 0, 0x0123;\" : \"=r\"(x) : \"r\"(3)); p[0] = x;", "inline PTX"},
-      {"nvcuda::wmma::fragment<int> f;", "tensor cores"},
+      {"int x; asm volatile(\"wgmma.fence.sync.aligned;\"); p[0] = x;", "inline PTX: wgmma.fence"},
       {"p[0] = tex1Dfetch<int>(0, 1);", "textures"},
       {"other<<<1, 1>>>(p);", "dynamic parallelism"},
       {"auto c = cooperative_groups::this_cluster();", "clusters"},

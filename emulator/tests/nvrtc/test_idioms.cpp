@@ -114,3 +114,107 @@ TEST_CASE("threads of a tile of several warps that never meet fail the launch") 
   int out = 0;
   CHECK_THROWS_WITH(module.launch("k", {.block = {64}}, &out), doctest::Contains("can never go on"));
 }
+
+TEST_CASE("cuda::barrier and cuda::pipeline hand copies from some threads to others") {
+  const Module module(R"(
+    #include <cooperative_groups.h>
+    #include <cuda/barrier>
+    #include <cuda/pipeline>
+    namespace cg = cooperative_groups;
+    extern "C" __global__ void met(const int* x, int* out) {
+      auto block = cg::this_thread_block();
+      __shared__ cuda::barrier<cuda::thread_scope_block> barrier;
+      __shared__ int kept[64];
+      if (block.thread_rank() == 0) init(&barrier, block.size());
+      block.sync();
+      int sum = 0;
+      for (int turn = 0; turn < 3; turn++) {
+        cuda::memcpy_async(block, kept, x + 64 * turn, sizeof(int) * 64, barrier);
+        auto token = barrier.arrive();
+        barrier.wait(std::move(token));
+        sum += kept[63 - block.thread_rank()];
+        barrier.arrive_and_wait();
+      }
+      out[block.thread_rank()] = sum;
+    }
+    extern "C" __global__ void staged(const int* x, int* out) {
+      auto block = cg::this_thread_block();
+      __shared__ cuda::pipeline_shared_state<cuda::thread_scope_block, 2> state;
+      __shared__ int kept[2][64];
+      auto pipeline = cuda::make_pipeline(block, &state);
+      int sum = 0;
+      for (int get = 0, put = 0; get < 3; get++) {
+        for (; put < 3 && put < get + 2; put++) {
+          pipeline.producer_acquire();
+          cuda::memcpy_async(block, kept[put % 2], x + 64 * put, sizeof(int) * 64, pipeline);
+          pipeline.producer_commit();
+        }
+        pipeline.consumer_wait();
+        sum += kept[get % 2][63 - block.thread_rank()];
+        pipeline.consumer_release();
+      }
+      out[block.thread_rank()] = sum;
+    }
+    extern "C" __global__ void split(const int* x, int* out) {
+      auto block = cg::this_thread_block();
+      __shared__ cuda::pipeline_shared_state<cuda::thread_scope_block, 2> state;
+      __shared__ int kept[2][32];
+      const bool produces = block.thread_rank() < 32;
+      auto pipeline = cuda::make_pipeline(block, &state, produces ? cuda::pipeline_role::producer
+                                                                  : cuda::pipeline_role::consumer);
+      int sum = 0;
+      for (int turn = 0; turn < 5; turn++) {
+        if (produces) {
+          pipeline.producer_acquire();
+          kept[turn % 2][block.thread_rank()] = x[turn * 32 + block.thread_rank()];
+          pipeline.producer_commit();
+        } else {
+          pipeline.consumer_wait();
+          sum += kept[turn % 2][63 - block.thread_rank()];
+          pipeline.consumer_release();
+        }
+      }
+      if (!produces) out[block.thread_rank() - 32] = sum;
+    })");
+  std::vector<int> x(192);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<int>(i * i);
+  for (const char* name : {"met", "staged"}) {
+    CAPTURE(name);
+    std::vector<int> out(64);
+    module.launch(name, {.block = {64}}, x.data(), out.data());
+    for (std::size_t t = 0; t < 64; ++t) CHECK(out[t] == x[63 - t] + x[127 - t] + x[191 - t]);
+  }
+  std::vector<int> out(32);
+  module.launch("split", {.block = {64}}, x.data(), out.data());
+  for (std::size_t t = 0; t < 32; ++t) {
+    int expected = 0;
+    for (std::size_t turn = 0; turn < 5; ++turn) expected += x[turn * 32 + 31 - t];
+    CHECK(out[t] == expected);
+  }
+}
+
+TEST_CASE("numbers of 8 bits") {
+  const Module module(R"(
+    #include <cuda_fp8.h>
+    extern "C" __global__ void k(const float* x, float* out, unsigned char* words, int n) {
+      for (int i = 0; i < n; i++) {
+        __nv_fp8_e4m3 a(x[i]);
+        __nv_fp8_e5m2 b(x[i]);
+        out[2 * i] = (float)a; out[2 * i + 1] = (float)b;
+        words[2 * i] = a.__x; words[2 * i + 1] = __nv_cvt_float_to_fp8(x[i], __NV_NOSAT, __NV_E5M2);
+      }
+    })");
+  const float x[] = {0, 1, -1.0625f, 0.001953125f, 300, 448, 464, 1e6f, -1e6f, 57344, 3.5e-5f};
+  const float e4m3[] = {0, 1, -1, 0.001953125f, 288, 448, 448, 448, -448, 448, 0};
+  const float e5m2[] = {0, 1, -1, 0.001953125f, 320, 448, 448, 57344, -57344, 57344, 3.0517578125e-5f};
+  float out[22];
+  unsigned char words[22];
+  module.launch("k", {}, &x[0], &out[0], &words[0], 11);
+  for (int i = 0; i < 11; ++i) {
+    CAPTURE(x[i]);
+    CHECK(out[2 * i] == e4m3[i]);
+    CHECK(out[2 * i + 1] == e5m2[i]);
+  }
+  CHECK(words[2] == 0x38);
+  CHECK(words[15] == 0x7c);
+}

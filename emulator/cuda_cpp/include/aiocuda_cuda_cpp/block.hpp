@@ -21,6 +21,9 @@ AIOCUDA_RUNTIME unsigned long long aiocuda_warp(int operation, unsigned mask, un
                                                 unsigned argument, int line);
 AIOCUDA_RUNTIME void aiocuda_group_barrier(unsigned first_thread, unsigned threads, int line);
 AIOCUDA_RUNTIME void* aiocuda_exchange_in_group(unsigned first_thread, unsigned threads, void* own, unsigned thread);
+AIOCUDA_RUNTIME void aiocuda_named_barrier(unsigned name, unsigned threads, int waits, int line);
+AIOCUDA_RUNTIME void aiocuda_offer(void* own);
+AIOCUDA_RUNTIME void* aiocuda_offered(unsigned lane);
 AIOCUDA_RUNTIME int aiocuda_is_shared(const void* address);
 AIOCUDA_RUNTIME int aiocuda_is_local(const void* address);
 AIOCUDA_RUNTIME unsigned aiocuda_shared_offset(const void* address);

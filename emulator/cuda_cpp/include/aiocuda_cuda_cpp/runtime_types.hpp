@@ -53,6 +53,16 @@ struct AIOCUDA_VISIBLE cudaExtent {
 struct AIOCUDA_VISIBLE cudaPos {
   size_t x, y, z;
 };
+enum cudaMemAllocationHandleType {
+  cudaMemHandleTypeNone = 0,
+  cudaMemHandleTypePosixFileDescriptor = 1,
+  cudaMemHandleTypeWin32 = 2,
+  cudaMemHandleTypeWin32Kmt = 4,
+  cudaMemHandleTypeFabric = 8
+};
+struct AIOCUDA_VISIBLE cudaMemPoolPtrExportData {
+  unsigned char reserved[64];
+};
 struct AIOCUDA_VISIBLE cudaIpcMemHandle_t {
   char reserved[64];
 };
