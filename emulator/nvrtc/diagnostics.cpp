@@ -91,6 +91,11 @@ std::string readable_log(const DiagnosticsRequest& request) {
                                    {"__managvar__", "__managed__"}}) {
       replace_all(line, from, to);
     }
+    static const std::regex at_end("^<module>:.* error: (expected '}'.*)$");
+    if (std::smatch end; std::regex_match(line, end, at_end)) {
+      log += "At end of source: error: " + in_words_of_nvrtc(end[1]) + "\n";
+      ++errors;
+    }
     if (is_noise(line)) continue;
     std::smatch match;
     if (std::regex_match(line, match, instantiated)) {

@@ -128,6 +128,7 @@ class Finder {
     const bool is_device = has(head, "__device__") || has(head, "__global__");
     if (is_device) {
       if (!is_member) annotated_.insert(name);
+      if (has(head, "__global__")) kernel(d, head);
       return;
     }
     const std::size_t behind = d.parameters.end + 1;
@@ -137,6 +138,14 @@ class Finder {
     if (has(d.name, "::") || annotated_.contains(name)) return;
     if (has(head, "__host__")) return report(d.name.begin, marked_host_function);
     if (!request_.is_default_device) report(d.name.begin, host_function);
+  }
+
+  void kernel(const Declaration& d, Range head) {
+    if (!has(head, "void") && !has(head, "auto"))
+      report(d.name.begin, "a __global__ function must have a void return type");
+    const std::size_t last = d.parameters.end - 1;
+    if (!d.parameters.empty() && tokens_[last].is("...") && (last == d.parameters.begin || tokens_[last - 1].is(",")))
+      report(d.name.begin, "a __global__ function cannot have ellipsis");
   }
 
   bool is_deduction_guide(std::size_t behind) const { return behind < tokens_.size() && tokens_[behind].is("->"); }
@@ -230,6 +239,14 @@ class Finder {
     }
   }
 
+  // "extern float x[];" in a function, and not "extern __shared__ float x[];".
+  bool is_in_body(std::size_t token) const {
+    return token > 0 && !tokens_[token - 1].is("__shared__") &&
+           std::any_of(request_.declarations.begin(), request_.declarations.end(), [&](const Declaration& d) {
+             return d.is_function && d.body.begin < token && token < d.body.end;
+           });
+  }
+
   // What the host's compilers understand beyond C++, and NVRTC does not.
   void extensions() {
     static constexpr std::array<std::string_view, 20> builtins = {
@@ -246,6 +263,8 @@ class Finder {
         report(i, "identifier \"" + std::string(token.text) + "\" is undefined");
       } else if (token.is("try") || token.is("throw")) {
         report(i, "device code does not support exception handling");
+      } else if (token.is("extern") && is_in_body(i) && !has({i, std::min(i + 3, tokens_.size())}, "__shared__")) {
+        if (!request_.is_default_device) report(i, host_variable);
       } else if (token.is("?") && i + 1 < tokens_.size() && tokens_[i + 1].is(":")) {
         report(i + 1, "expected an expression");
       }
