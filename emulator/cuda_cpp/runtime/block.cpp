@@ -281,7 +281,7 @@ void release_group(Block& b, unsigned group) {
   b.yields = 0;
   for (unsigned i = 0; i < b.warp_count * warp_size; ++i) {
     Warp& warp = b.warps[i / warp_size];
-    if ((warp.in_group & bit(i % warp_size)) == 0 || b.fibers[i].group != group) continue;
+    if ((warp.in_group & bit(i % warp_size)) == 0 || b.fibers[i].argument != group) continue;
     warp.in_group &= ~bit(i % warp_size);
     make_ready(b, i / warp_size, bit(i % warp_size));
   }
@@ -290,7 +290,7 @@ void release_group(Block& b, unsigned group) {
 void wait_in_group(Block& b, unsigned group, int line) {
   Fiber& self = b.fibers[b.current];
   self.line = line;
-  self.group = group;
+  self.argument = group;
   self.warp->in_group |= self.bit;
   make_wait(b, b.current / warp_size, self.bit);
   wait(b);
@@ -316,6 +316,7 @@ void run_block(char* scratch, Index3 extent, unsigned threads, void (*kernel)(vo
   b.votes_count = b.votes_or = 0;
   b.votes_and = 1;
   for (unsigned& arrived : b.named_arrived) arrived = 0;
+  std::memset(b.group_arrived, 0, threads * sizeof b.group_arrived[0]);
   b.kernel = kernel;
   b.arguments = arguments;
   char* stacks = scratch + abi::ThreadMemory::first_stack_offset;
@@ -326,7 +327,6 @@ void run_block(char* scratch, Index3 extent, unsigned threads, void (*kernel)(vo
     fiber.stack = new_stack(top, [] { fiber_main(); });
     fiber.warp = &b.warps[i / warp_size];
     fiber.bit = bit(i % warp_size);
-    fiber.group_arrived = 0;
     fiber.thread_index = index;
     if (++index.x == extent.x) {
       index.x = 0;
@@ -374,8 +374,8 @@ extern "C" {
 // Threads [first, first + threads) of the block meet: a tile of several warps.
 [[gnu::visibility("hidden")]] void aiocuda_group_barrier(unsigned first, unsigned threads, int line) {
   Block& b = *block;
-  if (++b.fibers[first].group_arrived == threads) {
-    b.fibers[first].group_arrived = 0;
+  if (++b.group_arrived[first] == threads) {
+    b.group_arrived[first] = 0;
     release_group(b, first);
   } else {
     wait_in_group(b, first, line);
@@ -395,9 +395,9 @@ extern "C" {
 }
 
 // What a lane shows to the others of its warp.
-[[gnu::visibility("hidden")]] void aiocuda_offer(void* own) { block->fibers[block->current].offered = own; }
+[[gnu::visibility("hidden")]] void aiocuda_offer(void* own) { block->offered[block->current] = own; }
 [[gnu::visibility("hidden")]] void* aiocuda_offered(unsigned lane) {
-  return block->fibers[block->current / warp_size * warp_size + lane].offered;
+  return block->offered[block->current / warp_size * warp_size + lane];
 }
 
 // Shows `own` to the threads of the group and answers what thread `wanted` of the block shows. All come, and come to a
@@ -406,10 +406,10 @@ extern "C" {
                                                               unsigned wanted) {
   Block& b = *block;
   if (own != nullptr) {
-    b.fibers[b.current].offered = own;
+    b.offered[b.current] = own;
     aiocuda_group_barrier(first, threads, 0);
   }
-  return b.fibers[wanted].offered;
+  return b.offered[wanted];
 }
 
 // The last thread of the block to come waits for the other blocks, before it lets those of its own go on.

@@ -31,12 +31,9 @@ struct Fiber {
   Index3 thread_index;
   int operation;  // what the lane waits for while it is in Warp::exchanging
   unsigned mask;
-  unsigned argument;
-  int line;                // where it last waited
-  unsigned group_arrived;  // of the first thread of a group: how many have come to its barrier
-  unsigned group;          // the one at whose barrier the thread is: its first thread, or max_fibers + a barrier's name
-  void* offered;           // what the thread shows to others of its group
-  unsigned passed_over;    // how often other lanes went on first from a step
+  unsigned argument;     // or the group at whose barrier it waits: its first thread, or max_fibers + a barrier's name
+  int line;              // where it last waited
+  unsigned passed_over;  // how often other lanes went on first from a step
   std::uint64_t value;
   std::uint64_t result;
 };
@@ -62,6 +59,9 @@ struct Block {
   void (*kernel)(void* const* arguments);
   void* const* arguments;
   Fiber fibers[abi::max_fibers];
+  // Apart from the fibers, which barriers go through: the fewer cache lines, the better.
+  unsigned short group_arrived[abi::max_fibers];  // by a group's first thread: how many have come to its barrier
+  void* offered[abi::max_fibers];                 // what a thread shows to others of its warp or group
 };
 
 static_assert(max_dynamic_shared_bytes + sizeof(Block) <= abi::thread_scratch_bytes);
