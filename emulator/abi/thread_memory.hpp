@@ -1,7 +1,8 @@
 // The memory a thread needs to run blocks: scratch space (dynamic shared memory, the fibers' records)
 // and one stack per CUDA thread of a block. Reserved once per OS thread, committed as it is used,
 // given back when the OS thread ends. Below the scratch space, between it and the stacks, below each
-// stack and above the last one lies inaccessible memory, so that running over is a fault.
+// stack and above the last one lies inaccessible memory, so that running over is a fault. Lowest of all lies
+// inaccessible memory that stands for dynamic shared memory which a launch did not ask for.
 #pragma once
 #include <sys/mman.h>
 
@@ -14,6 +15,7 @@ inline constexpr std::size_t thread_scratch_bytes = 512 * 1024;
 inline constexpr std::size_t fiber_stack_bytes = 240 * 1024;
 inline constexpr std::size_t fiber_stride_bytes = 256 * 1024;  // stack and guard, guard lowest
 inline constexpr std::uint32_t max_fibers = 1024;
+inline constexpr std::size_t unrequested_shared_bytes = 256 * 1024;
 
 class ThreadMemory {
  public:
@@ -31,15 +33,22 @@ class ThreadMemory {
     for (; stacks_ < stack_count; ++stacks_) {
       if (!open(first_stack_offset + stacks_ * fiber_stride_bytes, fiber_stack_bytes)) return nullptr;
     }
-    return reserved_ + guard_bytes;
+    return reserved_ + scratch_offset;
+  }
+
+  // Whether an access to `address` was one to dynamic shared memory that the launch did not ask for.
+  bool is_unrequested_shared(const void* address) const noexcept {
+    const auto* at = static_cast<const char*>(address);
+    return reserved_ != nullptr && at >= reserved_ && at < reserved_ + unrequested_shared_bytes;
   }
 
   static constexpr std::size_t guard_bytes = fiber_stride_bytes - fiber_stack_bytes;
   static constexpr std::size_t first_stack_offset = thread_scratch_bytes + guard_bytes;
+  static constexpr std::size_t scratch_offset = unrequested_shared_bytes + guard_bytes;  // from the lowest address
 
  private:
   static constexpr std::size_t total_bytes =
-      guard_bytes + thread_scratch_bytes + max_fibers * fiber_stride_bytes + guard_bytes;
+      scratch_offset + thread_scratch_bytes + max_fibers * fiber_stride_bytes + guard_bytes;
 
   bool reserve() noexcept {
     void* memory = ::mmap(nullptr, total_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -52,17 +61,19 @@ class ThreadMemory {
   }
 
   bool open(std::size_t offset, std::size_t size) noexcept {
-    return ::mprotect(reserved_ + guard_bytes + offset, size, PROT_READ | PROT_WRITE) == 0;
+    return ::mprotect(reserved_ + scratch_offset + offset, size, PROT_READ | PROT_WRITE) == 0;
   }
 
   char* reserved_ = nullptr;
   std::uint32_t stacks_ = 0;
 };
 
-// The function behind Services::thread_memory.
-inline void* thread_memory(std::uint32_t stack_count) {
+inline ThreadMemory& memory_of_this_thread() {
   static thread_local ThreadMemory memory;
-  return memory.get(stack_count);
+  return memory;
 }
+
+// The function behind Services::thread_memory.
+inline void* thread_memory(std::uint32_t stack_count) { return memory_of_this_thread().get(stack_count); }
 
 }  // namespace aiocuda::emulator::abi

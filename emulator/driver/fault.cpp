@@ -15,6 +15,8 @@
 #include <cstdlib>
 #include <new>
 
+#include "abi/thread_memory.hpp"
+
 namespace aiocuda::emulator {
 namespace {
 
@@ -85,6 +87,9 @@ Fault describe(const Guard& guard) {
       }
       [[fallthrough]];
     default:
+      if (abi::memory_of_this_thread().is_unrequested_shared(guard.address)) {
+        return {CUDA_ERROR_ILLEGAL_ADDRESS, "an access to dynamic shared memory, of which the launch asked for none"};
+      }
       std::snprintf(text, sizeof text, "an access to address %p, which is outside every allocation", guard.address);
       return {CUDA_ERROR_ILLEGAL_ADDRESS, text};
   }

@@ -52,8 +52,9 @@ class Build {
     std::string preprocessed;
     if (!write_program() || !scan(preprocessed)) return std::move(result_);
     const std::string unit = sha256(request_.program_name + '\0' + request_.source).substr(0, 16);
-    const Rewritten rewritten = rewrite(
-        {preprocessed, request_.name_expressions, request_.compiler.is_clang(), unit, request_.options.is_relocatable});
+    const Rewritten rewritten = rewrite({preprocessed, request_.name_expressions, request_.compiler.is_clang(), unit,
+                                         request_.options.is_relocatable, request_.allows_host_code,
+                                         request_.options.default_device, request_.options.device_int128});
     if (!rewritten.problems.empty()) {
       result_.log += log_of(rewritten.problems, request_.program_name);
       return std::move(result_);
@@ -88,7 +89,8 @@ class Build {
   }
 
   bool scan(std::string& preprocessed) {
-    return run(scan_command(request_.compiler, request_.options, paths_)) && read_output(preprocessed);
+    return run(scan_command(request_.compiler, request_.options, paths_, request_.allows_host_code)) &&
+           read_output(preprocessed);
   }
 
   bool compile(const Rewritten& rewritten) {
@@ -113,7 +115,8 @@ class Build {
     paths_.source = directory_.path() / "module.cpp";
     paths_.output = directory_.path() / (request_.options.is_relocatable ? "module.o" : "module.so");
     write_file(paths_.source, text);
-    return run(build_command(request_.compiler, request_.options, paths_, uses_host_library)) &&
+    return run(build_command(request_.compiler, request_.options, paths_,
+                             {uses_host_library, rewritten.casts_pointers})) &&
            read_output(result_.image);
   }
 
@@ -153,7 +156,8 @@ class Build {
     const bool failed = !process.started || process.exit_status != 0;
     if (!process.output.empty() || failed) {
       const std::string prefix = directory_.path();
-      result_.log += readable_log({process.output, prefix, paths_.device_headers, request_.program_name, failed});
+      result_.log +=
+          readable_log({process.output, prefix, paths_.device_headers, request_.program_name, request_.source, failed});
     }
     return !failed;
   }

@@ -22,6 +22,7 @@ struct BuildRequest {
   const Installation& installation;
   const std::string& temporary_directory;
   bool tells_accesses;
+  bool allows_host_code;
 };
 
 struct BuildResult {

@@ -181,34 +181,38 @@ FoundCompiler find_compiler(const Settings& settings) {
   return entry->second;
 }
 
-std::vector<std::string> scan_command(const Compiler& compiler, const Options& options, const CompilerPaths& paths) {
+std::vector<std::string> scan_command(const Compiler& compiler, const Options& options, const CompilerPaths& paths,
+                                      bool allows_host_code) {
   std::vector<std::string> command = compiler.command;
   append(command, {"-E", "-x", "c++", "-nostdinc", "-nostdinc++"});
   command.push_back("-std=gnu++" + std::to_string(options.cpp_standard));
   if (options.no_warnings) command.emplace_back("-w");
   append(command, {"-D__CUDACC__=1", "-D__CUDACC_RTC__=1", "-D__CUDA__=1", "-D__CUDACC_VER_MAJOR__=13",
                    "-D__CUDACC_VER_MINOR__=0", "-D__CUDACC_VER_BUILD__=0", "-D__CUDACC_EXTENDED_LAMBDA__=1",
-                   "-D__CUDACC_RELAXED_CONSTEXPR__=1", "-D__NVCC_DIAG_PRAGMA_SUPPORT__=1", "-DAIOCUDA_EMULATED=1"});
+                   "-D__CUDACC_RELAXED_CONSTEXPR__=1", "-D__NVCC_DIAG_PRAGMA_SUPPORT__=1", "-DAIOCUDA_EMULATED=1",
+                   "-DCUDART_VERSION=13000"});
   command.push_back("-D__CUDA_ARCH__=" + std::to_string(options.architecture * 10));
   command.push_back("-D__CUDA_ARCH_LIST__=" + std::to_string(options.architecture * 10));
   if (options.device_debug) command.emplace_back("-D__CUDACC_DEBUG__=1");
   if (options.fast_math) command.emplace_back("-D__USE_FAST_MATH__=1");
   command.push_back("-I" + paths.program_headers);
   command.push_back("-I" + paths.visible_headers);
+  if (allows_host_code) command.push_back("-I" + paths.visible_headers + "/host");
   command.insert(command.end(), options.preprocessor.begin(), options.preprocessor.end());
   command.insert(command.end(), {paths.source, "-o", paths.output});
   return command;
 }
 
 std::vector<std::string> build_command(const Compiler& compiler, const Options& options, const CompilerPaths& paths,
-                                       bool uses_host_library) {
+                                       const ProgramTraits& program) {
   std::vector<std::string> command = compiler.command;
   command.push_back("-std=gnu++" + std::to_string(options.cpp_standard));
   append(command,
          {options.is_relocatable ? "-c" : "-shared", "-fPIC", "-fvisibility=hidden", "-fno-semantic-interposition",
           "-fno-exceptions", "-fno-rtti", "-fno-math-errno", "-fno-trapping-math", "-fno-builtin-printf",
           "-fno-builtin-vprintf", "-fno-strict-aliasing", "-fno-stack-protector", "-fno-threadsafe-statics",
-          "-fno-asynchronous-unwind-tables", "-Wno-attributes", "-Wno-unknown-pragmas"});
+          "-fno-asynchronous-unwind-tables", "-Wno-attributes", "-Wno-unknown-pragmas",
+          "-Werror=vla", "-Werror=pointer-arith"});
   append(command, {options.device_debug ? "-O0" : "-O3"});
   if (options.device_debug) command.emplace_back("-g");
   if (options.line_information || options.is_relocatable) command.emplace_back("-g1");
@@ -236,6 +240,12 @@ std::vector<std::string> build_command(const Compiler& compiler, const Options& 
   if (!paths.access_hooks_object.empty()) {
     for (const std::string& option : options_for_access_hooks(compiler)) command.push_back(option);
   }
+  if (program.casts_pointers) {
+    // An access that is misaligned for its type calls a function of the block runtime, which fails the launch.
+    if (compiler.is_clang()) append(command, {"-Xclang"});
+    append(command, {"-fsanitize=alignment"});
+    if (!compiler.is_clang()) append(command, {"-fno-sanitize-recover=alignment"});
+  }
   if (options.no_warnings) command.emplace_back("-w");
   command.push_back("-isystem" + paths.device_headers);
   if (options.is_relocatable) {
@@ -244,7 +254,7 @@ std::vector<std::string> build_command(const Compiler& compiler, const Options& 
   }
   command.insert(command.end(), {"-x", "c++", paths.source, "-x", "none"});
   append_linking(command, compiler, paths, Undefined::refused);
-  if (uses_host_library && compiler.family != CompilerFamily::zig) command.emplace_back("-lstdc++");
+  if (program.uses_host_library && compiler.family != CompilerFamily::zig) command.emplace_back("-lstdc++");
   append_libraries(command, compiler);
   return command;
 }

@@ -39,11 +39,18 @@ struct CompilerPaths {
 };
 
 // From the user's text to preprocessed text.
-std::vector<std::string> scan_command(const Compiler& compiler, const Options& options, const CompilerPaths& paths);
+std::vector<std::string> scan_command(const Compiler& compiler, const Options& options, const CompilerPaths& paths,
+                                      bool allows_host_code);
+
+// What a program does that asks for options.
+struct ProgramTraits {
+  bool uses_host_library = false;
+  bool casts_pointers = false;  // see casts.hpp
+};
 
 // From rewritten text to a module image or, of a relocatable program, to an object for a linker.
 std::vector<std::string> build_command(const Compiler& compiler, const Options& options, const CompilerPaths& paths,
-                                       bool uses_host_library);
+                                       const ProgramTraits& program);
 
 // From objects to a module image. What no object defines is an error, or nothing that is looked at.
 enum class Undefined { refused, allowed };

@@ -15,8 +15,8 @@ class Finder {
  public:
   explicit Finder(const std::vector<Token>& tokens) : tokens_(tokens) {}
 
-  std::vector<Declaration> run() {
-    scope(0, tokens_.size(), "");
+  std::vector<Declaration> run(Range range) {
+    scope(range.begin, range.end, "");
     return std::move(found_);
   }
 
@@ -174,7 +174,13 @@ class Finder {
 
 }  // namespace
 
-std::vector<Declaration> find_declarations(const std::vector<Token>& tokens) { return Finder(tokens).run(); }
+std::vector<Declaration> find_declarations(const std::vector<Token>& tokens) {
+  return Finder(tokens).run({0, tokens.size()});
+}
+
+std::vector<Declaration> find_declarations(const std::vector<Token>& tokens, Range scope) {
+  return Finder(tokens).run(scope);
+}
 
 bool takes_parentheses(std::string_view word) {
   static constexpr std::array<std::string_view, 14> words = {

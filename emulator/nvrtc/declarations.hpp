@@ -35,6 +35,9 @@ struct Declaration {
 
 std::vector<Declaration> find_declarations(const std::vector<Token>& tokens);
 
+// Those of one scope, such as the body of a class.
+std::vector<Declaration> find_declarations(const std::vector<Token>& tokens, Range scope);
+
 // The names that the declaration declares (by which others can use it).
 std::unordered_set<std::string_view> declared_names(const std::vector<Token>& tokens, const Declaration& declaration);
 

@@ -14,13 +14,56 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
   }
 }
 
+std::string line_of(std::string_view text, std::size_t number) {
+  std::size_t begin = 0;
+  for (; number > 1 && begin < text.size(); --number) begin = std::min(text.find('\n', begin), text.size() - 1) + 1;
+  return std::string(text.substr(begin, text.find('\n', begin) - begin));
+}
+
+// The source line, and a caret below it. The compiler's column is that of the rewritten text: the name that the message
+// quotes is looked for.
+std::string quoted(const std::string& line, std::size_t column, const std::string& message) {
+  std::size_t at = std::min(column, line.size() + 1) - 1;
+  const std::size_t open = message.find('\'');
+  const std::size_t close = open == std::string::npos ? open : message.find('\'', open + 1);
+  if (close != std::string::npos) {
+    const std::string name = message.substr(open + 1, close - open - 1);
+    const std::size_t found = line.compare(at, name.size(), name) == 0 ? at : line.find(name);
+    if (found != std::string::npos) at = found;
+  }
+  return "  " + line + "\n  " + std::string(at, ' ') + "^\n\n";
+}
+
 bool is_noise(const std::string& line) {
+  static const std::regex place(
+      "^[^ ]+: (In [a-z ]*(function|constructor|destructor|operator|lambda) .*|At global scope):$");
+  if (std::regex_match(line, place)) return true;
   for (const char* start :
        {"In file included from ", "                 from ", "compilation terminated", "collect2: error", "<module>:"}) {
     if (line.starts_with(start)) return true;
   }
   static const std::regex summary("^[0-9]+ (error|warning)s?( and [0-9]+ (error|warning)s?)? generated\\.$");
   return std::regex_match(line, summary);
+}
+
+// The compilers' words in NVRTC's.
+std::string in_words_of_nvrtc(const std::string& message) {
+  static const std::pair<std::regex, const char*> phrases[] = {
+      {std::regex("^'([^']+)' (was not declared in this scope|does not name a type).*$"),
+       "identifier \"$1\" is undefined"},
+      {std::regex("^(?:use of undeclared identifier|unknown type name) '([^']+)'.*$"),
+       "identifier \"$1\" is undefined"},
+      {std::regex("^expected '(.)' (?:before|at|after) .*$"), "expected a \"$1\""},
+      {std::regex("^expected '?(.)'? (?:before|at|after) .*$"), "expected a \"$1\""},
+      {std::regex("^'?([^' ]+)'?(?: file not found|: No such file or directory)$"),
+       "could not open source file \"$1\""},
+      {std::regex("^ISO C\\+\\+ forbids variable length array '([^']+)'.*$"), "expression must have a constant value"},
+      {std::regex("^variable length array.*$"), "expression must have a constant value"},
+  };
+  for (const auto& [phrase, ours] : phrases) {
+    if (std::regex_match(message, phrase)) return std::regex_replace(message, phrase, ours);
+  }
+  return message;
 }
 
 std::string summary(std::size_t errors, std::string_view program_name) {
@@ -31,8 +74,9 @@ std::string summary(std::size_t errors, std::string_view program_name) {
 }  // namespace
 
 std::string readable_log(const DiagnosticsRequest& request) {
-  static const std::regex located("^([^\\s:][^:]*):([0-9]+):(?:[0-9]+:)? (fatal error|error|warning|note): (.*)$");
+  static const std::regex located("^([^\\s:][^:]*):([0-9]+):(?:([0-9]+):)? (fatal error|error|warning|note): (.*)$");
   static const std::regex instantiated("^([^\\s:][^:]*):([0-9]+):(?:[0-9]+:)?\\s+(required from .*|required by .*)$");
+  static const std::regex quoted_line("^ *[0-9]* \\| .*$");
   static const std::regex missing("'?([^' ]+)'? ?(file not found|: No such file or directory)");
   std::istringstream lines{std::string(request.output)};
   std::string log;
@@ -47,28 +91,39 @@ std::string readable_log(const DiagnosticsRequest& request) {
                                    {"__managvar__", "__managed__"}}) {
       replace_all(line, from, to);
     }
+    static const std::regex at_end("^<module>:.* error: (expected '}'.*)$");
+    if (std::smatch end; std::regex_match(line, end, at_end)) {
+      log += "At end of source: error: " + in_words_of_nvrtc(end[1]) + "\n";
+      ++errors;
+    }
     if (is_noise(line)) continue;
     std::smatch match;
     if (std::regex_match(line, match, instantiated)) {
       log += match[1].str() + "(" + match[2].str() + "): note: " + match[3].str() + "\n";
       continue;
     }
+    if (std::regex_match(line, quoted_line)) continue;  // of what the compiler saw: the user's is quoted below
     if (!std::regex_match(line, match, located)) {
       log += line + "\n";
       continue;
     }
-    const std::string kind = match[3] == "fatal error" ? "catastrophic error" : match[3].str();
-    const bool is_error = match[3] != "warning" && match[3] != "note";
+    const std::string kind = match[4] == "fatal error" ? "catastrophic error" : match[4].str();
+    const bool is_error = match[4] != "warning" && match[4] != "note";
     errors += is_error ? 1 : 0;
-    log += match[1].str() + "(" + match[2].str() + "): " + kind + ": " + match[4].str() + "\n";
+    log += match[1].str() + "(" + match[2].str() + "): " + kind + ": " + in_words_of_nvrtc(match[5]) + "\n";
+    if (match[1].str() == request.program_name) {
+      log += quoted(line_of(request.source, std::stoul(match[2])), match[3].length() != 0 ? std::stoul(match[3]) : 1,
+                    match[5]);
+    }
     std::smatch header;
-    const std::string message = match[4];
-    if (match[3] == "fatal error" && std::regex_search(message, header, missing)) {
+    const std::string message = match[5];
+    if (match[4] == "fatal error" && std::regex_search(message, header, missing)) {
       log +=
           "  note: the emulated NVRTC has CUDA's own headers (cuda_runtime.h, cuda_fp16.h, cuda_bf16.h, "
-          "cooperative_groups.h, ...), the C and C++ standard headers and cuda/std/...; others, such as thrust, "
-          "cub, curand and libcu++ beyond cuda/std, are not available unless an --include-path holds them or they "
-          "are handed to nvrtcCreateProgram.\n";
+          "cooperative_groups.h, ...) and cuda/std/... As with NVIDIA's NVRTC, the headers of the host's C and C++ "
+          "libraries are not there: use <cuda/std/...>. (printf needs no header. To debug with host headers on the "
+          "emulated driver alone, set AIOCUDA_EMULATOR_HOST_CODE=1.) Others, such as thrust, cub and curand, must "
+          "lie on an --include-path or be handed to nvrtcCreateProgram.\n";
     }
   }
   if (request.failed) log += "\n" + summary(std::max<std::size_t>(errors, 1), request.program_name);
@@ -78,9 +133,10 @@ std::string readable_log(const DiagnosticsRequest& request) {
 std::string log_of(const std::vector<Problem>& problems, std::string_view program_name) {
   std::string log;
   for (const Problem& problem : problems) {
-    log += problem.file + "(" + std::to_string(problem.line) + "): error: " + problem.message + "\n";
+    log += problem.file + "(" + std::to_string(problem.line) + "): error: " + problem.message + "\n  " +
+           problem.source_line + "\n  " + std::string(problem.column, ' ') + "^\n\n";
   }
-  return log + "\n" + summary(problems.size(), program_name);
+  return log + summary(problems.size(), program_name);
 }
 
 }  // namespace aiocuda::emulator::nvrtc

@@ -15,6 +15,7 @@ struct DiagnosticsRequest {
   std::string_view temporary_prefix;  // a directory whose name must not show
   std::string_view device_headers;    // likewise
   std::string_view program_name;
+  std::string_view source;  // the program's text, whose lines are quoted
   bool failed;
 };
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "polling.hpp"
-#include "special_registers.hpp"
+#include "ptx.hpp"
 
 namespace aiocuda::emulator::nvrtc {
 namespace {
@@ -13,7 +13,9 @@ bool is_barrier_or_warp_operation(std::string_view word) {
   static const Names exact = {"__syncthreads",     "__syncthreads_count", "__syncthreads_and", "__syncthreads_or",
                               "__syncwarp",        "__activemask",        "__any_sync",        "__all_sync",
                               "__ballot_sync",     "__barrier_sync",      "__nanosleep",       "cooperative_groups",
-                              "this_thread_block", "tiled_partition",     "coalesced_threads", "__ldcv"};
+                              "this_thread_block", "tiled_partition",     "barrier",           "pipeline",
+                              "make_pipeline",     "arrive_and_wait",     "coalesced_threads", "__ldcv",
+                              "mma_sync",          "load_matrix_sync",    "store_matrix_sync"};
   if (exact.contains(word)) return true;
   return word.starts_with("__shfl_") || word.starts_with("__match_") ||
          (word.starts_with("__reduce_") && word.ends_with("_sync"));
@@ -48,8 +50,8 @@ Names waiting_names(const std::vector<Token>& tokens, const std::vector<Declarat
   Names waiting = std::move(known);
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i].kind != TokenKind::identifier) continue;
-    const bool reads_register =
-        tokens[i].text.find("asm") != std::string_view::npos && register_read(tokens, i);  // perhaps its lane
+    const bool is_assembly = tokens[i].is("asm") || tokens[i].is("__asm__") || tokens[i].is("__asm");
+    const bool reads_register = is_assembly && translate_assembly(tokens, i).knows_others;
     if (reads_register || is_barrier_or_warp_operation(tokens[i].text)) waiting.insert(tokens[i].text);
   }
   std::vector<char> waits(declarations.size(), 0);

@@ -27,6 +27,8 @@ enum class Kind {
   relocatable,  // may have "=value"
   always_relocatable,
   link_time,
+  default_device,
+  device_int128,
   ignored_flag,   // may have "=value"
   ignored_value,  // has a value
 };
@@ -90,9 +92,9 @@ const std::map<std::string_view, Kind>& known_options() {
       {"warning-as-error", Kind::ignored_value},
       {"Werror", Kind::ignored_value},
       {"restrict", Kind::ignored_flag},
-      {"device-as-default-execution-space", Kind::ignored_flag},
-      {"default-device", Kind::ignored_flag},
-      {"device-int128", Kind::ignored_flag},
+      {"device-as-default-execution-space", Kind::default_device},
+      {"default-device", Kind::default_device},
+      {"device-int128", Kind::device_int128},
       {"device-float128", Kind::ignored_flag},
       {"optimization-info", Kind::ignored_value},
       {"opt-info", Kind::ignored_value},
@@ -218,6 +220,12 @@ class Parser {
         return;
       case Kind::always_relocatable:
         options_.is_relocatable = true;
+        return;
+      case Kind::default_device:
+        options_.default_device = true;
+        return;
+      case Kind::device_int128:
+        options_.device_int128 = true;
         return;
       case Kind::ignored_flag:
       case Kind::ignored_value:

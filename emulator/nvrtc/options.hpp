@@ -20,6 +20,8 @@ struct Options {
   bool is_relocatable = false;            // for a linker, which also takes what other programs define
   bool is_whole = false;                  // -rdc=false was said
   bool for_link_time = false;             // likewise, in the form that nvrtcGetLTOIR answers
+  bool default_device = false;  // what has no qualifier is the device's
+  bool device_int128 = false;
   std::vector<std::string> preprocessor;  // -D, -U, -I, -include, for the compiler
 
   std::vector<std::string> errors;  // what is wrong with the options, one line each

@@ -4,14 +4,16 @@
 
 #include <algorithm>
 
+#include "casts.hpp"
 #include "declarations.hpp"
 #include "directives.hpp"
 #include "edits.hpp"
 #include "guard.hpp"
+#include "host_code.hpp"
 #include "names.hpp"
 #include "polling.hpp"
+#include "ptx.hpp"
 #include "redefinitions.hpp"
-#include "special_registers.hpp"
 #include "unsupported.hpp"
 
 namespace aiocuda::emulator::nvrtc {
@@ -57,8 +59,10 @@ class Rewriter {
       polling_.edit(d, edits_);
     }
     unsupported();
+    if (!request_.allows_host_code) host_code();
     result_.kernel_count = listed_;
     result_.files = source_.files;
+    result_.casts_pointers = casts_pointers(tokens_);
     result_.text = make_way(tokens_, declarations_) + edits_.made_to(request_.preprocessed) + table();
     return std::move(result_);
   }
@@ -343,14 +347,17 @@ class Rewriter {
       }
       const Range statement{begin, std::min(end, d.all.end)};
       if (has({begin, i + 4}, "extern") && has(statement, "extern")) {
-        dynamic_shared(statement, !d.is_function);
+        dynamic_shared(statement, !d.is_function && !d.is_class);
       } else {
         if (tokens_[i + 1].is("alignas")) {
           edits_.blank(tokens_[i]);
           alignment_first(i, "__shared__");
         }
         for (std::size_t t = begin; t < statement.end; ++t) {
-          if (tokens_[t].is("=")) break;
+          if (tokens_[t].is("=")) {
+            report(tokens_[t - 1], "initializer not allowed for __shared__ variable");
+            break;
+          }
           if (tokens_[t].is("static")) edits_.blank(tokens_[t]);
         }
       }
@@ -410,20 +417,16 @@ class Rewriter {
       for (std::size_t i = d.all.begin; i < d.all.end; ++i) {
         const Token& token = tokens_[i];
         if (token.is("asm") || token.is("__asm__") || token.is("__asm")) {
-          const InlineAssembly found = inline_assembly(tokens_, i);
-          if (const auto read = register_read(tokens_, i)) {
-            const std::string result = one_line({read->result_begin, read->result_end});
-            for (std::size_t t = i; t < found.statement.end; ++t)
-              edits_.replace(tokens_[t], t == i ? "((" + result + ") = " + read->value + ")" : "");
-            i = found.statement.end - 1;
-            continue;
+          const InlineAssembly found = translate_assembly(tokens_, i);
+          if (!found.is_empty) {
+            if (is_used && !found.problem.empty()) report(token, found.problem);
+            const std::string code = found.problem.empty() ? found.code : "__builtin_trap()";
+            for (std::size_t t = i; t < found.end; ++t) edits_.replace(tokens_[t], t == i ? code : "");
+            const std::string header = "\"aiocuda_cuda_cpp/ptx.hpp\"";
+            if (std::find(result_.includes.begin(), result_.includes.end(), header) == result_.includes.end())
+              result_.includes.push_back(header);
           }
-          if (!found.is_empty && is_used) report(token, "inline PTX (asm) is not supported on the emulated driver");
-          if (!found.is_empty && !is_used) {
-            for (std::size_t t = found.statement.begin; t < found.statement.end; ++t)
-              edits_.replace(tokens_[t], t == i ? "__builtin_trap()" : "");
-          }
-          i = found.statement.end - 1;
+          i = found.end - 1;
         } else if (const std::string_view why = why_unsupported(token.text); !why.empty() && is_used) {
           report(token, std::string(why));
         }
@@ -434,7 +437,22 @@ class Rewriter {
   void report(const Token& token, std::string message) {
     const bool is_known = std::any_of(result_.problems.begin(), result_.problems.end(),
                                       [&](const Problem& p) { return p.line == token.line && p.message == message; });
-    if (!is_known) result_.problems.push_back({source_.files[token.file], token.line, std::move(message)});
+    if (is_known) return;
+    const std::string_view text = request_.preprocessed;
+    const std::size_t begin = token.offset == 0 ? 0 : text.rfind('\n', token.offset - 1) + 1;
+    const std::string_view line = text.substr(begin, text.find('\n', token.offset) - begin);
+    result_.problems.push_back(
+        {source_.files[token.file], token.line, std::move(message), std::string(line), token.offset - begin});
+  }
+
+  void host_code() {
+    for (const HostCode& found : find_host_code({tokens_, declarations_, result_.includes, request_.is_default_device}))
+      report(tokens_[found.token], found.message);
+    for (const Token& token : tokens_) {
+      if (token.is("__int128") && !request_.has_int128) {
+        report(token, "128-bit integer type is only supported in Linux with the \"--device-int128\" flag in NVRTC");
+      }
+    }
   }
 
   // ---- the result

@@ -15,13 +15,18 @@ struct RewriteRequest {
   bool for_clang;
   std::string unit;     // an identifier that no other unit of a module has
   bool is_relocatable;  // other units may define what this one only declares
+  bool allows_host_code = false;   // what NVRTC refuses because it is the host's
+  bool is_default_device = false;  // NVRTC's option -default-device
+  bool has_int128 = false;         // NVRTC's option -device-int128
 };
 
-// Something the emulated driver does not do, found in the user's text.
+// Something that NVRTC refuses, or that the emulated driver does not do, found in the user's text.
 struct Problem {
   std::string file;
   int line;
   std::string message;
+  std::string source_line;
+  std::size_t column;  // from 0
 };
 
 struct Rewritten {
@@ -29,6 +34,7 @@ struct Rewritten {
   std::vector<std::string> includes;  // the device headers asked for, in order, as they are to be named
   std::vector<Problem> problems;
   std::vector<std::string> files;  // every file that line markers name
+  bool casts_pointers = false;     // see casts.hpp
   std::size_t kernel_count = 0;    // entries of the table before those of the name expressions
 };
 

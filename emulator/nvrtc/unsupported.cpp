@@ -8,7 +8,6 @@
 namespace aiocuda::emulator::nvrtc {
 namespace {
 
-constexpr std::string_view tensor_cores = "tensor cores (wmma, mma) are not supported on the emulated driver";
 constexpr std::string_view clusters = "thread block clusters are not supported on the emulated driver";
 constexpr std::string_view tensor_memory =
     "the tensor memory accelerator (TMA) is not supported on the emulated driver";
@@ -19,7 +18,6 @@ constexpr std::string_view dynamic_parallelism =
 
 std::string_view why_unsupported(std::string_view word) {
   static const std::unordered_map<std::string_view, std::string_view> exact = {
-      {"nvcuda", tensor_cores},
       {"__cluster_dims__", clusters},
       {"cluster_group", clusters},
       {"this_cluster", clusters},
@@ -28,6 +26,8 @@ std::string_view why_unsupported(std::string_view word) {
       {"__cluster_barrier_arrive", clusters},
       {"__cluster_barrier_wait", clusters},
       {"__cluster_map_shared_rank", clusters},
+      {"__isConstant",
+       "__isConstant is not supported on the emulated driver, whose constant memory is ordinary memory"},
       {"cp_async_bulk_tensor", tensor_memory},
       {"CUtensorMap", tensor_memory},
       {"<<<", dynamic_parallelism},
@@ -54,15 +54,6 @@ bool is_of_textures(std::string_view word) {
                                              "surfCubemap"};
   return std::any_of(std::begin(beginnings), std::end(beginnings),
                      [&](std::string_view beginning) { return word.starts_with(beginning); });
-}
-
-InlineAssembly inline_assembly(const std::vector<Token>& tokens, std::size_t at) {
-  std::size_t open = at + 1;
-  while (open < tokens.size() && tokens[open].kind == TokenKind::identifier) ++open;
-  const std::size_t past = open < tokens.size() && tokens[open].is("(") ? skip_bracket(tokens, open) : open;
-  const bool is_empty = open + 1 < tokens.size() && tokens[open + 1].is("\"\"") &&
-                        (open + 2 >= tokens.size() || tokens[open + 2].kind != TokenKind::text);
-  return {{at, past}, is_empty};
 }
 
 }  // namespace aiocuda::emulator::nvrtc

@@ -101,9 +101,9 @@ void complete_exchange(Block& b, unsigned warp, std::uint32_t members) {
   for (std::uint32_t rest = members; rest != 0; rest &= rest - 1) {
     Fiber& lane = lanes[lowest(rest)];
     if (operation == aiocuda_warp_shuffle) {
-      // Reading a lane that does not take part is undefined in CUDA; here it gives the own value.
+      // What a lane reads from one outside the mask, or from one that has left, is undefined in CUDA. An H200 gives 0.
       const bool takes_part = (members & bit(lane.argument & 31)) != 0;
-      lane.result = takes_part ? lanes[lane.argument & 31].value : lane.value;
+      lane.result = takes_part ? lanes[lane.argument & 31].value : 0;
     } else if (operation == aiocuda_warp_match_any) {
       std::uint32_t equal = 0;
       for (std::uint32_t others = members; others != 0; others &= others - 1) {
@@ -200,6 +200,10 @@ bool converge(Block& b) {
       ++at_barrier;
       barrier_line = b.fibers[i].line;
     }
+    if ((w.in_group & bit(i % warp_size)) != 0) {
+      ++at_barrier;
+      barrier_line = b.fibers[i].line;
+    }
     if ((w.exchanging & bit(i % warp_size)) != 0) {
       ++exchanging;
       exchange_line = b.fibers[i].line;
@@ -273,6 +277,25 @@ void wait(Block& b) {
   __builtin_unreachable();
 }
 
+void release_group(Block& b, unsigned group) {
+  b.yields = 0;
+  for (unsigned i = 0; i < b.warp_count * warp_size; ++i) {
+    Warp& warp = b.warps[i / warp_size];
+    if ((warp.in_group & bit(i % warp_size)) == 0 || b.fibers[i].argument != group) continue;
+    warp.in_group &= ~bit(i % warp_size);
+    make_ready(b, i / warp_size, bit(i % warp_size));
+  }
+}
+
+void wait_in_group(Block& b, unsigned group, int line) {
+  Fiber& self = b.fibers[b.current];
+  self.line = line;
+  self.argument = group;
+  self.warp->in_group |= self.bit;
+  make_wait(b, b.current / warp_size, self.bit);
+  wait(b);
+}
+
 // Stacks lie a power of two apart; without this the same frames of all of them would fight for the
 // same cache lines.
 constexpr std::size_t stagger_bytes = 5 * 64;
@@ -292,6 +315,8 @@ void run_block(char* scratch, Index3 extent, unsigned threads, void (*kernel)(vo
   b.yields = 0;
   b.votes_count = b.votes_or = 0;
   b.votes_and = 1;
+  for (unsigned& arrived : b.named_arrived) arrived = 0;
+  std::memset(b.group_arrived, 0, threads * sizeof b.group_arrived[0]);
   b.kernel = kernel;
   b.arguments = arguments;
   char* stacks = scratch + abi::ThreadMemory::first_stack_offset;
@@ -313,7 +338,7 @@ void run_block(char* scratch, Index3 extent, unsigned threads, void (*kernel)(vo
   }
   for (unsigned w = 0; w < b.warp_count; ++w) {
     const unsigned lanes = threads - w * warp_size;
-    b.warps[w] = Warp{lanes >= warp_size ? ~std::uint32_t{0} : bit(lanes) - 1, 0, 0, 0};
+    b.warps[w] = Warp{lanes >= warp_size ? ~std::uint32_t{0} : bit(lanes) - 1, 0, 0, 0, 0};
     make_ready(b, w, b.warps[w].live);
   }
   switch_to(b, 0, &b.caller_stack);
@@ -344,6 +369,47 @@ extern "C" {
   }
   if (warp.ready == 0) b.ready_warps &= ~bit(index / warp_size);
   wait(b);
+}
+
+// Threads [first, first + threads) of the block meet: a tile of several warps.
+[[gnu::visibility("hidden")]] void aiocuda_group_barrier(unsigned first, unsigned threads, int line) {
+  Block& b = *block;
+  if (++b.group_arrived[first] == threads) {
+    b.group_arrived[first] = 0;
+    release_group(b, first);
+  } else {
+    wait_in_group(b, first, line);
+  }
+}
+
+// A barrier that inline PTX names: passed when as many threads have come as were told. Those that only arrive go on.
+[[gnu::visibility("hidden")]] void aiocuda_named_barrier(unsigned name, unsigned threads, int waits, int line) {
+  Block& b = *block;
+  if (name >= barrier_names) fail(cuda_error_launch_failed, "a block has the barriers 0 to 15");
+  if (++b.named_arrived[name] >= threads) {
+    b.named_arrived[name] = 0;
+    release_group(b, aiocuda::emulator::abi::max_fibers + name);
+  } else if (waits != 0) {
+    wait_in_group(b, aiocuda::emulator::abi::max_fibers + name, line);
+  }
+}
+
+// What a lane shows to the others of its warp.
+[[gnu::visibility("hidden")]] void aiocuda_offer(void* own) { block->offered[block->current] = own; }
+[[gnu::visibility("hidden")]] void* aiocuda_offered(unsigned lane) {
+  return block->offered[block->current / warp_size * warp_size + lane];
+}
+
+// Shows `own` to the threads of the group and answers what thread `wanted` of the block shows. All come, and come to a
+// barrier of the group before what they show ends.
+[[gnu::visibility("hidden")]] void* aiocuda_exchange_in_group(unsigned first, unsigned threads, void* own,
+                                                              unsigned wanted) {
+  Block& b = *block;
+  if (own != nullptr) {
+    b.offered[b.current] = own;
+    aiocuda_group_barrier(first, threads, 0);
+  }
+  return b.offered[wanted];
 }
 
 // The last thread of the block to come waits for the other blocks, before it lets those of its own go on.

@@ -21,6 +21,7 @@ struct Warp {
   std::uint32_t ready;
   std::uint32_t at_barrier;
   std::uint32_t exchanging;
+  std::uint32_t in_group;  // at the barrier of a group of the block's threads
 };
 
 struct Fiber {
@@ -30,7 +31,7 @@ struct Fiber {
   Index3 thread_index;
   int operation;  // what the lane waits for while it is in Warp::exchanging
   unsigned mask;
-  unsigned argument;
+  unsigned argument;     // or the group at whose barrier it waits: its first thread, or max_fibers + a barrier's name
   int line;              // where it last waited
   unsigned passed_over;  // how often other lanes went on first from a step
   std::uint64_t value;
@@ -41,7 +42,10 @@ inline constexpr unsigned warp_size = 32;
 inline constexpr unsigned max_warps = abi::max_fibers / warp_size;
 inline constexpr std::size_t max_dynamic_shared_bytes = 256 * 1024;
 
+inline constexpr unsigned barrier_names = 16;  // of PTX
+
 struct Block {
+  unsigned named_arrived[barrier_names];
   Warp warps[max_warps];
   std::uint32_t ready_warps;  // bit w: warps[w].ready != 0
   unsigned warp_count;
@@ -55,6 +59,9 @@ struct Block {
   void (*kernel)(void* const* arguments);
   void* const* arguments;
   Fiber fibers[abi::max_fibers];
+  // Apart from the fibers, which barriers go through: the fewer cache lines, the better.
+  unsigned short group_arrived[abi::max_fibers];  // by a group's first thread: how many have come to its barrier
+  void* offered[abi::max_fibers];                 // what a thread shows to others of its warp or group
 };
 
 static_assert(max_dynamic_shared_bytes + sizeof(Block) <= abi::thread_scratch_bytes);

@@ -1,5 +1,7 @@
 // The functions that a compiled module calls to run its kernels: block ranges as fibers, dynamic shared memory, printf
 // and the ways to end a launch. One copy of this file is linked into every module.
+#include <link.h>
+
 #include <cstdarg>
 #include <cstdint>
 #include <cstdio>
@@ -22,9 +24,35 @@ namespace {
 constexpr int cuda_error_out_of_memory = 2;
 constexpr int cuda_error_not_supported = 801;
 constexpr int cuda_error_assert = 710;
+constexpr int cuda_error_misaligned_address = 716;
 
 __thread char* scratch;
 __thread std::uint64_t dynamic_shared_bytes;
+
+__thread char misalignment[400];  // what is to be said of it
+
+// Static shared memory is thread-local memory of this module: what the C library says of the module that holds this
+// function.
+struct ThreadLocalRange {
+  std::uintptr_t begin;
+  std::uintptr_t end;
+};
+int find_thread_local_range(dl_phdr_info* info, std::size_t, void* found) {
+  const auto here = reinterpret_cast<std::uintptr_t>(&find_thread_local_range);
+  bool is_this_module = false;
+  std::size_t size = 0;
+  for (unsigned i = 0; i < info->dlpi_phnum; ++i) {
+    const auto& header = info->dlpi_phdr[i];
+    const std::uintptr_t begin = info->dlpi_addr + header.p_vaddr;
+    if (header.p_type == PT_LOAD && here >= begin && here - begin < header.p_memsz) is_this_module = true;
+    if (header.p_type == PT_TLS) size = header.p_memsz;
+  }
+  if (!is_this_module || info->dlpi_tls_data == nullptr) return is_this_module ? 1 : 0;
+  const auto begin = reinterpret_cast<std::uintptr_t>(info->dlpi_tls_data);
+  *static_cast<ThreadLocalRange*>(found) = {begin, begin + size};
+  return 1;
+}
+__thread ThreadLocalRange known_range;
 
 // Output of threads that did not end its line yet.
 struct PendingLine {
@@ -121,9 +149,53 @@ extern "C" {
   services->access_surface(access);
 }
 
-[[gnu::visibility("hidden")]] void* aiocuda_dynamic_shared() { return scratch; }
+// Without a request there is none: its address is then of memory that nobody may touch.
+[[gnu::visibility("hidden")]] void* aiocuda_dynamic_shared() {
+  return dynamic_shared_bytes != 0 ? scratch : scratch - abi::ThreadMemory::scratch_offset;
+}
 [[gnu::visibility("hidden")]] unsigned aiocuda_dynamic_shared_bytes() {
   return static_cast<unsigned>(dynamic_shared_bytes);
+}
+
+static ThreadLocalRange thread_local_range() {
+  if (known_range.end == 0) ::dl_iterate_phdr(&find_thread_local_range, &known_range);
+  return known_range;
+}
+
+// Shared addresses of 32 bits: of dynamic shared memory from one base, of static shared memory from another.
+constexpr std::uint32_t first_dynamic_offset = 0x00100000;
+constexpr std::uint32_t first_static_offset = 0x10000000;
+constexpr std::uintptr_t static_base_alignment = 256;  // so that an offset is as aligned as its address
+
+[[gnu::visibility("hidden")]] unsigned aiocuda_shared_offset(const void* address) {
+  const auto at = reinterpret_cast<std::uintptr_t>(address);
+  const auto dynamic = reinterpret_cast<std::uintptr_t>(aiocuda_dynamic_shared());
+  if (at >= dynamic && at - dynamic <= max_dynamic_shared_bytes)
+    return first_dynamic_offset + static_cast<unsigned>(at - dynamic);
+  const ThreadLocalRange range = thread_local_range();
+  if (at >= range.begin && at <= range.end)
+    return first_static_offset + static_cast<unsigned>(at - (range.begin & ~(static_base_alignment - 1)));
+  return 0xffffffffu;
+}
+[[gnu::visibility("hidden")]] void* aiocuda_shared_address(unsigned offset) {
+  if (offset >= first_static_offset) {
+    const std::uintptr_t base = thread_local_range().begin & ~(static_base_alignment - 1);
+    return reinterpret_cast<void*>(base + (offset - first_static_offset));
+  }
+  // Any other number is no shared address: what lies there nobody may touch.
+  if (offset < first_dynamic_offset) return reinterpret_cast<void*>(std::uintptr_t{offset});
+  return static_cast<char*>(aiocuda_dynamic_shared()) + (offset - first_dynamic_offset);
+}
+[[gnu::visibility("hidden")]] int aiocuda_is_shared(const void* address) {
+  return aiocuda_shared_offset(address) != 0xffffffffu ? 1 : 0;
+}
+// On a fiber's stack, or on that of the thread that runs the loop.
+[[gnu::visibility("hidden")]] int aiocuda_is_local(const void* address) {
+  const auto* at = static_cast<const char*>(address);
+  const char* stacks = scratch + abi::ThreadMemory::first_stack_offset;
+  if (at >= stacks && at < stacks + abi::max_fibers * abi::fiber_stride_bytes) return 1;
+  const auto* here = static_cast<const char*>(__builtin_frame_address(0));
+  return at >= here && at < here + (std::size_t{1} << 20) ? 1 : 0;
 }
 
 [[gnu::visibility("hidden")]] void aiocuda_fail(int cuda_error, const char* message) { fail(cuda_error, message); }
@@ -139,6 +211,29 @@ extern "C" {
   std::fprintf(stderr, "%s\n", message);
   std::fflush(stderr);
   fail(cuda_error_assert, message);
+}
+
+// What code that was compiled with -fsanitize=alignment calls, in place of the sanitizer's library, when an access is
+// misaligned for its type. The layout of the argument is the compilers' own.
+struct MisalignedAccess {
+  const char* file;
+  std::uint32_t line;
+  std::uint32_t column;
+  const char* type;  // two numbers of two bytes, then the name, in quotes
+  unsigned char alignment_exponent;
+  unsigned char kind;
+};
+[[gnu::visibility("hidden")]] void __ubsan_handle_type_mismatch_v1(const MisalignedAccess* access,
+                                                                   std::uintptr_t address) {
+  std::snprintf(misalignment, sizeof misalignment,
+                "%s:%u: block (%u,%u,%u): a misaligned access to address 0x%llx: %s must be aligned to %u bytes",
+                access->file, access->line, blockIdx.x, blockIdx.y, blockIdx.z,
+                static_cast<unsigned long long>(address), access->type + 4, 1u << access->alignment_exponent);
+  fail(cuda_error_misaligned_address, misalignment);
+}
+[[gnu::visibility("hidden")]] void __ubsan_handle_type_mismatch_v1_abort(const MisalignedAccess* access,
+                                                                         std::uintptr_t address) {
+  __ubsan_handle_type_mismatch_v1(access, address);
 }
 
 [[gnu::visibility("hidden")]] int aiocuda_vprintf(const char* format, va_list arguments) {

@@ -186,8 +186,7 @@ TEST_CASE("options that do not exist are refused by name") {
 
 TEST_CASE("what the emulated driver does not do is refused at its line, with the reason") {
   const std::pair<const char*, const char*> cases[] = {
-      {"int x; asm volatile(\"prmt.b32 %0, %1, 0, 0x0123;\" : \"=r\"(x) : \"r\"(3)); p[0] = x;", "inline PTX"},
-      {"nvcuda::wmma::fragment<int> f;", "tensor cores"},
+      {"int x; asm volatile(\"wgmma.fence.sync.aligned;\"); p[0] = x;", "inline PTX: wgmma.fence"},
       {"other<<<1, 1>>>(p);", "dynamic parallelism"},
       {"auto c = cooperative_groups::this_cluster();", "clusters"},
   };
@@ -220,10 +219,22 @@ TEST_CASE("a header that is not there is named, with what is there") {
   CAPTURE(compiled.log);
   CHECK(contains(compiled.log, "kernels.cu(1): catastrophic error:"));
   CHECK(contains(compiled.log, "thrust/device_vector.h"));
-  CHECK(contains(compiled.log, "are not available unless"));
+  CHECK(contains(compiled.log, "must lie on an --include-path"));
+}
+
+TEST_CASE("the host's headers and functions are there where a setting asks for them, and only then") {
+  const Program program{.source = R"(
+    #include <stdio.h>
+    int helper(int a) { return a + 1; }
+    int counter = 41;
+    extern "C" __global__ void k(int* x) { x[0] = helper(counter); })"};
+  CHECK(contains(compile(program).log, "could not open source file \"stdio.h\""));
+  const EnvironmentVariable setting("AIOCUDA_EMULATOR_HOST_CODE", "1");
+  CHECK(answer(program) == 42);
 }
 
 TEST_CASE("CUDA's headers and the standard library's can be included") {
+  const EnvironmentVariable setting("AIOCUDA_EMULATOR_HOST_CODE", "1");
   CHECK(answer({.source = R"(
     #include <cuda_runtime.h>
     #include <device_launch_parameters.h>

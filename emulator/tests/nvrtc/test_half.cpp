@@ -65,7 +65,7 @@ std::string source_for(const std::string& type, const std::string& name, const s
     extern "C" __global__ void directed(float v, T* out) {
       out[0] = __float2N_rz(v); out[1] = __float2N_ru(v); out[2] = __float2N_rd(v); }
     extern "C" __global__ void functions(float* out) {
-      T one(1.0f), two = T(2), minus(-3.0f), nan = T(NAN);
+      T one(1.0f), two = T(2), minus(-3.0f), nan = T(nanf(""));
       int i = 0;
       out[i++] = (float)(one + two); out[i++] = one < two; out[i++] = nan == nan; out[i++] = nan != nan;
         out[i++] = __hgt(two, one);

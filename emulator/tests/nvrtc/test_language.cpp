@@ -310,7 +310,7 @@ TEST_CASE("kernels made by macros and kept out by the preprocessor") {
     extern "C" __global__ void not_there(int* x) { this is not C++ }
     #endif
     // extern "C" __global__ void commented(int* x) {}
-    const char* text = "__global__ void in_text() {}";
+    const char* const text = "__global__ void in_text() {}";
     extern "C" __global__ void declared(int* x);
     extern "C" __global__ void declared(int* x) { x[0] = 77; })");
   CHECK(module.kernel_count() == 3);

@@ -120,7 +120,7 @@ TEST_CASE("softmax, layer normalisation and attention") {
     }
     extern "C" __global__ void softmax(const float* in, float* out, int cols) {
       const float* x = in + blockIdx.x * cols; float* y = out + blockIdx.x * cols;
-      float m = -INFINITY;
+      float m = __int_as_float(0xff800000);
       for (int i = threadIdx.x; i < cols; i += blockDim.x) m = fmaxf(m, x[i]);
       m = block_reduce(m, true);
       float sum = 0;
@@ -142,7 +142,7 @@ TEST_CASE("softmax, layer normalisation and attention") {
       extern __shared__ float sram[];
       float* Kj = sram; float* Vj = sram + 32 * d;
       int row = blockIdx.x * blockDim.x + threadIdx.x;
-      float acc[16] = {0}, m = -INFINITY, l = 0;
+      float acc[16] = {0}, m = __int_as_float(0xff800000), l = 0;
       for (int j = 0; j < N; j += 32) {
         for (int x = 0; x < d; x++) {
           Kj[threadIdx.x * d + x] = K[(j + threadIdx.x) * d + x];

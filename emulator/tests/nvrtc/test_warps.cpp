@@ -84,6 +84,30 @@ TEST_CASE("shuffles move every type, in groups of any width") {
   CHECK(out[31] == 31);
 }
 
+TEST_CASE("a lane outside the mask, and one that has left, gives 0") {
+  const Module module(R"(
+    // The last step of a sum whose mask names only the lanes that hold a part of it.
+    extern "C" __global__ void last_step(int* out) {
+      const int t = threadIdx.x;
+      int sum = 1 + t;
+      const unsigned mask = __ballot_sync(~0u, t < 4);
+      if (t < 4) {
+        for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_down_sync(mask, sum, offset);
+        out[t] = sum;
+      }
+    }
+    extern "C" __global__ void gone(double* out) {
+      if (threadIdx.x >= 8) return;
+      out[threadIdx.x] = __shfl_sync(~0u, 7.5, threadIdx.x * 2);
+    })");
+  std::vector<int> sums(4);
+  module.launch("last_step", {.block = {32}}, sums.data());
+  CHECK(sums[0] == 1 + 2 + 3 + 4);
+  std::vector<double> out(8);
+  module.launch("gone", {.block = {32}}, out.data());
+  for (int lane = 0; lane < 8; ++lane) CHECK(out[lane] == (lane * 2 < 8 ? 7.5 : 0));
+}
+
 TEST_CASE("votes, matches and reductions over a warp, and over some of its lanes") {
   const Module module(R"(extern "C" __global__ void operations(unsigned* out) {
     unsigned lane = threadIdx.x;

@@ -19,6 +19,15 @@ AIOCUDA_RUNTIME int aiocuda_is_in_grid();
 AIOCUDA_RUNTIME int aiocuda_barrier_vote(int kind, int predicate, int line);
 AIOCUDA_RUNTIME unsigned long long aiocuda_warp(int operation, unsigned mask, unsigned long long value,
                                                 unsigned argument, int line);
+AIOCUDA_RUNTIME void aiocuda_group_barrier(unsigned first_thread, unsigned threads, int line);
+AIOCUDA_RUNTIME void* aiocuda_exchange_in_group(unsigned first_thread, unsigned threads, void* own, unsigned thread);
+AIOCUDA_RUNTIME void aiocuda_named_barrier(unsigned name, unsigned threads, int waits, int line);
+AIOCUDA_RUNTIME void aiocuda_offer(void* own);
+AIOCUDA_RUNTIME void* aiocuda_offered(unsigned lane);
+AIOCUDA_RUNTIME int aiocuda_is_shared(const void* address);
+AIOCUDA_RUNTIME int aiocuda_is_local(const void* address);
+AIOCUDA_RUNTIME unsigned aiocuda_shared_offset(const void* address);
+AIOCUDA_RUNTIME void* aiocuda_shared_address(unsigned offset);
 AIOCUDA_RUNTIME unsigned aiocuda_lane();
 AIOCUDA_RUNTIME unsigned aiocuda_warp_index();
 AIOCUDA_RUNTIME void aiocuda_yield();
@@ -228,6 +237,15 @@ AIOCUDA_WARP_REDUCE(and, unsigned, unsigned long long, aiocuda_warp_and)
 AIOCUDA_WARP_REDUCE(or, unsigned, unsigned long long, aiocuda_warp_or)
 AIOCUDA_WARP_REDUCE(xor, unsigned, unsigned long long, aiocuda_warp_xor)
 #undef AIOCUDA_WARP_REDUCE
+
+// Memory spaces. Shared addresses of 32 bits are what inline PTX takes.
+inline bool __isShared(const void* address) { return aiocuda_is_shared(address) != 0; }
+inline bool __isLocal(const void* address) { return aiocuda_is_local(address) != 0; }
+inline bool __isGlobal(const void* address) { return !__isShared(address) && !__isLocal(address); }
+inline size_t __cvta_generic_to_shared(const void* address) { return aiocuda_shared_offset(address); }
+inline void* __cvta_shared_to_generic(size_t address) { return aiocuda_shared_address((unsigned)address); }
+inline size_t __cvta_generic_to_global(const void* address) { return (size_t)address; }
+inline void* __cvta_global_to_generic(size_t address) { return (void*)address; }
 
 // Time is the host's: one tick of clock64() and of globaltimer is a nanosecond.
 inline long long clock64() { return aiocuda_clock_ns(); }

@@ -42,6 +42,14 @@ class AIOCUDA_VISIBLE thread_block {
 
 inline thread_block this_thread_block() { return {}; }
 
+// What tiles of several warps need on a GPU. Here they need nothing.
+template <unsigned max_block_size = 1024>
+struct AIOCUDA_VISIBLE block_tile_memory {};
+template <unsigned max_block_size>
+inline thread_block this_thread_block(block_tile_memory<max_block_size>&) {
+  return {};
+}
+
 class AIOCUDA_VISIBLE grid_group {
  public:
   static void sync(int line = __builtin_LINE()) { aiocuda_grid_barrier(line); }
@@ -133,10 +141,82 @@ class AIOCUDA_VISIBLE coalesced_group : public lane_group {
 
 inline coalesced_group coalesced_threads(int line = __builtin_LINE()) { return coalesced_group(__activemask(line)); }
 
-template <unsigned size_, class Parent = void>
-class AIOCUDA_VISIBLE thread_block_tile : public lane_group {
+// Threads of a block, several warps of them: those of a tile.
+template <unsigned size_>
+class AIOCUDA_VISIBLE warps_tile {
+  static_assert((size_ & (size_ - 1)) == 0 && size_ <= 1024, "a tile's size is a power of two, at most 1024");
+
+ public:
+  static constexpr unsigned size() { return size_; }
+  static constexpr unsigned num_threads() { return size_; }
+  static unsigned thread_rank() { return thread_block::thread_rank() % size_; }
+  static unsigned meta_group_rank() { return thread_block::thread_rank() / size_; }
+  static unsigned meta_group_size() { return (thread_block::size() + size_ - 1) / size_; }
+  static void sync(int line = __builtin_LINE()) { aiocuda_group_barrier(first(), threads(), line); }
+  static int any(int predicate, int line = __builtin_LINE()) { return count(predicate != 0, line) != 0; }
+  static int all(int predicate, int line = __builtin_LINE()) { return count(predicate == 0, line) == 0; }
+  template <class T>
+  static T shfl(T value, unsigned rank, int line = __builtin_LINE()) {
+    aiocuda_exchange_in_group(first(), threads(), &value, first());
+    const T result = of(value, rank % size_);
+    sync(line);
+    return result;
+  }
+
+  // The operation over the values of all threads, warp by warp, as a GPU does it.
+  template <class T, class F>
+  static T reduced(T value, F& operation, int line) {
+    for (unsigned distance = 16; distance > 0; distance /= 2) {
+      value = operation(value, details::shuffle(0xffffffffu, value, aiocuda_lane() ^ distance, line));
+    }
+    aiocuda_exchange_in_group(first(), threads(), &value, first());
+    T result = of(value, 0);
+    for (unsigned rank = 32; rank < threads(); rank += 32) result = operation(result, of(value, rank));
+    sync(line);
+    return result;
+  }
+  // Over the values of the threads up to this one. False: there is none before it.
+  template <class T, class F>
+  static bool scanned(T& value, F& operation, bool is_exclusive, int line) {
+    aiocuda_exchange_in_group(first(), threads(), &value, first());
+    const unsigned count = thread_rank() + (is_exclusive ? 0 : 1);
+    T result = of(value, 0);
+    for (unsigned rank = 1; rank < count; ++rank) result = operation(result, of(value, rank));
+    sync(line);
+    if (count != 0) value = result;
+    return count != 0;
+  }
+
+ private:
+  static unsigned first() { return thread_block::thread_rank() / size_ * size_; }
+  static unsigned threads() {
+    const unsigned left = thread_block::size() - first();
+    return left < size_ ? left : size_;
+  }
+  template <class T>
+  static const T& of(const T&, unsigned rank) {
+    return *static_cast<const T*>(aiocuda_exchange_in_group(first(), threads(), nullptr, first() + rank));
+  }
+  static unsigned count(bool predicate, int line) {
+    plus_one operation;
+    return reduced((unsigned)predicate, operation, line);
+  }
+  struct plus_one {
+    unsigned operator()(unsigned a, unsigned b) const { return a + b; }
+  };
+};
+
+template <unsigned size_, class Parent = void, bool is_large = (size_ > 32)>
+class AIOCUDA_VISIBLE thread_block_tile : public warps_tile<size_> {
+ public:
+  thread_block_tile() = default;
+  template <class Other>
+  thread_block_tile(const thread_block_tile<size_, Other>&) {}
+};
+
+template <unsigned size_, class Parent>
+class AIOCUDA_VISIBLE thread_block_tile<size_, Parent, false> : public lane_group {
   static_assert(size_ >= 1 && (size_ & (size_ - 1)) == 0, "a tile's size is a power of two");
-  static_assert(size_ <= 32, "tiles of more than a warp are not supported on the emulated driver");
 
  public:
   thread_block_tile() : lane_group(tile_mask()) {}
@@ -227,6 +307,13 @@ struct AIOCUDA_VISIBLE bit_xor {
   T operator()(T a, T b) const { return a ^ b; }
 };
 
+// (What namespace experimental held before CUDA 12.)
+namespace experimental {
+using ::cooperative_groups::block_tile_memory;
+using ::cooperative_groups::this_thread_block;
+using ::cooperative_groups::tiled_partition;
+}  // namespace experimental
+
 // The operation over the values of all the group's threads, to all of them. Halves at a time, as a GPU does
 // it, so that sums of floating-point numbers come in the same order.
 template <class Group, class T, class F>
@@ -241,6 +328,20 @@ inline T reduce(const Group& group, T value, F&& operation, int line = __builtin
   T result = group.shfl(value, 0, line);
   for (unsigned rank = 1; rank < size; ++rank) result = operation(result, group.shfl(value, rank, line));
   return result;
+}
+
+template <unsigned size, class Parent, class T, class F, class = aiocuda_device::enable_if_t<(size > 32)>>
+inline T reduce(const thread_block_tile<size, Parent>&, T value, F&& operation, int line = __builtin_LINE()) {
+  return warps_tile<size>::reduced(value, operation, line);
+}
+template <unsigned size, class Parent, class T, class F, class = aiocuda_device::enable_if_t<(size > 32)>>
+inline T inclusive_scan(const thread_block_tile<size, Parent>&, T value, F&& operation, int line = __builtin_LINE()) {
+  warps_tile<size>::scanned(value, operation, false, line);
+  return value;
+}
+template <unsigned size, class Parent, class T, class F, class = aiocuda_device::enable_if_t<(size > 32)>>
+inline T exclusive_scan(const thread_block_tile<size, Parent>&, T value, F&& operation, int line = __builtin_LINE()) {
+  return warps_tile<size>::scanned(value, operation, true, line) ? value : T();
 }
 
 template <class Group, class T, class F>

@@ -5,10 +5,9 @@
 
 #include "block.hpp"
 #include "cuda_std.hpp"
+#include "thread_scope.hpp"
 
 namespace cuda {
-
-enum thread_scope { thread_scope_system, thread_scope_device, thread_scope_block, thread_scope_thread };
 
 using ::std::memory_order;
 using ::std::memory_order_acq_rel;

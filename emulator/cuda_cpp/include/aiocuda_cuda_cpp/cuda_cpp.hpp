@@ -9,4 +9,5 @@
 #include "kernel.hpp"
 #include "language.hpp"
 #include "math.hpp"
+#include "runtime_types.hpp"
 #include "vector_types.hpp"

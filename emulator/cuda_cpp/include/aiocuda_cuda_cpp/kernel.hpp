@@ -12,6 +12,20 @@ using ::int32_t;
 using ::size_t;
 using ::uint32_t;
 using ::uint64_t;
+#ifndef AIOCUDA_HOST_LIBRARY  // NVRTC has these two without a header
+template <class T>
+constexpr typename aiocuda_device::remove_reference<T>::type&& move(T&& value) noexcept {
+  return static_cast<typename aiocuda_device::remove_reference<T>::type&&>(value);
+}
+template <class T>
+constexpr T&& forward(typename aiocuda_device::remove_reference<T>::type& value) noexcept {
+  return static_cast<T&&>(value);
+}
+template <class T>
+constexpr T&& forward(typename aiocuda_device::remove_reference<T>::type&& value) noexcept {
+  return static_cast<T&&>(value);
+}
+#endif
 }  // namespace std
 
 #include "module_abi.hpp"

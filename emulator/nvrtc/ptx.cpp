@@ -1,0 +1,650 @@
+// See ptx.hpp.
+#include "ptx.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <map>
+#include <string_view>
+
+#include "ptx_text.hpp"
+
+namespace aiocuda::emulator::nvrtc {
+namespace {
+
+constexpr const char* library = "::aiocuda_device::ptx::";
+
+struct Operand {
+  std::string name;  // of "[name] "=r"(x)"
+  std::string constraint;
+  std::string expression;
+};
+
+struct Unsupported {
+  std::string what;
+};
+
+class Translator {
+ public:
+  Translator(std::string text, std::vector<Operand> operands, std::size_t outputs, int line)
+      : text_(std::move(text)), operands_(std::move(operands)), outputs_(outputs), line_(std::to_string(line)) {}
+
+  std::string run() {
+    std::string code = "do { ::aiocuda_device::ptx::Register ";
+    for (std::size_t i = 0; i < operands_.size(); ++i) {
+      const bool is_read = i >= outputs_ || operands_[i].constraint.find('+') != std::string::npos;
+      code +=
+          variable(i) + " = " + (is_read ? std::string(library) + "in(" + operands_[i].expression + ")" : "0") + ", ";
+    }
+    code += "aiocuda_carry = 0; (void)aiocuda_carry; ";
+    statements();
+    code += code_;
+    for (std::size_t i = 0; i < outputs_; ++i)
+      code += std::string(library) + "out(" + operands_[i].expression + ", " + variable(i) + "); ";
+    return code + "} while (false)";
+  }
+
+  bool knows_others() const { return knows_others_; }
+
+ private:
+  static std::string variable(std::size_t i) { return "aiocuda_operand_" + std::to_string(i); }
+
+  void statements() {
+    std::string rest = without_comments(text_);
+    std::size_t at = 0;
+    while (at < rest.size()) {
+      if (std::isspace(static_cast<unsigned char>(rest[at])) != 0 || rest[at] == ';') {
+        ++at;
+      } else if (rest[at] == '{' || rest[at] == '}') {
+        code_ += rest[at++];
+        code_ += ' ';
+      } else {
+        const std::size_t end = std::min(rest.find(';', at), rest.size());
+        statement(rest.substr(at, end - at));
+        at = end;
+      }
+    }
+  }
+
+  void statement(std::string text) {
+    while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back())) != 0) text.pop_back();
+    if (text.starts_with(".reg")) return declaration(text);
+    if (text.starts_with(".")) throw Unsupported{text.substr(0, text.find_first_of(" \t"))};
+    std::string guard;
+    if (text.starts_with("@")) {
+      const std::size_t end = text.find_first_of(" \t");
+      const bool negates = text[1] == '!';
+      guard = "if (" + std::string(negates ? "!" : "") + "(" +
+              value(text.substr(negates ? 2 : 1, end - (negates ? 2 : 1))) + ")) ";
+      text = text.substr(std::min(text.find_first_not_of(" \t", end), text.size()));
+    }
+    const std::size_t end = std::min(text.find_first_of(" \t\n"), text.size());
+    const std::string opcode = text.substr(0, end);
+    if (opcode.ends_with(":")) throw Unsupported{"the label " + opcode};
+    parts_ = split(opcode, '.');
+    arguments_ = split(std::string_view(text).substr(end), ',');
+    opcode_ = opcode;
+    std::string done = instruction();
+    code_ += guard + "{ " + done + "; } ";
+  }
+
+  // ".reg .b32 a, b;"
+  void declaration(const std::string& text) {
+    const std::size_t type = text.find('.', 1);
+    const std::size_t names = type == std::string::npos ? type : text.find_first_of(" \t", type);
+    if (names == std::string::npos) throw Unsupported{text};
+    for (const std::string& name : split(std::string_view(text).substr(names), ',')) {
+      const std::size_t count = name.find('<');
+      if (count == std::string::npos) {
+        code_ += "::aiocuda_device::ptx::Register " + local(name) + " = 0; (void)" + local(name) + "; ";
+        continue;
+      }
+      for (int i = 0; i < std::stoi(name.substr(count + 1)); ++i) {
+        const std::string one = local(name.substr(0, count) + std::to_string(i));
+        code_ += "::aiocuda_device::ptx::Register " + one + " = 0; (void)" + one + "; ";
+      }
+    }
+  }
+
+  static std::string local(std::string_view name) {
+    std::string out = "aiocuda_register_";
+    for (const char c : name) {
+      if (std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_') out += c;
+      if (c == '$') out += "_dollar_";
+    }
+    return out;
+  }
+
+  // An operand that is read.
+  std::string value(const std::string& text, std::string_view type = "b32") {
+    if (text.empty()) throw Unsupported{opcode_ + " with fewer operands"};
+    if (text[0] == '!') return "::aiocuda_device::ptx::not_predicate(" + value(text.substr(1)) + ")";
+    if (text.starts_with("0f") || text.starts_with("0F")) return "0x" + text.substr(2) + "ull";
+    if (text.starts_with("0d") || text.starts_with("0D")) return "0x" + text.substr(2) + "ull";
+    if (std::isdigit(static_cast<unsigned char>(text[0])) != 0 || text[0] == '-') {
+      const bool is_float = text.find('.') != std::string::npos;
+      if (is_float) return std::string(library) + "literal<" + type_of(type) + ">(" + text + ")";
+      return "(::aiocuda_device::ptx::Register)(long long)(" +
+             (text.ends_with("U") ? text.substr(0, text.size() - 1) : text) + ")";
+    }
+    if (text == "WARP_SZ") return "32";
+    return place(text);
+  }
+
+  // An operand that may be written.
+  std::string place(const std::string& text) {
+    if (text == "_") return "aiocuda_carry";
+    if (text[0] != '%') return local(text);
+    if (text[1] == '%') return special(text.substr(2));
+    if (text[1] == '[') {
+      const std::string name = text.substr(2, text.find(']') - 2);
+      for (std::size_t i = 0; i < operands_.size(); ++i) {
+        if (operands_[i].name == name) return variable(i);
+      }
+      throw Unsupported{"the operand " + text};
+    }
+    if (std::isdigit(static_cast<unsigned char>(text[1])) != 0) {
+      const std::size_t index = std::stoul(text.substr(1));
+      if (index >= operands_.size()) throw Unsupported{"the operand " + text + ", which is not there"};
+      return variable(index);
+    }
+    return special(text.substr(1));
+  }
+
+  std::string special(const std::string& name) {
+    const auto known = special_registers().find(name);
+    if (known == special_registers().end()) {
+      if (name.find('.') == std::string::npos && !name.starts_with("cluster") && !name.starts_with("pm"))
+        return local(name);
+      throw Unsupported{"the register %" + name};
+    }
+    if (name.starts_with("lane") || name.starts_with("warp") || name.starts_with("tid")) knows_others_ = true;
+    return "(::aiocuda_device::ptx::Register)" + std::string(known->second);
+  }
+
+  Words list(const std::string& text) const {
+    if (!text.starts_with("{")) return {text};
+    return split(std::string_view(text).substr(1, text.size() - 2), ',');
+  }
+
+  // ---- modifiers
+  bool has(std::string_view modifier) const {
+    return std::find(parts_.begin() + 1, parts_.end(), modifier) != parts_.end();
+  }
+  bool has_any(std::initializer_list<std::string_view> modifiers) const {
+    return std::any_of(modifiers.begin(), modifiers.end(), [&](std::string_view m) { return has(m); });
+  }
+  Words types() const {
+    Words found;
+    for (std::size_t i = 1; i < parts_.size(); ++i) {
+      if (!type_of(parts_[i]).empty() || parts_[i] == "pred" || parts_[i] == "tf32") found.push_back(parts_[i]);
+    }
+    return found;
+  }
+  std::string type_suffix() const {
+    const Words all = types();
+    if (all.empty()) throw Unsupported{opcode_};
+    return all.back();
+  }
+
+  std::string argument(std::size_t i, std::string_view type = "b32") {
+    if (i >= arguments_.size()) throw Unsupported{opcode_ + " with fewer operands"};
+    return value(arguments_[i], type);
+  }
+  std::string target() {
+    if (arguments_.empty()) throw Unsupported{opcode_ + " with fewer operands"};
+    return place(arguments_[0]);
+  }
+  std::string call(const std::string& function, const std::string& type, std::size_t count) {
+    std::string code = target() + " = " + library + function + (type.empty() ? "" : "<" + type_of(type) + ">") + "(";
+    for (std::size_t i = 1; i <= count; ++i) code += (i > 1 ? ", " : "") + argument(i, type.empty() ? "b32" : type);
+    return code + ")";
+  }
+
+  // ---- instructions
+  std::string instruction() {
+    const std::string& name = parts_[0];
+    if (has_any({"cc"}) || name == "addc" || name == "subc") return with_carry();
+    if (name == "mov") return move();
+    static const std::map<std::string_view, std::pair<const char*, std::size_t>> simple = {
+        {"add", {"add", 2}},   {"sub", {"sub", 2}},     {"div", {"div", 2}},     {"rem", {"rem", 2}},
+        {"min", {"min", 2}},   {"max", {"max", 2}},     {"shl", {"shl", 2}},     {"shr", {"shr", 2}},
+        {"fma", {"fma", 3}},   {"sad", {"sad", 3}},     {"bfe", {"bfe", 3}},     {"bfi", {"bfi", 4}},
+        {"neg", {"neg", 1}},   {"abs", {"abs", 1}},     {"cnot", {"cnot", 1}},   {"popc", {"popc", 1}},
+        {"clz", {"clz", 1}},   {"brev", {"brev", 1}},   {"bfind", {"bfind", 1}}, {"rcp", {"rcp", 1}},
+        {"sqrt", {"sqrt", 1}}, {"rsqrt", {"rsqrt", 1}}, {"ex2", {"ex2", 1}},     {"lg2", {"lg2", 1}},
+        {"sin", {"sin", 1}},   {"cos", {"cos", 1}},     {"tanh", {"tanh", 1}}};
+    if (const auto found = simple.find(name); found != simple.end()) {
+      if (has_any({"sat", "relu", "NaN", "xorsign", "shiftamt"})) throw Unsupported{opcode_};
+      const bool is_rounded = has_any({"rz", "rm", "rp"});
+      if (is_rounded && type_suffix()[0] == 'f') return rounded(name, found->second.second);
+      return call(found->second.first, type_suffix(), found->second.second);
+    }
+    if (name == "and" || name == "or" || name == "xor" || name == "not") return bitwise(name);
+    if (name == "mul" || name == "mad") {
+      const std::string kind = has("wide") ? "_wide" : has("hi") ? "_hi" : "";
+      if (name == "mad" && type_suffix()[0] == 'f') return call("fma", type_suffix(), 3);
+      if (has("sat")) throw Unsupported{opcode_};
+      return call(name + kind, type_suffix(), name == "mul" ? 2 : 3);
+    }
+    if (name == "mul24" || name == "mad24") throw Unsupported{opcode_};
+    if (name == "prmt" && parts_.size() == 2) return call("prmt", "", 3);
+    if (name == "lop3" && parts_.size() == 2) return call("lop3", "", 4);
+    if (name == "shf") {
+      return target() + " = " + library + "shf(" + argument(1) + ", " + argument(2) + ", " + argument(3) + ", " +
+             (has("l") ? "true" : "false") + ", " + (has("wrap") ? "true" : "false") + ")";
+    }
+    if (name == "dp4a" && types().size() == 2) {
+      const auto byte = [](const std::string& type) { return type[0] == 's' ? "signed char" : "unsigned char"; };
+      return target() + " = " + library + "dp4a<" + byte(types()[0]) + ", " + byte(types()[1]) + ">(" + argument(1) +
+             ", " + argument(2) + ", " + argument(3) + ")";
+    }
+    if (name == "vabsdiff4" && has("add")) {
+      return target() + " = ::__vsadu4((unsigned)" + argument(1) + ", (unsigned)" + argument(2) + ") + (unsigned)" +
+             argument(3);
+    }
+    if (name == "selp")
+      return target() + " = " + argument(3) + " ? " + argument(1, type_suffix()) + " : " + argument(2, type_suffix());
+    if (name == "setp" || name == "set") return compare(name == "setp");
+    if (name == "cvt") return convert();
+    if (name == "ld" || name == "ldu") return load();
+    if (name == "st") return store();
+    if (name == "atom" || name == "red") return atomic(name == "atom");
+    if (name == "prefetch" || name == "prefetchu" || name == "discard" || name == "applypriority") return "(void)0";
+    if (name == "cvta") return convert_address();
+    if (name == "isspacep") {
+      if (!has_any({"shared", "shared::cta", "global", "local"})) throw Unsupported{opcode_};
+      const char* question = has("global") ? "__isGlobal" : has("local") ? "__isLocal" : "__isShared";
+      return target() + " = ::" + question + "((void*)" + argument(1) + ")";
+    }
+    if (name == "membar" || (name == "fence" && !has_any({"proxy", "mbarrier_init"})))
+      return "::__threadfence_system()";
+    if (name == "bar" || name == "barrier") return barrier();
+    if (name == "cp") return copy_async();
+    if (name == "nanosleep") return "::__nanosleep((unsigned)" + argument(0) + ")";
+    if (name == "trap") return "::__trap(" + line_ + ")";
+    if (name == "brkpt" || name == "pmevent") return "(void)0";
+    knows_others_ = true;
+    if (name == "activemask") return target() + " = ::__activemask(" + line_ + ")";
+    if (name == "vote" && has("sync")) return vote();
+    if (name == "shfl" && has("sync")) return shuffle();
+    if (name == "redux" && has("sync") && type_suffix()[0] != 'f') {
+      const std::string operation = parts_[2];
+      const std::string type = type_suffix() == "s32" ? "int" : "unsigned";
+      return target() + " = (unsigned)::__reduce_" + operation + "_sync((unsigned)" + argument(2) + ", (" + type + ")" +
+             argument(1) + ", " + line_ + ")";
+    }
+    if (name == "match" && has("any")) {
+      return target() + " = ::__match_any_sync((unsigned)" + argument(2) + ", (" + type_of(type_suffix()) + ")" +
+             argument(1) + ", " + line_ + ")";
+    }
+    if (name == "ldmatrix") return load_matrix();
+    if (name == "mma" && has("sync")) return matrix();
+    throw Unsupported{opcode_};
+  }
+
+  std::string rounded(const std::string& name, std::size_t count) {
+    static const std::map<std::string_view, const char*> names = {{"add", "add"}, {"sub", "sub"}, {"mul", "mul"},
+                                                                  {"div", "div"}, {"fma", "fma"}, {"sqrt", "sqrt"},
+                                                                  {"rcp", "rcp"}};
+    const auto found = names.find(name);
+    const std::string type = type_suffix();
+    if (found == names.end() || (type != "f32" && type != "f64")) throw Unsupported{opcode_};
+    const char* direction = has("rz") ? "_rz" : has("rm") ? "_rd" : "_ru";
+    const bool is_double = type == "f64";
+    std::string code =
+        target() + " = " + library + "put(::__" + (is_double ? "d" : "f") + found->second + direction + "(";
+    if (name == "fma") code = target() + " = " + library + "put(::__fma" + (is_double ? "" : "f") + direction + "(";
+    for (std::size_t i = 1; i <= count; ++i)
+      code += (i > 1 ? ", " : "") + std::string(library) + "get<" + type_of(type) + ">(" + argument(i, type) + ")";
+    return code + "))";
+  }
+
+  std::string with_carry() {
+    const std::string& name = parts_[0];
+    const std::string type = type_suffix();
+    const bool adds = name == "add" || name == "addc";
+    if ((!adds && name != "sub" && name != "subc") || bytes_of(type) < 4) throw Unsupported{opcode_};
+    const std::string wide = type_of(bytes_of(type) == 8 ? "u64" : "u32");
+    const std::string carry = name.ends_with("c") ? "aiocuda_carry" : "0";
+    const char* operation = adds ? "__builtin_add_overflow" : "__builtin_sub_overflow";
+    std::string code = wide + " first, both; const bool one = " + operation + "((" + wide + ")" + argument(1) + ", (" +
+                       wide + ")" + argument(2) + ", &first); const bool two = " + operation + "(first, (" + wide +
+                       ")" + carry + ", &both); ";
+    if (has("cc")) code += "aiocuda_carry = one || two; ";
+    return code + "(void)one; (void)two; " + target() + " = both";
+  }
+
+  std::string bitwise(const std::string& name) {
+    const std::string type = type_suffix();
+    if (type == "pred") {
+      if (name == "not") return target() + " = " + argument(1) + " == 0";
+      const std::string operation = name == "and" ? " & " : name == "or" ? " | " : " ^ ";
+      return target() + " = (" + argument(1) + " != 0)" + operation + "(" + argument(2) + " != 0)";
+    }
+    return call("bit_" + name, type, name == "not" ? 1 : 2);
+  }
+
+  std::string move() {
+    const std::string type = type_suffix();
+    if (arguments_.size() != 2) throw Unsupported{opcode_ + " with other than two operands"};
+    const bool packs = arguments_[1].starts_with("{");
+    if (!packs && !arguments_[0].starts_with("{")) return target() + " = " + argument(1, type);
+    const Words many = list(arguments_[packs ? 1 : 0]);
+    const std::string bits = std::to_string(bytes_of(type) * 8 / many.size());
+    const std::string mask = "((1ull << " + bits + ") - 1)";
+    std::string code = packs ? "const ::aiocuda_device::ptx::Register whole = 0"
+                             : "const ::aiocuda_device::ptx::Register whole = " + argument(1, type);
+    for (std::size_t i = 0; i < many.size(); ++i) {
+      const std::string shift = " (" + std::to_string(i) + " * " + bits + ")";
+      if (packs) {
+        code += " | (" + value(many[i]) + " & " + mask + ") <<" + shift;
+      } else {
+        code += "; " + place(many[i]) + " = whole >>" + shift + " & " + mask;
+      }
+    }
+    return packs ? code + "; " + target() + " = whole" : code;
+  }
+
+  std::string compare(bool to_predicate) {
+    static const std::map<std::string_view, const char*> names = {
+        {"lo", "lt"}, {"ls", "le"}, {"hi", "gt"}, {"hs", "ge"}};
+    static constexpr std::array<std::string_view, 14> known = {"eq",  "ne",  "lt",  "le",  "gt",  "ge",  "equ",
+                                                               "neu", "ltu", "leu", "gtu", "geu", "num", "nan"};
+    std::string comparison = parts_.size() > 1 ? parts_[1] : "";
+    if (const auto alias = names.find(comparison); alias != names.end()) comparison = alias->second;
+    const std::string type = type_suffix();
+    if (std::find(known.begin(), known.end(), comparison) == known.end() || type_of(type).empty())
+      throw Unsupported{opcode_};
+    std::string code = "const bool holds = " + std::string(library) + "compare<" + type_of(type) + ">(" + library +
+                       "Comparison::" + comparison + ", " + argument(1, type) + ", " + argument(2, type) + "); ";
+    const std::string combined = has("and")   ? "(" + argument(3) + " != 0) && "
+                                 : has("or")  ? "(" + argument(3) + " != 0) || "
+                                 : has("xor") ? "(" + argument(3) + " != 0) != "
+                                              : "";
+    if (!to_predicate) {
+      const std::string yes = types().front() == "f32" ? "0x3f800000ull" : "0xffffffffull";
+      return code + target() + " = " + combined + "holds ? " + yes + " : 0";
+    }
+    const Words targets = split(arguments_[0], '|');
+    code += place(targets[0]) + " = " + combined + "holds";
+    if (targets.size() > 1) code += "; " + place(targets[1]) + " = " + combined + "!holds";
+    return code;
+  }
+
+  std::string convert() {
+    const Words all = types();
+    if (all.size() < 2) throw Unsupported{opcode_};
+    const std::string& to = all[0];
+    const std::string& from = all[1];
+    const char rounding = has_any({"rni", "rn", "rna"}) ? 'n'
+                          : has_any({"rmi", "rm"})      ? 'm'
+                          : has_any({"rpi", "rp"})      ? 'p'
+                                                        : 'z';
+    if (has("relu")) throw Unsupported{opcode_};
+    if (to == "tf32")
+      return target() + " = " + library + "to_tf32(" + library + "get<float>(" + argument(1, "f32") + "))";
+    if ((to == "f16x2" || to == "bf16x2") && rounding == 'n' && from == "f32") {
+      return target() + " = " + library + "cvt_pair<" + type_of(to.substr(0, to.size() - 2)) + ">(" +
+             argument(1, "f32") + ", " + argument(2, "f32") + ")";
+    }
+    const bool is_narrow = to == "f16" || to == "bf16";
+    if (type_of(to).empty() || type_of(from).empty() || to.ends_with("x2") ||
+        (is_narrow && rounding != 'n' && from[0] == 'f'))
+      throw Unsupported{opcode_};
+    if (to == from && to[0] == 'f' && has_any({"rni", "rzi", "rmi", "rpi"}))
+      return target() + " = " + library + "cvt_to_whole<" + type_of(to) + ">(" + argument(1, from) + ", '" + rounding +
+             "')";
+    return target() + " = " + library + "cvt<" + type_of(to) + ", " + type_of(from) + ">(" + argument(1, from) + ", '" +
+           rounding + "', " + (has("sat") ? "true" : "false") + ")";
+  }
+
+  // "[%1+16]"
+  std::string address(const std::string& text) {
+    if (!text.starts_with("[")) throw Unsupported{opcode_ + " without an address"};
+    const std::string inside = text.substr(1, text.rfind(']') - 1);
+    const std::size_t sign = inside.find_first_of("+-", 1);
+    std::string where = value(inside.substr(0, sign));
+    if (sign != std::string::npos) {
+      const std::size_t digits = inside[sign] == '+' ? sign + 1 : sign;
+      where = "(" + where + " + (" + inside.substr(digits) + "))";
+    }
+    const bool is_shared = has_any({"shared", "shared::cta"});
+    if (has_any({"shared::cluster", "param", "tex"})) throw Unsupported{opcode_};
+    return std::string(library) + (is_shared ? "shared(" : "generic(") + where + ")";
+  }
+  unsigned width() const { return has("v2") ? 2 : has("v4") ? 4 : has("v8") ? 8 : 1; }
+
+  std::string load() {
+    const std::string type = type_suffix();
+    const Words targets = list(arguments_.at(0));
+    if (arguments_.size() < 2 || targets.size() != width() || type_of(type).empty()) throw Unsupported{opcode_};
+    std::string code = "void* const from = " + std::string(library) + "aligned(" + address(arguments_[1]) + ", " +
+                       std::to_string(width() * bytes_of(type)) + ")";
+    if (has_any({"volatile", "relaxed", "acquire"})) knows_others_ = true;  // perhaps it waits for another thread
+    if (knows_others_) code += "; ::aiocuda_yield()";
+    for (std::size_t i = 0; i < targets.size(); ++i)
+      code += "; const auto value_" + std::to_string(i) + " = " + library + "load<" + type_of(type) + ">(from, " +
+              std::to_string(i) + ")";
+    for (std::size_t i = 0; i < targets.size(); ++i) code += "; " + place(targets[i]) + " = value_" + std::to_string(i);
+    return code + (has("acquire") ? "; ::__threadfence_system()" : "");
+  }
+
+  std::string store() {
+    const std::string type = type_suffix();
+    if (arguments_.size() < 2 || type_of(type).empty()) throw Unsupported{opcode_};
+    const Words values = list(arguments_[1]);
+    if (values.size() != width()) throw Unsupported{opcode_};
+    std::string code = has("release") ? "::__threadfence_system(); " : "";
+    code += "void* const to = " + std::string(library) + "aligned(" + address(arguments_[0]) + ", " +
+            std::to_string(width() * bytes_of(type)) + ")";
+    for (std::size_t i = 0; i < values.size(); ++i)
+      code += "; " + std::string(library) + "store<" + type_of(type) + ">(to, " + value(values[i], type) + ", " +
+              std::to_string(i) + ")";
+    return code;
+  }
+
+  std::string atomic(bool answers) {
+    const std::string type = type_suffix();
+    static const std::map<std::string_view, const char*> operations = {
+        {"add", "add<"}, {"min", "min<"}, {"max", "max<"}, {"and", "bit_and<"}, {"or", "bit_or<"}, {"xor", "bit_xor<"}};
+    const std::size_t first = answers ? 1 : 0;
+    if (arguments_.size() <= first || type_of(type).empty() || width() != 1 || has("noftz")) throw Unsupported{opcode_};
+    std::string change;
+    for (const auto& [name, function] : operations) {
+      if (has(name)) change = std::string(library) + function + type_of(type) + ">(old, operand)";
+    }
+    if (has("exch")) change = "operand";
+    if (has("inc")) change = std::string(library) + "wrapping_increment(old, operand)";
+    if (has("dec")) change = std::string(library) + "wrapping_decrement(old, operand)";
+    std::string code = "const ::aiocuda_device::ptx::Register operand = " + argument(first + 1, type) + "; ";
+    if (has("cas")) {
+      code += "const ::aiocuda_device::ptx::Register swapped = " + argument(first + 2, type) + "; ";
+      const std::string type_name = type_of(type);
+      change = std::string(library) + "get<" + type_name + ">(old) == " + library + "get<" + type_name +
+               ">(operand) ? swapped : old";
+      code += "::aiocuda_yield(); ";
+      knows_others_ = true;
+    }
+    if (change.empty()) throw Unsupported{opcode_};
+    code += "const auto before = " + std::string(library) + "update<" + type_of(type) + ">(" +
+            address(arguments_[first]) + ", [&](::aiocuda_device::ptx::Register old) { return " + change +
+            "; }); (void)before";
+    return answers ? code + "; " + target() + " = before" : code;
+  }
+
+  std::string convert_address() {
+    if (has_any({"const", "param", "shared::cluster"})) throw Unsupported{opcode_};
+    if (!has_any({"shared", "shared::cta"})) return target() + " = " + argument(1);
+    if (has("to")) return target() + " = ::__cvta_generic_to_shared((void*)" + argument(1) + ")";
+    return target() + " = (::aiocuda_device::ptx::Register)" + library + "shared(" + argument(1) + ")";
+  }
+
+  std::string barrier() {
+    knows_others_ = true;
+    if (has("cluster") || has("red")) throw Unsupported{opcode_};
+    if (has("warp")) return "::__syncwarp((unsigned)" + argument(0) + ", " + line_ + ")";
+    const bool arrives = has("arrive");
+    if (arguments_.size() < 2) {
+      if (arrives || arguments_.empty()) throw Unsupported{opcode_ + " without a count"};
+      if (arguments_[0] == "0") return "::aiocuda_barrier(" + line_ + ")";
+    }
+    const std::string count =
+        arguments_.size() < 2 ? "blockDim.x * blockDim.y * blockDim.z" : "(unsigned)" + argument(1);
+    return "::aiocuda_named_barrier((unsigned)" + argument(0) + ", " + count + ", " + (arrives ? "0" : "1") + ", " +
+           line_ + ")";
+  }
+
+  std::string copy_async() {
+    if (!has("async") || has_any({"bulk", "mbarrier", "reduce"})) throw Unsupported{opcode_};
+    if (has_any({"commit_group", "wait_group", "wait_all"})) return "(void)0";
+    if (arguments_.size() < 3) throw Unsupported{opcode_ + " with fewer operands"};
+    const auto inside = [](const std::string& text) { return text.substr(1, text.rfind(']') - 1); };
+    const std::string given = arguments_.size() > 3 ? argument(3) : argument(2);
+    const std::string from = inside(arguments_[1]);
+    parts_.erase(std::remove(parts_.begin(), parts_.end(), "global"), parts_.end());
+    const std::string to = address(arguments_[0]);
+    parts_ = {"cp"};
+    return std::string(library) + "copy_async(" + to + ", " + address("[" + from + "]") + ", (unsigned)" + argument(2) +
+           ", (unsigned)" + given + ")";
+  }
+
+  std::string vote() {
+    const std::string mask = "(unsigned)" + argument(2) + ", ";
+    const std::string predicate = argument(1) + " != 0, " + line_ + ")";
+    if (has("ballot")) return target() + " = ::__ballot_sync(" + mask + predicate;
+    if (has("all")) return target() + " = ::__all_sync(" + mask + predicate;
+    if (has("any")) return target() + " = ::__any_sync(" + mask + predicate;
+    throw Unsupported{opcode_};
+  }
+
+  std::string shuffle() {
+    const char kind = has("up") ? 'u' : has("down") ? 'd' : has("bfly") ? 'b' : 'i';
+    const Words targets = split(arguments_.at(0), '|');
+    std::string code = "const auto moved = " + std::string(library) + "shfl('" + kind + "', " + argument(1) + ", " +
+                       argument(2) + ", " + argument(3) + ", " + argument(4) + ", " + line_ + "); " +
+                       place(targets[0]) + " = moved.value";
+    if (targets.size() > 1) code += "; " + place(targets[1]) + " = moved.is_in_range";
+    return code;
+  }
+
+  std::string load_matrix() {
+    const Words targets = list(arguments_.at(0));
+    if (!has("m8n8") || !has("b16") || arguments_.size() < 2) throw Unsupported{opcode_};
+    const std::string text = arguments_[1];
+    const std::string inside = text.substr(1, text.rfind(']') - 1);
+    const std::size_t plus = inside.find('+');
+    std::string from = value(inside.substr(0, plus));
+    if (plus != std::string::npos) from = "(" + from + " + (" + inside.substr(plus + 1) + "))";
+    std::string code = "const ::aiocuda_device::ptx::Register rows = " + from;
+    for (std::size_t i = 0; i < targets.size(); ++i)
+      code += "; const auto matrix_" + std::to_string(i) + " = " + library + "ldmatrix(rows, " + std::to_string(i) +
+              ", " + (has("trans") ? "true" : "false") + ", " + line_ + ")";
+    for (std::size_t i = 0; i < targets.size(); ++i)
+      code += "; " + place(targets[i]) + " = matrix_" + std::to_string(i);
+    return code;
+  }
+
+  std::string matrix() {
+    // The types of D, A, B and C are the last four parts.
+    static const std::map<std::string_view, const char*> numbers = {{"f16", "__half"},
+                                                                    {"bf16", "__nv_bfloat16"},
+                                                                    {"tf32", "float"},
+                                                                    {"s8", "signed char"},
+                                                                    {"u8", "unsigned char"}};
+    if (parts_.size() < 8 || arguments_.size() != 4 || has("sp") || has("satfinite")) throw Unsupported{opcode_};
+    const std::string& of_d = parts_[parts_.size() - 4];
+    const std::string& of_a = parts_[parts_.size() - 3];
+    const std::string& of_b = parts_[parts_.size() - 2];
+    const auto a = numbers.find(of_a);
+    const auto b = numbers.find(of_b);
+    const Words d_registers = list(arguments_[0]);
+    const Words a_registers = list(arguments_[1]);
+    const Words b_registers = list(arguments_[2]);
+    const Words c_registers = list(arguments_[3]);
+    const bool is_known =
+        a != numbers.end() && b != numbers.end() && has("row") && has("col") &&
+        a_registers.size() == 2 * b_registers.size() && b_registers.size() <= 2 &&
+        c_registers.size() == d_registers.size() && of_d == parts_.back() &&
+        (of_d == "f16" ? d_registers.size() == 2 : d_registers.size() == 4) &&
+        std::any_of(parts_.begin(), parts_.end(), [](const std::string& p) { return p.starts_with("m16n8"); });
+    if (!is_known) throw Unsupported{opcode_};
+    std::string code = std::string(library) + "MatrixParts parts = {{";
+    for (std::size_t i = 0; i < 4; ++i) code += (i < a_registers.size() ? value(a_registers[i]) : "0") + ", ";
+    code += "}, {";
+    for (std::size_t i = 0; i < 2; ++i) code += (i < b_registers.size() ? value(b_registers[i]) : "0") + ", ";
+    code += "}, {";
+    for (std::size_t i = 0; i < 4; ++i) code += (i < c_registers.size() ? value(c_registers[i], "f32") : "0") + ", ";
+    code += "}}; ::aiocuda_device::ptx::Register sums[4]; " + std::string(library) + "mma<" + a->second + ", " +
+            b->second + ", " + std::to_string(b_registers.size()) + ">(parts, " + (of_d == "f16" ? "true" : "false") +
+            ", sums, " + line_ + ")";
+    for (std::size_t i = 0; i < d_registers.size(); ++i)
+      code += "; " + place(d_registers[i]) + " = sums[" + std::to_string(i) + "]";
+    return code;
+  }
+
+  std::string text_;
+  std::vector<Operand> operands_;
+  std::size_t outputs_;
+  std::string line_;
+  std::string code_;
+  std::string opcode_;
+  Words parts_;
+  Words arguments_;
+  bool knows_others_ = false;
+};
+
+}  // namespace
+
+InlineAssembly translate_assembly(const std::vector<Token>& tokens, std::size_t at) {
+  InlineAssembly found;
+  std::size_t open = at + 1;
+  while (open < tokens.size() && tokens[open].kind == TokenKind::identifier) ++open;
+  if (open >= tokens.size() || !tokens[open].is("(")) {
+    found.end = open;
+    return found;
+  }
+  found.end = skip_bracket(tokens, open);
+  const std::size_t close = found.end - 1;
+  std::string text;
+  std::size_t i = open + 1;
+  for (; i < close && tokens[i].kind == TokenKind::text; ++i) text += literal_text(tokens[i].text);
+  found.is_empty = text.find_first_not_of(" \t\n") == std::string::npos;
+  if (found.is_empty) return found;
+  std::vector<Operand> operands;
+  std::size_t outputs = 0;
+  for (int section = 0; i < close; ++i) {
+    if (tokens[i].is(":") || tokens[i].is("::")) {
+      if (section == 1) outputs = operands.size();
+      section += tokens[i].is("::") ? 2 : 1;
+      continue;
+    }
+    if (section != 1 && section != 2) continue;
+    Operand operand;
+    if (tokens[i].is("[") && i + 2 < close) {
+      operand.name = tokens[i + 1].text;
+      i += 3;
+    }
+    if (i + 1 >= close || tokens[i].kind != TokenKind::text || !tokens[i + 1].is("(")) continue;
+    operand.constraint = tokens[i].text;
+    const std::size_t past = skip_bracket(tokens, i + 1);
+    for (std::size_t t = i + 1; t < past; ++t) operand.expression += std::string(tokens[t].text) + " ";
+    operands.push_back(std::move(operand));
+    if (section == 1) outputs = operands.size();
+    i = past - 1;
+  }
+  Translator translator(text, std::move(operands), outputs, tokens[at].line);
+  try {
+    found.code = translator.run();
+  } catch (const Unsupported& unsupported) {
+    found.problem =
+        "inline PTX: " + unsupported.what +
+        " is not supported on the emulated driver (docs/drivers.md has those that are); write it in CUDA C++";
+  } catch (const std::exception&) {
+    found.problem = "inline PTX: \"" + text + "\" cannot be read";
+  }
+  found.knows_others = translator.knows_others();
+  return found;
+}
+
+}  // namespace aiocuda::emulator::nvrtc

@@ -1,0 +1,209 @@
+"""The emulated NVRTC and NVIDIA's judge the same sources alike. NVIDIA's needs no GPU to compile."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.metadata
+import random
+import re
+from pathlib import Path
+
+import pytest
+
+import aiocuda as ac
+
+pytestmark = pytest.mark.emulated_only
+
+ACCEPTED = {
+    "saxpy": """extern "C" __global__ void saxpy(float a, const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = a * x[i] + y[i];
+}
+""",
+    "sum": """template <class T> __device__ T warp_sum(T value) {
+    for (int offset = 16; offset > 0; offset /= 2) value += __shfl_down_sync(0xffffffffu, value, offset);
+    return value;
+}
+__global__ void sum(const float* x, float* out) {
+    __shared__ float parts[32];
+    float value = warp_sum(x[threadIdx.x]);
+    if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = value;
+    __syncthreads();
+    if (threadIdx.x == 0) atomicAdd(out, parts[0]);
+}
+""",
+    "classes": """struct Complex {
+    float re, im;
+    __host__ __device__ Complex(float a, float b) : re(a), im(b) {}
+    __device__ float norm() const { return re * re + im * im; }
+};
+__constant__ float scale[2];
+const int count = 4;
+__device__ int calls;
+__global__ void julia(float* out) {
+    Complex z(threadIdx.x * scale[0], scale[1]);
+    for (int i = 0; i < count; i++) z = Complex(z.re * z.re - z.im * z.im, 2 * z.re * z.im);
+    atomicAdd(&calls, 1);
+    out[threadIdx.x] = z.norm();
+}
+""",
+    "assembly": """__device__ unsigned lane() {
+    unsigned value;
+    asm("mov.u32 %0, %%laneid;" : "=r"(value));
+    return value;
+}
+__global__ void lanes(unsigned* out) {
+    extern __shared__ unsigned kept[];
+    kept[threadIdx.x] = lane();
+    __syncthreads();
+    out[threadIdx.x] = kept[blockDim.x - 1 - threadIdx.x];
+}
+""",
+}
+
+REFUSED = [
+    "int helper(int a) { return a; }",
+    "template <class T> T helper(T a) { return a; }",
+    "constexpr int helper(int a) { return a; }",
+    "__host__ int helper(int a) { return a; }",
+    "int helper(int);",
+    "struct S { int a; int get() { return a; } };",
+    "struct S { S() {} };",
+    "struct S { static int a; };",
+    "int n = 3;",
+    "static float table[4];",
+    "extern int n;",
+    "const char* text = nullptr;",
+    "auto f = [](int a) { return a; };",
+    "#include <stdio.h>",
+    "#include <cmath>",
+    "#include <cstdint>",
+    "__global__ void f(int* x) { uint8_t y = 1; }",
+    "__global__ void f(int64_t* x) {}",
+    "__global__ void f(uint* x) {}",
+    "__global__ void f(int* x) { x[0] = INT_MAX; }",
+    "__global__ void f(float* x) { x[0] = M_PI + INFINITY; }",
+    "__global__ void f(float* x) { x[0] = CUDART_PI_F; }",
+    "__global__ void f(int* x) { x[0] = std::max(x[0], 1); }",
+    "__global__ void f(int* x) { std::size_t n = 1; }",
+    "__global__ void f(int* x) { memmove(x, x + 1, 4); }",
+    "__global__ void f(int* x) { x[0] = __builtin_popcount(3); }",
+    "__global__ void f(int* x) { throw 1; }",
+    "__global__ void f(int* x, int n) { int a[n]; x[0] = a[0]; }",
+    "__global__ void f(int* x) { __shared__ int a = 3; x[0] = a; }",
+    "__global__ void f(int* x) { float* y = x; }",
+    "__global__ void f(int* x) { x[0] = nowhere; }",
+    "__global__ void f(int* x) { x[0] = __shfl(x[0], 1); }",
+    "struct S { int a; }; __global__ void f(S* x) { __shfl_sync(~0u, x[0], 1); }",
+    "__global__ void f(float* x) { atomicMax(x, 1.0f); }",
+    "__global__ void f(short* x) { atomicAdd(x, (short)1); }",
+    "__global__ int f(int* x) { return 1; }",
+    "__global__ void f(int* x) { x[0] = x[0] ?: 3; }",
+    "__global__ void f(int* x) { exit(1); }",
+    "__global__ void f(int n, ...) {}",
+]
+KERNEL = "\n__global__ void k(int* x) { x[0] = 1; }\n"
+
+CHANGES = [  # what people get wrong
+    ("__device__ ", ""),
+    ("__host__ __device__ ", ""),
+    ("__constant__ ", ""),
+    (";", ""),
+    (")", ""),
+    ("}", ""),
+    ("threadIdx.x", "threadIdx.w"),
+    ("float", "floot"),
+    ("const ", ""),
+    ("__syncthreads()", "__syncthread()"),
+    ("__shared__ ", ""),
+    ("atomicAdd", "atomic_add"),
+    ("int ", "unsigned "),
+    ("__global__ void", "__global__ int"),
+    ("blockDim.x", "std::blockDim"),
+    ("32", "width"),
+]
+
+
+class Nvrtc:
+    def __init__(self, path: Path) -> None:
+        self.library = ctypes.CDLL(str(path))
+
+    def compile(self, source: str) -> tuple[bool, str]:
+        program = ctypes.c_void_p()
+        self.library.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"k.cu", 0, None, None)
+        options = (ctypes.c_char_p * 1)(b"--gpu-architecture=sm_90")
+        result = self.library.nvrtcCompileProgram(program, 1, options)
+        size = ctypes.c_size_t()
+        self.library.nvrtcGetProgramLogSize(program, ctypes.byref(size))
+        log = ctypes.create_string_buffer(size.value)
+        self.library.nvrtcGetProgramLog(program, log)
+        self.library.nvrtcDestroyProgram(ctypes.byref(program))
+        return result == 0, log.value.decode()
+
+
+@pytest.fixture(scope="module")
+def ours() -> Nvrtc:
+    path = ac.select_driver().nvrtc_path
+    assert path is not None
+    return Nvrtc(Path(path))
+
+
+@pytest.fixture(scope="module")
+def theirs() -> Nvrtc:
+    try:
+        wheel = importlib.metadata.distribution("nvidia-cuda-nvrtc")
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("NVIDIA's NVRTC is not installed: it is the wheel nvidia-cuda-nvrtc of the test group")
+    for file in wheel.files or []:
+        if file.name == "libnvrtc.so.13":
+            return Nvrtc(Path(str(file.locate())))
+    pytest.skip("this wheel nvidia-cuda-nvrtc has no libnvrtc.so.13")
+
+
+def line_of_error(log: str) -> int:
+    """The line of the first error, of the form that both give; 0 at the end of the source."""
+    if log.startswith("At end of source: error: "):
+        return 0
+    found = re.search(r"^k\.cu\((\d+)\): (?:catastrophic )?error: ", log, re.MULTILINE)
+    assert found is not None, log
+    return int(found.group(1))
+
+
+def mutations(count: int) -> list[str]:
+    chosen = random.Random(16)
+    sources = list(ACCEPTED.values())
+    changed: dict[str, None] = {}
+    while len(changed) < count:
+        source = chosen.choice(sources)
+        before, after = chosen.choice(CHANGES)
+        places = [match.start() for match in re.finditer(re.escape(before), source)]
+        if places:
+            place = chosen.choice(places)
+            changed[source[:place] + after + source[place + len(before) :]] = None
+    return list(changed)
+
+
+@pytest.mark.parametrize("name", ACCEPTED)
+def test_what_nvrtc_accepts_is_accepted(ours, theirs, name):
+    for nvrtc in (theirs, ours):
+        accepts, log = nvrtc.compile(ACCEPTED[name])
+        assert accepts, log
+
+
+def test_what_nvrtc_refuses_is_refused_at_the_same_line(ours, theirs):
+    for source in REFUSED:
+        logs = []
+        for nvrtc in (theirs, ours):
+            accepts, log = nvrtc.compile(source + KERNEL)
+            assert not accepts, source
+            logs.append(log)
+        assert line_of_error(logs[1]) == line_of_error(logs[0]), logs
+
+
+def test_mistakes_are_judged_alike(ours, theirs):
+    judged = [(theirs.compile(source), ours.compile(source), source) for source in mutations(16)]  # some 0.3 s each
+    for (accepts, their_log), (we_accept, our_log), source in judged:
+        assert we_accept == accepts, f"{source}\n{their_log}\n{our_log}"
+        if not accepts and source.count("{") == source.count("}"):  # a brace that is missing is noticed anywhere
+            assert abs(line_of_error(our_log) - line_of_error(their_log)) <= 1, f"{source}\n{their_log}\n{our_log}"
+    assert {accepts for (accepts, _), _, _ in judged} == {True, False}
