@@ -21,7 +21,7 @@ struct BuildRequest {
   const Compiler& compiler;
   const Installation& installation;
   const std::string& temporary_directory;
-  bool tells_accesses;
+  bool checked;  // compiled for the driver's checks
 };
 
 struct BuildResult {

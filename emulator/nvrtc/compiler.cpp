@@ -111,17 +111,26 @@ FoundCompiler search(const Settings& settings) {
   return result;
 }
 
+void append(std::vector<std::string>& to, std::initializer_list<const char*> more) {
+  to.insert(to.end(), more.begin(), more.end());
+}
+
 // Every access to memory calls a hook (cuda_cpp/runtime/access_hooks.cpp). The compilers instrument for
 // ThreadSanitizer, whose library is not linked. They tell of no access wider than 16 bytes, so nothing is vectorised.
-std::vector<std::string> options_for_access_hooks(const Compiler& compiler) {
+std::vector<std::string> options_for_checking(const Compiler& compiler) {
+  // A report names the line. Of two variables that follow each other in the program, the second lies behind the first:
+  // so an overrun of a shared array reaches the gap behind it. A hook must return to the instruction that it speaks of.
+  std::vector<std::string> wanted = {"-DAIOCUDA_CHECKED=1", "-g1", "-gdwarf-4", "-fno-optimize-sibling-calls"};
   if (compiler.family == CompilerFamily::gcc) {
-    return {"-fsanitize=thread", "-fno-tree-vectorize", "--param", "tsan-distinguish-volatile=1", "-Wno-tsan"};
+    append(wanted, {"-fsanitize=thread", "-fno-tree-vectorize", "--param", "tsan-distinguish-volatile=1", "-Wno-tsan",
+                    "-fno-toplevel-reorder"});
+    return wanted;
   }
   // The option of the compiler proper: the driver program's would link the library.
-  return {"-Xclang",        "-fsanitize=thread",
-          "-fno-vectorize", "-fno-slp-vectorize",
-          "-mllvm",         "-tsan-distinguish-volatile=1",
-          "-mllvm",         "-tsan-instrument-func-entry-exit=0"};
+  append(wanted, {"-Xclang", "-fsanitize=thread", "-fno-vectorize", "-fno-slp-vectorize", "-mllvm",
+                  "-tsan-distinguish-volatile=1", "-mllvm", "-tsan-instrument-func-entry-exit=0", "-mllvm",
+                  "-tsan-instrument-read-before-write=1"});
+  return wanted;
 }
 
 // CUDA programs hand on variables that only some lanes have set ("x = __shfl_sync(mask, x, leader)"). A clang
@@ -142,10 +151,6 @@ std::vector<std::string> options_for_undefined_arguments(const Compiler& compile
     break;
   }
   return entry->second;
-}
-
-void append(std::vector<std::string>& to, std::initializer_list<const char*> more) {
-  to.insert(to.end(), more.begin(), more.end());
 }
 
 }  // namespace
@@ -190,7 +195,7 @@ std::vector<std::string> build_command(const Compiler& compiler, const Options& 
                    "-fno-rtti", "-fno-math-errno", "-fno-trapping-math", "-fno-builtin-printf", "-fno-builtin-vprintf",
                    "-fno-strict-aliasing", "-fno-stack-protector", "-fno-threadsafe-statics",
                    "-fno-asynchronous-unwind-tables", "-Wl,-Bsymbolic", "-Wno-attributes", "-Wno-unknown-pragmas"});
-  append(command, {options.device_debug ? "-O0" : "-O3"});
+  append(command, {options.device_debug ? "-O0" : paths.checked ? "-O1" : "-O3"});
   if (options.device_debug) command.emplace_back("-g");
   if (options.line_information) command.emplace_back("-g1");
   command.emplace_back(options.multiply_add ? "-ffp-contract=fast" : "-ffp-contract=off");
@@ -207,15 +212,14 @@ std::vector<std::string> build_command(const Compiler& compiler, const Options& 
            {"-Wno-pass-failed", "-Wno-register", "-Wno-ignored-attributes", "-Wno-unused-command-line-argument"});
   }
   for (const std::string& option : options_for_undefined_arguments(compiler)) command.push_back(option);
-  if (!paths.access_hooks_object.empty()) {
-    for (const std::string& option : options_for_access_hooks(compiler)) command.push_back(option);
+  if (paths.checked) {
+    for (const std::string& option : options_for_checking(compiler)) command.push_back(option);
   }
   if (options.no_warnings) command.emplace_back("-w");
   command.push_back("-isystem" + paths.device_headers);
   // A name that nothing defines is an error here, which says the name, and not when the module is loaded.
   if (compiler.family != CompilerFamily::zig) append(command, {"-nostdlib", "-Wl,-z,defs"});
   command.insert(command.end(), {"-x", "c++", paths.source, "-x", "none", paths.runtime_object});
-  if (!paths.access_hooks_object.empty()) command.push_back(paths.access_hooks_object);
   command.insert(command.end(), {"-o", paths.output});
   if (uses_host_library && compiler.family != CompilerFamily::zig) command.emplace_back("-lstdc++");
   append(command, {"-lm", "-ldl", "-lc"});

@@ -13,6 +13,7 @@ struct RewriteRequest {
   std::string_view preprocessed;
   const std::vector<std::string>& name_expressions;
   bool for_clang;
+  bool checked = false;  // a gap follows each shared variable, so that an overrun does not end in the next one
 };
 
 // Something the emulated driver does not do, found in the user's text.
