@@ -318,6 +318,20 @@ __global__ void groups_of_lanes(int* y) {
   }
 }
 
+// A structure is stored as a function returns it, and handed on as it lies.
+struct Pair {
+  double first, second;
+};
+__device__ Pair pair_of(int i) { return {i + 1.0, i / 2.0}; }
+__device__ Pair sum_of(Pair a, Pair b) { return {a.first + b.first, a.second + b.second}; }
+__global__ void structures_by_value(Pair* y) {
+  y[threadIdx.x] = pair_of(threadIdx.x);
+  __syncthreads();
+  const Pair sum = sum_of(y[threadIdx.x], y[15 - threadIdx.x]);
+  __syncthreads();
+  y[threadIdx.x] = sum;
+}
+
 // Neighbouring threads write neighbouring bytes.
 __global__ void bytes_side_by_side(unsigned char* y) { y[threadIdx.x] = threadIdx.x; }
 

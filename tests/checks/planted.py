@@ -74,6 +74,7 @@ CORRECT = {
     "counted_in_shared": Case("races", "racecheck", blocks=4),
     "grid_meets": Case("races", "racecheck", blocks=4, prepare="for_a_grid"),
     "groups_of_lanes": Case("races", "racecheck"),
+    "structures_by_value": Case("init", "initcheck", threads=16, prepare="unwritten"),
     "bytes_side_by_side": Case("races", "racecheck"),
 }
 EVERY = CASES | CLEAN | CORRECT
@@ -98,6 +99,10 @@ def written_array(cu: Any) -> int:
 
 def written(cu: Any) -> list[int]:
     return [written_array(cu)]
+
+
+def unwritten(cu: Any) -> list[int]:
+    return [array(cu)]
 
 
 def freed(cu: Any) -> list[int]:
@@ -145,6 +150,7 @@ PREPARATIONS: dict[str, Callable[[Any], list[int]]] = {
     each.__name__: each
     for each in (
         written,
+        unwritten,
         freed,
         freed_to_pool,
         used_again,
