@@ -33,7 +33,14 @@ def command(name: str) -> tuple[list[str], dict[str, str]]:
     case = EVERY[name]
     program = [sys.executable, str(PROGRAM), name]
     if os.environ.get("AIOCUDA_DRIVER") == "nvidia":
-        sanitizer = ["compute-sanitizer", "--tool", case.tool, "--error-exitcode", str(FINDING)]
+        sanitizer = [
+            "compute-sanitizer",
+            "--tool",
+            case.tool,
+            "--error-exitcode",
+            str(FINDING),
+            "--report-api-errors=no",
+        ]
         return [*sanitizer, "--target-processes", "application-only", *program], {}
     return program, {"AIOCUDA_EMULATOR_CHECK": "memory,races,init,sync", "AIOCUDA_DRIVER": "emulated"}
 
