@@ -58,6 +58,23 @@ struct Kernel {
 // same time talk to one another.
 enum AccessKind : std::uint32_t { access_read, access_write, access_atomic_read, access_atomic_write };
 
+// Where threads come to one another, for modules that were compiled for checking.
+enum Meeting : std::uint32_t {
+  meeting_of_block,  // all threads of the block that have not returned
+  meeting_of_lanes,  // lanes of a warp, which see each other's memory from then on
+  meeting_fence,     // no meeting: the calling thread's earlier accesses come before what it tells others next
+};
+
+// The range of blocks that the calling thread is about to run, of a module that was compiled for checking. The indices
+// are those of the thread that runs, at any time.
+struct CheckedRange {
+  const Launch* launch;
+  const Dim3* block_index;
+  const Dim3* thread_index;
+  const void* dynamic_shared;
+  std::uint64_t dynamic_shared_room;  // bytes from there on that no launch uses for anything else
+};
+
 // The services that the driver offers to compiled code. It sets them once, right after loading, before any kernel runs.
 struct Services {
   std::uint32_t version;
@@ -70,9 +87,9 @@ struct Services {
   // Null when the memory cannot be had. The modules of a process share it: only one runs at a time
   // on a thread, and each finds it as the last one left it.
   void* (*thread_memory)(std::uint32_t stack_count);
-  // Told of each access of modules that were compiled for checking (AIOCUDA_EMULATOR_CHECK), before it is made. Null
-  // where nobody wants to know.
-  void (*record_access)(const void* address, std::uint64_t bytes, AccessKind kind) = nullptr;
+  // Told of each access of modules that were compiled for checking (AIOCUDA_EMULATOR_CHECK), before it is made, and
+  // which instruction makes it. Null where nobody wants to know.
+  void (*record_access)(const void* address, std::uint64_t bytes, AccessKind kind, const void* code) = nullptr;
   // Of cooperative launches, whose blocks all run at once: whether the calling thread runs a block of one; and where
   // such a block waits for all others of its launch, or fails. Null where there are no such launches.
   bool (*is_in_grid)() = nullptr;
@@ -80,6 +97,13 @@ struct Services {
   // Textures and surfaces. Null where there are none.
   void (*fetch_texture)(TextureFetch* fetch) = nullptr;
   void (*access_surface)(const SurfaceAccess* access) = nullptr;
+  // Of modules that were compiled for checking: before a range of blocks; when threads have met; and a wrong use of a
+  // barrier or a warp operation by a thread of the block, at a line. Null where nobody wants to know.
+  void (*begin_range)(const CheckedRange* range) = nullptr;
+  void (*met)(Meeting meeting, std::uint32_t warp, std::uint32_t lanes) = nullptr;
+  void (*report_meeting)(std::uint32_t thread, std::int32_t line, const char* message) = nullptr;
+  // An access to an address that its own size does not divide, where the compiler was promised that it does.
+  void (*report_misaligned)(const void* address, std::uint64_t bytes, AccessKind kind, const void* code) = nullptr;
 };
 
 struct Module {

@@ -11,6 +11,8 @@ namespace aiocuda::emulator {
 class Pieces {
  public:
   virtual ~Pieces() = default;
+  // Of pieces that run together: all of them wait for each other, and go on when this returns.
+  virtual void all_met() {}
   // Does [first, last); called by several threads at once, each inside run_guarded.
   virtual void run(std::uint64_t first, std::uint64_t last) = 0;
 };

@@ -34,6 +34,7 @@ class Grid {
     const std::uint64_t round = round_;
     if (++arrived_ == count_) {
       arrived_ = 0;
+      blocks_.all_met();
       ++round_;
       changed_.notify_all();
       return nullptr;

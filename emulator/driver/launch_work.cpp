@@ -119,15 +119,22 @@ void LaunchWork::run() {
                         text() + ": an illegal access that was planned (AIOCUDA_EMULATOR_FAULTS)");
   }
   const monitoring::RunningKernel running(context.device());
+  if (const auto& memory = checking::list_in_force()) {
+    checker_ = std::make_unique<checking::LaunchChecker>(function_->description().name, function_->image().facts(),
+                                                         function_->image().base(), memory);
+  }
   const std::uint64_t blocks = volume(launch_.grid);
   if (const Fault fault = cooperative_ ? run_together(*this, blocks) : run_pieces(*this, blocks, priority_)) {
     context.fail(fault.error, text() + ": " + fault.message);
   }
+  checker_.reset();
 }
 
 void LaunchWork::run(std::uint64_t first, std::uint64_t last) {
   if (recording_) recording_->begin();
+  if (checker_) checker_->enter();
   function_->code().run(&launch_, first, last);
+  if (checker_) checking::LaunchChecker::leave();
   if (recording_) recording_->end();
 }
 

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "block_pool.hpp"
+#include "checking/launch_checker.hpp"
 #include "checking/recorder.hpp"
 #include "module.hpp"
 #include "stream.hpp"
@@ -57,17 +58,21 @@ class LaunchWork final : public Work, private Pieces {
   void run() override;
   void set_priority(int priority) noexcept override { priority_ = priority; }
   std::string text() const override { return "kernel " + function_->description().name; }
-  checking::Accesses accesses() override { return recording_->take(); }
+  checking::Accesses accesses() override { return recording_ ? recording_->take() : checking::Accesses{}; }
 
  private:
   void run(std::uint64_t first, std::uint64_t last) override;
+  void all_met() override {
+    if (checker_) checker_->met_grid();
+  }
 
   const std::shared_ptr<Function> function_;
   int priority_;
   Arguments arguments_;
   const abi::Launch launch_;
   const bool cooperative_;
-  const std::unique_ptr<checking::Recording> recording_;  // null where nothing is checked
+  const std::unique_ptr<checking::Recording> recording_;  // null where races are not looked for
+  std::unique_ptr<checking::LaunchChecker> checker_;      // of each run; null where nothing is checked
 };
 
 }  // namespace aiocuda::emulator

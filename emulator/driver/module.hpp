@@ -44,6 +44,7 @@ class Function {
   Context& context() const noexcept { return *context_; }
   const KernelDescription& description() const noexcept { return program_->kernels()[index_]; }
   const abi::Kernel& code() const noexcept { return *image_->module().kernels[index_]; }
+  const Image& image() const noexcept { return *image_; }
   FunctionAttributes& attributes() const noexcept { return *attributes_; }
   CUmodule module() const noexcept { return module_; }
   bool is_kernel_of(const Program& program, std::size_t index) const noexcept {

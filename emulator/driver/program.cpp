@@ -20,13 +20,13 @@
 
 #include "abi/text_image.hpp"
 #include "abi/thread_memory.hpp"
-#include "checking/checking.hpp"
-#include "checking/recorder.hpp"
+#include "checking/launch_checker.hpp"
 #include "context.hpp"
 #include "device.hpp"
 #include "fault.hpp"
 #include "grid.hpp"
 #include "nvrtc/linking.hpp"
+#include "settings.hpp"
 #include "texture/texture.hpp"
 
 namespace aiocuda::emulator {
@@ -34,14 +34,19 @@ namespace {
 
 // Made when the first module is loaded; it lives as long as any.
 const abi::Services& services() {
+  const bool checks = emulator::settings().checks.any();
   static const abi::Services made{abi::abi_version,
                                   &fail_kernel,
                                   &abi::thread_memory,
-                                  checking::checker() != nullptr ? &checking::record_access : nullptr,
+                                  checks ? &checking::check_access : nullptr,
                                   &is_in_grid,
                                   &meet_grid,
                                   &texture::fetch_texture,
-                                  &texture::access_surface};
+                                  &texture::access_surface,
+                                  checks ? &checking::begin_checked_range : nullptr,
+                                  checks ? &checking::note_meeting : nullptr,
+                                  checks ? &checking::report_meeting : nullptr,
+                                  checks ? &checking::report_misaligned : nullptr};
   return made;
 }
 
@@ -143,7 +148,9 @@ std::shared_ptr<Image> Image::load(const std::vector<std::byte>& file) {
     return nullptr;
   }
   module->set_services(&services());
-  return std::shared_ptr<Image>(new Image(library, module, map->l_addr));
+  std::shared_ptr<Image> image(new Image(library, module, map->l_addr));
+  if (settings().checks.any()) image->facts_ = std::make_shared<const checking::ImageFacts>(file);
+  return image;
 }
 
 Image::~Image() { dlclose(library_); }

@@ -9,6 +9,7 @@
 
 #include "abi/module_abi.hpp"
 #include "api.hpp"
+#include "checking/image_facts.hpp"
 #include "elf.hpp"
 
 namespace aiocuda::emulator {
@@ -24,6 +25,8 @@ class Image {
 
   const abi::Module& module() const noexcept { return *module_; }
   std::uintptr_t base() const noexcept { return base_; }  // where it was loaded
+  // Null where nothing is checked.
+  const std::shared_ptr<const checking::ImageFacts>& facts() const noexcept { return facts_; }
 
  private:
   Image(void* library, const abi::Module* module, std::uintptr_t base)
@@ -31,6 +34,7 @@ class Image {
   void* const library_;
   const abi::Module* const module_;
   const std::uintptr_t base_;
+  std::shared_ptr<const checking::ImageFacts> facts_;
 };
 
 // The facts of a kernel that need no loaded copy.

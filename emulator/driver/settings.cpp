@@ -76,6 +76,22 @@ bool parse_seed(const char* text, std::optional<std::uint64_t>& value) {
   return *end == '\0' && errno == 0;
 }
 
+bool parse_checks(std::string_view text, Checks& checks) {
+  for (;;) {
+    const std::size_t comma = text.find(',');
+    const std::string_view name = text.substr(0, comma);
+    bool* const check = name == "memory"  ? &checks.memory
+                        : name == "races" ? &checks.races
+                        : name == "init"  ? &checks.init
+                        : name == "sync"  ? &checks.sync
+                                          : nullptr;
+    if (check == nullptr) return false;
+    *check = true;
+    if (comma == std::string_view::npos) return true;
+    text.remove_prefix(comma + 1);
+  }
+}
+
 }  // namespace
 
 Settings parse_settings(const GivenSettings& given) {
@@ -98,9 +114,9 @@ Settings parse_settings(const GivenSettings& given) {
   if (is_set(given.peer_access) && !parse_integer(given.peer_access, 0, 1, peer_access)) {
     complain("AIOCUDA_EMULATED_PEER_ACCESS", "0 or 1", given.peer_access);
   }
-  if (is_set(given.check)) {
-    result.check_races = std::string_view(given.check) == "races";
-    if (!result.check_races) complain("AIOCUDA_EMULATOR_CHECK", "'races', the only check there is", given.check);
+  if (is_set(given.check) && !parse_checks(given.check, result.checks)) {
+    complain("AIOCUDA_EMULATOR_CHECK", "a list of 'memory', 'races', 'init' and 'sync', separated by commas",
+             given.check);
   }
   if (is_set(given.shuffle) && !parse_seed(given.shuffle, result.shuffle_seed)) {
     complain("AIOCUDA_EMULATOR_SHUFFLE", "an unsigned integer of at most 64 bits", given.shuffle);

@@ -9,12 +9,21 @@
 
 namespace aiocuda::emulator {
 
+// What AIOCUDA_EMULATOR_CHECK names.
+struct Checks {
+  bool memory = false;  // accesses outside of what a kernel may use
+  bool races = false;   // between operations, and between the threads of a launch
+  bool init = false;    // reads of memory that nobody has written
+  bool sync = false;    // barriers and warp operations that are used wrongly
+  bool any() const noexcept { return memory || races || init || sync; }
+};
+
 struct Settings {
   int devices = 1;                                  // AIOCUDA_EMULATED_DEVICES, 0..64
   std::size_t memory_bytes = std::size_t{8} << 30;  // AIOCUDA_EMULATED_MEMORY, of each device
   int threads = 1;                                  // AIOCUDA_EMULATED_THREADS, for a kernel's blocks
   bool peer_access = true;                          // AIOCUDA_EMULATED_PEER_ACCESS, between any two devices
-  bool check_races = false;                         // AIOCUDA_EMULATOR_CHECK
+  Checks checks;                                    // AIOCUDA_EMULATOR_CHECK
   std::optional<std::uint64_t> shuffle_seed;        // AIOCUDA_EMULATOR_SHUFFLE
   int dropped_wait = 0;                             // AIOCUDA_EMULATOR_DROP_WAIT, from 1; 0: none
   std::string hold;                                 // AIOCUDA_EMULATOR_HOLD, a directory; empty: nothing is held

@@ -160,6 +160,7 @@ Ticket Stream::append(std::unique_ptr<Work> work, std::vector<checking::Point> a
     last_point_ = work->point_ = lane_->submit(work->text(), std::move(after));
     points.push_back(last_point_);
   }
+  if (auto* const known = checking::known_memory()) work->memory_ = known->list();
   Work* const added = work.get();
   if (last_ != nullptr) {
     last_->next_ = std::move(work);
@@ -183,11 +184,14 @@ Ticket Stream::append(std::unique_ptr<Work> work, std::vector<checking::Point> a
 }
 
 void Stream::run(Work& work) {
-  if (!lane_) return work.run();
+  if (!work.memory_) return work.run();
+  const checking::ListInForce in_force(work.memory_);
   const checking::Ordering ordering = work.ordering();
-  lane_->begin(*work.point_, ordering);
+  if (lane_) lane_->begin(*work.point_, ordering);
   work.run();
-  lane_->end(work.point_, ordering, context_->lost() ? checking::Accesses{} : work.accesses());
+  const checking::Accesses accesses = context_->lost() ? checking::Accesses{} : work.accesses();
+  checking::note_writes(accesses);
+  if (lane_) lane_->end(work.point_, ordering, accesses);
 }
 
 void Stream::loop() {

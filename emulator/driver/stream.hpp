@@ -14,6 +14,7 @@
 
 #include "api.hpp"
 #include "checking/checker.hpp"
+#include "checking/known_memory.hpp"
 #include "context.hpp"
 #include "shuffle.hpp"
 
@@ -49,6 +50,7 @@ class Work {
   friend class Stream;
   std::unique_ptr<Work> next_;
   checking::Point point_;
+  std::shared_ptr<const checking::MemoryList> memory_;  // that it may use; null where nothing is checked
 };
 
 // A point in a stream: just after one piece of work. Copyable and cheap; keeps the stream alive.

@@ -43,8 +43,9 @@ class Build {
   explicit Build(const BuildRequest& request) : request_(request), directory_(request.temporary_directory) {
     paths_.visible_headers = request.installation.visible_headers;
     paths_.device_headers = request.installation.device_headers;
-    paths_.runtime_object = request.installation.runtime_object;
-    if (request.tells_accesses) paths_.access_hooks_object = request.installation.access_hooks_object;
+    paths_.checked = request.checked;
+    paths_.runtime_object =
+        request.checked ? request.installation.checked_runtime_object : request.installation.runtime_object;
     paths_.program_headers = directory_.path() / "headers";
   }
 
@@ -52,9 +53,9 @@ class Build {
     std::string preprocessed;
     if (!write_program() || !scan(preprocessed)) return std::move(result_);
     const std::string unit = sha256(request_.program_name + '\0' + request_.source).substr(0, 16);
-    const Rewritten rewritten = rewrite({preprocessed, request_.name_expressions, request_.compiler.is_clang(), unit,
-                                         request_.options.is_relocatable, request_.allows_host_code,
-                                         request_.options.default_device, request_.options.device_int128});
+    const Rewritten rewritten = rewrite(
+        {preprocessed, request_.name_expressions, request_.compiler.is_clang(), unit, request_.options.is_relocatable,
+         request_.allows_host_code, request_.options.default_device, request_.options.device_int128, request_.checked});
     if (!rewritten.problems.empty()) {
       result_.log += log_of(rewritten.problems, request_.program_name);
       return std::move(result_);

@@ -21,8 +21,8 @@ struct BuildRequest {
   const Compiler& compiler;
   const Installation& installation;
   const std::string& temporary_directory;
-  bool tells_accesses;
   bool allows_host_code;
+  bool checked;  // compiled for the driver's checks
 };
 
 struct BuildResult {

@@ -111,17 +111,30 @@ FoundCompiler search(const Settings& settings) {
   return result;
 }
 
+void append(std::vector<std::string>& to, std::initializer_list<const char*> more) {
+  to.insert(to.end(), more.begin(), more.end());
+}
+
 // Every access to memory calls a hook (cuda_cpp/runtime/access_hooks.cpp). The compilers instrument for
 // ThreadSanitizer, whose library is not linked. They tell of no access wider than 16 bytes, so nothing is vectorised.
-std::vector<std::string> options_for_access_hooks(const Compiler& compiler) {
+std::vector<std::string> options_for_checking(const Compiler& compiler) {
+  // A report names the line. Of two variables that follow each other in the program, the second lies behind the first:
+  // so an overrun of a shared array reaches the gap behind it. A hook must return to the instruction that it speaks of.
+  std::vector<std::string> wanted = {"-DAIOCUDA_CHECKED=1", "-g1", "-gdwarf-4", "-fno-optimize-sibling-calls"};
   if (compiler.family == CompilerFamily::gcc) {
-    return {"-fsanitize=thread", "-fno-tree-vectorize", "--param", "tsan-distinguish-volatile=1", "-Wno-tsan"};
+    // g++ tells of no access that is a call's own: of a structure that is handed over, or stored as it is returned. So
+    // that there are none left, it puts every function into its callers that it can.
+    append(wanted, {"-fsanitize=thread", "-fno-tree-vectorize", "--param", "tsan-distinguish-volatile=1", "-Wno-tsan",
+                    "-fno-toplevel-reorder", "-finline-functions", "-finline-limit=100000", "--param",
+                    "large-function-growth=100000", "--param", "inline-unit-growth=100000", "--param",
+                    "large-stack-frame-growth=100000", "--param", "max-inline-insns-small=100000"});
+    return wanted;
   }
   // The option of the compiler proper: the driver program's would link the library.
-  return {"-Xclang",        "-fsanitize=thread",
-          "-fno-vectorize", "-fno-slp-vectorize",
-          "-mllvm",         "-tsan-distinguish-volatile=1",
-          "-mllvm",         "-tsan-instrument-func-entry-exit=0"};
+  append(wanted, {"-Xclang", "-fsanitize=thread", "-fno-vectorize", "-fno-slp-vectorize", "-mllvm",
+                  "-tsan-distinguish-volatile=1", "-mllvm", "-tsan-instrument-func-entry-exit=0", "-mllvm",
+                  "-tsan-instrument-read-before-write=1"});
+  return wanted;
 }
 
 // CUDA programs hand on variables that only some lanes have set ("x = __shfl_sync(mask, x, leader)"). A clang
@@ -144,10 +157,6 @@ std::vector<std::string> options_for_undefined_arguments(const Compiler& compile
   return entry->second;
 }
 
-void append(std::vector<std::string>& to, std::initializer_list<const char*> more) {
-  to.insert(to.end(), more.begin(), more.end());
-}
-
 void append_linking(std::vector<std::string>& command, const Compiler& compiler, const CompilerPaths& paths,
                     Undefined undefined) {
   command.emplace_back("-Wl,-Bsymbolic");
@@ -157,7 +166,6 @@ void append_linking(std::vector<std::string>& command, const Compiler& compiler,
     command.emplace_back(undefined == Undefined::refused ? "-Wl,-z,defs" : "-Wl,--unresolved-symbols=ignore-all");
   }
   command.push_back(paths.runtime_object);
-  if (!paths.access_hooks_object.empty()) command.push_back(paths.access_hooks_object);
   command.insert(command.end(), {"-o", paths.output});
 }
 
@@ -207,13 +215,12 @@ std::vector<std::string> build_command(const Compiler& compiler, const Options& 
                                        const ProgramTraits& program) {
   std::vector<std::string> command = compiler.command;
   command.push_back("-std=gnu++" + std::to_string(options.cpp_standard));
-  append(command,
-         {options.is_relocatable ? "-c" : "-shared", "-fPIC", "-fvisibility=hidden", "-fno-semantic-interposition",
-          "-fno-exceptions", "-fno-rtti", "-fno-math-errno", "-fno-trapping-math", "-fno-builtin-printf",
-          "-fno-builtin-vprintf", "-fno-strict-aliasing", "-fno-stack-protector", "-fno-threadsafe-statics",
-          "-fno-asynchronous-unwind-tables", "-Wno-attributes", "-Wno-unknown-pragmas",
-          "-Werror=vla", "-Werror=pointer-arith"});
-  append(command, {options.device_debug ? "-O0" : "-O3"});
+  append(command, {options.is_relocatable ? "-c" : "-shared", "-fPIC", "-fvisibility=hidden",
+                   "-fno-semantic-interposition", "-fno-exceptions", "-fno-rtti", "-fno-math-errno",
+                   "-fno-trapping-math", "-fno-builtin-printf", "-fno-builtin-vprintf", "-fno-strict-aliasing",
+                   "-fno-stack-protector", "-fno-threadsafe-statics", "-fno-asynchronous-unwind-tables",
+                   "-Wno-attributes", "-Wno-unknown-pragmas", "-Werror=vla", "-Werror=pointer-arith"});
+  append(command, {options.device_debug ? "-O0" : paths.checked ? "-O2" : "-O3"});
   if (options.device_debug) command.emplace_back("-g");
   if (options.line_information || options.is_relocatable) command.emplace_back("-g1");
   if (options.is_relocatable) {
@@ -237,11 +244,12 @@ std::vector<std::string> build_command(const Compiler& compiler, const Options& 
            {"-Wno-pass-failed", "-Wno-register", "-Wno-ignored-attributes", "-Wno-unused-command-line-argument"});
   }
   for (const std::string& option : options_for_undefined_arguments(compiler)) command.push_back(option);
-  if (!paths.access_hooks_object.empty()) {
-    for (const std::string& option : options_for_access_hooks(compiler)) command.push_back(option);
+  if (paths.checked) {
+    for (const std::string& option : options_for_checking(compiler)) command.push_back(option);
   }
-  if (program.casts_pointers) {
+  if (program.casts_pointers && !paths.checked) {
     // An access that is misaligned for its type calls a function of the block runtime, which fails the launch.
+    // The checks find such accesses themselves.
     if (compiler.is_clang()) append(command, {"-Xclang"});
     append(command, {"-fsanitize=alignment"});
     if (!compiler.is_clang()) append(command, {"-fno-sanitize-recover=alignment"});

@@ -35,7 +35,7 @@ struct CompilerPaths {
   std::string device_headers;   // what they stand for
   std::string program_headers;  // those handed over with the program
   std::string runtime_object;
-  std::string access_hooks_object;  // empty: the module does not tell what memory it touches
+  bool checked = false;  // the module tells what memory it touches, and has its lines
 };
 
 // From the user's text to preprocessed text.

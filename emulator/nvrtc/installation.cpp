@@ -28,9 +28,9 @@ Installation locate() {
   found.device_headers = directory / "include";
   found.visible_headers = directory / "include" / "visible";
   found.runtime_object = directory / "kernel_runtime.o";
-  found.access_hooks_object = directory / "kernel_access_hooks.o";
+  found.checked_runtime_object = directory / "kernel_checked_runtime.o";
   for (const std::string& path :
-       {found.device_headers, found.visible_headers, found.runtime_object, found.access_hooks_object}) {
+       {found.device_headers, found.visible_headers, found.runtime_object, found.checked_runtime_object}) {
     if (!fs::exists(path, error)) {
       found.explanation = "the emulated NVRTC is not completely installed: " + path + " is missing";
       return found;
@@ -41,7 +41,7 @@ Installation locate() {
     if (file.is_regular_file(error)) files.push_back(file.path());
   }
   files.push_back(found.runtime_object);
-  files.push_back(found.access_hooks_object);
+  files.push_back(found.checked_runtime_object);
   std::sort(files.begin(), files.end());
   std::ostringstream text;
   for (const std::string& file : files) {

@@ -7,12 +7,12 @@ namespace aiocuda::emulator::nvrtc {
 
 struct Installation {
   bool complete = false;
-  std::string visible_headers;      // include/visible: what a program may #include
-  std::string device_headers;       // include
-  std::string runtime_object;       // kernel_runtime.o
-  std::string access_hooks_object;  // kernel_access_hooks.o, for modules compiled for checking
-  std::string identity;             // changes when any of these does
-  std::string explanation;          // where something is missing
+  std::string visible_headers;         // include/visible: what a program may #include
+  std::string device_headers;          // include
+  std::string runtime_object;          // kernel_runtime.o
+  std::string checked_runtime_object;  // kernel_checked_runtime.o, of modules compiled for checking
+  std::string identity;                // changes when any of these does
+  std::string explanation;             // where something is missing
 };
 
 const Installation& installation();

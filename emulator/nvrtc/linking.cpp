@@ -109,7 +109,7 @@ class Linking {
   std::string key_of(const Installation& installed, const Compiler& compiler, const Settings& settings) const {
     Sha256 hash;
     hash.add_field("link").add_field(installed.identity).add_field(compiler.identity).add_field(processor_identity());
-    hash.add_field(settings.check_races ? "races" : "");
+    hash.add_field(settings.checked ? "checked" : "");
     for (const LinkInput& input : inputs_) hash.add_field(input.image);
     return hash.hex();
   }
@@ -117,8 +117,7 @@ class Linking {
   void link(const Installation& installed, const Compiler& compiler, const Settings& settings) {
     const TemporaryDirectory directory(settings.temporary_directory);
     CompilerPaths paths;
-    paths.runtime_object = installed.runtime_object;
-    if (settings.check_races) paths.access_hooks_object = installed.access_hooks_object;
+    paths.runtime_object = settings.checked ? installed.checked_runtime_object : installed.runtime_object;
     paths.output = directory.path() / "linked.so";
     std::vector<std::string> objects;
     for (std::size_t i = 0; i < inputs_.size(); ++i) {

@@ -61,7 +61,7 @@ Result Program::build(const Options& options) {
   }
   Sha256 hash;
   hash.add_field(installed.identity).add_field(found.compiler.identity).add_field(processor_identity());
-  hash.add_field(settings.check_races ? "races" : "").add_field(settings.allows_host_code ? "host" : "");
+  hash.add_field(settings.checked ? "checked" : "").add_field(settings.allows_host_code ? "host" : "");
   hash.add_field(name_).add_field(source_).add_field(std::to_string(headers_.size()));
   for (const Header& header : headers_) hash.add_field(header.include_name).add_field(header.content);
   hash.add_field(std::to_string(given_options_.size()));
@@ -81,7 +81,7 @@ Result Program::build(const Options& options) {
     return success;
   }
   BuildResult built = build_module({source_, name_, headers_, name_expressions_, options, found.compiler, installed,
-                                    settings.temporary_directory, settings.check_races, settings.allows_host_code});
+                                    settings.temporary_directory, settings.allows_host_code, settings.checked});
   if (is_cancelled()) return error_cancelled;
   log_ = std::move(built.log);
   if (built.result != success) return built.result;

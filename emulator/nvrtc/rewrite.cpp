@@ -30,6 +30,7 @@ struct KernelDeclaration {
 };
 
 constexpr const char* place_names[] = {"threadIdx", "blockIdx", "blockDim", "gridDim"};
+constexpr std::size_t gap_bytes = 64;
 constexpr std::size_t longest_loop_to_inline = 250;  // tokens; more cannot be vectorised across threads anyway
 
 class Rewriter {
@@ -360,9 +361,16 @@ class Rewriter {
           }
           if (tokens_[t].is("static")) edits_.blank(tokens_[t]);
         }
+        if (request_.checked && statement.end < tokens_.size()) gap_behind(tokens_[statement.end]);
       }
       i = statement.end;
     }
+  }
+
+  // The driver knows it by its name, which no variable of the program's has.
+  void gap_behind(const Token& semicolon) {
+    edits_.after(semicolon, " static thread_local __attribute__((used)) char aiocuda_gap_" + std::to_string(gaps_++) +
+                                "[" + std::to_string(gap_bytes) + "];");
   }
 
   // "extern __shared__ T name[];" becomes "T (&name)[] = ...;", which lasts as long and means the same.
@@ -390,7 +398,9 @@ class Rewriter {
         for (std::size_t i = statement.begin; i < statement.end; ++i) edits_.blank(tokens_[i]);
         return;
       }
-      edits_.before(tokens_[statement.begin], "static thread_local ");
+      const std::string mark =
+          "static thread_local __attribute__((used)) char aiocuda_dynamic_" + std::string(name.text);
+      edits_.before(tokens_[statement.begin], (request_.checked ? mark + "; " : "") + "static thread_local ");
     }
     edits_.before(name, "(&");
     edits_.after(name, ")");
@@ -542,6 +552,7 @@ class Rewriter {
   std::vector<KernelDeclaration> kernels_;
   std::vector<TableEntry> table_entries_;
   std::size_t listed_ = 0;
+  std::size_t gaps_ = 0;
   Names global_dynamic_;
   Rewritten result_;
 };

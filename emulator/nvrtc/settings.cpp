@@ -28,7 +28,7 @@ Settings read_settings() {
   }
   // A directory of its own: the one that is named may be others' too.
   if (!settings.cache_directory.empty()) settings.cache_directory += "/modules";
-  settings.check_races = variable("AIOCUDA_EMULATOR_CHECK") == "races";
+  settings.checked = !variable("AIOCUDA_EMULATOR_CHECK").empty();
   settings.allows_host_code = variable("AIOCUDA_EMULATOR_HOST_CODE") == "1";
   settings.temporary_directory = variable("TMPDIR");
   if (settings.temporary_directory.empty()) settings.temporary_directory = "/tmp";

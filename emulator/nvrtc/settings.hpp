@@ -11,7 +11,7 @@ struct Settings {
   std::string zig;                // AIOCUDA_ZIG: the zig executable of the ziglang wheel; empty: look on PATH
   std::string path;               // PATH
   std::string cache_directory;    // AIOCUDA_CACHE_DIR, else XDG_CACHE_HOME/aiocuda, else ~/.cache/aiocuda; may be empty
-  bool check_races = false;       // AIOCUDA_EMULATOR_CHECK, which the driver reads, too, and checks
+  bool checked = false;           // AIOCUDA_EMULATOR_CHECK is not empty; the driver reads which checks it names
   bool allows_host_code = false;  // AIOCUDA_EMULATOR_HOST_CODE=1: host headers and host functions, for debugging
   std::string temporary_directory;  // TMPDIR, else /tmp
   std::uint64_t cache_limit_bytes = 512ull << 20;

@@ -11,6 +11,7 @@
 #include "../dataflow/explain_sink.hpp"
 #include "../dataflow/walk.hpp"
 #include "issuing.hpp"
+#include "memory_makers.hpp"
 #include "tensors.hpp"
 
 namespace aiocuda::driver {
@@ -143,6 +144,8 @@ class SubmitSink : public Issuing {
                                      ? allocate_device(op.size_bytes, stream, device, [&] { return object_of(op); })
                                      : allocate_block(op, device);
     buffer->maker = op.origin.maker();
+    if (describe_memory != nullptr) [[unlikely]]
+      tell_maker(*buffer);
     scope_.bind(engine_.stream(stream).device);  // another one, where another device uses managed memory first
     try {
       doing(engine_, op, device, [&] {
@@ -165,6 +168,8 @@ class SubmitSink : public Issuing {
     require_memory({.device = dataflow::host_ordinal, .size_bytes = op.size_bytes, .asking = device});
     scratch_ = make_host_array(op.size_bytes, op.spec.dtype, op.shape, device, object_of(op));
     dataflow::as_array(scratch_)->buffer->maker = op.origin.maker();
+    if (describe_memory != nullptr) [[unlikely]]
+      tell_maker(*dataflow::as_array(scratch_)->buffer);
     return scratch_;
   }
 
@@ -424,6 +429,14 @@ class SubmitSink : public Issuing {
     const bool may_pass = engine_.lines.is_empty() ||
                           engine_.lines.may_pass(line, engine_.level(line), limit.most_bytes, turn_, size_bytes);
     if (!has_room || !may_pass) throw dataflow::FullMemory{limit.device, size_bytes, limit.most_bytes};
+  }
+
+  // The line may have been unknown to the operation, too.
+  [[gnu::cold]] static void tell_maker(const dataflow::Buffer& buffer) {
+    const nb::object location = dataflow::Origin::place(buffer.maker).location();
+    if (buffer.address == 0 || location.is_none()) return;
+    const auto text = nb::cast<std::string>(location[0]) + ":" + std::to_string(nb::cast<int>(location[1]));
+    describe_memory(buffer.address, text.c_str());
   }
 
   template <class F>

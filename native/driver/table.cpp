@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 
+#include "memory_makers.hpp"
+
 namespace aiocuda::driver {
 namespace {
 
@@ -42,6 +44,9 @@ Table load_table() {
   AIOCUDA_DRIVER_FUNCTIONS(F)
 #undef F
   if (!missing.empty()) throw std::runtime_error("libcuda.so.1 lacks" + missing);
+  using Describer = DescribeMemory (*)();
+  const auto describer = reinterpret_cast<Describer>(dlsym(library, "aiocuda_emulator_memory_describer"));
+  describe_memory = describer ? describer() : nullptr;
   return table;
 }
 

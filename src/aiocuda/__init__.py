@@ -116,6 +116,7 @@ from aiocuda.errors import DriverSelectionError as DriverSelectionError
 from aiocuda.errors import EmulatedDeviceWarning as EmulatedDeviceWarning
 from aiocuda.errors import ExchangeError as ExchangeError
 from aiocuda.errors import ForkedProcessError as ForkedProcessError
+from aiocuda.errors import KernelCheckError as KernelCheckError
 from aiocuda.errors import LaunchError as LaunchError
 from aiocuda.errors import MissingAttributeError as MissingAttributeError
 from aiocuda.errors import MissingPackageError as MissingPackageError
@@ -167,6 +168,7 @@ __all__ = [
     "IpcHandle",
     "Kernel",
     "KernelAttributes",
+    "KernelCheckError",
     "LaunchError",
     "LeastLoaded",
     "MemoryHolder",

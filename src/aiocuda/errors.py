@@ -25,6 +25,7 @@ from aiocuda._errors.drivers import DriverNotFoundError as DriverNotFoundError
 from aiocuda._errors.drivers import DriverSelectionError as DriverSelectionError
 from aiocuda._errors.drivers import EmulatedDeviceWarning as EmulatedDeviceWarning
 from aiocuda._errors.drivers import ForkedProcessError as ForkedProcessError
+from aiocuda._errors.drivers import KernelCheckError as KernelCheckError
 from aiocuda._errors.drivers import OutOfMemoryError as OutOfMemoryError
 from aiocuda._errors.drivers import RaceError as RaceError
 from aiocuda._errors.executions import CancelledError as CancelledError
@@ -52,6 +53,7 @@ __all__ = [
     "EmulatedDeviceWarning",
     "ExchangeError",
     "ForkedProcessError",
+    "KernelCheckError",
     "LaunchError",
     "MissingAttributeError",
     "MissingPackageError",

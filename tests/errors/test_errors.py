@@ -55,6 +55,10 @@ EXAMPLES = {
     ),
     errors.SignatureError: (errors.SignatureError("what happened", 3), "line 3: what happened"),
     errors.RaceError: (errors.RaceError(["one and another"]), "1 race on the device:\n- one and another"),
+    errors.KernelCheckError: (
+        errors.KernelCheckError(["a line"]),
+        "1 finding of the checks of kernels:\n- a line",
+    ),
 }
 
 ALL = [value for value in vars(errors).values() if inspect.isclass(value) and issubclass(value, errors.AiocudaError)]

@@ -179,7 +179,7 @@ def test_shuffled_programs_have_the_results_of_plain_ones(seed: str, in_process:
 @pytest.mark.parametrize(
     ("variable", "value", "complaint"),
     [
-        ("AIOCUDA_EMULATOR_CHECK", "everything", "must be 'races'"),
+        ("AIOCUDA_EMULATOR_CHECK", "everything", "must be a list of 'memory', 'races', 'init' and 'sync'"),
         ("AIOCUDA_EMULATOR_SHUFFLE", "often", "must be an unsigned integer"),
         ("AIOCUDA_EMULATED_PEER_ACCESS", "maybe", "must be 0 or 1"),
     ],

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "checks.hpp"
 #include "switch.hpp"
 
 namespace aiocuda::emulator::runtime {
@@ -101,6 +102,7 @@ void complete_exchange(Block& b, unsigned warp, std::uint32_t members) {
   for (std::uint32_t rest = members; rest != 0; rest &= rest - 1) {
     Fiber& lane = lanes[lowest(rest)];
     if (operation == aiocuda_warp_shuffle) {
+      check_shuffle(b, warp, lowest(rest), members);
       // What a lane reads from one outside the mask, or from one that has left, is undefined in CUDA. An H200 gives 0.
       const bool takes_part = (members & bit(lane.argument & 31)) != 0;
       lane.result = takes_part ? lanes[lane.argument & 31].value : 0;
@@ -114,6 +116,7 @@ void complete_exchange(Block& b, unsigned warp, std::uint32_t members) {
       lane.result = common;
     }
   }
+  if (operation == aiocuda_warp_sync || operation == aiocuda_warp_step) tell_met(abi::meeting_of_lanes, warp, members);
   b.warps[warp].exchanging &= ~members;
   b.yields = 0;
   make_ready(b, warp, members);
@@ -135,6 +138,7 @@ std::uint32_t complete_members(const Block& b, unsigned warp, unsigned lane) {
 }
 
 void release_barrier(Block& b) {
+  tell_met(abi::meeting_of_block, 0, 0);
   for (unsigned w = 0; w < b.warp_count; ++w) {
     make_ready(b, w, b.warps[w].at_barrier);
     b.warps[w].at_barrier = 0;
@@ -260,7 +264,10 @@ void wait(Block& b) {
   make_wait(b, warp, self);
   b.warps[warp].live &= ~self;
   --b.live;
-  if (b.live != 0 && b.arrived == b.live) release_barrier(b);
+  if (b.live != 0 && b.arrived == b.live) {
+    check_barrier(b);
+    release_barrier(b);
+  }
   for (std::uint32_t rest = b.warps[warp].exchanging; rest != 0; rest &= rest - 1) {
     const std::uint32_t members = complete_members(b, warp, lowest(rest));
     if (members == 0) continue;
@@ -353,6 +360,11 @@ extern "C" {
 [[gnu::visibility("hidden")]] void aiocuda_barrier(int line) {
   Block& b = *block;
   if (++b.arrived == b.live) {
+#ifdef AIOCUDA_CHECKED
+    b.fibers[b.current].line = line;
+    b.fibers[b.current].warp->at_barrier |= b.fibers[b.current].bit;
+    check_barrier(b);
+#endif
     release_barrier(b);
     return;
   }
@@ -437,6 +449,7 @@ extern "C" {
   const unsigned warp = b.current / warp_size;
   const unsigned lane = b.current % warp_size;
   Fiber& self = b.fibers[b.current];
+  check_mask(b, warp, lane, mask, line);
   if ((mask & bit(lane)) == 0) {
     char message[200];
     std::snprintf(message, sizeof message,

@@ -103,6 +103,8 @@ using namespace aiocuda::emulator::runtime;
 
 extern "C" {
 
+[[gnu::visibility("hidden")]] void* aiocuda_dynamic_shared();
+
 [[gnu::visibility("hidden")]] void aiocuda_set_services(const abi::Services* given) { services = given; }
 
 // Before a range of blocks: the thread's memory and the launch's extents.
@@ -117,6 +119,12 @@ extern "C" {
   dynamic_shared_bytes = launch->dynamic_shared_bytes;
   blockDim = {block.x, block.y, block.z};
   gridDim = {launch->grid.x, launch->grid.y, launch->grid.z};
+#ifdef AIOCUDA_CHECKED
+  const abi::CheckedRange range{launch, reinterpret_cast<const abi::Dim3*>(&blockIdx),
+                                reinterpret_cast<const abi::Dim3*>(&threadIdx), aiocuda_dynamic_shared(),
+                                max_dynamic_shared_bytes};
+  if (services->begin_range != nullptr) services->begin_range(&range);
+#endif
 }
 
 [[gnu::visibility("hidden")]] void aiocuda_end_range() { flush_pending(); }

@@ -13,3 +13,6 @@ Checker* checker() noexcept;
 // `capacity` bytes; answers how many bytes they take either way. 0: none, or nothing is checked.
 extern "C" [[gnu::visibility("default")]] std::size_t aiocuda_emulator_take_race_reports(char* text,
                                                                                          std::size_t capacity);
+
+// Waits until all work that was submitted has ended, in every context, so that it is in the reports.
+extern "C" [[gnu::visibility("default")]] void aiocuda_emulator_finish_work();

@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <utility>
 
+#include "checking/kernel_reports.hpp"
+
 namespace aiocuda::emulator::checking {
 namespace {
 
@@ -12,23 +14,6 @@ std::string hexadecimal(std::uintptr_t value) {
   char text[24];
   std::snprintf(text, sizeof text, "0x%zx", static_cast<std::size_t>(value));
   return text;
-}
-
-std::string quoted(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      char escaped[8];
-      std::snprintf(escaped, sizeof escaped, "\\u%04x", static_cast<unsigned>(c));
-      out += escaped;
-    } else {
-      out += c;
-    }
-  }
-  return out + "\"";
 }
 
 std::string message_of(const Race& race) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "checking/checking.hpp"
+#include "checking/known_memory.hpp"
 #include "device.hpp"
 #include "graph/node_parameters.hpp"
 #include "injection.hpp"
@@ -94,6 +95,7 @@ class AllocateWork final : public Work {
   explicit AllocateWork(std::shared_ptr<GraphAllocation> allocation) : allocation_(std::move(allocation)) {}
   void run() override {
     allocation_->open();
+    if (auto* const known = checking::known_memory()) known->forget_writes(allocation_->address());
     if (auto* const checker = checking::checker()) checker->allocated(allocation_->address(), allocation_->bytes(), 0);
   }
   std::string text() const override { return "the allocation of " + checking::count_of(allocation_->bytes(), "byte"); }

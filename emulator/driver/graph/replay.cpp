@@ -125,7 +125,9 @@ ReplayWork::Then ReplayWork::run_checked(Place place, const Points& after, check
   Then then = is_later ? Then::go_on : run_step(place);
   // Nothing is remembered of what ends with the context.
   const bool has_ended = is_work && then == Then::go_on;
-  lane_at(place).end(operation, ordering, has_ended ? step.work->accesses() : checking::Accesses{});
+  const checking::Accesses accesses = has_ended ? step.work->accesses() : checking::Accesses{};
+  checking::note_writes(accesses);
+  lane_at(place).end(operation, ordering, accesses);
   // If a caller sees that an event has passed, its operation must have ended.
   if (is_record) pass(bindings_.records[step.number]);
   if (step.kind == Step::Kind::conditional) then = run_conditional(place, operation);
@@ -156,6 +158,7 @@ ReplayWork::Then ReplayWork::run_step(Place place) {
 ReplayWork::Then ReplayWork::run_work(const Step& step) {
   if (!step.is_enabled) return Then::go_on;
   step.work->run();
+  if (!plan_->branches && checking::list_in_force()) checking::note_writes(step.work->accesses());
   if (step.context == nullptr || !step.context->lost()) return Then::go_on;
   // A waiter for the launch must learn that it did not get to its end.
   if (step.context != &stream_.context()) {

@@ -5,6 +5,8 @@
 #include <mutex>
 #include <shared_mutex>
 
+#include "checking/known_memory.hpp"
+#include "checking/operation.hpp"
 #include "context.hpp"
 
 namespace aiocuda::emulator::memory {
@@ -25,6 +27,21 @@ List& the_list() {
   return list;
 }
 
+// What the checks within kernels are to know of it. Of a module's variable they know more by themselves.
+void tell_of(const Allocation& allocation) {
+  auto* const known = checking::known_memory();
+  if (known == nullptr || allocation.kind == Allocation::Kind::module_variable) return;
+  // Only work of streams writes to memory of a device; the host writes to all other kinds, unseen.
+  const bool is_of_device = allocation.kind == Allocation::Kind::device || allocation.kind == Allocation::Kind::graph ||
+                            (allocation.pool && allocation.pool->is_on_device());
+  known->add(allocation.address, allocation.bytes, "an allocation of " + checking::count_of(allocation.bytes, "byte"),
+             is_of_device);
+}
+
+void tell_of_end(const Allocation& allocation) {
+  if (auto* const known = checking::known_memory()) known->remove(allocation.address);
+}
+
 }  // namespace
 
 bool list(std::shared_ptr<Allocation> allocation) {
@@ -36,6 +53,7 @@ bool list(std::shared_ptr<Allocation> allocation) {
   if (after != by_address.begin() && end_of(*std::prev(after)->second) > allocation->address) {
     return false;
   }
+  tell_of(*allocation);
   by_address.emplace_hint(after, allocation->address, std::move(allocation));
   return true;
 }
@@ -64,6 +82,7 @@ bool unlist(const Allocation& allocation) {
   const std::lock_guard lock(mutex);
   const auto found = by_address.find(allocation.address);
   if (found == by_address.end() || found->second.get() != &allocation) return false;
+  tell_of_end(allocation);
   by_address.erase(found);
   return true;
 }
@@ -77,6 +96,7 @@ std::vector<std::shared_ptr<Allocation>> unlist_if(const std::function<bool(cons
       ++each;
       continue;
     }
+    tell_of_end(*each->second);
     taken.push_back(std::move(each->second));
     each = by_address.erase(each);
   }

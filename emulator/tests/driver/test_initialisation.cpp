@@ -143,9 +143,13 @@ TEST_CASE("settings are read with their suffixes, and nonsense is an error that 
 }
 
 TEST_CASE("what is checked and shuffled is off unless it is asked for, and unknown words are errors") {
-  CHECK_FALSE(parse_settings({}).check_races);
-  CHECK_FALSE(parse_settings({.check = ""}).check_races);
-  CHECK(parse_settings({.check = "races"}).check_races);
+  CHECK_FALSE(parse_settings({}).checks.any());
+  CHECK_FALSE(parse_settings({.check = ""}).checks.any());
+  const auto races = parse_settings({.check = "races"}).checks;
+  CHECK((races.races && !races.memory && !races.init && !races.sync));
+  const auto others = parse_settings({.check = "sync,init,memory"}).checks;
+  CHECK((others.sync && others.init && others.memory && !others.races));
+  CHECK_FALSE(parse_settings({.check = "races,"}).error.empty());
   CHECK(parse_settings({.check = "race"}).error.find("AIOCUDA_EMULATOR_CHECK") != std::string::npos);
   CHECK_FALSE(parse_settings({}).shuffle_seed.has_value());
   CHECK(parse_settings({.shuffle = "0"}).shuffle_seed == 0u);

@@ -1,7 +1,8 @@
-"""Takes the reports of races that the emulated driver found (``AIOCUDA_EMULATOR_CHECK=races``).
+"""Takes the reports of the emulated driver's checks (``AIOCUDA_EMULATOR_CHECK``).
 
-The driver decides by its own account of streams and events, which shares nothing with the engine's, so a report is
-the engine's mistake or that of work the engine was not told about. Nothing here starts or chooses a driver.
+Of races between operations the driver decides by its own account of streams and events, which shares nothing with the
+engine's, so a report is the engine's mistake or that of work the engine was not told about. Of kernels it sees each
+access. Nothing here starts or chooses a driver.
 """
 
 from __future__ import annotations
@@ -10,11 +11,21 @@ import ctypes
 import json
 import os
 from dataclasses import dataclass
+from typing import Any
 
 from aiocuda._driver.select import DRIVER_SONAME
-from aiocuda.errors import RaceError
+from aiocuda.errors import KernelCheckError, RaceError
 
-__all__ = ["RaceReport", "raise_races", "take_race_reports"]
+__all__ = [
+    "KernelReport",
+    "RaceReport",
+    "finish_work",
+    "is_driver_loaded",
+    "raise_kernel_reports",
+    "raise_races",
+    "take_kernel_reports",
+    "take_race_reports",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,22 +66,7 @@ def take_race_reports() -> list[RaceReport]:
     list[RaceReport]
         Empty on NVIDIA's driver, before a driver is loaded, and where ``AIOCUDA_EMULATOR_CHECK`` is not set.
     """
-    try:
-        library = ctypes.CDLL(DRIVER_SONAME, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
-    except OSError:
-        return []  # no driver is loaded
-    take = getattr(library, "aiocuda_emulator_take_race_reports", None)
-    if take is None:
-        return []  # NVIDIA's
-    take.restype = ctypes.c_size_t
-    take.argtypes = (ctypes.c_char_p, ctypes.c_size_t)
-    size_bytes = take(None, 0)
-    while True:
-        text = ctypes.create_string_buffer(max(1, size_bytes))
-        needed_bytes = take(text, size_bytes)
-        if needed_bytes <= size_bytes:
-            return [_read(line) for line in text.raw[:needed_bytes].decode().splitlines()]
-        size_bytes = needed_bytes  # more were found meanwhile
+    return [RaceReport(**{name: fields[name] for name in RaceReport.__slots__}) for fields in _take("race")]
 
 
 def raise_races() -> None:
@@ -86,6 +82,107 @@ def raise_races() -> None:
         raise RaceError(reports)
 
 
-def _read(line: str) -> RaceReport:
-    fields = json.loads(line)
-    return RaceReport(**{name: fields[name] for name in RaceReport.__slots__})
+@dataclass(frozen=True, slots=True)
+class KernelReport:
+    """Something that a kernel does wrong.
+
+    Attributes
+    ----------
+    check
+        What found it: "memory", "races", "init" or "sync".
+    kernel
+        The kernel's name.
+    file, line
+        The line of its source; "" and 0 where the driver does not know it.
+    block, thread
+        The indices of the thread that did it first.
+    memory
+        Where in which array or shared variable, in words, and where the program made it; "" for "sync".
+    address
+        Of the first byte; 0 for "sync".
+    count
+        How often the same line did the same.
+    message
+        All of it in words, of a race with the other access.
+    """
+
+    check: str
+    kernel: str
+    file: str
+    line: int
+    block: tuple[int, int, int]
+    thread: tuple[int, int, int]
+    memory: str
+    address: int
+    count: int
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.check}: {self.message}"
+
+
+def take_kernel_reports() -> list[KernelReport]:
+    """Return what the checks found within kernels since the last call, in the order in which they found it.
+
+    Kernels that have not run yet are in no report: synchronise first. Thread-safe; each report is given once. The
+    driver has printed each on standard error, too.
+
+    Returns
+    -------
+    list[KernelReport]
+        Empty on NVIDIA's driver, before a driver is loaded, and where ``AIOCUDA_EMULATOR_CHECK`` is not set.
+    """
+    found = _take("kernel")
+    for fields in found:
+        fields["block"], fields["thread"] = tuple(fields["block"]), tuple(fields["thread"])
+    return [KernelReport(**fields) for fields in found]
+
+
+def raise_kernel_reports() -> None:
+    """Raise what the checks found within kernels since the last look, if there is anything.
+
+    Raises
+    ------
+    KernelCheckError
+        With all of it.
+    """
+    reports = take_kernel_reports()
+    if reports:
+        raise KernelCheckError(reports)
+
+
+def finish_work() -> None:
+    """Wait until all work has ended that was submitted to the emulated driver, on every device.
+
+    Does nothing on NVIDIA's driver and before a driver is loaded.
+    """
+    finish = getattr(_library(), "aiocuda_emulator_finish_work", None)
+    if finish is not None:
+        finish()
+
+
+def is_driver_loaded() -> bool:
+    """Tell whether the process has a CUDA driver."""
+    return _library() is not None
+
+
+def _library() -> ctypes.CDLL | None:
+    try:
+        return ctypes.CDLL(DRIVER_SONAME, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+    except OSError:
+        return None  # no driver is loaded
+
+
+def _take(what: str) -> list[dict[str, Any]]:
+    take = getattr(_library(), f"aiocuda_emulator_take_{what}_reports", None)
+    if take is None:
+        return []  # NVIDIA's, or none
+    take.restype = ctypes.c_size_t
+    take.argtypes = (ctypes.c_char_p, ctypes.c_size_t)
+    size_bytes = take(None, 0)
+    while True:
+        text = ctypes.create_string_buffer(max(1, size_bytes))
+        needed_bytes = take(text, size_bytes)
+        if needed_bytes <= size_bytes:
+            return [json.loads(line) for line in text.raw[:needed_bytes].decode().splitlines()]
+        size_bytes = needed_bytes  # more were found meanwhile

@@ -12,6 +12,7 @@ __all__ = [
     "DriverSelectionError",
     "EmulatedDeviceWarning",
     "ForkedProcessError",
+    "KernelCheckError",
     "OutOfMemoryError",
     "RaceError",
 ]
@@ -202,4 +203,28 @@ class RaceError(AiocudaError):
     def __str__(self) -> str:
         count = len(self.reports)
         lines = [f"{count} race{'' if count == 1 else 's'} on the device:"]
+        return "\n".join([*lines, *(f"- {report}" for report in self.reports)])
+
+
+class KernelCheckError(AiocudaError):
+    """The emulated driver found kernels that do something wrong (``AIOCUDA_EMULATOR_CHECK``).
+
+    Parameters
+    ----------
+    reports
+        One for each finding, which says so in words.
+
+    Attributes
+    ----------
+    reports
+        As given.
+    """
+
+    def __init__(self, reports: Sequence[object]) -> None:
+        super().__init__(reports)
+        self.reports = tuple(reports)
+
+    def __str__(self) -> str:
+        count = len(self.reports)
+        lines = [f"{count} finding{'' if count == 1 else 's'} of the checks of kernels:"]
         return "\n".join([*lines, *(f"- {report}" for report in self.reports)])

@@ -196,6 +196,7 @@ inline void run_blocks(const abi::Launch* launch, uint64_t first, uint64_t last,
   AIOCUDA_ASSUME(size_x <= 1024);
   AIOCUDA_ASSUME(size_y <= 1024);
   AIOCUDA_ASSUME(size_z <= 64);
+#ifndef AIOCUDA_CHECKED  // there the accesses of two threads must not become one
   if (grid_x <= provable_blocks) {
     for (uint64_t index = first; index < last; ++index) {
       set_block<provable_blocks>(grid_x, grid_y, grid_z, size_x, size_y, size_z, index);
@@ -203,6 +204,7 @@ inline void run_blocks(const abi::Launch* launch, uint64_t first, uint64_t last,
     }
     return;
   }
+#endif
   for (uint64_t index = first; index < last; ++index) {
     set_block<0xffffffffu>(grid_x, grid_y, grid_z, size_x, size_y, size_z, index);
     for (unsigned z = 0; z < size_z; ++z) {
@@ -238,6 +240,7 @@ struct Signature<void (*)(A...)> {
   template <auto kernel, unsigned flags, int guard, size_t... I>
   static void loop(const abi::Launch* launch, uint64_t first, uint64_t last, Indices<I...>) {
     direct::inside = false;
+#ifndef AIOCUDA_CHECKED
     if constexpr (guard >= 0) {
       const bool is_line = launch->block.y == 1 && launch->block.z == 1 && launch->grid.x <= provable_blocks;
       int64_t limit = 0;
@@ -247,6 +250,7 @@ struct Signature<void (*)(A...)> {
         return;
       }
     }
+#endif
     run_blocks<kernel, flags, A...>(launch, first, last, *static_cast<A*>(launch->arguments[I])...);
   }
   template <auto kernel, unsigned flags, int guard>

@@ -1,0 +1,97 @@
+"""The pytest plugin: a test fails with what was reported of its kernels, and other tests are left alone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.emulated_only
+
+TESTS = '''
+import numpy as np
+import aiocuda as ac
+
+SOURCE = """
+extern "C" __global__ void shift(float* x, const float* y, unsigned n, unsigned by) {
+    unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) x[i] = y[i + by];
+}
+"""
+shift = ac.kernel(SOURCE, "shift")
+
+def run(by):
+    y = ac.to_device(np.ones(100, np.float32))
+    x = shift(ac.zeros(100, np.float32), y, 100, by, threads=100)
+    return ac.to_host(x).sync()
+
+def test_correct(): assert run(0).sum() == 100
+def test_overruns(): assert len(run(1)) == 100
+def test_is_left_alone(): assert run(0).sum() == 100
+def test_fails_by_itself():
+    run(1)
+    assert False, "the test's own failure"
+'''
+NO_KERNELS = """
+import sys
+def test_nothing_of_aiocuda_is_imported(): assert "aiocuda" not in sys.modules
+"""
+
+
+def run(place: Path, source: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    (place / "test_kernels.py").write_text(source)
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "AIOCUDA_E", "AIOCUDA_D"))
+    }
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-rA", "-p", "no:cacheprovider", *arguments, "test_kernels.py"],
+        cwd=place,
+        env={**kept, "COLUMNS": "999", **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_a_test_fails_with_the_reports_of_its_kernels(tmp_path: Path) -> None:
+    done = run(tmp_path, TESTS, "--aiocuda-check=memory,races,init,sync")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "2 failed, 2 passed" in done.stdout
+    for name in ("test_correct", "test_is_left_alone"):
+        assert f"PASSED test_kernels.py::{name}" in done.stdout
+    reported = done.stdout[done.stdout.index("_ test_overruns _") :]
+    assert "the checks of kernels reported:\n- memory: kernel shift, " in reported
+    assert "thread (99,0,0): reads 4 bytes" in reported
+    # Where the program made the array.
+    assert f"0 bytes behind an allocation of 400 bytes, made at {tmp_path}/test_kernels.py:14" in reported
+    by_itself = done.stdout[done.stdout.index("_ test_fails_by_itself _") :]
+    assert "the test's own failure" in by_itself
+    assert "aiocuda checks call" in by_itself
+
+
+def test_only_the_checks_named_are_made(tmp_path: Path) -> None:
+    done = run(tmp_path, TESTS, "--aiocuda-check=races")
+    assert "1 failed, 3 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_without_the_option_nothing_is_imported_or_checked(tmp_path: Path) -> None:
+    assert run(tmp_path, NO_KERNELS).returncode == 0
+    done = run(tmp_path, TESTS, AIOCUDA_DRIVER="emulated")
+    assert "1 failed, 3 passed" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "environment", "complaint"),
+    [
+        ("--aiocuda-check=race", {}, "there is no check 'race'"),
+        ("--aiocuda-check=races", {"AIOCUDA_DRIVER": "nvidia"}, "AIOCUDA_DRIVER is 'nvidia'"),
+    ],
+)
+def test_what_cannot_be_is_refused(tmp_path: Path, option: str, environment: dict[str, str], complaint: str) -> None:
+    done = run(tmp_path, NO_KERNELS, option, **environment)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert complaint in done.stderr
