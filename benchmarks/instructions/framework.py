@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from aiocuda._interop import operation as operations
 from aiocuda._interop.operation import Entered, Made, capsule_of, operation
 from aiocuda._values import dtypes
 
@@ -14,7 +15,7 @@ class Tensor:
     """What the framework's functions return."""
 
 
-class Framework:
+class Framework(operations.Framework):
     """As `aiocuda._interop` takes a framework.
 
     Parameters
@@ -26,6 +27,7 @@ class Framework:
     name = "Stand-in"
 
     def __init__(self, address: int) -> None:
+        super().__init__()
         self._made = Made(address, (1024,), None, dtypes.code_named("float32"), 0, self)
 
     def enter(self, stream: Any, kept: list[Any] | None) -> Entered:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from instructions.callgrind import Marks
-from instructions.tensors import tensor
 from submission.stub import Stub, without_code
 
 NUMBER = 300  # of each, except the chain
@@ -28,7 +27,7 @@ def main(stub_directory: Path, marks_library: Path) -> None:
 
     # Under valgrind time is slow: how often awaits would have to let the loop come round says nothing of one of them.
     vars(port)["TURN_US"] = 1000 * LONG_US
-    measures = Measures(Stub(stub_directory))
+    measures = Measures(Stub(stub_directory), stub_directory)
     marks = Marks(marks_library)
     gc.collect()
     gc.disable()
@@ -50,10 +49,13 @@ class Measures:
     ----------
     stub
         The driver of this process.
+    directory
+        Where what stands in for PyTorch is built.
     """
 
-    def __init__(self, stub: Stub) -> None:
+    def __init__(self, stub: Stub, directory: Path) -> None:
         from instructions.framework import Framework
+        from instructions.tensors import PyTorch
         from submission.floor import SCALE, THREADS
 
         import aiocuda as ac
@@ -63,7 +65,9 @@ class Measures:
         self._threads = THREADS
         self._scale = scale = without_code(ac.kernel(SCALE))
         self._y, self._x, self._g = (ac.empty(1024).sync() for _ in range(3))
-        self._tensor = tensor()
+        self._torch = PyTorch(directory)
+        self._tensor = self._torch.tensor
+        self._other = self._torch.other
         self._framework = Framework(self._g.address)
         self._loop = asyncio.new_event_loop()
 
@@ -77,7 +81,7 @@ class Measures:
         """Return the measures, by name."""
         from instructions.framework import Tensor
 
-        made = Tensor()
+        made, theirs = Tensor(), self._other
         return {
             "bare": self._bare,
             "built": self._built,
@@ -95,8 +99,10 @@ class Measures:
             "graph": self._on_loop(self._await_graph),
             "compiled": self._on_loop(self._await_compiled),
             "call": self._call,
-            "framework": lambda: self._operate(lambda tensor: None),
-            "framework made": lambda: self._operate(lambda tensor: made),
+            "torch": lambda: self._operate(self._torch, lambda tensor: None),
+            "torch made": lambda: self._operate(self._torch, lambda tensor: theirs),
+            "framework": lambda: self._operate(self._framework, lambda tensor: None),
+            "framework made": lambda: self._operate(self._framework, lambda tensor: made),
         }
 
     def _launch(self, y: Any = None) -> Any:
@@ -169,11 +175,11 @@ class Measures:
         for _ in range(NUMBER):
             _native.submit(call(_do_nothing, x, reads=[x]), where)
 
-    def _operate(self, function: Callable[[Any], Any]) -> None:
+    def _operate(self, framework: Any, function: Callable[[Any], Any]) -> None:
         from aiocuda import _native
         from aiocuda._engine import placement
 
-        op, x = self._framework.op, self._x
+        op, x = framework.op, self._x
         where = placement.current.get()
         for _ in range(NUMBER):
             _native.submit(op(function, x), where)

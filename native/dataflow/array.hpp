@@ -35,6 +35,12 @@ class DTypes {
     return static_cast<DType>(table_.size() - 1);
   }
   const DTypeInfo& operator[](DType code) const { return table_.at(code); }
+  // Of items that DLPack calls so; none: arrays cannot have them.
+  std::optional<DType> find(LentType lent_as) const {
+    for (std::size_t code = 0; code < table_.size(); ++code)
+      if (table_[code].lent_as == lent_as) return static_cast<DType>(code);
+    return {};
+  }
 
  private:
   std::vector<DTypeInfo> table_{{"any", 0, {}}};

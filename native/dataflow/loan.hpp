@@ -15,6 +15,8 @@ struct Lender {
   std::int32_t device;
   nb::object current_stream;  // (ordinal) -> its handle, for the calling thread; or the handle, where it is always one
   nb::object note_writes;     // (list of owners): they are written; none if the framework need not know
+  // (DLPack's kind of CUDA devices, ordinal, handle) -> 0, without a call of Python's; null: it has none.
+  int (*work_stream)(std::int32_t kind, std::int32_t ordinal, void** handle) = nullptr;
 };
 
 struct Loan {

@@ -5,6 +5,7 @@
 
 #include "../dataflow/plan_difference.hpp"
 #include "calls.hpp"
+#include "foreign_call.hpp"
 
 namespace aiocuda::driver {
 using dataflow::GraphNode;
@@ -475,17 +476,14 @@ std::shared_ptr<void> capture(Engine& engine, dataflow::ForeignOp& op, const std
     ~Closing() { engine.streams.close(stream); }
   } closing{engine, stream};
   scope.bind(device);
-  nb::object arguments = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(values.size() + 1)));
-  PyTuple_SET_ITEM(arguments.ptr(), 0, engine.hooks.stream(engine.id_of(stream), device).release().ptr());
-  for (std::size_t i = 0; i < values.size(); ++i)
-    PyTuple_SET_ITEM(arguments.ptr(), static_cast<Py_ssize_t>(i + 1), values[i].inc_ref().ptr());
   const nb::object function = op.function;
+  const nb::object arguments = arguments_of(engine, op, values, stream, device);
   engine.now.drain();
   check(engine.table.cuStreamBeginCapture(engine.stream(stream).handle, mode), "cuStreamBeginCapture");
   PyObject* result = nullptr;
   {
     const ProgramsCaptures programs(engine.table);
-    const InCall in_call(stream, device, true);
+    const InCall in_call(stream, device, nullptr);
     result = PyObject_Call(function.ptr(), arguments.ptr(), nullptr);
   }
   scope.bind(device);  // it may have left another context

@@ -9,14 +9,13 @@ namespace aiocuda::driver {
 Lending::~Lending() = default;
 
 Borrow* Lending::lend(Borrow::Bytes bytes, CUstream theirs, std::shared_ptr<void> kept, bool lasts) {
+  if (!theirs)  // nothing is ordered, nor asked about: it is noted when it is given back
+    return std::make_unique<Borrow>(std::move(bytes), theirs, 0, std::move(kept), nullptr, lasts).release();
   ContextScope scope(devices_);
   scope.bind(bytes.device);
-  unsigned long long number = 0;
-  if (theirs) {
-    streams_.require_not_captured(theirs, bytes.device);
-    number = Relays::number_of(devices_.table(), theirs);
-    order(theirs, bytes);
-  }
+  streams_.require_not_captured(theirs, bytes.device);
+  const unsigned long long number = Relays::number_of(devices_.table(), theirs);
+  order(theirs, bytes);
   dataflow::Buffer& buffer = *bytes.buffer;
   std::shared_ptr<void> held = streams_.hold(theirs, bytes.device, number);
   lasts = lasts || held || Streams::is_default(theirs);
@@ -46,7 +45,6 @@ bool Lending::is_same_stream(const Borrow& borrow) const {
 
 // What comes later comes after what is on the borrower's stream now.
 void Lending::note(Borrow& borrow) {
-  if (!borrow.theirs_) return;
   ContextScope scope(devices_);
   scope.bind(borrow.bytes_.device);
   // Nobody can be ordered after a stream that was destroyed: its owner has waited for its work. Another one may have
@@ -80,7 +78,7 @@ void Lending::tell(const dataflow::Buffer& buffer, dataflow::Span span, bool wri
   for (const Borrow* const borrow : live->second) {
     const Borrow::Bytes& bytes = borrow->bytes_;
     const dataflow::Span both{std::max(span.begin, bytes.span.begin), std::min(span.end, bytes.span.end)};
-    if (!borrow->theirs_ || !(writes || bytes.writes) || both.begin >= both.end) continue;
+    if (!(writes || bytes.writes) || both.begin >= both.end) continue;
     ContextScope scope(devices_);
     scope.bind(bytes.device);
     if (is_same_stream(*borrow)) streams_.order_others(borrow->theirs_, bytes.device, buffer, {&both, 1}, bytes.writes);
@@ -91,6 +89,10 @@ void Lending::note_ends() {
   for (Borrow* next = given_back_.exchange(nullptr, std::memory_order_acquire); next; next = next->next_)
     ended_.push_back(next);
   std::erase_if(ended_, [this](Borrow* borrow) {
+    if (!borrow->theirs_) {
+      gone_.emplace_back(borrow);
+      return true;
+    }
     try {
       if (borrow->lasts_) note(*borrow);
     } catch (const Refusal& refusal) {  // it goes on counting as lent, but a broken context runs nothing any more

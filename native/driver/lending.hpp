@@ -48,11 +48,19 @@ class Borrow {
   Borrow* next_ = nullptr;  // that was given back before
 };
 
+// Streams of ours that come after all that a framework's stream holds, of which nothing more has come since.
+using Followed = std::vector<std::pair<StreamIndex, CUstream>>;
+
 // While a function of `call` runs, its stream is ordered after all that it is said to use.
 class InCall {
  public:
-  InCall(StreamIndex of, std::int32_t on, bool is_capture)
-      : stream(of), device(on), is_captured(is_capture), around_(std::exchange(innermost(), this)) {}
+  // `followed_before`: by functions of the same execution; null: it is a capture.
+  InCall(StreamIndex of, std::int32_t on, Followed* followed_before)
+      : stream(of),
+        device(on),
+        is_captured(!followed_before),
+        followed(followed_before),
+        around_(std::exchange(innermost(), this)) {}
   InCall(const InCall&) = delete;
   InCall& operator=(const InCall&) = delete;
   ~InCall() { innermost() = around_; }
@@ -63,6 +71,7 @@ class InCall {
   const StreamIndex stream;
   const std::int32_t device;
   const bool is_captured;
+  Followed* const followed;
 
  private:
   static const InCall*& innermost() {
@@ -107,7 +116,7 @@ class Lending {
   Streams& streams_;
   dataflow::Timeline& timeline_;
   Relays& relays_;
-  std::unordered_map<const dataflow::Buffer*, std::vector<Borrow*>> live_;
+  std::unordered_map<const dataflow::Buffer*, std::vector<Borrow*>> live_;  // without those that want no order
   std::vector<Borrow*> ended_;                 // given back; their streams could not be asked yet
   std::vector<std::unique_ptr<Borrow>> gone_;  // to be let go of outside of walks
   std::atomic<Borrow*> given_back_{nullptr};

@@ -10,6 +10,7 @@
 
 #include "../dataflow/explain_sink.hpp"
 #include "../dataflow/walk.hpp"
+#include "foreign_call.hpp"
 #include "issuing.hpp"
 #include "memory_makers.hpp"
 #include "tensors.hpp"
@@ -249,16 +250,13 @@ class SubmitSink : public Issuing {
       giving_.make_way({stream, next_count(stream)}, giving_.touched());
     });
     tensors_.leave();
+    if (!op.state.is_valid() || op.keeps_state) followed_.clear();  // it may go on with streams of frameworks
     const nb::object function = op.function;
-    nb::object stream_object = engine_.hooks.stream(engine_.id_of(stream), device);
-    nb::object arguments = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(values.size() + 1)));
-    PyTuple_SET_ITEM(arguments.ptr(), 0, stream_object.release().ptr());
-    for (std::size_t i = 0; i < values.size(); ++i)
-      PyTuple_SET_ITEM(arguments.ptr(), static_cast<Py_ssize_t>(i + 1), values[i].inc_ref().ptr());
+    const nb::object arguments = arguments_of(engine_, op, values, stream, device);
     PyObject* returned = nullptr;
     {
       const ProgramsCaptures programs(engine_.table);
-      const InCall in_call(stream, device, false);
+      const InCall in_call(stream, device, &followed_);
       returned = PyObject_Call(function.ptr(), arguments.ptr(), nullptr);
     }
     scope_.bind(device);                                              // it may have left another context
@@ -278,7 +276,10 @@ class SubmitSink : public Issuing {
   std::optional<Value> call(dataflow::CallOp& op, Value input) {
     nb::object value = nb::borrow(input);  // the callback may drop anything
     nb::object function = op.function;
-    if (op.title.empty()) tensors_.leave();  // the program's own may go on with them
+    if (op.title.empty()) {  // the program's own may go on with them
+      tensors_.leave();
+      followed_.clear();
+    }
     const dataflow::Enclosure::Entered building(dataflow::Enclosure::anywhere());
     nb::object returned;
     try {
@@ -499,6 +500,7 @@ class SubmitSink : public Issuing {
   AheadMemory* const ahead_;
   const Claims::Place claim_;
   Tensors& tensors_;
+  Followed followed_;
   HostNeed host_need_;
   nb::object scratch_;        // keeps a value that nothing else holds until it is finished
   nb::object staged_, read_;  // likewise

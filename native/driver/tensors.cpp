@@ -10,6 +10,12 @@ namespace aiocuda::driver {
 namespace {
 
 CUstream handle_of(const dataflow::Lender& lender) {
+  constexpr std::int32_t cuda = 2;
+  if (void* theirs = nullptr; lender.work_stream) {
+    if (lender.work_stream(cuda, lender.device, &theirs) == 0)
+      return theirs ? static_cast<CUstream>(theirs) : CU_STREAM_LEGACY;
+    throw nb::python_error();
+  }
   nb::object handle = lender.current_stream;
   if (!PyLong_Check(handle.ptr())) handle = handle(lender.device);
   const auto number = nb::cast<std::uintptr_t>(handle);

@@ -47,6 +47,20 @@ struct ManagedVersioned {
 };
 inline constexpr std::uint32_t major = 1, minor = 3;  // the newest version that is known here
 inline constexpr std::uint64_t read_only_flag = 1;
+
+// The table of functions that a class of arrays has as `__dlpack_c_exchange_api__`. None of them makes the host wait,
+// or orders anything. They return 0, or set Python's error.
+struct ExchangeApi {
+  std::uint32_t major, minor;
+  const ExchangeApi* previous;  // of an older version
+  int (*allocate)(Tensor* like, ManagedVersioned** out, void* context,
+                  void (*set_error)(void* context, const char* kind, const char* message));
+  int (*from_object)(void* object, ManagedVersioned** out);
+  int (*to_object)(ManagedVersioned* tensor, void** out);
+  int (*view_of_object)(void* object, Tensor* out);  // null: there is none
+  int (*current_work_stream)(std::int32_t kind, std::int32_t ordinal, void** out);
+};
+inline constexpr const char* exchange_capsule = "dlpack_exchange_api";
 }  // namespace dlpack
 
 // How an array is lent.

@@ -18,21 +18,10 @@ namespace nb = nanobind;
 namespace {
 using namespace nb::literals;
 using dataflow::Array;
+using dlpack::ExchangeApi;
 using dlpack::ManagedVersioned;
 using driver::Engine;
 using driver::InCall;
-
-// DLPack's table.
-struct ExchangeApi {
-  std::uint32_t major, minor;
-  const ExchangeApi* previous;
-  int (*allocate)(dlpack::Tensor* like, ManagedVersioned** out, void* context,
-                  void (*set_error)(void* context, const char* kind, const char* message));
-  int (*from_object)(void* object, ManagedVersioned** out);
-  int (*to_object)(ManagedVersioned* tensor, void** out);
-  int (*view_of_object)(void* object, dlpack::Tensor* out);
-  int (*current_work_stream)(std::int32_t kind, std::int32_t ordinal, void** out);
-};
 
 // The calls of Python's, where an array is made: (shape, (code, bits), lanes, device or None) -> array, of new memory;
 // (address, shape, strides in items or None, (code, bits), lanes, place, is_read_only, owner, stream or None) -> array.
@@ -202,7 +191,7 @@ void bind_exchange_api(nb::module_& module) {
   // What classes of arrays have as `__dlpack_c_exchange_api__`.
   module.def("exchange_api", [] {
     // Capsules of Python's point to what may be written; nobody writes the table.
-    PyObject* const capsule = PyCapsule_New(const_cast<ExchangeApi*>(&table), "dlpack_exchange_api", nullptr);
+    PyObject* const capsule = PyCapsule_New(const_cast<ExchangeApi*>(&table), dlpack::exchange_capsule, nullptr);
     if (!capsule) throw nb::python_error();
     return nb::steal(capsule);
   });

@@ -1,6 +1,8 @@
 // Work of other libraries as operations that were submitted: see foreign_work.hpp.
 #include "foreign_work.hpp"
 
+#include <algorithm>
+
 #include "../dataflow/access.hpp"
 #include "../driver/execution.hpp"
 #include "../driver/refused.hpp"
@@ -28,6 +30,23 @@ void finish_behind(nb::handle_t<Op> object, nb::object result, std::int32_t devi
 }
 
 }  // namespace
+
+void come_after(std::uintptr_t theirs, const Array& state) {
+  Engine& engine = process_engine();
+  const InCall& call = *InCall::current();
+  const auto stream = reinterpret_cast<CUstream>(theirs);
+  auto words = [] { return std::string("ordering a function's work after its framework's"); };
+  driver::doing(engine, words, call.device, [&] {
+    if (!call.is_captured) {
+      const std::pair both(call.stream, stream);
+      if (std::ranges::find(*call.followed, both) != call.followed->end()) return;
+      engine.streams.follow(call.stream, stream);
+      call.followed->push_back(both);
+      return;
+    }
+    state.buffer->hazards.commit_of_others(state.span(), engine.relays.behind(stream, call.device));
+  });
+}
 
 void bind_foreign_work(nb::module_& module) {
   // A point of somebody else's stream, recorded now.
@@ -60,22 +79,6 @@ void bind_foreign_work(nb::module_& module) {
       return engine.streams.pass(relay);
     });
   });
-
-  // --- within a function of `call`
-
-  // Its stream goes on behind all that a stream of its framework's holds. In a capture no stream can: there the
-  // launches of the graph go behind that, as they use `state`.
-  module.def("come_after", [](std::uintptr_t theirs, const Array& state) {
-    Engine& engine = process_engine();
-    const InCall& call = *InCall::current();
-    const auto stream = reinterpret_cast<CUstream>(theirs);
-    auto words = [] { return std::string("ordering a function's work after its framework's"); };
-    driver::doing(engine, words, call.device, [&] {
-      if (!call.is_captured) return engine.streams.follow(call.stream, stream);
-      state.buffer->hazards.commit_of_others(state.span(), engine.relays.behind(stream, call.device));
-    });
-  });
-  module.def("is_in_capture", [] { return InCall::current() && InCall::current()->is_captured; });
   // What a framework's function keeps. Nothing is there: it is for the order of its calls alone.
   module.def("make_state", [](nb::handle type, dataflow::DType byte) {
     auto buffer = std::make_unique<dataflow::Buffer>(1);

@@ -20,6 +20,7 @@
 #include "exchange_api.hpp"
 #include "execution.hpp"
 #include "foreign_work.hpp"
+#include "framework_ops.hpp"
 #include "graph.hpp"
 #include "graph_calls.hpp"
 #include "guests.hpp"
@@ -332,6 +333,7 @@ NB_MODULE(_native, module) {
   aiocuda::bind_dlpack(module);
   aiocuda::bind_exchange_api(module);
   aiocuda::bind_ownership(module);
+  aiocuda::bind_framework_ops(module);
   aiocuda::bind_graphs(module);
   aiocuda::bind_known_calls(module);
   aiocuda::bind_graph_calls(module);

@@ -76,21 +76,24 @@ void take_group(Array& array) {
 }
 
 // An array over memory that is somebody else's, or that somebody has borrowed from here.
-Array array_of_others(std::uint64_t address, std::vector<std::int64_t> shape, DType dtype,
-                      std::optional<std::vector<std::int64_t>> strides, std::int32_t device,
-                      driver::Memory::Borrowed (driver::Memory::*find)(CUdeviceptr, std::uint64_t, std::int32_t)) {
+void find_memory(Array& array, std::uint64_t address,
+                 driver::Memory::Borrowed (driver::Memory::*find)(CUdeviceptr, std::uint64_t, std::int32_t)) {
   Engine& engine = process_engine();
-  Array array{BufferRef(), 0, device, dtype, std::move(shape)};
-  if (strides) array.strides = std::move(*strides);
   const Span span = array.span();
-  const driver::Memory::Borrowed memory =
-      driver::doing(engine, std::string("looking for the allocation of external memory"), device,
-                    [&] { return (engine.memory.*find)(address, span.end, device); });
+  const auto words = [] { return std::string("looking for the allocation of external memory"); };
+  const driver::Memory::Borrowed memory = driver::doing(
+      engine, words, array.device, [&] { return (engine.memory.*find)(address, span.end, array.device); });
   if (memory.allocated_bytes < span.end)
     raise(error_types.argument_value, "external: " + describe(array) + " reaches beyond the " +
                                           std::to_string(memory.allocated_bytes) + " bytes of its allocation");
   array.buffer = memory.buffer;
   array.offset = memory.offset;
+}
+
+Array array_of_others(std::vector<std::int64_t> shape, DType dtype, std::optional<std::vector<std::int64_t>> strides,
+                      std::int32_t device) {
+  Array array{BufferRef(), 0, device, dtype, std::move(shape)};
+  if (strides) array.strides = std::move(*strides);
   return array;
 }
 
@@ -138,6 +141,19 @@ BufferRef buffer_of_variable(ModuleMemory& memory, std::int32_t device, std::uin
 
 void lend(Array& array, nb::object owner, Lender* lender) {
   array.loan = std::make_shared<KeptLoan>(std::move(owner), lender, array.buffer, array.span());
+}
+
+nb::object adopt(std::uint64_t address, Array array, nb::object owner, bool is_read_only) {
+  Engine& engine = process_engine();
+  const driver::InCall& call = *driver::InCall::current();
+  // A framework's allocator gives the same memory out again and again.
+  find_memory(array, address, &driver::Memory::borrow_again);
+  std::optional<Tick> ready;  // in a capture, the graph orders it
+  if (!call.is_captured) ready = {call.stream, engine.timeline.submitted(call.stream) + 1};
+  come_after(array, ready);
+  lend(array, std::move(owner));
+  if (is_read_only) array.group = claim(array, ClaimKind::read_only, "its owner lends it for reading");
+  return dataflow::make_array(engine.hooks.device_array, std::move(array));
 }
 
 void bind_ownership(nb::module_& module) {
@@ -317,8 +333,8 @@ void bind_ownership(nb::module_& module) {
          std::optional<std::vector<std::int64_t>> strides, std::int32_t device, nb::object owner, bool is_read_only,
          std::optional<std::uintptr_t> theirs, std::optional<StreamId> relay) {
         Engine& engine = process_engine();
-        Array array =
-            array_of_others(address, std::move(shape), dtype, std::move(strides), device, &driver::Memory::borrow);
+        Array array = array_of_others(std::move(shape), dtype, std::move(strides), device);
+        find_memory(array, address, &driver::Memory::borrow);
         const std::optional<Tick> ready =
             driver::doing(engine, std::string("ordering external memory after its owner's work"), device, [&] {
               if (theirs) return std::optional(engine.relays.behind(reinterpret_cast<CUstream>(*theirs), device));
@@ -335,20 +351,13 @@ void bind_ownership(nb::module_& module) {
   // What a function of `call` that runs now has made on its stream: there when its work is, of which no more comes.
   module.def(
       "adopt_array",
-      [](nb::handle type, std::uint64_t address, std::vector<std::int64_t> shape, DType dtype,
+      [](std::uint64_t address, std::vector<std::int64_t> shape, DType dtype,
          std::optional<std::vector<std::int64_t>> strides, nb::object owner, bool is_read_only) {
-        const driver::InCall& call = *driver::InCall::current();
-        // A framework's allocator gives the same memory out again and again.
-        Array array = array_of_others(address, std::move(shape), dtype, std::move(strides), call.device,
-                                      &driver::Memory::borrow_again);
-        std::optional<Tick> ready;  // in a capture, the graph orders it
-        if (!call.is_captured) ready = {call.stream, process_engine().timeline.submitted(call.stream) + 1};
-        come_after(array, ready);
-        lend(array, std::move(owner));
-        if (is_read_only) array.group = claim(array, ClaimKind::read_only, "its owner lends it for reading");
-        return dataflow::make_array(type, std::move(array));
+        const std::int32_t device = driver::InCall::current()->device;
+        return adopt(address, array_of_others(std::move(shape), dtype, std::move(strides), device), std::move(owner),
+                     is_read_only);
       },
-      "type"_a, "address"_a, "shape"_a, "dtype"_a, "strides"_a.none(), "owner"_a, "is_read_only"_a = false);
+      "address"_a, "shape"_a, "dtype"_a, "strides"_a.none(), "owner"_a, "is_read_only"_a = false);
 }
 
 }  // namespace aiocuda

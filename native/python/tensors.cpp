@@ -15,6 +15,7 @@
 #include "../driver/refused.hpp"
 #include "ownership.hpp"
 #include "process.hpp"
+#include "their_arrays.hpp"
 
 namespace aiocuda {
 namespace {
@@ -30,13 +31,15 @@ struct TensorKind {
                                 // None); or, in words, why it cannot be used
   nb::object current_stream{};  // (ordinal) -> handle, where `read` gives none
   nb::object note_writes{};     // as of a Lender
+  const dlpack::ExchangeApi* exchange = nullptr;  // asked before `read`; null: there is none
 
   Lender& lender(std::int32_t device, nb::handle stream) {
     for (Lender& each : lenders)
       if (each.device == device &&
           (stream.is_none() ? each.current_stream.is(current_stream) : each.current_stream.equal(stream)))
         return each;
-    return lenders.emplace_back(Lender{device, stream.is_none() ? current_stream : nb::borrow(stream), note_writes});
+    return lenders.emplace_back(Lender{device, stream.is_none() ? current_stream : nb::borrow(stream), note_writes,
+                                       exchange && stream.is_none() ? exchange->current_work_stream : nullptr});
   }
   std::deque<Lender> lenders{};
 };
@@ -96,67 +99,98 @@ std::int32_t device_at(std::uint64_t address) {
   return ordinal;
 }
 
-nb::object take(nb::handle x, std::string& problem) {
-  TensorKind* const kind = kind_of(Py_TYPE(x.ptr()));
-  if (!kind) return {};
-  if (kind->take.is_valid())
-    if (nb::object taken = kind->take(x); !taken.is_none()) return taken;
-  const nb::object found = kind->take.is_valid() ? nb::none() : read(*kind, x);
-  if (found.is_none()) {
-    problem = std::string("this ") + Py_TYPE(x.ptr())->tp_name + " is in host memory; to_device() brings it over";
-    return {};
-  }
-  if (PyUnicode_Check(found.ptr())) {
-    problem = nb::cast<std::string>(found);
-    return {};
-  }
+// Why an array is not taken.
+struct Problem {
+  bool is_on_host = false;
+  std::string words{};
+
+  bool is_none() const { return !is_on_host && words.empty(); }
+};
+
+// What Python's reader says. An array, where the library has no current stream; or the problem.
+nb::object read_by_python(const TensorKind& kind, nb::handle x, Array& array, std::uint64_t& address,
+                          nb::object& stream, Problem& problem) {
+  if (kind.take.is_valid())
+    if (nb::object taken = kind.take(x); !taken.is_none()) return taken;
+  const nb::object found = kind.take.is_valid() ? nb::none() : read(kind, x);
+  problem.is_on_host = found.is_none();
+  if (PyUnicode_Check(found.ptr())) problem.words = nb::cast<std::string>(found);
+  if (!problem.is_none()) return {};
   auto item = [&](Py_ssize_t i) { return nb::handle(PyTuple_GET_ITEM(found.ptr(), i)); };
-  Array array;
-  const auto address = nb::cast<std::uint64_t>(item(0));
+  address = nb::cast<std::uint64_t>(item(0));
   array.dtype = nb::cast<dataflow::DType>(item(3));
   array.device = item(4).is_none() ? device_at(address) : nb::cast<std::int32_t>(item(4));
+  array.shape.clear();
+  array.strides.clear();
   read_extents(item(1), array.shape);
   if (!item(2).is_none()) read_extents(item(2), array.strides);
+  stream = nb::borrow(item(5));
+  return {};
+}
+
+// None where there is a problem, or it is no array of another library's.
+nb::object take(nb::handle x, Problem& problem) {
+  TensorKind* const kind = kind_of(Py_TYPE(x.ptr()));
+  if (!kind) return {};
+  Array array;
+  nb::object stream = nb::none();
+  std::uint64_t address = 0;
+  if (const auto found = kind->exchange ? read_plain(*kind->exchange, x, array) : std::nullopt) {
+    address = *found;
+  } else {
+    nb::object taken = read_by_python(*kind, x, array, address, stream, problem);
+    if (taken.is_valid() || !problem.is_none()) return taken;
+  }
   driver::Engine& engine = process_engine();
   const std::uint64_t reach_bytes = array.span().end;
   const auto words = [&] { return "looking for the memory of " + describe(array); };
   const driver::Memory::Borrowed memory = driver::doing(
       engine, words, array.device, [&] { return engine.memory.borrow_again(address, reach_bytes, array.device); });
   if (memory.allocated_bytes < reach_bytes) {
-    problem =
+    problem.words =
         describe(array) + " reaches beyond the " + std::to_string(memory.allocated_bytes) + " bytes of its allocation";
     return {};
   }
   array.buffer = memory.buffer;
   array.offset = memory.offset;
-  lend(array, nb::borrow(x), &kind->lender(array.device, item(5)));
+  lend(array, nb::borrow(x), &kind->lender(array.device, stream));
   return dataflow::make_array(engine.hooks.device_array, std::move(array));
 }
 
 }  // namespace
 
 void bind_tensors(nb::module_& module) {
-  dataflow::take_tensor = take;
+  dataflow::take_tensor = [](nb::handle x, std::string& words) {
+    Problem problem;
+    nb::object taken = take(x, problem);
+    if (problem.is_on_host)
+      words = std::string("this ") + Py_TYPE(x.ptr())->tp_name + " is in host memory; to_device() brings it over";
+    else
+      words = std::move(problem.words);
+    return taken;
+  };
   auto given = [](nb::object function) { return function.is_none() ? nb::object() : std::move(function); };
   nb::class_<TensorKind>(module, "TensorKind")
       .def(
           "__init__",
-          [given](TensorKind* self, nb::object take, nb::object read, nb::object current_stream,
-                  nb::object note_writes) {
+          [given](TensorKind* self, nb::object take, nb::object read, nb::object current_stream, nb::object note_writes,
+                  nb::object exchange_of_class) {
             new (self) TensorKind{given(std::move(take)), given(std::move(read)), given(std::move(current_stream)),
-                                  given(std::move(note_writes))};
+                                  given(std::move(note_writes)),
+                                  exchange_of_class.is_none() ? nullptr : exchange_of(exchange_of_class)};
           },
           nb::kw_only(), "take"_a.none() = nb::none(), "read"_a.none() = nb::none(),
-          "current_stream"_a.none() = nb::none(), "note_writes"_a.none() = nb::none());
+          "current_stream"_a.none() = nb::none(), "note_writes"_a.none() = nb::none(),
+          "exchange_of"_a.none() = nb::none());
   module.def("set_tensor_kinds", [](nb::object function) { known().kind_of = std::move(function); });
   // An array of another library's as a `DeviceArray`; None if it is no such thing, or in host memory.
   module.def(
       "take_tensor",
       [](nb::handle x, const std::string& where) -> nb::object {
-        TensorKind* const kind = kind_of(Py_TYPE(x.ptr()));
-        if (!kind) return nb::none();
-        if (kind->take.is_valid()) return kind->take(x);
-        return read(*kind, x).is_none() ? nb::none() : dataflow::tensor_of(x, [&] { return where; });
+        Problem problem;
+        nb::object taken = take(x, problem);
+        if (!problem.words.empty()) dataflow::raise(dataflow::error_types.argument_type, where + ": " + problem.words);
+        return taken.is_valid() ? taken : nb::none();
       },
       "x"_a.none(), "where"_a);
 }

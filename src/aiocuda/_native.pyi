@@ -463,8 +463,38 @@ class GivenTensor: ...
 def set_exchange(make: Callable[..., Array], take: Callable[..., Array]) -> None: ...
 def exchange_api() -> object: ...
 def is_in_call() -> bool: ...
-def is_in_capture() -> bool: ...
-def come_after(theirs: int, state: Array) -> None: ...
+
+class Framework:
+    def __init__(self) -> None: ...
+    def _use_pytorch(
+        self,
+        *,
+        tensor: type,
+        get_device: Callable[[], int],
+        set_device: Callable[[int], object],
+        get_stream: Callable[[int], tuple[int, int, int]],
+        set_stream: Callable[..., object],
+        streams: dict[int, tuple[int, int, int]],
+    ) -> None: ...
+
+class FrameworkRun: ...
+
+def set_framework_ops(
+    *,
+    op_class: type[ForeignOp],
+    prepare: Callable[[Any, bool], tuple[Array, bool]],
+    lift: Callable[[Any], Any],
+    accesses_of: Callable[[Sequence[Any], Sequence[Any]], list[tuple[Any, bool]]],
+    states: dict[int, Any],
+) -> None: ...
+def framework_op(
+    framework: Framework,
+    function: Callable[..., Any],
+    arguments: Sequence[Any],
+    reads: Sequence[Any],
+    writes: Sequence[Any],
+    is_stateless: bool,
+) -> Any: ...
 def make_state(type: type[Array], byte: int) -> Array: ...
 def is_captured(handle: int) -> bool: ...
 def unnamed_relay(device: int) -> tuple[int, int]: ...
@@ -573,6 +603,7 @@ class TensorKind:
         read: Callable[[Any], Any] | None = None,
         current_stream: Callable[[int], int] | None = None,
         note_writes: Callable[[list[Any]], None] | None = None,
+        exchange_of: type | None = None,
     ) -> None: ...
 
 def set_tensor_kinds(function: Callable[[type], TensorKind | None]) -> None: ...
@@ -590,7 +621,6 @@ def borrow_array(
     relay: int | None,
 ) -> Any: ...
 def adopt_array(
-    type: type[Array],
     address: int,
     shape: Sequence[int],
     dtype: int,

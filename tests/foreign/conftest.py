@@ -24,12 +24,12 @@ for seed in range({first}, {first} + 15):
 """
 
 
-@pytest.fixture
-def torch() -> Iterator[Any]:
-    """Give a stand-in for PyTorch, imported."""
+@pytest.fixture(params=[True, False], ids=["exchange", "python"])
+def torch(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """Give a stand-in for PyTorch, imported: of a version with DLPack's exchange in C, and of one before."""
     from torch_like import Torch, close
 
-    made = Torch()
+    made = Torch(has_exchange=request.param)
     with made.imported():
         yield made
     close(made)

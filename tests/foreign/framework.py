@@ -208,6 +208,12 @@ class Framework:
 class Tensor:
     """Some int32 items, of the framework's own or lent."""
 
+    requires_grad = False
+
+    @property
+    def _version(self) -> int:
+        return self.version
+
     def __init__(self, framework: Framework, address: int, items: int) -> None:
         self.framework, self.address, self.items = framework, address, items
         self.stream: int | None = None  # whose allocator it goes back to
@@ -225,12 +231,19 @@ class Tensor:
         kind = {b"dltensor": Managed, b"dltensor_versioned": Versioned}[name]  # a KeyError where it was taken before
         lent = kind.from_address(_api.PyCapsule_GetPointer(capsule, name))
         _api.PyCapsule_SetName(capsule, ctypes.addressof(_USED[name]))
+        return cls.over(framework, lent)
+
+    @classmethod
+    def over(cls, framework: Framework, lent: Managed | Versioned) -> Tensor:
         described = lent.tensor
         shape = [described.shape[axis] for axis in range(described.ndim)]
         tensor = cls(framework, (described.data or 0) + described.byte_offset, int(np.prod(shape)))
         tensor.lent = lent
-        tensor.is_read_only = kind is Versioned and bool(lent.flags & READ_ONLY)
+        tensor.is_read_only = isinstance(lent, Versioned) and bool(lent.flags & READ_ONLY)
         return tensor
+
+    def is_neg(self) -> bool:
+        return False
 
     def fill_(self, value: int) -> Tensor:
         checked(driver.cuMemsetD32Async(self.address, value, self.items, self.framework.current))

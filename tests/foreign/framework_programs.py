@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from framework import Framework, Tensor
-from framework_ops import Adapter
+from framework_ops import Adapter, InC
 
 import aiocuda as ac
 
@@ -23,7 +23,7 @@ class Program:
         self.random = random.Random(seed)
         self.increment = increment
         self.frameworks = [make(), make()]
-        self.adapters = [Adapter(framework) for framework in self.frameworks]
+        self.adapters = [InC(self.frameworks[0]), Adapter(self.frameworks[1])]
         self.kept = [framework.full(N, 0) for framework in self.frameworks]
         self.streams = [ac.Device(0).stream() for _ in range(3)]
         self.slots: list[tuple[Any, np.ndarray]] = []

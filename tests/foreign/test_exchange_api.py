@@ -12,6 +12,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from cuda.bindings import driver
+from exchange_table import Api, Pointer, SetError, table_of
 from framework import (
     CUDA,
     CUDA_HOST,
@@ -32,37 +33,6 @@ import aiocuda as ac
 
 N = 64
 CPU = 1
-Pointer = ctypes.POINTER(Versioned)
-SetError = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p)
-
-
-class Api(ctypes.Structure):
-    """The table. Functions that set Python's error keep the GIL, and the others are called without it."""
-
-    _fields_ = (
-        ("major", ctypes.c_uint32),
-        ("minor", ctypes.c_uint32),
-        ("previous", ctypes.c_void_p),
-        (
-            "allocate",
-            ctypes.CFUNCTYPE(
-                ctypes.c_int, ctypes.POINTER(DLTensor), ctypes.POINTER(Pointer), ctypes.c_void_p, SetError
-            ),
-        ),
-        ("from_object", ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(Pointer))),
-        ("to_object", ctypes.PYFUNCTYPE(ctypes.c_int, Pointer, ctypes.POINTER(ctypes.py_object))),
-        ("view_of_object", ctypes.c_void_p),
-        (
-            "current_work_stream",
-            ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p)),
-        ),
-    )
-
-
-def table_of(kind: type) -> Api:
-    pointer = ctypes.pythonapi.PyCapsule_GetPointer
-    return Api.from_address(pointer(kind.__dlpack_c_exchange_api__, b"dlpack_exchange_api"))  # type: ignore[attr-defined]
-
 
 api = table_of(ac.DeviceArray)
 
@@ -151,7 +121,7 @@ def test_both_classes_of_arrays_have_the_table():
         table = table_of(kind)
         assert (table.major, table.minor, table.previous) == (1, 3, None)
         assert ctypes.addressof(table) == ctypes.addressof(api)
-        assert table.view_of_object is None  # it could not be ordered
+        assert not table.view_of_object  # it could not be ordered
 
 
 def test_an_operation_has_none_and_says_what_to_do():

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from framework import Framework, Tensor
-from framework_ops import Adapter
+from framework_ops import Adapter, InC
 
 import aiocuda as ac
 
@@ -27,9 +27,11 @@ def framework() -> Iterator[Framework]:
     close(made)
 
 
-@pytest.fixture
-def adapter(framework: Framework) -> Adapter:
-    return Adapter(framework)
+@pytest.fixture(params=[InC, Adapter], ids=["exchange", "python"])
+def adapter(request: pytest.FixtureRequest, framework: Framework) -> Adapter:
+    """Give the stand-in as aiocuda takes PyTorch, and as it takes others: by methods in Python."""
+    made: Adapter = request.param(framework)
+    return made
 
 
 @pytest.fixture
@@ -388,6 +390,14 @@ def test_the_current_stream_comes_back_also_after_an_error(framework, op):
         with pytest.raises(ZeroDivisionError):
             op(lambda: 1 / 0).sync(60)
         assert framework.current == mine
+
+
+def test_the_current_device_comes_back(framework, device):
+    adapter, seen = InC(framework), []
+    adapter.device = 7
+    adapter.op(lambda: seen.append(adapter.device)).sync(60)
+    assert seen == [0]
+    assert adapter.device == 7
 
 
 def test_an_operation_within_a_function_has_a_stream_of_its_own(framework, op, device):

@@ -20,6 +20,7 @@ import aiocuda as ac, numpy as np
 from aiocuda._driver.checking import take_race_reports
 from framework import Framework, checked, driver
 from framework_ops import Adapter
+from torch_like import Torch
 
 writes = ac.kernel(
     'extern "C" __global__ void writes(int* x, int n) {{ if (threadIdx.x < n) x[threadIdx.x] += 1; }}')
@@ -86,6 +87,15 @@ PROGRAMS = {
     "memory is freed behind a borrow": (
         "hold_theirs(); framework.from_dlpack(x).fill_(3)\ndel x; gc.collect(); ac.zeros(1).sync()",
         [("memset", "free")],
+    ),
+    "a tensor behind its framework's stream": (
+        "torch = Torch(has_exchange=True); sys.modules['torch'] = torch.module\nt = torch.tensor(1, 8)\nwrite(t)",
+        [None, ("memset", "writes")],
+    ),
+    "a framework behind an operation of its tensor": (
+        "torch = Torch(has_exchange=True); sys.modules['torch'] = torch.module\nt = torch.tensor(1, 8)\n"
+        "hold(); write(t)\nt.fill_(3)",
+        [None, None, ("writes", "memset")],
     ),
     "a function behind its framework's stream": (
         "t = framework.full(8, 1)\nop(lambda: t.fill_(2)).on(a).submit()",

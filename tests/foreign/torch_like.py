@@ -6,6 +6,7 @@ runs real work on the driver, and orders nothing by itself.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import sys
 import types
@@ -14,11 +15,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from cuda.bindings import driver
-from framework import LEGACY, Framework, Tensor, checked
+from exchange_table import Exchange
+from framework import CUDA, LEGACY, DataType, Device, DLTensor, Framework, Tensor, Versioned, checked
 
 import aiocuda as ac
 
 ITEM_BYTES = 4
+CPU = 1
 
 
 class DType:
@@ -30,9 +33,15 @@ class DType:
 
 
 class Torch(Framework):
-    """One device of it; `module` is what stands in ``sys.modules``."""
+    """One device of it; `module` is what stands in ``sys.modules``.
 
-    def __init__(self, ordinal: int = 0) -> None:
+    Parameters
+    ----------
+    has_exchange
+        Whether its tensors have DLPack's exchange in C, as those of PyTorch have from version 2.10 on.
+    """
+
+    def __init__(self, ordinal: int = 0, *, has_exchange: bool = False) -> None:
         super().__init__(ordinal)
         with self.device_current():
             add_into(ordinal)  # to load a kernel waits for the device, which a test may hold later
@@ -44,11 +53,27 @@ class Torch(Framework):
         self.module.__version__ = "2.15.0"
         self.module.cuda = types.SimpleNamespace(current_stream=self._current_stream)
         self.module.autograd = types.SimpleNamespace(graph=types.SimpleNamespace(increment_version=self._count))
+        self.counted = 0  # how often it was told of writes by the function in C
+        if has_exchange:
+            self.Tensor.__dlpack_c_exchange_api__ = Exchange(_described, self._taken, self._current_handle).capsule()
+            self.module._C = types.SimpleNamespace(_increment_version=self._count_all)
 
-    def _current_stream(self, ordinal: int) -> Any:
+    def _current_handle(self, ordinal: int) -> int:
         assert ordinal == self.ordinal
         self.asked_streams += 1
-        return types.SimpleNamespace(cuda_stream=0 if self.current == LEGACY else self.current)
+        return 0 if self.current == LEGACY else self.current
+
+    def _current_stream(self, ordinal: int) -> Any:
+        return types.SimpleNamespace(cuda_stream=self._current_handle(ordinal))
+
+    def _taken(self, lent: Versioned) -> Any:
+        return self.Tensor.over(self, lent)
+
+    def _count_all(self, tensors: list[Any]) -> None:
+        self.counted += 1
+        for tensor in tensors:
+            if not tensor.inference:
+                self._count(tensor)
 
     def _count(self, tensor: Any) -> None:
         assert not tensor.inference
@@ -76,6 +101,19 @@ class Torch(Framework):
                 sys.modules["torch"] = before
 
 
+def _described(tensor: Any) -> DLTensor | None:
+    """Describe what PyTorch's exchange describes: also what requires a gradient, or is to be negated."""
+    bits = {"int32": 32, "complex64": 64}.get(tensor.dtype.name)
+    if tensor.is_sparse or bits is None:
+        return None
+    axes = len(tensor.shape)
+    tensor.described = (ctypes.c_int64 * axes)(*tensor.shape), (ctypes.c_int64 * axes)(*tensor.steps)
+    ordinal = tensor.get_device()
+    place = Device(CPU, 0) if ordinal < 0 else Device(CUDA, ordinal)
+    kind = DataType(5 if tensor.dtype.is_complex else 0, bits, 1)
+    return DLTensor(tensor.data_ptr(), place, axes, kind, *tensor.described, 0)
+
+
 class TensorOf(Tensor):
     """What aiocuda reads of a tensor; a class of its own for each framework, as that is what aiocuda remembers."""
 
@@ -83,6 +121,7 @@ class TensorOf(Tensor):
     torch: Torch
     requires_grad = False
     device_ordinal: int | None = None
+    _version = 0  # of what it was told
 
     def __init__(self, framework: Framework, address: int, items: int) -> None:
         super().__init__(framework, address, items)
@@ -91,7 +130,6 @@ class TensorOf(Tensor):
         self.conj = self.neg = False
         self.dtype = self.torch.int32
         self.is_sparse = False
-        self._version = 0
         self.inference = False
         self.base: Any = None
 

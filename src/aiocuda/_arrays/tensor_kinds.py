@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from aiocuda import _native
 from aiocuda._driver import frameworks
@@ -21,6 +21,18 @@ __all__ = ["tensor_kind"]
 # knows), and a stream (None: the framework's current one). Or why it cannot be used; or None, where it is in host
 # memory. What a reader raises is why it cannot be used, too.
 _Read = tuple[int, Any, Any, int, int | None, int | None] | str | None
+
+
+class _Reader(NamedTuple):
+    """How arrays of a class are read, and what is told of writes; and the class, if DLPack's exchange in C comes first.
+
+    That exchange costs a tenth. What it does not read as plain memory of a device is left to `read`.
+    """
+
+    read: Callable[[Any], _Read]
+    note_writes: Callable[[list[Any]], None] | None = None
+    exchange_of: type | None = None
+
 
 _ON_A_DEVICE: Final = (2, 13)  # DLPack's kDLCUDA and kDLCUDAManaged
 _NEGATIVE: Final = "this {} has strides of {} bytes; only strides of 0 and more are possible"
@@ -44,21 +56,21 @@ def tensor_kind(kind: type, take: Callable[[Any], Any]) -> _native.TensorKind | 
             return None
         return _native.TensorKind(take=lambda x: take(x) if x.__dlpack_device__()[0] in _ON_A_DEVICE else None)
     module = sys.modules[name]
-    reader, note_writes = _READERS[name](module, kind)
+    reader = _READERS[name](module, kind)
     if reader is None:
         return None
-    return _native.TensorKind(read=reader, current_stream=frameworks.STREAMS[name](module), note_writes=note_writes)
+    return _native.TensorKind(current_stream=frameworks.STREAMS[name](module), **reader._asdict())
 
 
 # --- PyTorch --------------------------------------------------------------------------------------------------------
 
 
-def _torch(torch: Any, kind: type) -> tuple[Callable[[Any], _Read] | None, Callable[[Any], None] | None]:
+def _torch(torch: Any, kind: type) -> _Reader | None:
     if not issubclass(kind, torch.Tensor):
-        return None, None
+        return None
     if getattr(kind, "__torch_dispatch__", None) is not getattr(torch.Tensor, "__torch_dispatch__", None):
         # It stands for other tensors, and has no memory of its own.
-        return (lambda _: f"a {kind.__qualname__} keeps its items elsewhere; give a plain torch.Tensor"), None
+        return _Reader(lambda _: f"a {kind.__qualname__} keeps its items elsewhere; give a plain torch.Tensor")
     codes: dict[Any, int] = {}
 
     def read(tensor: Any) -> _Read:
@@ -88,15 +100,19 @@ def _torch(torch: Any, kind: type) -> tuple[Callable[[Any], _Read] | None, Calla
                 count(tensor)
 
     count = torch.autograd.graph.increment_version
-    return read, note_writes
+    # What that calls, for a list. It leaves out tensors that have no version itself.
+    count_all = getattr(getattr(torch, "_C", None), "_increment_version", None)
+    if hasattr(kind, "__dlpack_c_exchange_api__") and count_all is not None:
+        return _Reader(read, count_all, kind)
+    return _Reader(read, note_writes)
 
 
 # --- CuPy -----------------------------------------------------------------------------------------------------------
 
 
-def _cupy(cupy: Any, kind: type) -> tuple[Callable[[Any], _Read] | None, None]:
+def _cupy(cupy: Any, kind: type) -> _Reader | None:
     if not issubclass(kind, cupy.ndarray):
-        return None, None
+        return None
 
     def read(array: Any) -> _Read:
         data = array.data
@@ -106,15 +122,15 @@ def _cupy(cupy: Any, kind: type) -> tuple[Callable[[Any], _Read] | None, None]:
             return _NEGATIVE.format(kind.__name__, strides)
         return data.ptr, array.shape, strides, _code_of(dtype), data.device_id, None
 
-    return read, None
+    return _Reader(read)
 
 
 # --- Numba and Warp, by the CUDA array interface --------------------------------------------------------------
 
 
-def _shown(_: Any, kind: type) -> tuple[Callable[[Any], _Read] | None, None]:
+def _shown(_: Any, kind: type) -> _Reader | None:
     if not hasattr(kind, "__cuda_array_interface__"):
-        return None, None
+        return None
 
     def read(array: Any) -> _Read:
         try:
@@ -130,7 +146,7 @@ def _shown(_: Any, kind: type) -> tuple[Callable[[Any], _Read] | None, None]:
         theirs = interface.get("stream")
         return address, shape, strides, dtypes.code_of(dtype), None, theirs
 
-    return read, None
+    return _Reader(read)
 
 
 def _code_named(name: str) -> int:
@@ -145,7 +161,7 @@ def _code_of(dtype: Any) -> int:
     return dtypes.code_of(dtypes.to_dtype(dtype))
 
 
-_READERS: Final[dict[str, Callable[[Any, type], tuple[Callable[[Any], _Read] | None, Any]]]] = {
+_READERS: Final[dict[str, Callable[[Any, type], _Reader | None]]] = {
     "torch": _torch,
     "cupy": _cupy,
     "numba": _shown,

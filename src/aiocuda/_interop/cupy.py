@@ -13,7 +13,7 @@ from typing import Any
 from aiocuda import _native
 from aiocuda._arrays.array import DeviceArray
 from aiocuda._devices.device import Stream
-from aiocuda._interop.operation import Entered, Made, capsule_of, operation, require_installed
+from aiocuda._interop.operation import Entered, Framework, Made, capsule_of, operation, require_installed
 from aiocuda._ops.operation import DeviceOp
 from aiocuda._values import dtypes
 
@@ -73,10 +73,11 @@ def framework() -> _CuPy:
     return _CuPy()
 
 
-class _CuPy:
+class _CuPy(Framework):
     name = "CuPy"
 
     def __init__(self) -> None:
+        super().__init__()
         import cupy
 
         self._cupy: Any = cupy
@@ -86,9 +87,14 @@ class _CuPy:
         cuda = self._cupy.cuda
         ordinal = stream.device.ordinal
         before = cuda.get_current_stream(ordinal)
+        is_there = cuda.runtime.getDevice() == ordinal
+        if is_there and kept is None:
+            ours = self._stream_of(stream, is_kept=True)
+            ours.__enter__()
+            return Entered(before.ptr, (), ours.__exit__)
         inside = contextlib.ExitStack()
         try:
-            if cuda.runtime.getDevice() != ordinal:
+            if not is_there:
                 inside.enter_context(cuda.Device(ordinal))
             inside.enter_context(self._stream_of(stream, is_kept=kept is None))
             if kept is not None:  # each launch of the graph uses the memory that is given out now
@@ -99,10 +105,10 @@ class _CuPy:
         except BaseException:
             inside.close()
             raise
-        return Entered(before.ptr, (), inside)
+        return Entered(before.ptr, (), inside.close)
 
     def leave(self, entered: Entered) -> None:
-        entered.back.close()
+        entered.back()
 
     def _stream_of(self, stream: Stream, *, is_kept: bool) -> Any:
         known = self._streams.get(stream._index)
@@ -119,12 +125,14 @@ class _CuPy:
     def lend(self, array: DeviceArray) -> Any:
         cupy = self._cupy
         keeper = capsule_of(array, is_untyped=True)
-        end_bytes = array._size_bytes + sum(
-            (extent - 1) * step for extent, step in zip(array.shape, array.strides, strict=True) if extent
-        )
+        end_bytes, strides = array._size_bytes, None
+        if not array._is_contiguous:
+            strides = array.strides
+            steps = zip(array.shape, strides, strict=True)
+            end_bytes += sum((extent - 1) * step for extent, step in steps if extent)
         memory = cupy.cuda.UnownedMemory(array._address, end_bytes, keeper, array._device)
         pointer = cupy.cuda.MemoryPointer(memory, 0)
-        return cupy.ndarray(array.shape, array.dtype, pointer, array.strides)
+        return cupy.ndarray(array.shape, array.dtype, pointer, strides)
 
     def was_written(self, lent: Any) -> bool:
         return False
@@ -133,4 +141,10 @@ class _CuPy:
         if not isinstance(x, self._cupy.ndarray):
             return None
         strides = None if x.flags.c_contiguous else x.strides
-        return Made(x.data.ptr, x.shape, strides, dtypes.code_of(dtypes.to_dtype(x.dtype)), x.device.id, x)
+        data = x.data
+        return Made(data.ptr, x.shape, strides, _code_of(x.dtype), data.device_id, x)
+
+
+@functools.cache
+def _code_of(dtype: Any) -> int:
+    return dtypes.code_of(dtypes.to_dtype(dtype))

@@ -15,7 +15,7 @@ from aiocuda._arrays.array import DeviceArray
 from aiocuda._devices.device import Stream
 from aiocuda._driver import frameworks
 from aiocuda._interop import kernels, python_source
-from aiocuda._interop.operation import Entered, Made, capsule_of, require_installed
+from aiocuda._interop.operation import Entered, Framework, Made, capsule_of, require_installed
 from aiocuda._ops.operation import DeviceOp
 from aiocuda._values import given
 from aiocuda.errors import ArgumentTypeError
@@ -141,10 +141,11 @@ class _Lent:
         return capsule_of(self._array)
 
 
-class _CuTile:
+class _CuTile(Framework):
     name = "cuTile"
 
     def __init__(self) -> None:
+        super().__init__()
         import cuda.tile
 
         self.launch: Callable[..., None] = cuda.tile.launch

@@ -14,7 +14,7 @@ from typing import Any
 from aiocuda._arrays.array import DeviceArray
 from aiocuda._devices.device import Stream
 from aiocuda._interop import kernels, python_source
-from aiocuda._interop.operation import Entered, Made, capsule_of, operation, require_installed
+from aiocuda._interop.operation import Entered, Framework, Made, capsule_of, operation, require_installed
 from aiocuda._ops.operation import DeviceOp
 from aiocuda._values import dtypes, given
 from aiocuda.errors import ArgumentTypeError
@@ -174,10 +174,11 @@ def _numba() -> _Numba:
     return _Numba()
 
 
-class _Numba:
+class _Numba(Framework):
     name = "Numba"
 
     def __init__(self) -> None:
+        super().__init__()
         from numba import cuda
 
         self._cuda: Any = cuda

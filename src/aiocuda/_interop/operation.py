@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, NoReturn, cast
 
 from aiocuda import _native
 from aiocuda._arrays.array import DeviceArray
 from aiocuda._devices.device import Stream
-from aiocuda._interop.states import state_of
+from aiocuda._interop.states import STATES, state_of
 from aiocuda._ops.composing import lift
 from aiocuda._ops.operation import DeviceOp, ForeignOp
 from aiocuda._values import given, parts
@@ -58,10 +58,10 @@ class Made(NamedTuple):
     owner: Any
 
 
-class Framework(Protocol):
+class Framework(_native.Framework):
     """What an operation needs of a framework."""
 
-    name: str
+    name: ClassVar[str]
 
     def enter(self, stream: Stream, kept: list[Any] | None) -> Entered:
         """Make a stream the current one of this thread.
@@ -69,18 +69,58 @@ class Framework(Protocol):
         `kept` is None, except in a capture. There the memory that the framework gives out must be the graph's alone,
         and what is put into the list lives as long as the graph. If this raises, nothing has changed.
         """
+        raise NotImplementedError
 
     def leave(self, entered: Entered) -> None:
         """Go back."""
+        raise NotImplementedError
 
     def lend(self, array: DeviceArray) -> Any:
         """Return an array of the framework's over the memory of ours, which lives as long."""
+        raise NotImplementedError
 
     def was_written(self, lent: Any) -> bool:
         """Say whether the function has written what was lent, as far as the framework knows."""
+        return False
 
     def found(self, x: Any) -> Made | None:
         """Return the memory of an array that the function returned; None if `x` is no array on a device."""
+        raise NotImplementedError
+
+    # What native code calls besides.
+
+    def adopted(self, function: Any, returned: Any, ordinal: int) -> Any:
+        """Return an array over what a function on a device returned; what is no array on a device, as it is."""
+        made = self.found(returned)
+        if made is None:
+            return returned
+        if made.ordinal != ordinal:
+            raise DeviceMismatchError(
+                f"op: {_name_of(function)} returned an array on device {made.ordinal}, and runs on device {ordinal}; "
+                "bring it over before it is returned"
+            )
+        if made.strides is not None and any(step < 0 for step in made.strides):
+            raise ArgumentValueError(
+                f"op: {_name_of(function)} returned an array with strides of {made.strides} bytes; only strides of 0 "
+                "and more are possible: return a copy"
+            )
+        return _native.adopt_array(made.address, made.shape, made.dtype_code, made.strides, made.owner)
+
+    def refuse(self, value: Any) -> NoReturn:
+        """Raise for an array that is not on a device."""
+        raise ArgumentTypeError(
+            f"op: {self.name} gets arrays on a device; {given.shown(value)} is none: to_device() brings page-locked "
+            "memory over, and unpartition() gives an array back"
+        )
+
+    def require_written(self, function: Any, array: DeviceArray, writes: Sequence[DeviceArray]) -> None:
+        """Raise if an array that a function has written is not among those that it may write."""
+        for each in writes:
+            if parts.share_bytes(_bytes_of(array), _bytes_of(each)):
+                return
+        raise ArgumentValueError(
+            f"op: {_name_of(function)} has written {array!r} in place, which stands not in writes=; name it there"
+        )
 
 
 def operation(
@@ -92,98 +132,20 @@ def operation(
     is_stateless: bool,
 ) -> DeviceOp[Any]:
     """Make the operation; see `aiocuda.interop.torch.op`."""
+    made = _native.framework_op(framework, function, arguments, reads, writes, is_stateless)
+    return cast("DeviceOp[Any]", made)
+
+
+def _prepare(function: Any, is_stateless: bool) -> tuple[_native.Array, bool]:
     checked_function(function, "op() takes a function of the arguments")
-    state, keeps_state = state_of(function, is_stateless=is_stateless)
-    taken = [lift(each) if isinstance(each, (tuple, list, dict)) else each for each in arguments] if arguments else []
-    run = _Run(framework, function, state, len(writes))
-    return ForeignOp(run, [*taken, *writes], accesses_of(reads, writes), state, keeps_state)
+    return state_of(function, is_stateless=is_stateless)
 
 
-class _Run:
-    """A function as `ForeignOp` calls it."""
+_native.set_framework_ops(op_class=ForeignOp, prepare=_prepare, lift=lift, accesses_of=accesses_of, states=STATES)
 
-    __slots__ = ("_framework", "_function", "_kept", "_state", "_written")
 
-    def __init__(self, framework: Framework, function: Callable[..., Any], state: _native.Array, written: int) -> None:
-        self._framework = framework
-        self._function = function
-        self._state = state
-        self._written = written  # how many arguments behind the function's are what it writes
-        self._kept: list[Any] | None = None  # what lives as long as the graph that it is captured for
-
-    def __getattr__(self, name: str) -> Any:
-        if name != "__qualname__":
-            raise AttributeError(name)
-        return getattr(self._function, "__qualname__", type(self._function).__name__)
-
-    def __call__(self, stream: Stream, *values: Any) -> Any:
-        framework = self._framework
-        count = len(values) - self._written
-        lent: list[tuple[DeviceArray, Any]] = []
-        given_to = [self._lent(value, lent) for value in values[:count]]
-        if _native.is_in_capture():
-            self._kept = []
-        entered = framework.enter(stream, self._kept)
-        try:
-            _native.come_after(entered.before, self._state)
-            returned = self._function(*entered.leading, *given_to)
-            for array, theirs in lent:
-                if framework.was_written(theirs):
-                    self._require_written(array, values[count:])
-            return None if returned is None else self._adopted(returned, lent, stream)
-        finally:
-            framework.leave(entered)
-
-    def _lent(self, value: Any, lent: list[tuple[DeviceArray, Any]]) -> Any:
-        kind = type(value)
-        if kind is DeviceArray:
-            theirs = self._framework.lend(value)
-            lent.append((value, theirs))
-            return theirs
-        if isinstance(value, _native.Array):
-            raise ArgumentTypeError(
-                f"op: {self._framework.name} gets arrays on a device; {given.shown(value)} is none: to_device() "
-                "brings page-locked memory over, and unpartition() gives an array back"
-            )
-        if isinstance(value, (tuple, list)):
-            items = (self._lent(item, lent) for item in value)
-            return kind(*items) if hasattr(kind, "_fields") else kind(items)
-        if isinstance(value, dict):
-            return {key: self._lent(item, lent) for key, item in value.items()}
-        return value
-
-    def _require_written(self, array: DeviceArray, writes: Sequence[Any]) -> None:
-        for each in writes:
-            if parts.share_bytes(_bytes_of(array), _bytes_of(each)):
-                return
-        raise ArgumentValueError(
-            f"op: {self.__qualname__} has written {array!r} in place, which stands not in writes=; name it there"
-        )
-
-    def _adopted(self, returned: Any, lent: Sequence[tuple[DeviceArray, Any]], stream: Stream) -> Any:
-        kind = type(returned)
-        if isinstance(returned, (tuple, list)):
-            items = (self._adopted(item, lent, stream) for item in returned)
-            return kind(*items) if hasattr(kind, "_fields") else kind(items)
-        if isinstance(returned, dict):
-            return {key: self._adopted(item, lent, stream) for key, item in returned.items()}
-        for array, theirs in lent:
-            if theirs is returned:
-                return array
-        made = self._framework.found(returned)
-        if made is None:
-            return returned
-        if made.ordinal != stream.device.ordinal:
-            raise DeviceMismatchError(
-                f"op: {self.__qualname__} returned an array on device {made.ordinal}, and runs on device "
-                f"{stream.device.ordinal}; bring it over before it is returned"
-            )
-        if made.strides is not None and any(step < 0 for step in made.strides):
-            raise ArgumentValueError(
-                f"op: {self.__qualname__} returned an array with strides of {made.strides} bytes; only strides of 0 "
-                "and more are possible: return a copy"
-            )
-        return _native.adopt_array(DeviceArray, made.address, made.shape, made.dtype_code, made.strides, made.owner)
+def _name_of(function: Any) -> str:
+    return str(getattr(function, "__qualname__", type(function).__name__))
 
 
 def _bytes_of(array: DeviceArray) -> parts.Bytes:

@@ -18,10 +18,11 @@ from aiocuda import _native
 from aiocuda._arrays.array import HostArray
 from aiocuda._values import dtypes
 
-__all__ = ["state_of"]
+__all__ = ["STATES", "state_of"]
 
 # By what keeps it: by its identity, as two modules are two, whatever they say of being equal.
-_states: dict[int, tuple[weakref.ref[Any], _native.Array]] = {}
+# Native code looks for functions that were there before.
+STATES: Final[dict[int, tuple[weakref.ref[Any], _native.Array]]] = {}
 
 
 _adding = threading.Lock()
@@ -52,23 +53,23 @@ def state_of(function: Callable[..., Any], *, is_stateless: bool) -> tuple[_nati
     keeper = _keeper(function)
     if is_stateless or type(keeper) in _BUILTIN:
         return _common(), False
-    known = _states.get(id(keeper))
+    known = STATES.get(id(keeper))
     if known is None or known[0]() is not keeper:
         try:
             reference = weakref.ref(keeper, functools.partial(_forget, id(keeper)))
         except TypeError:  # not of such an object
             return _common(), True
         with _adding:
-            known = _states.get(id(keeper))
+            known = STATES.get(id(keeper))
             if known is None or known[0]() is not keeper:
-                known = _states[id(keeper)] = reference, _new()
+                known = STATES[id(keeper)] = reference, _new()
     return known[1], True
 
 
 def _forget(identity: int, gone: weakref.ref[Any]) -> None:
-    known = _states.get(identity)
+    known = STATES.get(identity)
     if known is not None and known[0] is gone:
-        del _states[identity]
+        del STATES[identity]
 
 
 def _keeper(function: Any) -> Any:

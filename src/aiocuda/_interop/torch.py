@@ -13,7 +13,7 @@ from typing import Any
 from aiocuda import _native
 from aiocuda._arrays.array import DeviceArray
 from aiocuda._devices.device import Stream
-from aiocuda._interop.operation import Entered, Made, capsule_of, operation, require_installed
+from aiocuda._interop.operation import Entered, Framework, Made, capsule_of, operation, require_installed
 from aiocuda._interop.torch_memory import is_pool_shared
 from aiocuda._ops.operation import DeviceOp
 from aiocuda._values import dtypes
@@ -95,10 +95,11 @@ def _pytorch() -> _PyTorch:
     return _PyTorch()
 
 
-class _PyTorch:
+class _PyTorch(Framework):
     name = "PyTorch"
 
     def __init__(self) -> None:
+        super().__init__()
         import torch
 
         self._torch: Any = torch
@@ -106,13 +107,22 @@ class _PyTorch:
         # What PyTorch knows a stream by, its identifier, device and kind, by the number that aiocuda gives once.
         self._streams: dict[int, tuple[int, int, int]] = {}
         self._codes = {getattr(torch, name): dtypes.code_named(name) for name in _DTYPES if hasattr(torch, name)}
+        if hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):  # then native code does what each call needs
+            self._use_pytorch(
+                tensor=torch.Tensor,
+                get_device=self._inner._cuda_getDevice,
+                set_device=self._inner._cuda_setDevice,
+                get_stream=self._inner._cuda_getCurrentStream,
+                set_stream=self._inner._cuda_setStream,
+                streams=self._streams,
+            )
 
     # The functions of torch._C are what torch.cuda.current_stream and set_stream call; those take microseconds more.
 
     def enter(self, stream: Stream, kept: list[Any] | None) -> Entered:
         inner = self._inner
         ordinal = stream.device.ordinal
-        ours = self._stream_of(stream, is_kept=kept is None)
+        ours = self.stream_of(stream, is_kept=kept is None)
         device = inner._cuda_getDevice()
         there = inner._cuda_getCurrentStream(ordinal)
         inside = None if kept is None else self._enter_capture(ordinal, kept)
@@ -133,7 +143,7 @@ class _PyTorch:
         if inside is not None:
             inside.close()
 
-    def _stream_of(self, stream: Stream, *, is_kept: bool) -> tuple[int, int, int]:
+    def stream_of(self, stream: Stream, *, is_kept: bool = True) -> tuple[int, int, int]:
         known = self._streams.get(stream._index)
         if known is None:
             cuda = self._torch.cuda

@@ -21,7 +21,7 @@ from aiocuda._arrays.array import DeviceArray
 from aiocuda._devices.device import Stream
 from aiocuda._driver import frameworks
 from aiocuda._interop import kernels, triton_ir
-from aiocuda._interop.operation import Entered, Made, capsule_of, require_installed
+from aiocuda._interop.operation import Entered, Framework, Made, capsule_of, require_installed
 from aiocuda._interop.python_source import Found
 from aiocuda._interop.torch import _pytorch
 from aiocuda._ops.operation import DeviceOp
@@ -290,10 +290,11 @@ class _Lent:
         return self._address
 
 
-class _Triton:
+class _Triton(Framework):
     name = "Triton"
 
     def __init__(self) -> None:
+        super().__init__()
         self._asked: Any = None  # Triton's driver that asks us first
         self._before: Callable[[int], int] = int  # what it asks then
 

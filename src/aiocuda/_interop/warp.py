@@ -11,7 +11,7 @@ from typing import Any
 
 from aiocuda._arrays.array import DeviceArray
 from aiocuda._devices.device import Stream
-from aiocuda._interop.operation import Entered, Made, capsule_of, operation, require_installed
+from aiocuda._interop.operation import Entered, Framework, Made, capsule_of, operation, require_installed
 from aiocuda._ops.operation import DeviceOp
 from aiocuda._values import dtypes
 
@@ -72,10 +72,11 @@ def framework() -> _Warp:
     return _Warp()
 
 
-class _Warp:
+class _Warp(Framework):
     name = "Warp"
 
     def __init__(self) -> None:
+        super().__init__()
         import warp
 
         self._warp: Any = warp

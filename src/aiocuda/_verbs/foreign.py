@@ -170,7 +170,7 @@ def given(lent: foreign.Lent, where: str, *, is_of_call: bool = False) -> Device
     is_dense = lent.strides is None or parts.is_contiguous(lent.shape, lent.strides, lent.dtype.itemsize)
     strides = None if is_dense else lent.strides
     if is_of_call:
-        made = _native.adopt_array(DeviceArray, lent.address, lent.shape, code, strides, lent.owner, lent.is_read_only)
+        made = _native.adopt_array(lent.address, lent.shape, code, strides, lent.owner, lent.is_read_only)
         return cast("DeviceArray", made)
     array = _native.borrow_array(
         DeviceArray,
