@@ -15,6 +15,12 @@ if(AIOCUDA_HAS_TLS_DESCRIPTORS)
   target_compile_options(aiocuda_language INTERFACE -mtls-dialect=gnu2)
 endif()
 
+# Functions of other libraries are called through the table of their addresses, and not through a stub for each.
+check_cxx_compiler_flag(-fno-plt AIOCUDA_HAS_NO_PLT)
+if(AIOCUDA_HAS_NO_PLT)
+  target_compile_options(aiocuda_language INTERFACE -fno-plt)
+endif()
+
 # Not errors: instrumented by a sanitizer, libstdc++'s own <regex> looks uninitialised to g++; and g++ 12
 # sees an overlap in `"text" + std::string` that is not there (GCC bug 105651).
 set(aiocuda_warnings_as_errors -Werror

@@ -46,6 +46,11 @@ namespace aiocuda::dataflow {
                        ", which uses its memory for other arrays as well; make it a part of the graph's result"));
 }
 
+// Nobody has a say in what the array is used for: it is there, inside no graph, and was never shared or partitioned.
+inline bool is_free_to_use(const Array& array) {
+  return array.buffer && !array.buffer->enclosure && !array.buffer->claims;
+}
+
 template <class Where>
 void check_usable(const Array& array, bool writes, Where&& where) {
   if (!array.buffer) raise_ended(array, where());

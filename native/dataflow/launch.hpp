@@ -138,7 +138,8 @@ struct Home {
   }
 };
 
-inline void meet(const Signature& signature, std::size_t i, std::int32_t device, bool is_managed, Home& home) {
+[[gnu::noinline]] inline void meet_another(const Signature& signature, std::size_t i, std::int32_t device,
+                                           bool is_managed, Home& home) {
   if (device == unknown_ordinal) return;
   if (home.device == unknown_ordinal || (home.is_free && !is_managed)) {
     home = {device, i, is_managed};
@@ -154,6 +155,9 @@ inline void meet(const Signature& signature, std::size_t i, std::int32_t device,
             std::to_string(kept + 1) + " (" + signature.params[kept].name + ")" +
             (signature.params[kept].writes ? ", which it writes," : "") + " on device " + place + "; bring " +
             signature.params[moved].name + " over with .to(" + place + ")");
+}
+inline void meet(const Signature& signature, std::size_t i, std::int32_t device, bool is_managed, Home& home) {
+  if (device != home.device || home.is_free) meet_another(signature, i, device, is_managed, home);
 }
 
 [[noreturn, gnu::cold, gnu::noinline]] inline void raise_misfit(const Signature& signature, std::size_t i,
@@ -173,11 +177,12 @@ inline void meet(const Signature& signature, std::size_t i, std::int32_t device,
 
 // One thing may have changed since an array was bound: whether it may be used. Its kind stays.
 inline void check_array_again(const Signature& signature, std::size_t i, const Array& array, Home& home) {
-  check_usable(array, signature.params[i].writes, [&] { return signature.where(i); });
+  if (!is_free_to_use(array)) check_usable(array, signature.params[i].writes, [&] { return signature.where(i); });
   meet(signature, i, array.device, array.is_managed(), home);
 }
 
-inline void check_array(const Signature& signature, std::size_t i, const Array& array, Home& home) {
+[[gnu::noinline]] inline void check_any_array(const Signature& signature, std::size_t i, const Array& array,
+                                              Home& home) {
   const Param& param = signature.params[i];
   auto expected = [&](const char* advice) { raise_misfit(signature, i, array, advice); };
   if (array.dtype != param.dtype && param.dtype != any_dtype) expected("convert it, or change the kernel");
@@ -203,8 +208,18 @@ inline void check_array(const Signature& signature, std::size_t i, const Array& 
   meet(signature, i, array.device, array.is_managed(), home);
 }
 
+inline void check_array(const Signature& signature, std::size_t i, const Array& array, Home& home) {
+  const Param& param = signature.params[i];
+  // A plain array for a pointer is what is most likely; it needs few looks.
+  const bool is_plain = param.kind == ParamKind::array && array.is_contiguous() && !array.is_partition() &&
+                        (array.dtype == param.dtype || param.dtype == any_dtype) && !array.is_host() &&
+                        is_free_to_use(array) && !((array.buffer->place() + array.offset) & (param.alignment - 1));
+  if (!is_plain) return check_any_array(signature, i, array, home);
+  meet(signature, i, array.device, array.is_managed(), home);
+}
+
 // The same for an operation of which only the specification is known.
-inline void check_spec(const Signature& signature, std::size_t i, const Spec& spec, Home& home) {
+[[gnu::noinline]] inline void check_spec(const Signature& signature, std::size_t i, const Spec& spec, Home& home) {
   const Param& param = signature.params[i];
   if (spec.yields == Yields::unknown) return;
   if (is_scalar(param.kind)) {
@@ -259,16 +274,16 @@ struct LaunchOp final : Op {
 
   // The bytes from which the driver copies the argument.
   void* word_of(std::size_t i) {
-    const Param& param = signature.params[i];
-    return param.words() ? static_cast<void*>(words_.get() + arguments[i].word) : &arguments[i].word;
+    return signature.words && signature.params[i].words() ? static_cast<void*>(words_.get() + arguments[i].word)
+                                                          : &arguments[i].word;
   }
 
   void pack(std::size_t i, const Array& array) {
+    if (signature.params[i].kind != ParamKind::array) return pack_view(i, array);
+    arguments[i].word = array.address();
+  }
+  [[gnu::noinline]] void pack_view(std::size_t i, const Array& array) {
     const Param& param = signature.params[i];
-    if (!param.words()) {
-      arguments[i].word = array.address();
-      return;
-    }
     std::uint64_t* into = words_.get() + arguments[i].word;
     *into++ = array.address();
     for (std::size_t axis = 0; axis < param.rank; ++axis) *into++ = static_cast<std::uint64_t>(array.shape[axis]);
@@ -280,9 +295,22 @@ struct LaunchOp final : Op {
   void pack_value(std::size_t i, nb::handle value) {
     const Param& param = signature.params[i];
     if (param.kind != ParamKind::structure) {
+      // The most likely numbers of all: sizes.
+      if (param.kind == ParamKind::u32 && PyLong_CheckExact(value.ptr())) {
+        const unsigned long long word = PyLong_AsUnsignedLongLong(value.ptr());
+        if (word <= UINT32_MAX) {
+          arguments[i].word = word;
+          return;
+        }
+        PyErr_Clear();
+      }
       arguments[i].word = pack_scalar(value, param.kind, [&] { return signature.where(i); });
       return;
     }
+    pack_structure(i, value);
+  }
+  [[gnu::noinline]] void pack_structure(std::size_t i, nb::handle value) {
+    const Param& param = signature.params[i];
     const auto bytes = nb::cast<nb::bytes>(param.pack(signature.where(i), value));
     std::memcpy(words_.get() + arguments[i].word, bytes.c_str(), std::min<std::size_t>(bytes.size(), param.size_bytes));
   }
@@ -291,7 +319,7 @@ struct LaunchOp final : Op {
     const std::size_t i = bound;
     const Param& param = signature.params[i];
     Argument& into = arguments[i];
-    if (const std::uint32_t words = param.words()) {
+    if (const std::uint32_t words = signature.words ? param.words() : 0) {
       into.word = words_bound_;
       words_bound_ += words;
     }

@@ -138,7 +138,7 @@ std::uint64_t pack_float(double value, ParamKind kind, Where&& where) {
 }
 
 template <class Where>
-std::uint64_t pack_scalar(nb::handle value, ParamKind kind, Where&& where) {
+[[gnu::noinline]] std::uint64_t pack_scalar(nb::handle value, ParamKind kind, Where&& where) {
   auto reject = [&] {
     raise(error_types.argument_type,
           where() + ": " + with_article(kind) + " is expected, " +

@@ -22,12 +22,13 @@ namespace aiocuda::dataflow {
 class Held {
  public:
   Held() = default;
-  explicit Held(nb::handle op) : object_(nb::borrow(op)) { ++as_op(object_)->held; }
+  explicit Held(nb::handle op) : object_(nb::borrow(op)), op_(nb::inst_ptr<Op>(op)) { ++op_->held; }
   Held(Held&&) noexcept = default;
   Held& operator=(Held&& other) noexcept {
     if (this != &other) {
       drop();
       object_ = std::move(other.object_);
+      op_ = other.op_;
     }
     return *this;
   }
@@ -35,15 +36,14 @@ class Held {
 
   bool is_valid() const { return object_.is_valid(); }
   nb::handle object() const { return object_; }
-  Op& op() const { return *nb::inst_ptr<Op>(object_); }
+  Op& op() const { return *op_; }
 
  private:
   void drop() {
     if (!object_.is_valid()) return;
-    Op& held = op();
-    --held.held;
+    --op_->held;
     if (Py_REFCNT(object_.ptr()) > 1) {  // somebody else keeps it
-      held.is_asked = true;
+      op_->is_asked = true;
       object_.reset();
       return;
     }
@@ -51,6 +51,7 @@ class Held {
   }
 
   nb::object object_;
+  Op* op_ = nullptr;  // the native part
 };
 
 // The state of an operation on the path whose arguments come first, or that waits for the host.
@@ -142,7 +143,11 @@ class Path {
 
   bool is_begun() const { return !stack.empty() || (waiting_ && !waiting_->parked.empty()); }
   Frame* find_parked(const Op* op) const {
-    if (!waiting_) return nullptr;
+    if (!waiting_) [[likely]]
+      return nullptr;
+    return find_waiting(op);
+  }
+  [[gnu::noinline]] Frame* find_waiting(const Op* op) const {
     const auto found = waiting_->parked.find(op);
     return found == waiting_->parked.end() ? nullptr : found->second;
   }
@@ -182,13 +187,14 @@ class Path {
 
   // The operation on top has ended. Those that waited for it alone are ready to go on.
   void end_top() {
-    if (Frame* const frame = stack.back().frame) [[unlikely]] {
-      const Entry top = std::move(stack.back());
-      stack.pop_back();
-      frame->order ? end(frame) : Frames::give_back(frame);
-      return;
-    }
+    if (Frame* const frame = stack.back().frame) [[unlikely]]
+      return end_top(frame);
     stack.pop_back();
+  }
+  [[gnu::noinline]] void end_top(Frame* frame) {
+    const Entry top = std::move(stack.back());
+    stack.pop_back();
+    frame->order ? end(frame) : Frames::give_back(frame);
   }
   // A parked operation has ended.
   void end(Frame* frame) {
@@ -200,7 +206,11 @@ class Path {
 
   // Puts the first of those that are ready on the stack.
   bool go_on() {
-    if (!waiting_ || waiting_->ready.empty()) return false;
+    if (!waiting_ || waiting_->ready.empty()) [[likely]]
+      return false;
+    return go_on_with_first();
+  }
+  [[gnu::noinline]] bool go_on_with_first() {
     Frame* const frame = waiting_->ready.top();
     waiting_->ready.pop();
     stack.push_back({std::move(frame->held), frame->consumer, frame, false});
@@ -259,7 +269,10 @@ class Path {
     for (Entry& entry : stack)
       if (entry.held.is_valid() && entry.held.op().walker == number) entry.held.op().walker = 0;
     has_branches = false;
-    if (!is_begun()) return;
+    if (is_begun()) [[unlikely]]
+      drop_all();
+  }
+  [[gnu::noinline]] void drop_all() {
     // To drop these may run Python code, which must find the path empty.
     const auto entries = std::exchange(stack, {});
     const auto waiting = std::exchange(waiting_, nullptr);

@@ -96,15 +96,7 @@ class Performing : protected Homes<Sink> {
       if (is_constant && is_scalar(param.kind)) continue;  // packed when it was built
       if (!is_constant) {
         if (CreateOp* create = as_deferred(op, argument.object)) {
-          if (!take_shape(*create)) {
-            if (param.writes) outputs_.push_back(sink_.result(*create));
-            continue;
-          }
-          Spec spec = create->spec;
-          spec.device = device_of(*create, [] { return unknown_ordinal; });
-          check_spec(signature, i, spec, home);
-          deferred_.push_back({i, outputs_.size()});
-          if (param.writes) outputs_.emplace_back();
+          defer(signature, i, *create, home);
           continue;
         }
       }
@@ -130,15 +122,7 @@ class Performing : protected Homes<Sink> {
       placing_.uses.push_back({each.buffer.get(), {0, each.buffer->size_bytes}, each.writes});
     });
     const StreamIndex stream = placing_.choose(op, device);
-    for (const auto& deferred : deferred_) {
-      auto& create = static_cast<CreateOp&>(*as_op(op.arguments[deferred.argument].object));
-      const bool is_made = sink_.is_done(create);  // as another argument
-      const Value value = is_made ? sink_.result(create)
-                                  : make(create, stream, device_of(create, [&] { return device; }),
-                                         Py_REFCNT(op.arguments[deferred.argument].object) > 1);
-      take_array(op, deferred.argument, value, home);
-      if (signature.params[deferred.argument].writes) outputs_[deferred.output] = value;
-    }
+    if (!deferred_.empty()) make_deferred(op, stream, device, home);
     placing_.order(op, stream);
     sink_.launch(op, stream, device);
     placing_.commit(op, stream, is_shared_);
@@ -146,7 +130,32 @@ class Performing : protected Homes<Sink> {
     return Step::finished;
   }
 
-  void take_array(LaunchOp& op, std::uint32_t i, Value value, Home& home) {
+  // A new array that the launch is the first to use.
+  [[gnu::noinline]] void defer(const Signature& signature, std::uint32_t i, CreateOp& create, Home& home) {
+    const bool writes = signature.params[i].writes;
+    if (!take_shape(create)) {
+      if (writes) outputs_.push_back(sink_.result(create));
+      return;
+    }
+    Spec spec = create.spec;
+    spec.device = device_of(create, [] { return unknown_ordinal; });
+    check_spec(signature, i, spec, home);
+    deferred_.push_back({i, outputs_.size()});
+    if (writes) outputs_.emplace_back();
+  }
+  [[gnu::noinline]] void make_deferred(LaunchOp& op, StreamIndex stream, std::int32_t device, Home& home) {
+    for (const auto& deferred : deferred_) {
+      auto& create = static_cast<CreateOp&>(*as_op(op.arguments[deferred.argument].object));
+      const bool is_made = sink_.is_done(create);  // as another argument
+      const Value value = is_made ? sink_.result(create)
+                                  : make(create, stream, device_of(create, [&] { return device; }),
+                                         Py_REFCNT(op.arguments[deferred.argument].object) > 1);
+      take_array(op, deferred.argument, value, home);
+      if (op.signature.params[deferred.argument].writes) outputs_[deferred.output] = value;
+    }
+  }
+
+  [[gnu::noinline]] void take_array(LaunchOp& op, std::uint32_t i, Value value, Home& home) {
     const Signature& signature = op.signature;
     const Param& param = signature.params[i];
     const Array* array = sink_.array(value);

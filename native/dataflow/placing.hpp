@@ -38,12 +38,12 @@ struct Use {
   Loan* tensor = nullptr;  // of a framework's array: its stream comes before, and after
 };
 
+[[gnu::noinline]] inline void add_pieces(const Array& array, bool writes, std::vector<Use>& uses) {
+  array.each_piece([&](Span piece) { uses.push_back({array.buffer.get(), piece, writes, array.tensor()}); });
+}
 inline void add_uses(const Array& array, bool writes, std::vector<Use>& uses) {
-  if (array.is_contiguous()) {
-    uses.push_back({array.buffer.get(), array.span(), writes, array.tensor()});
-  } else {
-    array.each_piece([&](Span piece) { uses.push_back({array.buffer.get(), piece, writes, array.tensor()}); });
-  }
+  if (!array.is_contiguous()) return add_pieces(array, writes, uses);
+  uses.push_back({array.buffer.get(), {array.offset, array.offset + array.size_bytes()}, writes, array.tensor()});
 }
 
 // An operation that `on` put on a device, and that works on another.
@@ -94,15 +94,24 @@ class Placing {
     if (!put && placement_->stream != no_stream && placement_->device == device)
       return open(placement_->stream, device);
     const Policy& policy = put ? *put : placement_->policy_or_default();
+    PolicyStreams& policy_streams = sink_.policy_streams(op, policy, device);
+    if (policy.goes_on() && !uses.empty()) {  // in a chain the first need says it all
+      const Hazard* const first = sink_.hazards(*uses.front().buffer).whole();
+      if (first && sink_.timeline().is_tail(first->written) && policy_streams.contain(first->written.stream))
+        return first->written.stream;
+    }
     needs_.clear();
     for (const Use& use : uses)
       sink_.hazards(*use.buffer).each(use.span, [&](const Hazard& hazard, Span) {
         hazard.each_before(use.writes, [&](Tick tick) { needs_.push_back(tick); });
       });
-    PolicyStreams& policy_streams = sink_.policy_streams(op, policy, device);
     if (policy.looks_at_progress())
       for (const StreamIndex stream : policy_streams.streams) sink_.look(stream);
-    if (!policy.asks()) return policy.choose(sink_.timeline(), needs_, policy_streams);
+    if (!policy.asks()) [[likely]]
+      return policy.choose(sink_.timeline(), needs_, policy_streams);
+    return ask(op, device, policy, policy_streams);
+  }
+  [[gnu::noinline]] StreamIndex ask(Op& op, std::int32_t device, const Policy& policy, PolicyStreams& policy_streams) {
     const StreamId asked = [&] {
       const InForce in_force(placement_of(op, *placement_));
       return sink_.ask(policy, op, device, needs_, policy_streams);

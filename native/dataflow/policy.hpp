@@ -35,6 +35,7 @@ class Policy {
   virtual bool uses_default_stream() const { return false; }  // as the first one
   virtual bool looks_at_progress() const { return false; }    // the device is to be asked how far its streams are
   virtual bool asks() const { return false; }                 // somebody else chooses
+  virtual bool goes_on() const { return false; }  // where the first of `needs` is the last work of one of its streams
 
   const std::uint32_t streams;  // on each device
   const int priority;
@@ -55,6 +56,7 @@ class Dataflow final : public Policy {
     return policy_streams.take_turn();
   }
   bool uses_default_stream() const override { return priority == 0; }
+  bool goes_on() const override { return true; }
 };
 
 class RoundRobin final : public Policy {

@@ -42,14 +42,15 @@ class RangeHazards {
 
   std::size_t segment_count() const { return split_ ? split_->size() : 1; }
 
+  // What all bytes remember, where it is the same for all; else null.
+  const Hazard* whole() const { return split_ ? nullptr : &whole_; }
+
   // Calls `f(hazard, span of the segment)` for all that remember something of the span.
   template <class F>
   void each(Span span, F&& f) const {
-    if (!split_) return f(whole_, Span{0, size_bytes_});
-    for (auto at = segment_at(*split_, span.begin); at != split_->end() && at->first < span.end; ++at) {
-      const auto next = std::next(at);
-      f(at->second, Span{at->first, next == split_->end() ? size_bytes_ : next->first});
-    }
+    if (!split_) [[likely]]
+      return f(whole_, Span{0, size_bytes_});
+    each_segment(span, f);
   }
   template <class F>
   void each(F&& f) const {
@@ -59,7 +60,35 @@ class RangeHazards {
   // Forgets what has passed, and makes one segment of neighbours that remember nothing. To be called after
   // a commit; it costs something only when the segments have doubled since the last time.
   void forget_passed(const Timeline& timeline) {
-    if (!split_ || split_->size() < 2 * kept_) return;
+    if (split_ && split_->size() >= 2 * kept_) [[unlikely]]
+      forget_passed_segments(timeline);
+  }
+
+  // What somebody else does with the bytes, or reads of them; see Timeline. He is not ordered after all that the
+  // segments remember. So they stay as many as they are.
+  void commit_of_others(Span span, Tick now) {
+    note_of_others(span, [now](Hazard& hazard) { Timeline::commit_of_others(hazard, now); });
+  }
+  void commit_reads_of_others(Span span, Tick now) {
+    note_of_others(span, [now](Hazard& hazard) { Timeline::commit(hazard, false, now); });
+  }
+
+  void commit(Span span, bool writes, Tick now) {
+    if (!split_ && span.begin == 0 && span.end >= size_bytes_) [[likely]]
+      return Timeline::commit(whole_, writes, now);
+    commit_segments(span, writes, now);
+  }
+
+ private:
+  // Slices are rarer than whole buffers. What they need is not inlined, so that the rest takes few lines of the cache.
+  template <class F>
+  [[gnu::noinline]] void each_segment(Span span, F& f) const {
+    for (auto at = segment_at(*split_, span.begin); at != split_->end() && at->first < span.end; ++at) {
+      const auto next = std::next(at);
+      f(at->second, Span{at->first, next == split_->end() ? size_bytes_ : next->first});
+    }
+  }
+  [[gnu::noinline]] void forget_passed_segments(const Timeline& timeline) {
     auto passed = [&](const Hazard& hazard) {
       bool all = true;
       hazard.each_before(true, [&](Tick tick) { all = all && timeline.is_known_complete(tick); });
@@ -74,24 +103,13 @@ class RangeHazards {
     }
     kept_ = std::max(split_->size(), most_segments);
   }
-
-  // What somebody else does with the bytes, or reads of them; see Timeline. He is not ordered after all that the
-  // segments remember. So they stay as many as they are.
-  void commit_of_others(Span span, Tick now) {
-    note_of_others(span, [now](Hazard& hazard) { Timeline::commit_of_others(hazard, now); });
-  }
-  void commit_reads_of_others(Span span, Tick now) {
-    note_of_others(span, [now](Hazard& hazard) { Timeline::commit(hazard, false, now); });
-  }
-
-  void commit(Span span, bool writes, Tick now) {
+  [[gnu::noinline]] void commit_segments(Span span, bool writes, Tick now) {
     const bool is_all = span.begin == 0 && span.end >= size_bytes_;
     if (is_all && (writes || segment_count() > most_segments)) {
       split_.reset();
       Timeline::commit(whole_, true, now);
       return;
     }
-    if (is_all && !split_) return Timeline::commit(whole_, writes, now);
     if (span.begin >= span.end) return;
     split(span);
     const auto first = split_->find(span.begin);
@@ -102,8 +120,6 @@ class RangeHazards {
     }
     for (auto at = first; at != split_->end() && at->first < span.end; ++at) Timeline::commit(at->second, false, now);
   }
-
- private:
   template <class F>
   void note_of_others(Span span, F&& note) {
     if (span.begin >= span.end) return;

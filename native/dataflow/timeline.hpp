@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "clock.hpp"
+#include "few.hpp"
 
 namespace aiocuda::dataflow {
 
@@ -113,8 +114,11 @@ class Timeline {
   bool is_known_complete(Tick tick) const {
     return tick.count == 0 || clocks_[tick.stream].completed->load(std::memory_order_acquire) >= tick.count;
   }
-  std::vector<Tick> not_known_complete(std::span<const Tick> ticks) const {
-    std::vector<Tick> left;
+  bool are_known_complete(std::span<const Tick> ticks) const {
+    return std::all_of(ticks.begin(), ticks.end(), [this](Tick tick) { return is_known_complete(tick); });
+  }
+  Few<Tick> not_known_complete(std::span<const Tick> ticks) const {
+    Few<Tick> left;
     for (const Tick tick : ticks)
       if (!is_known_complete(tick)) left.push_back(tick);
     return left;
@@ -141,7 +145,12 @@ class Timeline {
   // Orders all later work of `stream` after `tick`.
   template <class Waits>
   void after(StreamIndex stream, Tick tick, Waits& waits) {
-    if (tick.count == 0 || tick.stream == stream) return;
+    if (tick.count == 0 || tick.stream == stream) [[likely]]
+      return;
+    after_another(stream, tick, waits);
+  }
+  template <class Waits>
+  [[gnu::noinline]] void after_another(StreamIndex stream, Tick tick, Waits& waits) {
     if (clocks_[stream].seen[tick.stream] >= tick.count || is_known_complete(tick)) return;
     const Mark& mark = mark_behind(tick, waits);
     waits.wait(stream, tick.stream, static_cast<std::uint32_t>(&mark - clocks_[tick.stream].marks.data()));
@@ -225,7 +234,7 @@ class Timeline {
 
   // The mark nearest behind a tick; made at the stream's end where there is none.
   template <class Waits>
-  const Mark& mark_behind(Tick tick, Waits& waits) {
+  [[gnu::noinline]] const Mark& mark_behind(Tick tick, Waits& waits) {
     StreamClock& clock = clocks_[tick.stream];
     Mark* nearest = nullptr;
     Mark* oldest = &clock.marks.front();

@@ -116,11 +116,7 @@ class Walk : private Performing<Sink> {
       } while (path_.go_on());
       sink_.make_held_calls();
       if (sink_.is_failed(*root_)) sink_.raise_again(*root_);
-      if (!sink_.is_done(*root_)) {
-        is_stuck_ = !path_.is_waiting();
-        if (is_stuck_) raise_waits_for_itself();
-        path_.add_waits(waits_);
-      }
+      if (!sink_.is_done(*root_)) note_waits();
     } catch (const Full& full) {
       sink_.make_held_calls();
       (full.is_room ? is_full_ : is_queue_full_) = true;
@@ -156,7 +152,7 @@ class Walk : private Performing<Sink> {
 
  private:
   // Somebody may have done the work on the host that parked operations wait for.
-  void go_on() {
+  [[gnu::noinline]] void go_on() {
     if (path_.has_branches) sink_.hold_back();
     for (const Path::Due& each : std::exchange(path_.due, {})) {
       const auto& op = static_cast<const CallOp&>(*each.frame->op);
@@ -197,8 +193,14 @@ class Walk : private Performing<Sink> {
     if (step == Step::stalled) park_for_host(op);
   }
 
+  [[gnu::noinline]] void note_waits() {
+    is_stuck_ = !path_.is_waiting();
+    if (is_stuck_) raise_waits_for_itself();
+    path_.add_waits(waits_);
+  }
+
   // A failure is the failure of all that depends on it here.
-  void fail(nb::handle error) {
+  [[gnu::cold]] void fail(nb::handle error) {
     const auto fail_one = [&](Op& op) { sink_.fail(op, error); };
     if (failing_) {
       path_.fail_parked(failing_, fail_one);
@@ -217,7 +219,7 @@ class Walk : private Performing<Sink> {
   }
 
   // Some of what it needs is parked: it is visited again when all of that has ended.
-  void park(Op& op) {
+  [[gnu::noinline]] void park(Op& op) {
     op.walker = 0;
     Frame* const frame = path_.park();
     each_needed(op, [&](nb::handle, Op& child) {
@@ -225,7 +227,7 @@ class Walk : private Performing<Sink> {
     });
   }
   // It waits for work on the device; or for its function, which is called outside of walks.
-  void park_for_host(Op& op) {
+  [[gnu::noinline]] void park_for_host(Op& op) {
     op.walker = 0;
     Frame* const frame = path_.park();
     for (const Tick tick : op.ready)
@@ -236,7 +238,7 @@ class Walk : private Performing<Sink> {
   static bool is_on_path(const Op& op) { return op.walker && Walkers::is_active(op.walker); }
 
   // The frame of what is on top, as those see it that are done for it.
-  Frame* as_consumer(std::size_t at, Op& op) {
+  [[gnu::noinline]] Frame* as_consumer(std::size_t at, Op& op) {
     Path::Entry& entry = stack_[at];
     const bool is_call = op.kind == Kind::call, is_structure = op.kind == Kind::gather || op.kind == Kind::pick;
     const bool is_plain =

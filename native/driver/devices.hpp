@@ -82,8 +82,13 @@ class ContextScope {
   ~ContextScope() {
     if (before_ && bound_ != before_) devices_.table().cuCtxSetCurrent(before_);
   }
-  void bind(std::int32_t device) { bind(devices_.at(device).context); }
+  void bind(std::int32_t device) {
+    if (device == device_) return;
+    bind(devices_.at(device).context);
+    device_ = device;
+  }
   void bind(CUcontext context) {
+    device_ = no_device;
     if (!asked_) {
       relaxed_.emplace(devices_.table());
       devices_.table().cuCtxGetCurrent(&before_);
@@ -97,7 +102,9 @@ class ContextScope {
 
  private:
   Devices& devices_;
+  static constexpr std::int32_t no_device = -1;
   bool asked_ = false;
+  std::int32_t device_ = no_device;  // whose context was bound last, if it was bound as a device's
   std::optional<RelaxedCaptures> relaxed_;
   CUcontext before_ = nullptr, bound_ = nullptr;
 };

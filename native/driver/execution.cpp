@@ -50,7 +50,7 @@ void learn_from_marks(Engine& engine, Op& op) {
 }
 
 // The part of a submitted operation's ticks that has not passed.
-std::vector<Tick> incomplete(Engine& engine, Op& op) {
+dataflow::Few<Tick> incomplete(Engine& engine, Op& op) {
   if (!op.outstanding) return engine.incomplete(op.ready);
   learn_from_marks(engine, op);
   auto left = engine.timeline.not_known_complete(op.ready);
@@ -119,15 +119,22 @@ class Watched {
 
 }  // namespace
 
-// Work at a stream's end needs no mark before more comes there.
-void mark(Engine& engine, Op& op, std::span<const Tick> ticks) {
-  if (ticks.size() == 1 && engine.streams.stand_at_end(op, ticks.front())) return;
+namespace {
+[[gnu::noinline]] void mark_now(Engine& engine, Op& op, std::span<const Tick> ticks) {
   for (const Tick tick : ticks) {
     if (engine.timeline.is_known_complete(tick)) continue;
     dataflow::Few<Engine::Mark>& marks = outstanding(engine, op).marks;
     if (std::none_of(marks.begin(), marks.end(), [&](const Engine::Mark& each) { return each.covers(tick); }))
       marks.push_back(engine.mark(tick.stream));
   }
+}
+}  // namespace
+
+// Work at a stream's end needs no mark before more comes there.
+void mark(Engine& engine, Op& op, std::span<const Tick> ticks) {
+  if (ticks.size() == 1 && engine.streams.stand_at_end(op, ticks.front())) [[likely]]
+    return;
+  mark_now(engine, op, ticks);
 }
 
 void AheadMemory::get(Engine& engine) {
@@ -144,7 +151,8 @@ void AheadMemory::get(Engine& engine) {
 // A callback that is called while a graph is made: what it executes would run now, and not in the graph.
 void refuse_while_recording(nb::handle object) {
   const dataflow::Enclosure* enclosure = dataflow::Enclosure::recording();
-  if (!enclosure) return;
+  if (!enclosure) [[likely]]
+    return;
   dataflow::raise(
       dataflow::error_types.capture,
       nb::cast<std::string>(object.attr("_title")) +
@@ -154,57 +162,65 @@ void refuse_while_recording(nb::handle object) {
 }
 
 // Submits all that can be. Done: true.
-bool Execution::walk(Halt& halt) {
+bool Execution::walk(Halted& halted) {
   refuse_while_recording(root_);
   Engine::Submission submission(engine_);
   const dataflow::Enclosure::Entered nowhere(nullptr);
   const bool outermost = engine_.depth == 1;
   if (outermost) engine_.settle_losses();
-  if (ahead_ && ahead_->is_for_pool) ahead_->buffer = {};
+  if (on_host_ && on_host_->ahead && on_host_->ahead->is_for_pool) on_host_->ahead->buffer = {};
   if (!engine_.streams.has_order()) engine_.streams.restore_order();
   if (outermost) engine_.collect();
   Acting acting(engine_, op(), outermost);
-  if (claim_) engine_.claims.drop(this);             // it has come
-  std::optional<dataflow::Scratch<nb::handle>> own;  // of a callback's walk, inside another
+  if (on_host_ && on_host_->claim) engine_.claims.drop(this);  // it has come
+  std::optional<dataflow::Scratch<nb::handle>> own;            // of a callback's walk, inside another
   if (!outermost) own.emplace();
   dataflow::Scratch<nb::handle>& scratch = own ? *own : engine_.scratch;
-  SubmitSink sink(engine_, placement(), scratch.uses, outermost, acting.turn(), loading_, ahead_.get(), claim_,
-                  tensors_);
+  SubmitSink sink(engine_, placement(), scratch.uses, outermost, acting.turn(), on_host_.get(), tensors_);
   for (;;) {
     dataflow::Walk<SubmitSink> walk(sink, placement(), scratch, path_);
-    const bool is_done = walk.run(root_);
-    if (is_done) {
+    if (walk.run(root_)) [[likely]] {
       forget_host();
+      halted.reset();
       return true;
     }
-    halt = {.host = sink.take_host_need(), .is_outermost = outermost};
-    if (!halt.host.is_any()) forget_host();
-    for (const dataflow::Path::Due& each : path_.due) halt.due.push_back({object_of(*each.frame->op), each.placement});
-    if (halt.host.is_any()) return false;
-    if (const auto& memory =
-            walk.full_memory()) {  // of an outermost walk: in the middle of one nobody waits for memory
-      acting.keep();
-      halt.full = {engine_.memory_line(memory->device), memory->most_bytes, memory->asked_bytes};
-      halt.stands_in_line = true;
-      return false;
-    }
-    if (walk.is_full()) {
-      acting.keep();
-      halt.full = {walk.waits().front().stream, placement().max_in_flight};
-      halt.stands_in_line = outermost && !walk.is_queue_full();
-      if (halt.stands_in_line) return false;
-    }
-    halt.waits = engine_.incomplete(walk.waits());
-    if (!halt.waits.empty() || !halt.due.empty()) return false;
+    if (has_stopped(walk, sink.take_host_need(), acting, outermost, halted)) return false;
   }
+}
+
+// A walk did not come to its end. True: something must come first. It is not inlined, so that a walk that comes to its
+// end takes fewer lines of the cache.
+template <class Walk>
+[[gnu::noinline]] bool Execution::has_stopped(const Walk& walk, HostNeed need, Acting& acting, bool outermost,
+                                              Halted& halted) {
+  halted = std::make_unique<Halt>(Halt{.host = std::move(need), .is_outermost = outermost});
+  Halt& halt = *halted;
+  if (!halt.host.is_any()) forget_host();
+  for (const dataflow::Path::Due& each : path_.due) halt.due.push_back({object_of(*each.frame->op), each.placement});
+  if (halt.host.is_any()) return true;
+  if (const auto& memory = walk.full_memory()) {  // of an outermost walk: in the middle of one nobody waits for memory
+    acting.keep();
+    halt.full = {engine_.memory_line(memory->device), memory->most_bytes, memory->asked_bytes};
+    halt.stands_in_line = true;
+    return true;
+  }
+  if (walk.is_full()) {
+    acting.keep();
+    halt.full = {walk.waits().front().stream, placement().max_in_flight};
+    halt.stands_in_line = outermost && !walk.is_queue_full();
+    if (halt.stands_in_line) return true;
+  }
+  halt.waits = engine_.incomplete(walk.waits());
+  return !halt.waits.empty() || !halt.due.empty();
 }
 
 // Returns the completion of the work on the host for which the walk stopped, or of the executions that go first; none
 // if there is nothing left to wait for. Until then others that touch the same memory wait behind it.
 CompletionRef Execution::wait_on_host(const Halt& halt, bool blocks) {
   CompletionRef until = halt.host.behind, behind = until;
+  if (!on_host_) on_host_ = std::make_unique<OnHost>();
   if (const AheadMemory& needed = halt.host.memory; needed.size_bytes) {
-    const auto ahead = ahead_ = std::make_shared<AheadMemory>(needed.unfilled());
+    const auto ahead = on_host_->ahead = std::make_shared<AheadMemory>(needed.unfilled());
     if (blocks) {
       ahead->get(engine_);
       return nullptr;
@@ -232,11 +248,12 @@ CompletionRef Execution::wait_on_host(const Halt& halt, bool blocks) {
     if (work.is_none()) return nullptr;  // another thread has done it just now
     const auto& begun = nb::cast<const HostWork&>(work);
     until = begun.ended, behind = begun.behind;
-    const Loading before = std::exchange(loading_, {std::move(work), std::move(subject), device});
+    const Loading before = std::exchange(on_host_->loading, {std::move(work), std::move(subject), device});
   }
   if (halt.is_outermost) {
-    if (!claim_) claim_ = engine_.claims.next_place();
-    engine_.claims.put(this, claim_, std::move(behind), dataflow::UsesAhead(engine_.staging.pageable()).of(op()));
+    Claims::Place& claim = on_host_->claim;
+    if (!claim) claim = engine_.claims.next_place();
+    engine_.claims.put(this, claim, std::move(behind), dataflow::UsesAhead(engine_.staging.pageable()).of(op()));
   }
   return until;
 }
@@ -315,18 +332,34 @@ Execution::Reached Execution::submit_root(bool blocks) {
   interpreter::guard_thread();
   if (!op.is_done()) engine_.require_usable();
   raise_failed_turn(engine_, root_);
-  Halt halt;
-  while (!op.is_done() && !walk(halt)) {
+  Reached reached;
+  reached.is_submitted = op.is_done() || walk(reached.halt);
+  if (!reached.is_submitted) submit_after_halt(blocks, reached);
+  return reached;
+}
+
+[[gnu::noinline]] void Execution::submit_after_halt(bool blocks, Reached& reached) {
+  do {
+    const Halt& halt = *reached.halt;
     if (halt.due.empty()) {
-      if (!halt.host.is_any()) return {.halt = std::move(halt)};
-      if (CompletionRef until = wait_on_host(halt, blocks)) return {.elsewhere = std::move(until), .needs_host = true};
+      if (!halt.host.is_any()) return;
+      if (CompletionRef until = wait_on_host(halt, blocks)) {
+        reached = {.needs_host = true, .elsewhere = std::move(until)};
+        return;
+      }
       continue;
     }
     Ran ran = run_due(halt.due);
-    if (ran.elsewhere) return {.elsewhere = std::move(ran.elsewhere)};
-    if (ran.is_programs && op.state == dataflow::State::pending) return {.is_paused = true};
-  }
-  return {.is_submitted = true};
+    if (ran.elsewhere) {
+      reached = {.elsewhere = std::move(ran.elsewhere)};
+      return;
+    }
+    if (ran.is_programs && op().state == dataflow::State::pending) {
+      reached = {.is_paused = true};
+      return;
+    }
+  } while (!op().is_done() && !walk(reached.halt));
+  reached = {.is_submitted = true};
 }
 
 // The same, and looks whether it is complete.
@@ -336,7 +369,7 @@ Execution::Reached Execution::advance(bool blocks) {
   try {
     raise_loss(engine_, op);
     const bool is_new = !op.is_done();
-    if (!is_new && engine_.is_over() && engine_.timeline.not_known_complete(op.ready).empty())
+    if (!is_new && engine_.is_over() && engine_.timeline.are_known_complete(op.ready))
       return {.is_submitted = true, .is_complete = true};
     engine_.require_usable();
     if (is_new) learn_from_marks(engine_, op);
@@ -344,8 +377,8 @@ Execution::Reached Execution::advance(bool blocks) {
     tensors_.leave();
     if (!reached.is_submitted) return reached;
     // Work that was submitted just now has hardly passed, and waiting for it tells as much as asking.
-    reached.halt.waits = is_new ? engine_.timeline.not_known_complete(op.ready) : incomplete(engine_, op);
-    reached.is_complete = reached.halt.waits.empty();
+    reached.incomplete = is_new ? engine_.timeline.not_known_complete(op.ready) : incomplete(engine_, op);
+    reached.is_complete = reached.incomplete.empty();
     if (reached.is_complete) raise_loss(engine_, op);  // it may have been lost since
     return reached;
   } catch (const Refusal& refusal) {
@@ -360,19 +393,16 @@ CompletionRef Execution::completion_of(const Reached& reached, std::chrono::micr
   try {
     static const dataflow::Few<Engine::Mark> no_marks;
     const bool is_done = op.is_done();
-    if (is_done) {
-      Outstanding& kept = outstanding(engine_, op);
-      if (kept.completion && (!kept.completion->has_ended() || kept.completion->error())) return kept.completion;
-    }
-    const Engine::Armed armed =
-        engine_.arm(reached.halt.waits, op.outstanding ? find_outstanding(op)->marks : no_marks);
+    if (const Outstanding* const kept = is_done ? find_outstanding(op) : nullptr)
+      if (kept->completion && (!kept->completion->has_ended() || kept->completion->error())) return kept->completion;
+    const Engine::Armed armed = engine_.arm(reached.waits(), op.outstanding ? find_outstanding(op)->marks : no_marks);
     if (spin(engine_, armed, budget)) return nullptr;
     CompletionRef completion = engine_.watch(armed);
     // In the middle of a walk it is this caller's alone. Another thread may have found the operation complete.
-    if (is_done && op.outstanding) outstanding(engine_, op).completion = completion;
+    if (is_done && !engine_.timeline.are_known_complete(op.ready)) outstanding(engine_, op).completion = completion;
     return completion;
   } catch (const Refusal& refusal) {
-    raise_refusal(engine_, refusal, root_, device_of(engine_, reached.halt.waits));
+    raise_refusal(engine_, refusal, root_, device_of(engine_, reached.waits()));
   }
 }
 
@@ -437,17 +467,20 @@ Execution::Driven Execution::drive(const Listener& listener) {
                          completion::pause);  // the loop comes round: it may have been told to cancel, or be late
       return Driven::goes_on;
     }
-    if (reached.halt.stands_in_line) {
-      const auto called = stand(*reached.halt.full, {PyThread_get_thread_ident(), false, listener.token});
+    if (reached.halt && reached.halt->stands_in_line) {
+      const auto called = stand(*reached.halt->full, {PyThread_get_thread_ident(), false, listener.token});
       if (called && called->tell(listener.port, listener.token)) return Driven::goes_on;
       continue;
     }
     const auto completion = completion_of(reached, await_budget(engine_, listener.spins ? placement().spin_us : 0));
-    if (!completion) continue;
+    if (!completion) {
+      if (reached.is_submitted && ended(0)) return Driven::complete;
+      continue;
+    }
     if (completion->tell(listener.port, listener.token))
       return reached.is_submitted ? Driven::completes : Driven::goes_on;
     if (const std::int32_t error = completion->error())
-      raise_lost(engine_, error, root_, device_of(engine_, reached.halt.waits));
+      raise_lost(engine_, error, root_, device_of(engine_, reached.waits()));
   }
 }
 
@@ -456,7 +489,7 @@ bool Execution::ended(std::int32_t result) {
   engine_.submission.note_wait();
   raise_loss(engine_, op());
   if (result > 0) raise_lost(engine_, result, root_, device_of(engine_, op().ready));
-  if (result != 0 || !op().is_done() || !engine_.timeline.not_known_complete(op().ready).empty()) return false;
+  if (result != 0 || !op().is_done() || !engine_.timeline.are_known_complete(op().ready)) return false;
   op().outstanding.reset();
   return end(engine_);
 }
@@ -483,24 +516,34 @@ void Execution::submit() {
 void Execution::submit_whole() {
   for (;;) {
     const Reached reached = submit_root(true);
-    const bool is_stopped = !reached.is_submitted && !reached.is_paused && !reached.needs_host && !reached.halt.full;
+    const bool is_stopped = !reached.is_submitted && !reached.is_paused && !reached.needs_host && !reached.is_full();
     if (reached.is_submitted || is_stopped) tensors_.leave();
     if (is_stopped && has_tensors_left()) raise_tensors_left();
     engine_.now.drain_slowly();
-    if (engine_.submission.losses.is_any()) {
+    if (engine_.submission.losses.is_any()) [[unlikely]] {
       raise_loss(engine_, op());
       if (!engine_.submission.losses.is_any()) continue;  // what it needs may have failed
     }
     engine_.given.drop_made();
-    if (reached.is_submitted) return mark(engine_, op(), op().ready);
-    if (reached.is_paused) continue;
-    if (reached.needs_host) {
-      wait_until(*reached.elsewhere, Patience());
-      continue;
-    }
-    if (!reached.halt.full) return mark(engine_, op(), reached.halt.waits);
-    wait_for_room(reached.halt, Patience());
+    if (reached.is_submitted) [[likely]]
+      return mark(engine_, op(), op().ready);
+    if (submit_part(reached)) return;
   }
+}
+
+// Waits for what must come before the rest. True: only the device can go on.
+[[gnu::noinline]] bool Execution::submit_part(const Reached& reached) {
+  if (reached.is_paused) return false;
+  if (reached.needs_host) {
+    wait_until(*reached.elsewhere, Patience());
+    return false;
+  }
+  if (reached.is_full()) {
+    wait_for_room(*reached.halt, Patience());
+    return false;
+  }
+  mark(engine_, op(), reached.waits());
+  return true;
 }
 
 bool Execution::submit_more() {
@@ -515,8 +558,8 @@ bool Execution::submit_more() {
       return false;
     }
     tensors_.close();
-    if (!reached.is_paused && !reached.halt.full)
-      mark(engine_, op(), reached.is_submitted ? std::span<const Tick>(op().ready) : reached.halt.waits);
+    if (!reached.is_paused && !reached.is_full())
+      mark(engine_, op(), reached.is_submitted ? op().ready : reached.waits());
     return reached.is_paused;
   } catch (const Refusal& refusal) {
     raise_refusal(engine_, refusal, root_);
@@ -534,15 +577,18 @@ bool Execution::wait(const Patience& patience) {
       if (patience.is_over()) return false;
       continue;
     }
-    if (reached.halt.full) {
-      if (!wait_for_room(reached.halt, patience)) return false;
+    if (reached.is_full()) {
+      if (!wait_for_room(*reached.halt, patience)) return false;
       continue;
     }
     const auto completion = completion_of(reached, spin_time);
-    if (!completion) continue;
+    if (!completion) {
+      if (reached.is_submitted && ended(0)) return true;
+      continue;
+    }
     if (!wait_until(*completion, patience)) return false;
     if (const std::int32_t error = completion->error())
-      raise_lost(engine_, error, root_, device_of(engine_, reached.halt.waits));
+      raise_lost(engine_, error, root_, device_of(engine_, reached.waits()));
     if (reached.is_submitted && ended(0)) return true;
   }
 }

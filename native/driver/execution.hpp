@@ -26,14 +26,19 @@ class Execution {
  public:
   // Both objects are kept. The placement is in force in all that is done.
   Execution(Engine& engine, nb::object root, nb::object placement)
-      : engine_(engine), root_(std::move(root)), placement_(std::move(placement)), tensors_(engine) {}
+      : engine_(engine),
+        root_(std::move(root)),
+        placement_(std::move(placement)),
+        op_(nb::inst_ptr<dataflow::Op>(root_)),
+        where_(nb::inst_ptr<dataflow::Placement>(placement_)),
+        tensors_(engine) {}
   Execution(const Execution&) = delete;
   Execution& operator=(const Execution&) = delete;
   ~Execution() { drop_claim(); }
 
   const nb::object& root() const { return root_; }
-  dataflow::Op& op() const { return *nb::inst_ptr<dataflow::Op>(root_); }
-  const dataflow::Placement& placement() const { return *nb::inst_ptr<dataflow::Placement>(placement_); }
+  dataflow::Op& op() const { return *op_; }
+  const dataflow::Placement& placement() const { return *where_; }
 
   // The waiter that is told when it is worth going on: the token comes out of the port. `spins`: as long as the
   // placement says, before it waits.
@@ -68,15 +73,16 @@ class Execution {
   int traverse(visitproc visit, void* arg) const {
     Py_VISIT(root_.ptr());
     Py_VISIT(placement_.ptr());
-    Py_VISIT(loading_.work.ptr());
-    Py_VISIT(loading_.subject.ptr());
+    if (on_host_) {
+      Py_VISIT(on_host_->loading.work.ptr());
+      Py_VISIT(on_host_->loading.subject.ptr());
+    }
     return path_.traverse(visit, arg);
   }
   void clear() {
     drop_claim();
     path_.clear();
-    const Loading dropped = std::exchange(loading_, {});
-    const auto memory = std::exchange(ahead_, {});
+    forget_host();
   }
 
  private:
@@ -86,8 +92,8 @@ class Execution {
   };
   // The place where a walk stopped before its end.
   struct Halt {
-    std::vector<Tick> waits{};  // what the host must wait for
-    std::vector<Due> due{};     // functions of values that are there: to be called now
+    dataflow::Few<Tick> waits{};  // what the host must wait for
+    std::vector<Due> due{};       // functions of values that are there: to be called now
     struct Full {
       completion::LineId line;
       std::uint64_t most;
@@ -98,18 +104,25 @@ class Execution {
     HostNeed host{};              // work of another thread
     bool is_outermost = false;
   };
+  using Halted = std::unique_ptr<Halt>;  // null: it came to its end, as most do
   // How far it came.
   struct Reached {
     bool is_submitted = false;
     bool is_complete = false;
-    bool is_paused = false;  // a function was called: what follows it is for another step, if there is one
-    Halt halt{};
+    bool is_paused = false;     // a function was called: what follows it is for another step, if there is one
+    bool needs_host = false;    // `elsewhere` is work on the host, and the walk stopped for it
     CompletionRef elsewhere{};  // what another thread does: a function, or work on the host
-    bool needs_host = false;    // it is the latter, and the walk stopped for it
+    Halted halt{};
+    dataflow::Few<Tick> incomplete{};  // once it is submitted: the part that has not passed
+
+    const dataflow::Few<Tick>& waits() const { return halt ? halt->waits : incomplete; }  // for the device
+    bool is_full() const { return halt && halt->full; }
   };
   struct Ran;
 
-  bool walk(Halt& halt);
+  bool walk(Halted& halted);
+  template <class Walk>
+  bool has_stopped(const Walk& walk, HostNeed need, Acting& acting, bool outermost, Halted& halted);
   // Whatever becomes of it, what it submitted is before what other libraries enqueue next.
   template <class F>
   auto before_others(F&& f);
@@ -118,31 +131,32 @@ class Execution {
   CompletionRef wait_on_host(const Halt& halt, bool blocks);
   // The work on the host is done, and has been used.
   void forget_host() {
-    claim_ = 0;
-    if (!loading_.work.is_valid() && !ahead_) return;
-    const Loading dropped = std::exchange(loading_, {});
-    const auto memory = std::exchange(ahead_, {});
+    if (!on_host_) [[likely]]
+      return;
+    const OnHost dropped = std::exchange(*on_host_, {});
   }
   void drop_claim() {
-    if (std::exchange(claim_, 0)) engine_.claims.drop(this);
+    if (on_host_ && std::exchange(on_host_->claim, 0)) engine_.claims.drop(this);
   }
   Ran run_due(const std::vector<Due>& due);
   // `blocks`: the thread has nothing else to do, and may do itself what nobody can interrupt.
   Reached submit_root(bool blocks);
+  void submit_after_halt(bool blocks, Reached& reached);
   Reached advance(bool blocks);
   void submit_whole();
+  bool submit_part(const Reached& reached);
   CompletionRef completion_of(const Reached& reached, std::chrono::microseconds budget);
   CompletionRef stand(const Halt::Full& full, completion::Waiter waiter);
   bool wait_for_room(const Halt& halt, const Patience& patience);
 
   Engine& engine_;
   nb::object root_, placement_;
+  dataflow::Op* const op_;  // the native parts of both
+  const dataflow::Placement* const where_;
   dataflow::Path path_;
   Tensors tensors_;
   bool has_begun_ = false;
-  Loading loading_;  // that was waited for last
-  std::shared_ptr<AheadMemory> ahead_;
-  Claims::Place claim_ = 0;  // among those that wait for work on the host; 0: it does not
+  std::unique_ptr<OnHost> on_host_;  // null: it has never waited for anything there, as most have not
 };
 
 // Has everything passed that the operation submitted? (It must have been submitted.)

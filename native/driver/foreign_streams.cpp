@@ -132,11 +132,6 @@ void Streams::follow(StreamIndex index, CUstream theirs) {
   check(now_.wait(state.handle, state.mark), "cuStreamWaitEvent");
 }
 
-void Streams::require_not_captured(StreamIndex index) {
-  const StreamState& state = streams_[index];
-  if (!state.owned) require_not_captured(state.handle, state.device);
-}
-
 void Streams::require_not_captured(CUstream theirs, std::int32_t device) const {
   if (is_captured(theirs)) throw Refusal(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "cuStreamIsCapturing", device);
 }

@@ -110,7 +110,7 @@ void Lending::note_ends() {
   });
 }
 
-void Lending::take_back() {
+void Lending::drop_given_back() {
   note_ends();
   const auto gone = std::exchange(gone_, {});  // objects of Python's may come back here
 }

@@ -104,9 +104,14 @@ class Lending {
   void tell(const dataflow::Buffer& buffer, dataflow::Span span, bool writes);
   // Lets go of what was given back. A stream that is captured now is asked about later. One that was destroyed, or
   // whose context is broken, has nothing to be asked about.
-  void take_back();
+  void take_back() {
+    if (!gone_.empty() || has_ends()) [[unlikely]]
+      drop_given_back();
+  }
 
  private:
+  bool has_ends() const { return given_back_.load(std::memory_order_relaxed) || !ended_.empty(); }
+  void drop_given_back();
   void note(Borrow& borrow);
   // Throws Refusal where somebody captures it.
   bool is_same_stream(const Borrow& borrow) const;

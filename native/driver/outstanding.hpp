@@ -33,6 +33,12 @@ struct AheadMemory {
     return size_bytes && kind == of && device == where && size_bytes == bytes;
   }
 };
+// What an execution waits for on the host, or has waited for last.
+struct OnHost {
+  Loading loading{};
+  std::shared_ptr<AheadMemory> ahead{};
+  Claims::Place claim = 0;  // among those that wait for work on the host; 0: it does not
+};
 // The thing on the host for which a walk must wait.
 struct HostNeed {
   enum class Kind : std::uint8_t { kernel, device, graph };

@@ -26,7 +26,7 @@ StreamIndex Streams::new_slot(std::int32_t device) {
     streams_[index].before = timeline_.submitted(index);
     return index;
   }
-  streams_.emplace_back();
+  by_index_.push_back(&streams_.emplace_back());
   return timeline_.add_stream();
 }
 
@@ -118,7 +118,7 @@ StreamIndex Streams::aside(std::int32_t ordinal) {
 }
 
 bool Streams::stand_at_end(dataflow::AtEnd& work, Tick tick) {
-  StreamState& state = streams_[tick.stream];
+  StreamState& state = at(tick.stream);
   if (state.end == &work) return true;
   if (state.end || !state.owned || state.is_lent || !state.mark || !timeline_.is_tail(tick)) return false;
   work.stand(state.end);
@@ -235,8 +235,8 @@ bool Streams::is_complete(Tick tick) {
   return true;
 }
 
-std::vector<Tick> Streams::incomplete(std::span<const Tick> ticks) {
-  std::vector<Tick> left;
+dataflow::Few<Tick> Streams::incomplete(std::span<const Tick> ticks) {
+  dataflow::Few<Tick> left;
   for (const Tick tick : ticks)
     if (!is_complete(tick)) left.push_back(tick);
   return left;

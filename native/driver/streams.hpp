@@ -92,16 +92,16 @@ class Streams {
   // A stream of the device that no policy uses, for what must hold up no work.
   StreamIndex aside(std::int32_t device);
 
-  StreamState& at(StreamIndex index) { return streams_.at(index); }
-  const StreamState& at(StreamIndex index) const { return streams_.at(index); }
+  StreamState& at(StreamIndex index) { return *by_index_.at(index); }
+  const StreamState& at(StreamIndex index) const { return *by_index_.at(index); }
   std::size_t size() const { return streams_.size(); }
   std::uint64_t count(std::int32_t device) const;  // of those that are there
   dataflow::StreamId id_of(StreamIndex index) const {
-    return static_cast<dataflow::StreamId>(streams_.at(index).generation) << 32 | index;
+    return static_cast<dataflow::StreamId>(at(index).generation) << 32 | index;
   }
   bool is_open(dataflow::StreamId stream) const {
     const StreamIndex slot = dataflow::slot_of(stream);
-    return slot < streams_.size() && id_of(slot) == stream && !streams_[slot].closing;
+    return slot < by_index_.size() && id_of(slot) == stream && !at(slot).closing;
   }
   std::string title_of(StreamIndex index) const {
     return "stream " + std::to_string(index) + " of device " + std::to_string(at(index).device);
@@ -112,7 +112,7 @@ class Streams {
   bool stand_at_end(dataflow::AtEnd& work, Tick tick);
   // More comes to a stream: whoever waits for the work at its end must not wait for that, too. Throws Refusal.
   void enter(StreamIndex stream) {
-    StreamState& state = streams_[stream];
+    StreamState& state = *by_index_[stream];
     if (state.end) [[unlikely]]
       around_.mark_last(*state.end, stream);
     ++state.entries;
@@ -127,7 +127,7 @@ class Streams {
   }
   // The owner of a stream that is somebody else's may have put work there. It must be there still.
   void look_again(StreamIndex stream) {
-    if (!streams_.at(stream).is_at_rest) return;
+    if (!at(stream).is_at_rest) return;
     wake(stream);
     rest();
   }
@@ -184,7 +184,11 @@ class Streams {
   // device. Throws Refusal on a broken context.
   bool has_passed_all(CUstream theirs, std::int32_t device) const;
   // Throws Refusal where somebody captures a stream that is not ours: what is put there now does not run.
-  void require_not_captured(StreamIndex stream);
+  void require_not_captured(StreamIndex stream) const {
+    const StreamState& state = at(stream);
+    if (!state.owned) [[unlikely]]
+      require_not_captured(state.handle, state.device);
+  }
   void require_not_captured(CUstream theirs, std::int32_t device) const;
   // For the reactor's thread: 0, or the error that broke the stream's context.
   std::int32_t ask(StreamIndex stream) const;
@@ -194,7 +198,7 @@ class Streams {
   void learn(const dataflow::Timeline::Snapshot& complete);
   // Has it passed? Asks the driver where nothing is known. Throws Refusal on a broken context.
   bool is_complete(Tick tick);
-  std::vector<Tick> incomplete(std::span<const Tick> ticks);
+  dataflow::Few<Tick> incomplete(std::span<const Tick> ticks);
   // Has it passed, or been lost with its context, which runs nothing any more?
   bool has_ended(Tick tick);
   // The same of all that touches a buffer.
@@ -272,7 +276,8 @@ class Streams {
   const DriverNow& now_;
   StreamFollower* follower_ = nullptr;
   std::deque<StreamState> streams_;
-  mutable std::mutex mutex_;  // the reactor reads handles while a stream is added or destroyed
+  std::vector<StreamState*> by_index_;  // of them: a deque divides to find one
+  mutable std::mutex mutex_;            // the reactor reads handles while a stream is added or destroyed
   std::map<std::pair<CUstream, std::int32_t>, StreamIndex> adopted_;  // each device has a null stream
   std::unordered_map<CUstream, StreamIndex> lent_;                    // ours
   static constexpr std::size_t most_left = 32;

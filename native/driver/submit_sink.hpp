@@ -23,18 +23,15 @@ class SubmitSink : public Issuing {
   using Value = nb::handle;
 
   // `stands_in_line`: it lets those go first who wait for room and came before `turn`, if it has one.
-  // `loading`, `ahead`, `claim`: what it waited for on the host, and its place among those that do.
+  // `on_host`: what it waited for there, and its place among those that do; null: nothing.
   // `uses`: of the operation that is placed now.
   SubmitSink(Engine& engine, const dataflow::Placement& placement, const std::vector<dataflow::Use>& uses,
-             bool stands_in_line, const completion::Turn* turn, const Loading& loading, AheadMemory* ahead,
-             Claims::Place claim, Tensors& tensors)
+             bool stands_in_line, const completion::Turn* turn, const OnHost* on_host, Tensors& tensors)
       : Issuing(engine, uses),
         placement_(placement),
         stands_in_line_(stands_in_line),
         turn_(turn),
-        loading_(loading),
-        ahead_(ahead),
-        claim_(claim),
+        on_host_(on_host),
         tensors_(tensors) {}
   dataflow::Timeline& timeline() { return engine_.timeline; }
   dataflow::RangeHazards& hazards(dataflow::Buffer& buffer) { return buffer.hazards; }
@@ -104,22 +101,22 @@ class SubmitSink : public Issuing {
   // While the driver takes long to give memory, others may submit. That is not so in the middle of another submission.
   void require_memory(const AheadMemory& needed) {
     if (!stands_in_line_ || engine_.memory.has_block(needed.kind, needed.device, needed.size_bytes)) return;
-    if (ahead_ && ahead_->is_for(needed.kind, needed.device, needed.size_bytes)) return;
+    if (ahead() && ahead()->is_for(needed.kind, needed.device, needed.size_bytes)) return;
     host_need_.memory = needed.unfilled();
     throw dataflow::HostWait{};
   }
   // The memory that a thread got for it; nothing if there is none.
   dataflow::BufferRef take_ahead(dataflow::MemoryKind kind, std::int32_t device, std::uint64_t size_bytes) {
-    if (!ahead_ || !ahead_->is_for(kind, device, size_bytes)) return {};
-    ahead_->size_bytes = 0;
-    return std::move(ahead_->buffer);
+    if (!ahead() || !ahead()->is_for(kind, device, size_bytes)) return {};
+    ahead()->size_bytes = 0;
+    return std::move(ahead()->buffer);
   }
 
   // Those go first that wait for work on the host, and will touch the same memory. Not in the middle of another
   // submission, which goes on.
   void require_unclaimed(const std::vector<dataflow::Use>& uses) {
     if (engine_.claims.is_empty() || !stands_in_line_) return;
-    host_need_.behind = engine_.claims.find(uses, claim_);
+    host_need_.behind = engine_.claims.find(uses, on_host_ ? on_host_->claim : 0);
     if (host_need_.behind) throw dataflow::HostWait{};
   }
 
@@ -358,6 +355,10 @@ class SubmitSink : public Issuing {
   }
 
  private:
+  AheadMemory* ahead() const { return on_host_ ? on_host_->ahead.get() : nullptr; }
+  bool is_loading(nb::handle object, std::int32_t device) const {
+    return on_host_ && on_host_->loading.is_of(object, device);
+  }
   // `ready` is to get a submission: it forgets all but the last of each stream.
   [[gnu::noinline]] static void keep_all(Op& op, Tick tick) {
     if (tick.count == 0) return;
@@ -388,7 +389,7 @@ class SubmitSink : public Issuing {
 
   [[gnu::cold]] void require_open_slowly(Op& op, std::int32_t device) {
     make_held_calls_now();  // Python is asked
-    if (loading_.is_of({}, device)) engine_.hooks.not_done(loading_.work, object_of(op), device);
+    if (is_loading({}, device)) engine_.hooks.not_done(on_host_->loading.work, object_of(op), device);
     host_need_ = {.op = object_of(op), .device = device, .kind = HostNeed::Kind::device};
     throw dataflow::HostWait{};
   }
@@ -399,7 +400,7 @@ class SubmitSink : public Issuing {
     if (!stands_in_line_ && !graph->is_being_made()) return;
     make_held_calls_now();  // Python is asked
     const std::int32_t device = op.plan->device;
-    if (loading_.is_of(op.graph, device)) engine_.hooks.not_done(loading_.work, object_of(op), device);
+    if (is_loading(op.graph, device)) engine_.hooks.not_done(on_host_->loading.work, object_of(op), device);
     if (!graph->is_being_made()) graph->take(op);
     host_need_ = {.op = object_of(op), .device = device, .kind = HostNeed::Kind::graph};
     throw dataflow::HostWait{};
@@ -410,7 +411,7 @@ class SubmitSink : public Issuing {
     make_held_calls_now();  // Python is asked
     const nb::object kernel = nb::borrow(op.kernel());
     if (nb::cast<bool>(kernel.attr("_is_loaded")(device))) return;
-    if (loading_.is_of(kernel, device)) kernel.attr("_raise_failure")(loading_.work, object_of(op), device);
+    if (is_loading(kernel, device)) kernel.attr("_raise_failure")(on_host_->loading.work, object_of(op), device);
     host_need_ = {.op = object_of(op), .device = device};
     throw dataflow::HostWait{};
   }
@@ -455,7 +456,7 @@ class SubmitSink : public Issuing {
   dataflow::BufferRef allocate_block(dataflow::CreateOp& op, std::int32_t device) {
     const bool is_managed = op.memory == dataflow::MemoryKind::managed;
     // Memory that the other thread got counts already. If it was refused, this asks for it.
-    const bool is_tried = ahead_ && ahead_->is_for(op.memory, device, op.size_bytes);
+    const bool is_tried = ahead() && ahead()->is_for(op.memory, device, op.size_bytes);
     if (dataflow::BufferRef got = take_ahead(op.memory, device, op.size_bytes)) return got;
     if (const dataflow::MemoryLimit* limit = placement_.limit_of(device); limit && op.size_bytes && !is_managed)
       require_room(*limit, op.size_bytes);
@@ -496,9 +497,7 @@ class SubmitSink : public Issuing {
   const dataflow::Placement& placement_;
   const bool stands_in_line_;
   const completion::Turn* const turn_;
-  const Loading& loading_;
-  AheadMemory* const ahead_;
-  const Claims::Place claim_;
+  const OnHost* const on_host_;
   Tensors& tensors_;
   Followed followed_;
   HostNeed host_need_;

@@ -45,7 +45,7 @@ class Waits final : public StreamFollower {
       dataflow::Timeline::Snapshot complete;
       CUevent event;  // of the mark, where there is one
     };
-    std::vector<Part> parts;
+    dataflow::Few<Part> parts;
     bool has_tickets() const {
       return std::all_of(parts.begin(), parts.end(), [](const Part& part) { return part.ticket.has_value(); });
     }

@@ -7,6 +7,7 @@
 #include "../driver/refused.hpp"
 #include "arrivals.hpp"
 #include "device_waits.hpp"
+#include "direct.hpp"
 #include "execution_awaits.hpp"
 #include "futures.hpp"
 #include "loop_port.hpp"
@@ -43,6 +44,29 @@ std::vector<Due> take(LoopPort& port, bool begins_turn) {
 }
 
 void require_open(const Execution& execution) { to_execute(execution.op(), execution.placement()); }
+
+// (op, placement): submits it.
+nb::object submit(PyObject* const* arguments) {
+  op_of(arguments[0]);
+  Execution execution(process_engine(), nb::borrow(arguments[0]), as_placement(arguments[1]));
+  require_open(execution);
+  execution.submit();
+  return nb::none();
+}
+
+// (op, placement, timeout_s): executes an operation, under the placement in force where none is given, and returns its
+// result. Negative: there is no time-out.
+nb::object run_and_wait(PyObject* const* arguments) {
+  op_of(arguments[0]);
+  const nb::handle op(arguments[0]);
+  const double timeout_s = PyFloat_AsDouble(arguments[2]);
+  if (timeout_s == -1.0 && PyErr_Occurred()) throw nb::python_error();
+  Execution execution(process_engine(), nb::borrow(op),
+                      arguments[1] == Py_None ? dataflow::placement_in_force() : as_placement(arguments[1]));
+  require_open(execution);
+  if (!execution.wait(driver::Patience(timeout_s))) driver::raise_exception(overdue().of_op(op, timeout_s));
+  return execution.op().outcome;
+}
 
 // An await of work of another thread.
 class AwaitedWork final : public Awaited {
@@ -135,23 +159,8 @@ void bind_execution(nb::module_& module) {
 
   module.attr("PAUSE") = completion::pause;
 
-  module.def("submit", [](nb::handle_t<dataflow::Op> op, nb::handle_t<Placement> placement) {
-    Execution execution(process_engine(), nb::borrow(op), nb::borrow(placement));
-    require_open(execution);
-    execution.submit();
-  });
-  // Executes an operation, under the placement in force where none is given, and returns its result. `timeout_s`:
-  // negative for none.
-  module.def(
-      "run_and_wait",
-      [](nb::handle_t<dataflow::Op> op, nb::object placement, double timeout_s) {
-        Execution execution(process_engine(), nb::borrow(op),
-                            placement.is_none() ? dataflow::placement_in_force() : std::move(placement));
-        require_open(execution);
-        if (!execution.wait(driver::Patience(timeout_s))) driver::raise_exception(overdue().of_op(op, timeout_s));
-        return execution.op().outcome;
-      },
-      "op"_a, "placement"_a.none(), "timeout_s"_a);
+  static PyMethodDef functions[] = {direct<submit, 2>("submit"), direct<run_and_wait, 3>("run_and_wait"), {}};
+  if (PyModule_AddFunctions(module.ptr(), functions) != 0) throw nb::python_error();
   // How often walks have looked at an operation.
   module.def("walk_visits", [] { return dataflow::Path::visits(); });
   module.def("has_passed", [](nb::handle_t<dataflow::Op> op) { return driver::has_passed(process_engine(), op); });

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "direct.hpp"
 #include "execution_awaits.hpp"
 #include "future.hpp"
 #include "places.hpp"
@@ -146,6 +147,23 @@ bool drive_future(Future& future, LoopPort& port, nb::object token, bool spins) 
 
 nb::object or_none(const nb::object& object) { return object.is_valid() ? object : nb::none(); }
 
+// (op): hands an operation to the device, as far as nothing waits for the host; what fails at once is raised. Gives
+// back its future.
+nb::object submit_future(PyObject* const* arguments) {
+  op_of(arguments[0]);
+  const nb::handle op(arguments[0]);
+  nb::object placement = dataflow::placement_in_force();
+  {
+    Execution execution(process_engine(), nb::borrow(op), placement);
+    to_execute(execution.op(), execution.placement());
+    execution.submit();
+  }
+  nb::object future = nb::inst_alloc(known().future_class);
+  new (nb::inst_ptr<Future>(future)) Future(nb::borrow(op), std::move(placement), true);
+  nb::inst_mark_ready(future);
+  return future;
+}
+
 }  // namespace
 
 nb::handle operation_of(nb::handle future) { return nb::inst_ptr<Future>(future)->op(); }
@@ -232,20 +250,8 @@ void bind_futures(nb::module_& module) {
       .def("_leave", [](const Future& self, nb::handle token) {
         if (Execution::leave(*dataflow::as_op(self.op()), token.ptr())) Py_DECREF(token.ptr());
       });
-  // Hands an operation to the device, as far as nothing waits for the host; what fails at once is raised. Gives back
-  // its future.
-  module.def("submit_future", [](nb::handle_t<Op> op) {
-    nb::object placement = dataflow::placement_in_force();
-    {
-      Execution execution(process_engine(), nb::borrow(op), placement);
-      to_execute(execution.op(), execution.placement());
-      execution.submit();
-    }
-    nb::object future = nb::inst_alloc(known().future_class);
-    new (nb::inst_ptr<Future>(future)) Future(nb::borrow(op), std::move(placement), true);
-    nb::inst_mark_ready(future);
-    return future;
-  });
+  static PyMethodDef functions[] = {direct<submit_future, 1>("submit_future"), {}};
+  if (PyModule_AddFunctions(module.ptr(), functions) != 0) throw nb::python_error();
   // The class of futures, and the end of one that ended as its operation did.
   module.def("set_future", [](nb::object future_class, nb::object as_its_operation) {
     known().future_class = std::move(future_class);

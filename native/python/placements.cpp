@@ -7,6 +7,7 @@
 
 #include "../dataflow/placement.hpp"
 #include "../dataflow/raise.hpp"
+#include "direct.hpp"
 #include "places.hpp"
 
 namespace aiocuda {
@@ -40,8 +41,9 @@ void raise_recorded(const Placement& placement) {
 }
 
 void bind_placements(nb::module_& module) {
-  nb::class_<Placement>(module, "Placement", nb::type_slots(placement_slots))
-      .def(nb::init<>())
+  auto type = nb::class_<Placement>(module, "Placement", nb::type_slots(placement_slots));
+  is_placement.set(reinterpret_cast<PyTypeObject*>(type.ptr()));
+  type.def(nb::init<>())
       .def_prop_ro("device", [](const Placement& self) { return ordinal_or_none(self.device); })
       .def_prop_ro("policy", [](const Placement& self) { return self.policy ? self.policy_object : nb::none(); })
       .def_prop_ro("memory_limits",

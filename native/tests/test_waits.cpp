@@ -91,7 +91,7 @@ TEST_CASE("a point in the middle of a stream is waited for beside it, by one mor
   engine.driver.forget_calls();
   for (int i = 0; i < 3; ++i) {
     const Waits::Armed armed = engine.waits.arm({tick}, marks);
-    CHECK(armed.parts.at(0).complete.last.count == tick.count);
+    CHECK(armed.parts.front().complete.last.count == tick.count);
   }
   CHECK(engine.driver.count(Function::cuStreamCreateWithPriority) == 1);
   engine.driver.go_on(engine.handle(stream));
@@ -226,7 +226,7 @@ TEST_CASE("a number that was refused is written by the next wait") {
     CHECK(refusal.device == 0);
   }
   const Waits::Armed armed = engine.waits.arm({tick}, {});
-  CHECK(armed.parts.at(0).ticket->number == 1);
+  CHECK(armed.parts.front().ticket->number == 1);
   CHECK(engine.waits.has_passed(armed));
 }
 
