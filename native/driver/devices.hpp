@@ -62,6 +62,7 @@ class Devices {
   Guests& guests() { return guests_; }
   FormerPools& former_pools() { return former_pools_; }
   bool is_over() const { return around_.is_over(); }
+  void require_usable() const { around_.require_usable(); }
 
  private:
   const Table& table_;
@@ -83,7 +84,7 @@ class ContextScope {
     if (before_ && bound_ != before_) devices_.table().cuCtxSetCurrent(before_);
   }
   void bind(std::int32_t device) {
-    if (device == device_) return;
+    if (device == device_) return devices_.require_usable();  // a function of the program's may have forked since
     bind(devices_.at(device).context);
     device_ = device;
   }

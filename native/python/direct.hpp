@@ -6,11 +6,22 @@
 #include <nanobind/nanobind.h>
 
 #include <new>
+#include <string>
+#include <system_error>
 
 #include "../dataflow/operation.hpp"
 
 namespace aiocuda {
 namespace nb = nanobind;
+
+// Threads that cannot be started, files that cannot be opened: an error of the class `refused_by_system`.
+inline nb::handle refused_by_system;
+inline void set_refused_by_system(const std::system_error& error) {
+  const std::string said =
+      std::string("the operating system refuses aiocuda a thread or an eventfd (") + error.what() +
+      "); see the limits on threads, memory and open files: ulimit -u, -v, -n, and those of the container";
+  PyErr_SetString(refused_by_system.ptr(), said.c_str());
+}
 
 // `f(arguments)`: an array of so many.
 template <nb::object (*f)(PyObject* const*), Py_ssize_t count>
@@ -23,6 +34,8 @@ PyObject* call_direct(PyObject*, PyObject* const* arguments, Py_ssize_t given) n
   } catch (const nb::builtin_exception& error) {
     const bool is_index = error.type() == nb::exception_type::index_error;
     PyErr_SetString(is_index ? PyExc_IndexError : PyExc_TypeError, error.what());
+  } catch (const std::system_error& error) {
+    set_refused_by_system(error);
   } catch (const std::bad_alloc&) {
     PyErr_NoMemory();
   } catch (const std::exception& error) {

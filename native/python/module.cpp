@@ -16,6 +16,7 @@
 #include "../bench/copy_bench.hpp"
 #include "../bench/graph_bench.hpp"
 #include "../driver/refused.hpp"
+#include "direct.hpp"
 #include "dlpack.hpp"
 #include "exchange_api.hpp"
 #include "execution.hpp"
@@ -55,20 +56,15 @@ auto refusals_raised(const char* doing, std::int32_t device, F&& f) {
 
 void bind_settings(nb::module_& module) {
   module.def("bind_errors", [](nb::handle errors) {
-    // Threads that cannot be started, files that cannot be opened. The class stays for good.
-    nb::register_exception_translator(
-        [](const std::exception_ptr& thrown, void* type) {
-          try {
-            std::rethrow_exception(thrown);
-          } catch (const std::system_error& error) {
-            const std::string said =
-                std::string("the operating system refuses aiocuda a thread or an eventfd (") + error.what() +
-                "); see the limits on threads, memory and open files: ulimit -u, -v, -n, and those of the container";
-            PyErr_SetString(static_cast<PyObject*>(type), said.c_str());
-          }
-        },
-        nb::object(errors.attr("AiocudaError")).release().ptr());
-    auto keep = [&](const char* name) { return nb::handle(nb::object(errors.attr(name)).release()); };
+    auto keep = [&](const char* name) { return nb::handle(nb::object(errors.attr(name)).release()); };  // for good
+    refused_by_system = keep("AiocudaError");
+    nb::register_exception_translator([](const std::exception_ptr& thrown, void*) {
+      try {
+        std::rethrow_exception(thrown);
+      } catch (const std::system_error& error) {
+        set_refused_by_system(error);
+      }
+    });
     dataflow::error_types = {keep("ArgumentTypeError"),   keep("ArgumentValueError"), keep("ArgumentRangeError"),
                              keep("DeviceMismatchError"), keep("LaunchError"),        keep("ClosedError"),
                              keep("OwnershipError"),      keep("CaptureError"),       keep("OperationInterruptedError"),

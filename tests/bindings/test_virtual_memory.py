@@ -97,6 +97,7 @@ def test_memory_for_reading_is_not_written(reserved, memory):
     ok(cu.cuMemMap(reserved, 2 * G, 0, memory, 0))
     ok(allow(reserved, 2 * G))
     ok(cu.cuMemsetD32(reserved, 7, 1))
+    ok(cu.cuCtxSynchronize())  # neither this nor unmapping waits for the device
     ok(allow(reserved, 2 * G, READ))
     assert first_int(reserved) == 7
     assert name_of(cu.cuMemsetD32(reserved, 1, 1)) == "INVALID_VALUE"
@@ -111,6 +112,7 @@ def test_memory_lives_as_long_as_a_handle_or_a_mapping(reserved):
     ok(cu.cuMemRelease(handle))
     assert name_of(cu.cuMemRelease(handle)) == "INVALID_VALUE"
     ok(cu.cuMemsetD32(reserved, 7, 1))
+    ok(cu.cuCtxSynchronize())
     again = ok(cu.cuMemRetainAllocationHandle(reserved + 5))
     assert int(ok(cu.cuMemGetAllocationPropertiesFromHandle(again)).location.id) == 0
     ok(cu.cuMemUnmap(reserved, 2 * G))
