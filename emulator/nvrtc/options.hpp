@@ -17,9 +17,9 @@ struct Options {
   bool no_warnings = false;
   bool no_cache = false;
   bool syntax_only = false;
-  bool is_relocatable = false;            // for a linker, which also takes what other programs define
-  bool is_whole = false;                  // -rdc=false was said
-  bool for_link_time = false;             // likewise, in the form that nvrtcGetLTOIR answers
+  bool is_relocatable = false;  // for a linker, which also takes what other programs define
+  bool is_whole = false;        // -rdc=false was said
+  bool for_link_time = false;   // likewise, in the form that nvrtcGetLTOIR answers
   bool default_device = false;  // what has no qualifier is the device's
   bool device_int128 = false;
   std::vector<std::string> preprocessor;  // -D, -U, -I, -include, for the compiler
