@@ -171,7 +171,7 @@ def compiled(nvrtc: Any, cu: Any, include_options: tuple[str, ...]) -> bytes:
     program = ok(nvrtc.nvrtcCreateProgram(SOURCE.read_bytes(), SOURCE.name.encode(), 0, None, None))
     answer = nvrtc.nvrtcCompileProgram(program, len(options), [each.encode() for each in options])
     if answer[0].value != 0:
-        log = b" " * ok(nvrtc.nvrtcGetProgramLogSize(program))
+        log = b" " * max(ok(nvrtc.nvrtcGetProgramLogSize(program)), 2)  # Python has but one object for one byte
         ok(nvrtc.nvrtcGetProgramLog(program, log))
         raise SystemExit(log.decode())
     image = b" " * ok(nvrtc.nvrtcGetCUBINSize(program))

@@ -108,8 +108,8 @@ def leaving_nothing(test: Callable[..., None]) -> Callable[..., None]:
 def held_back(machine: GraphMachine, latches: Any, is_held: bool) -> Iterator[None]:
     """Hold what is submitted on all devices until the end of the block.
 
-    Devices that never rest have no time to make room for graphs. So they do what they have to do first. aiocuda does not
-    know how many streams of others take places in the driver's store: a graph of many branches has it enlarged.
+    Devices that never rest have no time to make room for graphs. So they do what they have to do first. aiocuda does
+    not know how many streams of others take places in the driver's store. A graph of many branches has it enlarged.
     """
     if not is_held:
         yield

@@ -52,7 +52,7 @@ ok(cu.cuInit(0))
 def compile_source() -> bytes:
     program = ok(nvrtc.nvrtcCreateProgram(SOURCE, b"programs.cu", 0, None, None))
     compiled = nvrtc.nvrtcCompileProgram(program, 0, [])
-    log = b" " * ok(nvrtc.nvrtcGetProgramLogSize(program))
+    log = b" " * max(ok(nvrtc.nvrtcGetProgramLogSize(program)), 2)  # Python has but one object for one byte
     ok(nvrtc.nvrtcGetProgramLog(program, log))
     assert compiled[0].value == 0, log.decode()
     image = b" " * ok(nvrtc.nvrtcGetCUBINSize(program))
