@@ -69,9 +69,9 @@ class Translator {
   void statement(std::string text) {
     while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back())) != 0) text.pop_back();
     if (text.starts_with(".reg")) return declaration(text);
-    if (text.starts_with(".")) throw Unsupported{text.substr(0, text.find_first_of(" \t"))};
+    if (text.starts_with('.')) throw Unsupported{text.substr(0, text.find_first_of(" \t"))};
     std::string guard;
-    if (text.starts_with("@")) {
+    if (text.starts_with('@')) {
       const std::size_t end = text.find_first_of(" \t");
       const bool negates = text[1] == '!';
       guard = "if (" + std::string(negates ? "!" : "") + "(" +
@@ -80,7 +80,7 @@ class Translator {
     }
     const std::size_t end = std::min(text.find_first_of(" \t\n"), text.size());
     const std::string opcode = text.substr(0, end);
-    if (opcode.ends_with(":")) throw Unsupported{"the label " + opcode};
+    if (opcode.ends_with(':')) throw Unsupported{"the label " + opcode};
     parts_ = split(opcode, '.');
     arguments_ = split(std::string_view(text).substr(end), ',');
     opcode_ = opcode;
@@ -125,7 +125,7 @@ class Translator {
       const bool is_float = text.find('.') != std::string::npos;
       if (is_float) return std::string(library) + "literal<" + type_of(type) + ">(" + text + ")";
       return "(::aiocuda_device::ptx::Register)(long long)(" +
-             (text.ends_with("U") ? text.substr(0, text.size() - 1) : text) + ")";
+             (text.ends_with('U') ? text.substr(0, text.size() - 1) : text) + ")";
     }
     if (text == "WARP_SZ") return "32";
     return place(text);
@@ -163,7 +163,7 @@ class Translator {
   }
 
   Words list(const std::string& text) const {
-    if (!text.starts_with("{")) return {text};
+    if (!text.starts_with('{')) return {text};
     return split(std::string_view(text).substr(1, text.size() - 2), ',');
   }
 
@@ -306,7 +306,7 @@ class Translator {
     const bool adds = name == "add" || name == "addc";
     if ((!adds && name != "sub" && name != "subc") || bytes_of(type) < 4) throw Unsupported{opcode_};
     const std::string wide = type_of(bytes_of(type) == 8 ? "u64" : "u32");
-    const std::string carry = name.ends_with("c") ? "aiocuda_carry" : "0";
+    const std::string carry = name.ends_with('c') ? "aiocuda_carry" : "0";
     const char* operation = adds ? "__builtin_add_overflow" : "__builtin_sub_overflow";
     std::string code = wide + " first, both; const bool one = " + operation + "((" + wide + ")" + argument(1) + ", (" +
                        wide + ")" + argument(2) + ", &first); const bool two = " + operation + "(first, (" + wide +
@@ -328,8 +328,8 @@ class Translator {
   std::string move() {
     const std::string type = type_suffix();
     if (arguments_.size() != 2) throw Unsupported{opcode_ + " with other than two operands"};
-    const bool packs = arguments_[1].starts_with("{");
-    if (!packs && !arguments_[0].starts_with("{")) return target() + " = " + argument(1, type);
+    const bool packs = arguments_[1].starts_with('{');
+    if (!packs && !arguments_[0].starts_with('{')) return target() + " = " + argument(1, type);
     const Words many = list(arguments_[packs ? 1 : 0]);
     const std::string bits = std::to_string(bytes_of(type) * 8 / many.size());
     const std::string mask = "((1ull << " + bits + ") - 1)";
@@ -401,7 +401,7 @@ class Translator {
 
   // "[%1+16]"
   std::string address(const std::string& text) {
-    if (!text.starts_with("[")) throw Unsupported{opcode_ + " without an address"};
+    if (!text.starts_with('[')) throw Unsupported{opcode_ + " without an address"};
     const std::string inside = text.substr(1, text.rfind(']') - 1);
     const std::size_t sign = inside.find_first_of("+-", 1);
     std::string where = value(inside.substr(0, sign));

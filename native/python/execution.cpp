@@ -17,7 +17,6 @@
 namespace aiocuda {
 namespace {
 using namespace nb::literals;
-using dataflow::Placement;
 using driver::Execution;
 
 // A token that comes out of a port, with its result.

@@ -45,7 +45,7 @@ const Names& names() {
 }
 
 template <class... Arguments>
-nb::object call_method(nb::handle self, PyObject* name, Arguments... arguments) {
+nb::object call_method(nb::handle self, PyObject* name, const Arguments&... arguments) {
   PyObject* const given[] = {self.ptr(), nb::handle(arguments).ptr()...};
   const nb::object result = nb::steal(
       PyObject_VectorcallMethod(name, given, (1 + sizeof...(arguments)) | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
@@ -254,9 +254,12 @@ class Run {
     dlpack::ManagedVersioned& tensor = lend(array, {{dlpack::kinds::cuda, array.device}, array.device, nullptr, false});
     void* theirs = nullptr;
     if (native().exchange->to_object(&tensor, &theirs) != 0) {
-      const nb::python_error error;
-      tensor.deleter(&tensor);
-      throw error;
+      try {
+        throw nb::python_error();  // takes Python's error, under which the deleter may not run
+      } catch (const nb::python_error&) {
+        tensor.deleter(&tensor);
+        throw;
+      }
     }
     return nb::steal(static_cast<PyObject*>(theirs));
   }

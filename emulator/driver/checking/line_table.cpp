@@ -143,9 +143,10 @@ class LineTable::Reader {
     const auto header_bytes = cursor_.read<std::uint32_t>();
     const std::size_t program = cursor_.at() + header_bytes;
     instruction_bytes_ = cursor_.read<std::uint8_t>();
-    if (version_ >= 4) cursor_.skip(1);  // operations of an instruction
-    cursor_.skip(1);                     // whether a row is a statement, at first
-    line_base_ = cursor_.read<std::int8_t>();
+    if (version_ >= 4) cursor_.skip(1);                   // operations of an instruction
+    cursor_.skip(1);                                      // whether a row is a statement, at first
+    const auto line_base = cursor_.read<std::uint8_t>();  // a signed byte
+    line_base_ = line_base < 128 ? line_base : line_base - 256;
     line_range_ = cursor_.read<std::uint8_t>();
     opcode_base_ = cursor_.read<std::uint8_t>();
     for (unsigned each = 1; each < opcode_base_; ++each) operand_counts_.push_back(cursor_.read<std::uint8_t>());

@@ -66,7 +66,7 @@ std::optional<MemoryPool::Given> MemoryPool::take_unused(std::size_t bytes, std:
     });
   }
   if (found == blocks.rend()) return std::nullopt;
-  const Given given{(*found)->block(), (*found)->stream_id() == stream_id};
+  Given given{(*found)->block(), (*found)->stream_id() == stream_id};
   blocks.erase(std::next(found).base());
   if (blocks.empty()) unused_.erase(of_size);
   memory_.unused_blocks.fetch_sub(1, std::memory_order_relaxed);
