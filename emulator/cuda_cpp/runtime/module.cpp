@@ -29,6 +29,9 @@ const char* symbol_name(const void* address) {
   return ::dladdr(address, &info) != 0 && info.dli_saddr == address ? info.dli_sname : nullptr;
 }
 
+// Runs when the module is unloaded.
+[[gnu::destructor]] void forget_kernels() { std::free(const_cast<const abi::Kernel**>(module.kernels)); }
+
 }  // namespace
 }  // namespace aiocuda::emulator::runtime
 
