@@ -1,11 +1,14 @@
 // Accesses that a GPU refuses because their address is no multiple of their type's alignment.
 #include <doctest/doctest.h>
 
+#include <cstdlib>
+
 #include "support.hpp"
 
 using namespace nvrtc_tests;
 
 TEST_CASE("an access that is misaligned for its type fails the launch and names line and type") {
+  if (std::getenv("AIOCUDA_EMULATOR_CHECK") != nullptr) return;  // the driver's checks report it then
   const Module module(R"(extern "C" __global__ void wide(float* x, float* out) {
   float4 v = *reinterpret_cast<float4*>(x + threadIdx.x);
   out[0] = v.x;
