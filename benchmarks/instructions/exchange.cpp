@@ -33,7 +33,7 @@ struct Table {
 std::int64_t shape[] = {1024}, strides[] = {1};
 void *data, *lent_as, *stream;
 
-// Who is lent to gives back at once.
+// The borrower gives each array back at once.
 int to_object(Managed* lent, void** out) {
   lent->deleter(lent);
   Py_IncRef(lent_as);
@@ -53,7 +53,7 @@ const Table table{1, 3, nullptr, nullptr, nullptr, to_object, view_of_object, cu
 
 }  // namespace
 
-// Of tensors at an address, of a framework whose current stream is `current`. What is lent to it becomes `object`.
+// Of tensors at an address, of a framework whose current stream is `current`. It gets its loans as `object`.
 extern "C" const void* exchange(void* address, void* current, void* object) {
   data = address, stream = current, lent_as = object;
   return &table;

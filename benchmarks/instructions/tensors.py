@@ -49,7 +49,7 @@ class PyTorch(operations.Framework):
 
     def __init__(self, directory: Path) -> None:
         super().__init__()
-        # What is lent to it is `tensor`; `other` is one of its own. All have the same memory.
+        # It is lent `tensor`; `other` is one of its own. All have the same memory.
         self.tensor, self.other = _tensor(), _tensor()
         library = ctypes.CDLL(str(build_library(Path(__file__).with_name("exchange.cpp"), directory / "exchange.so")))
         library.exchange.restype = ctypes.c_void_p

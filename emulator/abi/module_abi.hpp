@@ -97,8 +97,8 @@ struct Services {
   // Textures and surfaces. Null where there are none.
   void (*fetch_texture)(TextureFetch* fetch) = nullptr;
   void (*access_surface)(const SurfaceAccess* access) = nullptr;
-  // Of modules that were compiled for checking: before a range of blocks; when threads have met; and a wrong use of a
-  // barrier or a warp operation by a thread of the block, at a line. Null where nobody wants to know.
+  // Modules that were compiled for checking call these: before a range of blocks, when threads have met, and when a
+  // thread misuses a barrier or a warp operation at a line. Null: nobody checks.
   void (*begin_range)(const CheckedRange* range) = nullptr;
   void (*met)(Meeting meeting, std::uint32_t warp, std::uint32_t lanes) = nullptr;
   void (*report_meeting)(std::uint32_t thread, std::int32_t line, const char* message) = nullptr;

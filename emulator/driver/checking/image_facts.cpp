@@ -1,4 +1,4 @@
-// See image_facts.hpp. Whatever is read at an offset that the file itself names is checked against its length first.
+// See image_facts.hpp. An offset that the file names is checked against its length before anything is read there.
 #include "checking/image_facts.hpp"
 
 #include <cxxabi.h>
