@@ -8,12 +8,12 @@ import numpy as np
 
 from aiocuda._driver.select import select_driver
 
-select_driver()
+SELECTED = select_driver()
 
 from cuda.bindings import driver as cu  # noqa: E402
 from cuda.bindings import nvrtc  # noqa: E402
 
-__all__ = ["Array", "Kernels", "cu", "name_of", "ok", "open_device", "read", "written"]
+__all__ = ["Array", "Kernels", "cu", "is_emulated", "name_of", "ok", "open_device", "read", "written"]
 
 
 def ok(answer: tuple[Any, ...]) -> Any:
@@ -25,6 +25,11 @@ def ok(answer: tuple[Any, ...]) -> Any:
 def name_of(answer: tuple[Any, ...]) -> str:
     """Return the error of a call, without the prefix that all have."""
     return str(answer[0].name).removeprefix("CUDA_ERROR_")
+
+
+def is_emulated() -> bool:
+    """Tell whether the driver is the emulated one."""
+    return SELECTED.is_emulated
 
 
 def open_device(ordinal: int = 0) -> Any:

@@ -17,7 +17,7 @@ WRONG = {
     "misaligned": (
         """extern "C" __global__ void misaligned(float* x) {
             float4 v = *reinterpret_cast<float4*>(x + 1);
-            x[0] = v.x + v.w;
+            x[0] = v.x + v.y + v.z + v.w; // all of it, or a compiler loads two floats
         }""",
         "CUDA_ERROR_MISALIGNED_ADDRESS 716",
     ),

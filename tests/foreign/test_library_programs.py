@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from framework_ops import Adapter, InC
-from library_programs import Library, N, run_tasks
+from library_programs import N, run_tasks
 from real import QUIET
 from torch_like import Torch, close, launch_add
 
@@ -129,17 +129,19 @@ class CuPy:
 
 
 @pytest.fixture(scope="module", params=[InC, Adapter], ids=["exchange", "python"])
-def stand_in(request: pytest.FixtureRequest) -> Iterator[Library]:
+def stand_in(request: pytest.FixtureRequest) -> Iterator[Like]:
     """Give a stand-in for a PyTorch with DLPack's exchange in C, and for one before."""
     made = Torch(has_exchange=request.param is InC)
     with made.imported():
-        yield Like(made, request.param(made))
+        library = Like(made, request.param(made))
+    yield library
     close(made)
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_programs_of_a_stand_in_give_what_numpy_gives(stand_in, kernels, seed):
-    asyncio.run(run_tasks(seed, [stand_in], kernels))
+    with stand_in.framework.imported():  # not longer: beside it, tests import PyTorch itself
+        asyncio.run(run_tasks(seed, [stand_in], kernels))
 
 
 @QUIET

@@ -30,7 +30,6 @@ class Array {
   Format format() const noexcept { return {description_.Format, description_.NumChannels}; }
   bool is_layered() const noexcept { return (description_.Flags & CUDA_ARRAY3D_LAYERED) != 0; }
   bool is_cube() const noexcept { return (description_.Flags & CUDA_ARRAY3D_CUBEMAP) != 0; }
-  bool is_for_surfaces() const noexcept { return (description_.Flags & CUDA_ARRAY3D_SURFACE_LDST) != 0; }
 
   std::uintptr_t address() const noexcept { return allocation_->address; }
   std::size_t bytes() const noexcept { return allocation_->bytes; }

@@ -15,6 +15,7 @@ struct Format {
   std::size_t element_bytes() const noexcept;
   std::size_t texel_bytes() const noexcept { return element_bytes() * channels; }
   bool is_float() const noexcept { return format == CU_AD_FORMAT_FLOAT || format == CU_AD_FORMAT_HALF; }
+  bool is_signed() const noexcept { return format == CU_AD_FORMAT_SIGNED_INT8 || format == CU_AD_FORMAT_SIGNED_INT16; }
   // INVALID_VALUE, or NOT_SUPPORTED for formats that CUDA has and the emulator has not.
   CUresult check() const noexcept;
 };

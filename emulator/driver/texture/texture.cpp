@@ -227,8 +227,7 @@ CUresult take_description(const CUDA_TEXTURE_DESC& description, Object& object) 
                     sampler.reads_floats;
   sampler.filters_linearly = description.filterMode == CU_TR_FILTER_MODE_LINEAR && !sampler.is_linear_memory;
   sampler.filters_levels_linearly = description.mipmapFilterMode == CU_TR_FILTER_MODE_LINEAR;
-  // Integers are not filtered.
-  if (sampler.filters_linearly && !sampler.reads_floats) return CUDA_ERROR_INVALID_VALUE;
+  if (sampler.filters_linearly && is_wide) return CUDA_ERROR_INVALID_VALUE;
   const bool is_mipmapped = object.resource.resType == CU_RESOURCE_TYPE_MIPMAPPED_ARRAY;
   std::copy(std::begin(description.addressMode), std::end(description.addressMode), sampler.address_modes.begin());
   if (object.is_cube) sampler.address_modes.fill(CU_TR_ADDRESS_MODE_CLAMP);
@@ -359,7 +358,6 @@ CUresult cuSurfObjectCreate(CUsurfObject* number, const CUDA_RESOURCE_DESC* reso
   object->context = &entry.context();
   object->is_surface = true;
   if (const CUresult error = take_resource(*resource, *object)) return error;
-  if (!object->arrays.front()->is_for_surfaces()) return CUDA_ERROR_INVALID_VALUE;
   *number = Objects::all().add(std::move(object));
   return *number != 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
