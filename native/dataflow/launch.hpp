@@ -293,24 +293,23 @@ struct LaunchOp final : Op {
   }
 
   void pack_value(std::size_t i, nb::handle value) {
+    // The most likely numbers of all: sizes.
+    if (signature.params[i].kind == ParamKind::u32 && PyLong_CheckExact(value.ptr())) {
+      const unsigned long long word = PyLong_AsUnsignedLongLong(value.ptr());
+      if (word <= UINT32_MAX) [[likely]] {
+        arguments[i].word = word;
+        return;
+      }
+      PyErr_Clear();
+    }
+    pack_any_value(i, value);
+  }
+  [[gnu::noinline]] void pack_any_value(std::size_t i, nb::handle value) {
     const Param& param = signature.params[i];
     if (param.kind != ParamKind::structure) {
-      // The most likely numbers of all: sizes.
-      if (param.kind == ParamKind::u32 && PyLong_CheckExact(value.ptr())) {
-        const unsigned long long word = PyLong_AsUnsignedLongLong(value.ptr());
-        if (word <= UINT32_MAX) {
-          arguments[i].word = word;
-          return;
-        }
-        PyErr_Clear();
-      }
       arguments[i].word = pack_scalar(value, param.kind, [&] { return signature.where(i); });
       return;
     }
-    pack_structure(i, value);
-  }
-  [[gnu::noinline]] void pack_structure(std::size_t i, nb::handle value) {
-    const Param& param = signature.params[i];
     const auto bytes = nb::cast<nb::bytes>(param.pack(signature.where(i), value));
     std::memcpy(words_.get() + arguments[i].word, bytes.c_str(), std::min<std::size_t>(bytes.size(), param.size_bytes));
   }
@@ -325,25 +324,15 @@ struct LaunchOp final : Op {
     }
     // The most likely kind comes first, because this runs once for each launch.
     if (!is_scalar(param.kind)) {
-      if (const Array* array = as_array(value)) {
-        check_array(signature, i, *array, home);
-        pack(i, *array);
-        has_tensors = has_tensors || array->tensor();
-      } else if (const Op* op = as_op(value)) {
-        check_spec(signature, i, op->spec, home);
-        note_operation(i);
-        has_tensors = has_tensors || op->has_tensors;
-      } else {
-        into.object = bind_tensor(value, home).release().ptr();
-        ++bound;
-        return;
-      }
-    } else if (const Op* op =
-                   PyLong_CheckExact(value.ptr()) || PyFloat_CheckExact(value.ptr()) ? nullptr : as_op(value)) {
-      check_spec(signature, i, op->spec, home);
-      note_operation(i);
-    } else {
+      const Array* array = as_array(value);
+      if (!array) return bind_other(value, home);
+      check_array(signature, i, *array, home);
+      pack(i, *array);
+      has_tensors = has_tensors || array->tensor();
+    } else if (PyLong_CheckExact(value.ptr()) || PyFloat_CheckExact(value.ptr()) || !is_op(value.ptr())) {
       pack_value(i, value);
+    } else {
+      return bind_other(value, home);
     }
     into.object = value.inc_ref().ptr();
     ++bound;
@@ -357,6 +346,19 @@ struct LaunchOp final : Op {
   }
 
  private:
+  // An operation, or an array of another library.
+  [[gnu::noinline]] void bind_other(nb::handle value, Home& home) {
+    const std::size_t i = bound;
+    if (const Op* op = as_op(value)) {
+      check_spec(signature, i, op->spec, home);
+      note_operation(i);
+      has_tensors = has_tensors || (op->has_tensors && !is_scalar(signature.params[i].kind));
+      arguments[i].object = value.inc_ref().ptr();
+    } else {
+      arguments[i].object = bind_tensor(value, home).release().ptr();
+    }
+    ++bound;
+  }
   // An array of another library, as it is.
   [[gnu::noinline]] nb::object bind_tensor(nb::handle value, Home& home) {
     const std::size_t i = bound;

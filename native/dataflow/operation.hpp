@@ -43,13 +43,16 @@ class TypeTest {
     PyTypeObject* type = Py_TYPE(object);
     if (type == hit_) return true;
     if (type == miss_ || !base_) return false;
+    return look_up(type);
+  }
+
+ private:
+  [[gnu::noinline]] bool look_up(PyTypeObject* type) {
     const bool is_one = PyType_IsSubtype(type, base_);
     Py_INCREF(type);  // so that no other type comes to its address
     Py_XDECREF(reinterpret_cast<PyObject*>(std::exchange(is_one ? hit_ : miss_, type)));
     return is_one;
   }
-
- private:
   PyTypeObject* base_ = nullptr;
   PyTypeObject* hit_ = nullptr;
   PyTypeObject* miss_ = nullptr;

@@ -16,11 +16,7 @@ inline std::string& package_directory() {
   return *directory;
 }
 
-inline bool is_package_code(PyCodeObject* code) {
-  // Most operations are built from the same function as the one before: remember the last answer,
-  // and the code object with it, so that its address cannot be another's.
-  static PyCodeObject* last_foreign = nullptr;
-  if (code == last_foreign) return false;
+[[gnu::noinline]] inline bool look_whether_package_code(PyCodeObject* code, PyCodeObject*& last_foreign) {
   const char* file = PyUnicode_AsUTF8(code->co_filename);
   const std::string& directory = package_directory();
   if (!file) {
@@ -33,6 +29,12 @@ inline bool is_package_code(PyCodeObject* code) {
   Py_INCREF(code);
   Py_XDECREF(reinterpret_cast<PyObject*>(std::exchange(last_foreign, code)));
   return false;
+}
+inline bool is_package_code(PyCodeObject* code) {
+  // Most operations are built from the same function as the one before: remember the last answer,
+  // and the code object with it, so that its address cannot be another's.
+  static PyCodeObject* last_foreign = nullptr;
+  return code != last_foreign && look_whether_package_code(code, last_foreign);
 }
 
 class Origin {

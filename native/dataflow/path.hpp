@@ -5,6 +5,7 @@
 // one walk is kept here and not in them. Guarded by the GIL and, while a walk goes on, by the right to submit.
 #pragma once
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "operation.hpp"
+#include "rare.hpp"
 
 namespace aiocuda::dataflow {
 
@@ -112,17 +114,16 @@ class Path {
   };
 
   Path() {
-    if (spare_stacks().empty()) return;
-    stack = std::move(spare_stacks().back());
-    spare_stacks().pop_back();
+    Spares& kept = spares();
+    if (kept.count) stack.swap(kept.stacks[--kept.count]);
   }
   Path(const Path&) = delete;
   Path& operator=(const Path&) = delete;
   ~Path() {
     clear();
-    constexpr std::size_t most_spares = 64, most_entries = 4096;
-    if (stack.capacity() <= most_entries && spare_stacks().size() < most_spares)
-      spare_stacks().push_back(std::move(stack));
+    constexpr std::size_t most_entries = 4096;
+    Spares& kept = spares();
+    if (stack.capacity() <= most_entries && kept.count < kept.stacks.size()) kept.stacks[kept.count++].swap(stack);
   }
 
   // Walks have numbers, which are never used again: an operation says by one whose path it lies on.
@@ -297,8 +298,12 @@ class Path {
 
  private:
   // So that a short walk allocates nothing.
-  static std::vector<std::vector<Entry>>& spare_stacks() {
-    static auto& kept = *new std::vector<std::vector<Entry>>;
+  struct Spares {
+    std::array<std::vector<Entry>, 64> stacks;
+    std::size_t count = 0;
+  };
+  static Spares& spares() {
+    static auto& kept = *new Spares;
     return kept;
   }
 
@@ -319,7 +324,7 @@ class Path {
     std::priority_queue<Frame*, std::vector<Frame*>, Later> ready;
   };
   Waiting& waiting() {
-    if (!waiting_) waiting_ = std::make_unique<Waiting>();
+    if (!waiting_) waiting_.reset(new Waiting);
     return *waiting_;
   }
 
@@ -335,7 +340,7 @@ class Path {
     }
   }
 
-  std::unique_ptr<Waiting> waiting_;
+  Rare<Waiting> waiting_;
 };
 
 }  // namespace aiocuda::dataflow

@@ -100,6 +100,10 @@ class Placing {
       if (first && sink_.timeline().is_tail(first->written) && policy_streams.contain(first->written.stream))
         return first->written.stream;
     }
+    return choose_by_needs(op, device, policy, policy_streams);
+  }
+  [[gnu::noinline]] StreamIndex choose_by_needs(Op& op, std::int32_t device, const Policy& policy,
+                                                PolicyStreams& policy_streams) {
     needs_.clear();
     for (const Use& use : uses)
       sink_.hazards(*use.buffer).each(use.span, [&](const Hazard& hazard, Span) {
@@ -145,17 +149,7 @@ class Placing {
     const std::uint32_t most = placement_->max_in_flight;
     if (!has_begun) sink_.require_unclaimed(uses);
     if (!has_begun && sink_.is_full(stream, most)) throw Full{{stream, timeline.submitted(stream) - most / 2}};
-    const Tick tail{stream, timeline.submitted(stream)};
-    if (timeline.is_tail_wanted(stream, 0)) {
-      std::uint32_t overwritten = 0;
-      for (const Use& use : uses)
-        if (use.writes)
-          sink_.hazards(*use.buffer).each(use.span, [&](const Hazard& hazard, Span segment) {
-            overwritten += hazard.written.stream == tail.stream && hazard.written.count == tail.count &&
-                           use.span.begin <= segment.begin && segment.end <= use.span.end;
-          });
-      if (timeline.is_tail_wanted(stream, overwritten)) timeline.mark_end(stream, waits);
-    }
+    if (timeline.is_tail_wanted(stream, 0)) mark_wanted_tail(stream, waits);
     for (const Use& use : uses)
       if (use.tensor || use.buffer->is_lent) [[unlikely]]
         sink_.admit_others(op, use);
@@ -163,6 +157,20 @@ class Placing {
       sink_.hazards(*use.buffer).each(use.span, [&](const Hazard& hazard, Span) {
         timeline.order(stream, hazard, use.writes, waits);
       });
+  }
+
+  template <class Waits>
+  [[gnu::noinline]] void mark_wanted_tail(StreamIndex stream, Waits& waits) {
+    Timeline& timeline = sink_.timeline();
+    const Tick tail{stream, timeline.submitted(stream)};
+    std::uint32_t overwritten = 0;
+    for (const Use& use : uses)
+      if (use.writes)
+        sink_.hazards(*use.buffer).each(use.span, [&](const Hazard& hazard, Span segment) {
+          overwritten += hazard.written.stream == tail.stream && hazard.written.count == tail.count &&
+                         use.span.begin <= segment.begin && segment.end <= use.span.end;
+        });
+    if (timeline.is_tail_wanted(stream, overwritten)) timeline.mark_end(stream, waits);
   }
 
   void commit(Op& op, StreamIndex stream, bool is_shared) { sink_.ran(op, occupy(stream, is_shared)); }

@@ -119,13 +119,15 @@ inline void fit_partition(const Signature& signature, std::size_t i, const Array
 // The block for `threads=`, where the caller gives none: up to 256 threads, which suit most kernels; a square for two
 // dimensions, because neighbours share cache lines both ways. It is fewer where the kernel was compiled for fewer, and
 // no larger than the elements need, in whole warps: threads beyond the last element do nothing but look at their index.
+inline constexpr std::uint64_t warp = 32;
+inline std::uint64_t default_block_along_x(std::uint64_t threads) {  // of a kernel that takes 256
+  return (std::clamp<std::uint64_t>(threads, 1, 256) + warp - 1) / warp * warp;
+}
 inline Extents default_block(const Signature& signature, const Extents& threads) {
-  static constexpr std::uint64_t warp = 32;
   Extents block;
   block.rank = threads.rank;
   if (threads.rank == 1 && signature.max_threads >= 256) {  // what is most likely, in few steps
-    const std::uint64_t needed = std::clamp<std::uint64_t>(threads.of[0], 1, 256);
-    block.of[0] = (needed + warp - 1) / warp * warp;
+    block.of[0] = default_block_along_x(threads.of[0]);
     return block;
   }
   block.of = threads.rank == 1   ? std::array<std::uint64_t, 3>{256, 1, 1}
@@ -191,7 +193,7 @@ inline std::string describe_blocks(const LaunchShape& shape) {
   return text;
 }
 
-inline LaunchShape resolve_shape(const Signature& signature, const ShapeRequest& request) {
+[[gnu::noinline]] inline LaunchShape resolve_any_shape(const Signature& signature, const ShapeRequest& request) {
   auto reject = [&](const std::string& what) { raise(error_types.launch, signature.kernel + ": " + what); };
   const bool by_partition = signature.has_partition && !request.grid.rank;
   if (signature.has_partition && request.threads.rank)
@@ -246,6 +248,21 @@ inline LaunchShape resolve_shape(const Signature& signature, const ShapeRequest&
   shape.threads = request.threads;
   shape.shared_bytes = static_cast<std::uint32_t>(request.shared_bytes);
   shape.cooperative = request.cooperative;
+  return shape;
+}
+
+inline LaunchShape resolve_shape(const Signature& signature, const ShapeRequest& request) {
+  // One number of threads, and nothing else, is what is most likely; it needs few steps.
+  constexpr std::uint64_t most_blocks = 2147483647;
+  const std::uint64_t threads = request.threads.of[0];
+  const bool is_plain = request.threads.rank == 1 && !request.grid.rank && !request.block.rank &&
+                        !request.cluster.rank && !request.shared_bytes && !request.cooperative &&
+                        !signature.has_partition && signature.max_threads >= 256 && threads && threads <= most_blocks;
+  if (!is_plain) return resolve_any_shape(signature, request);
+  LaunchShape shape;
+  shape.block.x = static_cast<std::uint32_t>(default_block_along_x(threads));
+  shape.grid.x = static_cast<std::uint32_t>((threads + shape.block.x - 1) / shape.block.x);
+  shape.threads = request.threads;
   return shape;
 }
 

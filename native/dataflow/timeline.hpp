@@ -101,8 +101,9 @@ class Timeline {
   }
 
   // The same, for a thread that has no access to the timeline.
-  std::vector<Progress> progress_of(const Snapshot& complete) const {
-    std::vector<Progress> progress{{clocks_[complete.last.stream].completed, complete.last.count}};
+  Few<Progress> progress_of(const Snapshot& complete) const {
+    Few<Progress> progress;
+    progress.push_back({clocks_[complete.last.stream].completed, complete.last.count});
     for (std::size_t i = 0; i < complete.seen.size(); ++i)
       if (complete.seen[i]) progress.push_back({clocks_[i].completed, complete.seen[i]});
     return progress;
@@ -224,6 +225,13 @@ class Timeline {
   };
 
   static void note(std::vector<Tick>& ticks, Tick now) {
+    if (!ticks.empty() && ticks.back().stream == now.stream) {
+      ticks.back() = now;
+      return;
+    }
+    note_another(ticks, now);
+  }
+  [[gnu::noinline]] static void note_another(std::vector<Tick>& ticks, Tick now) {
     const auto same = std::find_if(ticks.begin(), ticks.end(), [&](Tick tick) { return tick.stream == now.stream; });
     if (same == ticks.end()) {
       ticks.push_back(now);

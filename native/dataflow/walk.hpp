@@ -284,12 +284,15 @@ class Walk : private Performing<Sink> {
       stack_.push_back({Held(argument), consumer});
     });
     if (stack_.size() == before) return false;
+    order_children(before);
+    return true;
+  }
+  [[gnu::noinline]] void order_children(std::size_t before) {
     if (stack_.size() - before > 1) {
       sink_.hold_back();
       path_.has_branches = true;
     }
     std::reverse(stack_.begin() + static_cast<std::ptrdiff_t>(before), stack_.end());  // the first argument on top
-    return true;
   }
 
   const Placement* const root_placement_;

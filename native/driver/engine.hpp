@@ -156,10 +156,8 @@ class Engine::Submission {
   explicit Submission(Engine& engine) : engine_(engine) {
     interpreter::guard_thread();
     engine_.require_usable();
-    if (!engine_.submitting.try_lock()) {
-      nb::gil_scoped_release release;
-      engine_.submitting.lock();
-    }
+    if (!engine_.submitting.try_lock()) [[unlikely]]
+      wait();
     // A device that is at rest now may be at work soon.
     if (++engine_.depth == 1 && engine_.graph_room.is_missing()) [[unlikely]]
       engine_.graph_room.make_where_idle();
@@ -169,11 +167,17 @@ class Engine::Submission {
   ~Submission() {
     if (--engine_.depth == 0) engine_.streams.rest();
     // Somebody may wait for memory that was let go of meanwhile.
-    if (engine_.depth == 0 && engine_.memory.has_returned() && !engine_.lines.is_empty()) engine_.collect();
+    if (engine_.depth == 0 && engine_.memory.has_returned() && !engine_.lines.is_empty()) [[unlikely]]
+      engine_.collect();
     engine_.submitting.unlock();
   }
 
  private:
+  [[gnu::noinline]] void wait() {
+    nb::gil_scoped_release release;
+    engine_.submitting.lock();
+  }
+
   Engine& engine_;
 };
 

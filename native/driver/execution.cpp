@@ -168,13 +168,17 @@ bool Execution::walk(Halted& halted) {
   const dataflow::Enclosure::Entered nowhere(nullptr);
   const bool outermost = engine_.depth == 1;
   if (outermost) engine_.settle_losses();
-  if (on_host_ && on_host_->ahead && on_host_->ahead->is_for_pool) on_host_->ahead->buffer = {};
-  if (!engine_.streams.has_order()) engine_.streams.restore_order();
+  if (on_host_ && on_host_->ahead && on_host_->ahead->is_for_pool) [[unlikely]]
+    on_host_->ahead->buffer = {};
+  if (!engine_.streams.has_order()) [[unlikely]]
+    engine_.streams.restore_order();
   if (outermost) engine_.collect();
   Acting acting(engine_, op(), outermost);
-  if (on_host_ && on_host_->claim) engine_.claims.drop(this);  // it has come
-  std::optional<dataflow::Scratch<nb::handle>> own;            // of a callback's walk, inside another
-  if (!outermost) own.emplace();
+  if (on_host_ && on_host_->claim) [[unlikely]]
+    engine_.claims.drop(this);                       // it has come
+  std::optional<dataflow::Scratch<nb::handle>> own;  // of a callback's walk, inside another
+  if (!outermost) [[unlikely]]
+    own.emplace();
   dataflow::Scratch<nb::handle>& scratch = own ? *own : engine_.scratch;
   SubmitSink sink(engine_, placement(), scratch.uses, outermost, acting.turn(), on_host_.get(), tensors_);
   for (;;) {
@@ -193,7 +197,7 @@ bool Execution::walk(Halted& halted) {
 template <class Walk>
 [[gnu::noinline]] bool Execution::has_stopped(const Walk& walk, HostNeed need, Acting& acting, bool outermost,
                                               Halted& halted) {
-  halted = std::make_unique<Halt>(Halt{.host = std::move(need), .is_outermost = outermost});
+  halted.reset(new Halt{.host = std::move(need), .is_outermost = outermost});
   Halt& halt = *halted;
   if (!halt.host.is_any()) forget_host();
   for (const dataflow::Path::Due& each : path_.due) halt.due.push_back({object_of(*each.frame->op), each.placement});
@@ -218,7 +222,7 @@ template <class Walk>
 // if there is nothing left to wait for. Until then others that touch the same memory wait behind it.
 CompletionRef Execution::wait_on_host(const Halt& halt, bool blocks) {
   CompletionRef until = halt.host.behind, behind = until;
-  if (!on_host_) on_host_ = std::make_unique<OnHost>();
+  if (!on_host_) on_host_.reset(new OnHost);
   if (const AheadMemory& needed = halt.host.memory; needed.size_bytes) {
     const auto ahead = on_host_->ahead = std::make_shared<AheadMemory>(needed.unfilled());
     if (blocks) {

@@ -104,7 +104,7 @@ class Execution {
     HostNeed host{};              // work of another thread
     bool is_outermost = false;
   };
-  using Halted = std::unique_ptr<Halt>;  // null: it came to its end, as most do
+  using Halted = dataflow::Rare<Halt>;  // null: it came to its end, as most do
   // How far it came.
   struct Reached {
     bool is_submitted = false;
@@ -156,7 +156,7 @@ class Execution {
   dataflow::Path path_;
   Tensors tensors_;
   bool has_begun_ = false;
-  std::unique_ptr<OnHost> on_host_;  // null: it has never waited for anything there, as most have not
+  dataflow::Rare<OnHost> on_host_;  // null: it has never waited for anything there, as most have not
 };
 
 // Has everything passed that the operation submitted? (It must have been submitted.)

@@ -90,7 +90,17 @@ class Acting {
   Acting(const Acting&) = delete;
   Acting& operator=(const Acting&) = delete;
   ~Acting() {
-    if (!turn_ || engine_.is_over()) return;
+    if (turn_) [[unlikely]]
+      end();
+  }
+  const completion::Turn* turn() const { return turn_.get(); }
+  void keep() {
+    if (turn_) outstanding(engine_, op_).turn = std::exchange(turn_, nullptr);
+  }
+
+ private:
+  [[gnu::noinline]] void end() {
+    if (engine_.is_over()) return;
     const completion::LineId line = turn_->line();
     engine_.lines.end(*turn_, engine_.level(line));
     try {
@@ -99,12 +109,7 @@ class Acting {
       engine_.lines.has_room(line);  // the next one is refused too, and says so
     }
   }
-  const completion::Turn* turn() const { return turn_.get(); }
-  void keep() {
-    if (turn_) outstanding(engine_, op_).turn = std::exchange(turn_, nullptr);
-  }
 
- private:
   Engine& engine_;
   Op& op_;
   std::shared_ptr<completion::Turn> turn_;

@@ -68,12 +68,9 @@ class SubmitSink : public Issuing {
 
   bool is_full(StreamIndex stream, std::uint64_t most) {
     engine_.streams.require_not_captured(stream);
-    if (engine_.timeline.backlog(stream) >= most) {
-      make_held_calls_now();
-      if (engine_.waits.is_full(stream, most)) return true;
-    }
-    return stands_in_line_ && !engine_.lines.is_empty() &&
-           !engine_.lines.may_pass(stream, engine_.level(stream), most, turn_);
+    if (engine_.timeline.backlog(stream) < most && engine_.lines.is_empty()) [[likely]]
+      return false;
+    return is_full_now(stream, most);
   }
   // A Refusal ends the walk, and whoever began it names what it was for.
   bool is_complete(Tick tick) {
@@ -355,6 +352,14 @@ class SubmitSink : public Issuing {
   }
 
  private:
+  [[gnu::noinline]] bool is_full_now(StreamIndex stream, std::uint64_t most) {
+    if (engine_.timeline.backlog(stream) >= most) {
+      make_held_calls_now();
+      if (engine_.waits.is_full(stream, most)) return true;
+    }
+    return stands_in_line_ && !engine_.lines.is_empty() &&
+           !engine_.lines.may_pass(stream, engine_.level(stream), most, turn_);
+  }
   AheadMemory* ahead() const { return on_host_ ? on_host_->ahead.get() : nullptr; }
   bool is_loading(nb::handle object, std::int32_t device) const {
     return on_host_ && on_host_->loading.is_of(object, device);
@@ -406,7 +411,7 @@ class SubmitSink : public Issuing {
     throw dataflow::HostWait{};
   }
 
-  void require_loaded_slowly(dataflow::LaunchOp& op, std::int32_t device) {
+  [[gnu::cold]] void require_loaded_slowly(dataflow::LaunchOp& op, std::int32_t device) {
     require_open(op, device);
     make_held_calls_now();  // Python is asked
     const nb::object kernel = nb::borrow(op.kernel());

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 import aiocuda as ac
+from aiocuda import _native
+from aiocuda._engine import placement
 
 
 def test_sync_waits_until_the_result_is_there(latch):
@@ -211,3 +213,21 @@ def test_sync_in_every_thread_at_once(kernels):
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(work, range(8)))
     np.testing.assert_array_equal(ac.to_host(x).sync(), np.full(16, 400))
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments"),
+    [
+        ("submit", lambda op: (op,)),
+        ("submit", lambda op: (7, placement.current.get())),
+        ("submit", lambda op: (op, None)),
+        ("run_and_wait", lambda op: (op, 7, -1.0)),
+        ("run_and_wait", lambda op: (op, None, "a second")),
+        ("submit_future", lambda op: (None,)),
+    ],
+)
+def test_native_functions_that_python_calls_directly_look_at_their_arguments(function, arguments):
+    op = ac.ones(3)
+    with pytest.raises(TypeError, match=r"expected|must be real number"):
+        getattr(_native, function)(*arguments(op))
+    assert op._state == "pending"
