@@ -14,6 +14,7 @@
 #include <memory>
 #include <set>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "clock.hpp"
@@ -235,8 +236,8 @@ class Timeline {
     const auto same = std::find_if(ticks.begin(), ticks.end(), [&](Tick tick) { return tick.stream == now.stream; });
     if (same == ticks.end()) {
       ticks.push_back(now);
-    } else {
-      *same = now;
+    } else {  // to the end, where it is found first the next time
+      *same = std::exchange(ticks.back(), now);
     }
   }
 
