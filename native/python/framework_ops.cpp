@@ -14,6 +14,7 @@
 #include "ownership.hpp"
 #include "process.hpp"
 #include "their_arrays.hpp"
+#include "weak.hpp"
 
 namespace aiocuda {
 namespace nb = nanobind;
@@ -380,7 +381,7 @@ State state_of(Builders& builders, nb::handle function, bool is_stateless) {
   if (PyObject* const keeper = is_in_c ? nullptr : keeper_of(function)) {
     const nb::object identity = nb::steal(PyLong_FromVoidPtr(keeper));
     PyObject* const known = PyDict_GetItemWithError(builders.states.ptr(), identity.ptr());
-    if (known && PyWeakref_GetObject(PyTuple_GET_ITEM(known, 0)) == keeper) {
+    if (known && target_of(PyTuple_GET_ITEM(known, 0)).is(keeper)) {
       if (!is_stateless) return {nb::borrow(PyTuple_GET_ITEM(known, 1)), true};
       if (builders.stateless.is_valid()) return {builders.stateless, false};
     }

@@ -5,6 +5,8 @@
 #include <limits>
 #include <utility>
 
+#include "weak.hpp"
+
 namespace aiocuda {
 namespace {
 using namespace nb::literals;
@@ -19,19 +21,6 @@ struct Runtimes {
 Runtimes& runtimes() {
   static auto* known = new Runtimes;
   return *known;
-}
-
-// The object that a weak reference is to; null where it is gone.
-nb::object target_of(const nb::object& reference) {
-  if (!reference.is_valid()) return {};
-#if PY_VERSION_HEX >= 0x030D0000
-  PyObject* found = nullptr;
-  if (PyWeakref_GetRef(reference.ptr(), &found) < 0) throw nb::python_error();
-  return nb::steal(found);
-#else
-  PyObject* const found = PyWeakref_GetObject(reference.ptr());
-  return found == Py_None ? nb::object() : nb::borrow(found);
-#endif
 }
 
 // The loop of asyncio's that last asked in this thread, and its port; they end when they end.
