@@ -12,7 +12,7 @@ def in_child(function, leaves=os._exit):
     faulthandler.cancel_dump_traceback_later()  # its thread would be missed in the child
     child = os.fork()
     if child == 0:
-        faulthandler.dump_traceback_later(20, exit=True)
+        faulthandler.dump_traceback_later(60, exit=True)
         try:
             function()
         except BaseException:

@@ -15,7 +15,7 @@ import pytest
 
 PROGRAM = """
 import errno, faulthandler, os, signal, threading
-faulthandler.dump_traceback_later(30, exit=True)  # where the lock of the interpreter is kept, nothing else would
+faulthandler.dump_traceback_later(100, exit=True)  # where the lock of the interpreter is kept, nothing else would
 import anyio
 import numpy as np
 import aiocuda as ac
