@@ -5,9 +5,9 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
-#include <vector>
 
 #include "ranges.hpp"
+#include "several.hpp"
 
 namespace aiocuda::dataflow {
 
@@ -17,25 +17,28 @@ class Footprint {
 
   void add(Span span) {
     if (span.begin >= span.end) return;
-    auto first = std::lower_bound(spans_.begin(), spans_.end(), span.begin,
-                                  [](const Span& each, std::uint64_t begin) { return each.end < begin; });
-    auto last = first;
+    Span* const first = std::lower_bound(spans_.begin(), spans_.end(), span.begin,
+                                         [](const Span& each, std::uint64_t begin) { return each.end < begin; });
+    Span* last = first;
     for (; last != spans_.end() && last->begin <= span.end; ++last)
       span = {std::min(span.begin, last->begin), std::max(span.end, last->end)};
     if (first == last) {
-      spans_.insert(first, span);
+      spans_.insert(static_cast<std::size_t>(first - spans_.begin()), span);
     } else {
       *first = span;
       spans_.erase(first + 1, last);
     }
-    if (spans_.size() > most_spans) spans_ = {{spans_.front().begin, spans_.back().end}};
+    if (spans_.size() <= most_spans) return;
+    const Span whole{spans_[0].begin, spans_[spans_.size() - 1].end};
+    spans_.clear();
+    spans_.push_back(whole);
   }
 
-  const std::vector<Span>& spans() const { return spans_; }
+  const Several<Span, 1>& spans() const { return spans_; }
   bool empty() const { return spans_.empty(); }
 
  private:
-  std::vector<Span> spans_;
+  Several<Span, 1> spans_;  // mostly one
 };
 
 }  // namespace aiocuda::dataflow

@@ -9,8 +9,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
+#include "compact.hpp"
 #include "footprint.hpp"
 #include "launch.hpp"
 #include "partial_order.hpp"
@@ -28,25 +30,24 @@ struct Pointer {
 
 // Bytes that a node reads or writes.
 struct NodeUse {
-  SlotIndex slot;
   Span span;  // from the slot's first byte on
+  SlotIndex slot;
   bool writes;
 };
 
+// Graphs have very many nodes. So what the operation of a launch knows, such as its shape, is not here.
 struct KernelNode {
+  // A word that comes from a slot.
   struct Patch {
-    std::uint32_t word;
-    Pointer at;
-  };
-  struct Number {
     std::uint32_t word;
     SlotIndex slot;
   };
-  LaunchShape shape;
-  std::vector<std::uint64_t> words;   // all parameters, one after another
-  std::vector<std::uint32_t> starts;  // where each begins
-  std::vector<Patch> patches;         // the words that are addresses
-  std::vector<Number> numbers;        // the words that a launch may replace
+  Compact<std::uint64_t> words;  // all parameters, one after another; in the place of an address, its offset
+  Compact<Patch> addresses;
+  Compact<Patch> numbers;  // that a launch may replace
+  std::uint32_t parameters = 0;
+
+  Pointer pointer(const Patch& address) const { return {address.slot, words[address.word]}; }
 };
 
 struct FillNode {
@@ -59,15 +60,23 @@ struct FillNode {
 };
 
 struct CopyNode {
-  Pointer to, from;
+  SlotIndex to_slot = 0, from_slot = 0;
+  std::uint64_t to_offset = 0, from_offset = 0;
   std::uint64_t width = 0, rows = 1, to_pitch = 0, from_pitch = 0;
+
+  Pointer to() const { return {to_slot, to_offset}; }
+  Pointer from() const { return {from_slot, from_offset}; }
 };
 
 // The work that a function put on a stream while the stream was captured.
 struct CapturedNode {
   std::shared_ptr<void> graph;  // the driver floor's
   nb::object kept;              // what the function was given, and gave back
+  std::string name;
 };
+
+// Stands behind several nodes that are one operation.
+struct JoinNode {};
 
 enum class NodeKind : std::uint8_t { kernel, fill, copy, captured, join };
 
@@ -77,23 +86,59 @@ inline const char* name_of(NodeKind kind) {
 }
 
 struct GraphNode {
-  NodeKind kind;
   std::int32_t device;
   nb::object op;  // whose work it is: its kernel, and its place in the program; none of a join
-  std::string name;
-  std::vector<NodeIndex> after{};
-  std::vector<NodeUse> uses{};
-  KernelNode kernel{};
-  FillNode fill{};
-  CopyNode copy{};
-  CapturedNode captured{};
+  std::variant<KernelNode, FillNode, CopyNode, CapturedNode, JoinNode> work;  // in the order of their kinds
+  Several<NodeIndex, 2> after{};
+  Compact<NodeUse> uses{};
+
+  NodeKind kind() const { return static_cast<NodeKind>(work.index()); }
+  // Null where it is of another kind.
+  template <class Work>
+  Work* as() {
+    return std::get_if<Work>(&work);
+  }
+  template <class Work>
+  const Work* as() const {
+    return std::get_if<Work>(&work);
+  }
+  // The operation of a kernel's node.
+  LaunchOp& launch() const { return static_cast<LaunchOp&>(*as_op(op)); }
+
+  std::string name() const {
+    if (as<KernelNode>()) return launch().signature.kernel;
+    const auto* const captured = as<CapturedNode>();
+    return captured ? captured->name : name_of(kind());
+  }
 
   // Calls `f(pointer)` for all memory that it names.
   template <class F>
   void each_pointer(F&& f) const {
-    for (const KernelNode::Patch& patch : kernel.patches) f(patch.at);
-    if (kind == NodeKind::fill || kind == NodeKind::copy) f(kind == NodeKind::fill ? fill.to : copy.to);
-    if (kind == NodeKind::copy) f(copy.from);
+    if (const auto* const kernel = as<KernelNode>()) {
+      for (const KernelNode::Patch& address : kernel->addresses) f(kernel->pointer(address));
+    } else if (const auto* const fill = as<FillNode>()) {
+      f(fill->to);
+    } else if (const auto* const copy = as<CopyNode>()) {
+      f(copy->to());
+      f(copy->from());
+    }
+  }
+  // Puts other memory in the place of all that it names: `f(pointer)`.
+  template <class F>
+  void move_pointers(F&& f) {
+    if (auto* const kernel = as<KernelNode>()) {
+      for (KernelNode::Patch& address : kernel->addresses) {
+        const Pointer at = f(kernel->pointer(address));
+        address.slot = at.slot;
+        kernel->words[address.word] = at.offset;
+      }
+    } else if (auto* const fill = as<FillNode>()) {
+      fill->to = f(fill->to);
+    } else if (auto* const copy = as<CopyNode>()) {
+      const Pointer to = f(copy->to()), from = f(copy->from());
+      copy->to_slot = to.slot, copy->to_offset = to.offset;
+      copy->from_slot = from.slot, copy->from_offset = from.offset;
+    }
   }
 };
 
@@ -190,7 +235,7 @@ inline std::vector<std::uint64_t> branches_by_device(const GraphPlan& plan) {
 template <class Allocate>
 std::optional<GraphPlan> with_own_memory(const GraphPlan& plan, Allocate&& allocate) {
   for (const GraphNode& node : plan.nodes)
-    if (node.kind == NodeKind::captured) return std::nullopt;
+    if (node.as<CapturedNode>()) return std::nullopt;
   GraphPlan copy = plan;
   auto renewed = [&](const BufferRef& before) {
     BufferRef buffer(std::make_unique<Buffer>(before->size_bytes, before->device));

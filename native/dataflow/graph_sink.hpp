@@ -87,6 +87,9 @@ class GraphSink : private PlanNodes {
     if (plan_.device == unknown_ordinal) plan_.device = default_device_;
     enclosure_->is_open = false;
     plan_.launches = launches_of(plan_);
+    plan_.nodes.shrink_to_fit();
+    plan_.memory.shrink_to_fit();
+    for (Memory& memory : plan_.memory) memory.users.shrink_to_fit();
     return std::move(plan_);
   }
 
@@ -142,16 +145,16 @@ class GraphSink : private PlanNodes {
 
   void launch(LaunchOp& op, StreamIndex, std::int32_t device) {
     if (op.shape.empty) return;
-    GraphNode node{NodeKind::kernel, device, nb::find(static_cast<Op&>(op)), op.signature.kernel};
-    KernelNode& kernel = node.kernel;
-    kernel.shape = op.shape;
+    KernelNode kernel;
+    kernel.parameters = op.bound;
+    words_.clear();
+    addresses_.clear();
     for (std::uint32_t i = 0; i < op.bound; ++i) {
       const Param& param = op.signature.params[i];
       const nb::handle argument = op.arguments[i].object;
-      const auto start = static_cast<std::uint32_t>(kernel.words.size());
-      kernel.starts.push_back(start);
+      const auto start = static_cast<std::uint32_t>(words_.size());
       const auto* words = static_cast<const std::uint64_t*>(op.word_of(i));
-      kernel.words.insert(kernel.words.end(), words, words + std::max(param.words(), 1u));
+      words_.insert(words_.end(), words, words + words_of(param));
       if (param.kind == ParamKind::structure) {
         slots_.refuse_input(argument, op.signature.where(i));
         continue;
@@ -161,10 +164,14 @@ class GraphSink : private PlanNodes {
           slots_.note_number(kernel, start, argument, param.kind, op.signature.where(i), words[0]);
         continue;
       }
-      kernel.patches.push_back({start, pointer_to(handle_of(argument), param.writes)});
-      slots_.note_alignment(kernel.patches.back().at, param.alignment);
+      const Pointer at = pointer_to(handle_of(argument), param.writes);
+      slots_.note_alignment(at, param.alignment);
+      addresses_.push_back({start, at.slot});
+      words_[start] = at.offset;
     }
-    add(std::move(node));
+    kernel.words.assign(words_.begin(), words_.end());
+    kernel.addresses.assign(addresses_.begin(), addresses_.end());
+    add({device, nb::find(static_cast<Op&>(op)), std::move(kernel)});
   }
 
   Value create(CreateOp& op, StreamIndex, std::int32_t device) {
@@ -242,8 +249,9 @@ class GraphSink : private PlanNodes {
   std::optional<Value> foreign(ForeignOp& op, const std::vector<Value>& values, StreamIndex, std::int32_t device) {
     for (const nb::object& argument : op.arguments) observe(argument);
     for (const Value value : values) require_now(value);
-    GraphNode node{NodeKind::captured, device, nb::find(static_cast<Op&>(op)),
-                   nb::cast<std::string>(nb::str(nb::handle(nb::find(static_cast<Op&>(op))).attr("_title")))};
+    GraphNode node{device, nb::find(static_cast<Op&>(op)), CapturedNode()};
+    auto& captured = *node.as<CapturedNode>();
+    captured.name = nb::cast<std::string>(nb::str(node.op.attr("_title")));
     // Its work has the addresses of all that it may touch.
     for (const Use& use : uses_) {
       if (!use.buffer->address && use.buffer->size_bytes && !use.buffer->is_address_space())
@@ -258,7 +266,7 @@ class GraphSink : private PlanNodes {
     }
     called_.push_back(node.op);
     nb::object returned;
-    node.captured.graph = services_.capture(op, values, device, node.captured.kept, returned);
+    captured.graph = services_.capture(op, values, device, captured.kept, returned);
     each_array_in(returned, [this](const Array& array, nb::handle given) { adopt(array, given); });
     add(std::move(node));
     if (returned.is_none()) return std::nullopt;
@@ -288,13 +296,11 @@ class GraphSink : private PlanNodes {
         needs.push_back(ticks[other]);
         is_last[other] = false;
       }
-      auto move = [&](Pointer& pointer) {
-        pointer = {places[pointer.slot].slot, places[pointer.slot].offset + pointer.offset};
-      };
-      for (KernelNode::Patch& patch : node.kernel.patches) move(patch.at);
-      slots_.move_numbers(node.kernel, inner, op);
-      if (node.kind == NodeKind::fill) move(node.fill.to);
-      if (node.kind == NodeKind::copy) move(node.copy.to), move(node.copy.from);
+      node.move_pointers([&](const Pointer& pointer) {
+        return Pointer{places[pointer.slot].slot, places[pointer.slot].offset + pointer.offset};
+      });
+      if (auto* const kernel = node.as<KernelNode>()) slots_.move_numbers(*kernel, inner, op);
+      node.after.clear();
       node.uses.clear();
       for (const NodeUse& use : model.uses) {
         const Pointer at = places[use.slot];
@@ -451,6 +457,9 @@ class GraphSink : private PlanNodes {
   std::unordered_set<PyObject*> late_, observed_;
   std::vector<Use> adopted_;
   std::vector<nb::object> recorded_, called_, kept_;
+  // Of the launch that is recorded now.
+  std::vector<std::uint64_t> words_;
+  std::vector<KernelNode::Patch> addresses_;
 };
 
 // In a graph an operation comes after those whose bytes it touches, and after nobody else: it has no stream. The walk

@@ -3,6 +3,7 @@
 // Always true: what can be checked when a launch is built, is; what an operation yields is checked
 // before the launch is submitted, by the same function.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <string>
 #include <vector>
@@ -51,6 +52,9 @@ struct Extents {
   std::array<std::uint64_t, 3> of{1, 1, 1};
   int rank = 0;  // 0: not given
 };
+
+// Of a parameter in a list of words.
+inline std::uint32_t words_of(const Param& param) { return std::max(param.words(), 1u); }
 
 struct LaunchShape {
   Dim3 grid, block;

@@ -58,13 +58,13 @@ std::shared_ptr<const Launches> launches_waited_for(Op& op) {
 std::shared_ptr<const Launches> launches_of(const GraphPlan& plan) {
   std::vector<const GraphNode*> nodes;
   for (const GraphNode& node : plan.nodes)
-    if (node.kind == NodeKind::kernel && has_threads(node.kernel.shape)) nodes.push_back(&node);
+    if (node.as<KernelNode>() && has_threads(node.launch().shape)) nodes.push_back(&node);
   if (nodes.empty()) return nullptr;
   // An index that nobody checked is likeliest in a launch with threads to spare.
-  const auto has_surplus = [](const GraphNode* node) { return surplus_threads(node->kernel.shape) != 0; };
+  const auto has_surplus = [](const GraphNode* node) { return surplus_threads(node->launch().shape) != 0; };
   std::stable_partition(nodes.begin(), nodes.end(), has_surplus);
   auto found = std::make_shared<Launches>();
-  for (const GraphNode* node : nodes) found->add(note_of(node->kernel.shape, node->name, *as_op(node->op)));
+  for (const GraphNode* node : nodes) found->add(note_of(node->launch().shape, node->name(), node->launch()));
   return found;
 }
 

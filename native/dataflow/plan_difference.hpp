@@ -11,22 +11,22 @@ namespace aiocuda::dataflow {
 namespace detail {
 
 inline std::string described(const GraphNode& node) {
-  switch (node.kind) {
+  switch (node.kind()) {
     case NodeKind::kernel:
-      return "a launch of " + node.name;
+      return "a launch of " + node.name();
     case NodeKind::fill:
       return "a fill";
     case NodeKind::copy:
       return "a copy";
     case NodeKind::captured:
-      return "a captured " + node.name;
+      return "a captured " + node.name();
     case NodeKind::join:
       break;
   }
   return "a join";
 }
 
-inline std::string described(const std::vector<NodeIndex>& after) {
+inline std::string described(const Several<NodeIndex, 2>& after) {
   if (after.empty()) return "after none";
   std::string text = "after ";
   for (std::size_t i = 0; i < after.size(); ++i) text += (i ? ", " : "") + std::to_string(after[i] + 1);
@@ -45,24 +45,25 @@ inline std::optional<std::string> first_difference(const GraphPlan& graph, const
       return "node " + std::to_string(i + 1) + " is " + in_graph + " in the graph, and " + in_given +
              " in what was given";
     };
-    if (a.kind != b.kind || (a.name != b.name && a.kind == NodeKind::kernel)) return differ(described(a), described(b));
+    if (a.kind() != b.kind() || (a.kind() == NodeKind::kernel && a.name() != b.name()))
+      return differ(described(a), described(b));
     const std::string what = described(a);
     if (a.device != b.device)
       return differ(what + " on device " + std::to_string(a.device), "on device " + std::to_string(b.device));
-    if (a.after != b.after) return differ(what + " " + described(a.after), described(b.after));
-    if (a.kind == NodeKind::kernel) {
-      if (a.kernel.starts.size() != b.kernel.starts.size())
-        return differ(what + " with " + std::to_string(a.kernel.starts.size()) + " parameters",
-                      "with " + std::to_string(b.kernel.starts.size()));
-      const auto clusters = [](const GraphNode& node) {
-        return std::array{node.kernel.shape.cluster.x, node.kernel.shape.cluster.y, node.kernel.shape.cluster.z};
-      };
-      if (a.kernel.shape.cooperative != b.kernel.shape.cooperative || clusters(a) != clusters(b))
+    if (!std::equal(a.after.begin(), a.after.end(), b.after.begin(), b.after.end()))
+      return differ(what + " " + described(a.after), described(b.after));
+    if (const auto *const kernel = a.as<KernelNode>(), *const other = b.as<KernelNode>(); kernel) {
+      if (kernel->parameters != other->parameters)
+        return differ(what + " with " + std::to_string(kernel->parameters) + " parameters",
+                      "with " + std::to_string(other->parameters));
+      const LaunchShape &shape = a.launch().shape, &of_other = b.launch().shape;
+      const auto clusters = [](const LaunchShape& of) { return std::array{of.cluster.x, of.cluster.y, of.cluster.z}; };
+      if (shape.cooperative != of_other.cooperative || clusters(shape) != clusters(of_other))
         return differ(what, "one with other clusters, or cooperative where it was not");
     }
-    if (a.kind == NodeKind::captured && !a.captured.graph != !b.captured.graph)
-      return differ(what + (a.captured.graph ? " with work" : " without work"),
-                    b.captured.graph ? "with work" : "without");
+    if (const auto *const captured = a.as<CapturedNode>(), *const other = b.as<CapturedNode>();
+        captured && !captured->graph != !other->graph)
+      return differ(what + (captured->graph ? " with work" : " without work"), other->graph ? "with work" : "without");
   }
   if (graph.nodes.size() != given.nodes.size()) {
     const bool is_longer = given.nodes.size() > common;

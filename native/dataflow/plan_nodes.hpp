@@ -24,6 +24,7 @@ class PlanNodes {
     add(std::move(node), uses_);
   }
   void add(GraphNode node, const std::vector<Use>& uses) {
+    node.uses.reserve(uses.size());
     for (const Use& use : uses) {
       const SlotIndex slot = slots_.of(*use.buffer, use.span);
       const std::uint64_t begin = plan_.memory[slot].offset;
@@ -36,29 +37,29 @@ class PlanNodes {
                  const std::vector<Use>& uses) {
     const SlotIndex slot = slots_.of(*array.buffer, array.span());
     each_fill(pattern, array.region(), array.buffer->place(), [&](const FillBlock& block) {
-      GraphNode node{NodeKind::fill, device, nb::find(op), "fill"};
-      node.fill = {{slot, block.offset - plan_.memory[slot].offset},
-                   block.value,
-                   block.item_bytes,
-                   block.width,
-                   block.rows,
-                   block.pitch};
-      slots_.note_alignment(node.fill.to, block.item_bytes);
-      add(std::move(node), uses);
+      const FillNode fill{{slot, block.offset - plan_.memory[slot].offset},
+                          block.value,
+                          block.item_bytes,
+                          block.width,
+                          block.rows,
+                          block.pitch};
+      slots_.note_alignment(fill.to, block.item_bytes);
+      add({device, nb::find(op), fill}, uses);
     });
   }
   void add_copies(Op& op, const Array& to, Pointer to_at, const Array& from, Pointer from_at, std::int32_t device,
                   const std::vector<Use>& uses) {
     each_block(to, from, [&](const CopyBlock& block) {
       auto add_rows = [&](const CopyBlock& rows) {
-        GraphNode node{NodeKind::copy, device, nb::find(op), "copy"};
-        node.copy = {{to_at.slot, to_at.offset + rows.to - to.address()},
-                     {from_at.slot, from_at.offset + rows.from - from.address()},
-                     rows.width,
-                     rows.rows,
-                     rows.to_pitch,
-                     rows.from_pitch};
-        add(std::move(node), uses);
+        const CopyNode copy{to_at.slot,
+                            from_at.slot,
+                            to_at.offset + rows.to - to.address(),
+                            from_at.offset + rows.from - from.address(),
+                            rows.width,
+                            rows.rows,
+                            rows.to_pitch,
+                            rows.from_pitch};
+        add({device, nb::find(op), copy}, uses);
       };
       if (block.rows == 1 || (block.to_pitch >= block.width && block.from_pitch >= block.width)) return add_rows(block);
       for (std::uint64_t row = 0; row < block.rows; ++row)  // rows that lie upon one another
@@ -66,7 +67,8 @@ class PlanNodes {
     });
   }
   void append(GraphNode node, const std::vector<Tick>& needs) {
-    last_ = order_.add(needs, node.after);
+    last_ = order_.add(needs, after_);
+    for (const NodeIndex other : after_) node.after.push_back(other);
     slots_.note_lifetimes(node, last_);
     if (plan_.device == unknown_ordinal) plan_.device = node.device;
     plan_.nodes.push_back(std::move(node));
@@ -74,7 +76,7 @@ class PlanNodes {
   // One node behind several that are one operation.
   void join(std::int32_t device) {
     if (parts_.size() < 2) return;
-    append({NodeKind::join, device, nb::object(), "join"}, parts_);
+    append({device, nb::object(), JoinNode()}, parts_);
   }
 
   RangeHazards& hazards(Buffer& buffer) { return hazards_.try_emplace(&buffer, buffer.size_bytes).first->second; }
@@ -90,6 +92,7 @@ class PlanNodes {
 
  private:
   std::unordered_map<Buffer*, RangeHazards> hazards_;
+  std::vector<NodeIndex> after_;  // the node that is added last
 };
 
 }  // namespace aiocuda::dataflow

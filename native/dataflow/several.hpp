@@ -11,12 +11,19 @@ namespace aiocuda::dataflow {
 // Always true: the items lie one after another. They move when there are more than `inside` for the first time.
 template <class T, std::size_t inside>
 class Several {
-  static_assert(std::is_trivial_v<T>);
+  static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T>);
 
  public:
   Several() {}
-  Several(const Several&) = delete;
-  Several& operator=(const Several&) = delete;
+  Several(const Several& other) { add(other); }
+  Several& operator=(const Several& other) {
+    if (this != &other) {
+      clear();
+      add(other);
+    }
+    return *this;
+  }
+  ~Several() = default;
 
   bool empty() const { return size_ == 0; }
   std::size_t size() const { return size_; }
@@ -39,9 +46,17 @@ class Several {
     std::copy_backward(begin() + index, end() - 1, end());
     begin()[index] = added;
   }
+  // Those behind the erased ones move up.
+  void erase(const T* first, const T* last) {
+    std::copy(last, static_cast<const T*>(end()), begin() + (first - begin()));
+    size_ -= static_cast<std::uint32_t>(last - first);
+  }
   void clear() { size_ = 0; }
 
  private:
+  void add(const Several& others) {
+    for (const T& item : others) push_back(item);
+  }
   [[gnu::noinline]] void grow(T item) {
     auto more = std::make_unique_for_overwrite<T[]>(2 * std::size_t{room_});
     std::copy(begin(), end(), more.get());

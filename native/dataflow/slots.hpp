@@ -143,7 +143,7 @@ class Slots {
   }
   // The replacements of an inner launch are fixed here, unless they are inputs of this graph too.
   void move_numbers(KernelNode& kernel, const GraphPlan& inner, const ReplayOp& op) {
-    for (const KernelNode::Number& number : std::exchange(kernel.numbers, {})) {
+    for (const KernelNode::Patch& number : std::exchange(kernel.numbers, {})) {
       const Number& slot = inner.numbers[number.slot];
       std::uint64_t& word = kernel.words[number.word] = slot.word;
       for (const ReplayOp::Word& bound : op.numbers)
@@ -155,7 +155,7 @@ class Slots {
   }
 
   void note_use(GraphNode& node, SlotIndex slot, Span span, bool writes) {
-    node.uses.push_back({slot, span, writes});
+    node.uses.push_back({span, slot, writes});
     (writes ? plan_.memory[slot].writes : plan_.memory[slot].reads).add(span);
   }
   // A node has its place in the order: what it uses lives then.
@@ -232,7 +232,8 @@ class Slots {
       if (users.empty() || users.back() != index) users.push_back(index);
     };
     node.each_pointer([&](const Pointer& pointer) { note(plan_.memory[pointer.slot].users); });
-    for (const KernelNode::Number& number : node.kernel.numbers) note(plan_.numbers[number.slot].users);
+    if (const auto* const kernel = node.as<KernelNode>())
+      for (const KernelNode::Patch& number : kernel->numbers) note(plan_.numbers[number.slot].users);
   }
 
   GraphPlan& plan_;

@@ -12,13 +12,14 @@ using dataflow::GraphNode;
 using dataflow::NodeIndex;
 using dataflow::NodeKind;
 
-// The structs point into `words`.
+// The structs point into `words`, which point into `values`.
 struct Graph::Parameters {
   CUDA_KERNEL_NODE_PARAMS kernel{};
   CUDA_MEMSET_NODE_PARAMS fill{};
   CUDA_MEMCPY3D copy{};
   CUcontext context = nullptr;
   std::vector<void*> words;
+  std::vector<std::uint64_t> values;
 };
 
 namespace {
@@ -30,9 +31,9 @@ constexpr std::size_t nodes_at_once = 128;
 // In an executable the driver changes the memory of one-dimensional copies and fills alone
 // (cuGraphExecMemcpyNodeSetParams, cuGraphExecMemsetNodeSetParams).
 bool can_be_set(const GraphNode& node) {
-  if (node.kind == NodeKind::copy) return node.copy.rows == 1;
-  if (node.kind == NodeKind::fill) return node.fill.rows == 1;
-  return true;
+  if (const auto* const copy = node.as<dataflow::CopyNode>()) return copy->rows == 1;
+  const auto* const fill = node.as<dataflow::FillNode>();
+  return !fill || fill->rows == 1;
 }
 
 const char* name_of_capture_error(CUresult result) {
@@ -58,12 +59,8 @@ const char* name_of_capture_error(CUresult result) {
   }
 }
 
-dataflow::LaunchOp& launch_of(const GraphNode& node) {
-  return static_cast<dataflow::LaunchOp&>(*dataflow::as_op(node.op));
-}
-
 const dataflow::BufferRef& image_of(const GraphNode& node) {
-  return launch_of(node).signature.loaded[static_cast<std::size_t>(node.device)].image;
+  return node.launch().signature.loaded[static_cast<std::size_t>(node.device)].image;
 }
 
 // An executable that was replaced, until its last launch has passed.
@@ -126,61 +123,63 @@ std::uint64_t Graph::as_made(std::uint32_t slot, bool is_number) const {
   return is_number ? plan.numbers[slot].word : plan.memory[slot].address();
 }
 
-void Graph::fill_in(GraphNode& node, Parameters& into) {
+void Graph::fill_in(const GraphNode& node, Parameters& into) {
   into.context = engine_.devices.at(node.device).context;
-  if (node.kind == NodeKind::kernel) {
-    dataflow::KernelNode& kernel = node.kernel;
-    for (const auto& patch : kernel.patches) kernel.words[patch.word] = address_of(patch.at);
-    for (const auto& number : kernel.numbers) kernel.words[number.word] = numbers_[number.slot];
+  if (const auto* const kernel = node.as<dataflow::KernelNode>()) {
+    const dataflow::LaunchOp& launch = node.launch();
+    into.values.assign(kernel->words.begin(), kernel->words.end());
+    for (const auto& address : kernel->addresses) into.values[address.word] = address_of(kernel->pointer(address));
+    for (const auto& number : kernel->numbers) into.values[number.word] = numbers_[number.slot];
     into.words.clear();
-    for (const std::uint32_t start : kernel.starts) into.words.push_back(&kernel.words[start]);
-    const dataflow::LaunchShape& shape = kernel.shape;
+    std::uint64_t* next = into.values.data();
+    for (std::uint32_t i = 0; i < kernel->parameters; ++i) {
+      into.words.push_back(next);
+      next += dataflow::words_of(launch.signature.params[i]);
+    }
+    const dataflow::LaunchShape& shape = launch.shape;
     hold_image(image_of(node));
-    into.kernel.func =
-        static_cast<CUfunction>(launch_of(node).signature.loaded[static_cast<std::size_t>(node.device)].function);
+    into.kernel.func = static_cast<CUfunction>(launch.signature.loaded[static_cast<std::size_t>(node.device)].function);
     into.kernel.gridDimX = shape.grid.x, into.kernel.gridDimY = shape.grid.y, into.kernel.gridDimZ = shape.grid.z;
     into.kernel.blockDimX = shape.block.x, into.kernel.blockDimY = shape.block.y, into.kernel.blockDimZ = shape.block.z;
     into.kernel.sharedMemBytes = shape.shared_bytes;
     into.kernel.kernelParams = into.words.data();
-  } else if (node.kind == NodeKind::fill) {
-    const dataflow::FillNode& fill = node.fill;
-    into.fill.dst = address_of(fill.to);
-    into.fill.value = fill.value;
-    into.fill.elementSize = fill.item_bytes;
-    into.fill.width = fill.width;
-    into.fill.height = fill.rows;
-    into.fill.pitch = fill.pitch;
-  } else if (node.kind == NodeKind::copy) {
-    const dataflow::CopyNode& copy = node.copy;
+  } else if (const auto* const fill = node.as<dataflow::FillNode>()) {
+    into.fill.dst = address_of(fill->to);
+    into.fill.value = fill->value;
+    into.fill.elementSize = fill->item_bytes;
+    into.fill.width = fill->width;
+    into.fill.height = fill->rows;
+    into.fill.pitch = fill->pitch;
+  } else if (const auto* const copy = node.as<dataflow::CopyNode>()) {
     into.copy.srcMemoryType = into.copy.dstMemoryType = CU_MEMORYTYPE_UNIFIED;
-    into.copy.srcDevice = address_of(copy.from);
-    into.copy.dstDevice = address_of(copy.to);
-    into.copy.WidthInBytes = copy.width;
-    into.copy.Height = copy.rows;
+    into.copy.srcDevice = address_of(copy->from());
+    into.copy.dstDevice = address_of(copy->to());
+    into.copy.WidthInBytes = copy->width;
+    into.copy.Height = copy->rows;
     into.copy.Depth = 1;
-    into.copy.srcPitch = copy.rows > 1 ? copy.from_pitch : copy.width;
-    into.copy.dstPitch = copy.rows > 1 ? copy.to_pitch : copy.width;
-    into.copy.srcHeight = into.copy.dstHeight = copy.rows;
+    into.copy.srcPitch = copy->rows > 1 ? copy->from_pitch : copy->width;
+    into.copy.dstPitch = copy->rows > 1 ? copy->to_pitch : copy->width;
+    into.copy.srcHeight = into.copy.dstHeight = copy->rows;
   }
 }
 
 void Graph::add_node(NodeIndex index) {
-  GraphNode& node = plan.nodes[index];
+  const GraphNode& node = plan.nodes[index];
   const Table& table = engine_.table;
   ContextScope scope(engine_);
   std::vector<CUgraphNode> after;
   for (const NodeIndex other : node.after) after.push_back(nodes_[other]);
-  if (node.kind == NodeKind::kernel) function_of(engine_, scope, launch_of(node), node.device);
+  if (node.kind() == NodeKind::kernel) function_of(engine_, scope, node.launch(), node.device);
   scope.bind(node.device);
   Parameters parameters;
   fill_in(node, parameters);
   CUgraphNode made = nullptr;
   const std::size_t n = after.size();
-  switch (node.kind) {
+  switch (node.kind()) {
     case NodeKind::kernel: {
       check(table.cuGraphAddKernelNode(&made, graph_.get(), after.data(), n, &parameters.kernel),
             "cuGraphAddKernelNode");
-      const dataflow::LaunchShape& shape = node.kernel.shape;
+      const dataflow::LaunchShape& shape = node.launch().shape;
       CUkernelNodeAttrValue value{};
       if (shape.cooperative) {
         value.cooperative = 1;
@@ -204,9 +203,8 @@ void Graph::add_node(NodeIndex index) {
             "cuGraphAddMemcpyNode");
       break;
     case NodeKind::captured:
-      if (node.captured.graph) {
-        check(table.cuGraphAddChildGraphNode(&made, graph_.get(), after.data(), n,
-                                             static_cast<CUgraph>(node.captured.graph.get())),
+      if (const auto& graph = node.as<dataflow::CapturedNode>()->graph) {
+        check(table.cuGraphAddChildGraphNode(&made, graph_.get(), after.data(), n, static_cast<CUgraph>(graph.get())),
               "cuGraphAddChildGraphNode");
         break;
       }
@@ -257,7 +255,7 @@ void Graph::hold_images_of_plan() {
   const std::vector<dataflow::BufferRef> before = std::exchange(images_, {});
   for (const dataflow::BufferRef& image : graph_images_) hold_image(image);
   for (const GraphNode& node : plan.nodes)
-    if (node.kind == NodeKind::kernel) hold_image(image_of(node));
+    if (node.kind() == NodeKind::kernel) hold_image(image_of(node));
 }
 
 // The executable, and what a function captured into it, live until the last launch has passed.
@@ -273,7 +271,7 @@ void Graph::retire() {
 void Graph::keep_captured(const dataflow::GraphPlan& of) {
   if (engine_.is_over() || engine_.timeline.is_known_complete(last_)) return;
   for (const GraphNode& node : of.nodes)
-    if (node.kind == NodeKind::captured) engine_.retain(last_, node.captured.kept);
+    if (const auto* const captured = node.as<dataflow::CapturedNode>()) engine_.retain(last_, captured->kept);
 }
 
 void Graph::put(std::uint32_t slot, std::uint64_t word, bool is_number) {
@@ -298,9 +296,9 @@ void Graph::set(const std::vector<NodeIndex>& nodes, Making making) {
   is_behind_ = true;
   Parameters parameters;
   for (const NodeIndex index : nodes) {
-    GraphNode& node = plan.nodes[index];
+    const GraphNode& node = plan.nodes[index];
     fill_in(node, parameters);
-    switch (node.kind) {
+    switch (node.kind()) {
       case NodeKind::kernel:
         check(table.cuGraphExecKernelNodeSetParams(executable_.get(), nodes_[index], &parameters.kernel),
               "cuGraphExecKernelNodeSetParams");
@@ -320,10 +318,10 @@ void Graph::set(const std::vector<NodeIndex>& nodes, Making making) {
         break;
       }
       case NodeKind::captured:
-        if (!node.captured.graph) break;
-        check(table.cuGraphExecChildGraphNodeSetParams(executable_.get(), nodes_[index],
-                                                       static_cast<CUgraph>(node.captured.graph.get())),
-              "cuGraphExecChildGraphNodeSetParams");
+        if (const auto& graph = node.as<dataflow::CapturedNode>()->graph)
+          check(table.cuGraphExecChildGraphNodeSetParams(executable_.get(), nodes_[index],
+                                                         static_cast<CUgraph>(graph.get())),
+                "cuGraphExecChildGraphNodeSetParams");
         break;
       case NodeKind::join:
         break;  // has nothing that could be set
@@ -347,6 +345,7 @@ void Graph::begin() {
   check(engine_.table.cuGraphCreate(&graph, 0), "cuGraphCreate");
   graph_ = GraphHandle(graph, {&engine_.devices});
   nodes_.clear();
+  nodes_.reserve(plan.nodes.size());
   is_settable_.clear();
   graph_images_.clear();
 }
@@ -359,7 +358,7 @@ void Graph::add_nodes(std::size_t most) {
     add_node(index);
     const GraphNode& node = plan.nodes[index];
     // A kernel may have another image by the next time.
-    if (node.kind == NodeKind::kernel) hold_of_graph(image_of(node));
+    if (node.kind() == NodeKind::kernel) hold_of_graph(image_of(node));
   }
 }
 
@@ -435,9 +434,9 @@ void Graph::update(dataflow::GraphPlan made) {
   reset_words();
   std::vector<NodeIndex> all;
   for (std::size_t index = 0; index < plan.nodes.size(); ++index) {
-    if (plan.nodes[index].kind == NodeKind::kernel) {
+    if (plan.nodes[index].kind() == NodeKind::kernel) {
       ContextScope scope(engine_);
-      function_of(engine_, scope, launch_of(plan.nodes[index]), plan.nodes[index].device);
+      function_of(engine_, scope, plan.nodes[index].launch(), plan.nodes[index].device);
     }
     all.push_back(static_cast<NodeIndex>(index));
   }

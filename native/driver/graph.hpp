@@ -55,7 +55,7 @@ class Graph {
  private:
   struct Parameters;  // of one node, as the driver takes them
   void add_node(dataflow::NodeIndex index);
-  void fill_in(dataflow::GraphNode& node, Parameters& into);
+  void fill_in(const dataflow::GraphNode& node, Parameters& into);
   enum class Making : std::uint8_t { keeps_gil, gives_up_gil };
   void instantiate(Making making);
   void set(const std::vector<dataflow::NodeIndex>& nodes, Making making);

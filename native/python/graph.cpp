@@ -98,7 +98,7 @@ void prepare(const GraphPlan& plan) {
   open_devices(plan);
   std::vector<std::pair<nb::object, std::int32_t>> missing;  // apart: another thread may add to the plan meanwhile
   for (const GraphNode& node : plan.nodes)
-    if (node.kind == NodeKind::kernel && !driver::is_loaded(static_cast<LaunchOp&>(*as_op(node.op)), node.device))
+    if (node.kind() == NodeKind::kernel && !driver::is_loaded(node.launch(), node.device))
       missing.emplace_back(node.op, node.device);
   // All compilations begin before the first is waited for.
   for (const auto& [op, device] : missing) static_cast<LaunchOp&>(*as_op(op)).kernel().attr("_loading")(device);
@@ -216,11 +216,11 @@ nb::tuple describe_node(const GraphNode& node) {
   for (const NodeUse& use : node.uses)
     accesses.append(nb::make_tuple(use.slot, use.span.end - use.span.begin, use.writes));
   nb::object shape = nb::none();
-  if (node.kind == NodeKind::kernel) {
-    const Dim3 g = node.kernel.shape.grid, b = node.kernel.shape.block;
+  if (node.kind() == NodeKind::kernel) {
+    const Dim3 g = node.launch().shape.grid, b = node.launch().shape.block;
     shape = nb::make_tuple(nb::make_tuple(g.x, g.y, g.z), nb::make_tuple(b.x, b.y, b.z));
   }
-  return nb::make_tuple(name_of(node.kind), node.name, node.device, after, accesses, shape, location(node));
+  return nb::make_tuple(name_of(node.kind()), node.name(), node.device, after, accesses, shape, location(node));
 }
 
 int graph_traverse(PyObject* self, visitproc visit, void* arg) {
@@ -230,7 +230,7 @@ int graph_traverse(PyObject* self, visitproc visit, void* arg) {
   if (graph.use_count() > 1) return 0;  // a launch that is held back has it too
   for (const GraphNode& node : graph->plan.nodes) {
     Py_VISIT(node.op.ptr());
-    Py_VISIT(node.captured.kept.ptr());
+    if (const auto* const captured = node.as<dataflow::CapturedNode>()) Py_VISIT(captured->kept.ptr());
   }
   for (const Constant& constant : graph->plan.constants) Py_VISIT(constant.array.ptr());
   Py_VISIT(graph->plan.result.ptr());

@@ -53,3 +53,36 @@ TEST_CASE("the first items lie in the list itself") {
   const auto* const list = reinterpret_cast<const char*>(&several);
   CHECK((first >= list && first < list + sizeof several));
 }
+
+TEST_CASE("items are erased, inside of the list and beyond it") {
+  for (const int count : {3, 8}) {
+    for (int first = 0; first <= count; ++first) {
+      for (int last = first; last <= count; ++last) {
+        Several<int, 3> several;
+        std::vector<int> left;
+        for (int i = 0; i < count; ++i) {
+          several.push_back(i);
+          if (i < first || i >= last) left.push_back(i);
+        }
+        several.erase(several.begin() + first, several.begin() + last);
+        CHECK(items(several) == left);
+      }
+    }
+  }
+}
+
+TEST_CASE("a copy has items of its own") {
+  for (const int count : {0, 2, 7}) {
+    Several<int, 3> several;
+    for (int i = 0; i < count; ++i) several.push_back(i);
+    const std::vector<int> before = items(several);
+    const Several<int, 3> copy = several;
+    Several<int, 3> assigned;
+    for (int i = 0; i < 5; ++i) assigned.push_back(9);
+    assigned = several;
+    several.push_back(7);
+    if (count) several[0] = 8;
+    CHECK(items(copy) == before);
+    CHECK(items(assigned) == before);
+  }
+}

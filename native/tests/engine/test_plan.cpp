@@ -32,12 +32,13 @@ class Planner : public Builder {
   }
   After after(const nb::object& root) {
     After found;
-    for (const dataflow::GraphNode& node : plan_of(root).nodes) found.push_back(node.after);
+    for (const dataflow::GraphNode& node : plan_of(root).nodes)
+      found.emplace_back(node.after.begin(), node.after.end());
     return found;
   }
   std::vector<std::string> kinds() const {
     std::vector<std::string> found;
-    for (const dataflow::GraphNode& node : sink.plan().nodes) found.push_back(name_of(node.kind));
+    for (const dataflow::GraphNode& node : sink.plan().nodes) found.push_back(name_of(node.kind()));
     return found;
   }
 
@@ -106,9 +107,9 @@ TEST_CASE("an operation of several nodes is one to all others: who comes later s
   const nb::object root = planner.gather({first, planner.fill(copied)});
   const dataflow::GraphPlan& plan = planner.plan_of(root);
   REQUIRE(plan.nodes.size() > 3);
-  CHECK(plan.nodes.back().kind == dataflow::NodeKind::join);
+  CHECK(plan.nodes.back().kind() == dataflow::NodeKind::join);
   After after;
-  for (const dataflow::GraphNode& node : plan.nodes) after.push_back(node.after);
+  for (const dataflow::GraphNode& node : plan.nodes) after.emplace_back(node.after.begin(), node.after.end());
   const auto before = closure(after);
   const auto kinds = planner.kinds();
   for (std::size_t i = 0; i < kinds.size(); ++i) {
@@ -167,7 +168,7 @@ TEST_CASE("random programs: nodes in the order of the walk, and before another e
     After after;
     std::vector<const Op*> ordered;
     for (const dataflow::GraphNode& node : plan.nodes) {
-      after.push_back(node.after);
+      after.emplace_back(node.after.begin(), node.after.end());
       ordered.push_back(&op_of(node.op));
     }
     CHECK(recorded.numbers(ordered) == submitted.numbers(counting.ordered()));
