@@ -13,10 +13,10 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "../few.hpp"
 #include "port.hpp"
 
 namespace aiocuda::completion {
@@ -27,7 +27,7 @@ class Completion {
 
   // One part has passed; or, with an error, everything has ended.
   void part_done(std::int32_t error) {
-    std::vector<std::pair<std::shared_ptr<Port>, Token>> told;
+    Few<Told> told;
     std::vector<std::shared_ptr<Completion>> ended_too;
     {
       std::lock_guard lock(mutex_);
@@ -39,7 +39,7 @@ class Completion {
       ended_too = std::exchange(followers_, {});
     }
     changed_.notify_all();
-    for (auto& [port, token] : told) port->put(token, error);
+    for (const auto& [port, token] : told) port->put(token, error);
     for (const auto& follower : ended_too) follower->part_done(error);
   }
 
@@ -67,7 +67,7 @@ class Completion {
   bool tell(const std::shared_ptr<Port>& port, Token token) {
     std::lock_guard lock(mutex_);
     if (ended_) return false;
-    waiting_.emplace_back(port, token);
+    waiting_.push_back({port, token});
     return true;
   }
 
@@ -75,7 +75,7 @@ class Completion {
   bool withdraw(Token token) {
     std::lock_guard lock(mutex_);
     const auto found =
-        std::find_if(waiting_.begin(), waiting_.end(), [&](const auto& each) { return each.second == token; });
+        std::find_if(waiting_.begin(), waiting_.end(), [&](const Told& each) { return each.token == token; });
     if (found == waiting_.end()) return false;
     waiting_.erase(found);
     return true;
@@ -96,16 +96,24 @@ class Completion {
   }
 
  private:
+  struct Told {
+    std::shared_ptr<Port> port;
+    Token token;
+  };
+
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::uint32_t parts_;
   bool ended_;
   std::int32_t error_ = 0;
-  std::vector<std::pair<std::shared_ptr<Port>, Token>> waiting_;
+  Few<Told> waiting_;
   std::vector<std::shared_ptr<Completion>> followers_;
 };
 
 // All waits that are armed, by number. The device hands back the number.
+//
+// They lie side by side, and a place for each says where: a wait needs no memory of its own, and is found without a
+// search. A place that is used again has other numbers.
 class Pending {
  public:
   using Clock = std::chrono::steady_clock;
@@ -122,11 +130,12 @@ class Pending {
   std::uint64_t add(Part part) {
     part.since = Clock::now();
     std::lock_guard lock(mutex_);
-    const std::uint64_t number = ++last_;
-    parts_.emplace(number, std::move(part));
+    const std::uint32_t at = free_place();
+    places_[at].position = static_cast<std::uint32_t>(parts_.size());
+    parts_.push_back({std::move(part), at});
     count_.store(parts_.size(), std::memory_order_release);
     if (parts_.size() == 1) became_busy_.notify_all();
-    return number;
+    return number_of(at);
   }
 
   void done(std::uint64_t number) { end(take(number, true), 0); }
@@ -137,14 +146,8 @@ class Pending {
     std::vector<Part> failed;
     {
       std::lock_guard lock(mutex_);
-      for (auto each = parts_.begin(); each != parts_.end();) {
-        if (each->second.stream == stream) {
-          failed.push_back(std::move(each->second));
-          each = parts_.erase(each);
-        } else {
-          ++each;
-        }
-      }
+      for (std::size_t i = parts_.size(); i-- > 0;)
+        if (parts_[i].part.stream == stream) failed.push_back(take_out(i));
       count_.store(parts_.size(), std::memory_order_release);
     }
     for (const Part& part : failed) end(part, error);
@@ -153,8 +156,8 @@ class Pending {
   std::vector<std::uint32_t> streams() const {
     std::lock_guard lock(mutex_);
     std::vector<std::uint32_t> found;
-    for (const auto& [number, part] : parts_)
-      if (std::find(found.begin(), found.end(), part.stream) == found.end()) found.push_back(part.stream);
+    for (const Kept& kept : parts_)
+      if (std::find(found.begin(), found.end(), kept.part.stream) == found.end()) found.push_back(kept.part.stream);
     return found;
   }
 
@@ -163,7 +166,7 @@ class Pending {
   bool is_stopped() const { return stopped_.load(std::memory_order_acquire); }
   bool contains(std::uint64_t number) const {
     std::lock_guard lock(mutex_);
-    return parts_.contains(number);
+    return find(number) != parts_.size();
   }
   Histogram histogram() const {
     std::lock_guard lock(mutex_);
@@ -185,13 +188,51 @@ class Pending {
   }
 
  private:
+  struct Kept {
+    Part part;
+    std::uint32_t place;
+  };
+  struct Place {
+    std::uint32_t position = 0;  // in `parts_`, while it is taken
+    std::uint32_t uses = 0;      // how often it was given back
+  };
+
+  // Never 0.
+  std::uint64_t number_of(std::uint32_t place) const { return (std::uint64_t{places_[place].uses} << 32 | place) + 1; }
+  std::uint32_t free_place() {
+    if (free_.empty()) {
+      places_.emplace_back();
+      return static_cast<std::uint32_t>(places_.size() - 1);
+    }
+    const std::uint32_t place = free_.back();
+    free_.pop_back();
+    return place;
+  }
+  // The position; the size where nothing has that number.
+  std::size_t find(std::uint64_t number) const {
+    const auto place = static_cast<std::uint32_t>(number - 1);
+    if (place >= places_.size() || number_of(place) != number) return parts_.size();
+    return places_[place].position;
+  }
+  Part take_out(std::size_t position) {
+    Part part = std::move(parts_[position].part);
+    const std::uint32_t place = parts_[position].place;
+    if (position + 1 != parts_.size()) {
+      parts_[position] = std::move(parts_.back());
+      places_[parts_[position].place].position = static_cast<std::uint32_t>(position);
+    }
+    parts_.pop_back();
+    ++places_[place].uses;  // before anybody can ask for its number again
+    free_.push_back(place);
+    return part;
+  }
+
   Part take(std::uint64_t number, bool is_done) {
     const auto now = Clock::now();
     std::lock_guard lock(mutex_);
-    auto found = parts_.find(number);
-    if (found == parts_.end()) return {};
-    Part part = std::move(found->second);
-    parts_.erase(found);
+    const std::size_t found = find(number);
+    if (found == parts_.size()) return {};
+    Part part = take_out(found);
     count_.store(parts_.size(), std::memory_order_release);
     if (is_done) {
       const auto us = std::chrono::duration_cast<std::chrono::microseconds>(now - part.since).count();
@@ -207,11 +248,12 @@ class Pending {
 
   mutable std::mutex mutex_;
   std::condition_variable became_busy_;
-  std::uint64_t last_ = 0;
   std::atomic<bool> stopped_{false};
   std::atomic<std::size_t> count_{0};
   Histogram histogram_{};
-  std::unordered_map<std::uint64_t, Part> parts_;
+  std::vector<Kept> parts_;
+  std::vector<Place> places_;
+  std::vector<std::uint32_t> free_;
 };
 
 }  // namespace aiocuda::completion

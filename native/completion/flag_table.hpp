@@ -10,7 +10,6 @@
 #include <mutex>
 #include <optional>
 #include <span>
-#include <utility>
 #include <vector>
 
 namespace aiocuda::completion {
@@ -105,14 +104,13 @@ class FlagTable {
 
   void take_incoming() {
     if (!has_incoming_.load(std::memory_order_acquire)) return;
-    std::vector<Watched> taken;
     {
       std::lock_guard lock(mutex_);
-      taken = std::exchange(incoming_, {});
+      taken_.swap(incoming_);
       has_incoming_.store(false, std::memory_order_release);
     }
     if (waiting_.size() < size()) waiting_.resize(size());
-    for (const Watched& watched : taken) {
+    for (const Watched& watched : taken_) {
       auto& waiting = waiting_[watched.ticket.slot];
       if (waiting.empty()) busy_.push_back(watched.ticket.slot);
       // Two threads may have armed one slot in one order and come here in the other.
@@ -122,6 +120,7 @@ class FlagTable {
         --place;
       waiting.insert(place, watched);
     }
+    taken_.clear();  // and keeps its memory, for the next
   }
 
   const std::span<std::uint32_t> flags_;
@@ -133,6 +132,7 @@ class FlagTable {
   std::vector<Watched> incoming_;
   std::atomic<bool> has_incoming_{false};
   // The scanner's:
+  std::vector<Watched> taken_;                // empty between scans
   std::vector<std::deque<Watched>> waiting_;  // by slot
   std::vector<Slot> busy_;                    // those where somebody waits
 };

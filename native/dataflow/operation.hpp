@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include "../few.hpp"
 #include "../interpreter.hpp"
 #include "array.hpp"
 #include "at_end.hpp"
-#include "few.hpp"
 #include "fills.hpp"
 #include "origin.hpp"
 #include "placement.hpp"

@@ -17,8 +17,8 @@
 #include <utility>
 #include <vector>
 
+#include "../few.hpp"
 #include "clock.hpp"
-#include "few.hpp"
 
 namespace aiocuda::dataflow {
 

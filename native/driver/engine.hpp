@@ -121,7 +121,7 @@ class Engine final : public Surroundings {
   bool is_peer(std::int32_t device, std::int32_t other) { return devices.is_peer(device, other); }
   void learn(const dataflow::Timeline::Snapshot& complete) { streams.learn(complete); }
   bool is_complete(Tick tick) { return streams.is_complete(tick); }
-  dataflow::Few<Tick> incomplete(std::span<const Tick> ticks) { return streams.incomplete(ticks); }
+  Few<Tick> incomplete(std::span<const Tick> ticks) { return streams.incomplete(ticks); }
   Mark mark(StreamIndex stream) { return streams.mark(stream); }
   Armed arm(std::span<const Tick> ticks, std::span<const Mark> marks, bool whoever = false) {
     return waits.arm(ticks, marks, whoever);

@@ -50,7 +50,7 @@ void learn_from_marks(Engine& engine, Op& op) {
 }
 
 // The part of a submitted operation's ticks that has not passed.
-dataflow::Few<Tick> incomplete(Engine& engine, Op& op) {
+Few<Tick> incomplete(Engine& engine, Op& op) {
   if (!op.outstanding) return engine.incomplete(op.ready);
   learn_from_marks(engine, op);
   auto left = engine.timeline.not_known_complete(op.ready);
@@ -123,7 +123,7 @@ namespace {
 [[gnu::noinline]] void mark_now(Engine& engine, Op& op, std::span<const Tick> ticks) {
   for (const Tick tick : ticks) {
     if (engine.timeline.is_known_complete(tick)) continue;
-    dataflow::Few<Engine::Mark>& marks = outstanding(engine, op).marks;
+    Few<Engine::Mark>& marks = outstanding(engine, op).marks;
     if (std::none_of(marks.begin(), marks.end(), [&](const Engine::Mark& each) { return each.covers(tick); }))
       marks.push_back(engine.mark(tick.stream));
   }
@@ -395,7 +395,7 @@ CompletionRef Execution::completion_of(const Reached& reached, std::chrono::micr
   if (reached.elsewhere) return reached.elsewhere;
   Op& op = this->op();
   try {
-    static const dataflow::Few<Engine::Mark> no_marks;
+    static const Few<Engine::Mark> no_marks;
     const bool is_done = op.is_done();
     if (const Outstanding* const kept = is_done ? find_outstanding(op) : nullptr)
       if (kept->completion && (!kept->completion->has_ended() || kept->completion->error())) return kept->completion;

@@ -92,8 +92,8 @@ class Execution {
   };
   // The place where a walk stopped before its end.
   struct Halt {
-    dataflow::Few<Tick> waits{};  // what the host must wait for
-    std::vector<Due> due{};       // functions of values that are there: to be called now
+    Few<Tick> waits{};       // what the host must wait for
+    std::vector<Due> due{};  // functions of values that are there: to be called now
     struct Full {
       completion::LineId line;
       std::uint64_t most;
@@ -113,9 +113,9 @@ class Execution {
     bool needs_host = false;    // `elsewhere` is work on the host, and the walk stopped for it
     CompletionRef elsewhere{};  // what another thread does: a function, or work on the host
     Halted halt{};
-    dataflow::Few<Tick> incomplete{};  // once it is submitted: the part that has not passed
+    Few<Tick> incomplete{};  // once it is submitted: the part that has not passed
 
-    const dataflow::Few<Tick>& waits() const { return halt ? halt->waits : incomplete; }  // for the device
+    const Few<Tick>& waits() const { return halt ? halt->waits : incomplete; }  // for the device
     bool is_full() const { return halt && halt->full; }
   };
   struct Ran;

@@ -62,7 +62,7 @@ struct Outstanding {
   }
 
   Engine& engine;
-  dataflow::Few<Engine::Mark> marks;                   // made when it was submitted without waiting
+  Few<Engine::Mark> marks;                             // made when it was submitted without waiting
   std::shared_ptr<completion::Completion> completion;  // once somebody waits
   std::shared_ptr<completion::Turn> turn;              // while it waits for room
 };

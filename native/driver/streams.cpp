@@ -235,8 +235,8 @@ bool Streams::is_complete(Tick tick) {
   return true;
 }
 
-dataflow::Few<Tick> Streams::incomplete(std::span<const Tick> ticks) {
-  dataflow::Few<Tick> left;
+Few<Tick> Streams::incomplete(std::span<const Tick> ticks) {
+  Few<Tick> left;
   for (const Tick tick : ticks)
     if (!is_complete(tick)) left.push_back(tick);
   return left;

@@ -198,7 +198,7 @@ class Streams {
   void learn(const dataflow::Timeline::Snapshot& complete);
   // Has it passed? Asks the driver where nothing is known. Throws Refusal on a broken context.
   bool is_complete(Tick tick);
-  dataflow::Few<Tick> incomplete(std::span<const Tick> ticks);
+  Few<Tick> incomplete(std::span<const Tick> ticks);
   // Has it passed, or been lost with its context, which runs nothing any more?
   bool has_ended(Tick tick);
   // The same of all that touches a buffer.

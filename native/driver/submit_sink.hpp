@@ -326,7 +326,7 @@ class SubmitSink : public Issuing {
     op.ready.push_back(now);
     if (!holds_back_) note_progress(op, now.stream);
   }
-  const dataflow::Few<Tick>& ready(const Op& op) const { return op.ready; }
+  const Few<Tick>& ready(const Op& op) const { return op.ready; }
   void add_ready(Op& op, Tick tick) {
     if (giving_.is_used()) [[unlikely]] {
       if (giving_.may_lose(holds_back_)) keep_all(op, tick);

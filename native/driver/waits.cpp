@@ -212,21 +212,46 @@ void Waits::note_wait(completion::Pending::Clock::duration time) {
   recent_wait_us.store(before + (us - before) / 8, std::memory_order_relaxed);
 }
 
+// A completion, and what is known once its parts have passed: one allocation for both.
+struct Waits::WatchedStreams final : completion::Completion {
+  struct Part {
+    Part(const Waits& of, const dataflow::Timeline::Snapshot& complete)
+        : implied(of.timeline_.progress_of(complete)), foreign(of.streams_.foreign_producers(complete)) {}
+
+    Few<dataflow::Progress> implied;
+    std::vector<StreamIndex> foreign;
+  };
+
+  WatchedStreams(Waits& of, const Armed& armed, const std::function<void()>& called)
+      : Completion(static_cast<std::uint32_t>(armed.parts.size())), waits(of), then(called) {
+    for (const Armed::Part& part : armed.parts) parts.emplace_back(of, part.complete);
+  }
+
+  // On the reactor's thread, before the part counts.
+  std::int32_t passed(const Part& part) const {
+    for (const StreamIndex other : part.foreign)
+      if (const std::int32_t error = waits.streams_.ask(other)) return error;
+    for (const dataflow::Progress& progress : part.implied) progress.learn();
+    waits.note_wait(completion::Pending::Clock::now() - begun);
+    if (then) then();
+    return 0;
+  }
+
+  Waits& waits;
+  const std::function<void()> then;
+  const completion::Pending::Clock::time_point begun = completion::Pending::Clock::now();
+  Few<Part> parts;
+};
+
 std::shared_ptr<completion::Completion> Waits::watch(const Armed& armed, const std::function<void()>& then) {
   ContextScope scope(devices_);
-  auto completion = std::make_shared<completion::Completion>(static_cast<std::uint32_t>(armed.parts.size()));
-  const auto now = completion::Pending::Clock::now();
+  const auto completion = std::make_shared<WatchedStreams>(*this, armed, then);
+  const WatchedStreams::Part* learnt = completion->parts.begin();  // none is added any more
   for (const Armed::Part& part : armed.parts) {
-    auto passed = [this, now, then, implied = timeline_.progress_of(part.complete),
-                   foreign = streams_.foreign_producers(part.complete)] {
-      for (const StreamIndex other : foreign)
-        if (const std::int32_t error = streams_.ask(other)) return error;
-      for (const dataflow::Progress& progress : implied) progress.learn();
-      note_wait(completion::Pending::Clock::now() - now);
-      if (then) then();
-      return 0;
-    };
-    const std::uint64_t number = pending_.add({completion, part.stream, std::move(passed), now});
+    // What is waiting keeps the completion. Two pointers fit into a function without memory of its own.
+    const std::uint64_t number =
+        pending_.add({completion, part.stream, [of = completion.get(), learnt] { return of->passed(*learnt); }});
+    ++learnt;
     if (part.ticket) {
       slots_->watch(*part.ticket, number);
     } else {
@@ -248,12 +273,11 @@ std::shared_ptr<completion::Completion> Waits::watch(const std::shared_ptr<const
   auto completion = std::make_shared<completion::Completion>(1);
   const StreamIndex stream = devices_.at(event->device()).default_stream;
   auto watched = std::make_shared<const WatchedEvent>(WatchedEvent{{event->context(), event->handle()}, event});
-  const auto now = completion::Pending::Clock::now();
-  auto passed = [this, now] {
-    note_wait(completion::Pending::Clock::now() - now);
+  auto passed = [this, begun = completion::Pending::Clock::now()] {
+    note_wait(completion::Pending::Clock::now() - begun);
     return 0;
   };
-  const std::uint64_t number = pending_.add({completion, stream, std::move(passed), now});
+  const std::uint64_t number = pending_.add({completion, stream, passed});
   points_.watch(event->series(), {watched, &watched->asked}, number, event->number());
   reactor_->wake();
   return completion;

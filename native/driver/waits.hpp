@@ -45,7 +45,7 @@ class Waits final : public StreamFollower {
       dataflow::Timeline::Snapshot complete;
       CUevent event;  // of the mark, where there is one
     };
-    dataflow::Few<Part> parts;
+    Few<Part> parts;
     bool has_tickets() const {
       return std::all_of(parts.begin(), parts.end(), [](const Part& part) { return part.ticket.has_value(); });
     }
@@ -122,6 +122,7 @@ class Waits final : public StreamFollower {
    private:
     SpareEvents& spare_;
   };
+  struct WatchedStreams;
   // An event of the program's, for as long as somebody waits for it.
   struct WatchedEvent {
     Asked asked;

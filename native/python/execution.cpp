@@ -19,28 +19,43 @@ namespace {
 using namespace nb::literals;
 using driver::Execution;
 
-// A token that comes out of a port, with its result.
-struct Due {
-  nb::object token;
-  std::int32_t result;
-};
-std::vector<Due> take(LoopPort& port, bool begins_turn) {
-  interpreter::guard_thread();
-  if (port.is_inherited()) process_engine().require_not_forked();
-  std::vector<Due> due;
-  auto append = [&due](completion::Token token, std::int32_t result) {
-    due.push_back({nb::steal(static_cast<PyObject*>(token)), result});
-  };
-  for (const auto& each : port.port->take()) append(each.token, each.result);
-  if (port.time && begins_turn) {
-    for (const completion::Token token : port.time->begin_turn()) append(token, completion::own_turn);
-    port.look_for_turn();
-  } else if (port.time && port.time->has_asked()) {
-    port.port->ring();  // what was rung for has been taken back
+// The tokens that came out of a port. Those that nobody takes from here are dropped.
+class Taken {
+ public:
+  // The port outlives this.
+  Taken(LoopPort& port, bool begins_turn) : port_(port) {
+    interpreter::guard_thread();
+    if (port.is_inherited()) process_engine().require_not_forked();
+    due_ = port.port->take(std::exchange(port.spare, {}));
+    if (port.time && begins_turn) {
+      for (const completion::Token token : port.time->begin_turn()) due_.push_back({token, completion::own_turn});
+      port.look_for_turn();
+    } else if (port.time && port.time->has_asked()) {
+      port.port->ring();  // what was rung for has been taken back
+    }
+    drop_orphans();
   }
-  drop_orphans();
-  return due;
-}
+  Taken(const Taken&) = delete;
+  Taken& operator=(const Taken&) = delete;
+  ~Taken() {
+    while (next().first.is_valid()) {
+    }
+    due_.clear();
+    port_.spare = std::move(due_);
+  }
+
+  // The next token, with its result; null: there is none.
+  std::pair<nb::object, std::int32_t> next() {
+    if (next_ == due_.size()) return {};
+    const completion::Port::Due& due = due_[next_++];
+    return {nb::steal(static_cast<PyObject*>(due.token)), due.result};
+  }
+
+ private:
+  LoopPort& port_;
+  std::vector<completion::Port::Due> due_;
+  std::size_t next_ = 0;
+};
 
 void require_open(const Execution& execution) { to_execute(execution.op(), execution.placement()); }
 
@@ -96,9 +111,10 @@ PyType_Slot work_slots[] = {{Py_am_await, reinterpret_cast<void*>(await_work)}, 
 
 void wake_due(LoopPort& port, bool begins_turn) {
   static PyObject* const name = PyUnicode_InternFromString("wake");
-  for (const auto& [token, result] : take(port, begins_turn)) {
-    if (wake_await(token.ptr(), result)) continue;
-    token.attr(name)(result);
+  Taken taken(port, begins_turn);
+  for (auto due = taken.next(); due.first.is_valid(); due = taken.next()) {
+    if (wake_await(due.first.ptr(), due.second)) continue;
+    due.first.attr(name)(due.second);
   }
 }
 
@@ -125,9 +141,11 @@ void bind_execution(nb::module_& module) {
       .def(
           "take",
           [](LoopPort& self, bool begins_turn) {
-            nb::list due;
-            for (const auto& [token, result] : take(self, begins_turn)) due.append(nb::make_tuple(token, result));
-            return due;
+            nb::list all;
+            Taken taken(self, begins_turn);
+            for (auto due = taken.next(); due.first.is_valid(); due = taken.next())
+              all.append(nb::make_tuple(due.first, due.second));
+            return all;
           },
           "begins_turn"_a = false)
       // Tells all whose tokens are due, in the order in which they became so.

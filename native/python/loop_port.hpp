@@ -28,7 +28,8 @@ struct LoopPort {
     if (turn_us) time.emplace(std::chrono::microseconds(*turn_us));
   }
   std::shared_ptr<completion::Port> port = std::make_shared<completion::Port>(process_engine().orphans);
-  std::optional<completion::LoopTime> time;  // where awaits share it
+  std::optional<completion::LoopTime> time;    // where awaits share it
+  std::vector<completion::Port::Due> spare{};  // memory for what comes out next
   // In a forked process: is this port the parent's? The two processes share its eventfd, and a thread that is not here
   // may have held its lock. A port that was made here still tells whose turn it is in its loop: each await that comes
   // to its turn is then told that the process was forked.

@@ -169,6 +169,48 @@ TEST_CASE("what is withdrawn neither ends nor stays") {
   CHECK_FALSE(completion->has_ended());
 }
 
+TEST_CASE("a wait in the place of an earlier one has a number of its own") {
+  Pending pending;
+  auto first = std::make_shared<Completion>(1), second = std::make_shared<Completion>(1);
+  const auto gone = pending.add(part_of(first, 0));
+  CHECK(gone != 0);
+  pending.withdraw(gone);
+  const auto number = pending.add(part_of(second, 0));
+  CHECK(number != gone);
+  CHECK_FALSE(pending.contains(gone));
+  pending.done(gone);
+  pending.withdraw(gone);
+  CHECK(pending.contains(number));
+  CHECK_FALSE(second->has_ended());
+  pending.done(number);
+  CHECK(second->has_ended());
+  CHECK_FALSE(pending.contains(0));
+}
+
+TEST_CASE("whatever is taken out, and in whatever order, the others are found") {
+  constexpr std::uint32_t streams = 5, count = 40;
+  for (std::uint32_t step = 1; step < count; step += 3) {
+    Pending pending;
+    std::vector<std::shared_ptr<Completion>> completions;
+    std::vector<std::uint64_t> numbers;
+    for (std::uint32_t i = 0; i < count; ++i) {
+      completions.push_back(std::make_shared<Completion>(1));
+      numbers.push_back(pending.add(part_of(completions.back(), i % streams)));
+    }
+    for (std::uint32_t i = 0; i < count; i += step) pending.withdraw(numbers[i]);
+    pending.fail_stream(1, 719);
+    for (std::uint32_t i = 0; i < count; ++i) {
+      const bool is_gone = i % step == 0, has_failed = !is_gone && i % streams == 1;
+      CHECK(pending.contains(numbers[i]) == !(is_gone || has_failed));
+      pending.done(numbers[i]);
+      CHECK(completions[i]->has_ended() == !is_gone);
+      CHECK(completions[i]->error() == (has_failed ? 719 : 0));
+    }
+    CHECK(pending.size() == 0);
+    CHECK(pending.streams().empty());
+  }
+}
+
 TEST_CASE("how long what completed was pending is counted, and of the others nothing") {
   Pending pending;
   const auto count = [&] {

@@ -5,9 +5,9 @@
 #include <span>
 #include <vector>
 
-#include "dataflow/few.hpp"
+#include "few.hpp"
 
-using aiocuda::dataflow::Few;
+using aiocuda::Few;
 
 namespace {
 
@@ -44,4 +44,24 @@ TEST_CASE("the only item lies in the list itself") {
   const auto* const first = reinterpret_cast<const char*>(&few.front());
   const auto* const list = reinterpret_cast<const char*>(&few);
   CHECK((first >= list && first < list + sizeof few));
+}
+
+TEST_CASE("what is erased is gone, and the others keep their order") {
+  for (int erased = 0; erased < 3; ++erased) {
+    Few<std::unique_ptr<int>> few;
+    std::vector<int> left;
+    for (int i = 0; i < 3; ++i) {
+      few.push_back(std::make_unique<int>(i));
+      if (i != erased) left.push_back(i);
+    }
+    few.erase(few.begin() + erased);
+    CHECK(items(few) == left);
+    few.push_back(std::make_unique<int>(7));
+    left.push_back(7);
+    CHECK(items(few) == left);
+  }
+  Few<int> one;
+  one.push_back(3);
+  one.erase(one.begin());
+  CHECK(one.empty());
 }

@@ -181,7 +181,7 @@ class CountingSink {
     op.ready.clear();
     op.ready.push_back(now);
   }
-  const dataflow::Few<Tick>& ready(const Op& op) const { return op.ready; }
+  const Few<Tick>& ready(const Op& op) const { return op.ready; }
   void add_ready(Op& op, Tick tick) { op.add_ready(tick); }
   void finish(Op& op, Value value) {
     ++asked_;

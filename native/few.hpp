@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-namespace aiocuda::dataflow {
+namespace aiocuda {
 
 // Always true: the items lie one after another. The first one moves when a second one comes.
 template <class T>
@@ -19,16 +19,25 @@ class Few {
   const T* end() const { return begin() + size(); }
   const T& front() const { return *begin(); }
 
-  void push_back(T item) {
+  void push_back(T item) { emplace_back(std::move(item)); }
+  template <class... Arguments>
+  void emplace_back(Arguments&&... arguments) {
     if (empty()) {
-      one_.emplace(std::move(item));
+      one_.emplace(std::forward<Arguments>(arguments)...);
       return;
     }
     if (one_) {
       many_.push_back(std::move(*one_));
       one_.reset();
     }
-    many_.push_back(std::move(item));
+    many_.emplace_back(std::forward<Arguments>(arguments)...);
+  }
+  // An item of the list; those behind it move up.
+  void erase(const T* item) {
+    if (one_)
+      one_.reset();
+    else
+      many_.erase(many_.begin() + (item - many_.data()));
   }
   void clear() {
     one_.reset();
@@ -40,4 +49,4 @@ class Few {
   std::vector<T> many_;   // where there are several: all of them
 };
 
-}  // namespace aiocuda::dataflow
+}  // namespace aiocuda
