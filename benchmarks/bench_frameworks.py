@@ -6,6 +6,7 @@ at most 1 us more than an array.
 
 Arrays are small, so the host decides. Each row is a chain of as many steps, each on the result of the one before, with
 one wait at its end; the figure is the median time for a step. Rows take turns, so a machine that slows down slows all.
+At the end stand ratios: each is of two medians of this run, the second of which is the floor.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 import asyncio
 import importlib.util
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -154,6 +156,11 @@ def rows_of_triton(items: int, chain: int) -> list[Row]:
     )
 
 
+MATMUL = "torch: a matmul, "
+ENQUEUED, BLOCKING = f"{MATMUL}enqueued only", f"{MATMUL}stream.synchronize()"
+AWAITED, TO_THREAD = f"{MATMUL}await ac.done(stream)", f"{MATMUL}await asyncio.to_thread(stream.synchronize)"
+
+
 async def waits_for_torch(repeat: int) -> dict[str, float]:
     """Return the median time of a product of matrices on a stream of PyTorch's with a wait for it, in us."""
     import torch
@@ -172,55 +179,85 @@ async def waits_for_torch(repeat: int) -> dict[str, float]:
     for _ in range(repeat + 50):
         start = time.perf_counter()
         work()
-        take("torch: a matmul, enqueued only", start)
+        take(ENQUEUED, start)
         stream.synchronize()
         start = time.perf_counter()
         work()
         stream.synchronize()
-        take("torch: a matmul, stream.synchronize()", start)
+        take(BLOCKING, start)
         start = time.perf_counter()
         work()
         await ac.done(stream)
-        take("torch: a matmul, await ac.done(stream)", start)
+        take(AWAITED, start)
         start = time.perf_counter()
         work()
         await asyncio.to_thread(stream.synchronize)
-        take("torch: a matmul, await asyncio.to_thread(stream.synchronize)", start)
+        take(TO_THREAD, start)
     return {name: statistics.median(each[50:]) for name, each in times.items()}
 
 
 FRAMEWORKS = {"torch": rows_of_torch, "cupy": rows_of_cupy, "triton": rows_of_triton}
+# What each imports, and what pip calls that.
+PACKAGES = {
+    "torch": {"torch": "torch"},
+    "cupy": {"cupy": "cupy-cuda13x"},
+    "triton": {"triton": "triton", "torch": "torch"},
+}
+
+
+def missing(name: str) -> str | None:
+    """Say what a framework's rows need and do not have; None if nothing."""
+    if ac.Device(0).is_emulated:
+        return "needs a GPU; this is the emulated driver"
+    without = [package for module, package in PACKAGES[name].items() if importlib.util.find_spec(module) is None]
+    return f"needs what is not installed: pip install {' '.join(without)}" if without else None
+
+
+def comparisons(found: dict[str, float]) -> list[tuple[str, str, str]]:
+    """Return what is compared with which floor, of the rows that there are: the words, the row, the floor."""
+    pairs = [
+        ("await ac.done(stream) over a blocking wait", AWAITED, BLOCKING),
+        ("asyncio.to_thread(stream.synchronize) over a blocking wait", TO_THREAD, BLOCKING),
+    ]
+    for name in FRAMEWORKS:
+        own, alternating = f"{name}: its own add", f"{name}: op(add) and a kernel of aiocuda's in turn"
+        pairs += [
+            (f"{name}: a chain of operations and kernels in turn over its own calls", alternating, own),
+            (f"{name}: its array as an argument over an array of aiocuda's", f"{name}: {TENSOR}", ARRAY),
+            (f"{name}: an operation over its own call", f"{name}: op(add)", own),
+            (f"{name}: kernel() over its own launch", f"{name}: {LAUNCH}", f"{name}: its own launch"),
+        ]
+    return [pair for pair in pairs if pair[1] in found and pair[2] in found]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "frameworks", nargs="*", metavar="torch|cupy|triton", help="by default, those that are installed"
+        "frameworks", nargs="*", metavar="torch|cupy|triton", help="by default, those that can be measured here"
     )
     parser.add_argument("--items", type=int, default=1024)
     parser.add_argument("--chain", type=int, default=100)
     parser.add_argument("--repeat", type=int, default=200)
     given = parser.parse_args()
+    if unknown := set(given.frameworks) - set(FRAMEWORKS):
+        parser.error(f"there are {', '.join(FRAMEWORKS)}, and no {', '.join(sorted(unknown))}")
+    without = {name: why for name in given.frameworks or FRAMEWORKS if (why := missing(name))}
+    if given.frameworks and without:
+        sys.exit("\n".join(f"error: {name} {why}" for name, why in without.items()))
     print(f"{ac.Device(0).name}: chains of {given.chain} steps on {given.items} items, {given.repeat} times")
     rows = aiocudas_rows(given.items, given.chain)
-    installed = [name for name in FRAMEWORKS if importlib.util.find_spec(name) and not ac.Device(0).is_emulated]
-    frameworks = given.frameworks or installed
+    frameworks = given.frameworks or [name for name in FRAMEWORKS if name not in without]
     for name in frameworks:
         rows += FRAMEWORKS[name](given.items, given.chain)
     found = median_us(rows, given.chain, given.repeat)
+    if "torch" in frameworks:
+        found |= asyncio.run(waits_for_torch(given.repeat))
     for name, us in found.items():
         print(f"{us:8.2f} us  {name}")
-    for name in frameworks:
-        for what, one, other in (
-            ("an operation than for its own call", f"{name}: op(add)", f"{name}: its own add"),
-            ("its array than for an array of aiocuda's", f"{name}: {TENSOR}", ARRAY),
-            ("an operation than for its own launch", f"{name}: {LAUNCH}", f"{name}: its own launch"),
-        ):
-            if one in found:
-                print(f"{found[one] - found[other]:8.2f} us  {name}: more for {what}")
-    if "torch" in frameworks:
-        for name, us in asyncio.run(waits_for_torch(given.repeat)).items():
-            print(f"{us:8.2f} us  {name}")
+    for words, row, floor in comparisons(found):
+        print(f"{found[row] / found[floor]:8.2f} x   {words} ({found[row] - found[floor]:+.2f} us)")
+    for name, why in without.items():
+        print(f"not measured: {name} {why}")
 
 
 if __name__ == "__main__":

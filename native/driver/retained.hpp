@@ -2,9 +2,9 @@
 //
 // Always true: an object is let go of when nothing of this is half done, since letting go may come back here.
 #pragma once
-#include <deque>
-#include <iterator>
+#include <cstddef>
 #include <utility>
+#include <vector>
 
 #include "../dataflow/timeline.hpp"
 
@@ -20,10 +20,17 @@ class Retained {
   template <class HasEnded>
   void drop_ended(HasEnded&& has_ended) {
     if (kept_.empty()) return;
-    std::deque<Each> left, all = std::exchange(kept_, {});
-    for (Each& each : all)
-      if (!has_ended(each.until)) left.push_back(std::move(each));
-    kept_.insert(kept_.end(), std::make_move_iterator(left.begin()), std::make_move_iterator(left.end()));
+    std::vector<Each> gone = std::exchange(spare_, {});
+    std::size_t left = 0;
+    for (Each& each : kept_) {
+      if (has_ended(each.until))
+        gone.push_back(std::move(each));
+      else if (Each& place = kept_[left++]; &place != &each)
+        place = std::move(each);
+    }
+    kept_.erase(kept_.begin() + static_cast<std::ptrdiff_t>(left), kept_.end());
+    gone.clear();  // others may be kept, and dropped, meanwhile
+    spare_ = std::move(gone);
   }
 
  private:
@@ -31,7 +38,8 @@ class Retained {
     dataflow::Tick until;
     Object object;
   };
-  std::deque<Each> kept_;
+  std::vector<Each> kept_;
+  std::vector<Each> spare_;  // empty; its memory is used again
 };
 
 }  // namespace aiocuda::driver

@@ -255,7 +255,8 @@ class SubmitSink : public Issuing {
     }
     scope_.bind(device);                                              // it may have left another context
     const Tick next{stream, engine_.timeline.submitted(stream) + 1};  // it may have submitted more there
-    engine_.retain(next, nb::make_tuple(function, arguments));
+    engine_.retain(next, function);
+    engine_.retain(next, arguments);
     if (!returned) {
       const nb::python_error error;
       if (op.state.is_valid()) note_place(error, op);

@@ -34,7 +34,8 @@ CUstream handle_of(const dataflow::Lender& lender) {
 Tensors::Visit& Tensors::visit(dataflow::Lender& lender) {
   for (Visit& each : visits_)
     if (each.lender == &lender) return each;
-  return visits_.emplace_back(Visit{&lender, nullptr, {}});
+  visits_.push_back(Visit{&lender, nullptr, {}});
+  return *(visits_.end() - 1);
 }
 
 void Tensors::enter(const dataflow::Op& op, const dataflow::Use& use) {
@@ -73,7 +74,7 @@ void Tensors::note(const dataflow::Use& use, Tick now) {
 
 void Tensors::leave_now() {
   const Engine::Submission submission(engine_);
-  const std::vector<Visit> visits = std::exchange(visits_, {});
+  const dataflow::Few<Visit> visits = std::exchange(visits_, {});
   const std::vector<BorrowedUse> borrowed = std::exchange(borrowed_, {});
   std::exception_ptr refused;  // the first; the others are told all the same
   auto try_to = [&](auto&& call) {
@@ -88,7 +89,7 @@ void Tensors::leave_now() {
     for (const Visit& each : visits)
       try_to([&] {
         scope.bind(each.lender->device);
-        engine_.streams.order_others(each.theirs, each.lender->device, each.uses);
+        engine_.streams.order_others(each.theirs, each.lender->device, {each.uses.begin(), each.uses.end()});
       });
     for (const BorrowedUse& each : borrowed)
       try_to([&] { engine_.lending.tell(*each.buffer, each.span, each.writes); });

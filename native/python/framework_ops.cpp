@@ -10,6 +10,7 @@
 #include "../dataflow/operation.hpp"
 #include "../driver/lending.hpp"
 #include "dlpack.hpp"
+#include "foreign_ops.hpp"
 #include "foreign_work.hpp"
 #include "ownership.hpp"
 #include "process.hpp"
@@ -347,7 +348,7 @@ struct State {
 
 // What of Python's builds an operation.
 struct Builders {
-  nb::object op_class, prepare, lift, accesses_of;
+  nb::object prepare, lift;
   nb::dict states;  // of functions that keep something, by the identity of what keeps it: (weak reference, state)
   nb::object stateless{};  // the state of those that keep nothing, once there is one
 };
@@ -356,29 +357,21 @@ std::optional<Builders>& builders() {
   return *made;
 }
 
-bool is_async(nb::handle function) {
-  constexpr int async = CO_COROUTINE | CO_ITERABLE_COROUTINE | CO_ASYNC_GENERATOR;
-  return reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function.ptr()))->co_flags & async;
-}
-
 // Whose state it is, as `states.state_of` finds it; null: Python must look.
 PyObject* keeper_of(nb::handle function) {
   if (PyFunction_Check(function.ptr())) {
     PyObject* const attributes = reinterpret_cast<PyFunctionObject*>(function.ptr())->func_dict;
-    const bool is_plain = !is_async(function) && (!attributes || PyDict_Contains(attributes, names().wrapped) == 0);
-    return is_plain ? PyFunction_GET_CODE(function.ptr()) : nullptr;
+    const bool is_wrapper = attributes && PyDict_Contains(attributes, names().wrapped) != 0;
+    return is_plain_function(function) && !is_wrapper ? PyFunction_GET_CODE(function.ptr()) : nullptr;
   }
-  if (PyMethod_Check(function.ptr())) {
-    const nb::handle of_class = PyMethod_GET_FUNCTION(function.ptr());
-    return PyFunction_Check(of_class.ptr()) && !is_async(of_class) ? PyMethod_GET_SELF(function.ptr()) : nullptr;
-  }
+  if (PyMethod_Check(function.ptr())) return is_plain_function(function) ? PyMethod_GET_SELF(function.ptr()) : nullptr;
   return function.ptr();  // if it is a partial, nothing is kept by its identity
 }
 
 State state_of(Builders& builders, nb::handle function, bool is_stateless) {
-  const bool is_in_c = PyCFunction_CheckExact(function.ptr()) || Py_IS_TYPE(function.ptr(), &PyMethodDescr_Type);
-  if (is_in_c && builders.stateless.is_valid()) return {builders.stateless, false};
-  if (PyObject* const keeper = is_in_c ? nullptr : keeper_of(function)) {
+  const bool keeps_nothing = is_in_c(function);
+  if (keeps_nothing && builders.stateless.is_valid()) return {builders.stateless, false};
+  if (PyObject* const keeper = keeps_nothing ? nullptr : keeper_of(function)) {
     const nb::object identity = nb::steal(PyLong_FromVoidPtr(keeper));
     PyObject* const known = PyDict_GetItemWithError(builders.states.ptr(), identity.ptr());
     if (known && target_of(PyTuple_GET_ITEM(known, 0)).is(keeper)) {
@@ -394,13 +387,12 @@ State state_of(Builders& builders, nb::handle function, bool is_stateless) {
 
 // The operation of a function; see `aiocuda._interop.operation.operation`.
 nb::object build(nb::handle_t<Framework> framework, nb::object function, const nb::sequence& arguments,
-                 nb::object reads, nb::object writes, bool is_stateless) {
+                 nb::handle reads, nb::handle writes, bool is_stateless) {
   Builders& builders = *aiocuda::builders();
   State state = state_of(builders, function, is_stateless);
-  nb::object object = nb::inst_alloc(builders.op_class);
-  auto& op = *new (nb::inst_ptr<ForeignOp>(object)) ForeignOp();
-  nb::inst_mark_ready(object);
-  op.origin.capture();
+  ForeignOp* made = nullptr;
+  nb::object object = new_foreign_op(made);
+  ForeignOp& op = *made;
   auto take = [&](nb::object argument) {
     op.note_tensors(argument);
     op.arguments.push_back(std::move(argument));
@@ -410,20 +402,12 @@ nb::object build(nb::handle_t<Framework> framework, nb::object function, const n
     const bool holds_others = PyTuple_Check(argument) || PyList_Check(argument) || PyDict_Check(argument);
     take(holds_others ? builders.lift(each) : nb::borrow(each));
   }
+  take_accesses(op, reads, writes);
   std::size_t written = 0;
-  auto is_empty = [](nb::handle names) {
-    return PyTuple_CheckExact(names.ptr()) && PyTuple_GET_SIZE(names.ptr()) == 0;
-  };
-  if (!is_empty(reads) || !is_empty(writes)) {
-    for (nb::handle each : builders.accesses_of(reads, writes)) {
-      const nb::handle array = PyTuple_GET_ITEM(each.ptr(), 0);
-      const bool is_written = PyTuple_GET_ITEM(each.ptr(), 1) == Py_True;
-      op.note_tensors(array);
-      op.accesses.push_back({nb::borrow(array), is_written});
-      if (!is_written) continue;
-      take(nb::borrow(array));
-      ++written;
-    }
+  for (const ForeignOp::Access& each : op.accesses) {
+    if (!each.writes) continue;
+    op.arguments.push_back(each.array);
+    ++written;
   }
   op.state = state.array;
   op.keeps_state = state.is_kept;
@@ -450,17 +434,16 @@ void bind_framework_ops(nb::module_& module) {
           nb::kw_only(), "tensor"_a, "get_device"_a, "set_device"_a, "get_stream"_a, "set_stream"_a, "streams"_a);
   nb::class_<Run>(module, "FrameworkRun", nb::type_slots(run_slots));
   // `prepare`: (function, is it said to keep nothing) -> its state, and whether a call changes that; an error where it
-  // cannot be called. `lift`: (structure) -> it, or an operation if it holds some. `accesses_of`: (reads, writes) ->
-  // what is used, each with whether it is written. `states`: of functions, as `aiocuda._interop.states` keeps them.
+  // cannot be called. `lift`: (structure) -> it, or an operation if it holds some. `states`: of functions, as
+  // `aiocuda._interop.states` keeps them.
   module.def(
       "set_framework_ops",
-      [](nb::object op_class, nb::object prepare, nb::object lift, nb::object accesses_of, nb::dict states) {
-        builders() = Builders{std::move(op_class), std::move(prepare), std::move(lift), std::move(accesses_of),
-                              std::move(states)};
+      [](nb::object prepare, nb::object lift, nb::dict states) {
+        builders() = Builders{std::move(prepare), std::move(lift), std::move(states)};
       },
-      nb::kw_only(), "op_class"_a, "prepare"_a, "lift"_a, "accesses_of"_a, "states"_a);
-  module.def("framework_op", build, "framework"_a, "function"_a, "arguments"_a, "reads"_a, "writes"_a,
-             "is_stateless"_a);
+      nb::kw_only(), "prepare"_a, "lift"_a, "states"_a);
+  module.def("framework_op", build, "framework"_a, "function"_a.none(), "arguments"_a, "reads"_a.none(),
+             "writes"_a.none(), "is_stateless"_a);
 }
 
 }  // namespace aiocuda

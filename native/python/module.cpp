@@ -20,6 +20,7 @@
 #include "dlpack.hpp"
 #include "exchange_api.hpp"
 #include "execution.hpp"
+#include "foreign_ops.hpp"
 #include "foreign_work.hpp"
 #include "framework_ops.hpp"
 #include "graph.hpp"
@@ -325,6 +326,7 @@ NB_MODULE(_native, module) {
   aiocuda::bind_placements(module);
   aiocuda::bind_host_memory(module);
   aiocuda::bind_foreign_work(module);
+  aiocuda::bind_foreign_ops(module);
   aiocuda::bind_tensors(module);
   aiocuda::bind_dlpack(module);
   aiocuda::bind_exchange_api(module);

@@ -322,28 +322,7 @@ void bind_op(nb::module_& module) {
           },
           "items"_a, "rebuild"_a.none() = nb::none());
 
-  // accesses: (array or operation, writes). state: what a framework's function keeps, see ForeignOp.
-  nb::class_<ForeignOp, Op>(module, "ForeignOp", nb::type_slots(op_slots))
-      .def(
-          "__init__",
-          [](ForeignOp* self, nb::object function, const nb::sequence& arguments, const nb::sequence& accesses,
-             nb::object state, bool keeps_state) {
-            new (self) ForeignOp();
-            self->origin.capture();
-            self->function = std::move(function);
-            for (nb::handle argument : arguments) {
-              self->note_tensors(argument);
-              self->arguments.push_back(nb::borrow(argument));
-            }
-            for (nb::handle each : accesses) {
-              const auto access = nb::cast<nb::tuple>(each);
-              self->note_tensors(access[0]);
-              self->accesses.push_back({nb::borrow(access[0]), nb::cast<bool>(access[1])});
-            }
-            if (!state.is_none()) self->state = std::move(state);
-            self->keeps_state = keeps_state;
-          },
-          "function"_a, "arguments"_a, "accesses"_a, "state"_a.none() = nb::none(), "keeps_state"_a = false);
+  nb::class_<ForeignOp, Op>(module, "ForeignOp", nb::type_slots(op_slots));
 
   // `targets`: the input that each of `values` replaces, by number; or the output, by ~(its memory's slot). `result`:
   // its result, if that is neither the graph's nor the outputs that were given.

@@ -120,15 +120,7 @@ class GatherOp(Op):
 class PickOp(Op):
     def __init__(self, source: object, index: int) -> None: ...
 
-class ForeignOp(Op):
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        arguments: Sequence[object],
-        accesses: Sequence[tuple[object, bool]],
-        state: Array | None = ...,
-        keeps_state: bool = ...,
-    ) -> None: ...
+class ForeignOp(Op): ...
 
 class ReplayOp(Op):
     def __init__(self, graph: Graph, targets: tuple[int, ...], values: list[Any], result: object = None) -> None: ...
@@ -479,12 +471,20 @@ class Framework:
 
 class FrameworkRun: ...
 
-def set_framework_ops(
+def set_foreign_ops(
     *,
     op_class: type[ForeignOp],
+    check_function: Callable[[Any], object],
+    named: Callable[[Any, str], Sequence[Any]],
+    array_named: Callable[[Any, str], Array | Op],
+) -> None: ...
+def call_op(
+    function: Callable[..., Any], arguments: tuple[Any, ...], reads: Sequence[Any], writes: Sequence[Any]
+) -> Any: ...
+def set_framework_ops(
+    *,
     prepare: Callable[[Any, bool], tuple[Array, bool]],
     lift: Callable[[Any], Any],
-    accesses_of: Callable[[Sequence[Any], Sequence[Any]], list[tuple[Any, bool]]],
     states: dict[int, Any],
 ) -> None: ...
 def framework_op(

@@ -5,6 +5,7 @@ Always true: each figure is a number; its value is not checked.
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import os
@@ -90,9 +91,42 @@ def test_submission_thread():
 
 def test_functions_of_frameworks_are_measured():
     lines = run("bench_frameworks.py", "--repeat", "2", "--chain", "4")
-    found = {line.partition(" us  ")[2]: float(line.partition(" us  ")[0]) for line in lines[1:]}
+    found = {line.partition(" us  ")[2]: float(line.partition(" us  ")[0]) for line in lines[1:] if " us  " in line}
     assert found["a kernel of aiocuda's"] > 0
     assert found["call, of a function that does nothing"] > 0
+    # Each framework has rows, or it is said why not.
+    for name in ("torch", "cupy", "triton"):
+        assert any(re.match(rf"not measured: {name} needs .|.* us  {name}: ", line) for line in lines), name
+
+
+@pytest.mark.skipif(os.environ.get("AIOCUDA_DRIVER") == "nvidia", reason="then a GPU is there")
+def test_frameworks_that_cannot_be_measured_are_named():
+    done = subprocess.run(
+        [sys.executable, ROOT / "benchmarks" / "bench_frameworks.py", "torch", "cupy"],
+        env={**os.environ, "PYTHONWARNINGS": "ignore", "AIOCUDA_DRIVER": "emulated"},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        f"error: {name} needs a GPU; this is the emulated driver" for name in ("torch", "cupy")
+    ]
+
+
+def test_figures_of_frameworks_are_compared_with_their_floors(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    bench = importlib.import_module("bench_frameworks")
+    names = [bench.ARRAY, bench.AWAITED, bench.TO_THREAD, bench.BLOCKING]
+    names += [f"cupy: {bench.TENSOR}", "cupy: its own add", "cupy: op(add) and a kernel of aiocuda's in turn"]
+    compared = {(row, floor) for _, row, floor in bench.comparisons(dict.fromkeys(names, 1.0))}
+    assert compared == {
+        (bench.AWAITED, bench.BLOCKING),
+        (bench.TO_THREAD, bench.BLOCKING),
+        (f"cupy: {bench.TENSOR}", bench.ARRAY),
+        ("cupy: op(add) and a kernel of aiocuda's in turn", "cupy: its own add"),
+    }
 
 
 def test_copies():

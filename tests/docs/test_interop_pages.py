@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import sys
+import types
 import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,24 +16,30 @@ import pytest
 
 import aiocuda as ac
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "foreign"))
+from framework import Framework, Tensor
+from torch_like import close
+
 PAGES = Path(__file__).parents[2] / "docs" / "interop"
 EXAMPLE = re.compile(r"^```py\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
 NEEDED = {
     "cupy": "cupy",
     "cutile": "cuda.tile",
+    "jax": "jax",
     "numba": "numba_cuda",
+    "pytorch": "torch",
     "triton": "triton",
     "warp": "warp",
 }
 
 
-def page(name: str, folder: Path) -> Any:
-    """Import the examples of a page as one module. A file is needed, as compilers read the source of kernels."""
+def page(name: str, folder: Path, examples: slice = slice(None)) -> Any:
+    """Import examples of a page as one module. A file is needed, as compilers read the source of kernels."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         pytest.importorskip(NEEDED[name])
         path = folder / f"page_{name}.py"
-        path.write_text("\n".join(EXAMPLE.findall((PAGES / f"{name}.md").read_text(encoding="utf-8"))))
+        path.write_text("\n".join(EXAMPLE.findall((PAGES / f"{name}.md").read_text(encoding="utf-8"))[examples]))
         spec = importlib.util.spec_from_file_location(path.stem, path)
         assert spec is not None
         assert spec.loader is not None
@@ -41,7 +50,7 @@ def page(name: str, folder: Path) -> Any:
 
 def test_every_page_with_code_is_tested():
     with_code = {path.stem for path in PAGES.glob("*.md") if "```py\n" in path.read_text(encoding="utf-8")}
-    assert {name for name, *_ in CALLS} == with_code - {"pytorch"}  # which leaves a kernel to the reader
+    assert {name for name, *_ in CALLS} == with_code - {"pytorch"}  # whose weights are random: see below
 
 
 def test_the_table_of_waits_has_what_the_pages_say():
@@ -54,7 +63,7 @@ def test_the_table_of_waits_has_what_the_pages_say():
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", sorted({*NEEDED} - {"cupy"}))
+@pytest.mark.parametrize("name", sorted({*NEEDED} - {"cupy", "jax", "pytorch"}))
 def test_the_kernels_of_a_page_are_kernels(name, tmp_path):
     """Also without a GPU: `kernel` takes them, and sees what they write."""
     module = page(name, tmp_path)
@@ -65,11 +74,13 @@ def is_ours(value: Any) -> bool:
     return type(value).__module__.startswith("aiocuda")
 
 
-X, Y = np.arange(1000, dtype=np.float32), np.full(1000, 3, np.float32)
+X, Y, N = np.arange(1000, dtype=np.float32), np.full(1000, 3, np.float32), np.arange(1000, dtype=np.int32)
 CALLS = [
     ("cupy", "spectrum", (X,), np.abs(np.fft.rfft(X))),
     ("cupy", "squared_total", "xy", (X + Y) ** 2),
     ("cutile", "total", "xy", X + Y),
+    ("jax", "twice", (N,), 2 * N),
+    ("jax", "one_more", "j", N + 1),
     ("numba", "added", "x2", X + 2),
     ("numba", "added_twice", "x2", X + 4),
     ("triton", "total", "xy", X + Y),
@@ -86,7 +97,75 @@ def test_an_example_gives_what_it_means(name, function, arguments, expected, tmp
 
     async def main() -> None:
         given = {"x": await ac.to_device(X), "y": await ac.to_device(Y), "2": 2.0}
+        if "j" in arguments:
+            given["j"] = sys.modules["jax"].numpy.asarray(N)
         taken = arguments if isinstance(arguments, tuple) else tuple(given[each] for each in arguments)
         assert np.allclose(await getattr(module, function)(*taken), expected, rtol=1e-4)
 
     run(main)
+
+
+@pytest.mark.skipif(ac.Device(0).is_emulated, reason="its kernels run on a GPU alone")
+@pytest.mark.filterwarnings("ignore")
+def test_the_example_of_pytorch_gives_what_it_means(tmp_path, run):
+    module = page("pytorch", tmp_path, slice(1))  # the memory pool of the next one is for before PyTorch's first use
+    batch = np.random.default_rng(5).integers(0, 256, (4, 64)).astype(np.float32)
+    expected = module.forward(module.torch.from_numpy(batch / 255).cuda()).cpu().numpy()
+    assert np.allclose(run(module.infer, batch), expected, rtol=1e-3, atol=1e-4)
+
+
+class ArrayOfJax(Tensor):
+    """An array on the one stream of a framework that tells nobody of it."""
+
+    @property
+    def size(self) -> int:
+        return self.items
+
+    def __rmul__(self, factor: int) -> ArrayOfJax:
+        return array_of_jax(self.framework, [factor * each for each in self.tolist()])
+
+
+ArrayOfJax.__module__ = "jax"
+
+
+def array_of_jax(framework: Framework, items: list[int]) -> ArrayOfJax:
+    made = ArrayOfJax(framework, framework.allocate(len(items)), len(items))
+    made.stream, made.free = framework.current, framework._free
+    for at, item in enumerate(items):
+        made.part(at, 1).fill_(item)
+    return made
+
+
+@pytest.fixture
+def jax(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[list[int]], ArrayOfJax]]:
+    """Give a stand-in for JAX, imported: what makes an array of its."""
+    framework = Framework()
+    module: Any = types.ModuleType("jax")
+    module.jit = lambda function: function
+
+    def from_dlpack(x: Any) -> ArrayOfJax:
+        with framework.device_current():
+            capsule = x.__dlpack__(max_version=(1, 0), stream=framework.current)
+        taken = ArrayOfJax.taken(framework, capsule)
+        assert isinstance(taken, ArrayOfJax)
+        return taken
+
+    module.dlpack = types.SimpleNamespace(from_dlpack=from_dlpack)
+    monkeypatch.setitem(sys.modules, "jax", module)
+    yield lambda items: array_of_jax(framework, items)
+    close(framework)
+
+
+def test_the_examples_of_jax_give_what_they_mean_where_a_framework_stands_in(jax, tmp_path, run):
+    module, signal = page("jax", tmp_path), N[:20]
+    assert run(module.twice, signal).tolist() == (2 * signal).tolist()
+    y = jax(signal.tolist())
+    assert run(module.one_more, y).tolist() == (signal + 1).tolist()
+    assert y.tolist() == signal.tolist()
+    with pytest.raises(ac.OwnershipError, match="read-only"):
+        module.increment(y, y.size, threads=y.size)
+
+    async def wait() -> Any:
+        return await ac.done(y)
+
+    assert run(wait) is y

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib.metadata
 import importlib.util
 import os
 import re
@@ -40,6 +41,7 @@ PRINTED = {
     "13": r"ten times: \[ 0\. 10\. 20\. 30\. 40\. 50\. 60\.\]",
     "15": r"mean -?0\.\d, deviation 1",
     "14": r"\(5, 32, 64\) times \(64, 16\) is \(5, 32, 16\)",
+    "16": r"2 images of \(476, 636\), as NumPy's: True",
 }
 
 
@@ -65,6 +67,12 @@ def require_what_it_needs(number: str) -> None:
         pytest.skip('on a GPU, aiocuda.linalg needs nvmath-python: pip install "aiocuda[nvmath]"')
     if number == "15" and (ac.Device(0).is_emulated or importlib.util.find_spec("nvmath") is None):
         pytest.skip("cuRAND and cuSPARSE need an NVIDIA GPU and nvmath-python")
+    if number == "16" and (ac.Device(0).is_emulated or not has_package("nvidia-npp")):
+        pytest.skip("NPP needs an NVIDIA GPU and the package nvidia-npp")
+
+
+def has_package(name: str) -> bool:
+    return any(importlib.metadata.distributions(name=name))
 
 
 def normal(*shape: int) -> np.ndarray:
@@ -299,6 +307,62 @@ def test_15_libraries_are_called_with_a_handle_of_their_stream(monkeypatch):
             assert calls["streams"][-2:] == [stream.handle] * 2  # of a generator, and of a handle
     if ac.Device(0).is_emulated:
         assert calls["open"] == 0
+
+
+@pytest.mark.parametrize("size", [3, 7])
+def test_16_npp_is_called_with_a_context_of_its_stream(monkeypatch, size):
+    """On the emulated driver by a stand-in, which works at once; on a GPU by NPP."""
+    example = imported("16")
+    contexts: list[Any] = []
+    if ac.Device(0).is_emulated:
+        monkeypatch.setattr(example, "load_filters", lambda: stand_in_for_npp(example, contexts))
+    else:
+        require_what_it_needs("16")
+    image, filters = normal(20, 33), example.Filters()
+    streams = [ac.Device(0).stream() for _ in range(2)]
+    for stream in [*streams, streams[0]]:
+        smooth = filters.box(ac.to_device(image).sync_on(stream), size)
+        found = ac.to_host(smooth.sync_on(stream)).sync()
+        np.testing.assert_allclose(found, example.mean_of_boxes(image, size), rtol=1e-4, atol=1e-5)
+    if ac.Device(0).is_emulated:
+        assert [each.stream for each in contexts] == [each.handle for each in [*streams, streams[0]]]
+        for each in contexts:
+            assert (each.device, each.multiprocessors) == (0, ac.Device(0).multiprocessor_count)
+            assert (each.major, each.minor) == ac.Device(0).compute_capability
+            assert min(each.threads_per_multiprocessor, each.threads_per_block, each.shared_bytes_per_block) >= 1024
+            assert each.stream_flags == driver.CUstream_flags.CU_STREAM_NON_BLOCKING
+
+
+def test_16_a_refusal_of_npps_is_the_operations_error(monkeypatch):
+    if not ac.Device(0).is_emulated:
+        pytest.skip("NPP itself refuses nothing that the example gives it")
+    example = imported("16")
+    library = stand_in_for_npp(example, [], status=-8)
+    monkeypatch.setattr(example, "load_filters", lambda: library)
+    with pytest.raises(RuntimeError, match="nppiFilterBox_32f_C1R_Ctx returned -8"):
+        example.Filters().box(ac.ones((9, 9)).sync(), 3).sync()
+
+
+def stand_in_for_npp(example: types.ModuleType, contexts: list[Any], status: int = 0) -> Any:
+    """Make a function of C's that does what NPP's does; each context that it was given comes into a list."""
+
+    def box(source, source_step, to, to_step, size, mask, anchor, context):
+        contexts.append(example.Context.from_buffer_copy(context))
+        # NPP's work would be behind what is on the stream.
+        assert driver.cuStreamSynchronize(context.stream) == (driver.CUresult.CUDA_SUCCESS,)
+        for y in range(size.height):
+            row = (ctypes.c_float * size.width).from_address(to + y * to_step)
+            first = source + (y - anchor.y) * source_step - anchor.x * 4
+            rows = [
+                (ctypes.c_float * (size.width + mask.width - 1)).from_address(first + i * source_step)
+                for i in range(mask.height)
+            ]
+            columns = np.float32(rows).sum(axis=0)
+            row[:] = np.lib.stride_tricks.sliding_window_view(columns, mask.width).mean(axis=1) / mask.height
+        return status
+
+    made = ctypes.CFUNCTYPE(ctypes.c_int, *example.ARGUMENTS)(box)
+    return types.SimpleNamespace(nppiFilterBox_32f_C1R_Ctx=made)
 
 
 def stand_in_for_libraries(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from aiocuda import _native
 from aiocuda._devices.device import DeviceLike, Stream, as_ordinal, current_ordinal
 from aiocuda._devices.placing import place_of
 from aiocuda._ops.composing import value
-from aiocuda._ops.operation import DeviceOp, ForeignOp
+from aiocuda._ops.operation import DeviceOp
 from aiocuda._values import host_views
 from aiocuda._values.given import one_of
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError, CaptureError
@@ -96,7 +96,7 @@ class Managed:
 
         there = "the host" if place == _native.HOST else "the device in force" if place is None else f"device {place}"
         prefetch.__qualname__ = f"prefetch to {there}"
-        return cast("DeviceOp[Self]", ForeignOp(prefetch, (array,), [(array, False)]))
+        return cast("DeviceOp[Self]", _native.call_op(prefetch, (array,), (array,), ()))
 
     def advise(self, advice: Advice, where: Place | None = None) -> None:
         """Tell CUDA how the memory of an array in managed memory will be used. Takes effect at once.

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple, NoReturn, cast
+from typing import Any, ClassVar, NamedTuple, NoReturn
 
 from aiocuda import _native
 from aiocuda._arrays.array import DeviceArray
 from aiocuda._devices.device import Stream
 from aiocuda._interop.states import STATES, state_of
 from aiocuda._ops.composing import lift
-from aiocuda._ops.operation import DeviceOp, ForeignOp
+from aiocuda._ops.operation import DeviceOp
 from aiocuda._values import given, parts
 from aiocuda._values.functions import checked_function
-from aiocuda._verbs.foreign import accesses_of
 from aiocuda.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -132,8 +131,8 @@ def operation(
     is_stateless: bool,
 ) -> DeviceOp[Any]:
     """Make the operation; see `aiocuda.interop.torch.op`."""
-    made = _native.framework_op(framework, function, arguments, reads, writes, is_stateless)
-    return cast("DeviceOp[Any]", made)
+    made: DeviceOp[Any] = _native.framework_op(framework, function, arguments, reads, writes, is_stateless)
+    return made
 
 
 def _prepare(function: Any, is_stateless: bool) -> tuple[_native.Array, bool]:
@@ -141,7 +140,7 @@ def _prepare(function: Any, is_stateless: bool) -> tuple[_native.Array, bool]:
     return state_of(function, is_stateless=is_stateless)
 
 
-_native.set_framework_ops(op_class=ForeignOp, prepare=_prepare, lift=lift, accesses_of=accesses_of, states=STATES)
+_native.set_framework_ops(prepare=_prepare, lift=lift, states=STATES)
 
 
 def _name_of(function: Any) -> str:

@@ -19,7 +19,7 @@ from aiocuda._values.functions import checked_function
 from aiocuda._verbs.tensors import as_array
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
 
-__all__ = ["accesses_of", "call", "constant", "external", "given"]
+__all__ = ["call", "constant", "external", "given"]
 
 
 def call(
@@ -55,29 +55,36 @@ def call(
     OwnershipError
         When executed: it would write what is shared, partitioned or lent for reading.
     """
+    made: DeviceOp[Any] = _native.call_op(function, arguments, reads, writes)
+    return made
+
+
+# What native code asks where it does not go on by itself.
+
+
+def _check_function(function: Any) -> None:
     checked_function(function, "call() takes a function of a stream and of the arguments")
-    return ForeignOp(function, arguments, accesses_of(reads, writes))
 
 
-def accesses_of(reads: Sequence[Any], writes: Sequence[Any]) -> list[tuple[Any, bool]]:
-    """Return what a function of other work uses, as `ForeignOp` takes it: each with whether it is written."""
-    accesses: list[tuple[Any, bool]] = []
-    if type(reads) is type(writes) is tuple and not reads and not writes:
-        return accesses
-    for name, given, is_write in (("writes", writes, True), ("reads", reads, False)):
-        if type(given) not in (tuple, list) and (
-            isinstance(given, (_native.Array, _native.Op)) or not isinstance(given, Sequence)
-        ):
-            raise ArgumentTypeError(f"{name}= takes a list of arrays, not {given!r:.80}; write [array]")
-        for each in given:
-            array = as_array(each, f"call: {name}=")
-            if not isinstance(array, (_native.Array, _native.Op)):
-                raise ArgumentTypeError(
-                    f"{name}= takes arrays and operations that yield them, not {each!r:.80}; memory of other "
-                    "libraries becomes an array with external()"
-                )
-            accesses.append((array, is_write))
-    return accesses
+def _named(given: Any, name: str) -> Sequence[Any]:
+    """Return what `reads` or `writes` was given, if it is a sequence."""
+    if isinstance(given, (_native.Array, _native.Op)) or not isinstance(given, Sequence):
+        raise ArgumentTypeError(f"{name}= takes a list of arrays, not {given!r:.80}; write [array]")
+    return given
+
+
+def _array_named(each: Any, name: str) -> _native.Array | _native.Op:
+    """Return an array of what stands in `reads` or `writes`."""
+    array = as_array(each, f"call: {name}=")
+    if isinstance(array, (_native.Array, _native.Op)):
+        return array
+    raise ArgumentTypeError(
+        f"{name}= takes arrays and operations that yield them, not {each!r:.80}; memory of other libraries becomes an "
+        "array with external()"
+    )
+
+
+_native.set_foreign_ops(op_class=ForeignOp, check_function=_check_function, named=_named, array_named=_array_named)
 
 
 def external(x: Any) -> DeviceArray:
