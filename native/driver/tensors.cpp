@@ -74,7 +74,7 @@ void Tensors::note(const dataflow::Use& use, Tick now) {
 
 void Tensors::leave_now() {
   const Engine::Submission submission(engine_);
-  const dataflow::Few<Visit> visits = std::exchange(visits_, {});
+  const Few<Visit> visits = std::exchange(visits_, {});
   const std::vector<BorrowedUse> borrowed = std::exchange(borrowed_, {});
   std::exception_ptr refused;  // the first; the others are told all the same
   auto try_to = [&](auto&& call) {

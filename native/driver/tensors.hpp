@@ -8,8 +8,8 @@
 #pragma once
 #include <vector>
 
-#include "../dataflow/few.hpp"
 #include "../dataflow/placing.hpp"
+#include "../few.hpp"
 #include "engine.hpp"
 
 namespace aiocuda::driver {
@@ -45,9 +45,9 @@ class Tensors {
   // A framework's stream on a device, in this execution.
   struct Visit {
     dataflow::Lender* lender;
-    CUstream theirs;             // null: it has not been asked
-    Tick behind;                 // what it held before
-    dataflow::Few<Tick> uses{};  // one for each stream
+    CUstream theirs;   // null: it has not been asked
+    Tick behind;       // what it held before
+    Few<Tick> uses{};  // one for each stream
     std::vector<nb::object> written{};
   };
   struct BorrowedUse {
@@ -60,7 +60,7 @@ class Tensors {
 
   Engine& engine_;
   bool is_open_ = true;
-  dataflow::Few<Visit> visits_;
+  Few<Visit> visits_;
   std::vector<BorrowedUse> borrowed_;
 };
 
