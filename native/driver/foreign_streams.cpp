@@ -1,5 +1,5 @@
 // Streams of other libraries, and streams of ours whose handles they have: see streams.hpp.
-#include <optional>
+#include <algorithm>
 
 #include "stream_calls.hpp"
 
@@ -180,22 +180,22 @@ template <class F>
 void Streams::order_theirs(CUstream theirs, std::int32_t device, F&& f) {
   if (is_captured(theirs)) throw Refusal(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "cuStreamWaitEvent", device);
   // One that we know, whose handle somebody has: it is ordered after much already.
-  const auto known = [&]() -> std::optional<StreamIndex> {
-    if (const auto ours = lent_.find(theirs); ours != lent_.end() && streams_[ours->second].device == device)
-      return ours->second;
-    const auto adopted = adopted_.find({theirs, device});
-    if (adopted == adopted_.end() || !streams_[adopted->second].mark) return {};
-    unsigned long long number = 0;
-    check(table_.cuStreamGetId(theirs, &number), "cuStreamGetId");
-    return streams_[adopted->second].number == number ? std::optional(adopted->second) : std::nullopt;
-  }();
-  if (!known) {
+  const auto number = [&] {
+    unsigned long long found = 0;
+    check(table_.cuStreamGetId(theirs, &found), "cuStreamGetId");
+    return found;
+  };
+  const auto known = std::find_if(streams_.begin(), streams_.end(), [&](const StreamState& each) {
+    return each.handle == theirs && each.device == device && each.mark && (each.owned || each.number == number());
+  });
+  if (known == streams_.end()) {
     WaitsElsewhere elsewhere(*this, theirs);
     return f([&](Tick tick) { timeline_.after_elsewhere(tick, elsewhere); });
   }
-  lend(*known);
+  const auto index = static_cast<StreamIndex>(known - streams_.begin());
+  lend(index);
   Waits here(*this);
-  f([&](Tick tick) { timeline_.after(*known, tick, here); });
+  f([&](Tick tick) { timeline_.after(index, tick, here); });
   rest();
 }
 
