@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from conftest import FOLDER
 from pool_like import Torch, caller, imported
 
 import aiocuda as ac
@@ -68,7 +68,7 @@ malloc = torch.allocator.malloc
 
 @pytest.fixture
 def start() -> str:
-    return START.format(folder=str(FOLDER))
+    return START.format(folder=str(Path(__file__).parent))
 
 
 @catches_refusals
