@@ -18,6 +18,7 @@ TEST_CASE("each byte of given memory is written or not") {
   CHECK(memory.is_written(base + 60, base + 70));
   CHECK_FALSE(memory.is_written(base + 59, base + 61));
   CHECK_FALSE(memory.is_written(base + 69, base + 71));
+  CHECK_FALSE(memory.is_written(base + 28, base + 38));  // as far into half a word
   memory.note_write(base, base + 200);
   CHECK(memory.is_written(base, base + 200));
   memory.forget_writes();
