@@ -42,6 +42,7 @@ bool is_noise(const std::string& line) {
        {"In file included from ", "                 from ", "compilation terminated", "collect2: error", "<module>:"}) {
     if (line.starts_with(start)) return true;
   }
+  if (line.ends_with("style of line directive is a GCC extension")) return true;  // of our own lines
   static const std::regex summary("^[0-9]+ (error|warning)s?( and [0-9]+ (error|warning)s?)? generated\\.$");
   return std::regex_match(line, summary);
 }
