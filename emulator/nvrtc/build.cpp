@@ -53,9 +53,10 @@ class Build {
     std::string preprocessed;
     if (!write_program() || !scan(preprocessed)) return std::move(result_);
     const std::string unit = sha256(request_.program_name + '\0' + request_.source).substr(0, 16);
-    const Rewritten rewritten = rewrite(
-        {preprocessed, request_.name_expressions, request_.compiler.is_clang(), unit, request_.options.is_relocatable,
-         request_.allows_host_code, request_.options.default_device, request_.options.device_int128, request_.checked});
+    const Rewritten rewritten =
+        rewrite({preprocessed, request_.name_expressions, request_.compiler.is_clang(), unit,
+                 request_.options.is_relocatable, request_.options.cpp_standard, request_.allows_host_code,
+                 request_.options.default_device, request_.options.device_int128, request_.checked});
     if (!rewritten.problems.empty()) {
       result_.log += log_of(rewritten.problems, request_.program_name);
       return std::move(result_);
@@ -117,7 +118,7 @@ class Build {
     paths_.output = directory_.path() / (request_.options.is_relocatable ? "module.o" : "module.so");
     write_file(paths_.source, text);
     return run(build_command(request_.compiler, request_.options, paths_,
-                             {uses_host_library, rewritten.casts_pointers})) &&
+                             {uses_host_library, rewritten.casts_pointers, request_.allows_host_code})) &&
            read_output(result_.image);
   }
 
@@ -155,12 +156,12 @@ class Build {
   bool run(const std::vector<std::string>& command) {
     const ProcessResult process = run_process(command);
     const bool failed = !process.started || process.exit_status != 0;
-    if (!process.output.empty() || failed) {
-      const std::string prefix = directory_.path();
-      result_.log +=
-          readable_log({process.output, prefix, paths_.device_headers, request_.program_name, request_.source, failed});
-    }
-    return !failed;
+    if (process.output.empty() && !failed) return true;
+    const std::string prefix = directory_.path();
+    const ReadableLog log =
+        readable_log({process.output, prefix, paths_.device_headers, request_.program_name, request_.source, failed});
+    result_.log += log.text;
+    return !log.has_errors;
   }
 
   bool read_output(std::string& content) {

@@ -46,6 +46,7 @@ std::vector<std::string> scan_command(const Compiler& compiler, const Options& o
 struct ProgramTraits {
   bool uses_host_library = false;
   bool casts_pointers = false;  // see casts.hpp
+  bool has_host_code = false;   // so it may be of the host's language, too
 };
 
 // From rewritten text to a module image or, of a relocatable program, to an object for a linker.

@@ -42,8 +42,21 @@ bool is_noise(const std::string& line) {
        {"In file included from ", "                 from ", "compilation terminated", "collect2: error", "<module>:"}) {
     if (line.starts_with(start)) return true;
   }
+  if (line.ends_with("style of line directive is a GCC extension")) return true;  // of our own lines
   static const std::regex summary("^[0-9]+ (error|warning)s?( and [0-9]+ (error|warning)s?)? generated\\.$");
   return std::regex_match(line, summary);
+}
+
+constexpr const char* no_elements = "the size of an array must be greater than zero";
+
+// g++ warns of all that is not standard C++ or of nothing. NVRTC refuses these two, and takes most others. A header of
+// an
+// --include-path, whose path is absolute, may have them.
+bool is_pedantic(const std::string& message) { return message.ends_with("[-Wpedantic]"); }
+bool is_refused(const std::string& file, const std::string& message) {
+  return is_pedantic(message) && !file.starts_with('/') &&
+         (message.starts_with("ISO C++ forbids zero-size array") ||
+          message.starts_with("ISO C++ forbids flexible array member"));
 }
 
 // The compilers' words in NVRTC's.
@@ -59,6 +72,9 @@ std::string in_words_of_nvrtc(const std::string& message) {
        "could not open source file \"$1\""},
       {std::regex("^ISO C\\+\\+ forbids variable length array '([^']+)'.*$"), "expression must have a constant value"},
       {std::regex("^variable length array.*$"), "expression must have a constant value"},
+      {std::regex("^ISO C\\+\\+ forbids zero-size array.*$"), no_elements},
+      {std::regex("^zero size arrays are an extension.*$"), no_elements},
+      {std::regex("^ISO C\\+\\+ forbids flexible array member '([^']+)'.*$"), "incomplete type is not allowed: \"$1\""},
   };
   for (const auto& [phrase, ours] : phrases) {
     if (std::regex_match(message, phrase)) return std::regex_replace(message, phrase, ours);
@@ -73,7 +89,7 @@ std::string summary(std::size_t errors, std::string_view program_name) {
 
 }  // namespace
 
-std::string readable_log(const DiagnosticsRequest& request) {
+ReadableLog readable_log(const DiagnosticsRequest& request) {
   static const std::regex located("^([^\\s:][^:]*):([0-9]+):(?:([0-9]+):)? (fatal error|error|warning|note): (.*)$");
   static const std::regex instantiated("^([^\\s:][^:]*):([0-9]+):(?:[0-9]+:)?\\s+(required from .*|required by .*)$");
   static const std::regex quoted_line("^ *[0-9]* \\| .*$");
@@ -107,8 +123,10 @@ std::string readable_log(const DiagnosticsRequest& request) {
       log += line + "\n";
       continue;
     }
-    const std::string kind = match[4] == "fatal error" ? "catastrophic error" : match[4].str();
-    const bool is_error = match[4] != "warning" && match[4] != "note";
+    const bool refuses = match[4] == "warning" && is_refused(match[1], match[5]);
+    if (match[4] == "warning" && is_pedantic(match[5]) && !refuses) continue;
+    const std::string kind = match[4] == "fatal error" ? "catastrophic error" : refuses ? "error" : match[4].str();
+    const bool is_error = refuses || (match[4] != "warning" && match[4] != "note");
     errors += is_error ? 1 : 0;
     log += match[1].str() + "(" + match[2].str() + "): " + kind + ": " + in_words_of_nvrtc(match[5]) + "\n";
     if (match[1].str() == request.program_name) {
@@ -126,8 +144,9 @@ std::string readable_log(const DiagnosticsRequest& request) {
           "lie on an --include-path or be handed to nvrtcCreateProgram.\n";
     }
   }
-  if (request.failed) log += "\n" + summary(std::max<std::size_t>(errors, 1), request.program_name);
-  return log;
+  const bool has_errors = request.failed || errors > 0;
+  if (has_errors) log += "\n" + summary(std::max<std::size_t>(errors, 1), request.program_name);
+  return {std::move(log), has_errors};
 }
 
 std::string log_of(const std::vector<Problem>& problems, std::string_view program_name) {

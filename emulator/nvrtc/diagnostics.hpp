@@ -19,7 +19,12 @@ struct DiagnosticsRequest {
   bool failed;
 };
 
-std::string readable_log(const DiagnosticsRequest& request);
+struct ReadableLog {
+  std::string text;
+  bool has_errors;  // also those that NVRTC alone finds, and the compiler only warned of
+};
+
+ReadableLog readable_log(const DiagnosticsRequest& request);
 
 std::string log_of(const std::vector<Problem>& problems, std::string_view program_name);
 

@@ -74,7 +74,7 @@ class Finder {
   std::vector<HostCode> run() {
     for (const Declaration& d : request_.declarations) declaration(d, false);
     names_without_header();
-    extensions();
+    exceptions_and_hidden_variables();
     std::stable_sort(found_.begin(), found_.end(),
                      [](const HostCode& a, const HostCode& b) { return a.token < b.token; });
     return std::move(found_);
@@ -247,26 +247,13 @@ class Finder {
            });
   }
 
-  // What the host's compilers understand beyond C++, and NVRTC does not.
-  void extensions() {
-    static constexpr std::array<std::string_view, 20> builtins = {
-        "ctz", "clz",    "popcount", "parity", "ffs",  "bswap",  "memcpy",  "memset", "memcmp", "inf",
-        "nan", "huge_v", "trap",     "fabs",   "sqrt", "strlen", "launder", "alloca", "abs",    "prefetch"};
-    constexpr std::string_view prefix = "__builtin_";
+  void exceptions_and_hidden_variables() {
     for (std::size_t i = 0; i < tokens_.size(); ++i) {
       const Token& token = tokens_[i];
-      const bool is_builtin =
-          token.text.starts_with(prefix) && std::any_of(builtins.begin(), builtins.end(), [&](std::string_view name) {
-            return token.text.substr(prefix.size()).starts_with(name);
-          });
-      if (is_builtin || token.is("typeof") || token.is("_Float16")) {
-        report(i, "identifier \"" + std::string(token.text) + "\" is undefined");
-      } else if (token.is("try") || token.is("throw")) {
+      if (token.is("try") || token.is("throw")) {
         report(i, "device code does not support exception handling");
       } else if (token.is("extern") && is_in_body(i) && !has({i, std::min(i + 3, tokens_.size())}, "__shared__")) {
         if (!request_.is_default_device) report(i, host_variable);
-      } else if (token.is("?") && i + 1 < tokens_.size() && tokens_[i + 1].is(":")) {
-        report(i + 1, "expected an expression");
       }
     }
   }

@@ -5,9 +5,11 @@
 #include <algorithm>
 
 #include "casts.hpp"
+#include "constants.hpp"
 #include "declarations.hpp"
 #include "directives.hpp"
 #include "edits.hpp"
+#include "extensions.hpp"
 #include "guard.hpp"
 #include "host_code.hpp"
 #include "names.hpp"
@@ -456,13 +458,12 @@ class Rewriter {
   }
 
   void host_code() {
-    for (const HostCode& found : find_host_code({tokens_, declarations_, result_.includes, request_.is_default_device}))
-      report(tokens_[found.token], found.message);
-    for (const Token& token : tokens_) {
-      if (token.is("__int128") && !request_.has_int128) {
-        report(token, "128-bit integer type is only supported in Linux with the \"--device-int128\" flag in NVRTC");
-      }
-    }
+    std::vector<HostCode> all = find_host_code({tokens_, declarations_, result_.includes, request_.is_default_device});
+    const auto add = [&](const std::vector<HostCode>& more) { all.insert(all.end(), more.begin(), more.end()); };
+    add(find_extensions({source_, declarations_, request_.cpp_standard, request_.has_int128}));
+    add(find_writes_to_constants(tokens_, declarations_));
+    std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.token < b.token; });
+    for (const HostCode& each : all) report(tokens_[each.token], each.message);
   }
 
   // ---- the result

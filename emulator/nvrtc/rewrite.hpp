@@ -13,8 +13,9 @@ struct RewriteRequest {
   std::string_view preprocessed;
   const std::vector<std::string>& name_expressions;
   bool for_clang;
-  std::string unit;                // an identifier that no other unit of a module has
-  bool is_relocatable;             // other units may define what this one only declares
+  std::string unit;     // an identifier that no other unit of a module has
+  bool is_relocatable;  // other units may define what this one only declares
+  int cpp_standard;
   bool allows_host_code = false;   // what NVRTC refuses because it is the host's
   bool is_default_device = false;  // NVRTC's option -default-device
   bool has_int128 = false;         // NVRTC's option -device-int128

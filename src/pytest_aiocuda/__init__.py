@@ -17,6 +17,10 @@ __all__: list[str] = []
 _CHECKS = ("memory", "races", "init", "sync")
 _DRIVER = "AIOCUDA_DRIVER"
 _CHECK = "AIOCUDA_EMULATOR_CHECK"
+# How long a phase waits for work that the test left behind. A kernel may wait for the test: after the setup, for its
+# body, which must not find the work of its fixtures in an order that it did not ask for; after the body, for a fixture
+# that lets it go at the end; after that, for a fixture of the module or the session.
+_PATIENCE_S = {"setup": 0.0, "call": 1.0, "teardown": 5.0}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -88,18 +92,20 @@ class _Checks:
 def _checked(item: pytest.Item, phase: str) -> Generator[None, None, None]:
     try:
         yield
-    except BaseException:
-        if reports := _reports():
+    except BaseException as error:
+        is_end = isinstance(error, KeyboardInterrupt | SystemExit | pytest.exit.Exception)
+        if reports := _reports(0 if is_end else _PATIENCE_S[phase]):
             item.add_report_section(phase, "aiocuda checks", "\n".join(reports))
         raise
-    if reports := _reports():
+    if reports := _reports(_PATIENCE_S[phase]):
         pytest.fail("the checks of kernels reported:\n" + "\n".join(f"- {each}" for each in reports), pytrace=False)
 
 
-def _reports() -> list[str]:
+def _reports(patience_s: float) -> list[str]:
     if not _is_running():
         return []  # no kernel can have run
     from aiocuda._driver import checking  # noqa: PLC0415 - as above
 
-    checking.finish_work()
+    if patience_s > 0:
+        checking.finish_work(patience_s)
     return [str(each) for each in (*checking.take_kernel_reports(), *checking.take_race_reports())]

@@ -65,7 +65,9 @@ def test_a_selection_of_more_tiles_than_a_tile_has_items():
 def test_a_selection_goes_on_to_kernels_without_a_wait():
     """The count stays on the device: nothing in the program waits, so that a graph can have it all."""
     x = ac.to_device(np.array([3, -1, 4, -1, 5], np.int32)).sync()
-    items, count = algorithms.select(x, "x > 0")
+    # The kernel reads on behind what was selected, so that must have been written, too.
+    out = (ac.zeros(5, np.int32).sync(), ac.zeros((), np.int64).sync())
+    items, count = algorithms.select(x, "x > 0", out=out)
     graph = ac.zip(
         algorithms.transform("i + n", i=items, n=algorithms.transform("0", x=items, dtype="int32")), count
     ).graph()

@@ -41,6 +41,72 @@ def test_nothing_of_aiocuda_is_imported(): assert "aiocuda" not in sys.modules
 """
 
 
+LATCHES = '''
+import numpy as np
+import pytest
+import aiocuda as ac
+
+SOURCE = """
+extern "C" __global__ void wait_for(unsigned long long flag, const float* x, float* y) {
+    while (*(volatile int*)flag == 0) {}
+    y[0] = x[100];
+}
+"""
+wait_for = ac.kernel(SOURCE, "wait_for")
+
+def latch():
+    flag = ac.empty_host(1, np.int32).sync()
+    view = flag.numpy()
+    view[0] = 0
+    x, y = ac.zeros(100, np.float32).sync(), ac.zeros(1, np.float32).sync()
+    wait_for.compile(ac.Device(0))
+    result = wait_for(flag.address, x, y, grid=1, block=1).submit()
+    yield
+    view[0] = 1
+    result.sync()
+
+held = pytest.fixture(latch)
+held_long = pytest.fixture(latch, scope="module")
+
+def test_waits_for_what_comes_after_it(held): pass
+def test_waits_for_what_comes_after_the_next(held_long): pass
+def test_comes_last(held_long): pass
+'''
+FORKS = '''
+import os
+import numpy as np
+import pytest
+import aiocuda as ac
+from aiocuda._driver import checking
+
+SOURCE = """extern "C" __global__ void hold(unsigned long long flag) { while (*(volatile int*)flag == 0) {} }"""
+hold = ac.kernel(SOURCE, "hold")
+pid = 1
+
+@pytest.fixture
+def child():
+    # The session goes on in a forked process, as with pytest-forked, and the parent waits for its end.
+    global pid
+    flag = ac.empty_host(1, np.int32).sync()
+    view = flag.numpy()
+    view[0] = 0
+    held = hold(flag.address, grid=1, block=1).submit()
+    assert not checking.finish_work(0)
+    pid = os.fork()
+    if pid:
+        _, status = os.waitpid(pid, 0)
+        view[0] = 1
+        held.sync()
+        assert os.waitstatus_to_exitcode(status) == 0
+
+def test_goes_on_in_a_child(child): pass
+
+def test_ends_the_child():
+    if pid == 0:
+        os._exit(0 if checking.finish_work(0) else 1)
+'''
+
+
 def run(place: Path, source: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     (place / "test_kernels.py").write_text(source)
     kept = {
@@ -82,6 +148,20 @@ def test_without_the_option_nothing_is_imported_or_checked(tmp_path: Path) -> No
     assert run(tmp_path, NO_KERNELS).returncode == 0
     done = run(tmp_path, TESTS, AIOCUDA_DRIVER="emulated")
     assert "1 failed, 3 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_a_kernel_that_waits_for_a_fixtures_end_holds_no_test_up(tmp_path: Path) -> None:
+    done = run(tmp_path, LATCHES, "--aiocuda-check=memory,races,init,sync")
+    assert "3 passed, " in done.stdout, done.stdout + done.stderr
+    assert "2 errors" in done.stdout
+    # A report comes with the phase in which its kernel went on.
+    for name in ("test_waits_for_what_comes_after_it", "test_comes_last"):
+        assert f"ERROR test_kernels.py::{name} - Failed: the checks of kernels reported:" in done.stdout
+
+
+def test_a_forked_child_waits_for_nothing(tmp_path: Path) -> None:
+    done = run(tmp_path, FORKS, "--aiocuda-check=memory")
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(

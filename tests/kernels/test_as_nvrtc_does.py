@@ -59,6 +59,35 @@ __global__ void lanes(unsigned* out) {
     out[threadIdx.x] = kept[blockDim.x - 1 - threadIdx.x];
 }
 """,
+    "constants": """struct Range { int first, last; };
+__constant__ int limit;
+__constant__ float weights[8];
+__device__ int largest(int a, int b) { return a > b ? a : b; }
+__global__ void clip(const int* x, int* y, int n) {
+    int kept[4] = {0, 1, 2, 3};
+    Range range = {0, limit};
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    switch (i % 4) {
+        case 1: range.first = 1; break;
+        default: break;
+    }
+    if (i < n && x[i] == limit) y[i] = largest(kept[i % 4], (range.last)) + int(weights[i % 8]);
+}
+""",
+    "shadows": """__constant__ int c;
+__constant__ int member;
+struct Kept { int member; __device__ void set(int v) { member = v; } };
+__device__ void by_parameter(int* x, int c) { c = 1; x[0] = c; }
+__device__ void in_a_loop(int* x) { for (int i = 0, c = 1; i < 3; ++i) x[i] = c++; }
+__device__ void captured(int* x) { auto f = [c = x[0]]() mutable { c = 2; return c; }; x[0] = f(); }
+__global__ void f(int* x, Kept* kept) {
+    enum { c = 3 };
+    kept->set(c);
+    by_parameter(x, c);
+    in_a_loop(x);
+    captured(x);
+}
+""",
 }
 
 REFUSED = [
@@ -101,6 +130,31 @@ REFUSED = [
     "__global__ void f(int* x) { x[0] = x[0] ?: 3; }",
     "__global__ void f(int* x) { exit(1); }",
     "__global__ void f(int n, ...) {}",
+    "__constant__ int c; __global__ void f(int* x) { ((c)) = 1; }",
+    "__constant__ int c; __global__ void f(int* x) { if (x[0]) c <<= 1; }",
+    "namespace n { __constant__ float c; } __global__ void f(int* x) { x[0] = 1, n::c = 1; }",
+    "__constant__ int *c, d; __global__ void f(int* x) { *c++ = ++d; }",
+    "__constant__ int c; __global__ void f(int* x) { auto g = [&] { --c; }; g(); }",
+    "#define BOTH(a) ({ int b = (a); b + b; })\n__global__ void f(int* x) { x[0] = BOTH(x[1]); }",
+    "struct S { int n; int a[0]; };",
+    "struct S { int n; int a[]; };",
+    "template <int n> struct S { int a[n]; }; __global__ void f(int* x) { S<0> s; }",
+    "const int n = 1; __global__ void f(int* x) { __shared__ int a[n - 1]; }",
+    "__global__ void f(int* x) { int g(int a) { return a; } }",
+    "__global__ void f(int* x) { int a[4] = {[0 ... 2] = 4}; }",
+    "__global__ void f(int* x) { void* p = &&there; goto *p; there: x[0] = 1; }",
+    "__global__ void f(int* x) { __uint128_t a = 1; x[0] = a; }",
+    "__global__ void f(int* x) { __float128 a = 1; x[0] = a; }",
+    "__global__ void f(int* x) { __auto_type a = 1; x[0] = a; }",
+    "__global__ void f(int* x) { _Complex float a = 1; }",
+    "__global__ void f(int* x) { x[0] = (int[]){1, 2, 3}[1]; }",
+    "__global__ void f(int* x) { __extension__ int a = 1; }",
+    '__global__ void f(int* x) { __asm__("mov.u32 %0, 1;" : "=r"(x[0])); }',
+    "__global__ void f(int* x) { thread_local int a = 1; x[0] = a; }",
+    "__global__ void f(int* x) { x[0] = __sync_fetch_and_add(x, 1); }",
+    "__global__ void f(int* x) { x[0] = __atomic_load_n(x, 0); }",
+    "__global__ void f(int* x) { x[0] = __builtin_sin(1.0); }",
+    "__global__ void f(int* x) { int $a = 1; x[0] = $a; }",
 ]
 KERNEL = "\n__global__ void k(int* x) { x[0] = 1; }\n"
 
@@ -121,6 +175,27 @@ CHANGES = [  # what people get wrong
     ("__global__ void", "__global__ int"),
     ("blockDim.x", "std::blockDim"),
     ("32", "width"),
+]
+
+EXTENSIONS = [  # of g++, in the program "constants"
+    ("== limit", "== limit++"),
+    ("{0, limit}", "{0, limit = 2}"),
+    ("[4] = {0, 1, 2, 3}", "[0] = {}"),
+    ("[4] = {0, 1, 2, 3}", "[n] = {}"),
+    ("{0, 1, 2, 3}", "{[0] = 0, [1] = 1}"),
+    ("weights[8]", "weights[8 - 8]"),
+    ("{0, limit}", "{.first = 0, .last = limit}"),
+    ("{0, limit}", "(Range){0, limit}"),
+    ("case 1:", "case 1 ... 2:"),
+    ("(range.last)", "({ range.last; })"),
+    ("(range.last)", "__real__ range.last"),
+    ("int i =", "register int i ="),
+    ("int i =", "__typeof__(n) i ="),
+    ("largest(int a", "largest(auto a"),
+    # These NVRTC takes.
+    ("y[i] =", "weights[0] = 1, y[i] ="),
+    ("(range.last)", "(*&limit = 2)"),
+    ("x[i] == limit", "__builtin_expect(x[i] == limit, 1)"),
 ]
 
 
@@ -188,6 +263,7 @@ def test_what_nvrtc_accepts_is_accepted(ours, theirs, name):
     for nvrtc in (theirs, ours):
         accepts, log = nvrtc.compile(ACCEPTED[name])
         assert accepts, log
+    assert log.strip("\0") == ""  # nothing of the warnings that the compiler is asked for
 
 
 def test_what_nvrtc_refuses_is_refused_at_the_same_line(ours, theirs):
@@ -207,3 +283,16 @@ def test_mistakes_are_judged_alike(ours, theirs):
         if not accepts and source.count("{") == source.count("}"):  # a brace that is missing is noticed anywhere
             assert abs(line_of_error(our_log) - line_of_error(their_log)) <= 1, f"{source}\n{their_log}\n{our_log}"
     assert {accepts for (accepts, _), _, _ in judged} == {True, False}
+
+
+def test_extensions_of_the_hosts_compiler_are_judged_alike(ours, theirs):
+    verdicts = set()
+    for before, after in EXTENSIONS:
+        source = ACCEPTED["constants"].replace(before, after)
+        assert source != ACCEPTED["constants"]
+        (accepts, their_log), (we_accept, our_log) = theirs.compile(source), ours.compile(source)
+        assert we_accept == accepts, f"{source}\n{their_log}\n{our_log}"
+        if not accepts:
+            assert line_of_error(our_log) == line_of_error(their_log), f"{source}\n{their_log}\n{our_log}"
+        verdicts.add(accepts)
+    assert verdicts == {True, False}

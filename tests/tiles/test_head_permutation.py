@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from raw_launch import OnDevice, launch
 
 import aiocuda as ac
+from aiocuda._driver.checking import take_kernel_reports
 
 X = np.arange(np.prod(heads.SHAPE), dtype=np.float32).reshape(heads.SHAPE)
 
@@ -41,6 +43,8 @@ def test_raw_pointers_with_the_wrong_index_run_on_and_race() -> None:
     out = run_raw(heads.RACING, heads.RACING_NAME)
     np.testing.assert_array_equal(out == -1, count == 0)
     assert not np.array_equal(out, heads.reference(X))
+    if "races" in os.environ.get("AIOCUDA_EMULATOR_CHECK", ""):  # if the kernel was looked at, it was told
+        assert {each.kernel for each in take_kernel_reports()} == {heads.RACING_NAME}
 
 
 def test_a_partition_permutes() -> None:

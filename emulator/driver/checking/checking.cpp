@@ -1,8 +1,13 @@
 // See checking.hpp.
 #include "checking/checking.hpp"
 
+#include <algorithm>
+#include <chrono>
+
+#include "api.hpp"
 #include "context.hpp"
 #include "settings.hpp"
+#include "stream.hpp"
 
 namespace aiocuda::emulator::checking {
 
@@ -18,9 +23,22 @@ std::size_t aiocuda_emulator_take_race_reports(char* text, std::size_t capacity)
   return checker == nullptr ? 0 : checker->take_reports(text, capacity);
 }
 
-void aiocuda_emulator_finish_work() {
+int aiocuda_emulator_finish_work(std::uint64_t patience_ms) {
   using namespace aiocuda::emulator;
-  // Their errors are for whoever asks the driver.
-  for (const auto& context : contexts().find_if([](const Context&) { return true; }))
-    static_cast<void>(context->synchronise());
+  if (check_initialised() != CUDA_SUCCESS) return 1;  // a forked child has none of its parent's threads
+  const auto now = [] { return std::chrono::steady_clock::now(); };
+  const auto end = now() + std::chrono::milliseconds(patience_ms);
+  bool all_ended = true;
+  for (const auto& context : contexts().find_if([](const Context& each) { return !each.lost(); })) {
+    for (const auto& stream : context->streams()) {
+      const Ticket tail = stream->tail();
+      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - now());
+      if (stream->drain(std::max(left, std::chrono::milliseconds(0))) || context->lost()) {
+        static_cast<void>(tail.wait());  // it has passed; its error is for whoever asks the driver
+      } else {
+        all_ended = false;
+      }
+    }
+  }
+  return all_ended ? 1 : 0;
 }

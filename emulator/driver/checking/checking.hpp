@@ -1,5 +1,7 @@
 // The process's checker of races, and the functions with which a program takes its reports.
 #pragma once
+#include <cstdint>
+
 #include "checking/checker.hpp"
 
 namespace aiocuda::emulator::checking {
@@ -14,5 +16,7 @@ Checker* checker() noexcept;
 extern "C" [[gnu::visibility("default")]] std::size_t aiocuda_emulator_take_race_reports(char* text,
                                                                                          std::size_t capacity);
 
-// Waits until all work that was submitted has ended, in every context, so that it is in the reports.
-extern "C" [[gnu::visibility("default")]] void aiocuda_emulator_finish_work();
+// Waits until all work that was submitted has ended, in every context, so that it is in the reports. Answers 0 where
+// some has not ended after that time: a kernel may wait for something that only the caller will do. In a forked child
+// there is nothing to wait for.
+extern "C" [[gnu::visibility("default")]] int aiocuda_emulator_finish_work(std::uint64_t patience_ms);

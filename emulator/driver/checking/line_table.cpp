@@ -188,6 +188,7 @@ class LineTable::Reader {
     }
     std::vector<File> found;
     const std::uint64_t count = cursor_.unsigned_leb();
+    if (format.empty()) return found;  // whatever the number of entries is
     for (std::uint64_t each = 0; each < count && cursor_.good(); ++each) {
       File file;
       for (const auto& [content, form] : format) {

@@ -151,14 +151,25 @@ def raise_kernel_reports() -> None:
         raise KernelCheckError(reports)
 
 
-def finish_work() -> None:
+def finish_work(patience_s: float) -> bool:
     """Wait until all work has ended that was submitted to the emulated driver, on every device.
 
-    Does nothing on NVIDIA's driver and before a driver is loaded.
+    Parameters
+    ----------
+    patience_s
+        How long to wait. Work may never end by itself, for a kernel may wait for the host.
+
+    Returns
+    -------
+    bool
+        Whether all has ended. True without waiting on NVIDIA's driver, before a driver is loaded, and in a process
+        that was forked after the driver had started.
     """
     finish = getattr(_library(), "aiocuda_emulator_finish_work", None)
-    if finish is not None:
-        finish()
+    if finish is None:
+        return True
+    finish.argtypes = (ctypes.c_uint64,)
+    return bool(finish(round(patience_s * 1000)))
 
 
 def is_driver_loaded() -> bool:
