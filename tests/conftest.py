@@ -40,6 +40,7 @@ from aiocuda._loops import trio as trio_port
 
 ROOT = Path(__file__).parents[1]
 QUEUES = 32  # of a device, as was asked above
+PLACES = 256  # for branches of graphs: more than the streams and graphs of other libraries that tests leave
 
 # AIOCUDA_HYPOTHESIS=long for a night's run.
 settings.register_profile(
@@ -138,10 +139,12 @@ def make_room() -> None:
     """Make what a device would wait for a latch to have: queues, many streams, and a first graph's room for nodes.
 
     In a process with some hundred streams, `cuStreamCreate` did not return on an H200 while a latch held another one.
+    Streams and graphs of other libraries take the driver's places for branches of graphs, and aiocuda counts only its own.
     """
     _ = [device.stream() for device in ac.devices() for _ in range(8 * QUEUES)]
     for device in ac.devices():
-        ac.zeros(1, np.int32, device=device).graph().close()
+        items = ac.zeros(PLACES, np.int32, device=device).sync()
+        ac.zip(*(ac.fill(items[i : i + 1], 0) for i in range(PLACES))).graph().close()
 
 
 class Latch:

@@ -141,7 +141,10 @@ def test_the_drivers_linker_links_and_tells_what_is_missing(core):
             ok(driver.cuLinkAddData(link, kind, code, len(code), b"ab"[i : i + 1], 0, [], []))
         result, image, size = driver.cuLinkComplete(link)
         if count == 1:
-            assert result == driver.CUresult.CUDA_ERROR_INVALID_SOURCE
+            refusals = [driver.CUresult.CUDA_ERROR_INVALID_SOURCE]
+            if not ac.Device(0).is_emulated:  # an H100's driver has answered both
+                refusals.append(driver.CUresult.CUDA_ERROR_UNKNOWN)
+            assert result in refusals
             assert b"Undefined reference to '_Z7shiftedi' in 'a'" in log
         else:
             assert result == driver.CUresult.CUDA_SUCCESS
