@@ -139,7 +139,7 @@ def make_room() -> None:
     """Make what a device would wait for a latch to have: queues, many streams, and a first graph's room for nodes.
 
     In a process with some hundred streams, `cuStreamCreate` did not return on an H200 while a latch held another one.
-    Streams and graphs of other libraries take the driver's places for branches of graphs, and aiocuda counts only its own.
+    Streams and graphs of other libraries take the driver's places for branches of graphs, too. aiocuda counts its own.
     """
     _ = [device.stream() for device in ac.devices() for _ in range(8 * QUEUES)]
     for device in ac.devices():

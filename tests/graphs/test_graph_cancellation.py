@@ -153,9 +153,11 @@ VICTIMS = ("launches", "calls", "first call", "scope", "nested", "reader", "in p
 
 
 @pytest.mark.parametrize("victim", VICTIMS)
-def test_cancelled_anywhere_the_rest_is_right_and_nothing_is_left(run, kernels, device, latches, used_bytes, victim):
+def test_cancelled_anywhere_the_rest_is_right_and_nothing_is_left(
+    run, kernels, device, latches, used_bytes, let_go, victim
+):
     streams = [device.stream() for _ in range(3)]
-    sweep(run, latches, used_bytes, victim, lambda gates: Program(kernels, streams, gates), Program.check)
+    sweep(run, latches, used_bytes, let_go, victim, lambda gates: Program(kernels, streams, gates), Program.check)
 
 
 @pytest.mark.emulated_only
