@@ -252,8 +252,9 @@ class Finder {
       const Token& token = tokens_[i];
       if (token.is("try") || token.is("throw")) {
         report(i, "device code does not support exception handling");
-      } else if (token.is("extern") && is_in_body(i) && !has({i, std::min(i + 3, tokens_.size())}, "__shared__")) {
-        if (!request_.is_default_device) report(i, host_variable);
+      } else if (!request_.is_default_device && token.is("extern") && is_in_body(i) &&
+                 !has({i, std::min(i + 3, tokens_.size())}, "__shared__")) {
+        report(i, host_variable);
       }
     }
   }
