@@ -49,9 +49,8 @@ bool is_noise(const std::string& line) {
 
 constexpr const char* no_elements = "the size of an array must be greater than zero";
 
-// g++ warns of all that is not standard C++ or of nothing. NVRTC refuses these two, and takes most others. A header of
-// an
-// --include-path, whose path is absolute, may have them.
+// g++ warns of all that is not standard C++, or of nothing. NVRTC refuses these two, and takes most others.
+// Headers of an --include-path may have them: their paths are absolute.
 bool is_pedantic(const std::string& message) { return message.ends_with("[-Wpedantic]"); }
 bool is_refused(const std::string& file, const std::string& message) {
   return is_pedantic(message) && !file.starts_with('/') &&

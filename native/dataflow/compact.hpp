@@ -10,8 +10,7 @@
 
 namespace aiocuda::dataflow {
 
-// As a std::vector of fewer than 2^32 items. What was reserved is what is held: a list that is filled up to there has
-// no room to spare.
+// As a std::vector of fewer than 2^32 items. `reserve` makes room for exactly so many.
 template <class T>
 class Compact {
   static_assert(std::is_trivially_copyable_v<T>);

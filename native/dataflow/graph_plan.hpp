@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <variant>
 #include <vector>
 
@@ -141,6 +142,8 @@ struct GraphNode {
     }
   }
 };
+
+static_assert(std::is_nothrow_move_constructible_v<GraphNode>);  // else a list that grows would copy all of them
 
 enum class MemoryRole : std::uint8_t {
   constant,  // was there before

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <type_traits>
+#include <utility>
 
 namespace aiocuda::dataflow {
 
@@ -21,6 +22,11 @@ class Several {
       clear();
       add(other);
     }
+    return *this;
+  }
+  Several(Several&& other) noexcept { take(other); }
+  Several& operator=(Several&& other) noexcept {
+    if (this != &other) take(other);
     return *this;
   }
   ~Several() = default;
@@ -56,6 +62,13 @@ class Several {
  private:
   void add(const Several& others) {
     for (const T& item : others) push_back(item);
+  }
+  // In place of what it has.
+  void take(Several& other) noexcept {
+    more_ = std::move(other.more_);
+    if (!more_) std::copy_n(other.first_, other.size_, first_);
+    size_ = std::exchange(other.size_, 0);
+    room_ = std::exchange(other.room_, static_cast<std::uint32_t>(inside));
   }
   [[gnu::noinline]] void grow(T item) {
     auto more = std::make_unique_for_overwrite<T[]>(2 * std::size_t{room_});

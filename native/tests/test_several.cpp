@@ -1,6 +1,7 @@
 // A list whose first items need no memory of their own.
 #include <doctest/doctest.h>
 
+#include <utility>
 #include <vector>
 
 #include "dataflow/several.hpp"
@@ -71,7 +72,7 @@ TEST_CASE("items are erased, inside of the list and beyond it") {
   }
 }
 
-TEST_CASE("a copy has items of its own") {
+TEST_CASE("a copy has items of its own, and what is moved from is empty") {
   for (const int count : {0, 2, 7}) {
     Several<int, 3> several;
     for (int i = 0; i < count; ++i) several.push_back(i);
@@ -80,6 +81,15 @@ TEST_CASE("a copy has items of its own") {
     Several<int, 3> assigned;
     for (int i = 0; i < 5; ++i) assigned.push_back(9);
     assigned = several;
+    Several<int, 3> source = several;
+    const Several<int, 3> moved = std::move(source);
+    Several<int, 3> given;
+    for (int i = 0; i < 5; ++i) given.push_back(9);
+    given = Several<int, 3>(several);
+    source.push_back(6);  // NOLINT(bugprone-use-after-move): it is empty, and may be used
+    CHECK(items(source) == std::vector<int>{6});
+    CHECK(items(moved) == before);
+    CHECK(items(given) == before);
     several.push_back(7);
     if (count) several[0] = 8;
     CHECK(items(copy) == before);

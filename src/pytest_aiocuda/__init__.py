@@ -17,9 +17,9 @@ __all__: list[str] = []
 _CHECKS = ("memory", "races", "init", "sync")
 _DRIVER = "AIOCUDA_DRIVER"
 _CHECK = "AIOCUDA_EMULATOR_CHECK"
-# How long a phase waits for work that the test left behind. A kernel may wait for the test: after the setup, for its
-# body, which must not find the work of its fixtures in an order that it did not ask for; after the body, for a fixture
-# that lets it go at the end; after that, for a fixture of the module or the session.
+# How long the plugin waits after a phase for kernels that still run. A kernel may wait for what the test does next.
+# After the setup that is the test's body. No wait then: it would put an order between fixtures and body that the
+# test did not ask for. After the body it is a fixture's end, and after that the end of a fixture of the module.
 _PATIENCE_S = {"setup": 0.0, "call": 1.0, "teardown": 5.0}
 
 

@@ -333,9 +333,8 @@ def test_16_npp_is_called_with_a_context_of_its_stream(monkeypatch, size):
             assert each.stream_flags == driver.CUstream_flags.CU_STREAM_NON_BLOCKING
 
 
+@pytest.mark.emulated_only  # the stand-in refuses; NPP itself refuses nothing that the example gives it
 def test_16_a_refusal_of_npps_is_the_operations_error(monkeypatch):
-    if not ac.Device(0).is_emulated:
-        pytest.skip("NPP itself refuses nothing that the example gives it")
     example = imported("16")
     library = stand_in_for_npp(example, [], status=-8)
     monkeypatch.setattr(example, "load_filters", lambda: library)
