@@ -366,7 +366,7 @@ def in_process() -> Iterator[Callable[..., Ended]]:
             env={**os.environ, "PYTHONWARNINGS": "ignore", **environment},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=240,
             check=False,
         )
         ended.append(Ended(done))

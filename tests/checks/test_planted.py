@@ -43,7 +43,7 @@ def run(names: tuple[str, ...], checks: str) -> tuple[dict[str, Any], str]:
         env={**os.environ, "AIOCUDA_DRIVER": "emulated", "AIOCUDA_EMULATOR_CHECK": checks},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -118,7 +118,7 @@ def run(place: Path, source: str, *arguments: str, **environment: str) -> subpro
         env={**kept, "COLUMNS": "999", **environment},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=False,
     )
 

@@ -88,7 +88,7 @@ def test_it_runs_as_a_script(number):
         capture_output=True,
         text=True,
         encoding="utf-8",
-        timeout=120,
+        timeout=240,
         check=False,
     )
     # No arrays are held at the end either, which AIOCUDA_DEBUG tells. It tells of a loop that is held up, too: that

@@ -119,7 +119,7 @@ ENDLESS = {
 
 
 def end_of(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    output, errors = process.communicate(timeout=60)
+    output, errors = process.communicate(timeout=240)
     return process.returncode, output, errors
 
 

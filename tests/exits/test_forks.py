@@ -86,7 +86,7 @@ def ends_well(begin):
 
     def run(program: str) -> None:
         process = begin(FORK + program)
-        output, errors = process.communicate(timeout=100)
+        output, errors = process.communicate(timeout=240)
         assert (process.returncode, output, errors) == (0, "", "")
 
     return run

@@ -28,7 +28,7 @@ print([int(ac.to_host(each(ac.zeros(1, np.int32), grid=1, block=1)).sync()[0]) f
 def run(directory: Path, number: int = 7) -> subprocess.CompletedProcess[str]:
     environment = dict(os.environ, AIOCUDA_CACHE_DIR=str(directory))
     command = [sys.executable, "-c", PROGRAM.format(number=number)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=240)
 
 
 def mode_of(path: Path) -> int:

@@ -49,7 +49,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         env={**{name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}, "COLUMNS": "999"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=False,
     )
     found = re.findall(r"^(PASSED|FAILED|ERROR) \S*::(\w+)(.*)", done.stdout, re.MULTILINE)
