@@ -24,7 +24,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 BUILD_INPUTS := pyproject.toml CMakeLists.txt $(shell find cmake native emulator examples/mlp -type f \
 	-not -path '*/tests/*' -not -path '*/__pycache__/*')
 
-.PHONY: help demo test soak check check-python check-format-cpp check-tidy-cpp check-cpp test-address test-thread docs bench bench-instructions bench-growth clean
+.PHONY: help demo test soak check check-python check-format-cpp check-tidy-cpp check-instructions check-cpp test-address test-thread docs bench bench-instructions bench-growth clean
 
 help:
 	@echo "make demo    train a small network on the devices there are (a GPU, or none)"
@@ -35,6 +35,7 @@ help:
 	@echo "make docs    the documentation, into build/docs/html"
 	@echo "make bench   the benchmarks"
 	@echo "make bench-instructions   what a launch and an await cost in instructions (needs valgrind)"
+	@echo "make check-instructions   whether that is more than was written down"
 	@echo "make bench-growth   how that grows with what there is: streams, slices, arrays, waiters, nodes (some minutes)"
 	@echo "make clean   remove all that make has made"
 
@@ -48,7 +49,7 @@ soak: $(STAMPS)/built $(STAMPS)/test
 	@AIOCUDA_DRIVER=$(AIOCUDA_DRIVER) AIOCUDA_HYPOTHESIS=long $(BIN)/python -m pytest --timeout 0 tests/ordering tests/arrays tests/signature
 	@AIOCUDA_DRIVER=$(AIOCUDA_DRIVER) AIOCUDA_SOAK_S=$${AIOCUDA_SOAK_S:-600} $(BIN)/python -m pytest -m soak tests/soak
 
-check: check-python check-format-cpp check-tidy-cpp check-cpp docs
+check: check-python check-format-cpp check-tidy-cpp check-instructions check-cpp docs
 	@echo "make check: all passed"
 
 check-python: $(STAMPS)/built $(STAMPS)/test $(STAMPS)/check
@@ -66,6 +67,11 @@ check-tidy-cpp: $(STAMPS)/built $(STAMPS)/check
 	@commands=$$(ls -t build/cp*/compile_commands.json | head -n 1); \
 	$(BIN)/run-clang-tidy.py -quiet -j $$(nproc) -clang-tidy-binary $(CURDIR)/$(BIN)/clang-tidy \
 	  -p "$$(dirname "$$commands")" '/(native|emulator)/' > build/tidy.log 2> /dev/null || { cat build/tidy.log; exit 1; }
+
+# Whether a launch or an await takes more instructions than were written down in benchmarks/instructions/held.json.
+check-instructions: $(STAMPS)/built
+	@if command -v valgrind > /dev/null; then $(BIN)/python benchmarks/bench_instructions.py --hold; \
+	else echo "No count of instructions is held: valgrind was not found."; fi
 
 # One sanitizer after the other: a build already uses every core. The sanitizers of older compilers
 # cannot live with the wide address randomisation of newer kernels, so it is off where it can be.

@@ -1,6 +1,8 @@
 """The cost of each launch and await in instructions, instruction-cache misses and allocations; no load changes them.
 
 Run: python benchmarks/bench_instructions.py [--json PATH]     (make bench-instructions)
+     python benchmarks/bench_instructions.py --hold            (make check-instructions: are they as written down?)
+     python benchmarks/bench_instructions.py --write           (write them down)
 Needs valgrind. The driver does nothing; a bare loop's cost is subtracted from each measure.
 """
 
@@ -13,6 +15,7 @@ import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from instructions import held
 from instructions.callgrind import Cost
 from instructions.measures import CHAIN, NUMBER
 from instructions.run import about, counted
@@ -70,15 +73,37 @@ ROWS = [
 ]
 
 
+def over_the_loop(found: dict[str, Cost]) -> dict[str, float]:
+    """Return the instructions of each measure by its name, over its bare loop: no other measure changes them."""
+    floors = {row.name: row.floor for row in ROWS}
+    counts = {}
+    for row in ROWS:
+        floor = row.floor
+        while not floor.endswith("bare"):
+            floor = floors[floor]
+        if not row.name.endswith("bare"):
+            counts[row.name] = found[row.name].over(found[floor]).each(row.number).instructions
+    return counts
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, help="where to write the figures, too")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--hold", action="store_true", help="fail where something takes more than was written down")
+    what.add_argument("--write", action="store_true", help="write the counts down, to be held from now on")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         found = counted(Path(directory), "instructions.measures")
     missing = {row.name for row in ROWS} - set(found)
     if missing:
         sys.exit(f"error: callgrind wrote nothing of {', '.join(sorted(missing))}")
+    if given.hold:
+        is_held, said = held.check(over_the_loop(found))
+        print(said)
+        sys.exit(not is_held)
+    if given.write:
+        held.write(over_the_loop(found))
     print(f"{about()}\nfor each, on a driver that does nothing; the loop around it is subtracted\n")
     print(f"{'':<56}{'instructions':>13}{'misses':>9}{'allocations':>13}  {'goal':<22}")
     costs = [row.cost(found) for row in ROWS]

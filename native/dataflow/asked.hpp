@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "operation.hpp"
+#include "timeline.hpp"
 
 namespace aiocuda::dataflow {
 

@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "timeline.hpp"
+#include "tick.hpp"
 
 namespace aiocuda::dataflow {
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "operation.hpp"
+#include "timeline.hpp"
 
 namespace aiocuda::dataflow {
 

@@ -11,7 +11,7 @@
 #include <memory>
 #include <utility>
 
-#include "timeline.hpp"
+#include "hazard.hpp"
 
 namespace aiocuda::dataflow {
 
@@ -58,24 +58,26 @@ class RangeHazards {
   }
 
   // Forgets what has passed, and makes one segment of neighbours that remember nothing. To be called after
-  // a commit; it costs something only when the segments have doubled since the last time.
+  // a commit; it costs something only when the segments have doubled since the last time. `timeline`: what says whether
+  // a tick has passed.
+  template <class Timeline>
   void forget_passed(const Timeline& timeline) {
     if (split_ && split_->size() >= 2 * kept_) [[unlikely]]
       forget_passed_segments(timeline);
   }
 
-  // What somebody else does with the bytes, or reads of them; see Timeline. He is not ordered after all that the
+  // What somebody else does with the bytes, or reads of them; see Hazard. He is not ordered after all that the
   // segments remember. So they stay as many as they are.
   void commit_of_others(Span span, Tick now) {
-    note_of_others(span, [now](Hazard& hazard) { Timeline::commit_of_others(hazard, now); });
+    note_of_others(span, [now](Hazard& hazard) { hazard.commit_of_others(now); });
   }
   void commit_reads_of_others(Span span, Tick now) {
-    note_of_others(span, [now](Hazard& hazard) { Timeline::commit(hazard, false, now); });
+    note_of_others(span, [now](Hazard& hazard) { hazard.commit(false, now); });
   }
 
   void commit(Span span, bool writes, Tick now) {
     if (!split_ && span.begin == 0 && span.end >= size_bytes_) [[likely]]
-      return Timeline::commit(whole_, writes, now);
+      return whole_.commit(writes, now);
     commit_segments(span, writes, now);
   }
 
@@ -88,6 +90,7 @@ class RangeHazards {
       f(at->second, Span{at->first, next == split_->end() ? size_bytes_ : next->first});
     }
   }
+  template <class Timeline>
   [[gnu::noinline]] void forget_passed_segments(const Timeline& timeline) {
     auto passed = [&](const Hazard& hazard) {
       bool all = true;
@@ -107,7 +110,7 @@ class RangeHazards {
     const bool is_all = span.begin == 0 && span.end >= size_bytes_;
     if (is_all && (writes || segment_count() > most_segments)) {
       split_.reset();
-      Timeline::commit(whole_, true, now);
+      whole_.commit(true, now);
       return;
     }
     if (span.begin >= span.end) return;
@@ -115,10 +118,10 @@ class RangeHazards {
     const auto first = split_->find(span.begin);
     if (writes) {
       split_->erase(std::next(first), split_->lower_bound(span.end));
-      Timeline::commit(first->second, true, now);
+      first->second.commit(true, now);
       return;
     }
-    for (auto at = first; at != split_->end() && at->first < span.end; ++at) Timeline::commit(at->second, false, now);
+    for (auto at = first; at != split_->end() && at->first < span.end; ++at) at->second.commit(false, now);
   }
   template <class F>
   void note_of_others(Span span, F&& note) {

@@ -8,65 +8,17 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <set>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "../few.hpp"
-#include "clock.hpp"
+#include "hazard.hpp"
+#include "tick.hpp"
 
 namespace aiocuda::dataflow {
-
-using StreamIndex = std::uint32_t;
-
-// A stream as its users know it: the index of its slot, and which of the streams that had the slot it is.
-using StreamId = std::int64_t;
-inline constexpr StreamId no_stream = -1;
-inline constexpr StreamIndex slot_of(StreamId stream) { return static_cast<StreamIndex>(stream & 0xffffffff); }
-
-// The count-th submission on a stream; count 0 is before everything.
-struct Tick {
-  StreamIndex stream = 0;
-  std::uint64_t count = 0;
-  friend auto operator<=>(const Tick&, const Tick&) = default;
-};
-using TickSet = std::set<Tick>;
-
-// The memory of a byte range: its last write, and the reads since, one for each stream.
-struct Hazard {
-  Tick written;
-  std::vector<Tick> reads;
-  std::vector<Tick> others;  // what somebody else did with the bytes since; one for each stream
-
-  // Calls `f(tick)` for all that an access comes after.
-  template <class F>
-  void each_before(bool writes, F&& f) const {
-    if (written.count) f(written);
-    if (writes)
-      for (const Tick tick : reads) f(tick);
-    for (const Tick tick : others) f(tick);
-  }
-};
-
-inline void raise_to(std::atomic<std::uint64_t>& counter, std::uint64_t count) {
-  std::uint64_t seen = counter.load(std::memory_order_relaxed);
-  while (seen < count && !counter.compare_exchange_weak(seen, count, std::memory_order_release)) {
-  }
-}
-
-// How far a stream must be at least. Shared with the threads that learn of completions, so that they need
-// neither the GIL nor the timeline.
-struct Progress {
-  std::shared_ptr<std::atomic<std::uint64_t>> counter;
-  std::uint64_t count = 0;
-
-  void learn() const { raise_to(*counter, count); }
-};
 
 class Timeline {
  public:
@@ -78,11 +30,7 @@ class Timeline {
   std::size_t size() const { return clocks_.size(); }
   std::uint64_t submitted(StreamIndex stream) const { return clocks_[stream].submitted; }
 
-  // A stream as it is now: when all that it holds is complete, so is all that it is ordered after.
-  struct Snapshot {
-    Tick last;
-    Clock seen;
-  };
+  // A stream as it is now.
   Snapshot snapshot(StreamIndex stream) const { return {{stream, clocks_[stream].submitted}, clocks_[stream].seen}; }
 
   // The other streams that it is ordered after, as far as they are not known to have passed that.
@@ -198,18 +146,6 @@ class Timeline {
     return clock.tail_is_shared && overwritten < clock.tail_outputs;
   }
 
-  static void commit(Hazard& hazard, bool writes, Tick now) {
-    if (!writes) return note(hazard.reads, now);
-    hazard.written = now;
-    hazard.reads.clear();
-    hazard.others.clear();
-  }
-  // What somebody else does with the bytes, and is not ordered after our accesses: all that come later wait for it.
-  static void commit_of_others(Hazard& hazard, Tick now) { note(hazard.others, now); }
-
-  // A stream's marks; when all are used, the oldest is made anew.
-  static constexpr std::uint32_t most_marks = 8;
-
  private:
   struct Mark {
     std::uint64_t count = 0;  // what it stands behind; 0: it is none
@@ -224,22 +160,6 @@ class Timeline {
     std::uint32_t tail_outputs = 0;
     bool tail_is_shared = false;
   };
-
-  static void note(std::vector<Tick>& ticks, Tick now) {
-    if (!ticks.empty() && ticks.back().stream == now.stream) {
-      ticks.back() = now;
-      return;
-    }
-    note_another(ticks, now);
-  }
-  [[gnu::noinline]] static void note_another(std::vector<Tick>& ticks, Tick now) {
-    const auto same = std::find_if(ticks.begin(), ticks.end(), [&](Tick tick) { return tick.stream == now.stream; });
-    if (same == ticks.end()) {
-      ticks.push_back(now);
-    } else {  // to the end, where it is found first the next time
-      *same = std::exchange(ticks.back(), now);
-    }
-  }
 
   // The mark nearest behind a tick; made at the stream's end where there is none.
   template <class Waits>

@@ -10,7 +10,7 @@
 
 #include "../dataflow/copy_block.hpp"
 #include "../dataflow/fills.hpp"
-#include "../dataflow/timeline.hpp"
+#include "../dataflow/tick.hpp"
 #include "table.hpp"
 
 namespace aiocuda::driver {

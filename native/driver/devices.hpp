@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "../dataflow/timeline.hpp"
+#include "../dataflow/tick.hpp"
 #include "captures.hpp"
 #include "driver_now.hpp"
 #include "executable_store.hpp"

@@ -15,6 +15,7 @@
 #include "../dataflow/operation.hpp"
 #include "../dataflow/placing.hpp"
 #include "../dataflow/scratch.hpp"
+#include "../dataflow/timeline.hpp"
 #include "../interpreter.hpp"
 #include "devices.hpp"
 #include "given.hpp"
@@ -119,7 +120,7 @@ class Engine final : public Surroundings {
   dataflow::StreamId id_of(StreamIndex index) const { return streams.id_of(index); }
   std::size_t stream_count() const { return streams.size(); }
   bool is_peer(std::int32_t device, std::int32_t other) { return devices.is_peer(device, other); }
-  void learn(const dataflow::Timeline::Snapshot& complete) { streams.learn(complete); }
+  void learn(const dataflow::Snapshot& complete) { streams.learn(complete); }
   bool is_complete(Tick tick) { return streams.is_complete(tick); }
   Few<Tick> incomplete(std::span<const Tick> ticks) { return streams.incomplete(ticks); }
   Mark mark(StreamIndex stream) { return streams.mark(stream); }

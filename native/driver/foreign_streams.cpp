@@ -1,6 +1,7 @@
 // Streams of other libraries, and streams of ours whose handles they have: see streams.hpp.
 #include <algorithm>
 
+#include "../dataflow/timeline.hpp"
 #include "stream_calls.hpp"
 
 namespace aiocuda::driver {

@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "../dataflow/timeline.hpp"
+#include "../dataflow/tick.hpp"
 #include "table.hpp"
 
 namespace aiocuda::driver {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "../dataflow/buffer.hpp"
+#include "../dataflow/timeline.hpp"
 #include "streams.hpp"
 
 namespace aiocuda::driver {

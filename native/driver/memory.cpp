@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "../dataflow/timeline.hpp"
+
 namespace aiocuda::driver {
 using dataflow::MemoryKind;
 

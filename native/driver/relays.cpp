@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "../dataflow/timeline.hpp"
+
 namespace aiocuda::driver {
 namespace {
 

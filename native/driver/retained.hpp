@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "../dataflow/timeline.hpp"
+#include "../dataflow/tick.hpp"
 
 namespace aiocuda::driver {
 

@@ -1,6 +1,8 @@
 // Room: see room.hpp.
 #include "room.hpp"
 
+#include "../dataflow/timeline.hpp"
+
 namespace aiocuda::driver {
 
 completion::Level Room::level(completion::LineId line) {

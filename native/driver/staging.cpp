@@ -7,6 +7,8 @@
 #include <cstring>
 #include <system_error>
 
+#include "../dataflow/timeline.hpp"
+
 namespace aiocuda::driver {
 namespace {
 using dataflow::Array;

@@ -1,4 +1,5 @@
 // Streams: see streams.hpp.
+#include "../dataflow/timeline.hpp"
 #include "stream_calls.hpp"
 
 #include <algorithm>
@@ -280,7 +281,7 @@ bool Streams::is_idle() {
   return true;
 }
 
-std::vector<StreamIndex> Streams::foreign_producers(const dataflow::Timeline::Snapshot& complete) const {
+std::vector<StreamIndex> Streams::foreign_producers(const dataflow::Snapshot& complete) const {
   if (!spans_devices_) return {};
   std::vector<StreamIndex> found = timeline_.unsettled(complete);
   std::erase_if(found,
@@ -288,7 +289,7 @@ std::vector<StreamIndex> Streams::foreign_producers(const dataflow::Timeline::Sn
   return found;
 }
 
-void Streams::learn(const dataflow::Timeline::Snapshot& complete) {
+void Streams::learn(const dataflow::Snapshot& complete) {
   for (const StreamIndex other : foreign_producers(complete)) {
     const StreamState& state = streams_[other];
     if (!state.mark) continue;  // destroyed: all of it has passed

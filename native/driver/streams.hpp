@@ -20,7 +20,8 @@
 #include <vector>
 
 #include "../dataflow/buffer.hpp"
-#include "../dataflow/timeline.hpp"
+#include "../dataflow/tick.hpp"
+#include "../few.hpp"
 #include "devices.hpp"
 
 namespace aiocuda::driver {
@@ -31,9 +32,9 @@ struct StreamState {
   CUcontext context = nullptr;
   CUevent mark =
       nullptr;  // re-recorded at will: a wait binds the record that precedes it; null: the stream was destroyed
-  std::array<CUevent, dataflow::Timeline::most_marks> marks{};  // the timeline's, made when they are first used
-  std::uint32_t generation = 0;                                 // how many streams had this slot before
-  std::uint64_t before = 0;                                     // what they submitted
+  std::array<CUevent, dataflow::most_marks> marks{};  // the timeline's, made when they are first used
+  std::uint32_t generation = 0;                       // how many streams had this slot before
+  std::uint64_t before = 0;                           // what they submitted
   bool owned = true;
   bool closing = false;               // no longer handed out; destroyed when its work has passed
   std::shared_ptr<void> keepalive{};  // of a stream that is somebody else's
@@ -195,7 +196,7 @@ class Streams {
 
   // Takes in that a stream is so far. Throws Refusal where what it was ordered after, on another device, was lost: a
   // stream does not wait for a context that is broken, and goes on with what is not there.
-  void learn(const dataflow::Timeline::Snapshot& complete);
+  void learn(const dataflow::Snapshot& complete);
   // Has it passed? Asks the driver where nothing is known. Throws Refusal on a broken context.
   bool is_complete(Tick tick);
   Few<Tick> incomplete(std::span<const Tick> ticks);
@@ -207,7 +208,7 @@ class Streams {
   bool is_idle(std::int32_t device);
   bool is_idle();  // every device is
   // The streams of other devices that must be well for this to have passed.
-  std::vector<StreamIndex> foreign_producers(const dataflow::Timeline::Snapshot& complete) const;
+  std::vector<StreamIndex> foreign_producers(const dataflow::Snapshot& complete) const;
   // Has the driver take note of what has passed: it does when it is waited for, not when it is asked. Waits for
   // nothing.
   void settle(std::int32_t device);
@@ -216,7 +217,7 @@ class Streams {
   // Its event is used again afterwards.
   class Mark {
    public:
-    Mark(dataflow::Timeline::Snapshot complete, std::uint64_t entries, CUevent event, std::vector<CUevent>& spare)
+    Mark(dataflow::Snapshot complete, std::uint64_t entries, CUevent event, std::vector<CUevent>& spare)
         : complete_(std::move(complete)), entries_(entries), event_(event), spare_(&spare) {}
     Mark(Mark&& other) noexcept
         : complete_(std::move(other.complete_)),
@@ -231,7 +232,7 @@ class Streams {
     }
     StreamIndex stream() const { return complete_.last.stream; }
     bool covers(Tick tick) const { return complete_.last.stream == tick.stream && complete_.last.count >= tick.count; }
-    const dataflow::Timeline::Snapshot& complete() const { return complete_; }  // what has passed once the event has
+    const dataflow::Snapshot& complete() const { return complete_; }  // what has passed once the event has
     CUevent event() const { return event_; }
     // Its record is on its way behind so many calls.
     void note_given(std::uint64_t given) { given_ = given; }
@@ -242,7 +243,7 @@ class Streams {
     }
 
    private:
-    dataflow::Timeline::Snapshot complete_;
+    dataflow::Snapshot complete_;
     std::uint64_t entries_, given_ = 0;
     CUevent event_;
     std::vector<CUevent>* spare_;

@@ -10,7 +10,7 @@
 #include <functional>
 
 #include "../dataflow/at_end.hpp"
-#include "../dataflow/timeline.hpp"
+#include "../dataflow/tick.hpp"
 
 namespace aiocuda::driver {
 

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <span>
 
+#include "../dataflow/timeline.hpp"
+
 namespace aiocuda::driver {
 namespace {
 
@@ -215,7 +217,7 @@ void Waits::note_wait(completion::Pending::Clock::duration time) {
 // A completion, and what is known once its parts have passed: one allocation for both.
 struct Waits::WatchedStreams final : completion::Completion {
   struct Part {
-    Part(const Waits& of, const dataflow::Timeline::Snapshot& complete)
+    Part(const Waits& of, const dataflow::Snapshot& complete)
         : implied(of.timeline_.progress_of(complete)), foreign(of.streams_.foreign_producers(complete)) {}
 
     Few<dataflow::Progress> implied;

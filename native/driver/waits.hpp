@@ -42,7 +42,7 @@ class Waits final : public StreamFollower {
     struct Part {
       StreamIndex stream;
       std::optional<completion::Ticket> ticket;  // none: the reactor will have to ask
-      dataflow::Timeline::Snapshot complete;
+      dataflow::Snapshot complete;
       CUevent event;  // of the mark, where there is one
     };
     Few<Part> parts;
@@ -82,7 +82,7 @@ class Waits final : public StreamFollower {
  private:
   struct Ticketed {
     completion::Ticket ticket;
-    dataflow::Timeline::Snapshot complete;  // what has passed once it is written
+    dataflow::Snapshot complete;  // what has passed once it is written
   };
   // Of a stream.
   struct Flags {

@@ -10,6 +10,7 @@
 #include "../dataflow/launch.hpp"
 #include "../dataflow/launched_as.hpp"
 #include "../dataflow/pageable.hpp"
+#include "../dataflow/policies.hpp"
 #include "../dataflow/replay.hpp"
 #include "../dataflow/shape.hpp"
 #include "../driver/graph.hpp"

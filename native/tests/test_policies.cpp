@@ -4,7 +4,7 @@
 #include <set>
 #include <vector>
 
-#include "dataflow/policy.hpp"
+#include "dataflow/policies.hpp"
 
 using namespace aiocuda::dataflow;
 

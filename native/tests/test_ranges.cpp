@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "dataflow/ranges.hpp"
+#include "dataflow/timeline.hpp"
 
 using namespace aiocuda::dataflow;
 
@@ -143,16 +144,16 @@ TEST_CASE("random accesses: each byte remembers what it should") {
       const Tick now{stream, ++counts[stream]};
       if (below(10) == 0) {
         ranges.commit_reads_of_others(span, now);
-        for (std::uint64_t byte = span.begin; byte < span.end; ++byte) Timeline::commit(bytes[byte], false, now);
+        for (std::uint64_t byte = span.begin; byte < span.end; ++byte) bytes[byte].commit(false, now);
         continue;
       }
       if (below(5) == 0) {
         ranges.commit_of_others(span, now);
-        for (std::uint64_t byte = span.begin; byte < span.end; ++byte) Timeline::commit_of_others(bytes[byte], now);
+        for (std::uint64_t byte = span.begin; byte < span.end; ++byte) bytes[byte].commit_of_others(now);
         continue;
       }
       ranges.commit(span, writes, now);
-      for (std::uint64_t byte = span.begin; byte < span.end; ++byte) Timeline::commit(bytes[byte], writes, now);
+      for (std::uint64_t byte = span.begin; byte < span.end; ++byte) bytes[byte].commit(writes, now);
     }
     CHECK(ranges.segment_count() <= size);
   }

@@ -44,7 +44,7 @@ struct Services {
       outputs += writes;
     }
     const Tick now = timeline.advance(stream, outputs, is_shared);
-    for (auto [hazard, writes] : accesses) Timeline::commit(*hazard, writes, now);
+    for (auto [hazard, writes] : accesses) hazard->commit(writes, now);
     return now;
   }
 };
@@ -116,11 +116,11 @@ TEST_CASE("what came after a mark is not taken for known") {
 TEST_CASE("marks are used again, the oldest first, and end with the stream") {
   Services services(2);
   Hazard a, b;
-  for (std::uint32_t i = 0; i < 3 * Timeline::most_marks; ++i) {
+  for (std::uint32_t i = 0; i < 3 * most_marks; ++i) {
     services.submit(0, {{&b, true}});
     services.timeline.mark_end(0, services);
   }
-  CHECK(services.marks.size() == Timeline::most_marks);
+  CHECK(services.marks.size() == most_marks);
   services.submit(0, {{&a, true}});
   services.timeline.mark_end(0, services);
   services.timeline.forget_marks(0);
@@ -152,9 +152,9 @@ TEST_CASE("readers and writers wait for what others did, and others wait for nob
   Services services(6);
   Hazard array;
   services.submit(0, {{&array, false}});
-  Timeline::commit_of_others(array, services.timeline.advance(4, 1));
-  Timeline::commit_of_others(array, services.timeline.advance(5, 1));
-  Timeline::commit_of_others(array, services.timeline.advance(5, 1));
+  array.commit_of_others(services.timeline.advance(4, 1));
+  array.commit_of_others(services.timeline.advance(5, 1));
+  array.commit_of_others(services.timeline.advance(5, 1));
   CHECK(services.waits.empty());
   services.submit(1, {{&array, false}});
   CHECK(services.waits.size() == 2);

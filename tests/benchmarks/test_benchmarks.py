@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -183,6 +184,56 @@ def test_counting_instructions_needs_valgrind(tmp_path):
     )
     assert done.returncode == 1
     assert "apt-get install valgrind" in done.stderr
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    return importlib.import_module("instructions.held")
+
+
+def test_a_count_is_held_with_some_slack(tmp_path, held):
+    table = tmp_path / "held.json"
+    held.write({"built": 2000.4, "sync": 8000}, table)
+    assert held.check({"built": 2099, "sync": 7601}, table)[0]
+    is_held, said = held.check({"built": 2101, "sync": 8000}, table)
+    assert not is_held
+    assert "built: 2,101 instructions, 2,000 are written down" in said
+    assert "sync" not in said
+    is_held, said = held.check({"built": 2000, "sync": 7599}, table)
+    assert is_held
+    assert "These take fewer" in said
+    assert "sync: 7,599 instructions, 8,000 are written down" in said
+
+
+def test_a_measure_that_is_new_or_gone_is_told(tmp_path, held):
+    table = tmp_path / "held.json"
+    held.write({"built": 2000}, table)
+    is_held, said = held.check({"built": 2000, "new": 5}, table)
+    assert not is_held
+    assert "new: 5 instructions, and none are written down" in said
+    is_held, said = held.check({}, table)
+    assert not is_held
+    assert "built: 2,000 instructions are written down, and it is not measured" in said
+
+
+def test_counts_of_other_versions_are_not_compared_and_that_is_said(tmp_path, held, monkeypatch):
+    table = tmp_path / "held.json"
+    held.write({"built": 2000}, table)
+    here = held.versions()
+    monkeypatch.setattr(held, "versions", lambda: "another compiler")
+    is_held, said = held.check({"built": 9000}, table)
+    assert is_held
+    assert "No count is held: nothing is written down for another compiler" in said
+    assert here in said
+    held.write({"built": 9000}, table)
+    assert held.read(table) == {here: {"built": 2000}, "another compiler": {"built": 9000}}
+
+
+def test_each_measure_that_has_a_bare_loop_is_written_down(held):
+    rows = importlib.import_module("bench_instructions").ROWS
+    for counts in held.read().values():
+        assert counts.keys() == {row.name for row in rows if not row.name.endswith("bare")}
 
 
 def test_the_pictures_of_growth_are_those_of_the_figures_beside_them(tmp_path):

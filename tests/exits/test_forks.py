@@ -204,3 +204,77 @@ def test_a_process_forked_after_something_else_started_the_driver_is_told(in_pro
         """
     )
     assert (done.returncode, done.stderr) == (7, "")
+
+
+# `fill_ring()`: leaves calls of the driver with the submission thread, mostly; `has_calls()`: are some there?
+RING = """
+import contextlib
+from aiocuda import _native
+x = ac.zeros(10).sync()
+waiting = []
+def fill_ring():
+    for _ in range(100):
+        waiting.append(ac.fill(x, 1).__await__())
+        with contextlib.suppress(StopIteration): waiting[-1].send(None)
+        if has_calls(): break
+def has_calls():
+    given, made = _native.submission_calls()
+    return given > made
+"""
+
+
+@pytest.fixture
+def ends_well_with_the_submission_thread(ends_well, monkeypatch):
+    monkeypatch.setenv("AIOCUDA_SUBMISSION_THREAD", "always")
+    return lambda program: ends_well(RING + program)
+
+
+def test_calls_in_the_submission_threads_ring_are_made_before_a_fork(ends_well_with_the_submission_thread):
+    """The child has none of them, and no thread that could make them: it is told so, and waits for nothing."""
+    ends_well_with_the_submission_thread(
+        """
+had_calls = []
+os.register_at_fork(before=lambda: had_calls.append(has_calls()))
+faulthandler.cancel_dump_traceback_later()
+def in_the_child():
+    try:
+        assert not has_calls(), _native.submission_calls()
+        refused(lambda: ac.fill(x, 2).sync())
+        waiting.clear()
+        gc.collect()
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
+def forked():
+    had_calls.clear()
+    with ac.use(spin_us=0):
+        fill_ring()
+        child = os.fork()
+    if child == 0: in_the_child()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    waiting.clear()
+    return had_calls[0]
+async def main():
+    assert any(forked() for _ in range(100)), "no call was ever left"
+    await ac.fill(x, 3)
+    assert (await ac.to_host(x)).sum() == 30
+asyncio.run(main())
+"""
+    )
+
+
+@pytest.mark.parametrize("leave", ["sys.exit()", "os._exit(0)"])
+def test_a_process_ends_with_calls_in_the_submission_threads_ring(ends_well_with_the_submission_thread, leave):
+    ends_well_with_the_submission_thread(
+        f"""
+async def main():
+    for _ in range(200):
+        with ac.use(spin_us=0): fill_ring()
+        if has_calls(): {leave}
+        waiting.clear()
+        await ac.fill(x, 3)
+    raise AssertionError("no call was ever left")
+asyncio.run(main())
+"""
+    )

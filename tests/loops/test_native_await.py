@@ -6,6 +6,7 @@ import asyncio
 import gc
 import inspect
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import anyio.lowlevel
@@ -13,6 +14,8 @@ import numpy as np
 import pytest
 
 import aiocuda as ac
+from aiocuda import _native
+from aiocuda._engine import held_up
 
 
 async def ask(op: Any) -> Any:
@@ -87,6 +90,64 @@ def test_an_await_that_waits_runs_two_frames_of_aiocudas_at_most(run, lanes, is_
 
     counted = run(main)
     assert len(counted.codes) <= 2, counted.codes
+
+
+class Counted:
+    """An await of an operation, that counts how often it gives up the loop."""
+
+    def __init__(self, op: Any) -> None:
+        self._op = op
+        self.waits = 0
+
+    def __await__(self) -> Any:
+        step, answer = self._op.__await__(), None
+        while True:
+            try:
+                asked = step.send(answer)
+            except StopIteration as end:
+                return end.value
+            self.waits += 1
+            answer = yield asked
+
+
+@pytest.fixture
+def drives() -> Iterator[list[Any]]:
+    """List the operations that were driven, one for each drive: each is told of, however short it was."""
+    driven: list[Any] = []
+    _native.set_held_up(lambda op, _: driven.append(op), -1)
+    yield driven
+    held_up.watch(held_up._limit_s)  # as it was
+
+
+@pytest.mark.parametrize("is_future", [False, True])
+def test_an_await_that_waits_drives_once_makes_one_waiter_and_is_woken_once(run, lanes, drives, is_future):
+    """The wake carries the outcome: nothing is driven, armed or waited for a second time."""
+    first = lanes(2)
+
+    async def release(lane: Any, counted: Counted) -> None:
+        while not counted.waits:
+            await anyio.lowlevel.checkpoint()
+        lane.release()
+
+    async def main() -> tuple[Counted, Any, Any]:
+        with ac.use(spin_us=0):
+            first[0].release()
+            await first[0].op()  # the loop's port is made
+            op = first[1].op()
+            counted = Counted(op.schedule(0) if is_future else op)
+            before = ac.statistics()
+            drives.clear()
+            async with anyio.create_task_group() as group:
+                group.start_soon(release, first[1], counted)
+                await counted
+            return counted, before, ac.statistics()
+
+    counted, before, after = run(main)
+    assert len(drives) == 1
+    assert counted.waits == 1
+    assert after.completed - before.completed == 1
+    assert after.pending == before.pending
+    assert after.spins == before.spins
 
 
 def test_the_time_out_of_an_await_is_no_work_of_the_result(run, lane):

@@ -5,6 +5,7 @@
 
 #include "dataflow/asked.hpp"
 #include "dataflow/pageable.hpp"
+#include "dataflow/policies.hpp"
 #include "driver/graph.hpp"
 #include "driver/host_work.hpp"
 #include "driver/outstanding.hpp"

@@ -6,6 +6,7 @@
 
 #include "counting_sink.hpp"
 #include "dataflow/graph_sink.hpp"
+#include "dataflow/policies.hpp"
 #include "random_launches.hpp"
 
 using namespace aiocuda::driver::tests;

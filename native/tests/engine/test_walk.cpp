@@ -7,6 +7,7 @@
 #include <string>
 
 #include "counting_sink.hpp"
+#include "dataflow/policies.hpp"
 #include "random_launches.hpp"
 
 using namespace aiocuda::driver::tests;

@@ -8,6 +8,7 @@
 
 #include <doctest/doctest.h>
 #include "dataflow/pageable.hpp"
+#include "dataflow/policies.hpp"
 #include "driver/graph.hpp"
 #include "driver/refused.hpp"
 

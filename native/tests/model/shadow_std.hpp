@@ -186,6 +186,7 @@ class condition_variable {
   }
   bool wait_until_notified(unique_lock<mutex>& lock, model::Duration time) {
     bool is_notified = false;
+    model::step("it begins to wait");  // who notifies before that, without the lock, is not heard
     waiting_.push_back(&is_notified);
     lock.mutex()->unlock_at_once();
     const auto ready = [&] { return is_notified; };
