@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import aiocuda as ac
+from aiocuda import _native
 from aiocuda._engine import background
 
 MIB = 1 << 20
@@ -33,8 +34,9 @@ class HeldDriver:
         self._get(memory)
 
     async def until_begun(self) -> None:
-        while not self._begun.acquire(blocking=False):
-            await anyio.lowlevel.checkpoint()
+        with anyio.fail_after(60):
+            while not self._begun.acquire(blocking=False):
+                await anyio.lowlevel.checkpoint()
 
 
 @pytest.fixture
@@ -45,12 +47,23 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[HeldDriver]:
     held.released.set()
 
 
-_sizes = itertools.count(start=23 * MIB, step=MIB)  # blocks are whole MiB: of these sizes none has been kept
+_sizes = itertools.count(start=23 * MIB, step=MIB)  # blocks are whole MiB: each test has a size of its own
 
 
 @pytest.fixture
-def x() -> Any:
-    return ac.full(next(_sizes), 5, np.int8).sync()
+def x() -> Iterator[Any]:
+    """Make an array; of host and managed memory of its size no block is kept, so the driver must be asked for one."""
+    size = next(_sizes)
+    ac.Device(0).trim_memory()  # managed memory
+    held = []  # the page-locked blocks that tests before this one left, and one that the driver gave
+    while True:
+        _, kept_before = _native.page_locked_memory()
+        held.append(ac.empty_host(size, np.int8).sync())
+        _, kept = _native.page_locked_memory()
+        if kept == kept_before:
+            break
+    yield ac.full(size, 5, np.int8).sync()
+    held.clear()
 
 
 MADE = {
@@ -159,6 +172,7 @@ def test_the_rings_of_copies_from_and_to_numpy(in_process):
 import asyncio, threading
 import numpy as np
 import aiocuda as ac
+from aiocuda import _native
 from aiocuda._engine import background
 begun, released = threading.Event(), threading.Event()
 get = background._get
