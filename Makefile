@@ -24,7 +24,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 BUILD_INPUTS := pyproject.toml CMakeLists.txt $(shell find cmake native emulator examples/mlp -type f \
 	-not -path '*/tests/*' -not -path '*/__pycache__/*')
 
-.PHONY: help demo test soak check check-python check-format-cpp check-tidy-cpp check-instructions check-cpp test-address test-thread docs bench bench-instructions bench-growth clean
+.PHONY: help demo test soak check check-python check-format-cpp check-tidy-cpp check-instructions check-cpp \
+	test-address test-thread docs bench bench-instructions bench-growth clean
 
 help:
 	@echo "make demo    train a small network on the devices there are (a GPU, or none)"

@@ -88,8 +88,8 @@ def over_the_loop(found: dict[str, Cost]) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, help="where to write the figures, too")
     what = parser.add_mutually_exclusive_group()
+    what.add_argument("--json", type=Path, help="where to write the figures, too")
     what.add_argument("--hold", action="store_true", help="fail where something takes more than was written down")
     what.add_argument("--write", action="store_true", help="write the counts down, to be held from now on")
     given = parser.parse_args()

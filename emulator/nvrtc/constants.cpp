@@ -1,6 +1,8 @@
-// See constants.hpp. Only names are compared; scopes are not known here. So three kinds of writes escape: in a function
-// that declares the same name itself; to a name that some class has for a member; to a variable whose type is a name of
-// the program's. A template is looked at even if nobody instantiates it.
+// See constants.hpp. Only names are compared; scopes are not known here. So some writes are not found:
+// - those in a function that declares the same name itself,
+// - those to a name that a class has for a member,
+// - those to a variable whose type is a name of the program's.
+// A template is looked at even if nobody instantiates it.
 #include "constants.hpp"
 
 #include <algorithm>

@@ -60,8 +60,8 @@ class RangeHazards {
   // Forgets what has passed, and makes one segment of neighbours that remember nothing. To be called after
   // a commit; it costs something only when the segments have doubled since the last time. `timeline`: what says whether
   // a tick has passed.
-  template <class Timeline>
-  void forget_passed(const Timeline& timeline) {
+  template <class Known>
+  void forget_passed(const Known& timeline) {
     if (split_ && split_->size() >= 2 * kept_) [[unlikely]]
       forget_passed_segments(timeline);
   }
@@ -90,8 +90,8 @@ class RangeHazards {
       f(at->second, Span{at->first, next == split_->end() ? size_bytes_ : next->first});
     }
   }
-  template <class Timeline>
-  [[gnu::noinline]] void forget_passed_segments(const Timeline& timeline) {
+  template <class Known>
+  [[gnu::noinline]] void forget_passed_segments(const Known& timeline) {
     auto passed = [&](const Hazard& hazard) {
       bool all = true;
       hazard.each_before(true, [&](Tick tick) { all = all && timeline.is_known_complete(tick); });
