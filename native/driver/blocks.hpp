@@ -28,7 +28,7 @@ inline std::uint64_t rounded_to_block(std::uint64_t size_bytes, std::uint64_t le
 
 // A kind of blocks has
 //   size_of(bytes)             of the block for so many bytes
-//   most_kept_bytes            that are kept for later; what comes back beyond that goes to the driver at once
+//   most_kept_bytes            that are kept for later; what comes back beyond that goes to the driver
 //   allocate(table, bytes, address), free(table, address)
 //   renew(table, address, bytes)   makes a block that comes back like a fresh one; false: it cannot be used again
 
@@ -200,17 +200,17 @@ class BlockPool {
     return free != free_.end() && !free->second.empty();
   }
 
-  // Only what no device work touches any more.
-  CUresult give_back(std::uint64_t address, std::uint64_t size_bytes) {
+  // Only what no device work touches any more. False: the block is not kept, and the caller frees it.
+  [[nodiscard]] bool give_back(std::uint64_t address, std::uint64_t size_bytes) {
     const std::uint64_t block = Kind::size_of(size_bytes);
     if (kind_.renew(table_, address, block) &&
         block <= kind_.most_kept_bytes - std::min(cached_bytes_, kind_.most_kept_bytes)) {
       free_[block].push_back(address);
       cached_bytes_ += block;
-      return CUDA_SUCCESS;
+      return true;
     }
     held_bytes_ -= block;
-    return Kind::free(table_, address);
+    return false;
   }
 
   // Gives what is cached back to the system. Blocks that the driver does not take stay cached; the first refusal is the

@@ -92,6 +92,7 @@ void Engine::shut_down() {
   submission.drain_within(last_calls);
   waits.shut_down();  // the reactor asks about what is on its way
   submission.shut_down();
+  memory.shut_down();
 }
 
 void Engine::raise_over() const { raise_exception(hooks.over()); }

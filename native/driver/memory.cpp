@@ -8,6 +8,12 @@
 
 namespace aiocuda::driver {
 using dataflow::MemoryKind;
+namespace {
+
+// How long the process' end waits for the driver to take memory back.
+constexpr std::chrono::seconds last_frees{1};
+
+}  // namespace
 
 dataflow::BufferRef Memory::allocate_device(std::int32_t ordinal, std::uint64_t size_bytes, StreamIndex stream,
                                             const std::function<void()>& before_retry) {
@@ -82,6 +88,10 @@ CUresult Memory::allocate_block(BlockPool<Kind>& pool, dataflow::Buffer& buffer)
   CUresult result = pool.allocate(buffer.size_bytes, buffer.address, slowly());
   if (result == CUDA_ERROR_OUT_OF_MEMORY) {
     reclaim();
+    around_.call_slowly([&] {
+      freeing_.finish();
+      return CUDA_SUCCESS;
+    });
     pool.trim(slowly());
     result = pool.allocate(buffer.size_bytes, buffer.address, slowly());
   }
@@ -128,6 +138,7 @@ void Memory::allocate_host(dataflow::Buffer& buffer, const std::function<void()>
   if (result == CUDA_ERROR_OUT_OF_MEMORY) {
     before_retry();
     reclaim();
+    freeing_.finish();
     page_locked_.trim();
     result = page_locked_.allocate(buffer.size_bytes, buffer.address);
   }
@@ -158,6 +169,8 @@ CUresult Memory::advise(const dataflow::Buffer& buffer, dataflow::Span span, CUm
   return kind.advise(table_, buffer.address, buffer.address + span.begin, span.end - span.begin, advice, location);
 }
 
+void Memory::shut_down() { freeing_.finish_within(last_frees); }
+
 void Memory::take_back(std::unique_ptr<dataflow::Buffer> buffer) noexcept {
   if (around_.is_over()) return;
   returned_.push_back(std::move(buffer));
@@ -175,20 +188,26 @@ void Memory::free_due() {
   returned_.insert(returned_.end(), std::make_move_iterator(left.begin()), std::make_move_iterator(left.end()));
 }
 
+template <class Kind>
+void Memory::give_back(BlockPool<Kind>& pool, const dataflow::Buffer& buffer) {
+  if (pool.give_back(buffer.address, buffer.size_bytes)) return;
+  freeing_.hand_over(devices_.at(device_of(buffer)).context, buffer.address, Kind::free);
+}
+
 bool Memory::try_free(dataflow::Buffer& buffer) {
   if (buffer.device != dataflow::host_ordinal && buffer.kind == MemoryKind::ordinary) return free_device(buffer);
   // All other memory knows no streams: it goes when all its users have passed.
   if (!streams_.has_ended(buffer)) return false;
   switch (buffer.kind) {
     case MemoryKind::ordinary:
-      page_locked_.give_back(buffer.address, buffer.size_bytes);
+      give_back(page_locked_, buffer);
       break;
     case MemoryKind::managed:
-      managed(buffer.device).give_back(buffer.address, buffer.size_bytes);
+      give_back(managed(buffer.device), buffer);
       known_account(buffer.device).managed_bytes -= buffer.size_bytes;
       break;
     case MemoryKind::interprocess:
-      interprocess(buffer.device).give_back(buffer.address, buffer.size_bytes);
+      give_back(interprocess(buffer.device), buffer);
       note_freed(buffer);
       break;
     case MemoryKind::opened:

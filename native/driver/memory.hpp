@@ -16,6 +16,7 @@
 
 #include "../dataflow/buffer.hpp"
 #include "blocks.hpp"
+#include "freeing.hpp"
 #include "streams.hpp"
 
 namespace aiocuda::driver {
@@ -29,6 +30,7 @@ class Memory final : public dataflow::MemoryOwner {
         around_(around),
         table_(devices.table()),
         now_(devices.now()),
+        freeing_(devices.table()),
         page_locked_(devices.table()) {}
 
   // All of them throw Refusal. `before_retry` is called where memory that is to be freed may help.
@@ -55,6 +57,8 @@ class Memory final : public dataflow::MemoryOwner {
   void free_due();
   // Closes other processes' memory that nobody holds any more. Others may submit meanwhile.
   void close_due();
+  // Waits for what goes back to the driver, for some time.
+  void shut_down();
 
   // The memory at an address: of an array here; or somebody else's, all of which on a device is one buffer, by address.
   struct Borrowed {
@@ -125,6 +129,8 @@ class Memory final : public dataflow::MemoryOwner {
   void reclaim();
   template <class Kind>
   CUresult allocate_block(BlockPool<Kind>& pool, dataflow::Buffer& buffer);
+  template <class Kind>
+  void give_back(BlockPool<Kind>& pool, const dataflow::Buffer& buffer);
   void take_in(dataflow::Buffer& buffer);
   // False: not yet.
   bool try_free(dataflow::Buffer& buffer);
@@ -164,6 +170,7 @@ class Memory final : public dataflow::MemoryOwner {
   };
   std::map<CUdeviceptr, Foreign> known_foreign_;  // memory of others', by where it begins; none of it is ours
   std::deque<Account> accounts_;                  // by device
+  FreeingThread freeing_;
   BlockPool<PageLocked> page_locked_;
   std::map<std::int32_t, BlockPool<Managed>> managed_;            // by device
   std::map<std::int32_t, BlockPool<Interprocess>> interprocess_;  // by device

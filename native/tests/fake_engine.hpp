@@ -30,6 +30,7 @@ class FakeEngine : public Surroundings {
   virtual ~FakeEngine() {
     lending.take_back();
     waits.shut_down();
+    memory.shut_down();
   }
 
   bool is_ending() const override { return is_ended; }

@@ -76,6 +76,34 @@ def test_page_locked_memory_is_used_again_when_its_users_have_passed():
     assert kept[-1].address == address
 
 
+def test_page_locked_memory_that_is_not_kept_goes_back_and_holds_up_nobody(in_process):
+    """The driver waits for the device before it takes such memory back: the process would stop in `del`."""
+    done = in_process(
+        """
+        import os
+        import numpy as np, aiocuda as ac
+        from aiocuda import _native
+
+        memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        most_kept = min(max(memory_bytes // 16, 256 << 20), 4 << 30)
+        hold = ac.kernel('extern "C" __global__ void hold(size_t flag) { while (!*(volatile int*)flag); }')
+        flag, x = ac.empty_host(1, np.int32).sync(), ac.zeros(1000).sync()
+        flag.numpy()[0] = 0
+        before = _native.page_locked_memory()
+        large = ac.empty_host(most_kept + (1 << 20), np.uint8).sync()
+        held = hold(flag.address, grid=1, block=1).on(ac.Device(0).stream()).submit()
+        del large
+        assert _native.page_locked_memory() == before
+        assert (ac.to_host(ac.fill(x, 7)).sync() == 7).all()
+        print("not done" if not held.done() else "done")
+        flag.numpy()[0] = 1
+        held.sync()
+        """
+    )
+    assert done.returncode == 0
+    assert done.stdout == "not done\n"
+
+
 def test_used_bytes_counts_what_is_alive(used_bytes):
     before = used_bytes()
     arrays = [ac.ones(1000).sync() for _ in range(5)]
