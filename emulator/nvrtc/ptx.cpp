@@ -213,9 +213,9 @@ class Translator {
         {"neg", {"neg", 1}},   {"abs", {"abs", 1}},     {"cnot", {"cnot", 1}},   {"popc", {"popc", 1}},
         {"clz", {"clz", 1}},   {"brev", {"brev", 1}},   {"bfind", {"bfind", 1}}, {"rcp", {"rcp", 1}},
         {"sqrt", {"sqrt", 1}}, {"rsqrt", {"rsqrt", 1}}, {"ex2", {"ex2", 1}},     {"lg2", {"lg2", 1}},
-        {"sin", {"sin", 1}},   {"cos", {"cos", 1}},     {"tanh", {"tanh", 1}}};
+        {"sin", {"sin", 1}},   {"cos", {"cos", 1}},     {"tanh", {"tanh", 1}},   {"bmsk", {"bmsk", 2}}};
     if (const auto found = simple.find(name); found != simple.end()) {
-      if (has_any({"sat", "relu", "NaN", "xorsign", "shiftamt"})) throw Unsupported{opcode_};
+      if (has_any({"wrap", "sat", "relu", "NaN", "xorsign", "shiftamt"})) throw Unsupported{opcode_};
       const bool is_rounded = has_any({"rz", "rm", "rp"});
       if (is_rounded && type_suffix()[0] == 'f') return rounded(name, found->second.second);
       return call(found->second.first, type_suffix(), found->second.second);

@@ -33,6 +33,7 @@ struct KernelDeclaration {
 
 constexpr const char* place_names[] = {"threadIdx", "blockIdx", "blockDim", "gridDim"};
 constexpr std::size_t gap_bytes = 64;
+constexpr std::string_view nvidia_mark = "/cuda/std/__cccl/compiler.h";  // every header of libcu++ includes it
 constexpr std::size_t longest_loop_to_inline = 250;  // tokens; more cannot be vectorised across threads anyway
 
 class Rewriter {
@@ -45,6 +46,9 @@ class Rewriter {
         polling_(tokens_, declarations_),
         waiting_(waiting_names(tokens_, declarations_, polling_, defined_elsewhere())) {
     functions_use_place_ = request.is_relocatable || any_function_uses_place();
+    for (const std::string& file : source_.files) {
+      if (file.ends_with(nvidia_mark)) nvidia_folder_ = file.substr(0, file.size() - nvidia_mark.size());
+    }
   }
 
   Rewritten run() {
@@ -62,7 +66,9 @@ class Rewriter {
       polling_.edit(d, edits_);
     }
     unsupported();
+    if (!nvidia_folder_.empty()) result_.includes.emplace_back("\"aiocuda_cuda_cpp/nvidia_headers.hpp\"");
     if (!request_.allows_host_code) host_code();
+    result_.includes_nvidia = !nvidia_folder_.empty();
     result_.kernel_count = listed_;
     result_.files = source_.files;
     result_.casts_pointers = casts_pointers(tokens_);
@@ -426,13 +432,15 @@ class Rewriter {
       const Names names = declared_names(tokens_, d);
       const bool is_used = !d.is_function || is_kernel(d) || has(d.name, "operator") ||
                            std::any_of(names.begin(), names.end(), [&](auto name) { return used.contains(name); });
+      if (!is_used && is_of_nvidia(source_.files[tokens_[d.all.begin].file]) && empty_body(d)) continue;
       for (std::size_t i = d.all.begin; i < d.all.end; ++i) {
         const Token& token = tokens_[i];
         if (token.is("asm") || token.is("__asm__") || token.is("__asm")) {
           const InlineAssembly found = translate_assembly(tokens_, i);
           if (!found.is_empty) {
             if (is_used && !found.problem.empty()) report(token, found.problem);
-            const std::string code = found.problem.empty() ? found.code : "__builtin_trap()";
+            const bool is_kept = found.problem.empty() && (is_used || !is_of_nvidia(source_.files[token.file]));
+            const std::string code = is_kept ? found.code : "__builtin_trap()";
             for (std::size_t t = i; t < found.end; ++t) edits_.replace(tokens_[t], t == i ? code : "");
             const std::string header = "\"aiocuda_cuda_cpp/ptx.hpp\"";
             if (std::find(result_.includes.begin(), result_.includes.end(), header) == result_.includes.end())
@@ -446,7 +454,25 @@ class Rewriter {
     }
   }
 
+  // NVIDIA's headers have functions for host code, with names that NVRTC never looks up. Nothing asks for the body of
+  // one that no kernel uses, unless it is computed by the compiler or gives the function its type.
+  bool empty_body(const Declaration& d) {
+    const Range head{d.all.begin, d.name.begin};
+    if (d.body.empty() || has(head, "constexpr") || has(head, "consteval") || has(head, "auto")) return false;
+    const std::size_t first = tokens_[d.body.begin].offset;
+    const std::size_t last = tokens_[d.body.end - 1].offset;
+    const bool has_directives =
+        std::any_of(source_.directives.begin(), source_.directives.end(), [&](const auto& each) {
+          return first < each.offset && each.offset < last && each.text.starts_with("#pragma");
+        });
+    if (has_directives) return false;  // "#pragma unroll" wants its loop
+    for (std::size_t t = d.body.begin + 1; t + 1 < d.body.end; ++t) edits_.blank(tokens_[t]);
+    edits_.after(tokens_[d.body.begin], "__builtin_trap();");
+    return true;
+  }
+
   void report(const Token& token, std::string message) {
+    if (is_of_nvidia(source_.files[token.file])) return;
     const bool is_known = std::any_of(result_.problems.begin(), result_.problems.end(),
                                       [&](const Problem& p) { return p.line == token.line && p.message == message; });
     if (is_known) return;
@@ -464,6 +490,12 @@ class Rewriter {
     add(find_writes_to_constants(tokens_, declarations_));
     std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.token < b.token; });
     for (const HostCode& each : all) report(tokens_[each.token], each.message);
+  }
+
+  // NVIDIA's headers of libcu++ and cub are NVRTC's own in all but name: what it does not refuse in them is not refused
+  // here.
+  bool is_of_nvidia(std::string_view file) const {
+    return !nvidia_folder_.empty() && file.starts_with(nvidia_folder_ + "/");
   }
 
   // ---- the result
@@ -555,6 +587,7 @@ class Rewriter {
   std::size_t listed_ = 0;
   std::size_t gaps_ = 0;
   Names global_dynamic_;
+  std::string nvidia_folder_;  // empty where the program includes none of its headers
   Rewritten result_;
 };
 

@@ -1,0 +1,124 @@
+"""NVIDIA's own headers of libcu++ and cub, as they are in the wheel, in kernels of the emulated driver."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cuda.pathfinder import find_nvidia_header_directory
+
+import aiocuda as ac
+
+FOLDER = find_nvidia_header_directory("cccl")
+if FOLDER is None:
+    pytest.skip("needs the wheel nvidia-cuda-cccl", allow_module_level=True)
+OPTIONS = ac.CompileOptions(include_paths=[FOLDER])
+
+BLOCKS = """
+#include <cub/block/block_reduce.cuh>
+#include <cub/block/block_scan.cuh>
+template <int size>
+__global__ void primitives(const int* in, int* sums, int* total) {
+  using Scan = cub::BlockScan<int, size>;
+  using Reduce = cub::BlockReduce<int, size>;
+  __shared__ typename Scan::TempStorage scan;
+  __shared__ typename Reduce::TempStorage reduce;
+  int sum;
+  Scan(scan).InclusiveSum(in[threadIdx.x], sum);
+  sums[threadIdx.x] = sum;
+  const int all = Reduce(reduce).Sum(in[threadIdx.x]);
+  if (threadIdx.x == 0) *total = all;
+}
+"""
+
+WARPS = """
+#include <cub/warp/warp_reduce.cuh>
+#include <cub/warp/warp_scan.cuh>
+extern "C" __global__ void warps(const int* in, int* sums, int* most) {
+  using Scan = cub::WarpScan<int>;
+  using Reduce = cub::WarpReduce<int>;
+  __shared__ typename Scan::TempStorage scan[4];
+  __shared__ typename Reduce::TempStorage reduce[4];
+  const int warp = threadIdx.x / 32;
+  int scanned;
+  Scan(scan[warp]).ExclusiveSum(in[threadIdx.x], scanned);
+  sums[threadIdx.x] = scanned;
+  const int found = Reduce(reduce[warp]).Reduce(in[threadIdx.x], cuda::maximum<>{});
+  if (threadIdx.x % 32 == 0) most[warp] = found;
+}
+"""
+
+STANDARD = """
+#include <cuda/std/array>
+#include <cuda/std/bit>
+#include <cuda/std/complex>
+#include <cuda/std/limits>
+#include <cuda/std/optional>
+#include <cuda/std/span>
+#include <cuda/std/tuple>
+#include <cuda/std/type_traits>
+#include <cuda/std/utility>
+extern "C" __global__ void standard(double* out) {
+  cuda::std::array<int, 3> numbers{4, 5, 6};
+  cuda::std::span<int> rest(numbers.data() + 1, 2);
+  out[0] = rest[1] + rest.size();
+  const auto [a, b] = cuda::std::make_tuple(3, 0.5);
+  out[1] = a + b;
+  cuda::std::optional<int> nothing;
+  out[2] = nothing.value_or(7);
+  const cuda::std::complex<double> z{1, 2};
+  out[3] = (z * z).real();
+  out[4] = cuda::std::numeric_limits<short>::max();
+  out[5] = cuda::std::is_convertible_v<int, double> && !cuda::std::is_convertible_v<int*, double>;
+  out[6] = cuda::std::popcount(0xffu);
+  double sum = 0;
+  for (double each : {1.5, 2.5}) sum += each;
+  out[7] = sum;
+}
+"""
+
+ATOMICS = """
+#include <cuda/atomic>
+extern "C" __global__ void atomics(int* sum, int* most) {
+  cuda::atomic_ref<int, cuda::thread_scope_device> total(*sum);
+  total.fetch_add(2, cuda::std::memory_order_relaxed);
+  cuda::atomic_ref<int, cuda::thread_scope_block>(*most).fetch_max((int)threadIdx.x);
+}
+"""
+
+
+@pytest.mark.parametrize("size", [32, 96, 256])
+def test_sums_and_scans_of_a_block_match_numpy(size: int):
+    kernel = ac.kernel(BLOCKS, f"primitives<{size}>", options=OPTIONS)
+    for seed in range(3):
+        numbers = np.random.default_rng(seed).integers(-1000, 1000, size, dtype=np.int32)
+        sums, total = ac.zeros(size, np.int32).sync(), ac.zeros(1, np.int32).sync()
+        kernel(ac.to_device(numbers), sums, total, grid=1, block=size).sync()
+        np.testing.assert_array_equal(ac.to_host(sums).sync(), np.cumsum(numbers, dtype=np.int32))
+        assert ac.to_host(total).sync().tolist() == [numbers.sum()]
+
+
+def test_primitives_of_warps_match_numpy():
+    numbers = np.random.default_rng(1).integers(-1000, 1000, (4, 32), dtype=np.int32)
+    sums, most = ac.zeros(128, np.int32).sync(), ac.zeros(4, np.int32).sync()
+    ac.kernel(WARPS, options=OPTIONS)(ac.to_device(numbers.ravel()), sums, most, grid=1, block=128).sync()
+    before = np.cumsum(numbers, axis=1) - numbers
+    np.testing.assert_array_equal(ac.to_host(sums).sync(), before.ravel())
+    np.testing.assert_array_equal(ac.to_host(most).sync(), numbers.max(axis=1))
+
+
+def test_the_standard_library_by_nvidia():
+    op = ac.kernel(STANDARD, options=OPTIONS)(ac.zeros(8, np.float64), grid=1, block=1)
+    assert ac.to_host(op).sync().tolist() == [8, 3.5, 7, -3, 32767, 1, 8, 4]
+
+
+def test_atomic_references():
+    total, most = ac.zeros(1, np.int32).sync(), ac.zeros(1, np.int32).sync()
+    ac.kernel(ATOMICS, options=OPTIONS)(total, most, grid=3, block=64).sync()
+    assert ac.to_host(total).sync().tolist() == [2 * 3 * 64]
+    assert ac.to_host(most).sync().tolist() == [63]
+
+
+def test_what_nvrtc_refuses_is_refused_beside_nvidias_headers():
+    source = "#include <cuda/std/array>\nint helper() { return 1; }\n__global__ void k(int* x) { *x = helper(); }"
+    with pytest.raises(ac.CompilationError, match="without execution space annotations"):
+        ac.kernel(source, options=OPTIONS)(ac.zeros(1, np.int32), grid=1, block=1).sync()
