@@ -260,8 +260,6 @@ std::vector<std::string> build_command(const Compiler& compiler, const Options& 
     append(command, {"-fsanitize=alignment"});
     if (!compiler.is_clang()) append(command, {"-fno-sanitize-recover=alignment"});
   }
-  // A class of cub's names a type as the template is named that it is made of, which g++ refuses otherwise.
-  if (program.includes_nvidia) command.emplace_back("-fpermissive");
   if (options.no_warnings || program.includes_nvidia) command.emplace_back("-w");
   command.push_back("-isystem" + paths.device_headers);
   if (options.is_relocatable) {

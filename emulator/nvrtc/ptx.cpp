@@ -5,6 +5,7 @@
 #include <array>
 #include <cctype>
 #include <map>
+#include <set>
 #include <string_view>
 
 #include "ptx_text.hpp"
@@ -95,6 +96,7 @@ class Translator {
     if (names == std::string::npos) throw Unsupported{text};
     for (const std::string& name : split(std::string_view(text).substr(names), ',')) {
       const std::size_t count = name.find('<');
+      declared_.insert(name.substr(0, count));
       if (count == std::string::npos) {
         code_ += "::aiocuda_device::ptx::Register " + local(name) + " = 0; (void)" + local(name) + "; ";
         continue;
@@ -154,8 +156,8 @@ class Translator {
   std::string special(const std::string& name) {
     const auto known = special_registers().find(name);
     if (known == special_registers().end()) {
-      if (name.find('.') == std::string::npos && !name.starts_with("cluster") && !name.starts_with("pm"))
-        return local(name);
+      const std::size_t digits = std::min(name.find_last_not_of("0123456789") + 1, name.size());
+      if (declared_.contains("%" + name) || declared_.contains("%" + name.substr(0, digits))) return local(name);
       throw Unsupported{"the register %" + name};
     }
     if (name.starts_with("lane") || name.starts_with("warp") || name.starts_with("tid")) knows_others_ = true;
@@ -591,6 +593,7 @@ class Translator {
   std::string opcode_;
   Words parts_;
   Words arguments_;
+  std::set<std::string> declared_;  // registers, those with a count without it
   bool knows_others_ = false;
 };
 
