@@ -4,14 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cuda.pathfinder import find_nvidia_header_directory
 
 import aiocuda as ac
-
-FOLDER = find_nvidia_header_directory("cccl")
-if FOLDER is None:
-    pytest.skip("needs the wheel nvidia-cuda-cccl", allow_module_level=True)
-OPTIONS = ac.CompileOptions(include_paths=[FOLDER])
 
 BLOCKS = """
 #include <cub/block/block_reduce.cuh>
@@ -87,8 +81,8 @@ extern "C" __global__ void atomics(int* sum, int* most) {
 
 
 @pytest.mark.parametrize("size", [32, 96, 256])
-def test_sums_and_scans_of_a_block_match_numpy(size: int):
-    kernel = ac.kernel(BLOCKS, f"primitives<{size}>", options=OPTIONS)
+def test_sums_and_scans_of_a_block_match_numpy(options: ac.CompileOptions, size: int):
+    kernel = ac.kernel(BLOCKS, f"primitives<{size}>", options=options)
     for seed in range(3):
         numbers = np.random.default_rng(seed).integers(-1000, 1000, size, dtype=np.int32)
         sums, total = ac.zeros(size, np.int32).sync(), ac.zeros(1, np.int32).sync()
@@ -97,28 +91,54 @@ def test_sums_and_scans_of_a_block_match_numpy(size: int):
         assert ac.to_host(total).sync().tolist() == [numbers.sum()]
 
 
-def test_primitives_of_warps_match_numpy():
+def test_primitives_of_warps_match_numpy(options: ac.CompileOptions):
     numbers = np.random.default_rng(1).integers(-1000, 1000, (4, 32), dtype=np.int32)
     sums, most = ac.zeros(128, np.int32).sync(), ac.zeros(4, np.int32).sync()
-    ac.kernel(WARPS, options=OPTIONS)(ac.to_device(numbers.ravel()), sums, most, grid=1, block=128).sync()
+    ac.kernel(WARPS, options=options)(ac.to_device(numbers.ravel()), sums, most, grid=1, block=128).sync()
     before = np.cumsum(numbers, axis=1) - numbers
     np.testing.assert_array_equal(ac.to_host(sums).sync(), before.ravel())
     np.testing.assert_array_equal(ac.to_host(most).sync(), numbers.max(axis=1))
 
 
-def test_the_standard_library_by_nvidia():
-    op = ac.kernel(STANDARD, options=OPTIONS)(ac.zeros(8, np.float64), grid=1, block=1)
+def test_the_standard_library_by_nvidia(options: ac.CompileOptions):
+    op = ac.kernel(STANDARD, options=options)(ac.zeros(8, np.float64), grid=1, block=1)
     assert ac.to_host(op).sync().tolist() == [8, 3.5, 7, -3, 32767, 1, 8, 4]
 
 
-def test_atomic_references():
+def test_atomic_references(options: ac.CompileOptions):
     total, most = ac.zeros(1, np.int32).sync(), ac.zeros(1, np.int32).sync()
-    ac.kernel(ATOMICS, options=OPTIONS)(total, most, grid=3, block=64).sync()
+    ac.kernel(ATOMICS, options=options)(total, most, grid=3, block=64).sync()
     assert ac.to_host(total).sync().tolist() == [2 * 3 * 64]
     assert ac.to_host(most).sync().tolist() == [63]
 
 
-def test_what_nvrtc_refuses_is_refused_beside_nvidias_headers():
+def test_what_nvrtc_refuses_is_refused_beside_nvidias_headers(options: ac.CompileOptions):
     source = "#include <cuda/std/array>\nint helper() { return 1; }\n__global__ void k(int* x) { *x = helper(); }"
     with pytest.raises(ac.CompilationError, match="without execution space annotations"):
-        ac.kernel(source, options=OPTIONS)(ac.zeros(1, np.int32), grid=1, block=1).sync()
+        ac.kernel(source, options=options)(ac.zeros(1, np.int32), grid=1, block=1).sync()
+
+
+PTX = """
+#include <cuda/ptx>
+extern "C" __global__ void clusters(int* x, int runs) {
+  *x = 5;
+  if (runs) cuda::ptx::barrier_cluster_arrive();
+}
+"""
+
+
+@pytest.mark.emulated_only
+def test_an_instruction_that_is_not_supported_fails_with_its_name_where_it_runs(folder: str, in_process):
+    done = in_process(f"""
+        import aiocuda as ac
+        kernel = ac.kernel({PTX!r}, options=ac.CompileOptions(include_paths=[{folder!r}]))
+        print(ac.to_host(kernel(ac.zeros(1, "int32"), 0, grid=1, block=1)).sync())
+        try:
+            kernel(ac.zeros(1, "int32"), 1, grid=1, block=1).sync()
+        except ac.errors.DeviceLostError as error:
+            print(error)
+    """)
+    assert done.stdout.startswith("[5]")
+    assert "CUDA_ERROR_NOT_SUPPORTED" in done.stdout
+    assert "barrier.cluster.arrive is not supported on the emulated driver" in done.stderr
+    assert "barrier_cluster.h" in done.stderr
