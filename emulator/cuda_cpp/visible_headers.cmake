@@ -27,13 +27,13 @@ set(own_headers
     "cooperative_groups.h=cooperative_groups.hpp" "cooperative_groups/reduce.h=cooperative_groups.hpp"
     "cooperative_groups/scan.h=cooperative_groups.hpp" "cooperative_groups/memcpy_async.h=cooperative_groups.hpp"
     "cooperative_groups/details/helpers.h=cooperative_groups.hpp" "cuComplex.h=cuda_complex.hpp"
-    "cuda_fp8.h=cuda_fp8.hpp" "mma.h=mma.hpp" "cuda/barrier=cuda_barrier.hpp" "cuda/pipeline=cuda_pipeline_class.hpp"
-     "cuda/atomic=cuda_atomic.hpp" "cuda_pipeline.h=cuda_pipeline.hpp" "cuda_pipeline_primitives.h=cuda_pipeline.hpp")
+    "cuda_fp8.h=cuda_fp8.hpp" "mma.h=mma.hpp" "libcudacxx/cuda/barrier=cuda_barrier.hpp"
+    "libcudacxx/cuda/pipeline=cuda_pipeline_class.hpp" "libcudacxx/cuda/atomic=cuda_atomic.hpp" "cuda_pipeline.h=cuda_pipeline.hpp" "cuda_pipeline_primitives.h=cuda_pipeline.hpp")
 
 # What comes first: macros that other headers and programs ask for with #ifdef, or a header of the host's.
 set(macros_of_cuda.h "#define CUDA_VERSION 13000\n")
 set(macros_of_cuda_fp16.h "#define __CUDA_FP16_TYPES_EXIST__\n#define __CUDA_FP16_H__\n")
-set("macros_of_cuda/atomic" "#pragma aiocuda_include <atomic>\n")
+set("macros_of_libcudacxx/cuda/atomic" "#pragma aiocuda_include <atomic>\n")
 set(macros_of_cuda_fp8.h "#define __CUDA_FP8_TYPES_EXIST__\n")
 set(macros_of_cuda_bf16.h "#define __CUDA_BF16_TYPES_EXIST__\n#define __CUDA_BF16_H__\n")
 
@@ -52,7 +52,7 @@ function(aiocuda_write_visible_headers directory)
          CONTENT "#pragma once\n#pragma aiocuda_include <${header}>\n" @ONLY)
   endforeach()
   foreach(header IN LISTS cuda_std_headers)
-    file(CONFIGURE OUTPUT "${directory}/cuda/std/${header}"
+    file(CONFIGURE OUTPUT "${directory}/libcudacxx/cuda/std/${header}"
          CONTENT "#pragma once\n#pragma aiocuda_include <${header}>\n#pragma aiocuda_include \"aiocuda_cuda_cpp/cuda_std.hpp\"\n"
          @ONLY)
   endforeach()

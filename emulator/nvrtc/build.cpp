@@ -117,8 +117,9 @@ class Build {
     paths_.source = directory_.path() / "module.cpp";
     paths_.output = directory_.path() / (request_.options.is_relocatable ? "module.o" : "module.so");
     write_file(paths_.source, text);
-    return run(build_command(request_.compiler, request_.options, paths_,
-                             {uses_host_library, rewritten.casts_pointers, request_.allows_host_code})) &&
+    return run(build_command(
+               request_.compiler, request_.options, paths_,
+               {uses_host_library, rewritten.casts_pointers, request_.allows_host_code, rewritten.includes_nvidia})) &&
            read_output(result_.image);
   }
 

@@ -198,7 +198,9 @@ std::vector<std::string> scan_command(const Compiler& compiler, const Options& o
   append(command, {"-D__CUDACC__=1", "-D__CUDACC_RTC__=1", "-D__CUDA__=1", "-D__CUDACC_VER_MAJOR__=13",
                    "-D__CUDACC_VER_MINOR__=0", "-D__CUDACC_VER_BUILD__=0", "-D__CUDACC_EXTENDED_LAMBDA__=1",
                    "-D__CUDACC_RELAXED_CONSTEXPR__=1", "-D__NVCC_DIAG_PRAGMA_SUPPORT__=1", "-DAIOCUDA_EMULATED=1",
-                   "-DCUDART_VERSION=13000"});
+                   "-DCUDART_VERSION=13000", "-D__NV_BUILTIN_INITIALIZER_LIST=1", "-DCCCL_DISABLE_NVFP8_SUPPORT=1"});
+  // NVRTC is neither g++ nor clang++, and NVIDIA's headers ask for these before they ask for NVRTC.
+  append(command, {"-U__GNUC__", "-U__clang__"});
   command.push_back("-D__CUDA_ARCH__=" + std::to_string(options.architecture * 10));
   command.push_back("-D__CUDA_ARCH_LIST__=" + std::to_string(options.architecture * 10));
   if (options.device_debug) command.emplace_back("-D__CUDACC_DEBUG__=1");
@@ -207,6 +209,8 @@ std::vector<std::string> scan_command(const Compiler& compiler, const Options& o
   command.push_back("-I" + paths.visible_headers);
   if (allows_host_code) command.push_back("-I" + paths.visible_headers + "/host");
   command.insert(command.end(), options.preprocessor.begin(), options.preprocessor.end());
+  // Where NVIDIA's headers of libcu++ are on the program's include path, they are found first.
+  command.push_back("-idirafter" + paths.visible_headers + "/libcudacxx");
   command.insert(command.end(), {paths.source, "-o", paths.output});
   return command;
 }
@@ -256,7 +260,7 @@ std::vector<std::string> build_command(const Compiler& compiler, const Options& 
     append(command, {"-fsanitize=alignment"});
     if (!compiler.is_clang()) append(command, {"-fno-sanitize-recover=alignment"});
   }
-  if (options.no_warnings) command.emplace_back("-w");
+  if (options.no_warnings || program.includes_nvidia) command.emplace_back("-w");
   command.push_back("-isystem" + paths.device_headers);
   if (options.is_relocatable) {
     command.insert(command.end(), {"-x", "c++", paths.source, "-o", paths.output});

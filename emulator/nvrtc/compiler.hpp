@@ -45,8 +45,9 @@ std::vector<std::string> scan_command(const Compiler& compiler, const Options& o
 // What a program does that asks for options.
 struct ProgramTraits {
   bool uses_host_library = false;
-  bool casts_pointers = false;  // see casts.hpp
-  bool has_host_code = false;   // so it may be of the host's language, too
+  bool casts_pointers = false;   // see casts.hpp
+  bool has_host_code = false;    // so it may be of the host's language, too
+  bool includes_nvidia = false;  // headers of libcu++ or cub by NVIDIA
 };
 
 // From rewritten text to a module image or, of a relocatable program, to an object for a linker.

@@ -13,6 +13,7 @@
 #include "guard.hpp"
 #include "host_code.hpp"
 #include "names.hpp"
+#include "nvidia_headers.hpp"
 #include "polling.hpp"
 #include "ptx.hpp"
 #include "redefinitions.hpp"
@@ -33,6 +34,7 @@ struct KernelDeclaration {
 
 constexpr const char* place_names[] = {"threadIdx", "blockIdx", "blockDim", "gridDim"};
 constexpr std::size_t gap_bytes = 64;
+constexpr int cuda_error_not_supported = 801;
 constexpr std::size_t longest_loop_to_inline = 250;  // tokens; more cannot be vectorised across threads anyway
 
 class Rewriter {
@@ -41,9 +43,11 @@ class Rewriter {
       : request_(request),
         source_(tokenize(request.preprocessed)),
         tokens_(source_.tokens),
+        nvidia_(source_),
         declarations_(find_declarations(tokens_)),
         polling_(tokens_, declarations_),
-        waiting_(waiting_names(tokens_, declarations_, polling_, defined_elsewhere())) {
+        waiting_(waiting_names(tokens_, declarations_, polling_, defined_elsewhere())),
+        used_(used_names(tokens_, declarations_, roots())) {
     functions_use_place_ = request.is_relocatable || any_function_uses_place();
   }
 
@@ -58,11 +62,21 @@ class Rewriter {
       } else {
         variable(d);
       }
+      if (!is_used(d) && nvidia_.empty_body(d, edits_)) continue;
       shared_variables(d);
       polling_.edit(d, edits_);
+      unsupported(d);
     }
-    unsupported();
+    if (std::any_of(tokens_.begin(), tokens_.end(), [](const Token& token) { return is_of_textures(token.text); }))
+      result_.includes.emplace_back("\"aiocuda_cuda_cpp/texture.hpp\"");
+    if (nvidia_.are_included()) {
+      result_.includes.emplace_back("\"aiocuda_cuda_cpp/nvidia_headers.hpp\"");
+      nvidia_.lower_alignments(edits_);
+      nvidia_.qualify_templates(declarations_, edits_);
+      nvidia_.name_offsets(edits_);
+    }
     if (!request_.allows_host_code) host_code();
+    result_.includes_nvidia = nvidia_.are_included();
     result_.kernel_count = listed_;
     result_.files = source_.files;
     result_.casts_pointers = casts_pointers(tokens_);
@@ -411,42 +425,58 @@ class Rewriter {
 
   // ---- what cannot be
 
-  void unsupported() {
-    Names roots;
-    std::vector<TokenizedSource> expressions;
-    expressions.reserve(request_.name_expressions.size());
+  // What is used from outside of the program.
+  Names roots() const {
+    Names names;
     for (const std::string& expression : request_.name_expressions) {
-      expressions.push_back(tokenize(expression));
-      for (const Token& token : expressions.back().tokens) roots.insert(token.text);
+      for (const Token& token : tokenize(expression).tokens) names.insert(token.text);
     }
-    if (std::any_of(tokens_.begin(), tokens_.end(), [](const Token& token) { return is_of_textures(token.text); }))
-      result_.includes.emplace_back("\"aiocuda_cuda_cpp/texture.hpp\"");
-    const Names used = used_names(tokens_, declarations_, std::move(roots));
-    for (const Declaration& d : declarations_) {
-      const Names names = declared_names(tokens_, d);
-      const bool is_used = !d.is_function || is_kernel(d) || has(d.name, "operator") ||
-                           std::any_of(names.begin(), names.end(), [&](auto name) { return used.contains(name); });
-      for (std::size_t i = d.all.begin; i < d.all.end; ++i) {
-        const Token& token = tokens_[i];
-        if (token.is("asm") || token.is("__asm__") || token.is("__asm")) {
-          const InlineAssembly found = translate_assembly(tokens_, i);
-          if (!found.is_empty) {
-            if (is_used && !found.problem.empty()) report(token, found.problem);
-            const std::string code = found.problem.empty() ? found.code : "__builtin_trap()";
-            for (std::size_t t = i; t < found.end; ++t) edits_.replace(tokens_[t], t == i ? code : "");
-            const std::string header = "\"aiocuda_cuda_cpp/ptx.hpp\"";
-            if (std::find(result_.includes.begin(), result_.includes.end(), header) == result_.includes.end())
-              result_.includes.push_back(header);
-          }
-          i = found.end - 1;
-        } else if (const std::string_view why = why_unsupported(token.text); !why.empty() && is_used) {
-          report(token, std::string(why));
-        }
+    return names;
+  }
+
+  bool is_used(const Declaration& d) const {
+    const Names names = declared_names(tokens_, d);
+    return !d.is_function || is_kernel(d) || has(d.name, "operator") ||
+           std::any_of(names.begin(), names.end(), [&](auto name) { return used_.contains(name); });
+  }
+
+  void unsupported(const Declaration& d) {
+    const bool used = is_used(d);
+    for (std::size_t i = d.all.begin; i < d.all.end; ++i) {
+      const Token& token = tokens_[i];
+      if (token.is("asm") || token.is("__asm__") || token.is("__asm")) {
+        i = assembly(i, used) - 1;
+      } else if (const std::string_view why = why_unsupported(token.text); !why.empty() && used) {
+        report(token, std::string(why));
       }
     }
   }
 
+  // Says where the statement ends.
+  std::size_t assembly(std::size_t at, bool is_used) {
+    const Token& token = tokens_[at];
+    const InlineAssembly found = translate_assembly(tokens_, at);
+    if (found.is_empty) return found.end;
+    if (is_used && !found.problem.empty()) report(token, found.problem);
+    const bool is_kept = found.problem.empty() && (is_used || !nvidia_.have(token));
+    const std::string code = is_kept ? found.code : failure(token, found.problem);
+    for (std::size_t t = at; t < found.end; ++t) edits_.replace(tokens_[t], t == at ? code : "");
+    const std::string header = "\"aiocuda_cuda_cpp/ptx.hpp\"";
+    if (std::find(result_.includes.begin(), result_.includes.end(), header) == result_.includes.end())
+      result_.includes.push_back(header);
+    return found.end;
+  }
+
+  // What runs in place of an instruction that is not supported, where the program may have it without running it.
+  std::string failure(const Token& token, const std::string& problem) const {
+    std::string what = problem.empty() ? "inline PTX that no kernel was found to use" : problem;
+    std::replace(what.begin(), what.end(), '\n', ' ');
+    return "::aiocuda_fail(" + std::to_string(cuda_error_not_supported) + ", \"" +
+           escaped(source_.files[token.file] + ":" + std::to_string(token.line) + ": " + what) + "\")";
+  }
+
   void report(const Token& token, std::string message) {
+    if (nvidia_.have(token)) return;
     const bool is_known = std::any_of(result_.problems.begin(), result_.problems.end(),
                                       [&](const Problem& p) { return p.line == token.line && p.message == message; });
     if (is_known) return;
@@ -545,9 +575,11 @@ class Rewriter {
   const RewriteRequest& request_;
   TokenizedSource source_;
   const std::vector<Token>& tokens_;
+  NvidiaHeaders nvidia_;
   std::vector<Declaration> declarations_;
   Polling polling_;
   Names waiting_;
+  Names used_;
   bool functions_use_place_ = false;
   Edits edits_;
   std::vector<KernelDeclaration> kernels_;

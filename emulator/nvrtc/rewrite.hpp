@@ -37,6 +37,7 @@ struct Rewritten {
   std::vector<Problem> problems;
   std::vector<std::string> files;  // every file that line markers name
   bool casts_pointers = false;     // see casts.hpp
+  bool includes_nvidia = false;    // headers of libcu++ or cub by NVIDIA
   std::size_t kernel_count = 0;    // entries of the table before those of the name expressions
 };
 

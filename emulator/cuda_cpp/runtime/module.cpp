@@ -16,6 +16,15 @@ extern "C" {
 }
 // NOLINTEND(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp)
 
+// A shared variable is a thread_local of the host's. Its destructor would be registered here, and never runs on a GPU.
+// (zig links the handle of a C library, too.)
+// NOLINTBEGIN(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp)
+extern "C" {
+[[gnu::weak, gnu::visibility("hidden")]] void* __dso_handle = nullptr;
+[[gnu::visibility("hidden")]] int __cxa_thread_atexit(void (*)(void*), void*, void*) { return 0; }
+}
+// NOLINTEND(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp)
+
 extern "C" [[gnu::visibility("hidden")]] void aiocuda_set_services(const abi::Services* given);
 
 namespace aiocuda::emulator::runtime {

@@ -12,7 +12,27 @@ using ::int32_t;
 using ::size_t;
 using ::uint32_t;
 using ::uint64_t;
-#ifndef AIOCUDA_HOST_LIBRARY  // NVRTC has these two without a header
+#ifndef AIOCUDA_HOST_LIBRARY  // NVRTC has these three without a header
+// The compilers make one of a braced list, and take its members to be these two.
+template <class T>
+class initializer_list {
+ public:
+  using value_type = T;
+  using reference = const T&;
+  using const_reference = const T&;
+  using size_type = size_t;
+  using iterator = const T*;
+  using const_iterator = const T*;
+  constexpr initializer_list() noexcept = default;
+  constexpr size_t size() const noexcept { return size_; }
+  constexpr const T* begin() const noexcept { return first_; }
+  constexpr const T* end() const noexcept { return first_ + size_; }
+
+ private:
+  constexpr initializer_list(const T* first, size_t size) : first_(first), size_(size) {}
+  const T* first_ = nullptr;
+  size_t size_ = 0;
+};
 template <class T>
 constexpr typename aiocuda_device::remove_reference<T>::type&& move(T&& value) noexcept {
   return static_cast<typename aiocuda_device::remove_reference<T>::type&&>(value);

@@ -88,6 +88,8 @@ inline double odd_double(I value) {
     unsigned short __x;                                                                                         \
     T() = default;                                                                                              \
     constexpr T(const R& raw) : __x(raw.x) {}                                                                   \
+    template <class V, class = aiocuda_device::enable_if_t<aiocuda_device::is_same<V, T>>>                      \
+    T(const volatile V& other) : __x(other.__x) {}                                                              \
     T(float v) : __x(aiocuda_device::F::from_float(v)) {}                                                       \
     T(double v) : __x(aiocuda_device::F::from_double(v, aiocuda_device::Rounding::nearest)) {}                  \
     T(short v) : T((float)v) {}                                                                                 \

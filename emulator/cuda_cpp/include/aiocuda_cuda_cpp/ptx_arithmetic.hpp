@@ -247,6 +247,15 @@ inline Register bfi(Register a_, Register b_, Register c, Register d) {
   }
   return put<T>(b);
 }
+// Ones from bit `first`, `count` of them; what would lie beyond the last bit is left out.
+template <class T>
+inline Register bmsk(Register first_, Register count_) {
+  const unsigned first = (unsigned)first_;
+  const unsigned count = (unsigned)count_;
+  if (first >= 32) return 0;
+  const unsigned ones = count >= 32 ? 0xffffffffu : (1u << count) - 1;
+  return ones << first;
+}
 inline Register prmt(Register a, Register b, Register selector) {
   const unsigned long long both = (b & 0xffffffffull) << 32 | (a & 0xffffffffull);
   unsigned result = 0;

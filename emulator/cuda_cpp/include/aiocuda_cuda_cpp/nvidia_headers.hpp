@@ -1,0 +1,71 @@
+// What NVIDIA's headers of libcu++ and cub expect of NVRTC, beyond what every program gets: traits that the host's
+// compiler lacks, and questions about memory that are answered "no" here.
+#pragma once
+
+#include "block.hpp"
+#include "runtime_types.hpp"
+
+namespace aiocuda_device {
+
+template <class T>
+T&& made() noexcept;
+template <class T>
+void taken(T) noexcept;
+
+template <class From, class To, class = void>
+inline constexpr bool converts = __is_same(From, void) && __is_same(To, void);
+template <class From, class To>
+inline constexpr bool converts<From, To, decltype(taken<To>(made<From>()))> = true;
+
+template <class T, class = void>
+inline constexpr bool destroys_quietly = false;
+template <class T>
+inline constexpr bool destroys_quietly<T, decltype(made<T&>().~T())> = noexcept(made<T&>().~T());
+template <class T>
+inline constexpr bool destroys_quietly<T&> = true;
+template <class T>
+inline constexpr bool destroys_quietly<T&&> = true;
+template <class T, size_t n>
+inline constexpr bool destroys_quietly<T[n]> = destroys_quietly<T>;
+
+}  // namespace aiocuda_device
+
+#if !__has_builtin(__is_convertible_to)
+#define __is_convertible_to(...) (::aiocuda_device::converts<__VA_ARGS__>)
+#endif
+#if !__has_builtin(__is_nothrow_destructible)
+#define __is_nothrow_destructible(...) (::aiocuda_device::destroys_quietly<__VA_ARGS__>)
+#endif
+#if !__has_builtin(__is_trivially_destructible)
+#define __is_trivially_destructible(...) \
+  (::aiocuda_device::destroys_quietly<__VA_ARGS__> && __has_trivial_destructor(__VA_ARGS__))
+#endif
+
+enum cudaDeviceAttr : int;
+enum cudaSharedMemConfig {
+  cudaSharedMemBankSizeDefault,
+  cudaSharedMemBankSizeFourByte,
+  cudaSharedMemBankSizeEightByte
+};
+
+#define cudaStreamLegacy ((cudaStream_t)0x1)
+#define cudaStreamPerThread ((cudaStream_t)0x2)
+
+enum cudaAccessProperty {
+  cudaAccessPropertyNormal = 0,
+  cudaAccessPropertyStreaming = 1,
+  cudaAccessPropertyPersisting = 2
+};
+inline void* __nv_associate_access_property(void* address, unsigned long long) { return address; }
+
+// A launch without clusters has clusters of one block.
+inline dim3 __clusterDim() { return {1, 1, 1}; }
+inline dim3 __clusterRelativeBlockIdx() { return {0, 0, 0}; }
+inline dim3 __clusterGridDimInClusters() { return {gridDim.x, gridDim.y, gridDim.z}; }
+inline dim3 __clusterIdx() { return {blockIdx.x, blockIdx.y, blockIdx.z}; }
+inline unsigned __clusterRelativeBlockRank() { return 0; }
+inline unsigned __clusterSizeInBlocks() { return 1; }
+
+inline bool __isConstant(const void*) { return false; }
+inline bool __isGridConstant(const void*) { return false; }
+inline bool __isClusterShared(const void* address) { return __isShared(address); }

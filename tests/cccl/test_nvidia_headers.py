@@ -1,0 +1,216 @@
+"""NVIDIA's own headers of libcu++ and cub, as they are in the wheel, in kernels of the emulated driver."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import aiocuda as ac
+
+BLOCKS = """
+#include <cub/block/block_reduce.cuh>
+#include <cub/block/block_scan.cuh>
+template <int size>
+__global__ void primitives(const int* in, int* sums, int* total) {
+  using Scan = cub::BlockScan<int, size>;
+  using Reduce = cub::BlockReduce<int, size>;
+  __shared__ typename Scan::TempStorage scan;
+  __shared__ typename Reduce::TempStorage reduce;
+  int sum;
+  Scan(scan).InclusiveSum(in[threadIdx.x], sum);
+  sums[threadIdx.x] = sum;
+  const int all = Reduce(reduce).Sum(in[threadIdx.x]);
+  if (threadIdx.x == 0) *total = all;
+}
+"""
+
+WARPS = """
+#include <cub/warp/warp_reduce.cuh>
+#include <cub/warp/warp_scan.cuh>
+extern "C" __global__ void warps(const int* in, int* sums, int* most) {
+  using Scan = cub::WarpScan<int>;
+  using Reduce = cub::WarpReduce<int>;
+  __shared__ typename Scan::TempStorage scan[4];
+  __shared__ typename Reduce::TempStorage reduce[4];
+  const int warp = threadIdx.x / 32;
+  int scanned;
+  Scan(scan[warp]).ExclusiveSum(in[threadIdx.x], scanned);
+  sums[threadIdx.x] = scanned;
+  const int found = Reduce(reduce[warp]).Reduce(in[threadIdx.x], cuda::maximum<>{});
+  if (threadIdx.x % 32 == 0) most[warp] = found;
+}
+"""
+
+STANDARD = """
+#include <cuda/std/array>
+#include <cuda/std/bit>
+#include <cuda/std/complex>
+#include <cuda/std/limits>
+#include <cuda/std/optional>
+#include <cuda/std/span>
+#include <cuda/std/tuple>
+#include <cuda/std/type_traits>
+#include <cuda/std/utility>
+extern "C" __global__ void standard(double* out) {
+  cuda::std::array<int, 3> numbers{4, 5, 6};
+  cuda::std::span<int> rest(numbers.data() + 1, 2);
+  out[0] = rest[1] + rest.size();
+  const auto [a, b] = cuda::std::make_tuple(3, 0.5);
+  out[1] = a + b;
+  cuda::std::optional<int> nothing;
+  out[2] = nothing.value_or(7);
+  const cuda::std::complex<double> z{1, 2};
+  out[3] = (z * z).real();
+  out[4] = cuda::std::numeric_limits<short>::max();
+  out[5] = cuda::std::is_convertible_v<int, double> && !cuda::std::is_convertible_v<int*, double>;
+  out[6] = cuda::std::popcount(0xffu);
+  double sum = 0;
+  for (double each : {1.5, 2.5}) sum += each;
+  out[7] = sum;
+}
+"""
+
+ATOMICS = """
+#include <cuda/atomic>
+extern "C" __global__ void atomics(int* sum, int* most) {
+  cuda::atomic_ref<int, cuda::thread_scope_device> total(*sum);
+  total.fetch_add(2, cuda::std::memory_order_relaxed);
+  cuda::atomic_ref<int, cuda::thread_scope_block>(*most).fetch_max((int)threadIdx.x);
+}
+"""
+
+BARRIERS = """
+#include <cuda/barrier>
+#include <cuda/ptx>
+#include <cuda/std/utility>
+using Barrier = cuda::barrier<cuda::thread_scope_block>;
+// Three turns of "everyone takes what the next one had", with one barrier and two phases a turn.
+extern "C" __global__ void turns(int* x) {
+  __shared__ Barrier barrier;
+  __shared__ int had[64];
+  if (threadIdx.x == 0) init(&barrier, blockDim.x);
+  __syncthreads();
+  for (int i = 0; i < 3; ++i) {
+    had[threadIdx.x] = x[threadIdx.x];
+    auto token = barrier.arrive();
+    barrier.wait(cuda::std::move(token));
+    x[threadIdx.x] = had[(threadIdx.x + 1) % 64];
+    barrier.arrive_and_wait();
+  }
+}
+// Threads leave, one after the other; those that stay go on without them.
+extern "C" __global__ void leaves(int* x) {
+  __shared__ Barrier barrier;
+  __shared__ int turn;
+  if (threadIdx.x == 0) init(&barrier, blockDim.x), turn = 0;
+  __syncthreads();
+  for (int i = 0; i < (int)threadIdx.x; ++i) {
+    if (threadIdx.x == blockDim.x - 1) turn = i;
+    barrier.arrive_and_wait();
+    if (turn == i) x[threadIdx.x] += 1;
+    barrier.arrive_and_wait();
+  }
+  barrier.arrive_and_drop();
+}
+// A copy by all threads, and copies by one, of which the barrier counts the bytes.
+extern "C" __global__ void copies(const int* from, int* to, int* back) {
+  __shared__ Barrier barrier;
+  __shared__ alignas(16) int all[64], bulk[64];
+  if (threadIdx.x == 0) init(&barrier, blockDim.x);
+  __syncthreads();
+  cuda::memcpy_async(all + threadIdx.x, from + threadIdx.x, sizeof(int), barrier);
+  barrier.arrive_and_wait();
+  auto* const handle = cuda::device::barrier_native_handle(barrier);
+  Barrier::arrival_token token;
+  if (threadIdx.x == 0) {
+    cuda::ptx::cp_async_bulk(cuda::ptx::space_cluster, cuda::ptx::space_global, bulk, from, sizeof bulk, handle);
+    token = cuda::device::barrier_arrive_tx(barrier, 1, sizeof bulk);
+  } else {
+    token = barrier.arrive();
+  }
+  barrier.wait(cuda::std::move(token));
+  to[threadIdx.x] = all[threadIdx.x] + bulk[(threadIdx.x + 1) % 64];
+  if (threadIdx.x < 32 && cuda::ptx::elect_sync(0xffffffffu)) {
+    cuda::ptx::cp_async_bulk(cuda::ptx::space_global, cuda::ptx::space_shared, back, bulk, sizeof bulk);
+    cuda::ptx::cp_async_bulk_commit_group();
+    cuda::ptx::cp_async_bulk_wait_group(cuda::ptx::n32_t<0>{});
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("size", [32, 96, 256])
+def test_sums_and_scans_of_a_block_match_numpy(options: ac.CompileOptions, size: int):
+    kernel = ac.kernel(BLOCKS, f"primitives<{size}>", options=options)
+    for seed in range(3):
+        numbers = np.random.default_rng(seed).integers(-1000, 1000, size, dtype=np.int32)
+        sums, total = ac.zeros(size, np.int32).sync(), ac.zeros(1, np.int32).sync()
+        kernel(ac.to_device(numbers), sums, total, grid=1, block=size).sync()
+        np.testing.assert_array_equal(ac.to_host(sums).sync(), np.cumsum(numbers, dtype=np.int32))
+        assert ac.to_host(total).sync().tolist() == [numbers.sum()]
+
+
+def test_primitives_of_warps_match_numpy(options: ac.CompileOptions):
+    numbers = np.random.default_rng(1).integers(-1000, 1000, (4, 32), dtype=np.int32)
+    sums, most = ac.zeros(128, np.int32).sync(), ac.zeros(4, np.int32).sync()
+    ac.kernel(WARPS, options=options)(ac.to_device(numbers.ravel()), sums, most, grid=1, block=128).sync()
+    before = np.cumsum(numbers, axis=1) - numbers
+    np.testing.assert_array_equal(ac.to_host(sums).sync(), before.ravel())
+    np.testing.assert_array_equal(ac.to_host(most).sync(), numbers.max(axis=1))
+
+
+def test_the_standard_library_by_nvidia(options: ac.CompileOptions):
+    op = ac.kernel(STANDARD, options=options)(ac.zeros(8, np.float64), grid=1, block=1)
+    assert ac.to_host(op).sync().tolist() == [8, 3.5, 7, -3, 32767, 1, 8, 4]
+
+
+def test_atomic_references(options: ac.CompileOptions):
+    total, most = ac.zeros(1, np.int32).sync(), ac.zeros(1, np.int32).sync()
+    ac.kernel(ATOMICS, options=options)(total, most, grid=3, block=64).sync()
+    assert ac.to_host(total).sync().tolist() == [2 * 3 * 64]
+    assert ac.to_host(most).sync().tolist() == [63]
+
+
+def test_barriers_of_blocks(options: ac.CompileOptions):
+    module = ac.Module.from_source(BARRIERS, options=options)
+    given = np.arange(64, dtype=np.int32)
+    turned = module.kernel("turns")(ac.to_device(given), grid=1, block=64)
+    np.testing.assert_array_equal(ac.to_host(turned).sync(), np.roll(given, -3))
+    left = module.kernel("leaves")(ac.zeros(64, np.int32), grid=1, block=64)
+    np.testing.assert_array_equal(ac.to_host(left).sync(), given)
+    to, back = ac.zeros(64, np.int32).sync(), ac.zeros(64, np.int32).sync()
+    module.kernel("copies")(ac.to_device(given), to, back, grid=1, block=64).sync()
+    np.testing.assert_array_equal(ac.to_host(to).sync(), given + np.roll(given, -1))
+    np.testing.assert_array_equal(ac.to_host(back).sync(), given)
+
+
+def test_what_nvrtc_refuses_is_refused_beside_nvidias_headers(options: ac.CompileOptions):
+    source = "#include <cuda/std/array>\nint helper() { return 1; }\n__global__ void k(int* x) { *x = helper(); }"
+    with pytest.raises(ac.CompilationError, match="without execution space annotations"):
+        ac.kernel(source, options=options)(ac.zeros(1, np.int32), grid=1, block=1).sync()
+
+
+PTX = """
+#include <cuda/ptx>
+extern "C" __global__ void clusters(int* x, int runs) {
+  *x = 5;
+  if (runs) cuda::ptx::barrier_cluster_arrive();
+}
+"""
+
+
+@pytest.mark.emulated_only
+def test_an_instruction_that_is_not_supported_fails_with_its_name_where_it_runs(folder: str, in_process):
+    done = in_process(f"""
+        import aiocuda as ac
+        kernel = ac.kernel({PTX!r}, options=ac.CompileOptions(include_paths=[{folder!r}]))
+        print(ac.to_host(kernel(ac.zeros(1, "int32"), 0, grid=1, block=1)).sync())
+        try:
+            kernel(ac.zeros(1, "int32"), 1, grid=1, block=1).sync()
+        except ac.errors.DeviceLostError as error:
+            print(error)
+    """)
+    assert done.stdout.startswith("[5]")
+    assert "CUDA_ERROR_NOT_SUPPORTED" in done.stdout
+    assert "barrier.cluster.arrive is not supported on the emulated driver" in done.stderr
+    assert "barrier_cluster.h" in done.stderr
