@@ -26,6 +26,7 @@ NEEDED = {
     "cupy": "cupy",
     "cutile": "cuda.tile",
     "jax": "jax",
+    "nccl": "nccl.core",
     "numba": "numba_cuda",
     "pytorch": "torch",
     "rmm": "rmm",
@@ -51,8 +52,8 @@ def page(name: str, folder: Path, examples: slice = slice(None)) -> Any:
 
 def test_every_page_with_code_is_tested():
     with_code = {path.stem for path in PAGES.glob("*.md") if "```py\n" in path.read_text(encoding="utf-8")}
-    # Those with tests of their own: PyTorch's weights are random, and RMM needs no GPU.
-    assert {name for name, *_ in CALLS} == with_code - {"pytorch", "rmm"}
+    # Those with tests of their own: PyTorch's weights are random, RMM needs no GPU, and NCCL needs two.
+    assert {name for name, *_ in CALLS} == with_code - {"pytorch", "rmm", "nccl"}
 
 
 def test_the_table_of_waits_has_what_the_pages_say():
@@ -65,7 +66,7 @@ def test_the_table_of_waits_has_what_the_pages_say():
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", sorted({*NEEDED} - {"cupy", "jax", "pytorch", "rmm"}))
+@pytest.mark.parametrize("name", sorted({*NEEDED} - {"cupy", "jax", "nccl", "pytorch", "rmm"}))
 def test_the_kernels_of_a_page_are_kernels(name, tmp_path):
     """Also without a GPU: `kernel` takes them, and sees what they write."""
     module = page(name, tmp_path)
