@@ -56,6 +56,9 @@ class Dimension:
 
 
 DIMENSIONS = (
+    # First: streams that were made for other measures would be there, too.
+    Dimension("tensors", "streams with work; a launch with a tensor on one of them", (1, 32, 1_024)),
+    Dimension("loans", "launches with tensors in flight; one more", (10, 100, 1_000)),
     Dimension("in flight", "launches in flight; one more launch", (10, 1_000, 100_000)),
     Dimension("streams", "streams with work; one launch on each in turn", (1, 32, 1_024)),
     Dimension("slices", "slices of one array in flight; a launch on one more slice", (1, 1_000, 100_000)),
@@ -78,7 +81,7 @@ def main(stub_directory: Path, marks_library: Path, *, is_quick: bool) -> None:
     from aiocuda._loops import asyncio as port
 
     vars(port)["TURN_US"] = 1000 * LONG_US  # under valgrind time is slow
-    growth = Growth(Stub(stub_directory, devices=8), Marks(marks_library, is_warm=False))
+    growth = Growth(Stub(stub_directory, devices=8), Marks(marks_library, is_warm=False), stub_directory)
     gc.disable()
     for dimension in DIMENSIONS:
         measure = getattr(growth, dimension.name.replace(" ", "_"))
@@ -97,9 +100,12 @@ class Growth:
         The driver of this process.
     marks
         Where the instructions are counted.
+    directory
+        Where what stands in for PyTorch is built.
     """
 
-    def __init__(self, stub: Stub, marks: Marks) -> None:
+    def __init__(self, stub: Stub, marks: Marks, directory: Path) -> None:
+        from instructions.tensors import PyTorch
         from submission.floor import SCALE, THREADS
 
         import aiocuda as ac
@@ -111,6 +117,7 @@ class Growth:
         self._threads = THREADS
         self._scale = without_code(ac.kernel(SCALE), devices=8)
         self._x, self._g = (ac.empty(1024).sync() for _ in range(2))
+        self._tensor = PyTorch(directory).tensor
         for _ in range(3):
             self._launch(self._x).sync()
 
@@ -168,6 +175,34 @@ class Growth:
             self._count(mark, number, run)
         for each in kept:
             each.sync()
+
+    def tensors(self, mark: str, size: int) -> None:
+        """Launch with a tensor on one of the streams, each of which has work."""
+        streams = self._streams(size)
+        arrays = [self._ac.empty(16).sync() for _ in streams]
+        with self._held():
+            kept = [self._launch(y).on(stream).submit() for y, stream in zip(arrays, streams, strict=True)]
+
+            def run() -> None:
+                for _ in range(NUMBER):
+                    kept.append(self._launch(self._tensor).on(streams[0]).submit())
+
+            self._count(mark, NUMBER, run)
+        for each in kept:
+            each.sync()
+
+    def loans(self, mark: str, size: int) -> None:
+        """Fill streams with launches that each have a tensor of which nobody keeps anything, and launch on one more."""
+        streams = self._streams(size // IN_A_STREAM + 2)
+
+        def launch(number: int, at: int | None = None) -> None:
+            for i in range(number):
+                self._launch(self._tensor).on(streams[i // IN_A_STREAM if at is None else at]).submit()
+
+        with self._held():
+            launch(size)
+            self._count(mark, NUMBER, lambda: launch(NUMBER, -1))
+        self._launch(self._x).sync()
 
     def slices(self, mark: str, size: int) -> None:
         """Launch on slices of one array, of which many are in use."""

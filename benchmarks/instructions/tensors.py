@@ -16,7 +16,7 @@ from submission.floor import build_library
 from aiocuda._interop import operation as operations
 from aiocuda._interop.operation import operation
 
-_STREAM, _ADDRESS = 0x5000, 0x6F0000000000
+_STREAM, _ADDRESS = 0x6E0000000000, 0x6F0000000000  # none of the driver's that does nothing
 _NAME = ctypes.create_string_buffer(b"dlpack_exchange_api")  # the capsule points to its name
 
 

@@ -1,6 +1,4 @@
 // Streams of other libraries, and streams of ours whose handles they have: see streams.hpp.
-#include <algorithm>
-
 #include "../dataflow/timeline.hpp"
 #include "stream_calls.hpp"
 
@@ -70,7 +68,6 @@ CUstream Streams::lend(StreamIndex index) {
   if (state.owned) {
     enter(index);
     state.is_lent = true;
-    lent_[state.handle] = index;
   }
   now_.drain();
   return state.handle;
@@ -100,7 +97,7 @@ void Streams::rest_woken() noexcept {
 }
 
 std::shared_ptr<void> Streams::hold(CUstream handle, std::int32_t device, unsigned long long number) {
-  if (const auto ours = lent_.find(handle); ours != lent_.end()) {
+  if (const auto ours = ours_.find(handle); ours != ours_.end() && streams_[ours->second].is_lent) {
     std::shared_ptr<void>& held = streams_[ours->second].held;
     if (!held) held = std::make_shared<char>();
     return held;
@@ -176,27 +173,30 @@ class Streams::WaitsElsewhere {
   const CUstream theirs_;
 };
 
+std::optional<StreamIndex> Streams::find(CUstream handle, std::int32_t device) const {
+  if (const auto ours = ours_.find(handle); ours != ours_.end() && streams_[ours->second].device == device)
+    return ours->second;
+  const auto adopted = adopted_.find({handle, device});
+  if (adopted == adopted_.end()) return {};
+  unsigned long long number = 0;
+  check(table_.cuStreamGetId(handle, &number), "cuStreamGetId");
+  if (streams_[adopted->second].number != number) return {};  // another stream has its handle now
+  return adopted->second;
+}
+
 // Calls `f(after)`, where `after(tick)` has the stream wait.
 template <class F>
 void Streams::order_theirs(CUstream theirs, std::int32_t device, F&& f) {
   if (is_captured(theirs)) throw Refusal(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "cuStreamWaitEvent", device);
-  // One that we know, whose handle somebody has: it is ordered after much already.
-  const auto number = [&] {
-    unsigned long long found = 0;
-    check(table_.cuStreamGetId(theirs, &found), "cuStreamGetId");
-    return found;
-  };
-  const auto known = std::find_if(streams_.begin(), streams_.end(), [&](const StreamState& each) {
-    return each.handle == theirs && each.device == device && each.mark && (each.owned || each.number == number());
-  });
-  if (known == streams_.end()) {
+  const std::optional<StreamIndex> known = find(theirs, device);
+  if (!known) {
     WaitsElsewhere elsewhere(*this, theirs);
     return f([&](Tick tick) { timeline_.after_elsewhere(tick, elsewhere); });
   }
-  const auto index = static_cast<StreamIndex>(known - streams_.begin());
-  lend(index);
+  // Somebody has its handle, and it is ordered after much already.
+  lend(*known);
   Waits here(*this);
-  f([&](Tick tick) { timeline_.after(index, tick, here); });
+  f([&](Tick tick) { timeline_.after(*known, tick, here); });
   rest();
 }
 

@@ -105,13 +105,27 @@ void Guests::note_use(CUdeviceptr address, CUstream stream) noexcept {
 void Guests::free(CUdeviceptr address) noexcept {
   if (is_over()) return;
   free_due();
-  Guest guest;
-  {
-    const std::lock_guard lock(mutex_);
-    auto found = guests_.extract(address);
-    if (found.empty()) return;
-    guest = std::move(found.mapped());
-  }
+  if (auto guest = take(address)) free(std::move(*guest));
+}
+
+void Guests::free_behind(CUdeviceptr address, CUstream stream) noexcept {
+  if (is_over()) return;
+  free_due();
+  auto guest = take(address);
+  if (!guest) return;
+  guest->stream = stream;
+  guest->users.clear();
+  free(std::move(*guest));
+}
+
+std::optional<Guests::Guest> Guests::take(CUdeviceptr address) {
+  const std::lock_guard lock(mutex_);
+  auto found = guests_.extract(address);
+  if (found.empty()) return {};
+  return std::move(found.mapped());
+}
+
+void Guests::free(Guest guest) noexcept {
   if (try_free(guest)) return;
   const std::lock_guard lock(mutex_);
   due_.push_back(std::move(guest));

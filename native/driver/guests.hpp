@@ -1,9 +1,9 @@
 // Guests: memory that other libraries take from the devices' memory pools by their own allocators.
 //
-// Always true: a guest is allocated in the order of the stream that its owner names, and freed behind that stream and
-// behind all streams that its owner said use it. A guest counts until the driver has its free. Nothing is allocated or
-// freed in a capture. Any thread may call, without the GIL and whatever locks it holds: nothing here waits for Python,
-// and no lock but `pools_` is held while the driver is called.
+// Always true: a guest is allocated in the order of the stream that its owner names. It is freed behind that stream and
+// all streams that its owner said use it, or behind the one that its owner names then. A guest counts until the driver
+// has its free. Nothing is allocated or freed in a capture. Any thread may call, without the GIL and whatever locks it
+// holds: nothing here waits for Python, and no lock but `pools_` is held while the driver is called.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -48,6 +48,8 @@ class Guests {
   // Another stream uses the memory as well.
   void note_use(CUdeviceptr address, CUstream stream) noexcept;
   void free(CUdeviceptr address) noexcept;
+  // Behind one stream alone, which its owner has put behind all who use it. The others may be gone.
+  void free_behind(CUdeviceptr address, CUstream stream) noexcept;
 
   // The bytes that guests hold on a device: all that were allocated, and of those the freed ones.
   struct Account {
@@ -77,7 +79,9 @@ class Guests {
   };
 
   bool is_over() const;
-  Home* find(std::int32_t device);  // with the lock
+  Home* find(std::int32_t device);                 // with the lock
+  std::optional<Guest> take(CUdeviceptr address);  // it is known no more
+  void free(Guest guest) noexcept;
   // False: not now.
   bool try_free(const Guest& guest) noexcept;
   CUresult free_aside(const Guest& guest);

@@ -55,6 +55,7 @@ StreamIndex Streams::keep(CUstream made, std::int32_t device, CUcontext context)
   const StreamIndex index = new_slot(device);
   std::lock_guard lock(mutex_);
   StreamState& state = streams_[index];
+  ours_.insert_or_assign(made, index);
   state.handle = stream.keep();
   state.device = device;
   state.context = context;
@@ -99,7 +100,7 @@ void Streams::destroy_closed() {
     state.same = nullptr;
     if (state.beside) now_.destroy(std::exchange(state.beside, nullptr));
     if (state.owned) {
-      lent_.erase(state.handle);
+      ours_.erase(state.handle);
       now_.destroy(state.handle);
     } else if (const auto known = adopted_.find({state.handle, state.device});
                known != adopted_.end() && known->second == index) {

@@ -259,6 +259,9 @@ class Streams {
   class MarksElsewhere;
   // The event of a mark, made when it is first used. Throws Refusal.
   CUevent event_of(StreamState& state, std::uint32_t slot);
+  // The stream with this handle, if it is one of ours, or was adopted and is still there. In the context of its device.
+  // Throws Refusal.
+  std::optional<StreamIndex> find(CUstream handle, std::int32_t device) const;
   template <class F>
   void order_theirs(CUstream theirs, std::int32_t device, F&& f);
   CUresult query(CUstream handle, CUcontext context) const {
@@ -280,7 +283,7 @@ class Streams {
   std::vector<StreamState*> by_index_;  // of them: a deque divides to find one
   mutable std::mutex mutex_;            // the reactor reads handles while a stream is added or destroyed
   std::map<std::pair<CUstream, std::int32_t>, StreamIndex> adopted_;  // each device has a null stream
-  std::unordered_map<CUstream, StreamIndex> lent_;                    // ours
+  std::unordered_map<CUstream, StreamIndex> ours_;
   static constexpr std::size_t most_left = 32;
   std::deque<StreamIndex> left_;      // adopted, and needed by nobody; the last one was left last
   std::vector<StreamIndex> woken_;    // streams of others that work was put on

@@ -1,8 +1,10 @@
 // Guests for Python, and for allocators that take C functions from a shared library: see guests.hpp.
 #include "guests.hpp"
 
+#include <nanobind/stl/optional.h>
 #include <sys/types.h>
 
+#include <optional>
 #include <stdexcept>
 #include <string>
 
@@ -78,13 +80,18 @@ void bind_guests(nb::module_& module) {
         return address;
       },
       "device"_a, "size_bytes"_a, "stream"_a);
+  // `stream`: a handle that its owner has put behind all who use it; None: behind those that are known.
   module.def(
       "free_guest",
-      [](std::uintptr_t address) {
+      [](std::uintptr_t address, std::optional<std::uintptr_t> stream) {
         const nb::gil_scoped_release release;
-        process_engine().devices.guests().free(address);
+        driver::Guests& guests = process_engine().devices.guests();
+        if (stream)
+          guests.free_behind(address, reinterpret_cast<CUstream>(*stream));
+        else
+          guests.free(address);
       },
-      "address"_a);
+      "address"_a, "stream"_a = nb::none());
   // The address of the function that is told of another stream, for who takes it as a number.
   module.def("guest_note_use", [] { return reinterpret_cast<std::uintptr_t>(&aiocuda_guest_note_use); });
   // What guests hold on a device, in bytes.

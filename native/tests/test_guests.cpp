@@ -72,6 +72,29 @@ TEST_CASE("a guest that other streams use is freed aside, behind them all, once"
   CHECK(used_bytes(engine) == 0);
 }
 
+TEST_CASE("an owner may free a guest behind one stream alone, and the others are left in peace") {
+  FakeEngine engine;
+  const auto own = reinterpret_cast<CUstream>(0x10), other = reinterpret_cast<CUstream>(0x20),
+             last = reinterpret_cast<CUstream>(0x30);
+  const CUdeviceptr address = allocate(engine, 100, own);
+  engine.devices.guests().note_use(address, other);
+  engine.driver.forget_calls();
+  engine.driver.capture(last);
+  engine.devices.guests().free_behind(address, last);
+  CHECK(used_bytes(engine) == 100);                   // it waits for the end of the capture
+  engine.devices.guests().free_behind(address, own);  // nobody's any more
+  engine.driver.capture(last, false);
+  const CUdeviceptr later = allocate(engine, 1, last);  // what waited is freed
+  CHECK(used_bytes(engine) == 1);
+  const auto freed = engine.driver.calls(Function::cuMemFreeAsync);
+  REQUIRE(freed.size() == 1);
+  CHECK(freed[0].arguments == std::vector<std::uint64_t>{address, reinterpret_cast<std::uint64_t>(last)});
+  for (const auto& call : engine.driver.calls())
+    for (const CUstream each : {own, other}) CHECK(call.arguments[0] != reinterpret_cast<std::uint64_t>(each));
+  engine.devices.guests().free_behind(later, last);
+  CHECK(used_bytes(engine) == 0);
+}
+
 TEST_CASE("a guest whose free was refused is freed with the next") {
   for (const Function refused :
        {Function::cuMemFreeAsync, Function::cuStreamIsCapturing, Function::cuEventCreate, Function::cuEventRecord,

@@ -1,6 +1,7 @@
 // Borrows: what is ordered after what, how long memory lives, and what happens on other threads.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <thread>
 
 #include "fake_engine.hpp"
@@ -196,6 +197,27 @@ TEST_CASE("a stream of others waits for ticks, and one of ours that they have no
   CHECK(engine.driver.count(Function::cuStreamWaitEvent) == 0);
   engine.driver.capture(theirs);
   CHECK(code_of([&] { engine.streams.order_others(theirs, 0, ticks); }) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+}
+
+TEST_CASE("a stream that was adopted waits for a tick once, and the next one with its handle does again") {
+  FakeEngine engine(2);
+  const StreamIndex worker = engine.streams.create(0, 0);
+  engine.driver.hold(engine.handle(worker));
+  const std::vector<Tick> ticks{engine.submit(worker)};
+  const auto count_waits = [&](std::int32_t device) {
+    engine.driver.forget_calls();
+    engine.streams.order_others(theirs, device, ticks);
+    const auto calls = engine.driver.calls(Function::cuStreamWaitEvent);
+    return std::count_if(calls.begin(), calls.end(),
+                         [](const auto& call) { return call.arguments[0] == reinterpret_cast<std::uint64_t>(theirs); });
+  };
+  engine.streams.adopt(theirs, 0, nullptr);
+  CHECK(count_waits(0) == 1);
+  CHECK(count_waits(0) == 0);
+  CHECK(count_waits(1) == 1);  // that of another device is another one
+  engine.driver.stream_numbers[theirs] = 99;
+  CHECK(count_waits(0) == 1);
+  CHECK(count_waits(0) == 1);  // nothing is remembered of one that was not adopted
 }
 
 TEST_CASE("bytes beside a borrow do not wait for it") {

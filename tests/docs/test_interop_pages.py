@@ -26,8 +26,10 @@ NEEDED = {
     "cupy": "cupy",
     "cutile": "cuda.tile",
     "jax": "jax",
+    "nccl": "nccl.core",
     "numba": "numba_cuda",
     "pytorch": "torch",
+    "rmm": "rmm",
     "triton": "triton",
     "warp": "warp",
 }
@@ -50,7 +52,8 @@ def page(name: str, folder: Path, examples: slice = slice(None)) -> Any:
 
 def test_every_page_with_code_is_tested():
     with_code = {path.stem for path in PAGES.glob("*.md") if "```py\n" in path.read_text(encoding="utf-8")}
-    assert {name for name, *_ in CALLS} == with_code - {"pytorch"}  # whose weights are random: see below
+    # Those with tests of their own: PyTorch's weights are random, RMM needs no GPU, and NCCL needs two.
+    assert {name for name, *_ in CALLS} == with_code - {"pytorch", "rmm", "nccl"}
 
 
 def test_the_table_of_waits_has_what_the_pages_say():
@@ -63,7 +66,7 @@ def test_the_table_of_waits_has_what_the_pages_say():
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", sorted({*NEEDED} - {"cupy", "jax", "pytorch"}))
+@pytest.mark.parametrize("name", sorted({*NEEDED} - {"cupy", "jax", "nccl", "pytorch", "rmm"}))
 def test_the_kernels_of_a_page_are_kernels(name, tmp_path):
     """Also without a GPU: `kernel` takes them, and sees what they write."""
     module = page(name, tmp_path)
@@ -120,6 +123,24 @@ def test_the_example_of_pytorch_gives_what_it_means(tmp_path, run):
     module.normalized = lambda x: NORMALIZE(x, ac.empty(batch.shape, batch.dtype), batch.size, threads=batch.size)
     expected = module.forward(module.torch.from_numpy(batch / 255).cuda()).cpu().numpy()
     assert np.allclose(run(module.infer, batch), expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_example_of_rmm_gives_what_it_means(tmp_path, run):
+    mr = pytest.importorskip("rmm.mr")
+    before = mr.get_per_device_resource(0)
+    try:
+        module = page("rmm", tmp_path)
+        assert (run(main_of(module.filled(1000, 4))) == np.full(1000, 4, np.uint8)).all()
+    finally:
+        mr.set_per_device_resource(0, before)
+
+
+def main_of(op: Any) -> Callable[[], Any]:
+    async def main() -> Any:
+        return await op
+
+    return main
 
 
 class ArrayOfJax(Tensor):

@@ -200,6 +200,52 @@ class PythonFunctionAllocatorMemory:
             self._free(self.ptr, self.ordinal)
 
 
+class RMM:
+    """RMM's memory resources: what a callback raises becomes an exception of C++, and one of Python's again."""
+
+    def __init__(self) -> None:
+        self.resources: dict[int, Any] = {}
+        self.stream_class: Any = RMMStream
+        self.modules = {name: module(name) for name in ("rmm", "rmm.mr", "rmm.pylibrmm", "rmm.pylibrmm.stream")}
+        self.module: Any = self.modules["rmm"]
+        self.module.__version__ = "26.10.00"
+        self.module.mr = self.modules["rmm.mr"]
+        self.module.mr.CallbackMemoryResource = CallbackMemoryResource
+        self.module.mr.set_per_device_resource = self.resources.__setitem__
+        self.module.mr.get_per_device_resource = self.resources.__getitem__
+        self.modules["rmm.pylibrmm.stream"].Stream = RMMStream  # type: ignore[attr-defined]
+
+
+class RMMStream:
+    """One of another library's, which it keeps; or, for a callback, one of a handle, which keeps nothing."""
+
+    def __init__(self, stream: Any, *, keeps: bool = True) -> None:
+        self._protocol = stream.__cuda_stream__()
+        self._owner = stream if keeps else None
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return self._protocol
+
+
+class CallbackMemoryResource:
+    def __init__(self, allocate_func: Any, deallocate_func: Any) -> None:
+        self._functions = allocate_func, deallocate_func
+
+    def allocate(self, size_bytes: int, stream: RMMStream) -> int:
+        assert type(stream) is RMMStream
+        try:
+            address = self._functions[0](size_bytes, RMMStream(stream, keeps=False))
+        except MemoryError as error:
+            raise MemoryError(f"std::bad_alloc: out_of_memory: {error}") from None
+        except Exception as error:  # noqa: BLE001 - as RMM does with whatever it is
+            raise RuntimeError(str(error)) from None
+        assert type(address) is int
+        return address
+
+    def deallocate(self, address: int, size_bytes: int, stream: RMMStream) -> None:
+        self._functions[1](address, size_bytes, RMMStream(stream, keeps=False))
+
+
 def module(name: str) -> types.ModuleType:
     made = types.ModuleType(name)
     made.__spec__ = importlib.machinery.ModuleSpec(name, None)

@@ -11,9 +11,9 @@ def test_importing_aiocuda_imports_no_framework(in_process):
         import sys
         import aiocuda as ac
         import aiocuda.interop.torch, aiocuda.interop.cupy, aiocuda.interop.numba, aiocuda.interop.warp
-        import aiocuda.interop.triton, aiocuda.interop.cutile
+        import aiocuda.interop.triton, aiocuda.interop.cutile, aiocuda.interop.rmm
         ac.ones(3).sync()
-        print(sorted({"torch", "cupy", "numba", "numba_cuda", "warp", "triton", "cuda.tile"} & set(sys.modules)))
+        print(sorted({"torch", "cupy", "numba", "numba_cuda", "warp", "triton", "cuda.tile", "rmm"} & set(sys.modules)))
         """
     )
     assert done.stdout == "[]\n"

@@ -38,7 +38,7 @@ def share_memory_pool() -> None:
 
     `MemoryInfo.frameworks_bytes` is what CuPy holds of it, and `aiocuda.memory_limit` counts that.
     """
-    require_installed("cupy", "CuPy", "pip install cupy-cuda13x")
+    require_installed("cupy", "CuPy", "pip install cupy-cuda13x", "share_memory_pool()")
     import cupy
 
     memory = _Memory(cupy)

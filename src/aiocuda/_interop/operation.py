@@ -163,8 +163,17 @@ def capsule_of(array: DeviceArray, *, is_untyped: bool = False) -> object:
     return _native.lend_array(array, kind, (_CUDA, array._device), array._device, None, None, False, 0, False)
 
 
-def require_installed(package: str, name: str, install: str) -> None:
+def require_installed(package: str, name: str, install: str, what: str = "") -> None:
     """Raise if a framework is not installed.
+
+    Parameters
+    ----------
+    package, name
+        Where it is imported from, and what it is called.
+    install
+        The command that installs it.
+    what
+        What needs it; none: an operation of its.
 
     Raises
     ------
@@ -172,4 +181,5 @@ def require_installed(package: str, name: str, install: str) -> None:
         It is not.
     """
     if importlib.util.find_spec(package) is None:
-        raise MissingPackageError(f"an operation of {name}'s needs {name}, which is not installed: {install}")
+        what = what or f"an operation of {name}'s"
+        raise MissingPackageError(f"{what} needs {name}, which is not installed: {install}")

@@ -50,7 +50,7 @@ def share_memory_pool(*devices: DeviceLike) -> None:
     then, and ``torch.cuda.graph`` captures only what allocates nothing. PyTorch does not cache this memory, nor count
     it: ``torch.cuda.memory_stats`` and its like raise.
     """
-    require_installed("torch", "PyTorch", "pip install torch")
+    require_installed("torch", "PyTorch", "pip install torch", "share_memory_pool()")
     for ordinal in [as_ordinal(device) for device in devices] or [as_ordinal(None)]:
         runtime.open_device(ordinal)
     with _lock:
