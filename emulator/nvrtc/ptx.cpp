@@ -259,16 +259,18 @@ class Translator {
       const char* question = has("global") ? "__isGlobal" : has("local") ? "__isLocal" : "__isShared";
       return target() + " = ::" + question + "((void*)" + argument(1) + ")";
     }
-    if (name == "membar" || (name == "fence" && !has_any({"proxy", "mbarrier_init"})))
-      return "::__threadfence_system()";
+    const bool is_of_tensor_maps = has_any({"tensormap::generic", "alias", "fabric"});
+    if (name == "membar" || (name == "fence" && !is_of_tensor_maps)) return "::__threadfence_system()";
     if (name == "bar" || name == "barrier") return barrier();
-    if (name == "cp") return copy_async();
+    if (name == "cp") return has("bulk") ? copy_bulk() : has("mbarrier") ? arrive_of_copies() : copy_async();
+    if (name == "mbarrier") return phase_barrier();
     if (name == "nanosleep") return "::__nanosleep((unsigned)" + argument(0) + ")";
     if (name == "trap") return "::__trap(" + line_ + ")";
     if (name == "brkpt" || name == "pmevent") return "(void)0";
     knows_others_ = true;
     if (name == "activemask") return target() + " = ::__activemask(" + line_ + ")";
     if (name == "vote" && has("sync")) return vote();
+    if (name == "elect" && has("sync")) return elect();
     if (name == "shfl" && has("sync")) return shuffle();
     if (name == "redux" && has("sync") && type_suffix()[0] != 'f') {
       const std::string operation = parts_[2];
@@ -498,7 +500,7 @@ class Translator {
   }
 
   std::string copy_async() {
-    if (!has("async") || has_any({"bulk", "mbarrier", "reduce"})) throw Unsupported{opcode_};
+    if (!has("async") || has("reduce")) throw Unsupported{opcode_};
     if (has_any({"commit_group", "wait_group", "wait_all"})) return "(void)0";
     if (arguments_.size() < 3) throw Unsupported{opcode_ + " with fewer operands"};
     const auto inside = [](const std::string& text) { return text.substr(1, text.rfind(']') - 1); };
@@ -509,6 +511,84 @@ class Translator {
     parts_ = {"cp"};
     return std::string(library) + "copy_async(" + to + ", " + address("[" + from + "]") + ", (unsigned)" + argument(2) +
            ", (unsigned)" + given + ")";
+  }
+
+  // Where all parts of the instruction are known. A cluster is one block, whose shared memory is the cluster's.
+  void takes_only(std::initializer_list<std::string_view> known) {
+    for (std::size_t i = 1; i < parts_.size(); ++i) {
+      if (std::find(known.begin(), known.end(), parts_[i]) == known.end()) throw Unsupported{opcode_};
+      if (parts_[i] == "shared::cluster") parts_[i] = "shared::cta";
+    }
+  }
+
+  // The address of an operand in a memory space, whatever the instruction says of its others.
+  std::string address_in(std::size_t i, const std::string& space) {
+    if (i >= arguments_.size()) throw Unsupported{opcode_ + " with fewer operands"};
+    const Words kept = parts_;
+    parts_ = {kept[0], space};
+    std::string found = address(arguments_[i]);
+    parts_ = kept;
+    return found;
+  }
+
+  std::string phase_barrier() {
+    takes_only({"init",      "inval",    "arrive", "arrive_drop",   "noComplete",      "expect_tx", "complete_tx",
+                "test_wait", "try_wait", "parity", "pending_count", "release",         "acquire",   "relaxed",
+                "cta",       "cluster",  "shared", "shared::cta",   "shared::cluster", "b64"});
+    knows_others_ = true;
+    const std::string call = library + std::string("barrier_");
+    if (has("pending_count")) return target() + " = " + call + "missing(" + argument(1) + ")";
+    const bool is_first = has_any({"init", "inval"}) || (!has("arrive") && has_any({"expect_tx", "complete_tx"}));
+    const std::string space = has_any({"shared", "shared::cta"}) ? "shared" : "generic";
+    const std::string at = address_in(is_first ? 0 : 1, space);
+    if (has("init")) return call + "init(" + at + ", " + argument(1) + ")";
+    if (has("inval")) return call + "invalidate(" + at + ")";
+    if (has_any({"test_wait", "try_wait"})) {
+      const std::string parity = has("parity") ? argument(2) : call + "parity(" + argument(2) + ")";
+      return target() + " = " + call + "is_past(" + at + ", " + parity + ")";
+    }
+    const std::string count = arguments_.size() > 2 ? "(unsigned)" + argument(2) : "1";
+    if (is_first)
+      return call + "arrive(" + at + ", 0, 0, " + (has("complete_tx") ? "-" : "") + "(int)" + argument(1) + ")";
+    if (has("expect_tx"))
+      return target() + " = " + call + "arrive(" + at + ", 1, " + (has("arrive_drop") ? "1" : "0") + ", (int)" + count +
+             ")";
+    if (!has_any({"arrive", "arrive_drop"})) throw Unsupported{opcode_};
+    return target() + " = " + call + "arrive(" + at + ", " + count + ", " + (has("arrive_drop") ? count : "0") + ", 0)";
+  }
+
+  std::string copy_bulk() {
+    takes_only({"async", "bulk", "shared::cluster", "shared::cta", "global", "mbarrier::complete_tx::bytes",
+                "bulk_group", "commit_group", "wait_group", "read"});
+    if (has_any({"commit_group", "wait_group"})) return "(void)0";
+    if (arguments_.size() < 3) throw Unsupported{opcode_ + " with fewer operands"};
+    const std::size_t to = 3;  // "cp.async.bulk.TO.FROM"
+    if (parts_.size() < to + 2) throw Unsupported{opcode_};
+    const auto space = [&](std::size_t part) { return parts_[part] == "global" ? "global" : "shared"; };
+    std::string code = std::string(library) + "copy_bulk(" + address_in(0, space(to)) + ", " +
+                       address_in(1, space(to + 1)) + ", (unsigned)" + argument(2) + ")";
+    if (!has("mbarrier::complete_tx::bytes")) return code;
+    knows_others_ = true;
+    return code + "; " + library + "barrier_arrive(" + address_in(3, "shared") + ", 0, 0, -(int)" + argument(2) + ")";
+  }
+
+  // Copies are done by now. Without "noinc" the barrier waits for one thread more, which has then arrived.
+  std::string arrive_of_copies() {
+    takes_only({"async", "mbarrier", "arrive", "noinc", "shared", "shared::cta", "b64"});
+    knows_others_ = true;
+    if (!has("noinc")) return "(void)0";
+    return std::string(library) + "barrier_arrive(" +
+           address_in(0, has_any({"shared", "shared::cta"}) ? "shared" : "generic") + ", 1, 0, 0)";
+  }
+
+  // The first lane of the mask is elected.
+  std::string elect() {
+    const Words targets = split(arguments_.at(0), '|');
+    std::string code = "::__syncwarp((unsigned)" + argument(1) + ", " + line_ +
+                       "); const unsigned elected = (unsigned)__builtin_ctz((unsigned)" + argument(1) + "); " +
+                       place(targets[0]) + " = elected";
+    if (targets.size() > 1) code += "; " + place(targets[1]) + " = elected == ::aiocuda_lane()";
+    return code;
   }
 
   std::string vote() {

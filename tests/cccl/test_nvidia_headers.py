@@ -79,6 +79,65 @@ extern "C" __global__ void atomics(int* sum, int* most) {
 }
 """
 
+BARRIERS = """
+#include <cuda/barrier>
+#include <cuda/ptx>
+#include <cuda/std/utility>
+using Barrier = cuda::barrier<cuda::thread_scope_block>;
+// Three turns of "everyone takes what the next one had", with one barrier and two phases a turn.
+extern "C" __global__ void turns(int* x) {
+  __shared__ Barrier barrier;
+  __shared__ int had[64];
+  if (threadIdx.x == 0) init(&barrier, blockDim.x);
+  __syncthreads();
+  for (int i = 0; i < 3; ++i) {
+    had[threadIdx.x] = x[threadIdx.x];
+    auto token = barrier.arrive();
+    barrier.wait(cuda::std::move(token));
+    x[threadIdx.x] = had[(threadIdx.x + 1) % 64];
+    barrier.arrive_and_wait();
+  }
+}
+// Threads leave, one after the other; those that stay go on without them.
+extern "C" __global__ void leaves(int* x) {
+  __shared__ Barrier barrier;
+  __shared__ int turn;
+  if (threadIdx.x == 0) init(&barrier, blockDim.x), turn = 0;
+  __syncthreads();
+  for (int i = 0; i < (int)threadIdx.x; ++i) {
+    if (threadIdx.x == blockDim.x - 1) turn = i;
+    barrier.arrive_and_wait();
+    if (turn == i) x[threadIdx.x] += 1;
+    barrier.arrive_and_wait();
+  }
+  barrier.arrive_and_drop();
+}
+// A copy by all threads, and copies by one, of which the barrier counts the bytes.
+extern "C" __global__ void copies(const int* from, int* to, int* back) {
+  __shared__ Barrier barrier;
+  __shared__ alignas(16) int all[64], bulk[64];
+  if (threadIdx.x == 0) init(&barrier, blockDim.x);
+  __syncthreads();
+  cuda::memcpy_async(all + threadIdx.x, from + threadIdx.x, sizeof(int), barrier);
+  barrier.arrive_and_wait();
+  auto* const handle = cuda::device::barrier_native_handle(barrier);
+  Barrier::arrival_token token;
+  if (threadIdx.x == 0) {
+    cuda::ptx::cp_async_bulk(cuda::ptx::space_cluster, cuda::ptx::space_global, bulk, from, sizeof bulk, handle);
+    token = cuda::device::barrier_arrive_tx(barrier, 1, sizeof bulk);
+  } else {
+    token = barrier.arrive();
+  }
+  barrier.wait(cuda::std::move(token));
+  to[threadIdx.x] = all[threadIdx.x] + bulk[(threadIdx.x + 1) % 64];
+  if (threadIdx.x < 32 && cuda::ptx::elect_sync(0xffffffffu)) {
+    cuda::ptx::cp_async_bulk(cuda::ptx::space_global, cuda::ptx::space_shared, back, bulk, sizeof bulk);
+    cuda::ptx::cp_async_bulk_commit_group();
+    cuda::ptx::cp_async_bulk_wait_group(cuda::ptx::n32_t<0>{});
+  }
+}
+"""
+
 
 @pytest.mark.parametrize("size", [32, 96, 256])
 def test_sums_and_scans_of_a_block_match_numpy(options: ac.CompileOptions, size: int):
@@ -110,6 +169,19 @@ def test_atomic_references(options: ac.CompileOptions):
     ac.kernel(ATOMICS, options=options)(total, most, grid=3, block=64).sync()
     assert ac.to_host(total).sync().tolist() == [2 * 3 * 64]
     assert ac.to_host(most).sync().tolist() == [63]
+
+
+def test_barriers_of_blocks(options: ac.CompileOptions):
+    module = ac.Module.from_source(BARRIERS, options=options)
+    given = np.arange(64, dtype=np.int32)
+    turned = module.kernel("turns")(ac.to_device(given), grid=1, block=64)
+    np.testing.assert_array_equal(ac.to_host(turned).sync(), np.roll(given, -3))
+    left = module.kernel("leaves")(ac.zeros(64, np.int32), grid=1, block=64)
+    np.testing.assert_array_equal(ac.to_host(left).sync(), given)
+    to, back = ac.zeros(64, np.int32).sync(), ac.zeros(64, np.int32).sync()
+    module.kernel("copies")(ac.to_device(given), to, back, grid=1, block=64).sync()
+    np.testing.assert_array_equal(ac.to_host(to).sync(), given + np.roll(given, -1))
+    np.testing.assert_array_equal(ac.to_host(back).sync(), given)
 
 
 def test_what_nvrtc_refuses_is_refused_beside_nvidias_headers(options: ac.CompileOptions):

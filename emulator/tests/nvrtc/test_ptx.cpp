@@ -156,9 +156,45 @@ TEST_CASE("barriers, votes and shuffles between threads") {
   }
 }
 
+TEST_CASE("mbarrier: phases, the threads that are missing, and bytes that are owed") {
+  const Module module(R"(
+    __device__ unsigned is_past(unsigned at, unsigned long long state) {
+      unsigned past;
+      asm volatile("{ .reg .pred p; mbarrier.test_wait.shared.b64 p, [%1], %2; selp.b32 %0, 1, 0, p; }"
+                   : "=r"(past) : "r"(at), "l"(state));
+      return past;
+    }
+    __device__ unsigned is_past_parity(unsigned at, unsigned parity) {
+      unsigned past;
+      asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.b32 %0, 1, 0, p; }"
+                   : "=r"(past) : "r"(at), "r"(parity));
+      return past;
+    }
+    extern "C" __global__ void k(unsigned* out) {
+      __shared__ unsigned long long word;
+      const unsigned at = (unsigned)__cvta_generic_to_shared(&word);
+      unsigned long long first, second;
+      asm volatile("mbarrier.init.shared.b64 [%0], 3;" :: "r"(at));
+      asm volatile("mbarrier.arrive.noComplete.shared.b64 %0, [%1], 2;" : "=l"(first) : "r"(at));
+      asm volatile("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 %0, [%1], 64;" : "=l"(second) : "r"(at));
+      asm("mbarrier.pending_count.b64 %0, %1;" : "=r"(out[0]) : "l"(first));
+      asm("mbarrier.pending_count.b64 %0, %1;" : "=r"(out[1]) : "l"(second));
+      out[2] = is_past(at, second);
+      asm volatile("mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%0], 64;" :: "r"(at));
+      out[3] = is_past(at, second);
+      out[4] = is_past_parity(at, 0);
+      out[5] = is_past_parity(at, 1);
+      asm volatile("mbarrier.inval.shared.b64 [%0];" :: "r"(at));
+    })");
+  std::vector<unsigned> out(6, 9);
+  module.launch("k", {}, out.data());
+  CHECK(out == std::vector<unsigned>{3, 1, 0, 1, 1, 0});
+}
+
 TEST_CASE("an instruction that is not supported is refused by its name") {
   for (const char* instruction :
-       {"tex.2d.v4.f32.s32 {%0,%0,%0,%0}, [%1, {%1,%1}]", "cp.async.bulk.commit_group", "tcgen05.wait::ld.sync.aligned",
+       {"tex.2d.v4.f32.s32 {%0,%0,%0,%0}, [%1, {%1,%1}]",
+        "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%0], [%1], 16", "tcgen05.wait::ld.sync.aligned",
         "wgmma.fence.sync.aligned", "bra somewhere", "mov.u32 %0, %clusterid.x"}) {
     const Compiled compiled = compile({.source = "__global__ void k(int* x) {\n  asm volatile(\"" +
                                                  std::string(instruction) + ";\" : \"=r\"(x[0]) : \"r\"(x[1]));\n}"});

@@ -4,6 +4,7 @@
 
 #include "atomics.hpp"
 #include "ptx_arithmetic.hpp"
+#include "ptx_barriers.hpp"
 
 namespace aiocuda_device {
 namespace ptx {
@@ -47,6 +48,14 @@ inline void copy_async(void* to, const void* from, unsigned bytes, unsigned give
   aligned(const_cast<void*>(from), bytes);
   __builtin_memcpy(to, from, given < bytes ? given : bytes);
   if (given < bytes) __builtin_memset(static_cast<char*>(to) + given, 0, bytes - given);
+}
+
+// A copy of many bytes is done at once, too, and then owed no more at the barrier.
+inline void copy_bulk(void* to, const void* from, unsigned bytes) {
+  aligned(to, 16);
+  aligned(const_cast<void*>(from), 16);
+  if (bytes % 16 != 0) ::aiocuda_fail(716, "cp.async.bulk copies a number of bytes that is no multiple of 16");
+  __builtin_memcpy(to, from, bytes);
 }
 
 // ---- warps
