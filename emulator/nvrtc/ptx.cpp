@@ -5,30 +5,22 @@
 #include <array>
 #include <cctype>
 #include <map>
-#include <set>
 #include <string_view>
 
 #include "ptx_text.hpp"
+#include "ptx_threads.hpp"
 
 namespace aiocuda::emulator::nvrtc {
 namespace {
 
-constexpr const char* library = "::aiocuda_device::ptx::";
+using ptx::library;
+using ptx::Operand;
+using ptx::Unsupported;
 
-struct Operand {
-  std::string name;  // of "[name] "=r"(x)"
-  std::string constraint;
-  std::string expression;
-};
-
-struct Unsupported {
-  std::string what;
-};
-
-class Translator {
+class Translator : public ptx::CommonInstruction {
  public:
   Translator(std::string text, std::vector<Operand> operands, std::size_t outputs, int line)
-      : text_(std::move(text)), operands_(std::move(operands)), outputs_(outputs), line_(std::to_string(line)) {}
+      : CommonInstruction(std::move(operands), line), text_(std::move(text)), outputs_(outputs) {}
 
   std::string run() {
     std::string code = "do { ::aiocuda_device::ptx::Register ";
@@ -45,11 +37,7 @@ class Translator {
     return code + "} while (false)";
   }
 
-  bool knows_others() const { return knows_others_; }
-
  private:
-  static std::string variable(std::size_t i) { return "aiocuda_operand_" + std::to_string(i); }
-
   void statements() {
     std::string rest = without_comments(text_);
     std::size_t at = 0;
@@ -106,101 +94,6 @@ class Translator {
         code_ += "::aiocuda_device::ptx::Register " + one + " = 0; (void)" + one + "; ";
       }
     }
-  }
-
-  static std::string local(std::string_view name) {
-    std::string out = "aiocuda_register_";
-    for (const char c : name) {
-      if (std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_') out += c;
-      if (c == '$') out += "_dollar_";
-    }
-    return out;
-  }
-
-  // An operand that is read.
-  std::string value(const std::string& text, std::string_view type = "b32") {
-    if (text.empty()) throw Unsupported{opcode_ + " with fewer operands"};
-    if (text[0] == '!') return "::aiocuda_device::ptx::not_predicate(" + value(text.substr(1)) + ")";
-    if (text.starts_with("0f") || text.starts_with("0F")) return "0x" + text.substr(2) + "ull";
-    if (text.starts_with("0d") || text.starts_with("0D")) return "0x" + text.substr(2) + "ull";
-    if (std::isdigit(static_cast<unsigned char>(text[0])) != 0 || text[0] == '-') {
-      const bool is_float = text.find('.') != std::string::npos;
-      if (is_float) return std::string(library) + "literal<" + type_of(type) + ">(" + text + ")";
-      return "(::aiocuda_device::ptx::Register)(long long)(" +
-             (text.ends_with('U') ? text.substr(0, text.size() - 1) : text) + ")";
-    }
-    if (text == "WARP_SZ") return "32";
-    return place(text);
-  }
-
-  // An operand that may be written.
-  std::string place(const std::string& text) {
-    if (text == "_") return "aiocuda_carry";
-    if (text[0] != '%') return local(text);
-    if (text[1] == '%') return special(text.substr(2));
-    if (text[1] == '[') {
-      const std::string name = text.substr(2, text.find(']') - 2);
-      for (std::size_t i = 0; i < operands_.size(); ++i) {
-        if (operands_[i].name == name) return variable(i);
-      }
-      throw Unsupported{"the operand " + text};
-    }
-    if (std::isdigit(static_cast<unsigned char>(text[1])) != 0) {
-      const std::size_t index = std::stoul(text.substr(1));
-      if (index >= operands_.size()) throw Unsupported{"the operand " + text + ", which is not there"};
-      return variable(index);
-    }
-    return special(text.substr(1));
-  }
-
-  std::string special(const std::string& name) {
-    const auto known = special_registers().find(name);
-    if (known == special_registers().end()) {
-      const std::size_t digits = std::min(name.find_last_not_of("0123456789") + 1, name.size());
-      if (declared_.contains("%" + name) || declared_.contains("%" + name.substr(0, digits))) return local(name);
-      throw Unsupported{"the register %" + name};
-    }
-    if (name.starts_with("lane") || name.starts_with("warp") || name.starts_with("tid")) knows_others_ = true;
-    return "(::aiocuda_device::ptx::Register)" + std::string(known->second);
-  }
-
-  Words list(const std::string& text) const {
-    if (!text.starts_with('{')) return {text};
-    return split(std::string_view(text).substr(1, text.size() - 2), ',');
-  }
-
-  // ---- modifiers
-  bool has(std::string_view modifier) const {
-    return std::find(parts_.begin() + 1, parts_.end(), modifier) != parts_.end();
-  }
-  bool has_any(std::initializer_list<std::string_view> modifiers) const {
-    return std::any_of(modifiers.begin(), modifiers.end(), [&](std::string_view m) { return has(m); });
-  }
-  Words types() const {
-    Words found;
-    for (std::size_t i = 1; i < parts_.size(); ++i) {
-      if (!type_of(parts_[i]).empty() || parts_[i] == "pred" || parts_[i] == "tf32") found.push_back(parts_[i]);
-    }
-    return found;
-  }
-  std::string type_suffix() const {
-    const Words all = types();
-    if (all.empty()) throw Unsupported{opcode_};
-    return all.back();
-  }
-
-  std::string argument(std::size_t i, std::string_view type = "b32") {
-    if (i >= arguments_.size()) throw Unsupported{opcode_ + " with fewer operands"};
-    return value(arguments_[i], type);
-  }
-  std::string target() {
-    if (arguments_.empty()) throw Unsupported{opcode_ + " with fewer operands"};
-    return place(arguments_[0]);
-  }
-  std::string call(const std::string& function, const std::string& type, std::size_t count) {
-    std::string code = target() + " = " + library + function + (type.empty() ? "" : "<" + type_of(type) + ">") + "(";
-    for (std::size_t i = 1; i <= count; ++i) code += (i > 1 ? ", " : "") + argument(i, type.empty() ? "b32" : type);
-    return code + ")";
   }
 
   // ---- instructions
@@ -403,22 +296,6 @@ class Translator {
            rounding + "', " + (has("sat") ? "true" : "false") + ")";
   }
 
-  // "[%1+16]"
-  std::string address(const std::string& text) {
-    if (!text.starts_with('[')) throw Unsupported{opcode_ + " without an address"};
-    const std::string inside = text.substr(1, text.rfind(']') - 1);
-    const std::size_t sign = inside.find_first_of("+-", 1);
-    std::string where = value(inside.substr(0, sign));
-    if (sign != std::string::npos) {
-      const std::size_t digits = inside[sign] == '+' ? sign + 1 : sign;
-      where = "(" + where + " + (" + inside.substr(digits) + "))";
-    }
-    const bool is_shared = has_any({"shared", "shared::cta"});
-    if (has_any({"shared::cluster", "param", "tex"})) throw Unsupported{opcode_};
-    return std::string(library) + (is_shared ? "shared(" : "generic(") + where + ")";
-  }
-  unsigned width() const { return has("v2") ? 2 : has("v4") ? 4 : has("v8") ? 8 : 1; }
-
   std::string load() {
     const std::string type = type_suffix();
     const Words targets = list(arguments_.at(0));
@@ -484,197 +361,9 @@ class Translator {
     return target() + " = (::aiocuda_device::ptx::Register)" + library + "shared(" + argument(1) + ")";
   }
 
-  std::string barrier() {
-    knows_others_ = true;
-    if (has("cluster") || has("red")) throw Unsupported{opcode_};
-    if (has("warp")) return "::__syncwarp((unsigned)" + argument(0) + ", " + line_ + ")";
-    const bool arrives = has("arrive");
-    if (arguments_.size() < 2) {
-      if (arrives || arguments_.empty()) throw Unsupported{opcode_ + " without a count"};
-      if (arguments_[0] == "0") return "::aiocuda_barrier(" + line_ + ")";
-    }
-    const std::string count =
-        arguments_.size() < 2 ? "blockDim.x * blockDim.y * blockDim.z" : "(unsigned)" + argument(1);
-    return "::aiocuda_named_barrier((unsigned)" + argument(0) + ", " + count + ", " + (arrives ? "0" : "1") + ", " +
-           line_ + ")";
-  }
-
-  std::string copy_async() {
-    if (!has("async") || has("reduce")) throw Unsupported{opcode_};
-    if (has_any({"commit_group", "wait_group", "wait_all"})) return "(void)0";
-    if (arguments_.size() < 3) throw Unsupported{opcode_ + " with fewer operands"};
-    const auto inside = [](const std::string& text) { return text.substr(1, text.rfind(']') - 1); };
-    const std::string given = arguments_.size() > 3 ? argument(3) : argument(2);
-    const std::string from = inside(arguments_[1]);
-    parts_.erase(std::remove(parts_.begin(), parts_.end(), "global"), parts_.end());
-    const std::string to = address(arguments_[0]);
-    parts_ = {"cp"};
-    return std::string(library) + "copy_async(" + to + ", " + address("[" + from + "]") + ", (unsigned)" + argument(2) +
-           ", (unsigned)" + given + ")";
-  }
-
-  // Where all parts of the instruction are known. A cluster is one block, whose shared memory is the cluster's.
-  void takes_only(std::initializer_list<std::string_view> known) {
-    for (std::size_t i = 1; i < parts_.size(); ++i) {
-      if (std::find(known.begin(), known.end(), parts_[i]) == known.end()) throw Unsupported{opcode_};
-      if (parts_[i] == "shared::cluster") parts_[i] = "shared::cta";
-    }
-  }
-
-  // The address of an operand in a memory space, whatever the instruction says of its others.
-  std::string address_in(std::size_t i, const std::string& space) {
-    if (i >= arguments_.size()) throw Unsupported{opcode_ + " with fewer operands"};
-    const Words kept = parts_;
-    parts_ = {kept[0], space};
-    std::string found = address(arguments_[i]);
-    parts_ = kept;
-    return found;
-  }
-
-  std::string phase_barrier() {
-    takes_only({"init",      "inval",    "arrive", "arrive_drop",   "noComplete",      "expect_tx", "complete_tx",
-                "test_wait", "try_wait", "parity", "pending_count", "release",         "acquire",   "relaxed",
-                "cta",       "cluster",  "shared", "shared::cta",   "shared::cluster", "b64"});
-    knows_others_ = true;
-    const std::string call = library + std::string("barrier_");
-    if (has("pending_count")) return target() + " = " + call + "missing(" + argument(1) + ")";
-    const bool is_first = has_any({"init", "inval"}) || (!has("arrive") && has_any({"expect_tx", "complete_tx"}));
-    const std::string space = has_any({"shared", "shared::cta"}) ? "shared" : "generic";
-    const std::string at = address_in(is_first ? 0 : 1, space);
-    if (has("init")) return call + "init(" + at + ", " + argument(1) + ")";
-    if (has("inval")) return call + "invalidate(" + at + ")";
-    if (has_any({"test_wait", "try_wait"})) {
-      const std::string parity = has("parity") ? argument(2) : call + "parity(" + argument(2) + ")";
-      return target() + " = " + call + "is_past(" + at + ", " + parity + ")";
-    }
-    const std::string count = arguments_.size() > 2 ? "(unsigned)" + argument(2) : "1";
-    if (is_first)
-      return call + "arrive(" + at + ", 0, 0, " + (has("complete_tx") ? "-" : "") + "(int)" + argument(1) + ")";
-    if (has("expect_tx"))
-      return target() + " = " + call + "arrive(" + at + ", 1, " + (has("arrive_drop") ? "1" : "0") + ", (int)" + count +
-             ")";
-    if (!has_any({"arrive", "arrive_drop"})) throw Unsupported{opcode_};
-    return target() + " = " + call + "arrive(" + at + ", " + count + ", " + (has("arrive_drop") ? count : "0") + ", 0)";
-  }
-
-  std::string copy_bulk() {
-    takes_only({"async", "bulk", "shared::cluster", "shared::cta", "global", "mbarrier::complete_tx::bytes",
-                "bulk_group", "commit_group", "wait_group", "read"});
-    if (has_any({"commit_group", "wait_group"})) return "(void)0";
-    if (arguments_.size() < 3) throw Unsupported{opcode_ + " with fewer operands"};
-    const std::size_t to = 3;  // "cp.async.bulk.TO.FROM"
-    if (parts_.size() < to + 2) throw Unsupported{opcode_};
-    const auto space = [&](std::size_t part) { return parts_[part] == "global" ? "global" : "shared"; };
-    std::string code = std::string(library) + "copy_bulk(" + address_in(0, space(to)) + ", " +
-                       address_in(1, space(to + 1)) + ", (unsigned)" + argument(2) + ")";
-    if (!has("mbarrier::complete_tx::bytes")) return code;
-    knows_others_ = true;
-    return code + "; " + library + "barrier_arrive(" + address_in(3, "shared") + ", 0, 0, -(int)" + argument(2) + ")";
-  }
-
-  // Copies are done by now. Without "noinc" the barrier waits for one thread more, which has then arrived.
-  std::string arrive_of_copies() {
-    takes_only({"async", "mbarrier", "arrive", "noinc", "shared", "shared::cta", "b64"});
-    knows_others_ = true;
-    if (!has("noinc")) return "(void)0";
-    return std::string(library) + "barrier_arrive(" +
-           address_in(0, has_any({"shared", "shared::cta"}) ? "shared" : "generic") + ", 1, 0, 0)";
-  }
-
-  // The first lane of the mask is elected.
-  std::string elect() {
-    const Words targets = split(arguments_.at(0), '|');
-    std::string code = "::__syncwarp((unsigned)" + argument(1) + ", " + line_ +
-                       "); const unsigned elected = (unsigned)__builtin_ctz((unsigned)" + argument(1) + "); " +
-                       place(targets[0]) + " = elected";
-    if (targets.size() > 1) code += "; " + place(targets[1]) + " = elected == ::aiocuda_lane()";
-    return code;
-  }
-
-  std::string vote() {
-    const std::string mask = "(unsigned)" + argument(2) + ", ";
-    const std::string predicate = argument(1) + " != 0, " + line_ + ")";
-    if (has("ballot")) return target() + " = ::__ballot_sync(" + mask + predicate;
-    if (has("all")) return target() + " = ::__all_sync(" + mask + predicate;
-    if (has("any")) return target() + " = ::__any_sync(" + mask + predicate;
-    throw Unsupported{opcode_};
-  }
-
-  std::string shuffle() {
-    const char kind = has("up") ? 'u' : has("down") ? 'd' : has("bfly") ? 'b' : 'i';
-    const Words targets = split(arguments_.at(0), '|');
-    std::string code = "const auto moved = " + std::string(library) + "shfl('" + kind + "', " + argument(1) + ", " +
-                       argument(2) + ", " + argument(3) + ", " + argument(4) + ", " + line_ + "); " +
-                       place(targets[0]) + " = moved.value";
-    if (targets.size() > 1) code += "; " + place(targets[1]) + " = moved.is_in_range";
-    return code;
-  }
-
-  std::string load_matrix() {
-    const Words targets = list(arguments_.at(0));
-    if (!has("m8n8") || !has("b16") || arguments_.size() < 2) throw Unsupported{opcode_};
-    const std::string text = arguments_[1];
-    const std::string inside = text.substr(1, text.rfind(']') - 1);
-    const std::size_t plus = inside.find('+');
-    std::string from = value(inside.substr(0, plus));
-    if (plus != std::string::npos) from = "(" + from + " + (" + inside.substr(plus + 1) + "))";
-    std::string code = "const ::aiocuda_device::ptx::Register rows = " + from;
-    for (std::size_t i = 0; i < targets.size(); ++i)
-      code += "; const auto matrix_" + std::to_string(i) + " = " + library + "ldmatrix(rows, " + std::to_string(i) +
-              ", " + (has("trans") ? "true" : "false") + ", " + line_ + ")";
-    for (std::size_t i = 0; i < targets.size(); ++i)
-      code += "; " + place(targets[i]) + " = matrix_" + std::to_string(i);
-    return code;
-  }
-
-  std::string matrix() {
-    // The types of D, A, B and C are the last four parts.
-    static const std::map<std::string_view, const char*> numbers = {{"f16", "__half"},
-                                                                    {"bf16", "__nv_bfloat16"},
-                                                                    {"tf32", "float"},
-                                                                    {"s8", "signed char"},
-                                                                    {"u8", "unsigned char"}};
-    if (parts_.size() < 8 || arguments_.size() != 4 || has("sp") || has("satfinite")) throw Unsupported{opcode_};
-    const std::string& of_d = parts_[parts_.size() - 4];
-    const std::string& of_a = parts_[parts_.size() - 3];
-    const std::string& of_b = parts_[parts_.size() - 2];
-    const auto a = numbers.find(of_a);
-    const auto b = numbers.find(of_b);
-    const Words d_registers = list(arguments_[0]);
-    const Words a_registers = list(arguments_[1]);
-    const Words b_registers = list(arguments_[2]);
-    const Words c_registers = list(arguments_[3]);
-    const bool is_known =
-        a != numbers.end() && b != numbers.end() && has("row") && has("col") &&
-        a_registers.size() == 2 * b_registers.size() && b_registers.size() <= 2 &&
-        c_registers.size() == d_registers.size() && of_d == parts_.back() &&
-        (of_d == "f16" ? d_registers.size() == 2 : d_registers.size() == 4) &&
-        std::any_of(parts_.begin(), parts_.end(), [](const std::string& p) { return p.starts_with("m16n8"); });
-    if (!is_known) throw Unsupported{opcode_};
-    std::string code = std::string(library) + "MatrixParts parts = {{";
-    for (std::size_t i = 0; i < 4; ++i) code += (i < a_registers.size() ? value(a_registers[i]) : "0") + ", ";
-    code += "}, {";
-    for (std::size_t i = 0; i < 2; ++i) code += (i < b_registers.size() ? value(b_registers[i]) : "0") + ", ";
-    code += "}, {";
-    for (std::size_t i = 0; i < 4; ++i) code += (i < c_registers.size() ? value(c_registers[i], "f32") : "0") + ", ";
-    code += "}}; ::aiocuda_device::ptx::Register sums[4]; " + std::string(library) + "mma<" + a->second + ", " +
-            b->second + ", " + std::to_string(b_registers.size()) + ">(parts, " + (of_d == "f16" ? "true" : "false") +
-            ", sums, " + line_ + ")";
-    for (std::size_t i = 0; i < d_registers.size(); ++i)
-      code += "; " + place(d_registers[i]) + " = sums[" + std::to_string(i) + "]";
-    return code;
-  }
-
   std::string text_;
-  std::vector<Operand> operands_;
   std::size_t outputs_;
-  std::string line_;
   std::string code_;
-  std::string opcode_;
-  Words parts_;
-  Words arguments_;
-  std::set<std::string> declared_;  // registers, those with a count without it
-  bool knows_others_ = false;
 };
 
 }  // namespace

@@ -17,10 +17,11 @@ extern "C" {
 // NOLINTEND(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp)
 
 // A shared variable is a thread_local of the host's. Its destructor would be registered here, and never runs on a GPU.
-// (zig links the handle of a C library, too.)
+// The handle is constant, because a module with variable data counts as one with variables of the program's; and it is
+// weak, because zig links that of a C library, too.
 // NOLINTBEGIN(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp)
 extern "C" {
-[[gnu::weak, gnu::visibility("hidden")]] void* __dso_handle = nullptr;
+[[gnu::weak, gnu::visibility("hidden")]] extern const char __dso_handle = 0;
 [[gnu::visibility("hidden")]] int __cxa_thread_atexit(void (*)(void*), void*, void*) { return 0; }
 }
 // NOLINTEND(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp)
