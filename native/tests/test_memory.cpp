@@ -1,6 +1,10 @@
 // The memory of arrays, and loaded images, over a driver that counts and refuses.
 #include <doctest/doctest.h>
 
+#include <map>
+#include <memory>
+#include <vector>
+
 #include "driver/retained.hpp"
 #include "fake_engine.hpp"
 
@@ -519,6 +523,38 @@ TEST_CASE("an image whose user still runs is not unloaded, whoever asks") {
   engine.driver.break_stream(engine.handle(stream));  // which runs nothing any more
   engine.images.unload(0);
   CHECK(engine.driver.count(Function::cuLibraryUnload) == 1);
+}
+
+TEST_CASE("a stream is asked about once more than it has passed, however many objects wait for it") {
+  Retained<std::shared_ptr<int>> retained;
+  std::map<StreamIndex, std::uint64_t> passed{{3, 0}, {7, 0}};
+  int questions = 0;
+  const auto drop = [&] {
+    questions = 0;
+    retained.drop_ended([&](Tick tick) { return ++questions, tick.count <= passed[tick.stream]; });
+  };
+  std::vector<std::weak_ptr<int>> kept;
+  for (const std::uint64_t count : {4, 1, 3, 2, 5})
+    for (const StreamIndex stream : {3, 7}) {
+      auto object = std::make_shared<int>(0);
+      kept.push_back(object);
+      retained.keep({stream, count}, std::move(object));
+    }
+  drop();
+  CHECK(questions == 2);
+  CHECK(retained.size() == 10);
+  passed[7] = 3;
+  drop();
+  CHECK(questions == 1 + 4);
+  for (std::size_t i = 0; i < kept.size(); ++i)  // those of the second stream that were kept until 1, 3 and 2
+    CHECK(kept[i].expired() == (i == 3 || i == 5 || i == 7));
+  retained.keep({7, 4}, std::make_shared<int>(0));
+  passed[3] = passed[7] = 5;
+  drop();
+  CHECK(questions == 5 + 3);
+  CHECK(retained.size() == 0);
+  drop();
+  CHECK(questions == 0);
 }
 
 TEST_CASE("an object is kept until its tick has ended, and may be dropped into what drops it") {
