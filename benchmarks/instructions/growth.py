@@ -57,6 +57,7 @@ class Dimension:
 
 DIMENSIONS = (
     # First: streams that were made for other measures would be there, too.
+    Dimension("loans", "launches with tensors in flight; one more", (10, 100, 1_000)),
     Dimension("tensors", "streams with work; a launch with a tensor on one of them", (1, 32, 1_024)),
     Dimension("loans", "launches with tensors in flight; one more", (10, 100, 1_000)),
     Dimension("in flight", "launches in flight; one more launch", (10, 1_000, 100_000)),
@@ -199,9 +200,10 @@ class Growth:
             for i in range(number):
                 self._launch(self._tensor).on(streams[i // IN_A_STREAM if at is None else at]).submit()
 
-        with self._held():
-            launch(size)
-            self._count(mark, NUMBER, lambda: launch(NUMBER, -1))
+        self._stub.hold_streams(True)
+        launch(size)
+        self._count(mark, NUMBER, lambda: launch(NUMBER, -1))
+        self._stub.hold_streams(False)
         self._launch(self._x).sync()
 
     def slices(self, mark: str, size: int) -> None:

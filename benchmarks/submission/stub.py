@@ -24,7 +24,7 @@ class Stub:
         source = Path(__file__).with_name("stub_driver.cpp")
         library = build_library(source, directory / "libcuda.so.1", "-Wl,-soname,libcuda.so.1")
         self._library = ctypes.CDLL(str(library), ctypes.RTLD_GLOBAL)
-        self._library.release.restype = self._library.hold_flags.restype = None
+        self._library.release.restype = self._library.hold_flags.restype = self._library.hold_streams.restype = None
         for count in ("launch_count", "record_count", "wait_count"):
             getattr(self._library, count).restype = ctypes.c_uint64
         from aiocuda import _native
@@ -40,6 +40,10 @@ class Stub:
     def hold_flags(self, holds: bool, eventfd: int = -1) -> None:
         """Keep back what streams write from now on, until `release`, which rings an eventfd too."""
         self._library.hold_flags(holds, eventfd)
+
+    def hold_streams(self, holds: bool) -> None:
+        """Say whether streams have passed what they have, from now on."""
+        self._library.hold_streams(holds)
 
     @property
     def release(self) -> Callable[[], object]:

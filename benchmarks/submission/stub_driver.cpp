@@ -2,8 +2,8 @@
 //
 // Always true: everything has passed at once, and what was called is counted.
 //
-// While it holds flags, streams have not passed what they have. The numbers that they write are kept back, and `release`
-// writes them.
+// While it holds flags, the numbers that streams write are kept back, and `release` writes them. While it holds
+// streams, it answers that they have not passed what they have.
 #include <unistd.h>
 
 #include <cstddef>
@@ -48,9 +48,10 @@ Result write_value(void*, std::uint64_t address, std::uint32_t value, unsigned) 
   else *flag = value;
   return 0;
 }
+bool holds_streams = false;
 Result query(void*) {
   constexpr Result not_ready = 600;
-  return holds_flags ? not_ready : 0;
+  return holds_streams ? not_ready : 0;
 }
 Result give_handle(void** handle) {
   static std::uintptr_t last = 0x1000;
@@ -102,6 +103,8 @@ extern "C" void release() {
   const std::uint64_t one = 1;
   if (rung >= 0 && write(rung, &one, sizeof one) < 0) rung = -1;
 }
+
+extern "C" void hold_streams(int holds) { holds_streams = holds; }
 
 extern "C" std::uint64_t launch_count() { return launches; }
 extern "C" std::uint64_t record_count() { return records; }
