@@ -59,7 +59,6 @@ DIMENSIONS = (
     # First: streams that were made for other measures would be there, too.
     Dimension("loans", "launches with tensors in flight; one more", (10, 100, 1_000)),
     Dimension("tensors", "streams with work; a launch with a tensor on one of them", (1, 32, 1_024)),
-    Dimension("loans", "launches with tensors in flight; one more", (10, 100, 1_000)),
     Dimension("in flight", "launches in flight; one more launch", (10, 1_000, 100_000)),
     Dimension("streams", "streams with work; one launch on each in turn", (1, 32, 1_024)),
     Dimension("slices", "slices of one array in flight; a launch on one more slice", (1, 1_000, 100_000)),
