@@ -28,7 +28,8 @@ set(own_headers
     "cooperative_groups/scan.h=cooperative_groups.hpp" "cooperative_groups/memcpy_async.h=cooperative_groups.hpp"
     "cooperative_groups/details/helpers.h=cooperative_groups.hpp" "cuComplex.h=cuda_complex.hpp"
     "cuda_fp8.h=cuda_fp8.hpp" "mma.h=mma.hpp" "libcudacxx/cuda/barrier=cuda_barrier.hpp"
-    "libcudacxx/cuda/pipeline=cuda_pipeline_class.hpp" "libcudacxx/cuda/atomic=cuda_atomic.hpp" "cuda_pipeline.h=cuda_pipeline.hpp" "cuda_pipeline_primitives.h=cuda_pipeline.hpp")
+    "libcudacxx/cuda/pipeline=cuda_pipeline_class.hpp" "libcudacxx/cuda/atomic=cuda_atomic.hpp"
+    "cuda_pipeline.h=cuda_pipeline.hpp" "cuda_pipeline_primitives.h=cuda_pipeline.hpp")
 
 # What comes first: macros that other headers and programs ask for with #ifdef, or a header of the host's.
 set(macros_of_cuda.h "#define CUDA_VERSION 13000\n")

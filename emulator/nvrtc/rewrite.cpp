@@ -62,10 +62,11 @@ class Rewriter {
       } else {
         variable(d);
       }
-      if (!is_used(d) && nvidia_.empty_body(d, edits_)) continue;
+      const bool used = is_used(d);
+      if (!used && nvidia_.empty_body(d, edits_)) continue;
       shared_variables(d);
       polling_.edit(d, edits_);
-      unsupported(d);
+      unsupported(d, used);
     }
     if (std::any_of(tokens_.begin(), tokens_.end(), [](const Token& token) { return is_of_textures(token.text); }))
       result_.includes.emplace_back("\"aiocuda_cuda_cpp/texture.hpp\"");
@@ -425,7 +426,7 @@ class Rewriter {
 
   // ---- what cannot be
 
-  // What is used from outside of the program.
+  // The names in the name expressions: the caller of the compiler uses what they name.
   Names roots() const {
     Names names;
     for (const std::string& expression : request_.name_expressions) {
@@ -440,13 +441,12 @@ class Rewriter {
            std::any_of(names.begin(), names.end(), [&](auto name) { return used_.contains(name); });
   }
 
-  void unsupported(const Declaration& d) {
-    const bool used = is_used(d);
+  void unsupported(const Declaration& d, bool is_used) {
     for (std::size_t i = d.all.begin; i < d.all.end; ++i) {
       const Token& token = tokens_[i];
       if (token.is("asm") || token.is("__asm__") || token.is("__asm")) {
-        i = assembly(i, used) - 1;
-      } else if (const std::string_view why = why_unsupported(token.text); !why.empty() && used) {
+        i = assembly(i, is_used) - 1;
+      } else if (const std::string_view why = why_unsupported(token.text); !why.empty() && is_used) {
         report(token, std::string(why));
       }
     }

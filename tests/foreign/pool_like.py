@@ -15,12 +15,15 @@ import sys
 import tempfile
 import threading
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from framework import POISON, Framework, Free, checked, driver
+
+import aiocuda as ac
 
 CALLER = r"""
 #include <sys/types.h>
@@ -244,6 +247,19 @@ class CallbackMemoryResource:
 
     def deallocate(self, address: int, size_bytes: int, stream: RMMStream) -> None:
         self._functions[1](address, size_bytes, RMMStream(stream, keeps=False))
+
+
+def assert_one_pool(device: ac.Device, take_and_free: Callable[[int], None], size_bytes: int) -> None:
+    """Check that aiocuda and a framework each use the memory that the other has let go of: the pool does not grow."""
+    take_and_free(size_bytes)
+    device.synchronize().sync()
+    before = device.memory_info().pool_bytes
+    x = ac.zeros(size_bytes, np.uint8).sync()
+    assert device.memory_info().pool_bytes == before
+    del x
+    device.synchronize().sync()
+    take_and_free(size_bytes)
+    assert device.memory_info().pool_bytes == before
 
 
 def module(name: str) -> types.ModuleType:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from cuda.bindings import driver
 from framework import checked
-from pool_like import RMM
+from pool_like import RMM, assert_one_pool
 
 import aiocuda as ac
 from aiocuda._driver import runtime
@@ -105,15 +105,11 @@ def test_the_stream_that_it_was_allocated_on_may_be_gone(rmm, device):
 
 def test_one_uses_what_the_other_has_let_go_of(rmm, device):
     stream = rmm.Stream(device.default_stream)
-    rmm.resource.deallocate(rmm.resource.allocate(64 * SIZE, stream), 64 * SIZE, stream)
-    device.synchronize().sync()
-    before = device.memory_info().pool_bytes
-    x = ac.zeros(64 * SIZE, np.uint8).sync()
-    assert device.memory_info().pool_bytes == before
-    del x
-    device.synchronize().sync()
-    rmm.resource.deallocate(rmm.resource.allocate(64 * SIZE, stream), 64 * SIZE, stream)
-    assert device.memory_info().pool_bytes == before
+
+    def take_and_free(size_bytes: int) -> None:
+        rmm.resource.deallocate(rmm.resource.allocate(size_bytes, stream), size_bytes, stream)
+
+    assert_one_pool(device, take_and_free, 64 * SIZE)
 
 
 def test_limits_count_what_it_holds(rmm, device):

@@ -17,7 +17,7 @@ import pytest
 from cuda.bindings import driver
 from framework import Tensor, checked
 from framework_programs import run_program
-from pool_like import CuPy, Torch, caller, imported
+from pool_like import CuPy, Torch, assert_one_pool, caller, imported
 
 import aiocuda as ac
 from aiocuda._driver import runtime
@@ -86,16 +86,11 @@ def test_what_frameworks_and_arrays_hold_is_what_the_pool_has_in_use(allocator, 
 
 def test_one_uses_what_the_other_has_let_go_of(allocator, device):
     stream = device.default_stream
-    address = allocator.malloc(64 * SIZE, 0, stream.handle)
-    allocator.raw_delete(address)
-    device.synchronize().sync()
-    before = device.memory_info().pool_bytes
-    x = ac.zeros(64 * SIZE, np.uint8).sync()
-    assert device.memory_info().pool_bytes == before
-    del x
-    device.synchronize().sync()
-    allocator.raw_delete(allocator.malloc(64 * SIZE, 0, stream.handle))
-    assert device.memory_info().pool_bytes == before
+
+    def take_and_free(size_bytes: int) -> None:
+        allocator.raw_delete(allocator.malloc(size_bytes, 0, stream.handle))
+
+    assert_one_pool(device, take_and_free, 64 * SIZE)
 
 
 def test_nothing_is_allocated_for_an_empty_tensor(allocator):

@@ -8,22 +8,20 @@
 
 using namespace aiocuda::emulator;
 
-// The linker sets these to the ends of a section; where there is no such section, they are null.
 // NOLINTBEGIN(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp)
 extern "C" {
+
+// The linker sets these to the ends of a section; where there is no such section, they are null.
 [[gnu::weak, gnu::visibility("hidden")]] extern const abi::Unit* const __start_aiocuda_units[];
 [[gnu::weak, gnu::visibility("hidden")]] extern const abi::Unit* const __stop_aiocuda_units[];
-}
-// NOLINTEND(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp)
 
 // A shared variable is a thread_local of the host's. Its destructor would be registered here, and never runs on a GPU.
 // The handle is constant, because a module with variable data counts as one with variables of the program's; and it is
 // weak, because zig links that of a C library, too.
-// NOLINTBEGIN(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp)
-extern "C" {
 [[gnu::weak, gnu::visibility("hidden")]] extern const char __dso_handle = 0;
 [[gnu::visibility("hidden")]] int __cxa_thread_atexit(void (*)(void*), void*, void*) { return 0; }
-}
+
+}  // extern "C"
 // NOLINTEND(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp)
 
 extern "C" [[gnu::visibility("hidden")]] void aiocuda_set_services(const abi::Services* given);

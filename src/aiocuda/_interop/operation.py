@@ -168,12 +168,14 @@ def require_installed(package: str, name: str, install: str, what: str = "") -> 
 
     Parameters
     ----------
-    package, name
-        Where it is imported from, and what it is called.
+    package
+        The module that a program imports.
+    name
+        The framework's name, as messages spell it.
     install
         The command that installs it.
     what
-        What needs it; none: an operation of its.
+        The function that needs the framework. If it is empty, the message says "an operation of" the framework.
 
     Raises
     ------
