@@ -83,7 +83,7 @@ check-cpp: $(STAMPS)/build
 	  echo "C++ unit tests under the $$sanitizer sanitizer"; \
 	  cmake --preset $$sanitizer --log-level=WARNING -DPython_EXECUTABLE="$(CURDIR)/$(BIN)/python"; \
 	  cmake --build --preset $$sanitizer; \
-	  $$fixed ctest --preset $$sanitizer; \
+	  $$fixed ctest --preset $$sanitizer --parallel $$(nproc); \
 	done
 
 # The Python suite, with the native module and the emulated driver under a sanitizer of g++, in a virtual environment of

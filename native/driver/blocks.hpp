@@ -7,8 +7,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <limits>
 #include <map>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -28,7 +30,7 @@ inline std::uint64_t rounded_to_block(std::uint64_t size_bytes, std::uint64_t le
 
 // A kind of blocks has
 //   size_of(bytes)             of the block for so many bytes
-//   most_kept_bytes            that are kept for later; what comes back beyond that goes to the driver
+//   most_kept_bytes            that are kept for later; what is beyond that is excess, and may go back to the driver
 //   allocate(table, bytes, address), free(table, address)
 //   renew(table, address, bytes)   makes a block that comes back like a fresh one; false: it cannot be used again
 
@@ -183,9 +185,10 @@ class BlockPool {
   CUresult allocate(std::uint64_t size_bytes, std::uint64_t& address, Call&& call = {}) {
     const std::uint64_t block = Kind::size_of(size_bytes);
     auto free = free_.find(block);
-    if (free != free_.end() && !free->second.empty()) {
+    if (free != free_.end()) {
       address = free->second.back();
       free->second.pop_back();
+      if (free->second.empty()) free_.erase(free);
       cached_bytes_ -= block;
       return CUDA_SUCCESS;
     }
@@ -195,34 +198,52 @@ class BlockPool {
   }
 
   // Is a block for so many bytes there, so that the driver need not be asked?
-  bool has(std::uint64_t size_bytes) const {
-    const auto free = free_.find(Kind::size_of(size_bytes));
-    return free != free_.end() && !free->second.empty();
-  }
+  bool has(std::uint64_t size_bytes) const { return free_.contains(Kind::size_of(size_bytes)); }
 
-  // Only what no device work touches any more. False: the block is not kept, and the caller frees it.
-  [[nodiscard]] bool give_back(std::uint64_t address, std::uint64_t size_bytes) {
+  // Only what no device work touches any more.
+  void give_back(std::uint64_t address, std::uint64_t size_bytes) {
     const std::uint64_t block = Kind::size_of(size_bytes);
-    if (kind_.renew(table_, address, block) &&
-        block <= kind_.most_kept_bytes - std::min(cached_bytes_, kind_.most_kept_bytes)) {
+    if (kind_.renew(table_, address, block)) {
       free_[block].push_back(address);
       cached_bytes_ += block;
-      return true;
+    } else {
+      used_up_.emplace_back(address, block);
     }
-    held_bytes_ -= block;
-    return false;
   }
 
-  // Gives what is cached back to the system. Blocks that the driver does not take stay cached; the first refusal is the
-  // answer.
+  // Is more there than is to be kept, or a block that nobody can use again?
+  bool has_excess() const { return cached_bytes_ > kind_.most_kept_bytes || !used_up_.empty(); }
+  // Takes one such block out of the pool, for the caller to free: of those that are too many, the largest.
+  std::uint64_t take_excess() {
+    std::uint64_t address = 0, block = 0;
+    if (!used_up_.empty()) {
+      std::tie(address, block) = used_up_.back();
+      used_up_.pop_back();
+    } else {
+      const auto largest = std::prev(free_.end());
+      block = largest->first;
+      address = largest->second.back();
+      largest->second.pop_back();
+      if (largest->second.empty()) free_.erase(largest);
+      cached_bytes_ -= block;
+    }
+    held_bytes_ -= block;
+    return address;
+  }
+
+  // Gives what nobody uses back to the system. Blocks that could be used again and that the driver does not take stay
+  // cached; the first refusal is the answer.
   template <class Call = Directly>
   CUresult trim(Call&& call = {}) {
     auto idle = std::exchange(free_, {});
+    const auto used_up = std::exchange(used_up_, {});
+    for (const auto& each : used_up) held_bytes_ -= each.second;
     held_bytes_ -= cached_bytes_;
     cached_bytes_ = 0;
-    if (idle.empty()) return CUDA_SUCCESS;
+    if (idle.empty() && used_up.empty()) return CUDA_SUCCESS;
     const CUresult first_refused = call([&] {
       CUresult first = CUDA_SUCCESS;
+      for (const auto& each : used_up) Kind::free(table_, each.first);  // a refusal: the context is broken
       for (auto& [block, addresses] : idle)
         std::erase_if(addresses, [&](std::uint64_t address) {
           const CUresult result = Kind::free(table_, address);
@@ -247,7 +268,8 @@ class BlockPool {
  private:
   const Table& table_;
   Kind kind_;
-  std::map<std::uint64_t, std::vector<std::uint64_t>> free_;
+  std::map<std::uint64_t, std::vector<std::uint64_t>> free_;      // addresses, by the block's size
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> used_up_;  // that cannot be used again: address and size
   std::uint64_t held_bytes_ = 0, cached_bytes_ = 0;
 };
 

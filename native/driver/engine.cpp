@@ -59,10 +59,13 @@ void Engine::collect() {
   // At the very end: others may submit meanwhile.
   memory.close_due();
   // NVIDIA's driver may wait for a device that was idle a moment ago. So nobody else submits meanwhile: who wants to
-  // waits for the right to submit, without the GIL. If somebody has that right now, the images wait for the next time.
-  if (!images.dropped_count() || depth != 0) return;
+  // waits for the right to submit, without the GIL. If somebody has that right now, the images and the memory wait for
+  // the next time.
+  if (depth != 0 || !(images.dropped_count() || memory.has_excess())) return;
   const std::unique_lock alone(submitting, std::try_to_lock);
-  if (alone) images.unload_idle();
+  if (!alone) return;
+  images.unload_idle();
+  memory.free_excess();
 }
 
 void Engine::mark_last(dataflow::AtEnd& last, StreamIndex stream) {

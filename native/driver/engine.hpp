@@ -159,9 +159,8 @@ class Engine::Submission {
     engine_.require_usable();
     if (!engine_.submitting.try_lock()) [[unlikely]]
       wait();
-    // A device that is at rest now may be at work soon.
-    if (++engine_.depth == 1 && engine_.graph_room.is_missing()) [[unlikely]]
-      engine_.graph_room.make_where_idle();
+    if (++engine_.depth == 1 && (engine_.graph_room.is_missing() || engine_.memory.is_freeing())) [[unlikely]]
+      prepare();
   }
   Submission(const Submission&) = delete;
   Submission& operator=(const Submission&) = delete;
@@ -177,6 +176,11 @@ class Engine::Submission {
   [[gnu::noinline]] void wait() {
     nb::gil_scoped_release release;
     engine_.submitting.lock();
+  }
+  // A device that is at rest now may be at work soon.
+  [[gnu::noinline]] void prepare() {
+    without_gil([&] { engine_.memory.await_freeing(); });
+    engine_.graph_room.make_where_idle();
   }
 
   Engine& engine_;

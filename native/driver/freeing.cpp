@@ -8,48 +8,37 @@
 
 namespace aiocuda::driver {
 
-void FreeingThread::hand_over(CUcontext context, std::uint64_t address, Free free) {
-  {
-    const std::scoped_lock lock(shared_->mutex);
-    shared_->blocks.push_back({context, address, free});
-    if (shared_->is_running) return;
-    try {
-      std::thread([shared = shared_] { shared->run(); }).detach();
-      shared_->is_running = true;
-      return;
-    } catch (const std::system_error&) {
-      shared_->blocks.pop_back();
-    }
-  }
-  free(shared_->table, address);
-}
-
 // What the driver answers concerns nobody: where it refuses, the context is broken, and the memory lost with it.
-void FreeingThread::Shared::run() {
-  std::unique_lock lock(mutex);
-  while (!blocks.empty()) {
-    const Block block = blocks.front();
-    blocks.pop_front();
-    lock.unlock();
+void FreeingThread::hand_over(CUcontext context, std::uint64_t address, Free free) {
+  auto work = [shared = shared_, context, address, free] {
     {
-      const RelaxedCaptures relaxed(table);
-      table.cuCtxSetCurrent(block.context);
-      block.free(table, block.address);
+      const RelaxedCaptures relaxed(shared->table);
+      CUcontext before = nullptr;
+      shared->table.cuCtxGetCurrent(&before);
+      shared->table.cuCtxSetCurrent(context);
+      free(shared->table, address);
+      shared->table.cuCtxSetCurrent(before);
     }
-    lock.lock();
+    const std::scoped_lock lock(shared->mutex);
+    shared->is_at_work.store(false, std::memory_order_release);
+    shared->ended.notify_all();
+  };
+  shared_->is_at_work.store(true, std::memory_order_release);
+  try {
+    std::thread(work).detach();
+  } catch (const std::system_error&) {
+    work();
   }
-  is_running = false;
-  ended.notify_all();
 }
 
 void FreeingThread::finish() {
   std::unique_lock lock(shared_->mutex);
-  shared_->ended.wait(lock, [&] { return !shared_->is_running; });
+  shared_->ended.wait(lock, [&] { return !is_at_work(); });
 }
 
 bool FreeingThread::finish_within(std::chrono::milliseconds time) {
   std::unique_lock lock(shared_->mutex);
-  return shared_->ended.wait_for(lock, time, [&] { return !shared_->is_running; });
+  return shared_->ended.wait_for(lock, time, [&] { return !is_at_work(); });
 }
 
 }  // namespace aiocuda::driver

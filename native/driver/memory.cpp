@@ -169,6 +169,31 @@ CUresult Memory::advise(const dataflow::Buffer& buffer, dataflow::Span span, CUm
   return kind.advise(table_, buffer.address, buffer.address + span.begin, span.end - span.begin, advice, location);
 }
 
+bool Memory::is_at_rest() const {
+  if (!now_.has_all()) return false;
+  for (std::int32_t ordinal = 0; ordinal < devices_.count(); ++ordinal) {
+    try {
+      if (devices_.is_open(ordinal) && !streams_.is_idle(ordinal)) return false;
+    } catch (const Refusal&) {  // a broken context runs nothing any more
+    }
+  }
+  return true;
+}
+
+void Memory::free_excess() {
+  if (!has_excess()) return;
+  auto free_one_of = [&](auto& pool, std::int32_t device) {
+    using Kind = std::remove_cvref_t<decltype(pool.kind())>;
+    if (!pool.has_excess()) return false;
+    if (!freeing_.is_at_work() && is_at_rest())
+      freeing_.hand_over(devices_.at(device).context, pool.take_excess(), Kind::free);
+    return true;
+  };
+  if (free_one_of(page_locked_, streams_.at(0).device)) return;  // every context's: any will do
+  for (auto& [device, pool] : managed_)
+    if (free_one_of(pool, device)) return;
+}
+
 void Memory::shut_down() { freeing_.finish_within(last_frees); }
 
 void Memory::take_back(std::unique_ptr<dataflow::Buffer> buffer) noexcept {
@@ -188,26 +213,20 @@ void Memory::free_due() {
   returned_.insert(returned_.end(), std::make_move_iterator(left.begin()), std::make_move_iterator(left.end()));
 }
 
-template <class Kind>
-void Memory::give_back(BlockPool<Kind>& pool, const dataflow::Buffer& buffer) {
-  if (pool.give_back(buffer.address, buffer.size_bytes)) return;
-  freeing_.hand_over(devices_.at(device_of(buffer)).context, buffer.address, Kind::free);
-}
-
 bool Memory::try_free(dataflow::Buffer& buffer) {
   if (buffer.device != dataflow::host_ordinal && buffer.kind == MemoryKind::ordinary) return free_device(buffer);
   // All other memory knows no streams: it goes when all its users have passed.
   if (!streams_.has_ended(buffer)) return false;
   switch (buffer.kind) {
     case MemoryKind::ordinary:
-      give_back(page_locked_, buffer);
+      page_locked_.give_back(buffer.address, buffer.size_bytes);
       break;
     case MemoryKind::managed:
-      give_back(managed(buffer.device), buffer);
+      managed(buffer.device).give_back(buffer.address, buffer.size_bytes);
       known_account(buffer.device).managed_bytes -= buffer.size_bytes;
       break;
     case MemoryKind::interprocess:
-      give_back(interprocess(buffer.device), buffer);
+      interprocess(buffer.device).give_back(buffer.address, buffer.size_bytes);
       note_freed(buffer);
       break;
     case MemoryKind::opened:

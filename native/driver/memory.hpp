@@ -57,6 +57,18 @@ class Memory final : public dataflow::MemoryOwner {
   void free_due();
   // Closes other processes' memory that nobody holds any more. Others may submit meanwhile.
   void close_due();
+  // Is there page-locked or managed memory that is not to be kept?
+  bool has_excess() const {
+    return page_locked_.has_excess() ||
+           std::any_of(managed_.begin(), managed_.end(), [](const auto& each) { return each.second.has_excess(); });
+  }
+  // Has another thread give one block that is not kept back to the driver, if there is one and all devices are at rest:
+  // the driver waits for them first. By somebody who has the right to submit.
+  void free_excess();
+  // Is that going on? Nobody may submit meanwhile: the driver would wait for that work as well, and launches of all
+  // threads would wait for the driver (seen on an H100).
+  bool is_freeing() const { return freeing_.is_at_work(); }
+  void await_freeing() { freeing_.finish(); }
   // Waits for what goes back to the driver, for some time.
   void shut_down();
 
@@ -129,13 +141,12 @@ class Memory final : public dataflow::MemoryOwner {
   void reclaim();
   template <class Kind>
   CUresult allocate_block(BlockPool<Kind>& pool, dataflow::Buffer& buffer);
-  template <class Kind>
-  void give_back(BlockPool<Kind>& pool, const dataflow::Buffer& buffer);
   void take_in(dataflow::Buffer& buffer);
   // False: not yet.
   bool try_free(dataflow::Buffer& buffer);
   bool free_device(dataflow::Buffer& buffer);
   bool is_lost(StreamIndex stream) const;
+  bool is_at_rest() const;
   void note_freed(const dataflow::Buffer& buffer);
   std::uint64_t allocated_bytes(CUdeviceptr address, std::uint64_t wanted_bytes, std::int32_t device) const;
   void forget_foreign(CUdeviceptr begin, CUdeviceptr end);

@@ -48,6 +48,7 @@ class FakeEngine : public Surroundings {
     streams.destroy_closed();
     memory.close_due();
     images.unload_idle();
+    memory.free_excess();
   }
   void note_return() noexcept override {
     if (!is_submitting) collect();

@@ -81,7 +81,7 @@ TEST_CASE("a block that came back is handed out again for all sizes that it fits
   REQUIRE(pool.allocate(1, first) == CUDA_SUCCESS);
   CHECK(pool.held_bytes() == 64 * kib);
   CHECK(pool.cached_bytes() == 0);
-  CHECK(pool.give_back(first, 1));
+  pool.give_back(first, 1);
   CHECK(pool.cached_bytes() == 64 * kib);
   REQUIRE(pool.allocate(64 * kib + 1, larger) == CUDA_SUCCESS);
   CHECK(larger != first);
@@ -107,7 +107,7 @@ TEST_CASE("advice is undone for the whole block when it comes back, each piece o
   kind.advise(table, block, block, 256 * kib, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, location_of(-1));
   CHECK(calls.advised.size() == 5);
   calls.advised.clear();
-  CHECK(pool.give_back(block, 256 * kib));
+  pool.give_back(block, 256 * kib);
   const int device = CU_MEM_LOCATION_TYPE_DEVICE, host = CU_MEM_LOCATION_TYPE_HOST;
   CHECK(calls.advised == std::vector<std::tuple<std::uint64_t, std::uint64_t, int, int, int>>{
                              {block, 256 * kib, CU_MEM_ADVISE_UNSET_READ_MOSTLY, device, 0},
@@ -120,7 +120,7 @@ TEST_CASE("advice is undone for the whole block when it comes back, each piece o
   pool.allocate(256 * kib, again);
   CHECK(again == block);
   calls.advised.clear();
-  CHECK(pool.give_back(again, 256 * kib));
+  pool.give_back(again, 256 * kib);
   CHECK(calls.advised.empty());
 }
 
@@ -131,7 +131,11 @@ TEST_CASE("a block whose advice cannot be undone is not used again") {
   pool.allocate(1, block);
   pool.kind().advise(table, block, block, 1, CU_MEM_ADVISE_SET_READ_MOSTLY, location_of(0));
   calls.advice_answer = CUDA_ERROR_INVALID_VALUE;
-  CHECK_FALSE(pool.give_back(block, 1));
+  pool.give_back(block, 1);
+  CHECK(pool.cached_bytes() == 0);
+  REQUIRE(pool.has_excess());
+  CHECK(pool.take_excess() == block);
+  CHECK_FALSE(pool.has_excess());
   CHECK(pool.held_bytes() == 0);
   pool.allocate(1, next);
   CHECK(next != block);
@@ -147,7 +151,7 @@ TEST_CASE("advice that was refused, or only takes some back, is nothing to undo"
   CHECK(pool.kind().advise(table, block, block, 1, CU_MEM_ADVISE_SET_ACCESSED_BY, location_of(7)) ==
         CUDA_ERROR_INVALID_DEVICE);
   calls.advised.clear();
-  CHECK(pool.give_back(block, 1));
+  pool.give_back(block, 1);
   CHECK(calls.advised.empty());
 }
 
@@ -157,7 +161,12 @@ TEST_CASE("trimming frees what nobody uses, and nothing else") {
   std::uint64_t kept = 0, idle = 0;
   pool.allocate(1, kept);
   pool.allocate(1, idle);
-  CHECK(pool.give_back(idle, 1));
+  pool.give_back(idle, 1);
+  std::uint64_t used_up = 0;
+  pool.allocate(mib, used_up);
+  pool.kind().advise(table, used_up, used_up, mib, CU_MEM_ADVISE_SET_READ_MOSTLY, location_of(0));
+  calls.advice_answer = CUDA_ERROR_INVALID_VALUE;
+  pool.give_back(used_up, mib);
   int calls_made = 0;
   auto counted = [&](auto&& call) {
     ++calls_made;
@@ -165,10 +174,10 @@ TEST_CASE("trimming frees what nobody uses, and nothing else") {
     return call();
   };
   CHECK(pool.trim(counted) == CUDA_SUCCESS);
-  CHECK(calls.freed == std::vector{idle});
+  CHECK(calls.freed == std::vector{used_up, idle});
   CHECK(pool.held_bytes() == 64 * kib);
   CHECK(pool.trim(counted) == CUDA_SUCCESS);
-  CHECK(calls.freed.size() == 1);
+  CHECK(calls.freed.size() == 2);
   CHECK(calls_made == 1);
 }
 
@@ -181,15 +190,24 @@ TEST_CASE("an allocation that is refused holds nothing") {
   CHECK(pool.held_bytes() == 0);
 }
 
-TEST_CASE("of page-locked memory only so much is kept; the rest is for the caller to free") {
+TEST_CASE("of page-locked memory only so much is kept; the rest is used again or is for the caller to free") {
   const Table table = counting_table();
   BlockPool<PageLocked> pool(table);
   std::uint64_t first = 0, second = 0;
   pool.allocate(8ull << 30, first);
   pool.allocate(16ull << 20, second);
-  CHECK_FALSE(pool.give_back(first, 8ull << 30));  // more than is ever kept
-  CHECK(pool.held_bytes() == 16ull << 20);
-  CHECK(pool.give_back(second, 16ull << 20));
+  pool.give_back(first, 8ull << 30);  // more than is ever kept
+  CHECK(pool.has_excess());
+  std::uint64_t again = 0;
+  pool.allocate(8ull << 30, again);
+  CHECK(again == first);
+  CHECK_FALSE(pool.has_excess());
+  pool.give_back(second, 16ull << 20);
+  CHECK_FALSE(pool.has_excess());
+  pool.give_back(first, 8ull << 30);
+  REQUIRE(pool.has_excess());
+  CHECK(pool.take_excess() == first);
+  CHECK_FALSE(pool.has_excess());
   CHECK(calls.freed.empty());
   CHECK(pool.cached_bytes() == 16ull << 20);
   CHECK(pool.held_bytes() == 16ull << 20);
@@ -211,7 +229,7 @@ TEST_CASE(
   CHECK(first == second);
   CHECK(first != others);
   CHECK(calls.events == std::vector<unsigned>(2, CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS));
-  CHECK(pool.give_back(block, 1));
+  pool.give_back(block, 1);
   CHECK(calls.events_destroyed == 1);
   pool.allocate(2 * mib, again);
   CHECK(again == block);

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <thread>
 
 #include "completion/port.hpp"
 #include "whole_engine.hpp"
@@ -138,4 +140,43 @@ TEST_CASE(
     refuse_each(program.prepare, attempt);
     CHECK(raised_count > 3);
   }
+}
+
+TEST_CASE("nobody submits while memory goes back to the driver, and others have Python meanwhile") {
+  WholeEngine engine;
+  engine.run(engine.fill(engine.create(64, 0)));
+  const std::uint64_t kept = engine.engine.memory.page_locked().kind().most_kept_bytes;
+  std::atomic<bool> is_in_driver = false, may_free = false;
+  std::atomic<int> calls_meanwhile = 0;
+  const std::thread::id here = std::this_thread::get_id();
+  engine.driver.set_before_call([&](Function called) {
+    if (called == Function::cuMemFreeHost) {
+      is_in_driver = true;
+      is_in_driver.notify_all();
+      may_free.wait(false);
+    } else if (std::this_thread::get_id() == here && called == Function::cuMemsetD8Async && !may_free) {
+      ++calls_meanwhile;
+    }
+  });
+  {
+    ContextScope scope(engine.engine.devices);
+    scope.bind(0);
+    engine.engine.memory.allocate_host(kept + 1).reset();
+  }
+  REQUIRE(engine.engine.memory.is_freeing());
+  is_in_driver.wait(false);
+  std::thread other([&] {
+    const nb::gil_scoped_acquire python;  // can be had when the submission waits
+    may_free = true;
+    may_free.notify_all();
+  });
+  CHECK_FALSE(engine.run(engine.fill(engine.create(64, 0))));
+  {
+    const nb::gil_scoped_release release;
+    other.join();
+  }
+  CHECK(calls_meanwhile == 0);
+  CHECK_FALSE(engine.engine.memory.is_freeing());
+  CHECK(engine.driver.count(Function::cuMemsetD8Async) == 2);
+  engine.driver.set_before_call([](Function) {});
 }

@@ -12,7 +12,7 @@ add_library(native_model_scheduler OBJECT main.cpp model/scheduler.cpp)
 function(use_models_settings target)
   target_include_directories(${target} SYSTEM PRIVATE "${PROJECT_SOURCE_DIR}/emulator/tests/third_party")
   target_link_libraries(${target} PRIVATE aiocuda_language)
-  target_compile_options(${target} PRIVATE -U_FORTIFY_SOURCE)
+  target_compile_options(${target} PRIVATE -U_FORTIFY_SOURCE -O1)
 endfunction()
 use_models_settings(native_model_scheduler)
 
