@@ -77,7 +77,7 @@ def test_page_locked_memory_is_used_again_when_its_users_have_passed():
 
 
 def test_page_locked_memory_that_is_not_kept_goes_back_when_the_devices_are_at_rest(in_process):
-    """The driver waits for the devices before it takes such memory back, and launches wait meanwhile, as for ever here."""
+    """The driver waits for the devices before it takes such memory back, and launches wait meanwhile: for ever."""
     done = in_process(
         """
         import os
