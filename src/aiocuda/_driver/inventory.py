@@ -96,13 +96,10 @@ def compiler_text() -> str:
     return f"{found}, emulated with {_host_compiler()}" if chosen.is_emulated else found
 
 
-# A compiler that names itself in the log, which is all that NVRTC's interface gives back.
+# A compiler that names itself in the log, which is all that NVRTC's interface gives back. Clang names itself in its
+# version; its own macros are hidden from kernels.
 _WHO_COMPILES = b"""
-#if defined(__clang__)
-#pragma message("compiled by clang " __clang_version__)
-#else
-#pragma message("compiled by g++ " __VERSION__)
-#endif
+#pragma message("compiled by " __VERSION__)
 extern "C" __global__ void nothing() {}
 """
 
@@ -122,5 +119,7 @@ def _host_compiler() -> str:
         nvrtc.nvrtcDestroyProgram(program)
     if result != nvrtc.nvrtcResult.NVRTC_SUCCESS:
         raise CompilationError("a kernel that does nothing", log)
-    named = re.search(r"compiled by (\S+ \d[\w.]*)", log)
-    return named[1] if named else "a C++ compiler that does not name itself"
+    named = re.search(r"compiled by ([^\d\n]*)(\d[\w.]*)", log)
+    if named is None:
+        return "a C++ compiler that does not name itself"
+    return f"{'clang' if 'clang' in named[1].lower() else 'g++'} {named[2]}"
