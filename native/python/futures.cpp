@@ -7,6 +7,7 @@
 #include "execution_awaits.hpp"
 #include "future.hpp"
 #include "places.hpp"
+#include "spare_objects.hpp"
 
 namespace aiocuda {
 namespace {
@@ -158,10 +159,8 @@ nb::object submit_future(PyObject* const* arguments) {
     to_execute(execution.op(), execution.placement());
     execution.submit();
   }
-  nb::object future = nb::inst_alloc(known().future_class);
-  new (nb::inst_ptr<Future>(future)) Future(nb::borrow(op), std::move(placement), true);
-  nb::inst_mark_ready(future);
-  return future;
+  Future* made;
+  return SpareObjects<Future>::make(known().future_class, made, nb::borrow(op), std::move(placement), true);
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "../driver/calls.hpp"
 #include "member_types.hpp"
 #include "process.hpp"
+#include "spare_objects.hpp"
 
 namespace aiocuda {
 namespace {
@@ -196,9 +197,10 @@ std::vector<PyObject*> in_order(const Signature& signature, PyObject* kernel, Py
 nb::object build_of(KernelObject& kernel, PyObject* const* args, const ShapeRequest& request) {
   Signature& signature = *kernel.signature;
   const std::size_t n = signature.params.size();
-  nb::object object = nb::inst_alloc(kernel.op_class);
-  LaunchOp& op = *new (nb::inst_ptr<LaunchOp>(object)) LaunchOp(reinterpret_cast<PyObject*>(&kernel), signature);
-  nb::inst_mark_ready(object);
+  LaunchOp* made;
+  nb::object object =
+      SpareObjects<LaunchOp>::make(kernel.op_class, made, reinterpret_cast<PyObject*>(&kernel), signature);
+  LaunchOp& op = *made;
   op.is_asked = true;  // if it comes to nothing, nobody is told that it was never executed
   op.origin.capture();
   op.shape = resolve_shape(signature, request);
