@@ -59,7 +59,7 @@ std::uint64_t read_extent(const Signature& signature, const char* name, PyObject
   return extent;
 }
 
-void read_extents(const Signature& signature, const char* name, PyObject* value, Extents& into) {
+[[gnu::noinline]] void read_any_extents(const Signature& signature, const char* name, PyObject* value, Extents& into) {
   if (!PyTuple_Check(value) && !PyList_Check(value)) {
     into.of[0] = read_extent(signature, name, value);
     into.rank = 1;
@@ -73,6 +73,17 @@ void read_extents(const Signature& signature, const char* name, PyObject* value,
     into.of[static_cast<std::size_t>(axis)] = read_extent(signature, name, item.ptr());
   }
   into.rank = static_cast<int>(n);
+}
+
+void read_extents(const Signature& signature, const char* name, PyObject* value, Extents& into) {
+  if (!PyLong_CheckExact(value)) return read_any_extents(signature, name, value, into);
+  const unsigned long long extent = PyLong_AsUnsignedLongLong(value);
+  if (extent == static_cast<unsigned long long>(-1)) [[unlikely]] {  // it may be an error
+    PyErr_Clear();
+    return read_any_extents(signature, name, value, into);
+  }
+  into.of[0] = extent;
+  into.rank = 1;
 }
 
 // The parameter of a name, or none.
