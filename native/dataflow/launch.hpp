@@ -145,7 +145,7 @@ struct Home {
 [[gnu::noinline]] inline void meet_another(const Signature& signature, std::size_t i, std::int32_t device,
                                            bool is_managed, Home& home) {
   if (device == unknown_ordinal) return;
-  if (home.device == unknown_ordinal || (home.is_free && !is_managed)) {
+  if (home.is_free && !is_managed) {
     home = {device, i, is_managed};
     return;
   }
@@ -161,7 +161,13 @@ struct Home {
             signature.params[moved].name + " over with .to(" + place + ")");
 }
 inline void meet(const Signature& signature, std::size_t i, std::int32_t device, bool is_managed, Home& home) {
-  if (device != home.device || home.is_free) meet_another(signature, i, device, is_managed, home);
+  if (device == home.device && !home.is_free) [[likely]]
+    return;
+  if (home.device == unknown_ordinal && device != unknown_ordinal) {  // the first one
+    home = {device, i, is_managed};
+    return;
+  }
+  meet_another(signature, i, device, is_managed, home);
 }
 
 [[noreturn, gnu::cold, gnu::noinline]] inline void raise_misfit(const Signature& signature, std::size_t i,
@@ -386,7 +392,7 @@ struct LaunchOp final : Op {
   void release() {
     while (bound) {
       PyObject* object = arguments[--bound].object;
-      if (is_operation(bound)) {
+      if (consumes && is_operation(bound)) {
         let_go(nb::steal(object));
       } else {
         Py_DECREF(object);

@@ -5,6 +5,8 @@
 #pragma once
 #include <nanobind/nanobind.h>
 
+#include <cassert>
+#include <cstddef>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -43,12 +45,22 @@ class TypeTest {
     PyTypeObject* type = Py_TYPE(object);
     if (type == hit_) return true;
     if (type == miss_ || !base_) return false;
-    return look_up(type);
+    return look_up(object);
+  }
+  // The native part of one. nanobind makes ours in one piece with Python's, so all have it at the same place, and it
+  // need not be asked for each.
+  template <class T>
+  T* part_of(PyObject* object) const {
+    auto* const part = reinterpret_cast<T*>(reinterpret_cast<char*>(object) + offset_);
+    assert(part == nb::inst_ptr<T>(object));
+    return part;
   }
 
  private:
-  [[gnu::noinline]] bool look_up(PyTypeObject* type) {
+  [[gnu::noinline]] bool look_up(PyObject* object) {
+    PyTypeObject* const type = Py_TYPE(object);
     const bool is_one = PyType_IsSubtype(type, base_);
+    if (is_one) offset_ = static_cast<char*>(nb::inst_ptr<void>(object)) - reinterpret_cast<char*>(object);
     Py_INCREF(type);  // so that no other type comes to its address
     Py_XDECREF(reinterpret_cast<PyObject*>(std::exchange(is_one ? hit_ : miss_, type)));
     return is_one;
@@ -56,6 +68,7 @@ class TypeTest {
   PyTypeObject* base_ = nullptr;
   PyTypeObject* hit_ = nullptr;
   PyTypeObject* miss_ = nullptr;
+  std::ptrdiff_t offset_ = 0;  // of the native part
 };
 
 struct Launches;
@@ -160,9 +173,11 @@ inline nb::object placement_of(const Op& op, const Placement& of_execution) {
 inline TypeTest is_op;
 inline TypeTest is_array;
 
-inline Op* as_op(nb::handle object) { return object.ptr() && is_op(object.ptr()) ? nb::inst_ptr<Op>(object) : nullptr; }
+inline Op* as_op(nb::handle object) {
+  return object.ptr() && is_op(object.ptr()) ? is_op.part_of<Op>(object.ptr()) : nullptr;
+}
 inline Array* as_array(nb::handle object) {
-  return object.ptr() && is_array(object.ptr()) ? nb::inst_ptr<Array>(object) : nullptr;
+  return object.ptr() && is_array(object.ptr()) ? is_array.part_of<Array>(object.ptr()) : nullptr;
 }
 
 // An array of another library's, as a `DeviceArray`; none if it is no such thing. Or, in words, why it cannot be one.
@@ -186,7 +201,7 @@ inline void Op::note_tensors(nb::handle argument) {
 // another and not one inside another. `is_used`: whoever lets go has used it, or was to.
 inline void let_go(nb::object object, bool is_used = true) {
   if (!object.is_valid() || !is_op(object.ptr())) return;
-  if (is_used) nb::inst_ptr<Op>(object)->is_asked = true;
+  if (is_used) is_op.part_of<Op>(object.ptr())->is_asked = true;
   static std::vector<nb::object>& later = *new std::vector<nb::object>;
   static bool draining = false;
   later.push_back(std::move(object));

@@ -24,7 +24,7 @@ namespace aiocuda::dataflow {
 class Held {
  public:
   Held() = default;
-  explicit Held(nb::handle op) : object_(nb::borrow(op)), op_(nb::inst_ptr<Op>(op)) { ++op_->held; }
+  explicit Held(nb::handle op) : object_(nb::borrow(op)), op_(as_op(op)) { ++op_->held; }
   Held(Held&&) noexcept = default;
   Held& operator=(Held&& other) noexcept {
     if (this != &other) {

@@ -92,7 +92,7 @@ class Performing : protected Homes<Sink> {
     for (std::uint32_t i = 0; i < op.bound; ++i) {
       Argument& argument = op.arguments[i];
       const Param& param = signature.params[i];
-      const bool is_constant = !op.is_operation(i);
+      const bool is_constant = !op.consumes || !op.is_operation(i);
       if (is_constant && is_scalar(param.kind)) continue;  // packed when it was built
       if (!is_constant) {
         if (CreateOp* create = as_deferred(op, argument.object)) {

@@ -60,20 +60,19 @@ class Walkers {
  public:
   class Active {
    public:
-    explicit Active(std::uint64_t number) { numbers().push_back(number); }
+    explicit Active(std::uint64_t number) { numbers.push_back(number); }
     Active(const Active&) = delete;
     Active& operator=(const Active&) = delete;
-    ~Active() { numbers().pop_back(); }
+    ~Active() { numbers.pop_back(); }
   };
   static bool is_active(std::uint64_t number) {
-    return std::find(numbers().begin(), numbers().end(), number) != numbers().end();
+    for (const std::uint64_t each : numbers)  // hardly ever more than one or two
+      if (each == number) return true;
+    return false;
   }
 
  private:
-  static std::vector<std::uint64_t>& numbers() {
-    static auto& active = *new std::vector<std::uint64_t>;
-    return active;
-  }
+  static inline std::vector<std::uint64_t>& numbers = *new std::vector<std::uint64_t>;
 };
 
 template <class Sink>

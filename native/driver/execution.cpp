@@ -89,9 +89,11 @@ bool end(Engine& engine) {
 // Tells who debugs of a step that took its thread for long.
 class Watched {
  public:
-  Watched(Engine& engine, const nb::object& root) : engine_(engine), root_(root) {
-    if (engine_.hooks.held_up.is_valid()) [[unlikely]]
+  Watched(Engine& engine, const nb::object& root) : engine_(engine) {
+    if (engine_.hooks.held_up.is_valid()) [[unlikely]] {
+      root_ = root;
       begin_ = Clock::now();
+    }
   }
   Watched(const Watched&) = delete;
   Watched& operator=(const Watched&) = delete;
@@ -113,7 +115,7 @@ class Watched {
   }
 
   Engine& engine_;
-  const nb::object root_;
+  nb::object root_;  // while somebody debugs
   std::optional<Clock::time_point> begin_;
 };
 

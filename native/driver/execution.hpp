@@ -29,7 +29,7 @@ class Execution {
       : engine_(engine),
         root_(std::move(root)),
         placement_(std::move(placement)),
-        op_(nb::inst_ptr<dataflow::Op>(root_)),
+        op_(dataflow::as_op(root_)),
         where_(nb::inst_ptr<dataflow::Placement>(placement_)),
         tensors_(engine) {}
   Execution(const Execution&) = delete;

@@ -175,7 +175,7 @@ const Waits::Ticketed* Waits::ticket_behind(Flags& flags, std::uint64_t count) {
 }
 
 void Waits::note_progress(StreamIndex index) {
-  Flags& flags = flags_of(index);
+  Flags& flags = index < flags_.size() ? *flags_[index] : flags_of(index);
   const std::uint64_t held = timeline_.submitted(index);
   if (held - flags.noted < progress_interval) return;
   flags.noted = held;

@@ -2,6 +2,7 @@
 #include "awaiting.hpp"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <new>
 
@@ -373,21 +374,31 @@ int await_clear(PyObject* self) {
   if (!of(self).is_running) finish(self);
   return 0;
 }
+// Awaits that have been freed, for those that come next. Each keeps its class.
+struct Spares {
+  static constexpr std::size_t most = 64;
+  std::array<PyObject*, most> awaits;
+  std::size_t count = 0;
+} spares;
+
+[[gnu::noinline]] void end_unfinished(PyObject* self) {
+  PyObject *kind, *value, *traceback;
+  PyErr_Fetch(&kind, &value, &traceback);
+  Py_SET_REFCNT(self, 1);  // whole, until it has ended
+  finish(self);
+  Py_SET_REFCNT(self, 0);
+  PyErr_Restore(kind, value, traceback);
+}
 void await_dealloc(PyObject* self) {
   PyObject_GC_UnTrack(self);
-  PyTypeObject* const type = Py_TYPE(self);
-  {
-    PyObject *kind, *value, *traceback;
-    PyErr_Fetch(&kind, &value, &traceback);
-    Await& await = of(self);
-    if (await.stage != Await::Stage::over) {
-      Py_SET_REFCNT(self, 1);  // whole, until it has ended
-      finish(self);
-      Py_SET_REFCNT(self, 0);
-    }
-    await.~Await();
-    PyErr_Restore(kind, value, traceback);
+  Await& await = of(self);
+  if (await.stage != Await::Stage::over) end_unfinished(self);
+  await.~Await();  // it holds nothing any more
+  if (spares.count < Spares::most) [[likely]] {
+    spares.awaits[spares.count++] = self;
+    return;
   }
+  PyTypeObject* const type = Py_TYPE(self);
   PyObject_GC_Del(self);
   Py_DECREF(type);
 }
@@ -420,8 +431,14 @@ PyType_Spec await_spec = {"aiocuda._native.Await", sizeof(AwaitObject), 0,
 }  // namespace
 
 PyObject* make_await(std::unique_ptr<Awaited> awaited, double limit_s) {
-  auto* const self = PyObject_GC_New(AwaitObject, await_type);
-  if (!self) return nullptr;
+  AwaitObject* self;
+  if (spares.count) [[likely]] {
+    self = reinterpret_cast<AwaitObject*>(spares.awaits[--spares.count]);
+    Py_SET_REFCNT(&self->ob_base, 1);
+  } else {
+    self = PyObject_GC_New(AwaitObject, await_type);
+    if (!self) return nullptr;
+  }
   new (&self->await) Await{.awaited = std::move(awaited), .limit_s = limit_s};
   PyObject_GC_Track(self);
   return reinterpret_cast<PyObject*>(self);

@@ -23,12 +23,11 @@ inline void set_refused_by_system(const std::system_error& error) {
   PyErr_SetString(refused_by_system.ptr(), said.c_str());
 }
 
-// `f(arguments)`: an array of so many.
-template <nb::object (*f)(PyObject* const*), Py_ssize_t count>
-PyObject* call_direct(PyObject*, PyObject* const* arguments, Py_ssize_t given) noexcept {
-  if (given != count) return PyErr_Format(PyExc_TypeError, "%zd arguments are expected, not %zd", count, given);
+// `f()`, as Python takes it; null: it raised, or gave nothing.
+template <class F>
+PyObject* raising(F&& f) noexcept {
   try {
-    return f(arguments).release().ptr();
+    return f().release().ptr();
   } catch (nb::python_error& error) {
     error.restore();
   } catch (const nb::builtin_exception& error) {
@@ -42,6 +41,13 @@ PyObject* call_direct(PyObject*, PyObject* const* arguments, Py_ssize_t given) n
     PyErr_SetString(PyExc_RuntimeError, error.what());
   }
   return nullptr;
+}
+
+// `f(arguments)`: an array of so many.
+template <nb::object (*f)(PyObject* const*), Py_ssize_t count>
+PyObject* call_direct(PyObject*, PyObject* const* arguments, Py_ssize_t given) noexcept {
+  if (given != count) return PyErr_Format(PyExc_TypeError, "%zd arguments are expected, not %zd", count, given);
+  return raising([&] { return f(arguments); });
 }
 
 template <nb::object (*f)(PyObject* const*), Py_ssize_t count>

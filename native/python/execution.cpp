@@ -11,6 +11,7 @@
 #include "execution_awaits.hpp"
 #include "futures.hpp"
 #include "loop_port.hpp"
+#include "native_method.hpp"
 #include "places.hpp"
 #include "process.hpp"
 
@@ -68,18 +69,28 @@ nb::object submit(PyObject* const* arguments) {
   return nb::none();
 }
 
-// (op, placement, timeout_s): executes an operation, under the placement in force where none is given, and returns its
-// result. Negative: there is no time-out.
-nb::object run_and_wait(PyObject* const* arguments) {
-  op_of(arguments[0]);
-  const nb::handle op(arguments[0]);
-  const double timeout_s = PyFloat_AsDouble(arguments[2]);
-  if (timeout_s == -1.0 && PyErr_Occurred()) throw nb::python_error();
-  Execution execution(process_engine(), nb::borrow(op),
-                      arguments[1] == Py_None ? dataflow::placement_in_force() : as_placement(arguments[1]));
+constexpr double no_timeout = -1;
+
+// Executes an operation and returns its result.
+nb::object run_and_wait(nb::handle op, nb::object placement, double timeout_s) {
+  Execution execution(process_engine(), nb::borrow(op), std::move(placement));
   require_open(execution);
   if (!execution.wait(driver::Patience(timeout_s))) driver::raise_exception(overdue().of_op(op, timeout_s));
   return execution.op().outcome;
+}
+// (op, placement, timeout_s): the same, under the placement in force where none is given. Negative: there is no
+// time-out.
+nb::object run_and_wait(PyObject* const* arguments) {
+  op_of(arguments[0]);
+  const double timeout_s = PyFloat_AsDouble(arguments[2]);
+  if (timeout_s == -1.0 && PyErr_Occurred()) throw nb::python_error();
+  return run_and_wait(arguments[0],
+                      arguments[1] == Py_None ? dataflow::placement_in_force() : as_placement(arguments[1]), timeout_s);
+}
+PyObject* sync_called(PyObject* self, PyObject* const* args, std::size_t flagged, PyObject* names) noexcept {
+  if (PyVectorcall_NARGS(flagged) == 1 && !names && dataflow::is_op(args[0]))
+    return raising([&] { return run_and_wait(args[0], dataflow::placement_in_force(), no_timeout); });
+  return PyObject_Vectorcall(reinterpret_cast<NativeMethod*>(self)->function, args, flagged, names);
 }
 
 // An await of work of another thread.
@@ -107,6 +118,16 @@ class AwaitedWork final : public Awaited {
 PyObject* await_work(PyObject* work) { return make_await(std::make_unique<AwaitedWork>(work)); }
 PyType_Slot work_slots[] = {{Py_am_await, reinterpret_cast<void*>(await_work)}, {0, nullptr}};
 
+// (begins_turn=False)
+PyObject* wake_due_called(PyObject* self, PyObject* const* args, Py_ssize_t count) noexcept {
+  if (count > 1) return PyErr_Format(PyExc_TypeError, "wake_due() takes one argument, not %zd", count);
+  return raising([&] {
+    const nb::object kept = nb::borrow(self);
+    wake_due(*nb::inst_ptr<LoopPort>(kept), count && args[0] == Py_True);
+    return nb::none();
+  });
+}
+
 }  // namespace
 
 void wake_due(LoopPort& port, bool begins_turn) {
@@ -125,7 +146,8 @@ void bind_execution(nb::module_& module) {
   bind_futures(module);
   bind_arrivals(module);
   bind_device_waits(module);
-  nb::class_<LoopPort>(module, "Port", nb::is_weak_referenceable())
+  auto port = nb::class_<LoopPort>(module, "Port", nb::is_weak_referenceable());
+  port
       // `turn_us`: how long awaits may hold the loop in one turn of it; None: it is no loop's.
       .def(nb::init<std::optional<std::int64_t>>(), "turn_us"_a = nb::none())
       .def("fileno", [](const LoopPort& self) { return self.port->fd(); })
@@ -148,15 +170,11 @@ void bind_execution(nb::module_& module) {
             return all;
           },
           "begins_turn"_a = false)
-      // Tells all whose tokens are due, in the order in which they became so.
-      .def(
-          "wake_due",
-          [](nb::handle_t<LoopPort> self, bool begins_turn) {
-            const nb::object kept = nb::borrow(self);
-            wake_due(*nb::inst_ptr<LoopPort>(self), begins_turn);
-          },
-          "begins_turn"_a = false)
       .def_prop_ro("turn_calls", [](const LoopPort& self) { return self.time->calls(); });
+  // Tells all whose tokens are due, in the order in which they became so. A loop calls it each time that it wakes.
+  static PyMethodDef waking = {"wake_due", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(wake_due_called)),
+                               METH_FASTCALL, nullptr};
+  port.attr("wake_due") = checked(PyDescr_NewMethod(reinterpret_cast<PyTypeObject*>(port.ptr()), &waking));
 
   // Work of another thread, for its waiters: tokens, or a thread that blocks. `end` is called once, when it has ended.
   nb::class_<driver::HostWork>(module, "HostWork", nb::is_weak_referenceable(), nb::type_slots(work_slots))
@@ -176,6 +194,8 @@ void bind_execution(nb::module_& module) {
 
   module.attr("PAUSE") = completion::pause;
 
+  // Decorates the method of operations that executes them and waits.
+  module.def("synced_natively", [](const nb::object& function) { return make_native_method(sync_called, function); });
   static PyMethodDef functions[] = {direct<submit, 2>("submit"), direct<run_and_wait, 3>("run_and_wait"), {}};
   if (PyModule_AddFunctions(module.ptr(), functions) != 0) throw nb::python_error();
   // How often walks have looked at an operation.

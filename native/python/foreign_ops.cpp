@@ -4,6 +4,8 @@
 #include <optional>
 #include <utility>
 
+#include "spare_objects.hpp"
+
 namespace aiocuda {
 namespace nb = nanobind;
 namespace {
@@ -61,9 +63,7 @@ nb::object call(nb::object function, const nb::tuple& arguments, nb::handle read
 }  // namespace
 
 nb::object new_foreign_op(ForeignOp*& op) {
-  nb::object object = nb::inst_alloc(askers()->op_class);
-  op = new (nb::inst_ptr<ForeignOp>(object)) ForeignOp();
-  nb::inst_mark_ready(object);
+  nb::object object = SpareObjects<ForeignOp>::make(askers()->op_class, op);
   op->origin.capture();
   return object;
 }

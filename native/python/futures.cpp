@@ -6,7 +6,9 @@
 #include "direct.hpp"
 #include "execution_awaits.hpp"
 #include "future.hpp"
+#include "native_method.hpp"
 #include "places.hpp"
+#include "spare_objects.hpp"
 
 namespace aiocuda {
 namespace {
@@ -147,21 +149,26 @@ bool drive_future(Future& future, LoopPort& port, nb::object token, bool spins) 
 
 nb::object or_none(const nb::object& object) { return object.is_valid() ? object : nb::none(); }
 
-// (op): hands an operation to the device, as far as nothing waits for the host; what fails at once is raised. Gives
-// back its future.
-nb::object submit_future(PyObject* const* arguments) {
-  op_of(arguments[0]);
-  const nb::handle op(arguments[0]);
+// Hands an operation to the device, as far as nothing waits for the host; what fails at once is raised. Gives back its
+// future.
+nb::object submit_future(nb::handle op) {
   nb::object placement = dataflow::placement_in_force();
   {
     Execution execution(process_engine(), nb::borrow(op), placement);
     to_execute(execution.op(), execution.placement());
     execution.submit();
   }
-  nb::object future = nb::inst_alloc(known().future_class);
-  new (nb::inst_ptr<Future>(future)) Future(nb::borrow(op), std::move(placement), true);
-  nb::inst_mark_ready(future);
-  return future;
+  Future* made;
+  return SpareObjects<Future>::make(known().future_class, made, nb::borrow(op), std::move(placement), true);
+}
+nb::object submit_future(PyObject* const* arguments) {
+  op_of(arguments[0]);
+  return submit_future(nb::handle(arguments[0]));
+}
+PyObject* submit_called(PyObject* self, PyObject* const* args, std::size_t flagged, PyObject* names) noexcept {
+  if (PyVectorcall_NARGS(flagged) == 1 && !names && dataflow::is_op(args[0]))
+    return raising([&] { return submit_future(nb::handle(args[0])); });
+  return PyObject_Vectorcall(reinterpret_cast<NativeMethod*>(self)->function, args, flagged, names);
 }
 
 }  // namespace
@@ -252,6 +259,9 @@ void bind_futures(nb::module_& module) {
       });
   static PyMethodDef functions[] = {direct<submit_future, 1>("submit_future"), {}};
   if (PyModule_AddFunctions(module.ptr(), functions) != 0) throw nb::python_error();
+  // Decorates the method of operations that does the same.
+  module.def("submitted_natively",
+             [](const nb::object& function) { return make_native_method(submit_called, function); });
   // The class of futures, and the end of one that ended as its operation did.
   module.def("set_future", [](nb::object future_class, nb::object as_its_operation) {
     known().future_class = std::move(future_class);

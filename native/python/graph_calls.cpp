@@ -1,18 +1,16 @@
 // Launches of graphs and calls of compiled functions: see graph_calls.hpp.
-//
-// Always true: Python's method is the whole of it, for every argument. Native code takes what it can do in the same
-// way, and leaves all else to that method, which also says what is wrong.
 #include "graph_calls.hpp"
 
-#include <exception>
 #include <optional>
 #include <string_view>
 #include <vector>
 
 #include "../dataflow/replay.hpp"
 #include "../driver/graph.hpp"
+#include "direct.hpp"
 #include "known_calls.hpp"
 #include "member_types.hpp"
+#include "native_method.hpp"
 #include "process.hpp"
 #include "replaying.hpp"
 
@@ -34,29 +32,8 @@ struct CompiledFace {
   PyObject* known;  // the KnownCall of the latest graph, or None
 };
 
-// A method of Python's, and native code that is asked first.
-struct LaunchMethod {
-  PyObject_HEAD vectorcallfunc vectorcall;
-  PyObject* function;
-  PyObject* op_class;
-  PyObject* dict;
-};
-
 PyTypeObject* graph_type;
 PyTypeObject* compiled_type;
-PyTypeObject* method_type;
-
-template <class F>
-PyObject* raising(F&& f) noexcept {
-  try {
-    return f().release().ptr();
-  } catch (nb::python_error& error) {
-    error.restore();
-  } catch (const std::exception& error) {
-    PyErr_SetString(PyExc_RuntimeError, error.what());
-  }
-  return nullptr;
-}
 
 // The input of a name, or none.
 std::size_t find_input(const GraphPlan& plan, PyObject* name) {
@@ -73,14 +50,14 @@ std::size_t find_input(const GraphPlan& plan, PyObject* name) {
 }
 
 // The operation that launches a graph; none where that is for Python.
-nb::object launch(const LaunchMethod& method, const GraphFace& face, PyObject* const* values, PyObject* names) {
+nb::object launch(nb::handle op_class, const GraphFace& face, PyObject* const* values, PyObject* names) {
   if (!face.is_plain || !face.native) return {};
   const nb::object graph = nb::borrow(face.native);
   const nb::object put = nb::borrow(face.put && face.put != Py_None ? face.put : nullptr);
   if (put.is_valid() && !process_engine().streams.is_open(nb::inst_ptr<Placement>(put)->stream)) return {};
   const GraphPlan& plan = nb::inst_ptr<GraphObject>(graph)->graph->plan;
 
-  nb::object object = begin_replay(method.op_class, graph);
+  nb::object object = begin_replay(op_class, graph);
   auto& op = *nb::inst_ptr<ReplayOp>(object);
   for (Py_ssize_t i = 0, count = names ? PyTuple_GET_SIZE(names) : 0; i < count; ++i) {
     const std::size_t index = plan.is_closed ? 0 : find_input(plan, PyTuple_GET_ITEM(names, i));
@@ -95,10 +72,10 @@ nb::object launch(const LaunchMethod& method, const GraphFace& face, PyObject* c
 }
 
 PyObject* launch_called(PyObject* self, PyObject* const* args, std::size_t flagged, PyObject* names) noexcept {
-  const auto& method = *reinterpret_cast<LaunchMethod*>(self);
+  const auto& method = *reinterpret_cast<NativeMethod*>(self);
   if (PyVectorcall_NARGS(flagged) == 1 && PyObject_TypeCheck(args[0], graph_type)) {
     PyObject* const op =
-        raising([&] { return launch(method, *reinterpret_cast<GraphFace*>(args[0]), args + 1, names); });
+        raising([&] { return launch(method.known, *reinterpret_cast<GraphFace*>(args[0]), args + 1, names); });
     if (op || PyErr_Occurred()) return op;
   }
   return PyObject_Vectorcall(method.function, args, flagged, names);
@@ -178,16 +155,6 @@ int compiled_clear(PyObject* self) {
   Py_CLEAR(reinterpret_cast<CompiledFace*>(self)->known);
   return 0;
 }
-int method_traverse(PyObject* self, visitproc visit, void* arg) {
-  const auto* method = reinterpret_cast<LaunchMethod*>(self);
-  return visited(self, visit, arg, method->function, method->op_class, method->dict);
-}
-int method_clear(PyObject* self) {
-  Py_CLEAR(reinterpret_cast<LaunchMethod*>(self)->function);
-  Py_CLEAR(reinterpret_cast<LaunchMethod*>(self)->op_class);
-  Py_CLEAR(reinterpret_cast<LaunchMethod*>(self)->dict);
-  return 0;
-}
 template <int (*clear)(PyObject*)>
 void deallocate(PyObject* self) {
   PyTypeObject* const type = Py_TYPE(self);
@@ -203,13 +170,6 @@ PyObject* compiled_new(PyTypeObject* type, PyObject*, PyObject*) {
   if (self) reinterpret_cast<CompiledFace*>(self)->vectorcall = compiled_called;
   return self;
 }
-// Of an object, the bound method; of the class, itself.
-PyObject* method_get(PyObject* self, PyObject* object, PyObject*) {
-  if (object && object != Py_None) return PyMethod_New(self, object);
-  Py_INCREF(self);
-  return self;
-}
-
 PyTypeObject* made(PyType_Spec& spec) {
   auto* const type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
   if (!type) throw nb::python_error();
@@ -255,52 +215,18 @@ PyTypeObject* make_compiled_type() {
   return made(spec);
 }
 
-PyTypeObject* make_method_type() {
-  static PyMemberDef members[] = {
-      {"__vectorcalloffset__", Py_T_PYSSIZET, offsetof(LaunchMethod, vectorcall), Py_READONLY, nullptr},
-      {"__dictoffset__", Py_T_PYSSIZET, offsetof(LaunchMethod, dict), Py_READONLY, nullptr},
-      {}};
-  static PyGetSetDef properties[] = {{"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
-                                     {}};
-  static PyType_Slot slots[] = {{Py_tp_getset, properties},
-                                {Py_tp_dealloc, slot(deallocate<method_clear>)},
-                                {Py_tp_traverse, slot(method_traverse)},
-                                {Py_tp_clear, slot(method_clear)},
-                                {Py_tp_call, slot(PyVectorcall_Call)},
-                                {Py_tp_descr_get, slot(method_get)},
-                                {Py_tp_members, members},
-                                {0, nullptr}};
-  static PyType_Spec spec = {"aiocuda._native.LaunchMethod", sizeof(LaunchMethod), 0,
-                             Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL |
-                                 Py_TPFLAGS_METHOD_DESCRIPTOR | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-                             slots};
-  return made(spec);
-}
-
-// A method that has a function's name, documentation and signature.
-nb::object launch_method(const nb::object& op_class, const nb::object& function) {
-  nb::object object = nb::steal(PyType_GenericAlloc(method_type, 0));
-  if (!object.is_valid()) throw nb::python_error();
-  auto& method = *reinterpret_cast<LaunchMethod*>(object.ptr());
-  method.vectorcall = launch_called;
-  method.function = nb::borrow(function).release().ptr();
-  method.op_class = nb::borrow(op_class).release().ptr();
-  nb::module_::import_("functools").attr("update_wrapper")(object, function);
-  return object;
-}
-
 }  // namespace
 
 void bind_graph_calls(nb::module_& module) {
   graph_type = make_graph_type();
   compiled_type = make_compiled_type();
-  method_type = make_method_type();
   module.attr("GraphFace") = nb::borrow(reinterpret_cast<PyObject*>(graph_type));
   module.attr("CompiledFace") = nb::borrow(reinterpret_cast<PyObject*>(compiled_type));
   // Decorates CudaGraph.launch. `op_class`: of the operations that it makes.
   module.def("launched_natively", [](nb::object op_class) {
-    return nb::cpp_function(
-        [op_class = std::move(op_class)](const nb::object& function) { return launch_method(op_class, function); });
+    return nb::cpp_function([op_class = std::move(op_class)](const nb::object& function) {
+      return make_native_method(launch_called, function, op_class);
+    });
   });
   // Decorates a class of compiled functions, which has a `__call__` of Python's: calls of its objects ask native code
   // first.

@@ -14,6 +14,7 @@
 #include "../driver/calls.hpp"
 #include "member_types.hpp"
 #include "process.hpp"
+#include "spare_objects.hpp"
 
 namespace aiocuda {
 namespace {
@@ -58,7 +59,7 @@ std::uint64_t read_extent(const Signature& signature, const char* name, PyObject
   return extent;
 }
 
-void read_extents(const Signature& signature, const char* name, PyObject* value, Extents& into) {
+[[gnu::noinline]] void read_any_extents(const Signature& signature, const char* name, PyObject* value, Extents& into) {
   if (!PyTuple_Check(value) && !PyList_Check(value)) {
     into.of[0] = read_extent(signature, name, value);
     into.rank = 1;
@@ -72,6 +73,17 @@ void read_extents(const Signature& signature, const char* name, PyObject* value,
     into.of[static_cast<std::size_t>(axis)] = read_extent(signature, name, item.ptr());
   }
   into.rank = static_cast<int>(n);
+}
+
+void read_extents(const Signature& signature, const char* name, PyObject* value, Extents& into) {
+  if (!PyLong_CheckExact(value)) return read_any_extents(signature, name, value, into);
+  const unsigned long long extent = PyLong_AsUnsignedLongLong(value);
+  if (extent == static_cast<unsigned long long>(-1)) [[unlikely]] {  // it may be an error
+    PyErr_Clear();
+    return read_any_extents(signature, name, value, into);
+  }
+  into.of[0] = extent;
+  into.rank = 1;
 }
 
 // The parameter of a name, or none.
@@ -196,9 +208,10 @@ std::vector<PyObject*> in_order(const Signature& signature, PyObject* kernel, Py
 nb::object build_of(KernelObject& kernel, PyObject* const* args, const ShapeRequest& request) {
   Signature& signature = *kernel.signature;
   const std::size_t n = signature.params.size();
-  nb::object object = nb::inst_alloc(kernel.op_class);
-  LaunchOp& op = *new (nb::inst_ptr<LaunchOp>(object)) LaunchOp(reinterpret_cast<PyObject*>(&kernel), signature);
-  nb::inst_mark_ready(object);
+  LaunchOp* made;
+  nb::object object =
+      SpareObjects<LaunchOp>::make(kernel.op_class, made, reinterpret_cast<PyObject*>(&kernel), signature);
+  LaunchOp& op = *made;
   op.is_asked = true;  // if it comes to nothing, nobody is told that it was never executed
   op.origin.capture();
   op.shape = resolve_shape(signature, request);

@@ -30,6 +30,7 @@
 #include "kernel.hpp"
 #include "known_calls.hpp"
 #include "loop_port.hpp"
+#include "native_method.hpp"
 #include "operations.hpp"
 #include "ownership.hpp"
 #include "placements.hpp"
@@ -334,6 +335,7 @@ NB_MODULE(_native, module) {
   aiocuda::bind_framework_ops(module);
   aiocuda::bind_graphs(module);
   aiocuda::bind_known_calls(module);
+  aiocuda::bind_native_methods();
   aiocuda::bind_graph_calls(module);
   aiocuda::bind_kernel(module);
   aiocuda::bind_streams(module);

@@ -18,6 +18,7 @@
 #include "execution_awaits.hpp"
 #include "process.hpp"
 #include "replaying.hpp"
+#include "spare_objects.hpp"
 
 namespace aiocuda {
 namespace {
@@ -383,9 +384,9 @@ void set_graph(ReplayOp& op, nb::object graph) {
 }  // namespace
 
 nb::object begin_replay(nb::handle op_class, nb::object graph) {
-  nb::object object = nb::inst_alloc(op_class);
-  auto& op = *new (nb::inst_ptr<ReplayOp>(object)) ReplayOp();
-  nb::inst_mark_ready(object);
+  ReplayOp* made;
+  nb::object object = SpareObjects<ReplayOp>::make(op_class, made);
+  ReplayOp& op = *made;
   op.is_asked = true;
   op.origin.capture();
   set_graph(op, std::move(graph));

@@ -56,7 +56,7 @@ class TrioPort:
         """Reschedule what has completed, until the run ends."""
         while True:
             await trio.lowlevel.wait_readable(self.native.fileno())
-            self.native.wake_due(begins_turn=True)
+            self.native.wake_due(True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,7 @@ class Executable(Generic[T_co]):
         """
         return run_within(native_op(self), checked_timeout(seconds))
 
+    @_native.synced_natively
     def sync(self, timeout: float | None = None) -> T_co:
         """Execute on the stream in force and wait for the result.
 
@@ -105,6 +106,7 @@ class Executable(Generic[T_co]):
         result: T_co = _native.run_and_wait(self, placement_for(as_stream(stream)), limit_s)
         return result
 
+    @_native.submitted_natively
     def submit(self) -> DeviceFuture[T_co]:
         """Hand the operation to the device now, on the stream in force; do not wait.
 
