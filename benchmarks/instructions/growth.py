@@ -57,7 +57,8 @@ class Dimension:
 
 DIMENSIONS = (
     # First: streams that were made for other measures would be there, too.
-    Dimension("loans", "launches with tensors in flight; one more", (10, 100, 1_000)),
+    Dimension("loans", "launches with tensors in flight; one more", (10, 1_000, 10_000)),
+    Dimension("results", "PyTorch's operations in flight, whose tensors nobody keeps; one more", (10, 1_000, 10_000)),
     Dimension("tensors", "streams with work; a launch with a tensor on one of them", (1, 32, 1_024)),
     Dimension("in flight", "launches in flight; one more launch", (10, 1_000, 100_000)),
     Dimension("streams", "streams with work; one launch on each in turn", (1, 32, 1_024)),
@@ -117,7 +118,8 @@ class Growth:
         self._threads = THREADS
         self._scale = without_code(ac.kernel(SCALE), devices=8)
         self._x, self._g = (ac.empty(1024).sync() for _ in range(2))
-        self._tensor = PyTorch(directory).tensor
+        self._torch = PyTorch(directory)
+        self._tensor = self._torch.tensor
         for _ in range(3):
             self._launch(self._x).sync()
 
@@ -202,6 +204,22 @@ class Growth:
         self._stub.hold_streams(True)
         launch(size)
         self._count(mark, NUMBER, lambda: launch(NUMBER, -1))
+        self._stub.hold_streams(False)
+        self._launch(self._x).sync()
+
+    def results(self, mark: str, size: int) -> None:
+        """Fill streams with operations of PyTorch's, of whose tensors nobody keeps anything, and run one more."""
+        streams = self._streams(size // IN_A_STREAM + 2)
+        theirs = self._torch.other
+
+        def operate(number: int, at: int | None = None) -> None:
+            for i in range(number):
+                op = self._torch.op(lambda _: theirs, self._x)
+                op.on(streams[i // IN_A_STREAM if at is None else at]).submit()
+
+        self._stub.hold_streams(True)
+        operate(size)
+        self._count(mark, NUMBER, lambda: operate(NUMBER, -1))
         self._stub.hold_streams(False)
         self._launch(self._x).sync()
 

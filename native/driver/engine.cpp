@@ -41,7 +41,7 @@ dataflow::PolicyStreams& Engine::make_lanes(const dataflow::Policy& policy, std:
   return made;
 }
 
-void Engine::collect() {
+void Engine::collect(std::size_t most_streams) {
   if (is_over() || !now.has_all()) return;
   if (!streams.has_order()) {
     try {
@@ -52,7 +52,7 @@ void Engine::collect() {
   }
   lending.take_back();
   given.drop_made();
-  retained_.drop_ended([this](Tick tick) { return streams.has_ended(tick); });
+  retained_.drop_ended([this](Tick tick) { return streams.has_ended(tick); }, most_streams);
   staging.drop_ended();
   memory.free_due();
   streams.destroy_closed();

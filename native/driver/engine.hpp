@@ -57,7 +57,9 @@ class Engine final : public Surroundings {
   // Keeps an object until the device has passed a tick.
   void retain(Tick until, nb::object object) { retained_.keep(until, std::move(object)); }
   // Frees what is due.
-  void collect() override;
+  void collect() override { collect(decltype(retained_)::all); }
+  // The same, for who submits something: of what waits for many streams, it looks at a few of them, in turn.
+  void collect_in_passing() { collect(2); }
 
   // The error of work that was lost on its way to the driver, if the operation depends on it; none if not. Afterwards
   // it has failed with it, unless a walk goes on.
@@ -141,6 +143,7 @@ class Engine final : public Surroundings {
   dataflow::PolicyStreams& make_lanes(const dataflow::Policy& policy, std::int32_t device, dataflow::Op& op);
 
   nb::object find_loss(dataflow::Op& op);
+  void collect(std::size_t most_streams);
 
   Retained<nb::object> retained_;
 };

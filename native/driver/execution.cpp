@@ -174,7 +174,7 @@ bool Execution::walk(Halted& halted) {
     on_host_->ahead->buffer = {};
   if (!engine_.streams.has_order()) [[unlikely]]
     engine_.streams.restore_order();
-  if (outermost) engine_.collect();
+  if (outermost) engine_.collect_in_passing();
   Acting acting(engine_, op(), outermost);
   if (on_host_ && on_host_->claim) [[unlikely]]
     engine_.claims.drop(this);                       // it has come

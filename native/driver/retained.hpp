@@ -1,11 +1,14 @@
 // Objects that are kept until a stream has passed what uses them.
 //
 // Always true: an object is let go of when nothing of this is half done, since letting go may come back here. A stream
-// that has not come as far is asked about once, however many objects wait for it: the driver's answer takes time.
+// that has not come as far is asked about once, however many objects wait for it: the driver's answer takes time. Who
+// only passes by looks at a few streams, so what it costs him does not grow with their number.
 #pragma once
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -16,6 +19,8 @@ namespace aiocuda::driver {
 template <class Object>
 class Retained {
  public:
+  static constexpr std::size_t all = std::numeric_limits<std::size_t>::max();
+
   void keep(dataflow::Tick until, Object object) {
     if (queues_.size() <= until.stream) queues_.resize(until.stream + std::size_t{1});
     Queue& queue = queues_[until.stream];
@@ -25,17 +30,22 @@ class Retained {
   }
   std::size_t size() const { return size_; }
 
-  // `has_ended(tick)`
+  // `has_ended(tick)`. Looks at so many of the streams that something waits for, in turn.
   template <class HasEnded>
-  void drop_ended(HasEnded&& has_ended) {
+  void drop_ended(HasEnded&& has_ended, std::size_t most_streams = all) {
     if (busy_.empty()) return;
     std::vector<Object> gone = std::exchange(spare_, {});
-    std::erase_if(busy_, [&](dataflow::StreamIndex stream) {
+    for (std::size_t left = std::min(most_streams, busy_.size()); left > 0; --left) {
+      if (next_ >= busy_.size()) next_ = 0;
+      const dataflow::StreamIndex stream = busy_[next_];
       Queue& queue = queues_[stream];
       while (!queue.is_empty() && has_ended(dataflow::Tick{stream, queue.first()})) gone.push_back(queue.take());
       queue.close_up();
-      return queue.is_empty();
-    });
+      if (queue.is_empty())
+        busy_.erase(busy_.begin() + static_cast<std::ptrdiff_t>(next_));
+      else
+        ++next_;
+    }
     size_ -= gone.size();
     gone.clear();  // others may be kept, and dropped, meanwhile
     spare_ = std::move(gone);
@@ -73,6 +83,7 @@ class Retained {
 
   std::vector<Queue> queues_;                // by stream
   std::vector<dataflow::StreamIndex> busy_;  // whose queues are not empty
+  std::size_t next_ = 0;                     // of them, to be looked at
   std::size_t size_ = 0;
   std::vector<Object> spare_;  // empty; its memory is used again
 };

@@ -557,6 +557,28 @@ TEST_CASE("a stream is asked about once more than it has passed, however many ob
   CHECK(questions == 0);
 }
 
+TEST_CASE("who passes by asks about a few streams in turn, until all have been asked about") {
+  Retained<std::shared_ptr<int>> retained;
+  std::vector<StreamIndex> asked;
+  bool have_passed = false;
+  const auto pass_by = [&] {
+    asked.clear();
+    retained.drop_ended([&](Tick tick) { return asked.push_back(tick.stream), have_passed; }, 2);
+    return asked;
+  };
+  for (StreamIndex stream = 0; stream < 5; ++stream) retained.keep({stream, 1}, std::make_shared<int>(0));
+  using Streams = std::vector<StreamIndex>;
+  CHECK(pass_by() == Streams{0, 1});
+  CHECK(pass_by() == Streams{2, 3});
+  CHECK(pass_by() == Streams{4, 0});
+  have_passed = true;
+  CHECK(pass_by() == Streams{1, 2});
+  CHECK(pass_by() == Streams{3, 4});
+  CHECK(retained.size() == 1);
+  CHECK(pass_by() == Streams{0});
+  CHECK(retained.size() == 0);
+}
+
 TEST_CASE("an object is kept until its tick has ended, and may be dropped into what drops it") {
   Retained<std::shared_ptr<void>> retained;
   bool is_let_go = false;

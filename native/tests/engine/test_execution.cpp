@@ -180,3 +180,22 @@ TEST_CASE("nobody submits while memory goes back to the driver, and others have 
   CHECK(engine.driver.count(Function::cuMemsetD8Async) == 2);
   engine.driver.set_before_call([](Function) {});
 }
+
+TEST_CASE("what a submission asks the driver does not grow with the streams that something waits for") {
+  constexpr std::uint32_t streams = 16;
+  WholeEngine engine(streams);
+  engine.arrays = {engine.array(1024)};
+  CHECK_FALSE(engine.run(engine.fill(engine.arrays[0])));
+  REQUIRE(engine.streams().size() == streams);
+  engine.hold();
+  for (const StreamIndex stream : engine.streams())
+    engine.engine.retain(engine.engine.timeline.advance(stream), nb::none());
+  engine.now_drained();
+  for (int submission = 0; submission < 3; ++submission) {
+    engine.driver.forget_calls();
+    CHECK_FALSE(engine.submit(engine.fill(engine.arrays[0])));
+    engine.now_drained();
+    CHECK(engine.driver.count(Function::cuStreamQuery) <= 4);
+  }
+  engine.go_on();
+}
