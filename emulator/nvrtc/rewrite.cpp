@@ -28,8 +28,10 @@ struct KernelDeclaration {
   bool is_template;
   bool runs_as_fibers;
   bool functions_use_place;
-  int guard;           // the position of the parameter n in "if (i < n)", or -1
-  std::string bounds;  // of __launch_bounds__, or of a template's the function that answers it
+  int guard;  // the position of the parameter n in "if (i < n)", or -1
+  // Of __launch_bounds__ and __cluster_dims__; of a template's, the functions that answer them.
+  std::string bounds;
+  std::string cluster;
 };
 
 constexpr const char* place_names[] = {"threadIdx", "blockIdx", "blockDim", "gridDim"};
@@ -165,23 +167,28 @@ class Rewriter {
     k.is_template = !d.template_header.empty();
     k.runs_as_fibers = waits;
     k.functions_use_place = functions_use_place_ || (defines && place_is_hidden(d.body));
-    k.bounds = launch_bounds(d);
+    k.bounds = first_of(attribute_arguments(d, "__launch_bounds__"));
+    if (const Range extents = attribute_arguments(d, "__cluster_dims__"); !extents.empty())
+      k.cluster = "::aiocuda_device::cluster_of(" + one_line(extents) + ")";
     k.guard = defines && !waits && worth_inlining(d.body) ? guard(d) : -1;
     const std::string index = std::to_string(kernels_.size());
     const Token& last = tokens_[d.all.end - 1];
     if (k.is_template) {
-      if (!k.bounds.empty()) {
-        insert_aside(last, one_line(d.template_header) + "constexpr unsigned aiocuda_launch_bounds_" + index +
-                               "() { return (unsigned)(" + k.bounds + "); }");
-        k.bounds = d.name_space + "::aiocuda_launch_bounds_" + index;
-      }
+      const auto answered = [&](std::string& value, const char* type, const std::string& name) {
+        if (value.empty()) return;
+        insert_aside(last, one_line(d.template_header) + "constexpr " + type + " " + name + "() { return (" + type +
+                               ")(" + value + "); }");
+        value = d.name_space + "::" + name;
+      };
+      answered(k.bounds, "unsigned", "aiocuda_launch_bounds_" + index);
+      answered(k.cluster, "unsigned long long", "aiocuda_cluster_dims_" + index);
     } else {
       const std::string overload =
           "static_cast<void (*)(" + parameter_types(d.parameters) + ")>(&" + one_line(d.name) + ")";
       insert_aside(last, "using aiocuda_kernel_" + index + " = ::aiocuda_device::Kernel<" +
                              (is_overloaded(k.name) ? overload : "&" + one_line(d.name)) + ", " + flags(k) + ", " +
                              (k.bounds.empty() ? "1024" : "(unsigned)(" + k.bounds + ")") + ", " +
-                             std::to_string(k.guard) + ">;");
+                             std::to_string(k.guard) + ", " + (k.cluster.empty() ? "0" : k.cluster) + ">;");
       table_entries_.push_back({d.name_space + "::aiocuda_kernel_" + index, k.name, ""});
       ++listed_;
     }
@@ -255,17 +262,20 @@ class Rewriter {
     return types;
   }
 
-  std::string launch_bounds(const Declaration& d) const {
-    const std::size_t at = find({d.all.begin, d.name.begin}, "__launch_bounds__");
+  // What stands in the parentheses of an attribute of a kernel.
+  Range attribute_arguments(const Declaration& d, std::string_view attribute) const {
+    const std::size_t at = find({d.all.begin, d.name.begin}, attribute);
     if (at == d.name.begin || !tokens_[at + 1].is("(")) return {};
-    const std::size_t past = skip_bracket(tokens_, at + 1) - 1;
-    std::size_t end = at + 2;
-    while (end < past && !tokens_[end].is(",")) {
+    return {at + 2, skip_bracket(tokens_, at + 1) - 1};
+  }
+  std::string first_of(Range arguments) const {
+    std::size_t end = arguments.begin;
+    while (end < arguments.end && !tokens_[end].is(",")) {
       end = tokens_[end].is("(")   ? skip_bracket(tokens_, end)
             : tokens_[end].is("<") ? skip_angles(tokens_, end)
                                    : end + 1;
     }
-    return one_line({at + 2, end});
+    return one_line({arguments.begin, end});
   }
 
   // A kernel begins with copies of what it uses of its place, which the compiler can keep in registers.
@@ -517,20 +527,23 @@ class Rewriter {
     }
     unsigned kernel_flags = functions_use_place_ ? 2 : 0;
     std::string bounds = "1024";
+    std::string cluster = "0";
     int guard = -1;
     for (const KernelDeclaration& k : kernels_) {
       if (k.name != base) continue;
       waits = waits || k.runs_as_fibers;
       if (!is_overloaded(k.name)) guard = k.guard;
       kernel_flags |= k.functions_use_place ? 2u : 0u;
-      if (k.bounds.empty() || is_overloaded(k.name)) continue;
+      if (is_overloaded(k.name)) continue;
       const std::size_t arguments = expression.find('<');
-      if (k.is_template && arguments != std::string::npos) bounds = k.bounds + expression.substr(arguments) + "()";
+      if (!k.is_template || arguments == std::string::npos) continue;
+      if (!k.bounds.empty()) bounds = k.bounds + expression.substr(arguments) + "()";
+      if (!k.cluster.empty()) cluster = k.cluster + expression.substr(arguments) + "()";
     }
     const std::string address = expression.find_first_not_of(" \t&(") == 0 ? "&" + expression : expression;
     table_entries_.push_back({"::aiocuda_device::Named<" + address + ", " +
                                   std::to_string(kernel_flags | (waits ? 1u : 0u)) + ", " + bounds + ", " +
-                                  std::to_string(guard) + ">",
+                                  std::to_string(guard) + ", " + cluster + ">",
                               expression, "aiocuda_name_" + std::to_string(index)});
   }
 

@@ -192,9 +192,20 @@ def test_what_nvrtc_refuses_is_refused_beside_nvidias_headers(options: ac.Compil
 
 PTX = """
 #include <cuda/ptx>
-extern "C" __global__ void clusters(int* x, int runs) {
+extern "C" __global__ void control(int* x, int runs) {
   *x = 5;
-  if (runs) cuda::ptx::barrier_cluster_arrive();
+  if (runs) cuda::ptx::clusterlaunchcontrol_try_cancel(x, nullptr);
+}
+extern "C" __global__ void __cluster_dims__(2, 1, 1) next(int* out) {
+  __shared__ int value;
+  const unsigned rank = cuda::ptx::get_sreg_cluster_ctarank();
+  if (threadIdx.x == 0) value = 10 + rank;
+  cuda::ptx::barrier_cluster_arrive();
+  cuda::ptx::barrier_cluster_wait();
+  int* theirs = static_cast<int*>(__cluster_map_shared_rank(&value, rank ^ 1));
+  if (threadIdx.x == 0) out[blockIdx.x] = *theirs;
+  cuda::ptx::barrier_cluster_arrive();
+  cuda::ptx::barrier_cluster_wait();
 }
 """
 
@@ -203,7 +214,8 @@ extern "C" __global__ void clusters(int* x, int runs) {
 def test_an_instruction_that_is_not_supported_fails_with_its_name_where_it_runs(folder: str, in_process):
     done = in_process(f"""
         import aiocuda as ac
-        kernel = ac.kernel({PTX!r}, options=ac.CompileOptions(include_paths=[{folder!r}]))
+        options = ac.CompileOptions(include_paths=[{folder!r}])
+        kernel = ac.Module.from_source({PTX!r}, options=options).kernel("control")
         print(ac.to_host(kernel(ac.zeros(1, "int32"), 0, grid=1, block=1)).sync())
         try:
             kernel(ac.zeros(1, "int32"), 1, grid=1, block=1).sync()
@@ -212,5 +224,11 @@ def test_an_instruction_that_is_not_supported_fails_with_its_name_where_it_runs(
     """)
     assert done.stdout.startswith("[5]")
     assert "CUDA_ERROR_NOT_SUPPORTED" in done.stdout
-    assert "barrier.cluster.arrive is not supported on the emulated driver" in done.stderr
-    assert "barrier_cluster.h" in done.stderr
+    assert "clusterlaunchcontrol.try_cancel" in done.stderr
+    assert "is not supported on the emulated driver" in done.stderr
+    assert "clusterlaunchcontrol.h" in done.stderr
+
+
+def test_libcuxxs_ptx_knows_clusters(options: ac.CompileOptions):
+    kernel = ac.Module.from_source(PTX, options=options).kernel("next")
+    assert ac.to_host(kernel(ac.zeros(4, np.int32), grid=4, block=32)).sync().tolist() == [11, 10] * 2
