@@ -232,3 +232,48 @@ def test_an_instruction_that_is_not_supported_fails_with_its_name_where_it_runs(
 def test_libcuxxs_ptx_knows_clusters(options: ac.CompileOptions):
     kernel = ac.Module.from_source(PTX, options=options).kernel("next")
     assert ac.to_host(kernel(ac.zeros(4, np.int32), grid=4, block=32)).sync().tolist() == [11, 10] * 2
+
+
+PIPELINE = """
+#include <cuda/pipeline>
+// A block copies batch after batch into shared memory, two ahead of what it adds up.
+template <class T>
+__device__ void sums(const T* x, T* out, int batches) {
+  constexpr int stages = 2;
+  __shared__ T batch[stages][32];
+  __shared__ cuda::pipeline_shared_state<cuda::thread_scope_block, stages> state;
+  struct block {
+    __device__ static void sync() { __syncthreads(); }
+    __device__ static unsigned size() { return 32; }
+    __device__ static unsigned thread_rank() { return threadIdx.x; }
+  } group;
+  auto pipe = cuda::make_pipeline(group, &state);
+  for (int fetched = 0, used = 0; used < batches; ++used) {
+    for (; fetched < batches && fetched < used + stages; ++fetched) {
+      pipe.producer_acquire();
+      cuda::memcpy_async(group, batch[fetched % stages], x + 32 * fetched, 32 * sizeof(T), pipe);
+      pipe.producer_commit();
+    }
+    pipe.consumer_wait();
+    T sum = 0;
+    for (int i = 0; i < 32; ++i) sum += batch[used % stages][i];
+    if (threadIdx.x == used % 32) out[used] = sum;
+    pipe.consumer_release();
+  }
+}
+extern "C" __global__ void int32(const int* x, int* out, int batches) { sums(x, out, batches); }
+extern "C" __global__ void float64(const double* x, double* out, int batches) { sums(x, out, batches); }
+"""
+
+
+@pytest.fixture(scope="module")
+def pipelines(options: ac.CompileOptions) -> ac.Module:
+    return ac.Module.from_source(PIPELINE, options=options)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "float64"])
+@pytest.mark.parametrize("batches", [1, 2, 7])
+def test_a_pipeline_of_copies_into_shared_memory_keeps_their_order(pipelines: ac.Module, dtype: str, batches: int):
+    x = np.arange(32 * batches, dtype=dtype)
+    out = pipelines.kernel(dtype)(ac.to_device(x), ac.zeros(batches, dtype), batches, grid=1, block=32)
+    np.testing.assert_array_equal(ac.to_host(out).sync(), x.reshape(batches, 32).sum(axis=1))
