@@ -17,6 +17,7 @@
 #include "polling.hpp"
 #include "ptx.hpp"
 #include "redefinitions.hpp"
+#include "shared_variables.hpp"
 #include "unsupported.hpp"
 
 namespace aiocuda::emulator::nvrtc {
@@ -35,7 +36,6 @@ struct KernelDeclaration {
 };
 
 constexpr const char* place_names[] = {"threadIdx", "blockIdx", "blockDim", "gridDim"};
-constexpr std::size_t gap_bytes = 64;
 constexpr int cuda_error_not_supported = 801;
 constexpr std::size_t longest_loop_to_inline = 250;  // tokens; more cannot be vectorised across threads anyway
 
@@ -66,7 +66,8 @@ class Rewriter {
       }
       const bool used = is_used(d);
       if (!used && nvidia_.empty_body(d, edits_)) continue;
-      shared_variables(d);
+      for (const std::size_t initialised : shared_variables_.edit(d))
+        report(tokens_[initialised], "initializer not allowed for __shared__ variable");
       polling_.edit(d, edits_);
       unsupported(d, used);
     }
@@ -348,90 +349,10 @@ class Rewriter {
       edits_.before(tokens_[d.all.begin], "extern " + declaration + "; ");
     }
     edits_.replace(tokens_[qualifier], tokens_[qualifier + 1].is("alignas") ? "" : renamed);
-    alignment_first(qualifier, renamed);
+    alignment_first(tokens_, edits_, qualifier, renamed);
     for (const std::size_t i : head) {
       if (tokens_[i].is("static") && !request_.is_relocatable) edits_.blank(tokens_[i]);
     }
-  }
-
-  // "__shared__ alignas(16) float x" becomes "alignas(16) __shared__ float x", as the host's compilers want it.
-  void alignment_first(std::size_t qualifier, const std::string& renamed) {
-    if (qualifier + 2 >= tokens_.size() || !tokens_[qualifier + 1].is("alignas")) return;
-    edits_.after(tokens_[skip_bracket(tokens_, qualifier + 2) - 1], " " + renamed);
-  }
-
-  void shared_variables(const Declaration& d) {
-    for (std::size_t i = d.all.begin; i < d.all.end; ++i) {
-      if (!tokens_[i].is("__shared__")) continue;
-      std::size_t begin = i;
-      while (begin > d.all.begin && !tokens_[begin - 1].is(";") && !tokens_[begin - 1].is("{") &&
-             !tokens_[begin - 1].is("}")) {
-        --begin;
-      }
-      std::size_t end = i;
-      while (end < d.all.end && !tokens_[end].is(";")) {
-        end =
-            tokens_[end].is("(") || tokens_[end].is("{") || tokens_[end].is("[") ? skip_bracket(tokens_, end) : end + 1;
-      }
-      const Range statement{begin, std::min(end, d.all.end)};
-      if (has({begin, i + 4}, "extern") && has(statement, "extern")) {
-        dynamic_shared(statement, !d.is_function && !d.is_class);
-      } else {
-        if (tokens_[i + 1].is("alignas")) {
-          edits_.blank(tokens_[i]);
-          alignment_first(i, "__shared__");
-        }
-        for (std::size_t t = begin; t < statement.end; ++t) {
-          if (tokens_[t].is("=")) {
-            report(tokens_[t - 1], "initializer not allowed for __shared__ variable");
-            break;
-          }
-          if (tokens_[t].is("static")) edits_.blank(tokens_[t]);
-        }
-        if (request_.checked && statement.end < tokens_.size()) gap_behind(tokens_[statement.end]);
-      }
-      i = statement.end;
-    }
-  }
-
-  // The driver knows it by its name, which no variable of the program's has.
-  void gap_behind(const Token& semicolon) {
-    edits_.after(semicolon, " static thread_local __attribute__((used)) char aiocuda_gap_" + std::to_string(gaps_++) +
-                                "[" + std::to_string(gap_bytes) + "];");
-  }
-
-  // "extern __shared__ T name[];" becomes "T (&name)[] = ...;", which lasts as long and means the same.
-  void dynamic_shared(Range statement, bool at_namespace_scope) {
-    std::size_t bracket = statement.begin;
-    while (bracket < statement.end && !tokens_[bracket].is("[")) {
-      bracket = tokens_[bracket].is("<")   ? skip_angles(tokens_, bracket)
-                : tokens_[bracket].is("(") ? skip_bracket(tokens_, bracket)
-                                           : bracket + 1;
-    }
-    if (bracket >= statement.end || bracket == statement.begin || statement.end >= tokens_.size()) return;
-    const Token& name = tokens_[bracket - 1];
-    for (std::size_t i = statement.begin; i < bracket - 1;) {
-      const Token& token = tokens_[i];
-      const std::size_t past =
-          takes_parentheses(token.text) && !token.is("decltype") ? skip_bracket(tokens_, i + 1) : i + 1;
-      const bool drop = token.is("extern") || token.is("__shared__") || token.is("__device__") || past > i + 1;
-      if (drop) {
-        for (std::size_t t = i; t < past; ++t) edits_.blank(tokens_[t]);
-      }
-      i = past;
-    }
-    if (at_namespace_scope) {
-      if (!global_dynamic_.insert(name.text).second) {
-        for (std::size_t i = statement.begin; i < statement.end; ++i) edits_.blank(tokens_[i]);
-        return;
-      }
-      const std::string mark =
-          "static thread_local __attribute__((used)) char aiocuda_dynamic_" + std::string(name.text);
-      edits_.before(tokens_[statement.begin], (request_.checked ? mark + "; " : "") + "static thread_local ");
-    }
-    edits_.before(name, "(&");
-    edits_.after(name, ")");
-    edits_.before(tokens_[statement.end], " = ::aiocuda_device::DynamicShared{}");
   }
 
   // ---- what cannot be
@@ -595,11 +516,10 @@ class Rewriter {
   Names used_;
   bool functions_use_place_ = false;
   Edits edits_;
+  SharedVariables shared_variables_{tokens_, request_.checked, edits_};
   std::vector<KernelDeclaration> kernels_;
   std::vector<TableEntry> table_entries_;
   std::size_t listed_ = 0;
-  std::size_t gaps_ = 0;
-  Names global_dynamic_;
   Rewritten result_;
 };
 
