@@ -12,6 +12,8 @@
 namespace aiocuda::emulator {
 namespace {
 
+constexpr const char* another_has_failed = "another block of the cluster has failed";
+
 // The block that the calling thread runs.
 struct Member {
   Cluster* cluster = nullptr;
@@ -169,7 +171,7 @@ void Cluster::meet_if_all_are_there() {
 const char* Cluster::meet(std::uint64_t round) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return has_met(round) || has_given_up_; });
-  return has_met(round) ? nullptr : "another block of the cluster has failed";
+  return has_met(round) ? nullptr : another_has_failed;
 }
 
 Fault run_in_clusters(Pieces& blocks, const ClusterShape& shape) { return Teams(blocks, shape).run(); }
@@ -190,7 +192,11 @@ void arrive_in_cluster() {
   if (current.cluster != nullptr) current.cluster->arrive(current.rank);
 }
 
-bool has_met_cluster(std::uint64_t round) { return current.cluster == nullptr || current.cluster->has_met(round); }
+bool has_met_cluster(std::uint64_t round) {
+  if (current.cluster == nullptr || current.cluster->has_met(round)) return true;
+  if (current.cluster->has_given_up()) fail_kernel(CUDA_ERROR_LAUNCH_FAILED, another_has_failed);
+  return false;
+}
 
 void meet_cluster(std::uint64_t round) {
   const char* why = current.cluster != nullptr ? current.cluster->meet(round) : nullptr;

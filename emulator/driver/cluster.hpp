@@ -52,6 +52,7 @@ class Cluster {
   const abi::SharedWindows* windows(std::uint32_t rank);  // null: there is no such block
   void arrive(std::uint32_t rank);
   bool has_met(std::uint64_t round) const noexcept { return round_.load(std::memory_order_acquire) >= round; }
+  bool has_given_up() const noexcept { return has_given_up_.load(std::memory_order_acquire); }
   // Why the block cannot go on; null where all have met.
   const char* meet(std::uint64_t round);
 
@@ -65,7 +66,7 @@ class Cluster {
   std::uint32_t arrived_ = 0;  // in this round
   std::uint32_t ended_ = 0;
   std::uint64_t generation_ = 0;  // how many clusters have ended
-  bool has_given_up_ = false;
+  std::atomic<bool> has_given_up_{false};
   std::atomic<std::uint64_t> round_{0};
   std::array<abi::SharedWindows, most_blocks_of_cluster> windows_{};
 };

@@ -191,6 +191,17 @@ extern "C" __global__ void no_such_block(int* out) {
   *out = *cg::this_cluster().map_shared_rank(&value, 5);
 }
 
+// Block 1 fails before the others have what they wait for: its arrival, or its word in memory.
+extern "C" __global__ void fails(int* flag, int polls) {
+  cg::cluster_group cluster = cg::this_cluster();
+  assert(cluster.block_rank() != 1);
+  if (polls) {
+    while (atomicAdd(flag, 0) == 0) {
+    }
+  }
+  cluster.sync();
+}
+
 // Nobody waits between the write and the read.
 extern "C" __global__ void race(int* out) {
   __shared__ int value;

@@ -1,5 +1,6 @@
 """Clusters under all checks of the emulated driver: correct kernels are silent, and bugs are found at their lines.
 
+What breaks a context is here, too.
 Each program has a process of its own, because the checks are chosen when the driver starts.
 """
 
@@ -71,6 +72,21 @@ def test_bugs_between_the_blocks_of_a_cluster_are_found_at_their_lines(in_proces
     overrun = next(line for line in done.stderr.splitlines() if "outside of shared memory" in line)
     assert f"kernels.cu:{line_of('theirs[8] = 1')}" in overrun
     assert "offset 32 of the shared variable" in overrun
+
+
+@pytest.mark.parametrize("polls", [0, 1])
+def test_a_block_that_fails_leaves_no_other_one_waiting(in_process, polls):
+    done = in_process(
+        PRELUDE
+        + f"""
+    try:
+        module.kernel("fails")(ac.zeros(1, np.int32), {polls}, grid=8, block=32, cluster=4).sync()
+    except ac.errors.DeviceLostError as error:
+        print(error)
+    """
+    )
+    assert "CUDA_ERROR_ASSERT" in done.stdout
+    assert "is lost with CUDA_ERROR_ASSERT" in done.stderr
 
 
 def test_a_block_that_the_cluster_does_not_have_is_an_illegal_address(in_process):
