@@ -15,7 +15,7 @@
 
 namespace aiocuda::emulator::abi {
 
-inline constexpr std::uint32_t abi_version = 3;
+inline constexpr std::uint32_t abi_version = 4;
 inline constexpr const char* entry_symbol = "aiocuda_emulator_module";
 
 struct Dim3 {
@@ -28,6 +28,7 @@ struct Launch {
   Dim3 block;
   std::uint64_t dynamic_shared_bytes;
   void* const* arguments;
+  Dim3 cluster;  // in blocks; all 0: the launch has no clusters
 };
 
 enum ParameterFlags : std::uint32_t {
@@ -52,6 +53,7 @@ struct Kernel {
   // when they have run. Several threads call it at once with disjoint ranges of one launch. A block
   // never leaves the thread it started on, so shared memory may be thread-local.
   void (*run)(const Launch* launch, std::uint64_t first, std::uint64_t last);
+  Dim3 cluster;  // of __cluster_dims__, which every launch then has; all 0: none
 };
 
 // How a thread touches memory. Volatile accesses count as atomic ones: both are how threads that run at the
@@ -63,6 +65,14 @@ enum Meeting : std::uint32_t {
   meeting_of_block,  // all threads of the block that have not returned
   meeting_of_lanes,  // lanes of a warp, which see each other's memory from then on
   meeting_fence,     // no meeting: the calling thread's earlier accesses come before what it tells others next
+  meeting_arrival,   // no meeting: what the block did comes before what others of its cluster do when they have met
+  meeting_of_cluster,
+};
+
+// Where the shared memory of a block lies, which others of its cluster may use.
+struct SharedWindows {
+  char* dynamic_memory;
+  char* static_memory;
 };
 
 // The range of blocks that the calling thread is about to run, of a module that was compiled for checking. The indices
@@ -104,6 +114,16 @@ struct Services {
   void (*report_meeting)(std::uint32_t thread, std::int32_t line, const char* message) = nullptr;
   // An access to an address that its own size does not divide, where the compiler was promised that it does.
   void (*report_misaligned)(const void* address, std::uint64_t bytes, AccessKind kind, const void* code) = nullptr;
+  // Of launches in clusters, whose blocks run at once, each on a thread of its own. A block that begins shows its
+  // shared memory.
+  void (*show_shared)(const SharedWindows* own) = nullptr;
+  // That of another block, as soon as it has begun. Fails the kernel where there is no such block.
+  const SharedWindows* (*shared_of)(std::uint32_t rank) = nullptr;
+  // The barrier of the cluster: the block arrives; whether all blocks have arrived so often; waits until they have.
+  // Both fail where another block has failed. Without clusters a block is alone.
+  void (*arrive_in_cluster)() = nullptr;
+  bool (*has_met_cluster)(std::uint64_t round) = nullptr;
+  void (*meet_cluster)(std::uint64_t round) = nullptr;
 };
 
 struct Module {

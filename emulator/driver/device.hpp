@@ -14,6 +14,7 @@ inline constexpr int warp_size = 32;
 inline constexpr int max_threads_per_block = 1024;
 inline constexpr int max_threads_per_multiprocessor = 2048;
 inline constexpr int max_blocks_per_multiprocessor = 32;
+inline constexpr int portable_blocks_per_cluster = 8;  // of compute capability 9.0; 16 where the function allows it
 inline constexpr int registers_per_multiprocessor = 65536;
 inline constexpr int max_block_dim_x = 1024;
 inline constexpr int max_block_dim_y = 1024;

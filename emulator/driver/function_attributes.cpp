@@ -14,7 +14,16 @@ constexpr int code_version = 10 * limits::compute_capability_major + limits::com
 FunctionAttributes::FunctionAttributes(const KernelDescription& kernel)
     : max_dynamic_shared_bytes(kernel.static_shared_bytes < limits::shared_per_block
                                    ? static_cast<int>(limits::shared_per_block - kernel.static_shared_bytes)
-                                   : 0) {}
+                                   : 0),
+      cluster{static_cast<int>(kernel.cluster.x), static_cast<int>(kernel.cluster.y),
+              static_cast<int>(kernel.cluster.z)} {}
+
+// All 0 unless each extent is known: a program sets one after the other.
+abi::Dim3 FunctionAttributes::required_cluster() const noexcept {
+  const abi::Dim3 extents{static_cast<unsigned>(cluster[0].load()), static_cast<unsigned>(cluster[1].load()),
+                          static_cast<unsigned>(cluster[2].load())};
+  return extents.x != 0 && extents.y != 0 && extents.z != 0 ? extents : abi::Dim3{};
+}
 
 CUresult get_attribute(const KernelDescription& kernel, const FunctionAttributes& attributes,
                        CUfunction_attribute attribute, int& value) {
@@ -44,13 +53,19 @@ CUresult get_attribute(const KernelDescription& kernel, const FunctionAttributes
     case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
       value = attributes.preferred_shared_carveout;
       return CUDA_SUCCESS;
-    case CU_FUNC_ATTRIBUTE_CACHE_MODE_CA:
-    case CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET:
     case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH:
     case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT:
     case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH:
+      value = attributes.cluster[static_cast<std::size_t>(attribute - CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH)];
+      return CUDA_SUCCESS;
     case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED:
+      value = attributes.allows_non_portable_cluster ? 1 : 0;
+      return CUDA_SUCCESS;
     case CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
+      value = attributes.cluster_scheduling;
+      return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_CACHE_MODE_CA:
+    case CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET:
       value = 0;
       return CUDA_SUCCESS;
     default:
@@ -75,9 +90,19 @@ CUresult set_attribute(const KernelDescription& kernel, FunctionAttributes& attr
     case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH:
     case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT:
     case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH:
+      if (kernel.cluster.x != 0) return CUDA_ERROR_NOT_PERMITTED;  // what the compiler was told stays
+      if (value < 0) return CUDA_ERROR_INVALID_VALUE;
+      attributes.cluster[static_cast<std::size_t>(attribute - CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH)] = value;
+      return CUDA_SUCCESS;
     case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED:
+      if (value != 0 && value != 1) return CUDA_ERROR_INVALID_VALUE;
+      attributes.allows_non_portable_cluster = value != 0;
+      return CUDA_SUCCESS;
     case CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
-      return value == 0 ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;  // the device has no clusters
+      if (value < CU_CLUSTER_SCHEDULING_POLICY_DEFAULT || value > CU_CLUSTER_SCHEDULING_POLICY_LOAD_BALANCING)
+        return CUDA_ERROR_INVALID_VALUE;
+      attributes.cluster_scheduling = value;
+      return CUDA_SUCCESS;
     default:
       return CUDA_ERROR_INVALID_VALUE;
   }

@@ -2,8 +2,10 @@
 #include "grid.hpp"
 
 #include <condition_variable>
+#include <memory>
 #include <mutex>
 #include <system_error>
+#include <vector>
 
 #include "thread.hpp"
 
@@ -12,7 +14,11 @@ namespace {
 
 class Grid {
  public:
-  Grid(Pieces& blocks, std::uint64_t count) : blocks_(blocks), count_(count), live_(count) {}
+  Grid(Pieces& blocks, std::uint64_t count, const std::optional<ClusterShape>& shape)
+      : blocks_(blocks), count_(count), shape_(shape), live_(count), running_(count) {
+    for (std::uint64_t each = 0; shape_ && each < shape_->clusters(); ++each)
+      clusters_.push_back(std::make_unique<Cluster>(shape_->blocks_of_cluster()));
+  }
 
   Fault run() {
     for (std::uint64_t block = 1; block < count_; ++block) {
@@ -20,11 +26,13 @@ class Grid {
         start_thread("cuda-grid", [this, block] { run(block); });
       } catch (const std::system_error&) {
         leave({CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, "no thread for a block of a cooperative launch"});
+        if (shape_) clusters_[shape_->place(block).cluster]->give_up();
+        end();
       }
     }
     run(0);
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return live_ == 0; });
+    changed_.wait(lock, [this] { return running_ == 0; });
     return std::move(fault_);
   }
 
@@ -52,24 +60,48 @@ class Grid {
  private:
   void run(std::uint64_t block) {
     current = this;
-    auto one = [this, block] { blocks_.run(block, block + 1); };
-    Fault found = run_guarded(one);
+    if (shape_) {
+      run_in_cluster(block);
+    } else {
+      auto one = [this, block] { blocks_.run(block, block + 1); };
+      leave(run_guarded(one));
+    }
     current = nullptr;
+    end();
+  }
+
+  // Blocks of the cluster may wait for the grid still: it must know first that this one has ended.
+  void run_in_cluster(std::uint64_t block) {
+    const auto [index, rank] = shape_->place(block);
+    Cluster& cluster = *clusters_[index];
+    Fault found = cluster.run(blocks_, rank, block);
+    const auto has_failed = static_cast<bool>(found);
     leave(std::move(found));
+    if (has_failed) cluster.give_up();
+    cluster.end(rank);
   }
 
   void leave(Fault found) {
     const std::lock_guard lock(mutex_);
     if (found && !fault_) fault_ = std::move(found);
     --live_;
-    changed_.notify_all();  // under the mutex: who waits for the last block then lets go of all this
+    changed_.notify_all();
+  }
+
+  void end() {
+    const std::lock_guard lock(mutex_);
+    --running_;
+    changed_.notify_all();  // under the mutex: who waits for the last thread then lets go of all this
   }
 
   Pieces& blocks_;
   const std::uint64_t count_;
+  const std::optional<ClusterShape> shape_;
+  std::vector<std::unique_ptr<Cluster>> clusters_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::uint64_t live_;         // blocks that have not ended
+  std::uint64_t running_;      // their threads
   std::uint64_t arrived_ = 0;  // of this round
   std::uint64_t round_ = 0;
   Fault fault_;
@@ -79,7 +111,9 @@ thread_local Grid* Grid::current = nullptr;
 
 }  // namespace
 
-Fault run_together(Pieces& blocks, std::uint64_t count) { return Grid(blocks, count).run(); }
+Fault run_together(Pieces& blocks, std::uint64_t count, const std::optional<ClusterShape>& clusters) {
+  return Grid(blocks, count, clusters).run();
+}
 
 bool is_in_grid() { return Grid::current != nullptr; }
 

@@ -2,14 +2,17 @@
 #pragma once
 #include <cstdint>
 
+#include <optional>
+
 #include "block_pool.hpp"
+#include "cluster.hpp"
 #include "fault.hpp"
 
 namespace aiocuda::emulator {
 
 // Runs all blocks, each by itself. Returns when none is running any more, with the first fault; the others then end
-// where they next wait.
-Fault run_together(Pieces& blocks, std::uint64_t count);
+// where they next wait. They may be in clusters.
+Fault run_together(Pieces& blocks, std::uint64_t count, const std::optional<ClusterShape>& clusters);
 
 // Does the calling thread run a block of a cooperative launch? The function behind Services::is_in_grid.
 bool is_in_grid();

@@ -38,7 +38,7 @@ CUresult read_attribute(const CUlaunchAttribute& attribute, const Stream& stream
     case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
       return read_event(value.launchCompletionEvent.event, stream, requests.events[1]);
     case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
-      return check_cluster(value.clusterDim.x, value.clusterDim.y, value.clusterDim.z);
+      return read_cluster(value, shape.cluster);
     // Hints and permissions: a launch that takes no notice of them does what they allow.
     case CU_LAUNCH_ATTRIBUTE_IGNORE:
     case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:

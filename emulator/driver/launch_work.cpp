@@ -2,6 +2,7 @@
 #include "launch_work.hpp"
 
 #include <cstring>
+#include <optional>
 
 #include "checking/checking.hpp"
 #include "device.hpp"
@@ -34,6 +35,28 @@ CUresult read_extra(void** extra, const void*& buffer, std::size_t& bytes) {
 
 }  // namespace
 
+CUresult read_cluster(const CUlaunchAttributeValue& value, abi::Dim3& cluster) {
+  const auto& [x, y, z] = value.clusterDim;
+  if (x == 0 || y == 0 || z == 0) return CUDA_ERROR_INVALID_VALUE;
+  cluster = {x, y, z};
+  return CUDA_SUCCESS;
+}
+
+abi::Dim3 cluster_of(const Function& function, const abi::Dim3& asked) noexcept {
+  return asked.x != 0 ? asked : function.attributes().required_cluster();
+}
+
+CUresult check_cluster(const Function& function, const abi::Dim3& asked) {
+  const abi::Dim3 required = function.attributes().required_cluster();
+  const bool differs = asked.x != required.x || asked.y != required.y || asked.z != required.z;
+  if (required.x != 0 && asked.x != 0 && differs) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+  const abi::Dim3 cluster = cluster_of(function, asked);
+  const auto most = static_cast<std::uint64_t>(largest_cluster(function));
+  // One extent alone may be as large as a number can be.
+  const bool fits = cluster.x <= most && cluster.y <= most && cluster.z <= most && volume(cluster) <= most;
+  return fits ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CLUSTER_SIZE;
+}
+
 CUresult check_shape(const Function& function, const LaunchShape& shape) {
   const auto [grid_x, grid_y, grid_z] = shape.grid;
   const auto [block_x, block_y, block_z] = shape.block;
@@ -54,6 +77,10 @@ CUresult check_shape(const Function& function, const LaunchShape& shape) {
   }
   const auto allowed = static_cast<std::size_t>(function.attributes().max_dynamic_shared_bytes.load());
   if (shape.dynamic_shared_bytes > allowed) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult error = check_cluster(function, shape.cluster)) return error;
+  const abi::Dim3 cluster = cluster_of(function, shape.cluster);
+  if (cluster.x != 0 && (grid_x % cluster.x != 0 || grid_y % cluster.y != 0 || grid_z % cluster.z != 0))
+    return CUDA_ERROR_INVALID_CLUSTER_SIZE;
   if (shape.cooperative) {
     const auto resident = static_cast<std::uint64_t>(active_blocks_per_multiprocessor(kernel, static_cast<int>(threads),
                                                                                       shape.dynamic_shared_bytes)) *
@@ -99,16 +126,12 @@ CUresult copy_arguments(const KernelDescription& kernel, void** parameters, void
   return CUDA_SUCCESS;
 }
 
-CUresult check_cluster(unsigned x, unsigned y, unsigned z) noexcept {
-  if (x == 0 || y == 0 || z == 0) return CUDA_ERROR_INVALID_VALUE;
-  return x == 1 && y == 1 && z == 1 ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
-}
-
 LaunchWork::LaunchWork(std::shared_ptr<Function> function, const LaunchShape& shape, int priority)
     : function_(std::move(function)),
       priority_(priority),
       arguments_(function_->description()),
-      launch_{shape.grid, shape.block, shape.dynamic_shared_bytes, arguments_.pointers()},
+      launch_{shape.grid, shape.block, shape.dynamic_shared_bytes, arguments_.pointers(),
+              cluster_of(*function_, shape.cluster)},
       cooperative_(shape.cooperative),
       recording_(checking::checker() != nullptr ? std::make_unique<checking::Recording>() : nullptr) {}
 
@@ -123,11 +146,18 @@ void LaunchWork::run() {
     checker_ = std::make_unique<checking::LaunchChecker>(function_->description().name, function_->image().facts(),
                                                          function_->image().base(), memory);
   }
-  const std::uint64_t blocks = volume(launch_.grid);
-  if (const Fault fault = cooperative_ ? run_together(*this, blocks) : run_pieces(*this, blocks, priority_)) {
+  if (const Fault fault = run_blocks()) {
     context.fail(fault.error, text() + ": " + fault.message);
   }
   checker_.reset();
+}
+
+Fault LaunchWork::run_blocks() {
+  const std::uint64_t blocks = volume(launch_.grid);
+  std::optional<ClusterShape> clusters;
+  if (volume(launch_.cluster) > 1) clusters.emplace(launch_.grid, launch_.cluster);
+  if (cooperative_) return run_together(*this, blocks, clusters);
+  return clusters ? run_in_clusters(*this, *clusters) : run_pieces(*this, blocks, priority_);
 }
 
 void LaunchWork::run(std::uint64_t first, std::uint64_t last) {

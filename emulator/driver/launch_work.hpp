@@ -18,10 +18,19 @@ struct LaunchShape {
   abi::Dim3 block;
   std::size_t dynamic_shared_bytes;
   bool cooperative = false;
+  abi::Dim3 cluster{};  // all 0: as the function says, else none
 };
 
-// INVALID_VALUE, LAUNCH_OUT_OF_RESOURCES or COOPERATIVE_LAUNCH_TOO_LARGE where the function cannot be launched so.
+// INVALID_VALUE, LAUNCH_OUT_OF_RESOURCES, INVALID_CLUSTER_SIZE or COOPERATIVE_LAUNCH_TOO_LARGE where the function
+// cannot be launched so.
 CUresult check_shape(const Function& function, const LaunchShape& shape);
+
+// CLUSTER_DIMENSION of a launch. INVALID_VALUE where an extent is 0.
+CUresult read_cluster(const CUlaunchAttributeValue& value, abi::Dim3& cluster);
+// The clusters of a launch that asks for `asked`; all 0: none.
+abi::Dim3 cluster_of(const Function& function, const abi::Dim3& asked) noexcept;
+// INVALID_CLUSTER_SIZE: larger than allowed, or other than the function's own.
+CUresult check_cluster(const Function& function, const abi::Dim3& asked);
 
 // The packed arguments of a launch and the pointers to them. Small ones, nearly all, need no memory
 // of their own.
@@ -46,9 +55,6 @@ class Arguments {
 // Reads the arguments as cuLaunchKernel is given them: as pointers, or as a packed buffer among the extra options.
 CUresult copy_arguments(const KernelDescription& kernel, void** parameters, void** extra, std::byte* values);
 
-// CLUSTER_DIMENSION of a launch: the devices have no clusters, so only clusters of one block are supported.
-CUresult check_cluster(unsigned x, unsigned y, unsigned z) noexcept;
-
 class LaunchWork final : public Work, private Pieces {
  public:
   LaunchWork(std::shared_ptr<Function> function, const LaunchShape& shape, int priority);
@@ -61,6 +67,7 @@ class LaunchWork final : public Work, private Pieces {
   checking::Accesses accesses() override { return recording_ ? recording_->take() : checking::Accesses{}; }
 
  private:
+  Fault run_blocks();
   void run(std::uint64_t first, std::uint64_t last) override;
   void all_met() override {
     if (checker_) checker_->met_grid();

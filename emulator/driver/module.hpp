@@ -19,6 +19,12 @@ namespace aiocuda::emulator {
 struct FunctionAttributes {
   std::atomic<int> max_dynamic_shared_bytes;
   std::atomic<int> preferred_shared_carveout{-1};
+  // Of clusters: the extents that every launch has, all 0 where it is the launch's matter; whether a cluster may be
+  // larger than every GPU with clusters can run.
+  std::array<std::atomic<int>, 3> cluster{};
+  std::atomic<bool> allows_non_portable_cluster{false};
+  std::atomic<int> cluster_scheduling{0};
+  abi::Dim3 required_cluster() const noexcept;
   explicit FunctionAttributes(const KernelDescription& kernel);
 };
 

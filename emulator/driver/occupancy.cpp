@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <span>
 
+#include "cluster.hpp"
 #include "device.hpp"
+#include "launch_work.hpp"
 
 namespace aiocuda::emulator {
 namespace {
@@ -25,6 +27,11 @@ int active_blocks_per_multiprocessor(const KernelDescription& kernel, int thread
   const auto by_shared =
       static_cast<int>(limits::shared_per_multiprocessor / shared_bytes_per_block(kernel, dynamic_shared_bytes));
   return std::min({limits::max_blocks_per_multiprocessor, by_threads, by_shared});
+}
+
+int largest_cluster(const Function& function) {
+  return function.attributes().allows_non_portable_cluster ? static_cast<int>(most_blocks_of_cluster)
+                                                           : limits::portable_blocks_per_cluster;
 }
 
 }  // namespace aiocuda::emulator
@@ -105,13 +112,11 @@ CUresult cuOccupancyAvailableDynamicSMemPerBlock(std::size_t* bytes, CUfunction 
   return CUDA_SUCCESS;
 }
 
-// The device has no clusters: the largest is a single block, and of any larger one none fits.
-
 CUresult cuOccupancyMaxPotentialClusterSize(int* blocks, CUfunction handle, const CUlaunchConfig* config) {
   std::shared_ptr<Function> function;
   if (const CUresult error = enter_with_function(handle, function)) return error;
   if (blocks == nullptr || config == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *blocks = 1;
+  *blocks = largest_cluster(*function);
   return CUDA_SUCCESS;
 }
 
@@ -122,16 +127,18 @@ CUresult cuOccupancyMaxActiveClusters(int* clusters, CUfunction handle, const CU
   if (config->numAttrs > 0 && config->attrs == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const std::uint64_t threads = std::uint64_t{config->blockDimX} * config->blockDimY * config->blockDimZ;
   if (threads == 0 || threads > limits::max_threads_per_block) return CUDA_ERROR_INVALID_VALUE;
+  abi::Dim3 asked{};
   for (const CUlaunchAttribute& attribute : std::span(config->attrs, config->numAttrs)) {
     if (attribute.id != CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) continue;
-    const auto& size = attribute.value.clusterDim;
-    if (size.x == 0 || size.y == 0 || size.z == 0) return CUDA_ERROR_INVALID_VALUE;
-    if (size.x > 1 || size.y > 1 || size.z > 1) {
-      *clusters = 0;
-      return CUDA_SUCCESS;
-    }
+    if (const CUresult error = read_cluster(attribute.value, asked)) return error;
   }
-  *clusters = multiprocessor_count() * active_blocks_per_multiprocessor(
-                                           function->description(), static_cast<int>(threads), config->sharedMemBytes);
+  if (const CUresult error = check_cluster(*function, asked)) return error;
+  const int blocks =
+      multiprocessor_count() *
+      active_blocks_per_multiprocessor(function->description(), static_cast<int>(threads), config->sharedMemBytes);
+  const abi::Dim3 cluster = cluster_of(*function, asked);
+  const int size = cluster.x != 0 ? static_cast<int>(cluster.x * cluster.y * cluster.z) : 1;
+  // Each block of a cluster has a thread of its own: one cluster fits where a block does.
+  *clusters = blocks == 0 ? 0 : std::max(1, blocks / size);
   return CUDA_SUCCESS;
 }

@@ -9,4 +9,7 @@ namespace aiocuda::emulator {
 int active_blocks_per_multiprocessor(const KernelDescription& kernel, int threads_per_block,
                                      std::size_t dynamic_shared_bytes);
 
+// How many blocks a cluster of the function can have.
+int largest_cluster(const Function& function);
+
 }  // namespace aiocuda::emulator

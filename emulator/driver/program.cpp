@@ -46,7 +46,12 @@ const abi::Services& services() {
                                   checks ? &checking::begin_checked_range : nullptr,
                                   checks ? &checking::note_meeting : nullptr,
                                   checks ? &checking::report_meeting : nullptr,
-                                  checks ? &checking::report_misaligned : nullptr};
+                                  checks ? &checking::report_misaligned : nullptr,
+                                  &show_shared,
+                                  &shared_of,
+                                  &arrive_in_cluster,
+                                  &has_met_cluster,
+                                  &meet_cluster};
   return made;
 }
 
@@ -112,6 +117,7 @@ std::vector<KernelDescription> describe(const abi::Module& module) {
     description.local_bytes_per_thread = kernel.local_bytes_per_thread;
     description.max_threads_per_block =
         static_cast<int>(std::min<std::uint32_t>(kernel.max_threads_per_block, limits::max_threads_per_block));
+    description.cluster = kernel.cluster;
     kernels.push_back(std::move(description));
   }
   return kernels;

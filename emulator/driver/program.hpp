@@ -45,6 +45,7 @@ struct KernelDescription {
   std::size_t static_shared_bytes;
   std::size_t local_bytes_per_thread;
   int max_threads_per_block;
+  abi::Dim3 cluster;  // of __cluster_dims__; all 0: none
 };
 
 class Program {

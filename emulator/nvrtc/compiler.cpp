@@ -162,6 +162,7 @@ void append_linking(std::vector<std::string>& command, const Compiler& compiler,
   command.emplace_back("-Wl,-Bsymbolic");
   // A name that nothing defines is an error here, which says the name, and not when the module is loaded.
   if (compiler.family != CompilerFamily::zig) {
+    command.emplace_back("-Wl,--emit-relocs");  // they tell which function uses which (image.cpp)
     command.emplace_back("-nostdlib");
     command.emplace_back(undefined == Undefined::refused ? "-Wl,-z,defs" : "-Wl,--unresolved-symbols=ignore-all");
   }
@@ -219,11 +220,12 @@ std::vector<std::string> build_command(const Compiler& compiler, const Options& 
                                        const ProgramTraits& program) {
   std::vector<std::string> command = compiler.command;
   command.push_back("-std=gnu++" + std::to_string(options.cpp_standard));
-  append(command, {options.is_relocatable ? "-c" : "-shared", "-fPIC", "-fvisibility=hidden",
-                   "-fno-semantic-interposition", "-fno-exceptions", "-fno-rtti", "-fno-math-errno",
-                   "-fno-trapping-math", "-fno-builtin-printf", "-fno-builtin-vprintf", "-fno-strict-aliasing",
-                   "-fno-stack-protector", "-fno-threadsafe-statics", "-fno-asynchronous-unwind-tables",
-                   "-Wno-attributes", "-Wno-unknown-pragmas", "-Werror=vla", "-Werror=pointer-arith"});
+  append(command,
+         {options.is_relocatable ? "-c" : "-shared", "-fPIC", "-fvisibility=hidden", "-fno-semantic-interposition",
+          "-fno-exceptions", "-fno-rtti", "-fno-math-errno", "-fno-trapping-math", "-fno-builtin-printf",
+          "-fno-builtin-vprintf", "-fno-strict-aliasing", "-fno-stack-protector", "-fno-threadsafe-statics",
+          "-fno-asynchronous-unwind-tables", "-ffunction-sections", "-Wno-attributes", "-Wno-unknown-pragmas",
+          "-Werror=vla", "-Werror=pointer-arith"});
   append(command, {options.device_debug ? "-O0" : paths.checked ? "-O2" : "-O3"});
   if (options.device_debug) command.emplace_back("-g");
   if (options.line_information || options.is_relocatable) command.emplace_back("-g1");

@@ -3,8 +3,11 @@
 
 #include <elf.h>
 
+#include <algorithm>
 #include <cstring>
+#include <map>
 #include <optional>
+#include <set>
 #include <string_view>
 
 namespace aiocuda::emulator::nvrtc {
@@ -67,7 +70,10 @@ class Elf {
   std::string name_pointed_at(std::uint64_t address) const {
     std::string found;
     for (const Elf64_Shdr& section : sections_) {
-      if (section.sh_type != SHT_RELA) continue;
+      // Those that the loader applies; the others are the linker's.
+      if (section.sh_type != SHT_RELA || section.sh_link >= sections_.size() ||
+          sections_[section.sh_link].sh_type != SHT_DYNSYM)
+        continue;
       for (std::uint64_t i = 0; i < section.sh_size / sizeof(Elf64_Rela); ++i) {
         const auto relocation = read<Elf64_Rela>(section.sh_offset + i * sizeof(Elf64_Rela));
         if (!relocation || relocation->r_offset != address) continue;
@@ -83,6 +89,24 @@ class Elf {
       }
     }
     return found;
+  }
+
+  // Calls f(address, symbol, addend) for what the linker put into code.
+  template <class F>
+  void each_use_in_code(F f) const {
+    for (const Elf64_Shdr& section : sections_) {
+      if (section.sh_type != SHT_RELA || section.sh_link >= sections_.size() || section.sh_info >= sections_.size())
+        continue;
+      const Elf64_Shdr& symbols = sections_[section.sh_link];
+      if (symbols.sh_type != SHT_SYMTAB || (sections_[section.sh_info].sh_flags & SHF_EXECINSTR) == 0) continue;
+      for (std::uint64_t i = 0; i < section.sh_size / sizeof(Elf64_Rela); ++i) {
+        const auto relocation = read<Elf64_Rela>(section.sh_offset + i * sizeof(Elf64_Rela));
+        if (!relocation) return;
+        const std::uint64_t index = ELF64_R_SYM(relocation->r_info);
+        if (const auto symbol = read<Elf64_Sym>(symbols.sh_offset + index * sizeof(Elf64_Sym)))
+          f(relocation->r_offset, *symbol, relocation->r_addend);
+      }
+    }
   }
 
   // The place of an initialised variable's bytes in the file.
@@ -121,6 +145,62 @@ std::string local_prefix(const std::string& lowered_name) {
   return "_ZZ" + std::to_string(lowered_name.size()) + lowered_name + "E";
 }
 
+// Which functions of an image use which others, and which variables of threads, as shared variables are.
+class Uses {
+ public:
+  explicit Uses(const Elf& elf) {
+    elf.each_symbol(SHT_SYMTAB, [&](const Elf64_Sym& symbol, std::string_view name) {
+      if (ELF64_ST_TYPE(symbol.st_info) != STT_FUNC || symbol.st_shndx == SHN_UNDEF || symbol.st_size == 0) return;
+      functions_[symbol.st_value].end = symbol.st_value + symbol.st_size;
+      names_.emplace(name, symbol.st_value);
+    });
+    elf.each_use_in_code([&](std::uint64_t at, const Elf64_Sym& symbol, std::int64_t addend) {
+      Function* const user = find(at);
+      if (user == nullptr || symbol.st_shndx == SHN_UNDEF) return;
+      const unsigned type = ELF64_ST_TYPE(symbol.st_info);
+      if (type == STT_TLS) user->variables.insert(symbol.st_value);
+      if (type == STT_FUNC) user->functions.insert(symbol.st_value);
+      if (type == STT_SECTION) user->functions.insert(symbol.st_value + static_cast<std::uint64_t>(addend) + bias);
+    });
+  }
+
+  // The offsets of the variables that the function and those it uses use. Nothing where it is not known.
+  std::optional<std::set<std::uint64_t>> variables_of(std::string_view name) {
+    const auto begin = names_.find(name);
+    if (begin == names_.end()) return std::nullopt;
+    std::set<std::uint64_t> variables;
+    std::set<const Function*> seen;
+    std::vector<std::uint64_t> next = {begin->second};
+    while (!next.empty()) {
+      const Function* const function = find(next.back());
+      next.pop_back();
+      if (function == nullptr || !seen.insert(function).second) continue;
+      variables.insert(function->variables.begin(), function->variables.end());
+      next.insert(next.end(), function->functions.begin(), function->functions.end());
+    }
+    return variables;
+  }
+
+ private:
+  struct Function {
+    std::uint64_t end = 0;
+    std::set<std::uint64_t> variables;
+    std::set<std::uint64_t> functions;
+  };
+  // Of the addresses in code: x86-64 counts from the end of a field of four bytes.
+  static constexpr std::uint64_t bias = host_machine == EM_X86_64 ? 4 : 0;
+
+  Function* find(std::uint64_t address) {
+    auto found = functions_.upper_bound(address);
+    if (found == functions_.begin()) return nullptr;
+    --found;
+    return address < found->second.end ? &found->second : nullptr;
+  }
+
+  std::map<std::uint64_t, Function> functions_;  // by where they begin
+  std::map<std::string_view, std::uint64_t> names_;
+};
+
 }  // namespace
 
 ImageContents complete_image(std::string& image) {
@@ -145,20 +225,24 @@ ImageContents complete_image(std::string& image) {
   });
   const std::size_t count = contents.lowered_names.size();
   contents.static_shared_bytes.assign(count, 0);
+  Uses uses(elf);
+  std::vector<std::optional<std::set<std::uint64_t>>> used;
+  for (const std::string& name : contents.lowered_names) used.push_back(uses.variables_of(name));
   elf.each_symbol(SHT_SYMTAB, [&](const Elf64_Sym& symbol, std::string_view name) {
     if (ELF64_ST_TYPE(symbol.st_info) != STT_TLS || !name.starts_with("_ZZ") ||
         name.find("aiocuda") != std::string_view::npos) {
       return;
     }
-    bool is_a_kernels = false;
+    std::vector<bool> uses_it(count, false);
     for (std::size_t i = 0; i < count; ++i) {
-      if (contents.lowered_names[i].empty() || !name.starts_with(local_prefix(contents.lowered_names[i]))) continue;
-      contents.static_shared_bytes[i] += symbol.st_size;
-      is_a_kernels = true;
+      const std::string& kernel = contents.lowered_names[i];
+      uses_it[i] = (used[i] && used[i]->contains(symbol.st_value)) ||
+                   (!kernel.empty() && name.starts_with(local_prefix(kernel)));
     }
-    // In a device function: any kernel may call it.
-    if (!is_a_kernels) {
-      for (std::uint64_t& bytes : contents.static_shared_bytes) bytes += symbol.st_size;
+    // Where nobody is seen to use it, a pointer to a function may lead there, from any kernel.
+    const bool is_seen = std::find(uses_it.begin(), uses_it.end(), true) != uses_it.end();
+    for (std::size_t i = 0; i < count; ++i) {
+      if (!is_seen || uses_it[i]) contents.static_shared_bytes[i] += symbol.st_size;
     }
   });
   for (const Table& table : tables) {

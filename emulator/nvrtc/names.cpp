@@ -15,9 +15,9 @@ bool is_barrier_or_warp_operation(std::string_view word) {
                               "__ballot_sync",     "__barrier_sync",      "__nanosleep",       "cooperative_groups",
                               "this_thread_block", "tiled_partition",     "barrier",           "pipeline",
                               "make_pipeline",     "arrive_and_wait",     "coalesced_threads", "__ldcv",
-                              "mma_sync",          "load_matrix_sync",    "store_matrix_sync"};
+                              "mma_sync",          "load_matrix_sync",    "store_matrix_sync", "this_cluster"};
   if (exact.contains(word)) return true;
-  return word.starts_with("__shfl_") || word.starts_with("__match_") ||
+  return word.starts_with("__cluster_") || word.starts_with("__shfl_") || word.starts_with("__match_") ||
          (word.starts_with("__reduce_") && word.ends_with("_sync"));
 }
 

@@ -143,13 +143,17 @@ class Translator : public ptx::CommonInstruction {
     if (name == "setp" || name == "set") return compare(name == "setp");
     if (name == "cvt") return convert();
     if (name == "ld" || name == "ldu") return load();
-    if (name == "st") return store();
+    if (name == "st") return has("async") ? tells_barrier(store(), width()) : store();
+    if (name == "red" && has("async")) return tells_barrier(atomic(false), 1);
     if (name == "atom" || name == "red") return atomic(name == "atom");
     if (name == "prefetch" || name == "prefetchu" || name == "discard" || name == "applypriority") return "(void)0";
     if (name == "cvta") return convert_address();
     if (name == "isspacep") {
-      if (!has_any({"shared", "shared::cta", "global", "local"})) throw Unsupported{opcode_};
-      const char* question = has("global") ? "__isGlobal" : has("local") ? "__isLocal" : "__isShared";
+      if (!has_any({"shared", "shared::cta", "shared::cluster", "global", "local"})) throw Unsupported{opcode_};
+      const char* question = has("global")            ? "__isGlobal"
+                             : has("local")           ? "__isLocal"
+                             : has("shared::cluster") ? "__isClusterShared"
+                                                      : "__isShared";
       return target() + " = ::" + question + "((void*)" + argument(1) + ")";
     }
     const bool is_of_tensor_maps = has_any({"tensormap::generic", "alias", "fabric"});
@@ -157,6 +161,7 @@ class Translator : public ptx::CommonInstruction {
     if (name == "bar" || name == "barrier") return barrier();
     if (name == "cp") return has("bulk") ? copy_bulk() : has("mbarrier") ? arrive_of_copies() : copy_async();
     if (name == "mbarrier") return phase_barrier();
+    if (name == "mapa" || name == "getctarank") return place_in_cluster();
     if (name == "nanosleep") return "::__nanosleep((unsigned)" + argument(0) + ")";
     if (name == "trap") return "::__trap(" + line_ + ")";
     if (name == "brkpt" || name == "pmevent") return "(void)0";
@@ -325,6 +330,14 @@ class Translator : public ptx::CommonInstruction {
     return code;
   }
 
+  // "st.async", "red.async": done at once, and then owed no more at the barrier, which is the last operand.
+  std::string tells_barrier(const std::string& code, unsigned count) {
+    if (!has("mbarrier::complete_tx::bytes") || arguments_.size() != 3) throw Unsupported{opcode_};
+    knows_others_ = true;
+    return code + "; " + library + "barrier_arrive(" + address(arguments_[2]) + ", 0, 0, -" +
+           std::to_string(count * bytes_of(type_suffix())) + ")";
+  }
+
   std::string atomic(bool answers) {
     const std::string type = type_suffix();
     static const std::map<std::string_view, const char*> operations = {
@@ -355,8 +368,8 @@ class Translator : public ptx::CommonInstruction {
   }
 
   std::string convert_address() {
-    if (has_any({"const", "param", "shared::cluster"})) throw Unsupported{opcode_};
-    if (!has_any({"shared", "shared::cta"})) return target() + " = " + argument(1);
+    if (has_any({"const", "param"})) throw Unsupported{opcode_};
+    if (!has_any({"shared", "shared::cta", "shared::cluster"})) return target() + " = " + argument(1);
     if (has("to")) return target() + " = ::__cvta_generic_to_shared((void*)" + argument(1) + ")";
     return target() + " = (::aiocuda_device::ptx::Register)" + library + "shared(" + argument(1) + ")";
   }

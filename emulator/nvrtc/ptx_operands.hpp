@@ -140,8 +140,8 @@ class Instruction {
       const std::size_t digits = inside[sign] == '+' ? sign + 1 : sign;
       where = "(" + where + " + (" + inside.substr(digits) + "))";
     }
-    const bool is_shared = has_any({"shared", "shared::cta"});
-    if (has_any({"shared::cluster", "param", "tex"})) throw Unsupported{opcode_};
+    const bool is_shared = has_any({"shared", "shared::cta", "shared::cluster"});
+    if (has_any({"param", "tex"})) throw Unsupported{opcode_};
     return std::string(library) + (is_shared ? "shared(" : "generic(") + where + ")";
   }
   unsigned width() const { return has("v2") ? 2 : has("v4") ? 4 : has("v8") ? 8 : 1; }

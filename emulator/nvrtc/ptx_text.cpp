@@ -105,6 +105,21 @@ const std::map<std::string_view, std::string_view>& special_registers() {
       {"nctaid.x", "gridDim.x"},
       {"nctaid.y", "gridDim.y"},
       {"nctaid.z", "gridDim.z"},
+      {"is_explicit_cluster", "::__clusterDimIsSpecified()"},
+      {"clusterid.x", "::__clusterIdx().x"},
+      {"clusterid.y", "::__clusterIdx().y"},
+      {"clusterid.z", "::__clusterIdx().z"},
+      {"nclusterid.x", "::__clusterGridDimInClusters().x"},
+      {"nclusterid.y", "::__clusterGridDimInClusters().y"},
+      {"nclusterid.z", "::__clusterGridDimInClusters().z"},
+      {"cluster_ctaid.x", "::__clusterRelativeBlockIdx().x"},
+      {"cluster_ctaid.y", "::__clusterRelativeBlockIdx().y"},
+      {"cluster_ctaid.z", "::__clusterRelativeBlockIdx().z"},
+      {"cluster_nctaid.x", "::__clusterDim().x"},
+      {"cluster_nctaid.y", "::__clusterDim().y"},
+      {"cluster_nctaid.z", "::__clusterDim().z"},
+      {"cluster_ctarank", "::__clusterRelativeBlockRank()"},
+      {"cluster_nctarank", "::__clusterSizeInBlocks()"},
   };
   return known;
 }

@@ -17,7 +17,12 @@ class CommonInstruction : public Instruction {
 
   std::string barrier() {
     knows_others_ = true;
-    if (has("cluster") || has("red")) throw Unsupported{opcode_};
+    if (has("cluster")) {
+      if (has("arrive")) return "::aiocuda_cluster_arrive(" + line_ + ")";
+      if (has("wait")) return "::aiocuda_cluster_wait(" + line_ + ")";
+      throw Unsupported{opcode_};
+    }
+    if (has("red")) throw Unsupported{opcode_};
     if (has("warp")) return "::__syncwarp((unsigned)" + argument(0) + ", " + line_ + ")";
     const bool arrives = has("arrive");
     if (arguments_.size() < 2) {
@@ -44,7 +49,20 @@ class CommonInstruction : public Instruction {
            ", (unsigned)" + given + ")";
   }
 
-  // Where all parts of the instruction are known. A cluster is one block, whose shared memory is the cluster's.
+  // "mapa": the same place in the shared memory of another block. "getctarank": the block in whose memory a place lies.
+  std::string place_in_cluster() {
+    const bool maps = parts_[0] == "mapa";
+    if (maps) knows_others_ = true;
+    if (arguments_.size() < (maps ? 3u : 2u) || width() != 1) throw Unsupported{opcode_};
+    const bool is_shared = has_any({"shared", "shared::cluster"});
+    const std::string at = std::string(library) + (is_shared ? "shared(" : "generic(") + argument(1) + ")";
+    if (!maps) return target() + " = ::aiocuda_shared_rank(" + at + ")";
+    const std::string mapped = "::aiocuda_map_shared(" + at + ", (unsigned)" + argument(2) + ")";
+    return target() + " = " +
+           (is_shared ? "::aiocuda_shared_offset(" + mapped + ")" : "(::aiocuda_device::ptx::Register)" + mapped);
+  }
+
+  // Where all parts of the instruction are known. Addresses of the cluster's shared memory tell whose they are.
   void takes_only(std::initializer_list<std::string_view> known) {
     for (std::size_t i = 1; i < parts_.size(); ++i) {
       if (std::find(known.begin(), known.end(), parts_[i]) == known.end()) throw Unsupported{opcode_};

@@ -17,6 +17,7 @@
 #include "polling.hpp"
 #include "ptx.hpp"
 #include "redefinitions.hpp"
+#include "shared_variables.hpp"
 #include "unsupported.hpp"
 
 namespace aiocuda::emulator::nvrtc {
@@ -28,12 +29,13 @@ struct KernelDeclaration {
   bool is_template;
   bool runs_as_fibers;
   bool functions_use_place;
-  int guard;           // the position of the parameter n in "if (i < n)", or -1
-  std::string bounds;  // of __launch_bounds__, or of a template's the function that answers it
+  int guard;  // the position of the parameter n in "if (i < n)", or -1
+  // Of __launch_bounds__ and __cluster_dims__; of a template's, the functions that answer them.
+  std::string bounds;
+  std::string cluster;
 };
 
 constexpr const char* place_names[] = {"threadIdx", "blockIdx", "blockDim", "gridDim"};
-constexpr std::size_t gap_bytes = 64;
 constexpr int cuda_error_not_supported = 801;
 constexpr std::size_t longest_loop_to_inline = 250;  // tokens; more cannot be vectorised across threads anyway
 
@@ -64,7 +66,8 @@ class Rewriter {
       }
       const bool used = is_used(d);
       if (!used && nvidia_.empty_body(d, edits_)) continue;
-      shared_variables(d);
+      for (const std::size_t initialised : shared_variables_.edit(d))
+        report(tokens_[initialised], "initializer not allowed for __shared__ variable");
       polling_.edit(d, edits_);
       unsupported(d, used);
     }
@@ -165,23 +168,28 @@ class Rewriter {
     k.is_template = !d.template_header.empty();
     k.runs_as_fibers = waits;
     k.functions_use_place = functions_use_place_ || (defines && place_is_hidden(d.body));
-    k.bounds = launch_bounds(d);
+    k.bounds = first_of(attribute_arguments(d, "__launch_bounds__"));
+    if (const Range extents = attribute_arguments(d, "__cluster_dims__"); !extents.empty())
+      k.cluster = "::aiocuda_device::cluster_of(" + one_line(extents) + ")";
     k.guard = defines && !waits && worth_inlining(d.body) ? guard(d) : -1;
     const std::string index = std::to_string(kernels_.size());
     const Token& last = tokens_[d.all.end - 1];
     if (k.is_template) {
-      if (!k.bounds.empty()) {
-        insert_aside(last, one_line(d.template_header) + "constexpr unsigned aiocuda_launch_bounds_" + index +
-                               "() { return (unsigned)(" + k.bounds + "); }");
-        k.bounds = d.name_space + "::aiocuda_launch_bounds_" + index;
-      }
+      const auto answered = [&](std::string& value, const char* type, const std::string& name) {
+        if (value.empty()) return;
+        insert_aside(last, one_line(d.template_header) + "constexpr " + type + " " + name + "() { return (" + type +
+                               ")(" + value + "); }");
+        value = d.name_space + "::" + name;
+      };
+      answered(k.bounds, "unsigned", "aiocuda_launch_bounds_" + index);
+      answered(k.cluster, "unsigned long long", "aiocuda_cluster_dims_" + index);
     } else {
       const std::string overload =
           "static_cast<void (*)(" + parameter_types(d.parameters) + ")>(&" + one_line(d.name) + ")";
       insert_aside(last, "using aiocuda_kernel_" + index + " = ::aiocuda_device::Kernel<" +
                              (is_overloaded(k.name) ? overload : "&" + one_line(d.name)) + ", " + flags(k) + ", " +
                              (k.bounds.empty() ? "1024" : "(unsigned)(" + k.bounds + ")") + ", " +
-                             std::to_string(k.guard) + ">;");
+                             std::to_string(k.guard) + ", " + (k.cluster.empty() ? "0" : k.cluster) + ">;");
       table_entries_.push_back({d.name_space + "::aiocuda_kernel_" + index, k.name, ""});
       ++listed_;
     }
@@ -255,17 +263,20 @@ class Rewriter {
     return types;
   }
 
-  std::string launch_bounds(const Declaration& d) const {
-    const std::size_t at = find({d.all.begin, d.name.begin}, "__launch_bounds__");
+  // What stands in the parentheses of an attribute of a kernel.
+  Range attribute_arguments(const Declaration& d, std::string_view attribute) const {
+    const std::size_t at = find({d.all.begin, d.name.begin}, attribute);
     if (at == d.name.begin || !tokens_[at + 1].is("(")) return {};
-    const std::size_t past = skip_bracket(tokens_, at + 1) - 1;
-    std::size_t end = at + 2;
-    while (end < past && !tokens_[end].is(",")) {
+    return {at + 2, skip_bracket(tokens_, at + 1) - 1};
+  }
+  std::string first_of(Range arguments) const {
+    std::size_t end = arguments.begin;
+    while (end < arguments.end && !tokens_[end].is(",")) {
       end = tokens_[end].is("(")   ? skip_bracket(tokens_, end)
             : tokens_[end].is("<") ? skip_angles(tokens_, end)
                                    : end + 1;
     }
-    return one_line({at + 2, end});
+    return one_line({arguments.begin, end});
   }
 
   // A kernel begins with copies of what it uses of its place, which the compiler can keep in registers.
@@ -338,90 +349,10 @@ class Rewriter {
       edits_.before(tokens_[d.all.begin], "extern " + declaration + "; ");
     }
     edits_.replace(tokens_[qualifier], tokens_[qualifier + 1].is("alignas") ? "" : renamed);
-    alignment_first(qualifier, renamed);
+    alignment_first(tokens_, edits_, qualifier, renamed);
     for (const std::size_t i : head) {
       if (tokens_[i].is("static") && !request_.is_relocatable) edits_.blank(tokens_[i]);
     }
-  }
-
-  // "__shared__ alignas(16) float x" becomes "alignas(16) __shared__ float x", as the host's compilers want it.
-  void alignment_first(std::size_t qualifier, const std::string& renamed) {
-    if (qualifier + 2 >= tokens_.size() || !tokens_[qualifier + 1].is("alignas")) return;
-    edits_.after(tokens_[skip_bracket(tokens_, qualifier + 2) - 1], " " + renamed);
-  }
-
-  void shared_variables(const Declaration& d) {
-    for (std::size_t i = d.all.begin; i < d.all.end; ++i) {
-      if (!tokens_[i].is("__shared__")) continue;
-      std::size_t begin = i;
-      while (begin > d.all.begin && !tokens_[begin - 1].is(";") && !tokens_[begin - 1].is("{") &&
-             !tokens_[begin - 1].is("}")) {
-        --begin;
-      }
-      std::size_t end = i;
-      while (end < d.all.end && !tokens_[end].is(";")) {
-        end =
-            tokens_[end].is("(") || tokens_[end].is("{") || tokens_[end].is("[") ? skip_bracket(tokens_, end) : end + 1;
-      }
-      const Range statement{begin, std::min(end, d.all.end)};
-      if (has({begin, i + 4}, "extern") && has(statement, "extern")) {
-        dynamic_shared(statement, !d.is_function && !d.is_class);
-      } else {
-        if (tokens_[i + 1].is("alignas")) {
-          edits_.blank(tokens_[i]);
-          alignment_first(i, "__shared__");
-        }
-        for (std::size_t t = begin; t < statement.end; ++t) {
-          if (tokens_[t].is("=")) {
-            report(tokens_[t - 1], "initializer not allowed for __shared__ variable");
-            break;
-          }
-          if (tokens_[t].is("static")) edits_.blank(tokens_[t]);
-        }
-        if (request_.checked && statement.end < tokens_.size()) gap_behind(tokens_[statement.end]);
-      }
-      i = statement.end;
-    }
-  }
-
-  // The driver knows it by its name, which no variable of the program's has.
-  void gap_behind(const Token& semicolon) {
-    edits_.after(semicolon, " static thread_local __attribute__((used)) char aiocuda_gap_" + std::to_string(gaps_++) +
-                                "[" + std::to_string(gap_bytes) + "];");
-  }
-
-  // "extern __shared__ T name[];" becomes "T (&name)[] = ...;", which lasts as long and means the same.
-  void dynamic_shared(Range statement, bool at_namespace_scope) {
-    std::size_t bracket = statement.begin;
-    while (bracket < statement.end && !tokens_[bracket].is("[")) {
-      bracket = tokens_[bracket].is("<")   ? skip_angles(tokens_, bracket)
-                : tokens_[bracket].is("(") ? skip_bracket(tokens_, bracket)
-                                           : bracket + 1;
-    }
-    if (bracket >= statement.end || bracket == statement.begin || statement.end >= tokens_.size()) return;
-    const Token& name = tokens_[bracket - 1];
-    for (std::size_t i = statement.begin; i < bracket - 1;) {
-      const Token& token = tokens_[i];
-      const std::size_t past =
-          takes_parentheses(token.text) && !token.is("decltype") ? skip_bracket(tokens_, i + 1) : i + 1;
-      const bool drop = token.is("extern") || token.is("__shared__") || token.is("__device__") || past > i + 1;
-      if (drop) {
-        for (std::size_t t = i; t < past; ++t) edits_.blank(tokens_[t]);
-      }
-      i = past;
-    }
-    if (at_namespace_scope) {
-      if (!global_dynamic_.insert(name.text).second) {
-        for (std::size_t i = statement.begin; i < statement.end; ++i) edits_.blank(tokens_[i]);
-        return;
-      }
-      const std::string mark =
-          "static thread_local __attribute__((used)) char aiocuda_dynamic_" + std::string(name.text);
-      edits_.before(tokens_[statement.begin], (request_.checked ? mark + "; " : "") + "static thread_local ");
-    }
-    edits_.before(name, "(&");
-    edits_.after(name, ")");
-    edits_.before(tokens_[statement.end], " = ::aiocuda_device::DynamicShared{}");
   }
 
   // ---- what cannot be
@@ -517,20 +448,23 @@ class Rewriter {
     }
     unsigned kernel_flags = functions_use_place_ ? 2 : 0;
     std::string bounds = "1024";
+    std::string cluster = "0";
     int guard = -1;
     for (const KernelDeclaration& k : kernels_) {
       if (k.name != base) continue;
       waits = waits || k.runs_as_fibers;
       if (!is_overloaded(k.name)) guard = k.guard;
       kernel_flags |= k.functions_use_place ? 2u : 0u;
-      if (k.bounds.empty() || is_overloaded(k.name)) continue;
+      if (is_overloaded(k.name)) continue;
       const std::size_t arguments = expression.find('<');
-      if (k.is_template && arguments != std::string::npos) bounds = k.bounds + expression.substr(arguments) + "()";
+      if (!k.is_template || arguments == std::string::npos) continue;
+      if (!k.bounds.empty()) bounds = k.bounds + expression.substr(arguments) + "()";
+      if (!k.cluster.empty()) cluster = k.cluster + expression.substr(arguments) + "()";
     }
     const std::string address = expression.find_first_not_of(" \t&(") == 0 ? "&" + expression : expression;
     table_entries_.push_back({"::aiocuda_device::Named<" + address + ", " +
                                   std::to_string(kernel_flags | (waits ? 1u : 0u)) + ", " + bounds + ", " +
-                                  std::to_string(guard) + ">",
+                                  std::to_string(guard) + ", " + cluster + ">",
                               expression, "aiocuda_name_" + std::to_string(index)});
   }
 
@@ -582,11 +516,10 @@ class Rewriter {
   Names used_;
   bool functions_use_place_ = false;
   Edits edits_;
+  SharedVariables shared_variables_{tokens_, request_.checked, edits_};
   std::vector<KernelDeclaration> kernels_;
   std::vector<TableEntry> table_entries_;
   std::size_t listed_ = 0;
-  std::size_t gaps_ = 0;
-  Names global_dynamic_;
   Rewritten result_;
 };
 

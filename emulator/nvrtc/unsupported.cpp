@@ -8,7 +8,6 @@
 namespace aiocuda::emulator::nvrtc {
 namespace {
 
-constexpr std::string_view clusters = "thread block clusters are not supported on the emulated driver";
 constexpr std::string_view tensor_memory =
     "the tensor memory accelerator (TMA) is not supported on the emulated driver";
 constexpr std::string_view dynamic_parallelism =
@@ -18,14 +17,8 @@ constexpr std::string_view dynamic_parallelism =
 
 std::string_view why_unsupported(std::string_view word) {
   static const std::unordered_map<std::string_view, std::string_view> exact = {
-      {"__cluster_dims__", clusters},
-      {"cluster_group", clusters},
-      {"this_cluster", clusters},
-      {"__clusterDim", clusters},
-      {"__clusterIdx", clusters},
-      {"__cluster_barrier_arrive", clusters},
-      {"__cluster_barrier_wait", clusters},
-      {"__cluster_map_shared_rank", clusters},
+      {"__cluster_map_shared_multicast",
+       "the shared memory of several blocks at once (multicast) is not supported on the emulated driver"},
       {"__isConstant",
        "__isConstant is not supported on the emulated driver, whose constant memory is ordinary memory"},
       {"cp_async_bulk_tensor", tensor_memory},

@@ -203,3 +203,50 @@ def test_histograms_and_neighbours_match_numpy(counts: ac.Module, dtype: str, si
     np.testing.assert_array_equal(ac.to_host(heads).sync(), np.concatenate([[1], given[1:] != given[:-1]]))
     np.testing.assert_array_equal(ac.to_host(differences).sync(), expected)
     np.testing.assert_array_equal(ac.to_host(before).sync(), shifted)
+
+
+STATIC = """
+#include <cuda_fp16.h>
+#include <cub/block/block_radix_sort.cuh>
+template <class T>
+__device__ void sort(T* x) {
+  using Sort = cub::BlockRadixSort<T, 128, 4>;
+  __shared__ typename Sort::TempStorage storage;
+  T items[4];
+  for (int i = 0; i < 4; ++i) items[i] = x[threadIdx.x * 4 + i];
+  Sort(storage).Sort(items);
+  for (int i = 0; i < 4; ++i) x[threadIdx.x * 4 + i] = items[i];
+}
+"""
+# Of 4,640 bytes each: together more than a block may have.
+STATIC_TYPES = {
+    "float16": "__half",
+    "int8": "signed char",
+    "uint8": "unsigned char",
+    "int16": "short",
+    "uint16": "unsigned short",
+    "int32": "int",
+    "uint32": "unsigned",
+    "int64": "long long",
+    "uint64": "unsigned long long",
+    "float32": "float",
+    "float64": "double",
+}
+
+
+@pytest.fixture(scope="module")
+def static(options: ac.CompileOptions) -> ac.Module:
+    kernels = (
+        f'extern "C" __global__ void {name}({of_device}* x) {{ sort(x); }}\n'
+        for name, of_device in STATIC_TYPES.items()
+    )
+    return ac.Module.from_source(STATIC + "".join(kernels), options=options)
+
+
+@pytest.mark.parametrize("dtype", STATIC_TYPES)
+def test_each_kernel_has_the_static_shared_memory_of_its_own_sort_alone(static: ac.Module, dtype: str):
+    given = numbers(dtype, 512)
+    if np.dtype(dtype).kind == "f":
+        given /= 8
+    found = static.kernel(dtype)(ac.to_device(given), grid=1, block=128).sync()
+    np.testing.assert_array_equal(ac.to_host(found).sync(), np.sort(given))

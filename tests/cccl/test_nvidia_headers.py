@@ -196,9 +196,20 @@ def test_what_nvrtc_refuses_is_refused_beside_nvidias_headers(options: ac.Compil
 
 PTX = """
 #include <cuda/ptx>
-extern "C" __global__ void clusters(int* x, int runs) {
+extern "C" __global__ void control(int* x, int runs) {
   *x = 5;
-  if (runs) cuda::ptx::barrier_cluster_arrive();
+  if (runs) cuda::ptx::clusterlaunchcontrol_try_cancel(x, nullptr);
+}
+extern "C" __global__ void __cluster_dims__(2, 1, 1) next(int* out) {
+  __shared__ int value;
+  const unsigned rank = cuda::ptx::get_sreg_cluster_ctarank();
+  if (threadIdx.x == 0) value = 10 + rank;
+  cuda::ptx::barrier_cluster_arrive();
+  cuda::ptx::barrier_cluster_wait();
+  int* theirs = static_cast<int*>(__cluster_map_shared_rank(&value, rank ^ 1));
+  if (threadIdx.x == 0) out[blockIdx.x] = *theirs;
+  cuda::ptx::barrier_cluster_arrive();
+  cuda::ptx::barrier_cluster_wait();
 }
 """
 
@@ -207,7 +218,8 @@ extern "C" __global__ void clusters(int* x, int runs) {
 def test_an_instruction_that_is_not_supported_fails_with_its_name_where_it_runs(folder: str, in_process):
     done = in_process(f"""
         import aiocuda as ac
-        kernel = ac.kernel({PTX!r}, options=ac.CompileOptions(include_paths=[{folder!r}]))
+        options = ac.CompileOptions(include_paths=[{folder!r}])
+        kernel = ac.Module.from_source({PTX!r}, options=options).kernel("control")
         print(ac.to_host(kernel(ac.zeros(1, "int32"), 0, grid=1, block=1)).sync())
         try:
             kernel(ac.zeros(1, "int32"), 1, grid=1, block=1).sync()
@@ -216,5 +228,56 @@ def test_an_instruction_that_is_not_supported_fails_with_its_name_where_it_runs(
     """)
     assert done.stdout.startswith("[5]")
     assert "CUDA_ERROR_NOT_SUPPORTED" in done.stdout
-    assert "barrier.cluster.arrive is not supported on the emulated driver" in done.stderr
-    assert "barrier_cluster.h" in done.stderr
+    assert "clusterlaunchcontrol.try_cancel" in done.stderr
+    assert "is not supported on the emulated driver" in done.stderr
+    assert "clusterlaunchcontrol.h" in done.stderr
+
+
+def test_libcuxxs_ptx_knows_clusters(options: ac.CompileOptions):
+    kernel = ac.Module.from_source(PTX, options=options).kernel("next")
+    assert ac.to_host(kernel(ac.zeros(4, np.int32), grid=4, block=32)).sync().tolist() == [11, 10] * 2
+
+
+PIPELINE = """
+#include <cuda/pipeline>
+// A block copies batch after batch into shared memory, two ahead of what it adds up.
+template <class T>
+__device__ void sums(const T* x, T* out, int batches) {
+  constexpr int stages = 2;
+  __shared__ T batch[stages][32];
+  __shared__ cuda::pipeline_shared_state<cuda::thread_scope_block, stages> state;
+  struct block {
+    __device__ static void sync() { __syncthreads(); }
+    __device__ static unsigned size() { return 32; }
+    __device__ static unsigned thread_rank() { return threadIdx.x; }
+  } group;
+  auto pipe = cuda::make_pipeline(group, &state);
+  for (int fetched = 0, used = 0; used < batches; ++used) {
+    for (; fetched < batches && fetched < used + stages; ++fetched) {
+      pipe.producer_acquire();
+      cuda::memcpy_async(group, batch[fetched % stages], x + 32 * fetched, 32 * sizeof(T), pipe);
+      pipe.producer_commit();
+    }
+    pipe.consumer_wait();
+    T sum = 0;
+    for (int i = 0; i < 32; ++i) sum += batch[used % stages][i];
+    if (threadIdx.x == used % 32) out[used] = sum;
+    pipe.consumer_release();
+  }
+}
+extern "C" __global__ void int32(const int* x, int* out, int batches) { sums(x, out, batches); }
+extern "C" __global__ void float64(const double* x, double* out, int batches) { sums(x, out, batches); }
+"""
+
+
+@pytest.fixture(scope="module")
+def pipelines(options: ac.CompileOptions) -> ac.Module:
+    return ac.Module.from_source(PIPELINE, options=options)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "float64"])
+@pytest.mark.parametrize("batches", [1, 2, 7])
+def test_a_pipeline_of_copies_into_shared_memory_keeps_their_order(pipelines: ac.Module, dtype: str, batches: int):
+    x = np.arange(32 * batches, dtype=dtype)
+    out = pipelines.kernel(dtype)(ac.to_device(x), ac.zeros(batches, dtype), batches, grid=1, block=32)
+    np.testing.assert_array_equal(ac.to_host(out).sync(), x.reshape(batches, 32).sum(axis=1))

@@ -158,3 +158,88 @@ def test_a_call_that_is_not_forwarded_names_itself_and_a_way_out(runtime):
         ac.errors.DriverError, match=r"cudaGraphKernelNodeGetParams: .*call cuGraphKernelNodeGetParams of"
     ):
         runtime.module.cudaGraphKernelNodeGetParams(0)
+
+
+FETCH = r"""
+extern "C" __global__ void fetch(unsigned long long t, const float* x, const float* y, float* out, int n) {
+    for (int i = 0; i < n; ++i) out[i] = tex2D<float>(t, x[i], y[i]);
+}
+extern "C" __global__ void twice(unsigned long long s, int width, int height) {
+    for (int i = 0; i < width * height; ++i) {
+        float old = surf2Dread<float>(s, i % width * 4, i / width);
+        surf2Dwrite(2 * old, s, i % width * 4, i / width);
+    }
+}
+"""
+
+
+def resource_of(runtime, array):
+    resource = runtime.module.cudaResourceDesc()
+    resource.resType = runtime.module.cudaResourceType.cudaResourceTypeArray
+    resource.res.array.array = array
+    return resource
+
+
+def test_an_array_is_filled_fetched_and_written_through_a_texture_and_a_surface(runtime):
+    module, kinds = runtime.module, runtime.module.cudaMemcpyKind
+    values = np.arange(12, dtype=np.float32).reshape(3, 4)
+    float32 = runtime("cudaCreateChannelDesc", 32, 0, 0, 0, module.cudaChannelFormatKind.cudaChannelFormatKindFloat)
+    array = runtime("cudaMallocArray", float32, 4, 3, module.cudaArraySurfaceLoadStore)
+    runtime("cudaMemcpy2DToArray", array, 0, 0, values, 16, 16, 3, kinds.cudaMemcpyHostToDevice)
+    desc, extent, flags = runtime("cudaArrayGetInfo", array)
+    assert (desc.x, desc.y, int(desc.f)) == (32, 0, 2)
+    assert (extent.width, extent.height, flags) == (4, 3, module.cudaArraySurfaceLoadStore)
+
+    described = module.cudaTextureDesc()
+    described.addressMode = [module.cudaTextureAddressMode.cudaAddressModeClamp] * 3
+    described.filterMode = module.cudaTextureFilterMode.cudaFilterModeLinear
+    described.readMode = module.cudaTextureReadMode.cudaReadModeElementType
+    texture = runtime("cudaCreateTextureObject", resource_of(runtime, array), described, None)
+    x, y = np.float32([0.5, 1, 3.5, 9]), np.float32([0.5, 0.5, 2, 9])
+    kernels = ac.Module.from_source(FETCH)
+    out = ac.zeros(4, np.float32).sync()
+    kernels.kernel("fetch")(int(texture), ac.to_device(x), ac.to_device(y), out, 4, grid=1, block=1).sync()
+    assert ac.to_host(out).sync().tolist() == [0, 0.5, 9, 11]
+
+    surface = runtime("cudaCreateSurfaceObject", resource_of(runtime, array))
+    kernels.kernel("twice")(int(surface), 4, 3, grid=1, block=1).sync()
+    back = np.zeros_like(values)
+    runtime("cudaMemcpy2DFromArray", back, 16, array, 0, 0, 16, 3, kinds.cudaMemcpyDeviceToHost)
+    assert np.array_equal(back, 2 * values)
+    runtime("cudaDestroyTextureObject", texture)
+    runtime("cudaDestroySurfaceObject", surface)
+    runtime("cudaFreeArray", array)
+
+
+def test_a_part_of_an_array_of_three_dimensions_is_copied_in_its_elements(runtime):
+    module = runtime.module
+    values = np.arange(2 * 3 * 4 * 2, dtype=np.int16).reshape(2, 3, 4, 2)
+    pairs = runtime("cudaCreateChannelDesc", 16, 16, 0, 0, module.cudaChannelFormatKind.cudaChannelFormatKindSigned)
+    extent = module.cudaExtent()
+    extent.width, extent.height, extent.depth = 4, 3, 2
+    array = runtime("cudaMalloc3DArray", pairs, extent, 0)
+    copy = module.cudaMemcpy3DParms()
+    copy.srcPtr.ptr, copy.srcPtr.pitch, copy.srcPtr.ysize = values.ctypes.data, 16, 3
+    copy.dstArray, copy.extent = array, extent
+    copy.kind = module.cudaMemcpyKind.cudaMemcpyHostToDevice
+    runtime("cudaMemcpy3D", copy)
+    part = np.zeros((2, 2, 3, 2), np.int16)
+    copy = module.cudaMemcpy3DParms()
+    copy.srcArray = array
+    copy.srcPos.x, copy.srcPos.y = 1, 1
+    copy.dstPtr.ptr, copy.dstPtr.pitch, copy.dstPtr.ysize = part.ctypes.data, 12, 2
+    extent.width, extent.height = 3, 2
+    copy.extent, copy.kind = extent, module.cudaMemcpyKind.cudaMemcpyDeviceToHost
+    runtime("cudaMemcpy3D", copy)
+    assert np.array_equal(part, values[:, 1:, 1:])
+    runtime("cudaFreeArray", array)
+
+
+def test_channels_that_no_array_has_are_an_error(runtime):
+    three = runtime.module.cudaCreateChannelDesc(
+        *(32, 32, 32, 0), runtime.module.cudaChannelFormatKind.cudaChannelFormatKindFloat
+    )[1]
+    error, array = runtime.module.cudaMallocArray(three, 4, 4, 0)
+    assert int(error) == int(runtime.module.cudaError_t.cudaErrorInvalidChannelDescriptor)
+    assert array is None
+    runtime.module.cudaGetLastError()

@@ -186,18 +186,7 @@ def test_a_cluster_of_more_than_eight_blocks_is_an_error(module, x):
         module.kernel("plain")(x, grid=16, block=32, cluster=16).sync()
 
 
-@pytest.mark.emulated_only
-def test_the_emulated_device_has_no_clusters_and_says_so(module, x):
-    with pytest.raises(
-        ac.LaunchError, match=r"cluster=\(2, 1, 1\); on device 0 there are no clusters.*leave cluster= out"
-    ):
-        module.kernel("plain")(x, grid=2, block=32, cluster=2).sync()
-    module.kernel("plain")(x, grid=2, block=32, cluster=1).sync()
-
-
-def test_clusters_run_on_a_gpu(module, x, device):
-    if device.is_emulated:
-        pytest.skip("the emulated device has no clusters")
+def test_a_kernel_without_a_thought_of_clusters_runs_in_them(module, x):
     op = module.kernel("plain")(x, grid=4, block=32, cluster=2)
     assert ac.to_host(op).sync()[:32].tolist() == [1] * 32
 

@@ -236,7 +236,7 @@ unsigned next_ready(Block& b) {
     return warp * warp_size + lowest(lanes);
   }
   while (b.ready_warps == 0) {
-    if (!converge(b)) fail_dead_locked(b);
+    if (!converge(b) && !wait_for_cluster(b)) fail_dead_locked(b);
   }
   const std::uint32_t later = b.ready_warps & after(warp);
   const unsigned next = lowest(later != 0 ? later : b.ready_warps);
@@ -264,6 +264,7 @@ void wait(Block& b) {
   make_wait(b, warp, self);
   b.warps[warp].live &= ~self;
   --b.live;
+  leave_cluster_barrier(b, b.fibers[b.current]);
   if (b.live != 0 && b.arrived == b.live) {
     check_barrier(b);
     release_barrier(b);
@@ -284,6 +285,13 @@ void wait(Block& b) {
   __builtin_unreachable();
 }
 
+// Stacks lie a power of two apart; without this the same frames of all of them would fight for the
+// same cache lines.
+constexpr std::size_t stagger_bytes = 5 * 64;
+constexpr unsigned stagger_period = 61;
+
+}  // namespace
+
 void release_group(Block& b, unsigned group) {
   b.yields = 0;
   for (unsigned i = 0; i < b.warp_count * warp_size; ++i) {
@@ -303,13 +311,7 @@ void wait_in_group(Block& b, unsigned group, int line) {
   wait(b);
 }
 
-// Stacks lie a power of two apart; without this the same frames of all of them would fight for the
-// same cache lines.
-constexpr std::size_t stagger_bytes = 5 * 64;
-constexpr unsigned stagger_period = 61;
-
-}  // namespace
-
+Block* current_block() { return block; }
 void forget_block() { block = nullptr; }
 
 void run_block(char* scratch, Index3 extent, unsigned threads, void (*kernel)(void* const*), void* const* arguments) {
@@ -320,6 +322,9 @@ void run_block(char* scratch, Index3 extent, unsigned threads, void (*kernel)(vo
   b.live = threads;
   b.arrived = 0;
   b.yields = 0;
+  b.missing_in_cluster = threads;
+  b.waiting_for_cluster = 0;
+  b.cluster_rounds = 0;
   b.votes_count = b.votes_or = 0;
   b.votes_and = 1;
   for (unsigned& arrived : b.named_arrived) arrived = 0;
@@ -335,6 +340,8 @@ void run_block(char* scratch, Index3 extent, unsigned threads, void (*kernel)(vo
     fiber.warp = &b.warps[i / warp_size];
     fiber.bit = bit(i % warp_size);
     fiber.thread_index = index;
+    fiber.is_in_cluster_barrier = false;
+    fiber.cluster_arrivals = 0;
     if (++index.x == extent.x) {
       index.x = 0;
       if (++index.y == extent.y) {
@@ -479,13 +486,15 @@ extern "C" {
 // Lets the other threads of the block go on; a thread that waits for another by reading memory calls it. When
 // all others have had their turns and nothing came of it, those that wait for company go on without more.
 [[gnu::visibility("hidden")]] void aiocuda_yield() {
-  if (block == nullptr || block->live <= 1) return;
+  if (block == nullptr) return;
   Block& b = *block;
+  if (b.waiting_for_cluster != 0) look_at_cluster(b);
   if (++b.yields > 4 * b.live) {
     b.yields = 0;
     converge(b);
+    let_other_blocks_go_on();
   }
-  wait(b);
+  if (b.live > 1) wait(b);
 }
 
 [[gnu::visibility("hidden")]] void aiocuda_step(int place) {

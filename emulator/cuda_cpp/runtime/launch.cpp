@@ -1,7 +1,5 @@
 // The functions that a compiled module calls to run its kernels: block ranges as fibers, dynamic shared memory, printf
 // and the ways to end a launch. One copy of this file is linked into every module.
-#include <link.h>
-
 #include <cstdarg>
 #include <cstdint>
 #include <cstdio>
@@ -30,29 +28,6 @@ __thread char* scratch;
 __thread std::uint64_t dynamic_shared_bytes;
 
 __thread char misalignment[400];  // what is to be said of it
-
-// Static shared memory is thread-local memory of this module: what the C library says of the module that holds this
-// function.
-struct ThreadLocalRange {
-  std::uintptr_t begin;
-  std::uintptr_t end;
-};
-int find_thread_local_range(dl_phdr_info* info, std::size_t, void* found) {
-  const auto here = reinterpret_cast<std::uintptr_t>(&find_thread_local_range);
-  bool is_this_module = false;
-  std::size_t size = 0;
-  for (unsigned i = 0; i < info->dlpi_phnum; ++i) {
-    const auto& header = info->dlpi_phdr[i];
-    const std::uintptr_t begin = info->dlpi_addr + header.p_vaddr;
-    if (header.p_type == PT_LOAD && here >= begin && here - begin < header.p_memsz) is_this_module = true;
-    if (header.p_type == PT_TLS) size = header.p_memsz;
-  }
-  if (!is_this_module || info->dlpi_tls_data == nullptr) return is_this_module ? 1 : 0;
-  const auto begin = reinterpret_cast<std::uintptr_t>(info->dlpi_tls_data);
-  *static_cast<ThreadLocalRange*>(found) = {begin, begin + size};
-  return 1;
-}
-__thread ThreadLocalRange known_range;
 
 // Output of threads that did not end its line yet.
 struct PendingLine {
@@ -119,6 +94,7 @@ extern "C" {
   dynamic_shared_bytes = launch->dynamic_shared_bytes;
   blockDim = {block.x, block.y, block.z};
   gridDim = {launch->grid.x, launch->grid.y, launch->grid.z};
+  begin_cluster(*launch);
 #ifdef AIOCUDA_CHECKED
   const abi::CheckedRange range{launch, reinterpret_cast<const abi::Dim3*>(&blockIdx),
                                 reinterpret_cast<const abi::Dim3*>(&threadIdx), aiocuda_dynamic_shared(),
@@ -165,38 +141,6 @@ extern "C" {
   return static_cast<unsigned>(dynamic_shared_bytes);
 }
 
-static ThreadLocalRange thread_local_range() {
-  if (known_range.end == 0) ::dl_iterate_phdr(&find_thread_local_range, &known_range);
-  return known_range;
-}
-
-// Shared addresses of 32 bits: of dynamic shared memory from one base, of static shared memory from another.
-constexpr std::uint32_t first_dynamic_offset = 0x00100000;
-constexpr std::uint32_t first_static_offset = 0x10000000;
-constexpr std::uintptr_t static_base_alignment = 256;  // so that an offset is as aligned as its address
-
-[[gnu::visibility("hidden")]] unsigned aiocuda_shared_offset(const void* address) {
-  const auto at = reinterpret_cast<std::uintptr_t>(address);
-  const auto dynamic = reinterpret_cast<std::uintptr_t>(aiocuda_dynamic_shared());
-  if (at >= dynamic && at - dynamic <= max_dynamic_shared_bytes)
-    return first_dynamic_offset + static_cast<unsigned>(at - dynamic);
-  const ThreadLocalRange range = thread_local_range();
-  if (at >= range.begin && at <= range.end)
-    return first_static_offset + static_cast<unsigned>(at - (range.begin & ~(static_base_alignment - 1)));
-  return 0xffffffffu;
-}
-[[gnu::visibility("hidden")]] void* aiocuda_shared_address(unsigned offset) {
-  if (offset >= first_static_offset) {
-    const std::uintptr_t base = thread_local_range().begin & ~(static_base_alignment - 1);
-    return reinterpret_cast<void*>(base + (offset - first_static_offset));
-  }
-  // Any other number is no shared address: what lies there nobody may touch.
-  if (offset < first_dynamic_offset) return reinterpret_cast<void*>(std::uintptr_t{offset});
-  return static_cast<char*>(aiocuda_dynamic_shared()) + (offset - first_dynamic_offset);
-}
-[[gnu::visibility("hidden")]] int aiocuda_is_shared(const void* address) {
-  return aiocuda_shared_offset(address) != 0xffffffffu ? 1 : 0;
-}
 // On a fiber's stack, or on that of the thread that runs the loop.
 [[gnu::visibility("hidden")]] int aiocuda_is_local(const void* address) {
   const auto* at = static_cast<const char*>(address);

@@ -35,24 +35,11 @@ std::string hexadecimal(std::uintptr_t value) {
   return text;
 }
 
-// What is known of shared memory, byte by byte, for the block that runs.
-struct SharedMemory {
-  std::uintptr_t begin = 0;
-  std::vector<Granule> granules;
-  std::vector<bool> written;
-
-  void open(std::uintptr_t at, std::size_t bytes) {
-    begin = at;
-    granules.assign((bytes + granule_bytes - 1) / granule_bytes, {});
-    written.assign(bytes, false);
-  }
-  void forget_writes() { std::fill(written.begin(), written.end(), false); }
-};
-
 // Where an access goes.
 struct Target {
   SharedMemory* shared = nullptr;  // else it is global
-  GivenMemory* given = nullptr;    // null also for variables of the module
+  bool is_dynamic = false;
+  GivenMemory* given = nullptr;  // null also for variables of the module
 };
 
 // The thread of the host that runs blocks, and the block that it runs. Calls come from kernels' stacks, which are small
@@ -68,8 +55,12 @@ class Runner {
     of_threads_ = reinterpret_cast<std::uintptr_t>(range.thread_index) - launch->facts().thread_index_offset();
     const auto& symbols = launch->facts().of_threads();
     of_threads_bytes_ = symbols.empty() ? 0 : symbols.back().end;
-    static_.open(of_threads_, of_threads_bytes_);
-    dynamic_.open(reinterpret_cast<std::uintptr_t>(range.dynamic_shared), range.launch->dynamic_shared_bytes);
+    cluster_ = nullptr;
+    const abi::Dim3& cluster = range.launch->cluster;
+    is_in_cluster_ = cluster.x * cluster.y * cluster.z > 1;
+    if (is_in_cluster_) own_ = {};  // others may hold the windows of the last one
+    own_.of_module->open(of_threads_, of_threads_bytes_);
+    own_.of_launch->open(reinterpret_cast<std::uintptr_t>(range.dynamic_shared), range.launch->dynamic_shared_bytes);
     pages_.fill({});
     last_given_ = nullptr;
     has_block_ = false;
@@ -81,8 +72,11 @@ class Runner {
     Target target;
     if (!find(address, bytes, kind, code, target)) return;
     const std::uint32_t thread = linear_thread();
-    order_.note(thread, kind, target.shared != nullptr ? address ^ (std::uintptr_t{order_.block()} << 48) : address,
+    order_.note(thread, kind,
+                target.shared != nullptr ? address ^ (std::uintptr_t{target.shared->block} << 48) : address,
                 launch->releases());
+    const bool is_shared_by_cluster = target.shared != nullptr && cluster_ != nullptr;
+    const auto lock = is_shared_by_cluster ? std::unique_lock(cluster_->mutex) : std::unique_lock<std::mutex>();
     if (settings().checks.init) look_for_writes(target, address, bytes, kind, code);
     if (settings().checks.races) look_for_races(target, thread, address, bytes, kind, code);
   }
@@ -97,6 +91,10 @@ class Runner {
         return order_.meet_lanes(warp, lanes);
       case abi::meeting_fence:
         return order_.fence(linear_thread());
+      case abi::meeting_arrival:
+        return order_.arrive_in_cluster(cluster_number_, launch->releases());
+      case abi::meeting_of_cluster:
+        return order_.meet_cluster(cluster_number_, launch->releases());
     }
   }
 
@@ -143,23 +141,50 @@ class Runner {
     if (has_block_ && block == order_.block()) return;
     has_block_ = true;
     order_.begin(block, threads_);
-    static_.forget_writes();
-    dynamic_.forget_writes();
+    own_.of_module->forget_writes();
+    own_.of_launch->forget_writes();
+    own_.of_module->block = own_.of_launch->block = block;
+    if (is_in_cluster_) join_cluster(block);
+  }
+
+  void join_cluster(std::uint32_t block) {
+    const ClusterShape::Place place = ClusterShape(range_.launch->grid, range_.launch->cluster).place(block);
+    cluster_number_ = place.cluster;
+    cluster_ = &launch->cluster(place.cluster);
+    const std::lock_guard lock(cluster_->mutex);
+    cluster_->blocks[place.rank] = own_;
+  }
+
+  // The window of shared memory where an address lies: the block's own, or one of another block of the cluster.
+  void find_shared(std::uintptr_t address, Target& target) {
+    if (find_in(own_, address, target) || cluster_ == nullptr) return;
+    const std::lock_guard lock(cluster_->mutex);
+    for (const SharedWindows& each : cluster_->blocks) {
+      if (find_in(each, address, target)) return;
+    }
+  }
+  bool find_in(const SharedWindows& windows, std::uintptr_t address, Target& target) const {
+    if (windows.of_launch->begin != 0 && address - windows.of_launch->begin < range_.dynamic_shared_room) {
+      target.shared = windows.of_launch.get();
+      target.is_dynamic = true;
+    } else if (windows.of_module->begin != 0 && address - windows.of_module->begin < of_threads_bytes_) {
+      target.shared = windows.of_module.get();
+    }
+    return target.shared != nullptr;
   }
 
   // False for memory that the checks do not look at, and for an access that was reported.
   bool find(std::uintptr_t address, std::uint64_t bytes, AccessKind kind, std::uintptr_t code, Target& target) {
-    if (address - dynamic_.begin < range_.dynamic_shared_room) {
-      target.shared = &dynamic_;
-      return address + bytes - dynamic_.begin <= dynamic_.written.size() ||
-             (report_dynamic(address, bytes, kind, code), false);
-    }
-    if (address - of_threads_ < of_threads_bytes_) {
-      target.shared = &static_;
-      const Symbol* const symbol = ImageFacts::find(launch->facts().of_threads(), address - of_threads_);
+    find_shared(address, target);
+    if (target.shared != nullptr) {
+      const std::uintptr_t offset = address - target.shared->begin;
+      if (target.is_dynamic)
+        return offset + bytes <= target.shared->written.size() ||
+               (report_dynamic(offset, address, bytes, kind, code), false);
+      const Symbol* const symbol = ImageFacts::find(launch->facts().of_threads(), offset);
       if (symbol == nullptr || symbol->kind == Symbol::Kind::other) return false;
-      return (symbol->kind == Symbol::Kind::shared && address + bytes - of_threads_ <= symbol->end) ||
-             (report_static(*symbol, address, bytes, kind, code), false);
+      return (symbol->kind == Symbol::Kind::shared && offset + bytes <= symbol->end) ||
+             (report_static(*symbol, offset, address, bytes, kind, code), false);
     }
     if (last_given_ == nullptr || address < last_given_->begin || address >= last_given_->end)
       last_given_ = launch->memory().find(address);
@@ -212,10 +237,11 @@ class Runner {
     add(report, {check, key_of(code)});
   }
 
-  void report_dynamic(std::uintptr_t address, std::uint64_t bytes, AccessKind kind, std::uintptr_t code) {
+  void report_dynamic(std::uintptr_t offset_bytes, std::uintptr_t address, std::uint64_t bytes, AccessKind kind,
+                      std::uintptr_t code) {
     if (!settings().checks.memory) return;
-    const std::size_t asked = dynamic_.written.size();
-    const std::string offset = "offset " + std::to_string(address - dynamic_.begin) + " of dynamic shared memory";
+    const std::size_t asked = own_.of_launch->written.size();
+    const std::string offset = "offset " + std::to_string(offset_bytes) + " of dynamic shared memory";
     if (asked == 0) {
       report_access("memory", address, bytes, kind, code, ", outside of shared memory",
                     offset + ", of which the launch asked for none");
@@ -225,15 +251,15 @@ class Runner {
     }
   }
 
-  void report_static(const Symbol& symbol, std::uintptr_t address, std::uint64_t bytes, AccessKind kind,
-                     std::uintptr_t code) {
+  void report_static(const Symbol& symbol, std::uintptr_t offset, std::uintptr_t address, std::uint64_t bytes,
+                     AccessKind kind, std::uintptr_t code) {
     if (!settings().checks.memory) return;
     const Symbol* array = &symbol;
     if (array->kind == Symbol::Kind::gap) array = ImageFacts::find(launch->facts().of_threads(), symbol.begin - 1);
     std::string memory = "behind a shared variable";
     if (array != nullptr && array->kind == Symbol::Kind::shared) {
-      memory = "offset " + std::to_string(address - of_threads_ - array->begin) + " of the shared variable " +
-               array->name + " of " + count_of(array->end - array->begin, "byte");
+      memory = "offset " + std::to_string(offset - array->begin) + " of the shared variable " + array->name + " of " +
+               count_of(array->end - array->begin, "byte");
     }
     report_access("memory", address, bytes, kind, code, ", outside of shared memory", memory);
   }
@@ -263,12 +289,14 @@ class Runner {
   }
 
   std::string text_of(const Target& target, std::uintptr_t address) const {
-    if (target.shared == &dynamic_)
-      return "offset " + std::to_string(address - dynamic_.begin) + " of dynamic shared memory";
-    if (target.shared == &static_) {
-      const Symbol* const symbol = ImageFacts::find(launch->facts().of_threads(), address - of_threads_);
-      return "offset " + std::to_string(address - of_threads_ - symbol->begin) + " of the shared variable " +
-             symbol->name + " of " + count_of(symbol->end - symbol->begin, "byte");
+    if (target.shared != nullptr) {
+      const std::uintptr_t offset = address - target.shared->begin;
+      const std::string owner =
+          target.shared->block != order_.block() ? " of another block of the cluster" : std::string();
+      if (target.is_dynamic) return "offset " + std::to_string(offset) + " of dynamic shared memory" + owner;
+      const Symbol* const symbol = ImageFacts::find(launch->facts().of_threads(), offset);
+      return "offset " + std::to_string(offset - symbol->begin) + " of the shared variable " + symbol->name + " of " +
+             count_of(symbol->end - symbol->begin, "byte") + owner;
     }
     if (target.given != nullptr)
       return "offset " + std::to_string(address - target.given->begin) + " of " + text_of_given(*target.given);
@@ -325,7 +353,7 @@ class Runner {
       const std::uintptr_t first = target.shared->begin & ~(std::uintptr_t{granule_bytes} - 1);
       Granule& touched = target.shared->granules[(granule - first) / granule_bytes];
       for (Cell& each : touched.cells) {
-        if (each.block != cell.block) each = {};  // of a block that ended on this thread of the host
+        if (cluster_ == nullptr && each.block != cell.block) each = {};  // of a block that ended on this thread
       }
       return touch(touched, cell, order_, launch->releases(), other);
     }
@@ -370,8 +398,10 @@ class Runner {
   std::uint32_t threads_ = 0;
   std::uintptr_t of_threads_ = 0;
   std::size_t of_threads_bytes_ = 0;
-  SharedMemory static_;
-  SharedMemory dynamic_;
+  SharedWindows own_;
+  bool is_in_cluster_ = false;
+  std::uint64_t cluster_number_ = 0;
+  ClusterMemory* cluster_ = nullptr;  // of the block that runs, once it has done anything
   BlockOrder order_;
   bool has_block_ = false;
   GivenMemory* last_given_ = nullptr;
@@ -392,7 +422,23 @@ LaunchChecker::LaunchChecker(const std::string& kernel, std::shared_ptr<const Im
 
 void LaunchChecker::enter() { runner().launch = this; }
 void LaunchChecker::leave() { runner().launch = nullptr; }
-void LaunchChecker::met_grid() { shadow_.clear(); }
+void LaunchChecker::met_grid() {
+  shadow_.clear();
+  const std::lock_guard lock(clusters_mutex_);
+  for (const auto& [number, cluster] : clusters_) {
+    const std::lock_guard lock_of_cluster(cluster->mutex);
+    for (const SharedWindows& each : cluster->blocks) {
+      for (SharedMemory* window : {each.of_launch.get(), each.of_module.get()})
+        std::fill(window->granules.begin(), window->granules.end(), Granule{});
+    }
+  }
+}
+ClusterMemory& LaunchChecker::cluster(std::uint64_t number) {
+  const std::lock_guard lock(clusters_mutex_);
+  auto& found = clusters_[number];
+  if (!found) found = std::make_unique<ClusterMemory>();
+  return *found;
+}
 
 void begin_checked_range(const abi::CheckedRange* range) {
   if (runner().launch != nullptr) runner().begin(*range);

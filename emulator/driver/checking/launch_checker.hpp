@@ -4,12 +4,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <unordered_map>
 
 #include "abi/module_abi.hpp"
 #include "checking/image_facts.hpp"
 #include "checking/known_memory.hpp"
 #include "checking/shadow.hpp"
+#include "checking/shared_memory.hpp"
 #include "settings.hpp"
 
 namespace aiocuda::emulator::checking {
@@ -31,6 +34,7 @@ class LaunchChecker {
   const MemoryList& memory() const noexcept { return *memory_; }
   GlobalShadow& shadow() noexcept { return shadow_; }
   Releases& releases() noexcept { return releases_; }
+  ClusterMemory& cluster(std::uint64_t number);
 
  private:
   const std::string kernel_;
@@ -39,6 +43,8 @@ class LaunchChecker {
   const std::shared_ptr<const MemoryList> memory_;
   GlobalShadow shadow_;
   Releases releases_;
+  std::mutex clusters_mutex_;
+  std::unordered_map<std::uint64_t, std::unique_ptr<ClusterMemory>> clusters_;
 };
 
 // The functions behind the services of that name.

@@ -37,6 +37,7 @@ void BlockOrder::begin(std::uint32_t block, std::uint32_t threads) {
   threads_ = threads;
   barriers_ = 0;
   releases_ = 0;
+  cluster_rounds_ = 0;
   for (std::uint32_t thread = 0; thread < threads; ++thread) {
     meetings_[thread] = {};
     meetings_[thread][thread % lanes_of_warp] = 1;
@@ -55,6 +56,24 @@ void BlockOrder::meet_block() {
     known_[thread] = known;
     fenced_[thread] = fenced;
   }
+}
+
+namespace {
+// Releases go by addresses. Each round of a cluster's barrier has one of its own, which no memory has.
+std::uintptr_t address_of(std::uint64_t cluster, std::uint64_t round) {
+  return std::uintptr_t{1} << 63 | static_cast<std::uintptr_t>(cluster << 24) | (round & 0xffffff);
+}
+}  // namespace
+
+void BlockOrder::arrive_in_cluster(std::uint64_t cluster, Releases& releases) {
+  releases.release(block_, releases_, address_of(cluster, cluster_rounds_));
+  releases_ = std::min(releases_ + 1, most_releases);
+}
+
+void BlockOrder::meet_cluster(std::uint64_t cluster, Releases& releases) {
+  meet_block();
+  const std::uint64_t known = releases.acquire(address_of(cluster, cluster_rounds_++));
+  for (std::uint32_t thread = 0; thread < threads_; ++thread) known_[thread] = std::max(known_[thread], known);
 }
 
 void BlockOrder::meet_lanes(std::uint32_t warp, std::uint32_t lanes) {

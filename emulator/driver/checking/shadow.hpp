@@ -3,7 +3,8 @@
 //
 // The order between threads of a block: the barrier; between lanes of a warp, __syncwarp; between any two threads, a
 // fence followed by an atomic or volatile write, which another thread reads: it then knows what the writer's block did
-// before. That is more than CUDA promises, never less. Blocks have no other order, except in a grid that meets.
+// before. That is more than CUDA promises, never less. Blocks have no other order, except in a grid or in a cluster
+// that meets.
 #pragma once
 #include <array>
 #include <atomic>
@@ -67,6 +68,9 @@ class BlockOrder {
   std::uint32_t block() const noexcept { return block_; }
 
   void meet_block();
+  // The block arrives at the barrier of its cluster, which has this number; all blocks of the cluster have.
+  void arrive_in_cluster(std::uint64_t cluster, Releases& releases);
+  void meet_cluster(std::uint64_t cluster, Releases& releases);
   void meet_lanes(std::uint32_t warp, std::uint32_t lanes);
   void fence(std::uint32_t thread) { fenced_[thread] = true; }
   // An access is about to be made: takes and gives what it says about the order.
@@ -84,6 +88,7 @@ class BlockOrder {
   std::uint32_t threads_ = 0;
   std::uint32_t barriers_ = 0;
   std::uint32_t releases_ = 0;
+  std::uint64_t cluster_rounds_ = 0;  // that the block has passed
   // Of each thread: how many meetings of each lane of its warp it knows of, its own last one included.
   std::array<std::array<std::uint16_t, lanes_of_warp>, most_threads> meetings_{};
   std::array<std::uint64_t, most_threads> known_{};  // the last release that it knows of

@@ -51,11 +51,12 @@ CUresult KernelAttributes::set(CUlaunchAttributeID attribute, const CUlaunchAttr
     case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
       cooperative = value.cooperative != 0;
       return CUDA_SUCCESS;
-    case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
-      if (const CUresult error = check_cluster(value.clusterDim.x, value.clusterDim.y, value.clusterDim.z))
-        return error;
+    case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION: {
+      abi::Dim3 extents{};
+      if (const CUresult error = read_cluster(value, extents)) return error;
       cluster.clusterDim = value.clusterDim;
       return CUDA_SUCCESS;
+    }
     case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
       access_policy_window = value;
       return CUDA_SUCCESS;
@@ -127,6 +128,8 @@ CUresult KernelParameters::make(std::shared_ptr<Function> function, LaunchShape 
                                 const KernelAttributes& attributes, void** parameters, void** extra,
                                 std::shared_ptr<const KernelParameters>& made) {
   shape.cooperative = attributes.cooperative;
+  const auto& [x, y, z] = attributes.cluster.clusterDim;
+  shape.cluster = {x, y, z};
   if (const CUresult error = check_shape(*function, shape)) return error;
   if (shape.cooperative && extra != nullptr) return CUDA_ERROR_INVALID_VALUE;
   const std::shared_ptr<KernelParameters> copy(new KernelParameters(std::move(function), shape, attributes));

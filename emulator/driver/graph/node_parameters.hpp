@@ -70,7 +70,8 @@ struct KernelAttributes {
 
 class KernelParameters final : public NodeParameters {
  public:
-  // As a launch is described: `shape.cooperative` says the same as the attribute afterwards. The arguments are copied.
+  // As a launch is described: `shape.cooperative` and `shape.cluster` say the same as the attributes afterwards. The
+  // arguments are copied.
   static CUresult make(std::shared_ptr<Function> function, LaunchShape shape, const KernelAttributes& attributes,
                        void** parameters, void** extra, std::shared_ptr<const KernelParameters>& made);
   // As the API of graphs describes it.

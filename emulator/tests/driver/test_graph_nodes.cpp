@@ -191,8 +191,9 @@ TEST_CASE("the attributes of a kernel node are kept, copied, and hold when its p
   value = {};
   value.clusterDim = {1, 1, 1};
   CHECK_OK(cuGraphKernelNodeSetAttribute(one, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, &value));
-  value.clusterDim = {2, 1, 1};
-  CHECK(cuGraphKernelNodeSetAttribute(one, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, &value) != CUDA_SUCCESS);
+  value.clusterDim = {2, 1, 1};  // which does not divide the grid
+  CHECK(cuGraphKernelNodeSetAttribute(one, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, &value) ==
+        CUDA_ERROR_INVALID_CLUSTER_SIZE);
   KernelNode<> same(module.function("nothing"), 2);
   CHECK_OK(cuGraphKernelNodeSetParams_v2(one, &same.parameters));
   CHECK(get(one, CU_LAUNCH_ATTRIBUTE_COOPERATIVE).cooperative == 1);

@@ -102,8 +102,41 @@ TEST_CASE("a kernel is told the shape of its launch") {
   CHECK_OK(cuCtxSynchronize());
   const int expected[] = {2, 3, 4, 8, 4, 2, 1024};
   for (int each = 0; each < 7; ++each) CHECK(out[each] == expected[each]);
-  attributes[1].value.clusterDim = {2, 1, 1};
-  CHECK(cuLaunchKernelEx(&config, module.function("shape"), parameters, nullptr) == CUDA_ERROR_NOT_SUPPORTED);
+}
+
+TEST_CASE("a cluster is no larger than the function allows, divides the grid, and is the function's own") {
+  const Device device;
+  const Module module;
+  const CUfunction nothing = module.function("nothing");
+  CUlaunchAttribute attribute{};
+  attribute.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+  const auto launched = [&](unsigned grid, unsigned x, unsigned y = 1) {
+    attribute.value.clusterDim = {x, y, 1};
+    const CUlaunchConfig config{grid, 4, 1, 32, 1, 1, 0, nullptr, &attribute, 1};
+    return cuLaunchKernelEx(&config, nothing, nullptr, nullptr);
+  };
+  CHECK_OK(launched(32, 8));
+  CHECK_OK(launched(32, 2, 4));
+  CHECK(launched(32, 16) == CUDA_ERROR_INVALID_CLUSTER_SIZE);
+  CHECK(launched(32, 3) == CUDA_ERROR_INVALID_CLUSTER_SIZE);
+  CHECK(launched(32, 1, 3) == CUDA_ERROR_INVALID_CLUSTER_SIZE);
+  CHECK(launched(32, 0) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(launched(32, 0x80000000u, 2) == CUDA_ERROR_INVALID_CLUSTER_SIZE);
+  CHECK_OK(cuFuncSetAttribute(nothing, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1));
+  CHECK_OK(launched(32, 16));
+  CHECK(launched(34, 17) == CUDA_ERROR_INVALID_CLUSTER_SIZE);
+  for (const auto each : {CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT,
+                          CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH}) {
+    CHECK_OK(cuFuncSetAttribute(nothing, each, each == CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH ? 4 : 1));
+  }
+  int width = 0;
+  CHECK_OK(cuFuncGetAttribute(&width, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH, nothing));
+  CHECK(width == 4);
+  CHECK_OK(launched(32, 4));
+  CHECK(launched(32, 2) == CUDA_ERROR_INVALID_CLUSTER_SIZE);
+  CHECK(cuLaunchKernel(nothing, 6, 1, 1, 32, 1, 1, 0, nullptr, nullptr, nullptr) == CUDA_ERROR_INVALID_CLUSTER_SIZE);
+  CHECK_OK(cuLaunchKernel(nothing, 8, 1, 1, 32, 1, 1, 0, nullptr, nullptr, nullptr));
+  CHECK_OK(cuCtxSynchronize());
 }
 
 TEST_CASE("a cooperative grid must fit on the device") {

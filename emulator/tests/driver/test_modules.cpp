@@ -232,7 +232,7 @@ TEST_CASE("occupancy is limited by threads, by shared memory and by the number o
   CHECK(cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, module.function("add"), 0, 0) == CUDA_ERROR_INVALID_VALUE);
 }
 
-TEST_CASE("clusters of a single block fit like blocks, and of larger ones none does") {
+TEST_CASE("as many clusters fit as their blocks, and one at least") {
   const Device device;
   const Module module;
   CUlaunchAttribute attribute{};
@@ -248,12 +248,22 @@ TEST_CASE("clusters of a single block fit like blocks, and of larger ones none d
   config.numAttrs = 1;
   attribute.value.clusterDim = {2, 1, 1};
   CHECK_OK(cuOccupancyMaxActiveClusters(&clusters, module.function("add"), &config));
-  CHECK(clusters == 0);
+  CHECK(clusters == 4 * 8 / 2);
+  attribute.value.clusterDim = {8, 1, 1};
+  config.blockDimX = 1024;
+  CHECK_OK(cuOccupancyMaxActiveClusters(&clusters, module.function("add"), &config));
+  CHECK(clusters == 1);
+  attribute.value.clusterDim = {16, 1, 1};
+  CHECK(cuOccupancyMaxActiveClusters(&clusters, module.function("add"), &config) == CUDA_ERROR_INVALID_CLUSTER_SIZE);
+  config.blockDimX = 256;
   attribute.value.clusterDim = {1, 1, 1};
   CHECK_OK(cuOccupancyMaxActiveClusters(&clusters, module.function("add"), &config));
   CHECK(clusters == 4 * 8);
   CHECK_OK(cuOccupancyMaxPotentialClusterSize(&blocks, module.function("add"), &config));
-  CHECK(blocks == 1);
+  CHECK(blocks == 8);
+  REQUIRE_OK(cuFuncSetAttribute(module.function("add"), CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1));
+  CHECK_OK(cuOccupancyMaxPotentialClusterSize(&blocks, module.function("add"), &config));
+  CHECK(blocks == 16);
   config.blockDimX = 2048;
   CHECK(cuOccupancyMaxActiveClusters(&clusters, module.function("add"), &config) == CUDA_ERROR_INVALID_VALUE);
 }

@@ -127,7 +127,8 @@ void Module::run(const abi::Kernel& kernel, const Geometry& geometry, void** arg
   const abi::Launch launch{{geometry.grid.x, geometry.grid.y, geometry.grid.z},
                            {geometry.block.x, geometry.block.y, geometry.block.z},
                            geometry.dynamic_shared_bytes,
-                           arguments};
+                           arguments,
+                           {}};
   const std::uint64_t blocks = static_cast<std::uint64_t>(geometry.grid.x) * geometry.grid.y * geometry.grid.z;
   if (geometry.threads == 1) {
     if (!run_range(kernel, launch, 0, blocks)) throw LaunchFailure(failed_with, failure_message);

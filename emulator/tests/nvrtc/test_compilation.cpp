@@ -188,7 +188,7 @@ TEST_CASE("what the emulated driver does not do is refused at its line, with the
   const std::pair<const char*, const char*> cases[] = {
       {"int x; asm volatile(\"wgmma.fence.sync.aligned;\"); p[0] = x;", "inline PTX: wgmma.fence"},
       {"other<<<1, 1>>>(p);", "dynamic parallelism"},
-      {"auto c = cooperative_groups::this_cluster();", "clusters"},
+      {"__cluster_map_shared_multicast(p, 1);", "multicast"},
   };
   for (const auto& refused : cases) {
     const char* const statement = refused.first;
@@ -205,8 +205,6 @@ TEST_CASE("what the emulated driver does not do is refused at its line, with the
               contains(compiled.log, "are not supported on the emulated driver") ==
           1);
   }
-  const Compiled clusters = compile({.source = "__global__ void __cluster_dims__(2, 1, 1) k(int* p) {}"});
-  CHECK(contains(clusters.log, "kernels.cu(1): error: thread block clusters"));
   // A function that no kernel uses may contain assembly.
   CHECK(answer({.source =
                     "__device__ unsigned lane() { unsigned l; asm(\"mov.u32 %0, %laneid;\" : \"=r\"(l)); return l; }\n"

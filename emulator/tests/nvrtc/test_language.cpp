@@ -150,6 +150,21 @@ TEST_CASE("the table tells the static shared memory of each kernel") {
   CHECK(module.kernel("none").static_shared_bytes == 0);
 }
 
+TEST_CASE("the static shared memory of a function counts for the kernels that call it") {
+  const Module module(Program{.source = R"(
+    template <int N> __device__ __noinline__ float* tile() { __shared__ float a[N]; return a; }
+    __device__ __noinline__ float through(float* p) { tile<32>()[threadIdx.x] = p[0]; __syncthreads();
+      return tile<32>()[3]; }
+    extern "C" __global__ void first(float* p) { p[1] = through(p); }
+    extern "C" __global__ void second(float* p) { tile<64>()[threadIdx.x] = p[0]; __syncthreads(); p[1] = tile<64>()[5]; }
+    extern "C" __global__ void both(float* p) { p[1] = through(p) + tile<64>()[0]; }
+    extern "C" __global__ void neither(float* p) { p[0] = 1; })"});
+  CHECK(module.kernel("first").static_shared_bytes == 128);
+  CHECK(module.kernel("second").static_shared_bytes == 256);
+  CHECK(module.kernel("both").static_shared_bytes == 384);
+  CHECK(module.kernel("neither").static_shared_bytes == 0);
+}
+
 TEST_CASE("more static shared memory than a block can have does not compile") {
   const Compiled compiled = compile({.source = R"(extern "C" __global__ void big(float* p) {
     __shared__ float a[16 * 1024]; a[threadIdx.x] = p[0]; __syncthreads(); p[1] = a[5]; })"});

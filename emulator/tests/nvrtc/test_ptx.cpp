@@ -195,13 +195,13 @@ TEST_CASE("an instruction that is not supported is refused by its name") {
   for (const char* instruction :
        {"tex.2d.v4.f32.s32 {%0,%0,%0,%0}, [%1, {%1,%1}]",
         "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%0], [%1], 16", "tcgen05.wait::ld.sync.aligned",
-        "wgmma.fence.sync.aligned", "bra somewhere", "mov.u32 %0, %clusterid.x"}) {
+        "wgmma.fence.sync.aligned", "bra somewhere", "mov.u32 %0, %total_smem_size"}) {
     const Compiled compiled = compile({.source = "__global__ void k(int* x) {\n  asm volatile(\"" +
                                                  std::string(instruction) + ";\" : \"=r\"(x[0]) : \"r\"(x[1]));\n}"});
     const std::string word = std::string(instruction).substr(0, std::string(instruction).find(' '));
     CAPTURE(compiled.log);
     CHECK(contains(compiled.log, "kernels.cu(2): error: inline PTX: "));
-    CHECK(contains(compiled.log, word.starts_with("mov") ? "%clusterid.x" : word));
+    CHECK(contains(compiled.log, word.starts_with("mov") ? "%total_smem_size" : word));
   }
 }
 

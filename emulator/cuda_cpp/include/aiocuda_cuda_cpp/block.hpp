@@ -13,7 +13,12 @@ AIOCUDA_RUNTIME extern __thread uint3 blockIdx;
 AIOCUDA_RUNTIME extern __thread dim3 blockDim;
 AIOCUDA_RUNTIME extern __thread dim3 gridDim;
 
+AIOCUDA_RUNTIME extern __thread dim3 aiocuda_cluster_dim;  // in blocks; 1 in each dimension where there are none
+AIOCUDA_RUNTIME extern __thread bool aiocuda_cluster_is_given;
+
 AIOCUDA_RUNTIME void aiocuda_barrier(int line);
+AIOCUDA_RUNTIME void aiocuda_cluster_arrive(int line);
+AIOCUDA_RUNTIME void aiocuda_cluster_wait(int line);
 AIOCUDA_RUNTIME void aiocuda_grid_barrier(int line);
 AIOCUDA_RUNTIME int aiocuda_is_in_grid();
 AIOCUDA_RUNTIME int aiocuda_barrier_vote(int kind, int predicate, int line);
@@ -25,6 +30,9 @@ AIOCUDA_RUNTIME void aiocuda_named_barrier(unsigned name, unsigned threads, int 
 AIOCUDA_RUNTIME void aiocuda_offer(void* own);
 AIOCUDA_RUNTIME void* aiocuda_offered(unsigned lane);
 AIOCUDA_RUNTIME int aiocuda_is_shared(const void* address);
+AIOCUDA_RUNTIME int aiocuda_is_cluster_shared(const void* address);
+AIOCUDA_RUNTIME void* aiocuda_map_shared(const void* address, unsigned rank);
+AIOCUDA_RUNTIME unsigned aiocuda_shared_rank(const void* address);
 AIOCUDA_RUNTIME int aiocuda_is_local(const void* address);
 AIOCUDA_RUNTIME unsigned aiocuda_shared_offset(const void* address);
 AIOCUDA_RUNTIME void* aiocuda_shared_address(unsigned offset);
@@ -117,8 +125,38 @@ inline void __syncwarp(unsigned mask = 0xffffffffu, int line = __builtin_LINE())
   aiocuda_warp(aiocuda_warp_sync, mask, 0, 0, line);
 }
 inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+inline void __threadfence_cluster() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 inline void __threadfence_block() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 inline void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+
+// Clusters: the block's place, the barrier, and the shared memory of other blocks.
+inline bool __clusterDimIsSpecified() { return aiocuda_cluster_is_given; }
+inline dim3 __clusterDim() { return aiocuda_cluster_dim; }
+inline dim3 __clusterRelativeBlockIdx() {
+  const dim3& of = aiocuda_cluster_dim;
+  return {blockIdx.x % of.x, blockIdx.y % of.y, blockIdx.z % of.z};
+}
+inline dim3 __clusterIdx() {
+  const dim3& of = aiocuda_cluster_dim;
+  return {blockIdx.x / of.x, blockIdx.y / of.y, blockIdx.z / of.z};
+}
+inline dim3 __clusterGridDimInClusters() {
+  const dim3& of = aiocuda_cluster_dim;
+  return {gridDim.x / of.x, gridDim.y / of.y, gridDim.z / of.z};
+}
+inline unsigned __clusterRelativeBlockRank() {
+  const dim3& of = aiocuda_cluster_dim;
+  const dim3 index = __clusterRelativeBlockIdx();
+  return index.x + of.x * (index.y + of.y * index.z);
+}
+inline unsigned __clusterSizeInBlocks() {
+  return aiocuda_cluster_dim.x * aiocuda_cluster_dim.y * aiocuda_cluster_dim.z;
+}
+inline void __cluster_barrier_arrive(int line = __builtin_LINE()) { aiocuda_cluster_arrive(line); }
+inline void __cluster_barrier_arrive_relaxed(int line = __builtin_LINE()) { aiocuda_cluster_arrive(line); }
+inline void __cluster_barrier_wait(int line = __builtin_LINE()) { aiocuda_cluster_wait(line); }
+inline void* __cluster_map_shared_rank(const void* address, unsigned rank) { return aiocuda_map_shared(address, rank); }
+inline unsigned __cluster_query_shared_rank(const void* address) { return aiocuda_shared_rank(address); }
 
 inline unsigned __activemask(int line = __builtin_LINE()) {
   return (unsigned)aiocuda_warp(aiocuda_warp_converge, 0xffffffffu, 0, 0, line);
@@ -241,7 +279,8 @@ AIOCUDA_WARP_REDUCE(xor, unsigned, unsigned long long, aiocuda_warp_xor)
 // Memory spaces. Shared addresses of 32 bits are what inline PTX takes.
 inline bool __isShared(const void* address) { return aiocuda_is_shared(address) != 0; }
 inline bool __isLocal(const void* address) { return aiocuda_is_local(address) != 0; }
-inline bool __isGlobal(const void* address) { return !__isShared(address) && !__isLocal(address); }
+inline bool __isClusterShared(const void* address) { return aiocuda_is_cluster_shared(address) != 0; }
+inline bool __isGlobal(const void* address) { return !__isClusterShared(address) && !__isLocal(address); }
 inline size_t __cvta_generic_to_shared(const void* address) { return aiocuda_shared_offset(address); }
 inline void* __cvta_shared_to_generic(size_t address) { return aiocuda_shared_address((unsigned)address); }
 inline size_t __cvta_generic_to_global(const void* address) { return (size_t)address; }

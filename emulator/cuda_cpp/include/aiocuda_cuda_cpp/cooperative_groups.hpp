@@ -1,5 +1,6 @@
 // cooperative_groups.h: the thread block, tiles of a warp, and the lanes that run together; collectives
-// and reductions over them; and the grid, whose blocks meet in cooperative launches. There are no clusters.
+// and reductions over them; clusters, whose blocks use each other's shared memory; and the grid, whose blocks meet in
+// cooperative launches.
 #pragma once
 
 #include "block.hpp"
@@ -50,6 +51,43 @@ inline thread_block this_thread_block(block_tile_memory<max_block_size>&) {
   return {};
 }
 
+class AIOCUDA_VISIBLE cluster_group {
+ public:
+  struct arrival_token {};
+  static void sync(int line = __builtin_LINE()) {
+    __cluster_barrier_arrive(line);
+    __cluster_barrier_wait(line);
+  }
+  static arrival_token barrier_arrive(int line = __builtin_LINE()) {
+    __cluster_barrier_arrive(line);
+    return {};
+  }
+  static void barrier_wait(int line = __builtin_LINE()) { __cluster_barrier_wait(line); }
+  static void barrier_wait(arrival_token&&, int line = __builtin_LINE()) { __cluster_barrier_wait(line); }
+  static unsigned query_shared_rank(const void* address) { return aiocuda_shared_rank(address); }
+  template <class T>
+  static T* map_shared_rank(T* address, int rank) {
+    return static_cast<T*>(aiocuda_map_shared((const void*)address, (unsigned)rank));
+  }
+  static dim3 block_index() { return __clusterRelativeBlockIdx(); }
+  static unsigned block_rank() { return __clusterRelativeBlockRank(); }
+  static dim3 dim_blocks() { return __clusterDim(); }
+  static unsigned num_blocks() { return __clusterSizeInBlocks(); }
+  static dim3 thread_index() {
+    const dim3 block = block_index();
+    return {block.x * blockDim.x + threadIdx.x, block.y * blockDim.y + threadIdx.y, block.z * blockDim.z + threadIdx.z};
+  }
+  static unsigned thread_rank() { return block_rank() * thread_block::size() + thread_block::thread_rank(); }
+  static dim3 dim_threads() {
+    const dim3 blocks = dim_blocks();
+    return {blocks.x * blockDim.x, blocks.y * blockDim.y, blocks.z * blockDim.z};
+  }
+  static unsigned num_threads() { return num_blocks() * thread_block::size(); }
+  static unsigned size() { return num_threads(); }
+};
+
+inline cluster_group this_cluster() { return {}; }
+
 class AIOCUDA_VISIBLE grid_group {
  public:
   static void sync(int line = __builtin_LINE()) { aiocuda_grid_barrier(line); }
@@ -64,6 +102,14 @@ class AIOCUDA_VISIBLE grid_group {
   static dim3 group_dim() { return gridDim; }
   static dim3 dim_blocks() { return gridDim; }
   static dim3 block_index() { return dim3(blockIdx); }
+  static unsigned long long num_clusters() { return num_blocks() / __clusterSizeInBlocks(); }
+  static dim3 dim_clusters() { return __clusterGridDimInClusters(); }
+  static dim3 cluster_index() { return __clusterIdx(); }
+  static unsigned long long cluster_rank() {
+    const dim3 index = __clusterIdx();
+    const dim3 extent = __clusterGridDimInClusters();
+    return index.x + (unsigned long long)extent.x * (index.y + (unsigned long long)extent.y * index.z);
+  }
 };
 
 inline grid_group this_grid() { return {}; }

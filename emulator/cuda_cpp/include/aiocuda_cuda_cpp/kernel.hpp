@@ -102,6 +102,15 @@ struct ParameterList {
   }
 };
 
+// The extents that __cluster_dims__ gives, as one number; 0 where there is none. (Before C++20 no class can be the
+// argument of a template.)
+inline constexpr unsigned extent_bits = 20;
+constexpr unsigned long long cluster_of(unsigned long long x, unsigned long long y = 1, unsigned long long z = 1) {
+  return x | y << extent_bits | z << (2 * extent_bits);
+}
+constexpr unsigned cluster_extent(unsigned long long cluster, unsigned dimension) {
+  return (unsigned)(cluster >> (dimension * extent_bits)) & ((1u << extent_bits) - 1u);
+}
 enum KernelFlags : unsigned {
   runs_as_fibers = 1,
   functions_use_place = 2  // a function it may call reads threadIdx and its like
@@ -290,13 +299,20 @@ struct Signature<void (*)(A...) noexcept> : Signature<void (*)(A...)> {};
 // A kernel of the table. `guard` is the position of the parameter n, an integer, of a kernel that begins
 //   i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) ...   (or: if (i >= n) return;)
 // whose condition the rewriter has joined with direct::inside; -1 for any other.
-template <auto function, unsigned flags_, unsigned max_threads_, int guard = -1>
+// `cluster` is what __cluster_dims__ says.
+template <auto function, unsigned flags_, unsigned max_threads_, int guard = -1, unsigned long long cluster = 0>
 struct Kernel {
   static constexpr auto address = function;
   static constexpr abi::Kernel descriptor(const char* fallback_name) {
     using S = Signature<decltype(function)>;
-    return {
-        fallback_name, S::count, S::parameters.items, 0, 0, max_threads_, &S::template run<function, flags_, guard>};
+    return {fallback_name,
+            S::count,
+            S::parameters.items,
+            0,
+            0,
+            max_threads_,
+            &S::template run<function, flags_, guard>,
+            {cluster_extent(cluster, 0), cluster_extent(cluster, 1), cluster_extent(cluster, 2)}};
   }
 };
 
@@ -308,12 +324,12 @@ template <class... A>
 inline constexpr bool is_kernel_pointer<void (*)(A...) noexcept> = true;
 
 // The thing that a name expression names: a kernel (an instantiation, mostly), or the address of a variable.
-template <auto pointer, unsigned flags, unsigned max_threads, int guard = -1>
+template <auto pointer, unsigned flags, unsigned max_threads, int guard = -1, unsigned long long cluster = 0>
 struct Named {
   static constexpr auto address = pointer;
   static constexpr abi::Kernel descriptor(const char* fallback_name) {
     if constexpr (is_kernel_pointer<decltype(pointer)>) {
-      return Kernel<pointer, flags, max_threads, guard>::descriptor(fallback_name);
+      return Kernel<pointer, flags, max_threads, guard, cluster>::descriptor(fallback_name);
     } else {
       return {};
     }

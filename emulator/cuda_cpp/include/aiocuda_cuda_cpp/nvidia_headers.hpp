@@ -58,14 +58,5 @@ enum cudaAccessProperty {
 };
 inline void* __nv_associate_access_property(void* address, unsigned long long) { return address; }
 
-// A launch without clusters has clusters of one block.
-inline dim3 __clusterDim() { return {1, 1, 1}; }
-inline dim3 __clusterRelativeBlockIdx() { return {0, 0, 0}; }
-inline dim3 __clusterGridDimInClusters() { return {gridDim.x, gridDim.y, gridDim.z}; }
-inline dim3 __clusterIdx() { return {blockIdx.x, blockIdx.y, blockIdx.z}; }
-inline unsigned __clusterRelativeBlockRank() { return 0; }
-inline unsigned __clusterSizeInBlocks() { return 1; }
-
 inline bool __isConstant(const void*) { return false; }
 inline bool __isGridConstant(const void*) { return false; }
-inline bool __isClusterShared(const void* address) { return __isShared(address); }

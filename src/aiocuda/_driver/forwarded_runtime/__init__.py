@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from aiocuda._driver.forwarded_runtime.arrays import Arrays
 from aiocuda._driver.forwarded_runtime.devices import Devices
 from aiocuda._driver.forwarded_runtime.graphs import Graphs
 from aiocuda._driver.forwarded_runtime.memory import Memory
@@ -39,7 +40,7 @@ def forward() -> None:
             setattr(runtime, name, answers.of(name))
 
 
-class _Answers(Devices, Memory, Streams, Graphs):
+class _Answers(Devices, Memory, Streams, Graphs, Arrays):
     """The runtime's calls, by their names; each answers a tuple of an error and values, as ``cuda.bindings`` does.
 
     Parameters

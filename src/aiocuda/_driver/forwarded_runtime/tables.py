@@ -101,6 +101,10 @@ FOR_DRIVER: Final[dict[str, str]] = {
 }
 # The runtime's types of what the driver answers.
 FOR_CALLER: Final[dict[str, str]] = {
+    "CUarray": "cudaArray_t",
+    "CUmipmappedArray": "cudaMipmappedArray_t",
+    "CUsurfObject": "cudaSurfaceObject_t",
+    "CUtexObject": "cudaTextureObject_t",
     "CUevent": "cudaEvent_t",
     "CUfunc_cache": "cudaFuncCache",
     "CUgraph": "cudaGraph_t",
