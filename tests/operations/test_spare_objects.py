@@ -167,3 +167,18 @@ def test_those_that_python_code_makes_are_of_the_same(kernels):
         addresses.add(id(future))
         del future
     assert len(addresses) == 1
+
+
+def test_awaits_are_used_again_and_hold_nothing():
+    mark = Mark()
+    seen = weakref.ref(mark)
+    first = ac.value(mark).__await__()
+    address = id(first)
+    del mark
+    assert seen() is not None
+    del first
+    assert seen() is None
+    second = ac.value(3).__await__()
+    assert id(second) == address
+    assert any(each is second for each in gc.get_objects())
+    assert "a value" in repr(second)
