@@ -22,6 +22,7 @@ COLUMNS, PANEL_WIDTH, PANEL_HEIGHT, HEADER = 3, 270, 176, 34  # pixels
 LEFT, RIGHT, TOP, BOTTOM = 34, 34, 64, 30  # around what is plotted in a panel
 # Where a panel is too narrow for what the benchmark prints.
 TITLES = {
+    "PyTorch's operations in flight, whose tensors nobody keeps; one more": "PyTorch's operations in flight; one more",
     "nodes of a graph whose chain takes a fresh array at each step; each": "nodes of a graph; each, with fresh arrays",
     "nodes of a graph that is made; each": "nodes of a graph; each",
 }

@@ -193,6 +193,14 @@ class Growth:
         for each in kept:
             each.sync()
 
+    def _let_go(self) -> None:
+        """Have the streams pass all, and drop what was kept until then: later measures would count that."""
+        from aiocuda import _native
+
+        self._stub.hold_streams(False)
+        self._launch(self._x).sync()
+        _native.collect()
+
     def loans(self, mark: str, size: int) -> None:
         """Fill streams with launches that each have a tensor of which nobody keeps anything, and launch on one more."""
         streams = self._streams(size // IN_A_STREAM + 2)
@@ -204,8 +212,7 @@ class Growth:
         self._stub.hold_streams(True)
         launch(size)
         self._count(mark, NUMBER, lambda: launch(NUMBER, -1))
-        self._stub.hold_streams(False)
-        self._launch(self._x).sync()
+        self._let_go()
 
     def results(self, mark: str, size: int) -> None:
         """Fill streams with operations of PyTorch's, of whose tensors nobody keeps anything, and run one more."""
@@ -220,8 +227,7 @@ class Growth:
         self._stub.hold_streams(True)
         operate(size)
         self._count(mark, NUMBER, lambda: operate(NUMBER, -1))
-        self._stub.hold_streams(False)
-        self._launch(self._x).sync()
+        self._let_go()
 
     def slices(self, mark: str, size: int) -> None:
         """Launch on slices of one array, of which many are in use."""
