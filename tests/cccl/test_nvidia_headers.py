@@ -194,12 +194,15 @@ def test_what_nvrtc_refuses_is_refused_beside_nvidias_headers(options: ac.Compil
         ac.kernel(source, options=options)(ac.zeros(1, np.int32), grid=1, block=1).sync()
 
 
-PTX = """
+CONTROL = """
 #include <cuda/ptx>
 extern "C" __global__ void control(int* x, int runs) {
   *x = 5;
   if (runs) cuda::ptx::clusterlaunchcontrol_try_cancel(x, nullptr);
 }
+"""
+CLUSTERS = """
+#include <cuda/ptx>
 extern "C" __global__ void __cluster_dims__(2, 1, 1) next(int* out) {
   __shared__ int value;
   const unsigned rank = cuda::ptx::get_sreg_cluster_ctarank();
@@ -219,7 +222,7 @@ def test_an_instruction_that_is_not_supported_fails_with_its_name_where_it_runs(
     done = in_process(f"""
         import aiocuda as ac
         options = ac.CompileOptions(include_paths=[{folder!r}])
-        kernel = ac.Module.from_source({PTX!r}, options=options).kernel("control")
+        kernel = ac.Module.from_source({CONTROL!r}, options=options).kernel("control")
         print(ac.to_host(kernel(ac.zeros(1, "int32"), 0, grid=1, block=1)).sync())
         try:
             kernel(ac.zeros(1, "int32"), 1, grid=1, block=1).sync()
@@ -234,7 +237,7 @@ def test_an_instruction_that_is_not_supported_fails_with_its_name_where_it_runs(
 
 
 def test_libcuxxs_ptx_knows_clusters(options: ac.CompileOptions):
-    kernel = ac.Module.from_source(PTX, options=options).kernel("next")
+    kernel = ac.Module.from_source(CLUSTERS, options=options).kernel("next")
     assert ac.to_host(kernel(ac.zeros(4, np.int32), grid=4, block=32)).sync().tolist() == [11, 10] * 2
 
 

@@ -49,6 +49,7 @@ def test_they_are_of_operations_alone(name):
         getattr(ac.DeviceOp, name)(3)
 
 
+@pytest.mark.needs_devices(2)
 @pytest.mark.parametrize("name", ["sync", "submit"])
 def test_the_placement_in_force_is_theirs(name):
     with ac.use(ac.Device(1)):
