@@ -239,7 +239,7 @@ ImageContents complete_image(std::string& image) {
       uses_it[i] = (used[i] && used[i]->contains(symbol.st_value)) ||
                    (!kernel.empty() && name.starts_with(local_prefix(kernel)));
     }
-    // Where nobody is seen to use it, a pointer to a function may lead there, from any kernel.
+    // If no kernel is seen to use it, any kernel may: a pointer to a function does not show whom it calls.
     const bool is_seen = std::find(uses_it.begin(), uses_it.end(), true) != uses_it.end();
     for (std::size_t i = 0; i < count; ++i) {
       if (!is_seen || uses_it[i]) contents.static_shared_bytes[i] += symbol.st_size;

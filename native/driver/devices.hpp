@@ -43,8 +43,6 @@ class Devices {
     const auto slot = static_cast<std::size_t>(ordinal);
     return slot < devices_.size() && devices_[slot];
   }
-  // One more than the highest ordinal of an open device.
-  std::int32_t count() const { return static_cast<std::int32_t>(devices_.size()); }
   DeviceState& at(std::int32_t ordinal) {
     around_.require_usable();
     if (!is_open(ordinal)) [[unlikely]]

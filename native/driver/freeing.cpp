@@ -13,7 +13,7 @@ void FreeingThread::hand_over(CUcontext context, std::uint64_t address, Free fre
   auto work = [shared = shared_, context, address, free] {
     {
       const RelaxedCaptures relaxed(shared->table);
-      CUcontext before = nullptr;
+      CUcontext before = nullptr;  // of the caller, if there is no thread to be had
       shared->table.cuCtxGetCurrent(&before);
       shared->table.cuCtxSetCurrent(context);
       free(shared->table, address);

@@ -169,23 +169,12 @@ CUresult Memory::advise(const dataflow::Buffer& buffer, dataflow::Span span, CUm
   return kind.advise(table_, buffer.address, buffer.address + span.begin, span.end - span.begin, advice, location);
 }
 
-bool Memory::is_at_rest() const {
-  if (!now_.has_all()) return false;
-  for (std::int32_t ordinal = 0; ordinal < devices_.count(); ++ordinal) {
-    try {
-      if (devices_.is_open(ordinal) && !streams_.is_idle(ordinal)) return false;
-    } catch (const Refusal&) {  // a broken context runs nothing any more
-    }
-  }
-  return true;
-}
-
 void Memory::free_excess() {
   if (!has_excess()) return;
   auto free_one_of = [&](auto& pool, std::int32_t device) {
     using Kind = std::remove_cvref_t<decltype(pool.kind())>;
     if (!pool.has_excess()) return false;
-    if (!freeing_.is_at_work() && is_at_rest())
+    if (!freeing_.is_at_work() && now_.has_all() && streams_.is_idle())
       freeing_.hand_over(devices_.at(device).context, pool.take_excess(), Kind::free);
     return true;
   };

@@ -146,7 +146,6 @@ class Memory final : public dataflow::MemoryOwner {
   bool try_free(dataflow::Buffer& buffer);
   bool free_device(dataflow::Buffer& buffer);
   bool is_lost(StreamIndex stream) const;
-  bool is_at_rest() const;
   void note_freed(const dataflow::Buffer& buffer);
   std::uint64_t allocated_bytes(CUdeviceptr address, std::uint64_t wanted_bytes, std::int32_t device) const;
   void forget_foreign(CUdeviceptr begin, CUdeviceptr end);

@@ -206,7 +206,7 @@ class Streams {
   bool has_ended(const dataflow::Buffer& buffer);
   // Has the device passed all that was submitted here? Throws Refusal on a broken context.
   bool is_idle(std::int32_t device);
-  bool is_idle();  // every device is
+  bool is_idle();  // every device is; a broken context is
   // The streams of other devices that must be well for this to have passed.
   std::vector<StreamIndex> foreign_producers(const dataflow::Snapshot& complete) const;
   // Has the driver take note of what has passed: it does when it is waited for, not when it is asked. Waits for

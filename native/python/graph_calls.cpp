@@ -155,14 +155,6 @@ int compiled_clear(PyObject* self) {
   Py_CLEAR(reinterpret_cast<CompiledFace*>(self)->known);
   return 0;
 }
-template <int (*clear)(PyObject*)>
-void deallocate(PyObject* self) {
-  PyTypeObject* const type = Py_TYPE(self);
-  PyObject_GC_UnTrack(self);
-  clear(self);
-  type->tp_free(self);
-  Py_DECREF(type);
-}
 
 PyObject* graph_new(PyTypeObject* type, PyObject*, PyObject*) { return type->tp_alloc(type, 0); }
 PyObject* compiled_new(PyTypeObject* type, PyObject*, PyObject*) {

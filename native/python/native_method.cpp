@@ -23,13 +23,6 @@ int method_clear(PyObject* self) {
   Py_CLEAR(method->dict);
   return 0;
 }
-void method_dealloc(PyObject* self) {
-  PyTypeObject* const type = Py_TYPE(self);
-  PyObject_GC_UnTrack(self);
-  method_clear(self);
-  type->tp_free(self);
-  Py_DECREF(type);
-}
 // Of an object, the bound method; of the class, itself.
 PyObject* method_get(PyObject* self, PyObject* object, PyObject*) {
   if (object && object != Py_None) return PyMethod_New(self, object);
@@ -57,7 +50,7 @@ void bind_native_methods() {
   static PyGetSetDef properties[] = {{"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
                                      {}};
   static PyType_Slot slots[] = {{Py_tp_getset, properties},
-                                {Py_tp_dealloc, reinterpret_cast<void*>(method_dealloc)},
+                                {Py_tp_dealloc, reinterpret_cast<void*>(deallocate<method_clear>)},
                                 {Py_tp_traverse, reinterpret_cast<void*>(method_traverse)},
                                 {Py_tp_clear, reinterpret_cast<void*>(method_clear)},
                                 {Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},

@@ -20,4 +20,14 @@ nb::object make_native_method(vectorcallfunc ask, const nb::object& function, co
 
 void bind_native_methods();
 
+// Frees an object of a class that is written in C and that the garbage collector knows.
+template <int (*clear)(PyObject*)>
+void deallocate(PyObject* self) {
+  PyTypeObject* const type = Py_TYPE(self);
+  PyObject_GC_UnTrack(self);
+  clear(self);
+  type->tp_free(self);
+  Py_DECREF(type);
+}
+
 }  // namespace aiocuda

@@ -60,7 +60,7 @@ void let_other_blocks_go_on() {
 }
 
 void leave_cluster_barrier(Block& b, const Fiber& fiber) {
-  // Who has arrived in this round is not missing any more.
+  // The barrier has counted a thread that arrived in this round.
   if (fiber.cluster_arrivals > b.cluster_rounds) return;
   if (--b.missing_in_cluster == 0 && b.live != 0) arrive(b);
 }

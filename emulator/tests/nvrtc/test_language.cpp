@@ -156,7 +156,11 @@ TEST_CASE("the static shared memory of a function counts for the kernels that ca
     __device__ __noinline__ float through(float* p) { tile<32>()[threadIdx.x] = p[0]; __syncthreads();
       return tile<32>()[3]; }
     extern "C" __global__ void first(float* p) { p[1] = through(p); }
-    extern "C" __global__ void second(float* p) { tile<64>()[threadIdx.x] = p[0]; __syncthreads(); p[1] = tile<64>()[5]; }
+    extern "C" __global__ void second(float* p) {
+      tile<64>()[threadIdx.x] = p[0];
+      __syncthreads();
+      p[1] = tile<64>()[5];
+    }
     extern "C" __global__ void both(float* p) { p[1] = through(p) + tile<64>()[0]; }
     extern "C" __global__ void neither(float* p) { p[0] = 1; })"});
   CHECK(module.kernel("first").static_shared_bytes == 128);
