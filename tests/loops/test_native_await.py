@@ -70,7 +70,8 @@ def test_an_await_of_what_is_done_runs_no_python_of_aiocudas(run_asyncio, frames
 
 
 @pytest.mark.parametrize("is_future", [False, True])
-def test_an_await_that_waits_runs_two_frames_of_aiocudas_at_most(run, lanes, is_future, frames):
+def test_an_await_that_waits_runs_two_frames_of_aiocudas_at_most(run, lanes, turn_us, is_future, frames):
+    turn_us(10**9)  # it never has to wait for a turn of the loop
     first = lanes(2)
     ops: list[Any] = [each.op().submit() if is_future else each.op() for each in first]
 
@@ -120,8 +121,9 @@ def drives() -> Iterator[list[Any]]:
 
 
 @pytest.mark.parametrize("is_future", [False, True])
-def test_an_await_that_waits_drives_once_makes_one_waiter_and_is_woken_once(run, lanes, drives, is_future):
+def test_an_await_that_waits_drives_once_makes_one_waiter_and_is_woken_once(run, lanes, drives, turn_us, is_future):
     """The wake carries the outcome: nothing is driven, armed or waited for a second time."""
+    turn_us(10**9)  # it never has to wait for a turn of the loop
     first = lanes(2)
 
     async def release(lane: Any, counted: Counted) -> None:
