@@ -94,6 +94,14 @@ def waiters(work: Work, loops: Sequence[Loop], threaded: ToThread | None, sizes:
 
             return lambda: loop.run(sample)
 
+        def bare(loop: Loop, number: int = number) -> Sample:
+            async def sample() -> list[float]:
+                start = time.perf_counter()
+                await loop.woken(number)
+                return [(time.perf_counter() - start) / number]
+
+            return lambda: loop.run(sample)
+
         def threaded_under(loop: Loop, threaded: ToThread, number: int = number) -> Sample:
             async def sample() -> list[float]:
                 await threaded.launch_and_wait(0)
@@ -107,6 +115,7 @@ def waiters(work: Work, loops: Sequence[Loop], threaded: ToThread | None, sizes:
             return [work.floor.launches(work.handles, number, False)[1] / number]
 
         others = {f"aiocuda: await, {loop.name}": awaited_under(loop) for loop in loops}
+        others |= {f"{loop.name} alone: tasks that a thread wakes": bare(loop) for loop in loops}
         if threaded and number <= _MOST_THREADED:
             others[f"{threaded.name}, {loops[0].name}"] = threaded_under(loops[0], threaded)
         floors = {"C++: launches, spin on the streams": floor}
@@ -143,23 +152,30 @@ def stall(work: Work, loops: Sequence[Loop], sizes: Sizes) -> list[Section]:
             await beats.during(lambda: loop.together(task, number))
             return beats
 
+        async def started(loop: Loop = loop) -> _Beats:
+            beats = _Beats(loop)
+            await beats.during(lambda: loop.woken(number))
+            return beats
+
         async def alone(seconds: float, loop: Loop = loop) -> _Beats:
             beats = _Beats(loop)
             beats.mark()
             await beats.during(lambda: loop.sleep(seconds))
             return beats
 
-        quiet, starting, pending = [], [], []
+        quiet, starting, pending, bare = [], [], [], []
         for _ in range(sizes.long_rounds):
             ran = loop.run(busy)
             starting.append(ran.largest(is_marked=False))
             pending.append(ran.largest(is_marked=True))
+            bare.append(loop.run(started).largest(is_marked=False))
             quiet.append(loop.run(lambda ran=ran: alone(ran.took_s)).largest(is_marked=True))  # type: ignore[misc]
         floor = figure(f"{loop.name}: nothing pending", "ms", quiet)
         figures += [
             figure(floor.name, "ms", quiet, floor),
             figure(f"aiocuda: {loop.name}, while {number:,} tasks start", "ms", starting, floor),
             figure(f"aiocuda: {loop.name}, while {number:,} are pending", "ms", pending, floor),
+            figure(f"{loop.name}: while {number:,} tasks that wait for a thread start", "ms", bare, floor),
         ]
     title = f"Largest gap of a 1 ms heartbeat, {number:,} operations of {kernel_ms} ms"
     return [Section("stall", "", title, tuple(figures))]

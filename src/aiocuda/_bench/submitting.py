@@ -56,12 +56,17 @@ def submit_one(work: Work, peers: Sequence[Peer], sizes: Sizes) -> list[Section]
 
 
 def chains(work: Work, loops: Sequence[Loop], peers: Sequence[Peer], sizes: Sizes) -> list[Section]:
-    """Measure chains from building the first launch until the last has passed."""
+    """Measure chains from building the first launch until the last has passed.
+
+    Each sample launches and waits once before it: the others have been at work since its last one.
+    """
     sections = []
     for number in _CHAINS:
 
         def launched_by(peer: Peer, number: int = number) -> Sample:
             def sample() -> list[float]:
+                peer.launch()
+                peer.wait()
                 start = time.perf_counter()
                 for _ in range(number):
                     peer.launch()
@@ -74,6 +79,7 @@ def chains(work: Work, loops: Sequence[Loop], peers: Sequence[Peer], sizes: Size
             return work.chain(number)
 
         def floor(number: int = number) -> list[float]:
+            work.floor.launches(work.handles[:1], 1, False)
             return [work.floor.launches(work.handles[:1], number, False)[1]]
 
         figures = compare(
@@ -121,7 +127,11 @@ def _awaited_and_synced(work: Work, loops: Sequence[Loop], build: Callable[[], A
 
         return lambda: loop.run(sample)
 
+    def synced() -> list[float]:
+        work.launch().sync()
+        return [work.timed(lambda: build().sync())]
+
     return {
-        "aiocuda: .sync()": lambda: [work.timed(lambda: build().sync())],
+        "aiocuda: .sync()": synced,
         **{f"aiocuda: await, {loop.name}": awaited_under(loop) for loop in loops},
     }
