@@ -119,11 +119,14 @@ struct Services {
   void (*show_shared)(const SharedWindows* own) = nullptr;
   // That of another block, as soon as it has begun. Fails the kernel where there is no such block.
   const SharedWindows* (*shared_of)(std::uint32_t rank) = nullptr;
-  // The barrier of the cluster: the block arrives; whether all blocks have arrived so often; waits until they have.
-  // Both fail where another block has failed. Without clusters a block is alone.
+  // The barrier of the cluster: the block arrives; whether all blocks have arrived so often; waits until they have, or
+  // fails. Without clusters a block is alone.
   void (*arrive_in_cluster)() = nullptr;
   bool (*has_met_cluster)(std::uint64_t round) = nullptr;
   void (*meet_cluster)(std::uint64_t round) = nullptr;
+  // A thread waits for what a thread of another block writes, and comes back soon. Fails the kernel where a block of
+  // the launch has failed.
+  void (*poll)() = nullptr;
 };
 
 struct Module {

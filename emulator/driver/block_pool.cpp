@@ -50,10 +50,10 @@ struct Batch {
       if (index >= chunks) return;
       const std::uint64_t first = order[index] * chunk;
       auto run = [this, first] { pieces.run(first, std::min(count, first + chunk)); };
-      if (Fault found = run_guarded(run)) {
+      if (Fault found = run_guarded(run, &stopped)) {
         const std::lock_guard lock(fault_mutex);
         if (!fault) fault = std::move(found);
-        stopped.store(true, std::memory_order_relaxed);
+        stopped.store(true, std::memory_order_release);
       }
     }
   }

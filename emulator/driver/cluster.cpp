@@ -12,8 +12,6 @@
 namespace aiocuda::emulator {
 namespace {
 
-constexpr const char* another_has_failed = "another block of the cluster has failed";
-
 // The block that the calling thread runs.
 struct Member {
   Cluster* cluster = nullptr;
@@ -59,7 +57,7 @@ class Teams {
         cluster.give_up();  // others of the team may have begun this one
         break;
       }
-      if (Fault found = cluster.run(blocks_, rank, shape_.block({index, rank}))) {
+      if (Fault found = cluster.run(blocks_, rank, shape_.block({index, rank}), failed_)) {
         note(std::move(found));  // before others fail because of it
         cluster.give_up();
       }
@@ -76,6 +74,7 @@ class Teams {
   void note(Fault found) {
     const std::lock_guard lock(mutex_);
     if (!fault_) fault_ = std::move(found);
+    failed_.store(true, std::memory_order_release);
   }
 
   void leave() {
@@ -91,6 +90,7 @@ class Teams {
   std::condition_variable changed_;
   std::uint64_t running_;  // threads
   Fault fault_;
+  std::atomic<bool> failed_{false};  // for those who poll
 };
 
 }  // namespace
@@ -111,10 +111,10 @@ ClusterShape::Place ClusterShape::place(std::uint64_t block) const noexcept {
           static_cast<std::uint32_t>(x % cluster_.x + cluster_.x * (y % cluster_.y + cluster_.y * (z % cluster_.z)))};
 }
 
-Fault Cluster::run(Pieces& blocks, std::uint32_t rank, std::uint64_t block) {
+Fault Cluster::run(Pieces& blocks, std::uint32_t rank, std::uint64_t block, const std::atomic<bool>& others_failed) {
   current = {this, rank};
   auto one = [&blocks, block] { blocks.run(block, block + 1); };
-  Fault found = run_guarded(one);
+  Fault found = run_guarded(one, &others_failed);
   current = {};
   return found;
 }
@@ -171,7 +171,7 @@ void Cluster::meet_if_all_are_there() {
 const char* Cluster::meet(std::uint64_t round) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return has_met(round) || has_given_up_; });
-  return has_met(round) ? nullptr : another_has_failed;
+  return has_met(round) ? nullptr : "another block of the cluster has failed";
 }
 
 Fault run_in_clusters(Pieces& blocks, const ClusterShape& shape) { return Teams(blocks, shape).run(); }
@@ -192,11 +192,7 @@ void arrive_in_cluster() {
   if (current.cluster != nullptr) current.cluster->arrive(current.rank);
 }
 
-bool has_met_cluster(std::uint64_t round) {
-  if (current.cluster == nullptr || current.cluster->has_met(round)) return true;
-  if (current.cluster->has_given_up()) fail_kernel(CUDA_ERROR_LAUNCH_FAILED, another_has_failed);
-  return false;
-}
+bool has_met_cluster(std::uint64_t round) { return current.cluster == nullptr || current.cluster->has_met(round); }
 
 void meet_cluster(std::uint64_t round) {
   const char* why = current.cluster != nullptr ? current.cluster->meet(round) : nullptr;

@@ -41,7 +41,7 @@ class Cluster {
   explicit Cluster(std::uint32_t size) : all_((std::uint32_t{1} << size) - 1) {}
 
   // Runs a block on the calling thread, which ends it then.
-  Fault run(Pieces& blocks, std::uint32_t rank, std::uint64_t block);
+  Fault run(Pieces& blocks, std::uint32_t rank, std::uint64_t block, const std::atomic<bool>& others_failed);
   // Returns when all blocks of the cluster have ended: the shared memory of each is the others', too.
   void end(std::uint32_t rank);
   // A block will never run, or one has failed: nobody waits any more.
@@ -52,7 +52,6 @@ class Cluster {
   const abi::SharedWindows* windows(std::uint32_t rank);  // null: there is no such block
   void arrive(std::uint32_t rank);
   bool has_met(std::uint64_t round) const noexcept { return round_.load(std::memory_order_acquire) >= round; }
-  bool has_given_up() const noexcept { return has_given_up_.load(std::memory_order_acquire); }
   // Why the block cannot go on; null where all have met.
   const char* meet(std::uint64_t round);
 
@@ -66,7 +65,7 @@ class Cluster {
   std::uint32_t arrived_ = 0;  // in this round
   std::uint32_t ended_ = 0;
   std::uint64_t generation_ = 0;  // how many clusters have ended
-  std::atomic<bool> has_given_up_{false};
+  bool has_given_up_ = false;
   std::atomic<std::uint64_t> round_{0};
   std::array<abi::SharedWindows, most_blocks_of_cluster> windows_{};
 };

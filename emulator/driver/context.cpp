@@ -73,6 +73,16 @@ CUresult Context::synchronise() {
   return error();
 }
 
+CUresult Context::synchronise_behind_gate() {
+  const Gate::Closed closed(gate_);
+  return synchronise();
+}
+
+CUresult Context::pass_gate() const {
+  gate_.pass();
+  return error();
+}
+
 void Context::add_stream(const std::shared_ptr<Stream>& stream) {
   const std::lock_guard lock(mutex_);
   streams_.push_back(stream);

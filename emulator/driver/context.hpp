@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "api.hpp"
+#include "gate.hpp"
 #include "graph/executable_store.hpp"
 #include "handle_table.hpp"
 
@@ -39,6 +40,10 @@ class Context : public std::enable_shared_from_this<Context> {
 
   // Waits for all work of all streams; answers the context's error.
   CUresult synchronise();
+  // The same, while the context's gate is closed to other threads; see gate.hpp.
+  CUresult synchronise_behind_gate();
+  // Waits while the gate is closed; answers the context's error.
+  CUresult pass_gate() const;
 
   // The default stream that orders itself with every blocking stream. Made at its first use.
   std::shared_ptr<Stream> legacy_stream();
@@ -74,6 +79,7 @@ class Context : public std::enable_shared_from_this<Context> {
   std::atomic<int> error_{CUDA_SUCCESS};
   std::atomic<bool> ended_{false};
   std::atomic<Stream*> legacy_used_{nullptr};
+  Gate gate_;
   mutable std::mutex mutex_;
   std::shared_ptr<Stream> legacy_;
   std::vector<std::weak_ptr<Stream>> streams_;

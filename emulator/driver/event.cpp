@@ -67,7 +67,9 @@ std::shared_ptr<const EventRecord> Event::last_record() const {
 CUresult record(const std::shared_ptr<Event>& event, Stream& stream) {
   bool was_captured = false;
   if (const CUresult error = capture::record(stream, *event, was_captured)) return error;
-  if (!was_captured) event->record(stream);
+  if (was_captured) return CUDA_SUCCESS;
+  if (const CUresult error = stream.context().pass_gate()) return error;
+  event->record(stream);
   return CUDA_SUCCESS;
 }
 
@@ -111,6 +113,7 @@ CUresult cuEventCreate(CUevent* handle, unsigned flags) {
   const Entry entry = enter();
   if (!entry) return entry.error();
   if (handle == nullptr || (flags & ~known) != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult error = entry.context().pass_gate()) return error;
   std::shared_ptr<SharedEvent> shared;
   if ((flags & CU_EVENT_INTERPROCESS) != 0) {
     if ((flags & CU_EVENT_DISABLE_TIMING) == 0) return CUDA_ERROR_INVALID_VALUE;

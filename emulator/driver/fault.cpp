@@ -2,6 +2,7 @@
 // either jumps back into run_guarded or behaves as if it were not there.
 #include "fault.hpp"
 
+#include <sched.h>
 #include <setjmp.h>
 #include <sys/mman.h>
 #include <ucontext.h>
@@ -28,6 +29,7 @@ struct Guard {
   void* address = nullptr;
   std::int32_t cuda_error = 0;    // of fail_kernel
   const char* message = nullptr;  // of fail_kernel
+  const std::atomic<bool>* others_failed = nullptr;
 };
 
 // initial-exec: reading it in a signal handler must never allocate.
@@ -99,8 +101,9 @@ constexpr std::size_t signal_stack_bytes = 64 * 1024;
 
 }  // namespace
 
-Fault run_guarded(void (*function)(void*), void* argument) {
+Fault run_guarded(void (*function)(void*), void* argument, const std::atomic<bool>* others_failed) {
   Guard guard;
+  guard.others_failed = others_failed;
   Guard* const outer = current_guard;
   // The signal mask is not saved here: that would cost each launch a system call, and the handler
   // restores it on the rare way back.
@@ -125,6 +128,13 @@ void fail_kernel(std::int32_t cuda_error, const char* message) {
   guard->cuda_error = cuda_error != 0 ? cuda_error : CUDA_ERROR_LAUNCH_FAILED;
   guard->message = message;
   siglongjmp(guard->back, 1);
+}
+
+void poll_others() {
+  const Guard* const guard = current_guard;
+  if (guard != nullptr && guard->others_failed != nullptr && guard->others_failed->load(std::memory_order_acquire))
+    fail_kernel(CUDA_ERROR_LAUNCH_FAILED, "another block of the launch has failed");
+  ::sched_yield();
 }
 
 void install_fault_handlers() {

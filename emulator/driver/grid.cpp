@@ -1,6 +1,7 @@
 // See grid.hpp.
 #include "grid.hpp"
 
+#include <atomic>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -64,7 +65,7 @@ class Grid {
       run_in_cluster(block);
     } else {
       auto one = [this, block] { blocks_.run(block, block + 1); };
-      leave(run_guarded(one));
+      leave(run_guarded(one, &failed_));
     }
     current = nullptr;
     end();
@@ -74,7 +75,7 @@ class Grid {
   void run_in_cluster(std::uint64_t block) {
     const auto [index, rank] = shape_->place(block);
     Cluster& cluster = *clusters_[index];
-    Fault found = cluster.run(blocks_, rank, block);
+    Fault found = cluster.run(blocks_, rank, block, failed_);
     const auto has_failed = static_cast<bool>(found);
     leave(std::move(found));
     if (has_failed) cluster.give_up();
@@ -83,7 +84,10 @@ class Grid {
 
   void leave(Fault found) {
     const std::lock_guard lock(mutex_);
-    if (found && !fault_) fault_ = std::move(found);
+    if (found && !fault_) {
+      fault_ = std::move(found);
+      failed_.store(true, std::memory_order_release);
+    }
     --live_;
     changed_.notify_all();
   }
@@ -105,6 +109,7 @@ class Grid {
   std::uint64_t arrived_ = 0;  // of this round
   std::uint64_t round_ = 0;
   Fault fault_;
+  std::atomic<bool> failed_{false};  // for those who poll
 };
 
 thread_local Grid* Grid::current = nullptr;

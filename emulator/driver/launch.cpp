@@ -90,6 +90,7 @@ CUresult launch_in(Stream& stream, const std::shared_ptr<Function>& function, La
     return make_node(function, shape, priority, attributes, parameters, extra, made);
   });
   if (captured) return *captured == CUDA_SUCCESS ? record(requests, stream) : *captured;
+  if (const CUresult error = stream.context().pass_gate()) return error;
   auto work = std::make_unique<LaunchWork>(function, shape, priority);
   if (const CUresult error = copy_arguments(function->description(), parameters, extra, work->arguments().values()))
     return error;

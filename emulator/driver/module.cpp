@@ -42,6 +42,7 @@ std::shared_ptr<Module> Module::load(Context& context, const std::shared_ptr<Pro
 }
 
 CUresult Module::load(Context& context, const std::shared_ptr<Program>& program, CUmodule& handle) {
+  if (const CUresult error = context.pass_gate()) return error;
   std::vector<std::shared_ptr<FunctionAttributes>> attributes;
   for (const KernelDescription& kernel : program->kernels()) {
     attributes.push_back(std::make_shared<FunctionAttributes>(kernel));
@@ -92,6 +93,7 @@ CUresult Library::module_in(Context& context, std::shared_ptr<Module>& module) {
       return CUDA_SUCCESS;
     }
   }
+  if (const CUresult error = context.pass_gate()) return error;
   std::vector<std::shared_ptr<FunctionAttributes>> attributes;
   attributes.reserve(kernels_.size());
   for (const auto& kernel : kernels_) attributes.push_back(kernel->attributes(context.device()));
@@ -114,7 +116,7 @@ void Library::wait_for_contexts() {
     const std::lock_guard lock(mutex_);
     for (const auto& [id, module] : modules_) where.push_back(module->context().shared_from_this());
   }
-  for (const auto& context : where) static_cast<void>(context->synchronise());
+  for (const auto& context : where) static_cast<void>(context->synchronise_behind_gate());
 }
 
 void Library::unload() {

@@ -51,7 +51,8 @@ const abi::Services& services() {
                                   &shared_of,
                                   &arrive_in_cluster,
                                   &has_met_cluster,
-                                  &meet_cluster};
+                                  &meet_cluster,
+                                  &poll_others};
   return made;
 }
 

@@ -70,6 +70,7 @@ CUresult cuStreamCreateWithPriority(CUstream* handle, unsigned flags, int priori
   if (handle == nullptr || (flags & ~static_cast<unsigned>(CU_STREAM_NON_BLOCKING)) != 0)
     return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult error = held("cuStreamCreateWithPriority", entry.context().device())) return error;
+  if (const CUresult error = entry.context().pass_gate()) return error;
   priority = std::clamp(priority, greatest_stream_priority, least_stream_priority);
   auto stream = std::make_shared<Stream>(entry.context().shared_from_this(), flags, priority, Stream::Kind::ordinary);
   entry.context().add_stream(stream);

@@ -31,6 +31,15 @@ extern "C" __global__ void rotate(int* x, int rounds) {
         grid.sync();
     }
 }
+extern "C" __global__ void fails(int* flag, int polls) {
+    cg::grid_group grid = cg::this_grid();
+    if (blockIdx.x == 1) __trap();
+    if (polls) {
+        while (atomicAdd(flag, 0) == 0) {
+        }
+    }
+    grid.sync();
+}
 extern "C" __global__ void valid(int* out) { out[0] = cg::this_grid().is_valid(); }
 """
 BLOCKS = 6
@@ -112,3 +121,22 @@ def test_a_grid_that_meets_in_a_launch_that_is_not_cooperative_fails_and_says_so
     )
     assert done.stdout == "lost\n", done.stderr
     assert "grid-wide synchronisation in a launch that is not cooperative" in done.stderr
+
+
+@pytest.mark.emulated_only
+@pytest.mark.parametrize("block", [1, 32])
+@pytest.mark.parametrize("polls", [0, 1])
+def test_a_block_that_fails_leaves_no_other_one_waiting(in_process, polls: int, block: int):
+    done = in_process(
+        f"""
+        import numpy as np
+        import aiocuda as ac
+        fails = ac.Module.from_source({SOURCE!r}).kernel("fails")
+        try:
+            fails(ac.zeros(1, np.int32), {polls}, grid={BLOCKS}, block={block}, cooperative=True).sync()
+        except ac.DeviceLostError as error:
+            print(error)
+        """
+    )
+    assert "CUDA_ERROR_LAUNCH_FAILED" in done.stdout, done.stderr
+    assert "another block" not in done.stderr

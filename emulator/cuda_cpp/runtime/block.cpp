@@ -492,7 +492,7 @@ extern "C" {
   if (++b.yields > 4 * b.live) {
     b.yields = 0;
     converge(b);
-    let_other_blocks_go_on();
+    if (services != nullptr && services->poll != nullptr) services->poll();
   }
   if (b.live > 1) wait(b);
 }

@@ -89,8 +89,6 @@ void leave_cluster_barrier(Block& b, const Fiber& fiber);
 void look_at_cluster(Block& b);
 // The same, and waits for the other blocks. False where that would not help.
 bool wait_for_cluster(Block& b);
-// A thread waits for what another block of the cluster writes.
-void let_other_blocks_go_on();
 // Before a range of blocks.
 void begin_cluster(const abi::Launch& launch);
 // Shows the other blocks of the cluster where this one's shared memory lies (shared.cpp).

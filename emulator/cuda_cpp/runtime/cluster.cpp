@@ -1,7 +1,5 @@
 // Clusters: a block's place in its cluster, and the barrier of the cluster. Threads arrive and wait one by one; a block
 // arrives when all its threads have that have not returned. The other blocks run on other threads of the host.
-#include <sched.h>
-
 #include "block.hpp"
 #include "checks.hpp"
 
@@ -50,13 +48,6 @@ void begin_cluster(const abi::Launch& launch) {
   }
   aiocuda_cluster_dim = {launch.cluster.x, launch.cluster.y, launch.cluster.z};
   if (blocks_of_cluster() > 1) show_own_shared();
-}
-
-void let_other_blocks_go_on() {
-  if (blocks_of_cluster() == 1) return;
-  // Asked for the sake of the failure: what this thread waits for may never come.
-  if (const Block* const b = current_block(); b != nullptr) static_cast<void>(has_met(*b));
-  ::sched_yield();
 }
 
 void leave_cluster_barrier(Block& b, const Fiber& fiber) {

@@ -67,7 +67,7 @@ void Executable::take_places() {
     const std::size_t places = branches_on(*plan_, *context);
     if (places == 0) continue;
     while (!context->executable_store.take(places)) {
-      context->synchronise();  // a context that is lost has no work left, which is as good
+      context->synchronise_behind_gate();  // a context that is lost has no work left, which is as good
       context->executable_store.enlarge();
     }
     places_.emplace_back(context, places);

@@ -121,6 +121,7 @@ CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
   const auto executable = executables().find(handle);
   if (!executable) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult error = capture::check_not_captured(*stream)) return error;
+  if (const CUresult error = stream->context().pass_gate()) return error;
   return executable->launch(stream);
 }
 

@@ -24,6 +24,7 @@ constexpr std::size_t pitch_alignment_bytes = 512;
 CUresult allocate(Context& context, memory::PhysicalMemory& from, Allocation::Kind kind, std::size_t bytes,
                   unsigned flags, std::uintptr_t& address) {
   if (const CUresult error = capture::check_unsafe_call()) return error;
+  if (const CUresult error = context.pass_gate()) return error;
   if (injection::strikes(injection::Kind::alloc, context.device())) return CUDA_ERROR_OUT_OF_MEMORY;
   const auto allocation = std::make_shared<Allocation>();
   {
@@ -125,7 +126,7 @@ namespace {
 CUresult free_after_waiting(const Allocation& allocation, const char* function) {
   if (const CUresult error = capture::check_unsafe_call()) return error;
   if (const auto owner = contexts().find(allocation.context)) {
-    if (const CUresult error = owner->synchronise()) return error;
+    if (const CUresult error = owner->synchronise_behind_gate()) return error;
   }
   if (memory::close_once_more(allocation)) return CUDA_SUCCESS;
   if (!memory::unlist(allocation)) return CUDA_ERROR_INVALID_VALUE;  // another thread was faster
@@ -149,7 +150,7 @@ CUresult cuMemFree(CUdeviceptr pointer) {
       return free_after_waiting(*allocation, "cuMemFree");
     case Allocation::Kind::graph:
       if (const CUresult error = capture::check_unsafe_call()) return error;
-      if (const CUresult error = entry.context().synchronise()) return error;
+      if (const CUresult error = entry.context().synchronise_behind_gate()) return error;
       return graph::free_now(pointer);
     default:
       return CUDA_ERROR_INVALID_VALUE;

@@ -204,6 +204,7 @@ CUresult copy(Stream& stream, const Operand& destination, const Operand& source,
     });
     if (captured) return *captured;
   }
+  if (const CUresult error = stream.context().pass_gate()) return error;
   Plan how = plan(destination, source, extent, returning);
   Staging staging;
   Operand read_from = source;

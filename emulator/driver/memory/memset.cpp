@@ -58,6 +58,7 @@ CUresult fill_in(Stream& stream, const Fill& fill, bool synchronous) {
     });
     if (captured) return *captured;
   }
+  if (const CUresult error = stream.context().pass_gate()) return error;
   const Ticket ticket = stream.enqueue(
       std::make_unique<FillWork>(stream.context(), stream.priority(), destination, fill.pattern, extent));
   const bool waits = synchronous && (destination.memory != memory::Memory::device || destination.always_synchronous);

@@ -62,7 +62,7 @@ CUresult cuMemHostUnregister(void* pointer) {
   }
   if (const CUresult error = capture::check_unsafe_call()) return error;
   if (const auto owner = contexts().find(registered->context)) {
-    if (const CUresult error = owner->synchronise()) return error;
+    if (const CUresult error = owner->synchronise_behind_gate()) return error;
   }
   return memory::unlist(*registered) ? CUDA_SUCCESS : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
 }

@@ -149,4 +149,12 @@ inline std::vector<char> read_file(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+// Does the thread wait for others? The state follows the name, which ends with the last bracket.
+inline bool is_asleep(pid_t thread) {
+  const std::vector<char> text = read_file("/proc/self/task/" + std::to_string(thread) + "/stat");
+  const std::string stat(text.begin(), text.end());
+  const std::size_t bracket = stat.rfind(')');
+  return bracket != std::string::npos && stat.compare(bracket, 3, ") S") == 0;
+}
+
 }  // namespace driver_test

@@ -1,21 +1,7 @@
 // What a launch of an executable graph does: every node once, in an order that agrees with the edges.
-#include <string>
-
 #include "test_graph_support.hpp"
 
 using namespace graph_test;
-
-namespace {
-
-// Does the thread wait for others? The state follows the name, which ends with the last bracket.
-bool is_asleep(pid_t thread) {
-  const std::vector<char> text = driver_test::read_file("/proc/self/task/" + std::to_string(thread) + "/stat");
-  const std::string stat(text.begin(), text.end());
-  const std::size_t bracket = stat.rfind(')');
-  return bracket != std::string::npos && stat.compare(bracket, 3, ") S") == 0;
-}
-
-}  // namespace
 
 TEST_CASE("a launch runs every node after those it depends on") {
   const Device device;
@@ -302,7 +288,7 @@ TEST_CASE("a thread that sleeps for an event node is woken when the graph gets t
     shared.set(2, 1);  // lets the graph end
   });
   while (id == 0) std::this_thread::yield();
-  while (!is_asleep(id)) std::this_thread::yield();
+  while (!driver_test::is_asleep(id)) std::this_thread::yield();
   shared.set(0, 1);
   waiter.join();
   REQUIRE_OK(cuStreamSynchronize(stream));
