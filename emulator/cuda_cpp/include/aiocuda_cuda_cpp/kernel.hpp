@@ -153,17 +153,27 @@ inline __attribute__((always_inline)) void set_block(unsigned grid_x, unsigned g
   AIOCUDA_SET(::blockIdx, x, y, z);
 }
 
-// The threads of the current block, one after another, through the kernel inlined into the loop.
+// The threads of the current block, one after another, through the kernel inlined into the loop. Threads are
+// independent, but not what a function reads of ::threadIdx: it is one variable for all of them. If the compiler were
+// told that such a loop's iterations are independent, it would read there what the last of several threads is.
 template <auto kernel, unsigned flags, class... A>
 inline __attribute__((always_inline)) void run_threads(unsigned size_x, unsigned size_y, unsigned size_z,
                                                        A... arguments) {
   for (unsigned z = 0; z < size_z; ++z) {
     for (unsigned y = 0; y < size_y; ++y) {
-      AIOCUDA_INDEPENDENT
-      for (unsigned x = 0; x < size_x; ++x) {
-        AIOCUDA_SET(direct::thread, x, y, z);
-        if constexpr ((flags & functions_use_place) != 0) AIOCUDA_SET(::threadIdx, x, y, z);
-        kernel(arguments...);
+      if constexpr ((flags & functions_use_place) != 0) {
+        for (unsigned x = 0; x < size_x; ++x) {
+          AIOCUDA_SET(direct::thread, x, y, z);
+          AIOCUDA_SET(::threadIdx, x, y, z);
+          kernel(arguments...);
+        }
+      } else {
+        // The kernel begins with its copy of direct::thread, right after it is set: the loop has no read of it left.
+        AIOCUDA_INDEPENDENT
+        for (unsigned x = 0; x < size_x; ++x) {
+          AIOCUDA_SET(direct::thread, x, y, z);
+          kernel(arguments...);
+        }
       }
     }
   }
