@@ -22,11 +22,11 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="the smallest size of each only, to see that it runs")
     given = parser.parse_args()
     rows = []
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
-        found = counted(directory, "instructions.growth", *(["--quick"] if given.quick else []))
-        bytes_each = json.loads((directory / "bytes.json").read_text(encoding="utf-8"))
     for dimension in DIMENSIONS:
+        with tempfile.TemporaryDirectory() as name:
+            directory = Path(name)
+            found = counted(directory, "instructions.growth", dimension.name, *(["--quick"] if given.quick else []))
+            bytes_each = json.loads((directory / "bytes.json").read_text(encoding="utf-8"))
         for size in dimension.sizes[: 1 if given.quick else None]:
             mark = dimension.mark(size)
             instructions = round(found[mark].instructions / dimension.runs_of(size))

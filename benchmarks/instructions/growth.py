@@ -1,7 +1,8 @@
 """How the cost of one operation grows with how much there is of something, on a driver that does nothing.
 
 Always true: a measure makes all there is of its thing first, and counts what is done then. So what it counts for each
-is what one more costs a program that has so many. The garbage collector is off meanwhile.
+is what one more costs a program that has so many. A process measures one thing, once before it counts: what other
+measures leave behind, such as streams, is in no figure. The garbage collector is off meanwhile.
 """
 
 from __future__ import annotations
@@ -56,9 +57,13 @@ class Dimension:
 
 
 DIMENSIONS = (
-    # First: streams that were made for other measures would be there, too.
     Dimension("loans", "launches with tensors in flight; one more", (10, 1_000, 10_000)),
     Dimension("results", "PyTorch's operations in flight, whose tensors nobody keeps; one more", (10, 1_000, 10_000)),
+    Dimension(
+        "returned",
+        "page-locked arrays that nobody holds, and that streams have not passed; one more launch",
+        (10, 1_000, 10_000),
+    ),
     Dimension("tensors", "streams with work; a launch with a tensor on one of them", (1, 32, 1_024)),
     Dimension("in flight", "launches in flight; one more launch", (10, 1_000, 100_000)),
     Dimension("streams", "streams with work; one launch on each in turn", (1, 32, 1_024)),
@@ -77,18 +82,20 @@ DIMENSIONS = (
 )
 
 
-def main(stub_directory: Path, marks_library: Path, *, is_quick: bool) -> None:
-    """Count everything, or only the smallest size of each; this process runs under callgrind."""
+def main(stub_directory: Path, marks_library: Path, name: str, *, is_quick: bool) -> None:
+    """Count one thing at each size, or only at the smallest; this process runs under callgrind."""
     from aiocuda._loops import asyncio as port
 
     vars(port)["TURN_US"] = 1000 * LONG_US  # under valgrind time is slow
     growth = Growth(Stub(stub_directory, devices=8), Marks(marks_library, is_warm=False), stub_directory)
     gc.disable()
-    for dimension in DIMENSIONS:
-        measure = getattr(growth, dimension.name.replace(" ", "_"))
-        for size in dimension.sizes[: 1 if is_quick else None]:
-            measure(dimension.mark(size), size)
-            gc.collect()
+    dimension = next(each for each in DIMENSIONS if each.name == name)
+    measure = getattr(growth, name.replace(" ", "_"))
+    for mark, size in [("before", dimension.sizes[0]), *((dimension.mark(size), size) for size in dimension.sizes)]:
+        measure(mark, size)
+        gc.collect()
+        if is_quick and mark != "before":
+            break
     (stub_directory / "bytes.json").write_text(json.dumps(growth.bytes_each), encoding="utf-8")
 
 
@@ -212,6 +219,23 @@ class Growth:
         self._stub.hold_streams(True)
         launch(size)
         self._count(mark, NUMBER, lambda: launch(NUMBER, -1))
+        self._let_go()
+
+    def returned(self, mark: str, size: int) -> None:
+        """Copy from page-locked arrays that nobody keeps, and launch on one more stream."""
+        ac = self._ac
+        streams = self._streams(size // IN_A_STREAM + 2)
+        arrays = [ac.empty(16).sync() for _ in streams]
+        hosts = [ac.empty_host(16).sync() for _ in range(size)]
+        self._stub.hold_streams(True)
+        for i in range(size):
+            ac.copy(arrays[i // IN_A_STREAM], hosts.pop()).on(streams[i // IN_A_STREAM]).submit()
+
+        def run() -> None:
+            for _ in range(NUMBER):
+                self._launch(arrays[-1]).on(streams[-1]).submit()
+
+        self._count(mark, NUMBER, run)
         self._let_go()
 
     def results(self, mark: str, size: int) -> None:
@@ -347,4 +371,4 @@ def held_bytes() -> int:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), is_quick="--quick" in sys.argv)
+    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], is_quick="--quick" in sys.argv)

@@ -11,6 +11,8 @@ namespace aiocuda::dataflow {
 class Clock {
  public:
   std::size_t size() const { return counts_ ? counts_->size() : 0; }
+  // Is it the other one's copy, as it is? Two that are not may be after the same.
+  bool is_same(const Clock& other) const { return counts_ == other.counts_; }
   std::uint64_t operator[](std::size_t stream) const { return stream < size() ? (*counts_)[stream] : 0; }
 
   // Comes after all that another clock is after, and after so much of one stream; there are so many streams.

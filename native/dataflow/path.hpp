@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "../spares.hpp"
 #include "operation.hpp"
 #include "rare.hpp"
 
@@ -88,7 +89,7 @@ class Frames {
     owned->placement = nullptr;
     owned->missing = 0;
     owned->order = 0;
-    if (spares().size() < most_spares) spares().push_back(std::move(owned));
+    if (keeps_spares && spares().size() < most_spares) spares().push_back(std::move(owned));
   }
 
  private:
@@ -114,7 +115,7 @@ class Path {
   };
 
   Path() {
-    Spares& kept = spares();
+    SpareStacks& kept = spares();
     if (kept.count) stack.swap(kept.stacks[--kept.count]);
   }
   Path(const Path&) = delete;
@@ -122,8 +123,9 @@ class Path {
   ~Path() {
     clear();
     constexpr std::size_t most_entries = 4096;
-    Spares& kept = spares();
-    if (stack.capacity() <= most_entries && kept.count < kept.stacks.size()) kept.stacks[kept.count++].swap(stack);
+    SpareStacks& kept = spares();
+    if (keeps_spares && stack.capacity() <= most_entries && kept.count < kept.stacks.size())
+      kept.stacks[kept.count++].swap(stack);
   }
 
   // Walks have numbers, which are never used again: an operation says by one whose path it lies on.
@@ -298,12 +300,12 @@ class Path {
 
  private:
   // So that a short walk allocates nothing.
-  struct Spares {
+  struct SpareStacks {
     std::array<std::vector<Entry>, 64> stacks;
     std::size_t count = 0;
   };
-  static Spares& spares() {
-    static auto& kept = *new Spares;
+  static SpareStacks& spares() {
+    static auto& kept = *new SpareStacks;
     return kept;
   }
 

@@ -36,6 +36,7 @@ class Timeline {
   // The other streams that it is ordered after, as far as they are not known to have passed that.
   std::vector<StreamIndex> unsettled(const Snapshot& complete) const {
     std::vector<StreamIndex> found;
+    if (is_settled(complete)) return found;
     for (std::size_t i = 0; i < complete.seen.size(); ++i) {
       const auto stream = static_cast<StreamIndex>(i);
       if (stream != complete.last.stream && !is_known_complete({stream, complete.seen[i]})) found.push_back(stream);
@@ -45,14 +46,17 @@ class Timeline {
 
   void learn(const Snapshot& complete) {
     learn_complete(complete.last);
+    if (is_settled(complete)) return;
     for (std::size_t i = 0; i < complete.seen.size(); ++i)
       if (complete.seen[i]) learn_complete({static_cast<StreamIndex>(i), complete.seen[i]});
+    clocks_[complete.last.stream].settled = complete.seen;
   }
 
   // The same, for a thread that has no access to the timeline.
   Few<Progress> progress_of(const Snapshot& complete) const {
     Few<Progress> progress;
     progress.push_back({clocks_[complete.last.stream].completed, complete.last.count});
+    if (is_settled(complete)) return progress;
     for (std::size_t i = 0; i < complete.seen.size(); ++i)
       if (complete.seen[i]) progress.push_back({clocks_[i].completed, complete.seen[i]});
     return progress;
@@ -155,11 +159,18 @@ class Timeline {
   struct StreamClock {
     std::uint64_t submitted = 0;
     std::shared_ptr<std::atomic<std::uint64_t>> completed = std::make_shared<std::atomic<std::uint64_t>>(0);
-    Clock seen;  // how much of the others this one is ordered after
+    Clock seen;     // how much of the others this one is ordered after
+    Clock settled;  // what it was ordered after when that was last learnt: all of it has passed
     std::array<Mark, most_marks> marks;
     std::uint32_t tail_outputs = 0;
     bool tail_is_shared = false;
   };
+
+  // Is it known that all that the snapshot's stream was ordered after has passed? Streams are many, and a stream that
+  // waits for none of them any more has its work learnt again and again.
+  bool is_settled(const Snapshot& complete) const {
+    return complete.seen.is_same(clocks_[complete.last.stream].settled);
+  }
 
   // The mark nearest behind a tick; made at the stream's end where there is none.
   template <class Waits>

@@ -54,7 +54,7 @@ void Engine::collect(std::size_t most_streams) {
   given.drop_made();
   retained_.drop_ended([this](Tick tick) { return streams.has_ended(tick); }, most_streams);
   staging.drop_ended();
-  memory.free_due();
+  memory.free_due(most_streams);
   streams.destroy_closed();
   // At the very end: others may submit meanwhile.
   memory.close_due();

@@ -57,7 +57,7 @@ class Engine final : public Surroundings {
   // Keeps an object until the device has passed a tick.
   void retain(Tick until, nb::object object) { retained_.keep(until, std::move(object)); }
   // Frees what is due.
-  void collect() override { collect(decltype(retained_)::all); }
+  void collect() override { collect(all_streams); }
   // The same, for who submits something: of what waits for many streams, it looks at a few of them, in turn.
   void collect_in_passing() { collect(2); }
 

@@ -109,7 +109,7 @@ void Memory::allocate_device(dataflow::Buffer& buffer, StreamIndex stream, const
   };
   CUresult result = try_it();
   // The results of work that is on its way are kept until it was made.
-  if (result == CUDA_ERROR_OUT_OF_MEMORY && (!returned_.empty() || now_.gives())) {
+  if (result == CUDA_ERROR_OUT_OF_MEMORY && (has_returned() || now_.gives())) {
     before_retry();
     reclaim();
     result = try_it();
@@ -191,21 +191,29 @@ void Memory::take_back(std::unique_ptr<dataflow::Buffer> buffer) noexcept {
   around_.note_return();
 }
 
-void Memory::free_due() {
-  if (returned_.empty() || !now_.has_all()) return;
+void Memory::free_due(std::size_t most_streams) {
+  if (!has_returned() || !now_.has_all()) return;
   ContextScope scope(devices_);
   std::vector<std::unique_ptr<dataflow::Buffer>> left, due = std::exchange(returned_, {});
+  waiting_.take_ended(due, [this](Tick tick) { return streams_.has_ended(tick); }, most_streams);
   for (auto& buffer : due) {
     scope.bind(device_of(*buffer));
-    if (!try_free(*buffer)) left.push_back(std::move(buffer));
+    if (buffer->device != dataflow::host_ordinal && buffer->kind == MemoryKind::ordinary) {
+      if (!free_device(*buffer)) left.push_back(std::move(buffer));
+      continue;
+    }
+    const Tick until = streams_.first_not_ended(*buffer);
+    if (until.count == 0)
+      give_back(*buffer);
+    else if (buffer->kind == MemoryKind::opened)
+      left.push_back(std::move(buffer));  // who opens it again looks for it there
+    else
+      waiting_.keep(until, std::move(buffer));
   }
   returned_.insert(returned_.end(), std::make_move_iterator(left.begin()), std::make_move_iterator(left.end()));
 }
 
-bool Memory::try_free(dataflow::Buffer& buffer) {
-  if (buffer.device != dataflow::host_ordinal && buffer.kind == MemoryKind::ordinary) return free_device(buffer);
-  // All other memory knows no streams: it goes when all its users have passed.
-  if (!streams_.has_ended(buffer)) return false;
+void Memory::give_back(const dataflow::Buffer& buffer) {
   switch (buffer.kind) {
     case MemoryKind::ordinary:
       page_locked_.give_back(buffer.address, buffer.size_bytes);
@@ -224,7 +232,6 @@ bool Memory::try_free(dataflow::Buffer& buffer) {
     case MemoryKind::image:
       break;  // is never here: see images.hpp
   }
-  return true;
 }
 
 // If one stream still uses it, it is freed in the order of that stream. If several do, it is freed in a stream of its

@@ -17,6 +17,7 @@
 #include "../dataflow/buffer.hpp"
 #include "blocks.hpp"
 #include "freeing.hpp"
+#include "retained.hpp"
 #include "streams.hpp"
 
 namespace aiocuda::driver {
@@ -51,10 +52,10 @@ class Memory final : public dataflow::MemoryOwner {
   dataflow::BufferRef allocate_ahead(dataflow::MemoryKind kind, std::int32_t device, std::uint64_t size_bytes);
 
   void take_back(std::unique_ptr<dataflow::Buffer> buffer) noexcept override;
-  bool has_returned() const { return !returned_.empty(); }
-  // Frees what nobody holds any more, unless calls are held back: in stream order on a device, when it has passed all
-  // other memory.
-  void free_due();
+  bool has_returned() const { return !returned_.empty() || waiting_.size(); }
+  // Frees what nobody holds any more, unless calls are held back: in stream order on a device. Other memory goes when
+  // it has been passed: the driver is asked about so many of the streams that such memory waits for, in turn.
+  void free_due(std::size_t most_streams = all_streams);
   // Closes other processes' memory that nobody holds any more. Others may submit meanwhile.
   void close_due();
   // Is there page-locked or managed memory that is not to be kept?
@@ -142,8 +143,9 @@ class Memory final : public dataflow::MemoryOwner {
   template <class Kind>
   CUresult allocate_block(BlockPool<Kind>& pool, dataflow::Buffer& buffer);
   void take_in(dataflow::Buffer& buffer);
+  // Memory that knows no streams, and that all its users have passed.
+  void give_back(const dataflow::Buffer& buffer);
   // False: not yet.
-  bool try_free(dataflow::Buffer& buffer);
   bool free_device(dataflow::Buffer& buffer);
   bool is_lost(StreamIndex stream) const;
   void note_freed(const dataflow::Buffer& buffer);
@@ -171,6 +173,7 @@ class Memory final : public dataflow::MemoryOwner {
   const Table& table_;
   const DriverNow& now_;
   std::vector<std::unique_ptr<dataflow::Buffer>> returned_;
+  Retained<std::unique_ptr<dataflow::Buffer>> waiting_;         // until a user that had not passed has
   std::vector<std::pair<std::int32_t, CUdeviceptr>> to_close_;  // other processes' memory, by device
   dataflow::Buffer own_{};                                      // the head of the list of buffers
   std::map<std::int32_t, dataflow::BufferRef> foreign_;         // by device

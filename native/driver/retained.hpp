@@ -16,11 +16,12 @@
 
 namespace aiocuda::driver {
 
+// In place of how many streams are looked at.
+inline constexpr std::size_t all_streams = std::numeric_limits<std::size_t>::max();
+
 template <class Object>
 class Retained {
  public:
-  static constexpr std::size_t all = std::numeric_limits<std::size_t>::max();
-
   void keep(dataflow::Tick until, Object object) {
     if (queues_.size() <= until.stream) queues_.resize(until.stream + std::size_t{1});
     Queue& queue = queues_[until.stream];
@@ -32,23 +33,29 @@ class Retained {
 
   // `has_ended(tick)`. Looks at so many of the streams that something waits for, in turn.
   template <class HasEnded>
-  void drop_ended(HasEnded&& has_ended, std::size_t most_streams = all) {
+  void drop_ended(HasEnded&& has_ended, std::size_t most_streams = all_streams) {
     if (busy_.empty()) return;
     std::vector<Object> gone = std::exchange(spare_, {});
+    take_ended(gone, has_ended, most_streams);
+    gone.clear();  // others may be kept, and dropped, meanwhile
+    spare_ = std::move(gone);
+  }
+  // The same, for who does something with them.
+  template <class HasEnded>
+  void take_ended(std::vector<Object>& taken, HasEnded&& has_ended, std::size_t most_streams) {
+    const std::size_t before = taken.size();
     for (std::size_t left = std::min(most_streams, busy_.size()); left > 0; --left) {
       if (next_ >= busy_.size()) next_ = 0;
       const dataflow::StreamIndex stream = busy_[next_];
       Queue& queue = queues_[stream];
-      while (!queue.is_empty() && has_ended(dataflow::Tick{stream, queue.first()})) gone.push_back(queue.take());
+      while (!queue.is_empty() && has_ended(dataflow::Tick{stream, queue.first()})) taken.push_back(queue.take());
       queue.close_up();
       if (queue.is_empty())
         busy_.erase(busy_.begin() + static_cast<std::ptrdiff_t>(next_));
       else
         ++next_;
     }
-    size_ -= gone.size();
-    gone.clear();  // others may be kept, and dropped, meanwhile
-    spare_ = std::move(gone);
+    size_ -= taken.size() - before;
   }
 
  private:

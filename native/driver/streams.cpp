@@ -252,12 +252,14 @@ bool Streams::has_ended(Tick tick) {
   }
 }
 
-bool Streams::has_ended(const dataflow::Buffer& buffer) {
-  bool ended = true;
+Tick Streams::first_not_ended(const dataflow::Buffer& buffer) {
+  Tick found;
   buffer.hazards.each([&](const dataflow::Hazard& hazard, dataflow::Span) {
-    hazard.each_before(true, [&](Tick tick) { ended = ended && has_ended(tick); });
+    hazard.each_before(true, [&](Tick tick) {
+      if (found.count == 0 && !has_ended(tick)) found = tick;
+    });
   });
-  return ended;
+  return found;
 }
 
 std::uint64_t Streams::count(std::int32_t ordinal) const {
@@ -295,6 +297,12 @@ std::vector<StreamIndex> Streams::foreign_producers(const dataflow::Snapshot& co
 }
 
 void Streams::learn(const dataflow::Snapshot& complete) {
+  if (spans_devices_) [[unlikely]]
+    require_producers_well(complete);
+  timeline_.learn(complete);
+}
+
+[[gnu::noinline]] void Streams::require_producers_well(const dataflow::Snapshot& complete) {
   for (const StreamIndex other : foreign_producers(complete)) {
     const StreamState& state = streams_[other];
     if (!state.mark) continue;  // destroyed: all of it has passed
@@ -303,7 +311,6 @@ void Streams::learn(const dataflow::Snapshot& complete) {
     const CUresult result = query(state);
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) throw Refusal(result, "cuStreamQuery", state.device);
   }
-  timeline_.learn(complete);
 }
 
 void Streams::settle(std::int32_t ordinal) {

@@ -202,8 +202,9 @@ class Streams {
   Few<Tick> incomplete(std::span<const Tick> ticks);
   // Has it passed, or been lost with its context, which runs nothing any more?
   bool has_ended(Tick tick);
-  // The same of all that touches a buffer.
-  bool has_ended(const dataflow::Buffer& buffer);
+  // The first tick of what touches a buffer that has not ended; count 0: all have.
+  Tick first_not_ended(const dataflow::Buffer& buffer);
+  bool has_ended(const dataflow::Buffer& buffer) { return first_not_ended(buffer).count == 0; }
   // Has the device passed all that was submitted here? Throws Refusal on a broken context.
   bool is_idle(std::int32_t device);
   bool is_idle();  // every device is; a broken context is
@@ -267,6 +268,7 @@ class Streams {
   CUresult query(CUstream handle, CUcontext context) const {
     return is_captured(handle) ? CUDA_ERROR_NOT_READY : now_.query(handle, context);
   }
+  void require_producers_well(const dataflow::Snapshot& complete);
   bool has_nothing_to_do(StreamIndex stream);
   void wake(StreamIndex stream);
   void rest_woken() noexcept;

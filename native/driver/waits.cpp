@@ -70,6 +70,10 @@ void Waits::shut_down() {
   reactor_.reset();
 }
 
+[[gnu::cold]] void Waits::make_flags(StreamIndex stream) {
+  while (flags_.size() <= stream) flags_.push_back(std::make_unique<Flags>());
+}
+
 CUstream Waits::side_stream(Flags& flags) {
   if (!flags.side) {
     CUstream side = nullptr;
@@ -130,48 +134,69 @@ Waits::Armed Waits::arm(std::span<const Tick> ticks, std::span<const Streams::Ma
                     [&](const Armed::Part& part) { return part.stream == tick.stream; }))
       continue;
     scope.bind(stream.device);
-    Flags& flags = flags_of(tick.stream);
-    const auto marked =
-        std::find_if(marks.begin(), marks.end(), [&](const Streams::Mark& each) { return each.covers(tick); });
-    const std::uint64_t held = timeline_.submitted(tick.stream);
-    const bool is_theirs = !stream.owned && !stream.is_at_rest &&
-                           streams_.is_captured(stream.handle);  // what were written there would be captured
-    if (is_theirs && marked == marks.end())
-      throw Refusal(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "cuStreamWriteValue32", stream.device);
-    if (marked != marks.end() && (is_theirs || marked->is_overtaken(stream, held))) {
-      // More has been submitted since: what is waited for is waited for beside the stream.
-      const CUstream side = side_stream(flags);
-      const On on{side, stream.context};
-      check(now_.wait(on, marked->event()), "cuStreamWaitEvent");
-      armed.parts.push_back(
-          {tick.stream, write_ticket(stream.device, on, flags.side_slot), marked->complete(), marked->event()});
-      continue;
-    }
-    const Ticketed* found = ticket_behind(flags, tick.count);  // lets go of those that are written, too
-    if (whoever || !found) {
-      const auto ticket = write_ticket(stream.device, stream.behind(), flags.slot);
-      if (!ticket) {
-        armed.parts.push_back({tick.stream, std::nullopt, timeline_.snapshot(tick.stream), nullptr});
+    if (!stream.owned || !marks.empty()) [[unlikely]] {
+      if (auto part = arm_mark(tick, stream, marks)) {
+        armed.parts.push_back(std::move(*part));
         continue;
       }
-      flags.tickets.push_back({*ticket, timeline_.snapshot(tick.stream)});
-      found = &flags.tickets.back();
     }
-    armed.parts.push_back({tick.stream, found->ticket, found->complete, nullptr});
+    Flags& flags = flags_of(tick.stream);
+    learn_written(flags);
+    if (const Ticketed* const found = whoever ? nullptr : ticket_behind(flags, tick.count)) {
+      armed.parts.emplace_back(Armed::Part{tick.stream, found->ticket});
+    } else if (const auto ticket = write_ticket(stream.device, stream.behind(), flags.slot)) {
+      flags.tickets.push_back({*ticket, timeline_.snapshot(tick.stream)});
+      armed.parts.emplace_back(Armed::Part{tick.stream, ticket});
+    } else {
+      armed.parts.emplace_back(Armed::Part{tick.stream, std::nullopt, timeline_.snapshot(tick.stream)});
+    }
   }
   return armed;
 }
 
-// The first ticket that is written when a count has passed; learns from those that are written.
-const Waits::Ticketed* Waits::ticket_behind(Flags& flags, std::uint64_t count) {
+// More has been submitted to the stream since a mark: what is waited for is waited for beside the stream. None: its end
+// does as well.
+[[gnu::noinline]] std::optional<Waits::Armed::Part> Waits::arm_mark(Tick tick, const StreamState& stream,
+                                                                    std::span<const Streams::Mark> marks) {
+  const auto marked =
+      std::find_if(marks.begin(), marks.end(), [&](const Streams::Mark& each) { return each.covers(tick); });
+  const bool is_theirs = !stream.owned && !stream.is_at_rest &&
+                         streams_.is_captured(stream.handle);  // what were written there would be captured
+  if (is_theirs && marked == marks.end())
+    throw Refusal(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "cuStreamWriteValue32", stream.device);
+  if (marked == marks.end() || !(is_theirs || marked->is_overtaken(stream, timeline_.submitted(tick.stream))))
+    return std::nullopt;
+  Flags& flags = flags_of(tick.stream);
+  const On on{side_stream(flags), stream.context};
+  check(now_.wait(on, marked->event()), "cuStreamWaitEvent");
+  return Armed::Part{tick.stream, write_ticket(stream.device, on, flags.side_slot), marked->complete(),
+                     marked->event()};
+}
+
+// Learns from the stream's tickets that are written, and lets go of them.
+void Waits::learn_written(Flags& flags) {
   while (!flags.tickets.empty() && slots_->has_passed(flags.tickets.front().ticket)) {
     streams_.learn(flags.tickets.front().complete);
     flags.tickets.pop_front();
   }
+}
+
+// The first ticket that is written when a count has passed.
+const Waits::Ticketed* Waits::ticket_behind(const Flags& flags, std::uint64_t count) const {
+  if (flags.tickets.empty()) return nullptr;
   const auto found =
       std::lower_bound(flags.tickets.begin(), flags.tickets.end(), count,
                        [](const Ticketed& each, std::uint64_t asked) { return each.complete.last.count < asked; });
   return found == flags.tickets.end() ? nullptr : &*found;
+}
+
+// What has passed once a part has. Nothing where that was learnt since the part was armed.
+dataflow::Snapshot Waits::complete_with(const Armed::Part& part) {
+  if (!part.is_at_end()) return part.complete;
+  const auto& tickets = flags_of(part.stream).tickets;
+  const auto found = std::find_if(tickets.rbegin(), tickets.rend(),
+                                  [&](const Ticketed& each) { return each.ticket.number == part.ticket->number; });
+  return found == tickets.rend() ? dataflow::Snapshot{{part.stream, 0}, {}} : found->complete;
 }
 
 void Waits::note_progress(StreamIndex index) {
@@ -182,7 +207,7 @@ void Waits::note_progress(StreamIndex index) {
   if (timeline_.backlog(index) < progress_interval) return;
   const StreamState& stream = streams_.at(index);
   if (const auto ticket = write_ticket(stream.device, stream.behind(), flags.slot)) {
-    ticket_behind(flags, held);
+    learn_written(flags);
     flags.tickets.push_back({*ticket, timeline_.snapshot(index)});
   }
 }
@@ -190,7 +215,7 @@ void Waits::note_progress(StreamIndex index) {
 bool Waits::is_full(StreamIndex index, std::uint64_t most) {
   if (timeline_.backlog(index) < most) return false;
   Flags& flags = flags_of(index);
-  ticket_behind(flags, 0);
+  learn_written(flags);
   if (timeline_.backlog(index) < most) return false;
   return !flags.tickets.empty() || !streams_.is_complete({index, timeline_.submitted(index)});
 }
@@ -202,10 +227,10 @@ bool Waits::has_passed(const Armed& armed) const {
 
 void Waits::learn(const Armed& armed) {
   for (const Armed::Part& part : armed.parts)
-    if (part.event || !part.ticket)
-      streams_.learn(part.complete);
+    if (part.is_at_end())
+      learn_written(flags_of(part.stream));  // it is among the stream's, or was learnt from already
     else
-      ticket_behind(flags_of(part.stream), 0);  // it is among the stream's, or was learnt from already
+      streams_.learn(part.complete);
 }
 
 void Waits::note_wait(completion::Pending::Clock::duration time) {
@@ -226,7 +251,7 @@ struct Waits::WatchedStreams final : completion::Completion {
 
   WatchedStreams(Waits& of, const Armed& armed, const std::function<void()>& called)
       : Completion(static_cast<std::uint32_t>(armed.parts.size())), waits(of), then(called) {
-    for (const Armed::Part& part : armed.parts) parts.emplace_back(of, part.complete);
+    for (const Armed::Part& part : armed.parts) parts.emplace_back(of, of.complete_with(part));
   }
 
   // On the reactor's thread, before the part counts.
@@ -246,7 +271,6 @@ struct Waits::WatchedStreams final : completion::Completion {
 };
 
 std::shared_ptr<completion::Completion> Waits::watch(const Armed& armed, const std::function<void()>& then) {
-  ContextScope scope(devices_);
   const auto completion = std::make_shared<WatchedStreams>(*this, armed, then);
   const WatchedStreams::Part* learnt = completion->parts.begin();  // none is added any more
   for (const Armed::Part& part : armed.parts) {

@@ -42,8 +42,10 @@ class Waits final : public StreamFollower {
     struct Part {
       StreamIndex stream;
       std::optional<completion::Ticket> ticket;  // none: the reactor will have to ask
-      dataflow::Snapshot complete;
-      CUevent event;  // of the mark, where there is one
+      dataflow::Snapshot complete{};             // where it is not what is kept with the stream's ticket
+      CUevent event = nullptr;                   // of the mark, where there is one
+
+      bool is_at_end() const { return ticket && !event; }  // of the stream: its ticket is one of the stream's
     };
     Few<Part> parts;
     bool has_tickets() const {
@@ -130,14 +132,18 @@ class Waits final : public StreamFollower {
   };
 
   Flags& flags_of(StreamIndex stream) {
-    while (flags_.size() <= stream) [[unlikely]]
-      flags_.push_back(std::make_unique<Flags>());
+    if (stream >= flags_.size()) [[unlikely]]
+      make_flags(stream);
     return *flags_[stream];
   }
+  void make_flags(StreamIndex stream);
   bool has_passed(const Asked& asked) const;
   void watch_point(const Armed::Part& part, std::uint64_t number);
   CUstream side_stream(Flags& flags);
-  const Ticketed* ticket_behind(Flags& flags, std::uint64_t count);
+  void learn_written(Flags& flags);
+  const Ticketed* ticket_behind(const Flags& flags, std::uint64_t count) const;
+  dataflow::Snapshot complete_with(const Armed::Part& part);
+  std::optional<Armed::Part> arm_mark(Tick tick, const StreamState& stream, std::span<const Streams::Mark> marks);
   std::optional<completion::Ticket> write_ticket(std::int32_t device, On on, std::optional<completion::Slot>& slot);
 
   Devices& devices_;

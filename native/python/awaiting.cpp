@@ -2,10 +2,10 @@
 #include "awaiting.hpp"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <new>
 
+#include "../spares.hpp"
 #include "process.hpp"
 
 namespace aiocuda {
@@ -108,9 +108,7 @@ void wake(PyObject* self, std::int32_t result) {
     return;
   }
   const nb::object future = await.future;
-  if (call_method(names().done, future).is(Py_True)) return;
-  await.result = result;
-  call_method(names().set_result, future, Py_None);
+  if (wake_future(future)) await.result = result;
 }
 
 bool is_admitted(Await& await) {
@@ -374,12 +372,8 @@ int await_clear(PyObject* self) {
   if (!of(self).is_running) finish(self);
   return 0;
 }
-// Awaits that have been freed, for those that come next. Each keeps its class.
-struct Spares {
-  static constexpr std::size_t most = 64;
-  std::array<PyObject*, most> awaits;
-  std::size_t count = 0;
-} spares;
+// Awaits that have been freed. Each keeps its class.
+Spares<PyObject, 64> spares;
 
 [[gnu::noinline]] void end_unfinished(PyObject* self) {
   PyObject *kind, *value, *traceback;
@@ -394,10 +388,8 @@ void await_dealloc(PyObject* self) {
   Await& await = of(self);
   if (await.stage != Await::Stage::over) end_unfinished(self);
   await.~Await();  // it holds nothing any more
-  if (spares.count < Spares::most) [[likely]] {
-    spares.awaits[spares.count++] = self;
+  if (spares.put(self)) [[likely]]
     return;
-  }
   PyTypeObject* const type = Py_TYPE(self);
   PyObject_GC_Del(self);
   Py_DECREF(type);
@@ -431,9 +423,8 @@ PyType_Spec await_spec = {"aiocuda._native.Await", sizeof(AwaitObject), 0,
 }  // namespace
 
 PyObject* make_await(std::unique_ptr<Awaited> awaited, double limit_s) {
-  AwaitObject* self;
-  if (spares.count) [[likely]] {
-    self = reinterpret_cast<AwaitObject*>(spares.awaits[--spares.count]);
+  auto* self = reinterpret_cast<AwaitObject*>(spares.take());
+  if (self) [[likely]] {
     Py_SET_REFCNT(&self->ob_base, 1);
   } else {
     self = PyObject_GC_New(AwaitObject, await_type);

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "../driver/refused.hpp"
+#include "../spares.hpp"
 #include "places.hpp"
 
 namespace aiocuda {
@@ -13,7 +14,7 @@ using driver::Execution;
 
 namespace {
 
-class AwaitedOp final : public AwaitedExecution {
+class AwaitedOp final : public AwaitedExecution, public SpareMemory<AwaitedOp> {
  public:
   using AwaitedExecution::AwaitedExecution;
 

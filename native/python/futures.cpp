@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "../spares.hpp"
 #include "direct.hpp"
 #include "execution_awaits.hpp"
 #include "future.hpp"
@@ -47,7 +48,7 @@ void settle_failed(nb::handle object, nb::python_error& error) {
   if (dataflow::is_interruption(error.value())) throw nb::python_error(error);
 }
 
-class AwaitedFuture final : public AwaitedExecution {
+class AwaitedFuture final : public AwaitedExecution, public SpareMemory<AwaitedFuture> {
  public:
   using AwaitedExecution::AwaitedExecution;
 

@@ -13,8 +13,9 @@ using namespace nb::literals;
 
 // The functions that the loops' Python files give.
 struct Runtimes {
-  nb::object current_port{};  // Python's way, for the first await of a loop, and for errors
-  nb::object asyncio_loop{};  // -> the loop of asyncio's that runs in this thread, or None
+  nb::object current_port{};    // Python's way, for the first await of a loop, and for errors
+  nb::object asyncio_loop{};    // -> the loop of asyncio's that runs in this thread, or None
+  nb::object future_is_done{};  // asyncio's error
   nb::object in_trio_task{}, trio_port{}, trio_deadline{}, trio_checkpoint{}, trio_reschedule{},
       trio_value{};  // once trio's file is there
 };
@@ -36,9 +37,9 @@ bool may_be_trio() {
   if (runtimes().in_trio_task.is_valid()) return true;
   static PyObject* const name = PyUnicode_InternFromString("trio");
   PyObject* const modules = PyImport_GetModuleDict();
-  const bool is_imported = PyDict_GetItemWithError(modules, name) != nullptr;
-  PyErr_Clear();
-  return is_imported;
+  const int found = PyDict_Contains(modules, name);
+  if (found < 0) PyErr_Clear();
+  return found > 0;
 }
 
 Place slow_place() {
@@ -80,6 +81,17 @@ Place current_place() {
   return slow_place();
 }
 
+bool wake_future(const nb::object& future) {
+  PyObject* const set[] = {future.ptr(), Py_None};
+  if (PyObject* const none = PyObject_VectorcallMethod(names().set_result, set, 2, nullptr)) [[likely]] {
+    Py_DECREF(none);
+    return true;
+  }
+  if (!PyErr_ExceptionMatches(runtimes().future_is_done.ptr())) throw nb::python_error();
+  PyErr_Clear();
+  return false;
+}
+
 double Place::now_s() const {
   if (is_trio()) return nb::cast<double>(call_method(names().time, face));
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -94,10 +106,9 @@ void trio_reschedule(const nb::object& task, std::int32_t result) {
 const Names& names() {
   static const Names made = [] {
     auto intern = [](const char* name) { return PyUnicode_InternFromString(name); };
-    return Names{intern("create_future"), intern("set_result"), intern("done"),  intern("call_soon"),
-                 intern("call_later"),    intern("cancel"),     intern("sleep"), intern("wait"),
-                 intern("time"),          intern("throw"),      intern("close"), intern("native"),
-                 intern("wake")};
+    return Names{intern("create_future"), intern("set_result"), intern("call_soon"), intern("call_later"),
+                 intern("cancel"),        intern("sleep"),      intern("wait"),      intern("time"),
+                 intern("throw"),         intern("close"),      intern("native"),    intern("wake")};
   }();
   return made;
 }
@@ -106,7 +117,10 @@ void bind_loops(nb::module_& module) {
   module.def(
       "set_loops", [](nb::object current_port) { runtimes().current_port = std::move(current_port); },
       "current_port"_a);
-  module.def("set_asyncio", [](nb::object running_loop) { runtimes().asyncio_loop = std::move(running_loop); });
+  module.def("set_asyncio", [](nb::object running_loop, nb::object invalid_state) {
+    runtimes().asyncio_loop = std::move(running_loop);
+    runtimes().future_is_done = std::move(invalid_state);
+  });
   // trio's functions, and who has the port of a run, or raises a LookupError.
   module.def("set_trio", [](nb::object in_task, nb::object port, nb::object deadline, nb::object checkpoint,
                             nb::object reschedule, nb::object value) {

@@ -12,7 +12,7 @@ namespace nb = nanobind;
 
 // Python's names, made once.
 struct Names {
-  PyObject *create_future, *set_result, *done, *call_soon, *call_later, *cancel, *sleep, *wait, *time, *throw_, *close,
+  PyObject *create_future, *set_result, *call_soon, *call_later, *cancel, *sleep, *wait, *time, *throw_, *close,
       *native, *wake;
 };
 const Names& names();
@@ -39,6 +39,9 @@ struct Place {
 };
 // Raises AiocudaError where no loop runs that is known.
 Place current_place();
+
+// Has the task go on that waits for a future of asyncio's. False: it was done before, as where the task was cancelled.
+bool wake_future(const nb::object& future);
 
 // Of the task of trio's that runs: whether it is not cancelled.
 bool trio_goes_on();

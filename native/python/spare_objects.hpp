@@ -6,9 +6,9 @@
 #pragma once
 #include <nanobind/nanobind.h>
 
-#include <array>
-#include <cstddef>
 #include <utility>
+
+#include "../spares.hpp"
 
 namespace aiocuda {
 namespace nb = nanobind;
@@ -28,25 +28,25 @@ class SpareObjects {
   }
 
  private:
-  static constexpr std::size_t most = 128;
   struct Kept {
     PyTypeObject* type = nullptr;  // none: no class has been asked for
     newfunc make = nullptr;        // of the native class, as the next
     destructor free = nullptr;
-    std::size_t count = 0;
-    std::array<PyObject*, most> objects{};
+    Spares<PyObject, 128> objects;
   };
   static inline Kept kept;
 
   // Python calls this as well, where the class is called.
   static PyObject* take(PyTypeObject* type, PyObject* arguments, PyObject* keywords) {
-    if (type == kept.type && kept.count) [[likely]] {
-      PyObject* const object = kept.objects[--kept.count];
-      Py_SET_REFCNT(object, 1);
-      PyObject_GC_Track(object);
-      return object;
+    if (type == kept.type) [[likely]] {
+      if (PyObject* const object = kept.objects.take()) [[likely]] {
+        Py_SET_REFCNT(object, 1);
+        PyObject_GC_Track(object);
+        return object;
+      }
+    } else if (!kept.type) {
+      serve(type);
     }
-    if (!kept.type) serve(type);
     return kept.make(type, arguments, keywords);
   }
 
@@ -68,13 +68,12 @@ class SpareObjects {
       if (PyObject_CallFinalizerFromDealloc(object) == 0) kept.free(object);
       return;
     }
-    if (kept.count == most) return kept.free(object);
+    if (kept.objects.is_full()) return kept.free(object);
     PyObject_GC_UnTrack(object);
     if (*reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) + type->tp_weaklistoffset)) [[unlikely]]
       PyObject_ClearWeakRefs(object);
     nb::inst_destruct(object);
-    if (kept.count == most) return kept.free(object);  // what the destructor let go of came here, too
-    kept.objects[kept.count++] = object;
+    if (!kept.objects.put(object)) kept.free(object);  // what the destructor let go of came here, too
   }
 };
 

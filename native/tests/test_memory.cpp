@@ -240,6 +240,55 @@ TEST_CASE("page-locked memory is used again when all its users have passed") {
   CHECK(engine.driver.count(Function::cuMemHostAlloc) == 2);
 }
 
+TEST_CASE("who passes by asks about a few streams for all memory that waits, until all of it is given back") {
+  FakeEngine engine;
+  constexpr std::size_t many = 5, of_each = 100;
+  std::vector<StreamIndex> streams;
+  std::vector<BufferRef> buffers;
+  for (std::size_t i = 0; i < many; ++i) {
+    streams.push_back(engine.streams.create(0, 0));
+    engine.driver.hold(engine.handle(streams.back()));
+    const Tick tick = engine.submit(streams.back());
+    for (std::size_t j = 0; j < of_each; ++j) {
+      buffers.push_back(j % 2 ? engine.memory.allocate_host(64) : engine.memory.allocate_managed(0, 64));
+      use(buffers.back(), true, tick);
+    }
+  }
+  engine.is_submitting = true;
+  buffers.clear();
+  engine.memory.free_due();
+  engine.driver.forget_calls();
+  for (std::size_t i = 0; i < 10; ++i) engine.memory.free_due(2);
+  CHECK(engine.driver.count(Function::cuStreamQuery) == 20);
+  CHECK(engine.memory.has_returned());
+  for (const StreamIndex stream : streams) engine.driver.go_on(engine.handle(stream));
+  engine.driver.forget_calls();
+  for (std::size_t i = 0; i < (many + 1) / 2; ++i) engine.memory.free_due(2);
+  CHECK_FALSE(engine.memory.has_returned());
+  CHECK(engine.memory.account(0).managed_bytes == 0);
+  CHECK(engine.driver.count(Function::cuStreamQuery) == many);
+}
+
+TEST_CASE("memory that several streams use waits for each of them") {
+  FakeEngine engine;
+  BufferRef buffer = engine.memory.allocate_managed(0, 64);
+  std::vector<StreamIndex> streams;
+  for (int i = 0; i < 3; ++i) {
+    streams.push_back(engine.streams.create(0, 0));
+    engine.driver.hold(engine.handle(streams.back()));
+    use(buffer, false, engine.submit(streams.back()));
+  }
+  buffer.reset();
+  for (const StreamIndex stream : streams) {
+    engine.memory.free_due(2);
+    CHECK(engine.memory.account(0).managed_bytes == 64);
+    engine.driver.go_on(engine.handle(stream));
+  }
+  engine.memory.free_due(2);
+  CHECK(engine.memory.account(0).managed_bytes == 0);
+  CHECK_FALSE(engine.memory.has_returned());
+}
+
 TEST_CASE("page-locked memory that is refused has what nobody uses freed first") {
   FakeEngine engine;
   BufferRef idle = engine.memory.allocate_host(8192);

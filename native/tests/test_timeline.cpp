@@ -283,3 +283,32 @@ TEST_CASE("random programs: every conflict is ordered, and no wait is in vain") 
     }
   }
 }
+
+TEST_CASE("what a stream was ordered after is learnt once, and what it is ordered after since then is learnt, too") {
+  Services services(3);
+  Hazard array;
+  const auto after_each = [&] {
+    std::vector<Tick> producers;
+    for (const StreamIndex producer : {0u, 1u}) {
+      Hazard own;
+      producers.push_back(services.submit(producer, {{&own, true}}));
+      services.submit(2, {{&own, false}, {&array, true}});
+    }
+    return producers;
+  };
+  for (int round = 0; round < 3; ++round) {
+    const auto producers = after_each();
+    const Snapshot complete = services.timeline.snapshot(2);
+    CHECK(services.timeline.unsettled(complete).size() == 2);
+    CHECK(services.timeline.progress_of(complete).size() == 3);
+    CHECK_FALSE(services.timeline.are_known_complete(producers));
+    services.timeline.learn(complete);
+    CHECK(services.timeline.are_known_complete(producers));
+    services.submit(2, {{&array, true}});
+    const Snapshot later = services.timeline.snapshot(2);
+    CHECK(services.timeline.unsettled(later).empty());
+    CHECK(services.timeline.progress_of(later).size() == 1);
+    services.timeline.learn(later);
+    CHECK(services.timeline.is_known_complete(later.last));
+  }
+}

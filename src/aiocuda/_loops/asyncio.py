@@ -79,7 +79,7 @@ class AsyncioDestination:
 
 _ports: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncioPort] = weakref.WeakKeyDictionary()
 _lock = _forks.lock()
-_native.set_asyncio(asyncio._get_running_loop)
+_native.set_asyncio(asyncio._get_running_loop, asyncio.InvalidStateError)
 
 
 def is_running() -> bool:

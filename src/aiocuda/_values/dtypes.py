@@ -22,6 +22,7 @@ ANY = 0
 
 _by_code: list[np.dtype[Any] | None] = [None]
 _by_dtype: dict[np.dtype[Any], int] = {}
+_by_type: dict[type, np.dtype[Any]] = {}  # of NumPy's scalars, and ml_dtypes'
 
 
 def to_dtype(dtype: DTypeLike) -> np.dtype[Any]:
@@ -32,8 +33,11 @@ def to_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     ArgumentTypeError
         It is no dtype, or one that a device cannot hold: Python objects, a foreign byte order.
     """
-    if isinstance(dtype, np.dtype) and dtype in _by_dtype:  # was found good before
-        return dtype
+    if isinstance(dtype, np.dtype):
+        if dtype in _by_dtype:  # was found good before
+            return dtype
+    elif isinstance(dtype, type) and (known := _by_type.get(dtype)) is not None:
+        return known
     try:
         found = dtype_named(dtype) if isinstance(dtype, str) else np.dtype(dtype)
     except Exception as error:  # NumPy refuses in many ways, and asks the object's own methods
@@ -46,6 +50,8 @@ def to_dtype(dtype: DTypeLike) -> np.dtype[Any]:
         )
     if found.itemsize == 0:
         raise ArgumentTypeError(f"dtype {found} has items of no bytes; give it a size")
+    if found.type is dtype:
+        _by_type[dtype] = found
     return found
 
 

@@ -75,7 +75,9 @@ def flag(value: object, name: str) -> bool:
     ArgumentTypeError
         It is neither True nor False.
     """
-    if not isinstance(value, (bool, np.bool_)):
+    if value is True or value is False:
+        return value
+    if not isinstance(value, np.bool_):
         raise ArgumentTypeError(f"{name} is True or False; {shown(value)} was given")
     return bool(value)
 
@@ -167,10 +169,12 @@ def whole_numbers(value: Any, name: str) -> tuple[int, ...]:
     ArgumentTypeError
         It is neither.
     """
+    if type(value) is int:
+        return (value,)
     try:
         # An array has __index__ too, and is an integer only where it has no axis.
         is_one = hasattr(value, "__index__") and getattr(value, "ndim", 0) == 0
-        return tuple(operator.index(each) for each in ((value,) if is_one else value))
+        return tuple(map(operator.index, (value,) if is_one else value))
     except TypeError:
         raise ArgumentTypeError(f"{name} is an int or a sequence of ints; {shown(value)} was given") from None
 

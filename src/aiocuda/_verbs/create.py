@@ -189,8 +189,7 @@ def _create(
     if fill and len(pattern) not in FILLED_ON_DEVICE:
         whole = _create(extents, kind, place, memory)
         return cast("DeviceOp[DeviceArray]", copy(whole, repeated(pattern, kind, extents)))
-    create = CreateOp(extents, dtypes.code_of(kind), place, pattern, fill[0] if fill else None, memory)
-    return cast("DeviceOp[DeviceArray]", create)
+    return CreateOp(extents, dtypes.code_of(kind), place, pattern, fill[0] if fill else None, memory)
 
 
 def _memory(managed: bool, interprocess: bool) -> str:
@@ -212,6 +211,7 @@ def _memory(managed: bool, interprocess: bool) -> str:
 def extents_of(shape: Shape) -> tuple[int, ...]:
     """Return the extent along each axis of what a user may give for a shape."""
     extents = whole_numbers(shape, "a shape")
-    if any(not -(2**63) <= extent < 2**63 for extent in extents):
-        raise ArgumentValueError(f"a shape of {extents} is larger than any memory")
+    for extent in extents:
+        if not -(2**63) <= extent < 2**63:
+            raise ArgumentValueError(f"a shape of {extents} is larger than any memory")
     return extents
