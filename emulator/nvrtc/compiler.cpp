@@ -249,8 +249,14 @@ std::vector<std::string> build_command(const Compiler& compiler, const Options& 
     append(command,
            {"-Wno-pass-failed", "-Wno-register", "-Wno-ignored-attributes", "-Wno-unused-command-line-argument"});
   }
-  // Of g++'s warnings, the few that matter are chosen afterwards: see diagnostics.cpp.
-  if (!program.has_host_code) command.emplace_back(compiler.is_clang() ? "-Werror=zero-length-array" : "-Wpedantic");
+  // Of these warnings, the few that matter are chosen afterwards: see diagnostics.cpp.
+  if (!program.has_host_code) {
+    if (compiler.is_clang())
+      command.insert(command.end(), {"-Werror=zero-length-array", "-Werror=gnu-label-as-value", "-Werror=gnu-auto-type",
+                                     "-Wc99-extensions"});
+    else
+      command.emplace_back("-Wpedantic");
+  }
   for (const std::string& option : options_for_undefined_arguments(compiler)) command.push_back(option);
   if (paths.checked) {
     for (const std::string& option : options_for_checking(compiler)) command.push_back(option);

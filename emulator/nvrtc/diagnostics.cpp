@@ -49,13 +49,16 @@ bool is_noise(const std::string& line) {
 
 constexpr const char* no_elements = "the size of an array must be greater than zero";
 
-// g++ warns of all that is not standard C++, or of nothing. NVRTC refuses these two, and takes most others.
-// Headers of an --include-path may have them: their paths are absolute.
-bool is_pedantic(const std::string& message) { return message.ends_with("[-Wpedantic]"); }
+// g++ warns of all that is not standard C++, or of nothing; clang of what is C's alone. NVRTC refuses these, and takes
+// most others. Headers of an --include-path may have them: their paths are absolute.
+bool is_pedantic(const std::string& message) {
+  return message.ends_with("[-Wpedantic]") || message.ends_with("[-Wc99-extensions]");
+}
 bool is_refused(const std::string& file, const std::string& message) {
   return is_pedantic(message) && !file.starts_with('/') &&
          (message.starts_with("ISO C++ forbids zero-size array") ||
-          message.starts_with("ISO C++ forbids flexible array member"));
+          message.starts_with("ISO C++ forbids flexible array member") ||
+          message.starts_with("flexible array members are a C99 feature"));
 }
 
 // The compilers' words in NVRTC's.
@@ -74,6 +77,7 @@ std::string in_words_of_nvrtc(const std::string& message) {
       {std::regex("^ISO C\\+\\+ forbids zero-size array.*$"), no_elements},
       {std::regex("^zero size arrays are an extension.*$"), no_elements},
       {std::regex("^ISO C\\+\\+ forbids flexible array member '([^']+)'.*$"), "incomplete type is not allowed: \"$1\""},
+      {std::regex("^flexible array members are a C99 feature.*$"), "incomplete type is not allowed"},
   };
   for (const auto& [phrase, ours] : phrases) {
     if (std::regex_match(message, phrase)) return std::regex_replace(message, phrase, ours);

@@ -37,7 +37,8 @@ class Api(ctypes.Structure):
 
 
 def table_of(kind: type) -> Api:
-    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer = ctypes.PyDLL(None).PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     return Api.from_address(pointer(kind.__dlpack_c_exchange_api__, NAME.value))  # type: ignore[attr-defined]
 
 
@@ -92,7 +93,9 @@ class Exchange:
         _kept.append(self)  # a class of arrays keeps its table, which is there for good
 
     def capsule(self) -> Any:
-        return ctypes.pythonapi.PyCapsule_New(ctypes.addressof(self._table), ctypes.addressof(NAME), None)
+        new = ctypes.PyDLL(None).PyCapsule_New
+        new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p] * 3
+        return new(ctypes.addressof(self._table), ctypes.addressof(NAME), None)
 
 
 _kept: list[Exchange] = []

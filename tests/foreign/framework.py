@@ -87,7 +87,7 @@ class Versioned(ctypes.Structure):
     )
 
 
-_api = ctypes.pythonapi
+_api = ctypes.PyDLL(None)  # ctypes.pythonapi is everybody's: Warp declares the same functions in another way
 _api.PyCapsule_New.restype = ctypes.py_object
 _api.PyCapsule_New.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
 _api.PyCapsule_GetPointer.restype = ctypes.c_void_p

@@ -94,13 +94,13 @@ def test_threads_that_run_as_one_know_which_they_are(in_process, compiler):
         import aiocuda as ac
 
         kernels = {{name: ac.kernel({SOURCE!r}, name) for name in {KERNELS!r}}}
-        at = ac.to_device(np.array([0, 0, 9], np.int32)).sync(60).share()
+        at = ac.to_device(np.array([0, 0, 9], np.int32)).sync(200).share()
         found = {{}}
         for n in {SIZES!r}:
-            x = ac.to_device(np.arange(n, dtype=np.int32) + 11).sync(60).share()
+            x = ac.to_device(np.arange(n, dtype=np.int32) + 11).sync(200).share()
             for name, kernel in kernels.items():
                 y = kernel(ac.zeros(n, np.int32), x, at, n, threads=n, block={BLOCK})
-                found[f"{{name}} {{n}}"] = ac.to_host(y).sync(60).tolist()
+                found[f"{{name}} {{n}}"] = ac.to_host(y).sync(200).tolist()
         print(json.dumps(found))
         """,
         AIOCUDA_CXX=compiler,
