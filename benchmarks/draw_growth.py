@@ -23,6 +23,9 @@ LEFT, RIGHT, TOP, BOTTOM = 34, 34, 64, 30  # around what is plotted in a panel
 # Where a panel is too narrow for what the benchmark prints.
 TITLES = {
     "PyTorch's operations in flight, whose tensors nobody keeps; one more": "PyTorch's operations in flight; one more",
+    "page-locked arrays that nobody holds, and that streams have not passed; one more launch": (
+        "page-locked arrays, dropped; one more launch"
+    ),
     "nodes of a graph whose chain takes a fresh array at each step; each": "nodes of a graph; each, with fresh arrays",
     "nodes of a graph that is made; each": "nodes of a graph; each",
 }

@@ -47,6 +47,7 @@
 #pragma once
 #include <algorithm>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "path.hpp"
@@ -55,24 +56,29 @@
 namespace aiocuda::dataflow {
 
 // The walks that are going on: each but the first was begun by a function that the one before it called. Guarded by the
-// right to submit.
+// right to submit, which every walk holds from its beginning to its end, so they end in the opposite order.
 class Walkers {
  public:
   class Active {
    public:
-    explicit Active(std::uint64_t number) { numbers.push_back(number); }
+    explicit Active(std::uint64_t number) : number_(number), around_(std::exchange(innermost, this)) {}
     Active(const Active&) = delete;
     Active& operator=(const Active&) = delete;
-    ~Active() { numbers.pop_back(); }
+    ~Active() { innermost = around_; }
+
+   private:
+    friend class Walkers;
+    const std::uint64_t number_;
+    const Active* const around_;
   };
   static bool is_active(std::uint64_t number) {
-    for (const std::uint64_t each : numbers)  // hardly ever more than one or two
-      if (each == number) return true;
-    return false;
+    const Active* each = innermost;
+    while (each && each->number_ != number) each = each->around_;
+    return each != nullptr;
   }
 
  private:
-  static inline std::vector<std::uint64_t>& numbers = *new std::vector<std::uint64_t>;
+  static inline const Active* innermost = nullptr;
 };
 
 template <class Sink>

@@ -16,6 +16,7 @@
 #include "../bench/copy_bench.hpp"
 #include "../bench/graph_bench.hpp"
 #include "../driver/refused.hpp"
+#include "../spares.hpp"
 #include "direct.hpp"
 #include "dlpack.hpp"
 #include "exchange_api.hpp"
@@ -320,6 +321,7 @@ void bind_memory(nb::module_& module) {
 }  // namespace aiocuda
 
 NB_MODULE(_native, module) {
+  module.attr("keeps_spares") = aiocuda::keeps_spares;
   // Memory and operations live as long as somebody's program holds them: at exit that is no leak.
   aiocuda::nb::set_leak_warnings(false);
   aiocuda::bind_settings(module);

@@ -9,6 +9,7 @@ _T = TypeVar("_T")
 
 HOST: int
 PAUSE: int
+keeps_spares: bool  # not in a build under a sanitizer
 
 class Array:
     @property

@@ -1,6 +1,9 @@
 // Graphs over a driver that counts and refuses: how they are made of a plan, and what launches of them set.
 #include <doctest/doctest.h>
 
+#include <atomic>
+#include <thread>
+
 #include "dataflow/graph_sink.hpp"
 #include "driver/drive.hpp"
 #include "driver/graph.hpp"
@@ -62,6 +65,46 @@ std::vector<std::uint64_t> filled_last(const FakeDriver& driver) {
 }
 
 }  // namespace
+
+TEST_CASE("nobody submits while a graph is recorded: walks of two threads would not end as they began") {
+  WholeEngine engine;
+  engine.arrays = {engine.array(64), engine.array(64)};
+  const nb::object other = engine.fill(engine.arrays[1]);
+  bool may_submit = true;
+  std::atomic<bool> has_begun = false;
+  std::optional<Raised> raised;
+  std::thread submits;
+  const nb::object function = nb::cpp_function([&](nb::object value) {
+    CHECK(engine.engine.depth == 1);
+    {
+      const nb::gil_scoped_release release;
+      std::thread([&] {
+        may_submit = engine.engine.submitting.try_lock();
+        if (may_submit) engine.engine.submitting.unlock();
+      }).join();
+      submits = std::thread([&] {
+        const nb::gil_scoped_acquire acquire;
+        has_begun = true;
+        has_begun.notify_all();
+        raised = engine.submit(other);
+      });
+      has_begun.wait(false);
+    }
+    CHECK(op_of(other).state == dataflow::State::pending);
+    return value;
+  });
+  dataflow::GraphSink planner(house_of(engine), "here");
+  planner.add_input("x", engine.arrays[0]);
+  const nb::object root = engine.then(engine.fill(engine.arrays[0]), function);
+  record_into(engine.engine, planner, root, of<Placement>(engine.placement));
+  {
+    const nb::gil_scoped_release release;
+    submits.join();
+  }
+  CHECK_FALSE(may_submit);
+  CHECK_FALSE(raised);
+  CHECK(op_of(other).is_done());
+}
 
 TEST_CASE("a launch sets the nodes whose memory is another than before, and no others") {
   WholeEngine engine;
