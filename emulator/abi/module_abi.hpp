@@ -127,6 +127,10 @@ struct Services {
   // A thread waits for what a thread of another block writes, and comes back soon. Fails the kernel where a block of
   // the launch has failed.
   void (*poll)() = nullptr;
+  // A launch of a graph by the device, in a way that the number of a stream stands for; answers a cudaError_t. And the
+  // executable graph that the calling thread's kernel is of, null where the device cannot launch that.
+  std::int32_t (*launch_graph)(void* executable, std::uint64_t how) = nullptr;
+  void* (*current_graph)() = nullptr;
 };
 
 struct Module {

@@ -6,6 +6,7 @@
 
 #include "checking/checking.hpp"
 #include "device.hpp"
+#include "graph/device_launch.hpp"
 #include "grid.hpp"
 #include "injection.hpp"
 #include "monitoring.hpp"
@@ -141,6 +142,7 @@ void LaunchWork::run() {
     return context.fail(CUDA_ERROR_ILLEGAL_ADDRESS,
                         text() + ": an illegal access that was planned (AIOCUDA_EMULATOR_FAULTS)");
   }
+  environment_ = graph::Environment::current();
   const monitoring::RunningKernel running(context.device());
   if (const auto& memory = checking::list_in_force()) {
     checker_ = std::make_unique<checking::LaunchChecker>(function_->description().name, function_->image().facts(),
@@ -161,6 +163,7 @@ Fault LaunchWork::run_blocks() {
 }
 
 void LaunchWork::run(std::uint64_t first, std::uint64_t last) {
+  graph::Environment::set_current(environment_);
   if (recording_) recording_->begin();
   if (checker_) checker_->enter();
   function_->code().run(&launch_, first, last);

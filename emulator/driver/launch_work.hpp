@@ -12,6 +12,9 @@
 #include "stream.hpp"
 
 namespace aiocuda::emulator {
+namespace graph {
+class Environment;
+}
 
 struct LaunchShape {
   abi::Dim3 grid;
@@ -78,6 +81,7 @@ class LaunchWork final : public Work, private Pieces {
   Arguments arguments_;
   const abi::Launch launch_;
   const bool cooperative_;
+  graph::Environment* environment_ = nullptr;             // of the graph that runs this; null: of none
   const std::unique_ptr<checking::Recording> recording_;  // null where races are not looked for
   std::unique_ptr<checking::LaunchChecker> checker_;      // of each run; null where nothing is checked
 };

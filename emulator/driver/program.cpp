@@ -24,6 +24,7 @@
 #include "context.hpp"
 #include "device.hpp"
 #include "fault.hpp"
+#include "graph/device_launch.hpp"
 #include "grid.hpp"
 #include "nvrtc/linking.hpp"
 #include "settings.hpp"
@@ -52,7 +53,9 @@ const abi::Services& services() {
                                   &arrive_in_cluster,
                                   &has_met_cluster,
                                   &meet_cluster,
-                                  &poll_others};
+                                  &poll_others,
+                                  &graph::launch_graph,
+                                  &graph::current_graph};
   return made;
 }
 

@@ -53,15 +53,31 @@ class Build {
     std::string preprocessed;
     if (!write_program() || !scan(preprocessed)) return std::move(result_);
     const std::string unit = sha256(request_.program_name + '\0' + request_.source).substr(0, 16);
-    const Rewritten rewritten =
-        rewrite({preprocessed, request_.name_expressions, request_.compiler.is_clang(), unit,
-                 request_.options.is_relocatable, request_.options.cpp_standard, request_.allows_host_code,
-                 request_.options.default_device, request_.options.device_int128, request_.checked});
+    RewriteRequest asked{preprocessed,
+                         request_.name_expressions,
+                         request_.compiler.is_clang(),
+                         unit,
+                         request_.options.is_relocatable,
+                         request_.options.cpp_standard,
+                         request_.allows_host_code,
+                         request_.options.default_device,
+                         request_.options.device_int128};
+    asked.checked = request_.checked;
+    Rewritten rewritten = rewrite(asked);
     if (!rewritten.problems.empty()) {
       result_.log += log_of(rewritten.problems, request_.program_name);
       return std::move(result_);
     }
-    if (!compile(rewritten)) return std::move(result_);
+    const std::string log = result_.log;
+    bool is_compiled = compile(rewritten);
+    if (!is_compiled && rewritten.has_split) {
+      // The error may be that of a split kernel, and messages are to quote the program as it is.
+      asked.may_split = false;
+      result_.log = log;
+      rewritten = rewrite(asked);
+      is_compiled = compile(rewritten);
+    }
+    if (!is_compiled) return std::move(result_);
     if (complete(rewritten.kernel_count)) {
       remember_dependencies(rewritten.files);
       result_.result = success;

@@ -18,6 +18,7 @@
 #include "ptx.hpp"
 #include "redefinitions.hpp"
 #include "shared_variables.hpp"
+#include "split.hpp"
 #include "unsupported.hpp"
 
 namespace aiocuda::emulator::nvrtc {
@@ -28,6 +29,7 @@ struct KernelDeclaration {
   std::string qualified;  // from the global namespace
   bool is_template;
   bool runs_as_fibers;
+  bool is_split;  // at its barriers
   bool functions_use_place;
   int guard;  // the position of the parameter n in "if (i < n)", or -1
   // Of __launch_bounds__ and __cluster_dims__; of a template's, the functions that answer them.
@@ -155,9 +157,10 @@ class Rewriter {
     for (std::size_t i = head.begin; i < head.end; ++i) {
       if (tokens_[i].is("static")) edits_.blank(tokens_[i]);
     }
-    const bool waits = waits_in(d);
+    const bool is_split = may_be_split(d) && split_at_barriers(tokens_, declarations_, d, source_.files, edits_);
+    const bool waits = !is_split && waits_in(d);
     const bool defines = !d.body.empty();
-    if (defines && !waits && worth_inlining(d.body)) edits_.replace(qualifier, "__direct__");
+    if (defines && !waits && (is_split || worth_inlining(d.body))) edits_.replace(qualifier, "__direct__");
     if (!defines && !d.is_explicit_instantiation) return;
     if (defines) place(d, waits);
 
@@ -167,11 +170,13 @@ class Rewriter {
     k.qualified = d.name_space + "::" + one_line(d.name);
     k.is_template = !d.template_header.empty();
     k.runs_as_fibers = waits;
+    k.is_split = is_split;
+    result_.has_split = result_.has_split || is_split;
     k.functions_use_place = functions_use_place_ || (defines && place_is_hidden(d.body));
     k.bounds = first_of(attribute_arguments(d, "__launch_bounds__"));
     if (const Range extents = attribute_arguments(d, "__cluster_dims__"); !extents.empty())
       k.cluster = "::aiocuda_device::cluster_of(" + one_line(extents) + ")";
-    k.guard = defines && !waits && worth_inlining(d.body) ? guard(d) : -1;
+    k.guard = defines && !waits && !is_split && worth_inlining(d.body) ? guard(d) : -1;
     const std::string index = std::to_string(kernels_.size());
     const Token& last = tokens_[d.all.end - 1];
     if (k.is_template) {
@@ -214,6 +219,18 @@ class Rewriter {
            polling_.occurs_in(d);
   }
 
+  // It waits at barriers and nowhere else, and its functions do not ask which thread runs.
+  bool may_be_split(const Declaration& d) const {
+    if (!request_.may_split || d.body.empty() || !d.template_header.empty() || has(d.body, "volatile")) return false;
+    if (request_.checked || request_.is_relocatable) return false;
+    if (functions_use_place_ || place_is_hidden(d.body) || polling_.occurs_in(d) || !has(d.body, "__syncthreads"))
+      return false;
+    Names others = waiting_;
+    others.erase("__syncthreads");
+    return !uses_any(tokens_, d.body, others) && !uses_any(tokens_, d.parameters, waiting_) &&
+           !is_overloaded(std::string(tokens_[unqualified(d.name).begin].text));
+  }
+
   int guard(const Declaration& d) {
     const std::optional<Guard> found = find_guard(tokens_, d);
     if (!found) return -1;
@@ -245,7 +262,7 @@ class Rewriter {
   }
 
   static std::string flags(const KernelDeclaration& k) {
-    return std::to_string((k.runs_as_fibers ? 1 : 0) | (k.functions_use_place ? 2 : 0));
+    return std::to_string((k.runs_as_fibers ? 1 : 0) | (k.functions_use_place ? 2 : 0) | (k.is_split ? 4 : 0));
   }
 
   std::string parameter_types(Range parameters) const {
@@ -452,7 +469,8 @@ class Rewriter {
     int guard = -1;
     for (const KernelDeclaration& k : kernels_) {
       if (k.name != base) continue;
-      waits = waits || k.runs_as_fibers;
+      waits = (waits || k.runs_as_fibers) && !k.is_split;
+      kernel_flags |= k.is_split ? 4u : 0u;
       if (!is_overloaded(k.name)) guard = k.guard;
       kernel_flags |= k.functions_use_place ? 2u : 0u;
       if (is_overloaded(k.name)) continue;

@@ -19,6 +19,7 @@ struct RewriteRequest {
   bool allows_host_code = false;   // what NVRTC refuses because it is the host's
   bool is_default_device = false;  // NVRTC's option -default-device
   bool has_int128 = false;         // NVRTC's option -device-int128
+  bool may_split = true;           // kernels, at their barriers; see split.hpp
   bool checked = false;  // a gap follows each shared variable, so that an overrun does not end in the next one
 };
 
@@ -37,6 +38,7 @@ struct Rewritten {
   std::vector<Problem> problems;
   std::vector<std::string> files;  // every file that line markers name
   bool casts_pointers = false;     // see casts.hpp
+  bool has_split = false;          // a kernel at its barriers
   bool includes_nvidia = false;    // headers of libcu++ or cub by NVIDIA
   std::size_t kernel_count = 0;    // entries of the table before those of the name expressions
 };

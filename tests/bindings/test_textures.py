@@ -451,6 +451,3 @@ def test_what_the_emulated_driver_lacks_it_names():
     assert name_of(cu.cuArray3DCreate(description)) == "NOT_SUPPORTED"
     description.Flags, description.Format = 0, cu.CUarray_format.CU_AD_FORMAT_BC1_UNORM
     assert name_of(cu.cuArray3DCreate(description)) == "NOT_SUPPORTED"
-    array = Array(np.zeros(4, np.float32))
-    view = cu.CUDA_RESOURCE_VIEW_DESC()
-    assert name_of(cu.cuTexObjectCreate(array.resource(), cu.CUDA_TEXTURE_DESC(), view)) == "NOT_SUPPORTED"

@@ -201,6 +201,15 @@ def test_an_array_is_filled_fetched_and_written_through_a_texture_and_a_surface(
     kernels.kernel("fetch")(int(texture), ac.to_device(x), ac.to_device(y), out, 4, grid=1, block=1).sync()
     assert ac.to_host(out).sync().tolist() == [0, 0.5, 9, 11]
 
+    view = module.cudaResourceViewDesc()
+    view.width, view.height = 4, 3
+    view.format = module.cudaResourceViewFormat.cudaResViewFormatFloat1
+    seen = runtime("cudaCreateTextureObject", resource_of(runtime, array), described, view)
+    out = ac.zeros(4, np.float32).sync()
+    kernels.kernel("fetch")(int(seen), ac.to_device(x), ac.to_device(y), out, 4, grid=1, block=1).sync()
+    assert ac.to_host(out).sync().tolist() == [0, 0.5, 9, 11]
+    runtime("cudaDestroyTextureObject", seen)
+
     surface = runtime("cudaCreateSurfaceObject", resource_of(runtime, array))
     kernels.kernel("twice")(int(surface), 4, 3, grid=1, block=1).sync()
     back = np.zeros_like(values)

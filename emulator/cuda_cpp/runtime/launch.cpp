@@ -122,6 +122,14 @@ extern "C" {
   return services != nullptr && services->is_in_grid != nullptr && services->is_in_grid() ? 1 : 0;
 }
 
+[[gnu::visibility("hidden")]] int aiocuda_launch_graph(void* executable, unsigned long long how) {
+  return services != nullptr && services->launch_graph != nullptr ? services->launch_graph(executable, how)
+                                                                  : cuda_error_not_supported;
+}
+[[gnu::visibility("hidden")]] void* aiocuda_current_graph() {
+  return services != nullptr && services->current_graph != nullptr ? services->current_graph() : nullptr;
+}
+
 [[gnu::visibility("hidden")]] void aiocuda_fetch_texture(abi::TextureFetch* fetch) {
   if (services == nullptr || services->fetch_texture == nullptr)
     fail(cuda_error_not_supported, "this driver has no textures");

@@ -44,6 +44,11 @@ CUresult Executable::make(const Graph& graph, std::uint64_t flags, std::shared_p
                           PlanFailure& failure) {
   const bool is_one_of_a_kind = graph.has_memory_nodes() || graph.has_conditional_nodes();
   if (is_one_of_a_kind && graph.executables()->load() > 0) return CUDA_ERROR_NOT_SUPPORTED;
+  if ((flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0) {
+    if ((flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) != 0 || !fits_device(graph, failure))
+      return CUDA_ERROR_INVALID_VALUE;
+    ReplayWork::expect_launches_by_device();
+  }
   Plan plan;
   const bool uses_node_priority = (flags & CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY) != 0;
   if (const CUresult error = make_plan(graph, uses_node_priority, plan, failure)) return error;
@@ -167,8 +172,9 @@ CUresult Executable::start(const std::shared_ptr<Stream>& stream) {
   change_memory(*stream);
   EventBindings bindings = bind_events();
   const std::vector<EventBindings::Record> records = bindings.records;
-  last_launch_ = stream->enqueue(std::make_unique<ReplayWork>(plan_, *stream, std::move(bindings)));
-  plan_was_launched_ = true;
+  last_launch_ =
+      stream->enqueue(std::make_unique<ReplayWork>(plan_, *stream, std::move(bindings), handle_for_device()));
+  plan_was_launched_ = uploaded_ = true;
   auto record = records.begin();
   for (const Index node : plan_->events) {
     const auto& parameters = dynamic_cast<const EventParameters&>(*plan_->parameters[node]);
@@ -184,7 +190,57 @@ CUresult Executable::start(const std::shared_ptr<Stream>& stream) {
 CUresult Executable::upload() {
   const std::lock_guard lock(mutex_);
   if (const CUresult error = check_contexts()) return error;
-  return back_memory();
+  if (const CUresult error = back_memory()) return error;
+  uploaded_ = true;
+  return CUDA_SUCCESS;
+}
+
+CUgraphExec Executable::handle_for_device() const noexcept {
+  return (flags_ & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0 ? ExecutableTable::handle_of(*this) : nullptr;
+}
+
+bool Executable::is_ready_for_device(const Context& context) const {
+  const std::lock_guard lock(mutex_);
+  const auto is_of_context = [&](const auto& each) { return each.get() == &context; };
+  return handle_for_device() != nullptr && uploaded_ &&
+         std::all_of(plan_->contexts.begin(), plan_->contexts.end(), is_of_context);
+}
+
+bool Executable::begin_on_device() {
+  const std::lock_guard lock(mutex_);
+  if (runs_on_device_ || awaits_turn_on_device_) return false;
+  return runs_on_device_ = true;
+}
+
+void Executable::end_on_device() {
+  const std::lock_guard lock(mutex_);
+  runs_on_device_ = false;
+}
+
+bool Executable::await_turn_on_device(bool by_itself) {
+  const std::lock_guard lock(mutex_);
+  if (awaits_turn_on_device_ || (runs_on_device_ && !by_itself)) return false;
+  return awaits_turn_on_device_ = true;
+}
+
+// In a stream of its own, which ends with it.
+Ticket Executable::launch_beside(Context& context, std::shared_ptr<Environment> parent) {
+  const auto stream = std::make_shared<Stream>(context.shared_from_this(), CU_STREAM_NON_BLOCKING,
+                                               least_stream_priority, Stream::Kind::ordinary);
+  context.add_stream(stream);
+  const std::lock_guard lock(mutex_);
+  Ticket ticket = stream->enqueue(std::make_unique<ReplayWork>(plan_, *stream, EventBindings{}, handle_for_device(),
+                                                               shared_from_this(), std::move(parent)));
+  stream->enqueue([stream = stream.get()] { stream->context().remove_stream(*stream); });
+  stream->close();
+  return ticket;
+}
+
+std::unique_ptr<ReplayWork> Executable::make_tail(Stream& stream) {
+  const std::lock_guard lock(mutex_);
+  awaits_turn_on_device_ = false;
+  runs_on_device_ = true;
+  return std::make_unique<ReplayWork>(plan_, stream, EventBindings{}, handle_for_device(), shared_from_this());
 }
 
 std::optional<Index> Executable::find(const Node& node) const {

@@ -15,7 +15,7 @@
 
 namespace aiocuda::emulator::graph {
 
-class Executable {
+class Executable : public std::enable_shared_from_this<Executable> {
  public:
   // Under graphs_mutex(). INVALID_VALUE: `failure` says why; NOT_SUPPORTED: it has memory or conditional nodes, and
   // another executable.
@@ -37,6 +37,16 @@ class Executable {
   // Takes the memory that launches need.
   CUresult upload();
 
+  // Launches by kernels. May one launch it in that context: was it made for that, and uploaded?
+  bool is_ready_for_device(const Context& context) const;
+  // It runs because a kernel launched it, and may not be launched so meanwhile. False: it does already.
+  bool begin_on_device();
+  void end_on_device();
+  // Likewise, to run later: even while it runs, if it has launched itself.
+  bool await_turn_on_device(bool by_itself);
+  Ticket launch_beside(Context& context, std::shared_ptr<Environment> parent);
+  std::unique_ptr<ReplayWork> make_tail(Stream& stream);
+
   // The parameters of a node of the graph that it was made from, null where there is none such; and others in their
   // place, which have been made for it.
   ParametersPointer parameters(const Node& node) const;
@@ -56,6 +66,7 @@ class Executable {
   CUresult back_memory();
   void change_memory(Stream& stream);
   EventBindings bind_events() const;
+  CUgraphExec handle_for_device() const noexcept;  // null: the device cannot launch it
 
   const std::uint64_t flags_;
   const std::shared_ptr<std::atomic<int>> executables_;  // of the graph that it was made from
@@ -64,6 +75,9 @@ class Executable {
   bool plan_was_launched_ = false;
   Ticket last_launch_;
   std::vector<std::pair<std::shared_ptr<Context>, std::size_t>> places_;
+  bool uploaded_ = false;
+  bool runs_on_device_ = false;
+  bool awaits_turn_on_device_ = false;
 };
 
 using ExecutableTable = HandleTable<Executable, CUgraphExec>;

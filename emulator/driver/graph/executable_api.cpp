@@ -17,7 +17,6 @@ CUresult instantiate(CUgraphExec* handle, CUgraph graph_handle, unsigned long lo
                      std::shared_ptr<Executable>& made) {
   if (const CUresult error = check_call()) return error;
   if (handle == nullptr || (flags & ~known_flags) != 0) return CUDA_ERROR_INVALID_VALUE;
-  if ((flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0) return CUDA_ERROR_NOT_SUPPORTED;
   if (const CUresult error = capture::check_unsafe_call()) return error;
   {
     const std::lock_guard lock(graphs_mutex());

@@ -122,6 +122,13 @@ class CopyParameters final : public NodeParameters {
   bool is_within_host() const noexcept {
     return destination_.memory != memory::Memory::device && source_.memory != memory::Memory::device;
   }
+  // Is it a copy that a graph launched by the device may make: not of pageable memory or arrays?
+  bool fits_device() const noexcept {
+    const auto fits = [](const memory::Operand& side) {
+      return side.memory != memory::Memory::pageable && side.array == nullptr;
+    };
+    return fits(destination_) && fits(source_);
+  }
 
  private:
   // Only copies of one row can be changed in an executable, and into others of one row. Memory of cuMemAlloc does not

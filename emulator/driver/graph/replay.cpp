@@ -3,10 +3,26 @@
 
 #include <utility>
 
+#include "graph/executable.hpp"
+
 namespace aiocuda::emulator::graph {
 
-ReplayWork::ReplayWork(std::shared_ptr<const Plan> plan, Stream& stream, EventBindings bindings)
-    : plan_(std::move(plan)), stream_(stream), bindings_(std::move(bindings)) {
+namespace {
+
+std::atomic<bool> device_may_launch{false};
+
+}  // namespace
+
+void ReplayWork::expect_launches_by_device() { device_may_launch.store(true); }
+
+ReplayWork::ReplayWork(std::shared_ptr<const Plan> plan, Stream& stream, EventBindings bindings, CUgraphExec executable,
+                       std::shared_ptr<Executable> launched_by_device, std::shared_ptr<Environment> parent)
+    : plan_(std::move(plan)),
+      stream_(stream),
+      bindings_(std::move(bindings)),
+      executable_(executable),
+      launched_by_device_(std::move(launched_by_device)),
+      parent_(std::move(parent)) {
   for (const auto& each : plan_->allocates) each->begin_use();
   for (const auto& each : plan_->frees) each->begin_use();
 }
@@ -17,6 +33,32 @@ ReplayWork::~ReplayWork() {
 }
 
 void ReplayWork::run() {
+  if (!device_may_launch.load()) return run_nodes();
+  Context& context = stream_.context();
+  const auto outermost = parent_ ? nullptr : std::make_shared<Environment>(context, nullptr, nullptr);
+  const std::shared_ptr<Environment>& parent = parent_ ? parent_ : outermost;
+  Tails behind = run_environment(parent);
+  while (!behind.empty() && !context.lost()) {
+    const std::shared_ptr<Executable> next = std::move(behind.front());
+    behind.pop_front();
+    // What one of them launches behind itself comes before the rest.
+    Tails first = next->make_tail(stream_)->run_environment(parent);
+    behind.insert(behind.begin(), first.begin(), first.end());
+  }
+  if (outermost) outermost->wait_for_children();
+}
+
+ReplayWork::Tails ReplayWork::run_environment(const std::shared_ptr<Environment>& parent) {
+  const auto environment = std::make_shared<Environment>(stream_.context(), executable_, parent);
+  Environment::set_current(environment.get());
+  run_nodes();
+  Environment::set_current(nullptr);
+  environment->wait_for_children();
+  if (launched_by_device_) launched_by_device_->end_on_device();
+  return environment->take_tails();
+}
+
+void ReplayWork::run_nodes() {
   set_priorities();
   assign_default_values();
   order_ = NodeOrder::of_next_replay();

@@ -1,10 +1,12 @@
 // A launch of an executable: one piece of work of its stream, which runs the steps of a plan on the stream's thread.
 #pragma once
 #include <atomic>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <vector>
 
+#include "graph/device_launch.hpp"
 #include "graph/plan.hpp"
 #include "shuffle.hpp"
 #include "stream.hpp"
@@ -30,9 +32,14 @@ struct EventBindings {
 class ReplayWork final : public Work {
  public:
   // The stream is the one that runs it.
-  ReplayWork(std::shared_ptr<const Plan> plan, Stream& stream, EventBindings bindings);
+  // `executable` is what kernels learn, if they may launch it. It is held, and told of the end, where a kernel has
+  // launched this; then `parent` is the environment that it runs in, null for a launch behind another graph.
+  ReplayWork(std::shared_ptr<const Plan> plan, Stream& stream, EventBindings bindings, CUgraphExec executable,
+             std::shared_ptr<Executable> launched_by_device = nullptr, std::shared_ptr<Environment> parent = nullptr);
   ~ReplayWork() override;
   void run() override;
+  // From now on kernels may launch graphs.
+  static void expect_launches_by_device();
 
  private:
   enum class Then { go_on, stop };
@@ -43,6 +50,11 @@ class ReplayWork final : public Work {
   };
   using Points = std::vector<checking::Point>;
 
+  using Tails = std::deque<std::shared_ptr<Executable>>;
+
+  void run_nodes();
+  // The nodes, and what their kernels launch to run beside them; answers what comes behind.
+  Tails run_environment(const std::shared_ptr<Environment>& parent);
   void set_priorities();
   void assign_default_values();
   bool is_plain() const noexcept { return !order_ && !plan_->branches; }
@@ -67,6 +79,9 @@ class ReplayWork final : public Work {
   const std::shared_ptr<const Plan> plan_;
   Stream& stream_;
   const EventBindings bindings_;
+  const CUgraphExec executable_;
+  const std::shared_ptr<Executable> launched_by_device_;
+  const std::shared_ptr<Environment> parent_;
   std::optional<NodeOrder> order_;
   std::uint64_t steps_begun_ = 0;
 };

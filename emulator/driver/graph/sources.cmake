@@ -2,6 +2,7 @@
 set(EMULATED_GRAPH_SOURCES
     graph/conditional.cpp
     graph/copy_parameters.cpp
+    graph/device_launch.cpp
     graph/dot.cpp
     graph/executable.cpp
     graph/executable_api.cpp

@@ -3,4 +3,5 @@ set(EMULATED_TEXTURE_SOURCES
     texture/array.cpp
     texture/format.cpp
     texture/sampling.cpp
-    texture/texture.cpp)
+    texture/texture.cpp
+    texture/view.cpp)

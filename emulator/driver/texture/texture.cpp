@@ -8,6 +8,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "checking/checking.hpp"
@@ -15,6 +16,7 @@
 #include "fault.hpp"
 #include "stream.hpp"
 #include "texture/array.hpp"
+#include "texture/view.hpp"
 
 namespace aiocuda::emulator::texture {
 namespace {
@@ -27,6 +29,7 @@ struct Object {
   bool is_layered = false, is_cube = false;
   CUDA_RESOURCE_DESC resource{};
   CUDA_TEXTURE_DESC description{};
+  std::optional<CUDA_RESOURCE_VIEW_DESC> view;
   Sampler sampler;                             // of a surface, only its format and its levels are used
   std::vector<std::shared_ptr<Array>> arrays;  // whose memory it reads
 };
@@ -315,8 +318,12 @@ CUresult cuTexObjectCreate(CUtexObject* number, const CUDA_RESOURCE_DESC* resour
   auto object = std::make_unique<Object>();
   object->context = &entry.context();
   if (const CUresult error = take_resource(*resource, *object)) return error;
+  if (view != nullptr) {
+    if (object->arrays.empty()) return CUDA_ERROR_INVALID_VALUE;
+    if (const CUresult error = apply_view(*view, *object->arrays.front(), object->sampler)) return error;
+    object->view = *view;
+  }
   if (const CUresult error = take_description(*description, *object)) return error;
-  if (view != nullptr) return object->arrays.empty() ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_SUPPORTED;
   *number = Objects::all().add(std::move(object));
   return *number != 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -343,10 +350,15 @@ CUresult cuTexObjectGetTextureDesc(CUDA_TEXTURE_DESC* description, CUtexObject n
   return is_found ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-// No object has a view: making one with a view is refused.
-CUresult cuTexObjectGetResourceViewDesc(CUDA_RESOURCE_VIEW_DESC*, CUtexObject) {
+CUresult cuTexObjectGetResourceViewDesc(CUDA_RESOURCE_VIEW_DESC* view, CUtexObject number) {
   const Entry entry = enter();
-  return entry ? CUDA_ERROR_INVALID_VALUE : entry.error();
+  if (!entry) return entry.error();
+  if (view == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  std::optional<CUDA_RESOURCE_VIEW_DESC> found;
+  Objects::all().use(number, false, [&](const Object& each) { found = each.view; });
+  if (!found) return CUDA_ERROR_INVALID_VALUE;
+  *view = *found;
+  return CUDA_SUCCESS;
 }
 
 CUresult cuSurfObjectCreate(CUsurfObject* number, const CUDA_RESOURCE_DESC* resource) {

@@ -263,14 +263,20 @@ TEST_CASE("what is no function is no kernel") {
   CHECK(cuGraphAddKernelNode_v2(&node, graph, nullptr, 0, &described.parameters) == CUDA_ERROR_INVALID_HANDLE);
 }
 
-TEST_CASE("launches by the device are not there") {
+TEST_CASE("a graph for the device has nodes that the device can launch") {
   const Device device;
   const Memory memory(64);
-  const Graph graph;
-  graph.fill({}, memory, 1, 4);
+  const Graph fills, does_nothing;
+  fills.fill({}, memory, 1, 4);
+  const CUgraphNode empty = does_nothing.empty();
   CUgraphExec executable = nullptr;
-  CHECK(cuGraphInstantiateWithFlags(&executable, graph, CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) ==
-        CUDA_ERROR_NOT_SUPPORTED);
+  REQUIRE_OK(cuGraphInstantiateWithFlags(&executable, fills, CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH));
+  CHECK_OK(cuGraphExecDestroy(executable));
+  CUDA_GRAPH_INSTANTIATE_PARAMS parameters{};
+  parameters.flags = CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH;
+  CHECK(cuGraphInstantiateWithParams(&executable, does_nothing, &parameters) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(parameters.result_out == CUDA_GRAPH_INSTANTIATE_NODE_OPERATION_NOT_SUPPORTED);
+  CHECK(parameters.hErrNode_out == empty);
 }
 
 TEST_CASE("a graph cannot be a child of itself, nor of a graph that is in it") {

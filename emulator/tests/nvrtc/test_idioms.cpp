@@ -47,7 +47,8 @@ TEST_CASE("types and versions of the CUDA runtime have their names") {
 }
 
 TEST_CASE("pointers tell which memory they lead to") {
-  const Module module(R"(extern "C" __global__ void k(unsigned* out) {
+  const Module module(R"(__constant__ float weight;
+  extern "C" __global__ void k(unsigned* out) {
     extern __shared__ int dynamic[];
     __shared__ int fixed[4];
     int own = threadIdx.x;
@@ -58,10 +59,12 @@ TEST_CASE("pointers tell which memory they lead to") {
     out[3] = (unsigned)(__cvta_generic_to_shared(&fixed[3]) - __cvta_generic_to_shared(&fixed[0]));
     out[4] = __cvta_shared_to_generic(__cvta_generic_to_shared(&dynamic[5])) == &dynamic[5];
     out[5] = __cvta_shared_to_generic(__cvta_generic_to_shared(&fixed[1])) == &fixed[1];
+    out[6] = __cvta_local_to_generic(__cvta_generic_to_local(&own)) == &own;
+    out[7] = __cvta_constant_to_generic(__cvta_generic_to_constant(&weight)) == &weight;
   })");
-  std::vector<unsigned> out(6);
+  std::vector<unsigned> out(8);
   module.launch("k", {.block = {1}, .dynamic_shared_bytes = 64}, out.data());
-  CHECK(out == std::vector<unsigned>{3, 4, 8, 12, 1, 1});
+  CHECK(out == std::vector<unsigned>{3, 4, 8, 12, 1, 1, 1, 1});
 }
 
 TEST_CASE("tiles of several warps meet, reduce and scan") {

@@ -285,6 +285,10 @@ inline size_t __cvta_generic_to_shared(const void* address) { return aiocuda_sha
 inline void* __cvta_shared_to_generic(size_t address) { return aiocuda_shared_address((unsigned)address); }
 inline size_t __cvta_generic_to_global(const void* address) { return (size_t)address; }
 inline void* __cvta_global_to_generic(size_t address) { return (void*)address; }
+inline size_t __cvta_generic_to_local(const void* address) { return (size_t)address; }
+inline void* __cvta_local_to_generic(size_t address) { return (void*)address; }
+inline size_t __cvta_generic_to_constant(const void* address) { return (size_t)address; }
+inline void* __cvta_constant_to_generic(size_t address) { return (void*)address; }
 
 // Time is the host's: one tick of clock64() and of globaltimer is a nanosecond.
 inline long long clock64() { return aiocuda_clock_ns(); }

@@ -4,7 +4,7 @@
 #include "atomics.hpp"
 #include "block.hpp"
 #include "float_intrinsics.hpp"
-#include "graph_conditions.hpp"
+#include "graph_control.hpp"
 #include "integer_intrinsics.hpp"
 #include "kernel.hpp"
 #include "language.hpp"

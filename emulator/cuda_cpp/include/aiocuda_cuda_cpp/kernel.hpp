@@ -113,7 +113,8 @@ constexpr unsigned cluster_extent(unsigned long long cluster, unsigned dimension
 }
 enum KernelFlags : unsigned {
   runs_as_fibers = 1,
-  functions_use_place = 2  // a function it may call reads threadIdx and its like
+  functions_use_place = 2,  // a function it may call reads threadIdx and its like
+  runs_whole_blocks = 4     // one call runs a block: it was split at its barriers
 };
 
 // Up to this many blocks along x, blockIdx.x * blockDim.x + threadIdx.x provably fits 31 bits. So the compiler sees
@@ -260,6 +261,16 @@ inline void run_blocks(const abi::Launch* launch, uint64_t first, uint64_t last,
   }
 }
 
+// `size_x`, if not 0, is the extent of the block that the compiler is to know: loops over so many threads need no rest.
+template <auto kernel, unsigned size_x, class... A>
+inline void run_whole_blocks(const abi::Launch* launch, uint64_t first, uint64_t last, A... arguments) {
+  const abi::Dim3 grid = launch->grid, block = launch->block;
+  for (uint64_t index = first; index < last; ++index) {
+    set_block<0xffffffffu>(grid.x, grid.y, grid.z, size_x != 0 ? size_x : block.x, block.y, block.z, index);
+    kernel(arguments...);
+  }
+}
+
 template <class F>
 struct Signature;
 
@@ -292,10 +303,21 @@ struct Signature<void (*)(A...)> {
 #endif
     run_blocks<kernel, flags, A...>(launch, first, last, *static_cast<A*>(launch->arguments[I])...);
   }
+  template <auto kernel, size_t... I>
+  static void whole_blocks(const abi::Launch* launch, uint64_t first, uint64_t last, Indices<I...>) {
+    const auto run = launch->block.x == 16   ? &run_whole_blocks<kernel, 16, A...>
+                     : launch->block.x == 32 ? &run_whole_blocks<kernel, 32, A...>
+                                             : &run_whole_blocks<kernel, 0, A...>;
+    run(launch, first, last, *static_cast<A*>(launch->arguments[I])...);
+  }
   template <auto kernel, unsigned flags, int guard>
   static void run(const abi::Launch* launch, uint64_t first, uint64_t last) {
     if constexpr ((flags & runs_as_fibers) != 0) {
       ::aiocuda_run_fibers(launch, first, last, &run_fiber<kernel>);
+    } else if constexpr ((flags & runs_whole_blocks) != 0) {
+      ::aiocuda_begin_range(launch, 0);
+      whole_blocks<kernel>(launch, first, last, indices<sizeof...(A)>{});
+      ::aiocuda_end_range();
     } else {
       ::aiocuda_begin_range(launch, 0);
       loop<kernel, flags, guard>(launch, first, last, indices<sizeof...(A)>{});

@@ -10,7 +10,6 @@ from aiocuda._driver.forwarded_runtime.copies import Copies
 __all__ = ["Arrays"]
 
 _INVALID_CHANNEL_DESCRIPTOR: Final = 20
-_NOT_SUPPORTED: Final = 801
 _READ_ELEMENTS: Final = 0  # cudaReadModeElementType
 # The driver's formats, by the kind of a channel (signed, unsigned, float) and its bits.
 _FORMATS: Final = {
@@ -192,13 +191,11 @@ class Arrays(Copies):
 
     def cudaCreateTextureObject(self, pResDesc: Any, pTexDesc: Any, pResViewDesc: Any) -> tuple[Any, ...]:
         """Make a texture of an array, or of linear or pitched memory."""
-        if pResViewDesc is not None:
-            return self._failed(_NOT_SUPPORTED, 1)
         resource = self._resource(pResDesc)
         if resource is None:
             return self._failed(_INVALID_CHANNEL_DESCRIPTOR, 1)
-        asked = self._texture(pTexDesc)
-        return self._padded(self._ask(self._driver.cuTexObjectCreate, resource, asked, None), 1)
+        asked, view = self._texture(pTexDesc), None if pResViewDesc is None else self._view(pResViewDesc)
+        return self._padded(self._ask(self._driver.cuTexObjectCreate, resource, asked, view), 1)
 
     def cudaCreateSurfaceObject(self, pResDesc: Any) -> tuple[Any, ...]:
         """Make a surface of an array."""
@@ -230,6 +227,13 @@ class Arrays(Copies):
         memory.devPtr = driver.CUdeviceptr(address_of(of.devPtr))
         for field in ("sizeInBytes",) if is_linear else ("width", "height", "pitchInBytes"):
             setattr(memory, field, getattr(of, field))
+        return asked
+
+    def _view(self, given: Any) -> Any:
+        asked = self._driver.CUDA_RESOURCE_VIEW_DESC()
+        asked.format = self._driver.CUresourceViewFormat(int(given.format))
+        for field in ("width", "height", "depth", "firstMipmapLevel", "lastMipmapLevel", "firstLayer", "lastLayer"):
+            setattr(asked, field, getattr(given, field))
         return asked
 
     def _texture(self, given: Any) -> Any:

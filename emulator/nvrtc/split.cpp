@@ -1,0 +1,399 @@
+// See split.hpp. What a name is, is known for parameters and for variables that the kernel's body declares; a name that
+// is declared twice is taken to change.
+#include "split.hpp"
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <optional>
+#include <string_view>
+#include <unordered_set>
+#include <utility>
+
+namespace aiocuda::emulator::nvrtc {
+namespace {
+
+using Names = std::unordered_set<std::string_view>;
+
+bool is_type_word(const Token& token) {
+  static const Names words = {"unsigned", "signed",   "int",    "float",   "double",  "char",    "short",   "long",
+                              "bool",     "size_t",   "int8_t", "int16_t", "int32_t", "int64_t", "uint8_t", "uint16_t",
+                              "uint32_t", "uint64_t", "float2", "float3",  "float4",  "double2", "int2",    "int3",
+                              "int4",     "uint2",    "uint3",  "uint4",   "uint",    "half",    "__half"};
+  return words.contains(token.text);
+}
+
+bool is_place(const Token& token) { return token.is("blockIdx") || token.is("blockDim") || token.is("gridDim"); }
+
+class Splitter {
+ public:
+  Splitter(const std::vector<Token>& tokens, const std::vector<Declaration>& declarations, const Declaration& kernel,
+           const std::vector<std::string>& files)
+      : tokens_(tokens), declarations_(declarations), kernel_(kernel), files_(files) {}
+
+  bool split(Edits& edits) {
+    if (!takes_parameters() || hands_out_references() || names_a_reference()) return false;
+    if (!block({kernel_.body.begin + 1, kernel_.body.end - 1})) return false;
+    aside_after(kernel_.body.begin,
+                "const unsigned aiocuda_nx = ::aiocuda_device::direct::extent.x, aiocuda_ny = "
+                "::aiocuda_device::direct::extent.y, aiocuda_nz = ::aiocuda_device::direct::extent.z;");
+    for (const auto& edit : edits_) edit(edits);
+    return true;
+  }
+
+ private:
+  struct Variable {
+    std::string_view name;
+    std::string type;     // with its const
+    std::string storage;  // the array of all threads' values
+    std::string stored_type;
+  };
+
+  // ---- names
+
+  bool changes_at(std::size_t i) const {
+    const Token& next = tokens_[i + 1];
+    static constexpr std::array<std::string_view, 11> changes = {
+        "=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "++", "--"};
+    const auto is_change = [](const Token& token) {
+      return std::find(changes.begin(), changes.end(), token.text) != changes.end();
+    };
+    const bool shifts = (next.is("<<") && tokens_[i + 2].is("=")) || (next.is(">") && tokens_[i + 2].is(">="));
+    const Token& before = tokens_[i - 1];
+    return is_change(next) || shifts || before.is("++") || before.is("--") || before.is("&");
+  }
+
+  bool changes(std::string_view name, Range range) const {
+    for (std::size_t i = range.begin; i < range.end; ++i) {
+      const bool is_member = i > 0 && (tokens_[i - 1].is(".") || tokens_[i - 1].is("->"));
+      if (tokens_[i].is(name) && !is_member && changes_at(i)) return true;
+    }
+    return false;
+  }
+
+  // All threads have the same parameters as long as none is changed. Those that are numbers may decide loops.
+  bool takes_parameters() {
+    for (std::size_t i = kernel_.parameters.begin; i < kernel_.parameters.end; ++i) {
+      std::string_view name;
+      bool is_plain = true;
+      for (; i < kernel_.parameters.end && !tokens_[i].is(","); ++i) {
+        if (tokens_[i].kind == TokenKind::identifier) name = tokens_[i].text;
+        is_plain = is_plain && tokens_[i].kind == TokenKind::identifier;
+        if (tokens_[i].is("(") || tokens_[i].is("<") || tokens_[i].is("=")) return false;
+      }
+      if (name.empty() || changes(name, kernel_.body)) return false;
+      if (is_plain) same_for_all_.insert(name);
+    }
+    return true;
+  }
+
+  // Does the kernel call a function of the program's that may change what it is given by name?
+  bool hands_out_references() const {
+    return std::any_of(declarations_.begin(), declarations_.end(), [&](const Declaration& d) {
+      if (!d.is_function || d.parameters.empty()) return false;
+      const auto begin = tokens_.begin(), end = begin + static_cast<std::ptrdiff_t>(d.parameters.end);
+      if (std::none_of(begin + static_cast<std::ptrdiff_t>(d.parameters.begin), end,
+                       [](const Token& token) { return token.is("&") || token.is("&&"); }))
+        return false;
+      const Names names = declared_names(tokens_, d);
+      return std::any_of(begin + static_cast<std::ptrdiff_t>(kernel_.body.begin),
+                         begin + static_cast<std::ptrdiff_t>(kernel_.body.end),
+                         [&](const Token& token) { return names.contains(token.text); });
+    });
+  }
+
+  // "T& r = x" may change x by another name.
+  bool names_a_reference() const {
+    for (std::size_t i = kernel_.body.begin + 1; i + 2 < kernel_.body.end; ++i) {
+      const bool is_name = tokens_[i + 1].kind == TokenKind::identifier;
+      const bool has_value = tokens_[i + 2].is("=") || tokens_[i + 2].is("{") || tokens_[i + 2].is(":");
+      if ((tokens_[i].is("&") || tokens_[i].is("&&")) && is_name && has_value) return true;
+    }
+    return false;
+  }
+
+  bool is_same_for_all(Range range) const {
+    for (std::size_t i = range.begin; i < range.end; ++i) {
+      const Token& token = tokens_[i];
+      if (token.is("[") || token.is("->") || token.is("{")) return false;
+      if (token.kind != TokenKind::identifier) continue;
+      if (is_place(token)) {
+        i += 2;  // ".x"
+        continue;
+      }
+      const bool is_known = is_type_word(token) || token.is("true") || token.is("false") || token.is("min") ||
+                            token.is("max") || same_for_all_.contains(token.text);
+      if (!is_known) return false;
+    }
+    return true;
+  }
+
+  // ---- statements
+
+  bool has(Range range, std::string_view word) const {
+    return std::any_of(tokens_.begin() + static_cast<std::ptrdiff_t>(range.begin),
+                       tokens_.begin() + static_cast<std::ptrdiff_t>(range.end),
+                       [&](const Token& token) { return token.is(word); });
+  }
+
+  std::size_t end_of(std::size_t i) const {
+    const Token& token = tokens_[i];
+    if (token.is("{")) return skip_bracket(tokens_, i);
+    const bool has_head = token.is("for") || token.is("while") || token.is("switch") || token.is("if");
+    if (has_head && !tokens_[i + 1].is("(")) return kernel_.body.end;
+    if (token.is("for") || token.is("while") || token.is("switch")) return end_of(skip_bracket(tokens_, i + 1));
+    if (token.is("if")) {
+      const std::size_t end = end_of(skip_bracket(tokens_, i + 1));
+      return tokens_[end].is("else") ? end_of(end + 1) : end;
+    }
+    if (token.is("do")) i = end_of(i + 1);
+    while (i < kernel_.body.end && !tokens_[i].is(";")) {
+      const bool opens = tokens_[i].is("(") || tokens_[i].is("[") || tokens_[i].is("{");
+      i = opens ? skip_bracket(tokens_, i) : i + 1;
+    }
+    return i + 1;
+  }
+
+  // May the statement stand in a loop over threads as it is?
+  bool stands_alone(Range statement) const {
+    static constexpr std::array<std::string_view, 10> unknown = {
+        "_Pragma", "return", "goto", "asm", "__asm__", "static", "case", "default", "volatile", "__shared__"};
+    if (std::any_of(unknown.begin(), unknown.end(), [&](std::string_view word) { return has(statement, word); }))
+      return false;
+    const Token& first = tokens_[statement.begin];
+    const bool is_loop = first.is("for") || first.is("while") || first.is("do");
+    if (!is_loop && (has(statement, "break") || has(statement, "continue"))) return false;
+    if (is_loop || first.is("if") || first.is("{") || first.is("*") || first.is("++") || first.is("--")) return true;
+    // "name = ...", "name[i] = ...", "name(...)", and no declaration.
+    static constexpr std::array<std::string_view, 15> follows = {
+        "=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "++", "--", "[", "(", ".", "->"};
+    return first.kind == TokenKind::identifier &&
+           std::find(follows.begin(), follows.end(), tokens_[statement.begin + 1].text) != follows.end();
+  }
+
+  struct Declarator {
+    std::size_t name;
+    std::string stars;
+    std::vector<std::size_t> star_tokens;
+    Range value;  // empty where it has none
+  };
+  struct Variables {
+    std::vector<std::size_t> type;
+    bool is_const = false;
+    std::vector<Declarator> declarators;
+  };
+
+  std::optional<Variables> read_variables(Range statement) const {
+    Variables read;
+    std::size_t i = statement.begin;
+    for (; is_type_word(tokens_[i]) || tokens_[i].is("const"); ++i) {
+      read.is_const = read.is_const || tokens_[i].is("const");
+      read.type.push_back(i);
+    }
+    if (read.type.size() == (read.is_const ? 1u : 0u)) return std::nullopt;
+    for (;;) {
+      Declarator each{};
+      for (; tokens_[i].is("*"); ++i) {
+        each.stars += "*";
+        each.star_tokens.push_back(i);
+      }
+      each.name = i++;
+      if (tokens_[each.name].kind != TokenKind::identifier) return std::nullopt;
+      if (tokens_[i].is("=")) {
+        each.value.begin = ++i;
+        if (tokens_[i].is("{")) return std::nullopt;
+        while (!tokens_[i].is(",") && !tokens_[i].is(";")) {
+          const bool opens = tokens_[i].is("(") || tokens_[i].is("[") || tokens_[i].is("{");
+          i = opens ? skip_bracket(tokens_, i) : i + 1;
+        }
+        each.value.end = i;
+      }
+      const bool is_last = tokens_[i].is(";");
+      if (!is_last && !tokens_[i].is(",")) return std::nullopt;
+      read.declarators.push_back(std::move(each));
+      if (is_last) return i + 1 == statement.end ? std::optional(read) : std::nullopt;
+      ++i;
+    }
+  }
+
+  // ---- edits
+
+  void replace(std::size_t token, std::string by) {
+    edits_.emplace_back([&t = tokens_[token], by = std::move(by)](Edits& edits) { edits.replace(t, by); });
+  }
+  void blank(std::size_t token) { replace(token, std::string(tokens_[token].text.size(), ' ')); }
+  // Text of our own, kept off the user's line so that messages do not quote it.
+  std::string aside(const Token& token, const std::string& inserted) const {
+    std::string file;
+    for (const char c : files_[token.file]) file += c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
+    return "\n# 1 \"<module>\"\n" + inserted + "\n# " + std::to_string(token.line) + " \"" + file + "\"\n";
+  }
+  void aside_before(std::size_t token, const std::string& inserted) {
+    edits_.emplace_back(
+        [&t = tokens_[token], by = aside(tokens_[token], inserted)](Edits& edits) { edits.before(t, by); });
+  }
+  void aside_after(std::size_t token, const std::string& inserted) {
+    edits_.emplace_back(
+        [&t = tokens_[token], by = aside(tokens_[token], inserted)](Edits& edits) { edits.after(t, by); });
+  }
+
+  // In front of a pragma that the statement has. (At the body's beginning stand the copies of the kernel's place.)
+  void open_before(std::size_t statement, const std::string& inserted) {
+    if (statement - 1 == kernel_.body.begin) {
+      aside_before(statement, inserted);
+    } else {
+      aside_after(statement - 1, inserted);
+    }
+  }
+
+  // References to the values of one thread, of the innermost variables of each name.
+  std::string references(std::size_t count, const std::string& thread) const {
+    std::string out;
+    Names known;
+    for (std::size_t i = count; i > 0; --i) {
+      const Variable& each = visible_[i - 1];
+      if (!known.insert(each.name).second) continue;
+      out += each.type + "& " + std::string(each.name) + " = " + each.storage + "[" + thread + "]; ";
+    }
+    return out;
+  }
+
+  // The loop over all threads around the statements [first, last), which declare the variables from `known` on.
+  void loop(std::size_t first, std::size_t last, std::size_t known) {
+    std::string storage;
+    for (std::size_t i = known; i < visible_.size(); ++i)
+      storage += visible_[i].stored_type + " " + visible_[i].storage + "[1024]; ";
+    open_before(first,
+                storage +
+                    "for (unsigned aiocuda_z = 0; aiocuda_z < aiocuda_nz; ++aiocuda_z) for (unsigned aiocuda_y = 0; "
+                    "aiocuda_y < aiocuda_ny; ++aiocuda_y) { const ::size_t aiocuda_row = (::size_t)(aiocuda_z * "
+                    "aiocuda_ny + aiocuda_y) * aiocuda_nx;\nAIOCUDA_INDEPENDENT\nfor (unsigned aiocuda_x = 0; "
+                    "aiocuda_x < aiocuda_nx; ++aiocuda_x) { const ::uint3 threadIdx{aiocuda_x, aiocuda_y, aiocuda_z}; "
+                    "const ::size_t aiocuda_t = aiocuda_row + aiocuda_x; " +
+                    references(known, "aiocuda_t") + "{");
+    aside_after(last - 1, "}}}");
+  }
+
+  void declare(const Variables& variables) {
+    std::string type, stored_type;
+    for (const std::size_t i : variables.type) {
+      type += std::string(tokens_[i].text) + " ";
+      if (!tokens_[i].is("const")) stored_type += std::string(tokens_[i].text) + " ";
+      blank(i);
+    }
+    for (const Declarator& each : variables.declarators) {
+      for (const std::size_t i : each.star_tokens) blank(i);
+      const bool is_pointer = !each.stars.empty();
+      Variable made{tokens_[each.name].text, type + each.stars, "aiocuda_of_all_" + std::to_string(++count_),
+                    (is_pointer ? type : stored_type) + each.stars};
+      const bool has_value = !each.value.empty();
+      if (has_value && !changes(made.name, {each.value.end, kernel_.body.end}) && is_declared_once(made.name) &&
+          !is_pointer && is_same_for_all(each.value))
+        same_for_all_.insert(made.name);
+      const std::string place = made.storage + "[aiocuda_t]";
+      replace(each.name, made.type + "& " + std::string(made.name) + " = " + place + (has_value ? "; " + place : ""));
+      const std::size_t behind = has_value ? each.value.end : each.name + 1;
+      if (tokens_[behind].is(",")) replace(behind, ";");
+      visible_.push_back(std::move(made));
+    }
+  }
+
+  bool is_declared_once(std::string_view name) const {
+    int found = 0;
+    for (std::size_t i = kernel_.body.begin; i < kernel_.body.end; ++i) {
+      const bool follows_type = is_type_word(tokens_[i - 1]) || tokens_[i - 1].is("*") || tokens_[i - 1].is("auto");
+      if (tokens_[i].is(name) && follows_type && tokens_[i + 1].is("=")) ++found;
+    }
+    return found <= 1;
+  }
+
+  // ---- the walk
+
+  // The statements of the body, or of a loop around barriers.
+  bool block(Range inside) {
+    const std::size_t outer = visible_.size();
+    std::size_t first = inside.begin, known = outer;
+    bool is_open = false;
+    const auto close = [&](std::size_t before) {
+      if (is_open) loop(first, before, known);
+      is_open = false;
+    };
+    for (std::size_t i = inside.begin; i < inside.end;) {
+      const Range statement{i, end_of(i)};
+      if (statement.end > inside.end) return false;
+      const bool is_barrier = tokens_[i].is("__syncthreads") && statement.end == i + 4;
+      const bool is_shared = has({i, std::min(i + 3, statement.end)}, "__shared__");
+      if (is_barrier || is_shared || has(statement, "__syncthreads")) {
+        close(i);
+        if (is_shared && (has(statement, "=") || has(statement, "__syncthreads"))) return false;
+        if (is_barrier) {
+          for (std::size_t token = i; token < i + 3; ++token) blank(token);
+        } else if (!is_shared && !loop_around_barriers(statement)) {
+          return false;
+        }
+      } else if (!tokens_[i].is(";")) {
+        if (!is_open) {
+          is_open = true;
+          first = i;
+          known = visible_.size();
+        }
+        if (const auto variables = read_variables(statement)) {
+          declare(*variables);
+        } else if (!stands_alone(statement)) {
+          return false;
+        }
+      }
+      i = statement.end;
+    }
+    close(inside.end);
+    visible_.resize(outer);
+    return true;
+  }
+
+  // "for (int i = 0; i < n; ++i) { ... }" with a header that is the same for all threads.
+  bool loop_around_barriers(Range statement) {
+    if (!tokens_[statement.begin].is("for")) return false;
+    const std::size_t open = statement.begin + 1, past = skip_bracket(tokens_, open);
+    if (!tokens_[past].is("{")) return false;
+    const Range body{past + 1, statement.end - 1};
+    const Range begin{open + 1, end_of(open + 1)};
+    const Range condition{begin.end, end_of(begin.end)};
+    const Range step{condition.end, past - 1};
+    const auto variables = read_variables(begin);
+    if (!variables || variables->declarators.size() != 1) return false;
+    const Declarator& only = variables->declarators.front();
+    const std::string_view name = tokens_[only.name].text;
+    if (!only.stars.empty() || only.value.empty() || !is_same_for_all(only.value)) return false;
+    const bool is_visible =
+        std::any_of(visible_.begin(), visible_.end(), [&](const Variable& each) { return each.name == name; });
+    if (is_visible || same_for_all_.contains(name) || changes(name, body) || changes(name, condition)) return false;
+    same_for_all_.insert(name);
+    if (!is_same_for_all({condition.begin, condition.end - 1}) || !is_same_for_all(step)) return false;
+    for (std::size_t i = step.begin; i < step.end; ++i) {
+      if (tokens_[i].kind == TokenKind::identifier && !tokens_[i].is(name) && changes_at(i)) return false;
+    }
+    open_before(statement.begin, "{ " + references(visible_.size(), "0"));
+    if (!block(body)) return false;
+    aside_after(statement.end - 1, "}");
+    same_for_all_.erase(name);
+    return true;
+  }
+
+  const std::vector<Token>& tokens_;
+  const std::vector<Declaration>& declarations_;
+  const Declaration& kernel_;
+  const std::vector<std::string>& files_;
+  Names same_for_all_;
+  std::vector<Variable> visible_;
+  int count_ = 0;
+  std::vector<std::function<void(Edits&)>> edits_;
+};
+
+}  // namespace
+
+bool split_at_barriers(const std::vector<Token>& tokens, const std::vector<Declaration>& declarations,
+                       const Declaration& kernel, const std::vector<std::string>& files, Edits& edits) {
+  return Splitter(tokens, declarations, kernel, files).split(edits);
+}
+
+}  // namespace aiocuda::emulator::nvrtc
