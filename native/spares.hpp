@@ -50,6 +50,9 @@ class SpareMemory {
   }
 
  private:
+  friend T;
+  SpareMemory() = default;
+
   static inline Spares<void, most> spares;
 };
 
