@@ -11,6 +11,7 @@
 #include "injection.hpp"
 #include "monitoring.hpp"
 #include "occupancy.hpp"
+#include "recycled.hpp"
 
 namespace aiocuda::emulator {
 namespace {
@@ -135,6 +136,10 @@ LaunchWork::LaunchWork(std::shared_ptr<Function> function, const LaunchShape& sh
               cluster_of(*function_, shape.cluster)},
       cooperative_(shape.cooperative),
       recording_(checking::checker() != nullptr ? std::make_unique<checking::Recording>() : nullptr) {}
+
+static_assert(alignof(LaunchWork) <= __STDCPP_DEFAULT_NEW_ALIGNMENT__);
+void* LaunchWork::operator new(std::size_t) { return Recycled<sizeof(LaunchWork)>::take(); }
+void LaunchWork::operator delete(void* memory) noexcept { Recycled<sizeof(LaunchWork)>::give(memory); }
 
 void LaunchWork::run() {
   Context& context = function_->context();

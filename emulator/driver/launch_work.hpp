@@ -61,6 +61,8 @@ CUresult copy_arguments(const KernelDescription& kernel, void** parameters, void
 class LaunchWork final : public Work, private Pieces {
  public:
   LaunchWork(std::shared_ptr<Function> function, const LaunchShape& shape, int priority);
+  static void* operator new(std::size_t bytes);
+  static void operator delete(void* memory) noexcept;
 
   Arguments& arguments() noexcept { return arguments_; }
 
