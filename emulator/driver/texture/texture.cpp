@@ -8,7 +8,6 @@
 #include <cstring>
 #include <map>
 #include <mutex>
-#include <optional>
 #include <vector>
 
 #include "checking/checking.hpp"
@@ -29,7 +28,7 @@ struct Object {
   bool is_layered = false, is_cube = false;
   CUDA_RESOURCE_DESC resource{};
   CUDA_TEXTURE_DESC description{};
-  std::optional<CUDA_RESOURCE_VIEW_DESC> view;
+  CUDA_RESOURCE_VIEW_DESC view{};              // zeros where there is none
   Sampler sampler;                             // of a surface, only its format and its levels are used
   std::vector<std::shared_ptr<Array>> arrays;  // whose memory it reads
 };
@@ -318,8 +317,7 @@ CUresult cuTexObjectCreate(CUtexObject* number, const CUDA_RESOURCE_DESC* resour
   auto object = std::make_unique<Object>();
   object->context = &entry.context();
   if (const CUresult error = take_resource(*resource, *object)) return error;
-  if (view != nullptr) {
-    if (object->arrays.empty()) return CUDA_ERROR_INVALID_VALUE;
+  if (view != nullptr && !object->arrays.empty()) {  // that of linear memory is ignored, as by an H100's driver
     if (const CUresult error = apply_view(*view, *object->arrays.front(), object->sampler)) return error;
     object->view = *view;
   }
@@ -354,11 +352,8 @@ CUresult cuTexObjectGetResourceViewDesc(CUDA_RESOURCE_VIEW_DESC* view, CUtexObje
   const Entry entry = enter();
   if (!entry) return entry.error();
   if (view == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  std::optional<CUDA_RESOURCE_VIEW_DESC> found;
-  Objects::all().use(number, false, [&](const Object& each) { found = each.view; });
-  if (!found) return CUDA_ERROR_INVALID_VALUE;
-  *view = *found;
-  return CUDA_SUCCESS;
+  const bool is_found = Objects::all().use(number, false, [&](const Object& each) { *view = each.view; });
+  return is_found ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuSurfObjectCreate(CUsurfObject* number, const CUDA_RESOURCE_DESC* resource) {

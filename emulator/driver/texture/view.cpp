@@ -1,4 +1,5 @@
-// See view.hpp. The rules are those of cuTexObjectCreate in cuda.h's documentation.
+// See view.hpp. The rules are an H100's, asked one by one with driver 580: a format must be named, extents are the
+// array's own, and what lies beyond the last layer or level of an array that has such is not refused.
 #include "texture/view.hpp"
 
 #include <algorithm>
@@ -13,9 +14,11 @@ constexpr CUarray_format element_formats[] = {
     CU_AD_FORMAT_UNSIGNED_INT32, CU_AD_FORMAT_SIGNED_INT32, CU_AD_FORMAT_HALF,           CU_AD_FORMAT_FLOAT};
 
 CUresult read_format(CUresourceViewFormat asked, Format& format) {
-  if (asked == CU_RES_VIEW_FORMAT_NONE) return CUDA_SUCCESS;
-  if (asked < CU_RES_VIEW_FORMAT_NONE || asked > CU_RES_VIEW_FORMAT_UNSIGNED_BC7) return CUDA_ERROR_INVALID_VALUE;
-  if (asked >= CU_RES_VIEW_FORMAT_UNSIGNED_BC1) return CUDA_ERROR_NOT_SUPPORTED;
+  if (asked <= CU_RES_VIEW_FORMAT_NONE || asked > CU_RES_VIEW_FORMAT_UNSIGNED_BC7) return CUDA_ERROR_INVALID_VALUE;
+  if (asked >= CU_RES_VIEW_FORMAT_UNSIGNED_BC1) {
+    const bool may_be_blocks = format.format == CU_AD_FORMAT_UNSIGNED_INT32 && format.channels >= 2;
+    return may_be_blocks ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
+  }
   const auto number = static_cast<unsigned>(asked - CU_RES_VIEW_FORMAT_UINT_1X8);
   const Format found{element_formats[number / 3], 1u << number % 3};
   if (found.texel_bytes() != format.texel_bytes()) return CUDA_ERROR_INVALID_VALUE;
@@ -32,16 +35,21 @@ CUresult apply_view(const CUDA_RESOURCE_VIEW_DESC& view, const Array& array, Sam
   if (is_unknown || view.width != whole.Width || view.height != whole.Height || view.depth != whole.Depth)
     return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult error = read_format(view.format, sampler.format)) return error;
-  if (view.firstMipmapLevel > view.lastMipmapLevel || view.lastMipmapLevel >= sampler.levels.size())
+  const bool has_levels = sampler.levels.size() > 1;
+  if (view.firstMipmapLevel > view.lastMipmapLevel || (!has_levels && view.lastMipmapLevel != 0))
     return CUDA_ERROR_INVALID_VALUE;
   if (array.is_layered() && array.is_cube()) return CUDA_ERROR_NOT_SUPPORTED;
-  const std::size_t layers = array.is_layered() ? array.slices() : 1;
-  if (view.firstLayer > view.lastLayer || view.lastLayer >= layers) return CUDA_ERROR_INVALID_VALUE;
-  sampler.levels = {sampler.levels.begin() + view.firstMipmapLevel, sampler.levels.begin() + view.lastMipmapLevel + 1};
+  if (view.firstLayer > view.lastLayer || (!array.is_layered() && view.lastLayer != 0)) return CUDA_ERROR_INVALID_VALUE;
+  const auto last_level = static_cast<unsigned>(sampler.levels.size()) - 1;
+  const auto begin = sampler.levels.begin();
+  sampler.levels = {begin + std::min(view.firstMipmapLevel, last_level),
+                    begin + std::min(view.lastMipmapLevel, last_level) + 1};
   if (!array.is_layered()) return CUDA_SUCCESS;
+  const auto last_layer = static_cast<unsigned>(array.slices()) - 1;
+  const unsigned first = std::min(view.firstLayer, last_layer);
   for (Level& level : sampler.levels) {
-    level.texels += view.firstLayer * level.slice_bytes;
-    level.depth = static_cast<int>(view.lastLayer - view.firstLayer + 1);
+    level.texels += first * level.slice_bytes;
+    level.depth = static_cast<int>(std::min(view.lastLayer, last_layer) - first + 1);
   }
   return CUDA_SUCCESS;
 }

@@ -5,8 +5,8 @@
 
 namespace aiocuda::emulator::texture {
 
-// Narrows the levels of the sampler, which are those of the array, to the view. INVALID_VALUE: the array has no such
-// levels, layers or extents, or texels of another size. NOT_SUPPORTED: compressed formats, cubes in layers.
+// Narrows the levels of the sampler, which are those of the array, to the view. INVALID_VALUE: the array has neither
+// levels nor layers, or other extents, or texels of another size. NOT_SUPPORTED: compressed formats, cubes in layers.
 CUresult apply_view(const CUDA_RESOURCE_VIEW_DESC& view, const Array& array, Sampler& sampler);
 
 }  // namespace aiocuda::emulator::texture
