@@ -194,7 +194,7 @@ class Splitter {
     for (;;) {
       Declarator each{};
       for (; tokens_[i].is("*"); ++i) {
-        each.stars += "*";
+        each.stars += '*';
         each.star_tokens.push_back(i);
       }
       each.name = i++;
