@@ -61,6 +61,10 @@ class Devices {
   DriverNow& now() const { return now_; }
   Guests& guests() { return guests_; }
   FormerPools& former_pools() { return former_pools_; }
+  // Null where the first device is not open.
+  CUcontext first_context() const {
+    return devices_.empty() || !devices_.front() ? nullptr : devices_.front()->context;
+  }
   bool is_over() const { return around_.is_over(); }
   void require_usable() const { around_.require_usable(); }
 
@@ -74,14 +78,16 @@ class Devices {
 };
 
 // Binds contexts for the time of a submission, and puts back what the thread had. Until something is
-// bound it calls nothing: work that touches no device needs no driver.
+// bound it calls nothing: work that touches no device needs no driver. A thread that had no context keeps the first
+// device's, which is what CUDA's runtime, and so PyTorch, takes for such a thread's; no other one, which they would
+// take for the user's choice.
 class ContextScope {
  public:
   explicit ContextScope(Devices& devices) : devices_(devices) {}
   ContextScope(const ContextScope&) = delete;
   ContextScope& operator=(const ContextScope&) = delete;
   ~ContextScope() {
-    if (before_ && bound_ != before_) devices_.table().cuCtxSetCurrent(before_);
+    if (bound_ != before_ && (before_ || bound_ != devices_.first_context())) devices_.table().cuCtxSetCurrent(before_);
   }
   void bind(std::int32_t device) {
     if (device == device_) return devices_.require_usable();  // a function of the program's may have forked since
