@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,18 +18,24 @@ PACKAGE = str(Path(ac.__file__).parent)
 
 
 class Counted:
-    """The calls of aiocuda's own Python in this thread, as the profiler saw them."""
+    """The calls of aiocuda's own Python in this thread, as the profiler saw them.
+
+    Garbage of earlier tests, whose end may run some, is gone before, and none is collected meanwhile.
+    """
 
     def __init__(self) -> None:
         self.codes: set[CodeType] = set()
         self.calls = 0
 
     def __enter__(self) -> Self:
+        gc.collect()
+        gc.disable()
         sys.setprofile(self._see)
         return self
 
     def __exit__(self, *_: object) -> None:
         sys.setprofile(None)
+        gc.enable()
 
     def _see(self, frame: FrameType, event: str, _: object) -> None:
         if event == "call" and frame.f_code.co_filename.startswith(PACKAGE):
