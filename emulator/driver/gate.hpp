@@ -1,7 +1,8 @@
-// What NVIDIA's driver does to other threads while a free waits for the device: it holds their launches, fills, copies,
-// records of events, allocations, new streams and events, and loads of modules back, in that context. Queries,
-// cuStreamWaitEvent, cuStreamWriteValue32 and cuMemAllocAsync go on (measured on an H100, driver 580). A program that
-// stands still there because of it stands still here, too.
+// Holds back the other threads of a context while a free waits for the device, as NVIDIA's driver does.
+//
+// Held back are launches, fills, copies, records of events, allocations, new streams and events, and loads of modules.
+// Queries, cuStreamWaitEvent, cuStreamWriteValue32 and cuMemAllocAsync go on. Both were measured on an H100, with
+// driver 580. A program that stands still there stands still here, too.
 #pragma once
 #include <atomic>
 

@@ -89,7 +89,7 @@ class Frames {
     owned->placement = nullptr;
     owned->missing = 0;
     owned->order = 0;
-    if (keeps_spares && spares().size() < most_spares) spares().push_back(std::move(owned));
+    if (spares().size() != spares_of(most_spares)) spares().push_back(std::move(owned));
   }
 
  private:
@@ -124,7 +124,7 @@ class Path {
     clear();
     constexpr std::size_t most_entries = 4096;
     SpareStacks& kept = spares();
-    if (keeps_spares && stack.capacity() <= most_entries && kept.count < kept.stacks.size())
+    if (stack.capacity() <= most_entries && kept.count != spares_of(kept.stacks.size()))
       kept.stacks[kept.count++].swap(stack);
   }
 

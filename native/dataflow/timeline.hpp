@@ -160,14 +160,14 @@ class Timeline {
     std::uint64_t submitted = 0;
     std::shared_ptr<std::atomic<std::uint64_t>> completed = std::make_shared<std::atomic<std::uint64_t>>(0);
     Clock seen;     // how much of the others this one is ordered after
-    Clock settled;  // what it was ordered after when that was last learnt: all of it has passed
+    Clock settled;  // `seen`, of the last learning: all of it has passed
     std::array<Mark, most_marks> marks;
     std::uint32_t tail_outputs = 0;
     bool tail_is_shared = false;
   };
 
-  // Is it known that all that the snapshot's stream was ordered after has passed? Streams are many, and a stream that
-  // waits for none of them any more has its work learnt again and again.
+  // True: the snapshot's stream waits for nothing new since the last learning, so there is nothing to learn of other
+  // streams. They may be many.
   bool is_settled(const Snapshot& complete) const {
     return complete.seen.is_same(clocks_[complete.last.stream].settled);
   }

@@ -62,9 +62,7 @@ class Devices {
   Guests& guests() { return guests_; }
   FormerPools& former_pools() { return former_pools_; }
   // Null where the first device is not open.
-  CUcontext first_context() const {
-    return devices_.empty() || !devices_.front() ? nullptr : devices_.front()->context;
-  }
+  CUcontext first_context() const { return is_open(0) ? devices_.front()->context : nullptr; }
   bool is_over() const { return around_.is_over(); }
   void require_usable() const { around_.require_usable(); }
 
@@ -78,9 +76,9 @@ class Devices {
 };
 
 // Binds contexts for the time of a submission, and puts back what the thread had. Until something is
-// bound it calls nothing: work that touches no device needs no driver. A thread that had no context keeps the first
-// device's, which is what CUDA's runtime, and so PyTorch, takes for such a thread's; no other one, which they would
-// take for the user's choice.
+// bound it calls nothing: work that touches no device needs no driver. A thread that had no context may keep the first
+// device's, for CUDA's runtime uses that device in such a thread. It keeps no other: PyTorch would take it for the
+// user's choice.
 class ContextScope {
  public:
   explicit ContextScope(Devices& devices) : devices_(devices) {}

@@ -154,8 +154,7 @@ Waits::Armed Waits::arm(std::span<const Tick> ticks, std::span<const Streams::Ma
   return armed;
 }
 
-// More has been submitted to the stream since a mark: what is waited for is waited for beside the stream. None: its end
-// does as well.
+// Arms a wait beside the stream, for a mark behind which more was submitted. None: a wait for the stream's end will do.
 [[gnu::noinline]] std::optional<Waits::Armed::Part> Waits::arm_mark(Tick tick, const StreamState& stream,
                                                                     std::span<const Streams::Mark> marks) {
   const auto marked =
@@ -190,7 +189,7 @@ const Waits::Ticketed* Waits::ticket_behind(const Flags& flags, std::uint64_t co
   return found == flags.tickets.end() ? nullptr : &*found;
 }
 
-// What has passed once a part has. Nothing where that was learnt since the part was armed.
+// Returns what a part teaches when it has passed: nothing, if that was learnt since the part was armed.
 dataflow::Snapshot Waits::complete_with(const Armed::Part& part) {
   if (!part.is_at_end()) return part.complete;
   const auto& tickets = flags_of(part.stream).tickets;

@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Callable
 from typing import Any
 
-from framework import DLTensor, Versioned
+from framework import DLTensor, Versioned, python_api
 
 NAME = ctypes.create_string_buffer(b"dlpack_exchange_api")  # capsules point to their name
 Pointer = ctypes.POINTER(Versioned)
@@ -37,9 +37,7 @@ class Api(ctypes.Structure):
 
 
 def table_of(kind: type) -> Api:
-    pointer = ctypes.PyDLL(None).PyCapsule_GetPointer
-    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    return Api.from_address(pointer(kind.__dlpack_c_exchange_api__, NAME.value))  # type: ignore[attr-defined]
+    return Api.from_address(python_api.PyCapsule_GetPointer(kind.__dlpack_c_exchange_api__, NAME.value))  # type: ignore[attr-defined]
 
 
 class Exchange:
@@ -93,9 +91,7 @@ class Exchange:
         _kept.append(self)  # a class of arrays keeps its table, which is there for good
 
     def capsule(self) -> Any:
-        new = ctypes.PyDLL(None).PyCapsule_New
-        new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p] * 3
-        return new(ctypes.addressof(self._table), ctypes.addressof(NAME), None)
+        return python_api.PyCapsule_New(ctypes.addressof(self._table), ctypes.addressof(NAME), None)
 
 
 _kept: list[Exchange] = []

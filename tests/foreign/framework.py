@@ -87,14 +87,14 @@ class Versioned(ctypes.Structure):
     )
 
 
-_api = ctypes.PyDLL(None)  # ctypes.pythonapi is everybody's: Warp declares the same functions in another way
-_api.PyCapsule_New.restype = ctypes.py_object
-_api.PyCapsule_New.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
-_api.PyCapsule_GetPointer.restype = ctypes.c_void_p
-_api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
-_api.PyCapsule_GetName.restype = ctypes.c_char_p
-_api.PyCapsule_GetName.argtypes = [ctypes.py_object]
-_api.PyCapsule_SetName.argtypes = [ctypes.py_object, ctypes.c_void_p]
+python_api = ctypes.PyDLL(None)  # ctypes.pythonapi is everybody's: Warp declares the same functions in another way
+python_api.PyCapsule_New.restype = ctypes.py_object
+python_api.PyCapsule_New.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
+python_api.PyCapsule_GetPointer.restype = ctypes.c_void_p
+python_api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+python_api.PyCapsule_GetName.restype = ctypes.c_char_p
+python_api.PyCapsule_GetName.argtypes = [ctypes.py_object]
+python_api.PyCapsule_SetName.argtypes = [ctypes.py_object, ctypes.c_void_p]
 
 # The names of capsules that were taken; a capsule points to its name.
 _USED = {name: ctypes.create_string_buffer(b"used_" + name) for name in (b"dltensor", b"dltensor_versioned")}
@@ -227,10 +227,10 @@ class Tensor:
 
     @classmethod
     def taken(cls, framework: Framework, capsule: Any) -> Tensor:
-        name = _api.PyCapsule_GetName(capsule)
+        name = python_api.PyCapsule_GetName(capsule)
         kind = {b"dltensor": Managed, b"dltensor_versioned": Versioned}[name]  # a KeyError where it was taken before
-        lent = kind.from_address(_api.PyCapsule_GetPointer(capsule, name))
-        _api.PyCapsule_SetName(capsule, ctypes.addressof(_USED[name]))
+        lent = kind.from_address(python_api.PyCapsule_GetPointer(capsule, name))
+        python_api.PyCapsule_SetName(capsule, ctypes.addressof(_USED[name]))
         return cls.over(framework, lent)
 
     @classmethod
@@ -290,7 +290,7 @@ class Tensor:
             self.address, Device(CUDA, self.framework.ordinal), 1, DataType(0, 32, 1), shape, strides, 0
         )
         _kept[ctypes.addressof(lent)] = (lent, self, shape, strides)
-        return _api.PyCapsule_New(ctypes.addressof(lent), ctypes.addressof(_UNUSED), None)
+        return python_api.PyCapsule_New(ctypes.addressof(lent), ctypes.addressof(_UNUSED), None)
 
     def release(self) -> None:
         """End a loan: the lender is told."""

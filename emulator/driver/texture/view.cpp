@@ -1,5 +1,5 @@
-// See view.hpp. The rules are an H100's, asked one by one with driver 580: a format must be named, extents are the
-// array's own, and what lies beyond the last layer or level of an array that has such is not refused.
+// See view.hpp. The rules are an H100's: its driver, 580, was asked about each. A view must name a format. Its extents
+// are the array's own. Its last layer or level may lie beyond the array's, if the array has layers or levels.
 #include "texture/view.hpp"
 
 #include <algorithm>
