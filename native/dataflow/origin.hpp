@@ -39,6 +39,9 @@ inline bool is_package_code(PyCodeObject* code) {
 
 class Origin {
  public:
+  // While a trace is recorded: told of each origin when it is captured.
+  static inline void (*note_built)(const Origin&) = nullptr;
+
   Origin() = default;
   Origin(const Origin&) = delete;
   Origin& operator=(const Origin&) = delete;
@@ -46,6 +49,8 @@ class Origin {
 
   // The innermost frame that is not the package's own.
   void capture() {
+    if (note_built) [[unlikely]]
+      note_built(*this);
     PyFrameObject* frame = PyEval_GetFrame();  // borrowed
     if (!frame) return;
     Py_INCREF(frame);

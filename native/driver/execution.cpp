@@ -5,7 +5,8 @@
 #include <chrono>
 
 #include "../dataflow/uses_ahead.hpp"
-#include "submit_sink.hpp"
+#include "recording.hpp"
+#include "walking.hpp"
 
 namespace aiocuda::driver {
 namespace {
@@ -86,23 +87,48 @@ bool end(Engine& engine) {
   return true;
 }
 
-// Tells who debugs of a step that took its thread for long.
+// Tells who debugs, or records a trace, of a step that takes its thread. `key`: the execution.
 class Watched {
  public:
-  Watched(Engine& engine, const nb::object& root) : engine_(engine) {
-    if (engine_.hooks.held_up.is_valid()) [[unlikely]] {
-      root_ = root;
-      begin_ = Clock::now();
-    }
+  Watched(Engine& engine, const nb::object& root, const void* key, trace::AskKind kind) : engine_(engine) {
+    if (engine_.hooks.held_up.is_valid() || recording) [[unlikely]]
+      begin(root, key, kind);
   }
   Watched(const Watched&) = delete;
   Watched& operator=(const Watched&) = delete;
   ~Watched() {
     if (begin_) [[unlikely]]
-      tell();
+      end();
   }
+  // What was asked for came too late.
+  void note_late() { outcome_ = trace::Outcome::timed_out; }
 
  private:
+  [[gnu::noinline]] void begin(const nb::object& root, const void* key, trace::AskKind kind) {
+    root_ = root;
+    begin_ = Clock::now();
+    errors_before_ = std::uncaught_exceptions();
+    // The step of an await is the await's. Whoever drives a future comes back.
+    is_asking_ = recording && (kind != trace::AskKind::await || recording->recorder.current() == trace::none);
+    if (!is_asking_) return;
+    key_ = key;
+    trace::Number ask = recording->recorder.find_ask(key);
+    if (ask == trace::none)
+      ask = recording->begin_ask(key, kind == trace::AskKind::await ? trace::AskKind::future : kind,
+                                 *dataflow::as_op(root));
+    recorded_ = recording;
+    around_ = recording->recorder.enter(ask);
+  }
+  void end() noexcept {
+    if (is_asking_ && recording == recorded_) {
+      const Op& op = *dataflow::as_op(root_);
+      recording->recorder.leave(around_, std::chrono::nanoseconds(begin_->time_since_epoch()).count());
+      const bool is_refused = std::uncaught_exceptions() > errors_before_;
+      recording->recorder.end_ask(key_, is_refused ? trace::Outcome::failed : outcome_,
+                                  {op.ready.begin(), op.ready.end()});
+    }
+    tell();
+  }
   void tell() noexcept {
     const nb::object hook = engine_.hooks.held_up;
     const double taken_s = std::chrono::duration<double>(Clock::now() - *begin_).count();
@@ -115,8 +141,14 @@ class Watched {
   }
 
   Engine& engine_;
-  nb::object root_;  // while somebody debugs
+  nb::object root_;  // while somebody wants to know
   std::optional<Clock::time_point> begin_;
+  trace::Outcome outcome_ = trace::Outcome::done;
+  bool is_asking_ = false;
+  int errors_before_ = 0;
+  const void* key_ = nullptr;
+  const Recording* recorded_ = nullptr;
+  trace::Number around_ = trace::none;
 };
 
 }  // namespace
@@ -182,41 +214,33 @@ bool Execution::walk(Halted& halted) {
   if (!outermost) [[unlikely]]
     own.emplace();
   dataflow::Scratch<nb::handle>& scratch = own ? *own : engine_.scratch;
-  SubmitSink sink(engine_, placement(), scratch.uses, outermost, acting.turn(), on_host_.get(), tensors_);
-  for (;;) {
-    dataflow::Walk<SubmitSink> walk(sink, placement(), scratch, path_);
-    if (walk.run(root_)) [[likely]] {
-      forget_host();
-      halted.reset();
-      return true;
-    }
-    if (has_stopped(walk, sink.take_host_need(), acting, outermost, halted)) return false;
-  }
+  if (recording) [[unlikely]]
+    return walk_traced(acting, outermost, scratch, halted);
+  return walk_with<SubmitSink>(acting, outermost, scratch, halted);
 }
 
 // A walk did not come to its end. True: something must come first. It is not inlined, so that a walk that comes to its
 // end takes fewer lines of the cache.
-template <class Walk>
-[[gnu::noinline]] bool Execution::has_stopped(const Walk& walk, HostNeed need, Acting& acting, bool outermost,
+[[gnu::noinline]] bool Execution::has_stopped(const Stop& stop, HostNeed need, Acting& acting, bool outermost,
                                               Halted& halted) {
   halted.reset(new Halt{.host = std::move(need), .is_outermost = outermost});
   Halt& halt = *halted;
   if (!halt.host.is_any()) forget_host();
   for (const dataflow::Path::Due& each : path_.due) halt.due.push_back({object_of(*each.frame->op), each.placement});
   if (halt.host.is_any()) return true;
-  if (const auto& memory = walk.full_memory()) {  // of an outermost walk: in the middle of one nobody waits for memory
+  if (const auto& memory = stop.full_memory) {  // of an outermost walk: in the middle of one nobody waits for memory
     acting.keep();
     halt.full = {engine_.memory_line(memory->device), memory->most_bytes, memory->asked_bytes};
     halt.stands_in_line = true;
     return true;
   }
-  if (walk.is_full()) {
+  if (stop.is_full) {
     acting.keep();
-    halt.full = {walk.waits().front().stream, placement().max_in_flight};
-    halt.stands_in_line = outermost && !walk.is_queue_full();
+    halt.full = {stop.waits.front().stream, placement().max_in_flight};
+    halt.stands_in_line = outermost && !stop.is_queue_full;
     if (halt.stands_in_line) return true;
   }
-  halt.waits = engine_.incomplete(walk.waits());
+  halt.waits = engine_.incomplete(stop.waits);
   return !halt.waits.empty() || !halt.due.empty();
 }
 
@@ -264,6 +288,43 @@ CompletionRef Execution::wait_on_host(const Halt& halt, bool blocks) {
   return until;
 }
 
+namespace {
+// A function of `map` that runs while a trace is recorded.
+class RecordedFunction {
+ public:
+  explicit RecordedFunction(const dataflow::CallOp& op) {
+    if (recording) [[unlikely]]
+      begin(op);
+  }
+  RecordedFunction(const RecordedFunction&) = delete;
+  RecordedFunction& operator=(const RecordedFunction&) = delete;
+  ~RecordedFunction() {
+    if (recorded_) [[unlikely]]
+      end();
+  }
+
+ private:
+  [[gnu::noinline]] void begin(const dataflow::CallOp& op) {
+    recorded_ = recording;
+    errors_before_ = std::uncaught_exceptions();
+    work_ = recording->recorder.begin_work({.kind = trace::WorkKind::function,
+                                            .name = recording->recorder.name(op.title.empty() ? "map()" : op.title),
+                                            .place = recording->place(op.origin)},
+                                           {op.ready.begin(), op.ready.end()}, &op.origin);
+  }
+  [[gnu::noinline]] void end() {
+    if (recording != recorded_) return;
+    trace::Work& work = recording->recorder.work(work_);
+    work.returned = trace::now_ns();
+    if (std::uncaught_exceptions() > errors_before_) work.state = trace::WorkState::refused;
+  }
+
+  const Recording* recorded_ = nullptr;
+  trace::Number work_ = trace::none;
+  int errors_before_ = 0;
+};
+}  // namespace
+
 struct Execution::Ran {
   bool is_programs = false;  // one of them was the program's own, and may have changed its mind
   CompletionRef elsewhere;   // where another thread is at all that is left: what tells when it is done
@@ -291,6 +352,7 @@ Execution::Ran Execution::run_due(const std::vector<Due>& due) {
       const nb::object value = producer ? producer->outcome : op.input;
       const nb::object function = op.function;
       const dataflow::InForce in_force(placement);
+      const RecordedFunction recorded(op);
       op.finish(function(value));
     } catch (nb::python_error& error) {
       op.fail(error.value());  // the next walk raises it, and fails what depends on it
@@ -455,7 +517,7 @@ bool Execution::wait_for_room(const Halt& halt, const Patience& patience) {
 }
 
 Execution::Driven Execution::drive(const Listener& listener) {
-  const Watched watched(engine_, root_);
+  const Watched watched(engine_, root_, this, trace::AskKind::await);
   const bool is_first = !std::exchange(has_begun_, true);
   for (;;) {
     const Reached reached = advance(false);
@@ -510,7 +572,7 @@ bool Execution::leave(const Op& op, completion::Token token) {
 void Execution::submit() {
   has_begun_ = true;
   if (op().is_done()) return raise_loss(engine_, op());
-  const Watched watched(engine_, root_);
+  const Watched watched(engine_, root_, this, trace::AskKind::submit);
   const SubmissionThread::AtOnce at_once(engine_.submission);
   try {
     before_others([&] { submit_whole(); });
@@ -554,7 +616,7 @@ void Execution::submit_whole() {
 
 bool Execution::submit_more() {
   if (op().is_done()) return false;
-  const Watched watched(engine_, root_);
+  const Watched watched(engine_, root_, this, trace::AskKind::submit);
   try {
     const bool is_first = !std::exchange(has_begun_, true);
     const Reached reached = before_others([&] { return submit_root(false); });
@@ -573,7 +635,13 @@ bool Execution::submit_more() {
 }
 
 bool Execution::wait(const Patience& patience) {
-  const Watched watched(engine_, root_);
+  Watched watched(engine_, root_, this, trace::AskKind::sync);
+  const bool is_in_time = wait_watched(patience);
+  if (!is_in_time) watched.note_late();
+  return is_in_time;
+}
+
+bool Execution::wait_watched(const Patience& patience) {
   has_begun_ = true;
   tensors_.open();  // the thread does nothing else meanwhile
   for (;;) {

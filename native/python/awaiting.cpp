@@ -5,6 +5,7 @@
 #include <limits>
 #include <new>
 
+#include "../driver/recording.hpp"
 #include "../spares.hpp"
 #include "process.hpp"
 
@@ -46,11 +47,18 @@ PyTypeObject* await_type = nullptr;
 
 Await& of(PyObject* self) { return reinterpret_cast<AwaitObject*>(self)->await; }
 
+[[gnu::noinline]] void record_end(PyObject* self, trace::Outcome outcome) {
+  const dataflow::Op* const op = of(self).awaited->operation();
+  if (op) driver::recording->recorder.end_ask(self, outcome, {op->ready.begin(), op->ready.end()});
+}
+
 // Ends the wait, wherever it is, and lets go of everything. Does nothing the second time, as for the garbage collector.
-void finish(PyObject* self) {
+void finish(PyObject* self, trace::Outcome outcome = trace::Outcome::cancelled) {
   Await& await = of(self);
   const auto stage = std::exchange(await.stage, Await::Stage::over);
   if (stage == Await::Stage::over) return;
+  if (driver::recording) [[unlikely]]
+    record_end(self, outcome);
   if (stage == Await::Stage::lines_up && await.line && !process_engine().is_over()) {
     const nb::object token = nb::steal(static_cast<PyObject*>(await.port().time->leave(await.line)));
   }
@@ -183,7 +191,7 @@ bool came_back(PyObject* self, const nb::object& returned) {
 PySendResult end_with_error(PyObject* self) {
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
-  finish(self);
+  finish(self, driver::recording ? driver::outcome_of_error(type) : trace::Outcome::failed);
   PyErr_Restore(type, value, traceback);
   return PYGEN_ERROR;
 }
@@ -199,7 +207,7 @@ PySendResult go_on(PyObject* self, PySendResult answer, PyObject** answered) {
       const bool is_done = returned.is_valid() && came_back(self, returned);
       if (is_done || (!await.delegate.is_valid() && step(self))) {
         *answered = await.awaited->outcome().release().ptr();
-        finish(self);
+        finish(self, trace::Outcome::done);
         return PYGEN_RETURN;
       }
       answer = PyIter_Send(await.delegate.ptr(), Py_None, answered);
@@ -214,13 +222,40 @@ PySendResult go_on(PyObject* self, PySendResult answer, PyObject** answered) {
 
 class Running {
  public:
-  explicit Running(Await& await) : await_(await) { await_.is_running = true; }
+  explicit Running(PyObject* self) : await_(of(self)) {
+    await_.is_running = true;
+    if (driver::recording) [[unlikely]]
+      begin(self);
+  }
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
-  ~Running() { await_.is_running = false; }
+  ~Running() {
+    await_.is_running = false;
+    if (recorded_) [[unlikely]]
+      end();
+  }
 
  private:
+  // An await that had begun before the trace did is not in it.
+  [[gnu::noinline]] void begin(PyObject* self) {
+    const dataflow::Op* const op = await_.awaited->operation();
+    if (!op) return;
+    trace::Recorder& recorder = driver::recording->recorder;
+    trace::Number ask = recorder.find_ask(self);
+    if (ask == trace::none && await_.stage == Await::Stage::fresh)
+      ask = driver::recording->begin_ask(self, trace::AskKind::await, *op);
+    recorded_ = driver::recording;
+    begun_ = trace::now_ns();
+    around_ = recorder.enter(ask);
+  }
+  [[gnu::noinline]] void end() {
+    if (driver::recording == recorded_) driver::recording->recorder.leave(around_, begun_);
+  }
+
   Await& await_;
+  const driver::Recording* recorded_ = nullptr;
+  trace::Nanoseconds begun_ = 0;
+  trace::Number around_ = trace::none;
 };
 
 bool may_run(Await& await) {
@@ -240,7 +275,7 @@ PySendResult await_send(PyObject* self, PyObject* value, PyObject** result) {
   *result = nullptr;
   if (!may_run(await)) return PYGEN_ERROR;
   const nb::object kept = nb::borrow(self);
-  const Running running(await);
+  const Running running(self);
   if (await.stage == Await::Stage::fresh) {
     try {
       begin(self);
@@ -283,7 +318,7 @@ PyObject* await_throw(PyObject* self, PyObject* const* arguments, Py_ssize_t cou
     return PyErr_Format(PyExc_TypeError, "throw() takes an exception; %zd arguments were given", count);
   if (!may_run(await)) return nullptr;
   const nb::object kept = nb::borrow(self);
-  const Running running(await);
+  const Running running(self);
   PyObject* value = nullptr;
   if (await.delegate.is_valid()) {
     PyObject* all[4] = {await.delegate.ptr()};
