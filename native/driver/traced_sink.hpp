@@ -61,16 +61,30 @@ class TracedSink : public SubmitSink {
         finish_record(op, stream, begun, number, behind);
         return value;
       }
+    } catch (const nb::python_error&) {
+      end_refused(begun, number);
+      last_ = number;  // where its place in the stream is kept
+      throw;
+    } catch (const Refusal&) {
+      end_refused(begun, number);
+      throw;
     } catch (...) {
-      if (recording == begun) {
-        trace::Recorder& recorder = recording->recorder;
-        recorder.work(number).state = trace::WorkState::refused;
-        recorder.work(number).returned = trace::now_ns();
-        recording->timing.give_up(number);
-        last_ = number;  // where its place in the stream is kept
-      }
+      withdraw(begun, number, op);
       throw;
     }
+  }
+  static void end_refused(const Recording* begun, trace::Number number) {
+    if (recording != begun) return;
+    trace::Work& work = recording->recorder.work(number);
+    work.state = trace::WorkState::refused;
+    work.returned = trace::now_ns();
+    recording->timing.give_up(number);
+  }
+  // The walk stops, because something must come first.
+  static void withdraw(const Recording* begun, trace::Number number, const Op& op) {
+    if (recording != begun) return;
+    recording->recorder.withdraw(number, &op.origin);
+    recording->timing.give_up(number);
   }
   void finish_record(Op& op, StreamIndex stream, const Recording* begun, trace::Number number, const Point& behind) {
     if (recording != begun) return;
@@ -88,11 +102,11 @@ class TracedSink : public SubmitSink {
       const auto value = perform();
       if (recording == begun) recording->recorder.work(number).returned = trace::now_ns();
       return value;
+    } catch (const nb::python_error&) {
+      end_refused(begun, number);
+      throw;
     } catch (...) {
-      if (recording == begun) {
-        recording->recorder.work(number).returned = trace::now_ns();
-        recording->recorder.work(number).state = trace::WorkState::refused;
-      }
+      withdraw(begun, number, op);
       throw;
     }
   }

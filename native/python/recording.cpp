@@ -18,7 +18,7 @@ const char* name_of(trace::WorkKind kind) {
   return names[static_cast<std::size_t>(kind)];
 }
 const char* name_of(trace::WorkState state) {
-  static constexpr const char* names[] = {"submitted", "refused", "measured"};
+  static constexpr const char* names[] = {"submitted", "withdrawn", "refused", "measured"};
   return names[static_cast<std::size_t>(state)];
 }
 const char* name_of(trace::AskKind kind) {

@@ -61,6 +61,18 @@ TEST_CASE("the time of building is that of the object at the address, once") {
   CHECK(recorder.work(second).built == 0);
 }
 
+TEST_CASE("work that is withdrawn begins again, and was built when it was built") {
+  Recorder recorder;
+  const int object = 0;
+  recorder.note_built(&object);
+  const Number first = recorder.begin_work({}, {}, &object);
+  recorder.withdraw(first, &object);
+  const Number again = recorder.begin_work({}, {}, &object);
+  CHECK(recorder.work(first).state == WorkState::withdrawn);
+  CHECK(recorder.work(again).built == recorder.work(first).built);
+  CHECK(recorder.work(again).built > 0);
+}
+
 TEST_CASE("a record and what belongs to it take less than 300 bytes") {
   Recorder recorder;
   for (std::uint64_t i = 1; i <= 1000; ++i) put(recorder, {0, i}, {{0, i - 1}});

@@ -33,6 +33,7 @@ inline Nanoseconds now_ns() {
 enum class WorkKind : std::uint8_t { launch, allocate, fill, copy, call, graph, function };
 enum class WorkState : std::uint8_t {
   submitted,  // as far as is known
+  withdrawn,  // the walk stopped before it, and comes back
   refused,    // the driver did not take it, or its function raised
   measured    // the device has passed it, and its times are known
 };
@@ -114,6 +115,11 @@ class Recorder {
     work.needs_count = static_cast<std::uint32_t>(links_.size()) - work.needs_begin;
     works_.push_back(work);
     return number;
+  }
+  // Nothing was done yet: it is to begin again.
+  void withdraw(Number number, const void* built) {
+    works_[number].state = WorkState::withdrawn;
+    if (works_[number].built) built_[built] = works_[number].built;
   }
   // The submission that it is, on its stream's later than all before.
   void end_work(Number number, Tick tick) {

@@ -35,12 +35,24 @@ def read(recording: _native.Recording, name: str, begun_ns: int, ended_ns: int, 
     def place(number: int) -> str:
         return "" if number == NONE else places[number]
 
-    operations = []
-    for number in range(recording.work_count()):
-        _, kind, called, at, asked, *rest = recording.work(number)
-        operations.append(Operation(number, kind, called, place(at), None if asked == NONE else asked, *rest))
+    operations: list[Operation] = []
+    numbers: dict[int, int] = {}  # without those where a walk stopped, which begin again
+    for recorded in range(recording.work_count()):
+        _, kind, called, at, asked, device, stream, tick, state, size_bytes, held_bytes, needs, *times = recording.work(
+            recorded
+        )
+        if state == "withdrawn":
+            continue
+        number = numbers[recorded] = len(operations)
+        needed = tuple(numbers[each] for each in needs)
+        by = None if asked == NONE else asked
+        operations.append(
+            Operation(
+                number, kind, called, place(at), by, device, stream, tick, state, size_bytes, held_bytes, needed, *times
+            )
+        )
     asked_by = (
-        Asked(kind, outcome, of, place(at), who, results, begun, ended)
+        Asked(kind, outcome, of, place(at), who, tuple(numbers[each] for each in results), begun, ended)
         for kind, outcome, of, at, who, results, begun, ended in recording.asks()
     )
     steps = (Step(*each) for each in recording.steps())
