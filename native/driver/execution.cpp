@@ -7,10 +7,10 @@
 #include "needs_ahead.hpp"
 #include "recording.hpp"
 #include "walking.hpp"
+#include "watched.hpp"
 
 namespace aiocuda::driver {
 namespace {
-using Clock = std::chrono::steady_clock;
 
 [[noreturn, gnu::cold]] void raise_lost(Engine& engine, std::int32_t error, nb::handle object, std::int32_t device) {
   nb::object exception = engine.hooks.lost(error, object, device);
@@ -87,73 +87,6 @@ bool end(Engine& engine) {
   return true;
 }
 
-// Tells who debugs, or records a trace, of a step that takes its thread. `key`: the execution.
-class Watched {
- public:
-  Watched(Engine& engine, const nb::object& root, const void* key, trace::AskKind kind) : engine_(engine) {
-    if (engine_.hooks.held_up.is_valid() || recording) [[unlikely]]
-      begin(root, key, kind);
-  }
-  Watched(const Watched&) = delete;
-  Watched& operator=(const Watched&) = delete;
-  ~Watched() {
-    if (begin_) [[unlikely]]
-      end();
-  }
-  // What was asked for came too late.
-  void note_late() { outcome_ = trace::Outcome::timed_out; }
-
- private:
-  [[gnu::noinline]] void begin(const nb::object& root, const void* key, trace::AskKind kind) {
-    root_ = root;
-    begin_ = Clock::now();
-    errors_before_ = std::uncaught_exceptions();
-    // The step of an await is the await's. Whoever drives a future comes back.
-    is_asking_ = recording && (kind != trace::AskKind::await || recording->recorder.current() == trace::none);
-    if (!is_asking_) return;
-    key_ = key;
-    trace::Number ask = recording->recorder.find_ask(key);
-    if (ask == trace::none)
-      ask = recording->begin_ask(key, kind == trace::AskKind::await ? trace::AskKind::future : kind,
-                                 *dataflow::as_op(root));
-    recorded_ = recording;
-    around_ = recording->recorder.enter(ask);
-  }
-  void end() noexcept {
-    if (is_asking_ && recording == recorded_) {
-      const Op& op = *dataflow::as_op(root_);
-      recording->recorder.leave(around_, std::chrono::nanoseconds(begin_->time_since_epoch()).count());
-      const bool is_refused = std::uncaught_exceptions() > errors_before_;
-      recording->recorder.end_ask(key_, is_refused ? trace::Outcome::failed : outcome_,
-                                  {op.ready.begin(), op.ready.end()});
-    }
-    tell();
-  }
-  void tell() noexcept {
-    const nb::object hook = engine_.hooks.held_up;
-    const double taken_s = std::chrono::duration<double>(Clock::now() - *begin_).count();
-    if (!hook.is_valid() || engine_.is_over() || taken_s <= engine_.hooks.held_up_s) return;
-    try {
-      hook(root_, taken_s);
-    } catch (nb::python_error& error) {
-      error.discard_as_unraisable(root_);
-    }
-  }
-
-  Engine& engine_;
-  nb::object root_;  // while somebody wants to know
-  std::optional<Clock::time_point> begin_;
-  trace::Outcome outcome_ = trace::Outcome::done;
-  bool is_asking_ = false;
-  int errors_before_ = 0;
-  const void* key_ = nullptr;
-  const Recording* recorded_ = nullptr;
-  trace::Number around_ = trace::none;
-};
-
-}  // namespace
-
-namespace {
 [[gnu::noinline]] void mark_now(Engine& engine, Op& op, std::span<const Tick> ticks) {
   for (const Tick tick : ticks) {
     if (engine.timeline.is_known_complete(tick)) continue;
@@ -287,43 +220,6 @@ CompletionRef Execution::wait_on_host(const Halt& halt, bool blocks) {
   }
   return until;
 }
-
-namespace {
-// A function of `map` that runs while a trace is recorded.
-class RecordedFunction {
- public:
-  explicit RecordedFunction(const dataflow::CallOp& op) {
-    if (recording) [[unlikely]]
-      begin(op);
-  }
-  RecordedFunction(const RecordedFunction&) = delete;
-  RecordedFunction& operator=(const RecordedFunction&) = delete;
-  ~RecordedFunction() {
-    if (recorded_) [[unlikely]]
-      end();
-  }
-
- private:
-  [[gnu::noinline]] void begin(const dataflow::CallOp& op) {
-    recorded_ = recording;
-    errors_before_ = std::uncaught_exceptions();
-    work_ = recording->recorder.begin_work({.kind = trace::WorkKind::function,
-                                            .name = recording->recorder.name(op.title.empty() ? "map()" : op.title),
-                                            .place = recording->place(op.origin)},
-                                           {op.ready.begin(), op.ready.end()}, &op.origin);
-  }
-  [[gnu::noinline]] void end() {
-    if (recording != recorded_) return;
-    trace::Work& work = recording->recorder.work(work_);
-    work.returned = trace::now_ns();
-    if (std::uncaught_exceptions() > errors_before_) work.state = trace::WorkState::refused;
-  }
-
-  const Recording* recorded_ = nullptr;
-  trace::Number work_ = trace::none;
-  int errors_before_ = 0;
-};
-}  // namespace
 
 struct Execution::Ran {
   bool is_programs = false;  // one of them was the program's own, and may have changed its mind
