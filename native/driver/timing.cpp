@@ -82,10 +82,11 @@ bool Timing::read(const Pending& pending) {
   if (answer == CUDA_ERROR_NOT_READY) return false;
   Base& base = bases_[pending.device];
   float before_ms = 0, behind_ms = 0;
-  const bool is_known =
-      answer == CUDA_SUCCESS &&
-      table.cuEventElapsedTime(&before_ms, base.event, pending.events.before) == CUDA_SUCCESS &&
-      table.cuEventElapsedTime(&behind_ms, pending.events.before, pending.events.behind) == CUDA_SUCCESS;
+  auto elapsed = [&](CUevent from, CUevent to, float& ms) { return table.cuEventElapsedTime(&ms, from, to); };
+  // The base lies on a stream of its own, which may come to it later than another stream to this.
+  const CUresult since = answer ? answer : elapsed(base.event, pending.events.before, before_ms);
+  if (since == CUDA_ERROR_NOT_READY) return false;
+  const bool is_known = !since && !elapsed(pending.events.before, pending.events.behind, behind_ms);
   if (!is_known) {
     drop(pending.device, pending.events.before);
     drop(pending.device, pending.events.behind);
