@@ -70,6 +70,8 @@ class Origin {
   }
 
   nb::object location() const { return location(code_, instruction_); }  // (file, line) or None
+  PyObject* code() const { return reinterpret_cast<PyObject*>(code_); }  // borrowed, or null
+  int instruction() const { return instruction_; }
 
   // What is left of an origin in what lives longer than the operation.
   class Place {

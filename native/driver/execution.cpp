@@ -13,6 +13,7 @@ namespace aiocuda::driver {
 namespace {
 
 [[noreturn, gnu::cold]] void raise_lost(Engine& engine, std::int32_t error, nb::handle object, std::int32_t device) {
+  dataflow::story.note(dataflow::Decided::failed, *dataflow::as_op(object), {});
   nb::object exception = engine.hooks.lost(error, object, device);
   if (!is_capture_error(error)) dataflow::as_op(object)->fail(exception);
   raise_exception(exception);
@@ -80,7 +81,8 @@ void raise_loss(Engine& engine, Op& op) {
 }
 
 // Somebody has his result: what was only kept for the copies behind it may go.
-bool end(Engine& engine) {
+bool end(Engine& engine, const Op& op) {
+  dataflow::story.note(dataflow::Decided::completed, op, op.ready.empty() ? Tick{} : *op.ready.begin());
   if (engine.depth != 0 || engine.is_over()) return true;
   engine.given.drop_made();
   engine.staging.drop_ended();
@@ -468,7 +470,7 @@ Execution::Driven Execution::drive(const Listener& listener) {
   for (;;) {
     const Reached reached = step();
     if (reached.is_complete) {
-      end(engine_);
+      end(engine_, op());
       return Driven::complete;
     }
     if (reached.is_paused) {
@@ -500,7 +502,7 @@ bool Execution::ended(std::int32_t result) {
   if (result > 0) raise_lost(engine_, result, root_, device_of(engine_, op().ready));
   if (result != 0 || !op().is_done() || !engine_.timeline.are_known_complete(op().ready)) return false;
   op().outstanding.reset();
-  return end(engine_);
+  return end(engine_, op());
 }
 
 bool Execution::leave(const Op& op, completion::Token token) {
@@ -584,7 +586,7 @@ bool Execution::wait_watched(const Patience& patience) {
   tensors_.open();  // the thread does nothing else meanwhile
   for (;;) {
     const Reached reached = advance(true);
-    if (reached.is_complete) return end(engine_);
+    if (reached.is_complete) return end(engine_, op());
     if (reached.is_paused) {
       if (patience.is_over()) return false;
       continue;

@@ -17,6 +17,7 @@
 #include "../dataflow/fills.hpp"
 #include "../dataflow/held.hpp"
 #include "../dataflow/pageable.hpp"
+#include "../dataflow/story.hpp"
 #include "block_calls.hpp"
 #include "calls.hpp"
 #include "giving.hpp"
@@ -122,6 +123,7 @@ class Issuing {
     put_mark(op, stream, slot);
   }
   void wait(Op& op, StreamIndex stream, StreamIndex other, std::uint32_t slot) {
+    dataflow::story.note_wait(op, {stream, next_count(stream)}, other);
     if (holds_back_)
       return hold({.kind = HeldKind::wait,
                    .stream = stream,

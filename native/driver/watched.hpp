@@ -11,51 +11,43 @@
 
 namespace aiocuda::driver {
 
-// Tells who debugs, or records a trace, of a step that takes its thread. `key`: the execution.
-class Watched {
+// A step that is watched: it tells who debugs of one that took its thread for long, and whoever records a trace of
+// each.
+class WatchedStep {
  public:
-  Watched(Engine& engine, const nb::object& root, const void* key, trace::AskKind kind) : engine_(engine) {
-    if (engine_.hooks.held_up.is_valid() || recording) [[unlikely]]
-      begin(root, key, kind);
-  }
-  Watched(const Watched&) = delete;
-  Watched& operator=(const Watched&) = delete;
-  ~Watched() {
-    if (begin_) [[unlikely]]
-      end();
-  }
-  // What was asked for came too late.
-  void note_late() { outcome_ = trace::Outcome::timed_out; }
-
- private:
-  [[gnu::noinline]] void begin(const nb::object& root, const void* key, trace::AskKind kind) {
-    root_ = root;
-    begin_ = std::chrono::steady_clock::now();
-    errors_before_ = std::uncaught_exceptions();
-    // The step of an await is the await's. Whoever drives a future comes back.
-    is_asking_ = recording && (kind != trace::AskKind::await || recording->recorder.current() == trace::none);
-    if (!is_asking_) return;
-    key_ = key;
+  WatchedStep(Engine& engine, const nb::object& root, const void* key, trace::AskKind kind)
+      : engine_(engine),
+        root_(root),
+        key_(key),
+        // The step of an await is the await's.
+        recorded_(kind != trace::AskKind::await || (recording && recording->recorder.current() == trace::none)
+                      ? recording
+                      : nullptr) {
+    if (!recorded_) return;
     trace::Number ask = recording->recorder.find_ask(key);
     if (ask == trace::none)
       ask = recording->begin_ask(key, kind == trace::AskKind::await ? trace::AskKind::future : kind,
                                  *dataflow::as_op(root));
-    recorded_ = recording;
     around_ = recording->recorder.enter(ask);
   }
-  void end() noexcept {
-    if (is_asking_ && recording == recorded_) {
+  WatchedStep(const WatchedStep&) = delete;
+  WatchedStep& operator=(const WatchedStep&) = delete;
+  ~WatchedStep() {
+    if (recorded_ && recording == recorded_) {
       const Op& op = *dataflow::as_op(root_);
-      recording->recorder.leave(around_, std::chrono::nanoseconds(begin_->time_since_epoch()).count());
+      recording->recorder.leave(around_, std::chrono::nanoseconds(begin_.time_since_epoch()).count());
       const bool is_refused = std::uncaught_exceptions() > errors_before_;
       recording->recorder.end_ask(key_, is_refused ? trace::Outcome::failed : outcome_,
                                   {op.ready.begin(), op.ready.end()});
     }
     tell();
   }
+  void note_late() { outcome_ = trace::Outcome::timed_out; }
+
+ private:
   void tell() noexcept {
     const nb::object hook = engine_.hooks.held_up;
-    const double taken_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - *begin_).count();
+    const double taken_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
     if (!hook.is_valid() || engine_.is_over() || taken_s <= engine_.hooks.held_up_s) return;
     try {
       hook(root_, taken_s);
@@ -65,14 +57,33 @@ class Watched {
   }
 
   Engine& engine_;
-  nb::object root_;  // while somebody wants to know
-  std::optional<std::chrono::steady_clock::time_point> begin_;
-  trace::Outcome outcome_ = trace::Outcome::done;
-  bool is_asking_ = false;
-  int errors_before_ = 0;
-  const void* key_ = nullptr;
-  const Recording* recorded_ = nullptr;
+  const nb::object root_;
+  const void* const key_;
+  const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  const int errors_before_ = std::uncaught_exceptions();
+  const Recording* const recorded_;
   trace::Number around_ = trace::none;
+  trace::Outcome outcome_ = trace::Outcome::done;
+};
+
+// A step of an execution, which is the `key`.
+class Watched {
+ public:
+  Watched(Engine& engine, const nb::object& root, const void* key, trace::AskKind kind) {
+    if (engine.hooks.held_up.is_valid() || recording) [[unlikely]]
+      begin(engine, root, key, kind);
+  }
+  // What was asked for came too late.
+  void note_late() {
+    if (step_) step_->note_late();
+  }
+
+ private:
+  [[gnu::noinline]] void begin(Engine& engine, const nb::object& root, const void* key, trace::AskKind kind) {
+    step_.emplace(engine, root, key, kind);
+  }
+
+  std::optional<WatchedStep> step_;
 };
 
 // A function of `map` that runs while a trace is recorded.

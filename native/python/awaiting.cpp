@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 #include <new>
+#include <optional>
 
 #include "../driver/recording.hpp"
 #include "../spares.hpp"
@@ -220,42 +221,46 @@ PySendResult go_on(PyObject* self, PySendResult answer, PyObject** answered) {
   return end_with_error(self);
 }
 
+// A step of an await, while a trace is recorded. An await that had begun before the trace did is not in it.
+class RecordedStep {
+ public:
+  RecordedStep(PyObject* self, const dataflow::Op& op) {
+    trace::Recorder& recorder = recorded_->recorder;
+    trace::Number ask = recorder.find_ask(self);
+    if (ask == trace::none && of(self).stage == Await::Stage::fresh)
+      ask = driver::recording->begin_ask(self, trace::AskKind::await, op);
+    around_ = recorder.enter(ask);
+  }
+  RecordedStep(const RecordedStep&) = delete;
+  RecordedStep& operator=(const RecordedStep&) = delete;
+  ~RecordedStep() {
+    if (driver::recording == recorded_) recorded_->recorder.leave(around_, begun_);
+  }
+
+ private:
+  driver::Recording* const recorded_ = driver::recording;
+  const trace::Nanoseconds begun_ = trace::now_ns();
+  trace::Number around_ = trace::none;
+};
+
 class Running {
  public:
   explicit Running(PyObject* self) : await_(of(self)) {
     await_.is_running = true;
     if (driver::recording) [[unlikely]]
-      begin(self);
+      record(self);
   }
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
-  ~Running() {
-    await_.is_running = false;
-    if (recorded_) [[unlikely]]
-      end();
-  }
+  ~Running() { await_.is_running = false; }
 
  private:
-  // An await that had begun before the trace did is not in it.
-  [[gnu::noinline]] void begin(PyObject* self) {
-    const dataflow::Op* const op = await_.awaited->operation();
-    if (!op) return;
-    trace::Recorder& recorder = driver::recording->recorder;
-    trace::Number ask = recorder.find_ask(self);
-    if (ask == trace::none && await_.stage == Await::Stage::fresh)
-      ask = driver::recording->begin_ask(self, trace::AskKind::await, *op);
-    recorded_ = driver::recording;
-    begun_ = trace::now_ns();
-    around_ = recorder.enter(ask);
-  }
-  [[gnu::noinline]] void end() {
-    if (driver::recording == recorded_) driver::recording->recorder.leave(around_, begun_);
+  [[gnu::noinline]] void record(PyObject* self) {
+    if (const dataflow::Op* const op = await_.awaited->operation()) step_.emplace(self, *op);
   }
 
   Await& await_;
-  const driver::Recording* recorded_ = nullptr;
-  trace::Nanoseconds begun_ = 0;
-  trace::Number around_ = trace::none;
+  std::optional<RecordedStep> step_;
 };
 
 bool may_run(Await& await) {

@@ -4,6 +4,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "../dataflow/story.hpp"
 #include "../driver/recording.hpp"
 #include "process.hpp"
 
@@ -52,6 +53,28 @@ nb::object as_tuple(const Recording& self, const trace::Ask& ask) {
                         recorder.names()[ask.who], tuple_of(recorder.results(ask)), ask.begun, ask.ended);
 }
 
+const char* name_of(dataflow::Kind kind) {
+  static constexpr const char* names[] = {"launch", "creation", "fill", "copy", "function",
+                                          "zip",    "item",     "call", "graph"};
+  return names[static_cast<std::size_t>(kind)];
+}
+const char* name_of(dataflow::Decided what) {
+  static constexpr const char* names[] = {"submitted", "waits", "completed", "failed"};
+  return names[static_cast<std::size_t>(what)];
+}
+
+// The last decisions: (what, kind, kernel or None, (file, line) or None, stream, count, other stream).
+nb::list story() {
+  nb::list decisions;
+  dataflow::story.each([&](const dataflow::Story::Decision& each) {
+    const nb::object location = dataflow::Origin::Place(nb::borrow(each.code), each.instruction).location();
+    const nb::object kernel = each.kernel ? nb::object(nb::str(each.kernel->c_str())) : nb::none();
+    decisions.append(nb::make_tuple(name_of(each.what), name_of(each.kind), kernel, location, each.tick.stream,
+                                    each.tick.count, each.other));
+  });
+  return decisions;
+}
+
 void stop(const Recording& self) {
   if (driver::recording == &self) driver::set_recording(nullptr);
 }
@@ -59,6 +82,7 @@ void stop(const Recording& self) {
 }  // namespace
 
 void bind_recording(nb::module_& module) {
+  module.def("story", story);
   nb::class_<Recording>(module, "Recording")
       // `who()` says in words which loop and task run now, or which thread.
       .def("__init__",
