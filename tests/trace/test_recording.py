@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import resource
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -140,6 +142,22 @@ def test_a_trace_changes_no_decision(kernels: Any) -> None:
         assert streams() == plain
 
 
+def test_awaits_name_their_loop_and_task_on_every_loop(run: Callable[..., Any]) -> None:
+    async def program() -> list[float]:
+        values = await ac.to_host(ac.ones(N))
+        return list(values[:1])
+
+    with recorded() as found:
+        assert run(program) == [1.0]
+    (asked,) = found.trace.asked
+    assert (asked.kind, asked.outcome) == ("await", "done")
+    assert asked.who.partition(": ")[0] in {"asyncio", "uvloop", "trio"}
+    assert asked.who.partition(": ")[2]
+    steps = [each for each in found.trace.steps if each.asked == 0]
+    assert steps
+    assert all(asked.begun_ns <= each.ended_ns <= asked.ended_ns or each is steps[-1] for each in steps)
+
+
 @pytest.mark.parametrize("outcome", ["failed", "cancelled", "timed out"])
 def test_an_await_that_has_no_result_is_shown_as_such(
     outcome: str, kernels: Any, latch: Any, run_asyncio: Callable[[Any], Any]
@@ -200,3 +218,30 @@ def test_one_trace_is_recorded_at_a_time() -> None:
         assert not _native.Recording(_loops.current_name).start()
     with recorded():
         pass
+
+
+def test_a_hundred_thousand_operations_are_recorded_in_less_than_100_mb(kernels: Any) -> None:
+    x = ac.zeros(N, np.int32).sync()
+
+    def chain(count: int) -> None:
+        for _ in range(count // 100):
+            y: Any = x
+            for _ in range(100):
+                y = kernels.increment(y, N, threads=N)
+            y.sync()
+
+    def held_bytes() -> int:
+        pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
+        return int(pages) * resource.getpagesize()
+
+    chain(1000)
+    recording = _native.Recording(_loops.current_name)
+    before = held_bytes()
+    assert recording.start()
+    try:
+        chain(100_000)
+    finally:
+        recording.stop()
+    assert recording.work_count() == 100_000
+    assert recording.size_bytes() < 300 * 100_000
+    assert held_bytes() - before < 100e6

@@ -6,6 +6,7 @@ Always true: all that the page shows lies in it, as JSON; its script and its sty
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
@@ -27,11 +28,27 @@ def write(trace: Trace, tracks: Tracks, analysis: Analysis, path: Path) -> None:
         "STYLE": (parts / "page.css").read_text(encoding="utf-8"),
         "SCRIPT": (parts / "page.js").read_text(encoding="utf-8"),
         "DAG": dag.svg(trace, analysis.critical),
-        "DATA": _json(_data(trace, tracks, analysis)),
     }
     with path.open("w", encoding="utf-8") as file:
         for part in page.split("@@"):
-            file.write(filled.get(part, part))
+            if part == "DATA":
+                file.writelines(_written(_data(trace, tracks, analysis)))
+            else:
+                file.write(filled.get(part, part))
+
+
+def _written(values: Iterable[tuple[str, Any]]) -> Iterator[str]:
+    """Write an object piece by piece: a trace of many operations is large. Iterators are written as lists."""
+    for i, (name, value) in enumerate(values):
+        yield f"{',' if i else '{'}{_json(name)}:"
+        if not isinstance(value, Iterator):
+            yield _json(value)
+            continue
+        yield "["
+        for j, item in enumerate(value):
+            yield ("," if j else "") + _json(item)
+        yield "]"
+    yield "}"
 
 
 def _json(value: Any) -> str:
@@ -39,7 +56,7 @@ def _json(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).replace("</", "<\\/")
 
 
-def _data(trace: Trace, tracks: Tracks, analysis: Analysis) -> dict[str, Any]:
+def _data(trace: Trace, tracks: Tracks, analysis: Analysis) -> Iterator[tuple[str, Any]]:
     zero_ns = trace.begun_ns
     texts: dict[str, int] = {}
 
@@ -78,22 +95,26 @@ def _data(trace: Trace, tracks: Tracks, analysis: Analysis) -> dict[str, Any]:
     found = asdict(analysis)
     for row, of in zip(found["rows"], analysis.rows, strict=True):
         row["waited_ns"] = of.waited_ns.most_common()
-    return {
-        "name": trace.name,
-        "is_emulated": trace.is_emulated,
-        "took": trace.ended_ns - zero_ns,
-        "most_shown": dag.MOST_SHOWN,
-        "tracks": [
+    yield "name", trace.name
+    yield "is_emulated", trace.is_emulated
+    yield "took", trace.ended_ns - zero_ns
+    yield "most_shown", dag.MOST_SHOWN
+    yield (
+        "tracks",
+        (
             {"group": track.group, "name": track.name, "slices": [of_slice(each) for each in track.slices]}
             for track in tracks.tracks
-        ],
-        "counts": [
+        ),
+    )
+    yield (
+        "counts",
+        (
             {"name": each.name, "unit": each.unit, "points": [(at - zero_ns, value) for at, value in each.points]}
             for each in tracks.counts
-        ],
-        "arrows": [(each.kind, *places[id(each.begin)], *places[id(each.end)]) for each in tracks.arrows],
-        "operations": [of_operation(each) for each in trace.operations],
-        "asked": [of_asked(each) for each in trace.asked],
-        "analysis": found,
-        "texts": list(texts),
-    }
+        ),
+    )
+    yield "arrows", ((each.kind, *places[id(each.begin)], *places[id(each.end)]) for each in tracks.arrows)
+    yield "operations", (of_operation(each) for each in trace.operations)
+    yield "asked", (of_asked(each) for each in trace.asked)
+    yield "analysis", found
+    yield "texts", list(texts)  # at the end: by now all are there
