@@ -27,11 +27,13 @@ struct Recording {
     return found->second;
   }
   trace::Number begin_ask(const void* key, trace::AskKind kind, const dataflow::Op& op);
+  void end_ask(const void* key, trace::Outcome outcome, const dataflow::Op& op) noexcept;
 
   trace::Recorder recorder;
   Timing timing;
   std::vector<dataflow::Maker> places;
-  nb::object who;  // () -> the event loop and the task that run now, or the thread, in words
+  nb::object who;               // () -> the event loop and the task that run now, or the thread, in words
+  nb::object began{}, ended{};  // (number, title), (number): told when somebody asks, and when that ends; or none
 
  private:
   std::map<std::pair<void*, int>, trace::Number> numbers_;

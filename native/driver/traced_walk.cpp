@@ -9,6 +9,20 @@ bool Execution::walk_traced(Acting& acting, bool outermost, dataflow::Scratch<nb
   return walk_with<TracedSink>(acting, outermost, scratch, halted);
 }
 
+namespace {
+// An exception that is on its way stays as it is, and what the function raises is nobody's.
+template <class F>
+void tell(const nb::object& hook, F&& call) noexcept {
+  if (!hook.is_valid()) return;
+  const nb::error_scope kept;
+  try {
+    call();
+  } catch (nb::python_error& error) {
+    error.discard_as_unraisable(hook);
+  }
+}
+}  // namespace
+
 trace::Number Recording::begin_ask(const void* key, trace::AskKind kind, const dataflow::Op& op) {
   std::string asked_by;
   try {
@@ -16,9 +30,17 @@ trace::Number Recording::begin_ask(const void* key, trace::AskKind kind, const d
   } catch (nb::python_error& error) {
     error.discard_as_unraisable(who);
   }
-  std::string title = nb::cast<std::string>(nb::find(op).attr("_title"));
-  return recorder.begin_ask(
+  const auto title = nb::cast<std::string>(nb::find(op).attr("_title"));
+  const trace::Number ask = recorder.begin_ask(
       key, {.kind = kind, .name = recorder.name(title), .place = place(op.origin), .who = recorder.name(asked_by)});
+  tell(began, [&] { began(ask, title); });
+  return ask;
+}
+
+void Recording::end_ask(const void* key, trace::Outcome outcome, const dataflow::Op& op) noexcept {
+  const trace::Number ask = recorder.find_ask(key);
+  recorder.end_ask(key, outcome, {op.ready.begin(), op.ready.end()});
+  if (ask != trace::none) tell(ended, [&] { ended(ask); });
 }
 
 void set_recording(Recording* to) {

@@ -37,8 +37,7 @@ class WatchedStep {
       const Op& op = *dataflow::as_op(root_);
       recording->recorder.leave(around_, std::chrono::nanoseconds(begin_.time_since_epoch()).count());
       const bool is_refused = std::uncaught_exceptions() > errors_before_;
-      recording->recorder.end_ask(key_, is_refused ? trace::Outcome::failed : outcome_,
-                                  {op.ready.begin(), op.ready.end()});
+      recording->end_ask(key_, is_refused ? trace::Outcome::failed : outcome_, op);
     }
     tell();
   }

@@ -50,7 +50,7 @@ Await& of(PyObject* self) { return reinterpret_cast<AwaitObject*>(self)->await; 
 
 [[gnu::noinline]] void record_end(PyObject* self, trace::Outcome outcome) {
   const dataflow::Op* const op = of(self).awaited->operation();
-  if (op) driver::recording->recorder.end_ask(self, outcome, {op->ready.begin(), op->ready.end()});
+  if (op) driver::recording->end_ask(self, outcome, *op);
 }
 
 // Ends the wait, wherever it is, and lets go of everything. Does nothing the second time, as for the garbage collector.

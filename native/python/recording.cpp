@@ -95,6 +95,12 @@ void bind_recording(nb::module_& module) {
              driver::set_recording(&self);
              return true;
            })
+      // `began(number, title)` and `ended(number)` are told of all who ask, as long as it is recorded.
+      .def("tell",
+           [](Recording& self, nb::object began, nb::object ended) {
+             self.began = std::move(began);
+             self.ended = std::move(ended);
+           })
       .def("stop", stop)
       .def("__del__", stop)
       // Reads what the device has passed. True: that is all.

@@ -160,16 +160,17 @@ def run_trace(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="aiocuda trace",
         description="Run a Python program and write what it did on the devices: for Perfetto, and as a page.",
-        usage="aiocuda trace [-h] [--output FOLDER] (program.py | -m module) [argument ...]",
+        usage="aiocuda trace [-h] [--output FOLDER] [--nvtx] (program.py | -m module) [argument ...]",
     )
     parser.add_argument("--output", default=".", metavar="FOLDER", help="where the files go; the current folder")
+    parser.add_argument("--nvtx", action="store_true", help="awaits are ranges for Nsight, too; needs the package nvtx")
     parser.add_argument("-m", dest="module", action="store_true", help="run a module, as python -m does")
     parser.add_argument("program", metavar="program.py", help="the program, or the name of the module")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="argument", help="the program's own")
     given = parser.parse_args(arguments)
     name = given.program if given.module else Path(given.program).stem
     signal.signal(signal.SIGTERM, _exit_by_signal)  # so that the trace is written
-    with trace(name, output=given.output):
+    with trace(name, output=given.output, nvtx=given.nvtx):
         try:
             emulate.run_program(given.program, given.arguments, is_module=given.module)
         except AiocudaError:

@@ -18,6 +18,7 @@ IN_FUNCTIONS = {
     "igraph",
     "numba",
     "nvmath",
+    "nvtx",
     "perfetto",
     "rich",
     "rmm",

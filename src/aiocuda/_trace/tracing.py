@@ -16,6 +16,7 @@ from aiocuda._driver.select import select_driver
 from aiocuda._trace import dag, page, perfetto, terminal
 from aiocuda._trace.analysis import analyse
 from aiocuda._trace.model import Trace
+from aiocuda._trace.ranges import Ranges
 from aiocuda._trace.reading import await_times, read
 from aiocuda._trace.tracks import lay_out
 from aiocuda.errors import AiocudaError, ArgumentValueError
@@ -36,10 +37,12 @@ class Tracing:
         The folder of its files.
     """
 
-    def __init__(self, name: str, output: Path, *, is_told: bool) -> None:
+    def __init__(self, name: str, output: Path, *, is_told: bool, has_ranges: bool) -> None:
         self.name = name
         self.output = output
         self._is_told = is_told
+        self._has_ranges = has_ranges
+        self._ranges: Ranges | None = None
         self._recording: _native.Recording | None = None
         self._begun_ns = 0
         self._result: Trace | None = None
@@ -80,6 +83,9 @@ class Tracing:
             raise ArgumentValueError(f"output={str(self.output)!r} is no folder; make it first")
         select_driver()
         recording = _native.Recording(_loops.current_name)
+        self._ranges = Ranges() if self._has_ranges else None
+        if self._ranges is not None:
+            recording.tell(self._ranges.began, self._ranges.ended)
         if not recording.start():
             raise AiocudaError("another trace is being recorded, and there is one at a time; end that one first")
         self._recording = recording
@@ -93,6 +99,8 @@ class Tracing:
         assert recording is not None
         recording.stop()
         ended_ns = time.monotonic_ns()
+        if self._ranges is not None:
+            self._ranges.close()
         await_times(recording, _PATIENCE_S)
         self._result = read(recording, self.name, self._begun_ns, ended_ns, is_emulated=select_driver().is_emulated)
         self._write()
@@ -107,7 +115,7 @@ class Tracing:
             print(f"written: {self.perfetto_path} (ui.perfetto.dev), {self.page_path}", file=sys.stderr)
 
 
-def trace(name: str = "trace", *, output: str | Path = ".", report: bool = True) -> Tracing:
+def trace(name: str = "trace", *, output: str | Path = ".", report: bool = True, nvtx: bool = False) -> Tracing:
     """Record what runs in a ``with`` block: awaits, operations, streams and what waited for what.
 
     At the end of the block it writes ``name.perfetto-trace``, for Perfetto, and ``name.trace.html``, for a browser.
@@ -120,6 +128,8 @@ def trace(name: str = "trace", *, output: str | Path = ".", report: bool = True)
         The folder for the files; it must be there.
     report
         Whether the figures are printed to standard error, too.
+    nvtx
+        Whether each await is a range of NVTX, too, for Nsight Systems. It needs the package ``nvtx``.
 
     Returns
     -------
@@ -129,7 +139,8 @@ def trace(name: str = "trace", *, output: str | Path = ".", report: bool = True)
     Raises
     ------
     MissingPackageError
-        The package ``perfetto`` is not installed (extra ``trace``).
+        The packages ``perfetto`` and ``igraph`` are not installed (extra ``trace``), or ``nvtx`` is asked for and not
+        installed.
 
     Notes
     -----
@@ -147,4 +158,4 @@ def trace(name: str = "trace", *, output: str | Path = ".", report: bool = True)
     """
     if not name or Path(name).name != name:
         raise ArgumentValueError(f"name={name!r} is no name of a file; output= names the folder")
-    return Tracing(name, Path(output), is_told=report)
+    return Tracing(name, Path(output), is_told=report, has_ranges=nvtx)
