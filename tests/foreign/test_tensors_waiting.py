@@ -36,6 +36,11 @@ def launch(kernel: Any, x: Any) -> Any:
     return kernel(x, grid=1, block=N)
 
 
+async def turns() -> None:
+    for _ in range(20):
+        await anyio.lowlevel.checkpoint()
+
+
 async def soon(condition: Any) -> None:
     with anyio.fail_after(60):
         while not condition():
@@ -60,23 +65,29 @@ def test_the_loop_goes_on_while_a_kernel_is_compiled(torch, compiler, run):
     assert y.tolist() == [108] * N
 
 
-def test_the_stream_is_the_one_that_was_current_before_the_wait(torch, compiler, run, held, latch):
+def test_the_stream_is_the_one_that_was_current_before_the_wait(torch, kernels, run, latches):
+    full, theirs = latches(), latches()
+    stream, behind = ac.Device(0).stream(), ac.Device(0).stream()
+    full.hold(stream)
+    theirs.hold(behind)
     x, other = torch.tensor(2, N), torch.other_stream()
-    torch.order(torch.current, held.handle)
+    torch.order(torch.current, behind.handle)
     x.fill_(5)
-    operation = launch(times("of_first", 3), x).on(ac.Device(0).stream())
+    operation = kernels.increment(x, N, threads=N)
 
     async def main() -> None:
         async with anyio.create_task_group() as group:
-            group.start_soon(operation.within, 60)
-            await compiler.until_begun()
+            with ac.use(stream, max_in_flight=1):
+                group.start_soon(operation.within, 60)
+                await turns()
+            assert operation._state == "pending"
             with torch.using(other):  # as another task does
-                compiler.released.set()
+                full.release()
                 await soon(lambda: operation._state == "submitted")
-                latch.release()
+            theirs.release()
 
     run(main)
-    assert x.tolist() == [15] * N
+    assert x.tolist() == [6] * N
 
 
 def test_nothing_of_it_is_submitted_before_all_its_kernels_are_there(torch, kernels, compiler, run):
@@ -109,8 +120,7 @@ def test_others_wait_behind_it_that_touch_its_memory(torch, kernels, compiler, r
             group.start_soon(operation.within, 60)
             await compiler.until_begun()
             group.start_soon(later.within, 60)
-            for _ in range(20):
-                await anyio.lowlevel.checkpoint()
+            await turns()
             assert later._state == "pending"
             compiler.released.set()
 
@@ -184,8 +194,7 @@ def test_a_stream_that_others_have_filled(torch, kernels, run, held, latch):
             operation = kernels.increment(x, N, threads=N)
             async with anyio.create_task_group() as group:
                 group.start_soon(operation.within, 60)
-                for _ in range(20):
-                    await anyio.lowlevel.checkpoint()
+                await turns()
                 assert operation._state == "pending"
                 y.add_(x)
                 latch.release()
