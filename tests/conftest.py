@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 import aiocuda as ac
 from aiocuda import _native
 from aiocuda._driver.checking import raise_races, take_race_reports
+from aiocuda._kernels import module_image
 from aiocuda._loops import asyncio as asyncio_port
 from aiocuda._loops import trio as trio_port
 
@@ -326,6 +328,39 @@ def let_go() -> Callable[[Callable[[], bool]], bool]:
 
 
 _SAID_BY_DRIVER = re.compile(r"emulated CUDA driver: |.*: block: \[\d+,\d+,\d+\], thread: .* Assertion ")
+
+
+class HeldCompiler:
+    """Counts compilations, and holds them until it is told to let them go."""
+
+    def __init__(self, compile_sources: Any) -> None:
+        self._compile = compile_sources
+        self._begun = threading.Semaphore(0)
+        self.released = threading.Event()
+        self.threads: list[threading.Thread] = []
+
+    def __call__(self, *arguments: Any) -> Any:
+        self.threads.append(threading.current_thread())
+        self._begun.release()
+        assert self.released.wait(60)
+        return self._compile(*arguments)
+
+    async def until_begun(self) -> None:
+        """Wait until one more compilation has begun; the loop comes round meanwhile."""
+        while not self._begun.acquire(blocking=False):
+            await anyio.lowlevel.checkpoint()
+
+    def wait_until_begun(self) -> None:
+        """Block until one more compilation has begun."""
+        assert self._begun.acquire(timeout=60)
+
+
+@pytest.fixture
+def compiler(monkeypatch: pytest.MonkeyPatch) -> Iterator[HeldCompiler]:
+    held = HeldCompiler(module_image.compile_sources)
+    monkeypatch.setattr(module_image, "compile_sources", held)
+    yield held
+    held.released.set()  # where the test failed
 
 
 class Ended:

@@ -1,7 +1,7 @@
 // The bytes that an operation, and all that it needs, will read and write, as far as that is known before they run.
 //
-// Always true: each operation that has not run is looked at once. Arrays that a function of the program's names are not
-// known before it is called.
+// Always true: each operation that has not run is looked at once, its consumers first. Arrays that a function of the
+// program's names are not known before it is called.
 #pragma once
 #include <unordered_set>
 #include <vector>
@@ -14,26 +14,30 @@
 
 namespace aiocuda::dataflow {
 
+// Calls `look(op)` for an operation and all that it needs, of those that have not run.
+template <class F>
+void each_ahead(Op& root, F&& look) {
+  if (root.state != State::pending) return;
+  std::vector<Op*> left;
+  std::unordered_set<const Op*> seen;  // without the root, which needs none that needs it
+  for (Op* op = &root; op;) {
+    look(*op);
+    each_argument(*op, [&](nb::handle argument) {
+      Op* const child = as_op(argument);
+      if (child && child->state == State::pending && seen.insert(child).second) left.push_back(child);
+    });
+    op = left.empty() ? nullptr : left.back();
+    if (op) left.pop_back();
+  }
+}
+
 class UsesAhead {
  public:
   // `pageable`: the buffer that stands for all pageable memory.
   explicit UsesAhead(Buffer& pageable) : pageable_(pageable) {}
 
   std::vector<Use> of(Op& root) {
-    std::vector<Op*> left;
-    std::unordered_set<const Op*> seen;
-    const auto note = [&](Op& op) {
-      if (op.state == State::pending && seen.insert(&op).second) left.push_back(&op);
-    };
-    note(root);
-    while (!left.empty()) {
-      Op& op = *left.back();
-      left.pop_back();
-      look(op);
-      each_argument(op, [&](nb::handle argument) {
-        if (Op* child = as_op(argument)) note(*child);
-      });
-    }
+    each_ahead(root, [&](Op& op) { look(op); });
     return std::move(uses_);
   }
 

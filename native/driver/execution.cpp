@@ -4,7 +4,7 @@
 
 #include <chrono>
 
-#include "../dataflow/uses_ahead.hpp"
+#include "needs_ahead.hpp"
 #include "submit_sink.hpp"
 
 namespace aiocuda::driver {
@@ -259,7 +259,7 @@ CompletionRef Execution::wait_on_host(const Halt& halt, bool blocks) {
   if (halt.is_outermost) {
     Claims::Place& claim = on_host_->claim;
     if (!claim) claim = engine_.claims.next_place();
-    engine_.claims.put(this, claim, std::move(behind), dataflow::UsesAhead(engine_.staging.pageable()).of(op()));
+    engine_.claims.put(this, claim, std::move(behind), uses_left());
   }
   return until;
 }
@@ -272,7 +272,7 @@ struct Execution::Ran {
 // Runs the functions that are due; each once, whoever asks.
 Execution::Ran Execution::run_due(const std::vector<Due>& due) {
   Ran ran;
-  tensors_.leave();
+  tensors_.leave_for_function();
   for (const auto& [object, placement] : due) {
     auto& op = static_cast<dataflow::CallOp&>(*dataflow::as_op(object));
     if (op.state != dataflow::State::pending) continue;
@@ -315,9 +315,13 @@ auto Execution::before_others(F&& f) {
   }
 }
 
+std::vector<dataflow::Use> Execution::uses_left() const {
+  return dataflow::UsesAhead(engine_.staging.pageable()).of(op());
+}
+
 bool Execution::has_tensors_left() const {
   if (!dataflow::Loan::is_any_tensor() || op().is_done()) return false;
-  const auto uses = dataflow::UsesAhead(engine_.staging.pageable()).of(op());
+  const auto uses = uses_left();
   return std::any_of(uses.begin(), uses.end(), [](const dataflow::Use& use) { return use.tensor != nullptr; });
 }
 
@@ -328,8 +332,46 @@ void Execution::raise_tensors_left() const {
                       "later than what that library enqueues next. Await the map first, and then the rest");
 }
 
-void Execution::submit_tensors() {
-  if (op().has_tensors && op().state == dataflow::State::pending) submit();
+// Operations with arrays of other libraries are submitted together, so what they need is loaded before the first of
+// them. Returns the completion of what comes next of that; none if all is there.
+CompletionRef Execution::load_ahead() {
+  if (!op().has_tensors || op().is_done() || tensors_.has_begun() || engine_.depth != 0) return nullptr;
+  for (;;) {
+    const std::vector<HostNeed> needs = needs_ahead(op());
+    if (needs.empty()) return nullptr;
+    tensors_.keep_streams(uses_left());
+    for (const HostNeed& need : needs) {
+      const bool is_graph = need.kind == HostNeed::Kind::graph;
+      Op& waiting = *dataflow::as_op(need.op);
+      const nb::handle subject = is_graph ? nb::handle(static_cast<dataflow::ReplayOp&>(waiting).graph)
+                                          : static_cast<dataflow::LaunchOp&>(waiting).kernel();
+      if (on_host_ && on_host_->loading.has_failed(subject, need.device)) return nullptr;  // the walk will say why
+      if (!is_graph) {
+        subject.attr("_loading")(need.device);  // all at once
+      } else if (auto& replay = static_cast<dataflow::ReplayOp&>(waiting); !graph_of(replay)->is_being_made()) {
+        graph_of(replay)->take(replay);
+      }
+    }
+    if (CompletionRef until = wait_on_host({.host = needs.front(), .is_outermost = true}, false)) return until;
+  }
+}
+
+// After a step of an execution that waits for nothing: does it have operations with arrays of other libraries that must
+// not come later? They may while it waits for the host or for room before the first of them.
+bool Execution::keep_together(const Reached& reached) {
+  if (!tensors_.is_open()) return false;
+  const bool may_come_later = (reached.needs_host || reached.is_full()) && !tensors_.has_begun();
+  if (!may_come_later) {
+    if (!reached.is_submitted && has_tensors_left()) return true;
+    tensors_.close();
+  } else if (dataflow::Loan::is_any_tensor()) {
+    tensors_.keep_streams(uses_left());
+  }
+  return false;
+}
+
+void Execution::begin_tensors() {
+  if (op().has_tensors && op().state == dataflow::State::pending) submit_more();
 }
 
 // Submits until the root is submitted, or something must be waited for.
@@ -454,16 +496,19 @@ bool Execution::wait_for_room(const Halt& halt, const Patience& patience) {
   return is_called;
 }
 
+// Submits what can be, waiting for nothing; but what is to be kept together waits for room.
+Execution::Reached Execution::step() {
+  if (CompletionRef until = load_ahead()) return {.needs_host = true, .elsewhere = std::move(until)};
+  Reached reached = advance(false);
+  if (!keep_together(reached)) return reached;
+  submit();
+  return advance(false);
+}
+
 Execution::Driven Execution::drive(const Listener& listener) {
   const Watched watched(engine_, root_);
-  const bool is_first = !std::exchange(has_begun_, true);
   for (;;) {
-    const Reached reached = advance(false);
-    if (is_first && !reached.is_submitted && has_tensors_left()) {
-      submit();
-      continue;
-    }
-    tensors_.close();
+    const Reached reached = step();
     if (reached.is_complete) {
       end(engine_);
       return Driven::complete;
@@ -508,7 +553,6 @@ bool Execution::leave(const Op& op, completion::Token token) {
 }
 
 void Execution::submit() {
-  has_begun_ = true;
   if (op().is_done()) return raise_loss(engine_, op());
   const Watched watched(engine_, root_);
   const SubmissionThread::AtOnce at_once(engine_.submission);
@@ -556,14 +600,13 @@ bool Execution::submit_more() {
   if (op().is_done()) return false;
   const Watched watched(engine_, root_);
   try {
-    const bool is_first = !std::exchange(has_begun_, true);
+    if (load_ahead()) return false;
     const Reached reached = before_others([&] { return submit_root(false); });
     tensors_.leave();
-    if (is_first && !reached.is_submitted && has_tensors_left()) {
+    if (keep_together(reached)) {
       submit();
       return false;
     }
-    tensors_.close();
     if (!reached.is_paused && !reached.is_full())
       mark(engine_, op(), reached.is_submitted ? op().ready : reached.waits());
     return reached.is_paused;
@@ -574,7 +617,6 @@ bool Execution::submit_more() {
 
 bool Execution::wait(const Patience& patience) {
   const Watched watched(engine_, root_);
-  has_begun_ = true;
   tensors_.open();  // the thread does nothing else meanwhile
   for (;;) {
     const Reached reached = advance(true);

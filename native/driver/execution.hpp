@@ -62,8 +62,8 @@ class Execution {
   // Submits what can be submitted before the host must wait for a result, and waits for room; marks where it ends.
   // Raises where that leaves out an operation with an array of another library's.
   void submit();
-  // The same, if it was built with such operations.
-  void submit_tensors();
+  // The same as a step of an await, which waits for nothing, if it was built with such operations.
+  void begin_tensors();
   // The same, waiting for nothing. True: a function was called, and there is more to submit.
   bool submit_more();
   // Submits and waits, giving up the GIL. False: one's patience was over first.
@@ -126,7 +126,11 @@ class Execution {
   // Whatever becomes of it, what it submitted is before what other libraries enqueue next.
   template <class F>
   auto before_others(F&& f);
+  std::vector<dataflow::Use> uses_left() const;
   bool has_tensors_left() const;
+  CompletionRef load_ahead();
+  bool keep_together(const Reached& reached);
+  Reached step();
   [[noreturn]] void raise_tensors_left() const;
   CompletionRef wait_on_host(const Halt& halt, bool blocks);
   // The work on the host is done, and has been used.
@@ -155,7 +159,6 @@ class Execution {
   const dataflow::Placement* const where_;
   dataflow::Path path_;
   Tensors tensors_;
-  bool has_begun_ = false;
   dataflow::Rare<OnHost> on_host_;  // null: it has never waited for anything there, as most have not
 };
 

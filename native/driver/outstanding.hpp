@@ -14,6 +14,10 @@ struct Loading {
   bool is_of(nb::handle object, std::int32_t ordinal) const {
     return work.is_valid() && subject.is(object) && device == ordinal;
   }
+  // It ended, and the thing is not there.
+  bool has_failed(nb::handle object, std::int32_t ordinal) const {
+    return is_of(object, ordinal) && nb::cast<const HostWork&>(work).ended->has_ended();
+  }
 };
 // Memory that is not there yet, or that another thread has got for an execution: its next walk takes it.
 struct AheadMemory {

@@ -243,7 +243,7 @@ class SubmitSink : public Issuing {
       engine_.streams.enter(stream);
       giving_.make_way({stream, next_count(stream)}, giving_.touched());
     });
-    tensors_.leave();
+    tensors_.leave_for_function();
     if (!op.state.is_valid() || op.keeps_state) followed_.clear();  // it may go on with streams of frameworks
     const nb::object function = op.function;
     const nb::object arguments = arguments_of(engine_, op, values, stream, device);
@@ -272,7 +272,7 @@ class SubmitSink : public Issuing {
     nb::object value = nb::borrow(input);  // the callback may drop anything
     nb::object function = op.function;
     if (op.title.empty()) {  // the program's own may go on with them
-      tensors_.leave();
+      tensors_.leave_for_function();
       followed_.clear();
     }
     const dataflow::Enclosure::Entered building(dataflow::Enclosure::anywhere());

@@ -31,6 +31,23 @@ CUstream handle_of(const dataflow::Lender& lender) {
 
 }  // namespace
 
+void Tensors::keep_streams(std::span<const dataflow::Use> uses) {
+  for (const dataflow::Use& use : uses) {
+    if (!use.tensor || !use.tensor->lender) continue;
+    dataflow::Lender* const lender = use.tensor->lender;
+    if (std::any_of(kept_.begin(), kept_.end(), [&](const Kept& each) { return each.lender == lender; })) continue;
+    const CUstream theirs = handle_of(*lender);
+    kept_.push_back(
+        {lender, theirs,
+         engine_.hooks.keeper_of_stream(nb::int_(reinterpret_cast<std::uintptr_t>(theirs)), lender->device)});
+  }
+}
+
+CUstream Tensors::current(dataflow::Lender& lender) const {
+  const auto kept = std::find_if(kept_.begin(), kept_.end(), [&](const Kept& each) { return each.lender == &lender; });
+  return kept == kept_.end() ? handle_of(lender) : kept->theirs;
+}
+
 Tensors::Visit& Tensors::visit(dataflow::Lender& lender) {
   for (Visit& each : visits_)
     if (each.lender == &lender) return each;
@@ -44,7 +61,7 @@ void Tensors::enter(const dataflow::Op& op, const dataflow::Use& use) {
   if (!is_open_) raise_too_late(op);
   Visit& visit = this->visit(*use.tensor->lender);
   if (!visit.behind.count) {
-    visit.theirs = handle_of(*visit.lender);
+    visit.theirs = current(*visit.lender);
     visit.behind = engine_.relays.behind(visit.theirs, visit.lender->device);
   }
   use.buffer->hazards.commit_of_others(use.span, visit.behind);
@@ -58,8 +75,9 @@ void Tensors::note(const dataflow::Use& use, Tick now) {
   if (use.buffer->is_lent && std::none_of(borrowed_.begin(), borrowed_.end(), is_same))
     borrowed_.push_back({dataflow::BufferRef::another(*use.buffer), use.span, use.writes});
   if (!use.tensor) return;
+  has_begun_ = true;
   Visit& visit = this->visit(*use.tensor->lender);
-  if (!visit.theirs) visit.theirs = handle_of(*visit.lender);  // it was left since, for a function of the program's
+  if (!visit.theirs) visit.theirs = current(*visit.lender);  // it was left since, for a function of the program's
   const auto same =
       std::find_if(visit.uses.begin(), visit.uses.end(), [&](Tick tick) { return tick.stream == now.stream; });
   if (same == visit.uses.end())

@@ -59,7 +59,7 @@ void AwaitedExecution::begin_tensors(const Place& place) {
     return;
   const Charged charged(*nb::inst_ptr<LoopPort>(place.port));
   to_execute(execution().op(), execution().placement());
-  execution().submit_tensors();
+  execution().begin_tensors();
 }
 
 bool AwaitedExecution::drive(LoopPort& port, PyObject* await) {

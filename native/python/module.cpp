@@ -79,7 +79,7 @@ void bind_settings(nb::module_& module) {
       "set_hooks",
       [](nb::object refused, nb::object lost, nb::object lift, nb::object open_device, nb::object known_stream,
          nb::object streams_for, nb::object named, nb::object over_limit, nb::object over, nb::object opening,
-         nb::object making, nb::object not_done) {
+         nb::object making, nb::object not_done, nb::object keeper_of_stream) {
         auto& hooks = process_engine().hooks;
         hooks.refused = std::move(refused);
         hooks.lost = std::move(lost);
@@ -93,9 +93,10 @@ void bind_settings(nb::module_& module) {
         hooks.opening = std::move(opening);
         hooks.making = std::move(making);
         hooks.not_done = std::move(not_done);
+        hooks.keeper_of_stream = std::move(keeper_of_stream);
       },
       "refused"_a, "lost"_a, "lift"_a, "open_device"_a, "known_stream"_a, "streams_for"_a, "named"_a, "over_limit"_a,
-      "over"_a, "opening"_a, "making"_a, "not_done"_a);
+      "over"_a, "opening"_a, "making"_a, "not_done"_a, "keeper_of_stream"_a);
   // Has `hook(op, seconds)` called when a step of an execution has taken longer than `limit_s`; None: nobody is told.
   module.def(
       "set_held_up",

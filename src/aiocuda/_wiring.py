@@ -14,7 +14,7 @@ from aiocuda._arrays.array import DeviceArray, HostArray
 from aiocuda._arrays.tensor_kinds import tensor_kind
 from aiocuda._devices.device import known_stream
 from aiocuda._devices.policies import Dataflow, streams_for
-from aiocuda._driver import runtime
+from aiocuda._driver import frameworks, runtime
 from aiocuda._engine import background, faults, futures, held_up, opening, overdue, placement
 from aiocuda._graphs import making
 from aiocuda._graphs.graph import make_graph, make_graph_async
@@ -67,4 +67,5 @@ def _tell_native_code() -> None:
         opening=opening.begin,
         making=making.begin,
         not_done=opening.require_done,
+        keeper_of_stream=frameworks.keeper_of_stream,
     )

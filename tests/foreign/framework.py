@@ -37,7 +37,7 @@ _idle: defaultdict[int, list[int]] = defaultdict(list)
 _keeper_of_stream = frameworks.keeper_of_stream
 
 
-def _keeper(handle: int, ordinal: int, asker: str) -> object | None:
+def _keeper(handle: int, ordinal: int, asker: str = "") -> object | None:
     return _lasting if handle in _lasting else _keeper_of_stream(handle, ordinal, asker)
 
 

@@ -591,6 +591,8 @@ def test_a_stream_that_its_object_destroys_is_kept_for_the_borrow(
     library.cuda = types.SimpleNamespace(get_current_stream=lambda ordinal: current[0])
     library.get_stream = lambda device: current[0]
     monkeypatch.setitem(sys.modules, name, library)
+    for real in ("warp._src.context", "warp.context"):  # an imported Warp that has not begun has no streams
+        monkeypatch.delitem(sys.modules, real, raising=False)
     x = full(1)
     with framework.using(current[0].ptr):
         tensor = framework.from_dlpack(x).fill_(5)

@@ -331,32 +331,6 @@ def test_a_full_stream_lets_none_run_ahead_of_a_future_that_is_asked_first(torch
     assert y.tolist() == [120] * N
 
 
-def test_a_kernel_is_compiled_before_the_first_step_returns(torch, run):
-    fresh = ac.kernel(r"""extern "C" __global__ void once(int* x) { x[threadIdx.x] *= 3; }""")
-    x, y = torch.tensor(2, N), torch.tensor(100, N)
-
-    async def main() -> None:
-        operation = fresh(x, grid=1, block=N)
-        first_step(operation)
-        y.add_(x)
-
-    run(main)
-    assert y.tolist() == [106] * N
-
-
-def test_a_kernel_of_a_function_of_then_too(torch, run):
-    fresh = ac.kernel(r"""extern "C" __global__ void later(int* x) { x[threadIdx.x] *= 3; }""")
-    x, y = torch.tensor(2, N), torch.tensor(100, N)
-
-    async def main() -> None:
-        operation = ac.zeros(N).then(lambda _: fresh(x, grid=1, block=N))
-        first_step(operation)
-        y.add_(x)
-
-    run(main)
-    assert y.tolist() == [106] * N
-
-
 def test_an_operation_behind_a_map_is_refused_and_nothing_is_lost(torch, kernels, increment, run, latches):
     x = torch.tensor(2, N)
 

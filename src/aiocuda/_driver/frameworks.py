@@ -73,7 +73,7 @@ def is_read_only(x: Any) -> bool:
     return framework_of(type(x)) in _IMMUTABLE
 
 
-def keeper_of_stream(handle: int, ordinal: int, asker: str) -> object | None:
+def keeper_of_stream(handle: int, ordinal: int, asker: str = "") -> object | None:
     """Return what keeps the stream of a handle alive; None where nobody knows it.
 
     CuPy and Warp destroy a stream with its object, so that is kept. Streams of PyTorch and JAX live as long as the
@@ -86,7 +86,7 @@ def keeper_of_stream(handle: int, ordinal: int, asker: str) -> object | None:
     ordinal
         Its device.
     asker
-        The name of the module that asks for work on it.
+        The name of the module that asks for work on it, where that says whose stream it is.
     """
     if (jax := sys.modules.get("jax")) is not None and asker.partition(".")[0] == "jax":
         return jax  # XLA says nowhere which streams it has
