@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 from aiocuda import _native
 from aiocuda._driver import runtime
 from aiocuda._engine.placement import Placement
 
-__all__ = ["explain", "record"]
+__all__ = ["Step", "explain", "function_name", "line", "record"]
+
+# What the walk wrote down, its operation, and what it touches: (buffer, first byte, byte behind the last, writes).
+Step: TypeAlias = tuple[tuple[Any, ...], _native.Op, list[tuple[int, int, int, bool]]]
 
 
-def record(op: _native.Op, where: Placement) -> list[tuple[Any, ...]]:
+def record(op: _native.Op, where: Placement) -> list[Step]:
     """Walk an operation without running anything; return the steps as the walk wrote them down."""
     for ordinal in range(runtime.device_count()):
         runtime.open_device(ordinal)
@@ -23,7 +26,7 @@ def explain(op: _native.Op, where: Placement) -> str:
     steps = record(op, where)
     if not steps:
         return f"{op._title}: it has run; nothing is left to do"
-    lines = [_line(step) for step in steps]
+    lines = [line(step) for step, _, _ in steps]
     width = max(len(lane) for lane, _, _ in lines)
     what_width = max(len(what) for _, what, _ in lines)
     return "\n".join(
@@ -32,7 +35,8 @@ def explain(op: _native.Op, where: Placement) -> str:
     )
 
 
-def _line(step: tuple[Any, ...]) -> tuple[str, str, str]:
+def line(step: tuple[Any, ...]) -> tuple[str, str, str]:
+    """Return where a step goes, what it does, and the line of the program that asked for it."""
     kind, *rest = step
     if kind == "wait":
         stream, other, behind = rest
@@ -49,7 +53,7 @@ def _line(step: tuple[Any, ...]) -> tuple[str, str, str]:
         return f"stream {stream}", f"launch {name} on device {device}: {_size(shape)}{touched}", _at(origin)
     if kind == "call":
         stream, device, function, accesses, origin = rest
-        return f"stream {stream}", f"call {_name(function)} on device {device}{_touched(accesses)}", _at(origin)
+        return f"stream {stream}", f"call {function_name(function)} on device {device}{_touched(accesses)}", _at(origin)
     if kind == "replay":
         stream, device, nodes, replaced, place, origin = rest
         inputs = f", with {replaced} inputs replaced" if replaced else ""
@@ -73,13 +77,13 @@ def _line(step: tuple[Any, ...]) -> tuple[str, str, str]:
             _at(origin),
         )
     function, origin = rest
-    name = _name(function)
+    called = function_name(function)
     when = (
         "on the host, when the value is there" if kind == "map" else "at submission; what it returns is known only then"
     )
     if kind == "inspect":
         when = "at submission"
-    return "host", f"{kind} {name}: {when}", _at(origin)
+    return "host", f"{kind} {called}: {when}", _at(origin)
 
 
 def _touched(accesses: list[tuple[str, bool]]) -> str:
@@ -90,7 +94,8 @@ def _touched(accesses: list[tuple[str, bool]]) -> str:
     return text
 
 
-def _name(function: Any) -> str:
+def function_name(function: Any) -> str:
+    """Return what messages call a function."""
     return getattr(function, "__qualname__", None) or repr(function)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from aiocuda._pictures.dag import Edge
 from aiocuda.errors import MissingPackageError
 
-__all__ = ["Layout", "is_there", "laid_out"]
+__all__ = ["Layout", "laid_out"]
 
 Point = tuple[float, float]
 
@@ -30,15 +30,6 @@ class Layout:
 
     boxes: tuple[Point, ...]
     bends: tuple[tuple[Point, ...], ...]
-
-
-def is_there() -> bool:
-    """Whether there is what lays out."""
-    try:
-        import igraph  # noqa: F401, PLC0415 - it need not be installed
-    except ImportError:
-        return False
-    return True
 
 
 def laid_out(nodes: int, edges: Sequence[Edge]) -> Layout:
