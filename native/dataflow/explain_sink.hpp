@@ -162,13 +162,14 @@ class ExplainSink {
     return std::nullopt;  // it gives back what it writes, unless its function returns something
   }
   void copy(CopyOp& op, const Array& to, const Array& from, StreamIndex stream) {
-    note_copy(op, stream, describe_place(from), describe_place(to), to.size_bytes());
+    note_copy(op, stream, describe_place(from), describe_place(to), from.device, to.device, to.size_bytes());
   }
   void fill(FillOp& op, const Array& array, const Array*, StreamIndex stream) {
-    note(op, touched(), "fill", stream, describe(array), array.size_bytes(), op.fill, op.origin.location());
+    note(op, touched(), "fill", stream, array.device, describe(array), array.size_bytes(), op.fill,
+         op.origin.location());
   }
   void fill_of_unknown(FillOp& op) {
-    note(op, nb::list(), "fill", nb::none(), "?", nb::none(), op.fill, op.origin.location());
+    note(op, nb::list(), "fill", nb::none(), host_ordinal, "?", nb::none(), op.fill, op.origin.location());
   }
   static constexpr bool stages_copies = true;
   Buffer& pageable() { return *services_.pageable; }
@@ -181,17 +182,17 @@ class ExplainSink {
     return keep(std::move(value));
   }
   void upload(CopyOp& op, const Array& to, StreamIndex stream) {
-    note_copy(op, stream, "pageable host memory", describe_place(to), to.size_bytes());
+    note_copy(op, stream, "pageable host memory", describe_place(to), host_ordinal, to.device, to.size_bytes());
   }
   void download(CopyOp& op, const Array& from, StreamIndex stream) {
-    note_copy(op, stream, describe_place(from), "pageable host memory", from.size_bytes());
+    note_copy(op, stream, describe_place(from), "pageable host memory", from.device, host_ordinal, from.size_bytes());
   }
   void replay(ReplayOp& op, const Replay&, StreamIndex stream, std::int32_t device) {
     note(op, touched(), "replay", stream, device, op.plan->nodes.size(), op.bindings.size(), op.plan->place,
          op.origin.location());
   }
   void copy_of_unknown(CopyOp& op) {
-    note(op, nb::list(), "copy", nb::none(), "?", "?", nb::none(), op.origin.location());
+    note(op, nb::list(), "copy", nb::none(), "?", "?", host_ordinal, host_ordinal, nb::none(), op.origin.location());
   }
   std::optional<Value> call(CallOp& op, Value input) {
     note(op, nb::list(), op.mode == CallMode::then ? "then" : "inspect", op.function, op.origin.location());
@@ -272,9 +273,9 @@ class ExplainSink {
     return found;
   }
   std::size_t number_of(const Buffer* buffer) { return numbers_.try_emplace(buffer, numbers_.size()).first->second; }
-  void note_copy(CopyOp& op, StreamIndex stream, const std::string& from, const std::string& to,
-                 std::uint64_t size_bytes) {
-    note(op, touched(), "copy", stream, from, to, size_bytes, op.origin.location());
+  void note_copy(CopyOp& op, StreamIndex stream, const std::string& from, const std::string& to, std::int32_t source,
+                 std::int32_t destination, std::uint64_t size_bytes) {
+    note(op, touched(), "copy", stream, from, to, source, destination, size_bytes, op.origin.location());
   }
   Value keep(Recorded value) {
     values_.push_back(std::move(value));

@@ -78,9 +78,9 @@ def _label(written: tuple[Any, ...]) -> str:
         case "replay":
             return f"graph of {rest[2]} nodes"
         case "fill":
-            return f"fill with {rest[3]}"
+            return f"fill with {rest[4]}"
         case "copy":
-            return "copy" if rest[3] is None else f"copy {rest[3]} bytes"
+            return "copy" if rest[5] is None else f"copy {rest[5]} bytes"
         case _:
             return f"{kind} {explain.function_name(rest[0])}"
 

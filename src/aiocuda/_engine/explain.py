@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 
 from aiocuda import _native
 from aiocuda._driver import runtime
+from aiocuda._engine.costs import cost_of, cost_text, totals
 from aiocuda._engine.placement import Placement
 
 __all__ = ["Step", "explain", "function_name", "line", "record"]
@@ -21,18 +22,26 @@ def record(op: _native.Op, where: Placement) -> list[Step]:
     return _native.record(op, where)
 
 
-def explain(op: _native.Op, where: Placement) -> str:
-    """Return the steps of an operation as a text, one line each, numbered in order of submission."""
+def explain(op: _native.Op, where: Placement, *, costs: bool = False) -> str:
+    """Return the steps of an operation as a text, one line each, numbered in order of submission.
+
+    `costs` adds what each moves and the least time for that, and a line for each device with all of it.
+    """
     steps = record(op, where)
     if not steps:
         return f"{op._title}: it has run; nothing is left to do"
-    lines = [line(step) for step, _, _ in steps]
+    lines = [line(written) for written, _, _ in steps]
+    found = [cost_of(written, uses) if costs else None for written, _, uses in steps]
+    texts = [cost_text(cost) for cost in found]
     width = max(len(lane) for lane, _, _ in lines)
     what_width = max(len(what) for _, what, _ in lines)
-    return "\n".join(
-        f"{number:>3}  {lane:<{width}}  {what:<{what_width}}  {origin}".rstrip()
-        for number, (lane, what, origin) in enumerate(lines, 1)
-    )
+    cost_width = max(map(len, texts))
+    gap = "  " if cost_width else ""
+    shown = [
+        f"{number:>3}  {lane:<{width}}  {what:<{what_width}}{gap}{text:<{cost_width}}  {origin}".rstrip()
+        for number, ((lane, what, origin), text) in enumerate(zip(lines, texts, strict=True), 1)
+    ]
+    return "\n".join([*shown, *totals(cost for cost in found if cost is not None)])
 
 
 def line(step: tuple[Any, ...]) -> tuple[str, str, str]:
@@ -63,12 +72,12 @@ def line(step: tuple[Any, ...]) -> tuple[str, str, str]:
             _at(origin),
         )
     if kind == "fill":
-        stream, what, size_bytes, value, origin = rest
+        stream, _, what, size_bytes, value, origin = rest
         if stream is None:
             return "?", f"fill what is known only at submission with {value}", _at(origin)
         return f"stream {stream}", f"fill {what}, {size_bytes} bytes, with {value}", _at(origin)
     if kind == "copy":
-        stream, source, destination, size_bytes, origin = rest
+        stream, source, destination, _, _, size_bytes, origin = rest
         if stream is None:
             return "?", "copy of what is known only at submission", _at(origin)
         return (

@@ -340,15 +340,24 @@ class DeviceOp(Executable[T_co], OpViews[T_co], Generic[T_co]):
         op._put_on(named)
         return self
 
-    def explain(self) -> str:
+    def explain(self, *, costs: bool = False) -> str:
         """Say what executing this would do, in order: streams, waits, launches, copies. Runs nothing.
+
+        Parameters
+        ----------
+        costs
+            Say too how many bytes each step moves, and how long the device needs for that at least. The time is an
+            estimate: each byte that a kernel reads or writes counts once, and computing takes no time. It comes from
+            the clock and the width of the device's memory, as the driver tells them, and from 25 GB/s for copies to
+            and from a device, which is assumed.
 
         Returns
         -------
         str
-            One line for each step: where, what, and the line of the program that asked for it.
+            One line for each step: where, what, and the line of the program that asked for it. With `costs`, two more
+            for each device: what all steps move and need, and what that was estimated with.
         """
-        return explain.explain(native_op(self), placement.current.get())
+        return explain.explain(native_op(self), placement.current.get(), costs=costs)
 
     def draw(self) -> Picture:
         """Draw what executing this would do: its steps, and which of them come after which. Runs nothing.
