@@ -43,7 +43,7 @@ help:
 demo: $(STAMPS)/built
 	@$(BIN)/aiocuda demo
 
-test: $(STAMPS)/built $(STAMPS)/test
+test: $(STAMPS)/built $(STAMPS)/test $(STAMPS)/browser
 	@AIOCUDA_DRIVER=$(AIOCUDA_DRIVER) $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile $(PYTEST_ARGUMENTS)
 
 soak: $(STAMPS)/built $(STAMPS)/test
@@ -170,6 +170,14 @@ $(STAMPS)/build: pyproject.toml | $(STAMPS)/venv
 
 $(STAMPS)/test $(STAMPS)/check $(STAMPS)/docs: $(STAMPS)/%: pyproject.toml | $(STAMPS)/built
 	@$(PIP) install --group $*
+	@touch $@
+
+# For the tests of pages: the system's Chromium, else Playwright's own, else the distribution's.
+$(STAMPS)/browser: | $(STAMPS)/test
+	@command -v chromium chromium-browser google-chrome >/dev/null \
+	  || $(BIN)/playwright install $$([ "$$(id -u)" != 0 ] || echo --with-deps) chromium \
+	  || { [ "$$(id -u)" = 0 ] && apt-get install --yes --no-install-recommends chromium; } \
+	  || echo "set-up: no Chromium could be installed: the tests of pages are skipped" >&2
 	@touch $@
 
 # Editable: an edited Python file is in use at once, an edited C++ file after an incremental build.

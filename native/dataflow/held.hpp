@@ -13,7 +13,8 @@
 
 namespace aiocuda::dataflow {
 
-enum class HeldKind : std::uint8_t { work, mark, wait };
+// Points are taken beside work, in its place on the stream: one before it, and one behind it.
+enum class HeldKind : std::uint8_t { work, mark, wait, point_before, point_behind };
 
 template <class Work>
 struct HeldCall {
@@ -84,7 +85,9 @@ class HeldCalls {
           make_one(i);
           ++next[queue];
           --left;
-          is_turn_over = calls[i].kind == HeldKind::work;
+          const bool is_followed =
+              next[queue] < queues[queue].size() && calls[queues[queue][next[queue]]].kind == HeldKind::point_behind;
+          is_turn_over = (calls[i].kind == HeldKind::work && !is_followed) || calls[i].kind == HeldKind::point_behind;
         }
       }
     }

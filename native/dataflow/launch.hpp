@@ -95,6 +95,7 @@ class ModuleMemory {
 
 struct Signature {
   std::string kernel;
+  const std::string* name = nullptr;  // the same, kept for good
   std::vector<Param> params;
   std::vector<std::uint32_t> outputs;  // the parameters it writes
   std::uint32_t max_threads = 1024;    // a block

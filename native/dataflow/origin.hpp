@@ -39,6 +39,9 @@ inline bool is_package_code(PyCodeObject* code) {
 
 class Origin {
  public:
+  // While a trace is recorded: told of each origin when it is captured.
+  static inline void (*note_built)(const Origin&) = nullptr;
+
   Origin() = default;
   Origin(const Origin&) = delete;
   Origin& operator=(const Origin&) = delete;
@@ -46,6 +49,8 @@ class Origin {
 
   // The innermost frame that is not the package's own.
   void capture() {
+    if (note_built) [[unlikely]]
+      note_built(*this);
     PyFrameObject* frame = PyEval_GetFrame();  // borrowed
     if (!frame) return;
     Py_INCREF(frame);
@@ -65,6 +70,8 @@ class Origin {
   }
 
   nb::object location() const { return location(code_, instruction_); }  // (file, line) or None
+  PyObject* code() const { return reinterpret_cast<PyObject*>(code_); }  // borrowed, or null
+  int instruction() const { return instruction_; }
 
   // What is left of an origin in what lives longer than the operation.
   class Place {

@@ -154,6 +154,7 @@ class Placing {
     for (const Use& use : uses)
       if (use.tensor || use.buffer->is_lent) [[unlikely]]
         sink_.admit_others(op, use);
+    if constexpr (requires { sink_.note_needs(uses); }) sink_.note_needs(uses);
     for (const Use& use : uses)
       sink_.hazards(*use.buffer).each(use.span, [&](const Hazard& hazard, Span) {
         timeline.order(stream, hazard, use.writes, waits);

@@ -4,14 +4,15 @@
 
 #include <chrono>
 
-#include "needs_ahead.hpp"
-#include "submit_sink.hpp"
+#include "recording.hpp"
+#include "walking.hpp"
+#include "watched.hpp"
 
 namespace aiocuda::driver {
 namespace {
-using Clock = std::chrono::steady_clock;
 
 [[noreturn, gnu::cold]] void raise_lost(Engine& engine, std::int32_t error, nb::handle object, std::int32_t device) {
+  dataflow::story.note(dataflow::Decided::failed, *dataflow::as_op(object), {});
   nb::object exception = engine.hooks.lost(error, object, device);
   if (!is_capture_error(error)) dataflow::as_op(object)->fail(exception);
   raise_exception(exception);
@@ -79,49 +80,14 @@ void raise_loss(Engine& engine, Op& op) {
 }
 
 // Somebody has his result: what was only kept for the copies behind it may go.
-bool end(Engine& engine) {
+bool end(Engine& engine, const Op& op) {
+  dataflow::story.note(dataflow::Decided::completed, op, op.ready.empty() ? Tick{} : *op.ready.begin());
   if (engine.depth != 0 || engine.is_over()) return true;
   engine.given.drop_made();
   engine.staging.drop_ended();
   return true;
 }
 
-// Tells who debugs of a step that took its thread for long.
-class Watched {
- public:
-  Watched(Engine& engine, const nb::object& root) : engine_(engine) {
-    if (engine_.hooks.held_up.is_valid()) [[unlikely]] {
-      root_ = root;
-      begin_ = Clock::now();
-    }
-  }
-  Watched(const Watched&) = delete;
-  Watched& operator=(const Watched&) = delete;
-  ~Watched() {
-    if (begin_) [[unlikely]]
-      tell();
-  }
-
- private:
-  void tell() noexcept {
-    const nb::object hook = engine_.hooks.held_up;
-    const double taken_s = std::chrono::duration<double>(Clock::now() - *begin_).count();
-    if (!hook.is_valid() || engine_.is_over() || taken_s <= engine_.hooks.held_up_s) return;
-    try {
-      hook(root_, taken_s);
-    } catch (nb::python_error& error) {
-      error.discard_as_unraisable(root_);
-    }
-  }
-
-  Engine& engine_;
-  nb::object root_;  // while somebody debugs
-  std::optional<Clock::time_point> begin_;
-};
-
-}  // namespace
-
-namespace {
 [[gnu::noinline]] void mark_now(Engine& engine, Op& op, std::span<const Tick> ticks) {
   for (const Tick tick : ticks) {
     if (engine.timeline.is_known_complete(tick)) continue;
@@ -182,41 +148,33 @@ bool Execution::walk(Halted& halted) {
   if (!outermost) [[unlikely]]
     own.emplace();
   dataflow::Scratch<nb::handle>& scratch = own ? *own : engine_.scratch;
-  SubmitSink sink(engine_, placement(), scratch.uses, outermost, acting.turn(), on_host_.get(), tensors_);
-  for (;;) {
-    dataflow::Walk<SubmitSink> walk(sink, placement(), scratch, path_);
-    if (walk.run(root_)) [[likely]] {
-      forget_host();
-      halted.reset();
-      return true;
-    }
-    if (has_stopped(walk, sink.take_host_need(), acting, outermost, halted)) return false;
-  }
+  if (recording) [[unlikely]]
+    return walk_traced(acting, outermost, scratch, halted);
+  return walk_with<SubmitSink>(acting, outermost, scratch, halted);
 }
 
 // A walk did not come to its end. True: something must come first. It is not inlined, so that a walk that comes to its
 // end takes fewer lines of the cache.
-template <class Walk>
-[[gnu::noinline]] bool Execution::has_stopped(const Walk& walk, HostNeed need, Acting& acting, bool outermost,
+[[gnu::noinline]] bool Execution::has_stopped(const Stop& stop, HostNeed need, Acting& acting, bool outermost,
                                               Halted& halted) {
   halted.reset(new Halt{.host = std::move(need), .is_outermost = outermost});
   Halt& halt = *halted;
   if (!halt.host.is_any()) forget_host();
   for (const dataflow::Path::Due& each : path_.due) halt.due.push_back({object_of(*each.frame->op), each.placement});
   if (halt.host.is_any()) return true;
-  if (const auto& memory = walk.full_memory()) {  // of an outermost walk: in the middle of one nobody waits for memory
+  if (const auto& memory = stop.full_memory) {  // of an outermost walk: in the middle of one nobody waits for memory
     acting.keep();
     halt.full = {engine_.memory_line(memory->device), memory->most_bytes, memory->asked_bytes};
     halt.stands_in_line = true;
     return true;
   }
-  if (walk.is_full()) {
+  if (stop.is_full) {
     acting.keep();
-    halt.full = {walk.waits().front().stream, placement().max_in_flight};
-    halt.stands_in_line = outermost && !walk.is_queue_full();
+    halt.full = {stop.waits.front().stream, placement().max_in_flight};
+    halt.stands_in_line = outermost && !stop.is_queue_full;
     if (halt.stands_in_line) return true;
   }
-  halt.waits = engine_.incomplete(walk.waits());
+  halt.waits = engine_.incomplete(stop.waits);
   return !halt.waits.empty() || !halt.due.empty();
 }
 
@@ -291,6 +249,7 @@ Execution::Ran Execution::run_due(const std::vector<Due>& due) {
       const nb::object value = producer ? producer->outcome : op.input;
       const nb::object function = op.function;
       const dataflow::InForce in_force(placement);
+      const RecordedFunction recorded(op);
       op.finish(function(value));
     } catch (nb::python_error& error) {
       op.fail(error.value());  // the next walk raises it, and fails what depends on it
@@ -313,65 +272,6 @@ auto Execution::before_others(F&& f) {
     tensors_.leave_after_error(root_);
     throw;
   }
-}
-
-std::vector<dataflow::Use> Execution::uses_left() const {
-  return dataflow::UsesAhead(engine_.staging.pageable()).of(op());
-}
-
-bool Execution::has_tensors_left() const {
-  if (!dataflow::Loan::is_any_tensor() || op().is_done()) return false;
-  const auto uses = uses_left();
-  return std::any_of(uses.begin(), uses.end(), [](const dataflow::Use& use) { return use.tensor != nullptr; });
-}
-
-void Execution::raise_tensors_left() const {
-  dataflow::raise(dataflow::error_types.argument_value,
-                  nb::cast<std::string>(root_.attr("_title")) +
-                      " needs an operation that uses an array of another library after a map(): it would be submitted "
-                      "later than what that library enqueues next. Await the map first, and then the rest");
-}
-
-// Operations with arrays of other libraries are submitted together, so what they need is loaded before the first of
-// them. Returns the completion of what comes next of that; none if all is there.
-CompletionRef Execution::load_ahead() {
-  if (!op().has_tensors || op().is_done() || tensors_.has_begun() || engine_.depth != 0) return nullptr;
-  for (;;) {
-    const std::vector<HostNeed> needs = needs_ahead(op());
-    if (needs.empty()) return nullptr;
-    tensors_.keep_streams(uses_left());
-    for (const HostNeed& need : needs) {
-      const bool is_graph = need.kind == HostNeed::Kind::graph;
-      Op& waiting = *dataflow::as_op(need.op);
-      const nb::handle subject = is_graph ? nb::handle(static_cast<dataflow::ReplayOp&>(waiting).graph)
-                                          : static_cast<dataflow::LaunchOp&>(waiting).kernel();
-      if (on_host_ && on_host_->loading.has_failed(subject, need.device)) return nullptr;  // the walk will say why
-      if (!is_graph) {
-        subject.attr("_loading")(need.device);  // all at once
-      } else if (auto& replay = static_cast<dataflow::ReplayOp&>(waiting); !graph_of(replay)->is_being_made()) {
-        graph_of(replay)->take(replay);
-      }
-    }
-    if (CompletionRef until = wait_on_host({.host = needs.front(), .is_outermost = true}, false)) return until;
-  }
-}
-
-// After a step of an execution that waits for nothing: does it have operations with arrays of other libraries that must
-// not come later? They may while it waits for the host or for room before the first of them.
-bool Execution::keep_together(const Reached& reached) {
-  if (!tensors_.is_open()) return false;
-  const bool may_come_later = (reached.needs_host || reached.is_full()) && !tensors_.has_begun();
-  if (!may_come_later) {
-    if (!reached.is_submitted && has_tensors_left()) return true;
-    tensors_.close();
-  } else if (dataflow::Loan::is_any_tensor()) {
-    tensors_.keep_streams(uses_left());
-  }
-  return false;
-}
-
-void Execution::begin_tensors() {
-  if (op().has_tensors && op().state == dataflow::State::pending) submit_more();
 }
 
 // Submits until the root is submitted, or something must be waited for.
@@ -506,11 +406,11 @@ Execution::Reached Execution::step() {
 }
 
 Execution::Driven Execution::drive(const Listener& listener) {
-  const Watched watched(engine_, root_);
+  const Watched watched(engine_, root_, this, trace::AskKind::await);
   for (;;) {
     const Reached reached = step();
     if (reached.is_complete) {
-      end(engine_);
+      end(engine_, op());
       return Driven::complete;
     }
     if (reached.is_paused) {
@@ -542,7 +442,7 @@ bool Execution::ended(std::int32_t result) {
   if (result > 0) raise_lost(engine_, result, root_, device_of(engine_, op().ready));
   if (result != 0 || !op().is_done() || !engine_.timeline.are_known_complete(op().ready)) return false;
   op().outstanding.reset();
-  return end(engine_);
+  return end(engine_, op());
 }
 
 bool Execution::leave(const Op& op, completion::Token token) {
@@ -554,7 +454,7 @@ bool Execution::leave(const Op& op, completion::Token token) {
 
 void Execution::submit() {
   if (op().is_done()) return raise_loss(engine_, op());
-  const Watched watched(engine_, root_);
+  const Watched watched(engine_, root_, this, trace::AskKind::submit);
   const SubmissionThread::AtOnce at_once(engine_.submission);
   try {
     before_others([&] { submit_whole(); });
@@ -598,7 +498,7 @@ void Execution::submit_whole() {
 
 bool Execution::submit_more() {
   if (op().is_done()) return false;
-  const Watched watched(engine_, root_);
+  const Watched watched(engine_, root_, this, trace::AskKind::submit);
   try {
     if (load_ahead()) return false;
     const Reached reached = before_others([&] { return submit_root(false); });
@@ -616,11 +516,17 @@ bool Execution::submit_more() {
 }
 
 bool Execution::wait(const Patience& patience) {
-  const Watched watched(engine_, root_);
+  Watched watched(engine_, root_, this, trace::AskKind::sync);
+  const bool is_in_time = wait_watched(patience);
+  if (!is_in_time) watched.note_late();
+  return is_in_time;
+}
+
+bool Execution::wait_watched(const Patience& patience) {
   tensors_.open();  // the thread does nothing else meanwhile
   for (;;) {
     const Reached reached = advance(true);
-    if (reached.is_complete) return end(engine_);
+    if (reached.is_complete) return end(engine_, op());
     if (reached.is_paused) {
       if (patience.is_over()) return false;
       continue;

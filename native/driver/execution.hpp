@@ -120,9 +120,18 @@ class Execution {
   };
   struct Ran;
 
+  // Why a walk did not come to its end.
+  struct Stop {
+    const std::optional<dataflow::FullMemory>& full_memory;
+    bool is_full, is_queue_full;
+    const std::vector<Tick>& waits;
+  };
+
   bool walk(Halted& halted);
-  template <class Walk>
-  bool has_stopped(const Walk& walk, HostNeed need, Acting& acting, bool outermost, Halted& halted);
+  template <class Sink>
+  bool walk_with(Acting& acting, bool outermost, dataflow::Scratch<nb::handle>& scratch, Halted& halted);
+  bool walk_traced(Acting& acting, bool outermost, dataflow::Scratch<nb::handle>& scratch, Halted& halted);
+  bool has_stopped(const Stop& stop, HostNeed need, Acting& acting, bool outermost, Halted& halted);
   // Whatever becomes of it, what it submitted is before what other libraries enqueue next.
   template <class F>
   auto before_others(F&& f);
@@ -152,6 +161,7 @@ class Execution {
   CompletionRef completion_of(const Reached& reached, std::chrono::microseconds budget);
   CompletionRef stand(const Halt::Full& full, completion::Waiter waiter);
   bool wait_for_room(const Halt& halt, const Patience& patience);
+  bool wait_watched(const Patience& patience);
 
   Engine& engine_;
   nb::object root_, placement_;

@@ -17,15 +17,23 @@
 #include "../dataflow/fills.hpp"
 #include "../dataflow/held.hpp"
 #include "../dataflow/pageable.hpp"
+#include "../dataflow/story.hpp"
 #include "block_calls.hpp"
 #include "calls.hpp"
 #include "giving.hpp"
 #include "graph.hpp"
 #include "outstanding.hpp"
+#include "recording.hpp"
 #include "refused.hpp"
 
 namespace aiocuda::driver {
 using dataflow::Array;
+
+// A place beside a piece of work in its stream, whose time is measured.
+struct Point {
+  CUevent event = nullptr;  // null: only the host's
+  trace::Number work = trace::none;
+};
 
 // Work for a stream when its turn comes; for a mark or a wait, the operation that it belongs to.
 struct HeldWork {
@@ -38,6 +46,7 @@ struct HeldWork {
   dataflow::Array array{};         // of a copy from or to pageable memory
   nb::object pageable{};
   std::vector<MemoryRange> touched{};  // where work is given
+  Point point{};                       // of the kinds point_before and point_behind
 };
 using HeldCall = dataflow::HeldCall<HeldWork>;
 using dataflow::HeldKind;
@@ -114,6 +123,7 @@ class Issuing {
     put_mark(op, stream, slot);
   }
   void wait(Op& op, StreamIndex stream, StreamIndex other, std::uint32_t slot) {
+    dataflow::story.note_wait(op, {stream, next_count(stream)}, other);
     if (holds_back_)
       return hold({.kind = HeldKind::wait,
                    .stream = stream,
@@ -180,6 +190,15 @@ class Issuing {
     });
   }
 
+  // Beside the operation's work on the stream. The walk goes on where the driver refuses it: then there is no time.
+  void put_point(Op& op, StreamIndex stream, const Point& point, bool is_behind) {
+    if (!holds_back_) return take_point(stream, point, is_behind);
+    hold({.kind = is_behind ? HeldKind::point_behind : HeldKind::point_before,
+          .stream = stream,
+          .count = next_count(stream),
+          .work = {.op = object_of(op), .point = point}});
+  }
+
   void note_progress(Op& op, StreamIndex stream) {
     doing(engine_, op, engine_.stream(stream).device, [&] { engine_.waits.note_progress(stream); });
   }
@@ -210,6 +229,17 @@ class Issuing {
       call_copy(engine_.table, block, engine_.stream(of.tick.stream).handle);
   }
 
+  void take_point(StreamIndex stream, const Point& point, bool is_behind) {
+    if (!recording) return;  // the trace has ended
+    trace::Work& work = recording->recorder.work(point.work);
+    (is_behind ? work.returned : work.called) = trace::now_ns();
+    if (!point.event) return;
+    const StreamState& state = engine_.stream(stream);
+    scope_.bind(state.device);
+    const CUresult answer = engine_.now.record(point.event, state.on());
+    if (answer != CUDA_SUCCESS) recording->timing.give_up(point.work);
+  }
+
   // A mark or a wait was refused, and what it was for counts as ordered.
   [[gnu::cold]] void restore_order(const std::set<StreamIndex>& streams) {
     engine_.streams.lose_order(streams);
@@ -230,7 +260,7 @@ class Issuing {
   // The work at the stream's end gets its mark now. When the call is made, the timeline counts all that is held back,
   // and a mark would speak for that, too.
   void hold(HeldCall call) {
-    if (call.kind != HeldKind::mark) {
+    if (call.kind == HeldKind::work || call.kind == HeldKind::wait) {
       Op& op = *dataflow::as_op(call.work.op);
       doing(engine_, op, engine_.stream(call.stream).device, [&] { engine_.streams.enter(call.stream); });
     }
@@ -238,6 +268,8 @@ class Issuing {
     held_.add(std::move(call));
   }
   void make(const HeldCall& call) {
+    if (call.kind == HeldKind::point_before || call.kind == HeldKind::point_behind)
+      return take_point(call.stream, call.work.point, call.kind == HeldKind::point_behind);
     const StreamState& state = engine_.stream(call.stream);
     doing(engine_, call.work.op, state.device, [&] {
       Op& op = *dataflow::as_op(call.work.op);

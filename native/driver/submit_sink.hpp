@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "../dataflow/explain_sink.hpp"
+#include "../dataflow/story.hpp"
 #include "../dataflow/walk.hpp"
 #include "foreign_call.hpp"
 #include "issuing.hpp"
@@ -57,6 +58,7 @@ class SubmitSink : public Issuing {
   [[noreturn, gnu::cold]] void raise_again(const Op& op) const { dataflow::ExplainSink::raise_stored(op); }
   void fail(Op& op, nb::handle error) {
     drop_turn(op);
+    if (op.state == dataflow::State::pending) dataflow::story.note(dataflow::Decided::failed, op, {});
     op.fail(error);
   }
 
@@ -323,6 +325,7 @@ class SubmitSink : public Issuing {
   }
 
   void ran(Op& op, Tick now) {
+    dataflow::story.note_pending(dataflow::Decided::submitted, op, now);
     op.ready.clear();
     op.ready.push_back(now);
     if (!holds_back_) note_progress(op, now.stream);

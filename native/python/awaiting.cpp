@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <limits>
 #include <new>
+#include <optional>
 
+#include "../driver/recording.hpp"
 #include "../spares.hpp"
 #include "process.hpp"
 
@@ -46,11 +48,18 @@ PyTypeObject* await_type = nullptr;
 
 Await& of(PyObject* self) { return reinterpret_cast<AwaitObject*>(self)->await; }
 
+[[gnu::noinline]] void record_end(PyObject* self, trace::Outcome outcome) {
+  const dataflow::Op* const op = of(self).awaited->operation();
+  if (op) driver::recording->end_ask(self, outcome, *op);
+}
+
 // Ends the wait, wherever it is, and lets go of everything. Does nothing the second time, as for the garbage collector.
-void finish(PyObject* self) {
+void finish(PyObject* self, trace::Outcome outcome = trace::Outcome::cancelled) {
   Await& await = of(self);
   const auto stage = std::exchange(await.stage, Await::Stage::over);
   if (stage == Await::Stage::over) return;
+  if (driver::recording) [[unlikely]]
+    record_end(self, outcome);
   if (stage == Await::Stage::lines_up && await.line && !process_engine().is_over()) {
     const nb::object token = nb::steal(static_cast<PyObject*>(await.port().time->leave(await.line)));
   }
@@ -183,7 +192,7 @@ bool came_back(PyObject* self, const nb::object& returned) {
 PySendResult end_with_error(PyObject* self) {
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
-  finish(self);
+  finish(self, driver::recording ? driver::outcome_of_error(type) : trace::Outcome::failed);
   PyErr_Restore(type, value, traceback);
   return PYGEN_ERROR;
 }
@@ -199,7 +208,7 @@ PySendResult go_on(PyObject* self, PySendResult answer, PyObject** answered) {
       const bool is_done = returned.is_valid() && came_back(self, returned);
       if (is_done || (!await.delegate.is_valid() && step(self))) {
         *answered = await.awaited->outcome().release().ptr();
-        finish(self);
+        finish(self, trace::Outcome::done);
         return PYGEN_RETURN;
       }
       answer = PyIter_Send(await.delegate.ptr(), Py_None, answered);
@@ -212,15 +221,46 @@ PySendResult go_on(PyObject* self, PySendResult answer, PyObject** answered) {
   return end_with_error(self);
 }
 
+// A step of an await, while a trace is recorded. An await that had begun before the trace did is not in it.
+class RecordedStep {
+ public:
+  RecordedStep(PyObject* self, const dataflow::Op& op) {
+    trace::Recorder& recorder = recorded_->recorder;
+    trace::Number ask = recorder.find_ask(self);
+    if (ask == trace::none && of(self).stage == Await::Stage::fresh)
+      ask = driver::recording->begin_ask(self, trace::AskKind::await, op);
+    around_ = recorder.enter(ask);
+  }
+  RecordedStep(const RecordedStep&) = delete;
+  RecordedStep& operator=(const RecordedStep&) = delete;
+  ~RecordedStep() {
+    if (driver::recording == recorded_) recorded_->recorder.leave(around_, begun_);
+  }
+
+ private:
+  driver::Recording* const recorded_ = driver::recording;
+  const trace::Nanoseconds begun_ = trace::now_ns();
+  trace::Number around_ = trace::none;
+};
+
 class Running {
  public:
-  explicit Running(Await& await) : await_(await) { await_.is_running = true; }
+  explicit Running(PyObject* self) : await_(of(self)) {
+    await_.is_running = true;
+    if (driver::recording) [[unlikely]]
+      record(self);
+  }
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
   ~Running() { await_.is_running = false; }
 
  private:
+  [[gnu::noinline]] void record(PyObject* self) {
+    if (const dataflow::Op* const op = await_.awaited->operation()) step_.emplace(self, *op);
+  }
+
   Await& await_;
+  std::optional<RecordedStep> step_;
 };
 
 bool may_run(Await& await) {
@@ -240,7 +280,7 @@ PySendResult await_send(PyObject* self, PyObject* value, PyObject** result) {
   *result = nullptr;
   if (!may_run(await)) return PYGEN_ERROR;
   const nb::object kept = nb::borrow(self);
-  const Running running(await);
+  const Running running(self);
   if (await.stage == Await::Stage::fresh) {
     try {
       begin(self);
@@ -283,7 +323,7 @@ PyObject* await_throw(PyObject* self, PyObject* const* arguments, Py_ssize_t cou
     return PyErr_Format(PyExc_TypeError, "throw() takes an exception; %zd arguments were given", count);
   if (!may_run(await)) return nullptr;
   const nb::object kept = nb::borrow(self);
-  const Running running(await);
+  const Running running(self);
   PyObject* value = nullptr;
   if (await.delegate.is_valid()) {
     PyObject* all[4] = {await.delegate.ptr()};

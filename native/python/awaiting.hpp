@@ -38,6 +38,8 @@ class Awaited {
   // The await ends. If a token of it is still on its way, it may be taken back.
   virtual void leave(PyObject* /*await*/) {}
   virtual nb::object outcome() = 0;
+  // The operation whose result it is; null: it is none's.
+  virtual const dataflow::Op* operation() const { return nullptr; }
 
   virtual int traverse(visitproc visit, void* arg) const {
     Py_VISIT(subject_.ptr());

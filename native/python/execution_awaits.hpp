@@ -14,6 +14,7 @@ class AwaitedExecution : public Awaited {
   bool has_ended() override;
   bool is_late(double waited_s) override;
   void leave(PyObject* await) override;
+  const dataflow::Op* operation() const override { return dataflow::as_op(op()); }
 
  protected:
   virtual nb::handle op() const = 0;

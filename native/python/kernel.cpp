@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "../dataflow/shape.hpp"
+#include "../dataflow/story.hpp"
 #include "../driver/calls.hpp"
 #include "member_types.hpp"
 #include "process.hpp"
@@ -407,6 +408,7 @@ void bind_kernel(nb::module_& module) {
          std::shared_ptr<ModuleMemory> memory) {
         auto signature = std::make_unique<Signature>();
         signature->kernel = name;
+        signature->name = dataflow::kept_for_good(name);
         signature->max_threads = max_threads;
         signature->memory = std::move(memory);
         const bool is_open = params.is_none();

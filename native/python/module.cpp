@@ -37,6 +37,7 @@
 #include "placements.hpp"
 #include "places.hpp"
 #include "process.hpp"
+#include "recording.hpp"
 #include "tensors.hpp"
 
 namespace aiocuda {
@@ -343,6 +344,7 @@ NB_MODULE(_native, module) {
   aiocuda::bind_kernel(module);
   aiocuda::bind_streams(module);
   aiocuda::bind_execution(module);
+  aiocuda::bind_recording(module);
   aiocuda::bind_memory(module);
   aiocuda::bind_guests(module);
   aiocuda::bind_bench(module);

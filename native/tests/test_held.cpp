@@ -5,6 +5,8 @@
 #include <map>
 #include <random>
 #include <set>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "dataflow/held.hpp"
@@ -38,6 +40,33 @@ TEST_CASE("streams get their work in turn, each in its order") {
   CHECK(held.empty());
   CHECK(made == std::vector<std::pair<StreamIndex, std::uint64_t>>{
                     {0, 1}, {1, 1}, {2, 1}, {0, 2}, {1, 2}, {2, 2}, {0, 3}, {1, 3}, {2, 3}});
+}
+
+TEST_CASE("points are taken right before their work and right behind it, and take no turn of their own") {
+  HeldCalls<int> held;
+  for (StreamIndex stream : {0u, 1u})
+    for (std::uint64_t i = 1; i <= 2; ++i) {
+      held.add({HeldKind::point_before, stream, i, -1, 0, 0});
+      held.add(work(stream, i, 0));
+      held.add({HeldKind::point_behind, stream, i, 1, 0, 0});
+    }
+  std::vector<std::tuple<StreamIndex, std::uint64_t, int>> made;
+  const auto lost = held.make_all([&](const Call& call) {
+    made.emplace_back(call.stream, call.count, call.work);
+    return !(call.stream == 1 && call.count == 1 && call.kind == HeldKind::work);
+  });
+  CHECK(lost == std::map<StreamIndex, std::uint64_t>{{1, 1}});
+  CHECK(made == std::vector<std::tuple<StreamIndex, std::uint64_t, int>>{{0, 1, -1},
+                                                                         {0, 1, 0},
+                                                                         {0, 1, 1},
+                                                                         {1, 1, -1},
+                                                                         {1, 1, 0},
+                                                                         {1, 1, 1},
+                                                                         {0, 2, -1},
+                                                                         {0, 2, 0},
+                                                                         {0, 2, 1},
+                                                                         {1, 2, -1},
+                                                                         {1, 2, 1}});
 }
 
 TEST_CASE("what is refused takes with it what comes after it on its stream, and what waits for that") {

@@ -60,6 +60,8 @@ from aiocuda._ops.composing import value as value
 from aiocuda._ops.composing import zip as zip
 from aiocuda._ops.operation import DeviceOp as DeviceOp
 from aiocuda._pictures.picture import Picture as Picture
+from aiocuda._trace.tracing import Tracing as Tracing
+from aiocuda._trace.tracing import trace as trace
 from aiocuda._verbs.chunks import stream_chunks as stream_chunks
 from aiocuda._verbs.conversion import convert as convert
 from aiocuda._verbs.copies import copy as copy
@@ -195,6 +197,7 @@ __all__ = [
     "Statistics",
     "Stream",
     "StreamWait",
+    "Tracing",
     "UndeclaredKernelError",
     "algorithms",
     "arange",
@@ -247,6 +250,7 @@ __all__ = [
     "stream_chunks",
     "to_device",
     "to_host",
+    "trace",
     "use",
     "value",
     "wait",

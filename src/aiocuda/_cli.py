@@ -11,16 +11,19 @@ import importlib
 import importlib.metadata
 import importlib.util
 import platform
+import signal
 import sys
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from aiocuda._bench import command as bench_command
 from aiocuda._bench import graphs as bench_graphs
 from aiocuda._driver import emulate
 from aiocuda._driver.inventory import compiler_text, device_rows
 from aiocuda._driver.select import select_driver
+from aiocuda._trace.tracing import trace
 from aiocuda.errors import (
     AiocudaError,
     CompilationError,
@@ -152,6 +155,34 @@ def run_emulate(arguments: Sequence[str]) -> int:
     return 0
 
 
+def run_trace(arguments: Sequence[str]) -> int:
+    """Run a Python program as ``python`` would, and write a trace of it, however it ends."""
+    parser = argparse.ArgumentParser(
+        prog="aiocuda trace",
+        description="Run a Python program and write what it did on the devices: for Perfetto, and as a page.",
+        usage="aiocuda trace [-h] [--output FOLDER] [--nvtx] (program.py | -m module) [argument ...]",
+    )
+    parser.add_argument("--output", default=".", metavar="FOLDER", help="where the files go; the current folder")
+    parser.add_argument("--nvtx", action="store_true", help="awaits are ranges for Nsight, too; needs the package nvtx")
+    parser.add_argument("-m", dest="module", action="store_true", help="run a module, as python -m does")
+    parser.add_argument("program", metavar="program.py", help="the program, or the name of the module")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="argument", help="the program's own")
+    given = parser.parse_args(arguments)
+    name = given.program if given.module else Path(given.program).stem
+    signal.signal(signal.SIGTERM, _exit_by_signal)  # so that the trace is written
+    with trace(name, output=given.output, nvtx=given.nvtx):
+        try:
+            emulate.run_program(given.program, given.arguments, is_module=given.module)
+        except AiocudaError:
+            sys.excepthook(*sys.exc_info())  # the program's own, with its lines
+            return 1
+    return 0
+
+
+def _exit_by_signal(number: int, _: object) -> None:
+    raise SystemExit(128 + number)
+
+
 def run_bench(arguments: Sequence[str]) -> int:
     """Measure what submitting, awaiting and graphs cost, over their floors in C++ and beside other libraries."""
     if list(arguments[:1]) == ["graphs"]:
@@ -163,6 +194,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("info", "show the driver, devices, compiler and versions in use", run_info),
     Command("demo", "train a small network on all the devices there are", run_demo),
     Command("emulate", "run a Python program of CUDA on the emulated driver: emulate program.py ...", run_emulate),
+    Command("trace", "run a program and write a trace of it: trace program.py ...", run_trace),
     Command("bench", "measure what submitting and awaiting costs, over C++; bench graphs: what graphs cost", run_bench),
 )
 

@@ -12,7 +12,22 @@ import pytest
 SOURCES = Path(__file__).parents[2] / "src"
 MODULES = sorted((SOURCES / "aiocuda").rglob("*.py"))
 # Packages that need not be installed, or, as cuda.*, must be imported behind the choice of a driver.
-IN_FUNCTIONS = {"cuda", "cupy", "igraph", "numba", "nvmath", "rich", "rmm", "torch", "tqdm", "trio", "triton", "warp"}
+IN_FUNCTIONS = {
+    "cuda",
+    "cupy",
+    "igraph",
+    "numba",
+    "nvmath",
+    "nvtx",
+    "perfetto",
+    "rich",
+    "rmm",
+    "torch",
+    "tqdm",
+    "trio",
+    "triton",
+    "warp",
+}
 # Files beside these are imported once what they are for is there: an event loop's runtime, another library, the demo.
 BY_NAME = {"_loops/__init__.py", "_bench/loops.py", "_bench/peers/loading.py", "_cli.py"}
 

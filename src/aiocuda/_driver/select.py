@@ -23,7 +23,7 @@ from aiocuda import _forks
 from aiocuda._driver import forwarded_runtime, probe
 from aiocuda.errors import ArgumentValueError, DriverNotFoundError, DriverSelectionError, EmulatedDeviceWarning
 
-__all__ = ["DriverInfo", "cache_directory", "is_debugging", "select_driver", "submission_thread"]
+__all__ = ["DriverInfo", "cache_directory", "is_debugging", "is_logging", "select_driver", "submission_thread"]
 
 DRIVER_SONAME = "libcuda.so.1"
 NVRTC_SONAME = "libnvrtc.so.13"
@@ -31,6 +31,7 @@ NVRTC_SONAME = "libnvrtc.so.13"
 COMPANION_SONAMES = ("libnvidia-ml.so.1", "libnvJitLink.so.13")
 VARIABLE = "AIOCUDA_DRIVER"
 DEBUG_VARIABLE = "AIOCUDA_DEBUG"
+LOG_VARIABLE = "AIOCUDA_LOG"
 SUBMISSION_VARIABLE = "AIOCUDA_SUBMISSION_THREAD"
 
 # NVIDIA's kernel driver shows itself by one of these: desktop and server, WSL 2, Tegra.
@@ -252,6 +253,14 @@ def is_debugging() -> bool:
     Anything but nothing and ``0`` does.
     """
     return os.environ.get(DEBUG_VARIABLE, "").strip() not in {"", "0"}
+
+
+def is_logging() -> bool:
+    """Return whether the environment variable ``AIOCUDA_LOG`` asks for the stories of errors.
+
+    Anything but nothing and ``0`` does.
+    """
+    return os.environ.get(LOG_VARIABLE, "").strip() not in {"", "0"}
 
 
 def submission_thread() -> str:

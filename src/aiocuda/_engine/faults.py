@@ -13,6 +13,7 @@ from aiocuda import _native
 from aiocuda._driver import runtime
 from aiocuda._engine import accounts
 from aiocuda._engine import lost as lost_devices
+from aiocuda._engine.story import with_story
 from aiocuda.errors import (
     AiocudaError,
     CaptureError,
@@ -216,7 +217,9 @@ def _lost(code: int, asked: _native.Op | str, device: int, ready: list[tuple[int
     error = DriverError(*runtime.error_text(code))
     operation = None if isinstance(asked, str) else asked
     device = _lost_device(device, code)
-    return lost_devices.error_of(describe(asked), origin_text(asked), error, device, ready, _blocks(asked), operation)
+    return with_story(
+        lost_devices.error_of(describe(asked), origin_text(asked), error, device, ready, _blocks(asked), operation)
+    )
 
 
 def _lost_device(asked: int, code: int) -> int:

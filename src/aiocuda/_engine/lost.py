@@ -81,7 +81,7 @@ def renamed(error: DeviceLostError, operation: str, origin: str, blocks: str = "
         for first in list(_first.values()):
             if (first.operation, first.origin) == (error.operation, error.origin):
                 _take_the_place_of(first, replace(first, operation=operation, origin=origin))
-    return DeviceLostError(
+    again = DeviceLostError(
         operation,
         origin,
         error.error,
@@ -91,6 +91,8 @@ def renamed(error: DeviceLostError, operation: str, origin: str, blocks: str = "
         error.is_earlier,
         blocks,
     )
+    again._decisions = error._decisions
+    return again
 
 
 def _first_on(device: int, code: int) -> _First | None:

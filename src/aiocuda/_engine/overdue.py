@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from aiocuda import _native
 from aiocuda._engine import faults
+from aiocuda._engine.story import with_story
 from aiocuda.errors import DeviceTimeoutError
 
 __all__ = ["overdue", "overdue_streams"]
@@ -28,7 +29,7 @@ def overdue(op: _native.Op, waited_s: float) -> BaseException:
         failure: BaseException = op._outcome
         return failure.with_traceback(None)
     in_flight: int = _native.statistics()["in_flight"]
-    return DeviceTimeoutError(faults.describe(op), faults.origin_text(op), waited_s, running, in_flight)
+    return with_story(DeviceTimeoutError(faults.describe(op), faults.origin_text(op), waited_s, running, in_flight))
 
 
 def overdue_streams(asked: str, streams: list[int], waited_s: float) -> DeviceTimeoutError:
@@ -36,7 +37,7 @@ def overdue_streams(asked: str, streams: list[int], waited_s: float) -> DeviceTi
     _native.await_calls(_DRIVER_PATIENCE_S)
     running = tuple(_stream_title(stream) for stream in _native.streams_at_work(streams))
     in_flight: int = _native.statistics()["in_flight"]
-    return DeviceTimeoutError(asked, "", waited_s, running, in_flight)
+    return with_story(DeviceTimeoutError(asked, "", waited_s, running, in_flight))
 
 
 def _submitted(op: _native.Op) -> Iterator[_native.Op]:

@@ -6,6 +6,7 @@ import concurrent.futures
 
 from aiocuda._errors.asked import AiocudaError
 from aiocuda._errors.drivers import DriverError
+from aiocuda._errors.story import Decision, told
 
 __all__ = [
     "CancelledError",
@@ -110,6 +111,14 @@ class DeviceTimeoutError(AiocudaError, TimeoutError):
         self.waited_s = waited_s
         self.running = tuple(running)
         self.in_flight = in_flight
+        self._decisions: tuple[Decision, ...] = ()
+
+    def story(self) -> str:
+        """Return the last decisions of the engine before this error, one a line, the earliest first.
+
+        They are what was submitted, what waited for which stream, what was complete, and what failed.
+        """
+        return told(self._decisions)
 
     def __str__(self) -> str:
         built = f" (built at {self.origin})" if self.origin else ""
@@ -176,7 +185,15 @@ class DeviceLostError(AiocudaError):
         self.first_origin = first_origin
         self.is_earlier = is_earlier
         self.blocks = blocks
+        self._decisions: tuple[Decision, ...] = ()
         self.__cause__ = error
+
+    def story(self) -> str:
+        """Return the last decisions of the engine before this error, one a line, the earliest first.
+
+        They are what was submitted, what waited for which stream, what was complete, and what failed.
+        """
+        return told(self._decisions)
 
     def __str__(self) -> str:
         asked = _with_origin(self.operation, self.origin)

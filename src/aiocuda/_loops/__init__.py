@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import threading
 from typing import Protocol, cast
 
 from aiocuda._loops.port import Destination, LoopPort
@@ -15,7 +16,8 @@ from aiocuda._loops.thread import ThreadDestination, thread_port
 from aiocuda.errors import AiocudaError
 
 __all__ = [
-    "Destination", "LoopPort", "ThreadDestination", "current_destination", "current_port", "is_running", "thread_port",
+    "Destination", "LoopPort", "ThreadDestination", "current_destination", "current_name", "current_port",
+    "is_running", "thread_port",
 ]  # fmt: skip
 
 
@@ -25,6 +27,7 @@ class _Runtime(Protocol):
     def is_running(self) -> bool: ...
     def current_port(self) -> LoopPort: ...
     def current_destination(self) -> Destination: ...
+    def current_name(self) -> str: ...
 
 
 def current_port() -> LoopPort:
@@ -48,6 +51,12 @@ def current_destination() -> Destination:
     """Return where callbacks that are added here are called: by the loop that runs in this thread, else by a thread."""
     runtime = _running()
     return ThreadDestination() if runtime is None else runtime.current_destination()
+
+
+def current_name() -> str:
+    """Return which event loop and task run in this thread, as ``"asyncio: Task-1"``; where none runs, the thread."""
+    runtime = _running()
+    return f"thread: {threading.current_thread().name}" if runtime is None else runtime.current_name()
 
 
 def is_running() -> bool:

@@ -12,7 +12,7 @@ from aiocuda import _forks, _native
 from aiocuda._loops.port import TURN_US
 from aiocuda._loops.thread import ThreadDestination
 
-__all__ = ["AsyncioDestination", "AsyncioPort", "current_destination", "current_port", "is_running"]
+__all__ = ["AsyncioDestination", "AsyncioPort", "current_destination", "current_name", "current_port", "is_running"]
 
 
 class AsyncioPort:
@@ -118,3 +118,10 @@ def current_port() -> AsyncioPort:
 def current_destination() -> AsyncioDestination:
     """Return the running loop, for callbacks."""
     return AsyncioDestination(asyncio.get_running_loop())
+
+
+def current_name() -> str:
+    """Return the running loop's library and the name of the task that runs, as ``"asyncio: Task-1"``."""
+    task = asyncio.current_task()
+    library = type(asyncio.get_running_loop()).__module__.partition(".")[0]
+    return f"{library}: {'a callback' if task is None else task.get_name()}"

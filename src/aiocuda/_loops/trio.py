@@ -12,7 +12,7 @@ from aiocuda import _native
 from aiocuda._loops.port import TURN_US
 from aiocuda._loops.thread import ThreadDestination, report
 
-__all__ = ["TrioDestination", "TrioPort", "current_destination", "current_port", "is_running"]
+__all__ = ["TrioDestination", "TrioPort", "current_destination", "current_name", "current_port", "is_running"]
 
 
 class TrioPort:
@@ -114,3 +114,8 @@ def current_port() -> TrioPort:
 def current_destination() -> TrioDestination:
     """Return the run of the current task, for callbacks."""
     return TrioDestination(trio.lowlevel.current_trio_token())
+
+
+def current_name() -> str:
+    """Return the name of the task that runs, as ``"trio: main"``."""
+    return f"trio: {trio.lowlevel.current_task().name}"

@@ -1,0 +1,50 @@
+// The trace that is being recorded, if one is.
+//
+// Always true: there is one at a time. Whoever records asks for it at each step, because it may end between two. What
+// holds Python's objects is cleared with the GIL. Guarded by the GIL.
+#pragma once
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "../dataflow/operation.hpp"
+#include "../trace/recorder.hpp"
+#include "timing.hpp"
+
+namespace aiocuda::driver {
+
+struct Recording {
+  Recording(Devices& devices, Streams& streams, nb::object asked_who)
+      : timing(recorder, devices, streams), who(std::move(asked_who)) {}
+
+  // The line of the program's that built it, as a number.
+  trace::Number place(const dataflow::Origin& origin) {
+    dataflow::Maker maker = origin.maker();
+    if (!maker.object()) return trace::none;
+    const auto [found, is_new] =
+        numbers_.try_emplace({maker.object(), maker.number()}, static_cast<trace::Number>(places.size()));
+    if (is_new) places.push_back(std::move(maker));
+    return found->second;
+  }
+  trace::Number begin_ask(const void* key, trace::AskKind kind, const dataflow::Op& op);
+  void end_ask(const void* key, trace::Outcome outcome, const dataflow::Op& op) noexcept;
+
+  trace::Recorder recorder;
+  Timing timing;
+  std::vector<dataflow::Maker> places;
+  nb::object who;               // () -> the event loop and the task that run now, or the thread, in words
+  nb::object began{}, ended{};  // (number, title), (number): told when somebody asks, and when that ends; or none
+
+ private:
+  std::map<std::pair<void*, int>, trace::Number> numbers_;
+};
+
+inline Recording* recording = nullptr;
+
+// Begins and ends it.
+void set_recording(Recording* to);
+
+// What the exception that is set now says of who asked.
+trace::Outcome outcome_of_error(nb::handle exception_type);
+
+}  // namespace aiocuda::driver

@@ -1,0 +1,109 @@
+// Events around work: see timing.hpp.
+#include "timing.hpp"
+
+#include <cmath>
+
+#include "retained.hpp"
+
+namespace aiocuda::driver {
+namespace {
+
+constexpr std::size_t most_pending = 1 << 16;
+constexpr trace::Nanoseconds longest_from_base = 1'000'000'000;
+
+}  // namespace
+
+// A broken context has destroyed them already, so the answers tell nothing.
+Timing::~Timing() {
+  if (devices_.is_over()) return;
+  const RelaxedCaptures relaxed(devices_.table());
+  devices_.now().drain();
+  for (const Pending& each : pending_) {
+    devices_.now().destroy(each.events.before);
+    devices_.now().destroy(each.events.behind);
+  }
+  for (const auto& [device, base] : bases_)
+    if (base.event) devices_.now().destroy(base.event);
+  for (const auto& [device, events] : spare_)
+    for (CUevent event : events) devices_.now().destroy(event);
+}
+
+CUevent Timing::take(std::int32_t device) {
+  std::vector<CUevent>& spare = spare_[device];
+  CUevent event = nullptr;
+  if (!spare.empty()) {
+    event = spare.back();
+    spare.pop_back();
+  } else if (devices_.table().cuEventCreate(&event, CU_EVENT_DEFAULT) != CUDA_SUCCESS) {
+    event = nullptr;
+  }
+  return event;
+}
+
+Timing::Events Timing::begin(trace::Number work, std::int32_t device) {
+  if (!bases_.contains(device)) {
+    Base& base = bases_[device];
+    try {
+      const StreamIndex aside = streams_.aside(device);
+      base.event = take(device);
+      base.at = trace::now_ns();
+      if (base.event && devices_.now().record(base.event, streams_.at(aside).on()) != CUDA_SUCCESS)
+        drop(device, std::exchange(base.event, nullptr));
+    } catch (const Refusal&) {  // there are no times of this device
+    }
+  }
+  if (!bases_[device].event) return {};
+  if (pending_.size() >= most_pending) read();
+  Events events{take(device), take(device)};
+  if (events.before && events.behind) {
+    pending_.push_back({work, device, events});
+    return events;
+  }
+  if (events.before) drop(device, events.before);
+  if (events.behind) drop(device, events.behind);
+  return {};
+}
+
+void Timing::read() {
+  const RelaxedCaptures relaxed(devices_.table());
+  devices_.now().drain();
+  std::deque<Pending> left;
+  for (const Pending& each : std::exchange(pending_, {}))
+    if (!read(each)) left.push_back(each);
+  pending_ = std::move(left);
+}
+
+bool Timing::read(const Pending& pending) {
+  const Table& table = devices_.table();
+  const bool is_given_up = std::find(given_up_.begin(), given_up_.end(), pending.work) != given_up_.end();
+  const CUresult answer = is_given_up
+                              ? CUDA_ERROR_INVALID_HANDLE
+                              : devices_.now().query(pending.events.behind, devices_.at(pending.device).context);
+  if (answer == CUDA_ERROR_NOT_READY) return false;
+  Base& base = bases_[pending.device];
+  float before_ms = 0, behind_ms = 0;
+  auto elapsed = [&](CUevent from, CUevent to, float& ms) { return table.cuEventElapsedTime(&ms, from, to); };
+  // The base lies on a stream of its own, which may come to it later than another stream to this.
+  const CUresult since = answer ? answer : elapsed(base.event, pending.events.before, before_ms);
+  if (since == CUDA_ERROR_NOT_READY) return false;
+  const bool is_known = !since && !elapsed(pending.events.before, pending.events.behind, behind_ms);
+  if (!is_known) {
+    drop(pending.device, pending.events.before);
+    drop(pending.device, pending.events.behind);
+    return true;
+  }
+  trace::Work& work = recorder_.work(pending.work);
+  work.started = base.at + std::llround(static_cast<double>(before_ms) * 1e6);
+  work.ended = work.started + std::llround(static_cast<double>(behind_ms) * 1e6);
+  work.state = trace::WorkState::measured;
+  if (work.started - base.at > longest_from_base) {
+    drop(pending.device, std::exchange(base.event, pending.events.before));
+    base.at = work.started;
+  } else {
+    drop(pending.device, pending.events.before);
+  }
+  drop(pending.device, pending.events.behind);
+  return true;
+}
+
+}  // namespace aiocuda::driver

@@ -1,0 +1,66 @@
+// Events around work, which say when a device did it.
+//
+// Always true: the host waits for no device here, unless `await_passed` is asked for. An event that was recorded is
+// kept until it was read, or given up. Times are on the host's clock: the first event on a device is recorded on a
+// stream without work, and counts as passed then. Guarded by the GIL.
+#pragma once
+#include <deque>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "../trace/recorder.hpp"
+#include "devices.hpp"
+#include "streams.hpp"
+
+namespace aiocuda::driver {
+
+class Timing {
+ public:
+  struct Events {
+    CUevent before = nullptr, behind = nullptr;
+  };
+
+  Timing(trace::Recorder& recorder, Devices& devices, Streams& streams)
+      : recorder_(recorder), devices_(devices), streams_(streams) {}
+  Timing(const Timing&) = delete;
+  Timing& operator=(const Timing&) = delete;
+  ~Timing();
+
+  // For a piece of work on a device, in its context. Both are null where the driver has none.
+  Events begin(trace::Number work, std::int32_t device);
+  // Its events tell nothing.
+  void give_up(trace::Number work) { given_up_.push_back(work); }
+  // Reads the events that have passed.
+  void read();
+  // Is there nothing left to read?
+  bool has_read_all() const { return pending_.empty(); }
+
+ private:
+  struct Pending {
+    trace::Number work;
+    std::int32_t device;
+    Events events;
+  };
+  // The event from which times are counted, and its time. Seconds later another one takes its place: the driver gives
+  // milliseconds in 24 bits.
+  struct Base {
+    CUevent event = nullptr;
+    trace::Nanoseconds at = 0;
+  };
+
+  CUevent take(std::int32_t device);
+  void drop(std::int32_t device, CUevent event) { spare_[device].push_back(event); }
+  // False: the work has not passed yet.
+  bool read(const Pending& pending);
+
+  trace::Recorder& recorder_;
+  Devices& devices_;
+  Streams& streams_;
+  std::deque<Pending> pending_;
+  std::vector<trace::Number> given_up_;
+  std::map<std::int32_t, Base> bases_;
+  std::map<std::int32_t, std::vector<CUevent>> spare_;
+};
+
+}  // namespace aiocuda::driver

@@ -1,0 +1,24 @@
+// The walk of an execution with a sink of its choice.
+#pragma once
+#include "execution.hpp"
+#include "submit_sink.hpp"
+
+namespace aiocuda::driver {
+
+template <class Sink>
+inline bool Execution::walk_with(Acting& acting, bool outermost, dataflow::Scratch<nb::handle>& scratch,
+                                 Halted& halted) {
+  Sink sink(engine_, placement(), scratch.uses, outermost, acting.turn(), on_host_.get(), tensors_);
+  for (;;) {
+    dataflow::Walk<Sink> walk(sink, placement(), scratch, path_);
+    if (walk.run(root_)) [[likely]] {
+      forget_host();
+      halted.reset();
+      return true;
+    }
+    const Stop stop{walk.full_memory(), walk.is_full(), walk.is_queue_full(), walk.waits()};
+    if (has_stopped(stop, sink.take_host_need(), acting, outermost, halted)) return false;
+  }
+}
+
+}  // namespace aiocuda::driver

@@ -1,0 +1,136 @@
+// The recording of a trace: see recording.hpp.
+#include "recording.hpp"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "../dataflow/story.hpp"
+#include "../driver/recording.hpp"
+#include "process.hpp"
+
+namespace aiocuda {
+namespace {
+using namespace nb::literals;
+using driver::Recording;
+using trace::Number;
+
+const char* name_of(trace::WorkKind kind) {
+  static constexpr const char* names[] = {"launch", "allocate", "fill", "copy", "call", "graph", "function"};
+  return names[static_cast<std::size_t>(kind)];
+}
+const char* name_of(trace::WorkState state) {
+  static constexpr const char* names[] = {"submitted", "withdrawn", "refused", "measured"};
+  return names[static_cast<std::size_t>(state)];
+}
+const char* name_of(trace::AskKind kind) {
+  static constexpr const char* names[] = {"await", "sync", "submit", "future"};
+  return names[static_cast<std::size_t>(kind)];
+}
+const char* name_of(trace::Outcome outcome) {
+  static constexpr const char* names[] = {"open", "done", "failed", "cancelled", "timed out"};
+  return names[static_cast<std::size_t>(outcome)];
+}
+
+nb::object tuple_of(std::span<const Number> numbers) {
+  nb::list list;
+  for (const Number each : numbers) list.append(each);
+  return nb::tuple(list);
+}
+
+// In the order of the fields of `aiocuda._trace.model.Operation`.
+nb::object as_tuple(const Recording& self, Number number) {
+  const trace::Recorder& recorder = self.recorder;
+  const trace::Work& work = recorder.work(number);
+  const nb::object stream = work.tick.count ? nb::object(nb::int_(work.tick.stream)) : nb::none();
+  return nb::make_tuple(number, name_of(work.kind), recorder.names()[work.name], work.place, work.ask, work.device,
+                        stream, work.tick.count, name_of(work.state), work.size_bytes, work.held_bytes,
+                        tuple_of(recorder.needs(work)), work.built, work.decided, work.called, work.returned,
+                        work.started, work.ended);
+}
+nb::object as_tuple(const Recording& self, const trace::Ask& ask) {
+  const trace::Recorder& recorder = self.recorder;
+  return nb::make_tuple(name_of(ask.kind), name_of(ask.outcome), recorder.names()[ask.name], ask.place,
+                        recorder.names()[ask.who], tuple_of(recorder.results(ask)), ask.begun, ask.ended);
+}
+
+const char* name_of(dataflow::Kind kind) {
+  static constexpr const char* names[] = {"launch", "creation", "fill", "copy", "function",
+                                          "zip",    "item",     "call", "graph"};
+  return names[static_cast<std::size_t>(kind)];
+}
+const char* name_of(dataflow::Decided what) {
+  static constexpr const char* names[] = {"submitted", "waits", "completed", "failed"};
+  return names[static_cast<std::size_t>(what)];
+}
+
+// The last decisions: (what, kind, kernel or None, (file, line) or None, stream, count, other stream).
+nb::list story() {
+  nb::list decisions;
+  dataflow::story.each([&](const dataflow::Story::Decision& each) {
+    const nb::object location = dataflow::Origin::Place(nb::borrow(each.code), each.instruction).location();
+    const nb::object kernel = each.kernel ? nb::object(nb::str(each.kernel->c_str())) : nb::none();
+    decisions.append(nb::make_tuple(name_of(each.what), name_of(each.kind), kernel, location, each.tick.stream,
+                                    each.tick.count, each.other));
+  });
+  return decisions;
+}
+
+void stop(const Recording& self) {
+  if (driver::recording == &self) driver::set_recording(nullptr);
+}
+
+}  // namespace
+
+void bind_recording(nb::module_& module) {
+  module.def("story", story);
+  nb::class_<Recording>(module, "Recording")
+      // `who()` says in words which loop and task run now, or which thread.
+      .def("__init__",
+           [](Recording* self, nb::object who) {
+             new (self) Recording(process_engine().devices, process_engine().streams, std::move(who));
+           })
+      .def("start",
+           [](Recording& self) {
+             if (driver::recording) return false;
+             driver::set_recording(&self);
+             return true;
+           })
+      // `began(number, title)` and `ended(number)` are told of all who ask, as long as it is recorded.
+      .def("tell",
+           [](Recording& self, nb::object began, nb::object ended) {
+             self.began = std::move(began);
+             self.ended = std::move(ended);
+           })
+      .def("stop", stop)
+      .def("__del__", stop)
+      // Reads what the device has passed. True: that is all.
+      .def("read_times",
+           [](Recording& self) {
+             self.timing.read();
+             return self.timing.has_read_all();
+           })
+      .def("size_bytes", [](const Recording& self) { return self.recorder.size_bytes(); })
+      .def("work_count", [](const Recording& self) { return self.recorder.works().size(); })
+      .def("work", [](const Recording& self, Number number) { return as_tuple(self, number); })
+      .def("asks",
+           [](const Recording& self) {
+             nb::list asks;
+             for (const trace::Ask& each : self.recorder.asks()) asks.append(as_tuple(self, each));
+             return asks;
+           })
+      .def("steps",
+           [](const Recording& self) {
+             nb::list steps;
+             for (const trace::Step& each : self.recorder.steps())
+               steps.append(nb::make_tuple(each.ask, each.begun, each.ended));
+             return steps;
+           })
+      // (file, line) of each place.
+      .def("places", [](const Recording& self) {
+        nb::list places;
+        for (const dataflow::Maker& each : self.places) places.append(dataflow::Origin::place(each).location());
+        return places;
+      });
+}
+
+}  // namespace aiocuda

@@ -1,0 +1,161 @@
+"""Records what runs, and writes it: `trace`.
+
+Always true: one trace is recorded at a time. What was recorded is written however the block ends.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from aiocuda import _loops, _native
+from aiocuda._driver.select import select_driver
+from aiocuda._trace import dag, page, perfetto, terminal
+from aiocuda._trace.analysis import analyse
+from aiocuda._trace.model import Trace
+from aiocuda._trace.ranges import Ranges
+from aiocuda._trace.reading import await_times, read
+from aiocuda._trace.tracks import lay_out
+from aiocuda.errors import AiocudaError, ArgumentValueError
+
+__all__ = ["Tracing", "trace"]
+
+_PATIENCE_S = 5.0
+
+
+class Tracing:
+    """A trace that is recorded from the begin of a ``with`` block to its end, as `trace` returns it.
+
+    Attributes
+    ----------
+    name
+        Its name, which its files begin with.
+    output
+        The folder of its files.
+    """
+
+    def __init__(self, name: str, output: Path, *, is_told: bool, has_ranges: bool) -> None:
+        self.name = name
+        self.output = output
+        self._is_told = is_told
+        self._has_ranges = has_ranges
+        self._ranges: Ranges | None = None
+        self._recording: _native.Recording | None = None
+        self._begun_ns = 0
+        self._result: Trace | None = None
+
+    @property
+    def perfetto_path(self) -> Path:
+        """The file for Perfetto."""
+        return self.output / f"{self.name}.perfetto-trace"
+
+    @property
+    def page_path(self) -> Path:
+        """The page for a browser."""
+        return self.output / f"{self.name}.trace.html"
+
+    @property
+    def result(self) -> Trace:
+        """The trace that was recorded: its operations, who asked for them, and when what happened.
+
+        Raises
+        ------
+        AiocudaError
+            The block has not ended.
+        """
+        if self._result is None:
+            raise AiocudaError(f"the trace {self.name} is not there before its with block has ended")
+        return self._result
+
+    def summary(self) -> str:
+        """Return the figures of what was recorded, as lines of text."""
+        return terminal.summary(self.result, analyse(self.result))
+
+    def __enter__(self) -> Self:
+        if self._recording is not None:
+            raise AiocudaError(f"the trace {self.name} was recorded already; make another one with trace()")
+        perfetto.require()
+        dag.require()
+        if not self.output.is_dir():
+            raise ArgumentValueError(f"output={str(self.output)!r} is no folder; make it first")
+        select_driver()
+        recording = _native.Recording(_loops.current_name)
+        self._ranges = Ranges() if self._has_ranges else None
+        if self._ranges is not None:
+            recording.tell(self._ranges.began, self._ranges.ended)
+        if not recording.start():
+            raise AiocudaError("another trace is being recorded, and there is one at a time; end that one first")
+        self._recording = recording
+        self._begun_ns = time.monotonic_ns()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        recording = self._recording
+        assert recording is not None
+        recording.stop()
+        ended_ns = time.monotonic_ns()
+        if self._ranges is not None:
+            self._ranges.close()
+        await_times(recording, _PATIENCE_S)
+        self._result = read(recording, self.name, self._begun_ns, ended_ns, is_emulated=select_driver().is_emulated)
+        self._write()
+
+    def _write(self) -> None:
+        result = self.result
+        tracks, analysis = lay_out(result), analyse(result)
+        perfetto.write(result, tracks, self.perfetto_path)
+        page.write(result, tracks, analysis, self.page_path)
+        if self._is_told:
+            print(terminal.summary(result, analysis), file=sys.stderr)
+            print(f"written: {self.perfetto_path} (ui.perfetto.dev), {self.page_path}", file=sys.stderr)
+
+
+def trace(name: str = "trace", *, output: str | Path = ".", report: bool = True, nvtx: bool = False) -> Tracing:
+    """Record what runs in a ``with`` block: awaits, operations, streams and what waited for what.
+
+    At the end of the block it writes ``name.perfetto-trace``, for Perfetto, and ``name.trace.html``, for a browser.
+
+    Parameters
+    ----------
+    name
+        The trace's name.
+    output
+        The folder for the files; it must be there.
+    report
+        Whether the figures are printed to standard error, too.
+    nvtx
+        Whether each await is a range of NVTX, too, for Nsight Systems. It needs the package ``nvtx``.
+
+    Returns
+    -------
+    Tracing
+        To be entered by ``with``. Afterwards ``.result`` is what was recorded, and ``.summary()`` its figures.
+
+    Raises
+    ------
+    MissingPackageError
+        The packages ``perfetto`` and ``igraph`` are not installed (extra ``trace``), or ``nvtx`` is asked for and not
+        installed.
+
+    Notes
+    -----
+    *Stream*: events around each piece of work. *Blocks*: at the end of the block, until the devices have passed what
+    was recorded, for 5 seconds at most; and while files are written. Of work that has not passed by then no times of
+    the device are known. An operation of a graph's is part of its launch.
+
+    Examples
+    --------
+    >>> import aiocuda as ac
+    >>> with ac.trace("ones", report=False) as t:
+    ...     _ = ac.ones(3).sync()
+    >>> [each.name for each in t.result.operations]
+    ['allocate and fill']
+    """
+    if not name or Path(name).name != name:
+        raise ArgumentValueError(f"name={name!r} is no name of a file; output= names the folder")
+    return Tracing(name, Path(output), is_told=report, has_ranges=nvtx)

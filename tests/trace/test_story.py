@@ -1,0 +1,92 @@
+"""The story of an error: the last decisions before it."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import aiocuda as ac
+from aiocuda import _native
+
+N = 64
+
+
+def decisions() -> list[tuple[Any, ...]]:
+    return list(_native.story())
+
+
+def test_what_was_submitted_and_complete_is_told_with_its_line(kernels: Any) -> None:
+    x = ac.ones(N).sync()
+    kernels.scale(2.0, x, x, N, threads=N).sync()
+    submitted, completed = decisions()[-2:]
+    assert submitted[:3] == ("submitted", "launch", "scale")
+    assert completed[0] == "completed"
+    assert submitted[3] == completed[3]
+    assert submitted[3][0] == __file__
+    assert submitted[4:6] == completed[4:6]
+
+
+def test_waits_are_told_with_both_streams(kernels: Any, latch: Any) -> None:
+    one, other = (ac.Device(0).stream() for _ in range(2))
+    x = ac.ones(N).sync()
+    latch.hold(one)
+    kernels.scale(2.0, x, x, N, threads=N).on(one).submit()
+    kernels.scale(2.0, x, x, N, threads=N).on(other).submit()
+    first, waits, second = decisions()[-3:]
+    assert [each[0] for each in (first, waits, second)] == ["submitted", "waits", "submitted"]
+    assert (waits[4], waits[6]) == (second[4], first[4])
+    assert waits[5] == second[5]
+
+
+def test_only_the_last_are_kept(kernels: Any) -> None:
+    x = ac.ones(N).sync()
+    for _ in range(300):
+        kernels.scale(1.0, x, x, N, threads=N).submit()
+    kernels.scale(1.0, x, x, N, threads=N).sync()
+    assert len(decisions()) == 256
+
+
+def test_a_function_that_raises_has_failed() -> None:
+    def raises(_: object) -> None:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        ac.ones(N).then(raises).sync()
+    assert "failed" in [each[0] for each in decisions()[-3:]]
+
+
+def test_a_time_out_tells_what_came_before_it(kernels: Any, latch: Any) -> None:
+    x = ac.ones(N).sync()
+    latch.hold(0)
+    with pytest.raises(ac.DeviceTimeoutError) as late:
+        kernels.scale(2.0, x, x, N, threads=N).sync(timeout=0.001)
+    kernels.add(x, x, x, N, threads=N).submit()
+    story = late.value.story().splitlines()
+    assert story[-1].startswith(f"launch of scale (built at {__file__}:")
+    assert "submitted as number " in story[-1]
+    assert pickle.loads(pickle.dumps(late.value)).story() == late.value.story()
+
+
+def test_a_lost_device_tells_what_came_before_it_and_the_log_prints_it(in_process: Callable[..., Any]) -> None:
+    program = """
+        import aiocuda as ac
+        import numpy as np
+
+        stray = ac.kernel('''extern "C" __global__ void stray(int* x, unsigned long long far) { x[far] = 1; }''')
+        x = ac.zeros(4, np.int32).sync()
+        try:
+            stray(x, 1 << 44, grid=1, block=1).sync()
+        except ac.DeviceLostError as error:
+            lines = error.story().splitlines()
+            assert any(line.startswith("launch of stray (built at ") and ": submitted" in line for line in lines), lines
+            assert lines[-1].endswith("failed"), lines
+        else:
+            raise AssertionError("nothing was lost")
+    """
+    ended = in_process(program, AIOCUDA_LOG="1")
+    assert ended.returncode == 0, ended.stderr
+    assert "aiocuda: the story of DeviceLostError: the launch of stray" in ended.stderr
+    assert ": submitted as number " in ended.stderr
