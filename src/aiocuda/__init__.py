@@ -49,6 +49,7 @@ from aiocuda._graphs.graph import CudaGraph as CudaGraph
 from aiocuda._graphs.graph import GraphStatistics as GraphStatistics
 from aiocuda._graphs.scope import GraphScope as GraphScope
 from aiocuda._graphs.scope import graph_scope as graph_scope
+from aiocuda._instruments.progress import progress as progress
 from aiocuda._instruments.statistics import Statistics as Statistics
 from aiocuda._instruments.statistics import statistics as statistics
 from aiocuda._kernels.compile_options import CompileOptions as CompileOptions
@@ -235,6 +236,7 @@ __all__ = [
     "ones",
     "ones_like",
     "open_ipc",
+    "progress",
     "rand",
     "randint",
     "randn",

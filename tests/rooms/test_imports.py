@@ -23,6 +23,7 @@ IN_FUNCTIONS = {
     "rich",
     "rmm",
     "torch",
+    "tqdm",
     "trio",
     "triton",
     "warp",

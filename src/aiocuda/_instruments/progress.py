@@ -1,0 +1,182 @@
+"""How far work is, as a bar: of several operations, or of anything that is iterated asynchronously.
+
+Always true: the bar is of what was yielded, changes nothing of it, and ends when the iteration does, however that is.
+Where nobody looks (neither a terminal nor a notebook), nothing is written.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from typing import Any, ClassVar, Protocol, Self, TypeVar, overload
+
+from aiocuda._engine.futures import DeviceFuture
+from aiocuda._ops.operation import DeviceOp
+from aiocuda._values.given import between
+from aiocuda._verbs.waiting import as_completed
+
+__all__ = ["progress"]
+
+T = TypeVar("T")
+_MOST = 1 << 62
+
+
+class _Bar(Protocol):
+    def advance(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class _RichBar:
+    """A bar of rich's, in a terminal or a notebook. All share one display: rich has one at a time."""
+
+    _lock: ClassVar = threading.Lock()
+    _display: ClassVar[Any] = None
+    _open: ClassVar[int] = 0
+
+    def __init__(self, total: int | None, title: str) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        cls = type(self)
+        with cls._lock:
+            if cls._open == 0:
+                console = Console(stderr=True)
+                columns = TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn()
+                is_seen = console.is_terminal or console.is_jupyter
+                cls._display = Progress(*columns, TimeElapsedColumn(), console=console, disable=not is_seen)
+                cls._display.start()
+            cls._open += 1
+            self._task = cls._display.add_task(title, total=total)
+
+    def advance(self) -> None:
+        self._display.advance(self._task)
+
+    def close(self) -> None:
+        cls = type(self)
+        with cls._lock:
+            cls._open -= 1
+            if cls._open == 0:
+                cls._display.stop()
+            else:
+                cls._display.stop_task(self._task)
+
+
+class _TqdmBar:
+    """A bar of tqdm's: a widget in a notebook, a line in a terminal."""
+
+    def __init__(self, total: int | None, title: str) -> None:
+        from tqdm.auto import tqdm
+
+        self._bar = tqdm(total=total, desc=title, disable=None)  # None: where there is no terminal
+
+    def advance(self) -> None:
+        self._bar.update()
+
+    def close(self) -> None:
+        self._bar.close()
+
+
+class _PlainBar:
+    """A line of the terminal that is written again, where neither rich nor tqdm is installed."""
+
+    def __init__(self, total: int | None, title: str) -> None:
+        self._title, self._total, self._done = title, total, 0
+        self._is_seen = sys.stderr is not None and sys.stderr.isatty()
+        self._write("\r")
+
+    def advance(self) -> None:
+        self._done += 1
+        self._write("\r")
+
+    def close(self) -> None:
+        self._write("\r", "\n")
+
+    def _write(self, before: str, behind: str = "") -> None:
+        if self._is_seen:
+            of_total = "" if self._total is None else f"/{self._total}"
+            print(f"{before}{self._title} {self._done}{of_total}", end=behind, file=sys.stderr, flush=True)
+
+
+def _bar(total: int | None, title: str) -> _Bar:
+    for kind in (_RichBar, _TqdmBar):
+        try:
+            return kind(total, title)
+        except ImportError:
+            continue  # it need not be installed
+    return _PlainBar(total, title)
+
+
+class _Shown(AsyncIterator[T]):
+    """Yields what another iterator yields, and tells a bar."""
+
+    def __init__(self, items: AsyncIterator[T], bar: _Bar) -> None:
+        self._items = items
+        self._bar: _Bar | None = bar
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> T:
+        try:
+            item = await anext(self._items)
+        except BaseException:  # also at the end, and where the task is cancelled
+            self._close()
+            raise
+        if self._bar is not None:
+            self._bar.advance()
+        return item
+
+    def _close(self) -> None:
+        bar, self._bar = self._bar, None
+        if bar is not None:
+            bar.close()
+
+    def __del__(self) -> None:  # the iteration was left early
+        if hasattr(self, "_bar"):
+            self._close()
+
+
+@overload
+def progress(
+    work: Iterable[DeviceOp[T] | DeviceFuture[T]], *, total: int | None = None, title: str = ...
+) -> AsyncIterator[DeviceFuture[T]]: ...
+@overload
+def progress(work: AsyncIterable[T], *, total: int | None = None, title: str = ...) -> AsyncIterator[T]: ...
+def progress(work: Any, *, total: int | None = None, title: str = "working") -> AsyncIterator[Any]:
+    """Show how far work is, while it is iterated: ``async for future in ac.progress(ops)``.
+
+    Parameters
+    ----------
+    work
+        Operations and futures, which are executed and yielded as by `as_completed`; or anything for ``async for``,
+        whose items are yielded as they come.
+    total
+        How many items there will be, where `work` does not say it.
+    title
+        Stands before the bar.
+
+    Returns
+    -------
+    AsyncIterator
+        Of futures that are done, or of the items of `work`.
+
+    Raises
+    ------
+    ArgumentTypeError
+        `work` holds something that is neither an operation nor a future.
+    ArgumentRangeError, ArgumentTypeError
+        `total` is no whole number, or negative.
+
+    Notes
+    -----
+    The bar is rich's if it is installed (``pip install 'aiocuda[cli]'``), else tqdm's, else a plain line. It goes to
+    standard error, or into the notebook; where there is neither a terminal nor a notebook, nothing is written.
+    *Stream* and *Blocks*: as for `as_completed`. *On cancel*, and where the iteration is left early: the bar ends.
+    """
+    if total is not None:
+        total = between(total, "the total of progress()", 0, _MOST)
+    if isinstance(work, AsyncIterable):
+        return _Shown(aiter(work), _bar(total, title))
+    ops = list(work)
+    return _Shown(as_completed(ops), _bar(len(ops) if total is None else total, title))

@@ -1,0 +1,117 @@
+"""progress() yields what it is given, and tells a bar of it: rich's, tqdm's, or a plain line."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import sys
+
+import numpy as np
+import pytest
+
+import aiocuda as ac
+from aiocuda._instruments import progress as shown
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(params=["rich", "tqdm", "plain"])
+def terminal(request, monkeypatch):
+    for missing in {"rich": [], "tqdm": ["rich.console"], "plain": ["rich.console", "tqdm.auto"]}[request.param]:
+        monkeypatch.setitem(sys.modules, missing, None)
+    monkeypatch.setenv("TERM", "xterm")
+    return Terminal()
+
+
+def some(count: int) -> list[ac.DeviceOp]:
+    return [ac.to_host(ac.full(2, i, np.int32)) for i in range(count)]
+
+
+async def counted(count: int):
+    for i in range(count):
+        yield i
+
+
+def test_all_futures_are_yielded_and_counted(run, terminal):
+    async def main() -> list[int]:
+        return sorted([int(future.result()[0]) async for future in ac.progress(some(3), title="[three]")])
+
+    with contextlib.redirect_stderr(terminal):
+        assert run(main) == [0, 1, 2]
+    assert "[three]" in terminal.getvalue()
+    assert re.search(r"3/3", terminal.getvalue())
+
+
+def test_items_of_an_asynchronous_iterator_are_yielded_in_their_order(run, terminal):
+    async def main() -> list[int]:
+        return [i async for i in ac.progress(counted(4), total=4)]
+
+    with contextlib.redirect_stderr(terminal):
+        assert run(main) == [0, 1, 2, 3]
+    assert "4/4" in terminal.getvalue()
+
+
+def test_two_at_once_have_a_bar_each(run, terminal):
+    async def main() -> None:
+        first, second = ac.progress(counted(2), total=2, title="one"), ac.progress(counted(1), total=1, title="two")
+        assert [await anext(first), await anext(second), await anext(first)] == [0, 0, 1]
+        for each in (first, second):
+            with pytest.raises(StopAsyncIteration):
+                await anext(each)
+
+    with contextlib.redirect_stderr(terminal):
+        run(main)
+    assert {"one", "two"} <= set(re.findall("one|two", terminal.getvalue()))
+
+
+def test_an_error_comes_out_and_ends_the_bar(run, terminal):
+    async def failing():
+        yield 1
+        raise ZeroDivisionError
+
+    async def main() -> None:
+        bars = ac.progress(failing(), total=2)
+        await anext(bars)
+        with pytest.raises(ZeroDivisionError):
+            await anext(bars)
+        assert bars._bar is None
+
+    with contextlib.redirect_stderr(terminal):
+        run(main)
+
+
+def test_an_iteration_that_is_left_early_ends_its_bar(run, monkeypatch):
+    ended = []
+
+    class Bar:
+        def advance(self) -> None: ...
+        def close(self) -> None:
+            ended.append(True)
+
+    monkeypatch.setattr(shown, "_bar", lambda total, title: Bar())
+
+    async def main() -> None:
+        bars = ac.progress(some(2))
+        await anext(bars)
+        del bars
+
+    run(main)
+    assert ended == [True]
+
+
+def test_where_nobody_looks_nothing_is_written(run, capsys):
+    async def main() -> None:
+        async for _ in ac.progress(some(2)):
+            pass
+
+    run(main)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_total_that_is_none_is_refused():
+    with pytest.raises(ac.ArgumentTypeError, match="total"):
+        ac.progress(counted(1), total="3")
