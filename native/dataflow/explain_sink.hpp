@@ -41,7 +41,8 @@ class ExplainSink {
     services_.look(services_);
   }
 
-  nb::list steps;
+  nb::list steps;                          // (step, its operation, what it touches)
+  const std::vector<Use>* uses = nullptr;  // of the operation that is placed now
 
   Timeline& timeline() { return timeline_; }
   RangeHazards& hazards(Buffer& buffer) { return hazards_.try_emplace(&buffer, buffer.hazards).first->second; }
@@ -102,10 +103,10 @@ class ExplainSink {
 
   void mark(Op&, StreamIndex stream, std::uint32_t slot) { marked_[{stream, slot}] = timeline_.submitted(stream); }
   // How much of the other stream it waits for: all that it holds, or up to its n-th submission from its end.
-  void wait(Op&, StreamIndex stream, StreamIndex other, std::uint32_t slot) {
+  void wait(Op& op, StreamIndex stream, StreamIndex other, std::uint32_t slot) {
     const auto mark = marked_.find({other, slot});
     const std::uint64_t behind = mark == marked_.end() ? 0 : timeline_.submitted(other) - mark->second;
-    steps.append(nb::make_tuple("wait", stream, other, behind));
+    note(op, nb::list(), "wait", stream, other, behind);
   }
 
   void launch(LaunchOp& op, StreamIndex stream, std::int32_t device) {
@@ -121,21 +122,21 @@ class ExplainSink {
     } else if (!op.shape.empty) {
       shape = nb::make_tuple(nb::make_tuple(g.x, g.y, g.z), nb::make_tuple(b.x, b.y, b.z));
     }
-    steps.append(nb::make_tuple("launch", stream, device, op.signature.kernel, shape, accesses, op.origin.location()));
+    note(op, touched(), "launch", stream, device, op.signature.kernel, shape, accesses, op.origin.location());
   }
   Value create(CreateOp& op, StreamIndex stream, std::int32_t device) {
     Recorded value;
     auto buffer = std::make_unique<Buffer>(op.size_bytes, device, op.memory);
     value.planned = Array{BufferRef(std::move(buffer)), 0, device, op.spec.dtype, op.shape};
-    steps.append(nb::make_tuple("create", stream, device, describe(*value.planned), op.size_bytes,
-                                op.pattern.size ? op.fill : nb::none(), op.origin.location()));
+    note(op, whole(*value.planned), "create", stream, device, describe(*value.planned), op.size_bytes,
+         op.pattern.size ? op.fill : nb::none(), op.origin.location());
     return keep(std::move(value));
   }
   Value create_host(CreateOp& op, std::int32_t) {
     Recorded value;
     value.planned = Array{BufferRef(std::make_unique<Buffer>(op.size_bytes)), 0, host_ordinal, op.spec.dtype, op.shape};
-    steps.append(nb::make_tuple("create", nb::none(), host_ordinal, describe(*value.planned), op.size_bytes,
-                                op.pattern.size ? op.fill : nb::none(), op.origin.location()));
+    note(op, whole(*value.planned), "create", nb::none(), host_ordinal, describe(*value.planned), op.size_bytes,
+         op.pattern.size ? op.fill : nb::none(), op.origin.location());
     return keep(std::move(value));
   }
   Value staging(Op&, const Array& source, std::int32_t device, StreamIndex) {
@@ -157,17 +158,18 @@ class ExplainSink {
                                             [&](const auto& access) { return access.array.ptr() == given.ptr(); });
           if (!is_named) accesses.append(nb::make_tuple(describe(array), false));
         });
-    steps.append(nb::make_tuple("call", stream, device, op.function, accesses, op.origin.location()));
+    note(op, touched(), "call", stream, device, op.function, accesses, op.origin.location());
     return std::nullopt;  // it gives back what it writes, unless its function returns something
   }
   void copy(CopyOp& op, const Array& to, const Array& from, StreamIndex stream) {
-    note_copy(op, stream, describe_place(from), describe_place(to), to.size_bytes());
+    note_copy(op, stream, describe_place(from), describe_place(to), from.device, to.device, to.size_bytes());
   }
   void fill(FillOp& op, const Array& array, const Array*, StreamIndex stream) {
-    steps.append(nb::make_tuple("fill", stream, describe(array), array.size_bytes(), op.fill, op.origin.location()));
+    note(op, touched(), "fill", stream, array.device, describe(array), array.size_bytes(), op.fill,
+         op.origin.location());
   }
   void fill_of_unknown(FillOp& op) {
-    steps.append(nb::make_tuple("fill", nb::none(), "?", nb::none(), op.fill, op.origin.location()));
+    note(op, nb::list(), "fill", nb::none(), host_ordinal, "?", nb::none(), op.fill, op.origin.location());
   }
   static constexpr bool stages_copies = true;
   Buffer& pageable() { return *services_.pageable; }
@@ -180,25 +182,25 @@ class ExplainSink {
     return keep(std::move(value));
   }
   void upload(CopyOp& op, const Array& to, StreamIndex stream) {
-    note_copy(op, stream, "pageable host memory", describe_place(to), to.size_bytes());
+    note_copy(op, stream, "pageable host memory", describe_place(to), host_ordinal, to.device, to.size_bytes());
   }
   void download(CopyOp& op, const Array& from, StreamIndex stream) {
-    note_copy(op, stream, describe_place(from), "pageable host memory", from.size_bytes());
+    note_copy(op, stream, describe_place(from), "pageable host memory", from.device, host_ordinal, from.size_bytes());
   }
   void replay(ReplayOp& op, const Replay&, StreamIndex stream, std::int32_t device) {
-    steps.append(nb::make_tuple("replay", stream, device, op.plan->nodes.size(), op.bindings.size(), op.plan->place,
-                                op.origin.location()));
+    note(op, touched(), "replay", stream, device, op.plan->nodes.size(), op.bindings.size(), op.plan->place,
+         op.origin.location());
   }
   void copy_of_unknown(CopyOp& op) {
-    steps.append(nb::make_tuple("copy", nb::none(), "?", "?", nb::none(), op.origin.location()));
+    note(op, nb::list(), "copy", nb::none(), "?", "?", host_ordinal, host_ordinal, nb::none(), op.origin.location());
   }
   std::optional<Value> call(CallOp& op, Value input) {
-    steps.append(nb::make_tuple(op.mode == CallMode::then ? "then" : "inspect", op.function, op.origin.location()));
+    note(op, nb::list(), op.mode == CallMode::then ? "then" : "inspect", op.function, op.origin.location());
     if (op.mode == CallMode::inspect) return input;
     return unknown();
   }
   std::optional<Value> map(CallOp& op, Value) {
-    steps.append(nb::make_tuple("map", op.function, op.origin.location()));
+    note(op, nb::list(), "map", op.function, op.origin.location());
     return unknown();
   }
 
@@ -254,9 +256,26 @@ class ExplainSink {
   }
 
  private:
-  void note_copy(CopyOp& op, StreamIndex stream, const std::string& from, const std::string& to,
-                 std::uint64_t size_bytes) {
-    steps.append(nb::make_tuple("copy", stream, from, to, size_bytes, op.origin.location()));
+  template <class... Parts>
+  void note(Op& op, nb::list touched, Parts&&... parts) {
+    steps.append(nb::make_tuple(nb::make_tuple(std::forward<Parts>(parts)...), nb::find(op), std::move(touched)));
+  }
+  // (number of the buffer, its first byte, the byte behind its last, whether it is written) of each.
+  nb::list touched() {
+    nb::list found;
+    for (const Use& use : *uses)
+      found.append(nb::make_tuple(number_of(use.buffer), use.span.begin, use.span.end, use.writes));
+    return found;
+  }
+  nb::list whole(const Array& made) {
+    nb::list found;
+    found.append(nb::make_tuple(number_of(made.buffer.get()), made.span().begin, made.span().end, true));
+    return found;
+  }
+  std::size_t number_of(const Buffer* buffer) { return numbers_.try_emplace(buffer, numbers_.size()).first->second; }
+  void note_copy(CopyOp& op, StreamIndex stream, const std::string& from, const std::string& to, std::int32_t source,
+                 std::int32_t destination, std::uint64_t size_bytes) {
+    note(op, touched(), "copy", stream, from, to, source, destination, size_bytes, op.origin.location());
   }
   Value keep(Recorded value) {
     values_.push_back(std::move(value));
@@ -279,6 +298,7 @@ class ExplainSink {
   std::map<std::pair<const Policy*, std::int32_t>, PolicyStreams> policy_streams_;
   std::map<std::pair<StreamIndex, std::uint32_t>, std::uint64_t> marked_;  // the marks made here
   std::unordered_map<Buffer*, RangeHazards> hazards_;
+  std::unordered_map<const Buffer*, std::size_t> numbers_;
   std::unordered_map<const Op*, Value> results_;
   std::unordered_map<const Op*, Few<Tick>> ready_;
   std::deque<Recorded> values_;

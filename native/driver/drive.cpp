@@ -40,6 +40,7 @@ nb::list record(Engine& engine, nb::handle object, const dataflow::Placement& pl
   };
   dataflow::ExplainSink sink(engine.timeline, std::move(services));
   dataflow::Scratch<dataflow::ExplainSink::Value> scratch;
+  sink.uses = &scratch.uses;
   dataflow::Path path;
   dataflow::Walk<dataflow::ExplainSink> walk(sink, placement, scratch, path);
   try {

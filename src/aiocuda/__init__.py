@@ -58,6 +58,7 @@ from aiocuda._kernels.module import Module as Module
 from aiocuda._ops.composing import value as value
 from aiocuda._ops.composing import zip as zip
 from aiocuda._ops.operation import DeviceOp as DeviceOp
+from aiocuda._pictures.picture import Picture as Picture
 from aiocuda._trace.tracing import Tracing as Tracing
 from aiocuda._trace.tracing import trace as trace
 from aiocuda._verbs.chunks import stream_chunks as stream_chunks
@@ -184,6 +185,7 @@ __all__ = [
     "OutOfMemoryError",
     "OwnershipError",
     "Partition",
+    "Picture",
     "Policy",
     "RaceError",
     "ReturnWhen",

@@ -18,7 +18,7 @@ from aiocuda._driver import frameworks, runtime
 from aiocuda._engine import background, faults, futures, held_up, opening, overdue, placement
 from aiocuda._graphs import making
 from aiocuda._graphs.graph import make_graph, make_graph_async
-from aiocuda._instruments import habits, leaks, unused
+from aiocuda._instruments import habits, leaks, notebook, unused
 from aiocuda._ops import above
 from aiocuda._ops.composing import lift
 from aiocuda._ops.operation import DeviceOp
@@ -40,6 +40,7 @@ def wire() -> None:
     held_up.report()
     unused.report(DeviceOp)
     habits.advise()
+    notebook.show()
 
 
 def _tell_native_code() -> None:

@@ -109,6 +109,7 @@ assert_type(i.submit().exception(), BaseException | None)
 assert_type(array.schedule(ac.Device(0)), ac.DeviceFuture[ac.DeviceArray])
 assert_type(ac.zip(i, s).schedule(0).sync(timeout=1), tuple[int, str])
 assert_type(i.explain(), str)
+assert_type(i.draw(), ac.Picture)
 assert_type(i.on(ac.Device(0).default_stream), ac.DeviceOp[int])
 
 assert_type(array.T, ac.DeviceOp[ac.DeviceArray])

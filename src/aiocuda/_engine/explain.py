@@ -2,37 +2,50 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 from aiocuda import _native
 from aiocuda._driver import runtime
+from aiocuda._engine.costs import cost_of, cost_text, totals
 from aiocuda._engine.placement import Placement
 
-__all__ = ["explain", "record"]
+__all__ = ["Step", "explain", "function_name", "line", "record"]
+
+# What the walk wrote down, its operation, and what it touches: (buffer, first byte, byte behind the last, writes).
+Step: TypeAlias = tuple[tuple[Any, ...], _native.Op, list[tuple[int, int, int, bool]]]
 
 
-def record(op: _native.Op, where: Placement) -> list[tuple[Any, ...]]:
+def record(op: _native.Op, where: Placement) -> list[Step]:
     """Walk an operation without running anything; return the steps as the walk wrote them down."""
     for ordinal in range(runtime.device_count()):
         runtime.open_device(ordinal)
     return _native.record(op, where)
 
 
-def explain(op: _native.Op, where: Placement) -> str:
-    """Return the steps of an operation as a text, one line each, numbered in order of submission."""
+def explain(op: _native.Op, where: Placement, *, costs: bool = False) -> str:
+    """Return the steps of an operation as a text, one line each, numbered in order of submission.
+
+    `costs` adds what each moves and the least time for that, and a line for each device with all of it.
+    """
     steps = record(op, where)
     if not steps:
         return f"{op._title}: it has run; nothing is left to do"
-    lines = [_line(step) for step in steps]
+    lines = [line(written) for written, _, _ in steps]
+    found = [cost_of(written, uses) if costs else None for written, _, uses in steps]
+    texts = [cost_text(cost) for cost in found]
     width = max(len(lane) for lane, _, _ in lines)
     what_width = max(len(what) for _, what, _ in lines)
-    return "\n".join(
-        f"{number:>3}  {lane:<{width}}  {what:<{what_width}}  {origin}".rstrip()
-        for number, (lane, what, origin) in enumerate(lines, 1)
-    )
+    cost_width = max(map(len, texts))
+    gap = "  " if cost_width else ""
+    shown = [
+        f"{number:>3}  {lane:<{width}}  {what:<{what_width}}{gap}{text:<{cost_width}}  {origin}".rstrip()
+        for number, ((lane, what, origin), text) in enumerate(zip(lines, texts, strict=True), 1)
+    ]
+    return "\n".join([*shown, *totals(cost for cost in found if cost is not None)])
 
 
-def _line(step: tuple[Any, ...]) -> tuple[str, str, str]:
+def line(step: tuple[Any, ...]) -> tuple[str, str, str]:
+    """Return where a step goes, what it does, and the line of the program that asked for it."""
     kind, *rest = step
     if kind == "wait":
         stream, other, behind = rest
@@ -49,7 +62,7 @@ def _line(step: tuple[Any, ...]) -> tuple[str, str, str]:
         return f"stream {stream}", f"launch {name} on device {device}: {_size(shape)}{touched}", _at(origin)
     if kind == "call":
         stream, device, function, accesses, origin = rest
-        return f"stream {stream}", f"call {_name(function)} on device {device}{_touched(accesses)}", _at(origin)
+        return f"stream {stream}", f"call {function_name(function)} on device {device}{_touched(accesses)}", _at(origin)
     if kind == "replay":
         stream, device, nodes, replaced, place, origin = rest
         inputs = f", with {replaced} inputs replaced" if replaced else ""
@@ -59,12 +72,12 @@ def _line(step: tuple[Any, ...]) -> tuple[str, str, str]:
             _at(origin),
         )
     if kind == "fill":
-        stream, what, size_bytes, value, origin = rest
+        stream, _, what, size_bytes, value, origin = rest
         if stream is None:
             return "?", f"fill what is known only at submission with {value}", _at(origin)
         return f"stream {stream}", f"fill {what}, {size_bytes} bytes, with {value}", _at(origin)
     if kind == "copy":
-        stream, source, destination, size_bytes, origin = rest
+        stream, source, destination, _, _, size_bytes, origin = rest
         if stream is None:
             return "?", "copy of what is known only at submission", _at(origin)
         return (
@@ -73,13 +86,13 @@ def _line(step: tuple[Any, ...]) -> tuple[str, str, str]:
             _at(origin),
         )
     function, origin = rest
-    name = _name(function)
+    called = function_name(function)
     when = (
         "on the host, when the value is there" if kind == "map" else "at submission; what it returns is known only then"
     )
     if kind == "inspect":
         when = "at submission"
-    return "host", f"{kind} {name}: {when}", _at(origin)
+    return "host", f"{kind} {called}: {when}", _at(origin)
 
 
 def _touched(accesses: list[tuple[str, bool]]) -> str:
@@ -90,7 +103,8 @@ def _touched(accesses: list[tuple[str, bool]]) -> str:
     return text
 
 
-def _name(function: Any) -> str:
+def function_name(function: Any) -> str:
+    """Return what messages call a function."""
     return getattr(function, "__qualname__", None) or repr(function)
 
 

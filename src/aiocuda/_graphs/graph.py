@@ -16,10 +16,11 @@ from aiocuda import _native
 from aiocuda._devices.device import Stream, as_stream
 from aiocuda._devices.placing import placement_for
 from aiocuda._engine import held_up, opening, placement
-from aiocuda._graphs import making, recording, result_template
+from aiocuda._graphs import drawing, making, recording, result_template
 from aiocuda._graphs.result_template import ResultTemplate
 from aiocuda._ops.above import CaptureMode
 from aiocuda._ops.operation import CallOp, CreateOp, DeviceOp, ReplayOp
+from aiocuda._pictures.picture import Picture
 from aiocuda._values import dtypes
 from aiocuda.errors import ArgumentValueError, DeviceMismatchError
 
@@ -241,6 +242,16 @@ class CudaGraph(_native.GraphFace, Generic[T_co]):
         """Return the graph in numbers, as they are now."""
         return GraphStatistics(**self._native.counts())
 
+    def draw(self) -> Picture:
+        """Draw the graph: a box for each node, with what it touches and where it was built.
+
+        Raises
+        ------
+        MissingPackageError
+            igraph, which lays the picture out, is not installed: ``pip install 'aiocuda[draw]'``.
+        """
+        return drawing.draw(self._native)
+
     def to_dot(self) -> str:
         """Return the graph in Graphviz's language: a box for each node, with what it touches and where it was built."""
         memory = self._native.memory()
@@ -252,7 +263,7 @@ class CudaGraph(_native.GraphFace, Generic[T_co]):
                 text.append(f"grid {grid}, block {block}")
             for verb, is_write in (("reads", False), ("writes", True)):
                 touched = [
-                    f"{_memory_name(slot, memory[slot])} ({size_bytes} bytes)"
+                    f"{drawing.memory_name(slot, memory[slot])} ({size_bytes} bytes)"
                     for slot, size_bytes, writes in accesses
                     if writes == is_write
                 ]
@@ -272,11 +283,6 @@ class CudaGraph(_native.GraphFace, Generic[T_co]):
 
 
 _BYTE = dtypes.to_dtype("uint8")
-
-
-def _memory_name(slot: int, memory: tuple[str, int, int, str | None]) -> str:
-    role, _, _, name = memory
-    return name or f"{role} {slot}"
 
 
 def _complete(template: ResultTemplate, late_outputs: int, given: Any) -> Any:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, cast, o
 from aiocuda import _native
 from aiocuda._devices.device import Device, DeviceLike, Stream, as_stream
 from aiocuda._devices.placing import placement_for
-from aiocuda._engine import explain, placement
+from aiocuda._engine import drawing, explain, placement
 from aiocuda._ops import above
 from aiocuda._ops.executing import Executable, native_op
 from aiocuda._ops.views import OpViews
+from aiocuda._pictures.picture import Picture
 from aiocuda._values.functions import checked_function
 from aiocuda._values.given import between
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError, DeviceMismatchError
@@ -339,15 +340,41 @@ class DeviceOp(Executable[T_co], OpViews[T_co], Generic[T_co]):
         op._put_on(named)
         return self
 
-    def explain(self) -> str:
+    def explain(self, *, costs: bool = False) -> str:
         """Say what executing this would do, in order: streams, waits, launches, copies. Runs nothing.
+
+        Parameters
+        ----------
+        costs
+            Say too how many bytes each step moves, and how long the device needs for that at least. The time is an
+            estimate: each byte that a kernel reads or writes counts once, and computing takes no time. It comes from
+            the clock and the width of the device's memory, as the driver tells them, and from 25 GB/s for copies to
+            and from a device, which is assumed.
 
         Returns
         -------
         str
-            One line for each step: where, what, and the line of the program that asked for it.
+            One line for each step: where, what, and the line of the program that asked for it. With `costs`, two more
+            for each device: what all steps move and need, and what that was estimated with.
         """
-        return explain.explain(native_op(self), placement.current.get())
+        return explain.explain(native_op(self), placement.current.get(), costs=costs)
+
+    def draw(self) -> Picture:
+        """Draw what executing this would do: its steps, and which of them come after which. Runs nothing.
+
+        Returns
+        -------
+        Picture
+            A box for each step of `explain`, with its stream and the line of the program that asked for it. An arrow
+            leads to what comes after: because it touches the same bytes, or needs the result. A dashed arrow is a wait
+            for another stream.
+
+        Raises
+        ------
+        MissingPackageError
+            igraph, which lays the picture out, is not installed: ``pip install 'aiocuda[draw]'``.
+        """
+        return drawing.draw(native_op(self), placement.current.get())
 
     def _then(self, function: Callable[[Any], Any], spec: tuple[str, int, int | None], title: str) -> DeviceOp[Any]:
         yields, dtype, device = spec

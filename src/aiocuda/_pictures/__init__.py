@@ -1,0 +1,1 @@
+"""Pictures of work: DAGs as SVG. Knows no device, and nothing of operations."""

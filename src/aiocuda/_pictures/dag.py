@@ -1,0 +1,83 @@
+"""A DAG as what a picture shows: boxes with texts, and arrows between them.
+
+Always true: arrows go from a box to a later one, so there is no circle; no arrow repeats what others say together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+__all__ = ["KINDS", "Edge", "Kind", "Node", "lanes_of", "reduced"]
+
+Kind: TypeAlias = Literal["create", "launch", "copy", "fill", "call", "graph", "host", "other"]
+KINDS: Final[tuple[Kind, ...]] = ("create", "launch", "copy", "fill", "call", "graph", "host", "other")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A box.
+
+    Attributes
+    ----------
+    label
+        What it is, in a few words; the picture cuts what is long, and the tip has it whole.
+    detail
+        A second, smaller line.
+    kind
+        Says its colour.
+    tip
+        Lines that are shown where the mouse is.
+    lane
+        What it shares with others that run one after another, such as a stream; gives a coloured stripe.
+    """
+
+    label: str
+    detail: str = ""
+    kind: Kind = "other"
+    tip: tuple[str, ...] = ()
+    lane: str | None = None
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Edge:
+    """An arrow from one box, by its index, to a later one; dashed where the later one has to wait for another lane."""
+
+    source: int
+    target: int
+    is_wait: bool = False
+
+
+def reduced(nodes: int, edges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the edges of a DAG without those that other edges make needless, in order.
+
+    Parameters
+    ----------
+    nodes
+        How many there are; each edge leads from a number to a higher one.
+    edges
+        May repeat.
+    """
+    before: list[set[int]] = [set() for _ in range(nodes)]
+    for source, target in edges:
+        before[target].add(source)
+    reached = [0] * nodes  # of each node, a bit for each node that comes before it
+    kept: list[tuple[int, int]] = []
+    for target, sources in enumerate(before):
+        seen = 0
+        for source in sorted(sources, reverse=True):  # what lies between two nodes has a number between theirs
+            if not seen >> source & 1:
+                kept.append((source, target))
+                seen |= reached[source] | 1 << source
+        reached[target] = seen
+    return sorted(kept)
+
+
+def lanes_of(nodes: Sequence[Node]) -> dict[str, int]:
+    """Return a number for each lane: the first that appears is 0."""
+    found: dict[str, int] = {}
+    for node in nodes:
+        if node.lane is not None:
+            found.setdefault(node.lane, len(found))
+    return found

@@ -1,0 +1,71 @@
+"""Where the boxes of a DAG stand, and which way its arrows go: by igraph's layouter, after Sugiyama.
+
+Always true: the same DAG is laid out the same way each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aiocuda._pictures.dag import Edge
+from aiocuda.errors import MissingPackageError
+
+__all__ = ["Layout", "laid_out"]
+
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Places, counted in columns and rows from 0.
+
+    Attributes
+    ----------
+    boxes
+        Of each box.
+    bends
+        Of each arrow, the points between its ends.
+    """
+
+    boxes: tuple[Point, ...]
+    bends: tuple[tuple[Point, ...], ...]
+
+
+def laid_out(nodes: int, edges: Sequence[Edge]) -> Layout:
+    """Lay a DAG out: boxes in rows, each below those that its arrows come from, and few arrows that cross.
+
+    Raises
+    ------
+    MissingPackageError
+        igraph is not installed.
+    """
+    try:
+        import igraph  # noqa: PLC0415 - it need not be installed
+    except ImportError as error:
+        raise MissingPackageError(
+            "drawing operations needs igraph, which is not installed: pip install 'aiocuda[draw]'; "
+            "explain() says the same as text"
+        ) from error
+    if nodes == 0:
+        return Layout((), ())
+    graph = igraph.Graph(n=nodes, edges=[(edge.source, edge.target) for edge in edges], directed=True)
+    places = graph.layout_sugiyama(hgap=1, vgap=1, maxiter=100)
+    return _apart(
+        [(float(x), float(y)) for x, y in places],
+        [[(float(x), float(y)) for x, y in bends] for bends in places.edge_routing],
+    )
+
+
+def _apart(boxes: list[Point], bends: list[list[Point]]) -> Layout:
+    """Move what igraph put too near to what stands left of it in its row."""
+    rows: dict[float, list[tuple[float, list[Point], int]]] = {}
+    for points in (boxes, *bends):
+        for index, (x, y) in enumerate(points):
+            rows.setdefault(y, []).append((x, points, index))
+    for y, row in rows.items():
+        least = float("-inf")
+        for x, points, index in sorted(row, key=lambda each: each[0]):
+            points[index] = max(x, least), y
+            least = max(x, least) + 1
+    return Layout(tuple(boxes), tuple(map(tuple, bends)))
