@@ -16,6 +16,9 @@ namespace aiocuda::driver {
 struct Recording {
   Recording(Devices& devices, Streams& streams, nb::object asked_who)
       : timing(recorder, devices, streams), who(std::move(asked_who)) {}
+  Recording(const Recording&) = delete;
+  Recording& operator=(const Recording&) = delete;
+  ~Recording();
 
   // The line of the program's that built it, as a number.
   trace::Number place(const dataflow::Origin& origin) {

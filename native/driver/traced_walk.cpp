@@ -43,6 +43,10 @@ void Recording::end_ask(const void* key, trace::Outcome outcome, const dataflow:
   if (ask != trace::none) tell(ended, [&] { ended(ask); });
 }
 
+Recording::~Recording() {
+  if (recording == this) set_recording(nullptr);
+}
+
 void set_recording(Recording* to) {
   recording = to;
   dataflow::Origin::note_built =

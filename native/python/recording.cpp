@@ -102,7 +102,6 @@ void bind_recording(nb::module_& module) {
              self.ended = std::move(ended);
            })
       .def("stop", stop)
-      .def("__del__", stop)
       // Reads what the device has passed. True: that is all.
       .def("read_times",
            [](Recording& self) {

@@ -245,3 +245,13 @@ def test_a_hundred_thousand_operations_are_recorded_in_less_than_100_mb(kernels:
     assert recording.work_count() == 100_000
     assert recording.size_bytes() < 300 * 100_000
     assert held_bytes() - before < 100e6
+
+
+def test_a_recording_that_nobody_holds_has_ended() -> None:
+    recording = _native.Recording(_loops.current_name)
+    assert recording.start()
+    del recording
+    ac.ones(N).sync()
+    with recorded() as found:
+        ac.ones(N).sync()
+    assert len(found.trace.operations) == 1

@@ -75,7 +75,7 @@ class Tracing:
         return terminal.summary(self.result, analyse(self.result))
 
     def __enter__(self) -> Self:
-        if self._recording is not None:
+        if self._recording is not None or self._result is not None:
             raise AiocudaError(f"the trace {self.name} was recorded already; make another one with trace()")
         perfetto.require()
         dag.require()
@@ -102,6 +102,7 @@ class Tracing:
         if self._ranges is not None:
             self._ranges.close()
         await_times(recording, _PATIENCE_S)
+        self._recording = None  # its events are given back
         self._result = read(recording, self.name, self._begun_ns, ended_ns, is_emulated=select_driver().is_emulated)
         self._write()
 
@@ -156,6 +157,6 @@ def trace(name: str = "trace", *, output: str | Path = ".", report: bool = True,
     >>> [each.name for each in t.result.operations]
     ['allocate and fill']
     """
-    if not name or Path(name).name != name:
+    if name in {"", ".."} or Path(name).name != name:
         raise ArgumentValueError(f"name={name!r} is no name of a file; output= names the folder")
     return Tracing(name, Path(output), is_told=report, has_ranges=nvtx)
