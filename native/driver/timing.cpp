@@ -8,7 +8,9 @@
 namespace aiocuda::driver {
 namespace {
 
-constexpr std::size_t most_pending = 1 << 16;
+// So many pieces of work are read together. An event takes some 500 bytes in NVIDIA's driver, and reading a pair a
+// microsecond or two of the thread that submits.
+constexpr std::size_t read_together = 1 << 10;
 constexpr trace::Nanoseconds longest_from_base = 1'000'000'000;
 
 }  // namespace
@@ -53,7 +55,7 @@ Timing::Events Timing::begin(trace::Number work, std::int32_t device) {
     }
   }
   if (!bases_[device].event) return {};
-  if (pending_.size() >= most_pending) read();
+  if (pending_.size() >= read_at_) read();
   Events events{take(device), take(device)};
   if (events.before && events.behind) {
     pending_.push_back({work, device, events});
@@ -71,6 +73,7 @@ void Timing::read() {
   for (const Pending& each : std::exchange(pending_, {}))
     if (!read(each)) left.push_back(each);
   pending_ = std::move(left);
+  read_at_ = pending_.size() + read_together;  // of those that have not passed, none is asked about each time
 }
 
 bool Timing::read(const Pending& pending) {

@@ -58,6 +58,7 @@ class Timing {
   Devices& devices_;
   Streams& streams_;
   std::deque<Pending> pending_;
+  std::size_t read_at_ = 0;  // so many are pending when the next are read
   std::vector<trace::Number> given_up_;
   std::map<std::int32_t, Base> bases_;
   std::map<std::int32_t, std::vector<CUevent>> spare_;

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-ROUNDS, WINDOWS = 12, 3
+ROUNDS, WINDOWS = 12, 5
 # Python keeps the names of attributes in a cache of 4,096; glibc does not always merge what was freed.
 MOST_BY_ROUND = {"blocks of Python": 100, "bytes of C++": 1000}
 

@@ -297,7 +297,8 @@ def test_what_explain_says_is_what_is_submitted(kernels, latches, policies, arra
             latch.hold(stream)
     with ac.use(chosen):
         op = built(pieces, kernels, arrays, extra)
-        said = Counter(step[1] for step in explain.record(op, placement.current.get()) if is_counted(step))
+        steps = [written for written, _, _ in explain.record(op, placement.current.get())]
+        said = Counter(step[1] for step in steps if is_counted(step))
         before = submissions(streams)
         op.submit()
         done = [after - count for after, count in zip(submissions(streams), before, strict=True)]
