@@ -122,6 +122,8 @@ class TracedSink : public SubmitSink {
       });
   }
 
+  // The walk is a template: it calls these of the sink that it was made for.
+  // NOLINTBEGIN(bugprone-derived-method-shadowing-base-method)
   void launch(dataflow::LaunchOp& op, StreamIndex stream, std::int32_t device) {
     record(op, {.device = device, .kind = trace::WorkKind::launch, .name = name(op.signature.kernel)}, stream,
            !op.shape.empty, [&] { SubmitSink::launch(op, stream, device); });
@@ -188,6 +190,7 @@ class TracedSink : public SubmitSink {
       if (recording && dataflow::as_op(object)->state == dataflow::State::failed)
         recording->recorder.work(work).state = trace::WorkState::refused;
   }
+  // NOLINTEND(bugprone-derived-method-shadowing-base-method)
 
  private:
   std::vector<Tick> needs_;  // of the next work
