@@ -63,17 +63,34 @@ const char* name_of(dataflow::Decided what) {
   return names[static_cast<std::size_t>(what)];
 }
 
-// The last decisions: (what, kind, kernel or None, (file, line) or None, stream, count, other stream).
-nb::list story() {
-  nb::list decisions;
-  dataflow::story.each([&](const dataflow::Story::Decision& each) {
-    const nb::object location = dataflow::Origin::Place(nb::borrow(each.code), each.instruction).location();
-    const nb::object kernel = each.kernel ? nb::object(nb::str(each.kernel->c_str())) : nb::none();
-    decisions.append(nb::make_tuple(name_of(each.what), name_of(each.kind), kernel, location, each.tick.stream,
-                                    each.tick.count, each.other));
-  });
-  return decisions;
-}
+// The last decisions as they are now. Most errors never tell them, so they become objects of Python's when they are
+// read: (what, kind, kernel or None, (file, line) or None, stream, count, other stream).
+class Decisions {
+ public:
+  Decisions() {
+    made_.reserve(dataflow::Story::length);
+    dataflow::story.each([&](const dataflow::Story::Decision& each) {
+      made_.push_back(each);
+      codes_.push_back(nb::borrow(each.code));
+    });
+  }
+
+  nb::list read() const {
+    nb::list decisions;
+    for (std::size_t i = 0; i < made_.size(); ++i) {
+      const dataflow::Story::Decision& each = made_[i];
+      const nb::object location = dataflow::Origin::Place(codes_[i], each.instruction).location();
+      const nb::object kernel = each.kernel ? nb::object(nb::str(each.kernel->c_str())) : nb::none();
+      decisions.append(nb::make_tuple(name_of(each.what), name_of(each.kind), kernel, location, each.tick.stream,
+                                      each.tick.count, each.other));
+    }
+    return decisions;
+  }
+
+ private:
+  std::vector<dataflow::Story::Decision> made_;
+  std::vector<nb::object> codes_;  // of each
+};
 
 void stop(const Recording& self) {
   if (driver::recording == &self) driver::set_recording(nullptr);
@@ -82,7 +99,12 @@ void stop(const Recording& self) {
 }  // namespace
 
 void bind_recording(nb::module_& module) {
-  module.def("story", story);
+  nb::class_<Decisions>(module, "Decisions")
+      .def(nb::init<>())
+      .def("__iter__", [](const Decisions& self) { return nb::iter(self.read()); })
+      .def("__reduce__", [](const Decisions& self) {  // plain values, which outlive the process
+        return nb::make_tuple(nb::borrow(reinterpret_cast<PyObject*>(&PyTuple_Type)), nb::make_tuple(self.read()));
+      });
   nb::class_<Recording>(module, "Recording")
       // `who()` says in words which loop and task run now, or which thread.
       .def("__init__",

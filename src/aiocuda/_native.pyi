@@ -1,4 +1,4 @@
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextvars import ContextVar
 from types import ModuleType
 from typing import Any, Literal, TypeVar, overload
@@ -632,7 +632,10 @@ def adopt_array(
     owner: object,
     is_read_only: bool = ...,
 ) -> Any: ...
-def story() -> list[tuple[str, str, str | None, tuple[str, int] | None, int, int, int]]: ...
+
+class Decisions:
+    def __init__(self) -> None: ...
+    def __iter__(self) -> Iterator[tuple[str, str, str | None, tuple[str, int] | None, int, int, int]]: ...
 
 class Recording:
     def __init__(self, who: Callable[[], str]) -> None: ...

@@ -15,7 +15,7 @@ N = 64
 
 
 def decisions() -> list[tuple[Any, ...]]:
-    return list(_native.story())
+    return list(_native.Decisions())
 
 
 def test_what_was_submitted_and_complete_is_told_with_its_line(kernels: Any) -> None:

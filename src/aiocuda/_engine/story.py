@@ -19,7 +19,7 @@ _E = TypeVar("_E", DeviceLostError, DeviceTimeoutError)
 
 def with_story(error: _E) -> _E:
     """Return the error, with the last decisions before it."""
-    error._decisions = tuple(_native.story())
+    error._decisions = _native.Decisions()
     if select.is_logging() and sys.stderr is not None:
         print(f"aiocuda: the story of {type(error).__name__}: {error}\n{error.story()}", file=sys.stderr)
     return error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+from collections.abc import Iterable
 
 from aiocuda._errors.asked import AiocudaError
 from aiocuda._errors.drivers import DriverError
@@ -111,7 +112,7 @@ class DeviceTimeoutError(AiocudaError, TimeoutError):
         self.waited_s = waited_s
         self.running = tuple(running)
         self.in_flight = in_flight
-        self._decisions: tuple[Decision, ...] = ()
+        self._decisions: Iterable[Decision] = ()
 
     def story(self) -> str:
         """Return the last decisions of the engine before this error, one a line, the earliest first.
@@ -185,7 +186,7 @@ class DeviceLostError(AiocudaError):
         self.first_origin = first_origin
         self.is_earlier = is_earlier
         self.blocks = blocks
-        self._decisions: tuple[Decision, ...] = ()
+        self._decisions: Iterable[Decision] = ()
         self.__cause__ = error
 
     def story(self) -> str:

@@ -1,11 +1,11 @@
 """The story of an error: the last decisions of the engine before it, in words.
 
-Always true: decisions are plain values, so an error keeps its story when it is pickled.
+Always true: decisions become plain values when they are read or pickled, so an error keeps its story.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 __all__ = ["Decision", "told"]
 
@@ -13,7 +13,7 @@ __all__ = ["Decision", "told"]
 Decision = tuple[str, str, str | None, tuple[str, int] | None, int, int, int]
 
 
-def told(decisions: Sequence[Decision]) -> str:
+def told(decisions: Iterable[Decision]) -> str:
     """Return decisions in words, one a line, the earliest first."""
     return "\n".join(_line(*each) for each in decisions)
 
