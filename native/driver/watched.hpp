@@ -72,7 +72,7 @@ class Watched {
     if (engine.hooks.held_up.is_valid() || recording) [[unlikely]]
       begin(engine, root, key, kind);
   }
-  // What was asked for came too late.
+  // The result came too late.
   void note_late() {
     if (step_) step_->note_late();
   }

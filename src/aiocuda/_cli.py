@@ -131,6 +131,12 @@ def run_demo(arguments: Sequence[str]) -> int:
     return status
 
 
+def _add_program(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-m", dest="module", action="store_true", help="run a module, as python -m does")
+    parser.add_argument("program", metavar="program.py", help="the program, or the name of the module")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="argument", help="the program's own")
+
+
 def run_emulate(arguments: Sequence[str]) -> int:
     """Run a Python program on the emulated driver, as ``python`` would run it.
 
@@ -142,9 +148,7 @@ def run_emulate(arguments: Sequence[str]) -> int:
         description="Run a Python program, and the processes it starts, on the emulated CUDA driver.",
         usage="aiocuda emulate [-h] (program.py | -m module) [argument ...]",
     )
-    parser.add_argument("-m", dest="module", action="store_true", help="run a module, as python -m does")
-    parser.add_argument("program", metavar="program.py", help="the program, or the name of the module")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="argument", help="the program's own")
+    _add_program(parser)
     given = parser.parse_args(arguments)
     emulate.emulate_this_process()
     try:
@@ -164,9 +168,7 @@ def run_trace(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--output", default=".", metavar="FOLDER", help="where the files go; the current folder")
     parser.add_argument("--nvtx", action="store_true", help="awaits are ranges for Nsight, too; needs the package nvtx")
-    parser.add_argument("-m", dest="module", action="store_true", help="run a module, as python -m does")
-    parser.add_argument("program", metavar="program.py", help="the program, or the name of the module")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="argument", help="the program's own")
+    _add_program(parser)
     given = parser.parse_args(arguments)
     name = given.program if given.module else Path(given.program).stem
     signal.signal(signal.SIGTERM, _exit_by_signal)  # so that the trace is written

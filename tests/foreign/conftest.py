@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+import aiocuda as ac
+
 FOLDER = Path(__file__).parent
 sys.path.insert(0, str(FOLDER))
 
@@ -33,6 +35,14 @@ def torch(request: pytest.FixtureRequest) -> Iterator[Any]:
     with made.imported():
         yield made
     close(made)
+
+
+@pytest.fixture
+def held(latch: Any) -> ac.Stream:
+    """Give a stream that is at a standstill until the latch is released."""
+    stream = ac.Device(0).stream()
+    latch.hold(stream)
+    return stream
 
 
 @pytest.fixture

@@ -29,14 +29,6 @@ def increment(kernels) -> Callable[[Any], ac.DeviceOp]:
     return lambda x: kernels.increment(x, N, threads=N)
 
 
-@pytest.fixture
-def held(latch) -> ac.Stream:
-    """Give a stream that is at a standstill until the latch is released."""
-    stream = ac.Device(0).stream()
-    latch.hold(stream)
-    return stream
-
-
 def is_idle(framework: Torch, stream: int) -> bool:
     """Say whether a stream of the framework's has done its work by the time that other work has come and gone."""
     done = ac.done(stream, framework.ordinal).submit()

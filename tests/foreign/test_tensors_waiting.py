@@ -24,14 +24,6 @@ def times(name: str, factor: int) -> Any:
     return ac.kernel(TIMES.format(name=name, factor=factor))
 
 
-@pytest.fixture
-def held(latch) -> ac.Stream:
-    """Give a stream that is at a standstill until the latch is released."""
-    stream = ac.Device(0).stream()
-    latch.hold(stream)
-    return stream
-
-
 def launch(kernel: Any, x: Any) -> Any:
     return kernel(x, grid=1, block=N)
 

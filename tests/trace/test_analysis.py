@@ -6,7 +6,8 @@ from typing import Any
 
 from aiocuda._trace.analysis import analyse, common, union
 from aiocuda._trace.model import Asked, Operation, Step, Trace
-from aiocuda._trace.terminal import duration, summary
+from aiocuda._trace.terminal import summary
+from aiocuda._values.durations import duration_text
 
 BASE: dict[str, Any] = {
     "kind": "launch", "name": "k", "place": "p.py:1", "asked": 0, "device": 0, "stream": 0, "tick": 1,
@@ -99,4 +100,5 @@ def test_the_summary_has_the_figures() -> None:
 
 
 def test_durations_have_units() -> None:
-    assert [duration(each) for each in (0, 999, 1500, 2_000_000, 3e9)] == ["0 ns", "999 ns", "1.5 µs", "2 ms", "3 s"]
+    texts = [duration_text(each) for each in (0, 999, 1500, 2_000_000, 3e9)]
+    assert texts == ["0 ns", "999 ns", "1.5 µs", "2 ms", "3 s"]

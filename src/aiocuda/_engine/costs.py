@@ -1,4 +1,4 @@
-"""What steps move, in bytes, and the least time that the device needs for that: an estimate, and said to be one.
+"""The bytes that steps move, and the least time that the device needs for that: an estimate, and said to be one.
 
 Always true: bytes are counted once for each step that reads or writes them, so a kernel that reads its input twice, or
 computes for long, takes longer than what is said here.
@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from aiocuda import _native
 from aiocuda._driver import runtime
+from aiocuda._values.durations import duration_text
 
 __all__ = ["Cost", "bandwidths_text", "cost_of", "cost_text", "totals"]
 
@@ -96,7 +97,7 @@ def cost_text(cost: Cost | None) -> str:
     ]
     if not moved or cost.device is None:
         return ""
-    return f"{', '.join(moved)}, {'about' if cost.is_link else 'at least'} {_time_text(cost.seconds)}"
+    return f"{', '.join(moved)}, {'about' if cost.is_link else 'at least'} {duration_text(cost.seconds * 1e9)}"
 
 
 def totals(costs: Iterable[Cost]) -> list[str]:
@@ -112,7 +113,7 @@ def totals(costs: Iterable[Cost]) -> list[str]:
             these = [cost for cost in its if cost.is_link == is_link]
             if these:
                 moved = sum(cost.moved_bytes for cost in these)
-                parts.append(f"{moved} B {what} {_time_text(sum(cost.seconds for cost in these))}")
+                parts.append(f"{moved} B {what} {duration_text(sum(cost.seconds for cost in these) * 1e9)}")
         lines.append(f"device {device}: {'; '.join(parts)}")
         lines.append(f"  estimated with {bandwidths_text(device)}")
     return lines
@@ -133,10 +134,3 @@ def _memory_bytes_per_s(device: int) -> float:
     kilohertz = runtime.device_attribute(device, "MEMORY_CLOCK_RATE")
     bits = runtime.device_attribute(device, "GLOBAL_MEMORY_BUS_WIDTH")
     return 2 * kilohertz * 1e3 * bits / 8  # two transfers in each cycle of the clock
-
-
-def _time_text(seconds: float) -> str:
-    for unit, size in (("s", 1.0), ("ms", 1e-3)):
-        if seconds >= size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds / 1e-6:.3g} µs"

@@ -254,26 +254,7 @@ class CudaGraph(_native.GraphFace, Generic[T_co]):
 
     def to_dot(self) -> str:
         """Return the graph in Graphviz's language: a box for each node, with what it touches and where it was built."""
-        memory = self._native.memory()
-        lines = ["digraph graph {", '  node [shape=box, fontname="monospace"];']
-        for index, (kind, name, device, after, accesses, shape, origin) in enumerate(self._native.nodes()):
-            text = [f"{index + 1}: {kind}" if name == kind else f"{index + 1}: {kind} {name}"]
-            if shape is not None:
-                grid, block = ("x".join(str(extent) for extent in dims) for dims in shape)
-                text.append(f"grid {grid}, block {block}")
-            for verb, is_write in (("reads", False), ("writes", True)):
-                touched = [
-                    f"{drawing.memory_name(slot, memory[slot])} ({size_bytes} bytes)"
-                    for slot, size_bytes, writes in accesses
-                    if writes == is_write
-                ]
-                if touched:
-                    text.append(f"{verb} {', '.join(touched)}")
-            text.append(f"device {device}" + (f", {origin[0]}:{origin[1]}" if origin is not None else ""))
-            label = "\\n".join(line.replace("\\", "\\\\").replace('"', '\\"') for line in text)
-            lines.append(f'  n{index + 1} [label="{label}"];')
-            lines.extend(f"  n{other + 1} -> n{index + 1};" for other in after)
-        return "\n".join([*lines, "}"]) + "\n"
+        return drawing.dot(self._native)
 
     def __repr__(self) -> str:
         if self.is_closed:

@@ -1,7 +1,7 @@
 """How far work is, as a bar: of several operations, or of anything that is iterated asynchronously.
 
 Always true: the bar is of what was yielded, changes nothing of it, and ends when the iteration does, however that is.
-Where nobody looks (neither a terminal nor a notebook), nothing is written.
+It is written to a terminal or a notebook alone.
 """
 
 from __future__ import annotations

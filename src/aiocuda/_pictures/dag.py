@@ -22,7 +22,7 @@ class Node:
     Attributes
     ----------
     label
-        What it is, in a few words; the picture cuts what is long, and the tip has it whole.
+        A few words that name it. The picture cuts what is long, and the tip has it whole.
     detail
         A second, smaller line.
     kind
@@ -30,7 +30,11 @@ class Node:
     tip
         Lines that are shown where the mouse is.
     lane
-        What it shares with others that run one after another, such as a stream; gives a coloured stripe.
+        The name of a row of boxes that run one after another, such as a stream. Each lane has a stripe of its colour.
+    operation
+        A number by which the script of a page finds it, as ``data-operation``.
+    is_marked
+        Whether it stands out.
     """
 
     label: str
@@ -38,15 +42,21 @@ class Node:
     kind: Kind = "other"
     tip: tuple[str, ...] = ()
     lane: str | None = None
+    operation: int | None = None
+    is_marked: bool = False
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Edge:
-    """An arrow from one box, by its index, to a later one; dashed where the later one has to wait for another lane."""
+    """An arrow from one box, by its index, to a later one.
+
+    It is dashed where the later one has to wait for another lane, and stands out where it is marked.
+    """
 
     source: int
     target: int
     is_wait: bool = False
+    is_marked: bool = False
 
 
 def reduced(nodes: int, edges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

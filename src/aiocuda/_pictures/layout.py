@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from aiocuda._pictures.dag import Edge
 from aiocuda.errors import MissingPackageError
 
-__all__ = ["Layout", "laid_out"]
+__all__ = ["Layout", "laid_out", "require"]
 
 Point = tuple[float, float]
 
@@ -32,6 +33,18 @@ class Layout:
     bends: tuple[tuple[Point, ...], ...]
 
 
+def require(extra: str) -> Any:
+    """Return the package igraph, which an extra of aiocuda's brings; raise `MissingPackageError` without it."""
+    try:
+        import igraph  # noqa: PLC0415 - it need not be installed
+    except ImportError as error:
+        raise MissingPackageError(
+            f"drawing operations needs igraph, which is not installed: pip install 'aiocuda[{extra}]'; "
+            "explain() says the same as text"
+        ) from error
+    return igraph
+
+
 def laid_out(nodes: int, edges: Sequence[Edge]) -> Layout:
     """Lay a DAG out: boxes in rows, each below those that its arrows come from, and few arrows that cross.
 
@@ -40,13 +53,7 @@ def laid_out(nodes: int, edges: Sequence[Edge]) -> Layout:
     MissingPackageError
         igraph is not installed.
     """
-    try:
-        import igraph  # noqa: PLC0415 - it need not be installed
-    except ImportError as error:
-        raise MissingPackageError(
-            "drawing operations needs igraph, which is not installed: pip install 'aiocuda[draw]'; "
-            "explain() says the same as text"
-        ) from error
+    igraph = require("draw")
     if nodes == 0:
         return Layout((), ())
     graph = igraph.Graph(n=nodes, edges=[(edge.source, edge.target) for edge in edges], directed=True)

@@ -30,6 +30,7 @@ _FILLS: Final = dict(
         strict=True,
     )
 )  # fmt: skip
+_MARK: Final = "#d6336c"
 _LANES: Final = ("#3b7ddd", "#d9822b", "#3f9b4f", "#b8467f", "#7a5cc9", "#2a9d9d", "#a6812a", "#c8473c")
 
 
@@ -76,7 +77,7 @@ def svg(nodes: Sequence[Node], edges: Sequence[Edge], title: str) -> str:
         _style(),
     ]
     for edge, way in zip(edges, ways, strict=True):
-        lines.append(_arrow([places[edge.source], *way, places[edge.target]], is_wait=edge.is_wait))
+        lines.append(_arrow([places[edge.source], *way, places[edge.target]], edge))
     lanes = lanes_of(nodes)
     for node, place in zip(nodes, places, strict=True):
         lines.append(_box(node, place, width, None if node.lane is None else lanes[node.lane]))
@@ -92,6 +93,8 @@ def _style() -> str:
         ".aiocuda-dag path.head{fill:#7d8590;stroke:none}",
         ".aiocuda-dag path.wait{stroke-dasharray:5 3}",
         ".aiocuda-dag .stripe{stroke:none}",
+        f".aiocuda-dag .marked .box,.aiocuda-dag path.marked{{stroke:{_MARK};stroke-width:2.4}}",
+        f".aiocuda-dag path.head.marked{{fill:{_MARK};stroke:none}}",
     ]
     rules += [f".aiocuda-dag .{kind} .box{{fill:{light}}}" for kind, (light, _) in _FILLS.items()]
     dark = [".aiocuda-dag text{fill:#f1f3f5}", ".aiocuda-dag .detail{fill:#c3c9d0}"]
@@ -99,7 +102,7 @@ def _style() -> str:
     return f"<style>{''.join(rules)}@media(prefers-color-scheme:dark){{{''.join(dark)}}}</style>"
 
 
-def _arrow(points: Sequence[Point], *, is_wait: bool) -> str:
+def _arrow(points: Sequence[Point], edge: Edge) -> str:
     (x, y), (end_x, end_y) = points[0], points[-1]
     y, end_y = y + _HEIGHT / 2, end_y - _HEIGHT / 2
     steps = [f"M{_number(x)} {_number(y)}"]
@@ -110,13 +113,20 @@ def _arrow(points: Sequence[Point], *, is_wait: bool) -> str:
         )
         x, y = to_x, to_y
     tip = f"M{_number(end_x)} {_number(end_y)}l-4 -7h8z"
-    kind = ' class="wait"' if is_wait else ""
-    return f'<path{kind} d="{"".join(steps)}"/><path class="head" d="{tip}"/>'
+    marks = [name for name, is_so in (("wait", edge.is_wait), ("marked", edge.is_marked)) if is_so]
+    line = f' class="{" ".join(marks)}"' if marks else ""
+    head = "head marked" if edge.is_marked else "head"
+    return f'<path{line} d="{"".join(steps)}"/><path class="{head}" d="{tip}"/>'
 
 
 def _box(node: Node, place: Point, width: float, lane: int | None) -> str:
     x, y = place[0] - width / 2, place[1] - _HEIGHT / 2
-    parts = [f'<g class="{node.kind}"><title>{_escaped(chr(10).join((node.label, *node.tip)))}</title>']
+    marked = " marked" if node.is_marked else ""
+    found_by = "" if node.operation is None else f' data-operation="{node.operation}" tabindex="0"'
+    parts = [
+        f'<g class="node {node.kind}{marked}"{found_by}>'
+        f"<title>{_escaped(chr(10).join((node.label, *node.tip)))}</title>"
+    ]
     parts.append(
         f'<rect class="box" x="{_number(x)}" y="{_number(y)}" width="{_number(width)}" height="{_HEIGHT}" rx="5"/>'
     )

@@ -1,6 +1,6 @@
-"""What a trace says: who took how long, who waited for whom, the critical path, what ran at the same time.
+"""The figures of a trace: who took how long, who waited for whom, the critical path, what ran at the same time.
 
-Always true: nothing here knows a device or a file. What is not known of the device is left out of its figures.
+Always true: nothing here knows a device or a file. A figure of a device leaves out work without known times.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ class Asked:
     outcome
         ``"done"``, ``"failed"``, ``"cancelled"``, ``"timed out"``, or ``"open"``: the trace ended first.
     name, place
-        What was asked for, in words, and the line that built it.
+        A name of the operation, in words, and the line that built it.
     who
         The event loop and the task, or the thread, as ``"loop: task"``.
     results

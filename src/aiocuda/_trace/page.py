@@ -27,7 +27,7 @@ def write(trace: Trace, tracks: Tracks, analysis: Analysis, path: Path) -> None:
     filled = {
         "STYLE": (parts / "page.css").read_text(encoding="utf-8"),
         "SCRIPT": (parts / "page.js").read_text(encoding="utf-8"),
-        "DAG": dag.svg(trace, analysis.critical),
+        "DAG": dag.picture(trace, analysis.critical),
     }
     with path.open("w", encoding="utf-8") as file:
         for part in page.split("@@"):

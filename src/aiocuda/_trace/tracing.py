@@ -1,6 +1,6 @@
 """Records what runs, and writes it: `trace`.
 
-Always true: one trace is recorded at a time. What was recorded is written however the block ends.
+Always true: one trace is recorded at a time. Its files are written however the block ends.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Self
 
 from aiocuda import _loops, _native
 from aiocuda._driver.select import select_driver
-from aiocuda._trace import dag, page, perfetto, terminal
+from aiocuda._pictures import layout
+from aiocuda._trace import page, perfetto, terminal
 from aiocuda._trace.analysis import analyse
 from aiocuda._trace.model import Trace
 from aiocuda._trace.ranges import Ranges
@@ -78,7 +79,7 @@ class Tracing:
         if self._recording is not None or self._result is not None:
             raise AiocudaError(f"the trace {self.name} was recorded already; make another one with trace()")
         perfetto.require()
-        dag.require()
+        layout.require("trace")
         if not self.output.is_dir():
             raise ArgumentValueError(f"output={str(self.output)!r} is no folder; make it first")
         select_driver()
