@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from aiocuda._pictures.dag import KINDS, Edge, Node, reduced
+from aiocuda._pictures.layout import laid_out
 from aiocuda._pictures.svg import svg
 from aiocuda.errors import MissingPackageError
 
@@ -39,6 +40,17 @@ def test_what_needs_another_stands_below_it():
     for edge in edges:
         _, top, _, height = places[edge.source]
         assert top + height < places[edge.target][1]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_an_arrow_bends_once_in_each_row_between_its_boxes(seed):
+    """In DAGs of several parts, too."""
+    numbers = random.Random(seed)
+    edges = [Edge(*sorted(numbers.sample(range(14), 2))) for _ in range(numbers.randrange(1, 16))]
+    layout = laid_out(14, edges)
+    for edge, bends in zip(edges, layout.bends, strict=True):
+        above, below = (round(layout.boxes[box][1]) for box in (edge.source, edge.target))
+        assert [round(y) for _, y in bends] == list(range(above + 1, below))
 
 
 def test_boxes_do_not_lie_upon_one_another_and_lie_within_the_picture():

@@ -54,10 +54,31 @@ def laid_out(nodes: int, edges: Sequence[Edge]) -> Layout:
         igraph is not installed.
     """
     igraph = require("draw")
-    if nodes == 0:
-        return Layout((), ())
-    graph = igraph.Graph(n=nodes, edges=[(edge.source, edge.target) for edge in edges], directed=True)
-    places = graph.layout_sugiyama(hgap=1, vgap=1, maxiter=100)
+    boxes: list[Point] = [(0.0, 0.0)] * nodes
+    bends: list[tuple[Point, ...]] = [()] * len(edges)
+    ends = [(edge.source, edge.target) for edge in edges]
+    left = 0.0
+    # One connected part after another: of several at once, igraph 1.0 gives bends to the wrong arrows.
+    parts = igraph.Graph(n=nodes, edges=ends).connected_components()
+    arrows: list[list[int]] = [[] for _ in parts]
+    for i, (source, _) in enumerate(ends):
+        arrows[parts.membership[source]].append(i)
+    for part, own in sorted(zip(parts, arrows, strict=True)):
+        number = {node: i for i, node in enumerate(part)}
+        placed = _placed(igraph, len(part), [(number[ends[i][0]], number[ends[i][1]]) for i in own])
+        points = [*placed.boxes, *(bend for way in placed.bends for bend in way)]
+        shift = left - min(x for x, _ in points)
+        for node, (x, y) in zip(part, placed.boxes, strict=True):
+            boxes[node] = x + shift, y
+        for i, way in zip(own, placed.bends, strict=True):
+            bends[i] = tuple((x + shift, y) for x, y in way)
+        left = max(x for x, _ in points) + shift + 1
+    return Layout(tuple(boxes), tuple(bends))
+
+
+def _placed(igraph: Any, nodes: int, edges: list[tuple[int, int]]) -> Layout:
+    """Lay out boxes that are connected."""
+    places = igraph.Graph(n=nodes, edges=edges, directed=True).layout_sugiyama(hgap=1, vgap=1, maxiter=100)
     return _apart(
         [(float(x), float(y)) for x, y in places],
         [[(float(x), float(y)) for x, y in bends] for bends in places.edge_routing],
