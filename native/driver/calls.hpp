@@ -16,6 +16,11 @@ inline bool is_loaded(const dataflow::LaunchOp& op, std::int32_t device) {
   return known.size() > slot && known[slot].function;
 }
 
+// The same, where Python may have it there: nobody has launched it since.
+inline bool is_there(const dataflow::LaunchOp& op, std::int32_t device) {
+  return is_loaded(op, device) || nb::cast<bool>(op.kernel().attr("_is_loaded")(device));
+}
+
 // An image as Python holds it.
 struct LoadedImage {
   dataflow::BufferRef buffer;

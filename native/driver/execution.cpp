@@ -4,6 +4,7 @@
 
 #include <chrono>
 
+#include "host_needs.hpp"
 #include "recording.hpp"
 #include "walking.hpp"
 #include "watched.hpp"
@@ -193,26 +194,11 @@ CompletionRef Execution::wait_on_host(const Halt& halt, bool blocks) {
     const auto& begun = nb::cast<const HostWork&>(work);
     until = begun.ended, behind = begun.behind;
   } else if (!until) {
-    const std::int32_t device = halt.host.device;
-    Op& waiting = *dataflow::as_op(halt.host.op);
-    nb::object subject, work;
-    switch (halt.host.kind) {
-      case HostNeed::Kind::kernel:
-        subject = nb::borrow(static_cast<dataflow::LaunchOp&>(waiting).kernel());
-        work = subject.attr("_loading")(device);
-        break;
-      case HostNeed::Kind::graph:
-        subject = static_cast<dataflow::ReplayOp&>(waiting).graph;
-        work = engine_.hooks.making(subject);
-        break;
-      case HostNeed::Kind::device:
-        work = engine_.hooks.opening(device);
-        break;
-    }
-    if (work.is_none()) return nullptr;  // another thread has done it just now
-    const auto& begun = nb::cast<const HostWork&>(work);
+    Loading loading = begin(engine_.hooks, halt.host);
+    if (loading.work.is_none()) return nullptr;
+    const auto& begun = nb::cast<const HostWork&>(loading.work);
     until = begun.ended, behind = begun.behind;
-    const Loading before = std::exchange(on_host_->loading, {std::move(work), std::move(subject), device});
+    const Loading before = std::exchange(on_host_->loading, std::move(loading));
   }
   if (halt.is_outermost) {
     Claims::Place& claim = on_host_->claim;

@@ -1,6 +1,6 @@
 // Operations with arrays of other libraries, which an execution submits together: see execution.hpp and tensors.hpp.
 #include "execution.hpp"
-#include "needs_ahead.hpp"
+#include "host_needs.hpp"
 
 namespace aiocuda::driver {
 
@@ -30,16 +30,9 @@ CompletionRef Execution::load_ahead() {
     if (needs.empty()) return nullptr;
     tensors_.keep_streams(uses_left());
     for (const HostNeed& need : needs) {
-      const bool is_graph = need.kind == HostNeed::Kind::graph;
-      Op& waiting = *dataflow::as_op(need.op);
-      const nb::handle subject = is_graph ? nb::handle(static_cast<dataflow::ReplayOp&>(waiting).graph)
-                                          : static_cast<dataflow::LaunchOp&>(waiting).kernel();
-      if (on_host_ && on_host_->loading.has_failed(subject, need.device)) return nullptr;  // the walk will say why
-      if (!is_graph) {
-        subject.attr("_loading")(need.device);  // all at once
-      } else if (auto& replay = static_cast<dataflow::ReplayOp&>(waiting); !graph_of(replay)->is_being_made()) {
-        graph_of(replay)->take(replay);
-      }
+      const bool has_failed = on_host_ && on_host_->loading.has_failed(subject_of(need), need.device);
+      if (has_failed) return nullptr;  // the walk will say why
+      begin(engine_.hooks, need);      // all at once
     }
     if (CompletionRef until = wait_on_host({.host = needs.front(), .is_outermost = true}, false)) return until;
   }

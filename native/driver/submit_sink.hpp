@@ -410,7 +410,6 @@ class SubmitSink : public Issuing {
     make_held_calls_now();  // Python is asked
     const std::int32_t device = op.plan->device;
     if (is_loading(op.graph, device)) engine_.hooks.not_done(on_host_->loading.work, object_of(op), device);
-    if (!graph->is_being_made()) graph->take(op);
     host_need_ = {.op = object_of(op), .device = device, .kind = HostNeed::Kind::graph};
     throw dataflow::HostWait{};
   }
@@ -418,8 +417,8 @@ class SubmitSink : public Issuing {
   [[gnu::cold]] void require_loaded_slowly(dataflow::LaunchOp& op, std::int32_t device) {
     require_open(op, device);
     make_held_calls_now();  // Python is asked
+    if (is_there(op, device)) return;
     const nb::object kernel = nb::borrow(op.kernel());
-    if (nb::cast<bool>(kernel.attr("_is_loaded")(device))) return;
     if (is_loading(kernel, device)) kernel.attr("_raise_failure")(on_host_->loading.work, object_of(op), device);
     host_need_ = {.op = object_of(op), .device = device};
     throw dataflow::HostWait{};
