@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -47,6 +48,22 @@ def test_only_the_last_are_kept(kernels: Any) -> None:
         kernels.scale(1.0, x, x, N, threads=N).submit()
     kernels.scale(1.0, x, x, N, threads=N).sync()
     assert len(decisions()) == 256
+
+
+def test_who_asks_for_no_story_gets_no_objects_of_one(latch: Any) -> None:
+    """A program may have many time-outs, and tells few of them."""
+    for _ in range(256):
+        ac.ones(N).sync()
+    latch.hold(0)
+    future = ac.ones(N).submit()
+    with pytest.raises(ac.DeviceTimeoutError):
+        future.sync(timeout=0)
+    gc.collect()
+    before = len(gc.get_objects())
+    with pytest.raises(ac.DeviceTimeoutError) as found:
+        future.sync(timeout=0)
+    assert len(gc.get_objects()) - before < 100
+    assert len(found.value.story().splitlines()) == 256
 
 
 def test_a_function_that_raises_has_failed() -> None:
