@@ -1,14 +1,17 @@
-"""What a trace says, of traces that were made up: each figure is known."""
+"""Figures and pictures of traces that were made up: each is known."""
 
 from __future__ import annotations
 
 from typing import Any
+from xml.etree import ElementTree
 
 from aiocuda._trace.analysis import analyse, common, union
+from aiocuda._trace.dag import MOST_SHOWN, picture
 from aiocuda._trace.model import Asked, Operation, Step, Trace
 from aiocuda._trace.terminal import summary
 from aiocuda._values.durations import duration_text
 
+_SVG = "{http://www.w3.org/2000/svg}"
 BASE: dict[str, Any] = {
     "kind": "launch", "name": "k", "place": "p.py:1", "asked": 0, "device": 0, "stream": 0, "tick": 1,
     "state": "measured", "size_bytes": 0, "held_bytes": 0, "needs": (), "built_ns": 10, "decided_ns": 100,
@@ -102,3 +105,29 @@ def test_the_summary_has_the_figures() -> None:
 def test_durations_have_units() -> None:
     texts = [duration_text(each) for each in (0, 999, 1500, 2_000_000, 3e9)]
     assert texts == ["0 ns", "999 ns", "1.5 µs", "2 ms", "3 s"]
+
+
+def marks(text: str, tag: str, kind: str) -> list[bool]:
+    """Say of each element of a kind whether it is marked."""
+    classes = [each.get("class", "").split() for each in ElementTree.fromstring(text).iter(f"{_SVG}{tag}")]
+    return ["marked" in each for each in classes if kind in each]
+
+
+def test_the_critical_path_stands_out() -> None:
+    trace = made({}, {"needs": (0,)}, {"needs": (1, 0)}, {"needs": (2,)})
+    text = picture(trace, [1, 2])
+    assert marks(text, "g", "node") == [False, True, True, False]
+    assert marks(text, "path", "head") == [False, True, False, False]
+
+
+def test_of_many_operations_the_critical_path_and_what_it_needed_is_shown() -> None:
+    count = 3 * MOST_SHOWN
+    needs = [(number - 2, number - 1) for number in range(2, count)]
+    trace = made({}, {}, *({"needs": each} for each in needs))
+    path = list(range(1, count, 2))
+    text = picture(trace, path)
+    shown = {int(each.get("data-operation", "-1")) for each in ElementTree.fromstring(text).iter(f"{_SVG}g")}
+    assert shown == set(path[-MOST_SHOWN:])
+    few = picture(trace, path[:10])
+    shown = {int(each.get("data-operation", "-1")) for each in ElementTree.fromstring(few).iter(f"{_SVG}g")}
+    assert shown == set(range(1, 20))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -125,3 +126,13 @@ def test_text_of_the_program_is_shown_as_it_is(show: Callable[[ac.Tracing], Any]
         ac.value(1).map(lambda x: x).sync()
     page = show(traced)
     assert page.inner_text("h1") == "<b>&"
+
+
+def test_no_name_ends_the_pages_script(show: Callable[[ac.Tracing], Any], tmp_path: Any) -> None:
+    name = "</script><script>throw 1</script>"
+    thread = threading.Thread(target=lambda: ac.ones(3).sync(), name=name)
+    with ac.trace("named", output=tmp_path, report=False) as traced:
+        thread.start()
+        thread.join()
+    page = show(traced)
+    assert name in page.inner_text("#awaits")

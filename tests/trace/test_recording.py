@@ -58,6 +58,19 @@ def before(trace: Trace) -> list[set[int]]:
     return found
 
 
+def test_work_that_a_walk_comes_back_to_is_there_once(run: Any) -> None:
+    """The walk stops at page-locked memory that nobody has yet, and goes on when a thread has got it."""
+    items = (1 << 20) + 4096 * N  # of a size that no other test asks for
+
+    async def main() -> None:
+        await ac.to_host(ac.ones(items, np.int32))
+
+    with recorded() as found:
+        run(main)
+    names = [each.name for each in found.trace.operations]
+    assert sorted(names) == ["a copy to the host", "allocate and fill", "allocate page-locked memory", "copy to host"]
+
+
 def test_a_trace_has_exactly_the_operations_of_a_program_in_their_order(kernels: Any) -> None:
     x = ac.ones(N).sync()
     with recorded() as found:

@@ -373,6 +373,11 @@ class DeviceOp(Executable[T_co], OpViews[T_co], Generic[T_co]):
         ------
         MissingPackageError
             igraph, which lays the picture out, is not installed: ``pip install 'aiocuda[draw]'``.
+
+        Notes
+        -----
+        *Blocks*: to lay the picture out, some tenths of a second for 2,000 steps; and, as `explain` does, until the
+        driver has opened devices that nobody has used yet.
         """
         return drawing.draw(native_op(self), placement.current.get())
 
