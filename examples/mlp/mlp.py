@@ -87,6 +87,8 @@ class Network:
         copies = zip(*[ac.replicate(value, devices) for value in values], strict=True)
         self.weights = [await ac.zip(*mine) for mine in copies]
         self.velocities = [await ac.zip(*[ac.zeros(shape, device=d) for shape in SHAPES]) for d in devices]
+        # submit() in an epoch does not wait for a compiler beside the event loop, as an await does.
+        await asyncio.gather(*[kernel.compile_async(device) for kernel in (add, sgd) for device in devices])
 
     def losses_and_gradients(self, batch):
         """Describe one batch: each device's losses, and on each the gradients summed over all."""

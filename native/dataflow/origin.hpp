@@ -15,6 +15,11 @@ inline std::string& package_directory() {
   static auto* directory = new std::string;
   return *directory;
 }
+// The module of Python's by which `with` enters what the package has as generators.
+inline std::string& contexts_file() {
+  static auto* file = new std::string;
+  return *file;
+}
 
 [[gnu::noinline]] inline bool look_whether_package_code(PyCodeObject* code, PyCodeObject*& last_foreign) {
   const char* file = PyUnicode_AsUTF8(code->co_filename);
@@ -26,6 +31,7 @@ inline std::string& package_directory() {
   if (!directory.empty() && directory.compare(0, directory.size(), file,
                                               std::min(directory.size(), std::char_traits<char>::length(file))) == 0)
     return true;
+  if (file == contexts_file()) return true;
   Py_INCREF(code);
   Py_XDECREF(reinterpret_cast<PyObject*>(std::exchange(last_foreign, code)));
   return false;

@@ -4,6 +4,7 @@
 // holds Python's objects is cleared with the GIL. Guarded by the GIL.
 #pragma once
 #include <map>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -29,6 +30,9 @@ struct Recording {
     if (is_new) places.push_back(std::move(maker));
     return found->second;
   }
+  // Memory of Python's that a copy wrote, and which copy that was, while the object lives.
+  void note_written(const nb::object& owner, trace::Number by);
+  trace::Number written_by(const nb::object& owner) const;
   trace::Number begin_ask(const void* key, trace::AskKind kind, const dataflow::Op& op);
   void end_ask(const void* key, trace::Outcome outcome, const dataflow::Op& op) noexcept;
 
@@ -39,6 +43,11 @@ struct Recording {
   nb::object began{}, ended{};  // (number, title), (number): told when somebody asks, and when that ends; or none
 
  private:
+  struct Written {
+    nb::object reference;  // weak
+    trace::Number by;
+  };
+  std::unordered_map<void*, Written> written_;
   std::map<std::pair<void*, int>, trace::Number> numbers_;
 };
 

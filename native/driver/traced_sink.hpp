@@ -15,14 +15,33 @@ namespace aiocuda::driver {
 class TracedSink : public SubmitSink {
  private:
   static trace::Number name(std::string_view text) { return recording ? recording->recorder.name(text) : 0; }
-  trace::Work copy_between(std::int32_t from, std::int32_t to, std::uint64_t size_bytes, StreamIndex stream) {
+  trace::Work copy_between(std::int32_t from, std::int32_t to, std::uint64_t size_bytes, StreamIndex stream,
+                           trace::Number brought_by) {
     const bool is_from_host = from == dataflow::host_ordinal, is_to_host = to == dataflow::host_ordinal;
     const char* const text = is_from_host && is_to_host ? "copy within the host"
                              : is_from_host             ? "copy to device"
                              : is_to_host               ? "copy to host"
                              : from == to               ? "copy"
                                                         : "copy between devices";
-    return {.device = device_of(stream), .kind = trace::WorkKind::copy, .name = name(text), .size_bytes = size_bytes};
+    return {.device = device_of(stream),
+            .kind = trace::WorkKind::copy,
+            .name = name(text),
+            .brought_by = brought_by,
+            .size_bytes = size_bytes};
+  }
+
+  // The last copy that wrote some of an array, if nothing has written there since.
+  trace::Number brought_by(const Array& array) {
+    if (!recording) return trace::none;
+    const trace::Recorder& recorder = recording->recorder;
+    trace::Number last = trace::none;
+    hazards(*array.buffer).each(array.span(), [&](const dataflow::Hazard& hazard, dataflow::Span) {
+      hazard.each_before(false, [&](Tick tick) {
+        const trace::Number work = recorder.find(tick);
+        if (work != trace::none && (last == trace::none || work > last)) last = work;
+      });
+    });
+    return last != trace::none && recorder.work(last).kind == trace::WorkKind::copy ? last : trace::none;
   }
 
   trace::Number begin(const Op& op, trace::Work work) {
@@ -145,16 +164,19 @@ class TracedSink : public SubmitSink {
   }
   void copy(dataflow::CopyOp& op, const Array& to, const Array& from, StreamIndex stream) {
     const bool is_work = to.size_bytes() != 0 && !dataflow::is_same_place(to, from);
-    record(op, copy_between(from.device, to.device, to.size_bytes(), stream), stream, is_work,
+    record(op, copy_between(from.device, to.device, to.size_bytes(), stream, brought_by(from)), stream, is_work,
            [&] { SubmitSink::copy(op, to, from, stream); });
   }
   void upload(dataflow::CopyOp& op, const Array& to, StreamIndex stream) {
-    record(op, copy_between(dataflow::host_ordinal, to.device, to.size_bytes(), stream), stream, to.size_bytes() != 0,
-           [&] { SubmitSink::upload(op, to, stream); });
+    const trace::Number written_by =
+        recording ? recording->written_by(dataflow::as_pageable(op.source)->owner) : trace::none;
+    record(op, copy_between(dataflow::host_ordinal, to.device, to.size_bytes(), stream, written_by), stream,
+           to.size_bytes() != 0, [&] { SubmitSink::upload(op, to, stream); });
   }
   void download(dataflow::CopyOp& op, const Array& from, StreamIndex stream) {
-    record(op, copy_between(from.device, dataflow::host_ordinal, from.size_bytes(), stream), stream,
+    record(op, copy_between(from.device, dataflow::host_ordinal, from.size_bytes(), stream, brought_by(from)), stream,
            from.size_bytes() != 0, [&] { SubmitSink::download(op, from, stream); });
+    if (recording && last_ != trace::none) recording->note_written(dataflow::as_pageable(op.destination)->owner, last_);
   }
   void fill(dataflow::FillOp& op, const Array& array, const Array* way, StreamIndex stream) {
     record(op,

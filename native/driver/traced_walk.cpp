@@ -23,6 +23,16 @@ void tell(const nb::object& hook, F&& call) noexcept {
 }
 }  // namespace
 
+void Recording::note_written(const nb::object& owner, trace::Number by) {
+  nb::object reference = nb::steal(PyWeakref_NewRef(owner.ptr(), nullptr));
+  if (!reference) return PyErr_Clear();  // it takes none
+  written_.insert_or_assign(owner.ptr(), Written{std::move(reference), by});
+}
+trace::Number Recording::written_by(const nb::object& owner) const {
+  const auto found = written_.find(owner.ptr());
+  return found != written_.end() && found->second.reference().is(owner) ? found->second.by : trace::none;
+}
+
 trace::Number Recording::begin_ask(const void* key, trace::AskKind kind, const dataflow::Op& op) {
   std::string asked_by;
   try {

@@ -74,8 +74,10 @@ void bind_settings(nb::module_& module) {
                              keep("OwnershipError"),      keep("CaptureError"),       keep("OperationInterruptedError"),
                              keep("ArgumentIndexError"),  keep("ExchangeError")};
   });
-  module.def("set_package_directory",
-             [](std::string directory) { dataflow::package_directory() = std::move(directory); });
+  module.def("set_package_directory", [](std::string directory, std::string contexts_file) {
+    dataflow::package_directory() = std::move(directory);
+    dataflow::contexts_file() = std::move(contexts_file);
+  });
   module.def(
       "set_hooks",
       [](nb::object refused, nb::object lost, nb::object lift, nb::object open_device, nb::object known_stream,

@@ -45,7 +45,7 @@ nb::object as_tuple(const Recording& self, Number number) {
   return nb::make_tuple(number, name_of(work.kind), recorder.names()[work.name], work.place, work.ask, work.device,
                         stream, work.tick.count, name_of(work.state), work.size_bytes, work.held_bytes,
                         tuple_of(recorder.needs(work)), work.built, work.decided, work.called, work.returned,
-                        work.started, work.ended);
+                        work.started, work.ended, work.brought_by);
 }
 nb::object as_tuple(const Recording& self, const trace::Ask& ask) {
   const trace::Recorder& recorder = self.recorder;

@@ -45,6 +45,7 @@ struct Work {
   WorkKind kind = WorkKind::launch;
   WorkState state = WorkState::submitted;
   Number name = 0, place = none, ask = none;
+  Number brought_by = none;  // of a copy: the copy that wrote what it reads
   std::uint32_t needs_begin = 0, needs_count = 0;
   std::uint64_t size_bytes = 0, held_bytes = 0;  // that it moves or makes; that arrays of its device hold then
   Nanoseconds built = 0, decided = 0, called = 0, returned = 0, started = 0, ended = 0;

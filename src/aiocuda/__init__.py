@@ -60,6 +60,9 @@ from aiocuda._ops.composing import value as value
 from aiocuda._ops.composing import zip as zip
 from aiocuda._ops.operation import DeviceOp as DeviceOp
 from aiocuda._pictures.picture import Picture as Picture
+from aiocuda._trace.debugging import Debugging as Debugging
+from aiocuda._trace.debugging import debug as debug
+from aiocuda._trace.findings import Finding as Finding
 from aiocuda._trace.tracing import Tracing as Tracing
 from aiocuda._trace.tracing import trace as trace
 from aiocuda._verbs.chunks import stream_chunks as stream_chunks
@@ -149,6 +152,7 @@ __all__ = [
     "Compiled",
     "CudaGraph",
     "Dataflow",
+    "Debugging",
     "Device",
     "DeviceArray",
     "DeviceFuture",
@@ -164,6 +168,7 @@ __all__ = [
     "EmulatedDeviceWarning",
     "Event",
     "ExchangeError",
+    "Finding",
     "ForkedProcessError",
     "GraphScope",
     "GraphStatistics",
@@ -212,6 +217,7 @@ __all__ = [
     "copy",
     "current_device",
     "current_policy",
+    "debug",
     "devices",
     "done",
     "dup",

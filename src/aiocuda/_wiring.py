@@ -7,6 +7,7 @@ of memory, when a device is opened (`aiocuda._driver.runtime`).
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 from aiocuda import _loops, _native, errors
@@ -45,7 +46,7 @@ def wire() -> None:
 
 def _tell_native_code() -> None:
     _native.bind_errors(errors)
-    _native.set_package_directory(f"{Path(__file__).parent}/")
+    _native.set_package_directory(f"{Path(__file__).parent}/", contextlib.__file__)
     _native.set_placement_variable(placement.current)
     _native.set_default_policy(Dataflow())
     _native.set_array_classes(DeviceArray, HostArray)

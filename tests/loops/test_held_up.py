@@ -19,7 +19,7 @@ def told(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[[], list[str]]
     capsys.readouterr()
     held_up.watch(0.0)
     yield lambda: capsys.readouterr().err.splitlines()
-    held_up.watch(None)
+    held_up.restore(None)
 
 
 def line() -> str:

@@ -117,7 +117,7 @@ def drives() -> Iterator[list[Any]]:
     driven: list[Any] = []
     _native.set_held_up(lambda op, _: driven.append(op), -1)
     yield driven
-    held_up.watch(held_up._limit_s)  # as it was
+    held_up.restore(held_up._watching)  # as it was
 
 
 @pytest.mark.parametrize("is_future", [False, True])

@@ -44,7 +44,7 @@ def picture(browser: Any, page_path: Path, shows: str, name: str) -> None:
 
 def test_of_the_tutorial(browser: Any, tmp_path: Path) -> None:
     text = (ROOT / "docs/tutorial/13-traces.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    code, *_ = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     program = tmp_path / "branches.py"
     before = code.partition("with tempfile")[0]
     program.write_text(f"{before}asyncio.run(main())\n", encoding="utf-8")

@@ -1,21 +1,33 @@
-"""Reports of what held an event loop up for long, with its line, for ``AIOCUDA_DEBUG``.
+"""What held a thread up for long, with its line: told on standard error for ``AIOCUDA_DEBUG``, or to whoever watches.
 
-Always true: nothing is measured where nobody debugs, and nothing is told of threads that no loop runs in.
+Always true: nothing is measured where nobody watches, and nothing is told of threads that no loop runs in.
 """
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from aiocuda import _loops, _native
 from aiocuda._driver import select
 from aiocuda._engine import faults
 
-__all__ = ["Watched", "report", "watch"]
+__all__ = ["Watched", "Watching", "report", "restore", "watch"]
 
 _LONG_S = 0.05
-_limit_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Watching:
+    """Who watches: what is longer than so many seconds is told to `tell(what, place, begun_s, taken_s)`, or printed."""
+
+    limit_s: float
+    tell: Callable[[str, str, float, float], None] | None
+
+
+_watching: Watching | None = None
 
 
 def report() -> None:
@@ -24,11 +36,33 @@ def report() -> None:
         watch(_LONG_S)
 
 
-def watch(limit_s: float | None) -> None:
-    """Tell of what holds a loop up for longer than so many seconds; None: of nothing."""
-    global _limit_s
-    _limit_s = limit_s
-    _native.set_held_up(None if limit_s is None else _tell_of, limit_s or 0.0)
+def watch(limit_s: float, tell: Callable[[str, str, float, float], None] | None = None) -> Watching | None:
+    """Tell of what holds a loop up for longer than so many seconds, from now on.
+
+    Parameters
+    ----------
+    limit_s
+        How long that is.
+    tell
+        What it is told to: what was done, the line, and when it began and how long it took, in seconds of
+        `time.monotonic`. Steps of executions are left out. None: all is printed to standard error.
+
+    Returns
+    -------
+    Watching | None
+        Who watched before, for `restore`.
+    """
+    before = _watching
+    restore(Watching(limit_s, tell))
+    return before
+
+
+def restore(watching: Watching | None) -> None:
+    """Have those watch who watched before; None: nobody."""
+    global _watching
+    _watching = watching
+    prints = watching is not None and watching.tell is None
+    _native.set_held_up(_tell_of if prints else None, watching.limit_s if watching is not None else 0.0)
 
 
 class Watched:
@@ -47,24 +81,31 @@ class Watched:
         self._begin_s = 0.0
 
     def __enter__(self) -> None:
-        if _limit_s is not None:
+        if _watching is not None:
             self._begin_s = time.monotonic()
 
     def __exit__(self, *_: object) -> None:
-        if _limit_s is None or not self._begin_s:
+        watching = _watching
+        if watching is None or not self._begin_s:
             return
         taken_s = time.monotonic() - self._begin_s
-        if taken_s > _limit_s:
-            _tell(f"{self._what}, at {_native.place_of_caller()},", taken_s)
+        if taken_s <= watching.limit_s or not _loops.is_running():
+            return
+        place = _native.place_of_caller()
+        if watching.tell is not None:
+            watching.tell(self._what, place, self._begin_s, taken_s)
+        else:
+            _print(f"{self._what}, at {place},", taken_s)
 
 
 def _tell_of(op: _native.Op, taken_s: float) -> None:
-    place = faults.origin_text(op)
-    _tell(op._title + (f", built at {place}," if place else ""), taken_s)
+    if _loops.is_running():
+        place = faults.origin_text(op)
+        _print(op._title + (f", built at {place}," if place else ""), taken_s)
 
 
-def _tell(what: str, taken_s: float) -> None:
-    if sys.stderr is None or not _loops.is_running():
+def _print(what: str, taken_s: float) -> None:
+    if sys.stderr is None:
         return
     print(
         f"aiocuda: {what} held the event loop up for {taken_s * 1000:.0f} ms; 'What blocks' in the reference says what "

@@ -45,6 +45,9 @@ class Operation:
         When it was built; when its stream was decided; when the driver was called, and had it.
     started_ns, ended_ns
         When the device began it, and was done.
+    brought_by
+        Of a copy: the number of the copy that wrote what it reads, if nothing that is known has written there since;
+        else None.
     """
 
     number: int
@@ -65,6 +68,7 @@ class Operation:
     returned_ns: int
     started_ns: int
     ended_ns: int
+    brought_by: int | None = None
 
     @property
     def is_measured(self) -> bool:

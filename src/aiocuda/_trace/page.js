@@ -369,6 +369,8 @@ table("rows", ["what", "kind", "#count", "#device time", "#mean", "#queued", "wa
 document.getElementById("critical-note").textContent = found.critical.length
   ? `${found.critical.length} operations, which ran for ${duration(found.critical_run_ns)} of ${duration(found.critical_ns)}`
   : "No times of a device are known.";
+document.getElementById("findings").hidden = !data.findings.length;
+for (const each of data.findings) document.querySelector("#findings ul").append(element("li", each));
 table("critical", ["#number", "what", "where", "#begins", "#ran", "built at"],
       found.critical.slice(-100).map(operation).map((each) => ({
         cells: [each.number, each.name, `device ${each.device}, stream ${each.stream}`, duration(each.started),

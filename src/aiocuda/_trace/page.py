@@ -6,7 +6,7 @@ Always true: all that the page shows lies in it, as JSON; its script and its sty
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
@@ -14,13 +14,14 @@ from typing import Any
 
 from aiocuda._trace import dag
 from aiocuda._trace.analysis import Analysis
+from aiocuda._trace.findings import Finding
 from aiocuda._trace.model import Asked, Operation, Trace
 from aiocuda._trace.tracks import Slice, Tracks
 
 __all__ = ["write"]
 
 
-def write(trace: Trace, tracks: Tracks, analysis: Analysis, path: Path) -> None:
+def write(trace: Trace, tracks: Tracks, analysis: Analysis, findings: Sequence[Finding], path: Path) -> None:
     """Write a trace into a file."""
     parts = files("aiocuda._trace")
     page = (parts / "page.html").read_text(encoding="utf-8")
@@ -32,7 +33,7 @@ def write(trace: Trace, tracks: Tracks, analysis: Analysis, path: Path) -> None:
     with path.open("w", encoding="utf-8") as file:
         for part in page.split("@@"):
             if part == "DATA":
-                file.writelines(_written(_data(trace, tracks, analysis)))
+                file.writelines(_written(_data(trace, tracks, analysis, findings)))
             else:
                 file.write(filled.get(part, part))
 
@@ -56,7 +57,7 @@ def _json(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).replace("</", "<\\/")
 
 
-def _data(trace: Trace, tracks: Tracks, analysis: Analysis) -> Iterator[tuple[str, Any]]:
+def _data(trace: Trace, tracks: Tracks, analysis: Analysis, findings: Sequence[Finding]) -> Iterator[tuple[str, Any]]:
     zero_ns = trace.begun_ns
     texts: dict[str, int] = {}
 
@@ -117,4 +118,5 @@ def _data(trace: Trace, tracks: Tracks, analysis: Analysis) -> Iterator[tuple[st
     yield "operations", (of_operation(each) for each in trace.operations)
     yield "asked", (of_asked(each) for each in trace.asked)
     yield "analysis", found
+    yield "findings", [str(each) for each in findings]
     yield "texts", list(texts)  # at the end: by now all are there

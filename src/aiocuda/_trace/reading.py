@@ -38,19 +38,22 @@ def read(recording: _native.Recording, name: str, begun_ns: int, ended_ns: int, 
     operations: list[Operation] = []
     numbers: dict[int, int] = {}  # without those where a walk stopped, which begin again
     for recorded in range(recording.work_count()):
-        _, kind, called, at, asked, device, stream, tick, state, size_bytes, held_bytes, needs, *times = recording.work(
+        _, kind, called, at, asked, device, stream, tick, state, size_bytes, held_bytes, needs, *rest = recording.work(
             recorded
         )
         if state == "withdrawn":
             continue
+        built, decided, called_ns, returned, started, ended, brought_by = rest
         number = numbers[recorded] = len(operations)
         needed = tuple(numbers[each] for each in needs)
         by = None if asked == NONE else asked
+        copied = None if brought_by == NONE else numbers[brought_by]
         operations.append(
             Operation(
-                number, kind, called, place(at), by, device, stream, tick, state, size_bytes, held_bytes, needed, *times
+                number, kind, called, place(at), by, device, stream, tick, state, size_bytes, held_bytes, needed, built,
+                decided, called_ns, returned, started, ended, copied,
             )
-        )
+        )  # fmt: skip
     asked_by = (
         Asked(kind, outcome, of, place(at), who, tuple(numbers[each] for each in results), begun, ended)
         for kind, outcome, of, at, who, results, begun, ended in recording.asks()

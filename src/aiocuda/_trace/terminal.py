@@ -6,8 +6,10 @@ Always true: a figure of a device leaves out work without known times.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from aiocuda._trace.analysis import Analysis
+from aiocuda._trace.findings import Finding
 from aiocuda._trace.model import Trace
 from aiocuda._values.durations import duration_text
 
@@ -16,7 +18,7 @@ __all__ = ["summary"]
 _MOST_ROWS = 8
 
 
-def summary(trace: Trace, analysis: Analysis) -> str:
+def summary(trace: Trace, analysis: Analysis, findings: Sequence[Finding] = ()) -> str:
     """Return a trace's figures, as lines."""
     emulated = "; emulated devices: their times are those of this machine" if trace.is_emulated else ""
     outcomes = Counter(each.outcome for each in trace.asked if each.kind in ("await", "sync"))
@@ -57,4 +59,5 @@ def summary(trace: Trace, analysis: Analysis) -> str:
             for name in ("build", "submit", "queue", "run", "wake")
         ]
         lines.append("awaits were: " + ", ".join(f"{name} {duration_text(took)}" for name, took in parts))
+    lines += [f"finding: {each}" for each in findings]
     return "\n".join(lines)

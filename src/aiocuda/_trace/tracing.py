@@ -6,25 +6,21 @@ Always true: one trace is recorded at a time. Its files are written however the 
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from aiocuda import _loops, _native
-from aiocuda._driver.select import select_driver
 from aiocuda._pictures import layout
 from aiocuda._trace import page, perfetto, terminal
 from aiocuda._trace.analysis import analyse
+from aiocuda._trace.findings import Finding, find
 from aiocuda._trace.model import Trace
 from aiocuda._trace.ranges import Ranges
-from aiocuda._trace.reading import await_times, read
+from aiocuda._trace.recorded import Recorded
 from aiocuda._trace.tracks import lay_out
 from aiocuda.errors import AiocudaError, ArgumentValueError
 
 __all__ = ["Tracing", "trace"]
-
-_PATIENCE_S = 5.0
 
 
 class Tracing:
@@ -43,9 +39,7 @@ class Tracing:
         self.output = output
         self._is_told = is_told
         self._has_ranges = has_ranges
-        self._ranges: Ranges | None = None
-        self._recording: _native.Recording | None = None
-        self._begun_ns = 0
+        self._recorded: Recorded | None = None
         self._result: Trace | None = None
 
     @property
@@ -71,49 +65,40 @@ class Tracing:
             raise AiocudaError(f"the trace {self.name} is not there before its with block has ended")
         return self._result
 
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """The habits that cost time in what was recorded, the dearest first; see `debug`."""
+        return find(self.result)
+
     def summary(self) -> str:
         """Return the figures of what was recorded, as lines of text."""
-        return terminal.summary(self.result, analyse(self.result))
+        return terminal.summary(self.result, analyse(self.result), self.findings)
 
     def __enter__(self) -> Self:
-        if self._recording is not None or self._result is not None:
+        if self._recorded is not None or self._result is not None:
             raise AiocudaError(f"the trace {self.name} was recorded already; make another one with trace()")
         perfetto.require()
         layout.require("trace")
         if not self.output.is_dir():
             raise ArgumentValueError(f"output={str(self.output)!r} is no folder; make it first")
-        select_driver()
-        recording = _native.Recording(_loops.current_name)
-        self._ranges = Ranges() if self._has_ranges else None
-        if self._ranges is not None:
-            recording.tell(self._ranges.began, self._ranges.ended)
-        if not recording.start():
-            raise AiocudaError("another trace is being recorded, and there is one at a time; end that one first")
-        self._recording = recording
-        self._begun_ns = time.monotonic_ns()
+        self._recorded = Recorded(self.name, Ranges() if self._has_ranges else None)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        recording = self._recording
-        assert recording is not None
-        recording.stop()
-        ended_ns = time.monotonic_ns()
-        if self._ranges is not None:
-            self._ranges.close()
-        await_times(recording, _PATIENCE_S)
-        self._recording = None  # its events are given back
-        self._result = read(recording, self.name, self._begun_ns, ended_ns, is_emulated=select_driver().is_emulated)
+        recorded, self._recorded = self._recorded, None  # its events are given back
+        assert recorded is not None
+        self._result = recorded.end()
         self._write()
 
     def _write(self) -> None:
         result = self.result
         tracks, analysis = lay_out(result), analyse(result)
         perfetto.write(result, tracks, self.perfetto_path)
-        page.write(result, tracks, analysis, self.page_path)
+        page.write(result, tracks, analysis, self.findings, self.page_path)
         if self._is_told:
-            print(terminal.summary(result, analysis), file=sys.stderr)
+            print(self.summary(), file=sys.stderr)
             print(f"written: {self.perfetto_path} (ui.perfetto.dev), {self.page_path}", file=sys.stderr)
 
 
