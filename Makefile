@@ -182,6 +182,6 @@ $(STAMPS)/browser: | $(STAMPS)/test
 
 # Editable: an edited Python file is in use at once, an edited C++ file after an incremental build.
 $(STAMPS)/built: $(BUILD_INPUTS) | $(STAMPS)/build
-	@echo "set-up: building aiocuda"
-	@$(PIP) install --no-build-isolation -e ".[$(EXTRAS)]"
+	@$(BIN)/python cmake/build_progress.py "set-up: building aiocuda" \
+	  $(BIN)/python -m pip --disable-pip-version-check install --verbose --no-build-isolation -e ".[$(EXTRAS)]"
 	@touch $@

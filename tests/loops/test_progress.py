@@ -89,6 +89,7 @@ def test_an_iteration_that_is_left_early_ends_its_bar(run, monkeypatch):
 
     class Bar:
         def advance(self) -> None: ...
+        def note(self, text: str) -> None: ...
         def close(self) -> None:
             ended.append(True)
 
@@ -101,6 +102,46 @@ def test_an_iteration_that_is_left_early_ends_its_bar(run, monkeypatch):
 
     run(main)
     assert ended == [True]
+
+
+def test_a_bar_says_what_is_compiled_meanwhile(run, terminal, monkeypatch, compiler):
+    """When that has ended, it says nothing of it."""
+    notes: list[str] = []
+    make = shown._bar
+
+    def bar(total, title):
+        made = make(total, title)
+        note = made.note
+        monkeypatch.setattr(made, "note", lambda text: (notes.append(text), note(text)))
+        return made
+
+    monkeypatch.setattr(shown, "_bar", bar)
+    kernel = ac.kernel('extern "C" __global__ void compiled_below_a_bar(int* x) { *x = 1; }')
+
+    async def main() -> None:
+        shows = ac.progress([kernel(ac.empty(1, np.int32), grid=1, block=1)])
+        await compiler.until_begun()
+        assert notes[-1] == "compiling kernel compiled_below_a_bar"
+        compiler.released.set()
+        async for _ in shows:
+            pass
+
+    with contextlib.redirect_stderr(terminal):
+        run(main)
+    assert notes[-1] == ""
+    assert "compiled_below_a_bar" in terminal.getvalue()
+
+
+def test_what_is_told_to_a_closed_bar_is_not_written(terminal):
+    with contextlib.redirect_stderr(terminal):
+        bar = shown._bar(1, "title")
+        notes = shown._Notes(bar)
+        notes.take(("early", "another"))
+        assert "early, and 1 more" in terminal.getvalue()
+        bar.close()
+        written = terminal.getvalue()
+        notes.take(("late",))
+    assert "late" not in terminal.getvalue()[len(written) :]
 
 
 def test_where_nobody_looks_nothing_is_written(run, capsys):

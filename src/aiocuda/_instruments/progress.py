@@ -6,11 +6,13 @@ It is written to a terminal or a notebook alone.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from typing import Any, ClassVar, Protocol, Self, TypeVar, overload
 
+from aiocuda._engine import background
 from aiocuda._engine.futures import DeviceFuture
 from aiocuda._ops.operation import DeviceOp
 from aiocuda._values.given import between
@@ -24,6 +26,7 @@ _MOST = 1 << 62
 
 class _Bar(Protocol):
     def advance(self) -> None: ...
+    def note(self, text: str) -> None: ...
     def close(self) -> None: ...
 
 
@@ -47,10 +50,14 @@ class _RichBar:
                 cls._display = Progress(*columns, TimeElapsedColumn(), console=console, disable=not is_seen)
                 cls._display.start()
             cls._open += 1
+            self._title = title
             self._task = cls._display.add_task(title, total=total)
 
     def advance(self) -> None:
         self._display.advance(self._task)
+
+    def note(self, text: str) -> None:
+        self._display.update(self._task, description=f"{self._title} ({text})" if text else self._title, refresh=True)
 
     def close(self) -> None:
         cls = type(self)
@@ -73,6 +80,9 @@ class _TqdmBar:
     def advance(self) -> None:
         self._bar.update()
 
+    def note(self, text: str) -> None:
+        self._bar.set_postfix_str(text)
+
     def close(self) -> None:
         self._bar.close()
 
@@ -82,6 +92,7 @@ class _PlainBar:
 
     def __init__(self, total: int | None, title: str) -> None:
         self._title, self._total, self._done = title, total, 0
+        self._note, self._width = "", 0
         self._is_seen = sys.stderr is not None and sys.stderr.isatty()
         self._write("\r")
 
@@ -89,13 +100,20 @@ class _PlainBar:
         self._done += 1
         self._write("\r")
 
+    def note(self, text: str) -> None:
+        self._note = f" ({text})" if text else ""
+        self._write("\r")
+
     def close(self) -> None:
         self._write("\r", "\n")
+        self._is_seen = False
 
     def _write(self, before: str, behind: str = "") -> None:
         if self._is_seen:
             of_total = "" if self._total is None else f"/{self._total}"
-            print(f"{before}{self._title} {self._done}{of_total}", end=behind, file=sys.stderr, flush=True)
+            line = f"{self._title} {self._done}{of_total}{self._note}"
+            print(f"{before}{line:{self._width}}", end=behind, file=sys.stderr, flush=True)
+            self._width = len(line)  # the next one covers it
 
 
 def _bar(total: int | None, title: str) -> _Bar:
@@ -107,12 +125,30 @@ def _bar(total: int | None, title: str) -> _Bar:
     return _PlainBar(total, title)
 
 
+class _Notes:
+    """Has a bar say what is being compiled, or made, meanwhile; other threads tell of that.
+
+    A closed bar says nothing. Where writing fails, the bar stays silent: a compilation does not fail of it, and the
+    next item raises it.
+    """
+
+    def __init__(self, bar: _Bar) -> None:
+        self._bar = bar
+
+    def take(self, names: tuple[str, ...]) -> None:
+        others = f", and {len(names) - 1} more" if len(names) > 1 else ""
+        with contextlib.suppress(OSError, ValueError):
+            self._bar.note(f"{names[0]}{others}" if names else "")
+
+
 class _Shown(AsyncIterator[T]):
     """Yields what another iterator yields, and tells a bar."""
 
     def __init__(self, items: AsyncIterator[T], bar: _Bar) -> None:
         self._items = items
         self._bar: _Bar | None = bar
+        self._notes = _Notes(bar)
+        background.under_way.tell(self._notes.take)
 
     def __aiter__(self) -> Self:
         return self
@@ -171,7 +207,8 @@ def progress(work: Any, *, total: int | None = None, title: str = "working") -> 
     Notes
     -----
     The bar is rich's if it is installed (``pip install 'aiocuda[cli]'``), else tqdm's, else a plain line. It goes to
-    standard error, or into the notebook; where there is neither a terminal nor a notebook, nothing is written.
+    standard error, or into the notebook; where there is neither a terminal nor a notebook, nothing is written. While a
+    kernel is compiled or a graph is made in the background, the bar says so.
     *Stream* and *Blocks*: as for `as_completed`. *On cancel*, and where the iteration is left early: the bar ends.
     """
     if total is not None:
