@@ -91,6 +91,8 @@ from aiocuda._verbs.likeness import zeros_like as zeros_like
 from aiocuda._verbs.parallel import gather as gather
 from aiocuda._verbs.parallel import replicate as replicate
 from aiocuda._verbs.parallel import shard as shard
+from aiocuda._verbs.preview import Preview as Preview
+from aiocuda._verbs.preview import preview as preview
 from aiocuda._verbs.randomness import rand as rand
 from aiocuda._verbs.randomness import randint as randint
 from aiocuda._verbs.randomness import randn as randn
@@ -193,6 +195,7 @@ __all__ = [
     "Partition",
     "Picture",
     "Policy",
+    "Preview",
     "RaceError",
     "ReturnWhen",
     "RoundRobin",
@@ -242,6 +245,7 @@ __all__ = [
     "ones",
     "ones_like",
     "open_ipc",
+    "preview",
     "progress",
     "rand",
     "randint",

@@ -103,6 +103,7 @@ def _array(array: Any) -> str:
             ("memory", f"managed, of {where}" if array._is_managed else where),
             ("handles", array._holders),
             ("state", state),
+            ("items", "ac.preview() shows some"),
         ],
     )
 

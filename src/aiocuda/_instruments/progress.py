@@ -201,7 +201,7 @@ def progress(work: Any, *, total: int | None = None, title: str = "working") -> 
     ------
     ArgumentTypeError
         `work` holds something that is neither an operation nor a future.
-    ArgumentRangeError, ArgumentTypeError
+    ArgumentValueError, ArgumentTypeError
         `total` is no whole number, or negative.
 
     Notes
