@@ -233,6 +233,11 @@ class Issuing {
     if (!recording) return;  // the trace has ended
     trace::Work& work = recording->recorder.work(point.work);
     (is_behind ? work.returned : work.called) = trace::now_ns();
+    if (is_behind) recording->correlation.end();
+    record_point(stream, point);
+    if (!is_behind) recording->correlation.begin(point.work);
+  }
+  void record_point(StreamIndex stream, const Point& point) {
     if (!point.event) return;
     const StreamState& state = engine_.stream(stream);
     scope_.bind(state.device);

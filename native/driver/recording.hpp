@@ -10,6 +10,7 @@
 
 #include "../dataflow/operation.hpp"
 #include "../trace/recorder.hpp"
+#include "correlation.hpp"
 #include "timing.hpp"
 
 namespace aiocuda::driver {
@@ -38,6 +39,7 @@ struct Recording {
 
   trace::Recorder recorder;
   Timing timing;
+  Correlation correlation;
   std::vector<dataflow::Maker> places;
   nb::object who;               // () -> the event loop and the task that run now, or the thread, in words
   nb::object began{}, ended{};  // (number, title), (number): told when somebody asks, and when that ends; or none

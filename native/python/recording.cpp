@@ -92,8 +92,18 @@ class Decisions {
   std::vector<nb::object> codes_;  // of each
 };
 
-void stop(const Recording& self) {
+void stop(Recording& self) {
   if (driver::recording == &self) driver::set_recording(nullptr);
+  self.correlation.end_all();
+}
+
+void set_times(Recording& self, Number number, trace::Nanoseconds started, trace::Nanoseconds ended) {
+  if (number >= self.recorder.works().size()) return;  // the number is somebody else's
+  trace::Work& work = self.recorder.work(number);
+  if (work.state == trace::WorkState::withdrawn || work.state == trace::WorkState::refused) return;
+  work.started = started;
+  work.ended = ended;
+  work.state = trace::WorkState::measured;
 }
 
 }  // namespace
@@ -123,6 +133,13 @@ void bind_recording(nb::module_& module) {
              self.began = std::move(began);
              self.ended = std::move(ended);
            })
+      // The addresses of CUPTI's functions, which are told of the work that the driver's calls are for.
+      .def("correlate",
+           [](Recording& self, std::uintptr_t push, std::uintptr_t pop) {
+             self.correlation = {reinterpret_cast<driver::Correlation::Push>(push),
+                                 reinterpret_cast<driver::Correlation::Pop>(pop)};
+           })
+      .def("set_times", set_times, "number"_a, "started"_a, "ended"_a)
       .def("stop", stop)
       // Reads what the device has passed. True: that is all.
       .def("read_times",

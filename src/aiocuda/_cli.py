@@ -164,15 +164,16 @@ def run_trace(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="aiocuda trace",
         description="Run a Python program and write what it did on the devices: for Perfetto, and as a page.",
-        usage="aiocuda trace [-h] [--output FOLDER] [--nvtx] (program.py | -m module) [argument ...]",
+        usage="aiocuda trace [-h] [--output FOLDER] [--nvtx] [--cupti] (program.py | -m module) [argument ...]",
     )
     parser.add_argument("--output", default=".", metavar="FOLDER", help="where the files go; the current folder")
     parser.add_argument("--nvtx", action="store_true", help="awaits are ranges for Nsight, too; needs the package nvtx")
+    parser.add_argument("--cupti", action="store_true", help="times are CUPTI's; needs the package cupti-python")
     _add_program(parser)
     given = parser.parse_args(arguments)
     name = given.program if given.module else Path(given.program).stem
     signal.signal(signal.SIGTERM, _exit_by_signal)  # so that the trace is written
-    with trace(name, output=given.output, nvtx=given.nvtx):
+    with trace(name, output=given.output, nvtx=given.nvtx, cupti=given.cupti):
         try:
             emulate.run_program(given.program, given.arguments, is_module=given.module)
         except AiocudaError:

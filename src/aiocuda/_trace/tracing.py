@@ -12,6 +12,7 @@ from typing import Self
 
 from aiocuda._pictures import layout
 from aiocuda._trace import page, perfetto, terminal
+from aiocuda._trace.activities import Activities
 from aiocuda._trace.analysis import analyse
 from aiocuda._trace.findings import Finding, find
 from aiocuda._trace.model import Trace
@@ -34,11 +35,12 @@ class Tracing:
         The folder of its files.
     """
 
-    def __init__(self, name: str, output: Path, *, is_told: bool, has_ranges: bool) -> None:
+    def __init__(self, name: str, output: Path, *, is_told: bool, has_ranges: bool, has_activities: bool) -> None:
         self.name = name
         self.output = output
         self._is_told = is_told
         self._has_ranges = has_ranges
+        self._has_activities = has_activities
         self._recorded: Recorded | None = None
         self._result: Trace | None = None
 
@@ -81,7 +83,8 @@ class Tracing:
         layout.require("trace")
         if not self.output.is_dir():
             raise ArgumentValueError(f"output={str(self.output)!r} is no folder; make it first")
-        self._recorded = Recorded(self.name, Ranges() if self._has_ranges else None)
+        ranges = Ranges() if self._has_ranges else None
+        self._recorded = Recorded(self.name, ranges, Activities() if self._has_activities else None)
         return self
 
     def __exit__(
@@ -102,7 +105,9 @@ class Tracing:
             print(f"written: {self.perfetto_path} (ui.perfetto.dev), {self.page_path}", file=sys.stderr)
 
 
-def trace(name: str = "trace", *, output: str | Path = ".", report: bool = True, nvtx: bool = False) -> Tracing:
+def trace(
+    name: str = "trace", *, output: str | Path = ".", report: bool = True, nvtx: bool = False, cupti: bool = False
+) -> Tracing:
     """Record what runs in a ``with`` block: awaits, operations, streams and what waited for what.
 
     At the end of the block it writes ``name.perfetto-trace``, for Perfetto, and ``name.trace.html``, for a browser.
@@ -117,6 +122,9 @@ def trace(name: str = "trace", *, output: str | Path = ".", report: bool = True,
         Whether the figures are printed to standard error, too.
     nvtx
         Whether each await is a range of NVTX, too, for Nsight Systems. It needs the package ``nvtx``.
+    cupti
+        Whether the times of the device are CUPTI's, which are those of the kernels and copies alone, and not those of
+        events around them. It needs the package ``cupti-python`` and an NVIDIA GPU.
 
     Returns
     -------
@@ -126,8 +134,13 @@ def trace(name: str = "trace", *, output: str | Path = ".", report: bool = True,
     Raises
     ------
     MissingPackageError
-        The packages ``perfetto`` and ``igraph`` are not installed (extra ``trace``), or ``nvtx`` is asked for and not
-        installed.
+        The packages ``perfetto`` and ``igraph`` are not installed (extra ``trace``), or ``nvtx`` or ``cupti-python`` is
+        asked for and not installed.
+    ArgumentValueError
+        `cupti` is asked for, and the driver is emulated, or ``AIOCUDA_SUBMISSION_THREAD`` is in force.
+    AiocudaError
+        When the block begins: another trace is recorded; or CUPTI refused, because another profiler uses it, for
+        instance.
 
     Notes
     -----
@@ -145,4 +158,4 @@ def trace(name: str = "trace", *, output: str | Path = ".", report: bool = True,
     """
     if name in {"", ".."} or Path(name).name != name:
         raise ArgumentValueError(f"name={name!r} is no name of a file; output= names the folder")
-    return Tracing(name, Path(output), is_told=report, has_ranges=nvtx)
+    return Tracing(name, Path(output), is_told=report, has_ranges=nvtx, has_activities=cupti)
