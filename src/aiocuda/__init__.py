@@ -60,6 +60,11 @@ from aiocuda._ops.composing import value as value
 from aiocuda._ops.composing import zip as zip
 from aiocuda._ops.operation import DeviceOp as DeviceOp
 from aiocuda._pictures.picture import Picture as Picture
+from aiocuda._serve.batching import Batched as Batched
+from aiocuda._serve.batching import batched as batched
+from aiocuda._serve.counts import BatchStatistics as BatchStatistics
+from aiocuda._serve.padding import bucket as bucket
+from aiocuda._serve.padding import pad_stack as pad_stack
 from aiocuda._trace.debugging import Debugging as Debugging
 from aiocuda._trace.debugging import debug as debug
 from aiocuda._trace.findings import Finding as Finding
@@ -116,6 +121,7 @@ from aiocuda.errors import CancelledError as CancelledError
 from aiocuda.errors import CaptureError as CaptureError
 from aiocuda.errors import ClosedError as ClosedError
 from aiocuda.errors import CompilationError as CompilationError
+from aiocuda.errors import DeadlineError as DeadlineError
 from aiocuda.errors import DeviceLostError as DeviceLostError
 from aiocuda.errors import DeviceMismatchError as DeviceMismatchError
 from aiocuda.errors import DeviceTimeoutError as DeviceTimeoutError
@@ -125,6 +131,7 @@ from aiocuda.errors import DriverSelectionError as DriverSelectionError
 from aiocuda.errors import EmulatedDeviceWarning as EmulatedDeviceWarning
 from aiocuda.errors import ExchangeError as ExchangeError
 from aiocuda.errors import ForkedProcessError as ForkedProcessError
+from aiocuda.errors import ItemError as ItemError
 from aiocuda.errors import KernelCheckError as KernelCheckError
 from aiocuda.errors import LaunchError as LaunchError
 from aiocuda.errors import MissingAttributeError as MissingAttributeError
@@ -132,6 +139,7 @@ from aiocuda.errors import MissingPackageError as MissingPackageError
 from aiocuda.errors import OperationInterruptedError as OperationInterruptedError
 from aiocuda.errors import OutOfMemoryError as OutOfMemoryError
 from aiocuda.errors import OwnershipError as OwnershipError
+from aiocuda.errors import QueueFullError as QueueFullError
 from aiocuda.errors import RaceError as RaceError
 from aiocuda.errors import SignatureError as SignatureError
 from aiocuda.errors import UndeclaredKernelError as UndeclaredKernelError
@@ -145,6 +153,8 @@ __all__ = [
     "ArgumentRangeError",
     "ArgumentTypeError",
     "ArgumentValueError",
+    "BatchStatistics",
+    "Batched",
     "CacheInfo",
     "CancelledError",
     "CaptureError",
@@ -154,6 +164,7 @@ __all__ = [
     "Compiled",
     "CudaGraph",
     "Dataflow",
+    "DeadlineError",
     "Debugging",
     "Device",
     "DeviceArray",
@@ -177,6 +188,7 @@ __all__ = [
     "HostArray",
     "IpcEventHandle",
     "IpcHandle",
+    "ItemError",
     "Kernel",
     "KernelAttributes",
     "KernelCheckError",
@@ -196,6 +208,7 @@ __all__ = [
     "Picture",
     "Policy",
     "Preview",
+    "QueueFullError",
     "RaceError",
     "ReturnWhen",
     "RoundRobin",
@@ -212,6 +225,8 @@ __all__ = [
     "as_completed",
     "as_coroutine",
     "asarray",
+    "batched",
+    "bucket",
     "call",
     "compile",
     "concatenate",
@@ -245,6 +260,7 @@ __all__ = [
     "ones",
     "ones_like",
     "open_ipc",
+    "pad_stack",
     "preview",
     "progress",
     "rand",

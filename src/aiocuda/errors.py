@@ -32,6 +32,9 @@ from aiocuda._errors.executions import CancelledError as CancelledError
 from aiocuda._errors.executions import DeviceLostError as DeviceLostError
 from aiocuda._errors.executions import DeviceTimeoutError as DeviceTimeoutError
 from aiocuda._errors.executions import OperationInterruptedError as OperationInterruptedError
+from aiocuda._errors.serving import DeadlineError as DeadlineError
+from aiocuda._errors.serving import ItemError as ItemError
+from aiocuda._errors.serving import QueueFullError as QueueFullError
 from aiocuda._naming import name_publicly as _name_publicly
 
 __all__ = [
@@ -44,6 +47,7 @@ __all__ = [
     "CaptureError",
     "ClosedError",
     "CompilationError",
+    "DeadlineError",
     "DeviceLostError",
     "DeviceMismatchError",
     "DeviceTimeoutError",
@@ -53,6 +57,7 @@ __all__ = [
     "EmulatedDeviceWarning",
     "ExchangeError",
     "ForkedProcessError",
+    "ItemError",
     "KernelCheckError",
     "LaunchError",
     "MissingAttributeError",
@@ -60,6 +65,7 @@ __all__ = [
     "OperationInterruptedError",
     "OutOfMemoryError",
     "OwnershipError",
+    "QueueFullError",
     "RaceError",
     "SignatureError",
     "UndeclaredKernelError",

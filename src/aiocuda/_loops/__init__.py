@@ -12,12 +12,13 @@ import threading
 from typing import Protocol, cast
 
 from aiocuda._loops.port import Destination, LoopPort
+from aiocuda._loops.tasks import Cancellable, Tasks, Waiter
 from aiocuda._loops.thread import ThreadDestination, thread_port
 from aiocuda.errors import AiocudaError
 
 __all__ = [
-    "Destination", "LoopPort", "ThreadDestination", "current_destination", "current_name", "current_port",
-    "is_running", "thread_port",
+    "Cancellable", "Destination", "LoopPort", "Tasks", "ThreadDestination", "Waiter", "current_destination",
+    "current_name", "current_port", "current_tasks", "is_running", "thread_port",
 ]  # fmt: skip
 
 
@@ -28,6 +29,7 @@ class _Runtime(Protocol):
     def current_port(self) -> LoopPort: ...
     def current_destination(self) -> Destination: ...
     def current_name(self) -> str: ...
+    def current_tasks(self) -> Tasks: ...
 
 
 def current_port() -> LoopPort:
@@ -38,13 +40,28 @@ def current_port() -> LoopPort:
     AiocudaError
         None runs, or one that is not known.
     """
+    return _required().current_port()
+
+
+def current_tasks() -> Tasks:
+    """Return the tasks of the event loop that runs in this thread.
+
+    Raises
+    ------
+    AiocudaError
+        None runs, or one that is not known.
+    """
+    return _required().current_tasks()
+
+
+def _required() -> _Runtime:
     runtime = _running()
     if runtime is None:
         raise AiocudaError(
             f"no event loop runs in this thread{_unknown()}; operations can be awaited under asyncio (with any loop of "
             "it, such as uvloop) and trio, and executed with .sync() anywhere"
         )
-    return runtime.current_port()
+    return runtime
 
 
 def current_destination() -> Destination:

@@ -1,18 +1,23 @@
-"""Ports of asyncio's loops and uvloop's, and calling back there."""
+"""Ports of asyncio's loops and uvloop's, calling back there, and tasks of theirs."""
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any
 
 from aiocuda import _forks, _native
 from aiocuda._loops.port import TURN_US
 from aiocuda._loops.thread import ThreadDestination
 
-__all__ = ["AsyncioDestination", "AsyncioPort", "current_destination", "current_name", "current_port", "is_running"]
+__all__ = [
+    "AsyncioDestination", "AsyncioPort", "AsyncioTasks", "current_destination", "current_name", "current_port",
+    "current_tasks", "is_running",
+]  # fmt: skip
 
 
 class AsyncioPort:
@@ -125,3 +130,80 @@ def current_name() -> str:
     task = asyncio.current_task()
     library = type(asyncio.get_running_loop()).__module__.partition(".")[0]
     return f"{library}: {'a callback' if task is None else task.get_name()}"
+
+
+class AsyncioWaiter:
+    """A future of asyncio's, which one task awaits."""
+
+    __slots__ = ("_future",)
+
+    def __init__(self) -> None:
+        self._future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it has a value or an error, or the task that waited was cancelled."""
+        return self._future.done()
+
+    def set_value(self, value: Any) -> None:
+        """Wake the task with a value."""
+        self._future.set_result(value)
+
+    def set_error(self, error: BaseException) -> None:
+        """Wake the task with an error."""
+        self._future.set_exception(error)
+
+    async def wait(self) -> Any:
+        """Wait for either."""
+        return await self._future
+
+
+class AsyncioTasks:
+    """One loop's; it holds no reference to the loop, which runs whenever it is asked."""
+
+    def __init__(self) -> None:
+        self.kept: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        self._running: set[asyncio.Task[Any]] = set()
+
+    def time(self) -> float:
+        """Return the time of the loop's clock."""
+        return asyncio.get_running_loop().time()
+
+    def call_at(self, when: float, call: Callable[[], object]) -> asyncio.TimerHandle:
+        """Have a call made at a time."""
+        return asyncio.get_running_loop().call_at(when, call)
+
+    def spawn(
+        self,
+        function: Callable[[], Awaitable[object]],
+        name: str,
+        context: contextvars.Context,
+        ended: Callable[[], object],
+    ) -> asyncio.Task[object]:
+        """Run a function as a task; the loop itself would hold it weakly."""
+
+        async def run() -> object:
+            return await function()
+
+        task = asyncio.get_running_loop().create_task(run(), name=name, context=context)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        task.add_done_callback(lambda _: ended())
+        return task
+
+    def make_waiter(self) -> AsyncioWaiter:
+        """Make something to wait for."""
+        return AsyncioWaiter()
+
+
+_tasks: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncioTasks] = weakref.WeakKeyDictionary()
+
+
+def current_tasks() -> AsyncioTasks:
+    """Return the running loop's tasks."""
+    loop = asyncio.get_running_loop()
+    with _lock:
+        found = _tasks.get(loop)
+        if found is None:
+            found = _tasks[loop] = AsyncioTasks()
+        return found

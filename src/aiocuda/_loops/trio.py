@@ -1,9 +1,12 @@
-"""Waking a task of trio, and calling back in its run."""
+"""Waking a task of trio, calling back in its run, and tasks of that."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextvars
+import weakref
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any
 
 import outcome
 import trio
@@ -12,7 +15,10 @@ from aiocuda import _native
 from aiocuda._loops.port import TURN_US
 from aiocuda._loops.thread import ThreadDestination, report
 
-__all__ = ["TrioDestination", "TrioPort", "current_destination", "current_name", "current_port", "is_running"]
+__all__ = [
+    "TrioDestination", "TrioPort", "TrioTasks", "current_destination", "current_name", "current_port", "current_tasks",
+    "is_running",
+]  # fmt: skip
 
 
 class TrioPort:
@@ -119,3 +125,95 @@ def current_destination() -> TrioDestination:
 def current_name() -> str:
     """Return the name of the task that runs, as ``"trio: main"``."""
     return f"trio: {trio.lowlevel.current_task().name}"
+
+
+class TrioWaiter:
+    """An outcome that one task waits for."""
+
+    __slots__ = ("_event", "_outcome")
+
+    def __init__(self) -> None:
+        self._event = trio.Event()
+        self._outcome: outcome.Outcome[Any] | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it has a value or an error."""
+        return self._outcome is not None
+
+    def set_value(self, value: Any) -> None:
+        """Wake the task with a value."""
+        self._outcome = outcome.Value(value)
+        self._event.set()
+
+    def set_error(self, error: BaseException) -> None:
+        """Wake the task with an error."""
+        self._outcome = outcome.Error(error)
+        self._event.set()
+
+    async def wait(self) -> Any:
+        """Wait for either."""
+        await self._event.wait()
+        assert self._outcome is not None
+        return self._outcome.unwrap()
+
+
+class TrioTasks:
+    """One run's: system tasks, which end with the run."""
+
+    def __init__(self) -> None:
+        self.kept: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+    def time(self) -> float:
+        """Return the time of the run's clock."""
+        return trio.current_time()
+
+    def call_at(self, when: float, call: Callable[[], object]) -> trio.CancelScope:
+        """Have a call made at a time."""
+
+        async def sleep() -> None:
+            await trio.sleep_until(when)
+            _call(call)
+
+        return self.spawn(sleep, "aiocuda timer", contextvars.copy_context(), lambda: None)
+
+    def spawn(
+        self,
+        function: Callable[[], Awaitable[object]],
+        name: str,
+        context: contextvars.Context,
+        ended: Callable[[], object],
+    ) -> trio.CancelScope:
+        """Run a function as a system task."""
+        scope = trio.CancelScope()
+
+        async def run() -> None:
+            with scope:
+                try:
+                    await function()
+                except (KeyboardInterrupt, SystemExit, trio.Cancelled):
+                    raise
+                except BaseException:  # noqa: BLE001 - reported; trio would end the whole run with it
+                    report()
+                finally:
+                    _call(ended)
+
+        trio.lowlevel.spawn_system_task(run, name=name, context=context)
+        return scope
+
+    def make_waiter(self) -> TrioWaiter:
+        """Make something to wait for."""
+        return TrioWaiter()
+
+
+_tasks: trio.lowlevel.RunVar[TrioTasks] = trio.lowlevel.RunVar("aiocuda tasks")
+
+
+def current_tasks() -> TrioTasks:
+    """Return this run's tasks."""
+    try:
+        return _tasks.get()
+    except LookupError:
+        made = TrioTasks()
+        _tasks.set(made)
+        return made

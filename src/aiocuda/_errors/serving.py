@@ -1,0 +1,93 @@
+"""Errors of batches: an item that is refused, or that fails alone."""
+
+from __future__ import annotations
+
+from aiocuda._errors.asked import AiocudaError
+
+__all__ = ["DeadlineError", "ItemError", "QueueFullError"]
+
+
+class ItemError(AiocudaError):
+    """One item of a batch failed, and the others did not. The function of a batch raises or returns it.
+
+    Parameters
+    ----------
+    index
+        The item's place in the batch, from 0.
+    reason
+        The exception that the item's caller gets; or a text: he gets this error.
+
+    Attributes
+    ----------
+    index, reason
+        As given.
+    """
+
+    def __init__(self, index: int, reason: BaseException | str) -> None:
+        super().__init__(index, reason)
+        self.index = index
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"item {self.index} of the batch failed: {self.reason}"
+
+
+class QueueFullError(AiocudaError):
+    """A batched function has as many items waiting as it may have.
+
+    Parameters
+    ----------
+    function
+        Its name.
+    waiting
+        How many items wait.
+
+    Attributes
+    ----------
+    function, waiting
+        As given.
+    """
+
+    def __init__(self, function: str, waiting: int) -> None:
+        super().__init__(function, waiting)
+        self.function = function
+        self.waiting = waiting
+
+    def __str__(self) -> str:
+        return (
+            f"{self.function}: {self.waiting} items wait already, and overflow='raise' refuses more (max_waiting); try "
+            "again later, or let callers wait with overflow='wait'"
+        )
+
+
+class DeadlineError(AiocudaError, TimeoutError):
+    """An item of a batched function could not be, or was not, done within the time that its caller gave it.
+
+    Parameters
+    ----------
+    function
+        The function's name.
+    within_s
+        The time that was given, in seconds.
+    expected_s
+        How long it would have taken, as far as that is known, where the item was refused at once; else None.
+
+    Attributes
+    ----------
+    function, within_s, expected_s
+        As given.
+    """
+
+    def __init__(self, function: str, within_s: float, expected_s: float | None = None) -> None:
+        Exception.__init__(self, function, within_s, expected_s)  # not OSError's, which takes the second for a text
+        self.function = function
+        self.within_s = within_s
+        self.expected_s = expected_s
+
+    def __str__(self) -> str:
+        if self.expected_s is None:
+            return f"{self.function}: the item was not done within {self.within_s:g} s"
+        return (
+            f"{self.function}: the item was refused: it has {self.within_s:g} s, and would take about "
+            f"{self.expected_s:.3g} s behind those that wait"
+        )

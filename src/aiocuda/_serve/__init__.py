@@ -1,0 +1,1 @@
+"""Functions of batches whose callers await one item each."""
