@@ -11,6 +11,7 @@ import contextvars
 import copy
 import heapq
 import itertools
+import time
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -101,7 +102,7 @@ class Batcher:
     async def submit(self, value: Any, key: Hashable, priority: int, within_s: float | None) -> Any:
         """Have an item be in a batch, and return its result; see `Batched.__call__`."""
         now = self._tasks.time()
-        item = Item(value, key, priority, now)
+        item = Item(value, key, priority, now, since_s=time.perf_counter())
         if within_s is not None:
             item.within_s, item.deadline = within_s, now + within_s
             item.leave_by = item.deadline - self._require_in_time(item)
@@ -181,7 +182,7 @@ class Batcher:
                     waiter.set_error(DeadlineError(self._name, item.within_s))
         self._admit()
         while self._in_flight < self._limits.max_in_flight and (items := self._queue.take(now)):
-            self._begin(items, now)
+            self._begin(items)
             self._admit()
         due = self._queue.due() if self._in_flight < self._limits.max_in_flight else NEVER
         self._look_again_at(min(due, self._deadlines[0][0] if self._deadlines else NEVER))
@@ -202,15 +203,16 @@ class Batcher:
         self._timer, self._timer_at = None, NEVER
         self._go_on()
 
-    def _begin(self, items: list[Item], now: float) -> None:
+    def _begin(self, items: list[Item]) -> None:
         batch = _Batch(items)
         for item in items:
             item.batch = batch
         self._in_flight += 1
-        self._counts.began([now - item.arrived for item in items])
+        begun_s = time.perf_counter()
+        self._counts.began([begun_s - item.since_s for item in items])
         context = self._context.copy()
         name = f"a batch of {self._name}"
-        batch.task = self._tasks.spawn(partial(self._run, batch), name, context, partial(self._end, batch, now))
+        batch.task = self._tasks.spawn(partial(self._run, batch), name, context, partial(self._end, batch, begun_s))
 
     async def _run(self, batch: _Batch) -> None:
         try:
@@ -219,11 +221,11 @@ class Batcher:
             for item in batch.items:
                 self._finish(item, error=_own(error))
 
-    def _end(self, batch: _Batch, begun: float) -> None:
+    def _end(self, batch: _Batch, begun_s: float) -> None:
         for item in batch.items:
             self._finish(item, error=AiocudaError(f"the task of a batch of {self._name} was cancelled"))
         self._in_flight -= 1
-        self._counts.ended(self._tasks.time() - begun)
+        self._counts.ended(time.perf_counter() - begun_s)
         self._go_on()
 
     async def _work(self, items: list[Item]) -> None:

@@ -34,6 +34,8 @@ class Item:
         The time that it was given, in seconds.
     leave_by
         When its batch must begin, so that it is done by its deadline.
+    since_s
+        When it came, by a finer clock than some loops have.
     waiter
         Who awaits it; for whoever runs batches. None: nobody does any more.
     batch
@@ -47,6 +49,7 @@ class Item:
     deadline: float = NEVER
     within_s: float = NEVER
     leave_by: float = NEVER
+    since_s: float = 0.0
     waiter: Any = None
     batch: Any = None
     number: int = 0
