@@ -149,12 +149,13 @@ class Translator : public ptx::CommonInstruction {
     if (name == "prefetch" || name == "prefetchu" || name == "discard" || name == "applypriority") return "(void)0";
     if (name == "cvta") return convert_address();
     if (name == "isspacep") {
-      if (!has_any({"shared", "shared::cta", "shared::cluster", "global", "local"})) throw Unsupported{opcode_};
-      const char* question = has("global")            ? "__isGlobal"
-                             : has("local")           ? "__isLocal"
-                             : has("shared::cluster") ? "__isClusterShared"
-                                                      : "__isShared";
-      return target() + " = ::" + question + "((void*)" + argument(1) + ")";
+      static const std::map<std::string_view, const char*> questions = {
+          {"shared", "__isShared"},        {"shared::cta", "__isShared"}, {"shared::cluster", "__isClusterShared"},
+          {"global", "__isGlobal"},        {"local", "__isLocal"},        {"const", "__isConstant"},
+          {"param", "__isGridConstant"},   {"param::entry", "__isGridConstant"}};
+      const auto found = questions.find(parts_.size() == 2 ? parts_[1] : "");
+      if (found == questions.end()) throw Unsupported{opcode_};
+      return target() + " = ::" + found->second + "((void*)" + argument(1) + ")";
     }
     const bool is_of_tensor_maps = has_any({"tensormap::generic", "alias", "fabric"});
     if (name == "membar" || (name == "fence" && !is_of_tensor_maps)) return "::__threadfence_system()";
@@ -368,7 +369,6 @@ class Translator : public ptx::CommonInstruction {
   }
 
   std::string convert_address() {
-    if (has_any({"const", "param"})) throw Unsupported{opcode_};
     if (!has_any({"shared", "shared::cta", "shared::cluster"})) return target() + " = " + argument(1);
     if (has("to")) return target() + " = ::__cvta_generic_to_shared((void*)" + argument(1) + ")";
     return target() + " = (::aiocuda_device::ptx::Register)" + library + "shared(" + argument(1) + ")";

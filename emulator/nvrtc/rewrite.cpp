@@ -5,11 +5,13 @@
 #include <algorithm>
 
 #include "casts.hpp"
+#include "constant_variables.hpp"
 #include "constants.hpp"
 #include "declarations.hpp"
 #include "directives.hpp"
 #include "edits.hpp"
 #include "extensions.hpp"
+#include "grid_constants.hpp"
 #include "guard.hpp"
 #include "host_code.hpp"
 #include "names.hpp"
@@ -31,6 +33,7 @@ struct KernelDeclaration {
   bool runs_as_fibers;
   bool is_split;  // at its barriers
   bool functions_use_place;
+  bool has_grid_constants;
   int guard;  // the position of the parameter n in "if (i < n)", or -1
   // Of __launch_bounds__ and __cluster_dims__; of a template's, the functions that answer them.
   std::string bounds;
@@ -162,7 +165,10 @@ class Rewriter {
     const bool defines = !d.body.empty();
     if (defines && !waits && (is_split || worth_inlining(d.body))) edits_.replace(qualifier, "__direct__");
     if (!defines && !d.is_explicit_instantiation) return;
-    if (defines) place(d, waits);
+    if (defines) {
+      place(d, waits);
+      grid_constants(d);
+    }
 
     KernelDeclaration k;
     const Range plain_name = unqualified(d.name);
@@ -172,6 +178,7 @@ class Rewriter {
     k.runs_as_fibers = waits;
     k.is_split = is_split;
     result_.has_split = result_.has_split || is_split;
+    k.has_grid_constants = has_grid_constants(tokens_, d.parameters);
     k.functions_use_place = functions_use_place_ || (defines && place_is_hidden(d.body));
     k.bounds = first_of(attribute_arguments(d, "__launch_bounds__"));
     if (const Range extents = attribute_arguments(d, "__cluster_dims__"); !extents.empty())
@@ -262,7 +269,8 @@ class Rewriter {
   }
 
   static std::string flags(const KernelDeclaration& k) {
-    return std::to_string((k.runs_as_fibers ? 1 : 0) | (k.functions_use_place ? 2 : 0) | (k.is_split ? 4 : 0));
+    return std::to_string((k.runs_as_fibers ? 1 : 0) | (k.functions_use_place ? 2 : 0) | (k.is_split ? 4 : 0) |
+                          (k.has_grid_constants ? 8 : 0));
   }
 
   std::string parameter_types(Range parameters) const {
@@ -316,6 +324,15 @@ class Rewriter {
                 ".y, " + from + ".z};";
     }
     if (!copies.empty()) insert_aside(tokens_[d.body.begin], copies);
+  }
+
+  void grid_constants(const Declaration& d) {
+    const GridConstants made = make_grid_constants(tokens_, d.parameters, edits_);
+    if (made.references.empty()) return;
+    // A check that fails is an error where the parameters begin.
+    const Token& open = tokens_[d.parameters.begin - 1];
+    insert_aside(tokens_[d.body.begin], made.references + "\n# " + std::to_string(open.line) + " \"" +
+                                            escaped(source_.files[open.file]) + "\"\n" + made.checks);
   }
 
   // Lambdas that capture nothing and local classes cannot see a local copy.
@@ -440,6 +457,7 @@ class Rewriter {
     const auto add = [&](const std::vector<HostCode>& more) { all.insert(all.end(), more.begin(), more.end()); };
     add(find_extensions({source_, declarations_, request_.cpp_standard, request_.has_int128}));
     add(find_writes_to_constants(tokens_, declarations_));
+    add(find_misplaced_grid_constants(tokens_, declarations_));
     std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.token < b.token; });
     for (const HostCode& each : all) report(tokens_[each.token], each.message);
   }
@@ -473,6 +491,7 @@ class Rewriter {
       kernel_flags |= k.is_split ? 4u : 0u;
       if (!is_overloaded(k.name)) guard = k.guard;
       kernel_flags |= k.functions_use_place ? 2u : 0u;
+      kernel_flags |= k.has_grid_constants ? 8u : 0u;
       if (is_overloaded(k.name)) continue;
       const std::size_t arguments = expression.find('<');
       if (!k.is_template || arguments == std::string::npos) continue;
@@ -511,7 +530,13 @@ class Rewriter {
            "[" + count + "];\nconst void* const " + addresses + "[" + count + "] = {";
     for (const TableEntry& entry : table_entries_) out += "(const void*)" + entry.type + "::address, ";
     out += "};\n__attribute__((visibility(\"default\"), used, section(\".data\"))) volatile unsigned long long " +
-           shared + "[" + count + "] = {};\n}\nAIOCUDA_UNIT(" + addresses + ", " + shared + ", " + count + ")\n";
+           shared + "[" + count + "] = {};\n}\n";
+    const ConstantVariables constants = find_constant_variables(tokens_, declarations_);
+    out += "static const aiocuda::emulator::abi::ConstantVariable aiocuda_constants[] = {";
+    for (const std::string& name : constants.names) out += "{&" + name + ", sizeof(" + name + "), nullptr}, ";
+    for (const std::string& name : constants.templates) out += "{nullptr, 0, \"" + name + "\"}, ";
+    out += "{}};\nAIOCUDA_UNIT(" + addresses + ", " + shared + ", " + count + ", " +
+           std::to_string(constants.names.size() + constants.templates.size()) + ")\n";
     return out;
   }
 

@@ -62,6 +62,17 @@ namespace aiocuda_device {
 
 namespace abi = aiocuda::emulator::abi;
 
+template <class T>
+inline constexpr bool is_const = false;
+template <class T>
+inline constexpr bool is_const<const T> = true;
+
+// A `__grid_constant__` parameter, of the type T: the argument itself, which all threads of a grid have in common.
+template <class T>
+inline __attribute__((always_inline)) const T& grid_constant(unsigned index) {
+  return *static_cast<const T*>(::aiocuda_arguments[index]);
+}
+
 // A kernel's place as its loop tells it. Private to this translation unit and never pointed at, so the
 // compiler can keep it in registers; kernels that run as loops begin by copying what they use of it.
 // (One variable each: clang forwards what was stored to a small variable, not to a part of a large one.)
@@ -114,7 +125,8 @@ constexpr unsigned cluster_extent(unsigned long long cluster, unsigned dimension
 enum KernelFlags : unsigned {
   runs_as_fibers = 1,
   functions_use_place = 2,  // a function it may call reads threadIdx and its like
-  runs_whole_blocks = 4     // one call runs a block: it was split at its barriers
+  runs_whole_blocks = 4,    // one call runs a block: it was split at its barriers
+  has_grid_constants = 8    // it reads arguments where the launch has them
 };
 
 // Up to this many blocks along x, blockIdx.x * blockDim.x + threadIdx.x provably fits 31 bits. So the compiler sees
@@ -312,6 +324,20 @@ struct Signature<void (*)(A...)> {
   }
   template <auto kernel, unsigned flags, int guard>
   static void run(const abi::Launch* launch, uint64_t first, uint64_t last) {
+    if constexpr ((flags & has_grid_constants) != 0) {
+      ::aiocuda_arguments = launch->arguments;
+      // They lie one behind the other.
+      ::aiocuda_arguments_end =
+          static_cast<const char*>(launch->arguments[0]) + parameters.items[count - 1].offset_bytes +
+          parameters.items[count - 1].size_bytes;
+      run_range<kernel, flags, guard>(launch, first, last);
+      ::aiocuda_arguments = nullptr;
+    } else {
+      run_range<kernel, flags, guard>(launch, first, last);
+    }
+  }
+  template <auto kernel, unsigned flags, int guard>
+  static void run_range(const abi::Launch* launch, uint64_t first, uint64_t last) {
     if constexpr ((flags & runs_as_fibers) != 0) {
       ::aiocuda_run_fibers(launch, first, last, &run_fiber<kernel>);
     } else if constexpr ((flags & runs_whole_blocks) != 0) {
@@ -378,6 +404,7 @@ struct Named {
 #else
 #define AIOCUDA_KEPT __attribute__((used, section("aiocuda_units")))
 #endif
-#define AIOCUDA_UNIT(addresses, static_shared, count)                                                          \
-  static const aiocuda::emulator::abi::Unit aiocuda_unit = {aiocuda_kernels, addresses, static_shared, count}; \
+#define AIOCUDA_UNIT(addresses, static_shared, count, constant_count)                                       \
+  static const aiocuda::emulator::abi::Unit aiocuda_unit = {aiocuda_kernels, addresses,      static_shared, \
+                                                            count,           constant_count, aiocuda_constants}; \
   AIOCUDA_KEPT static const aiocuda::emulator::abi::Unit* const aiocuda_unit_entry = &aiocuda_unit;

@@ -1,0 +1,121 @@
+// See constant_variables.hpp.
+#include "constant_variables.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace aiocuda::emulator::nvrtc {
+namespace {
+
+// The names that one declaration defines: of "__constant__ int c = 1, *p, q[2];" these are c, p and q.
+class Declarators {
+ public:
+  Declarators(const std::vector<Token>& tokens, const Declaration& d)
+      : tokens_(tokens), d_(d), at_(d.template_header.empty() ? d.all.begin : d.template_header.end) {}
+
+  std::vector<std::string> names() && {
+    read_first();
+    if (!is_constant_ || name_.empty()) return {};
+    std::vector<std::string> found = {text(name_)};
+    while (skip_value()) {
+      const std::size_t next = further();
+      if (next == d_.all.end) break;
+      found.emplace_back(tokens_[next].text);
+    }
+    const bool only_declares = is_extern_ && std::none_of(tokens_.begin() + static_cast<std::ptrdiff_t>(d_.all.begin),
+                                                          tokens_.begin() + static_cast<std::ptrdiff_t>(d_.all.end),
+                                                          [](const Token& token) { return token.is("="); });
+    return only_declares ? std::vector<std::string>{} : std::move(found);
+  }
+
+ private:
+  void read_first() {
+    bool is_class_ahead = d_.is_class;
+    for (; at_ < d_.all.end; ++at_) {
+      const Token& token = tokens_[at_];
+      is_constant_ = is_constant_ || token.is("__constant__");
+      is_extern_ = is_extern_ || token.is("extern");
+      const bool opens_value = token.is("{") && !is_class_ahead;
+      if (token.is(";") || token.is("=") || token.is(",") || opens_value) return;
+      if (token.is("{")) {
+        is_class_ahead = false;
+        name_ = {};
+        at_ = skip_bracket(tokens_, at_) - 1;
+      } else if (token.is("[")) {
+        at_ = skip_bracket(tokens_, at_) - 1;
+      } else if (token.is("(")) {
+        if (!takes_parentheses(tokens_[at_ - 1].text)) return read_bracketed();
+        at_ = skip_bracket(tokens_, at_) - 1;
+      } else if (token.is("<") && !name_.empty()) {
+        name_.end = skip_angles(tokens_, at_);
+        at_ = name_.end - 1;
+      } else if (token.kind == TokenKind::identifier) {
+        const bool goes_on = !name_.empty() && name_.end + 1 == at_ && tokens_[name_.end].is("::");
+        name_ = {goes_on ? name_.begin : at_, at_ + 1};
+      }
+    }
+  }
+
+  // "int (*p)[3]"; of "int n(3)" the name is known by now.
+  void read_bracketed() {
+    if (!tokens_[at_ + 1].is("*")) return;
+    const std::size_t past = skip_bracket(tokens_, at_);
+    for (std::size_t i = at_ + 1; i < past && !tokens_[i].is("[") && !tokens_[i].is("("); ++i) {
+      if (tokens_[i].kind == TokenKind::identifier) name_ = {i, i + 1};
+    }
+    at_ = past;
+  }
+
+  // To the comma behind a variable's value, if there is one.
+  bool skip_value() {
+    while (at_ < d_.all.end && !tokens_[at_].is(",") && !tokens_[at_].is(";")) {
+      const bool opens = tokens_[at_].is("(") || tokens_[at_].is("[") || tokens_[at_].is("{");
+      at_ = opens ? skip_bracket(tokens_, at_) : at_ + 1;
+    }
+    return at_ < d_.all.end && tokens_[at_].is(",");
+  }
+
+  // The name behind the comma. The comma may also be one of a template's arguments: then no name and what follows names
+  // stands there.
+  std::size_t further() {
+    ++at_;
+    while (tokens_[at_].is("*") || tokens_[at_].is("const")) ++at_;
+    if (at_ + 1 >= d_.all.end || tokens_[at_].kind != TokenKind::identifier) return d_.all.end;
+    const Token& behind = tokens_[at_ + 1];
+    const bool is_name = behind.is(",") || behind.is(";") || behind.is("=") || behind.is("[") || behind.is("{");
+    return is_name ? at_ : d_.all.end;
+  }
+
+  std::string text(Range name) const {
+    std::string joined;
+    for (std::size_t i = name.begin; i < name.end; ++i) joined += std::string(tokens_[i].text) + " ";
+    return joined;
+  }
+
+  const std::vector<Token>& tokens_;
+  const Declaration& d_;
+  std::size_t at_;
+  Range name_;
+  bool is_constant_ = false;
+  bool is_extern_ = false;
+};
+
+}  // namespace
+
+ConstantVariables find_constant_variables(const std::vector<Token>& tokens,
+                                          const std::vector<Declaration>& declarations) {
+  ConstantVariables found;
+  for (const Declaration& d : declarations) {
+    if (d.is_explicit_instantiation || !d.body.empty()) continue;
+    for (const std::string& name : Declarators(tokens, d).names()) {
+      if (d.template_header.empty()) {
+        found.names.push_back(d.name_space + "::" + name);
+      } else {
+        found.templates.push_back(name.substr(0, name.find(' ')));
+      }
+    }
+  }
+  return found;
+}
+
+}  // namespace aiocuda::emulator::nvrtc
