@@ -2,6 +2,7 @@
 #include "constant_variables.hpp"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 namespace aiocuda::emulator::nvrtc {
@@ -116,6 +117,36 @@ ConstantVariables find_constant_variables(const std::vector<Token>& tokens,
     }
   }
   return found;
+}
+
+std::vector<LocalConstants> find_local_constants(const std::vector<Token>& tokens, const Declaration& function) {
+  std::vector<LocalConstants> found;
+  for (std::size_t i = function.body.begin; i < function.body.end; ++i) {
+    if (!tokens[i].is("__constant__")) continue;
+    Declaration statement;
+    statement.all = {i, i};
+    const auto begins = [&](const Token& before) { return before.is(";") || before.is("{") || before.is("}"); };
+    while (!begins(tokens[statement.all.begin - 1])) --statement.all.begin;
+    while (statement.all.end < function.body.end && !tokens[statement.all.end].is(";")) {
+      const Token& token = tokens[statement.all.end];
+      statement.all.end = token.is("{") ? skip_bracket(tokens, statement.all.end) : statement.all.end + 1;
+    }
+    ++statement.all.end;
+    for (std::size_t t = statement.all.begin; t + 2 < statement.all.end; ++t) {
+      const bool is_class_key = tokens[t].is("struct") || tokens[t].is("class") || tokens[t].is("union");
+      statement.is_class |= is_class_key && (tokens[t + 1].is("{") || tokens[t + 2].is("{"));
+    }
+    found.push_back({statement.all.end, Declarators(tokens, statement).names()});
+    i = statement.all.end - 1;
+  }
+  return found;
+}
+
+bool asks_for_constants(const std::vector<Token>& tokens) {
+  return std::any_of(tokens.begin(), tokens.end(), [](const Token& token) {
+    return token.is("__isConstant") || token.is("__isGlobal") ||
+           (token.kind == TokenKind::text && token.text.find("isspacep") != std::string_view::npos);
+  });
 }
 
 }  // namespace aiocuda::emulator::nvrtc

@@ -56,6 +56,7 @@ class Rewriter {
         waiting_(waiting_names(tokens_, declarations_, polling_, defined_elsewhere())),
         used_(used_names(tokens_, declarations_, roots())) {
     functions_use_place_ = request.is_relocatable || any_function_uses_place();
+    lists_local_constants_ = request.is_relocatable || asks_for_constants(tokens_);
   }
 
   Rewritten run() {
@@ -71,6 +72,7 @@ class Rewriter {
       }
       const bool used = is_used(d);
       if (!used && nvidia_.empty_body(d, edits_)) continue;
+      if (lists_local_constants_) local_constants(d);
       for (const std::size_t initialised : shared_variables_.edit(d))
         report(tokens_[initialised], "initializer not allowed for __shared__ variable");
       polling_.edit(d, edits_);
@@ -335,6 +337,18 @@ class Rewriter {
                                             escaped(source_.files[open.file]) + "\"\n" + made.checks);
   }
 
+  void local_constants(const Declaration& d) {
+    for (const LocalConstants& each : find_local_constants(tokens_, d)) {
+      std::string kept;
+      for (const std::string& name : each.names) {
+        const std::string constant = "aiocuda_constant_" + std::to_string(local_constant_count_++);
+        kept += "static ::aiocuda::emulator::abi::LocalConstant " + constant + "{&" + name + ", sizeof(" + name +
+                "), nullptr, false}; ::aiocuda_keep_constant(&" + constant + "); ";
+      }
+      if (!kept.empty()) insert_aside(tokens_[each.end - 1], kept);
+    }
+  }
+
   // Lambdas that capture nothing and local classes cannot see a local copy.
   bool place_is_hidden(Range body) const {
     for (std::size_t i = body.begin + 1; i < body.end; ++i) {
@@ -374,7 +388,8 @@ class Rewriter {
     }
     if (qualifier == d.all.end || says("constexpr") || says("__shared__")) return;
     // A const variable would not be visible outside: declare it extern first.
-    if (says("const") && !says("extern") && !says("auto") && !d.is_class && d.template_header.empty() &&
+    const bool stays_static = says("static") && request_.is_relocatable;
+    if (says("const") && !says("extern") && !stays_static && !says("auto") && !d.is_class && d.template_header.empty() &&
         end < d.all.end && tokens_[end].is("=")) {
       std::string declaration;
       for (std::size_t i = d.all.begin; i < end; ++i) {
@@ -385,7 +400,7 @@ class Rewriter {
     edits_.replace(tokens_[qualifier], tokens_[qualifier + 1].is("alignas") ? "" : renamed);
     alignment_first(tokens_, edits_, qualifier, renamed);
     for (const std::size_t i : head) {
-      if (tokens_[i].is("static") && !request_.is_relocatable) edits_.blank(tokens_[i]);
+      if (tokens_[i].is("static") && !stays_static) edits_.blank(tokens_[i]);
     }
   }
 
@@ -563,6 +578,8 @@ class Rewriter {
   std::vector<KernelDeclaration> kernels_;
   std::vector<TableEntry> table_entries_;
   std::size_t listed_ = 0;
+  bool lists_local_constants_ = false;
+  std::size_t local_constant_count_ = 0;
   Rewritten result_;
 };
 

@@ -54,6 +54,18 @@ bool is_instance_of_constant(const char* symbol) {
   return false;
 }
 
+// Those in functions, the last first.
+abi::LocalConstant* first_local = nullptr;
+bool list_is_locked = false;
+
+bool is_local_constant(const char* address) {
+  for (const auto* each = __atomic_load_n(&first_local, __ATOMIC_ACQUIRE); each != nullptr; each = each->next) {
+    const auto* const begin = static_cast<const char*>(each->address);
+    if (address >= begin && address <= begin + each->bytes) return true;
+  }
+  return false;
+}
+
 // One past the end belongs to a variable, as on a GPU, unless another begins there.
 bool is_constant(const char* address) {
   bool ends_constant = false;
@@ -71,6 +83,7 @@ bool is_constant(const char* address) {
       }
     }
   }
+  if (is_local_constant(address)) return true;
   if (!ends_constant && !has_templates) return false;
   if (const char* const here = variable_at(address)) return is_instance_of_constant(here);
   if (ends_constant) return true;
@@ -85,6 +98,18 @@ extern "C" {
 
 [[gnu::visibility("hidden")]] int aiocuda_is_constant(const void* address) {
   return aiocuda::emulator::runtime::is_constant(static_cast<const char*>(address)) ? 1 : 0;
+}
+[[gnu::visibility("hidden")]] void aiocuda_keep_constant(abi::LocalConstant* constant) {
+  using namespace aiocuda::emulator::runtime;
+  if (__atomic_load_n(&constant->is_listed, __ATOMIC_ACQUIRE)) return;
+  while (__atomic_exchange_n(&list_is_locked, true, __ATOMIC_ACQUIRE)) {
+  }
+  if (!constant->is_listed) {
+    constant->next = first_local;
+    __atomic_store_n(&first_local, constant, __ATOMIC_RELEASE);
+    __atomic_store_n(&constant->is_listed, true, __ATOMIC_RELEASE);
+  }
+  __atomic_store_n(&list_is_locked, false, __ATOMIC_RELEASE);
 }
 [[gnu::visibility("hidden")]] int aiocuda_is_grid_constant(const void* address) {
   return aiocuda_arguments != nullptr && address >= aiocuda_arguments[0] && address <= aiocuda_arguments_end ? 1 : 0;

@@ -54,6 +54,7 @@ constexpr T&& forward(typename aiocuda_device::remove_reference<T>::type&& value
 extern "C" {
 AIOCUDA_RUNTIME void aiocuda_begin_range(const aiocuda::emulator::abi::Launch* launch, unsigned stacks);
 AIOCUDA_RUNTIME void aiocuda_end_range();
+AIOCUDA_RUNTIME void aiocuda_keep_constant(aiocuda::emulator::abi::LocalConstant* constant);
 AIOCUDA_RUNTIME void aiocuda_run_fibers(const aiocuda::emulator::abi::Launch* launch, unsigned long long first,
                                         unsigned long long last, void (*kernel)(void* const* arguments));
 }

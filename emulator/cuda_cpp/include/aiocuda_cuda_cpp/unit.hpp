@@ -10,6 +10,14 @@ struct ConstantVariable {
   const char* instances_of;  // in place of these two, the name of a template of variables
 };
 
+// One in a function, known from when a thread first passes it.
+struct LocalConstant {
+  const void* address;
+  unsigned long long bytes;
+  LocalConstant* next;
+  bool is_listed;
+};
+
 struct Unit {
   Kernel* kernels;
   const void* const* addresses;  // of the kernels, and of what else an expression names
