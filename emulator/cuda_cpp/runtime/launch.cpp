@@ -103,6 +103,7 @@ using namespace aiocuda::emulator::runtime;
 extern "C" {
 
 [[gnu::visibility("hidden")]] void* aiocuda_dynamic_shared();
+[[gnu::visibility("hidden")]] int aiocuda_is_shared(const void* address);
 
 [[gnu::visibility("hidden")]] void aiocuda_set_services(const abi::Services* given) { services = given; }
 
@@ -179,7 +180,8 @@ extern "C" {
   const char* stacks = scratch + abi::ThreadMemory::first_stack_offset;
   if (at >= stacks && at < stacks + abi::max_fibers * abi::fiber_stride_bytes) return 1;
   const Stack own = stack_of_thread();
-  return at >= own.begin && at < own.end ? 1 : 0;
+  // A C library may keep a thread's variables, as shared variables are, at the end of its stack.
+  return at >= own.begin && at < own.end && aiocuda_is_shared(address) == 0 ? 1 : 0;
 }
 
 [[gnu::visibility("hidden")]] void aiocuda_fail(int cuda_error, const char* message) { fail(cuda_error, message); }
