@@ -8,25 +8,25 @@
 namespace aiocuda::emulator::nvrtc {
 namespace {
 
-// The names that one declaration defines: of "__constant__ int c = 1, *p, q[2];" these are c, p and q.
+// The variables of one declaration: of "__constant__ int c = 1, *p, q[2];" these are c, p and q.
 class Declarators {
  public:
   Declarators(const std::vector<Token>& tokens, const Declaration& d)
       : tokens_(tokens), d_(d), at_(d.template_header.empty() ? d.all.begin : d.template_header.end) {}
 
-  std::vector<std::string> names() && {
+  DeclaredVariables read() && {
+    DeclaredVariables read;
     read_first();
-    if (!is_constant_ || name_.empty()) return {};
-    std::vector<std::string> found = {text(name_)};
+    if (name_.empty()) return read;
+    read.names.push_back(text(name_));
     while (skip_value()) {
       const std::size_t next = further();
       if (next == d_.all.end) break;
-      found.emplace_back(tokens_[next].text);
+      read.names.emplace_back(tokens_[next].text);
     }
-    const bool only_declares = is_extern_ && std::none_of(tokens_.begin() + static_cast<std::ptrdiff_t>(d_.all.begin),
-                                                          tokens_.begin() + static_cast<std::ptrdiff_t>(d_.all.end),
-                                                          [](const Token& token) { return token.is("="); });
-    return only_declares ? std::vector<std::string>{} : std::move(found);
+    read.is_constant = is_constant_;
+    read.is_only_declared = is_extern_ && !has_value_;
+    return read;
   }
 
  private:
@@ -36,6 +36,7 @@ class Declarators {
       const Token& token = tokens_[at_];
       is_constant_ = is_constant_ || token.is("__constant__");
       is_extern_ = is_extern_ || token.is("extern");
+      has_value_ = has_value_ || token.is("=");
       const bool opens_value = token.is("{") && !is_class_ahead;
       if (token.is(";") || token.is("=") || token.is(",") || opens_value) return;
       if (token.is("{")) {
@@ -70,6 +71,7 @@ class Declarators {
   // To the comma behind a variable's value, if there is one.
   bool skip_value() {
     while (at_ < d_.all.end && !tokens_[at_].is(",") && !tokens_[at_].is(";")) {
+      has_value_ = has_value_ || tokens_[at_].is("=");
       const bool opens = tokens_[at_].is("(") || tokens_[at_].is("[") || tokens_[at_].is("{");
       at_ = opens ? skip_bracket(tokens_, at_) : at_ + 1;
     }
@@ -89,7 +91,11 @@ class Declarators {
 
   std::string text(Range name) const {
     std::string joined;
-    for (std::size_t i = name.begin; i < name.end; ++i) joined += std::string(tokens_[i].text) + " ";
+    for (std::size_t i = name.begin; i < name.end; ++i) {
+      const bool would_meet = i > name.begin && tokens_[i].kind == TokenKind::identifier &&
+                              tokens_[i - 1].kind == TokenKind::identifier;
+      joined += (would_meet ? " " : "") + std::string(tokens_[i].text);
+    }
     return joined;
   }
 
@@ -99,20 +105,27 @@ class Declarators {
   Range name_;
   bool is_constant_ = false;
   bool is_extern_ = false;
+  bool has_value_ = false;
 };
 
 }  // namespace
 
+DeclaredVariables read_variables(const std::vector<Token>& tokens, const Declaration& d) {
+  return Declarators(tokens, d).read();
+}
+
 ConstantVariables find_constant_variables(const std::vector<Token>& tokens,
-                                          const std::vector<Declaration>& declarations) {
+                                          const std::vector<Declaration>& declarations, bool is_relocatable) {
   ConstantVariables found;
   for (const Declaration& d : declarations) {
     if (d.is_explicit_instantiation || !d.body.empty()) continue;
-    for (const std::string& name : Declarators(tokens, d).names()) {
+    const DeclaredVariables variables = read_variables(tokens, d);
+    if (!variables.is_constant || (variables.is_only_declared && is_relocatable)) continue;
+    for (const std::string& name : variables.names) {
       if (d.template_header.empty()) {
         found.names.push_back(d.name_space + "::" + name);
       } else {
-        found.templates.push_back(name.substr(0, name.find(' ')));
+        found.templates.push_back(name.substr(0, name.find('<')));
       }
     }
   }
@@ -136,7 +149,7 @@ std::vector<LocalConstants> find_local_constants(const std::vector<Token>& token
       const bool is_class_key = tokens[t].is("struct") || tokens[t].is("class") || tokens[t].is("union");
       statement.is_class |= is_class_key && (tokens[t + 1].is("{") || tokens[t + 2].is("{"));
     }
-    found.push_back({statement.all.end, Declarators(tokens, statement).names()});
+    found.push_back({statement.all.end, read_variables(tokens, statement).names});
     i = statement.all.end - 1;
   }
   return found;

@@ -16,9 +16,16 @@ struct ConstantVariables {
   std::vector<std::string> templates;  // of variables, without qualification
 };
 
-// Those at namespace scope.
+// Those at namespace scope. Without relocatable device code, what is only declared is defined, too.
 ConstantVariables find_constant_variables(const std::vector<Token>& tokens,
-                                          const std::vector<Declaration>& declarations);
+                                          const std::vector<Declaration>& declarations, bool is_relocatable);
+
+struct DeclaredVariables {
+  std::vector<std::string> names;  // as written
+  bool is_constant = false;
+  bool is_only_declared = false;  // extern, without a value
+};
+DeclaredVariables read_variables(const std::vector<Token>& tokens, const Declaration& d);
 
 // A statement of a function that defines some.
 struct LocalConstants {

@@ -3,6 +3,7 @@
 #include "rewrite.hpp"
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "casts.hpp"
 #include "constant_variables.hpp"
@@ -402,6 +403,32 @@ class Rewriter {
     for (const std::size_t i : head) {
       if (tokens_[i].is("static") && !stays_static) edits_.blank(tokens_[i]);
     }
+    if (says("extern") && !request_.is_relocatable && is_nowhere_defined(d)) define(d);
+  }
+
+  // Without relocatable device code, NVRTC takes an extern variable that the program does not define for a definition.
+  bool is_nowhere_defined(const Declaration& d) {
+    const auto qualified = [](const Declaration& of, const std::string& name) { return of.name_space + "::" + name; };
+    const DeclaredVariables declared = read_variables(tokens_, d);
+    if (!declared.is_only_declared || !d.template_header.empty()) return false;
+    if (defined_variables_.empty()) {
+      for (const Declaration& each : declarations_) {
+        const DeclaredVariables variables = read_variables(tokens_, each);
+        if (each.is_function || variables.is_only_declared) continue;
+        for (const std::string& name : variables.names) defined_variables_.insert(qualified(each, name));
+      }
+    }
+    bool is_new = false;
+    for (const std::string& name : declared.names) is_new |= defined_variables_.insert(qualified(d, name)).second;
+    return is_new;
+  }
+  void define(const Declaration& d) {
+    for (std::size_t i = d.all.begin; i < d.all.end; ++i) {
+      const bool has_arguments = tokens_[i].is("<") && tokens_[i - 1].kind == TokenKind::identifier;
+      if (tokens_[i].is("(") || tokens_[i].is("{")) i = skip_bracket(tokens_, i) - 1;
+      if (has_arguments) i = skip_angles(tokens_, i) - 1;
+      if (tokens_[i].is(",") || tokens_[i].is(";")) edits_.before(tokens_[i], " = {}");
+    }
   }
 
   // ---- what cannot be
@@ -546,7 +573,7 @@ class Rewriter {
     for (const TableEntry& entry : table_entries_) out += "(const void*)" + entry.type + "::address, ";
     out += "};\n__attribute__((visibility(\"default\"), used, section(\".data\"))) volatile unsigned long long " +
            shared + "[" + count + "] = {};\n}\n";
-    const ConstantVariables constants = find_constant_variables(tokens_, declarations_);
+    const ConstantVariables constants = find_constant_variables(tokens_, declarations_, request_.is_relocatable);
     out += "static const aiocuda::emulator::abi::ConstantVariable aiocuda_constants[] = {";
     for (const std::string& name : constants.names) out += "{&" + name + ", sizeof(" + name + "), nullptr}, ";
     for (const std::string& name : constants.templates) out += "{nullptr, 0, \"" + name + "\"}, ";
@@ -579,6 +606,7 @@ class Rewriter {
   std::vector<TableEntry> table_entries_;
   std::size_t listed_ = 0;
   bool lists_local_constants_ = false;
+  std::unordered_set<std::string> defined_variables_;  // qualified
   std::size_t local_constant_count_ = 0;
   Rewritten result_;
 };
