@@ -92,8 +92,8 @@ class Declarators {
   std::string text(Range name) const {
     std::string joined;
     for (std::size_t i = name.begin; i < name.end; ++i) {
-      const bool would_meet = i > name.begin && tokens_[i].kind == TokenKind::identifier &&
-                              tokens_[i - 1].kind == TokenKind::identifier;
+      const bool would_meet =
+          i > name.begin && tokens_[i].kind == TokenKind::identifier && tokens_[i - 1].kind == TokenKind::identifier;
       joined += (would_meet ? " " : "") + std::string(tokens_[i].text);
     }
     return joined;

@@ -1,5 +1,5 @@
-// The `__constant__` variables that a program defines. A module keeps a list of them, so that a kernel can ask whether a
-// pointer leads to one.
+// The `__constant__` variables that a program defines. A module keeps a list of them, so that a kernel can ask whether
+// a pointer leads to one.
 #pragma once
 
 #include <cstddef>

@@ -14,8 +14,11 @@ constexpr std::string_view word = "__grid_constant__";
 // Words of a type that are no name of a parameter.
 bool is_type_word(const Token& token) {
   static constexpr std::array<std::string_view, 17> words = {
-      "const", "volatile", "__restrict__", "__grid_constant__", "unsigned", "signed",   "int",  "float", "double",
-      "char",  "short",    "long",         "bool",              "void",     "typename", "auto", "wchar_t"};
+      "const",    "volatile", "__restrict__", "__grid_constant__",
+      "unsigned", "signed",   "int",          "float",
+      "double",   "char",     "short",        "long",
+      "bool",     "void",     "typename",     "auto",
+      "wchar_t"};
   return std::find(words.begin(), words.end(), token.text) != words.end();
 }
 
@@ -99,8 +102,8 @@ std::vector<HostCode> find_misplaced_grid_constants(const std::vector<Token>& to
       for (const Range parameter : split_parameters(tokens, d.parameters)) {
         const bool is_reference = has(tokens, parameter, "&") || has(tokens, parameter, "&&");
         if (is_reference && has(tokens, parameter, word))
-          found.push_back({d.parameters.begin - 1,
-                           "a parameter annotated with __grid_constant__ must not have reference type"});
+          found.push_back(
+              {d.parameters.begin - 1, "a parameter annotated with __grid_constant__ must not have reference type"});
       }
     }
     if (tokens[d.all.begin].is("using") || tokens[d.all.begin].is("typedef")) continue;

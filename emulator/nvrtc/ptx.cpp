@@ -149,10 +149,14 @@ class Translator : public ptx::CommonInstruction {
     if (name == "prefetch" || name == "prefetchu" || name == "discard" || name == "applypriority") return "(void)0";
     if (name == "cvta") return convert_address();
     if (name == "isspacep") {
-      static const std::map<std::string_view, const char*> questions = {
-          {"shared", "__isShared"},        {"shared::cta", "__isShared"}, {"shared::cluster", "__isClusterShared"},
-          {"global", "__isGlobal"},        {"local", "__isLocal"},        {"const", "__isConstant"},
-          {"param", "__isGridConstant"},   {"param::entry", "__isGridConstant"}};
+      static const std::map<std::string_view, const char*> questions = {{"shared", "__isShared"},
+                                                                        {"shared::cta", "__isShared"},
+                                                                        {"shared::cluster", "__isClusterShared"},
+                                                                        {"global", "__isGlobal"},
+                                                                        {"local", "__isLocal"},
+                                                                        {"const", "__isConstant"},
+                                                                        {"param", "__isGridConstant"},
+                                                                        {"param::entry", "__isGridConstant"}};
       const auto found = questions.find(parts_.size() == 2 ? parts_[1] : "");
       if (found == questions.end()) throw Unsupported{opcode_};
       return target() + " = ::" + found->second + "((void*)" + argument(1) + ")";

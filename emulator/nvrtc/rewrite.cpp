@@ -390,8 +390,8 @@ class Rewriter {
     if (qualifier == d.all.end || says("constexpr") || says("__shared__")) return;
     // A const variable would not be visible outside: declare it extern first.
     const bool stays_static = says("static") && request_.is_relocatable;
-    if (says("const") && !says("extern") && !stays_static && !says("auto") && !d.is_class && d.template_header.empty() &&
-        end < d.all.end && tokens_[end].is("=")) {
+    if (says("const") && !says("extern") && !stays_static && !says("auto") && !d.is_class &&
+        d.template_header.empty() && end < d.all.end && tokens_[end].is("=")) {
       std::string declaration;
       for (std::size_t i = d.all.begin; i < end; ++i) {
         if (!tokens_[i].is("static")) declaration += (i == qualifier ? renamed : std::string(tokens_[i].text)) + " ";

@@ -90,6 +90,24 @@ __global__ void f(int* x, Kept* kept) {
 """,
 }
 
+DECLARATIONS = {
+    "a constant declared elsewhere": """extern __constant__ const int count;
+__global__ void f(int* x) { x[0] = count; }
+""",
+    "grid constants": """struct P { int a; };
+typedef const P Fixed;
+template <class T> __global__ void of_any(const __grid_constant__ T value, T* x) { *x = value; }
+template <class... T> __global__ void of_many(int* x, const __grid_constant__ T... values) { *x = sizeof...(values); }
+template __global__ void of_any<P>(const __grid_constant__ P, P*);
+__global__ void f(const __grid_constant__ P p, P const __grid_constant__ q, P __grid_constant__ const r,
+                  __grid_constant__ Fixed s, const __grid_constant__ int, int* const __grid_constant__ x,
+                  void (* const __grid_constant__ g)(int), const __grid_constant__ int n = 3) {
+    g(p.a + q.a + r.a + s.a + n);
+    x[0] = __isGridConstant(&p);
+}
+""",
+}
+
 REFUSED = [
     "int helper(int a) { return a; }",
     "template <class T> T helper(T a) { return a; }",
@@ -154,6 +172,16 @@ REFUSED = [
     "__global__ void f(int* x) { x[0] = __sync_fetch_and_add(x, 1); }",
     "__global__ void f(int* x) { x[0] = __atomic_load_n(x, 0); }",
     "__global__ void f(int* x) { x[0] = __builtin_sin(1.0); }",
+    "__global__ void f(__grid_constant__ int n) {}",
+    "struct P { int a; }; __global__ void f(int* x,\n P\n __grid_constant__\n p) {}",
+    "__global__ void f(const int* __grid_constant__ n) {}",
+    "template <class T> __global__ void f(const __grid_constant__ T& n) {}",
+    "template <class T>\n__global__ void f(\n__grid_constant__ T n) {} template __global__ void f<int>(__grid_constant__ int);",
+    "__device__ void f(const\n __grid_constant__ int n) {}",
+    "struct S { __device__ void f(const __grid_constant__ int n) {} };",
+    "__device__ int f() { auto g = [](const __grid_constant__ int n) { return n; }; return g(1); }",
+    "__global__ void f(int* x) {\n const __grid_constant__ int n = 3; x[0] = n; }",
+    "struct S {\n const __grid_constant__ int n; };",
     "__global__ void f(int* x) { int $a = 1; x[0] = $a; }",
 ]
 KERNEL = "\n__global__ void k(int* x) { x[0] = 1; }\n"
@@ -258,12 +286,29 @@ def mutations(count: int) -> list[str]:
     return list(changed)
 
 
-@pytest.mark.parametrize("name", ACCEPTED)
-def test_what_nvrtc_accepts_is_accepted(ours, theirs, name):
+@pytest.mark.parametrize("source", [*ACCEPTED.values(), *DECLARATIONS.values()], ids=[*ACCEPTED, *DECLARATIONS])
+def test_what_nvrtc_accepts_is_accepted(ours, theirs, source):
     for nvrtc in (theirs, ours):
-        accepts, log = nvrtc.compile(ACCEPTED[name])
+        accepts, log = nvrtc.compile(source)
         assert accepts, log
     assert log.strip("\0") == ""  # nothing of the warnings that the compiler is asked for
+
+
+def test_extern_variables_that_nobody_defines_are_defined_with_a_warning(ours, theirs):
+    source = """extern "C" __constant__ float scale;
+extern __constant__ int count, *counted;
+namespace n { extern __device__ int calls; }
+extern __device__ int known;
+__device__ int known = 3;
+__device__ int n::calls;
+__global__ void f(float* x) { x[0] = scale + count + n::calls + known + *counted; }
+"""
+    logs = []
+    for nvrtc in (theirs, ours):
+        accepts, log = nvrtc.compile(source)
+        assert accepts, log
+        logs.append(re.findall(r"^k\.cu\((\d+)\): warning.*?: extern declaration of the entity (\S+) is", log, re.MULTILINE))
+    assert logs[1] == logs[0] != []
 
 
 def test_what_nvrtc_refuses_is_refused_at_the_same_line(ours, theirs):

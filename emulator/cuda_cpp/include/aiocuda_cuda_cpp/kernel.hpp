@@ -328,9 +328,8 @@ struct Signature<void (*)(A...)> {
     if constexpr ((flags & has_grid_constants) != 0) {
       ::aiocuda_arguments = launch->arguments;
       // They lie one behind the other.
-      ::aiocuda_arguments_end =
-          static_cast<const char*>(launch->arguments[0]) + parameters.items[count - 1].offset_bytes +
-          parameters.items[count - 1].size_bytes;
+      ::aiocuda_arguments_end = static_cast<const char*>(launch->arguments[0]) +
+                                parameters.items[count - 1].offset_bytes + parameters.items[count - 1].size_bytes;
       run_range<kernel, flags, guard>(launch, first, last);
       ::aiocuda_arguments = nullptr;
     } else {
@@ -405,7 +404,7 @@ struct Named {
 #else
 #define AIOCUDA_KEPT __attribute__((used, section("aiocuda_units")))
 #endif
-#define AIOCUDA_UNIT(addresses, static_shared, count, constant_count)                                       \
-  static const aiocuda::emulator::abi::Unit aiocuda_unit = {aiocuda_kernels, addresses,      static_shared, \
+#define AIOCUDA_UNIT(addresses, static_shared, count, constant_count)                                            \
+  static const aiocuda::emulator::abi::Unit aiocuda_unit = {aiocuda_kernels, addresses,      static_shared,      \
                                                             count,           constant_count, aiocuda_constants}; \
   AIOCUDA_KEPT static const aiocuda::emulator::abi::Unit* const aiocuda_unit_entry = &aiocuda_unit;

@@ -1,5 +1,5 @@
-// The kernels and constant variables of one translation unit. A module is linked from one unit, or from several that were
-// compiled as relocatable device code; what runs in the module (runtime/module.cpp) makes one list of the kernels.
+// The kernels and constant variables of one translation unit. A module is linked from one unit, or from several that
+// were compiled as relocatable device code; what runs in the module (runtime/module.cpp) makes one list of the kernels.
 #pragma once
 
 namespace aiocuda::emulator::abi {
