@@ -51,7 +51,10 @@ template <> __constant__ int of_type<int> = 3;
 __device__ int global[2];
 template <class T> __device__ T global_of_type;
 template <class T> __device__ const T* in_template() { static __constant__ T kept[2] = {1, 2}; return kept; }
-__device__ const int* in_function() { static const __constant__ int first = 1, kept[2] = {1, 2}; return kept + first - 1; }
+__device__ const int* in_function() {
+    static const __constant__ int first = 1, kept[2] = {1, 2};
+    return kept + first - 1;
+}
 """
 
 PLACES = {
@@ -123,7 +126,8 @@ extern "C" __global__ void ask(const __grid_constant__ Large large, const int __
 ONE_FOR_ALL = r"""
 struct Large { int values[100]; };
 template <class P>
-__global__ void look(const __grid_constant__ P large, unsigned long long* places, int* seen, __grid_constant__ const int n) {
+__global__ void look(const __grid_constant__ P large, unsigned long long* places, int* seen,
+                     __grid_constant__ const int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) {
         BARRIER
@@ -180,7 +184,9 @@ __global__ void convert(const __grid_constant__ int n, int* out) {
 
 def test_the_constants_of_another_module_are_global_memory():
     # So it is on an H100: a module's constant memory is known to its own kernels alone.
-    others = ac.Module.from_source('__constant__ int weights[4]; extern "C" __global__ void k(int* x) { x[0] = weights[0]; }')
+    others = ac.Module.from_source(
+        '__constant__ int weights[4]; extern "C" __global__ void k(int* x) { x[0] = weights[0]; }'
+    )
     ask = ac.kernel(
         QUESTIONS + "__constant__ int own; __global__ void ask(const int* x, int* out) {"
         "out[0] = by_functions(x); out[1] = by_assembly(x); out[2] = by_functions(&own); }"

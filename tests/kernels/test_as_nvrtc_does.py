@@ -176,7 +176,8 @@ REFUSED = [
     "struct P { int a; }; __global__ void f(int* x,\n P\n __grid_constant__\n p) {}",
     "__global__ void f(const int* __grid_constant__ n) {}",
     "template <class T> __global__ void f(const __grid_constant__ T& n) {}",
-    "template <class T>\n__global__ void f(\n__grid_constant__ T n) {} template __global__ void f<int>(__grid_constant__ int);",
+    "template <class T>\n__global__ void f(__grid_constant__\nT n) {}"
+    "template __global__ void f(__grid_constant__ int);",
     "__device__ void f(const\n __grid_constant__ int n) {}",
     "struct S { __device__ void f(const __grid_constant__ int n) {} };",
     "__device__ int f() { auto g = [](const __grid_constant__ int n) { return n; }; return g(1); }",
@@ -307,7 +308,9 @@ __global__ void f(float* x) { x[0] = scale + count + n::calls + known + *counted
     for nvrtc in (theirs, ours):
         accepts, log = nvrtc.compile(source)
         assert accepts, log
-        logs.append(re.findall(r"^k\.cu\((\d+)\): warning.*?: extern declaration of the entity (\S+) is", log, re.MULTILINE))
+        logs.append(
+            re.findall(r"^k\.cu\((\d+)\): warning.*?: extern declaration of the entity (\S+) is", log, re.MULTILINE)
+        )
     assert logs[1] == logs[0] != []
 
 

@@ -12,11 +12,12 @@ namespace abi = aiocuda::emulator::abi;
 
 extern "C" {
 [[gnu::visibility("hidden")]] __thread void* const* aiocuda_arguments;
-[[gnu::visibility("hidden")]] __thread const void* aiocuda_arguments_end;
 }
 
 namespace aiocuda::emulator::runtime {
 namespace {
+
+__thread const char* end_of_arguments;
 
 // The exported variable of this module that an address lies in, or null.
 const char* variable_at(const char* address) {
@@ -111,7 +112,17 @@ extern "C" {
   }
   __atomic_store_n(&list_is_locked, false, __ATOMIC_RELEASE);
 }
+// Around a range of blocks of a kernel that has `__grid_constant__` parameters. The arguments lie one behind the other.
+[[gnu::visibility("hidden")]] void aiocuda_show_arguments(const abi::Launch* launch, unsigned bytes) {
+  aiocuda_arguments = launch->arguments;
+  aiocuda::emulator::runtime::end_of_arguments = static_cast<const char*>(launch->arguments[0]) + bytes;
+}
+[[gnu::visibility("hidden")]] void aiocuda_hide_arguments() { aiocuda_arguments = nullptr; }
+
 [[gnu::visibility("hidden")]] int aiocuda_is_grid_constant(const void* address) {
-  return aiocuda_arguments != nullptr && address >= aiocuda_arguments[0] && address <= aiocuda_arguments_end ? 1 : 0;
+  return aiocuda_arguments != nullptr && address >= aiocuda_arguments[0] &&
+                 address <= aiocuda::emulator::runtime::end_of_arguments
+             ? 1
+             : 0;
 }
 }

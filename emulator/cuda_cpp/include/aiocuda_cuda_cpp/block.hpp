@@ -18,7 +18,6 @@ AIOCUDA_RUNTIME extern __thread bool aiocuda_cluster_is_given;
 
 // The arguments of the launch, while a kernel runs that has `__grid_constant__` parameters; else null.
 AIOCUDA_RUNTIME extern __thread void* const* aiocuda_arguments;
-AIOCUDA_RUNTIME extern __thread const void* aiocuda_arguments_end;
 
 AIOCUDA_RUNTIME void aiocuda_barrier(int line);
 AIOCUDA_RUNTIME void aiocuda_cluster_arrive(int line);

@@ -54,6 +54,8 @@ constexpr T&& forward(typename aiocuda_device::remove_reference<T>::type&& value
 extern "C" {
 AIOCUDA_RUNTIME void aiocuda_begin_range(const aiocuda::emulator::abi::Launch* launch, unsigned stacks);
 AIOCUDA_RUNTIME void aiocuda_end_range();
+AIOCUDA_RUNTIME void aiocuda_show_arguments(const aiocuda::emulator::abi::Launch* launch, unsigned bytes);
+AIOCUDA_RUNTIME void aiocuda_hide_arguments();
 AIOCUDA_RUNTIME void aiocuda_keep_constant(aiocuda::emulator::abi::LocalConstant* constant);
 AIOCUDA_RUNTIME void aiocuda_run_fibers(const aiocuda::emulator::abi::Launch* launch, unsigned long long first,
                                         unsigned long long last, void (*kernel)(void* const* arguments));
@@ -326,12 +328,10 @@ struct Signature<void (*)(A...)> {
   template <auto kernel, unsigned flags, int guard>
   static void run(const abi::Launch* launch, uint64_t first, uint64_t last) {
     if constexpr ((flags & has_grid_constants) != 0) {
-      ::aiocuda_arguments = launch->arguments;
-      // They lie one behind the other.
-      ::aiocuda_arguments_end = static_cast<const char*>(launch->arguments[0]) +
-                                parameters.items[count - 1].offset_bytes + parameters.items[count - 1].size_bytes;
+      constexpr abi::Parameter last_parameter = parameters.items[count - 1];
+      ::aiocuda_show_arguments(launch, last_parameter.offset_bytes + last_parameter.size_bytes);
       run_range<kernel, flags, guard>(launch, first, last);
-      ::aiocuda_arguments = nullptr;
+      ::aiocuda_hide_arguments();
     } else {
       run_range<kernel, flags, guard>(launch, first, last);
     }
