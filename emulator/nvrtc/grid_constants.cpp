@@ -84,9 +84,10 @@ GridConstants make_grid_constants(const std::vector<Token>& tokens, Range parame
     const std::optional<std::size_t> name = name_of(tokens, parameter);
     if (!name) continue;
     const std::string copy = "aiocuda_copy_" + index;
+    // Nobody writes to an argument: so the compiler may keep it in a register while the kernel writes elsewhere.
     edits.replace(tokens[*name], copy);
-    made.references += "auto& " + std::string(tokens[*name].text) + " = ::aiocuda_device::grid_constant<decltype(" +
-                       copy + ")>(" + index + "); ";
+    made.references += "auto& __restrict " + std::string(tokens[*name].text) +
+                       " = ::aiocuda_device::grid_constant<decltype(" + copy + ")>(" + index + "); ";
     made.checks += "static_assert(::aiocuda_device::is_const<decltype(" + copy +
                    ")>, \"a parameter annotated with __grid_constant__ must have const-qualified type\"); ";
   }

@@ -10,13 +10,11 @@
 
 namespace abi = aiocuda::emulator::abi;
 
-extern "C" {
-[[gnu::visibility("hidden")]] __thread void* const* aiocuda_arguments;
-}
-
 namespace aiocuda::emulator::runtime {
 namespace {
 
+// Of the launch, while a kernel runs that has `__grid_constant__` parameters; else null.
+__thread void* const* arguments;
 __thread const char* end_of_arguments;
 
 // The exported variable of this module that an address lies in, or null.
@@ -95,13 +93,14 @@ bool is_constant(const char* address) {
 }  // namespace
 }  // namespace aiocuda::emulator::runtime
 
+using namespace aiocuda::emulator::runtime;
+
 extern "C" {
 
 [[gnu::visibility("hidden")]] int aiocuda_is_constant(const void* address) {
-  return aiocuda::emulator::runtime::is_constant(static_cast<const char*>(address)) ? 1 : 0;
+  return is_constant(static_cast<const char*>(address)) ? 1 : 0;
 }
 [[gnu::visibility("hidden")]] void aiocuda_keep_constant(abi::LocalConstant* constant) {
-  using namespace aiocuda::emulator::runtime;
   if (__atomic_load_n(&constant->is_listed, __ATOMIC_ACQUIRE)) return;
   while (__atomic_exchange_n(&list_is_locked, true, __ATOMIC_ACQUIRE)) {
   }
@@ -114,15 +113,13 @@ extern "C" {
 }
 // Around a range of blocks of a kernel that has `__grid_constant__` parameters. The arguments lie one behind the other.
 [[gnu::visibility("hidden")]] void aiocuda_show_arguments(const abi::Launch* launch, unsigned bytes) {
-  aiocuda_arguments = launch->arguments;
-  aiocuda::emulator::runtime::end_of_arguments = static_cast<const char*>(launch->arguments[0]) + bytes;
+  arguments = launch->arguments;
+  end_of_arguments = static_cast<const char*>(launch->arguments[0]) + bytes;
 }
-[[gnu::visibility("hidden")]] void aiocuda_hide_arguments() { aiocuda_arguments = nullptr; }
+[[gnu::visibility("hidden")]] void aiocuda_hide_arguments() { arguments = nullptr; }
+[[gnu::visibility("hidden")]] const void* aiocuda_argument(unsigned index) { return arguments[index]; }
 
 [[gnu::visibility("hidden")]] int aiocuda_is_grid_constant(const void* address) {
-  return aiocuda_arguments != nullptr && address >= aiocuda_arguments[0] &&
-                 address <= aiocuda::emulator::runtime::end_of_arguments
-             ? 1
-             : 0;
+  return arguments != nullptr && address >= arguments[0] && address <= end_of_arguments ? 1 : 0;
 }
 }

@@ -16,8 +16,6 @@ AIOCUDA_RUNTIME extern __thread dim3 gridDim;
 AIOCUDA_RUNTIME extern __thread dim3 aiocuda_cluster_dim;  // in blocks; 1 in each dimension where there are none
 AIOCUDA_RUNTIME extern __thread bool aiocuda_cluster_is_given;
 
-// The arguments of the launch, while a kernel runs that has `__grid_constant__` parameters; else null.
-AIOCUDA_RUNTIME extern __thread void* const* aiocuda_arguments;
 
 AIOCUDA_RUNTIME void aiocuda_barrier(int line);
 AIOCUDA_RUNTIME void aiocuda_cluster_arrive(int line);
@@ -39,6 +37,7 @@ AIOCUDA_RUNTIME unsigned aiocuda_shared_rank(const void* address);
 AIOCUDA_RUNTIME int aiocuda_is_local(const void* address);
 AIOCUDA_RUNTIME int aiocuda_is_constant(const void* address);
 AIOCUDA_RUNTIME int aiocuda_is_grid_constant(const void* address);
+AIOCUDA_RUNTIME const void* aiocuda_argument(unsigned index) __attribute__((const));
 AIOCUDA_RUNTIME unsigned aiocuda_shared_offset(const void* address);
 AIOCUDA_RUNTIME void* aiocuda_shared_address(unsigned offset);
 AIOCUDA_RUNTIME unsigned aiocuda_lane();

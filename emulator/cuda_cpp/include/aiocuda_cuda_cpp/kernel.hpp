@@ -73,7 +73,7 @@ inline constexpr bool is_const<const T> = true;
 // A `__grid_constant__` parameter, of the type T: the argument itself, which all threads of a grid have in common.
 template <class T>
 inline __attribute__((always_inline)) const T& grid_constant(unsigned index) {
-  return *static_cast<const T*>(::aiocuda_arguments[index]);
+  return *static_cast<const T*>(::aiocuda_argument(index));
 }
 
 // A kernel's place as its loop tells it. Private to this translation unit and never pointed at, so the
