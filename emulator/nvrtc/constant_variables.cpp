@@ -26,6 +26,8 @@ class Declarators {
     }
     read.is_constant = is_constant_;
     read.is_only_declared = is_extern_ && !has_value_;
+    for (std::size_t i = d_.all.begin; i + 1 < d_.all.end; ++i)
+      read.is_incomplete |= tokens_[i].is("[") && tokens_[i + 1].is("]") && !has_value_;
     return read;
   }
 
@@ -120,7 +122,7 @@ ConstantVariables find_constant_variables(const std::vector<Token>& tokens,
   for (const Declaration& d : declarations) {
     if (d.is_explicit_instantiation || !d.body.empty()) continue;
     const DeclaredVariables variables = read_variables(tokens, d);
-    if (!variables.is_constant || (variables.is_only_declared && is_relocatable)) continue;
+    if (!variables.is_constant || (variables.is_only_declared && (is_relocatable || variables.is_incomplete))) continue;
     for (const std::string& name : variables.names) {
       if (d.template_header.empty()) {
         found.names.push_back(d.name_space + "::" + name);

@@ -24,6 +24,7 @@ struct DeclaredVariables {
   std::vector<std::string> names;  // as written
   bool is_constant = false;
   bool is_only_declared = false;  // extern, without a value
+  bool is_incomplete = false;     // an array whose size is not said
 };
 DeclaredVariables read_variables(const std::vector<Token>& tokens, const Declaration& d);
 

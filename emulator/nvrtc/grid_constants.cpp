@@ -84,8 +84,8 @@ GridConstants make_grid_constants(const std::vector<Token>& tokens, Range parame
     const std::optional<std::size_t> name = name_of(tokens, parameter);
     if (!name) continue;
     const std::string copy = "aiocuda_copy_" + index;
-    // Nobody writes to an argument: so the compiler may keep it in a register while the kernel writes elsewhere.
     edits.replace(tokens[*name], copy);
+    // Nobody writes to an argument: the compiler may keep it in a register while the kernel writes elsewhere.
     made.references += "auto& __restrict " + std::string(tokens[*name].text) +
                        " = ::aiocuda_device::grid_constant<decltype(" + copy + ")>(" + index + "); ";
     made.checks += "static_assert(::aiocuda_device::is_const<decltype(" + copy +

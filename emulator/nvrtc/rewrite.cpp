@@ -343,11 +343,15 @@ class Rewriter {
       std::string kept;
       for (const std::string& name : each.names) {
         const std::string constant = "aiocuda_constant_" + std::to_string(local_constant_count_++);
-        kept += "static ::aiocuda::emulator::abi::LocalConstant " + constant + "{&" + name + ", sizeof(" + name +
-                "), nullptr, false}; ::aiocuda_keep_constant(&" + constant + "); ";
+        kept += "static ::aiocuda::emulator::abi::LocalConstant " + constant + "{" + place_of(name) +
+                ", nullptr, false}; ::aiocuda_keep_constant(&" + constant + "); ";
       }
       if (!kept.empty()) insert_aside(tokens_[each.end - 1], kept);
     }
+  }
+
+  static std::string place_of(const std::string& variable) {
+    return "(const void*)__builtin_addressof(" + variable + "), sizeof(" + variable + ")";
   }
 
   // Lambdas that capture nothing and local classes cannot see a local copy.
@@ -403,14 +407,14 @@ class Rewriter {
     for (const std::size_t i : head) {
       if (tokens_[i].is("static") && !stays_static) edits_.blank(tokens_[i]);
     }
-    if (says("extern") && !request_.is_relocatable && is_nowhere_defined(d)) define(d);
+    if (says("extern") && !request_.is_relocatable && is_nowhere_defined(d)) define(d, qualifier, renamed);
   }
 
   // Without relocatable device code, NVRTC takes an extern variable that the program does not define for a definition.
   bool is_nowhere_defined(const Declaration& d) {
     const auto qualified = [](const Declaration& of, const std::string& name) { return of.name_space + "::" + name; };
     const DeclaredVariables declared = read_variables(tokens_, d);
-    if (!declared.is_only_declared || !d.template_header.empty()) return false;
+    if (!declared.is_only_declared || declared.is_incomplete || !d.template_header.empty()) return false;
     if (defined_variables_.empty()) {
       for (const Declaration& each : declarations_) {
         const DeclaredVariables variables = read_variables(tokens_, each);
@@ -422,13 +426,19 @@ class Rewriter {
     for (const std::string& name : declared.names) is_new |= defined_variables_.insert(qualified(d, name)).second;
     return is_new;
   }
-  void define(const Declaration& d) {
+  void define(const Declaration& d, std::size_t qualifier, const std::string& renamed) {
+    std::string definition;
     for (std::size_t i = d.all.begin; i < d.all.end; ++i) {
-      const bool has_arguments = tokens_[i].is("<") && tokens_[i - 1].kind == TokenKind::identifier;
-      if (tokens_[i].is("(") || tokens_[i].is("{")) i = skip_bracket(tokens_, i) - 1;
-      if (has_arguments) i = skip_angles(tokens_, i) - 1;
-      if (tokens_[i].is(",") || tokens_[i].is(";")) edits_.before(tokens_[i], " = {}");
+      const Token& token = tokens_[i];
+      const bool has_arguments = token.is("<") && tokens_[i - 1].kind == TokenKind::identifier;
+      const bool opens = token.is("(") || token.is("{") || token.is("[");
+      const std::size_t past = has_arguments ? skip_angles(tokens_, i) : opens ? skip_bracket(tokens_, i) : i + 1;
+      if (token.is(",") || token.is(";")) definition += "= {} ";
+      if (!token.is("extern") && token.kind != TokenKind::text)
+        definition += i == qualifier ? renamed + " " : one_line({i, past});
+      i = past - 1;
     }
+    insert_aside(tokens_[d.all.end - 1], definition);
   }
 
   // ---- what cannot be
@@ -575,7 +585,7 @@ class Rewriter {
            shared + "[" + count + "] = {};\n}\n";
     const ConstantVariables constants = find_constant_variables(tokens_, declarations_, request_.is_relocatable);
     out += "static const aiocuda::emulator::abi::ConstantVariable aiocuda_constants[] = {";
-    for (const std::string& name : constants.names) out += "{&" + name + ", sizeof(" + name + "), nullptr}, ";
+    for (const std::string& name : constants.names) out += "{" + place_of(name) + ", nullptr}, ";
     for (const std::string& name : constants.templates) out += "{nullptr, 0, \"" + name + "\"}, ";
     out += "{}};\nAIOCUDA_UNIT(" + addresses + ", " + shared + ", " + count + ", " +
            std::to_string(constants.names.size() + constants.templates.size()) + ")\n";

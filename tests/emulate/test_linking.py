@@ -91,7 +91,7 @@ def test_constants_of_linked_programs_are_constants_of_one_module(core):
     extern __device__ const void* place(int i);
     static __constant__ const int own[2] = {1, 2};
     extern "C" __global__ void ask(int* out) {
-        const void* places[] = {weight, weight + 4, own + 1, place(0), place(1), place(2), out};
+        const void* places[] = {weight, weight + 3, own + 1, place(0), place(1), place(2), out};
         for (int i = 0; i < 7; ++i) out[i] = __isConstant(places[i]) + 2 * __isGlobal(places[i]);
     }
     """

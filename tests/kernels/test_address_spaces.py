@@ -42,6 +42,7 @@ __constant__ struct { int a; } unnamed_type = {4};
 __constant__ int (*to_array)[3];
 __constant__ alignas(16) int aligned = 3;
 __constant__ constexpr int known = 3;
+__constant__ volatile int changing;
 namespace outer {
 namespace { __constant__ int hidden = 2; }
 namespace inner { __constant__ int braced{3}, list[2]{1, 2}; template <class T> __constant__ T of_type; }
@@ -60,7 +61,6 @@ __device__ const int* in_function() {
 PLACES = {
     "array": CONSTANT,
     "array + 3": CONSTANT,
-    "array + 4": CONSTANT,  # one past the end
     "&pair.b": CONSTANT,
     "both + 1": CONSTANT,
     "fixed + 2": CONSTANT,
@@ -71,6 +71,7 @@ PLACES = {
     "&to_array": CONSTANT,
     "&aligned": CONSTANT,
     "&known": CONSTANT,
+    "(void*)&changing": CONSTANT,
     "&outer::hidden": CONSTANT,
     "&outer::inner::braced": CONSTANT,
     "outer::inner::list + 1": CONSTANT,
@@ -180,6 +181,11 @@ __global__ void convert(const __grid_constant__ int n, int* out) {
 }""")
     out = convert(7, ac.zeros(6, np.int32), grid=1, block=1)
     assert ac.to_host(out).sync().tolist() == [1, 1, 5, 1, 7, 1]
+
+
+def test_one_past_the_end_is_constant_as_well():
+    ask = ac.kernel("__constant__ int own[3]; __global__ void ask(int* out) { out[0] = __isConstant(own + 3); }")
+    assert ac.to_host(ask(ac.zeros(1, np.int32), grid=1, block=1)).sync().tolist() == [1]
 
 
 def test_the_constants_of_another_module_are_global_memory():
