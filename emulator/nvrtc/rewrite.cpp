@@ -3,12 +3,11 @@
 #include "rewrite.hpp"
 
 #include <algorithm>
-#include <unordered_set>
 
 #include "casts.hpp"
-#include "constant_variables.hpp"
 #include "constants.hpp"
 #include "declarations.hpp"
+#include "device_variables.hpp"
 #include "directives.hpp"
 #include "edits.hpp"
 #include "extensions.hpp"
@@ -57,7 +56,6 @@ class Rewriter {
         waiting_(waiting_names(tokens_, declarations_, polling_, defined_elsewhere())),
         used_(used_names(tokens_, declarations_, roots())) {
     functions_use_place_ = request.is_relocatable || any_function_uses_place();
-    lists_local_constants_ = request.is_relocatable || asks_for_constants(tokens_);
   }
 
   Rewritten run() {
@@ -69,11 +67,11 @@ class Rewriter {
       } else if (d.is_function) {
         function(d);
       } else {
-        variable(d);
+        variables_.edit(d);
       }
       const bool used = is_used(d);
       if (!used && nvidia_.empty_body(d, edits_)) continue;
-      if (lists_local_constants_) local_constants(d);
+      variables_.list_constants_of(d);
       for (const std::size_t initialised : shared_variables_.edit(d))
         report(tokens_[initialised], "initializer not allowed for __shared__ variable");
       polling_.edit(d, edits_);
@@ -113,8 +111,7 @@ class Rewriter {
 
   // Text of our own behind a token, kept off the user's line so that messages do not quote it.
   void insert_aside(const Token& token, const std::string& inserted) {
-    edits_.after(token, "\n# 1 \"<module>\"\n" + inserted + "\n# " + std::to_string(token.line) + " \"" +
-                            escaped(source_.files[token.file]) + "\"\n");
+    edits_.after(token, aside(token, source_.files, inserted));
   }
 
   bool has(Range range, std::string_view word) const { return find(range, word) != range.end; }
@@ -338,22 +335,6 @@ class Rewriter {
                                             escaped(source_.files[open.file]) + "\"\n" + made.checks);
   }
 
-  void local_constants(const Declaration& d) {
-    for (const LocalConstants& each : find_local_constants(tokens_, d)) {
-      std::string kept;
-      for (const std::string& name : each.names) {
-        const std::string constant = "aiocuda_constant_" + std::to_string(local_constant_count_++);
-        kept += "static ::aiocuda::emulator::abi::LocalConstant " + constant + "{" + place_of(name) +
-                ", nullptr, false}; ::aiocuda_keep_constant(&" + constant + "); ";
-      }
-      if (!kept.empty()) insert_aside(tokens_[each.end - 1], kept);
-    }
-  }
-
-  static std::string place_of(const std::string& variable) {
-    return "(const void*)__builtin_addressof(" + variable + "), sizeof(" + variable + ")";
-  }
-
   // Lambdas that capture nothing and local classes cannot see a local copy.
   bool place_is_hidden(Range body) const {
     for (std::size_t i = body.begin + 1; i < body.end; ++i) {
@@ -365,80 +346,6 @@ class Rewriter {
       if (!indexes) return true;
     }
     return false;
-  }
-
-  // ---- variables
-
-  void variable(const Declaration& d) {
-    // The declaration without its value, and without the members of a class.
-    std::vector<std::size_t> head;
-    std::size_t end = d.all.begin;
-    while (end < d.all.end && !tokens_[end].is("=") && !tokens_[end].is(";")) {
-      const std::size_t past = tokens_[end].is("{") || tokens_[end].is("(") ? skip_bracket(tokens_, end) : end + 1;
-      if (past == end + 1) head.push_back(end);
-      end = past;
-    }
-    const auto at = [&](std::string_view word) {
-      return std::find_if(head.begin(), head.end(), [&](std::size_t i) { return tokens_[i].is(word); });
-    };
-    const auto says = [&](std::string_view word) { return at(word) != head.end(); };
-    std::size_t qualifier = d.all.end;
-    std::string renamed;
-    for (const auto& [word, becomes] :
-         {std::pair{"__device__", "__devvar__"}, {"__constant__", "__constvar__"}, {"__managed__", "__managvar__"}}) {
-      if (const auto found = at(word); found != head.end() && *found < qualifier) {
-        qualifier = *found;
-        renamed = becomes;
-      }
-    }
-    if (qualifier == d.all.end || says("constexpr") || says("__shared__")) return;
-    // A const variable would not be visible outside: declare it extern first.
-    const bool stays_static = says("static") && request_.is_relocatable;
-    if (says("const") && !says("extern") && !stays_static && !says("auto") && !d.is_class &&
-        d.template_header.empty() && end < d.all.end && tokens_[end].is("=")) {
-      std::string declaration;
-      for (std::size_t i = d.all.begin; i < end; ++i) {
-        if (!tokens_[i].is("static")) declaration += (i == qualifier ? renamed : std::string(tokens_[i].text)) + " ";
-      }
-      edits_.before(tokens_[d.all.begin], "extern " + declaration + "; ");
-    }
-    edits_.replace(tokens_[qualifier], tokens_[qualifier + 1].is("alignas") ? "" : renamed);
-    alignment_first(tokens_, edits_, qualifier, renamed);
-    for (const std::size_t i : head) {
-      if (tokens_[i].is("static") && !stays_static) edits_.blank(tokens_[i]);
-    }
-    if (says("extern") && !request_.is_relocatable && is_nowhere_defined(d)) define(d, qualifier, renamed);
-  }
-
-  // Without relocatable device code, NVRTC takes an extern variable that the program does not define for a definition.
-  bool is_nowhere_defined(const Declaration& d) {
-    const auto qualified = [](const Declaration& of, const std::string& name) { return of.name_space + "::" + name; };
-    const DeclaredVariables declared = read_variables(tokens_, d);
-    if (!declared.is_only_declared || declared.is_incomplete || !d.template_header.empty()) return false;
-    if (defined_variables_.empty()) {
-      for (const Declaration& each : declarations_) {
-        const DeclaredVariables variables = read_variables(tokens_, each);
-        if (each.is_function || variables.is_only_declared) continue;
-        for (const std::string& name : variables.names) defined_variables_.insert(qualified(each, name));
-      }
-    }
-    bool is_new = false;
-    for (const std::string& name : declared.names) is_new |= defined_variables_.insert(qualified(d, name)).second;
-    return is_new;
-  }
-  void define(const Declaration& d, std::size_t qualifier, const std::string& renamed) {
-    std::string definition;
-    for (std::size_t i = d.all.begin; i < d.all.end; ++i) {
-      const Token& token = tokens_[i];
-      const bool has_arguments = token.is("<") && tokens_[i - 1].kind == TokenKind::identifier;
-      const bool opens = token.is("(") || token.is("{") || token.is("[");
-      const std::size_t past = has_arguments ? skip_angles(tokens_, i) : opens ? skip_bracket(tokens_, i) : i + 1;
-      if (token.is(",") || token.is(";")) definition += "= {} ";
-      if (!token.is("extern") && token.kind != TokenKind::text)
-        definition += i == qualifier ? renamed + " " : one_line({i, past});
-      i = past - 1;
-    }
-    insert_aside(tokens_[d.all.end - 1], definition);
   }
 
   // ---- what cannot be
@@ -583,12 +490,7 @@ class Rewriter {
     for (const TableEntry& entry : table_entries_) out += "(const void*)" + entry.type + "::address, ";
     out += "};\n__attribute__((visibility(\"default\"), used, section(\".data\"))) volatile unsigned long long " +
            shared + "[" + count + "] = {};\n}\n";
-    const ConstantVariables constants = find_constant_variables(tokens_, declarations_, request_.is_relocatable);
-    out += "static const aiocuda::emulator::abi::ConstantVariable aiocuda_constants[] = {";
-    for (const std::string& name : constants.names) out += "{" + place_of(name) + ", nullptr}, ";
-    for (const std::string& name : constants.templates) out += "{nullptr, 0, \"" + name + "\"}, ";
-    out += "{}};\nAIOCUDA_UNIT(" + addresses + ", " + shared + ", " + count + ", " +
-           std::to_string(constants.names.size() + constants.templates.size()) + ")\n";
+    out += variables_.table_of_constants() + "AIOCUDA_UNIT(" + addresses + ", " + shared + ", " + count + ")\n";
     return out;
   }
 
@@ -611,13 +513,11 @@ class Rewriter {
   Names used_;
   bool functions_use_place_ = false;
   Edits edits_;
+  DeviceVariables variables_{tokens_, declarations_, source_.files, request_.is_relocatable, edits_};
   SharedVariables shared_variables_{tokens_, request_.checked, edits_};
   std::vector<KernelDeclaration> kernels_;
   std::vector<TableEntry> table_entries_;
   std::size_t listed_ = 0;
-  bool lists_local_constants_ = false;
-  std::unordered_set<std::string> defined_variables_;  // qualified
-  std::size_t local_constant_count_ = 0;
   Rewritten result_;
 };
 

@@ -43,11 +43,12 @@ bool is_instance(const char* symbol, const char* name) {
   return false;
 }
 
+bool is_empty(const abi::ConstantVariable& each) { return each.address == nullptr && each.instances_of == nullptr; }
+
 bool is_instance_of_constant(const char* symbol) {
   for (const auto* unit = __start_aiocuda_units; unit != __stop_aiocuda_units; ++unit) {
-    for (unsigned i = 0; i < (*unit)->constant_count; ++i) {
-      const char* const name = (*unit)->constants[i].instances_of;
-      if (name != nullptr && is_instance(symbol, name)) return true;
+    for (const auto* each = (*unit)->constants; !is_empty(*each); ++each) {
+      if (each->instances_of != nullptr && is_instance(symbol, each->instances_of)) return true;
     }
   }
   return false;
@@ -70,14 +71,13 @@ bool is_constant(const char* address) {
   bool ends_constant = false;
   bool has_templates = false;
   for (const auto* unit = __start_aiocuda_units; unit != __stop_aiocuda_units; ++unit) {
-    for (unsigned i = 0; i < (*unit)->constant_count; ++i) {
-      const abi::ConstantVariable& each = (*unit)->constants[i];
-      const auto* const begin = static_cast<const char*>(each.address);
-      if (each.instances_of != nullptr) {
+    for (const auto* each = (*unit)->constants; !is_empty(*each); ++each) {
+      const auto* const begin = static_cast<const char*>(each->address);
+      if (each->instances_of != nullptr) {
         has_templates = true;
-      } else if (address >= begin && address < begin + each.bytes) {
+      } else if (address >= begin && address < begin + each->bytes) {
         return true;
-      } else if (address == begin + each.bytes) {
+      } else if (address == begin + each->bytes) {
         ends_constant = true;
       }
     }

@@ -16,7 +16,6 @@ AIOCUDA_RUNTIME extern __thread dim3 gridDim;
 AIOCUDA_RUNTIME extern __thread dim3 aiocuda_cluster_dim;  // in blocks; 1 in each dimension where there are none
 AIOCUDA_RUNTIME extern __thread bool aiocuda_cluster_is_given;
 
-
 AIOCUDA_RUNTIME void aiocuda_barrier(int line);
 AIOCUDA_RUNTIME void aiocuda_cluster_arrive(int line);
 AIOCUDA_RUNTIME void aiocuda_cluster_wait(int line);

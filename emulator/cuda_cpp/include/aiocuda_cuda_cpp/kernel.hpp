@@ -404,7 +404,7 @@ struct Named {
 #else
 #define AIOCUDA_KEPT __attribute__((used, section("aiocuda_units")))
 #endif
-#define AIOCUDA_UNIT(addresses, static_shared, count, constant_count)                                            \
-  static const aiocuda::emulator::abi::Unit aiocuda_unit = {aiocuda_kernels, addresses,      static_shared,      \
-                                                            count,           constant_count, aiocuda_constants}; \
+#define AIOCUDA_UNIT(addresses, static_shared, count)                                                         \
+  static const aiocuda::emulator::abi::Unit aiocuda_unit = {aiocuda_kernels, addresses, static_shared, count, \
+                                                            aiocuda_constants};                               \
   AIOCUDA_KEPT static const aiocuda::emulator::abi::Unit* const aiocuda_unit_entry = &aiocuda_unit;

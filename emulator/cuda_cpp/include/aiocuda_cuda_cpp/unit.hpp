@@ -23,8 +23,7 @@ struct Unit {
   const void* const* addresses;  // of the kernels, and of what else an expression names
   const volatile unsigned long long* static_shared;
   unsigned count;
-  unsigned constant_count;
-  const ConstantVariable* constants;
+  const ConstantVariable* constants;  // the last is empty
 };
 
 }  // namespace aiocuda::emulator::abi
