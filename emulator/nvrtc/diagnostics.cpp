@@ -77,6 +77,7 @@ std::string in_words_of_nvrtc(const std::string& message) {
       {std::regex("^ISO C\\+\\+ forbids zero-size array.*$"), no_elements},
       {std::regex("^zero size arrays are an extension.*$"), no_elements},
       {std::regex("^ISO C\\+\\+ forbids flexible array member '([^']+)'.*$"), "incomplete type is not allowed: \"$1\""},
+      {std::regex("^static assertion failed.*: (a parameter annotated with __grid_constant__ .*)$"), "$1"},
       {std::regex("^flexible array members are a C99 feature.*$"), "incomplete type is not allowed"},
   };
   for (const auto& [phrase, ours] : phrases) {

@@ -49,4 +49,11 @@ class Edits {
   std::vector<Edit> edits_;
 };
 
+// Text of our own for behind or before a token, kept off the user's line so that messages do not quote it.
+inline std::string aside(const Token& token, const std::vector<std::string>& files, const std::string& inserted) {
+  std::string file;
+  for (const char c : files[token.file]) file += c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
+  return "\n# 1 \"<module>\"\n" + inserted + "\n# " + std::to_string(token.line) + " \"" + file + "\"\n";
+}
+
 }  // namespace aiocuda::emulator::nvrtc

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cstring>
 #include <map>
+#include <set>
 #include <string_view>
 
 #include "ptx_text.hpp"
@@ -23,7 +25,7 @@ class Translator : public ptx::CommonInstruction {
       : CommonInstruction(std::move(operands), line), text_(std::move(text)), outputs_(outputs) {}
 
   std::string run() {
-    std::string code = "do { ::aiocuda_device::ptx::Register ";
+    std::string code = "::aiocuda_device::ptx::Register ";
     for (std::size_t i = 0; i < operands_.size(); ++i) {
       const bool is_read = i >= outputs_ || operands_[i].constraint.find('+') != std::string::npos;
       code +=
@@ -31,10 +33,16 @@ class Translator : public ptx::CommonInstruction {
     }
     code += "aiocuda_carry = 0; (void)aiocuda_carry; ";
     statements();
+    for (const std::string& label : targets_) {
+      if (!labels_.contains(label)) throw Unsupported{"a branch to the label " + label + ", which is not there,"};
+    }
     code += code_;
     for (std::size_t i = 0; i < outputs_; ++i)
       code += std::string(library) + "out(" + operands_[i].expression + ", " + variable(i) + "); ";
-    return code + "} while (false)";
+    // A function may have the statement twice: its labels are its own.
+    std::string labels;
+    for (const std::string& label : labels_) labels += "__label__ " + of_label(label) + "; ";
+    return "do { " + labels + code + "} while (false)";
   }
 
  private:
@@ -47,6 +55,8 @@ class Translator : public ptx::CommonInstruction {
       } else if (rest[at] == '{' || rest[at] == '}') {
         code_ += rest[at++];
         code_ += ' ';
+      } else if (const std::size_t behind = pass_label(rest, at); behind != at) {
+        at = behind;
       } else {
         const std::size_t end = std::min(rest.find(';', at), rest.size());
         statement(rest.substr(at, end - at));
@@ -69,7 +79,6 @@ class Translator : public ptx::CommonInstruction {
     }
     const std::size_t end = std::min(text.find_first_of(" \t\n"), text.size());
     const std::string opcode = text.substr(0, end);
-    if (opcode.ends_with(':')) throw Unsupported{"the label " + opcode};
     parts_ = split(opcode, '.');
     arguments_ = split(std::string_view(text).substr(end), ',');
     opcode_ = opcode;
@@ -86,19 +95,47 @@ class Translator : public ptx::CommonInstruction {
       const std::size_t count = name.find('<');
       declared_.insert(name.substr(0, count));
       if (count == std::string::npos) {
-        code_ += "::aiocuda_device::ptx::Register " + local(name) + " = 0; (void)" + local(name) + "; ";
+        define(local(name));
         continue;
       }
       for (int i = 0; i < std::stoi(name.substr(count + 1)); ++i) {
         const std::string one = local(name.substr(0, count) + std::to_string(i));
-        code_ += "::aiocuda_device::ptx::Register " + one + " = 0; (void)" + one + "; ";
+        define(one);
       }
     }
+  }
+
+  // A branch may go past it.
+  void define(const std::string& name) { code_ += "::aiocuda_device::ptx::Register " + name + "; " + name + " = 0; "; }
+
+  // ---- labels
+  static std::string of_label(std::string_view label) { return "aiocuda_label_of_" + local(label); }
+
+  // Behind the label that begins at a place; the place itself where none does.
+  std::size_t pass_label(const std::string& text, std::size_t at) {
+    std::size_t end = at;
+    while (end < text.size() &&
+           (std::isalnum(static_cast<unsigned char>(text[end])) != 0 || std::strchr("_$%=", text[end]) != nullptr))
+      ++end;
+    if (end == at || end == text.size() || text[end] != ':' || text.compare(end, 2, "::") == 0) return at;
+    const std::string label = text.substr(at, end - at);
+    if (!labels_.insert(label).second) throw Unsupported{"the label " + label + " for a second time"};
+    code_ += of_label(label) + ":; ";
+    return end + 1;
+  }
+
+  std::string branch() {
+    if (arguments_.size() != 1) throw Unsupported{opcode_};
+    targets_.insert(arguments_[0]);
+    // A loop that may wait for another thread lets it go on.
+    const bool waits = labels_.contains(arguments_[0]) && knows_others_;
+    return std::string(waits ? "::aiocuda_yield(); " : "") + "goto " + of_label(arguments_[0]);
   }
 
   // ---- instructions
   std::string instruction() {
     const std::string& name = parts_[0];
+    if (name == "bra") return branch();
     if (has_any({"cc"}) || name == "addc" || name == "subc") return with_carry();
     if (name == "mov") return move();
     static const std::map<std::string_view, std::pair<const char*, std::size_t>> simple = {
@@ -149,12 +186,17 @@ class Translator : public ptx::CommonInstruction {
     if (name == "prefetch" || name == "prefetchu" || name == "discard" || name == "applypriority") return "(void)0";
     if (name == "cvta") return convert_address();
     if (name == "isspacep") {
-      if (!has_any({"shared", "shared::cta", "shared::cluster", "global", "local"})) throw Unsupported{opcode_};
-      const char* question = has("global")            ? "__isGlobal"
-                             : has("local")           ? "__isLocal"
-                             : has("shared::cluster") ? "__isClusterShared"
-                                                      : "__isShared";
-      return target() + " = ::" + question + "((void*)" + argument(1) + ")";
+      static const std::map<std::string_view, const char*> questions = {{"shared", "__isShared"},
+                                                                        {"shared::cta", "__isShared"},
+                                                                        {"shared::cluster", "__isClusterShared"},
+                                                                        {"global", "__isGlobal"},
+                                                                        {"local", "__isLocal"},
+                                                                        {"const", "__isConstant"},
+                                                                        {"param", "__isGridConstant"},
+                                                                        {"param::entry", "__isGridConstant"}};
+      const auto found = questions.find(parts_.size() == 2 ? parts_[1] : "");
+      if (found == questions.end()) throw Unsupported{opcode_};
+      return target() + " = ::" + found->second + "((void*)" + argument(1) + ")";
     }
     const bool is_of_tensor_maps = has_any({"tensormap::generic", "alias", "fabric"});
     if (name == "membar" || (name == "fence" && !is_of_tensor_maps)) return "::__threadfence_system()";
@@ -368,7 +410,6 @@ class Translator : public ptx::CommonInstruction {
   }
 
   std::string convert_address() {
-    if (has_any({"const", "param"})) throw Unsupported{opcode_};
     if (!has_any({"shared", "shared::cta", "shared::cluster"})) return target() + " = " + argument(1);
     if (has("to")) return target() + " = ::__cvta_generic_to_shared((void*)" + argument(1) + ")";
     return target() + " = (::aiocuda_device::ptx::Register)" + library + "shared(" + argument(1) + ")";
@@ -377,6 +418,8 @@ class Translator : public ptx::CommonInstruction {
   std::string text_;
   std::size_t outputs_;
   std::string code_;
+  std::set<std::string> labels_;   // that have been passed
+  std::set<std::string> targets_;  // of branches
 };
 
 }  // namespace

@@ -141,7 +141,8 @@ class Instruction {
       where = "(" + where + " + (" + inside.substr(digits) + "))";
     }
     const bool is_shared = has_any({"shared", "shared::cta", "shared::cluster"});
-    if (has_any({"param", "tex"})) throw Unsupported{opcode_};
+    if (has("tex") || (has_any({"param", "param::entry", "param::func"}) && parts_[0] != "ld"))
+      throw Unsupported{opcode_};
     return std::string(library) + (is_shared ? "shared(" : "generic(") + where + ")";
   }
   unsigned width() const { return has("v2") ? 2 : has("v4") ? 4 : has("v8") ? 8 : 1; }

@@ -7,9 +7,11 @@
 #include "casts.hpp"
 #include "constants.hpp"
 #include "declarations.hpp"
+#include "device_variables.hpp"
 #include "directives.hpp"
 #include "edits.hpp"
 #include "extensions.hpp"
+#include "grid_constants.hpp"
 #include "guard.hpp"
 #include "host_code.hpp"
 #include "names.hpp"
@@ -31,6 +33,7 @@ struct KernelDeclaration {
   bool runs_as_fibers;
   bool is_split;  // at its barriers
   bool functions_use_place;
+  bool has_grid_constants;
   int guard;  // the position of the parameter n in "if (i < n)", or -1
   // Of __launch_bounds__ and __cluster_dims__; of a template's, the functions that answer them.
   std::string bounds;
@@ -64,10 +67,11 @@ class Rewriter {
       } else if (d.is_function) {
         function(d);
       } else {
-        variable(d);
+        variables_.edit(d);
       }
       const bool used = is_used(d);
       if (!used && nvidia_.empty_body(d, edits_)) continue;
+      variables_.list_constants_of(d);
       for (const std::size_t initialised : shared_variables_.edit(d))
         report(tokens_[initialised], "initializer not allowed for __shared__ variable");
       polling_.edit(d, edits_);
@@ -107,8 +111,7 @@ class Rewriter {
 
   // Text of our own behind a token, kept off the user's line so that messages do not quote it.
   void insert_aside(const Token& token, const std::string& inserted) {
-    edits_.after(token, "\n# 1 \"<module>\"\n" + inserted + "\n# " + std::to_string(token.line) + " \"" +
-                            escaped(source_.files[token.file]) + "\"\n");
+    edits_.after(token, aside(token, source_.files, inserted));
   }
 
   bool has(Range range, std::string_view word) const { return find(range, word) != range.end; }
@@ -162,7 +165,10 @@ class Rewriter {
     const bool defines = !d.body.empty();
     if (defines && !waits && (is_split || worth_inlining(d.body))) edits_.replace(qualifier, "__direct__");
     if (!defines && !d.is_explicit_instantiation) return;
-    if (defines) place(d, waits);
+    if (defines) {
+      place(d, waits);
+      grid_constants(d);
+    }
 
     KernelDeclaration k;
     const Range plain_name = unqualified(d.name);
@@ -172,6 +178,7 @@ class Rewriter {
     k.runs_as_fibers = waits;
     k.is_split = is_split;
     result_.has_split = result_.has_split || is_split;
+    k.has_grid_constants = has_grid_constants(tokens_, d.parameters);
     k.functions_use_place = functions_use_place_ || (defines && place_is_hidden(d.body));
     k.bounds = first_of(attribute_arguments(d, "__launch_bounds__"));
     if (const Range extents = attribute_arguments(d, "__cluster_dims__"); !extents.empty())
@@ -262,7 +269,8 @@ class Rewriter {
   }
 
   static std::string flags(const KernelDeclaration& k) {
-    return std::to_string((k.runs_as_fibers ? 1 : 0) | (k.functions_use_place ? 2 : 0) | (k.is_split ? 4 : 0));
+    return std::to_string((k.runs_as_fibers ? 1 : 0) | (k.functions_use_place ? 2 : 0) | (k.is_split ? 4 : 0) |
+                          (k.has_grid_constants ? 8 : 0));
   }
 
   std::string parameter_types(Range parameters) const {
@@ -318,6 +326,15 @@ class Rewriter {
     if (!copies.empty()) insert_aside(tokens_[d.body.begin], copies);
   }
 
+  void grid_constants(const Declaration& d) {
+    const GridConstants made = make_grid_constants(tokens_, d.parameters, edits_);
+    if (made.references.empty()) return;
+    // A check that fails is an error where the parameters begin.
+    const Token& open = tokens_[d.parameters.begin - 1];
+    insert_aside(tokens_[d.body.begin], made.references + "\n# " + std::to_string(open.line) + " \"" +
+                                            escaped(source_.files[open.file]) + "\"\n" + made.checks);
+  }
+
   // Lambdas that capture nothing and local classes cannot see a local copy.
   bool place_is_hidden(Range body) const {
     for (std::size_t i = body.begin + 1; i < body.end; ++i) {
@@ -329,47 +346,6 @@ class Rewriter {
       if (!indexes) return true;
     }
     return false;
-  }
-
-  // ---- variables
-
-  void variable(const Declaration& d) {
-    // The declaration without its value, and without the members of a class.
-    std::vector<std::size_t> head;
-    std::size_t end = d.all.begin;
-    while (end < d.all.end && !tokens_[end].is("=") && !tokens_[end].is(";")) {
-      const std::size_t past = tokens_[end].is("{") || tokens_[end].is("(") ? skip_bracket(tokens_, end) : end + 1;
-      if (past == end + 1) head.push_back(end);
-      end = past;
-    }
-    const auto at = [&](std::string_view word) {
-      return std::find_if(head.begin(), head.end(), [&](std::size_t i) { return tokens_[i].is(word); });
-    };
-    const auto says = [&](std::string_view word) { return at(word) != head.end(); };
-    std::size_t qualifier = d.all.end;
-    std::string renamed;
-    for (const auto& [word, becomes] :
-         {std::pair{"__device__", "__devvar__"}, {"__constant__", "__constvar__"}, {"__managed__", "__managvar__"}}) {
-      if (const auto found = at(word); found != head.end() && *found < qualifier) {
-        qualifier = *found;
-        renamed = becomes;
-      }
-    }
-    if (qualifier == d.all.end || says("constexpr") || says("__shared__")) return;
-    // A const variable would not be visible outside: declare it extern first.
-    if (says("const") && !says("extern") && !says("auto") && !d.is_class && d.template_header.empty() &&
-        end < d.all.end && tokens_[end].is("=")) {
-      std::string declaration;
-      for (std::size_t i = d.all.begin; i < end; ++i) {
-        if (!tokens_[i].is("static")) declaration += (i == qualifier ? renamed : std::string(tokens_[i].text)) + " ";
-      }
-      edits_.before(tokens_[d.all.begin], "extern " + declaration + "; ");
-    }
-    edits_.replace(tokens_[qualifier], tokens_[qualifier + 1].is("alignas") ? "" : renamed);
-    alignment_first(tokens_, edits_, qualifier, renamed);
-    for (const std::size_t i : head) {
-      if (tokens_[i].is("static") && !request_.is_relocatable) edits_.blank(tokens_[i]);
-    }
   }
 
   // ---- what cannot be
@@ -440,6 +416,7 @@ class Rewriter {
     const auto add = [&](const std::vector<HostCode>& more) { all.insert(all.end(), more.begin(), more.end()); };
     add(find_extensions({source_, declarations_, request_.cpp_standard, request_.has_int128}));
     add(find_writes_to_constants(tokens_, declarations_));
+    add(find_misplaced_grid_constants(tokens_, declarations_));
     std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.token < b.token; });
     for (const HostCode& each : all) report(tokens_[each.token], each.message);
   }
@@ -473,6 +450,7 @@ class Rewriter {
       kernel_flags |= k.is_split ? 4u : 0u;
       if (!is_overloaded(k.name)) guard = k.guard;
       kernel_flags |= k.functions_use_place ? 2u : 0u;
+      kernel_flags |= k.has_grid_constants ? 8u : 0u;
       if (is_overloaded(k.name)) continue;
       const std::size_t arguments = expression.find('<');
       if (!k.is_template || arguments == std::string::npos) continue;
@@ -511,7 +489,8 @@ class Rewriter {
            "[" + count + "];\nconst void* const " + addresses + "[" + count + "] = {";
     for (const TableEntry& entry : table_entries_) out += "(const void*)" + entry.type + "::address, ";
     out += "};\n__attribute__((visibility(\"default\"), used, section(\".data\"))) volatile unsigned long long " +
-           shared + "[" + count + "] = {};\n}\nAIOCUDA_UNIT(" + addresses + ", " + shared + ", " + count + ")\n";
+           shared + "[" + count + "] = {};\n}\n";
+    out += variables_.table_of_constants() + "AIOCUDA_UNIT(" + addresses + ", " + shared + ", " + count + ")\n";
     return out;
   }
 
@@ -534,6 +513,7 @@ class Rewriter {
   Names used_;
   bool functions_use_place_ = false;
   Edits edits_;
+  DeviceVariables variables_{tokens_, declarations_, source_.files, request_.is_relocatable, edits_};
   SharedVariables shared_variables_{tokens_, request_.checked, edits_};
   std::vector<KernelDeclaration> kernels_;
   std::vector<TableEntry> table_entries_;

@@ -222,19 +222,13 @@ class Splitter {
     edits_.emplace_back([&t = tokens_[token], by = std::move(by)](Edits& edits) { edits.replace(t, by); });
   }
   void blank(std::size_t token) { replace(token, std::string(tokens_[token].text.size(), ' ')); }
-  // Text of our own, kept off the user's line so that messages do not quote it.
-  std::string aside(const Token& token, const std::string& inserted) const {
-    std::string file;
-    for (const char c : files_[token.file]) file += c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
-    return "\n# 1 \"<module>\"\n" + inserted + "\n# " + std::to_string(token.line) + " \"" + file + "\"\n";
-  }
   void aside_before(std::size_t token, const std::string& inserted) {
     edits_.emplace_back(
-        [&t = tokens_[token], by = aside(tokens_[token], inserted)](Edits& edits) { edits.before(t, by); });
+        [&t = tokens_[token], by = aside(tokens_[token], files_, inserted)](Edits& edits) { edits.before(t, by); });
   }
   void aside_after(std::size_t token, const std::string& inserted) {
     edits_.emplace_back(
-        [&t = tokens_[token], by = aside(tokens_[token], inserted)](Edits& edits) { edits.after(t, by); });
+        [&t = tokens_[token], by = aside(tokens_[token], files_, inserted)](Edits& edits) { edits.after(t, by); });
   }
 
   // In front of a pragma that the statement has. (At the body's beginning stand the copies of the kernel's place.)

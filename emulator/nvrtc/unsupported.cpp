@@ -19,10 +19,6 @@ std::string_view why_unsupported(std::string_view word) {
   static const std::unordered_map<std::string_view, std::string_view> exact = {
       {"__cluster_map_shared_multicast",
        "the shared memory of several blocks at once (multicast) is not supported on the emulated driver"},
-      {"__isConstant",
-       "__isConstant is not supported on the emulated driver, whose constant memory is ordinary memory"},
-      {"__isGridConstant",
-       "__isGridConstant is not supported on the emulated driver, whose parameters are ordinary memory"},
       {"cp_async_bulk_tensor", tensor_memory},
       {"CUtensorMap", tensor_memory},
       {"<<<", dynamic_parallelism},

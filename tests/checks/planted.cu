@@ -335,4 +335,11 @@ __global__ void structures_by_value(Pair* y) {
 // Neighbouring threads write neighbouring bytes.
 __global__ void bytes_side_by_side(unsigned char* y) { y[threadIdx.x] = threadIdx.x; }
 
+// All threads read the launch's own argument.
+__global__ void argument_of_the_grid(int* const __grid_constant__ y) {
+  int* const* there = &y;
+  __syncthreads();
+  (*there)[threadIdx.x] = __isGridConstant(there) + __isConstant(there);
+}
+
 }  // extern "C"

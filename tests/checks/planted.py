@@ -76,6 +76,7 @@ CORRECT = {
     "groups_of_lanes": Case("races", "racecheck"),
     "structures_by_value": Case("init", "initcheck", threads=16, prepare="unwritten"),
     "bytes_side_by_side": Case("races", "racecheck"),
+    "argument_of_the_grid": Case("memory", "memcheck"),
 }
 EVERY = CASES | CLEAN | CORRECT
 

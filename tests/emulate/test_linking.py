@@ -85,6 +85,29 @@ def test_ptx_is_text_that_the_driver_loads(core, tmp_path):
         assert run(core, core.ObjectCode.from_ptx(image).get_kernel("square")) == [i * i for i in range(32)]
 
 
+def test_constants_of_linked_programs_are_constants_of_one_module(core):
+    asking = """
+    extern __constant__ float weight[4];
+    extern __device__ const void* place(int i);
+    static __constant__ const int own[2] = {1, 2};
+    extern "C" __global__ void ask(int* out) {
+        const void* places[] = {weight, weight + 3, own + 1, place(0), place(1), place(2), out};
+        for (int i = 0; i < 7; ++i) out[i] = __isConstant(places[i]) + 2 * __isGlobal(places[i]);
+    }
+    """
+    holding = """
+    __constant__ float weight[4];
+    static __constant__ const int own[2] = {3, 4};
+    __device__ int global;
+    __device__ const void* place(int i) {
+        static __constant__ int kept[2];
+        return i == 0 ? (const void*)own : i == 1 ? (const void*)&global : (const void*)kept;
+    }
+    """
+    linker = core.Linker(relocatable(core, asking, name="a.cu"), relocatable(core, holding, name="b.cu"))
+    assert run(core, linker.link("cubin").get_kernel("ask"))[:7] == [1, 1, 1, 1, 2, 1, 2]
+
+
 @pytest.mark.emulated_only
 def test_ptx_that_was_cut_off_is_invalid(core):
     text = compiled(core, "__global__ void k() {}", "ptx").code

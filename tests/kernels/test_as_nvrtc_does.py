@@ -90,6 +90,46 @@ __global__ void f(int* x, Kept* kept) {
 """,
 }
 
+UNCHANGED = {  # taken as they are, without mistakes
+    "branches": r"""__device__ unsigned steps_to_one(unsigned n) {
+    unsigned steps;
+    asm("{ .reg .pred p; .reg .u32 left, odd;\n"
+        "mov.u32 left, %1; mov.u32 %0, 0;\n"
+        "AGAIN_%=: setp.eq.u32 p, left, 1;\n"
+        "@p bra.uni DONE_%=;\n"
+        "add.u32 %0, %0, 1; and.b32 odd, left, 1;\n"
+        "setp.ne.u32 p, odd, 0; @!p bra $even_%=;\n"
+        "mad.lo.u32 left, left, 3, 1; bra AGAIN_%=;\n"
+        "$even_%=: shr.u32 left, left, 1; bra AGAIN_%=;\n"
+        "DONE_%=:\n}" : "=r"(steps) : "r"(n));
+    return steps;
+}
+__global__ void k(unsigned* out) { out[0] = steps_to_one(out[0]) + steps_to_one(out[1]); }
+""",
+    "declared elsewhere": """extern "C" __constant__ float scale;
+extern __constant__ const int count, *counted, counts[2 + 1];
+namespace n { extern __device__ int calls; }
+extern __device__ int known;
+extern "C" { extern __managed__ int shared; extern __managed__ int shared; }
+extern __constant__ int unused[];
+__device__ int known = 3;
+__device__ int n::calls;
+__global__ void f(float* x) { x[0] = scale + count + n::calls + known + *counted + counts[1] + shared; }
+""",
+    "grid constants": """struct P { int a; };
+typedef const P Fixed;
+template <class T> __global__ void of_any(const __grid_constant__ T value, T* x) { *x = value; }
+template <class... T> __global__ void of_many(int* x, const __grid_constant__ T... values) { *x = sizeof...(values); }
+template __global__ void of_any<P>(const __grid_constant__ P, P*);
+__global__ void f(const __grid_constant__ P p, P const __grid_constant__ q, P __grid_constant__ const r,
+                  __grid_constant__ Fixed s, const __grid_constant__ int, int* const __grid_constant__ x,
+                  void (* const __grid_constant__ g)(int), const __grid_constant__ int n = 3) {
+    g(p.a + q.a + r.a + s.a + n);
+    x[0] = __isGridConstant(&p);
+}
+""",
+}
+
 REFUSED = [
     "int helper(int a) { return a; }",
     "template <class T> T helper(T a) { return a; }",
@@ -154,6 +194,17 @@ REFUSED = [
     "__global__ void f(int* x) { x[0] = __sync_fetch_and_add(x, 1); }",
     "__global__ void f(int* x) { x[0] = __atomic_load_n(x, 0); }",
     "__global__ void f(int* x) { x[0] = __builtin_sin(1.0); }",
+    "__global__ void f(__grid_constant__ int n) {}",
+    "struct P { int a; }; __global__ void f(int* x,\n P\n __grid_constant__\n p) {}",
+    "__global__ void f(const int* __grid_constant__ n) {}",
+    "template <class T> __global__ void f(const __grid_constant__ T& n) {}",
+    "template <class T>\n__global__ void f(__grid_constant__\nT n) {}"
+    "template __global__ void f(__grid_constant__ int);",
+    "__device__ void f(const\n __grid_constant__ int n) {}",
+    "struct S { __device__ void f(const __grid_constant__ int n) {} };",
+    "__device__ int f() { auto g = [](const __grid_constant__ int n) { return n; }; return g(1); }",
+    "__global__ void f(int* x) {\n const __grid_constant__ int n = 3; x[0] = n; }",
+    "struct S {\n const __grid_constant__ int n; };",
     "__global__ void f(int* x) { int $a = 1; x[0] = $a; }",
 ]
 KERNEL = "\n__global__ void k(int* x) { x[0] = 1; }\n"
@@ -258,10 +309,10 @@ def mutations(count: int) -> list[str]:
     return list(changed)
 
 
-@pytest.mark.parametrize("name", ACCEPTED)
-def test_what_nvrtc_accepts_is_accepted(ours, theirs, name):
+@pytest.mark.parametrize("source", [*ACCEPTED.values(), *UNCHANGED.values()], ids=[*ACCEPTED, *UNCHANGED])
+def test_what_nvrtc_accepts_is_accepted(ours, theirs, source):
     for nvrtc in (theirs, ours):
-        accepts, log = nvrtc.compile(ACCEPTED[name])
+        accepts, log = nvrtc.compile(source)
         assert accepts, log
     assert log.strip("\0") == ""  # nothing of the warnings that the compiler is asked for
 

@@ -1,5 +1,7 @@
 // The functions that a compiled module calls to run its kernels: block ranges as fibers, dynamic shared memory, printf
 // and the ways to end a launch. One copy of this file is linked into every module.
+#include <pthread.h>
+
 #include <cstdarg>
 #include <cstdint>
 #include <cstdio>
@@ -8,6 +10,11 @@
 #include <ctime>
 
 #include "block.hpp"
+
+// Of the process, as older C libraries have them in a library that modules are not linked to.
+#pragma weak pthread_getattr_np
+#pragma weak pthread_attr_getstack
+#pragma weak pthread_attr_destroy
 
 extern "C" {
 [[gnu::visibility("hidden")]] extern __thread aiocuda::emulator::runtime::Index3 threadIdx;
@@ -39,6 +46,23 @@ __thread PendingLine pending;
 void write_out(const char* text, std::size_t size) {
   std::fwrite(text, 1, size, stdout);
   std::fflush(stdout);
+}
+
+// Of the thread that runs blocks. Memory of devices may lie right behind it.
+struct Stack {
+  const char* begin;
+  const char* end;
+};
+Stack stack_of_thread() {
+  static __thread Stack known;
+  pthread_attr_t attributes;
+  if (known.end != nullptr || ::pthread_getattr_np(::pthread_self(), &attributes) != 0) return known;
+  void* begin = nullptr;
+  std::size_t bytes = 0;
+  ::pthread_attr_getstack(&attributes, &begin, &bytes);
+  ::pthread_attr_destroy(&attributes);
+  known = {static_cast<const char*>(begin), static_cast<const char*>(begin) + bytes};
+  return known;
 }
 
 void flush_pending() {
@@ -79,6 +103,7 @@ using namespace aiocuda::emulator::runtime;
 extern "C" {
 
 [[gnu::visibility("hidden")]] void* aiocuda_dynamic_shared();
+[[gnu::visibility("hidden")]] int aiocuda_is_shared(const void* address);
 
 [[gnu::visibility("hidden")]] void aiocuda_set_services(const abi::Services* given) { services = given; }
 
@@ -154,8 +179,9 @@ extern "C" {
   const auto* at = static_cast<const char*>(address);
   const char* stacks = scratch + abi::ThreadMemory::first_stack_offset;
   if (at >= stacks && at < stacks + abi::max_fibers * abi::fiber_stride_bytes) return 1;
-  const auto* here = static_cast<const char*>(__builtin_frame_address(0));
-  return at >= here && at < here + (std::size_t{1} << 20) ? 1 : 0;
+  const Stack own = stack_of_thread();
+  // A C library may keep a thread's variables, as shared variables are, at the end of its stack.
+  return at >= own.begin && at < own.end && aiocuda_is_shared(address) == 0 ? 1 : 0;
 }
 
 [[gnu::visibility("hidden")]] void aiocuda_fail(int cuda_error, const char* message) { fail(cuda_error, message); }

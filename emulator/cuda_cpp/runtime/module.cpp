@@ -4,16 +4,12 @@
 #include <cstdlib>
 
 #include "abi/module_abi.hpp"
-#include "cuda_cpp/include/aiocuda_cuda_cpp/unit.hpp"
+#include "units.hpp"
 
 using namespace aiocuda::emulator;
 
 // NOLINTBEGIN(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp)
 extern "C" {
-
-// The linker sets these to the ends of a section; where there is no such section, they are null.
-[[gnu::weak, gnu::visibility("hidden")]] extern const abi::Unit* const __start_aiocuda_units[];
-[[gnu::weak, gnu::visibility("hidden")]] extern const abi::Unit* const __stop_aiocuda_units[];
 
 // A shared variable is a thread_local of the host's. Its destructor would be registered here, and never runs on a GPU.
 // The handle is constant, because a module with variable data counts as one with variables of the program's; and it is

@@ -61,10 +61,11 @@ TEST_CASE("pointers tell which memory they lead to") {
     out[5] = __cvta_shared_to_generic(__cvta_generic_to_shared(&fixed[1])) == &fixed[1];
     out[6] = __cvta_local_to_generic(__cvta_generic_to_local(&own)) == &own;
     out[7] = __cvta_constant_to_generic(__cvta_generic_to_constant(&weight)) == &weight;
+    out[8] = __isConstant(&weight) + 2 * __isConstant(out) + 4 * __isGlobal(&weight) + 8 * __isGridConstant(&weight);
   })");
-  std::vector<unsigned> out(8);
+  std::vector<unsigned> out(9);
   module.launch("k", {.block = {1}, .dynamic_shared_bytes = 64}, out.data());
-  CHECK(out == std::vector<unsigned>{3, 4, 8, 12, 1, 1, 1, 1});
+  CHECK(out == std::vector<unsigned>{3, 4, 8, 12, 1, 1, 1, 1, 1});
 }
 
 TEST_CASE("tiles of several warps meet, reduce and scan") {

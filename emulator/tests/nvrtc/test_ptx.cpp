@@ -191,11 +191,62 @@ TEST_CASE("mbarrier: phases, the threads that are missing, and bytes that are ow
   CHECK(out == std::vector<unsigned>{3, 1, 0, 1, 1, 0});
 }
 
+TEST_CASE("labels and branches") {
+  const Module module(R"(
+    __device__ unsigned steps_to_one(unsigned n) {
+      unsigned steps;
+      asm("{ .reg .pred p; .reg .u32 left, odd;\n"
+          "mov.u32 left, %1; mov.u32 %0, 0;\n"
+          "AGAIN_%=: setp.eq.u32 p, left, 1;\n"
+          "@p bra.uni DONE_%=;\n"
+          "add.u32 %0, %0, 1; and.b32 odd, left, 1;\n"
+          "setp.ne.u32 p, odd, 0; @!p bra $even;\n"
+          "{ .reg .u32 three; mov.u32 three, 3; mad.lo.u32 left, left, three, 1; }\n"
+          "bra AGAIN_%=;\n"
+          "$even: shr.u32 left, left, 1; bra AGAIN_%=;\n"
+          "DONE_%=:\n}" : "=r"(steps) : "r"(n));
+      return steps;
+    }
+    extern "C" __global__ void k(unsigned* out) { out[0] = steps_to_one(7); out[1] = steps_to_one(1); out[2] = steps_to_one(27); }
+    extern "C" __global__ void waits(unsigned* out) {
+      __shared__ unsigned long long word;
+      const unsigned at = (unsigned)__cvta_generic_to_shared(&word);
+      if (threadIdx.x == 0) asm volatile("mbarrier.init.shared.b64 [%0], 1;" :: "r"(at));
+      __syncthreads();
+      if (threadIdx.x == 33) out[0] = 5;
+      if (threadIdx.x == 33) asm volatile("{ .reg .b64 s; mbarrier.arrive.shared.b64 s, [%0]; }" :: "r"(at) : "memory");
+      asm volatile("{ .reg .pred P1;\n"
+                   "LAB_WAIT:\n"
+                   "mbarrier.try_wait.parity.shared::cta.b64 P1, [%0], 0;\n"
+                   "@P1 bra.uni DONE;\n"
+                   "bra.uni LAB_WAIT;\n"
+                   "DONE:\n}" :: "r"(at) : "memory");
+      out[1 + threadIdx.x] = out[0];
+    }
+    extern "C" __global__ void polls(unsigned* out) {
+      if (threadIdx.x == 0) {
+        asm volatile("{ .reg .pred p; .reg .u32 seen; LOOP: ld.volatile.global.u32 seen, [%0]; setp.eq.u32 p, seen, 0;"
+                     "@p bra LOOP; }" :: "l"(out) : "memory");
+        out[1] = 1;
+      } else if (threadIdx.x == 5) {
+        *(volatile unsigned*)out = 9;
+      }
+    })");
+  std::vector<unsigned> out(65, 0);
+  module.launch("k", {}, out.data());
+  CHECK(std::vector<unsigned>(out.begin(), out.begin() + 3) == std::vector<unsigned>{16, 0, 111});
+  module.launch("waits", {.block = {64}}, out.data());
+  CHECK(out == std::vector<unsigned>(65, 5));
+  out.assign(65, 0);
+  module.launch("polls", {.block = {32}}, out.data());
+  CHECK(out[1] == 1);
+}
+
 TEST_CASE("an instruction that is not supported is refused by its name") {
   for (const char* instruction :
        {"tex.2d.v4.f32.s32 {%0,%0,%0,%0}, [%1, {%1,%1}]",
         "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%0], [%1], 16", "tcgen05.wait::ld.sync.aligned",
-        "wgmma.fence.sync.aligned", "bra somewhere", "mov.u32 %0, %total_smem_size"}) {
+        "wgmma.fence.sync.aligned", "ret", "mov.u32 %0, %total_smem_size"}) {
     const Compiled compiled = compile({.source = "__global__ void k(int* x) {\n  asm volatile(\"" +
                                                  std::string(instruction) + ";\" : \"=r\"(x[0]) : \"r\"(x[1]));\n}"});
     const std::string word = std::string(instruction).substr(0, std::string(instruction).find(' '));
@@ -203,6 +254,12 @@ TEST_CASE("an instruction that is not supported is refused by its name") {
     CHECK(contains(compiled.log, "kernels.cu(2): error: inline PTX: "));
     CHECK(contains(compiled.log, word.starts_with("mov") ? "%total_smem_size" : word));
   }
+}
+
+TEST_CASE("a branch to nowhere is refused") {
+  const Compiled compiled = compile({.source = "__global__ void k(int* x) {\n  asm volatile(\"bra somewhere;\");\n}"});
+  CHECK(
+      contains(compiled.log, "kernels.cu(2): error: inline PTX: a branch to the label somewhere, which is not there"));
 }
 
 TEST_CASE("mma: sums of products of every format, against plain loops") {

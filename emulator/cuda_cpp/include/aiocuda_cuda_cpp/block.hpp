@@ -34,6 +34,9 @@ AIOCUDA_RUNTIME int aiocuda_is_cluster_shared(const void* address);
 AIOCUDA_RUNTIME void* aiocuda_map_shared(const void* address, unsigned rank);
 AIOCUDA_RUNTIME unsigned aiocuda_shared_rank(const void* address);
 AIOCUDA_RUNTIME int aiocuda_is_local(const void* address);
+AIOCUDA_RUNTIME int aiocuda_is_constant(const void* address);
+AIOCUDA_RUNTIME int aiocuda_is_grid_constant(const void* address);
+AIOCUDA_RUNTIME const void* aiocuda_argument(unsigned index) __attribute__((const));
 AIOCUDA_RUNTIME unsigned aiocuda_shared_offset(const void* address);
 AIOCUDA_RUNTIME void* aiocuda_shared_address(unsigned offset);
 AIOCUDA_RUNTIME unsigned aiocuda_lane();
@@ -280,7 +283,12 @@ AIOCUDA_WARP_REDUCE(xor, unsigned, unsigned long long, aiocuda_warp_xor)
 inline bool __isShared(const void* address) { return aiocuda_is_shared(address) != 0; }
 inline bool __isLocal(const void* address) { return aiocuda_is_local(address) != 0; }
 inline bool __isClusterShared(const void* address) { return aiocuda_is_cluster_shared(address) != 0; }
-inline bool __isGlobal(const void* address) { return !__isClusterShared(address) && !__isLocal(address); }
+inline bool __isConstant(const void* address) { return aiocuda_is_constant(address) != 0; }
+inline bool __isGridConstant(const void* address) { return aiocuda_is_grid_constant(address) != 0; }
+// On a GPU, too, the arguments of a launch count as global memory.
+inline bool __isGlobal(const void* address) {
+  return !__isClusterShared(address) && !__isLocal(address) && !__isConstant(address);
+}
 inline size_t __cvta_generic_to_shared(const void* address) { return aiocuda_shared_offset(address); }
 inline void* __cvta_shared_to_generic(size_t address) { return aiocuda_shared_address((unsigned)address); }
 inline size_t __cvta_generic_to_global(const void* address) { return (size_t)address; }
@@ -289,6 +297,8 @@ inline size_t __cvta_generic_to_local(const void* address) { return (size_t)addr
 inline void* __cvta_local_to_generic(size_t address) { return (void*)address; }
 inline size_t __cvta_generic_to_constant(const void* address) { return (size_t)address; }
 inline void* __cvta_constant_to_generic(size_t address) { return (void*)address; }
+inline size_t __cvta_generic_to_grid_constant(const void* address) { return (size_t)address; }
+inline void* __cvta_grid_constant_to_generic(size_t address) { return (void*)address; }
 
 // Time is the host's: one tick of clock64() and of globaltimer is a nanosecond.
 inline long long clock64() { return aiocuda_clock_ns(); }

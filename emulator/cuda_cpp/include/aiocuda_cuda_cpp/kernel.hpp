@@ -54,6 +54,9 @@ constexpr T&& forward(typename aiocuda_device::remove_reference<T>::type&& value
 extern "C" {
 AIOCUDA_RUNTIME void aiocuda_begin_range(const aiocuda::emulator::abi::Launch* launch, unsigned stacks);
 AIOCUDA_RUNTIME void aiocuda_end_range();
+AIOCUDA_RUNTIME void aiocuda_show_arguments(const aiocuda::emulator::abi::Launch* launch, unsigned bytes);
+AIOCUDA_RUNTIME void aiocuda_hide_arguments();
+AIOCUDA_RUNTIME void aiocuda_keep_constant(aiocuda::emulator::abi::LocalConstant* constant);
 AIOCUDA_RUNTIME void aiocuda_run_fibers(const aiocuda::emulator::abi::Launch* launch, unsigned long long first,
                                         unsigned long long last, void (*kernel)(void* const* arguments));
 }
@@ -61,6 +64,17 @@ AIOCUDA_RUNTIME void aiocuda_run_fibers(const aiocuda::emulator::abi::Launch* la
 namespace aiocuda_device {
 
 namespace abi = aiocuda::emulator::abi;
+
+template <class T>
+inline constexpr bool is_const = false;
+template <class T>
+inline constexpr bool is_const<const T> = true;
+
+// A `__grid_constant__` parameter, of the type T: the argument itself, which all threads of a grid have in common.
+template <class T>
+inline __attribute__((always_inline)) const T& grid_constant(unsigned index) {
+  return *static_cast<const T*>(::aiocuda_argument(index));
+}
 
 // A kernel's place as its loop tells it. Private to this translation unit and never pointed at, so the
 // compiler can keep it in registers; kernels that run as loops begin by copying what they use of it.
@@ -114,7 +128,8 @@ constexpr unsigned cluster_extent(unsigned long long cluster, unsigned dimension
 enum KernelFlags : unsigned {
   runs_as_fibers = 1,
   functions_use_place = 2,  // a function it may call reads threadIdx and its like
-  runs_whole_blocks = 4     // one call runs a block: it was split at its barriers
+  runs_whole_blocks = 4,    // one call runs a block: it was split at its barriers
+  has_grid_constants = 8    // it reads arguments where the launch has them
 };
 
 // Up to this many blocks along x, blockIdx.x * blockDim.x + threadIdx.x provably fits 31 bits. So the compiler sees
@@ -312,6 +327,17 @@ struct Signature<void (*)(A...)> {
   }
   template <auto kernel, unsigned flags, int guard>
   static void run(const abi::Launch* launch, uint64_t first, uint64_t last) {
+    if constexpr ((flags & has_grid_constants) != 0) {
+      constexpr abi::Parameter last_parameter = parameters.items[count - 1];
+      ::aiocuda_show_arguments(launch, last_parameter.offset_bytes + last_parameter.size_bytes);
+      run_range<kernel, flags, guard>(launch, first, last);
+      ::aiocuda_hide_arguments();
+    } else {
+      run_range<kernel, flags, guard>(launch, first, last);
+    }
+  }
+  template <auto kernel, unsigned flags, int guard>
+  static void run_range(const abi::Launch* launch, uint64_t first, uint64_t last) {
     if constexpr ((flags & runs_as_fibers) != 0) {
       ::aiocuda_run_fibers(launch, first, last, &run_fiber<kernel>);
     } else if constexpr ((flags & runs_whole_blocks) != 0) {
@@ -378,6 +404,7 @@ struct Named {
 #else
 #define AIOCUDA_KEPT __attribute__((used, section("aiocuda_units")))
 #endif
-#define AIOCUDA_UNIT(addresses, static_shared, count)                                                          \
-  static const aiocuda::emulator::abi::Unit aiocuda_unit = {aiocuda_kernels, addresses, static_shared, count}; \
+#define AIOCUDA_UNIT(addresses, static_shared, count)                                                         \
+  static const aiocuda::emulator::abi::Unit aiocuda_unit = {aiocuda_kernels, addresses, static_shared, count, \
+                                                            aiocuda_constants};                               \
   AIOCUDA_KEPT static const aiocuda::emulator::abi::Unit* const aiocuda_unit_entry = &aiocuda_unit;

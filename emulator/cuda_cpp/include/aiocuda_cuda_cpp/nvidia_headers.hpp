@@ -1,5 +1,5 @@
-// What NVIDIA's headers of libcu++ and cub expect of NVRTC, beyond what every program gets: traits that the host's
-// compiler lacks, and questions about memory that are answered "no" here.
+// What NVIDIA's headers of libcu++ and cub expect of NVRTC, beyond what every program gets: above all traits that the
+// host's compiler lacks.
 #pragma once
 
 #include "block.hpp"
@@ -57,6 +57,3 @@ enum cudaAccessProperty {
   cudaAccessPropertyPersisting = 2
 };
 inline void* __nv_associate_access_property(void* address, unsigned long long) { return address; }
-
-inline bool __isConstant(const void*) { return false; }
-inline bool __isGridConstant(const void*) { return false; }
