@@ -14,6 +14,7 @@ MODULES = sorted((SOURCES / "aiocuda").rglob("*.py"))
 # Packages that need not be installed, or, as cuda.*, must be imported behind the choice of a driver.
 IN_FUNCTIONS = {
     "cuda",
+    "cupti",
     "cupy",
     "igraph",
     "numba",
