@@ -11,6 +11,7 @@
 
 #include "../completion/loop_time.hpp"
 #include "../driver/engine.hpp"
+#include "../driver/loop_stall.hpp"
 #include "process.hpp"
 
 namespace aiocuda {
@@ -64,7 +65,9 @@ class Charged {
   Charged& operator=(const Charged&) = delete;
   ~Charged() {
     if (!port_.time) return;
-    port_.time->spend(Clock::now() - begin_);
+    const auto taken = Clock::now() - begin_;
+    driver::note_stall_of_loop(taken);
+    port_.time->spend(taken);
     port_.look_for_turn();
   }
 

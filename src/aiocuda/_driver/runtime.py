@@ -51,6 +51,7 @@ _open: dict[int, _OpenDevice] = {}  # also those that are about to be
 _properties: dict[int, DeviceProperties] = {}
 
 # Watches what takes a thread for long, which is named in words; `aiocuda._wiring` sets it, once.
+when_open: Callable[[], None] = lambda: None  # called when a device has been opened
 watched: Callable[[str], contextlib.AbstractContextManager[None]] = contextlib.nullcontext  # type: ignore[assignment]
 
 
@@ -187,6 +188,7 @@ def open_device(ordinal: int) -> None:
     with watched(f"opening device {ordinal}"), _lock_of(ordinal), _native.RelaxedCaptures():
         if ordinal not in _open:  # else by another thread; or by this one, which is asked while it opens the device
             _open_now(ordinal)
+    when_open()
 
 
 def _open_now(ordinal: int) -> None:
