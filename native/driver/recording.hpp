@@ -42,7 +42,7 @@ struct Recording {
   Correlation correlation;
   std::vector<dataflow::Maker> places;
   nb::object who;               // () -> the event loop and the task that run now, or the thread, in words
-  nb::object began{}, ended{};  // (number, title), (number): told when somebody asks, and when that ends; or none
+  nb::object began{}, ended{};  // (number, title), (number, error or None): told when somebody asks, and when that ends; or none
 
  private:
   struct Written {

@@ -50,7 +50,8 @@ trace::Number Recording::begin_ask(const void* key, trace::AskKind kind, const d
 void Recording::end_ask(const void* key, trace::Outcome outcome, const dataflow::Op& op) noexcept {
   const trace::Number ask = recorder.find_ask(key);
   recorder.end_ask(key, outcome, {op.ready.begin(), op.ready.end()});
-  if (ask != trace::none) tell(ended, [&] { ended(ask); });
+  const nb::object error = op.state == dataflow::State::failed ? nb::object(op.outcome) : nb::none();
+  if (ask != trace::none) tell(ended, [&] { ended(ask, error); });
 }
 
 Recording::~Recording() {

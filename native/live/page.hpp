@@ -14,10 +14,12 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <string_view>
 #include <system_error>
+#include <tuple>
 
 namespace aiocuda::live {
 
@@ -37,7 +39,7 @@ class Page {
   static constexpr std::uint32_t layout = 1;  // other numbers lie elsewhere
   static constexpr std::size_t size_bytes = 1 << 16, text_at = 4096, most_text_bytes = size_bytes - text_at;
   static constexpr const char* file_name = "aiocuda-live";
-  using Counts = std::array<std::uint64_t, 8>;
+  using Counts = std::array<std::uint64_t, 6>;
 
   // Of a process that tells other processes apart by `version`. Throws std::system_error.
   explicit Page(std::string_view version) : fd_(memfd_create(file_name, MFD_CLOEXEC)) {
@@ -61,13 +63,19 @@ class Page {
 
   // Returns when somebody has rung since the last time.
   void await_ring() {
-    const std::uint32_t heard = head_->heard.load();
-    while (head_->bell.load() == heard) wait_while(head_->bell, heard);
+    std::uint32_t rung = head_->bell.load();
+    while (rung == heard_) {
+      wait_while(head_->bell, heard_);
+      rung = head_->bell.load();
+    }
+    heard_ = rung;
   }
   // What is known at once, without waiting for anybody.
   void note_heard(const Counts& counts) {
     for (std::size_t i = 0; i < counts.size(); ++i) head_->counts[i].store(counts[i], std::memory_order_relaxed);
-    head_->heard.store(head_->bell.load());
+    const auto now = std::chrono::steady_clock::now().time_since_epoch();
+    head_->heard_ns.store(static_cast<std::uint64_t>(std::chrono::nanoseconds(now).count()));
+    head_->heard.store(heard_);
   }
   // All that is to be said, to those who had rung when it was last heard. False: it is too long.
   bool answer(std::string_view text) {
@@ -75,7 +83,7 @@ class Page {
     head_->written.fetch_add(1);  // odd: it is being written
     std::memcpy(reinterpret_cast<char*>(head_) + text_at, text.data(), text.size());
     head_->text_bytes.store(static_cast<std::uint32_t>(text.size()));
-    head_->answered.store(head_->heard.load());
+    head_->answered.store(heard_);
     head_->written.fetch_add(1);
     return true;
   }
@@ -87,9 +95,10 @@ class Page {
     std::uint32_t layout = 0, process = 0;
     std::array<char, 32> version{};
     std::atomic<std::uint32_t> bell{0}, heard{0}, answered{0}, written{0}, text_bytes{0}, unused{0};
-    std::array<std::atomic<std::uint64_t>, 8> counts{};
+    std::atomic<std::uint64_t> heard_ns{0};
+    std::array<std::atomic<std::uint64_t>, std::tuple_size_v<Counts>> counts{};
   };
-  static_assert(sizeof(Head) == 8 + 8 + 32 + 24 + 64 && sizeof(Head) <= text_at);
+  static_assert(sizeof(Head) == 8 + 8 + 32 + 24 + 8 + sizeof(Counts) && sizeof(Head) <= text_at);
 
   [[noreturn]] void fail(const char* doing) {
     const int error = errno;
@@ -99,6 +108,7 @@ class Page {
 
   const int fd_;
   Head* head_ = nullptr;
+  std::uint32_t heard_ = 0;  // what the page says of it, anybody may have written
 };
 
 }  // namespace aiocuda::live

@@ -126,7 +126,7 @@ void bind_recording(nb::module_& module) {
              driver::set_recording(&self);
              return true;
            })
-      // `began(number, title)` and `ended(number)` are told of all who ask, as long as it is recorded.
+      // `began(number, title)` and `ended(number, error)` are told of all who ask, as long as it is recorded.
       .def("tell",
            [](Recording& self, nb::object began, nb::object ended) {
              self.began = std::move(began);
@@ -156,12 +156,13 @@ void bind_recording(nb::module_& module) {
              return asks;
            })
       // Takes what is complete out of the recording: pieces of work, as of `work`, and (number, ...) of those who asked.
-      // It waits no longer than `patience_s` for the times of a piece of work before it looks at later ones.
+      // It waits no longer than `patience_s` for the times of a piece of work before it looks at later ones; with `all`,
+      // not at all.
       .def("take",
-           [](Recording& self, double patience_s) {
+           [](Recording& self, double patience_s, bool all) {
              self.timing.read();
              nb::list works, asks;
-             self.recorder.take_work(static_cast<trace::Nanoseconds>(patience_s * 1e9),
+             self.recorder.take_work(static_cast<trace::Nanoseconds>(patience_s * 1e9), all,
                                      [&](Number number, const trace::Work& work) {
                                        works.append(as_tuple(self, number, work));
                                      });

@@ -82,9 +82,9 @@ TEST_CASE("a record and what belongs to it take less than 300 bytes") {
 
 namespace {
 
-std::vector<Number> take_work(Recorder& recorder, Nanoseconds patience = 1'000'000'000'000) {
+std::vector<Number> take_work(Recorder& recorder, Nanoseconds patience = 1'000'000'000'000, bool all = false) {
   std::vector<Number> taken;
-  recorder.take_work(patience, [&](Number number, const Work&) { taken.push_back(number); });
+  recorder.take_work(patience, all, [&](Number number, const Work&) { taken.push_back(number); });
   return taken;
 }
 std::vector<Number> take_asks(Recorder& recorder) {
@@ -122,6 +122,9 @@ TEST_CASE("work that is late holds nothing up, and is taken when it is complete"
   CHECK(take_work(recorder, -1'000'000'000).empty());
   recorder.work(late).state = WorkState::refused;
   CHECK(take_work(recorder) == std::vector<Number>{late});
+  const Number last = put(recorder, {0, 2}, {});
+  CHECK(take_work(recorder).empty());
+  CHECK(take_work(recorder, 0, true) == std::vector<Number>{last});
 }
 
 TEST_CASE("who asked is taken behind the end and all work") {

@@ -181,27 +181,28 @@ class Recorder {
   }
 
   // Takes the records of work to which nothing more comes, up to the first one to which something may come within
-  // `patience`. `take(number, work)`.
+  // `patience`; or those of all work. `take(number, work)`.
   template <class F>
-  void take_work(Nanoseconds patience, F&& take) {
+  void take_work(Nanoseconds patience, bool all, F&& take) {
     const Nanoseconds late = now_ns() - patience;
+    auto is_ready = [all](const Work& work) { return all || work.is_settled(); };
     auto hand_out = [&](Number number, const Work& work) {
       take(number, work);
       if (work.ask != none) --asks_.at(work.ask).work_left;
     };
     for (auto each = late_.begin(); each != late_.end();) {
-      if (!each->second.is_settled()) {
+      if (!is_ready(each->second)) {
         ++each;
         continue;
       }
       hand_out(each->first, each->second);
       each = late_.erase(each);
     }
-    while (!works_.empty() && (works_.front().is_settled() || works_.front().decided < late)) {
+    while (!works_.empty() && (is_ready(works_.front()) || works_.front().decided < late)) {
       const Number number = first_++;
       Work work = works_.front();
       works_.pop_front();
-      if (work.is_settled()) {
+      if (is_ready(work)) {
         hand_out(number, work);
       } else {
         work.needs_count = 0;

@@ -86,7 +86,7 @@ class _Shown:
     """What is shown of a process: its last report, rates since the one before, and what hinders a newer one."""
 
     def __init__(self) -> None:
-        self.answer = Answer(None, None, "")
+        self.answer = Answer(None)
         self._reports: list[Report] = []  # the last two
 
     def take(self, answer: Answer) -> None:
@@ -99,12 +99,11 @@ class _Shown:
         if self.answer.state:
             found.append(Section(self.answer.state, []))
             if self.answer.counts is not None:
-                found += view.sections_of_counts(self.answer.counts)
+                found += view.sections_of_counts(self.answer.counts, _age_s(self.answer.counted_ns))
         if self._reports:
             *earlier, now = self._reports
             if self.answer.state:
-                age_s = (time.monotonic_ns() - now.taken_ns) / 1e9
-                found.append(Section(f"its last answer, {age_s:.0f} s ago:", []))
+                found.append(Section(f"its last answer, {_age_s(now.taken_ns):.0f} s ago:", []))
             found += view.sections(now, earlier[0] if earlier else None)
         return found
 
@@ -127,6 +126,10 @@ def _show(process: LookedAt, interval_s: float, *, is_once: bool) -> int:
             display.update()
             time.sleep(interval_s)
     return _say_ended(process)
+
+
+def _age_s(then_ns: int) -> float:
+    return (time.monotonic_ns() - then_ns) / 1e9
 
 
 def _say_ended(process: LookedAt) -> int:

@@ -24,12 +24,13 @@ from aiocuda.errors import AiocudaError
 __all__ = ["Answer", "CannotLookError", "Counts", "Listed", "LookedAt", "listed"]
 
 # As native/live/page.hpp has it.
-_HEAD: Final = struct.Struct("=8sII32sIIIIII8Q")
+_HEAD: Final = struct.Struct("=8sII32sIIIIIIQ6Q")
 _BELL: Final = 48
 _TEXT: Final = 4096
 _SIZE: Final = 1 << 16
 _MAGIC: Final = b"aiocuda\0"
 _POLL_S = 0.002
+_RUNS: Final = "has no time to, or its thread that answers has ended"
 
 
 class CannotLookError(AiocudaError):
@@ -84,15 +85,18 @@ class Answer:
     ----------
     report
         All of it; None: it has not answered in time.
-    counts
-        What it could say without Python; None: it could not say that either.
     state
         In words, why there is no report; empty where there is one.
+    counts
+        What it could say without Python; None: it could not say that either.
+    counted_ns
+        When it said that, on the clock of `time.monotonic_ns`.
     """
 
     report: Report | None
-    counts: Counts | None
-    state: str
+    state: str = ""
+    counts: Counts | None = None
+    counted_ns: int = 0
 
 
 class LookedAt:
@@ -142,17 +146,18 @@ class LookedAt:
             if _is_up_to(head.answered, rung):
                 text = self._text()
                 if text is not None:
-                    return Answer(self._read(text), Counts(*head.counts), "")
+                    return Answer(self._read(text))
             if self.has_ended:
-                return Answer(None, None, "it has ended")
+                return Answer(None, "it has ended")
             if time.monotonic() > until:
                 break
             time.sleep(_POLL_S)
-        if _is_up_to(head.heard, rung):
-            return Answer(
-                None, Counts(*head.counts), "it does not answer: something there holds Python's lock (the GIL)"
-            )
-        return Answer(None, None, f"it does not answer: it {_state_text(self.process)}")
+        state = _state_of(self.process)
+        # A thread that has heard somebody, and has not answered, waits for the lock.
+        if state == _RUNS and head.heard != head.answered:
+            held = "it does not answer: something there holds Python's lock (the GIL)"
+            return Answer(None, held, Counts(*head.counts), head.heard_ns)
+        return Answer(None, f"it does not answer: it {state}")
 
     def _head(self) -> _Head:
         return _head_of(self._map[: _HEAD.size])
@@ -196,13 +201,14 @@ class _Head(NamedTuple):
     answered: int
     written: int
     text_bytes: int
+    heard_ns: int
     counts: tuple[int, ...]
 
 
 def _head_of(head: bytes) -> _Head:
-    _, layout, process, version, _, heard, answered, written, text_bytes, _, *counts = _HEAD.unpack(head)
+    _, layout, process, version, _, heard, answered, written, text_bytes, _, heard_ns, *counts = _HEAD.unpack(head)
     known = version.rstrip(b"\0").decode(errors="replace")
-    return _Head(layout, process, known, heard, answered, written, text_bytes, tuple(counts[: len(Counts._fields)]))
+    return _Head(layout, process, known, heard, answered, written, text_bytes, heard_ns, tuple(counts))
 
 
 def _pages(process: int) -> Iterator[tuple[_Head, int]]:
@@ -282,15 +288,16 @@ def _beginning(process: int) -> str | None:
     return None if facts is None else facts[19]
 
 
-def _state_text(process: int) -> str:
+def _state_of(process: int) -> str:
     facts = _facts(process)
     if facts is None:
         return "has ended"
-    return "is stopped" if facts[0] in "tT" else "has no time to, or its thread that answers has ended"
+    return "is stopped" if facts[0] in "tT" else _RUNS
 
 
 def _program(process: int) -> str:
-    return Path(f"/proc/{process}/cmdline").read_bytes().rstrip(b"\0").replace(b"\0", b" ").decode(errors="replace")
+    words = Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    return " ".join(words.split())  # in one line
 
 
 def _is_up_to(number: int, rung: int) -> bool:

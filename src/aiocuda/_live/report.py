@@ -58,7 +58,7 @@ def of_this_process(*, largest: int) -> Report:
     return Report(
         os.getpid(),
         __version__,
-        " ".join([*sys.orig_argv[:1], *sys.argv]),
+        " ".join(" ".join(sys.orig_argv).split()),  # in one line
         f"{'emulated' if driver.is_emulated else 'NVIDIA'}, CUDA {driver.version_text}",
         time.monotonic_ns(),
         statistics(largest=largest),

@@ -59,15 +59,15 @@ def sections(report: Report, earlier: Report | None = None) -> list[Section]:
     return [Section(f"process {report.process}", about), Section("work", work), *map(_memory, now.memory)]
 
 
-def sections_of_counts(counts: Counts) -> list[Section]:
-    """Return what is shown of a process that could say no more."""
+def sections_of_counts(counts: Counts, age_s: float) -> list[Section]:
+    """Return what is shown of a process that could say no more, so many seconds ago."""
     rows = [
         ("waiting", f"{counts.pending:,} waits"),
         ("waits that ended", f"{counts.completed:,}"),
         ("loops woken", f"{counts.wakes:,}"),
         ("waits for room", f"{counts.waits_for_room:,}"),
     ]
-    return [Section("work, of now", rows)]
+    return [Section(f"work, {age_s:.0f} s ago", rows)]
 
 
 def size_text(size_bytes: float) -> str:
