@@ -199,7 +199,9 @@ COMMANDS: tuple[Command, ...] = (
     Command("demo", "train a small network on all the devices there are", run_demo),
     Command("emulate", "run a Python program of CUDA on the emulated driver: emulate program.py ...", run_emulate),
     Command("trace", "run a program and write a trace of it: trace program.py ...", run_trace),
-    Command("top", "show what a running process does: top PID; without PID, list those that use aiocuda", live_command.run),
+    Command(
+        "top", "show what a running process does: top PID; without PID, list those that use aiocuda", live_command.run
+    ),
     Command("bench", "measure what submitting and awaiting costs, over C++; bench graphs: what graphs cost", run_bench),
 )
 

@@ -121,7 +121,7 @@ def test_an_error_is_the_status(run, exported):
         raise KeyError("no such thing")
 
     async def main():
-        with pytest.raises(KeyError):
+        with pytest.raises(KeyError, match="no such thing"):
             await ac.value(1).map(fail)
 
     exported.begin()
@@ -205,18 +205,18 @@ def test_a_service_that_runs_for_long_keeps_nothing(run, exported, monkeypatch, 
         for _ in range(times):
             await ac.to_host(x)
 
-    def settled_bytes():
-        exported_before = -1
-        while exported_before != len(exported.spans) or recording.asks():
-            exported_before = len(exported.spans)
+    def bytes_behind(awaits):
+        until = time.monotonic() + 60
+        while len([span for span in exported.spans if span.name.startswith("await")]) < awaits:
+            assert time.monotonic() < until
             threading.Event().wait(0.05)
         return recording.size_bytes()
 
     run(main, 200)
-    few = settled_bytes()
+    few = bytes_behind(200)
     run(main, 2000)
-    assert settled_bytes() <= few + 50_000
-    assert len([span for span in exported.spans if span.name.startswith("await")]) == 2200
+    assert bytes_behind(2200) <= few + 50_000
+    assert not recording.asks()
 
 
 def test_it_is_on_once_and_excludes_traces(exported, tmp_path):
@@ -227,7 +227,7 @@ def test_it_is_on_once_and_excludes_traces(exported, tmp_path):
         pass
     exported.end()
     exported.end()
-    with ac.trace("t", output=tmp_path, report=False), pytest.raises(ac.AiocudaError, match="a trace is being recorded"):
+    with ac.trace("t", output=tmp_path, report=False), pytest.raises(ac.AiocudaError, match="a trace is being"):
         exported.begin()
     exported.begin()
 

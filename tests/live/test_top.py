@@ -112,7 +112,8 @@ def test_what_is_written_is_read():
 def test_two_may_look_at_once(service):
     with LookedAt(service.number) as one, LookedAt(service.number) as other:
         first, second = one.ask().report, other.ask().report
-        assert first and second
+        assert first
+        assert second
         assert second.taken_ns > first.taken_ns
         again = one.ask().report
         assert again
@@ -267,7 +268,7 @@ def test_a_process_that_is_asked_all_the_time_ends(program):
     asked.process.stdin.write("\n")
     asked.process.stdin.flush()
     with LookedAt(asked.number) as looked_at:
-        while not looked_at.has_ended:
+        while not looked_at.has_ended():
             looked_at.ask(0.01)
     assert asked.end() == 0
 

@@ -67,7 +67,7 @@ def _list(*, is_json: bool) -> int:
 def _write_json(process: LookedAt, interval_s: float, *, is_once: bool) -> int:
     while True:
         answer = process.ask()
-        if process.has_ended:
+        if process.has_ended():
             return _say_ended(process)
         known = None if answer.counts is None else answer.counts._asdict()
         said = {
@@ -112,15 +112,15 @@ def _show(process: LookedAt, interval_s: float, *, is_once: bool) -> int:
     shown = _Shown()
     if is_once:
         shown.take(process.ask())
-        if process.has_ended:
+        if process.has_ended():
             return _say_ended(process)
         print(drawing.text(shown.sections()))
         return 0 if shown.answer.report else 1
     display = Display(shown.sections, interval_s, sys.stdout, is_driven=True)
     with display:
-        while not process.has_ended:
+        while not process.has_ended():
             answer = process.ask()
-            if process.has_ended:
+            if process.has_ended():
                 break
             shown.take(answer)
             display.update()

@@ -91,4 +91,3 @@ def _table(sections: Sequence[Section]) -> Any:
         for label, value in rows:
             table.add_row(Text(f"  {label}"), Text(value, overflow="fold"))
     return table
-

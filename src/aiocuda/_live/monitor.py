@@ -1,4 +1,4 @@
-"""This process in numbers, while a block runs: `monitor`.
+"""`monitor`: this process in numbers, while a block runs.
 
 Always true: the numbers are read by a thread of their own, so an event loop is not held up, and one that is held up by
 something that keeps Python's lock shows nothing new.

@@ -125,9 +125,8 @@ class LookedAt:
     def __exit__(self, *_: object) -> None:
         self._map.close()
 
-    @property
     def has_ended(self) -> bool:
-        """Whether the process has."""
+        """Say whether the process has."""
         return _beginning(self.process) != self._began
 
     def ask(self, patience_s: float = 1.0) -> Answer:
@@ -147,7 +146,7 @@ class LookedAt:
                 text = self._text()
                 if text is not None:
                     return Answer(self._read(text))
-            if self.has_ended:
+            if self.has_ended():
                 return Answer(None, "it has ended")
             if time.monotonic() > until:
                 break
@@ -174,7 +173,8 @@ class LookedAt:
         except (ValueError, TypeError, KeyError):
             raise CannotLookError(
                 self.process,
-                f"process {self.process} tells other numbers than this aiocuda knows: use the aiocuda of its environment",
+                f"process {self.process} tells other numbers than this aiocuda knows: use the aiocuda of its "
+                "environment",
             ) from None
 
 

@@ -6,6 +6,7 @@ Always true: nothing here knows a terminal, a process or a device.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 from aiocuda._devices.memory import MemoryHolder
@@ -105,13 +106,11 @@ def _latency_text(latencies: Sequence[int]) -> str:
     whole = sum(latencies)
     if not whole:
         return "nothing yet"
-    found = []
-    for part in (0.5, 0.99):
-        reached, place = 0, 0
-        for place, count in enumerate(latencies):
-            reached += count
-            if reached >= part * whole:
-                break
-        found.append(f"over {duration_text(2 ** (place - 1) * 1e3)}" if place == len(latencies) - 1 else
-                     f"under {duration_text(2**place * 1e3)}")
-    return f"half {found[0]}, 99 % {found[1]}"
+    reached = list(accumulate(latencies))
+    half, nearly_all = (next(i for i, count in enumerate(reached) if count >= part * whole) for part in (0.5, 0.99))
+    last = len(latencies) - 1
+
+    def bound(i: int) -> str:
+        return f"over {duration_text(2 ** (i - 1) * 1e3)}" if i == last else f"under {duration_text(2**i * 1e3)}"
+
+    return f"half {bound(half)}, 99 % {bound(nearly_all)}"
