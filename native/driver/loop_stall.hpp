@@ -18,7 +18,8 @@ struct LoopStalls {
 };
 inline LoopStalls loop_stalls;
 
-// Does an event loop run in this thread? The bindings say how to ask. It is asked only about times that change something.
+// Does an event loop run in this thread? The bindings say how to ask. It is asked only about times that change
+// something.
 inline bool (*is_in_loop)() noexcept = nullptr;
 
 [[gnu::noinline]] inline void count_stall(LoopStalls::Time taken) {

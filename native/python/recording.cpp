@@ -148,24 +148,24 @@ void bind_recording(nb::module_& module) {
            })
       .def("size_bytes", [](const Recording& self) { return self.recorder.size_bytes(); })
       .def("work_count", [](const Recording& self) { return self.recorder.work_count(); })
-      .def("work", [](const Recording& self, Number number) { return as_tuple(self, number, self.recorder.work(number)); })
+      .def("work",
+           [](const Recording& self, Number number) { return as_tuple(self, number, self.recorder.work(number)); })
       .def("asks",
            [](const Recording& self) {
              nb::list asks;
              for (const auto& [number, each] : self.recorder.asks()) asks.append(as_tuple(self, each));
              return asks;
            })
-      // Takes what is complete out of the recording: pieces of work, as of `work`, and (number, ...) of those who asked.
-      // It waits no longer than `patience_s` for the times of a piece of work before it looks at later ones; with `all`,
-      // not at all.
+      // Takes what is complete out of the recording: pieces of work, as of `work`, and (number, ...) of those who
+      // asked. It waits no longer than `patience_s` for the times of a piece of work before it looks at later ones;
+      // with `all`, not at all.
       .def("take",
            [](Recording& self, double patience_s, bool all) {
              self.timing.read();
              nb::list works, asks;
-             self.recorder.take_work(static_cast<trace::Nanoseconds>(patience_s * 1e9), all,
-                                     [&](Number number, const trace::Work& work) {
-                                       works.append(as_tuple(self, number, work));
-                                     });
+             self.recorder.take_work(
+                 static_cast<trace::Nanoseconds>(patience_s * 1e9), all,
+                 [&](Number number, const trace::Work& work) { works.append(as_tuple(self, number, work)); });
              self.recorder.take_asks([&](Number number, const trace::Ask& ask) {
                asks.append(nb::make_tuple(number) + as_tuple(self, ask));
              });

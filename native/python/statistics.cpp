@@ -64,12 +64,9 @@ nb::dict counts() {
 live::Page::Counts counts_at_once() {
   Engine& engine = process_engine();
   const completion::ReactorCounts* reactor = engine.waits.reactor_counts();
-  return {engine.pending.size(),
-          reactor ? reactor->completed.load() : 0,
-          engine.lines.waits(),
-          completion::Port::wakes(),
-          engine.waits.spins.load(),
-          engine.waits.spins_that_paid.load()};
+  return {engine.pending.size(),     reactor ? reactor->completed.load() : 0,
+          engine.lines.waits(),      completion::Port::wakes(),
+          engine.waits.spins.load(), engine.waits.spins_that_paid.load()};
 }
 
 // A word at the start of somebody's memory, as long as this lives.

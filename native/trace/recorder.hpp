@@ -65,7 +65,7 @@ struct Ask {
   AskKind kind = AskKind::await;
   Outcome outcome = Outcome::open;
   Number name = 0, place = none, who = 0;
-  std::uint32_t work_left = 0;  // of its work, what was not taken
+  std::uint32_t work_left = 0;    // of its work, what was not taken
   std::vector<Number> results{};  // the last work of its result
   Nanoseconds begun = 0, ended = 0;
 };
@@ -264,13 +264,11 @@ class Recorder {
 
   // What only work that was taken needs.
   void forget_taken() {
-    const std::uint32_t begin =
-        works_.empty() ? static_cast<std::uint32_t>(links_.size()) : works_.front().needs_begin;
+    const std::uint32_t begin = works_.empty() ? static_cast<std::uint32_t>(links_.size()) : works_.front().needs_begin;
     links_.erase(links_.begin(), links_.begin() + begin);
     for (Work& work : works_) work.needs_begin -= begin;
     for (auto& stream : ends_) {
-      const auto left =
-          std::find_if(stream.begin(), stream.end(), [&](const End& end) { return end.work >= first_; });
+      const auto left = std::find_if(stream.begin(), stream.end(), [&](const End& end) { return end.work >= first_; });
       stream.erase(stream.begin(), left);
     }
     if (built_.size() > most_built) built_.clear();  // of operations that nobody executed
@@ -293,8 +291,8 @@ class Recorder {
   static constexpr std::size_t node_bytes = 40;  // that a map takes for each entry
 
   Number first_ = 0, next_ask_ = 0;
-  std::deque<Work> works_;          // from `first_` on
-  std::map<Number, Work> late_;     // earlier ones that were not settled in time
+  std::deque<Work> works_;       // from `first_` on
+  std::map<Number, Work> late_;  // earlier ones that were not settled in time
   Work taken_{};
   std::map<Number, Ask> asks_;
   std::deque<Step> steps_;

@@ -18,7 +18,7 @@ __all__ = ["MemoryUse", "Statistics", "statistics"]
 
 @dataclass(frozen=True, slots=True)
 class MemoryUse:
-    """Who holds memory of a device, or page-locked memory of the host, in bytes. No byte counts twice.
+    """Memory of a device, or page-locked memory of the host, by who holds it, in bytes. No byte counts twice.
 
     Attributes
     ----------
@@ -78,8 +78,8 @@ class Statistics:
     sleeps, parks
         Times it backed off with something pending, and times it had nothing to do.
     staged_bytes
-        What copies of more than 64 KiB between devices and pageable memory, such as NumPy's, have moved, or are to
-        move.
+        Bytes that copies of more than 64 KiB between devices and pageable memory, such as NumPy's, have moved, or are
+        to move.
     staging_bytes
         Page-locked memory, on all devices, through which such copies go.
     staging_threads

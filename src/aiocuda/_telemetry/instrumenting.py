@@ -34,7 +34,7 @@ def instrument(
     Parameters
     ----------
     tracer_provider, meter_provider
-        Who gets them; None: the providers that are set for the process.
+        They get the spans and the metrics; None: the providers that are set for the process.
     spans, metrics
         Which of the two to tell.
     max_operations
