@@ -7,7 +7,6 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <memory>
@@ -78,9 +77,6 @@ class Port {
   // Makes the eventfd readable, though nothing may be due.
   void ring() { signal(); }
 
-  // How often a loop was woken, of all ports.
-  static std::uint64_t wakes() { return wakes_.load(std::memory_order_relaxed); }
-
   void close() {
     std::lock_guard lock(mutex_);
     closed_ = true;
@@ -89,13 +85,10 @@ class Port {
 
  private:
   void signal() {
-    wakes_.fetch_add(1, std::memory_order_relaxed);
     const std::uint64_t one = 1;
     while (::write(fd_, &one, sizeof one) < 0 && errno == EINTR) {
     }
   }
-
-  static inline std::atomic<std::uint64_t> wakes_{0};
 
   Orphans& orphans_;  // outlives every port
   const int fd_;

@@ -10,7 +10,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -51,7 +50,7 @@ class Page {
     madvise(mapped, size_bytes, MADV_DONTFORK);
     head_->process = static_cast<std::uint32_t>(getpid());
     head_->layout = layout;
-    std::copy_n(version.data(), std::min(version.size(), head_->version.size() - 1), head_->version.data());
+    version.copy(head_->version.data(), head_->version.size() - 1);
     std::memcpy(head_->magic.data(), "aiocuda", 8);
   }
   Page(const Page&) = delete;

@@ -3,7 +3,9 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -15,6 +17,9 @@
 #include "process.hpp"
 
 namespace aiocuda {
+
+// How often a loop was woken for something that was due. Written with the GIL, and read without it, too.
+inline std::atomic<std::uint64_t> loop_wakes{0};
 
 inline void drop_orphans() {
   if (process_engine().is_forked()) return;

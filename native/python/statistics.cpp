@@ -10,6 +10,7 @@
 
 #include "../driver/loop_stall.hpp"
 #include "../live/page.hpp"
+#include "loop_port.hpp"
 #include "process.hpp"
 
 namespace aiocuda {
@@ -40,7 +41,7 @@ nb::dict counts() {
   counts["in_flight"] = in_flight;
   counts["pending"] = engine.pending.size();
   counts["waits_for_room"] = engine.lines.waits();
-  counts["wakes"] = completion::Port::wakes();
+  counts["wakes"] = loop_wakes.load();
   counts["spins"] = engine.waits.spins.load();
   counts["spins_that_paid"] = engine.waits.spins_that_paid.load();
   counts["without_flag"] = engine.waits.without_flag.load();
@@ -64,8 +65,7 @@ nb::dict counts() {
 live::Page::Counts counts_at_once() {
   Engine& engine = process_engine();
   const completion::ReactorCounts* reactor = engine.waits.reactor_counts();
-  return {engine.pending.size(),     reactor ? reactor->completed.load() : 0,
-          engine.lines.waits(),      completion::Port::wakes(),
+  return {engine.pending.size(),     reactor ? reactor->completed.load() : 0, engine.lines.waits(), loop_wakes.load(),
           engine.waits.spins.load(), engine.waits.spins_that_paid.load()};
 }
 
