@@ -152,9 +152,9 @@ class LookedAt:
                 break
             time.sleep(_POLL_S)
         state = _state_of(self.process)
-        # A thread that has heard somebody, and has not answered, waits for the lock.
+        # A thread that has heard somebody, and has not answered, waits for the lock, or for the driver's.
         if state == _RUNS and head.heard != head.answered:
-            held = "it does not answer: something there holds Python's lock (the GIL)"
+            held = "it does not answer: something there holds Python's lock (the GIL), or the driver"
             return Answer(None, held, Counts(*head.counts), head.heard_ns)
         return Answer(None, f"it does not answer: it {state}")
 

@@ -12,6 +12,7 @@ import itertools
 import threading
 import time
 from collections import defaultdict
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from aiocuda import _loops, _native
@@ -42,6 +43,14 @@ class _Failed(NamedTuple):
     message: str
 
 
+@dataclass(slots=True)
+class _Work:
+    """The operations that somebody asked for, as many as are told, and how many more there were."""
+
+    told: list[Operation] = field(default_factory=list)
+    left_out: int = 0
+
+
 class Spans:
     """Records awaits and operations, and makes spans of them, until it is closed.
 
@@ -68,7 +77,7 @@ class Spans:
         self._most_operations = most_operations
         self._begun: dict[int, _Begun] = {}
         self._failed: dict[int, _Failed] = {}
-        self._work: dict[int, list[Operation]] = defaultdict(list)  # by who asked for it
+        self._work: dict[int, _Work] = defaultdict(_Work)  # by who asked for it
         self._late_ns: dict[int, int] = defaultdict(int)  # by device
         self._ended = itertools.count(1)
         self._comes = threading.Event()
@@ -109,11 +118,11 @@ class Spans:
             left = _MOST
             for number, *fields in asked:
                 begun, failed = self._begun.pop(number, None), self._failed.pop(number, None)
-                operations = self._work.pop(number, [])
+                operations = self._work.pop(number, _Work())
                 if begun is None or not begun.is_wanted:
                     continue
                 if left <= 0:
-                    self.dropped += 1 + len(operations)
+                    self.dropped += 1 + len(operations.told) + operations.left_out
                     continue
                 kind, outcome, name, place, who, results, begun_ns, ended_ns = fields
                 ask = Asked(kind, outcome, name, _place(place, places), who, results, begun_ns, ended_ns)
@@ -140,11 +149,13 @@ class Spans:
         if operation.is_measured:
             late = operation.called_ns - operation.started_ns
             self._late_ns[device] = max(self._late_ns[device], late)
-        self._work[asked].append(operation)
+        work = self._work[asked]
+        if len(work.told) < self._most_operations:
+            work.told.append(operation)
+        else:
+            work.left_out += 1
 
-    def _tell(
-        self, ask: Asked, begun: _Begun, failed: _Failed | None, operations: list[Operation], to_epoch_ns: int
-    ) -> int:
+    def _tell(self, ask: Asked, begun: _Begun, failed: _Failed | None, operations: _Work, to_epoch_ns: int) -> int:
         """Make the spans of who asked, and return how many children there are."""
         span = self._tracer.start_span(
             f"{ask.kind} {ask.name}",
@@ -152,15 +163,13 @@ class Spans:
             attributes={**_code(ask.place), "aiocuda.kind": ask.kind, "aiocuda.outcome": ask.outcome},
             start_time=ask.begun_ns + to_epoch_ns,
         )
-        told: list[Operation] = []
-        if span.is_recording():
-            told = operations[: self._most_operations]
-            within = self._trace.set_span_in_context(span, begun.context)
-            for each in told:
-                self._tell_operation(each, ask, within, to_epoch_ns)
-            if len(told) < len(operations):
-                span.set_attribute("aiocuda.operations.dropped", len(operations) - len(told))
-                self.dropped += len(operations) - len(told)
+        told = operations.told if span.is_recording() else []
+        within = self._trace.set_span_in_context(span, begun.context)
+        for each in told:
+            self._tell_operation(each, ask, within, to_epoch_ns)
+        if operations.left_out:
+            span.set_attribute("aiocuda.operations.dropped", operations.left_out)
+            self.dropped += operations.left_out
         if ask.outcome != "done":
             kind = failed.kind if failed else _EXCEPTIONS.get(ask.outcome, "")
             self._fail(span, ask.outcome, kind, failed.message if failed else "", ask.ended_ns + to_epoch_ns)
