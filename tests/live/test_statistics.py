@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import aiocuda as ac
+from aiocuda._engine import held_up
 
 AMOUNT = 1 << 20
 
@@ -145,3 +146,14 @@ def test_a_thread_without_a_loop_holds_none_up(kernels, latch, device, stalls):
     threading.Timer(LONG_S, latch.release).start()
     kernels.increment(ac.zeros(4, np.int32), 4, threads=4).sync_on(stream)
     assert stalls() == 0
+
+
+def test_what_blocks_a_loop_in_python_holds_it_up(run, stalls):
+    """Opening a device, compiling: what `AIOCUDA_DEBUG` tells of."""
+
+    async def main():
+        with held_up.Watched("waiting"):
+            threading.Event().wait(LONG_S)
+
+    run(main)
+    assert stalls() == 1
