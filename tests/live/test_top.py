@@ -133,6 +133,10 @@ def test_a_process_in_which_something_keeps_the_lock_says_what_it_can(program):
     assert done.returncode == 1
     assert "holds Python's lock" in done.stdout
     assert "waiting             0 waits" in done.stdout
+    stuck.process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, stuck.number, os.WSTOPPED | os.WNOWAIT)
+    with LookedAt(stuck.number) as looked_at:
+        assert looked_at.ask(0.1).state == "it does not answer: it is stopped"
 
 
 def test_a_process_that_is_stopped_is_told_from_others_and_answers_later(program):

@@ -55,9 +55,8 @@ def instrument(
     ``sync``, ``submit`` and futures that nobody awaits have spans, too. The times of operations are the device's, by
     events around each. An await that failed, was cancelled or came too late has the status of an error.
 
-    While spans are on, no `trace` can be recorded, and each await and each operation costs the making of a span. Awaits whose parent is
-    not sampled become no spans. Spans are made twice a second, by a thread of their own, when the device's times are
-    known. *Blocks*: not.
+    While spans are on, no `trace` can be recorded, and each await and each operation costs the making of a span. A
+    thread of its own makes them twice a second, when the device's times are known. *Blocks*: not.
     """
     global _on
     try:

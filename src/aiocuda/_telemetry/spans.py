@@ -31,13 +31,6 @@ _LAST_PATIENCE_S = 1.0
 _EXCEPTIONS = {"cancelled": "CancelledError", "timed out": "DeviceTimeoutError"}
 
 
-class _Begun(NamedTuple):
-    """Who asked, as it was where that began."""
-
-    context: Any
-    is_wanted: bool  # else its parent is not sampled
-
-
 class _Failed(NamedTuple):
     kind: str
     message: str
@@ -75,7 +68,7 @@ class Spans:
         self._context, self._trace = context, trace
         self._tracer = trace.get_tracer("aiocuda", version, provider)
         self._most_operations = most_operations
-        self._begun: dict[int, _Begun] = {}
+        self._begun: dict[int, Any] = {}  # the context that was current where somebody asked
         self._failed: dict[int, _Failed] = {}
         self._work: dict[int, _Work] = defaultdict(_Work)  # by who asked for it
         self._late_ns: dict[int, int] = defaultdict(int)  # by device
@@ -117,21 +110,17 @@ class Spans:
             to_epoch_ns = time.time_ns() - time.monotonic_ns()
             left = _MOST
             for number, *fields in asked:
-                begun, failed = self._begun.pop(number, None), self._failed.pop(number, None)
+                context, failed = self._begun.pop(number, None), self._failed.pop(number, None)
                 operations = self._work.pop(number, _Work())
-                if begun is None or not begun.is_wanted:
-                    continue
                 if left <= 0:
                     self.dropped += 1 + len(operations.told) + operations.left_out
                     continue
                 kind, outcome, name, place, who, results, begun_ns, ended_ns = fields
                 ask = Asked(kind, outcome, name, _place(place, places), who, results, begun_ns, ended_ns)
-                left -= 1 + self._tell(ask, begun, failed, operations, to_epoch_ns)
+                left -= 1 + self._tell(ask, context, failed, operations, to_epoch_ns)
 
     def _note_begun(self, number: int, _: str) -> None:
-        context = self._context.get_current()
-        parent = self._trace.get_current_span(context).get_span_context()
-        self._begun[number] = _Begun(context, not parent.is_valid or parent.trace_flags.sampled)
+        self._begun[number] = self._context.get_current()
 
     def _note_ended(self, number: int, error: BaseException | None) -> None:
         if error is not None:  # as words: the error itself would keep what its frames hold
@@ -155,16 +144,16 @@ class Spans:
         else:
             work.left_out += 1
 
-    def _tell(self, ask: Asked, begun: _Begun, failed: _Failed | None, operations: _Work, to_epoch_ns: int) -> int:
+    def _tell(self, ask: Asked, context: Any, failed: _Failed | None, operations: _Work, to_epoch_ns: int) -> int:
         """Make the spans of who asked, and return how many children there are."""
         span = self._tracer.start_span(
             f"{ask.kind} {ask.name}",
-            begun.context,
+            context,
             attributes={**_code(ask.place), "aiocuda.kind": ask.kind, "aiocuda.outcome": ask.outcome},
             start_time=ask.begun_ns + to_epoch_ns,
         )
         told = operations.told if span.is_recording() else []
-        within = self._trace.set_span_in_context(span, begun.context)
+        within = self._trace.set_span_in_context(span, context)
         for each in told:
             self._tell_operation(each, ask, within, to_epoch_ns)
         if operations.left_out:
