@@ -97,7 +97,7 @@ void stop(Recording& self) {
 }
 
 void set_times(Recording& self, Number number, trace::Nanoseconds started, trace::Nanoseconds ended) {
-  if (number >= self.recorder.works().size()) return;  // the number is somebody else's
+  if (number >= self.recorder.work_count()) return;  // the number is somebody else's
   trace::Work& work = self.recorder.work(number);
   if (work.state == trace::WorkState::withdrawn || work.state == trace::WorkState::refused) return;
   work.started = started;
@@ -162,6 +162,7 @@ void bind_recording(nb::module_& module) {
       .def("take",
            [](Recording& self, double patience_s, bool all) {
              self.timing.read();
+             self.forget_written();
              nb::list works, asks;
              self.recorder.take_work(
                  static_cast<trace::Nanoseconds>(patience_s * 1e9), all,

@@ -73,9 +73,9 @@ def monitor(*, interval_s: float = 0.5) -> Monitor:
     Notes
     -----
     The figures are those of `statistics`, with rates. They go to standard error, or into the notebook, drawn by rich
-    (``pip install 'aiocuda[cli]'``; in a notebook rich needs ``ipywidgets``). If there is no rich, or neither a terminal
-    nor a notebook, they are written once, at the end. *Blocks*: not; a thread of its own draws. ``aiocuda top`` shows
-    the same of another process.
+    (``pip install 'aiocuda[cli]'``; in a notebook rich needs ``ipywidgets``). If there is no rich, or neither a
+    terminal nor a notebook, they are written once, at the end. *Blocks*: not; a thread of its own draws. ``aiocuda
+    top`` shows the same of another process.
     """
     if not interval_s >= _LEAST_S:
         raise ArgumentValueError(f"interval_s={interval_s!r} is shorter than {_LEAST_S} seconds, or no number")

@@ -129,7 +129,7 @@ class Spans:
             self._comes.set()
 
     def _take(self, fields: tuple[Any, ...], places: list[tuple[str, int]]) -> None:
-        number, kind, name, at, asked, device, stream, tick, state, size, held, needs, *times = fields
+        number, kind, name, at, asked, device, stream, tick, state, size, held, needs, *times, _ = fields
         if asked == NONE or state == "withdrawn":
             return
         operation = Operation(
