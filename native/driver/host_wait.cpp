@@ -1,6 +1,8 @@
 // How a thread waits for the device: see host_wait.hpp.
 #include "host_wait.hpp"
 
+#include "loop_stall.hpp"
+
 namespace aiocuda::driver {
 namespace {
 using Clock = std::chrono::steady_clock;
@@ -44,6 +46,14 @@ bool wait_until(completion::Completion& completion, const Patience& patience) {
     completion::Completion &first, &second;
     const CompletionRef ended = std::make_shared<completion::Completion>(1);
   };
+  struct Stalled {
+    Stalled() = default;
+    Stalled(const Stalled&) = delete;
+    Stalled& operator=(const Stalled&) = delete;
+    ~Stalled() { note_stall(Clock::now() - begin); }
+    const Clock::time_point begin = Clock::now();
+  };
+  const Stalled stalled;
   std::optional<Either> either;
   if (patience.given_up) either.emplace(completion, *patience.given_up);
   completion::Completion& awaited = either ? *either->ended : completion;

@@ -34,6 +34,8 @@ struct Recording {
   // Memory of Python's that a copy wrote, and which copy that was, while the object lives.
   void note_written(const nb::object& owner, trace::Number by);
   trace::Number written_by(const nb::object& owner) const;
+  // Of objects that are gone, where there are many.
+  void forget_written();
   trace::Number begin_ask(const void* key, trace::AskKind kind, const dataflow::Op& op);
   void end_ask(const void* key, trace::Outcome outcome, const dataflow::Op& op) noexcept;
 
@@ -41,8 +43,9 @@ struct Recording {
   Timing timing;
   Correlation correlation;
   std::vector<dataflow::Maker> places;
-  nb::object who;               // () -> the event loop and the task that run now, or the thread, in words
-  nb::object began{}, ended{};  // (number, title), (number): told when somebody asks, and when that ends; or none
+  nb::object who;  // () -> the event loop and the task that run now, or the thread, in words
+  nb::object began{},
+      ended{};  // (number, title), (number, error or None): told when somebody asks, and when that ends; or none
 
  private:
   struct Written {

@@ -241,10 +241,12 @@ bool Staging::carry(Tick tick, DeviceRing& ring, const Pageable& memory, Way way
 void Staging::to_array(Tick tick, const Array& array, const Pageable& memory) {
   const Way way = array.is_host() ? Way::store : Way::fill;
   now_.drain();
+  staged_bytes_ += array.size_bytes();
   if (array.size_bytes() && !has_taken(tick, array, memory, way)) send(tick, array, memory, way);
 }
 void Staging::from_array(Tick tick, const Array& array, const Pageable& memory) {
   now_.drain();
+  staged_bytes_ += array.size_bytes();
   if (array.size_bytes() && !has_taken(tick, array, memory, Way::drain)) send(tick, array, memory, Way::drain);
 }
 

@@ -59,6 +59,8 @@ class Staging {
   // Stands for all pageable memory in the hazards.
   dataflow::Buffer& pageable() { return *pageable_; }
   std::uint64_t ring_bytes() const;
+  // That copies of pageable memory have moved, or are to move, since the process began.
+  std::uint64_t staged_bytes() const { return staged_bytes_; }
   std::size_t thread_count() const { return threads_ ? threads_->thread_count() : 0; }
   void shut_down();
 
@@ -111,6 +113,7 @@ class Staging {
   completion::Pending& pending_;
   const Table& table_;
   const DriverNow& now_;
+  std::uint64_t staged_bytes_ = 0;
   std::unique_ptr<staging::CopyThreads> threads_;
   std::deque<DeviceRings> rings_;  // by device
   std::deque<Kept> kept_;

@@ -59,6 +59,7 @@ Timing::Events Timing::begin(trace::Number work, std::int32_t device) {
   Events events{take(device), take(device)};
   if (events.before && events.behind) {
     pending_.push_back({work, device, events});
+    recorder_.work(work).is_timed = true;
     return events;
   }
   if (events.before) drop(device, events.before);
@@ -78,7 +79,8 @@ void Timing::read() {
 
 bool Timing::read(const Pending& pending) {
   const Table& table = devices_.table();
-  const bool is_given_up = std::find(given_up_.begin(), given_up_.end(), pending.work) != given_up_.end();
+  const auto given_up = std::find(given_up_.begin(), given_up_.end(), pending.work);
+  const bool is_given_up = given_up != given_up_.end();
   const CUresult answer = is_given_up
                               ? CUDA_ERROR_INVALID_HANDLE
                               : devices_.now().query(pending.events.behind, devices_.at(pending.device).context);
@@ -90,12 +92,14 @@ bool Timing::read(const Pending& pending) {
   const CUresult since = answer ? answer : elapsed(base.event, pending.events.before, before_ms);
   if (since == CUDA_ERROR_NOT_READY) return false;
   const bool is_known = !since && !elapsed(pending.events.before, pending.events.behind, behind_ms);
+  trace::Work& work = recorder_.work(pending.work);
+  work.is_timed = false;
+  if (is_given_up) given_up_.erase(given_up);
   if (!is_known) {
     drop(pending.device, pending.events.before);
     drop(pending.device, pending.events.behind);
     return true;
   }
-  trace::Work& work = recorder_.work(pending.work);
   work.started = base.at + std::llround(static_cast<double>(before_ms) * 1e6);
   work.ended = work.started + std::llround(static_cast<double>(behind_ms) * 1e6);
   work.state = trace::WorkState::measured;

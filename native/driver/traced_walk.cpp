@@ -33,6 +33,12 @@ trace::Number Recording::written_by(const nb::object& owner) const {
   return found != written_.end() && found->second.reference().is(owner) ? found->second.by : trace::none;
 }
 
+void Recording::forget_written() {
+  constexpr std::size_t many = 1 << 12;
+  if (written_.size() > many)
+    std::erase_if(written_, [](const auto& each) { return each.second.reference().is_none(); });
+}
+
 trace::Number Recording::begin_ask(const void* key, trace::AskKind kind, const dataflow::Op& op) {
   std::string asked_by;
   try {
@@ -50,7 +56,8 @@ trace::Number Recording::begin_ask(const void* key, trace::AskKind kind, const d
 void Recording::end_ask(const void* key, trace::Outcome outcome, const dataflow::Op& op) noexcept {
   const trace::Number ask = recorder.find_ask(key);
   recorder.end_ask(key, outcome, {op.ready.begin(), op.ready.end()});
-  if (ask != trace::none) tell(ended, [&] { ended(ask); });
+  const nb::object error = op.state == dataflow::State::failed ? nb::object(op.outcome) : nb::none();
+  if (ask != trace::none) tell(ended, [&] { ended(ask, error); });
 }
 
 Recording::~Recording() {

@@ -28,6 +28,7 @@ class Taken {
     interpreter::guard_thread();
     if (port.is_inherited()) process_engine().require_not_forked();
     due_ = port.port->take(std::exchange(port.spare, {}));
+    if (!due_.empty()) loop_wakes.store(loop_wakes.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     if (port.time && begins_turn) {
       for (const completion::Token token : port.time->begin_turn()) due_.push_back({token, completion::own_turn});
       port.look_for_turn();

@@ -3,7 +3,9 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -11,9 +13,13 @@
 
 #include "../completion/loop_time.hpp"
 #include "../driver/engine.hpp"
+#include "../driver/loop_stall.hpp"
 #include "process.hpp"
 
 namespace aiocuda {
+
+// How often a loop was woken for something that was due. Written with the GIL, and read without it, too.
+inline std::atomic<std::uint64_t> loop_wakes{0};
 
 inline void drop_orphans() {
   if (process_engine().is_forked()) return;
@@ -64,7 +70,9 @@ class Charged {
   Charged& operator=(const Charged&) = delete;
   ~Charged() {
     if (!port_.time) return;
-    port_.time->spend(Clock::now() - begin_);
+    const auto taken = Clock::now() - begin_;
+    driver::note_stall_of_loop(taken);
+    port_.time->spend(taken);
     port_.look_for_turn();
   }
 

@@ -38,6 +38,7 @@
 #include "places.hpp"
 #include "process.hpp"
 #include "recording.hpp"
+#include "statistics.hpp"
 #include "tensors.hpp"
 
 namespace aiocuda {
@@ -294,31 +295,6 @@ void bind_memory(nb::module_& module) {
       },
       "device"_a, "is_managed"_a = false);
   module.def("pending_count", [] { return process_engine().pending.size(); });
-  module.def("statistics", [] {
-    Engine& engine = process_engine();
-    engine.require_not_forked();
-    nb::dict counts;
-    std::uint64_t in_flight = 0;
-    for (std::size_t i = 0; i < engine.timeline.size(); ++i)
-      in_flight += engine.timeline.backlog(static_cast<driver::StreamIndex>(i));
-    counts["in_flight"] = in_flight;
-    counts["pending"] = engine.pending.size();
-    counts["waits_for_room"] = engine.lines.waits();
-    counts["spins"] = engine.waits.spins.load();
-    counts["spins_that_paid"] = engine.waits.spins_that_paid.load();
-    counts["without_flag"] = engine.waits.without_flag.load();
-    counts["staging_bytes"] = engine.staging.ring_bytes();
-    counts["staging_threads"] = engine.staging.thread_count();
-    nb::list histogram;
-    for (const std::uint64_t count : engine.pending.histogram()) histogram.append(count);
-    counts["latency_histogram"] = histogram;
-    const completion::ReactorCounts* reactor = engine.waits.reactor_counts();
-    counts["completed"] = reactor ? reactor->completed.load() : 0;
-    counts["batches"] = reactor ? reactor->batches.load() : 0;
-    counts["sleeps"] = reactor ? reactor->sleeps.load() : 0;
-    counts["parks"] = reactor ? reactor->parks.load() : 0;
-    return counts;
-  });
 }
 
 }  // namespace
@@ -348,6 +324,7 @@ NB_MODULE(_native, module) {
   aiocuda::bind_execution(module);
   aiocuda::bind_recording(module);
   aiocuda::bind_memory(module);
+  aiocuda::bind_statistics(module);
   aiocuda::bind_guests(module);
   aiocuda::bind_bench(module);
   aiocuda::bind_graph_bench(module);

@@ -38,9 +38,8 @@ nb::object tuple_of(std::span<const Number> numbers) {
 }
 
 // In the order of the fields of `aiocuda._trace.model.Operation`.
-nb::object as_tuple(const Recording& self, Number number) {
+nb::object as_tuple(const Recording& self, Number number, const trace::Work& work) {
   const trace::Recorder& recorder = self.recorder;
-  const trace::Work& work = recorder.work(number);
   const nb::object stream = work.tick.count ? nb::object(nb::int_(work.tick.stream)) : nb::none();
   return nb::make_tuple(number, name_of(work.kind), recorder.names()[work.name], work.place, work.ask, work.device,
                         stream, work.tick.count, name_of(work.state), work.size_bytes, work.held_bytes,
@@ -50,7 +49,7 @@ nb::object as_tuple(const Recording& self, Number number) {
 nb::object as_tuple(const Recording& self, const trace::Ask& ask) {
   const trace::Recorder& recorder = self.recorder;
   return nb::make_tuple(name_of(ask.kind), name_of(ask.outcome), recorder.names()[ask.name], ask.place,
-                        recorder.names()[ask.who], tuple_of(recorder.results(ask)), ask.begun, ask.ended);
+                        recorder.names()[ask.who], tuple_of(ask.results), ask.begun, ask.ended);
 }
 
 const char* name_of(dataflow::Kind kind) {
@@ -98,7 +97,7 @@ void stop(Recording& self) {
 }
 
 void set_times(Recording& self, Number number, trace::Nanoseconds started, trace::Nanoseconds ended) {
-  if (number >= self.recorder.works().size()) return;  // the number is somebody else's
+  if (number >= self.recorder.work_count()) return;  // the number is somebody else's
   trace::Work& work = self.recorder.work(number);
   if (work.state == trace::WorkState::withdrawn || work.state == trace::WorkState::refused) return;
   work.started = started;
@@ -127,7 +126,7 @@ void bind_recording(nb::module_& module) {
              driver::set_recording(&self);
              return true;
            })
-      // `began(number, title)` and `ended(number)` are told of all who ask, as long as it is recorded.
+      // `began(number, title)` and `ended(number, error)` are told of all who ask, as long as it is recorded.
       .def("tell",
            [](Recording& self, nb::object began, nb::object ended) {
              self.began = std::move(began);
@@ -148,13 +147,30 @@ void bind_recording(nb::module_& module) {
              return self.timing.has_read_all();
            })
       .def("size_bytes", [](const Recording& self) { return self.recorder.size_bytes(); })
-      .def("work_count", [](const Recording& self) { return self.recorder.works().size(); })
-      .def("work", [](const Recording& self, Number number) { return as_tuple(self, number); })
+      .def("work_count", [](const Recording& self) { return self.recorder.work_count(); })
+      .def("work",
+           [](const Recording& self, Number number) { return as_tuple(self, number, self.recorder.work(number)); })
       .def("asks",
            [](const Recording& self) {
              nb::list asks;
-             for (const trace::Ask& each : self.recorder.asks()) asks.append(as_tuple(self, each));
+             for (const auto& [number, each] : self.recorder.asks()) asks.append(as_tuple(self, each));
              return asks;
+           })
+      // Takes what is complete out of the recording: pieces of work, as of `work`, and (number, ...) of those who
+      // asked. It waits no longer than `patience_s` for the times of a piece of work before it looks at later ones;
+      // with `all`, not at all.
+      .def("take",
+           [](Recording& self, double patience_s, bool all) {
+             self.timing.read();
+             self.forget_written();
+             nb::list works, asks;
+             self.recorder.take_work(
+                 static_cast<trace::Nanoseconds>(patience_s * 1e9), all,
+                 [&](Number number, const trace::Work& work) { works.append(as_tuple(self, number, work)); });
+             self.recorder.take_asks([&](Number number, const trace::Ask& ask) {
+               asks.append(nb::make_tuple(number) + as_tuple(self, ask));
+             });
+             return nb::make_tuple(works, asks);
            })
       .def("steps",
            [](const Recording& self) {

@@ -1,6 +1,7 @@
 // What a trace records: numbers, needs, who asked.
 #include <doctest/doctest.h>
 
+#include <string>
 #include <vector>
 
 #include "trace/recorder.hpp"
@@ -40,8 +41,8 @@ TEST_CASE("work is for whoever asked last in this thread, and for nobody once a 
   recorder.leave(around, now_ns());
   CHECK(recorder.work(put(recorder, {0, 2}, {})).ask == outer_ask);
   recorder.end_ask(&inner, Outcome::done, std::vector<Tick>{{0, 1}});
-  CHECK(recorder.asks()[inner_ask].outcome == Outcome::done);
-  CHECK(recorder.results(recorder.asks()[inner_ask]).front() == 0);
+  CHECK(recorder.asks().at(inner_ask).outcome == Outcome::done);
+  CHECK(recorder.asks().at(inner_ask).results.front() == 0);
   {
     Recorder next;
     CHECK(next.current() == none);
@@ -77,4 +78,89 @@ TEST_CASE("a record and what belongs to it take less than 300 bytes") {
   Recorder recorder;
   for (std::uint64_t i = 1; i <= 1000; ++i) put(recorder, {0, i}, {{0, i - 1}});
   CHECK(recorder.size_bytes() < 300 * 1000);
+}
+
+namespace {
+
+std::vector<Number> take_work(Recorder& recorder, Nanoseconds patience = 1'000'000'000'000, bool all = false) {
+  std::vector<Number> taken;
+  recorder.take_work(patience, all, [&](Number number, const Work&) { taken.push_back(number); });
+  return taken;
+}
+std::vector<Number> take_asks(Recorder& recorder) {
+  std::vector<Number> taken;
+  recorder.take_asks([&](Number number, const Ask&) { taken.push_back(number); });
+  return taken;
+}
+
+}  // namespace
+
+TEST_CASE("what is complete is taken, each record once, and numbers go on") {
+  Recorder recorder;
+  const Number first = put(recorder, {0, 1}, {}), second = put(recorder, {0, 2}, {{0, 1}});
+  recorder.work(first).returned = 1;
+  CHECK(take_work(recorder) == std::vector<Number>{first});
+  CHECK(take_work(recorder).empty());
+  const Number third = put(recorder, {0, 3}, {{0, 1}, {0, 2}});
+  CHECK(third == 2);
+  CHECK(needs(recorder, second) == std::vector<Number>{first});
+  CHECK(needs(recorder, third) == std::vector<Number>{second});  // the first is nobody's any more
+  recorder.work(second).returned = recorder.work(third).returned = 1;
+  recorder.work(third).is_timed = true;
+  CHECK(take_work(recorder) == std::vector<Number>{second});
+  recorder.work(third).is_timed = false;
+  CHECK(take_work(recorder) == std::vector<Number>{third});
+  recorder.work(first).state = WorkState::refused;  // nobody reads it
+}
+
+TEST_CASE("work that is late holds nothing up, and is taken when it is complete") {
+  Recorder recorder;
+  const Number late = put(recorder, {0, 1}, {}), next = put(recorder, {1, 1}, {});
+  recorder.work(next).returned = 1;
+  CHECK(take_work(recorder).empty());
+  CHECK(take_work(recorder, -1'000'000'000) == std::vector<Number>{next});
+  CHECK(take_work(recorder, -1'000'000'000).empty());
+  recorder.work(late).state = WorkState::refused;
+  CHECK(take_work(recorder) == std::vector<Number>{late});
+  const Number last = put(recorder, {0, 2}, {});
+  CHECK(take_work(recorder).empty());
+  CHECK(take_work(recorder, 0, true) == std::vector<Number>{last});
+}
+
+TEST_CASE("who asked is taken behind the end and all work") {
+  Recorder recorder;
+  const int key = 0, other = 0;
+  const Number open = recorder.begin_ask(&other, {}), ask = recorder.begin_ask(&key, {});
+  const Number around = recorder.enter(ask);
+  const Number work = put(recorder, {0, 1}, {});
+  recorder.leave(around, now_ns());
+  CHECK(take_asks(recorder).empty());
+  recorder.end_ask(&key, Outcome::done, std::vector<Tick>{{0, 1}});
+  CHECK(take_asks(recorder).empty());
+  recorder.work(work).returned = 1;
+  CHECK(take_work(recorder) == std::vector<Number>{work});
+  CHECK(take_asks(recorder) == std::vector<Number>{ask});
+  CHECK(recorder.asks().size() == 1);
+  CHECK(recorder.asks().contains(open));
+  CHECK(recorder.steps().empty());
+}
+
+TEST_CASE("what is taken takes no memory, however many names there are") {
+  Recorder recorder;
+  const int key = 0;
+  std::size_t most_bytes = 0;
+  for (std::uint64_t i = 1; i <= 100'000; ++i) {
+    const Number ask = recorder.begin_ask(&key, {.name = recorder.name("ask " + std::to_string(i))});
+    const Number around = recorder.enter(ask);
+    const Number work = put(recorder, {0, i}, std::vector<Tick>{{0, i - 1}});
+    recorder.work(work).name = recorder.name("work " + std::to_string(i));
+    recorder.work(work).returned = 1;
+    recorder.leave(around, now_ns());
+    recorder.end_ask(&key, Outcome::done, {});
+    if (i % 100) continue;
+    take_work(recorder);
+    take_asks(recorder);
+    if (i == 10'000) most_bytes = recorder.size_bytes() + recorder.names().size();
+  }
+  CHECK(recorder.size_bytes() + recorder.names().size() <= most_bytes + 5'000);
 }

@@ -1,13 +1,15 @@
 // What a trace records: the work that was submitted, with what it came after, and who asked for it. Knows neither
 // Python nor CUDA.
 //
-// Always true: records are only added, and each has its place as its number. Work depends on work of lower numbers
-// alone. Nothing here calls the driver, or waits. Guarded by the GIL.
+// Always true: records have numbers in the order in which they are added. Work depends on work of lower numbers alone.
+// A record stays until it is taken, which is done where a trace has no end (`take_work`, `take_asks`). Nothing here
+// calls the driver, or waits. Guarded by the GIL.
 #pragma once
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -44,11 +46,15 @@ struct Work {
   std::int32_t device = -1;
   WorkKind kind = WorkKind::launch;
   WorkState state = WorkState::submitted;
+  bool is_timed = false;  // its times are yet to be read
   Number name = 0, place = none, ask = none;
   Number brought_by = none;  // of a copy: the copy that wrote what it reads
   std::uint32_t needs_begin = 0, needs_count = 0;
   std::uint64_t size_bytes = 0, held_bytes = 0;  // that it moves or makes; that arrays of its device hold then
   Nanoseconds built = 0, decided = 0, called = 0, returned = 0, started = 0, ended = 0;
+
+  // Does nothing more come to it?
+  bool is_settled() const { return !is_timed && (state != WorkState::submitted || returned); }
 };
 
 enum class AskKind : std::uint8_t { await, sync, submit, future };
@@ -59,7 +65,8 @@ struct Ask {
   AskKind kind = AskKind::await;
   Outcome outcome = Outcome::open;
   Number name = 0, place = none, who = 0;
-  std::uint32_t results_begin = 0, results_count = 0;  // the last work of its result
+  std::uint32_t work_left = 0;    // of its work, what was not taken
+  std::vector<Number> results{};  // the last work of its result
   Nanoseconds begun = 0, ended = 0;
 };
 
@@ -75,20 +82,17 @@ class Recorder {
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
-  const std::deque<Work>& works() const { return works_; }
-  const std::deque<Ask>& asks() const { return asks_; }
+  Number work_count() const { return first_ + static_cast<Number>(works_.size()); }
+  const std::map<Number, Ask>& asks() const { return asks_; }
   const std::deque<Step>& steps() const { return steps_; }
   std::span<const Number> needs(const Work& work) const {
     return std::span(links_).subspan(work.needs_begin, work.needs_count);
-  }
-  std::span<const Number> results(const Ask& ask) const {
-    return std::span(links_).subspan(ask.results_begin, ask.results_count);
   }
   const std::vector<std::string>& names() const { return names_; }
   std::size_t size_bytes() const {
     std::size_t ends = 0;
     for (const auto& stream : ends_) ends += stream.capacity() * sizeof(End);
-    return works_.size() * sizeof(Work) + asks_.size() * sizeof(Ask) + steps_.size() * sizeof(Step) +
+    return works_.size() * sizeof(Work) + asks_.size() * (sizeof(Ask) + node_bytes) + steps_.size() * sizeof(Step) +
            links_.capacity() * sizeof(Number) + ends;
   }
 
@@ -105,31 +109,45 @@ class Recorder {
 
   // `after`: what it comes after; ticks that are not of this trace are left out. `built`: the object of `note_built`.
   Number begin_work(Work work, std::span<const Tick> after, const void* built) {
-    const auto number = static_cast<Number>(works_.size());
+    const Number number = work_count();
     work.decided = work.called = now_ns();
     if (const auto found = built_.find(built); found != built_.end()) {
       work.built = found->second;
       built_.erase(found);
     }
     work.ask = current();
-    work.needs_begin = add_links(after);
-    work.needs_count = static_cast<std::uint32_t>(links_.size()) - work.needs_begin;
+    if (work.ask != none) ++asks_.at(work.ask).work_left;
+    const std::vector<Number> needs = works_of(after);
+    work.needs_begin = static_cast<std::uint32_t>(links_.size());
+    work.needs_count = static_cast<std::uint32_t>(needs.size());
+    links_.insert(links_.end(), needs.begin(), needs.end());
     works_.push_back(work);
     return number;
   }
   // Nothing was done yet: it is to begin again.
   void withdraw(Number number, const void* built) {
-    works_[number].state = WorkState::withdrawn;
-    if (works_[number].built) built_[built] = works_[number].built;
+    Work& withdrawn = work(number);
+    withdrawn.state = WorkState::withdrawn;
+    if (withdrawn.built) built_[built] = withdrawn.built;
   }
   // The submission that it is, on its stream's later than all before.
   void end_work(Number number, Tick tick) {
-    works_[number].tick = tick;
+    work(number).tick = tick;
     if (ends_.size() <= tick.stream) ends_.resize(tick.stream + 1);
     ends_[tick.stream].push_back({tick.count, number});
   }
-  Work& work(Number number) { return works_[number]; }
-  const Work& work(Number number) const { return works_[number]; }
+  // Of work that was taken, a record that nobody reads.
+  Work& work(Number number) {
+    if (number >= first_) [[likely]]
+      return works_[number - first_];
+    const auto late = late_.find(number);
+    return late == late_.end() ? taken_ = {} : late->second;
+  }
+  const Work& work(Number number) const {
+    if (number >= first_) return works_[number - first_];
+    const auto late = late_.find(number);
+    return late == late_.end() ? taken_ : late->second;
+  }
 
   // The work that a tick is; of several, the last.
   Number find(Tick tick) const {
@@ -142,9 +160,9 @@ class Recorder {
 
   // Whoever asks is known by a key until the end: an object's address. From here on, work is for it.
   Number begin_ask(const void* key, Ask ask) {
-    const auto number = static_cast<Number>(asks_.size());
+    const Number number = next_ask_++;
     ask.begun = now_ns();
-    asks_.push_back(ask);
+    asks_.emplace(number, std::move(ask));
     keys_[key] = number;
     return number;
   }
@@ -155,12 +173,57 @@ class Recorder {
   void end_ask(const void* key, Outcome outcome, std::span<const Tick> ready) {
     const auto found = keys_.find(key);
     if (found == keys_.end()) return;
-    Ask& ask = asks_[found->second];
+    Ask& ask = asks_.at(found->second);
     keys_.erase(found);
     ask.outcome = outcome;
     ask.ended = now_ns();
-    ask.results_begin = add_links(ready);
-    ask.results_count = static_cast<std::uint32_t>(links_.size()) - ask.results_begin;
+    ask.results = works_of(ready);
+  }
+
+  // Takes the records of work to which nothing more comes, up to the first one to which something may come within
+  // `patience`; or those of all work. `take(number, work)`.
+  template <class F>
+  void take_work(Nanoseconds patience, bool all, F&& take) {
+    const Nanoseconds late = now_ns() - patience;
+    auto is_ready = [all](const Work& work) { return all || work.is_settled(); };
+    auto hand_out = [&](Number number, const Work& work) {
+      take(number, work);
+      if (work.ask != none) --asks_.at(work.ask).work_left;
+    };
+    for (auto each = late_.begin(); each != late_.end();) {
+      if (!is_ready(each->second)) {
+        ++each;
+        continue;
+      }
+      hand_out(each->first, each->second);
+      each = late_.erase(each);
+    }
+    while (!works_.empty() && (is_ready(works_.front()) || works_.front().decided < late)) {
+      const Number number = first_++;
+      Work work = works_.front();
+      works_.pop_front();
+      if (is_ready(work)) {
+        hand_out(number, work);
+      } else {
+        work.needs_count = 0;
+        late_.emplace(number, work);
+      }
+    }
+    forget_taken();
+  }
+  // Takes the records of those whose asking has ended, and all of whose work was taken. `take(number, ask)`.
+  template <class F>
+  void take_asks(F&& take) {
+    for (auto each = asks_.begin(); each != asks_.end();) {
+      if (each->second.outcome == Outcome::open || each->second.work_left) {
+        ++each;
+        continue;
+      }
+      take(each->first, each->second);
+      each = asks_.erase(each);
+    }
+    steps_.clear();
+    if (names_.size() > most_names) forget_names();
   }
 
   // From here on what the thread does is for somebody. Gives back for whom it was before.
@@ -173,7 +236,8 @@ class Recorder {
     if (current() != none) steps_.push_back({current(), begun, now_ns()});
     asking = {this, before};
   }
-  Number current() const { return asking.recorder == this ? asking.ask : none; }
+  // None, if the asking has ended meanwhile.
+  Number current() const { return asking.recorder == this && asks_.contains(asking.ask) ? asking.ask : none; }
 
  private:
   struct End {
@@ -188,20 +252,51 @@ class Recorder {
   };
   static inline thread_local Asking asking{nullptr, none};
 
-  // Gives back where they begin: in ascending order, each once.
-  std::uint32_t add_links(std::span<const Tick> ticks) {
-    const auto begin = static_cast<std::ptrdiff_t>(links_.size());
+  // The work that ticks are: in ascending order, each once.
+  std::vector<Number> works_of(std::span<const Tick> ticks) const {
+    std::vector<Number> found;
     for (const Tick tick : ticks)
-      if (const Number work = find(tick); work != none) links_.push_back(work);
-    std::sort(links_.begin() + begin, links_.end());
-    links_.erase(std::unique(links_.begin() + begin, links_.end()), links_.end());
-    return static_cast<std::uint32_t>(begin);
+      if (const Number work = find(tick); work != none) found.push_back(work);
+    std::sort(found.begin(), found.end());
+    found.erase(std::unique(found.begin(), found.end()), found.end());
+    return found;
   }
 
-  std::deque<Work> works_;
-  std::deque<Ask> asks_;
+  // What only work that was taken needs.
+  void forget_taken() {
+    const std::uint32_t begin = works_.empty() ? static_cast<std::uint32_t>(links_.size()) : works_.front().needs_begin;
+    links_.erase(links_.begin(), links_.begin() + begin);
+    for (Work& work : works_) work.needs_begin -= begin;
+    for (auto& stream : ends_) {
+      const auto left = std::find_if(stream.begin(), stream.end(), [&](const End& end) { return end.work >= first_; });
+      stream.erase(stream.begin(), left);
+    }
+    if (built_.size() > most_built) built_.clear();  // of operations that nobody executed
+  }
+
+  // Those that only records have named that were taken.
+  void forget_names() {
+    const std::vector<std::string> before = std::exchange(names_, {""});
+    numbers_.clear();
+    auto renew = [&](Number& number) { number = number ? name(before[number]) : 0; };
+    for (Work& work : works_) renew(work.name);
+    for (auto& [number, work] : late_) renew(work.name);
+    for (auto& [number, ask] : asks_) {
+      renew(ask.name);
+      renew(ask.who);
+    }
+  }
+
+  static constexpr std::size_t most_built = 1 << 16, most_names = 1 << 12;
+  static constexpr std::size_t node_bytes = 40;  // that a map takes for each entry
+
+  Number first_ = 0, next_ask_ = 0;
+  std::deque<Work> works_;       // from `first_` on
+  std::map<Number, Work> late_;  // earlier ones that were not settled in time
+  Work taken_{};
+  std::map<Number, Ask> asks_;
   std::deque<Step> steps_;
-  std::vector<Number> links_;           // needs and results
+  std::vector<Number> links_;           // needs
   std::vector<std::vector<End>> ends_;  // by stream, in order
   std::vector<std::string> names_{""};
   std::unordered_map<std::string, Number> numbers_;

@@ -50,12 +50,15 @@ from aiocuda._graphs.graph import GraphStatistics as GraphStatistics
 from aiocuda._graphs.scope import GraphScope as GraphScope
 from aiocuda._graphs.scope import graph_scope as graph_scope
 from aiocuda._instruments.progress import progress as progress
+from aiocuda._instruments.statistics import MemoryUse as MemoryUse
 from aiocuda._instruments.statistics import Statistics as Statistics
 from aiocuda._instruments.statistics import statistics as statistics
 from aiocuda._kernels.compile_options import CompileOptions as CompileOptions
 from aiocuda._kernels.from_source import kernel as kernel
 from aiocuda._kernels.kernel import Kernel as Kernel
 from aiocuda._kernels.module import Module as Module
+from aiocuda._live.monitor import Monitor as Monitor
+from aiocuda._live.monitor import monitor as monitor
 from aiocuda._ops.composing import value as value
 from aiocuda._ops.composing import zip as zip
 from aiocuda._ops.operation import DeviceOp as DeviceOp
@@ -197,9 +200,11 @@ __all__ = [
     "MemoryHolder",
     "MemoryInfo",
     "MemoryPool",
+    "MemoryUse",
     "MissingAttributeError",
     "MissingPackageError",
     "Module",
+    "Monitor",
     "Occupancy",
     "OperationInterruptedError",
     "OutOfMemoryError",
@@ -256,6 +261,7 @@ __all__ = [
     "linalg",
     "linspace",
     "memory_limit",
+    "monitor",
     "move",
     "ones",
     "ones_like",

@@ -23,6 +23,7 @@ from aiocuda._bench import graphs as bench_graphs
 from aiocuda._driver import emulate
 from aiocuda._driver.inventory import compiler_text, device_rows
 from aiocuda._driver.select import select_driver
+from aiocuda._live import command as live_command
 from aiocuda._trace.tracing import trace
 from aiocuda.errors import (
     AiocudaError,
@@ -198,6 +199,9 @@ COMMANDS: tuple[Command, ...] = (
     Command("demo", "train a small network on all the devices there are", run_demo),
     Command("emulate", "run a Python program of CUDA on the emulated driver: emulate program.py ...", run_emulate),
     Command("trace", "run a program and write a trace of it: trace program.py ...", run_trace),
+    Command(
+        "top", "show what a running process does: top PID; without PID, list those that use aiocuda", live_command.run
+    ),
     Command("bench", "measure what submitting and awaiting costs, over C++; bench graphs: what graphs cost", run_bench),
 )
 

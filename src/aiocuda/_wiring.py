@@ -20,6 +20,7 @@ from aiocuda._engine import background, faults, futures, held_up, opening, overd
 from aiocuda._graphs import making
 from aiocuda._graphs.graph import make_graph, make_graph_async
 from aiocuda._instruments import habits, leaks, notebook, unused
+from aiocuda._live import answering
 from aiocuda._ops import above
 from aiocuda._ops.composing import lift
 from aiocuda._ops.operation import DeviceOp
@@ -37,6 +38,7 @@ def wire() -> None:
     above.make_graph = make_graph
     above.make_graph_async = make_graph_async
     runtime.watched = held_up.Watched
+    runtime.when_open = answering.begin
     leaks.report_at_exit()
     held_up.report()
     unused.report(DeviceOp)
@@ -52,6 +54,7 @@ def _tell_native_code() -> None:
     _native.set_array_classes(DeviceArray, HostArray)
     _native.set_future(futures.DeviceFuture, futures.AS_ITS_OPERATION)
     _native.set_loops(_loops.current_port)
+    _native.set_loop_runs(_loops.is_running)
     _native.set_overdue(overdue.overdue, overdue.overdue_streams)
     _native.set_ahead(background.get_ahead)
     _native.set_tensor_kinds(lambda kind: tensor_kind(kind, external))

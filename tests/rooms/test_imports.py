@@ -20,6 +20,7 @@ IN_FUNCTIONS = {
     "numba",
     "nvmath",
     "nvtx",
+    "opentelemetry",
     "perfetto",
     "rich",
     "rmm",

@@ -52,6 +52,7 @@ _properties: dict[int, DeviceProperties] = {}
 
 # Watches what takes a thread for long, which is named in words; `aiocuda._wiring` sets it, once.
 watched: Callable[[str], contextlib.AbstractContextManager[None]] = contextlib.nullcontext  # type: ignore[assignment]
+when_open: Callable[[], None] | None = None  # called when a device is open; `aiocuda._wiring` sets it, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +188,8 @@ def open_device(ordinal: int) -> None:
     with watched(f"opening device {ordinal}"), _lock_of(ordinal), _native.RelaxedCaptures():
         if ordinal not in _open:  # else by another thread; or by this one, which is asked while it opens the device
             _open_now(ordinal)
+    if when_open is not None:
+        when_open()
 
 
 def _open_now(ordinal: int) -> None:

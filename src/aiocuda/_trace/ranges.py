@@ -38,7 +38,7 @@ class Ranges:
         """Start the range of who asked, by its number."""
         self._open[number] = self._nvtx.start_range(message=title, domain=_DOMAIN)
 
-    def ended(self, number: int) -> None:
+    def ended(self, number: int, error: BaseException | None = None) -> None:
         """End it, if it was started."""
         if number in self._open:
             self._nvtx.end_range(self._open.pop(number))

@@ -48,8 +48,8 @@ class Recorded:
             self._recording.tell(ranges.began, ranges.ended)
         if not self._recording.start():
             raise AiocudaError(
-                "another trace is being recorded, by ac.trace(), ac.debug() or `aiocuda trace`, and there is one at a "
-                "time; end that one first"
+                "another trace is being recorded, by ac.trace(), ac.debug(), `aiocuda trace` or as spans for "
+                "OpenTelemetry, and there is one at a time; end that one first"
             )
         self._begun_ns = time.monotonic_ns()
         if activities is not None:

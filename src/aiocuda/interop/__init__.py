@@ -3,9 +3,10 @@
 from aiocuda.interop import cupy as cupy
 from aiocuda.interop import cutile as cutile
 from aiocuda.interop import numba as numba
+from aiocuda.interop import opentelemetry as opentelemetry
 from aiocuda.interop import rmm as rmm
 from aiocuda.interop import torch as torch
 from aiocuda.interop import triton as triton
 from aiocuda.interop import warp as warp
 
-__all__ = ["cupy", "cutile", "numba", "rmm", "torch", "triton", "warp"]
+__all__ = ["cupy", "cutile", "numba", "opentelemetry", "rmm", "torch", "triton", "warp"]

@@ -1,0 +1,125 @@
+// What has been done so far, in numbers: see statistics.hpp.
+#include "statistics.hpp"
+
+#include <nanobind/stl/string.h>
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "../driver/loop_stall.hpp"
+#include "../live/page.hpp"
+#include "loop_port.hpp"
+#include "process.hpp"
+
+namespace aiocuda {
+namespace {
+using driver::Engine;
+
+PyObject* loop_runs = nullptr;  // () -> whether an event loop runs in this thread
+
+bool is_in_loop() noexcept {
+  const nb::error_scope kept;
+  PyObject* const answer = loop_runs ? PyObject_CallNoArgs(loop_runs) : nullptr;
+  if (loop_runs && !answer) PyErr_WriteUnraisable(loop_runs);
+  const bool is_running = answer == Py_True;
+  Py_XDECREF(answer);
+  return is_running;
+}
+
+nb::dict counts() {
+  Engine& engine = process_engine();
+  engine.require_not_forked();
+  nb::dict counts;
+  std::uint64_t submitted = 0, in_flight = 0;
+  for (std::size_t i = 0; i < engine.timeline.size(); ++i) {
+    submitted += engine.timeline.submitted(static_cast<driver::StreamIndex>(i));
+    in_flight += engine.timeline.backlog(static_cast<driver::StreamIndex>(i));
+  }
+  counts["submitted"] = submitted;
+  counts["in_flight"] = in_flight;
+  counts["pending"] = engine.pending.size();
+  counts["waits_for_room"] = engine.lines.waits();
+  counts["wakes"] = loop_wakes.load();
+  counts["spins"] = engine.waits.spins.load();
+  counts["spins_that_paid"] = engine.waits.spins_that_paid.load();
+  counts["without_flag"] = engine.waits.without_flag.load();
+  counts["staged_bytes"] = engine.staging.staged_bytes();
+  counts["staging_bytes"] = engine.staging.ring_bytes();
+  counts["staging_threads"] = engine.staging.thread_count();
+  counts["stalls"] = driver::loop_stalls.long_ones;
+  counts["longest_stall_ns"] = driver::loop_stalls.longest.count();
+  nb::list histogram;
+  for (const std::uint64_t count : engine.pending.histogram()) histogram.append(count);
+  counts["latency_histogram"] = histogram;
+  const completion::ReactorCounts* reactor = engine.waits.reactor_counts();
+  counts["completed"] = reactor ? reactor->completed.load() : 0;
+  counts["batches"] = reactor ? reactor->batches.load() : 0;
+  counts["sleeps"] = reactor ? reactor->sleeps.load() : 0;
+  counts["parks"] = reactor ? reactor->parks.load() : 0;
+  return counts;
+}
+
+// What is known without the GIL, in the order of `aiocuda._live.page.Counts`.
+live::Page::Counts counts_at_once() {
+  Engine& engine = process_engine();
+  const completion::ReactorCounts* reactor = engine.waits.reactor_counts();
+  return {engine.pending.size(),     reactor ? reactor->completed.load() : 0, engine.lines.waits(), loop_wakes.load(),
+          engine.waits.spins.load(), engine.waits.spins_that_paid.load()};
+}
+
+// A word at the start of somebody's memory, as long as this lives.
+class Word {
+ public:
+  explicit Word(nb::handle memory) {
+    if (PyObject_GetBuffer(memory.ptr(), &view_, PyBUF_WRITABLE) != 0) throw nb::python_error();
+  }
+  Word(const Word&) = delete;
+  Word& operator=(const Word&) = delete;
+  ~Word() { PyBuffer_Release(&view_); }
+  std::atomic<std::uint32_t>& operator*() const { return *static_cast<std::atomic<std::uint32_t>*>(view_.buf); }
+
+ private:
+  Py_buffer view_{};
+};
+
+void bind_live_page(nb::module_& module) {
+  nb::class_<live::Page>(module, "LivePage")
+      .def("__init__",
+           [](live::Page* self, const std::string& version) {
+             interpreter::guard_thread();
+             new (self) live::Page(version);
+           })
+      // Blocks, without the GIL, until another process has rung.
+      .def("listen",
+           [](live::Page& self) {
+             interpreter::guard_thread();
+             const nb::gil_scoped_release release;
+             self.await_ring();
+             self.note_heard(counts_at_once());
+           })
+      .def("answer", [](live::Page& self, const nb::bytes& text) { return self.answer({text.c_str(), text.size()}); })
+      .def_prop_ro_static("layout", [](nb::handle) { return live::Page::layout; })
+      .def_prop_ro_static("file_name", [](nb::handle) { return live::Page::file_name; });
+  // Raises the word at the start of memory that another process listens to. Returns what it is now.
+  module.def("ring", [](nb::handle memory) { return live::ring(*Word(memory)); });
+}
+
+}  // namespace
+
+void bind_statistics(nb::module_& module) {
+  bind_live_page(module);
+  module.def("statistics", counts);
+  // Of what may hold up an event loop: `is_running()` says whether one runs in this thread.
+  module.def("set_loop_runs", [](nb::object is_running) {
+    Py_XDECREF(std::exchange(loop_runs, is_running.release().ptr()));
+    driver::is_in_loop = is_in_loop;
+  });
+  // This thread was held for so long.
+  module.def("note_stall", [](double seconds) {
+    driver::note_stall(std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9)));
+  });
+}
+
+}  // namespace aiocuda

@@ -1,0 +1,10 @@
+// What has been done so far, in numbers.
+#pragma once
+#include <nanobind/nanobind.h>
+
+namespace aiocuda {
+namespace nb = nanobind;
+
+void bind_statistics(nb::module_& module);
+
+}  // namespace aiocuda

@@ -1,0 +1,305 @@
+"""Another process of this machine that uses aiocuda, as it is seen from here: by the page that it answers in.
+
+Always true: the system decides who may look at a process, as for all of ``/proc``: its own user, and root. Looking
+changes nothing there but the bell of the page. Nothing that a page says is believed about anything but the numbers.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple, Self
+
+from aiocuda import _native
+from aiocuda._live import report
+from aiocuda._live.report import Report
+from aiocuda._version import __version__
+from aiocuda.errors import AiocudaError
+
+__all__ = ["Answer", "CannotLookError", "Counts", "Listed", "LookedAt", "listed"]
+
+# As native/live/page.hpp has it.
+_HEAD: Final = struct.Struct("=8sII32sIIIIIIQ6Q")
+_BELL: Final = 48
+_TEXT: Final = 4096
+_SIZE: Final = 1 << 16
+_MAGIC: Final = b"aiocuda\0"
+_POLL_S = 0.002
+_RUNS: Final = "has no time to, or its thread that answers has ended"
+
+
+class CannotLookError(AiocudaError):
+    """A process cannot be looked at.
+
+    Parameters
+    ----------
+    process
+        Its number.
+    reason
+        Why not, in words.
+
+    Attributes
+    ----------
+    process, reason
+        As given.
+    """
+
+    def __init__(self, process: int, reason: str) -> None:
+        super().__init__(process, reason)
+        self.process = process
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+class Counts(NamedTuple):
+    """What a process can say while something else holds Python there; as `Statistics` has them."""
+
+    pending: int
+    completed: int
+    waits_for_room: int
+    wakes: int
+    spins: int
+    spins_that_paid: int
+
+
+class Listed(NamedTuple):
+    """A process that uses aiocuda."""
+
+    process: int
+    version: str
+    program: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a process has answered.
+
+    Attributes
+    ----------
+    report
+        All of it; None: it has not answered in time.
+    state
+        In words, why there is no report; empty where there is one.
+    counts
+        What it could say without Python; None: it could not say that either.
+    counted_ns
+        When it said that, on the clock of `time.monotonic_ns`.
+    """
+
+    report: Report | None
+    state: str = ""
+    counts: Counts | None = None
+    counted_ns: int = 0
+
+
+class LookedAt:
+    """A process that is looked at, until it ends or this is closed.
+
+    Raises
+    ------
+    CannotLookError
+        There is no such process, it is another user's, or it does not use aiocuda, or another version.
+    """
+
+    def __init__(self, process: int) -> None:
+        self.process = process
+        self._began = _beginning(process)
+        if self._began is None:
+            raise CannotLookError(process, f"there is no process {process}")
+        file = _open_page(process)
+        try:
+            self._map = mmap.mmap(file, _SIZE)
+        finally:
+            os.close(file)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._map.close()
+
+    def has_ended(self) -> bool:
+        """Say whether the process has."""
+        return _beginning(self.process) != self._began
+
+    def ask(self, patience_s: float = 1.0) -> Answer:
+        """Ask it, and wait for the answer for so many seconds.
+
+        Raises
+        ------
+        CannotLookError
+            It is another version of aiocuda.
+        """
+        with memoryview(self._map) as memory, memory[_BELL : _BELL + 4] as bell:
+            rung = _native.ring(bell)
+        until = time.monotonic() + patience_s
+        while True:
+            head = self._head()
+            if _is_up_to(head.answered, rung):
+                text = self._text()
+                if text is not None:
+                    return Answer(self._read(text))
+            if self.has_ended():
+                return Answer(None, "it has ended")
+            if time.monotonic() > until:
+                break
+            time.sleep(_POLL_S)
+        state = _state_of(self.process)
+        # A thread that has heard somebody, and has not answered, waits for the lock, or for the driver's.
+        if state == _RUNS and head.heard != head.answered:
+            held = "it does not answer: something there holds Python's lock (the GIL), or the driver"
+            return Answer(None, held, Counts(*head.counts), head.heard_ns)
+        return Answer(None, f"it does not answer: it {state}")
+
+    def _head(self) -> _Head:
+        return _head_of(self._map[: _HEAD.size])
+
+    def _text(self) -> bytes | None:
+        """Return what it has written; None while it writes."""
+        before = self._head()
+        text = self._map[_TEXT : _TEXT + min(before.text_bytes, _SIZE - _TEXT)]
+        return None if before.written % 2 or self._head().written != before.written else text
+
+    def _read(self, text: bytes) -> Report:
+        try:
+            return report.read(text)
+        except (ValueError, TypeError, KeyError):
+            raise CannotLookError(
+                self.process,
+                f"process {self.process} tells other numbers than this aiocuda knows: use the aiocuda of its "
+                "environment",
+            ) from None
+
+
+def listed() -> list[Listed]:
+    """Return the processes that use aiocuda and may be looked at from here, in the order of their numbers."""
+    found = []
+    for process in sorted(int(each.name) for each in Path("/proc").iterdir() if each.name.isdecimal()):
+        try:
+            for head, file in _pages(process):
+                os.close(file)
+                if head.process == _own_number(process):
+                    found.append(Listed(process, head.version, _program(process)))
+                    break
+        except OSError:  # it has ended, or is another user's
+            continue
+    return found
+
+
+class _Head(NamedTuple):
+    layout: int
+    process: int
+    version: str
+    heard: int
+    answered: int
+    written: int
+    text_bytes: int
+    heard_ns: int
+    counts: tuple[int, ...]
+
+
+def _head_of(head: bytes) -> _Head:
+    _, layout, process, version, _, heard, answered, written, text_bytes, _, heard_ns, *counts = _HEAD.unpack(head)
+    known = version.rstrip(b"\0").decode(errors="replace")
+    return _Head(layout, process, known, heard, answered, written, text_bytes, heard_ns, tuple(counts))
+
+
+def _pages(process: int) -> Iterator[tuple[_Head, int]]:
+    """Yield the pages that a process has open, each with a file of ours, which is the caller's to close."""
+    folder = Path(f"/proc/{process}/fd")
+    for name in os.listdir(folder):  # noqa: PTH208 - numbers
+        try:
+            if not os.readlink(folder / name).startswith(f"/memfd:{_native.LivePage.file_name} "):  # noqa: PTH115
+                continue
+            file = os.open(folder / name, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:  # it was closed just now
+            continue
+        head = os.pread(file, _HEAD.size, 0)
+        if len(head) == _HEAD.size and head.startswith(_MAGIC):
+            yield _head_of(head), file
+        else:
+            os.close(file)
+
+
+def _open_page(process: int) -> int:
+    own_number, others = _own_number(process), []
+    try:
+        for head, file in _pages(process):
+            if head.process == own_number:
+                break
+            os.close(file)
+            others.append(head.process)
+        else:
+            raise CannotLookError(process, _why_none(process, others))
+    except PermissionError:
+        raise CannotLookError(
+            process, f"process {process} may be looked at by its own user and by root alone (ptrace(2) says when)"
+        ) from None
+    except FileNotFoundError:
+        raise CannotLookError(process, f"process {process} has ended") from None
+    if (head.layout, head.version) != (_native.LivePage.layout, __version__):
+        os.close(file)
+        raise CannotLookError(
+            process,
+            f"process {process} uses aiocuda {head.version}, and this is aiocuda {__version__}: use the aiocuda of its "
+            "environment",
+        )
+    return file
+
+
+def _why_none(process: int, others: list[int]) -> str:
+    if others:
+        return (
+            f"process {process} was forked from process {others[0]}, which uses aiocuda, and can use no device itself; "
+            f"look at {others[0]}"
+        )
+    if "/aiocuda/_native" in Path(f"/proc/{process}/maps").read_text(encoding="utf-8", errors="replace"):
+        return f"process {process} uses aiocuda, and has not opened a device yet"
+    return f"process {process} does not use aiocuda"
+
+
+def _own_number(process: int) -> int:
+    """Return the number that a process has in its own container; 0: it has ended."""
+    for line in Path(f"/proc/{process}/status").read_text(encoding="utf-8", errors="replace").splitlines():
+        if line.startswith("NSpid:"):
+            return int(line.split()[-1])
+    return process  # a system without such containers
+
+
+def _facts(process: int) -> list[str] | None:
+    """Return what the system says of a process, from its state on; None: it has ended."""
+    try:
+        facts = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None if facts[0] in "ZX" else facts
+
+
+def _beginning(process: int) -> str | None:
+    """Return when a process began; None: it has ended."""
+    facts = _facts(process)
+    return None if facts is None else facts[19]
+
+
+def _state_of(process: int) -> str:
+    facts = _facts(process)
+    if facts is None:
+        return "has ended"
+    return "is stopped" if facts[0] in "tT" else _RUNS
+
+
+def _program(process: int) -> str:
+    words = Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    return " ".join(words.split())  # in one line
+
+
+def _is_up_to(number: int, rung: int) -> bool:
+    """Say whether a count that begins anew behind 2**32 has come to another one."""
+    return (number - rung) % (1 << 32) < 1 << 31

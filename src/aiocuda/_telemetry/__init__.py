@@ -1,0 +1,1 @@
+"""What OpenTelemetry is told: counts as metrics, awaits and their operations as spans."""
