@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+import aiocuda as ac
+from aiocuda._driver.inventory import compiler_text
+
 WRONG = {
     "unrequested": (
         """extern "C" __global__ void unrequested(float* x) {
@@ -16,6 +19,13 @@ WRONG = {
     ),
     "misaligned": (
         """extern "C" __global__ void misaligned(float* x) {
+            double* v = reinterpret_cast<double*>(x + threadIdx.x);
+            v[0] = 1;
+        }""",
+        "CUDA_ERROR_MISALIGNED_ADDRESS 716",
+    ),
+    "misaligned_vector": (
+        """extern "C" __global__ void misaligned_vector(float* x) {
             float4 v = *reinterpret_cast<float4*>(x + 1);
             x[0] = v.x + v.y + v.z + v.w; // all of it, or a compiler loads two floats
         }""",
@@ -26,6 +36,8 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_an_access_that_a_gpu_refuses_loses_the_device(broken, name):
+    if name == "misaligned_vector" and ac.Device(0).is_emulated and "clang" in compiler_text():
+        pytest.skip("clang does not look at copies of whole structures")
     source, error = WRONG[name]
     out = broken(
         f"""
