@@ -236,3 +236,31 @@ NVJITLINK_API int nvJitLinkGetInfoLog(void* handle, char* to) {
   return with_link(handle, [](Link&) { return success; });
 }
 }
+
+// Programs that were built with NVIDIA's header of a minor version call its functions by names with that version.
+// PyTorch needs some of them as soon as it is imported.
+// NOLINTBEGIN(bugprone-reserved-identifier,bugprone-macro-parentheses)
+#define NVJITLINK_OF_VERSION(name, minor)                                           \
+  extern "C" NVJITLINK_API decltype(nvJitLink##name) __nvJitLink##name##_13_##minor \
+      __attribute__((alias("nvJitLink" #name)));
+#define NVJITLINK_OF_VERSIONS(name) \
+  NVJITLINK_OF_VERSION(name, 0)     \
+  NVJITLINK_OF_VERSION(name, 1)     \
+  NVJITLINK_OF_VERSION(name, 2)     \
+  NVJITLINK_OF_VERSION(name, 3)     \
+  NVJITLINK_OF_VERSION(name, 4)     \
+  NVJITLINK_OF_VERSION(name, 5)
+NVJITLINK_OF_VERSIONS(Create)
+NVJITLINK_OF_VERSIONS(Destroy)
+NVJITLINK_OF_VERSIONS(AddData)
+NVJITLINK_OF_VERSIONS(AddFile)
+NVJITLINK_OF_VERSIONS(Complete)
+NVJITLINK_OF_VERSIONS(GetLinkedCubinSize)
+NVJITLINK_OF_VERSIONS(GetLinkedCubin)
+NVJITLINK_OF_VERSIONS(GetLinkedPtxSize)
+NVJITLINK_OF_VERSIONS(GetLinkedPtx)
+NVJITLINK_OF_VERSIONS(GetErrorLogSize)
+NVJITLINK_OF_VERSIONS(GetErrorLog)
+NVJITLINK_OF_VERSIONS(GetInfoLogSize)
+NVJITLINK_OF_VERSIONS(GetInfoLog)
+// NOLINTEND(bugprone-reserved-identifier,bugprone-macro-parentheses)

@@ -26,13 +26,15 @@ def properties() -> Any:
 
 
 def allow(address: int, size: int, flags: Any = READ_WRITE) -> Any:
+    asked = properties()  # its parts are its own: they end with it
     access = cu.CUmemAccessDesc()
-    access.location, access.flags = properties().location, flags
+    access.location, access.flags = asked.location, flags
     return cu.cuMemSetAccess(address, size, [access], 1)
 
 
 def flags_at(address: int) -> int:
-    return int(ok(cu.cuMemGetAccess(properties().location, address)))
+    asked = properties()
+    return int(ok(cu.cuMemGetAccess(asked.location, address)))
 
 
 def first_int(address: int) -> int:

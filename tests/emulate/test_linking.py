@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import numpy as np
 import pytest
 
@@ -176,3 +178,18 @@ def test_the_drivers_linker_links_and_tells_what_is_missing(core):
             ok(driver.cuLibraryGetKernel(library, b"launched"))
             ok(driver.cuLibraryUnload(library))
         ok(driver.cuLinkDestroy(link))
+
+
+@pytest.mark.parametrize("minor", range(6))
+def test_programs_of_each_version_find_its_names(core, minor):
+    """PyTorch's libraries ask for them when they are loaded."""
+    from cuda.bindings import nvjitlink  # it loads the library
+
+    nvjitlink.version()
+    library = ctypes.CDLL("libnvJitLink.so.13")
+    major, found = ctypes.c_uint(), ctypes.c_uint()
+    assert library.nvJitLinkVersion(ctypes.byref(major), ctypes.byref(found)) == 0
+    assert major.value == 13
+    handle, option = ctypes.c_void_p(), ctypes.c_char_p(b"-arch=sm_90")
+    assert library[f"__nvJitLinkCreate_13_{minor}"](ctypes.byref(handle), 1, ctypes.byref(option)) == 0
+    assert library[f"__nvJitLinkDestroy_13_{minor}"](ctypes.byref(handle)) == 0
