@@ -49,6 +49,27 @@ def test_processes_that_the_program_starts_are_on_the_emulated_driver_too(emulat
     assert done.stdout.strip() == "(2, '0000:01:00.0')", done.stderr
 
 
+CHILD = """
+import subprocess, sys
+
+code = "import aiocuda, sys; print(aiocuda.select_driver().kind, getattr(sys, 'customized', 'as it was'))"
+print(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True))
+"""
+
+
+def test_a_process_that_the_program_starts_says_nothing_of_its_own(emulate):
+    done = emulate(CHILD)
+    assert "stdout='emulated as it was\\n', stderr=''" in done.stdout, done
+
+
+def test_a_process_that_the_program_starts_runs_the_sitecustomize_of_its_environment(emulate, tmp_path, monkeypatch):
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text("import sys; sys.customized = __file__", encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
+    done = emulate(CHILD)
+    assert f"stdout='emulated {tmp_path}/site/sitecustomize.py\\n', stderr=''" in done.stdout, done
+
+
 def test_a_module_runs_by_its_name(tmp_path):
     (tmp_path / "told.py").write_text("import sys; print(sys.argv[1:], __name__)", encoding="utf-8")
     done = command("emulate", "-m", "told", "--flag", cwd=tmp_path)

@@ -11,11 +11,14 @@ def _run_next() -> None:
     """Run the sitecustomize of the environment, in whose place this one stands."""
     here = Path(__file__).resolve().parent
     sys.path[:] = [place for place in sys.path if Path(place).resolve() != here]
-    found = importlib.util.find_spec("sitecustomize") if sys.modules.pop("sitecustomize", None) else None
-    if found is not None and found.loader is not None:
-        module = importlib.util.module_from_spec(found)
-        sys.modules["sitecustomize"] = module
-        found.loader.exec_module(module)
+    this = sys.modules.pop("sitecustomize")  # so that Python looks for another one
+    found = importlib.util.find_spec("sitecustomize")
+    if found is None or found.loader is None:
+        sys.modules["sitecustomize"] = this  # Python, which imports it, expects it there
+        return
+    module = importlib.util.module_from_spec(found)
+    sys.modules["sitecustomize"] = module
+    found.loader.exec_module(module)
 
 
 _run_next()
