@@ -132,8 +132,9 @@ int attribute_value(CUdevice_attribute attribute, CUdevice device) {
       return CU_DEVICE_NUMA_CONFIG_NONE;
     case CU_DEVICE_ATTRIBUTE_NUMA_ID:
       return -1;
+    // Node 0, which every host has for pools. Device memory is on no node in particular.
     case CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID:
-      return -1;
+      return 0;
     // Concurrency
     case CU_DEVICE_ATTRIBUTE_GPU_OVERLAP:
     case CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS:
