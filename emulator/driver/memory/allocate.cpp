@@ -122,10 +122,11 @@ CUresult cuMemAllocHost(void** pointer, std::size_t bytes) {
 
 namespace {
 
-// Waits for the work of the context that the allocation belongs to, then gives it back.
-CUresult free_after_waiting(const Allocation& allocation, const char* function) {
+// Waits for the work of the context that the allocation belongs to, or else of the current one, then gives it back.
+CUresult free_after_waiting(const Allocation& allocation, Context& current, const char* function) {
   if (const CUresult error = capture::check_unsafe_call()) return error;
-  if (const auto owner = contexts().find(allocation.context)) {
+  const CUcontext waited_for = allocation.context != nullptr ? allocation.context : current.handle();
+  if (const auto owner = contexts().find(waited_for)) {
     if (const CUresult error = owner->synchronise_behind_gate()) return error;
   }
   if (memory::close_once_more(allocation)) return CUDA_SUCCESS;
@@ -147,7 +148,7 @@ CUresult cuMemFree(CUdeviceptr pointer) {
     case Allocation::Kind::device:
     case Allocation::Kind::managed:
     case Allocation::Kind::stream_ordered:
-      return free_after_waiting(*allocation, "cuMemFree");
+      return free_after_waiting(*allocation, entry.context(), "cuMemFree");
     case Allocation::Kind::graph:
       if (const CUresult error = capture::check_unsafe_call()) return error;
       if (const CUresult error = entry.context().synchronise_behind_gate()) return error;
@@ -165,7 +166,7 @@ CUresult cuMemFreeHost(void* pointer) {
   if (!allocation || allocation->address != address || allocation->kind != Allocation::Kind::page_locked) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  return free_after_waiting(*allocation, "cuMemFreeHost");
+  return free_after_waiting(*allocation, entry.context(), "cuMemFreeHost");
 }
 
 CUresult cuMemGetAddressRange(CUdeviceptr* base, std::size_t* bytes, CUdeviceptr pointer) {

@@ -217,8 +217,9 @@ CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData* data, CUdeviceptr pointe
 }
 
 CUresult cuMemPoolImportPointer(CUdeviceptr* pointer, CUmemoryPool given, CUmemPoolPtrExportData* data) {
+  // Memory out of a pool belongs to no context, so none need be current.
   const Entry entry = enter();
-  if (!entry) return entry.error();
+  if (!entry && entry.error() != CUDA_ERROR_INVALID_CONTEXT) return entry.error();
   const auto pool = memory::pools().find(given);
   PointerHandle handle;
   if (pointer == nullptr || !pool || !pool->is_imported() || data == nullptr || !read(*data, handle) ||
@@ -227,8 +228,11 @@ CUresult cuMemPoolImportPointer(CUdeviceptr* pointer, CUmemoryPool given, CUmemP
   }
   auto described = std::make_shared<Allocation>();
   described->kind = Allocation::Kind::stream_ordered;
-  described->context = entry.context().handle();
-  described->device = pool->is_on_device() ? pool->properties().location.id : entry.context().device();
+  if (entry) {
+    described->context = entry.context().handle();
+    described->device = entry.context().device();
+  }
+  if (pool->is_on_device()) described->device = pool->properties().location.id;
   described->memory = &pool->memory();
   described->pool = pool;
   std::shared_ptr<Allocation> opened;
