@@ -57,6 +57,12 @@ Result answer(const Device* device, T* to, T value) {
   return success;
 }
 
+Result refuse_change(const Device* device) {
+  abi::DeviceState state;
+  const Result result = state_of(device, state);
+  return result == success ? error_no_permission : result;
+}
+
 Result sleep_without_event(unsigned timeout_ms) {
   std::this_thread::sleep_for(std::chrono::milliseconds(timeout_ms));
   return error_timeout;
@@ -188,6 +194,23 @@ NVML_API int nvmlDeviceGetHandleByIndex(unsigned index, Device** device) {
 NVML_API int nvmlDeviceGetHandleByUUID(const char* uuid, Device** device) {
   return find_by(uuid, device, &uuid_text, std::strlen("GPU-"));
 }
+NVML_API int nvmlDeviceGetHandleByUUIDV(const Uuid* uuid, Device** device) {
+  if (!is_initialised()) return error_uninitialized;
+  if (uuid == nullptr || device == nullptr) return error_invalid_argument;
+  if (uuid->version != version_of<Uuid>(1)) return error_argument_version_mismatch;
+  if (uuid->form == UuidForm::text) {
+    const std::string text(uuid->text, strnlen(uuid->text, sizeof uuid->text));
+    return nvmlDeviceGetHandleByUUID(text.c_str(), device);
+  }
+  if (uuid->form != UuidForm::bytes) return error_invalid_argument;
+  abi::DeviceState state;
+  for (int each = 0; aiocuda_emulator_device_state(each, &state); ++each) {
+    if (std::memcmp(state.uuid, uuid->bytes, sizeof uuid->bytes) != 0) continue;
+    *device = handle_of(each);
+    return success;
+  }
+  return error_not_found;
+}
 // The domain may be told in four digits, as CUDA does, or in eight.
 NVML_API int nvmlDeviceGetHandleByPciBusId_v2(const char* bus, Device** device) {
   return find_by(bus, device, &pci_bus_text, 4);
@@ -237,14 +260,17 @@ NVML_API int nvmlDeviceGetNumFans(const Device* device, unsigned* count) { retur
 NVML_API int nvmlDeviceGetDisplayMode(const Device* device, int* mode) { return answer(device, mode, 0); }
 NVML_API int nvmlDeviceGetDisplayActive(const Device* device, int* mode) { return answer(device, mode, 0); }
 NVML_API int nvmlDeviceGetComputeMode(const Device* device, int* mode) { return answer(device, mode, 0); }
+NVML_API int nvmlDeviceSetComputeMode(const Device* device, int) { return refuse_change(device); }
+NVML_API int nvmlDeviceGetVirtualizationMode(const Device* device, int* mode) { return answer(device, mode, 0); }
+NVML_API int nvmlDeviceGetCapabilities(const Device* device, Capabilities* to) {
+  if (to == nullptr) return is_initialised() ? error_invalid_argument : error_uninitialized;
+  if (to->version != version_of<Capabilities>(1)) return error_argument_version_mismatch;
+  return answer(device, &to->mask, 0u);
+}
 NVML_API int nvmlDeviceGetC2cModeInfoV(const Device* device, C2cMode* mode) { return answer(device, mode, C2cMode{0}); }
 // The driver stays as long as the process, and nothing changes that.
 NVML_API int nvmlDeviceGetPersistenceMode(const Device* device, int* mode) { return answer(device, mode, 1); }
-NVML_API int nvmlDeviceSetPersistenceMode(const Device* device, int) {
-  abi::DeviceState state;
-  const Result result = state_of(device, state);
-  return result == success ? error_no_permission : result;
-}
+NVML_API int nvmlDeviceSetPersistenceMode(const Device* device, int) { return refuse_change(device); }
 
 // ---- its place: a bus with no link
 

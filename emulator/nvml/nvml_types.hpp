@@ -66,6 +66,21 @@ struct DriverBranch {
   char branch[80];
 };
 
+enum class UuidForm : unsigned { text = 1, bytes = 2 };
+
+struct Uuid {
+  unsigned version;
+  UuidForm form;
+  union {
+    char text[41];
+    unsigned char bytes[16];
+  };
+};
+
+struct Capabilities {
+  unsigned version, mask;
+};
+
 struct C2cMode {
   unsigned is_c2c_enabled;
 };

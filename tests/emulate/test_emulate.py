@@ -84,7 +84,9 @@ def test_an_error_of_the_programs_shows_its_own_lines(emulate):
 
 
 MANAGEMENT = """
+import ctypes
 import os
+import struct
 from cuda.bindings import driver, nvml
 
 def ok(answer):
@@ -98,6 +100,20 @@ ok(driver.cuInit(0))
 uuid = bytes(ok(driver.cuDeviceGetUuid(1))[0].bytes).hex()
 assert nvml.device_get_uuid(handle).removeprefix("GPU-").replace("-", "") == uuid
 assert nvml.device_get_handle_by_uuid(nvml.device_get_uuid(handle)) == handle
+assert nvml.device_get_handle_by_uuidv(nvml.UUIDType.ASCII, nvml.device_get_uuid(handle).encode()) == handle
+library = ctypes.CDLL("libnvidia-ml.so.1")  # cuda.bindings takes 15 bytes of a binary UUID
+found = ctypes.c_void_p()
+for of_bytes, result in ((bytes.fromhex(uuid), 0), (bytes(16), int(nvml.Return.ERROR_NOT_FOUND))):
+    asked = struct.pack("II41s3x", 52 | 1 << 24, int(nvml.UUIDType.BINARY), of_bytes)
+    assert library.nvmlDeviceGetHandleByUUIDV(asked, ctypes.byref(found)) == result
+assert found.value == handle
+assert nvml.device_get_virtualization_mode(handle) == nvml.GpuVirtualizationMode.NONE
+assert nvml.device_get_capabilities(handle) == 0
+try:
+    nvml.device_set_compute_mode(handle, nvml.ComputeMode.COMPUTEMODE_PROHIBITED)
+    raise SystemExit("the mode was changed")
+except nvml.NoPermissionError:
+    assert nvml.device_get_compute_mode(handle) == nvml.ComputeMode.COMPUTEMODE_DEFAULT
 bus = ok(driver.cuDeviceGetPCIBusId(13, 1))[0].split(b"\\0")[0].decode()
 assert nvml.device_get_pci_info_v3(handle).bus_id == "0000" + bus
 assert nvml.device_get_handle_by_pci_bus_id_v2(bus) == handle
