@@ -60,11 +60,12 @@ bool lacks_options(unsigned count, const CUjit_option* options, void* const* val
 }
 
 CUresult add_input(Link& link, CUjitInputType type, std::string content, std::string name) {
+  const nvrtc::InputKind kind = nvrtc::read_input(content);
+  if (kind == nvrtc::InputKind::device_runtime) return CUDA_SUCCESS;
   if (type == CU_JIT_INPUT_LIBRARY || type == CU_JIT_INPUT_FATBINARY) {
     link.errors.add("error   : '" + name + "' is a library or a fat binary, which only a GPU can run\n");
     return CUDA_ERROR_NO_BINARY_FOR_GPU;
   }
-  const nvrtc::InputKind kind = nvrtc::read_input(content);
   if (kind != nvrtc::InputKind::object && kind != nvrtc::InputKind::whole_program) {
     link.errors.add(nvrtc::why_no_input(kind, name));
     return kind == nvrtc::InputKind::text_without_image ? CUDA_ERROR_NO_BINARY_FOR_GPU : CUDA_ERROR_INVALID_IMAGE;

@@ -81,11 +81,12 @@ Result add(Link& link, int type, std::string content, std::string name) {
     link.errors += "error   : '" + name + "' is for link time, and the linker was made without -lto\n";
     return error_lto_not_enabled;
   }
+  const nvrtc::InputKind kind = nvrtc::read_input(content);
+  if (kind == nvrtc::InputKind::device_runtime) return success;
   if (type == input_fatbin || type == input_library || type == input_index) {
     link.errors += "error   : '" + name + "' is a library or a fat binary, which only a GPU can run\n";
     return error_unrecognized_input;
   }
-  const nvrtc::InputKind kind = nvrtc::read_input(content);
   if (kind == nvrtc::InputKind::object || kind == nvrtc::InputKind::whole_program) {
     link.inputs.push_back({std::move(name), std::move(content)});
     return success;

@@ -178,7 +178,39 @@ LinkResult link(std::vector<LinkInput> inputs) {
   }
 }
 
+namespace {
+
+// The names of an archive's members, in the form of System V and GNU; none where it is no archive, or not whole.
+std::vector<std::string> members_of_archive(std::string_view content) {
+  constexpr std::string_view magic = "!<arch>\n";
+  constexpr std::size_t header_bytes = 60, name_bytes = 16, size_at = 48, size_digits = 10;
+  if (content.substr(0, magic.size()) != magic) return {};
+  std::vector<std::string> members;
+  std::string_view long_names;
+  for (std::size_t at = magic.size(); at < content.size();) {
+    if (content.size() - at < header_bytes) return {};
+    const std::string name(content.substr(at, name_bytes));
+    const std::size_t bytes = std::strtoull(std::string(content.substr(at + size_at, size_digits)).c_str(), nullptr, 10);
+    at += header_bytes;
+    if (content.size() - at < bytes) return {};
+    if (name.rfind("//", 0) == 0) {
+      long_names = content.substr(at, bytes);
+    } else if (name[0] == '/' && name[1] >= '0' && name[1] <= '9') {
+      const std::string_view rest = long_names.substr(std::min<std::size_t>(
+          std::strtoull(name.c_str() + 1, nullptr, 10), long_names.size()));
+      members.emplace_back(rest.substr(0, rest.find('/')));
+    } else if (name[0] != '/') {  // else it is the index
+      members.push_back(name.substr(0, name.find('/')));
+    }
+    at += bytes + bytes % 2;
+  }
+  return members;
+}
+
+}  // namespace
+
 InputKind read_input(std::string& content) {
+  if (members_of_archive(content) == std::vector<std::string>{"cuda_device_runtime.o"}) return InputKind::device_runtime;
   if (std::optional<std::string> image = abi::image_of_text(content)) content = std::move(*image);
   if (symbols_of_object(content)) return InputKind::object;
   if (is_shared_object(content)) return InputKind::whole_program;

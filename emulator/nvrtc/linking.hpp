@@ -23,7 +23,9 @@ struct LinkResult {
 // kept in the cache of compiled kernels.
 LinkResult link(std::vector<LinkInput> inputs);
 
-enum class InputKind { object, whole_program, text_without_image, unknown };
+// The device runtime is NVIDIA's libcudadevrt.a, which a GPU needs for graphs that kernels launch. The emulated driver
+// has its functions itself, so a linker takes it and has nothing to link.
+enum class InputKind { object, whole_program, device_runtime, text_without_image, unknown };
 
 // Takes an input as a linker is given it: an image, or the text that stands for PTX, which becomes the image in it.
 InputKind read_input(std::string& content);

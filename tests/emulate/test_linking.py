@@ -141,6 +141,49 @@ def test_what_two_programs_define_is_named_with_both(core):
         linker.link("cubin")
 
 
+LAUNCHER = """
+extern "C" __global__ void launcher(cudaGraphExec_t graph) { cudaGraphLaunch(graph, cudaStreamGraphTailLaunch); }
+"""
+
+
+def archive(member):
+    """Return an archive of one member, whose name is long, in the form of System V."""
+    names = f"{member}/\n".encode()
+    names += b"\n" * (len(names) % 2)
+    return b"".join(
+        [b"!<arch>\n"]
+        + [
+            f"{name:<16}{0:<12}{0:<6}{0:<6}{644:<8}{len(content):<10}`\n".encode() + content
+            for name, content in (("/", bytes(4)), ("//", names), ("/0", b"an object "))
+        ]
+    )
+
+
+@pytest.mark.emulated_only
+@pytest.mark.parametrize("inputs", [(0,), (0, 1), (1, 0)])
+def test_the_device_runtime_is_taken_and_nothing_of_it_linked(core, inputs, tmp_path):
+    (tmp_path / "libcudadevrt.a").write_bytes(archive("cuda_device_runtime.o"))
+    library = core.ObjectCode.from_library(str(tmp_path / "libcudadevrt.a"))
+    given = [(relocatable(core, LAUNCHER), library)[i] for i in inputs]
+    assert core.Linker(*given).link("cubin").get_kernel("launcher").num_arguments == 1
+
+
+@pytest.mark.emulated_only
+def test_another_library_is_refused_by_its_name(core, tmp_path):
+    (tmp_path / "libmine.a").write_bytes(archive("my_functions_of_the_device.o"))
+    library = core.ObjectCode.from_library(str(tmp_path / "libmine.a"))
+    with pytest.raises(Exception, match=r"libmine.a' is a library or a fat binary, which only a GPU can run"):
+        core.Linker(relocatable(core, LAUNCHER), library)
+
+
+@pytest.mark.emulated_only
+@pytest.mark.parametrize("content", [b"!<arch>\n", b"!<arch>\n" + b"x" * 59, archive("cuda_device_runtime.o")[:-1]])
+def test_an_archive_that_is_not_whole_is_refused(core, tmp_path, content):
+    (tmp_path / "libcudadevrt.a").write_bytes(content)
+    with pytest.raises(Exception, match="is a library or a fat binary"):
+        core.Linker(relocatable(core, LAUNCHER), core.ObjectCode.from_library(str(tmp_path / "libcudadevrt.a")))
+
+
 @pytest.mark.emulated_only
 def test_ptx_of_another_compiler_is_refused_with_a_way_out(core):
     code = core.ObjectCode.from_ptx(b".version 9.0\n.target sm_90\n.address_size 64\n\0", name="mine.ptx")
