@@ -22,4 +22,15 @@ address = int(ok(cu.cuMemPoolImportPointer(pool, data)))
 open_device()
 values = 2 * read(address, 16, np.int32)
 ok(cu.cuMemcpyHtoD(address, values.ctypes.data, values.nbytes))
-ok(cu.cuMemFree(address))
+if sys.argv[3:]:  # how many: frees it in one stream while another is yet to write there
+    flag = int(ok(cu.cuMemHostAlloc(4, 0)))
+    ctypes.c_int.from_address(flag).value = 0
+    writer, other = (ok(cu.cuStreamCreate(cu.CUstream_flags.CU_STREAM_NON_BLOCKING)) for _ in range(2))
+    ok(cu.cuStreamWaitValue32(writer, flag, 1, cu.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_EQ))
+    ok(cu.cuMemsetD32Async(address, 43, int(sys.argv[3]), writer))
+    ok(cu.cuMemFreeAsync(address, other))
+    ctypes.c_int.from_address(flag).value = 1
+    ok(cu.cuStreamSynchronize(writer))
+    assert cu.cuMemcpyDtoH(values.ctypes.data, address, values.nbytes)[0] == cu.CUresult.CUDA_ERROR_INVALID_VALUE
+else:
+    ok(cu.cuMemFree(address))

@@ -29,8 +29,8 @@ def place(kind: Any) -> int:
     return node
 
 
-@pytest.mark.parametrize("kind", [DEVICE, NODE])
-def test_memory_of_a_pool_is_opened_before_a_context_is_current(kind):
+def lent(kind: Any, *arguments: str) -> list[int]:
+    """Lend 16 integers, all 21, of a pool to another process; return what they are when it has ended."""
     asked = cu.CUmemPoolProps()
     asked.allocType = cu.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
     asked.handleTypes = DESCRIPTOR
@@ -46,8 +46,9 @@ def test_memory_of_a_pool_is_opened_before_a_context_is_current(kind):
     descriptor = int(ok(cu.cuMemPoolExportToShareableHandle(pool, DESCRIPTOR, 0)))
     data = ok(cu.cuMemPoolExportPointer(address))
     exported = ctypes.string_at(data.getPtr(), 64)  # all of a CUmemPoolPtrExportData
+    script = Path(__file__).parent / "imports_from_a_pool.py"
     done = subprocess.run(
-        [sys.executable, Path(__file__).parent / "imports_from_a_pool.py", str(descriptor), exported.hex()],
+        [sys.executable, script, str(descriptor), exported.hex(), *arguments],
         pass_fds=[descriptor],
         capture_output=True,
         text=True,
@@ -56,7 +57,19 @@ def test_memory_of_a_pool_is_opened_before_a_context_is_current(kind):
     )
     os.close(descriptor)
     assert done.returncode == 0, done.stderr
-    assert read(address, 16, np.int32).tolist() == [42] * 16
+    values: list[int] = read(address, 16, np.int32).tolist()
     ok(cu.cuMemFreeAsync(address, 0))
     ok(cu.cuStreamSynchronize(0))
     ok(cu.cuMemPoolDestroy(pool))
+    return values
+
+
+@pytest.mark.parametrize("kind", [DEVICE, NODE])
+def test_memory_of_a_pool_is_opened_before_a_context_is_current(kind):
+    assert lent(kind) == [42] * 16
+
+
+@pytest.mark.emulated_only
+@pytest.mark.parametrize("kind", [DEVICE, NODE])
+def test_opened_memory_that_is_freed_stays_until_the_next_synchronisation(kind):
+    assert lent(kind, "16") == [43] * 16

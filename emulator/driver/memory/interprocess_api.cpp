@@ -198,7 +198,12 @@ CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool* pool, void* handle, CU
   const bool is_on_device = properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE;
   if (is_on_device && check_device(properties.location.id) != CUDA_SUCCESS) return CUDA_ERROR_INVALID_DEVICE;
   auto& memory = is_on_device ? memory::device_memory(properties.location.id) : memory::host_memory();
-  *pool = memory::pools().add(std::make_shared<memory::MemoryPool>(memory, properties, std::move(file)));
+  auto imported = std::make_shared<memory::MemoryPool>(memory, properties, std::move(file));
+  {
+    const std::lock_guard lock(memory.mutex());
+    memory.add_pool(imported);
+  }
+  *pool = memory::pools().add(std::move(imported));
   return CUDA_SUCCESS;
 }
 

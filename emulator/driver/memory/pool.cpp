@@ -102,10 +102,9 @@ std::optional<MemoryPool::Given> MemoryPool::allocate(std::size_t bytes, const S
 void MemoryPool::put(std::shared_ptr<FreedBlock> freed) {
   const std::size_t bytes = freed->block().bytes;
   const std::lock_guard lock(memory_.mutex());
-  if (is_imported()) return freed->abandon();
-  used_bytes_ -= bytes;
+  if (!is_imported()) used_bytes_ -= bytes;  // memory of another process is on that one's account
   if (closed_) {
-    reserved_bytes_ -= bytes;
+    if (!is_imported()) reserved_bytes_ -= bytes;
     freed->abandon();
     return;
   }
@@ -134,7 +133,7 @@ bool MemoryPool::evict_one(bool pending_too) noexcept {
         std::find_if(blocks.begin(), blocks.end(), [&](const auto& each) { return pending_too || each->passed(); });
     if (found == blocks.end()) continue;
     const std::size_t bytes = of_size->first;
-    reserved_bytes_ -= bytes;
+    if (!is_imported()) reserved_bytes_ -= bytes;
     (*found)->abandon();
     blocks.erase(found);
     if (blocks.empty()) unused_.erase(bytes);
@@ -150,6 +149,11 @@ void MemoryPool::trim_locked(std::size_t bytes_to_keep) noexcept {
 }
 
 void MemoryPool::settle() noexcept {
+  if (is_imported()) {  // it gives nothing of what it keeps to anybody
+    while (evict_one(false)) {
+    }
+    return;
+  }
   trim_locked(release_threshold_);
   if (allow_opportunistic_ != 0) return;  // who freed a block is asked for only without it
   for (auto& [bytes, blocks] : unused_) {
