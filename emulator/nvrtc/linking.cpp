@@ -190,14 +190,15 @@ std::vector<std::string> members_of_archive(std::string_view content) {
   for (std::size_t at = magic.size(); at < content.size();) {
     if (content.size() - at < header_bytes) return {};
     const std::string name(content.substr(at, name_bytes));
-    const std::size_t bytes = std::strtoull(std::string(content.substr(at + size_at, size_digits)).c_str(), nullptr, 10);
+    const std::size_t bytes =
+        std::strtoull(std::string(content.substr(at + size_at, size_digits)).c_str(), nullptr, 10);
     at += header_bytes;
     if (content.size() - at < bytes) return {};
     if (name.rfind("//", 0) == 0) {
       long_names = content.substr(at, bytes);
     } else if (name[0] == '/' && name[1] >= '0' && name[1] <= '9') {
-      const std::string_view rest = long_names.substr(std::min<std::size_t>(
-          std::strtoull(name.c_str() + 1, nullptr, 10), long_names.size()));
+      const std::string_view rest =
+          long_names.substr(std::min<std::size_t>(std::strtoull(name.c_str() + 1, nullptr, 10), long_names.size()));
       members.emplace_back(rest.substr(0, rest.find('/')));
     } else if (name[0] != '/') {  // else it is the index
       members.push_back(name.substr(0, name.find('/')));
@@ -210,7 +211,8 @@ std::vector<std::string> members_of_archive(std::string_view content) {
 }  // namespace
 
 InputKind read_input(std::string& content) {
-  if (members_of_archive(content) == std::vector<std::string>{"cuda_device_runtime.o"}) return InputKind::device_runtime;
+  if (members_of_archive(content) == std::vector<std::string>{"cuda_device_runtime.o"})
+    return InputKind::device_runtime;
   if (std::optional<std::string> image = abi::image_of_text(content)) content = std::move(*image);
   if (symbols_of_object(content)) return InputKind::object;
   if (is_shared_object(content)) return InputKind::whole_program;

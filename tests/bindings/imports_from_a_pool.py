@@ -1,4 +1,4 @@
-"""Run by a test, with a pool's descriptor: opens memory of it before a context is current, and doubles what it holds."""
+"""Run by a test: opens memory of a pool before a context is current, and doubles what it holds."""
 
 from __future__ import annotations
 
