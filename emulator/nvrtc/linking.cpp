@@ -184,7 +184,7 @@ namespace {
 std::vector<std::string> members_of_archive(std::string_view content) {
   constexpr std::string_view magic = "!<arch>\n";
   constexpr std::size_t header_bytes = 60, name_bytes = 16, size_at = 48, size_digits = 10;
-  if (content.substr(0, magic.size()) != magic) return {};
+  if (!content.starts_with(magic)) return {};
   std::vector<std::string> members;
   std::string_view long_names;
   for (std::size_t at = magic.size(); at < content.size();) {
@@ -194,7 +194,7 @@ std::vector<std::string> members_of_archive(std::string_view content) {
         std::strtoull(std::string(content.substr(at + size_at, size_digits)).c_str(), nullptr, 10);
     at += header_bytes;
     if (content.size() - at < bytes) return {};
-    if (name.rfind("//", 0) == 0) {
+    if (name.starts_with("//")) {
       long_names = content.substr(at, bytes);
     } else if (name[0] == '/' && name[1] >= '0' && name[1] <= '9') {
       const std::string_view rest =
