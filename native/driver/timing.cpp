@@ -17,7 +17,7 @@ constexpr trace::Nanoseconds longest_from_base = 1'000'000'000;
 
 // A broken context has destroyed them already, so the answers tell nothing.
 Timing::~Timing() {
-  if (devices_.is_over()) return;
+  if (devices_.is_over() || bases_.empty()) return;  // without a base there was no event, and maybe no driver
   const RelaxedCaptures relaxed(devices_.table());
   devices_.now().drain();
   for (const Pending& each : pending_) {
@@ -68,6 +68,7 @@ Timing::Events Timing::begin(trace::Number work, std::int32_t device) {
 }
 
 void Timing::read() {
+  if (pending_.empty()) return;  // also where there is no driver yet
   const RelaxedCaptures relaxed(devices_.table());
   devices_.now().drain();
   std::deque<Pending> left;
