@@ -2,7 +2,8 @@
 // name, which ends with the process. Knows neither Python nor CUDA.
 //
 // Always true: this process reads nothing of the page but the bell, so nobody who writes to it can mislead it. Nobody
-// can make the file smaller, so to touch it ends neither process. A forked process has no part of the page. Whoever reads a text sees all of it, or that it is being written.
+// can make the file smaller, so to touch it ends neither process. A forked process has no part of the page. Whoever
+// reads a text sees all of it, or that it is being written.
 #pragma once
 #include <fcntl.h>
 #include <linux/futex.h>

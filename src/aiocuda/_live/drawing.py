@@ -27,7 +27,9 @@ def text(sections: Sequence[Section]) -> str:
 
 def printable(words: str) -> str:
     """Return words with an escape in place of each character that prints nothing."""
-    return words if words.isprintable() else "".join(each if each.isprintable() else ascii(each)[1:-1] for each in words)
+    return (
+        words if words.isprintable() else "".join(each if each.isprintable() else ascii(each)[1:-1] for each in words)
+    )
 
 
 class Display:

@@ -57,7 +57,8 @@ def instrument(
     events around each. An await that failed, was cancelled or came too late has the status of an error.
 
     While spans are on, no `trace` can be recorded, and each await and each operation costs the making of a span. A
-    thread of its own makes them twice a second, when the device's times are known. *Blocks*: not.
+    thread of its own makes them twice a second, when the device's times are known. An error of a provider's goes to
+    `threading.excepthook`. A process that is forked before a device is used tells of its own work. *Blocks*: not.
     """
     global _on
     try:
