@@ -17,7 +17,7 @@ constexpr trace::Nanoseconds longest_from_base = 1'000'000'000;
 
 // A broken context has destroyed them already, so the answers tell nothing.
 Timing::~Timing() {
-  if (devices_.is_over()) return;
+  if (devices_.is_over() || bases_.empty()) return;  // without a base there was no event, and maybe no driver
   const RelaxedCaptures relaxed(devices_.table());
   devices_.now().drain();
   for (const Pending& each : pending_) {
@@ -68,6 +68,8 @@ Timing::Events Timing::begin(trace::Number work, std::int32_t device) {
 }
 
 void Timing::read() {
+  read_at_ = pending_.size() + read_together;
+  if (pending_.empty()) return;  // also where there is no driver yet
   const RelaxedCaptures relaxed(devices_.table());
   devices_.now().drain();
   std::deque<Pending> left;
@@ -81,6 +83,9 @@ bool Timing::read(const Pending& pending) {
   const Table& table = devices_.table();
   const auto given_up = std::find(given_up_.begin(), given_up_.end(), pending.work);
   const bool is_given_up = given_up != given_up_.end();
+  // Work may be held back in a walk: an event that nobody has recorded yet counts as passed.
+  const trace::Work& begun = recorder_.work(pending.work);
+  if (!is_given_up && begun.state == trace::WorkState::submitted && !begun.returned) return false;
   const CUresult answer = is_given_up
                               ? CUDA_ERROR_INVALID_HANDLE
                               : devices_.now().query(pending.events.behind, devices_.at(pending.device).context);

@@ -29,8 +29,10 @@ class Timing {
 
   // For a piece of work on a device, in its context. Both are null where the driver has none.
   Events begin(trace::Number work, std::int32_t device);
-  // Its events tell nothing.
-  void give_up(trace::Number work) { given_up_.push_back(work); }
+  // Its events, if it has any, tell nothing.
+  void give_up(trace::Number work) {
+    if (recorder_.work(work).is_timed) given_up_.push_back(work);
+  }
   // Reads the events that have passed.
   void read();
   // Is there nothing left to read?

@@ -1,9 +1,11 @@
 // A page of memory by which other processes ask this one how things stand, and which it answers in: a file without a
 // name, which ends with the process. Knows neither Python nor CUDA.
 //
-// Always true: this process reads nothing of the page but the bell, so nobody who writes to it can mislead it. A forked
-// process has no part of the page. Whoever reads a text sees all of it, or that it is being written.
+// Always true: this process reads nothing of the page but the bell, so nobody who writes to it can mislead it. Nobody
+// can make the file smaller, so to touch it ends neither process. A forked process has no part of the page. Whoever
+// reads a text sees all of it, or that it is being written.
 #pragma once
+#include <fcntl.h>
 #include <linux/futex.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -41,13 +43,16 @@ class Page {
   using Counts = std::array<std::uint64_t, 6>;
 
   // Of a process that tells other processes apart by `version`. Throws std::system_error.
-  explicit Page(std::string_view version) : fd_(memfd_create(file_name, MFD_CLOEXEC)) {
+  explicit Page(std::string_view version) : fd_(make_file()) {
     if (fd_ < 0) throw std::system_error(errno, std::generic_category(), "memfd_create");
-    if (fchmod(fd_, S_IRUSR | S_IWUSR) != 0 || ftruncate(fd_, size_bytes) != 0) fail("making a file in memory");
+    if (fchmod(fd_, S_IRUSR | S_IWUSR) != 0 || ftruncate(fd_, size_bytes) != 0 ||
+        fcntl(fd_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+      fail("making a file in memory");
     void* const mapped = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
     if (mapped == MAP_FAILED) fail("mmap");
     head_ = new (mapped) Head{};
     madvise(mapped, size_bytes, MADV_DONTFORK);
+    owner_ = getpid();
     head_->process = static_cast<std::uint32_t>(getpid());
     head_->layout = layout;
     version.copy(head_->version.data(), head_->version.size() - 1);
@@ -56,7 +61,7 @@ class Page {
   Page(const Page&) = delete;
   Page& operator=(const Page&) = delete;
   ~Page() {
-    munmap(head_, size_bytes);
+    if (getpid() == owner_) munmap(head_, size_bytes);  // in a forked process other memory may lie there
     ::close(fd_);
   }
 
@@ -80,6 +85,7 @@ class Page {
   bool answer(std::string_view text) {
     if (text.size() > most_text_bytes) return false;
     head_->written.fetch_add(1);  // odd: it is being written
+    std::atomic_thread_fence(std::memory_order_release);
     std::memcpy(reinterpret_cast<char*>(head_) + text_at, text.data(), text.size());
     head_->text_bytes.store(static_cast<std::uint32_t>(text.size()));
     head_->answered.store(heard_);
@@ -99,6 +105,13 @@ class Page {
   };
   static_assert(sizeof(Head) == 8 + 8 + 32 + 24 + 8 + sizeof(Counts) && sizeof(Head) <= text_at);
 
+  // Where the system can forbid to execute files in memory, it may ask that each says so; older ones do not know that.
+  static int make_file() {
+    const int file = memfd_create(file_name, MFD_CLOEXEC | MFD_ALLOW_SEALING | no_execution);
+    return file >= 0 || errno != EINVAL ? file : memfd_create(file_name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  }
+  static constexpr unsigned no_execution = 0x8;  // MFD_NOEXEC_SEAL, which older headers lack
+
   [[noreturn]] void fail(const char* doing) {
     const int error = errno;
     ::close(fd_);
@@ -106,6 +119,7 @@ class Page {
   }
 
   const int fd_;
+  pid_t owner_ = 0;
   Head* head_ = nullptr;
   std::uint32_t heard_ = 0;  // what the page says of it, anybody may have written
 };

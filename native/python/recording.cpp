@@ -94,6 +94,8 @@ class Decisions {
 void stop(Recording& self) {
   if (driver::recording == &self) driver::set_recording(nullptr);
   self.correlation.end_all();
+  self.began.reset();  // they may hold whoever holds this
+  self.ended.reset();
 }
 
 void set_times(Recording& self, Number number, trace::Nanoseconds started, trace::Nanoseconds ended) {

@@ -1,10 +1,13 @@
 // The page that another process reads: who rings is heard and answered, and nobody reads half a text.
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <sys/wait.h>
 
 #include <atomic>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -42,6 +45,7 @@ class Other {
     munmap(memory_, Page::size_bytes);
     close(file_);
   }
+  int file() const { return file_; }
   Seen& head() const { return *static_cast<Seen*>(memory_); }
   // Empty, while it is written.
   std::string text() const {
@@ -105,4 +109,33 @@ TEST_CASE("a version that is too long for its place is cut off") {
   const Page page(std::string(100, 'v'));
   const Other other;
   CHECK(std::string(other.head().version.data()) == std::string(31, 'v'));
+}
+
+TEST_CASE("nobody can take the memory from under the page") {
+  const Page page("1");
+  const Other other;
+  CHECK(ftruncate(other.file(), 0) != 0);
+  CHECK(ftruncate(other.file(), Page::size_bytes * 2) != 0);
+  CHECK(fcntl(other.file(), F_ADD_SEALS, F_SEAL_WRITE) != 0);
+}
+
+TEST_CASE("a forked process that drops the page keeps what lies in its place") {
+  std::optional<Page> page("1");
+  std::uintptr_t address = 0;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);)
+    if (line.find("/memfd:aiocuda-live") != std::string::npos) address = std::stoul(line, nullptr, 16);
+  REQUIRE(address);
+  const pid_t child = fork();
+  if (child == 0) {
+    void* const own = mmap(reinterpret_cast<void*>(address), Page::size_bytes, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    if (own == MAP_FAILED) _exit(1);  // the page is there
+    page.reset();
+    *static_cast<volatile char*>(own) = 1;
+    _exit(0);
+  }
+  int status = -1;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
 }

@@ -15,6 +15,7 @@ trace::Number begin(FakeEngine& engine, trace::Recorder& recorder, Timing& timin
   const Timing::Events events = timing.begin(work, 0);
   engine.now.record(events.before, engine.streams.at(stream).on());
   engine.now.record(events.behind, engine.streams.at(stream).on());
+  recorder.work(work).returned = trace::now_ns();
   return work;
 }
 
@@ -37,6 +38,19 @@ TEST_CASE("what has passed is measured, and what has not is read another time") 
     CHECK(recorder.work(second).state == trace::WorkState::measured);
     CHECK(timing.has_read_all());
   }
+}
+
+TEST_CASE("work that is held back is not read before its events are recorded") {
+  FakeEngine engine;
+  trace::Recorder recorder;
+  Timing timing(recorder, engine.devices, engine.streams);
+  const trace::Number work = recorder.begin_work({.device = 0}, {}, nullptr);
+  timing.begin(work, 0);
+  timing.read();
+  CHECK_FALSE(timing.has_read_all());
+  recorder.work(work).returned = trace::now_ns();
+  timing.read();
+  CHECK(timing.has_read_all());
 }
 
 TEST_CASE("work that has passed before the base is read another time") {

@@ -23,7 +23,7 @@ namespace aiocuda::trace {
 using dataflow::StreamIndex;
 using dataflow::Tick;
 
-using Number = std::uint32_t;
+using Number = std::uint64_t;  // no service runs so long that it comes to the end of them
 inline constexpr Number none = static_cast<Number>(-1);
 using Nanoseconds = std::int64_t;
 

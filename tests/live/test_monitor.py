@@ -138,6 +138,16 @@ def test_counts_alone_are_lines():
     assert dict(section.rows)["waits that ended"] == "2,000"
 
 
+def test_a_terminal_gets_no_commands():
+    file = Terminal()
+    hostile = [Section("\x1b[2J", [("program", "\x1b]0;owned\x07 ö \udcff")])]
+    assert drawing.text(hostile) == "\\x1b[2J\n  program             \\x1b]0;owned\\x07 ö \\udcff"
+    with Display(lambda: hostile, 0.05, file, is_driven=True):
+        pass
+    assert "\x1b[2J" not in file.getvalue()
+    assert "\x07" not in file.getvalue()
+
+
 def test_text_has_all_lines():
     assert drawing.text([Section("one", [("a", "1")]), Section("two", [])]) == "one\n  a                   1\ntwo"
 

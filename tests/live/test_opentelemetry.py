@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+import subprocess
 import sys
+import textwrap
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +27,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader  # noqa: E402
 from opentelemetry.sdk.trace import TracerProvider  # noqa: E402
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor  # noqa: E402
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter  # noqa: E402
-from opentelemetry.sdk.trace.sampling import ALWAYS_OFF  # noqa: E402
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, Decision, Sampler, SamplingResult  # noqa: E402
 from opentelemetry.trace import StatusCode  # noqa: E402
 
 N = 1024
@@ -217,6 +221,161 @@ def test_a_service_that_runs_for_long_keeps_nothing(run, exported, monkeypatch, 
     run(main, 2000)
     assert bytes_behind(2200) <= few + 50_000
     assert not recording.asks()
+
+
+def in_another_process(text: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", BEGINS + textwrap.dedent(text)],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+    return done.stdout.splitlines()
+
+
+BEGINS = """
+import gc, os, sys, threading
+import aiocuda as ac
+from aiocuda import _native
+from aiocuda._telemetry.spans import Spans
+from aiocuda.interop.opentelemetry import instrument, uninstrument
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+exporter, reader = InMemorySpanExporter(), InMemoryMetricReader()
+provider = TracerProvider()
+provider.add_span_processor(SimpleSpanProcessor(exporter))
+
+def in_child(run):
+    if child := os.fork():
+        assert os.waitpid(child, 0)[1] == 0
+    else:
+        run()
+        sys.stdout.flush()
+        sys.exit()  # as a program ends, with the functions of atexit
+"""
+
+
+def test_it_may_be_on_long_before_a_device_is_used():
+    assert in_another_process("""
+        went = threading.Semaphore(0)
+        make = Spans.make
+        Spans.make = lambda self, **how: (make(self, **how), went.release())
+        instrument(tracer_provider=provider, metrics=False)
+        went.acquire()
+        went.acquire()
+        uninstrument()
+        gc.collect()
+        instrument(tracer_provider=provider, metrics=False)
+        ac.ones(4).sync()
+        uninstrument()
+        print(len(exporter.get_finished_spans()) > 0)
+    """) == ["True"]
+
+
+def test_a_process_that_is_forked_before_a_device_is_used_tells_of_its_own_work():
+    assert in_another_process("""
+        instrument(tracer_provider=provider, meter_provider=MeterProvider([reader]))
+        def run():
+            ac.ones(4).sync()
+            while not exporter.get_finished_spans():  # the thread makes them
+                threading.Event().wait(0.01)
+            uninstrument()
+            print([span.name for span in exporter.get_finished_spans() if span.name.startswith("sync")])
+        in_child(run)
+        print(exporter.get_finished_spans())
+    """) == ["['sync the creation of an array']", "()"]
+
+
+def test_a_process_that_is_forked_behind_the_first_use_tells_nothing():
+    assert in_another_process("""
+        instrument(tracer_provider=provider, meter_provider=MeterProvider([reader]))
+        ac.ones(4).sync()
+        _on = sys.modules["aiocuda._telemetry.instrumenting"]._on
+        _on[1]._making.acquire()  # as the thread may have it at that moment
+        def run():
+            data = reader.get_metrics_data()
+            print(bool(data and data.resource_metrics and data.resource_metrics[0].scope_metrics[0].metrics))
+            exporter.clear()
+            uninstrument()
+            print(exporter.get_finished_spans())
+        in_child(run)
+        _on[1]._making.release()
+    """)[1:] == ["()"]
+
+
+def test_a_provider_that_fails_costs_no_other_spans(exported, monkeypatch, x):
+    told = []
+    monkeypatch.setattr(threading, "excepthook", lambda arguments: told.append(arguments.exc_value))
+
+    class Failing(Sampler):
+        def should_sample(self, _, __, name, *___, **____):
+            if name.startswith("sync"):
+                raise OSError("no connection")
+            return SamplingResult(Decision.RECORD_AND_SAMPLE)
+
+        def get_description(self):
+            return "fails"
+
+    exported.provider.sampler = Failing()
+    exported.begin()
+    ac.to_host(x).sync()
+    until = time.monotonic() + 60
+    while not told:
+        assert time.monotonic() < until
+        threading.Event().wait(0.01)
+    future = ac.to_host(x).submit()
+    while not any(span.name.startswith("submit") for span in exported.spans):
+        assert time.monotonic() < until
+        threading.Event().wait(0.01)
+    future.sync()
+    assert str(told[0]) == "no connection"
+
+
+def test_an_error_that_cannot_say_itself_has_its_kind(run, exported):
+    class SilentError(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    def fail(_):
+        raise SilentError
+
+    async def main():
+        with pytest.raises(SilentError):
+            await ac.value(1).map(fail)
+
+    exported.begin()
+    run(main)
+    exported.end()
+    (span,) = [span for span in exported.spans if span.name.startswith("await")]
+    assert span.attributes["error.type"].endswith("SilentError")
+
+
+def test_a_provider_that_is_none_leaves_all_off(exported):
+    with pytest.raises((TypeError, AttributeError)):
+        instrument(tracer_provider=exported.provider, meter_provider=object())
+    exported.begin()
+
+
+def test_nothing_of_what_was_recorded_is_kept_behind_the_end(exported, monkeypatch):
+    made = []
+    make = _native.Recording
+
+    class Kept:
+        def __init__(self, who):
+            self._own = make(who)
+
+        def __getattr__(self, name):
+            return getattr(self._own, name)
+
+    monkeypatch.setattr(_native, "Recording", lambda who: made.append(weakref.ref(kept := Kept(who))) or kept)
+    instrument(tracer_provider=exported.provider, meter_provider=MeterProvider([InMemoryMetricReader()]))
+    uninstrument()
+    gc.collect()
+    assert made[0]() is None
 
 
 def test_it_is_on_once_and_excludes_traces(exported, tmp_path):

@@ -250,6 +250,108 @@ def test_a_process_of_another_user(service):
     assert f"process {service.number} may be looked at by its own user and by root alone" in done.stderr
 
 
+def test_a_program_with_a_long_command_line_answers(program):
+    long = program(OPENS + WAITS + f"# {'x' * 70_000}")
+    with LookedAt(long.number) as looked_at:
+        said = looked_at.ask(60).report
+    assert said
+    assert len(said.program) == 1000
+
+
+def test_a_thread_that_met_an_error_answers_the_next_one(program):
+    troubled = program(
+        OPENS
+        + textwrap.dedent("""
+        from aiocuda._live import report
+        def fail(*, largest):
+            report.of_this_process = own
+            raise MemoryError("none left")
+        own, report.of_this_process = report.of_this_process, fail
+        import threading
+        threading.excepthook = lambda arguments: print(arguments.exc_value, flush=True)
+        """)
+        + WAITS
+    )
+    with LookedAt(troubled.number) as looked_at:
+        assert not looked_at.ask(0.1).report
+        assert troubled.process.stdout
+        assert troubled.process.stdout.readline() == "none left\n"
+        assert looked_at.ask(60).report
+
+
+PRETENDS = """
+import fcntl, os, struct, sys
+file = os.memfd_create("aiocuda-live", os.MFD_ALLOW_SEALING)
+head = struct.pack("=8sII32s", b"aiocuda\\0", 1, os.getpid(), {version!r})
+"""
+
+
+def pretends(version: bytes = ac.__version__.encode()) -> str:
+    return PRETENDS.replace("\\\\", "\\").format(version=version)
+
+
+def test_a_page_that_could_be_shortened_is_none(program):
+    hostile = program(pretends() + "os.pwrite(file, head.ljust(1 << 16), 0)\n" + WAITS)
+    assert refusal(hostile.number) == f"process {hostile.number} does not use aiocuda"
+    assert hostile.number not in [each.process for each in listed()]
+
+
+def test_a_page_that_is_too_short_is_none(program):
+    hostile = program(
+        pretends() + "os.pwrite(file, head.ljust(200), 0)\nfcntl.fcntl(file, fcntl.F_ADD_SEALS, 2)\n" + WAITS
+    )
+    assert refusal(hostile.number) == f"process {hostile.number} does not use aiocuda"
+
+
+def test_what_is_no_file_in_memory_is_not_opened(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    other = tmp_path / "file"
+    other.write_bytes(bytes(1 << 16))
+    assert page._open_in_memory(pipe) is None
+    assert page._open_in_memory(other) is None
+
+
+def test_a_terminal_gets_no_commands_of_a_process_that_is_listed(program):
+    hostile = program(
+        pretends(b"\x1b[2J")
+        + "os.pwrite(file, head.ljust(1 << 16), 0)\nfcntl.fcntl(file, fcntl.F_ADD_SEALS, 2)\n"
+        + WAITS
+        + "# \x1b]0;owned\x07"
+    )
+    (line,) = [line for line in top().stdout.splitlines() if line.split()[:1] == [str(hostile.number)]]
+    assert line.isprintable()
+    assert r"\x1b[2J" in line
+    assert r"\x1b]0;owned\x07" in line
+
+
+@pytest.mark.parametrize("wrong", ['"1"', "-1", "true", "1.5", "null", "1e400", str(1 << 64), "[" * 50_000])
+def test_numbers_that_are_none_are_an_error(service, monkeypatch, wrong):
+    said = report.of_this_process(largest=1).as_json()
+    submitted = report.read(said).statistics.submitted
+    text = said.replace(f'"submitted": {submitted},', f'"submitted": {wrong},')
+    assert text != said
+    monkeypatch.setattr(LookedAt, "_text", lambda _: text.encode())
+    with LookedAt(service.number) as looked_at, pytest.raises(CannotLookError, match="tells other numbers"):
+        looked_at.ask()
+
+
+def test_what_proc_does_not_show_is_not_allowed(monkeypatch):
+    def refuse(_: int) -> Any:
+        raise PermissionError
+
+    monkeypatch.setattr(page, "_beginning", refuse)
+    assert "may be looked at by its own user and by root alone" in refusal(os.getpid())
+
+
+def test_a_process_that_ends_while_it_is_opened(service, monkeypatch):
+    def end(_: int) -> Any:
+        raise ProcessLookupError
+
+    monkeypatch.setattr(page, "_own_number", end)
+    assert refusal(service.number) == f"process {service.number} has ended"
+
+
 def test_another_version_is_named(service, monkeypatch):
     monkeypatch.setattr(page, "__version__", "99.0")
     assert refusal(service.number) == (

@@ -1,7 +1,8 @@
 """Answers other processes that ask how this one stands: a thread that sleeps until somebody does.
 
 Always true: nothing is counted, written or asked while nobody looks. The thread begins with the first device and ends
-with the process, and holds nothing up that ends. A forked process has no such thread, and no page.
+with the process, and holds nothing up that ends. An error does not end it: `threading.excepthook` is told. A forked
+process has no such thread, and no page.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import warnings
 
 from aiocuda import _forks, _native
 from aiocuda._live import report
+from aiocuda._loops.thread import report as tell_of_error
 from aiocuda._version import __version__
 from aiocuda.errors import AiocudaError
 
@@ -40,6 +42,9 @@ def begin() -> None:
 def _answer(page: _native.LivePage) -> None:
     while True:
         page.listen()
-        for largest in _LARGEST:
-            if page.answer(report.of_this_process(largest=largest).as_json().encode()):
-                break
+        try:
+            for largest in _LARGEST:
+                if page.answer(report.of_this_process(largest=largest).as_json().encode()):
+                    break
+        except Exception:  # noqa: BLE001 - whoever asks next is answered, too
+            tell_of_error()

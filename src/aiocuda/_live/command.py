@@ -60,7 +60,7 @@ def _list(*, is_json: bool) -> int:
         return 1
     print("    PID  aiocuda  program")
     for each in found:
-        print(f"{each.process:>7}  {each.version:<7}  {each.program}")
+        print(f"{each.process:>7}  {drawing.printable(each.version):<7}  {drawing.printable(each.program)}")
     return 0
 
 

@@ -1,6 +1,7 @@
 """Sections of figures on a terminal, in a notebook, or as plain lines.
 
-Always true: rich draws where it is installed and somebody sees it change; lines are the same in all places.
+Always true: rich draws where it is installed and somebody sees it change; lines are the same in all places. A terminal
+gets no commands from the processes that are shown: of their texts, characters that print nothing become escapes.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import IO, Any
 
 from aiocuda._live.view import Section
 
-__all__ = ["Display", "text"]
+__all__ = ["Display", "printable", "text"]
 
 _WIDTH = 18  # of what stands before a figure
 
@@ -19,9 +20,16 @@ def text(sections: Sequence[Section]) -> str:
     """Return sections as lines."""
     lines = []
     for title, rows in sections:
-        lines.append(title)
-        lines += [f"  {label:<{_WIDTH}}  {value}".rstrip() for label, value in rows]
+        lines.append(printable(title))
+        lines += [f"  {label:<{_WIDTH}}  {printable(value)}".rstrip() for label, value in rows]
     return "\n".join(lines)
+
+
+def printable(words: str) -> str:
+    """Return words with an escape in place of each character that prints nothing."""
+    return (
+        words if words.isprintable() else "".join(each if each.isprintable() else ascii(each)[1:-1] for each in words)
+    )
 
 
 class Display:
@@ -87,7 +95,7 @@ def _table(sections: Sequence[Section]) -> Any:
 
     table = Table.grid(padding=(0, 2))
     for title, rows in sections:
-        table.add_row(Text(title, style="bold"))
+        table.add_row(Text(printable(title), style="bold"))
         for label, value in rows:
-            table.add_row(Text(f"  {label}"), Text(value, overflow="fold"))
+            table.add_row(Text(f"  {label}"), Text(printable(value), overflow="fold"))
     return table

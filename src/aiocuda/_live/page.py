@@ -2,12 +2,16 @@
 
 Always true: the system decides who may look at a process, as for all of ``/proc``: its own user, and root. Looking
 changes nothing there but the bell of the page. Nothing that a page says is believed about anything but the numbers.
+A file of a process is opened for reading and writing only if it is a file in memory that nobody can shorten.
 """
 
 from __future__ import annotations
 
+import fcntl
+import functools
 import mmap
 import os
+import stat
 import struct
 import time
 from collections.abc import Iterator
@@ -110,7 +114,10 @@ class LookedAt:
 
     def __init__(self, process: int) -> None:
         self.process = process
-        self._began = _beginning(process)
+        try:
+            self._began = _beginning(process)
+        except PermissionError:
+            raise CannotLookError(process, _not_allowed(process)) from None
         if self._began is None:
             raise CannotLookError(process, f"there is no process {process}")
         file = _open_page(process)
@@ -170,7 +177,7 @@ class LookedAt:
     def _read(self, text: bytes) -> Report:
         try:
             return report.read(text)
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, RecursionError):
             raise CannotLookError(
                 self.process,
                 f"process {self.process} tells other numbers than this aiocuda knows: use the aiocuda of its "
@@ -218,8 +225,10 @@ def _pages(process: int) -> Iterator[tuple[_Head, int]]:
         try:
             if not os.readlink(folder / name).startswith(f"/memfd:{_native.LivePage.file_name} "):  # noqa: PTH115
                 continue
-            file = os.open(folder / name, os.O_RDWR | os.O_CLOEXEC)
+            file = _open_in_memory(folder / name)
         except FileNotFoundError:  # it was closed just now
+            continue
+        if file is None:
             continue
         head = os.pread(file, _HEAD.size, 0)
         if len(head) == _HEAD.size and head.startswith(_MAGIC):
@@ -228,9 +237,38 @@ def _pages(process: int) -> Iterator[tuple[_Head, int]]:
             os.close(file)
 
 
-def _open_page(process: int) -> int:
-    own_number, others = _own_number(process), []
+def _open_in_memory(path: Path) -> int | None:
+    """Open a file of a process; None: it is no file in memory, whatever its name, or one that could be shortened.
+
+    To open a device may do something, so what it is gets looked at before.
+    """
+    found = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
+        if not stat.S_ISREG(os.fstat(found).st_mode) or os.fstat(found).st_dev != _device_of_memory():
+            return None
+        file = os.open(f"/proc/self/fd/{found}", os.O_RDWR | os.O_CLOEXEC)
+    finally:
+        os.close(found)
+    is_whole = os.fstat(file).st_size >= _SIZE and fcntl.fcntl(file, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK
+    if is_whole:
+        return file
+    os.close(file)
+    return None
+
+
+@functools.cache
+def _device_of_memory() -> int:
+    file = os.memfd_create("aiocuda-top")
+    try:
+        return os.fstat(file).st_dev
+    finally:
+        os.close(file)
+
+
+def _open_page(process: int) -> int:
+    others = []
+    try:
+        own_number = _own_number(process)
         for head, file in _pages(process):
             if head.process == own_number:
                 break
@@ -239,10 +277,8 @@ def _open_page(process: int) -> int:
         else:
             raise CannotLookError(process, _why_none(process, others))
     except PermissionError:
-        raise CannotLookError(
-            process, f"process {process} may be looked at by its own user and by root alone (ptrace(2) says when)"
-        ) from None
-    except FileNotFoundError:
+        raise CannotLookError(process, _not_allowed(process)) from None
+    except (FileNotFoundError, ProcessLookupError):
         raise CannotLookError(process, f"process {process} has ended") from None
     if (head.layout, head.version) != (_native.LivePage.layout, __version__):
         os.close(file)
@@ -252,6 +288,10 @@ def _open_page(process: int) -> int:
             "environment",
         )
     return file
+
+
+def _not_allowed(process: int) -> str:
+    return f"process {process} may be looked at by its own user and by root alone (ptrace(2) says when)"
 
 
 def _why_none(process: int, others: list[int]) -> str:
@@ -266,7 +306,7 @@ def _why_none(process: int, others: list[int]) -> str:
 
 
 def _own_number(process: int) -> int:
-    """Return the number that a process has in its own container; 0: it has ended."""
+    """Return the number that a process has in its own container."""
     for line in Path(f"/proc/{process}/status").read_text(encoding="utf-8", errors="replace").splitlines():
         if line.startswith("NSpid:"):
             return int(line.split()[-1])

@@ -19,6 +19,11 @@ from aiocuda._version import __version__
 
 __all__ = ["Report", "of_this_process", "read"]
 
+_TEXTS = ("version", "program", "driver", "place")
+_MAY_LACK = ("device", "kept_bytes", "peak_bytes")
+_BEYOND_NUMBERS = 1 << 64
+_MOST_OF_PROGRAM = 1000  # characters, so that the rest has room on a page
+
 
 @dataclass(frozen=True, slots=True)
 class Report:
@@ -31,7 +36,7 @@ class Report:
     version
         Its version of aiocuda.
     program
-        Its command line.
+        The first thousand characters of its command line.
     driver
         Its driver, in words.
     taken_ns
@@ -58,7 +63,7 @@ def of_this_process(*, largest: int) -> Report:
     return Report(
         os.getpid(),
         __version__,
-        " ".join(" ".join(sys.orig_argv).split()),  # in one line
+        " ".join(" ".join(sys.orig_argv).split())[:_MOST_OF_PROGRAM],  # in one line
         f"{'emulated' if driver.is_emulated else 'NVIDIA'}, CUDA {driver.version_text}",
         time.monotonic_ns(),
         statistics(largest=largest),
@@ -76,8 +81,30 @@ def read(text: str | bytes) -> Report:
     given: dict[str, Any] = json.loads(text)
     counts = given["statistics"]
     memory = tuple(
-        MemoryUse(**{**each, "largest_places": tuple(MemoryHolder(**place) for place in each["largest_places"])})
+        MemoryUse(**_checked({**each, "largest_places": tuple(map(_holder, each["largest_places"]))}))
         for each in counts["memory"]
     )
-    counts = {**counts, "latencies": tuple(counts["latencies"]), "memory": memory}
-    return Report(**{**given, "statistics": Statistics(**counts)})
+    latencies = tuple(map(_number, counts["latencies"]))
+    statistics = Statistics(**_checked({**counts, "latencies": latencies, "memory": memory}))
+    return Report(**_checked({**given, "statistics": statistics}))
+
+
+def _holder(given: dict[str, Any]) -> MemoryHolder:
+    return MemoryHolder(**_checked(given))
+
+
+def _checked(given: dict[str, Any]) -> dict[str, Any]:
+    """Return values, of which those that say how many are: some come from processes that say what they like."""
+    for name, value in given.items():
+        if name in _TEXTS:
+            if not isinstance(value, str):
+                raise TypeError(f"{name}={value!r} is no text")
+        elif not isinstance(value, tuple | Statistics) and not (value is None and name in _MAY_LACK):
+            _number(value)
+    return given
+
+
+def _number(value: object) -> int:
+    if type(value) is not int or not 0 <= value < _BEYOND_NUMBERS:
+        raise TypeError(f"{value!r} does not say how many")
+    return value

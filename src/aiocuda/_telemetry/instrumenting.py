@@ -1,14 +1,15 @@
 """Turns on what OpenTelemetry is told, and off.
 
-Always true: it is on once at most.
+Always true: it is on once at most. A process that is forked tells of its own work, and of nothing that was before.
 """
 
 from __future__ import annotations
 
 import atexit
-import threading
+import os
 from typing import Any
 
+from aiocuda import _forks, _native
 from aiocuda._devices.memory import whole_number
 from aiocuda._telemetry.metrics import Metrics, opened
 from aiocuda._telemetry.spans import Spans
@@ -17,7 +18,7 @@ from aiocuda.errors import AiocudaError, MissingPackageError
 
 __all__ = ["instrument", "uninstrument"]
 
-_lock = threading.Lock()
+_lock = _forks.lock()
 _on: tuple[Metrics | None, Spans | None] | None = None
 
 
@@ -56,7 +57,8 @@ def instrument(
     events around each. An await that failed, was cancelled or came too late has the status of an error.
 
     While spans are on, no `trace` can be recorded, and each await and each operation costs the making of a span. A
-    thread of its own makes them twice a second, when the device's times are known. *Blocks*: not.
+    thread of its own makes them twice a second, when the device's times are known. An error of a provider's goes to
+    `threading.excepthook`. A process that is forked before a device is used tells of its own work. *Blocks*: not.
     """
     global _on
     try:
@@ -70,8 +72,15 @@ def instrument(
     with _lock:
         if _on is not None:
             raise AiocudaError("OpenTelemetry is told already; call uninstrument() first")
-        told = Spans(tracer_provider, __version__, most) if spans else None
-        counted = opened(meter_provider, __version__, lambda: told.dropped if told else 0) if metrics else None
+        counted = opened(meter_provider, __version__) if metrics else None
+        try:
+            told = Spans(tracer_provider, __version__, most) if spans else None
+        except BaseException:
+            if counted is not None:
+                counted.close()
+            raise
+        if counted is not None and told is not None:
+            counted.dropped_spans = lambda: told.dropped
         _on = counted, told
     atexit.register(uninstrument)  # before the providers end, which were there before
 
@@ -91,6 +100,21 @@ def uninstrument() -> None:
     atexit.unregister(uninstrument)
     metrics, spans = on
     if metrics is not None:
-        metrics.is_open = False
+        metrics.close()
     if spans is not None:
         spans.close()
+
+
+def _start_anew() -> None:
+    """In a forked process: the thread that makes spans is not here, and what was begun is the other process'."""
+    if _on is None:
+        return
+    metrics, spans = _on
+    can_work = not _native.forked_from()  # else there are no counts, and no work
+    if metrics is not None and not can_work:
+        metrics.close()
+    if spans is not None:
+        spans.start_anew(can_work=can_work)
+
+
+os.register_at_fork(after_in_child=_start_anew)

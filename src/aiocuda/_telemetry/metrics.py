@@ -61,10 +61,8 @@ class Metrics:
         from opentelemetry import metrics
         from opentelemetry.metrics import Observation
 
-        self.is_open = False
-        self.dropped_spans: Callable[[], int] = lambda: 0
+        self.close()
         self._observation = Observation
-        self._latest: tuple[int, Statistics] | None = None
         meter = metrics.get_meter("aiocuda", version, provider)
         make = {
             "counter": meter.create_observable_counter,
@@ -78,6 +76,12 @@ class Metrics:
         make["counter"](
             "aiocuda.spans.dropped", [self._told(lambda _: self.dropped_spans())], "{span}", "Spans that were left out"
         )
+
+    def close(self) -> None:
+        """Say nothing, and hold nothing of those who told."""
+        self.is_open = False
+        self.dropped_spans: Callable[[], int] = lambda: 0
+        self._latest: tuple[int, Statistics] | None = None
 
     def _told(self, value: Callable[[Statistics], float]) -> Callable[[Any], Iterable[Any]]:
         def tell(_: Any) -> Iterable[Any]:
@@ -111,7 +115,7 @@ class Metrics:
 _made: Final[WeakKeyDictionary[Any, Metrics]] = WeakKeyDictionary()  # by provider
 
 
-def opened(provider: Any, version: str, dropped_spans: Callable[[], int]) -> Metrics:
+def opened(provider: Any, version: str) -> Metrics:
     """Return the instruments of a provider, which tell how things stand from here on; None: of OpenTelemetry's own."""
     from opentelemetry import metrics
 
@@ -119,7 +123,6 @@ def opened(provider: Any, version: str, dropped_spans: Callable[[], int]) -> Met
     found = _made.get(provider)
     if found is None:
         found = _made[provider] = Metrics(provider, version)
-    found.dropped_spans = dropped_spans
     found.is_open = True
     return found
 

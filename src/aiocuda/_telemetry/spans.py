@@ -2,7 +2,8 @@
 
 Always true: a span's parent is the span that was current where the await began. Spans are made behind the end, by a
 thread of their own, and what they are made of is forgotten then: a service that runs for ever keeps what goes on, and
-no more. More than a thread can tell is counted and left out.
+no more. More than a thread can tell is counted and left out. An error of a provider's costs the spans of one who asked:
+`threading.excepthook` is told.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from aiocuda import _loops, _native
+from aiocuda._loops.thread import report as tell_of_error
 from aiocuda._trace.model import Asked, Operation
 from aiocuda._trace.reading import NONE, await_times
 from aiocuda.errors import AiocudaError
@@ -68,6 +70,10 @@ class Spans:
         self._context, self._trace = context, trace
         self._tracer = trace.get_tracer("aiocuda", version, provider)
         self._most_operations = most_operations
+        self.dropped = 0
+        self._begin()
+
+    def _begin(self) -> None:
         self._begun: dict[int, Any] = {}  # the context that was current where somebody asked
         self._failed: dict[int, _Failed] = {}
         self._work: dict[int, _Work] = defaultdict(_Work)  # by who asked for it
@@ -76,7 +82,6 @@ class Spans:
         self._comes = threading.Event()
         self._is_closed = False
         self._making = threading.Lock()
-        self.dropped = 0
         self._recording = _native.Recording(_who)
         self._recording.tell(self._note_begun, self._note_ended)
         if not self._recording.start():
@@ -84,8 +89,18 @@ class Spans:
         self._thread = threading.Thread(target=self._run, name="aiocuda spans", daemon=True)
         self._thread.start()
 
+    def start_anew(self, *, can_work: bool) -> None:
+        """Forget all that was recorded; if this process can work, record what it does. In a forked process."""
+        self._recording.stop()
+        self._is_closed = True
+        self.dropped = 0
+        if can_work:
+            self._begin()
+
     def close(self) -> None:
         """Record no more, and make the spans of all that has ended. Waits for the device for a second at most."""
+        if self._is_closed:  # in a forked process that can do nothing
+            return
         self._recording.stop()
         self._is_closed = True
         self._comes.set()
@@ -117,14 +132,18 @@ class Spans:
                     continue
                 kind, outcome, name, place, who, results, begun_ns, ended_ns = fields
                 ask = Asked(kind, outcome, name, _place(place, places), who, results, begun_ns, ended_ns)
-                left -= 1 + self._tell(ask, context, failed, operations, to_epoch_ns)
+                try:
+                    left -= 1 + self._tell(ask, context, failed, operations, to_epoch_ns)
+                except Exception:  # noqa: BLE001 - of a sampler or a processor of the program's
+                    self.dropped += 1
+                    tell_of_error()
 
     def _note_begun(self, number: int, _: str) -> None:
         self._begun[number] = self._context.get_current()
 
     def _note_ended(self, number: int, error: BaseException | None) -> None:
         if error is not None:  # as words: the error itself would keep what its frames hold
-            self._failed[number] = _Failed(type(error).__qualname__, str(error))
+            self._failed[number] = _Failed(type(error).__qualname__, _words_of(error))
         if next(self._ended) % _TOGETHER == 0:
             self._comes.set()
 
@@ -192,6 +211,13 @@ class Spans:
             span.set_attribute("error.type", kind)
         if message:
             span.add_event("exception", {"exception.type": kind, "exception.message": message}, at_ns)
+
+
+def _words_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - the program's own error cannot say itself
+        return ""
 
 
 def _who() -> str:

@@ -14,7 +14,7 @@ from aiocuda._trace.model import Asked, Operation, Step, Trace
 
 __all__ = ["NONE", "await_times", "read"]
 
-NONE = 0xFFFFFFFF  # in place of a number
+NONE = (1 << 64) - 1  # in place of a number
 _POLL_S = 0.001
 
 
