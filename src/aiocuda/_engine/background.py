@@ -7,7 +7,6 @@ the work goes on. The process ends when the work has ended, because a call in it
 from __future__ import annotations
 
 import contextlib
-import copy
 import os
 import threading
 import weakref
@@ -17,6 +16,7 @@ from types import TracebackType
 from typing import Final
 
 from aiocuda import _forks, _native
+from aiocuda._errors.copies import copy_for_one
 
 __all__ = ["DONE", "FOR_DEVICES", "FOR_GRAPHS", "Background", "UnderWay", "Work", "get_ahead", "under_way"]
 
@@ -47,10 +47,7 @@ class Work(_native.HostWork):
         """Raise what the function raised: a copy of it, since each who waits adds lines to his."""
         if self._error is None:
             return
-        own = copy.copy(self._error)
-        own.__cause__, own.__context__ = self._error.__cause__, self._error.__context__
-        own.__suppress_context__ = self._error.__suppress_context__
-        raise own.with_traceback(self._traceback)
+        raise copy_for_one(self._error).with_traceback(self._traceback)
 
 
 DONE: Final = _native.HostWork()  # nothing to wait for
