@@ -443,6 +443,29 @@ def test_a_caller_that_is_cancelled_within_a_batch_changes_nothing_for_others(ru
     run(main)
 
 
+def test_a_caller_that_is_cancelled_before_he_may_wait_drops_his_item(run: Any) -> None:
+    async def main() -> None:
+        held = Held()
+        function = ac.batched(max_size=1, max_wait_ms=0, max_in_flight=1, max_waiting=1)(held)
+        async with anyio.create_task_group() as group:
+            group.start_soon(function, 0)
+            await held.until_begun()
+            group.start_soon(function, 1)
+            await anyio.wait_all_tasks_blocked()
+            with anyio.CancelScope() as scope:
+                async with anyio.create_task_group() as outside:
+                    outside.start_soon(lambda: function(2, within_s=LONG_MS))
+                    await anyio.wait_all_tasks_blocked()
+                    scope.cancel()
+            (batcher,) = _loops.current_tasks().kept.values()
+            assert batcher._deadlines.earliest() == float("inf")
+            held.release(10)
+        assert held.ended == [[0], [1]]
+        assert function.statistics().waiting == 0
+
+    run(main)
+
+
 def test_a_batch_that_nobody_awaits_is_cancelled(run: Any) -> None:
     async def main() -> None:
         held = Held()
