@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 
-STEP = re.compile(r"\[(\d+)/(\d+)\]")
+STEP = re.compile(r"\[(\d+)/([1-9]\d*)\]")
 
 
 def main(words: str, command: list[str]) -> int:

@@ -3,6 +3,7 @@
 // Always true: there is one at a time. Whoever records asks for it at each step, because it may end between two. What
 // holds Python's objects is cleared with the GIL. Guarded by the GIL.
 #pragma once
+#include <cstddef>
 #include <map>
 #include <unordered_map>
 #include <utility>
@@ -31,11 +32,10 @@ struct Recording {
     if (is_new) places.push_back(std::move(maker));
     return found->second;
   }
-  // Memory of Python's that a copy wrote, and which copy that was, while the object lives.
+  // Memory of Python's that a copy wrote, and which copy that was, while the object lives. At times it forgets those
+  // that are gone.
   void note_written(const nb::object& owner, trace::Number by);
   trace::Number written_by(const nb::object& owner) const;
-  // Of objects that are gone, where there are many.
-  void forget_written();
   trace::Number begin_ask(const void* key, trace::AskKind kind, const dataflow::Op& op);
   void end_ask(const void* key, trace::Outcome outcome, const dataflow::Op& op) noexcept;
 
@@ -53,6 +53,7 @@ struct Recording {
     trace::Number by;
   };
   std::unordered_map<void*, Written> written_;
+  std::size_t written_most_ = 1 << 12;  // before it looks which are gone
   std::map<std::pair<void*, int>, trace::Number> numbers_;
 };
 

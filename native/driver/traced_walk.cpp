@@ -1,4 +1,6 @@
 // A walk that is traced. It is compiled apart, so that those that are not traced stay as they are.
+#include <algorithm>
+
 #include "execution.hpp"
 #include "traced_sink.hpp"
 #include "walking.hpp"
@@ -26,17 +28,15 @@ void tell(const nb::object& hook, F&& call) noexcept {
 void Recording::note_written(const nb::object& owner, trace::Number by) {
   nb::object reference = nb::steal(PyWeakref_NewRef(owner.ptr(), nullptr));
   if (!reference) return PyErr_Clear();  // it takes none
+  if (written_.size() >= written_most_) {
+    std::erase_if(written_, [](const auto& each) { return each.second.reference().is_none(); });
+    written_most_ = std::max(written_most_, 2 * written_.size());
+  }
   written_.insert_or_assign(owner.ptr(), Written{std::move(reference), by});
 }
 trace::Number Recording::written_by(const nb::object& owner) const {
   const auto found = written_.find(owner.ptr());
   return found != written_.end() && found->second.reference().is(owner) ? found->second.by : trace::none;
-}
-
-void Recording::forget_written() {
-  constexpr std::size_t many = 1 << 12;
-  if (written_.size() > many)
-    std::erase_if(written_, [](const auto& each) { return each.second.reference().is_none(); });
 }
 
 trace::Number Recording::begin_ask(const void* key, trace::AskKind kind, const dataflow::Op& op) {

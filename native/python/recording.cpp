@@ -164,7 +164,6 @@ void bind_recording(nb::module_& module) {
       .def("take",
            [](Recording& self, double patience_s, bool all) {
              self.timing.read();
-             self.forget_written();
              nb::list works, asks;
              self.recorder.take_work(
                  static_cast<trace::Nanoseconds>(patience_s * 1e9), all,

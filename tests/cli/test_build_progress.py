@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 SCRIPT = Path(__file__).parents[2] / "cmake" / "build_progress.py"
-STEPS = "for i in range(1, 9): print(f'[{i}/8] Building CXX object {i}')"
+STEPS = "print('[0/0]'); [print(f'[{i}/8] Building CXX object {i}') for i in range(1, 9)]"
 
 
 def command(program: str) -> list[str]:

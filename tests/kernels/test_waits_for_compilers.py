@@ -436,3 +436,18 @@ def test_who_asks_again_when_he_is_told_of_a_failure_begins_anew(monkeypatch):
         first.require_done()
     assert again[0] is not first
     again[0].require_done()
+
+
+def test_work_that_exits_its_thread_leaves_room_for_later_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    reported: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", reported.append)
+    threads = background._Threads(1)
+    done = threading.Event()
+
+    def leave() -> None:
+        raise SystemExit
+
+    assert threads.do(leave, "leaving")
+    assert threads.do(done.set, "later")
+    assert done.wait(20)
+    assert [each.exc_type for each in reported] == [SystemExit]

@@ -6,11 +6,13 @@ import contextlib
 import io
 import re
 import sys
+import threading
 
 import numpy as np
 import pytest
 
 import aiocuda as ac
+from aiocuda._engine import background
 from aiocuda._instruments import progress as shown
 
 
@@ -156,3 +158,63 @@ def test_where_nobody_looks_nothing_is_written(run, capsys):
 def test_a_total_that_is_none_is_refused():
     with pytest.raises(ac.ArgumentTypeError, match="total"):
         ac.progress(counted(1), total="3")
+
+
+def test_bars_that_are_gone_are_not_held_where_nothing_is_compiled():
+    async def nothing():
+        yield 1
+
+    before = len(background.under_way._told)
+    for _ in range(100):
+        ac.progress(nothing())
+    assert len(background.under_way._told) <= before + 2
+
+
+def test_a_bar_that_is_collected_while_another_begins_holds_nobody_up(monkeypatch):
+    """Python collects at any time, also within the lock of the bars."""
+    progress = pytest.importorskip("rich.progress")
+    begun = []
+    add = progress.Progress.add_task
+
+    def add_and_collect(self, *arguments, **options):
+        if begun:
+            begun.pop().close()
+        return add(self, *arguments, **options)
+
+    monkeypatch.setattr(progress.Progress, "add_task", add_and_collect)
+    terminal = Terminal()
+    with contextlib.redirect_stderr(terminal):
+        begun.append(shown._RichBar(1, "first"))
+        other = threading.Thread(target=lambda: begun.append(shown._RichBar(1, "second")), daemon=True)
+        other.start()
+        other.join(20)
+        assert not other.is_alive()
+        begun.pop().close()
+    assert (shown._RichBar._open, shown._RichBar._display) == (0, None)
+    assert "second" in terminal.getvalue()
+
+
+def test_a_bar_that_cannot_be_made_leaves_the_next_one_as_it_would_be(monkeypatch):
+    progress = pytest.importorskip("rich.progress")
+
+    def refuse(self):
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(progress.Progress, "start", refuse)
+        with pytest.raises(ZeroDivisionError):
+            shown._RichBar(1, "refused")
+    bar = shown._RichBar(1, "next")
+    bar.close()
+    assert (shown._RichBar._open, shown._RichBar._display) == (0, None)
+
+
+def test_a_terminal_that_is_gone_does_not_end_a_compilation():
+    class Gone:
+        def note(self, text):
+            raise SystemExit(1)  # as rich does where nobody reads its pipe
+
+    notes = shown._Notes(Gone())
+    background.under_way.tell(notes.take)
+    with background.under_way.doing("compiling"):
+        pass

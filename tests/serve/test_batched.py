@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
+import copy
+import functools
 import gc
+import pickle
 import threading
 import weakref
 from collections.abc import Awaitable, Callable
@@ -148,6 +152,28 @@ def test_rows_of_memory_that_is_used_again_stay_as_they_were(run: Any) -> None:
     run(main)
 
 
+@pytest.mark.parametrize(
+    ("results", "wanted"),
+    [
+        (np.array([1.5, 2.5]), [1.5, 2.5]),
+        (np.array([(1, 2), (3, 4)], "i4, i4"), [(1, 2), (3, 4)]),
+        (np.array([[1, 2], {"a": 3}], object), [[1, 2], {"a": 3}]),
+        (np.ma.array([[1, 2], [3, 4]], mask=[[0, 1], [0, 0]]), [[1, None], [3, 4]]),
+    ],
+    ids=["numbers", "records", "objects", "masked"],
+)
+def test_rows_are_what_the_array_has(run: Any, results: Any, wanted: list[Any]) -> None:
+    function = ac.batched(max_size=2, max_wait_ms=LONG_MS)(lambda items: results)
+
+    async def main() -> None:
+        rows = await gather(*calls_of(function, 1, 2))
+        assert [row.tolist() if isinstance(row, np.ndarray | np.generic) else row for row in rows] == wanted
+        assert [type(row) for row in rows] == [type(row) for row in results]
+        assert not any(np.shares_memory(row, results) for row in rows if isinstance(row, np.ndarray | np.void))
+
+    run(main)
+
+
 def test_items_of_equal_keys_make_a_batch(run: Any) -> None:
     batches = []
 
@@ -284,6 +310,56 @@ def test_one_item_fails_alone(run: Any, way: str) -> None:
     assert calls == [[0, 1, 2, 3], *again[way]]
 
 
+class CodeError(Exception):
+    """Its args are not what it is called with."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"code {code}")
+        self.code = code
+
+
+def test_an_exception_says_the_same_to_each_caller_and_takes_the_notes_of_one(run: Any) -> None:
+    @ac.batched(max_size=2, max_wait_ms=LONG_MS)
+    def failing(items: list[int]) -> list[int]:
+        error = CodeError(5)
+        error.add_note("the function's")
+        raise error
+
+    async def main() -> None:
+        one, other = await gather(*calls_of(failing, 1, 2))
+        one.add_note("a caller's")
+        assert [(str(each), each.code) for each in (one, other)] == [("code 5", 5)] * 2
+        assert other.__notes__ == ["the function's"]
+
+    run(main)
+
+
+@pytest.mark.parametrize("reason", [StopIteration(), KeyboardInterrupt(), SystemExit(1)])
+def test_what_an_items_caller_cannot_raise_is_told_by_the_item_error(run: Any, reason: BaseException) -> None:
+    @ac.batched(max_size=2, max_wait_ms=LONG_MS)
+    def picky(items: list[int]) -> list[Any]:
+        return [ac.ItemError(0, reason), "fine"]
+
+    async def main() -> None:
+        failed, fine = await gather(*calls_of(picky, 1, 2))
+        assert (type(failed), failed.reason, fine) == (ac.ItemError, reason, "fine")
+
+    run(main)
+
+
+def test_a_key_that_is_not_hashable_is_refused(run: Any) -> None:
+    @ac.batched(key=lambda item: [item])
+    def same(items: list[int]) -> list[int]:
+        return items
+
+    async def main() -> None:
+        with pytest.raises(ac.ArgumentTypeError, match=r"key of an item of .*same is hashable.* returned a list"):
+            await same(1)
+        assert same.statistics().waiting == 0
+
+    run(main)
+
+
 def test_an_item_error_with_a_text_is_the_callers(run: Any) -> None:
     @ac.batched(max_size=1)
     def bad(items: list[int]) -> list[int]:
@@ -367,6 +443,29 @@ def test_a_caller_that_is_cancelled_within_a_batch_changes_nothing_for_others(ru
     run(main)
 
 
+def test_a_caller_that_is_cancelled_before_he_may_wait_drops_his_item(run: Any) -> None:
+    async def main() -> None:
+        held = Held()
+        function = ac.batched(max_size=1, max_wait_ms=0, max_in_flight=1, max_waiting=1)(held)
+        async with anyio.create_task_group() as group:
+            group.start_soon(function, 0)
+            await held.until_begun()
+            group.start_soon(function, 1)
+            await anyio.wait_all_tasks_blocked()
+            with anyio.CancelScope() as scope:
+                async with anyio.create_task_group() as outside:
+                    outside.start_soon(lambda: function(2, within_s=LONG_MS))
+                    await anyio.wait_all_tasks_blocked()
+                    scope.cancel()
+            (batcher,) = _loops.current_tasks().kept.values()
+            assert batcher._deadlines.earliest() == float("inf")
+            held.release(10)
+        assert held.ended == [[0], [1]]
+        assert function.statistics().waiting == 0
+
+    run(main)
+
+
 def test_a_batch_that_nobody_awaits_is_cancelled(run: Any) -> None:
     async def main() -> None:
         held = Held()
@@ -384,6 +483,54 @@ def test_a_batch_that_nobody_awaits_is_cancelled(run: Any) -> None:
         assert await gather(*calls_of(function, 3, 4)) == [6, 8]
 
     run(main)
+
+
+def test_a_batch_whose_other_items_have_failed_is_cancelled_with_its_last_caller(run: Any) -> None:
+    async def main() -> None:
+        held = Held()
+
+        @ac.batched(max_size=2, max_wait_ms=LONG_MS)
+        async def picky(items: list[int]) -> list[int]:
+            if len(items) == 2:
+                raise ac.ItemError(0, "bad")
+            return await held(items)
+
+        with anyio.CancelScope() as scope:
+            async with anyio.create_task_group() as group:
+                group.start_soon(gather, *calls_of(picky, 1, 2))
+                await held.until_begun()
+                scope.cancel()
+        await anyio.wait_all_tasks_blocked()
+        assert picky.statistics().in_flight == 0
+
+    run(main)
+
+
+def test_a_cancelled_batch_with_tasks_of_its_own_is_no_error(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    reported = []
+    monkeypatch.setattr(threading, "excepthook", reported.append)
+
+    async def main() -> None:
+        held = Held()
+
+        @ac.batched(max_size=1, max_in_flight=1)
+        async def nested(items: list[int]) -> list[int]:
+            if items == [2]:
+                return items
+            async with anyio.create_task_group() as group:
+                group.start_soon(held, items)
+                group.start_soon(anyio.sleep_forever)
+            raise AssertionError
+
+        with anyio.CancelScope() as scope:
+            async with anyio.create_task_group() as group:
+                group.start_soon(nested, 1)
+                await held.until_begun()
+                scope.cancel()
+        assert await nested(2) == 2  # the first batch has ended
+
+    run(main)
+    assert reported == []
 
 
 def test_a_deadline_ends_the_wait_for_a_batch_and_in_a_batch(run: Any) -> None:
@@ -406,7 +553,7 @@ def test_what_cannot_be_done_in_time_is_refused_at_once(run: Any, monkeypatch: p
     async def main() -> None:
         held = Held()
         function = ac.batched(max_size=1, max_wait_ms=0, max_in_flight=1)(held)
-        monkeypatch.setattr(function._counts, "usual_run_s", lambda: 100.0)
+        monkeypatch.setattr(function._served.counts, "usual_run_s", lambda: 100.0)
         with pytest.raises(ac.DeadlineError, match="would take about 100 s"):
             await function(1, within_s=99.0)
         async with anyio.create_task_group() as group:
@@ -426,9 +573,81 @@ def test_a_deadline_has_a_batch_begin_early(run: Any) -> None:
         return items
 
     async def main() -> None:
-        monkeypatched = same._counts
-        monkeypatched.usual_run_s = lambda: 999.99  # type: ignore[method-assign]
-        assert await same(1, within_s=1000.0) == 1  # it leaves 10 ms after it came
+        monkeypatched = same._served.counts
+        monkeypatched.usual_run_s = lambda: 1.0  # type: ignore[method-assign]
+        monkeypatched.longest_run_s = lambda: 999.98  # type: ignore[method-assign]
+        assert await same(1, within_s=1000.0) == 1  # it leaves 15 ms after it came
+
+    run(main)
+
+
+def test_one_slow_batch_does_not_have_all_items_refused_for_ever(run: Any) -> None:
+    async def main() -> None:
+        held = Held()
+        function = ac.batched(max_size=1, max_wait_ms=0)(held)
+        with pytest.raises(ac.DeadlineError, match="not done within"):
+            await function(1, within_s=0.01)
+        await anyio.wait_all_tasks_blocked()
+        with pytest.raises(ac.DeadlineError, match="was refused"):
+            await function(2, within_s=0.001)
+        held.release()
+        assert await function(3, within_s=60.0) == 6
+        assert held.batches == [[1], [3]]
+
+    run(main)
+
+
+def test_refusals_while_nothing_runs_have_times_forgotten(run: Any) -> None:
+    async def main() -> None:
+        held = Held()
+        function = ac.batched(max_size=1, max_wait_ms=0, max_in_flight=1)(held)
+        function._served.counts._latest_s.extend([100.0] * 3)
+        async with anyio.create_task_group() as group:
+            group.start_soon(function, 0)
+            await held.until_begun()
+            for _ in range(9):
+                with pytest.raises(ac.DeadlineError, match="was refused"):
+                    await function(1, within_s=99.0)
+            held.release()
+        function._served.counts._latest_s.pop()
+        for _ in range(3):
+            with pytest.raises(ac.DeadlineError, match="was refused"):
+                await function(1, within_s=99.0)
+        held.release()
+        assert await function(1, within_s=99.0) == 2
+
+    run(main)
+
+
+def test_a_batch_that_is_about_to_end_holds_an_item_up_for_as_long_as_is_left(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        held = Held()
+        function = ac.batched(max_size=1, max_wait_ms=0, max_in_flight=1)(held)
+        monkeypatch.setattr(function._served.counts, "usual_run_s", lambda: 0.0)
+        async with anyio.create_task_group() as group:
+            group.start_soon(function, 1)
+            await held.until_begun()
+            (batcher,) = _loops.current_tasks().kept.values()
+            monkeypatch.setattr(function._served.counts, "usual_run_s", lambda: 100.0)
+            for batch in batcher._in_flight:
+                batch.begun_s -= 60.0
+            with pytest.raises(ac.DeadlineError, match="would take about 140 s"):
+                await function(2, within_s=139.0)
+            held.release(10)
+            assert await function(3, within_s=141.0) == 6
+
+    run(main)
+
+
+def test_a_deadline_of_a_first_item_waits_for_no_others(run: Any) -> None:
+    @ac.batched(max_size=8, max_wait_ms=LONG_MS)
+    def same(items: list[int]) -> list[int]:
+        return items
+
+    async def main() -> None:
+        assert await same(1, within_s=LONG_MS) == 1
 
     run(main)
 
@@ -540,6 +759,97 @@ def test_an_object_is_not_kept_by_its_batches(run: Any) -> None:
     kept = weakref.ref(models.pop())
     collect()
     assert kept() is None
+
+
+def test_an_object_is_not_kept_by_a_loop_that_goes_on(run: Any) -> None:
+    class Model:
+        @ac.batched(max_size=1)
+        def same(self, items: list[int]) -> list[int]:
+            return items
+
+    async def main() -> None:
+        model = Model()
+        assert await model.same(1) == 1
+        kept = weakref.ref(model)
+        del model
+        await anyio.wait_all_tasks_blocked()
+        collect()
+        assert kept() is None
+
+    run(main)
+
+
+def test_a_loop_that_was_closed_with_a_caller_in_it_is_let_go(caplog: pytest.LogCaptureFixture) -> None:
+    @ac.batched(max_size=2, max_wait_ms=LONG_MS)
+    def same(items: list[int]) -> list[int]:
+        return items
+
+    def leave_one() -> weakref.ref[Any]:
+        loop = asyncio.new_event_loop()
+        task = loop.create_task(same(1))
+        loop.run_until_complete(asyncio.sleep(0))
+        loop.close()
+        return weakref.ref(task)
+
+    async def next_one() -> None:
+        assert await gather(*calls_of(same, 2, 3)) == [2, 3]
+
+    task = leave_one()
+    anyio.run(next_one)
+    collect()
+    assert task() is None
+    assert (same.statistics().waiting, same.statistics().cancelled) == (0, 1)
+    assert "destroyed but it is pending" in caplog.text
+
+
+class Summing:
+    def __init__(self, add: int) -> None:
+        self.add = add
+
+    @ac.batched(max_size=1)
+    def sum(self, items: list[int]) -> list[int]:
+        return [item + self.add for item in items]
+
+
+class SummingTwice(Summing):
+    @ac.batched(max_size=1)
+    async def sum(self, items: list[int]) -> list[int]:
+        return [await super(SummingTwice, self).sum(item) + self.add for item in items]
+
+
+def test_a_method_of_a_base_class_does_not_take_the_place_of_its_own(run: Any) -> None:
+    async def main() -> None:
+        both = SummingTwice(10)
+        assert [await both.sum(i) for i in range(3)] == [20, 21, 22]
+
+    run(main)
+
+
+@pytest.mark.parametrize("make", [copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+@pytest.mark.parametrize("kind", [Summing, SummingTwice])
+def test_a_copy_of_an_object_has_batches_of_its_own(run: Any, make: Callable[[Any], Any], kind: type[Any]) -> None:
+    async def main() -> None:
+        one = kind(10)
+        before = await one.sum(0)
+        other = make(one)
+        other.add = 20
+        assert (await other.sum(0), await one.sum(0)) == (2 * before, before)
+        assert other.sum is other.sum
+        assert other.sum is not one.sum
+        assert make(one.sum).statistics().batches in (0, 2)
+
+    run(main)
+
+
+def test_a_callable_that_is_no_function_is_of_no_object(run: Any) -> None:
+    class Model:
+        same = ac.batched(max_size=1)(functools.partial(sorted, reverse=True))
+
+    async def main() -> None:
+        assert await Model().same(1) == 1
+        assert Model.same.statistics().batches == 1
+
+    run(main)
 
 
 def test_without_a_loop_it_is_refused() -> None:

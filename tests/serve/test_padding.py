@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -32,9 +34,13 @@ def test_other_axes_stay_and_dtypes_are_joined() -> None:
         ([np.float32(1)], {}, "one axis at least"),
         ([np.ones((1, 2)), np.ones((1, 3))], {}, "the same shape behind the first"),
         ([[1, 2, 3]], {"length": 2}, "does not fit into length=2"),
+        ([[1]], {"value": 0.5}, "int64 does not hold the value 0.5"),
+        ([[1]], {"value": float("nan")}, "int64 does not hold the value nan"),
+        ([np.ones(1, np.uint8)], {"value": -1}, "value -1 .*uint8"),
+        ([[1]], {"value": "x"}, "value 'x' is none of dtype int64"),
     ],
 )
-def test_what_does_not_fit_is_refused(arrays: list[object], options: dict[str, int], text: str) -> None:
+def test_what_does_not_fit_is_refused(arrays: list[object], options: dict[str, Any], text: str) -> None:
     with pytest.raises(ac.ArgumentValueError, match=text):
         ac.pad_stack(arrays, **options)
 

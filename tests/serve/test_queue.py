@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiocuda._serve.queue import NEVER, BatchQueue, Item
+from aiocuda._serve.queue import NEVER, BatchQueue, Item, Times
 
 
 def item(
@@ -104,3 +104,42 @@ def test_each_item_comes_out_once_in_the_order_of_priorities(data: st.DataObject
         waiting = [each for each in waiting if each not in taken]
     assert len(set(map(id, gone))) == len(gone)
     assert queue.due() == NEVER
+
+
+def test_where_no_more_may_wait_no_batch_waits_for_others() -> None:
+    queue = BatchQueue(3, 1.0, max_waiting=2)
+    queue.add(item("a", key=1))
+    assert (queue.is_full, queue.due()) == (False, 1.0)
+    queue.add(item("b", key=2))
+    assert (queue.is_full, queue.due()) == (True, -NEVER)
+    assert values(queue.take(0.0)) == ["a"]
+    assert queue.due() == 1.0
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 9)), max_size=200))
+def test_the_earliest_time_is_that_of_the_items_that_are_there(steps: list[tuple[bool, int]]) -> None:
+    times, there = Times(), dict[Item, int]()
+    for is_added, number in steps:
+        if is_added or not there:
+            added = item(number)
+            times.add(number, added)
+            there[added] = number
+        else:
+            gone = list(there)[number % len(there)]
+            times.discard(gone)
+            times.discard(gone)
+            del there[gone]
+        assert times.earliest() == min(there.values(), default=NEVER)
+    while there:
+        assert there.pop(times.pop()) <= min(there.values(), default=9)
+    assert times.earliest() == NEVER
+
+
+def test_items_that_were_taken_out_are_not_held_behind_one_that_stays() -> None:
+    times = Times()
+    times.add(0.0, item("stays"))
+    for number in range(1000):
+        gone = item(number)
+        times.add(1.0, gone)
+        times.discard(gone)
+    assert len(times._heap) < 100

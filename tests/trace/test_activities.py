@@ -64,7 +64,7 @@ class FakeCupti:
         self._completed = completed
 
     def activity_enable(self, kind: int) -> None:
-        if self.refused:
+        if self.refused and len(self.enabled) == 2:
             raise RuntimeError(self.refused)
         self.enabled.append(kind)
 
@@ -133,10 +133,34 @@ def test_what_fails_leaves_no_number_behind(cupti: FakeCupti, kernels: Any, tmp_
 
 def test_a_cupti_that_refuses_is_told_of_and_ends_the_trace(cupti: FakeCupti, tmp_path: Path) -> None:
     cupti.refused = "CUPTI_ERROR_NOT_COMPATIBLE"
-    with pytest.raises(ac.AiocudaError, match="CUPTI_ERROR_NOT_COMPATIBLE"):
+    with pytest.raises(ac.AiocudaError, match="CUPTI_ERROR_NOT_COMPATIBLE") as caught:
         ac.trace("cupti", output=tmp_path, report=False, cupti=True).__enter__()
+    assert cupti.enabled == []
     with ac.trace("after", output=tmp_path, report=False):
         pass
+    del caught  # which holds the recording
+
+
+def test_a_cupti_whose_library_is_gone_is_told_of_and_turned_off(
+    cupti: FakeCupti, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refuse(name: str) -> None:
+        raise OSError(f"{name}: cannot open shared object file")
+
+    monkeypatch.setattr(activities.ctypes, "CDLL", refuse)
+    with pytest.raises(ac.AiocudaError, match=r"libcupti\.so\.13: cannot open"):
+        ac.trace("cupti", output=tmp_path, report=False, cupti=True).__enter__()
+    assert cupti.enabled == []
+
+
+def test_the_clocks_are_compared_by_the_quickest_reading(
+    cupti: FakeCupti, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ticks = iter([0, 1000, *(5000 + step for step in range(0, 3000, 100))])  # before and after a slow one, and others
+    clock = SimpleNamespace(monotonic_ns=lambda: next(ticks))
+    monkeypatch.setattr(activities, "time", clock)
+    monkeypatch.setattr(cupti, "get_timestamp", lambda: 0)
+    assert activities.Activities()._clock_offset_ns() == 5050
 
 
 @pytest.mark.usefixtures("cupti")

@@ -6,10 +6,12 @@ import re
 from pathlib import Path
 from typing import Any
 
+import anyio
 import numpy as np
 import pytest
 
 import aiocuda as ac
+from aiocuda._engine import held_up
 from aiocuda._trace import findings
 
 N = 32 << 10  # items of 4 bytes: more than what the host decides by
@@ -182,6 +184,37 @@ def test_it_tells_at_the_end_also_of_a_block_that_fails(run: Any, capsys: pytest
         run(main)
     at = f"{re.escape(__file__)}:{line_of('told')}"
     assert re.search(rf"(?m)^aiocuda: .*, at {at}, held the event loop up", capsys.readouterr().err)
+
+
+def test_without_a_standard_error_nothing_is_printed(
+    run: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def main() -> None:
+        await ac.empty(1)
+        await ac.value(1).map(lambda x: x)
+
+    with monkeypatch.context() as patched, ac.debug(held_ms=0) as debugging:
+        run(main)
+        patched.setattr("sys.stderr", None)
+    assert debugging.findings
+    assert capsys.readouterr() == ("", "")
+
+
+def test_whoever_watched_before_watches_again() -> None:
+    told: list[str] = []
+    before = held_up.watch(0.0, lambda what, *_: told.append(what))
+    try:
+        with ac.debug(report=False):
+            pass
+        anyio.run(_be_held_up)
+    finally:
+        held_up.restore(before)
+    assert told == ["being held up"]
+
+
+async def _be_held_up() -> None:
+    with held_up.Watched("being held up"):
+        pass
 
 
 def test_a_block_is_entered_once_and_told_of_when_it_has_ended() -> None:

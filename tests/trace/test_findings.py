@@ -86,6 +86,14 @@ def test_a_compilation_is_found_once_also_within_a_step() -> None:
     assert one.text.startswith("loading kernel k, at compile.py:3, held the event loop up for 80 ms")
 
 
+def test_a_short_compilation_in_a_long_step_and_the_step_are_found() -> None:
+    asked = (awaited(0, 200, "await.py:1"), awaited(0, 5))
+    busy = (Busy(LOOP, "loading kernel k", "compile.py:3", 10 * MS, 70 * MS),)
+    step, compilation = found(asked=asked, steps=(Step(0, 9 * MS, 190 * MS),), busy=busy)
+    assert step.text.startswith("the submission of the launch of k, at await.py:1, held the event loop up for 181 ms")
+    assert compilation.text.startswith("loading kernel k, at compile.py:3, held the event loop up for 60 ms")
+
+
 @pytest.mark.parametrize(("who", "begun_ms"), [("thread: MainThread", 10), (LOOP, 1)])
 def test_a_compilation_holds_nobody_up_in_a_thread_or_before_the_first_await(who: str, begun_ms: int) -> None:
     busy = (Busy(who, "loading kernel k", "compile.py:3", begun_ms * MS, 90 * MS),)
@@ -124,6 +132,10 @@ def test_copies_that_had_to_wait_or_did_not_are_not_found(second: dict[str, Any]
     assert found(ran(0, 100), second) == []
 
 
+def test_only_the_time_in_which_the_work_before_it_ran_counts() -> None:
+    assert found(ran(95, 100, 0), copy(100, 130, 1)) == []  # 5 ms of 200
+
+
 def test_a_copy_that_needs_it_through_others_is_not_found() -> None:
     assert found(ran(0, 100), ran(100, 101, 0, stream=1, needs=(0,)), copy(101, 130, 1, needs=(1,))) == []
 
@@ -157,6 +169,17 @@ def test_two_round_trips_small_arrays_and_arrays_that_were_written_are_not_found
     assert found(*there_and_back(2)) == []
     assert found(*there_and_back(4, 64 << 10)) == []
     assert found(*there_and_back(4, is_linked=False)) == []
+
+
+def test_parts_of_another_size_and_short_copies_are_not_found() -> None:
+    parts = there_and_back(4)
+    for each in parts[1::2]:
+        each["size_bytes"] = 1 << 19
+    assert found(*parts) == []
+    short = there_and_back(4)
+    for each in short:
+        each["ended_ns"] = each["started_ns"] + MS
+    assert found(*short) == []  # 8 ms of 200
 
 
 def test_between_devices_only_what_returns_is_found() -> None:
@@ -210,6 +233,13 @@ def test_two_lines_that_could_be_awaited_together_in_each_round_are_found() -> N
     assert "15 times there were awaited" in one.text
 
 
+@pytest.mark.parametrize(("lines", "is_round"), [(32, True), (33, False)])
+def test_a_round_has_no_more_awaits_than_somebody_would_write(lines: int, is_round: bool) -> None:
+    needs = {number: (number - 1,) for number in range(5 * lines) if number % lines}
+    operations, asked = rounds(5, tuple(f"p.py:{i}" for i in range(lines)), needs)
+    assert (lines in [len(each.places) for each in found(*operations, asked=asked)]) is is_round
+
+
 def test_awaits_that_need_the_one_before_are_not_found() -> None:
     operations, asked = rounds(8, ("p.py:1",), {number: (number - 1,) for number in range(1, 8)})
     assert found(*operations, asked=asked) == []
@@ -257,6 +287,30 @@ def test_streams_that_had_to_take_turns_or_hardly_work_or_overlap_are_not_found(
     assert in_turn(8) == []
     assert in_turn(20, lasts_ms=0.4) == []
     assert in_turn(20, lasts_ms=6) == []
+
+
+def test_of_three_streams_two_that_overlap_are_enough() -> None:
+    three = [ran(5 * i, 5 * i + 5, 5 * i + 1, stream=i % 3) for i in range(36)]
+    assert kinds(found(*three)) == ["streams in turn"]
+    three[1]["ended_ns"] += 2 * MS
+    assert found(*three) == []
+
+
+def test_streams_of_awaits_in_a_loop_are_not_told_again() -> None:
+    operations, asked = rounds(20, ("p.py:1",))
+    for number, each in enumerate(operations):
+        each.update(stream=number % 2)
+    assert kinds(found(*operations, asked=asked)) == ["await in a loop"]
+    tasks = tuple(awaited(one.begun_ns / MS, one.ended_ns / MS, who=f"asyncio: {i}") for i, one in enumerate(asked))
+    assert kinds(found(*operations, asked=tasks)) == ["streams in turn"]
+
+
+def test_awaits_of_functions_alone_are_not_found() -> None:
+    _, asked = rounds(8, ("p.py:1",))
+    functions = [
+        {**function(each.begun_ns / MS, each.ended_ns / MS, "p.py:1"), "asked": i} for i, each in enumerate(asked)
+    ]
+    assert found(*functions, asked=asked) == []
 
 
 def test_the_dearest_is_first_and_each_says_itself_as_text() -> None:

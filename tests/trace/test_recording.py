@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import resource
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -268,3 +270,15 @@ def test_a_recording_that_nobody_holds_has_ended() -> None:
     with recorded() as found:
         ac.ones(N).sync()
     assert len(found.trace.operations) == 1
+
+
+def test_memory_that_copies_wrote_and_that_is_gone_is_forgotten_in_a_long_trace() -> None:
+    def dead() -> int:
+        return sum(type(each) is weakref.ref and each() is None for each in gc.get_objects())
+
+    x = ac.ones(1).sync()
+    before = dead()
+    with ac.debug(report=False):
+        for _ in range(5000):
+            ac.copy(np.empty(1, np.float32), x).sync()
+        assert dead() - before < 4096

@@ -7,7 +7,6 @@ the work goes on. The process ends when the work has ended, because a call in it
 from __future__ import annotations
 
 import contextlib
-import copy
 import os
 import threading
 import weakref
@@ -17,6 +16,8 @@ from types import TracebackType
 from typing import Final
 
 from aiocuda import _forks, _native
+from aiocuda._errors.copies import copy_for_one
+from aiocuda._loops.thread import report
 
 __all__ = ["DONE", "FOR_DEVICES", "FOR_GRAPHS", "Background", "UnderWay", "Work", "get_ahead", "under_way"]
 
@@ -47,10 +48,7 @@ class Work(_native.HostWork):
         """Raise what the function raised: a copy of it, since each who waits adds lines to his."""
         if self._error is None:
             return
-        own = copy.copy(self._error)
-        own.__cause__, own.__context__ = self._error.__cause__, self._error.__context__
-        own.__suppress_context__ = self._error.__suppress_context__
-        raise own.with_traceback(self._traceback)
+        raise copy_for_one(self._error).with_traceback(self._traceback)
 
 
 DONE: Final = _native.HostWork()  # nothing to wait for
@@ -71,6 +69,7 @@ class UnderWay:
         That ends with the method's object: it is not held.
         """
         with self._lock:
+            self._forget_gone()
             self._told.append(weakref.WeakMethod(method))
             method(tuple(self._names))
 
@@ -86,11 +85,14 @@ class UnderWay:
     def _change(self, change: Callable[[], object]) -> None:
         with self._lock:  # so that the last thing told is how it is
             change()
-            self._told = [each for each in self._told if each() is not None]
+            self._forget_gone()
             for each in tuple(self._told):
                 method = each()
                 if method is not None:
                     method(tuple(self._names))
+
+    def _forget_gone(self) -> None:
+        self._told = [each for each in self._told if each() is not None]
 
     def start_anew(self) -> None:
         """In a forked process: nothing of it is being done here."""
@@ -128,7 +130,10 @@ class _Threads:
 
     def _serve(self, work: Callable[[], object]) -> None:
         while True:
-            work()
+            try:
+                work()
+            except BaseException:  # noqa: BLE001 - reported; an exit ends the work, not the thread of later work
+                report()
             with self._lock:
                 if not self._left:
                     self._running -= 1

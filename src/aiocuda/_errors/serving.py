@@ -15,7 +15,8 @@ class ItemError(AiocudaError):
     index
         The item's place in the batch, from 0.
     reason
-        The exception that the item's caller gets; or a text: he gets this error.
+        The exception that the item's caller gets. For a text he gets this error; also for what is not an `Exception`,
+        such as a cancellation.
 
     Attributes
     ----------

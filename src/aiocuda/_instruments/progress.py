@@ -33,7 +33,7 @@ class _Bar(Protocol):
 class _RichBar:
     """A bar of rich's, in a terminal or a notebook. All share one display: rich has one at a time."""
 
-    _lock: ClassVar = threading.Lock()
+    _lock: ClassVar = threading.RLock()  # a bar that nobody has any more may be closed within, when it is collected
     _display: ClassVar[Any] = None
     _open: ClassVar[int] = 0
 
@@ -42,31 +42,38 @@ class _RichBar:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
         cls = type(self)
+        self._title = title
         with cls._lock:
-            if cls._open == 0:
-                console = Console(stderr=True)
-                columns = TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn()
-                is_seen = console.is_terminal or console.is_jupyter
-                cls._display = Progress(*columns, TimeElapsedColumn(), console=console, disable=not is_seen)
-                cls._display.start()
-            cls._open += 1
-            self._title = title
-            self._task = cls._display.add_task(title, total=total)
+            cls._open += 1  # first: no bar that is closed from here on is the last
+            try:
+                if cls._display is None:
+                    console = Console(stderr=True)
+                    columns = TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn()
+                    is_seen = console.is_terminal or console.is_jupyter
+                    display = Progress(*columns, TimeElapsedColumn(), console=console, disable=not is_seen)
+                    display.start()
+                    cls._display = display
+                self._own = cls._display
+                self._task = self._own.add_task(title, total=total)
+            except BaseException:
+                cls._open -= 1
+                raise
 
     def advance(self) -> None:
-        self._display.advance(self._task)
+        self._own.advance(self._task)
 
     def note(self, text: str) -> None:
-        self._display.update(self._task, description=f"{self._title} ({text})" if text else self._title, refresh=True)
+        self._own.update(self._task, description=f"{self._title} ({text})" if text else self._title, refresh=True)
 
     def close(self) -> None:
         cls = type(self)
         with cls._lock:
             cls._open -= 1
             if cls._open == 0:
-                cls._display.stop()
+                cls._display = None
+                self._own.stop()
             else:
-                cls._display.stop_task(self._task)
+                self._own.stop_task(self._task)
 
 
 class _TqdmBar:
@@ -137,7 +144,7 @@ class _Notes:
 
     def take(self, names: tuple[str, ...]) -> None:
         others = f", and {len(names) - 1} more" if len(names) > 1 else ""
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError, SystemExit):  # rich exits where nobody reads any more
             self._bar.note(f"{names[0]}{others}" if names else "")
 
 

@@ -111,13 +111,18 @@ def current_port() -> AsyncioPort:
     port = _ports.get(loop)
     if port is None:
         with _lock:
-            # A waiter on a closed loop keeps the loop alive for ever: nobody will wake it.
-            for known in list(_ports):
-                if known.is_closed():
-                    del _ports[known]
+            _gone = _pop_closed(_ports)
             port = _ports[loop] = AsyncioPort(loop)
     _latest.loop, _latest.port = weakref.ref(loop), weakref.ref(port)
     return port
+
+
+def _pop_closed(of_loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Any]) -> list[Any]:
+    """Forget loops that were closed while something waited in them, which would keep them alive for ever.
+
+    Returns what was kept for them. Let go of it without the lock: the program's code may run when it ends.
+    """
+    return [of_loops.pop(known) for known in list(of_loops) if known.is_closed()]
 
 
 def current_destination() -> AsyncioDestination:
@@ -205,5 +210,6 @@ def current_tasks() -> AsyncioTasks:
     with _lock:
         found = _tasks.get(loop)
         if found is None:
+            _gone = _pop_closed(_tasks)
             found = _tasks[loop] = AsyncioTasks()
         return found

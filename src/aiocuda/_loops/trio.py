@@ -6,7 +6,7 @@ import contextvars
 import weakref
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import outcome
 import trio
@@ -158,6 +158,9 @@ class TrioWaiter:
         return self._outcome.unwrap()
 
 
+_ENDS: Final = (KeyboardInterrupt, SystemExit, trio.Cancelled)  # of a task, or of the run: for trio
+
+
 class TrioTasks:
     """One run's: system tasks, which end with the run."""
 
@@ -191,8 +194,14 @@ class TrioTasks:
             with scope:
                 try:
                     await function()
-                except (KeyboardInterrupt, SystemExit, trio.Cancelled):
+                except _ENDS:
                     raise
+                except BaseExceptionGroup as group:  # of a nursery within
+                    ends, others = group.split(_ENDS)
+                    if others is not None:
+                        report()
+                    if ends is not None:
+                        raise ends from None
                 except BaseException:  # noqa: BLE001 - reported; trio would end the whole run with it
                     report()
                 finally:

@@ -8,22 +8,21 @@ is no timer, so nothing of it keeps a loop.
 from __future__ import annotations
 
 import contextvars
-import copy
-import heapq
-import itertools
 import time
-from collections import deque
+import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
+from aiocuda._errors.copies import copy_for_one
 from aiocuda._loops import Cancellable, Tasks
 from aiocuda._ops.operation import DeviceOp
 from aiocuda._serve.counts import Counts
-from aiocuda._serve.queue import NEVER, BatchQueue, Item
+from aiocuda._serve.queue import NEVER, BatchQueue, Item, Times
 from aiocuda.errors import (
     AiocudaError,
     ArgumentIndexError,
@@ -34,7 +33,9 @@ from aiocuda.errors import (
     QueueFullError,
 )
 
-__all__ = ["Batcher", "Limits"]
+__all__ = ["Batcher", "Limits", "Served"]
+
+_SPARE_S: Final = 0.005  # a timer of a loop comes a millisecond late, and later where the loop is busy
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +49,39 @@ class Limits:
     refuses: bool
 
 
+@dataclass(frozen=True, eq=False)
+class Served:
+    """A function of a batch, and all that its loops have in common.
+
+    Attributes
+    ----------
+    name
+        The function's name.
+    function
+        It.
+    limits, counts
+        Its limits, and what it counts.
+    context
+        Batches run in copies of it.
+    """
+
+    name: str
+    function: Callable[[list[Any]], Any]
+    limits: Limits
+    counts: Counts
+    context: contextvars.Context
+
+
 class _Batch:
     """Items that are given to the function together."""
 
-    __slots__ = ("awaited", "items", "task")
+    __slots__ = ("awaited", "begun_s", "function", "items", "task")
 
-    def __init__(self, items: list[Item]) -> None:
+    def __init__(self, items: list[Item], function: Callable[[list[Any]], Any]) -> None:
         self.items = items
+        self.function = function
         self.awaited = len(items)  # whose callers still wait
+        self.begun_s = time.perf_counter()
         self.task: Cancellable | None = None
 
 
@@ -64,38 +90,22 @@ class Batcher:
 
     Parameters
     ----------
-    name
-        The function's name.
-    function
-        The function of a batch.
-    limits, counts
-        The function's.
-    context
-        Batches run in copies of it.
+    served
+        The function. The loop keeps what this keeps, so this does not keep the function: callers that wait do.
     tasks
         The loop's.
     """
 
-    def __init__(
-        self,
-        name: str,
-        function: Callable[[list[Any]], Any],
-        limits: Limits,
-        counts: Counts,
-        context: contextvars.Context,
-        tasks: Tasks,
-    ) -> None:
-        self._name = name
-        self._function = function
-        self._limits = limits
-        self._counts = counts
-        self._context = context
+    def __init__(self, served: Served, tasks: Tasks) -> None:
+        self._served = weakref.ref(served)
+        self._name = served.name
+        self._limits = limits = served.limits
+        self._counts = served.counts
         self._tasks = tasks
-        self._queue = BatchQueue(limits.max_size, limits.max_wait_s)
-        self._outside: deque[Item] = deque()  # callers who wait until they may wait in the queue
-        self._in_flight = 0
-        self._deadlines: list[tuple[float, int, Item]] = []  # a heap; also of items that nobody awaits any more
-        self._numbers = itertools.count()
+        self._queue = BatchQueue(limits.max_size, limits.max_wait_s, limits.max_waiting)
+        self._outside: OrderedDict[Item, None] = OrderedDict()  # they wait until they may wait in the queue
+        self._in_flight: dict[_Batch, None] = {}
+        self._deadlines = Times()  # of items that are awaited
         self._timer: Cancellable | None = None
         self._timer_at = NEVER
 
@@ -105,22 +115,29 @@ class Batcher:
         item = Item(value, key, priority, now, since_s=time.perf_counter())
         if within_s is not None:
             item.within_s, item.deadline = within_s, now + within_s
-            item.leave_by = item.deadline - self._require_in_time(item)
-        is_full = len(self._queue) >= self._limits.max_waiting
+            self._require_in_time(item)
+            longest_s = self._counts.longest_run_s()  # not known: it does not wait for others
+            item.leave_by = now if longest_s is None else item.deadline - longest_s - _SPARE_S
+        is_full = self._queue.is_full
         if is_full and self._limits.refuses:
             self._counts.add("refused")
             raise QueueFullError(self._name, len(self._queue))
         waiter = item.waiter = self._tasks.make_waiter()
         self._counts.add("waiting")
         if within_s is not None:
-            heapq.heappush(self._deadlines, (item.deadline, next(self._numbers), item))
+            self._deadlines.add(item.deadline, item)
         if is_full or self._outside:
-            self._outside.append(item)
+            self._outside[item] = None
         else:
             self._queue.add(item)
         self._go_on()
         try:
             return await waiter.wait()
+        except GeneratorExit:  # the task is thrown away, with its loop as a rule: nothing can be asked of that
+            if item.waiter is not None:
+                self._counts.add("cancelled")
+                self._drop(item)
+            raise
         finally:
             if item.waiter is not None:  # the caller was cancelled
                 self._counts.add("cancelled")
@@ -129,36 +146,55 @@ class Batcher:
 
     # ----- Items
 
-    def _require_in_time(self, item: Item) -> float:
-        """Refuse an item that would not be done by its deadline, and return how long its batch takes.
+    def _require_in_time(self, item: Item) -> None:
+        """Refuse an item that would not be done by its deadline, as far as it is known how long batches take."""
+        expected_s = self._expected_s(item)
+        if item.within_s >= expected_s and item.within_s > 0:
+            return
+        self._counts.add("late")
+        if not self._in_flight and not self._queue:
+            self._counts.forget_run()  # no batch is there to tell otherwise: else nothing would ever be let in again
+        raise DeadlineError(self._name, item.within_s, expected_s)
 
-        Both as far as they are known.
-        """
+    def _expected_s(self, item: Item) -> float:
+        """Return how long a new item would take, with all that goes before it."""
         usual_s = self._counts.usual_run_s() or 0.0
-        before = self._queue.batches_before(item.key, item.priority) + self._in_flight
-        expected_s = (before // self._limits.max_in_flight + 1) * usual_s
-        if item.within_s < expected_s or item.within_s <= 0:
-            self._counts.add("late")
-            raise DeadlineError(self._name, item.within_s, expected_s)
-        return usual_s
+        before = self._queue.batches_before(item.key, item.priority) + len(self._outside) // self._limits.max_size
+        rounds, place = divmod(before, self._limits.max_in_flight)
+        idle = self._limits.max_in_flight - len(self._in_flight)
+        begins_s = 0.0
+        if place >= idle:  # when that many of those under way have ended
+            now_s = time.perf_counter()
+            left_s = sorted(max(0.0, batch.begun_s + usual_s - now_s) for batch in self._in_flight)
+            begins_s = left_s[place - idle]
+        return begins_s + (rounds + 1) * usual_s
 
     def _leave(self, item: Item) -> None:
         """Nobody awaits an item any more. A batch of such items alone is cancelled."""
+        self._drop(item)
+        batch: _Batch | None = item.batch
+        if batch is not None and batch.awaited == 0 and batch.task is not None:
+            batch.task.cancel()
+
+    def _drop(self, item: Item) -> None:
         item.waiter = None
+        self._deadlines.discard(item)
         batch: _Batch | None = item.batch
         if batch is not None:
             batch.awaited -= 1
-            if batch.awaited == 0 and batch.task is not None:
-                batch.task.cancel()
             return
         if not self._queue.drop(item):
-            self._outside.remove(item)
+            del self._outside[item]
         self._counts.add("waiting", -1)
 
     def _finish(self, item: Item, value: Any = None, error: BaseException | None = None) -> None:
         """Give an item's caller a value or an error, unless he has given it up."""
-        waiter, item.waiter = item.waiter, None
-        if waiter is None or waiter.is_done:
+        waiter = item.waiter
+        if waiter is None:
+            return
+        self._drop(item)
+        if waiter.is_done:  # the caller was cancelled, and has yet to hear of it
+            self._counts.add("cancelled")
             return
         self._counts.add("items")
         if error is None:
@@ -172,24 +208,23 @@ class Batcher:
     def _go_on(self) -> None:
         """Begin all batches that are due and may begin; have the rest looked at when its time has come."""
         now = self._tasks.time()
-        while self._deadlines and (self._deadlines[0][0] <= now or self._deadlines[0][2].waiter is None):
-            item = heapq.heappop(self._deadlines)[2]
-            if item.waiter is not None:
-                waiter = item.waiter
-                self._counts.add("late")
-                self._leave(item)
-                if not waiter.is_done:
-                    waiter.set_error(DeadlineError(self._name, item.within_s))
+        while self._deadlines.earliest() <= now:
+            item = self._deadlines.pop()
+            waiter = item.waiter
+            self._counts.add("late")
+            self._leave(item)
+            if not waiter.is_done:
+                waiter.set_error(DeadlineError(self._name, item.within_s))
         self._admit()
-        while self._in_flight < self._limits.max_in_flight and (items := self._queue.take(now)):
+        while len(self._in_flight) < self._limits.max_in_flight and (items := self._queue.take(now)):
             self._begin(items)
             self._admit()
-        due = self._queue.due() if self._in_flight < self._limits.max_in_flight else NEVER
-        self._look_again_at(min(due, self._deadlines[0][0] if self._deadlines else NEVER))
+        due = self._queue.due() if len(self._in_flight) < self._limits.max_in_flight else NEVER
+        self._look_again_at(min(due, self._deadlines.earliest()))
 
     def _admit(self) -> None:
-        while self._outside and len(self._queue) < self._limits.max_waiting:
-            self._queue.add(self._outside.popleft())
+        while self._outside and not self._queue.is_full:
+            self._queue.add(self._outside.popitem(last=False)[0])
 
     def _look_again_at(self, when: float) -> None:
         if when == self._timer_at:
@@ -204,35 +239,37 @@ class Batcher:
         self._go_on()
 
     def _begin(self, items: list[Item]) -> None:
-        batch = _Batch(items)
+        served = self._served()
+        assert served is not None  # the items' callers have it
+        batch = _Batch(items, served.function)
         for item in items:
             item.batch = batch
-        self._in_flight += 1
-        begun_s = time.perf_counter()
-        self._counts.began([begun_s - item.since_s for item in items])
-        context = self._context.copy()
+        self._in_flight[batch] = None
+        self._counts.began([batch.begun_s - item.since_s for item in items])
         name = f"a batch of {self._name}"
-        batch.task = self._tasks.spawn(partial(self._run, batch), name, context, partial(self._end, batch, begun_s))
+        context = served.context.copy()
+        batch.task = self._tasks.spawn(partial(self._run, batch), name, context, partial(self._end, batch))
 
     async def _run(self, batch: _Batch) -> None:
         try:
-            await self._work(batch.items)
+            await self._work(batch)
         except Exception as error:  # noqa: BLE001 - it is each caller's
             for item in batch.items:
-                self._finish(item, error=_own(error))
+                self._finish(item, error=copy_for_one(error))
 
-    def _end(self, batch: _Batch, begun_s: float) -> None:
+    def _end(self, batch: _Batch) -> None:
         for item in batch.items:
             self._finish(item, error=AiocudaError(f"the task of a batch of {self._name} was cancelled"))
-        self._in_flight -= 1
-        self._counts.ended(time.perf_counter() - begun_s)
+        del self._in_flight[batch]
+        self._counts.ended(time.perf_counter() - batch.begun_s)
         self._go_on()
 
-    async def _work(self, items: list[Item]) -> None:
+    async def _work(self, batch: _Batch) -> None:
         """Have the function work on items; again without those that it says have failed alone."""
+        items = batch.items
         while items:
             try:
-                results = await self._results([item.value for item in items])
+                results = await self._results(batch.function, [item.value for item in items])
             except ItemError as error:
                 failed = [error]
             except ExceptionGroup as group:
@@ -252,8 +289,8 @@ class Batcher:
                 self._finish(items[index], error=_error_of(each))
             items = [item for index, item in enumerate(items) if index not in places and item.waiter is not None]
 
-    async def _results(self, values: list[Any]) -> Sequence[Any]:
-        found = self._function(values)
+    async def _results(self, function: Callable[[list[Any]], Any], values: list[Any]) -> Sequence[Any]:
+        found = function(values)
         if hasattr(found, "__await__"):
             found = await found
         if isinstance(found, DeviceOp):
@@ -268,12 +305,14 @@ class Batcher:
         if count != len(values):
             raise ArgumentValueError(f"{self._name} returned {count} results for a batch of {len(values)} items")
         if isinstance(found, np.ndarray):  # no caller's row shares memory that the function may write again
-            return [np.array(found[i]) for i in range(count)]
+            return [row.copy() if isinstance(row, (np.ndarray, np.generic)) else row for row in found]
         return [found[i] for i in range(count)]
 
 
 def _error_of(failed: ItemError) -> BaseException:
-    return failed.reason if isinstance(failed.reason, BaseException) else failed
+    """Return what an item's caller gets: his reason, where a coroutine can raise it without an end of its task."""
+    reason = failed.reason
+    return reason if isinstance(reason, Exception) and not isinstance(reason, StopIteration) else failed
 
 
 def _all_item_errors(group: ExceptionGroup[Exception]) -> list[ItemError]:
@@ -281,14 +320,3 @@ def _all_item_errors(group: ExceptionGroup[Exception]) -> list[ItemError]:
     if not all(isinstance(each, ItemError) for each in group.exceptions):
         raise group
     return [each for each in group.exceptions if isinstance(each, ItemError)]
-
-
-def _own(error: Exception) -> Exception:
-    """Return an error for one of several callers: each adds lines to his."""
-    try:
-        own = copy.copy(error)
-    except Exception:  # noqa: BLE001 - a class that cannot be copied; all share the error then
-        return error
-    own.__cause__, own.__context__ = error.__cause__, error.__context__
-    own.__suppress_context__ = error.__suppress_context__
-    return own.with_traceback(error.__traceback__)

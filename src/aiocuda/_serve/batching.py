@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextvars
+import dataclasses
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
-from typing import Any, Final, Generic, Literal, Self, TypeVar, overload
+from typing import Any, Final, Generic, Literal, TypeVar, overload
 
 from aiocuda import _loops
 from aiocuda._engine.execution import checked_timeout
 from aiocuda._ops.operation import DeviceOp
-from aiocuda._serve.batcher import Batcher, Limits
+from aiocuda._serve.batcher import Batcher, Limits, Served
 from aiocuda._serve.counts import BatchStatistics, Counts
 from aiocuda._values.given import between, one_of
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
@@ -37,12 +38,12 @@ class Batched(Generic[T, R]):
     def __init__(self, function: Function[T, R], limits: Limits, key: Callable[[T], Hashable] | None) -> None:
         functools.update_wrapper(self, function)
         self.function = function
-        self._limits = limits
         self._key = key
-        self._name = getattr(function, "__qualname__", repr(function))
-        self._counts = Counts()
-        self._context = contextvars.copy_context()
-        self._attribute: str | None = None
+        name = getattr(function, "__qualname__", repr(function))
+        self._served = Served(name, function, limits, Counts(), contextvars.copy_context())
+        self._of_object = f"<batched {name}>"  # in the object's __dict__: no attribute, so that each access comes here
+        self._owner: type | None = None
+        self._attribute = getattr(function, "__name__", name)
 
     def __call__(self, item: T, /, *, priority: int = 0, within_s: float | None = None) -> Coroutine[Any, Any, R]:
         """Have an item be in a batch; await its result.
@@ -67,6 +68,8 @@ class Batched(Generic[T, R]):
         ------
         QueueFullError
             As many items wait as may, and ``overflow="raise"``.
+        ArgumentTypeError
+            The item's key is not hashable.
         DeadlineError
             The time is over; or, at once, the item would take longer behind those that wait.
         """
@@ -74,42 +77,71 @@ class Batched(Generic[T, R]):
         if within_s is not None:
             within_s = checked_timeout(within_s)
         key = None if self._key is None else self._key(item)
+        try:
+            hash(key)
+        except TypeError as error:
+            raise ArgumentTypeError(
+                f"the key of an item of {self._served.name} is hashable, such as a number, a text or a tuple of those; "
+                f"key={self._key!r} returned a {type(key).__name__} ({error})"
+            ) from None
         return self._submit(item, key, priority, within_s)
 
     async def _submit(self, item: T, key: Hashable, priority: int, within_s: float | None) -> R:
-        kept = _loops.current_tasks().kept
-        batcher = kept.get(self)
+        tasks = _loops.current_tasks()
+        batcher = tasks.kept.get(self._served)
         if batcher is None:
-            tasks = _loops.current_tasks()
-            batcher = kept[self] = Batcher(self._name, self.function, self._limits, self._counts, self._context, tasks)
+            batcher = tasks.kept[self._served] = Batcher(self._served, tasks)
         result: R = await batcher.submit(item, key, priority, within_s)
         return result
 
     def statistics(self) -> BatchStatistics:
         """Return the function in numbers, of all event loops, as they are now."""
-        return self._counts.read()
+        return self._served.counts.read()
 
     def __set_name__(self, owner: type, name: str) -> None:
-        self._attribute = name
+        self._of_object = f"<batched {owner.__qualname__}.{name}>"
+        self._owner, self._attribute = owner, name
 
-    def __get__(self, instance: object, owner: type | None = None) -> Self:
+    def __get__(self, instance: object, owner: type | None = None) -> Batched[T, R]:
         """Return the function of an object, of whose items each batch is."""
-        if instance is None:
+        if instance is None or not hasattr(self.function, "__get__"):  # as of any function, and of other callables
             return self
-        bound = type(self)(self.function.__get__(instance, owner), self._limits, self._key)
-        bound._context = self._context
         try:
-            instance.__dict__[self._attribute or self.function.__name__] = bound
+            kept = instance.__dict__
         except AttributeError:
             raise ArgumentTypeError(
-                f"{self._name} is batched for each object of its class, and keeps its items in the object's __dict__, "
-                "which this class with __slots__ has not; add '__dict__' to its slots"
+                f"{self._served.name} is batched for each object of its class, and keeps its items in the object's "
+                "__dict__, which this class with __slots__ has not; add '__dict__' to its slots"
             ) from None
-        return bound
+        known: _BatchedOfObject[T, R] = kept.get(self._of_object) or kept.setdefault(
+            self._of_object, _BatchedOfObject(self, instance)
+        )
+        if known.instance is not instance:  # it came with the object's copy
+            known = kept[self._of_object] = _BatchedOfObject(self, instance)
+        return known
 
     def __repr__(self) -> str:
-        limits = self._limits
-        return f"<batched {self._name}: up to {limits.max_size} items, {limits.max_wait_s * 1000:g} ms>"
+        served = self._served
+        wait_ms = served.limits.max_wait_s * 1000
+        return f"<batched {served.name}: up to {served.limits.max_size} items, {wait_ms:g} ms>"
+
+
+class _BatchedOfObject(Batched[T, R]):
+    """A batched method of one object. A copy of the object gets its own, also by pickle."""
+
+    def __init__(self, method: Batched[T, R], instance: Any) -> None:
+        of_class = method._served
+        super().__init__(method.function.__get__(instance), of_class.limits, method._key)
+        self._served = dataclasses.replace(self._served, context=of_class.context)
+        self.instance = instance
+        self._owner, self._attribute = method._owner or type(instance), method._attribute
+
+    def __reduce__(self) -> Any:
+        return _method_of, (self.instance, self._owner, self._attribute)
+
+
+def _method_of(instance: object, owner: type, attribute: str) -> Any:
+    return vars(owner)[attribute].__get__(instance)
 
 
 @overload
@@ -140,11 +172,11 @@ def batched(
     Parameters
     ----------
     function
-        Called with a list of items, ``async`` or not. It returns as many results in the same order: a list, a NumPy
-        array, of which each caller gets a copy of his row, or an operation that yields either, which is awaited. It may
-        be a method; each object then has batches of its own. An exception goes to all callers of the batch. It may
-        raise `ItemError`, or a group of them: these items fail, and it is called again with the others. It may also
-        return `ItemError` in the place of a result.
+        Called with a list of items, ``async`` or not. It returns as many results in the same order: a list, whose items
+        the callers get as they are, a NumPy array, of which each caller gets a copy of his row, or an operation that
+        yields either, which is awaited. It may be a method; each object then has batches of its own. An exception goes
+        to all callers of the batch. It may raise `ItemError`, or a group of them: these items fail, and it is called
+        again with the others. It may also return `ItemError` in the place of a result.
     max_size
         The most items of a batch.
     max_wait_ms
@@ -152,7 +184,7 @@ def batched(
     max_in_flight
         How many batches are under way at once, in each event loop. While one downloads, the next computes.
     max_waiting
-        How many items may wait in each event loop.
+        How many items may wait in each event loop. While so many do, no batch waits for others to come.
     overflow
         ``"wait"``: more callers wait until there is room. ``"raise"``: they get a `QueueFullError`.
     key

@@ -5,6 +5,7 @@ Always true: several loops may count at once; the times are those of the last it
 
 from __future__ import annotations
 
+import statistics
 import threading
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ import numpy as np
 __all__ = ["BatchStatistics", "Counts"]
 
 _LAST: Final = 4096
+_LATEST: Final = 32  # batches, by which the next are judged
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,7 @@ class Counts:
         self._sizes: Counter[int] = Counter()
         self._waits_s: deque[float] = deque(maxlen=_LAST)
         self._runs_s: deque[float] = deque(maxlen=_LAST)
+        self._latest_s: deque[float] = deque(maxlen=_LATEST)
 
     def add(self, name: str, count: int = 1) -> None:
         """Count something, by the name of an attribute of `BatchStatistics`."""
@@ -83,12 +86,23 @@ class Counts:
         with self._lock:
             self._numbers["in_flight"] -= 1
             self._runs_s.append(run_s)
+            self._latest_s.append(run_s)
 
     def usual_run_s(self) -> float | None:
-        """Return how long a batch takes as a rule; None where there has been none."""
+        """Return how long a batch takes as a rule; None where that is not known."""
         with self._lock:
-            last = list(self._runs_s)[-32:]
-        return float(np.median(last)) if last else None
+            return statistics.median(self._latest_s) if self._latest_s else None
+
+    def longest_run_s(self) -> float | None:
+        """Return how long a batch took at most of late; None where that is not known."""
+        with self._lock:
+            return max(self._latest_s, default=None)
+
+    def forget_run(self) -> None:
+        """Know less of how long batches take: nothing was run for long, and the oldest time tells least."""
+        with self._lock:
+            if self._latest_s:
+                self._latest_s.popleft()
 
     def read(self) -> BatchStatistics:
         """Return all as it is now."""

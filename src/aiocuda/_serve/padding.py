@@ -67,7 +67,8 @@ def pad_stack(
     Raises
     ------
     ArgumentValueError
-        There are none, one has no axis or is longer than `length`, or their other axes differ.
+        There are none, one has no axis or is longer than `length`, or their other axes differ. Their dtype does not
+        hold `value`.
 
     Examples
     --------
@@ -90,7 +91,20 @@ def pad_stack(
     length = longest if length is None else between(length, "the length for pad_stack()", 0, _MOST)
     if longest > length:
         raise ArgumentValueError(f"pad_stack: an array of length {longest} does not fit into length={length}")
-    padded = np.full((len(given), length, *rests.pop()), value, np.result_type(*given))
+    dtype = np.result_type(*given)
+    padded = np.full((len(given), length, *rests.pop()), _padding(value, dtype), dtype)
     for row, each in zip(padded, given, strict=True):
         row[: len(each)] = each
     return padded, lengths
+
+
+def _padding(value: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return the padding's value as an item. NumPy would round a fraction, and make up an integer for NaN."""
+    try:
+        with np.errstate(invalid="ignore"):
+            item = np.full((), value, dtype)
+    except (OverflowError, TypeError, ValueError) as error:
+        raise ArgumentValueError(f"pad_stack: the value {value!r} is none of dtype {dtype}: {error}") from None
+    if dtype.kind in "biu" and item != value:
+        raise ArgumentValueError(f"pad_stack: dtype {dtype} does not hold the value {value!r}")
+    return item

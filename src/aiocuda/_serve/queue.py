@@ -7,11 +7,13 @@ bucket, that of its key, until it is taken or dropped.
 from __future__ import annotations
 
 import bisect
+import heapq
+from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-__all__ = ["BatchQueue", "Item"]
+__all__ = ["NEVER", "BatchQueue", "Item", "Times"]
 
 NEVER: Final = float("inf")
 
@@ -55,11 +57,53 @@ class Item:
     number: int = 0
 
 
+class Times:
+    """Items, each with a time, of which the earliest is asked for.
+
+    Always true: it holds no more than twice its items, and a few.
+    """
+
+    __slots__ = ("_added", "_heap", "_items")
+
+    _FEW: Final = 32
+
+    def __init__(self) -> None:
+        self._items: set[Item] = set()
+        self._heap: list[tuple[float, int, Item]] = []  # also of items that were taken out
+        self._added = 0
+
+    def add(self, when: float, item: Item) -> None:
+        """Put an item in, once."""
+        self._items.add(item)
+        self._added += 1
+        heapq.heappush(self._heap, (when, self._added, item))
+
+    def discard(self, item: Item) -> None:
+        """Take an item out, if it is there."""
+        self._items.discard(item)
+        if len(self._heap) > 2 * len(self._items) + self._FEW:
+            self._heap = [each for each in self._heap if each[2] in self._items]
+            heapq.heapify(self._heap)
+
+    def earliest(self) -> float:
+        """Return the earliest time; infinity where there is no item."""
+        while self._heap and self._heap[0][2] not in self._items:
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else NEVER
+
+    def pop(self) -> Item:
+        """Take the item of the earliest time out. There is one."""
+        self.earliest()
+        item = heapq.heappop(self._heap)[2]
+        self._items.remove(item)
+        return item
+
+
 @dataclass(slots=True)
 class _Bucket:
-    arrivals: dict[Item, None] = field(default_factory=dict)  # in their order
+    arrivals: OrderedDict[Item, None] = field(default_factory=OrderedDict)
     ranked: list[Item] = field(default_factory=list)  # by priority, then by arrival
-    leave_by: float = NEVER  # the earliest of its items
+    leaving: Times = field(default_factory=Times)  # those that have a deadline
 
     @property
     def oldest(self) -> Item:
@@ -79,11 +123,15 @@ class BatchQueue:
         The most items of a batch.
     max_wait_s
         How long an item waits for others at most, in seconds.
+    max_waiting
+        How many items may wait. It is for whoever adds them to keep to it. Where so many do, no batch can grow, so
+        none waits.
     """
 
-    def __init__(self, max_size: int, max_wait_s: float) -> None:
+    def __init__(self, max_size: int, max_wait_s: float, max_waiting: float = NEVER) -> None:
         self.max_size = max_size
         self.max_wait_s = max_wait_s
+        self.max_waiting = max_waiting
         self._buckets: dict[Hashable, _Bucket] = {}
         self._count = 0
         self._added = 0
@@ -91,13 +139,19 @@ class BatchQueue:
     def __len__(self) -> int:
         return self._count
 
+    @property
+    def is_full(self) -> bool:
+        """Whether as many items wait as may."""
+        return self._count >= self.max_waiting
+
     def add(self, item: Item) -> None:
         """Have an item wait."""
         item.number = self._added
         self._added += 1
         bucket = self._buckets.setdefault(item.key, _Bucket())
         bucket.arrivals[item] = None
-        bucket.leave_by = min(bucket.leave_by, item.leave_by)
+        if item.leave_by < NEVER:
+            bucket.leaving.add(item.leave_by, item)
         bisect.insort(bucket.ranked, item, key=_rank)
         self._count += 1
 
@@ -109,11 +163,13 @@ class BatchQueue:
         del bucket.arrivals[item]
         del bucket.ranked[bisect.bisect_left(bucket.ranked, _rank(item), key=_rank)]
         self._count -= 1
-        self._note_removal(item.key, bucket)
+        bucket.leaving.discard(item)
+        if not bucket.arrivals:
+            del self._buckets[item.key]
         return True
 
     def due(self) -> float:
-        """Return when the next batch is due: long ago where one is full, infinity where no item waits."""
+        """Return when the next batch is due: long ago where one can grow no more, infinity where no item waits."""
         return min(map(self._due_of, self._buckets.values()), default=NEVER)
 
     def take(self, now: float) -> list[Item]:
@@ -131,8 +187,10 @@ class BatchQueue:
         del bucket.ranked[: self.max_size]
         for item in taken:
             del bucket.arrivals[item]
+            bucket.leaving.discard(item)
         self._count -= len(taken)
-        self._note_removal(key, bucket)
+        if not bucket.arrivals:
+            del self._buckets[key]
         return taken
 
     def batches_before(self, key: Hashable, priority: int) -> int:
@@ -144,12 +202,6 @@ class BatchQueue:
         return before
 
     def _due_of(self, bucket: _Bucket) -> float:
-        if len(bucket.ranked) >= self.max_size:
+        if len(bucket.ranked) >= self.max_size or self.is_full:
             return -NEVER
-        return min(bucket.oldest.arrived + self.max_wait_s, bucket.leave_by)
-
-    def _note_removal(self, key: Hashable, bucket: _Bucket) -> None:
-        if not bucket.arrivals:
-            del self._buckets[key]
-        elif bucket.leave_by < NEVER:
-            bucket.leave_by = min(item.leave_by for item in bucket.ranked)
+        return min(bucket.oldest.arrived + self.max_wait_s, bucket.leaving.earliest())

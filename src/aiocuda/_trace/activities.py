@@ -86,6 +86,7 @@ class Activities:
             kinds.MEMCPY, kinds.MEMCPY2, kinds.MEMSET,
         ]  # fmt: skip
         self._spans = {int(each) for each in self._kinds[2:]}
+        self._enabled: list[Any] = []
         self._offset_ns = 0
 
     def begin(self, recording: _native.Recording) -> None:
@@ -101,24 +102,30 @@ class Activities:
             cupti.activity_register_callbacks(lambda: (_BUFFER_BYTES, 0), self._take)
             for kind in self._kinds:
                 cupti.activity_enable(kind)
+                self._enabled.append(kind)
             self._offset_ns = self._clock_offset_ns()
+            library = ctypes.CDLL(_LIBRARY)
         except Exception as error:
+            self._disable()
             raise AiocudaError(
                 f"CUPTI does not record: {error}. Another profiler may use it, or the version of cupti-python may not "
                 "suit the driver's; without cupti=True the times come from events"
             ) from error
-        library = ctypes.CDLL(_LIBRARY)
         push, pop = library.cuptiActivityPushExternalCorrelationId, library.cuptiActivityPopExternalCorrelationId
         recording.correlate(*(_address(each) for each in (push, pop)))
 
     def end(self, recording: _native.Recording) -> None:
         """End, when the devices have passed what was recorded, and give its times to the trace."""
-        cupti = self._cupti
-        cupti.activity_flush_all(1)  # also buffers that are not full
-        for kind in self._kinds:
-            cupti.activity_disable(kind)
+        try:
+            self._cupti.activity_flush_all(1)  # also buffers that are not full
+        finally:
+            self._disable()
         for number, (begun, ended) in times_of(self._records).items():
             recording.set_times(number, begun + self._offset_ns, ended + self._offset_ns)
+
+    def _disable(self) -> None:
+        while self._enabled:
+            self._cupti.activity_disable(self._enabled.pop())
 
     def _take(self, activities: list[Any]) -> None:
         """Keep what a buffer of CUPTI's has. Its records are gone afterwards."""

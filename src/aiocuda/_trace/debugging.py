@@ -73,7 +73,8 @@ def debug(held_ms: float = HELD_NS / 1e6, *, report: bool = True) -> Debugging:
     - an event loop that is held for long: by a function of `map`, `then` or `inspect`, by ``sync()``, by a kernel that
       is compiled or loaded there, by a graph that is made, by a submission;
     - copies that wait on their stream behind work that they do not need, and kernels behind such copies;
-    - arrays that copies bring to the host, or to another device, and bring back unchanged;
+    - arrays that copies bring to the host, or to another device, and bring back, and that no operation changed there
+      (a change that the program makes itself, with NumPy, is not known);
     - awaits of one line, one after the other, of which none needs the one before;
     - streams that never work at the same time, because the host asks for work too late.
 

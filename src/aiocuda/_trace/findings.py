@@ -175,7 +175,7 @@ def _serial_copies(trace: Trace) -> Iterator[Finding]:
         last_of[each.device, each.stream] = each
         if before is None or not _could_overlap(before, each):
             continue
-        needed_ns = max((trace.operations[one].end_ns for one in each.needs if one != before.number), default=0)
+        needed_ns = max((trace.operations[one].end_ns for one in each.needs), default=0)
         waited_ns = min(before.ended_ns, each.started_ns) - max(each.returned_ns, needed_ns, before.started_ns)
         could_save_ns = min(waited_ns, each.ended_ns - each.started_ns)
         if could_save_ns > 0 and not needs.reach(each.number, {before.number}):
