@@ -1,4 +1,6 @@
-"""The cost of each launch and await in instructions, instruction-cache misses and allocations; no load changes them.
+"""The cost of each launch and await in instructions, instruction-cache misses and allocations.
+
+Load changes one of them alone: the await that has to wait.
 
 Run: python benchmarks/bench_instructions.py [--json PATH]     (make bench-instructions)
      python benchmarks/bench_instructions.py --hold            (make check-instructions: are they as written down?)

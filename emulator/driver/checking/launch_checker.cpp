@@ -86,9 +86,9 @@ class Runner {
     look_at_place();
     switch (meeting) {
       case abi::meeting_of_block:
-        return order_.meet_block();
+        return order_.meet_block(launch->releases());
       case abi::meeting_of_lanes:
-        return order_.meet_lanes(warp, lanes);
+        return order_.meet_lanes(warp, lanes, launch->releases());
       case abi::meeting_fence:
         return order_.fence(linear_thread());
       case abi::meeting_arrival:

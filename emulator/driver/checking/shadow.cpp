@@ -42,11 +42,18 @@ void BlockOrder::begin(std::uint32_t block, std::uint32_t threads) {
     meetings_[thread] = {};
     meetings_[thread][thread % lanes_of_warp] = 1;
     known_[thread] = 0;
+    read_[thread] = 0;
     fenced_[thread] = false;
   }
 }
 
-void BlockOrder::meet_block() {
+void BlockOrder::learn(std::uint32_t thread, Releases& releases) {
+  if (const std::uintptr_t read = std::exchange(read_[thread], 0))
+    known_[thread] = std::max(known_[thread], releases.acquire(read));
+}
+
+void BlockOrder::meet_block(Releases& releases) {
+  for (std::uint32_t thread = 0; thread < threads_; ++thread) learn(thread, releases);
   barriers_ = std::min(barriers_ + 1, most_barriers);
   const std::uint64_t known = *std::max_element(known_.begin(), known_.begin() + threads_);
   const bool fenced = std::find(fenced_.begin(), fenced_.begin() + threads_, true) != fenced_.begin() + threads_;
@@ -71,12 +78,12 @@ void BlockOrder::arrive_in_cluster(std::uint64_t cluster, Releases& releases) {
 }
 
 void BlockOrder::meet_cluster(std::uint64_t cluster, Releases& releases) {
-  meet_block();
+  meet_block(releases);
   const std::uint64_t known = releases.acquire(address_of(cluster, cluster_rounds_++));
   for (std::uint32_t thread = 0; thread < threads_; ++thread) known_[thread] = std::max(known_[thread], known);
 }
 
-void BlockOrder::meet_lanes(std::uint32_t warp, std::uint32_t lanes) {
+void BlockOrder::meet_lanes(std::uint32_t warp, std::uint32_t lanes, Releases& releases) {
   std::array<std::uint16_t, lanes_of_warp> joined{};
   std::uint64_t known = 0;
   bool fenced = false;
@@ -87,6 +94,7 @@ void BlockOrder::meet_lanes(std::uint32_t warp, std::uint32_t lanes) {
     }
   };
   each([&](std::uint32_t thread, std::uint32_t) {
+    learn(thread, releases);
     for (std::size_t lane = 0; lane < lanes_of_warp; ++lane)
       joined[lane] = std::max(joined[lane], meetings_[thread][lane]);
     known = std::max(known, known_[thread]);
@@ -101,12 +109,14 @@ void BlockOrder::meet_lanes(std::uint32_t warp, std::uint32_t lanes) {
 }
 
 void BlockOrder::note(std::uint32_t thread, AccessKind kind, std::uintptr_t address, Releases& releases) {
+  learn(thread, releases);
   if (kind == abi::access_read) return;
   if (kind == abi::access_write) {
     fenced_[thread] = false;
     return;
   }
   known_[thread] = std::max(known_[thread], releases.acquire(address));
+  read_[thread] = address;
   if (kind != abi::access_atomic_write || !fenced_[thread]) return;
   releases.release(block_, releases_, address);
   releases_ = std::min(releases_ + 1, most_releases);

@@ -67,11 +67,11 @@ class BlockOrder {
   void begin(std::uint32_t block, std::uint32_t threads);
   std::uint32_t block() const noexcept { return block_; }
 
-  void meet_block();
+  void meet_block(Releases& releases);
   // The block arrives at the barrier of its cluster, which has this number; all blocks of the cluster have.
   void arrive_in_cluster(std::uint64_t cluster, Releases& releases);
   void meet_cluster(std::uint64_t cluster, Releases& releases);
-  void meet_lanes(std::uint32_t warp, std::uint32_t lanes);
+  void meet_lanes(std::uint32_t warp, std::uint32_t lanes, Releases& releases);
   void fence(std::uint32_t thread) { fenced_[thread] = true; }
   // An access is about to be made: takes and gives what it says about the order.
   void note(std::uint32_t thread, AccessKind kind, std::uintptr_t address, Releases& releases);
@@ -81,6 +81,9 @@ class BlockOrder {
   bool is_ordered(const Cell& earlier, std::uint32_t thread, Releases& releases) const;
 
  private:
+  // By now the thread has read where it said that it would.
+  void learn(std::uint32_t thread, Releases& releases);
+
   static constexpr std::size_t most_threads = 1024;
   static constexpr std::size_t lanes_of_warp = 32;
 
@@ -92,7 +95,10 @@ class BlockOrder {
   // Of each thread: how many meetings of each lane of its warp it knows of, its own last one included.
   std::array<std::array<std::uint16_t, lanes_of_warp>, most_threads> meetings_{};
   std::array<std::uint64_t, most_threads> known_{};  // the last release that it knows of
-  std::array<bool, most_threads> fenced_{};          // it has passed a fence, and made no plain write since
+  // Where it read atomically last, if what that read is not taken yet: it is told of before it reads, and another
+  // thread may release meanwhile.
+  std::array<std::uintptr_t, most_threads> read_{};
+  std::array<bool, most_threads> fenced_{};  // it has passed a fence, and made no plain write since
 };
 
 // Looks for an access in the granule that is not ordered before the new one, and remembers the new one.

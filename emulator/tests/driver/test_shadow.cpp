@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <limits>
+#include <string_view>
 
 #include "checking/shadow.hpp"
 
@@ -47,7 +48,7 @@ TEST_CASE("two threads race where one writes and no barrier lies between") {
   CHECK(std::uint64_t{launch.other.thread} == 3);
   CHECK(launch.other.access_kind() == abi::access_write);
   CHECK(launch.other.code == 7);
-  launch.blocks[0].meet_block();
+  launch.blocks[0].meet_block(launch.releases);
   CHECK_FALSE(launch.races(0, 41, abi::access_write));
   CHECK(launch.races(0, 42, abi::access_write));
 }
@@ -65,7 +66,7 @@ TEST_CASE("reads and bytes that do not meet race with nobody") {
 TEST_CASE("lanes that meet are ordered, and only those") {
   Launch launch;
   CHECK_FALSE(launch.races(0, 33, abi::access_write));
-  launch.blocks[0].meet_lanes(1, 0b0111);  // threads 32 to 34
+  launch.blocks[0].meet_lanes(1, 0b0111, launch.releases);  // threads 32 to 34
   CHECK_FALSE(launch.races(0, 34, abi::access_read));
   CHECK(launch.races(0, 35, abi::access_read));
   CHECK(launch.races(0, 64, abi::access_read));  // of another warp
@@ -74,8 +75,8 @@ TEST_CASE("lanes that meet are ordered, and only those") {
 TEST_CASE("a lane that met a lane knows what that one knew") {
   Launch launch;
   CHECK_FALSE(launch.races(0, 0, abi::access_write));
-  launch.blocks[0].meet_lanes(0, 0b0011);
-  launch.blocks[0].meet_lanes(0, 0b0110);
+  launch.blocks[0].meet_lanes(0, 0b0011, launch.releases);
+  launch.blocks[0].meet_lanes(0, 0b0110, launch.releases);
   CHECK_FALSE(launch.races(0, 2, abi::access_read));
   CHECK(launch.races(0, 3, abi::access_read));
 }
@@ -115,8 +116,29 @@ TEST_CASE("a fence and a flag order blocks") {
   launch.hear(1, 5);
   CHECK_FALSE(launch.races(1, 5, abi::access_read));
   CHECK(launch.races(1, 6, abi::access_read));  // which did not look
-  launch.blocks[1].meet_block();
+  launch.blocks[1].meet_block(launch.releases);
   CHECK_FALSE(launch.races(1, 6, abi::access_read));
+}
+
+TEST_CASE("what is told while a thread is on its way to read is heard") {
+  // A thread is told of before it reads: between, another one may tell it what it then reads.
+  for (const char* const met : {"itself", "its block", "its warp"}) {
+    CAPTURE(met);
+    Launch launch;
+    CHECK_FALSE(launch.races(0, 0, abi::access_write));
+    launch.hear(1, 5);
+    launch.blocks[0].fence(0);
+    launch.tell(0, 0);
+    std::uint32_t reader = 5;
+    if (met == std::string_view("its block")) {
+      launch.blocks[1].meet_block(launch.releases);
+      reader = 70;
+    } else if (met == std::string_view("its warp")) {
+      launch.blocks[1].meet_lanes(0, 0b110'0000, launch.releases);
+      reader = 6;
+    }
+    CHECK_FALSE(launch.races(1, reader, abi::access_read));
+  }
 }
 
 TEST_CASE("a flag without a fence, or with a plain write behind the fence, orders nothing") {
@@ -143,7 +165,7 @@ TEST_CASE("a barrier carries fences and news to all threads of the block") {
   Launch launch;
   CHECK_FALSE(launch.races(0, 0, abi::access_write));
   launch.blocks[0].fence(0);
-  launch.blocks[0].meet_block();
+  launch.blocks[0].meet_block(launch.releases);
   launch.tell(0, 70);
   launch.hear(1, 5);
   CHECK_FALSE(launch.races(1, 5, abi::access_read));
@@ -164,10 +186,10 @@ TEST_CASE("releases are numbered over the launch") {
 TEST_CASE("more barriers than a cell can count order everything") {
   Launch launch;
   launch.blocks[0].begin(0, 2);
-  for (std::uint32_t each = 0; each < most_barriers - 1; ++each) launch.blocks[0].meet_block();
+  for (std::uint32_t each = 0; each < most_barriers - 1; ++each) launch.blocks[0].meet_block(launch.releases);
   CHECK_FALSE(launch.races(0, 0, abi::access_write));
   CHECK(launch.races(0, 1, abi::access_write));
-  launch.blocks[0].meet_block();
+  launch.blocks[0].meet_block(launch.releases);
   CHECK_FALSE(launch.races(0, 0, abi::access_write));
   CHECK_FALSE(launch.races(0, 1, abi::access_write));  // nobody knows: no false alarm
 }
