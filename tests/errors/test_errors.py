@@ -54,6 +54,16 @@ EXAMPLES = {
         "called for it, and went on to whoever ran that function. An operation runs once: build it again",
     ),
     errors.SignatureError: (errors.SignatureError("what happened", 3), "line 3: what happened"),
+    errors.ItemError: (errors.ItemError(3, "no number"), "item 3 of the batch failed: no number"),
+    errors.QueueFullError: (
+        errors.QueueFullError("embed", 64),
+        "embed: 64 items wait already, and overflow='raise' refuses more (max_waiting); try again later, or let "
+        "callers wait with overflow='wait'",
+    ),
+    errors.DeadlineError: (
+        errors.DeadlineError("embed", 0.05, 1.25),
+        "embed: the item was refused: it has 0.05 s, and would take about 1.25 s behind those that wait",
+    ),
     errors.RaceError: (errors.RaceError(["one and another"]), "1 race on the device:\n- one and another"),
     errors.KernelCheckError: (
         errors.KernelCheckError(["a line"]),

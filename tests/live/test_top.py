@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -16,7 +17,7 @@ import pytest
 
 import aiocuda as ac
 from aiocuda import _native
-from aiocuda._live import answering, page, report
+from aiocuda._live import answering, command, page, report
 from aiocuda._live.page import CannotLookError, LookedAt, listed
 
 OPENS = "import aiocuda as ac, numpy as np, os, sys\nx = ac.zeros(1 << 20, np.uint8).sync()\n"
@@ -174,17 +175,21 @@ def test_a_terminal_shows_changes_in_place(service):
     )  # fmt: skip
     os.close(its)
     said = b""
-    while said.count(b"memory of device 0") < 3:
-        said += os.read(ours, 1 << 16)
-    command.send_signal(signal.SIGINT)
-    while True:  # what it still writes, to the end
-        try:
-            if not os.read(ours, 1 << 16):
+    try:
+        while said.count(b"memory of device 0") < 3:
+            said += os.read(ours, 1 << 16)
+        command.send_signal(signal.SIGINT)
+        while True:  # what it still writes, to the end
+            try:
+                if not os.read(ours, 1 << 16):
+                    break
+            except OSError:
                 break
-        except OSError:
-            break
-    _, errors = command.communicate(timeout=60)
-    os.close(ours)
+        _, errors = command.communicate(timeout=60)
+    finally:
+        command.kill()
+        command.communicate()
+        os.close(ours)
     assert command.returncode == 0, errors
     assert b"\x1b[1A" in said  # up a line
     assert b"a second" in said
@@ -397,3 +402,15 @@ def test_a_wrong_command_line(arguments):
     done = top(*arguments)
     assert done.returncode == 2
     assert "usage: aiocuda top" in done.stderr
+
+
+def test_an_interrupt_that_is_dropped_is_raised_by_the_next_pause():
+    """Such as one that comes while a finaliser runs."""
+    before = signal.getsignal(signal.SIGINT)
+    with command._Pause(0.0) as pause:
+        pause()
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            pause()
+    assert signal.getsignal(signal.SIGINT) is before

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import Self
 
 from aiocuda._live import drawing, view
 from aiocuda._live.drawing import Display
-from aiocuda._live.page import Answer, LookedAt, listed
+from aiocuda._live.page import Answer, CannotLookError, LookedAt, listed
 from aiocuda._live.report import Report
 from aiocuda._live.view import Section
 
@@ -34,13 +36,43 @@ def run(arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
     if given.process is None:
         return _list(is_json=given.json)
-    with LookedAt(given.process) as process:
-        try:
+    try:
+        with LookedAt(given.process) as process, _Pause(given.interval) as pause:
             if given.json:
-                return _write_json(process, given.interval, is_once=given.once)
-            return _show(process, given.interval, is_once=given.once)
-        except KeyboardInterrupt:
-            return 0
+                return _write_json(process, pause, is_once=given.once)
+            return _show(process, pause, is_once=given.once)
+    except CannotLookError as error:
+        print(f"aiocuda top: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 0
+
+
+class _Pause:
+    """The time between two looks, which Ctrl-C ends, and all that comes after.
+
+    Python drops a KeyboardInterrupt that comes in a finaliser; so the next pause raises it again.
+    """
+
+    def __init__(self, interval_s: float) -> None:
+        self.interval_s = interval_s
+        self._is_over = False
+
+    def __enter__(self) -> Self:
+        self._before = signal.signal(signal.SIGINT, self._end)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+    def _end(self, *_: object) -> None:
+        self._is_over = True
+        raise KeyboardInterrupt
+
+    def __call__(self) -> None:
+        if self._is_over:
+            raise KeyboardInterrupt
+        time.sleep(self.interval_s)
 
 
 def _interval(text: str) -> float:
@@ -64,7 +96,7 @@ def _list(*, is_json: bool) -> int:
     return 0
 
 
-def _write_json(process: LookedAt, interval_s: float, *, is_once: bool) -> int:
+def _write_json(process: LookedAt, pause: _Pause, *, is_once: bool) -> int:
     while True:
         answer = process.ask()
         if process.has_ended():
@@ -79,7 +111,7 @@ def _write_json(process: LookedAt, interval_s: float, *, is_once: bool) -> int:
         print(json.dumps(said), flush=True)
         if is_once:
             return 0 if answer.report else 1
-        time.sleep(interval_s)
+        pause()
 
 
 class _Shown:
@@ -108,7 +140,7 @@ class _Shown:
         return found
 
 
-def _show(process: LookedAt, interval_s: float, *, is_once: bool) -> int:
+def _show(process: LookedAt, pause: _Pause, *, is_once: bool) -> int:
     shown = _Shown()
     if is_once:
         shown.take(process.ask())
@@ -116,7 +148,7 @@ def _show(process: LookedAt, interval_s: float, *, is_once: bool) -> int:
             return _say_ended(process)
         print(drawing.text(shown.sections()))
         return 0 if shown.answer.report else 1
-    display = Display(shown.sections, interval_s, sys.stdout, is_driven=True)
+    display = Display(shown.sections, pause.interval_s, sys.stdout, is_driven=True)
     with display:
         while not process.has_ended():
             answer = process.ask()
@@ -124,7 +156,7 @@ def _show(process: LookedAt, interval_s: float, *, is_once: bool) -> int:
                 break
             shown.take(answer)
             display.update()
-            time.sleep(interval_s)
+            pause()
     return _say_ended(process)
 
 

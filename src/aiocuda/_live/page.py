@@ -23,7 +23,6 @@ from aiocuda import _native
 from aiocuda._live import report
 from aiocuda._live.report import Report
 from aiocuda._version import __version__
-from aiocuda.errors import AiocudaError
 
 __all__ = ["Answer", "CannotLookError", "Counts", "Listed", "LookedAt", "listed"]
 
@@ -37,8 +36,8 @@ _POLL_S = 0.002
 _RUNS: Final = "has no time to, or its thread that answers has ended"
 
 
-class CannotLookError(AiocudaError):
-    """A process cannot be looked at.
+class CannotLookError(Exception):
+    """A process cannot be looked at: the command says so. Programs get none of it.
 
     Parameters
     ----------
