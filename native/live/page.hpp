@@ -85,8 +85,9 @@ class Page {
   bool answer(std::string_view text) {
     if (text.size() > most_text_bytes) return false;
     head_->written.fetch_add(1);  // odd: it is being written
-    std::atomic_thread_fence(std::memory_order_release);
-    std::memcpy(reinterpret_cast<char*>(head_) + text_at, text.data(), text.size());
+    char* const to = reinterpret_cast<char*>(head_) + text_at;
+    for (std::size_t i = 0; i < text.size(); ++i)  // none of it is seen before that
+      std::atomic_ref(to[i]).store(text[i], std::memory_order_release);
     head_->text_bytes.store(static_cast<std::uint32_t>(text.size()));
     head_->answered.store(heard_);
     head_->written.fetch_add(1);
