@@ -50,7 +50,9 @@ def test_lines_are_named_where_that_is_asked_for():
     first, second = memory_of(0, largest=2).largest_places
     assert (first.place, first.size_bytes, first.arrays) == (managed_place, 65 * AMOUNT, 1)
     assert (second.place, second.size_bytes, second.arrays) == (place, 64 * AMOUNT, 1)
-    assert memory_of(None, largest=1).largest_places[0].place == locked_place
+    # The rings of copies that ran in this process before may be larger.
+    locked_places = {each.place: each.size_bytes for each in memory_of(None, largest=100).largest_places}
+    assert locked_places[locked_place] == 63 * AMOUNT
     assert memory_of(0).managed_bytes >= y.nbytes
     assert memory_of(None).arrays_bytes >= locked.nbytes
     del x
