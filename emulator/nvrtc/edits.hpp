@@ -49,11 +49,24 @@ class Edits {
   std::vector<Edit> edits_;
 };
 
+// Text for between quotation marks.
+inline std::string escaped(std::string_view plain) {
+  std::string out;
+  for (const char c : plain) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out;
+}
+
+// Behind this the compiler takes itself to be on the token's line.
+inline std::string on_line_of(const Token& token, const std::vector<std::string>& files) {
+  return "\n# " + std::to_string(token.line) + " \"" + escaped(files[token.file]) + "\"\n";
+}
+
 // Text of our own for behind or before a token, kept off the user's line so that messages do not quote it.
 inline std::string aside(const Token& token, const std::vector<std::string>& files, const std::string& inserted) {
-  std::string file;
-  for (const char c : files[token.file]) file += c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
-  return "\n# 1 \"<module>\"\n" + inserted + "\n# " + std::to_string(token.line) + " \"" + file + "\"\n";
+  return "\n# 1 \"<module>\"\n" + inserted + on_line_of(token, files);
 }
 
 }  // namespace aiocuda::emulator::nvrtc

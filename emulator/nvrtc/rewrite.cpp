@@ -330,9 +330,8 @@ class Rewriter {
     const GridConstants made = make_grid_constants(tokens_, d.parameters, edits_);
     if (made.references.empty()) return;
     // A check that fails is an error where the parameters begin.
-    const Token& open = tokens_[d.parameters.begin - 1];
-    insert_aside(tokens_[d.body.begin], made.references + "\n# " + std::to_string(open.line) + " \"" +
-                                            escaped(source_.files[open.file]) + "\"\n" + made.checks);
+    const std::string at_parameters = on_line_of(tokens_[d.parameters.begin - 1], source_.files);
+    insert_aside(tokens_[d.body.begin], made.references + at_parameters + made.checks);
   }
 
   // Lambdas that capture nothing and local classes cannot see a local copy.
@@ -491,15 +490,6 @@ class Rewriter {
     out += "};\n__attribute__((visibility(\"default\"), used, section(\".data\"))) volatile unsigned long long " +
            shared + "[" + count + "] = {};\n}\n";
     out += variables_.table_of_constants() + "AIOCUDA_UNIT(" + addresses + ", " + shared + ", " + count + ")\n";
-    return out;
-  }
-
-  static std::string escaped(std::string_view plain) {
-    std::string out;
-    for (const char c : plain) {
-      if (c == '"' || c == '\\') out += '\\';
-      out += c;
-    }
     return out;
   }
 

@@ -24,7 +24,7 @@ class Correlation {
     std::uint64_t last = 0;
     if (pop_) pop_(kind, &last);
   }
-  // What was begun and never ended, because the driver refused it.
+  // Takes back what the driver refused, which was begun and never ended.
   void end_all() {
     std::uint64_t last = 0;
     while (pop_ && pop_(kind, &last) == 0) {

@@ -74,7 +74,7 @@ class Page {
     }
     heard_ = rung;
   }
-  // What is known at once, without waiting for anybody.
+  // Writes the counts, which are known without waiting for anybody.
   void note_heard(const Counts& counts) {
     for (std::size_t i = 0; i < counts.size(); ++i) head_->counts[i].store(counts[i], std::memory_order_relaxed);
     const auto now = std::chrono::steady_clock::now().time_since_epoch();
@@ -106,7 +106,7 @@ class Page {
   };
   static_assert(sizeof(Head) == 8 + 8 + 32 + 24 + 8 + sizeof(Counts) && sizeof(Head) <= text_at);
 
-  // Where the system can forbid to execute files in memory, it may ask that each says so; older ones do not know that.
+  // A newer system may ask that each file in memory forbids its execution. Older systems do not know the flag.
   static int make_file() {
     const int file = memfd_create(file_name, MFD_CLOEXEC | MFD_ALLOW_SEALING | no_execution);
     return file >= 0 || errno != EINVAL ? file : memfd_create(file_name, MFD_CLOEXEC | MFD_ALLOW_SEALING);

@@ -1,4 +1,4 @@
-// What has been done so far, in numbers: see statistics.hpp.
+// Counts of the engine's work: see statistics.hpp.
 #include "statistics.hpp"
 
 #include <nanobind/stl/string.h>
@@ -61,7 +61,7 @@ nb::dict counts() {
   return counts;
 }
 
-// What is known without the GIL, in the order of `aiocuda._live.page.Counts`.
+// The counts that need no GIL, in the order of `aiocuda._live.page.Counts`.
 live::Page::Counts counts_at_once() {
   Engine& engine = process_engine();
   const completion::ReactorCounts* reactor = engine.waits.reactor_counts();

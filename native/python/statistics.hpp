@@ -1,4 +1,4 @@
-// What has been done so far, in numbers.
+// Counts of the engine's work.
 #pragma once
 #include <nanobind/nanobind.h>
 

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -97,7 +98,7 @@ class Recorder {
   }
 
   Number name(std::string_view text) {
-    if (const auto found = numbers_.find(std::string(text)); found != numbers_.end()) return found->second;
+    if (const auto found = numbers_.find(text); found != numbers_.end()) return found->second;
     const auto number = static_cast<Number>(names_.size());
     names_.emplace_back(text);
     numbers_.emplace(std::string(text), number);
@@ -115,9 +116,11 @@ class Recorder {
       work.built = found->second;
       built_.erase(found);
     }
-    work.ask = current();
-    if (work.ask != none) ++asks_.at(work.ask).work_left;
-    const std::vector<Number> needs = works_of(after);
+    if (Ask* const ask = asking.recorder == this ? find_record(asking.ask) : nullptr) {
+      work.ask = asking.ask;
+      ++ask->work_left;
+    }
+    const std::span<const Number> needs = works_of(after);
     work.needs_begin = static_cast<std::uint32_t>(links_.size());
     work.needs_count = static_cast<std::uint32_t>(needs.size());
     links_.insert(links_.end(), needs.begin(), needs.end());
@@ -177,7 +180,8 @@ class Recorder {
     keys_.erase(found);
     ask.outcome = outcome;
     ask.ended = now_ns();
-    ask.results = works_of(ready);
+    const std::span<const Number> results = works_of(ready);
+    ask.results.assign(results.begin(), results.end());
   }
 
   // Takes the records of work to which nothing more comes, up to the first one to which something may come within
@@ -222,6 +226,7 @@ class Recorder {
       take(each->first, each->second);
       each = asks_.erase(each);
     }
+    latest_ = {};
     steps_.clear();
     if (names_.size() > most_names) forget_names();
   }
@@ -237,7 +242,7 @@ class Recorder {
     asking = {this, before};
   }
   // None, if the asking has ended meanwhile.
-  Number current() const { return asking.recorder == this && asks_.contains(asking.ask) ? asking.ask : none; }
+  Number current() { return asking.recorder == this && find_record(asking.ask) ? asking.ask : none; }
 
  private:
   struct End {
@@ -252,17 +257,25 @@ class Recorder {
   };
   static inline thread_local Asking asking{nullptr, none};
 
-  // The work that ticks are: in ascending order, each once.
-  std::vector<Number> works_of(std::span<const Tick> ticks) const {
-    std::vector<Number> found;
-    for (const Tick tick : ticks)
-      if (const Number work = find(tick); work != none) found.push_back(work);
-    std::sort(found.begin(), found.end());
-    found.erase(std::unique(found.begin(), found.end()), found.end());
-    return found;
+  // The record of who asked, or null. Mostly it is the same as the last time.
+  Ask* find_record(Number number) {
+    if (number == latest_.number) return latest_.ask;
+    const auto found = asks_.find(number);
+    latest_ = {number, found == asks_.end() ? nullptr : &found->second};
+    return latest_.ask;
   }
 
-  // What only work that was taken needs.
+  // The work that ticks are: in ascending order, each once; until it is asked again.
+  std::span<const Number> works_of(std::span<const Tick> ticks) {
+    found_.clear();
+    for (const Tick tick : ticks)
+      if (const Number work = find(tick); work != none) found_.push_back(work);
+    std::sort(found_.begin(), found_.end());
+    found_.erase(std::unique(found_.begin(), found_.end()), found_.end());
+    return found_;
+  }
+
+  // Forgets what only taken work needs.
   void forget_taken() {
     const std::uint32_t begin = works_.empty() ? static_cast<std::uint32_t>(links_.size()) : works_.front().needs_begin;
     links_.erase(links_.begin(), links_.begin() + begin);
@@ -287,6 +300,15 @@ class Recorder {
     }
   }
 
+  struct HashOfText {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+  };
+  struct Latest {
+    Number number = none;
+    Ask* ask = nullptr;
+  };
+
   static constexpr std::size_t most_built = 1 << 16, most_names = 1 << 12;
   static constexpr std::size_t node_bytes = 40;  // that a map takes for each entry
 
@@ -299,7 +321,9 @@ class Recorder {
   std::vector<Number> links_;           // needs
   std::vector<std::vector<End>> ends_;  // by stream, in order
   std::vector<std::string> names_{""};
-  std::unordered_map<std::string, Number> numbers_;
+  std::unordered_map<std::string, Number, HashOfText, std::equal_to<>> numbers_;
+  std::vector<Number> found_;  // by the last call of `works_of`
+  Latest latest_;
   std::unordered_map<const void*, Nanoseconds> built_;
   std::unordered_map<const void*, Number> keys_;
 };

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import aiocuda as ac
-from aiocuda._engine import background
+from aiocuda._engine.under_way import UNDER_WAY
 from aiocuda._instruments import progress as shown
 
 
@@ -164,10 +164,10 @@ def test_bars_that_are_gone_are_not_held_where_nothing_is_compiled():
     async def nothing():
         yield 1
 
-    before = len(background.under_way._told)
+    before = len(UNDER_WAY._told)
     for _ in range(100):
         ac.progress(nothing())
-    assert len(background.under_way._told) <= before + 2
+    assert len(UNDER_WAY._told) <= before + 2
 
 
 def test_a_bar_that_is_collected_while_another_begins_holds_nobody_up(monkeypatch):
@@ -215,6 +215,6 @@ def test_a_terminal_that_is_gone_does_not_end_a_compilation():
             raise SystemExit(1)  # as rich does where nobody reads its pipe
 
     notes = shown._Notes(Gone())
-    background.under_way.tell(notes.take)
-    with background.under_way.doing("compiling"):
+    UNDER_WAY.tell(notes.take)
+    with UNDER_WAY.doing("compiling"):
         pass

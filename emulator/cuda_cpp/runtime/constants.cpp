@@ -1,5 +1,6 @@
-// What is constant for a running kernel: the `__constant__` variables of its module, and the arguments of its launch
-// that are `__grid_constant__`. An H100 takes the constant variables of other modules for global memory.
+// Answers whether memory is constant for a running kernel. Constant are the `__constant__` variables of its module, and
+// the arguments of its launch that are `__grid_constant__`. An H100 takes the constant variables of other modules for
+// global memory.
 #include <dlfcn.h>
 #include <link.h>
 

@@ -95,8 +95,8 @@ class BlockOrder {
   // Of each thread: how many meetings of each lane of its warp it knows of, its own last one included.
   std::array<std::array<std::uint16_t, lanes_of_warp>, most_threads> meetings_{};
   std::array<std::uint64_t, most_threads> known_{};  // the last release that it knows of
-  // Where it read atomically last, if what that read is not taken yet: it is told of before it reads, and another
-  // thread may release meanwhile.
+  // The address of its last atomic read, until `learn` takes what was released there. A thread announces a read before
+  // it makes it, and another thread may release between the two.
   std::array<std::uintptr_t, most_threads> read_{};
   std::array<bool, most_threads> fenced_{};  // it has passed a fence, and made no plain write since
 };

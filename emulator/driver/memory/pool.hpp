@@ -59,7 +59,7 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
         properties_(properties),
         file_(std::move(file)),
         devices_with_access_(is_on_device() ? std::uint64_t{1} << properties.location.id : 0) {}
-  // A pool of another process: memory of it is opened, and never allocated, here. What is freed stays mapped until the
+  // A pool of another process: memory of it is opened, and never allocated, here. Freed memory stays mapped until the
   // next synchronisation, as in a pool of this process.
   MemoryPool(PhysicalMemory& memory, const CUmemPoolProps& properties, Descriptor imported_file)
       : memory_(memory),

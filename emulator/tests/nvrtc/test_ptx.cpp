@@ -207,7 +207,11 @@ TEST_CASE("labels and branches") {
           "DONE_%=:\n}" : "=r"(steps) : "r"(n));
       return steps;
     }
-    extern "C" __global__ void k(unsigned* out) { out[0] = steps_to_one(7); out[1] = steps_to_one(1); out[2] = steps_to_one(27); }
+    extern "C" __global__ void k(unsigned* out) {
+      out[0] = steps_to_one(7);
+      out[1] = steps_to_one(1);
+      out[2] = steps_to_one(27);
+    }
     extern "C" __global__ void waits(unsigned* out) {
       __shared__ unsigned long long word;
       const unsigned at = (unsigned)__cvta_generic_to_shared(&word);

@@ -6,20 +6,19 @@ the work goes on. The process ends when the work has ended, because a call in it
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
-import weakref
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
 from types import TracebackType
 from typing import Final
 
 from aiocuda import _forks, _native
+from aiocuda._engine.under_way import UNDER_WAY
 from aiocuda._errors.copies import copy_for_one
 from aiocuda._loops.thread import report
 
-__all__ = ["DONE", "FOR_DEVICES", "FOR_GRAPHS", "Background", "UnderWay", "Work", "get_ahead", "under_way"]
+__all__ = ["DONE", "FOR_DEVICES", "FOR_GRAPHS", "Background", "Work", "get_ahead"]
 
 # How many pieces of work are done at once. A long one must not hold up all others, and a compiler takes a processor.
 _MOST_THREADS: Final = max(4, min(16, (os.cpu_count() or 1) // 2))
@@ -53,55 +52,6 @@ class Work(_native.HostWork):
 
 DONE: Final = _native.HostWork()  # nothing to wait for
 DONE.end()
-
-
-class UnderWay:
-    """What is being done, in words, and who wants to know when that changes."""
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()  # whoever is told may have more done
-        self._names: list[str] = []
-        self._told: list[weakref.WeakMethod[Callable[[tuple[str, ...]], object]]] = []
-
-    def tell(self, method: Callable[[tuple[str, ...]], object]) -> None:
-        """Call a method with all that is being done, now and at each change, by whichever thread changes it.
-
-        That ends with the method's object: it is not held.
-        """
-        with self._lock:
-            self._forget_gone()
-            self._told.append(weakref.WeakMethod(method))
-            method(tuple(self._names))
-
-    @contextlib.contextmanager
-    def doing(self, name: str) -> Iterator[None]:
-        """Have it known, for the time of a block, that something is being done."""
-        self._change(lambda: self._names.append(name))
-        try:
-            yield
-        finally:
-            self._change(lambda: self._names.remove(name))
-
-    def _change(self, change: Callable[[], object]) -> None:
-        with self._lock:  # so that the last thing told is how it is
-            change()
-            self._forget_gone()
-            for each in tuple(self._told):
-                method = each()
-                if method is not None:
-                    method(tuple(self._names))
-
-    def _forget_gone(self) -> None:
-        self._told = [each for each in self._told if each() is not None]
-
-    def start_anew(self) -> None:
-        """In a forked process: nothing of it is being done here."""
-        self._lock = threading.RLock()
-        self._names.clear()
-
-
-under_way: Final = UnderWay()
-os.register_at_fork(after_in_child=under_way.start_anew)
 
 
 class _Threads:
@@ -195,7 +145,7 @@ class Background:
 
         def call() -> None:
             try:
-                with under_way.doing(name):
+                with UNDER_WAY.doing(name):
                     function()
             finally:  # before any waiter is told: who asks again then begins anew
                 with self._lock:

@@ -1,4 +1,4 @@
-"""What held a thread up for long, with its line: told on standard error for ``AIOCUDA_DEBUG``, or to whoever watches.
+"""Tells what held an event loop up for long, with its line: on standard error for ``AIOCUDA_DEBUG``, or to a function.
 
 Always true: nothing is told where nobody watches, nor of threads that no loop runs in. The longest time is known in any
 case (`aiocuda.statistics`).
@@ -22,7 +22,7 @@ _LONG_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Watching:
-    """Who watches: what is longer than so many seconds is told to `tell(what, place, begun_s, taken_s)`, or printed."""
+    """A limit in seconds, and the function that is told of longer times; None: they are printed."""
 
     limit_s: float
     tell: Callable[[str, str, float, float], None] | None
@@ -45,8 +45,8 @@ def watch(limit_s: float, tell: Callable[[str, str, float, float], None] | None 
     limit_s
         How long that is.
     tell
-        What it is told to: what was done, the line, and when it began and how long it took, in seconds of
-        `time.monotonic`. Steps of executions are left out. None: all is printed to standard error.
+        Gets what was done, the line, when it began and how long it took, in seconds of `time.monotonic`. Steps of
+        executions are left out. None: all is printed to standard error.
 
     Returns
     -------

@@ -12,8 +12,8 @@ import threading
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from typing import Any, ClassVar, Protocol, Self, TypeVar, overload
 
-from aiocuda._engine import background
 from aiocuda._engine.futures import DeviceFuture
+from aiocuda._engine.under_way import UNDER_WAY
 from aiocuda._ops.operation import DeviceOp
 from aiocuda._values.given import between
 from aiocuda._verbs.waiting import as_completed
@@ -135,8 +135,8 @@ def _bar(total: int | None, title: str) -> _Bar:
 class _Notes:
     """Has a bar say what is being compiled, or made, meanwhile; other threads tell of that.
 
-    A closed bar says nothing. Where writing fails, the bar stays silent: a compilation does not fail of it, and the
-    next item raises it.
+    A closed bar says nothing. If writing fails, the bar stays silent, so that no compilation fails of it. The next item
+    raises the error.
     """
 
     def __init__(self, bar: _Bar) -> None:
@@ -155,7 +155,7 @@ class _Shown(AsyncIterator[T]):
         self._items = items
         self._bar: _Bar | None = bar
         self._notes = _Notes(bar)
-        background.under_way.tell(self._notes.take)
+        UNDER_WAY.tell(self._notes.take)
 
     def __aiter__(self) -> Self:
         return self

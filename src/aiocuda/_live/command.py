@@ -115,7 +115,7 @@ def _write_json(process: LookedAt, pause: _Pause, *, is_once: bool) -> int:
 
 
 class _Shown:
-    """What is shown of a process: its last report, rates since the one before, and what hinders a newer one."""
+    """The last report of a process, rates since the one before, and the reason why there is no newer one."""
 
     def __init__(self) -> None:
         self.answer = Answer(None)

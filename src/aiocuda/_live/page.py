@@ -62,7 +62,7 @@ class CannotLookError(Exception):
 
 
 class Counts(NamedTuple):
-    """What a process can say while something else holds Python there; as `Statistics` has them."""
+    """Counts that a process tells while something else holds Python there, as `Statistics` has them."""
 
     pending: int
     completed: int
@@ -82,7 +82,7 @@ class Listed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a process has answered.
+    """The answer of a process.
 
     Attributes
     ----------

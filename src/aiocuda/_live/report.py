@@ -1,4 +1,4 @@
-"""What a process says of itself, as plain values and as JSON.
+"""The report that a process gives of itself, as plain values and as JSON.
 
 Always true: what was read is what was written, by the same version of aiocuda.
 """

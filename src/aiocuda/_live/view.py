@@ -1,4 +1,4 @@
-"""What is shown of a process: lines of figures, from its report and an earlier one.
+"""The lines of figures that are shown of a process, from its report and an earlier one.
 
 Always true: nothing here knows a terminal, a process or a device.
 """

@@ -1,7 +1,7 @@
 """Runs the batches of one function in one event loop.
 
 Always true: it is used in the thread of its loop alone. A batch runs in the context of the function's decorator, not in
-that of a caller. Each item gets one result or one error, unless its caller has given it up. Where no item waits, there
+that of a caller. Each item gets one result or one error, unless its caller has given it up. While no item waits, there
 is no timer, so nothing of it keeps a loop.
 """
 
@@ -40,7 +40,7 @@ _SPARE_S: Final = 0.005  # a timer of a loop comes a millisecond late, and later
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a batched function was asked for; see `batched`."""
+    """The limits of a batched function; see `batched`."""
 
     max_size: int
     max_wait_s: float

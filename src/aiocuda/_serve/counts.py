@@ -1,4 +1,4 @@
-"""What a batched function counts: of its items, its batches, and how long they took.
+"""Counts of a batched function: of its items, its batches, and how long they took.
 
 Always true: several loops may count at once; the times are those of the last items and batches alone.
 """

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from aiocuda import _loops, _native
 from aiocuda._loops.thread import report as tell_of_error
 from aiocuda._trace.model import Asked, Operation
-from aiocuda._trace.reading import NONE, await_times
+from aiocuda._trace.reading import asked_of, await_times, operation_of
 from aiocuda.errors import AiocudaError
 
 __all__ = ["Spans"]
@@ -130,10 +130,8 @@ class Spans:
                 if left <= 0:
                     self.dropped += 1 + len(operations.told) + operations.left_out
                     continue
-                kind, outcome, name, place, who, results, begun_ns, ended_ns = fields
-                ask = Asked(kind, outcome, name, _place(place, places), who, results, begun_ns, ended_ns)
                 try:
-                    left -= 1 + self._tell(ask, context, failed, operations, to_epoch_ns)
+                    left -= 1 + self._tell(asked_of(fields, places), context, failed, operations, to_epoch_ns)
                 except Exception:  # noqa: BLE001 - of a sampler or a processor of the program's
                     self.dropped += 1
                     tell_of_error()
@@ -148,16 +146,13 @@ class Spans:
             self._comes.set()
 
     def _take(self, fields: tuple[Any, ...], places: list[tuple[str, int]]) -> None:
-        number, kind, name, at, asked, device, stream, tick, state, size, held, needs, *times, _ = fields
-        if asked == NONE or state == "withdrawn":
+        operation = operation_of(fields, places)
+        if operation is None or operation.asked is None:
             return
-        operation = Operation(
-            number, kind, name, _place(at, places), asked, device, stream, tick, state, size, held, needs, *times
-        )
         if operation.is_measured:
             late = operation.called_ns - operation.started_ns
-            self._late_ns[device] = max(self._late_ns[device], late)
-        work = self._work[asked]
+            self._late_ns[operation.device] = max(self._late_ns[operation.device], late)
+        work = self._work[operation.asked]
         if len(work.told) < self._most_operations:
             work.told.append(operation)
         else:
@@ -223,10 +218,6 @@ def _words_of(error: BaseException) -> str:
 def _who() -> str:
     """Return the kind of loop, or the thread; without the task: there are ever new ones."""
     return _loops.current_name().partition(":")[0]
-
-
-def _place(number: int, places: list[tuple[str, int]]) -> str:
-    return "" if number == NONE else "{}:{}".format(*places[number])
 
 
 def _code(place: str) -> dict[str, str | int]:

@@ -99,7 +99,7 @@ def debug(held_ms: float = HELD_NS / 1e6, *, report: bool = True) -> Debugging:
 
     Notes
     -----
-    *Stream*: events around each piece of work, as by `trace`; 140 bytes are kept for each until the block ends.
+    *Stream*: events around each piece of work, as by `trace`; 160 bytes are kept for each until the block ends.
     *Blocks*: at the end of the block, until the devices have passed the work, for 5 seconds at most.
 
     Examples

@@ -7,14 +7,16 @@ host's time when it was recorded; where that makes work begin before its call, t
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from aiocuda import _native
 from aiocuda._trace.model import Asked, Operation, Step, Trace
 
-__all__ = ["NONE", "await_times", "read"]
+__all__ = ["asked_of", "await_times", "operation_of", "read"]
 
-NONE = (1 << 64) - 1  # in place of a number
+_NONE = (1 << 64) - 1  # in place of a number
 _POLL_S = 0.001
 
 
@@ -30,36 +32,50 @@ def await_times(recording: _native.Recording, patience_s: float) -> bool:
 
 def read(recording: _native.Recording, name: str, begun_ns: int, ended_ns: int, *, is_emulated: bool) -> Trace:
     """Return the trace that was recorded."""
-    places = [f"{file}:{line}" for file, line in recording.places()]
-
-    def place(number: int) -> str:
-        return "" if number == NONE else places[number]
-
+    places = recording.places()
     operations: list[Operation] = []
     numbers: dict[int, int] = {}  # without those where a walk stopped, which begin again
     for recorded in range(recording.work_count()):
-        _, kind, called, at, asked, device, stream, tick, state, size_bytes, held_bytes, needs, *rest = recording.work(
-            recorded
-        )
-        if state == "withdrawn":
+        each = operation_of(recording.work(recorded), places)
+        if each is None:
             continue
-        built, decided, called_ns, returned, started, ended, brought_by = rest
         number = numbers[recorded] = len(operations)
-        needed = tuple(numbers[each] for each in needs)
-        by = None if asked == NONE else asked
-        copied = None if brought_by == NONE else numbers[brought_by]
-        operations.append(
-            Operation(
-                number, kind, called, place(at), by, device, stream, tick, state, size_bytes, held_bytes, needed, built,
-                decided, called_ns, returned, started, ended, copied,
-            )
-        )  # fmt: skip
-    asked_by = (
-        Asked(kind, outcome, of, place(at), who, tuple(numbers[each] for each in results), begun, ended)
-        for kind, outcome, of, at, who, results, begun, ended in recording.asks()
-    )
+        needs = tuple(numbers[one] for one in each.needs)
+        brought_by = None if each.brought_by is None else numbers[each.brought_by]
+        operations.append(replace(each, number=number, needs=needs, brought_by=brought_by))
+    asked_by = (asked_of(each, places) for each in recording.asks())
+    asked_by = (replace(each, results=tuple(numbers[one] for one in each.results)) for each in asked_by)
     steps = (Step(*each) for each in recording.steps())
     return Trace(name, begun_ns, ended_ns, is_emulated, _behind_their_calls(operations), tuple(asked_by), tuple(steps))
+
+
+def operation_of(fields: Sequence[Any], places: Sequence[tuple[str, int]]) -> Operation | None:
+    """Return the operation of a native record; None: a walk stopped before it, and it is recorded again.
+
+    Other operations have the numbers of their records.
+    """
+    number, kind, name, place, asked, device, stream, tick, state, size_bytes, held_bytes, needs, *rest = fields
+    if state == "withdrawn":
+        return None
+    built_ns, decided_ns, called_ns, returned_ns, started_ns, ended_ns, brought_by = rest
+    return Operation(
+        number, kind, name, _place(place, places), _known(asked), device, stream, tick, state, size_bytes, held_bytes,
+        needs, built_ns, decided_ns, called_ns, returned_ns, started_ns, ended_ns, _known(brought_by),
+    )  # fmt: skip
+
+
+def asked_of(fields: Sequence[Any], places: Sequence[tuple[str, int]]) -> Asked:
+    """Return who asked, of a native record; the results have the numbers of their records."""
+    kind, outcome, name, place, *rest = fields
+    return Asked(kind, outcome, name, _place(place, places), *rest)
+
+
+def _known(number: int) -> int | None:
+    return None if number == _NONE else number
+
+
+def _place(number: int, places: Sequence[tuple[str, int]]) -> str:
+    return "" if number == _NONE else "{}:{}".format(*places[number])
 
 
 def _behind_their_calls(operations: list[Operation]) -> tuple[Operation, ...]:

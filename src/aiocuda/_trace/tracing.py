@@ -13,7 +13,7 @@ from typing import Self
 from aiocuda._pictures import layout
 from aiocuda._trace import page, perfetto, terminal
 from aiocuda._trace.activities import Activities
-from aiocuda._trace.analysis import analyse
+from aiocuda._trace.analysis import Analysis, analyse
 from aiocuda._trace.findings import Finding, find
 from aiocuda._trace.model import Trace
 from aiocuda._trace.ranges import Ranges
@@ -43,6 +43,8 @@ class Tracing:
         self._has_activities = has_activities
         self._recorded: Recorded | None = None
         self._result: Trace | None = None
+        self._analysis: Analysis
+        self._findings: tuple[Finding, ...]
 
     @property
     def perfetto_path(self) -> Path:
@@ -63,18 +65,17 @@ class Tracing:
         AiocudaError
             The block has not ended.
         """
-        if self._result is None:
-            raise AiocudaError(f"the trace {self.name} is not there before its with block has ended")
-        return self._result
+        return self._require_end()
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """The habits that cost time in what was recorded, the dearest first; see `debug`."""
-        return find(self.result)
+        """The habits that cost time in what was recorded, the dearest first; see `debug`. Raises as `result` does."""
+        self._require_end()
+        return self._findings
 
     def summary(self) -> str:
-        """Return the figures of what was recorded, as lines of text."""
-        return terminal.summary(self.result, analyse(self.result), self.findings)
+        """Return the figures of what was recorded, as lines of text. Raises as `result` does."""
+        return terminal.summary(self.result, self._analysis, self._findings)
 
     def __enter__(self) -> Self:
         if self._recorded is not None or self._result is not None:
@@ -92,14 +93,20 @@ class Tracing:
     ) -> None:
         recorded, self._recorded = self._recorded, None  # its events are given back
         assert recorded is not None
-        self._result = recorded.end()
-        self._write()
+        result = recorded.end()
+        self._analysis, self._findings = analyse(result), find(result)
+        self._result = result
+        self._write(result)
 
-    def _write(self) -> None:
-        result = self.result
-        tracks, analysis = lay_out(result), analyse(result)
+    def _require_end(self) -> Trace:
+        if self._result is None:
+            raise AiocudaError(f"the trace {self.name} is not there before its with block has ended")
+        return self._result
+
+    def _write(self, result: Trace) -> None:
+        tracks = lay_out(result)
         perfetto.write(result, tracks, self.perfetto_path)
-        page.write(result, tracks, analysis, self.findings, self.page_path)
+        page.write(result, tracks, self._analysis, self._findings, self.page_path)
         if self._is_told:
             print(self.summary(), file=sys.stderr)
             print(f"written: {self.perfetto_path} (ui.perfetto.dev), {self.page_path}", file=sys.stderr)

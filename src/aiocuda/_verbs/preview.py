@@ -103,10 +103,10 @@ def _ends(n: int, edge_items: int) -> list[slice]:
 def _text(parts: Sequence[NDArray[Any]], shape: Sequence[int], ends: Sequence[list[slice]], edge_items: int) -> str:
     """Write the items at the ends. NumPy leaves out the one in the middle that stands for all others."""
     some = np.zeros([min(n, 2 * edge_items + 1) for n in shape], parts[0].dtype)
-    for part, at in itertools.zip_longest(parts, itertools.product(*ends)):
+    for part, at in zip(parts, itertools.product(*ends), strict=True):
         placed = tuple(
-            slice(len(axis) - (n - each.start), len(axis)) if each.start else slice(0, each.stop)
-            for each, axis, n in itertools.zip_longest(at, map(range, some.shape), shape)
+            slice(kept - (n - each.start), kept) if each.start else slice(0, each.stop)
+            for each, kept, n in zip(at, some.shape, shape, strict=True)
         )
         some[placed] = part
     is_whole = some.shape == tuple(shape)
