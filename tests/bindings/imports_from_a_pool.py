@@ -9,7 +9,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 import numpy as np
-from driver_calls import cu, ok, open_device, read
+from driver_calls import cu, ok, open_device
 
 descriptor, exported = int(sys.argv[1]), bytes.fromhex(sys.argv[2])
 ok(cu.cuInit(0))
@@ -20,8 +20,14 @@ ctypes.memmove(data.getPtr(), exported, len(exported))
 address = int(ok(cu.cuMemPoolImportPointer(pool, data)))
 
 open_device()
-values = 2 * read(address, 16, np.int32)
-ok(cu.cuMemcpyHtoD(address, values.ctypes.data, values.nbytes))
+access = cu.CUmemAccessDesc()  # without it, a device does not fill memory of the host's
+access.location.type, access.location.id = cu.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE, 0
+access.flags = cu.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+ok(cu.cuMemPoolSetAccess(pool, [access], 1))
+values = np.empty(16, np.int32)
+ok(cu.cuMemcpy(values.ctypes.data, address, values.nbytes))  # also where the memory is the host's
+values *= 2
+ok(cu.cuMemcpy(address, values.ctypes.data, values.nbytes))
 if sys.argv[3:]:  # how many: frees it in one stream while another is yet to write there
     flag = int(ok(cu.cuMemHostAlloc(4, 0)))
     ctypes.c_int.from_address(flag).value = 0
@@ -31,6 +37,6 @@ if sys.argv[3:]:  # how many: frees it in one stream while another is yet to wri
     ok(cu.cuMemFreeAsync(address, other))
     ctypes.c_int.from_address(flag).value = 1
     ok(cu.cuStreamSynchronize(writer))
-    assert cu.cuMemcpyDtoH(values.ctypes.data, address, values.nbytes)[0] == cu.CUresult.CUDA_ERROR_INVALID_VALUE
+    assert cu.cuMemcpyDtoD(address, address, values.nbytes)[0] == cu.CUresult.CUDA_ERROR_INVALID_VALUE
 else:
     ok(cu.cuMemFree(address))

@@ -233,6 +233,8 @@ def test_programs_of_each_version_find_its_names(core, minor):
     major, found = ctypes.c_uint(), ctypes.c_uint()
     assert library.nvJitLinkVersion(ctypes.byref(major), ctypes.byref(found)) == 0
     assert major.value == 13
+    if not ac.Device(0).is_emulated and minor > found.value:
+        pytest.skip(f"this library is of version 13.{found.value}")
     handle, option = ctypes.c_void_p(), ctypes.c_char_p(b"-arch=sm_90")
     assert library[f"__nvJitLinkCreate_13_{minor}"](ctypes.byref(handle), 1, ctypes.byref(option)) == 0
     assert library[f"__nvJitLinkDestroy_13_{minor}"](ctypes.byref(handle)) == 0

@@ -17,9 +17,7 @@ from aiocuda._trace import activities
 from aiocuda._trace.activities import Records, times_of
 
 N = 1 << 12
-KINDS = SimpleNamespace(
-    EXTERNAL_CORRELATION=39, DRIVER=4, CONCURRENT_KERNEL=10, MEMCPY=1, MEMCPY2=22, MEMSET=2, GRAPH_TRACE=52
-)
+KINDS = SimpleNamespace(EXTERNAL_CORRELATION=39, DRIVER=4, CONCURRENT_KERNEL=10, MEMCPY=1, MEMCPY2=22, MEMSET=2)
 PUSH = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_uint64)
 POP = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.POINTER(ctypes.c_uint64))
 

@@ -150,7 +150,7 @@ CUresult resolve(Operand& operand, const Extent& extent, Expected expected) {
   const auto allocation = find(operand.address);
   if (!allocation) {
     // Memory of a device that was freed, or never allocated, is nobody's host memory.
-    if (expected == Expected::device || operand.address == 0 || is_in_an_arena(operand.address)) {
+    if (expected != Expected::any || operand.address == 0 || is_in_an_arena(operand.address)) {
       return CUDA_ERROR_INVALID_VALUE;
     }
     operand.memory = Memory::pageable;
@@ -159,7 +159,7 @@ CUresult resolve(Operand& operand, const Extent& extent, Expected expected) {
   if (allocation->kind == Allocation::Kind::mapped) {
     MappingAccess access;
     const bool is_mapped = reaches_over_mappings(operand.address, span, access);
-    if (!is_mapped || access.reads == 0 || expected == Expected::host) return CUDA_ERROR_INVALID_VALUE;
+    if (!is_mapped || access.reads == 0) return CUDA_ERROR_INVALID_VALUE;
     operand.devices_with_access = access.writes;
     operand.devices_that_read = access.reads;
     operand.memory = Memory::device;
@@ -168,20 +168,20 @@ CUresult resolve(Operand& operand, const Extent& extent, Expected expected) {
   const bool is_host = allocation->is_page_locked();
   if (!allocation->reaches(operand.address, span)) {
     // Only a part of the range was registered: the whole is pageable, as for CUDA.
-    if (allocation->kind != Allocation::Kind::registered || expected == Expected::device) {
+    if (allocation->kind != Allocation::Kind::registered || expected != Expected::any) {
       return CUDA_ERROR_INVALID_VALUE;
     }
     operand.memory = Memory::pageable;
     return CUDA_SUCCESS;
   }
-  if (expected == Expected::host && !is_host && !allocation->is_managed()) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
+  const MemoryPool* const pool = allocation->pool.get();
+  const bool is_of_host_pool = is_host && pool != nullptr;
+  if (is_of_host_pool && expected == Expected::device) return CUDA_ERROR_INVALID_VALUE;
   operand.memory = is_host ? Memory::page_locked : Memory::device;
   operand.always_synchronous = allocation->sync_memops.load(std::memory_order_relaxed);
-  operand.is_of_pool = allocation->pool && allocation->pool->is_on_device();
-  if (operand.is_of_pool) {
-    operand.devices_with_access = operand.devices_that_read = allocation->pool->devices_with_access();
+  operand.is_of_pool = pool != nullptr && pool->is_on_device();
+  if (operand.is_of_pool || (is_of_host_pool && expected == Expected::fillable)) {
+    operand.devices_with_access = operand.devices_that_read = pool->devices_with_access();
   }
   return CUDA_SUCCESS;
 }

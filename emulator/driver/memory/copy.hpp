@@ -46,8 +46,13 @@ struct Operand {
   bool is_readable_from(CUdevice device) const noexcept { return (devices_that_read >> device & 1) != 0; }
 };
 
-// The kind of memory that the API says an address is.
-enum class Expected { device, host, any };
+// The kind of memory that the API says an address is. An address that it calls the host's may be any: an H100 copies
+// from memory of a device there, too.
+enum class Expected {
+  any,
+  device,    // of a copy: all that the driver knows but memory of a pool on the host, as on an H100
+  fillable,  // the same, and memory of a pool on the host that the device was given access to
+};
 
 // Finds out what is at the operand's address. INVALID_VALUE where it is not what the API says, or
 // where the extent reaches beyond the allocation.

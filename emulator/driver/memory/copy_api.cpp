@@ -56,11 +56,11 @@ CUresult cuMemcpy(CUdeviceptr destination, CUdeviceptr source, std::size_t bytes
 }
 
 CUresult cuMemcpyHtoD(CUdeviceptr destination, const void* source, std::size_t bytes) {
-  return copy_now({destination, Expected::device}, {address_of(source), Expected::host}, bytes);
+  return copy_now({destination, Expected::device}, {address_of(source), Expected::any}, bytes);
 }
 
 CUresult cuMemcpyDtoH(void* destination, CUdeviceptr source, std::size_t bytes) {
-  return copy_now({address_of(destination), Expected::host}, {source, Expected::device}, bytes);
+  return copy_now({address_of(destination), Expected::any}, {source, Expected::device}, bytes);
 }
 
 CUresult cuMemcpyDtoD(CUdeviceptr destination, CUdeviceptr source, std::size_t bytes) {
@@ -72,11 +72,11 @@ CUresult cuMemcpyAsync(CUdeviceptr destination, CUdeviceptr source, std::size_t 
 }
 
 CUresult cuMemcpyHtoDAsync(CUdeviceptr destination, const void* source, std::size_t bytes, CUstream stream) {
-  return copy_later({destination, Expected::device}, {address_of(source), Expected::host}, bytes, stream);
+  return copy_later({destination, Expected::device}, {address_of(source), Expected::any}, bytes, stream);
 }
 
 CUresult cuMemcpyDtoHAsync(void* destination, CUdeviceptr source, std::size_t bytes, CUstream stream) {
-  return copy_later({address_of(destination), Expected::host}, {source, Expected::device}, bytes, stream);
+  return copy_later({address_of(destination), Expected::any}, {source, Expected::device}, bytes, stream);
 }
 
 CUresult cuMemcpyDtoDAsync(CUdeviceptr destination, CUdeviceptr source, std::size_t bytes, CUstream stream) {

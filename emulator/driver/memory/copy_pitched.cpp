@@ -107,7 +107,6 @@ CUresult resolve_side(const Side& side, const Extent& extent, Operand& operand) 
   std::uintptr_t base = side.device;
   switch (side.type) {
     case CU_MEMORYTYPE_HOST:
-      expected = Expected::host;
       base = reinterpret_cast<std::uintptr_t>(side.host);
       break;
     case CU_MEMORYTYPE_DEVICE:

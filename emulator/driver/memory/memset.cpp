@@ -95,7 +95,7 @@ CUresult resolve(const Fill& fill, CUdevice device, Operand& destination, Extent
   const bool pitch_is_valid =
       fill.height == 1 || (fill.pitch_bytes >= extent.width_bytes && fill.pitch_bytes % element == 0);
   if (fill.address % element != 0 || !pitch_is_valid) return CUDA_ERROR_INVALID_VALUE;
-  if (const CUresult error = resolve(destination, extent, Expected::device)) return error;
+  if (const CUresult error = resolve(destination, extent, Expected::fillable)) return error;
   return destination.is_accessible_from(device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 

@@ -30,7 +30,7 @@ class Records:
     calls
         The number that CUPTI was given, by the call.
     spans
-        The call, and when the device began and ended: of each kernel, copy, fill and graph.
+        The call, and when the device began and ended: of each kernel, copy and fill, also in graphs.
     """
 
     calls: dict[int, int] = field(default_factory=dict)
@@ -80,9 +80,10 @@ class Activities:
         self._cupti: Any = cupti
         self._records = Records()
         kinds = cupti.ActivityKind
-        # Records of calls carry the numbers.
+        # Records of calls carry the numbers. Of a graph, its kernels, copies and fills are recorded: GRAPH_TRACE, one
+        # record for all of it, ends the process when a graph runs that was made before (CUPTI 13.0).
         self._kinds = [
-            kinds.EXTERNAL_CORRELATION, kinds.DRIVER, kinds.CONCURRENT_KERNEL, kinds.GRAPH_TRACE,
+            kinds.EXTERNAL_CORRELATION, kinds.DRIVER, kinds.CONCURRENT_KERNEL,
             kinds.MEMCPY, kinds.MEMCPY2, kinds.MEMSET,
         ]  # fmt: skip
         self._spans = {int(each) for each in self._kinds[2:]}

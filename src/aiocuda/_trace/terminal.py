@@ -28,7 +28,7 @@ def summary(trace: Trace, analysis: Analysis, findings: Sequence[Finding] = ()) 
         f"trace {trace.name}: {len(trace.operations)} operations in {took}{emulated}",
         f"awaits: {ends or 'none'}",
     ]
-    rows = [("operation", "count", "device", "queued", "waiting most for")]
+    rows = [("operation", "count", "ran", "queued", "waiting most for")]
     for row in analysis.rows[:_MOST_ROWS]:
         waits = row.waited_ns.most_common(1)
         most = f"{waits[0][0]}, {duration_text(waits[0][1])}" if waits else ""
