@@ -200,6 +200,8 @@ std::vector<std::string> scan_command(const Compiler& compiler, const Options& o
                    "-D__CUDACC_VER_MINOR__=0", "-D__CUDACC_VER_BUILD__=0", "-D__CUDACC_EXTENDED_LAMBDA__=1",
                    "-D__CUDACC_RELAXED_CONSTEXPR__=1", "-D__NVCC_DIAG_PRAGMA_SUPPORT__=1", "-DAIOCUDA_EMULATED=1",
                    "-DCUDART_VERSION=13000", "-D__NV_BUILTIN_INITIALIZER_LIST=1", "-DCCCL_DISABLE_NVFP8_SUPPORT=1"});
+  // libcu++ would use __remove_reference, which g++ 13 has, but refuses in the signature of a function template.
+  command.emplace_back("-D_LIBCUDACXX_USE_REMOVE_REFERENCE_T_FALLBACK=1");
   // NVRTC is neither g++ nor clang++, and NVIDIA's headers ask for these before they ask for NVRTC.
   append(command, {"-U__GNUC__", "-U__clang__"});
   command.push_back("-D__CUDA_ARCH__=" + std::to_string(options.architecture * 10));

@@ -41,11 +41,6 @@ inline constexpr bool destroys_quietly<T[n]> = destroys_quietly<T>;
   (::aiocuda_device::destroys_quietly<__VA_ARGS__> && __has_trivial_destructor(__VA_ARGS__))
 #endif
 
-// g++ 13 and newer have __remove_reference, but refuse it in the signature of a function template, where libcu++ puts it.
-#if __has_builtin(__remove_reference) && !defined(__clang__)
-#define _LIBCUDACXX_USE_REMOVE_REFERENCE_T_FALLBACK
-#endif
-
 enum cudaDeviceAttr : int;
 enum cudaSharedMemConfig {
   cudaSharedMemBankSizeDefault,
