@@ -31,9 +31,10 @@ std::size_t find_word(const std::string& text, const std::string& word, std::siz
   return std::string::npos;
 }
 
-// The place in the user's source that a linker's line about a symbol tells ("./a.cu:3: ..."); empty without one.
+// The place in the user's source that a linker's line about a symbol tells; empty without one. GNU ld writes
+// "./a.cu:3: ...", and from 2.44 or a little earlier "./a.cu:3:(.text.name+0x1c): ...".
 std::string place_in(const std::string& line) {
-  static const std::regex place("(?:^|: )(?:\\./)*([^\\s:][^:]*):([0-9]+): ");
+  static const std::regex place("(?:^|: )(?:\\./)*([^\\s:][^:]*):([0-9]+):(?:\\([^)]*\\):)? ");
   std::smatch match;
   return std::regex_search(line, match, place) ? match[1].str() + "(" + match[2].str() + ")" : std::string{};
 }
