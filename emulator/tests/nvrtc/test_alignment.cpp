@@ -10,15 +10,13 @@ using namespace nvrtc_tests;
 TEST_CASE("an access that is misaligned for its type fails the launch and names line and type") {
   if (std::getenv("AIOCUDA_EMULATOR_CHECK") != nullptr) return;  // the driver's checks report it then
   const Module module(R"(extern "C" __global__ void wide(float* x, float* out) {
-  float4 v = *reinterpret_cast<float4*>(x + threadIdx.x);
-  out[0] = v.x;
+  out[0] = reinterpret_cast<float4*>(x + threadIdx.x)->x; // a member: what each compiler looks at
 }
 extern "C" __global__ void paired(float* x, float* out) {
   __shared__ float kept[8];
   kept[threadIdx.x] = x[threadIdx.x];
   __syncthreads();
-  const float2 v = ((const float2*)(kept + 1))[0];
-  out[0] = v.y;
+  out[0] = ((const float2*)(kept + 1))[0].y;
 }
 extern "C" __global__ void address_only(float* x, float* out) {
   float4* p = (float4*)(x + 1);
