@@ -25,7 +25,8 @@ Timing::~Timing() {
     devices_.now().destroy(each.events.behind);
   }
   for (const auto& [device, base] : bases_)
-    if (base.event) devices_.now().destroy(base.event);
+    for (CUevent event : {base.event, base.next})
+      if (event) devices_.now().destroy(event);
   for (const auto& [device, events] : spare_)
     for (CUevent event : events) devices_.now().destroy(event);
 }
@@ -42,19 +43,37 @@ CUevent Timing::take(std::int32_t device) {
   return event;
 }
 
-Timing::Events Timing::begin(trace::Number work, std::int32_t device) {
-  if (!bases_.contains(device)) {
-    Base& base = bases_[device];
-    try {
-      const StreamIndex aside = streams_.aside(device);
-      base.event = take(device);
-      base.at = trace::now_ns();
-      if (base.event && devices_.now().record(base.event, streams_.at(aside).on()) != CUDA_SUCCESS)
-        drop(device, std::exchange(base.event, nullptr));
-    } catch (const Refusal&) {  // there are no times of this device
-    }
+CUevent Timing::record_aside(std::int32_t device) {
+  CUevent event = nullptr;
+  try {
+    const StreamIndex aside = streams_.aside(device);
+    event = take(device);
+    if (event && devices_.now().record(event, streams_.at(aside).on()) != CUDA_SUCCESS)
+      drop(device, std::exchange(event, nullptr));
+  } catch (const Refusal&) {  // there are no times of this device
   }
-  if (!bases_[device].event) return {};
+  return event;
+}
+
+void Timing::compare_clocks() {
+  for (auto& [device, base] : bases_) {
+    if (!base.next || devices_.now().query(base.next, devices_.at(device).context) != CUDA_SUCCESS) continue;
+    drop(device, std::exchange(base.event, std::exchange(base.next, nullptr)));
+    base.at = base.next_at;
+  }
+}
+
+Timing::Events Timing::begin(trace::Number work, std::int32_t device) {
+  const trace::Nanoseconds now = trace::now_ns();
+  const auto [found, is_first] = bases_.try_emplace(device);
+  Base& base = found->second;
+  if (is_first) {
+    base = {.event = record_aside(device), .at = now, .compared = now};
+  } else if (base.event && !base.next && now - base.compared >= clock_holds_) {
+    base.next = record_aside(device);
+    base.next_at = base.compared = now;
+  }
+  if (!base.event) return {};
   if (pending_.size() >= read_at_) read();
   Events events{take(device), take(device)};
   if (events.before && events.behind) {
@@ -69,13 +88,14 @@ Timing::Events Timing::begin(trace::Number work, std::int32_t device) {
 
 void Timing::read() {
   read_at_ = pending_.size() + read_together;
-  if (pending_.empty()) return;  // also where there is no driver yet
+  if (bases_.empty()) return;  // there may be no driver yet
   const RelaxedCaptures relaxed(devices_.table());
   devices_.now().drain();
   std::deque<Pending> left;
   for (const Pending& each : std::exchange(pending_, {}))
     if (!read(each)) left.push_back(each);
   pending_ = std::move(left);
+  compare_clocks();
   read_at_ = pending_.size() + read_together;  // of those that have not passed, none is asked about each time
 }
 

@@ -1,8 +1,8 @@
 // Events around work, which say when a device did it.
 //
 // Always true: the host waits for no device here, unless `await_passed` is asked for. An event that was recorded is
-// kept until it was read, or given up. Times are on the host's clock: the first event on a device is recorded on a
-// stream without work, and counts as passed then. Guarded by the GIL.
+// kept until it was read, or given up. Times are on the host's clock: now and then an event is recorded on a stream
+// without work, and counts as passed then; a device's clock alone would be seconds off after a day. Guarded by the GIL.
 #pragma once
 #include <deque>
 #include <map>
@@ -21,8 +21,9 @@ class Timing {
     CUevent before = nullptr, behind = nullptr;
   };
 
-  Timing(trace::Recorder& recorder, Devices& devices, Streams& streams)
-      : recorder_(recorder), devices_(devices), streams_(streams) {}
+  // `clock_holds`: so long is a device's clock taken for as fast as the host's.
+  Timing(trace::Recorder& recorder, Devices& devices, Streams& streams, trace::Nanoseconds clock_holds = 10'000'000'000)
+      : recorder_(recorder), devices_(devices), streams_(streams), clock_holds_(clock_holds) {}
   Timing(const Timing&) = delete;
   Timing& operator=(const Timing&) = delete;
   ~Timing();
@@ -49,9 +50,16 @@ class Timing {
   struct Base {
     CUevent event = nullptr;
     trace::Nanoseconds at = 0;
+    trace::Nanoseconds compared = 0;  // when the device's clock was compared with the host's
+    // What takes its place once it has passed, with the host's time anew.
+    CUevent next = nullptr;
+    trace::Nanoseconds next_at = 0;
   };
 
   CUevent take(std::int32_t device);
+  // Records an event on a stream without work. None: the driver has none, or refuses.
+  CUevent record_aside(std::int32_t device);
+  void compare_clocks();
   void drop(std::int32_t device, CUevent event) { spare_[device].push_back(event); }
   // False: the work has not passed yet.
   bool read(const Pending& pending);
@@ -59,6 +67,7 @@ class Timing {
   trace::Recorder& recorder_;
   Devices& devices_;
   Streams& streams_;
+  const trace::Nanoseconds clock_holds_;
   std::deque<Pending> pending_;
   std::size_t read_at_ = 0;  // so many are pending when the next are read
   std::vector<trace::Number> given_up_;

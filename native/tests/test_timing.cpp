@@ -102,6 +102,38 @@ TEST_CASE("events are used again, and all end with the trace") {
   CHECK(engine.driver.misuses().empty());
 }
 
+TEST_CASE("the clock of a device is compared with the host's again and again, by three events at most") {
+  FakeEngine engine;
+  trace::Recorder recorder;
+  const std::size_t ended = engine.driver.count(Function::cuEventDestroy);
+  std::size_t made = 0;
+  {
+    Timing timing(recorder, engine.devices, engine.streams, 0);
+    const StreamIndex stream = engine.streams.create(0, 0);
+    engine.streams.aside(0);
+    const std::size_t before = engine.driver.count(Function::cuEventCreate);
+    trace::Number work = begin(engine, recorder, timing, stream);
+    timing.read();
+    const trace::Nanoseconds first = recorder.work(work).started;  // the device's clock of this driver stands still
+    for (int i = 0; i < 10; ++i) {
+      const trace::Nanoseconds earlier = trace::now_ns();
+      begin(engine, recorder, timing, stream);                                           // the next event is recorded
+      if (i % 2) engine.driver.refuse(Function::cuEventQuery, CUDA_ERROR_NOT_READY, 2);  // and passes later
+      timing.read();
+      timing.read();
+      work = begin(engine, recorder, timing, stream);
+      timing.read();
+      CHECK(recorder.work(work).state == trace::WorkState::measured);
+      CHECK(recorder.work(work).started >= earlier);
+    }
+    CHECK(recorder.work(work).started > first);
+    made = engine.driver.count(Function::cuEventCreate) - before;
+    CHECK(made <= 6);  // with the base, the next and those of two pieces of work
+  }
+  CHECK(engine.driver.count(Function::cuEventDestroy) - ended == made);
+  CHECK(engine.driver.misuses().empty());
+}
+
 TEST_CASE("where the driver has no event there is no time, and nothing fails") {
   FakeEngine engine;
   trace::Recorder recorder;
