@@ -90,7 +90,7 @@ async def solve(matrix: np.ndarray, b: np.ndarray, tolerance: float = 1e-10) -> 
         return x, r, combined(1, rest, rr, p, r), rest
 
     def is_far(state):
-        return ac.algorithms.transform("rr > limit", rr=state[3], limit=tolerance**2, dtype=np.bool_)
+        return ac.algorithms.transform(f"rr > {tolerance**2!r}", rr=state[3], dtype=np.bool_)
 
     start = (ac.zeros(n, np.float64), r, r, dot(r, r))
     done = await ac.while_(is_far, step, start, max_iterations=10 * n)
@@ -114,21 +114,21 @@ async def clusters(points: np.ndarray, centres: np.ndarray, most: int = 100) -> 
     return found, labels, int(iterations)
 
 
-async def decode(recurrent: np.ndarray, embedding: np.ndarray, first: int, n: int) -> np.ndarray:
+async def decode(recurrent: np.ndarray, embedding: np.ndarray, head: np.ndarray, first: int, n: int) -> np.ndarray:
     """Decode tokens greedily: n of them in one launch, which asks the host for nothing."""
-    w, e = await ac.to_device(recurrent), await ac.to_device(embedding)
+    w, e, out = await ac.zip(*map(ac.to_device, (recurrent, embedding, head)))
     width = len(recurrent)
 
     def step(state):
         hidden, tokens, position = state
         hidden = advance(w, e, tokens, position, hidden, ac.empty(width, np.float64), width, threads=width)
-        token = ac.algorithms.argmax(ac.linalg.matmul(e, hidden))
+        token = ac.algorithms.argmax(ac.linalg.matmul(out, hidden))
         # The arrays of the state may be written: this puts a token in its place, and copies nothing.
         tokens, position = put(token, tokens, position, grid=1, block=1)
         return hidden, tokens, position
 
     tokens = ac.full(n + 1, first, np.int32)
-    _, tokens, _ = (await ac.repeat(n, step, (ac.zeros(width, np.float64), tokens, ac.zeros((), np.int32))))
+    _, tokens, _ = await ac.repeat(n, step, (ac.zeros(width, np.float64), tokens, ac.zeros((), np.int32)))
     return await ac.to_host(tokens)
 
 
@@ -139,9 +139,10 @@ async def main() -> None:
     x, iterations, is_finished = await solve(matrix, b)
     print(f"solved: {is_finished}, in {iterations} iterations; largest rest {np.abs(matrix @ x - b).max():.0e}")
     points = np.concatenate([random.normal(at, 0.2, (50, 2)) for at in ((0, 0), (3, 0), (0, 3))])
-    centres, labels, iterations = await clusters(points, points[[0, 1, 2]])
+    centres, labels, iterations = await clusters(points, points[[0, 60, 110]])
     print(f"centres after {iterations} iterations: {np.round(centres, 1).tolist()}")
-    tokens = await decode(random.standard_normal((16, 16)) / 4, random.standard_normal((24, 16)), 5, 12)
+    recurrent, embedding, head = (random.standard_normal(shape) for shape in ((16, 16), (24, 16), (24, 16)))
+    tokens = await decode(recurrent, embedding, head, 5, 12)
     print("tokens:", tokens.tolist())
 
 

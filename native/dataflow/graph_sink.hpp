@@ -251,8 +251,6 @@ class GraphSink : private PlanNodes {
     return value;
   }
   Value staging(Op& op, const Array& source, std::int32_t device, StreamIndex) {
-    if (device == host_ordinal)
-      refuse_in_body(op, "goes by way of the host's memory", "copy between devices before, with .to(device)");
     const Value value = make_array(source.size_bytes(), device, source.dtype, source.shape);
     if (device == host_ordinal && source.size_bytes()) services_.allocate(*as_array(value)->buffer, &op);
     return value;
@@ -262,8 +260,6 @@ class GraphSink : private PlanNodes {
     if (to.size_bytes() == 0 || is_same_place(to, from)) return;
     const Pointer to_at = slots_.pointer_to(to, handle_of(op.destination), true),
                   from_at = slots_.pointer_to(from, handle_of(op.source), false);
-    if (to.is_host() && from.is_host())
-      refuse_in_body(op, "copies within the host's memory", "copy before the loop, or keep the data on the device");
     const auto device = static_cast<std::int32_t>(stream);
     begin();
     add_copies(op, to, to_at, from, from_at, device, std::vector<Use>(uses_));
