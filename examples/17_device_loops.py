@@ -139,7 +139,7 @@ async def main() -> None:
     x, iterations, is_finished = await solve(matrix, b)
     print(f"solved: {is_finished}, in {iterations} iterations; largest rest {np.abs(matrix @ x - b).max():.0e}")
     points = np.concatenate([random.normal(at, 0.2, (50, 2)) for at in ((0, 0), (3, 0), (0, 3))])
-    centres, labels, iterations = await clusters(points, points[[0, 60, 110]])
+    centres, _, iterations = await clusters(points, points[[0, 60, 110]])
     print(f"centres after {iterations} iterations: {np.round(centres, 1).tolist()}")
     recurrent, embedding, head = (random.standard_normal(shape) for shape in ((16, 16), (24, 16), (24, 16)))
     tokens = await decode(recurrent, embedding, head, 5, 12)

@@ -45,7 +45,7 @@ class GraphSink : private PlanNodes {
   };
 
   // `loop`: the function whose whole work the plan is, and which may become a part of another graph; else empty.
-  GraphSink(Services services, std::string place, std::string loop)
+  GraphSink(Services services, std::string place, std::string loop = {})
       : services_(std::move(services)), enclosure_(std::make_shared<Inside>(services_)) {
     enclosure_->place = plan_.place = std::move(place);
     enclosure_->is_part = !loop.empty();

@@ -30,7 +30,7 @@ R = TypeVar("R")
 
 
 class LoopResult(NamedTuple, Generic[S]):
-    """What a loop of `while_` leaves.
+    """The result of a loop of `while_`.
 
     Attributes
     ----------
@@ -64,8 +64,8 @@ def while_(
         state, and return them.
     state
         An array on a device, or a tuple, list, dict or dataclass of them; or operations that yield them. The arrays
-        themselves are not written: where the body writes one, it gets a copy. Where it writes none and returns what it
-        got, nothing is copied.
+        themselves are not written: if the body writes one, it gets a copy. An array that it only reads and returns is
+        not copied.
     max_iterations
         The most iterations, 0 or more. Nothing else can stop a loop whose condition always holds: a time-out ends a
         wait, and not the work on the device.
