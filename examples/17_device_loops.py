@@ -7,6 +7,7 @@ The device itself decides whether to go on, so the host waits once, at the end. 
 """
 
 import asyncio
+from typing import Any
 
 import numpy as np
 
@@ -68,7 +69,7 @@ advance = ac.kernel(SOURCE, "advance")
 put = ac.kernel(SOURCE, "put")
 
 
-def dot(x, y):
+def dot(x: Any, y: Any) -> ac.DeviceOp[ac.DeviceArray]:
     """Describe an inner product; its number stays on the device."""
     return ac.algorithms.reduce(ac.algorithms.transform("x * y", x=x, y=y))
 
@@ -78,10 +79,10 @@ async def solve(matrix: np.ndarray, b: np.ndarray, tolerance: float = 1e-10) -> 
     a, r = await ac.to_device(matrix), await ac.to_device(b)
     n = r.size
 
-    def combined(sign, numerator, denominator, x, y):
+    def combined(sign: int, numerator: Any, denominator: Any, x: Any, y: Any) -> Any:
         return add_scaled(sign, numerator, denominator, x, y, ac.empty(n, np.float64), n, threads=n)
 
-    def step(state):
+    def step(state: Any) -> Any:
         x, r, p, rr = state
         q = ac.linalg.matmul(a, p)  # a body may name arrays that are there already
         pq = dot(p, q)
@@ -89,7 +90,7 @@ async def solve(matrix: np.ndarray, b: np.ndarray, tolerance: float = 1e-10) -> 
         rest = dot(r, r)
         return x, r, combined(1, rest, rr, p, r), rest
 
-    def is_far(state):
+    def is_far(state: Any) -> Any:
         return ac.algorithms.transform(f"rr > {tolerance**2!r}", rr=state[3], dtype=np.bool_)
 
     start = (ac.zeros(n, np.float64), r, r, dot(r, r))
@@ -103,7 +104,7 @@ async def clusters(points: np.ndarray, centres: np.ndarray, most: int = 100) -> 
     at = await ac.to_device(points)
     n, k = len(points), len(centres)
 
-    def step(state):
+    def step(state: Any) -> Any:
         before, labels, _ = state
         labels, changes = assign(at, before, labels, ac.empty(n, np.int32), ac.zeros((), np.int32), n, k, threads=n)
         return average(at, labels, before, ac.empty((k, 2), np.float64), n, k, threads=k), labels, changes
@@ -119,7 +120,7 @@ async def decode(recurrent: np.ndarray, embedding: np.ndarray, head: np.ndarray,
     w, e, out = await ac.zip(*map(ac.to_device, (recurrent, embedding, head)))
     width = len(recurrent)
 
-    def step(state):
+    def step(state: Any) -> Any:
         hidden, tokens, position = state
         hidden = advance(w, e, tokens, position, hidden, ac.empty(width, np.float64), width, threads=width)
         token = ac.algorithms.argmax(ac.linalg.matmul(out, hidden))

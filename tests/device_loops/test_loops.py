@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any
 
 import anyio
@@ -12,6 +13,8 @@ import pytest
 from loop_programs import less
 
 import aiocuda as ac
+from aiocuda import _native
+from aiocuda._trace.reading import await_times, read
 
 N = 8
 
@@ -342,6 +345,36 @@ def test_memory_of_bodies_is_not_used_for_what_lives_on(kernels):
         for value in range(4):
             expected = 3 * value + expected
     assert set(host(compiled(start)).tolist()) == {expected}
+
+
+def test_a_compiled_loop_yields_its_counts_and_results_of_the_callers_own(increment):
+    compiled = ac.compile(lambda x: ac.while_(lambda y: less(y, 5), increment, x, max_iterations=4))
+    results = [compiled(full(start)).sync() for start in (0, 3, 4, 9)]
+    assert all(isinstance(done, ac.LoopResult) for done in results)
+    found = [(host(x.state)[0], int(host(x.iterations)), bool(host(x.is_finished))) for x in results]
+    assert found == [(4, 4, False), (5, 2, True), (5, 1, True), (9, 0, True)]
+    assert compiled.cache_info().graphs == 1
+
+
+def test_two_executables_of_a_compiled_loop_overlap_and_are_right(increment):
+    compiled = ac.compile(executables=2)(lambda x: ac.repeat(50, increment, x))
+    calls = [compiled(full(start)) for start in (0, 10, 20, 30)]
+    found = ac.zip(*map(ac.to_host, calls)).sync(60)
+    assert [x.tolist() for x in found] == [[start + 50] * N for start in (0, 10, 20, 30)]
+
+
+def test_explain_and_traces_name_the_loop(increment):
+    x = full(0)
+    looped = ac.while_(lambda y: less(y, 3), increment, x, max_iterations=5)
+    assert re.search(r"run while_ of \d+ nodes on device 0 +\S*test_loops\.py:\d+", looped.explain())
+    recording = _native.Recording(lambda: "a test")
+    assert recording.start()
+    looped.sync()
+    recording.stop()
+    assert await_times(recording, 60)
+    names = [(each.kind, each.name) for each in read(recording, "test", 0, 1, is_emulated=True).operations]
+    assert ("graph", "while_") in names
+    assert ("function", "while_") in names
 
 
 def test_matrix_products_run_in_loops():
