@@ -474,7 +474,7 @@ class GraphSink : private PlanNodes {
       return;
     const nb::object self = nb::find(op);
     raise(error_types.capture, plan_.loop + ": " + nb::cast<std::string>(self.attr("_title")) + " " + does +
-                                   ", which nothing in a loop on the device can do; " + instead);
+                                   "; a body on the device cannot do that: " + instead);
   }
   void require_possible(const GraphNode& node) const {
     const auto* const captured = node.as<CapturedNode>();
@@ -482,8 +482,7 @@ class GraphSink : private PlanNodes {
     if (const char* const refused = services_.refused_in_body(captured->graph.get()))
       raise(error_types.capture,
             plan_.loop + ": " + captured->name + " puts " + refused +
-                " on its stream, which nothing in a loop on the device can have: kernels, copies and fills alone; call "
-                "it before the loop");
+                " on its stream; a body on the device has kernels, copies and fills alone: call it before");
   }
 
   // A value that is known only when a launch is complete cannot be an argument of anything inside.

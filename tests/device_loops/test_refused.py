@@ -125,10 +125,10 @@ def test_a_body_returns_what_it_was_given(x, increment):
     for state, body, said in (
         (x, lambda y: ac.convert(y, np.float32), r"float32\(8,\) on device 0 for state, where int32\(8,\)"),
         (x, lambda y: y[:3], r"int32\(3,\) on device 0 for state, where int32\(8,\)"),
-        ((x, x), lambda s: s[0], r"returned 1 arrays, where 2 are expected: state\[0\], state\[1\]"),
+        ((x, x), lambda s: s[0], r"returned 1 array instead of 2 arrays: state\[0\], state\[1\]"),
         ({"a": x}, lambda s: {"a": 5}, r"returned 5 for state\['a'\]"),
         (Named(x), lambda s: Named(s.a[:2]), r"for state\.a, where"),
-        (x, lambda y: None, "returned 0 arrays, where 1 are expected: state"),
+        (x, lambda y: None, "returned 0 arrays instead of 1 array: state"),
     ):
         with pytest.raises((ac.ArgumentTypeError, ac.ArgumentValueError), match=f"repeat: the body .*{said}"):
             ac.repeat(2, body, state)

@@ -200,8 +200,8 @@ class LoopTrace:
         state = State(returned, names[0].partition("[")[0].partition(".")[0] if names else "state")
         if len(state.leaves) != len(targets):
             raise ArgumentValueError(
-                f"{self.asked}: {function} returned {len(state.leaves)} arrays, where {len(targets)} are expected: "
-                f"{', '.join(names) or 'none'}; return the same structure"
+                f"{self.asked}: {function} returned {_counted(state.leaves)} instead of {_counted(targets)}"
+                f"{': ' if names else ''}{', '.join(names)}; return the same structure"
             )
         copies = []
         for target, name, source in zip(targets, names, state.leaves, strict=True):
@@ -261,3 +261,7 @@ class LoopTrace:
             targets.append(~slot)
             values.append(made[-1])
         return ReplayOp(native, tuple(targets), values), arrays, made
+
+
+def _counted(arrays: Sequence[Any]) -> str:
+    return f"{len(arrays)} array{'' if len(arrays) == 1 else 's'}"
