@@ -1,5 +1,6 @@
 #include "drive.hpp"
 
+#include "../dataflow/graph_recording.hpp"
 #include "submit_sink.hpp"
 
 namespace aiocuda::driver {

@@ -108,12 +108,4 @@ inline const std::shared_ptr<Graph>& graph_of(const dataflow::ReplayOp& op) {
   return nb::inst_ptr<GraphObject>(op.graph)->graph;
 }
 
-// The work that a function puts on a stream of its own, as a graph; null if there is none. Throws Refusal; raises what
-// the function raises. `kept` gets what must live as long as the graph, `returned` what the function returned.
-std::shared_ptr<void> capture(Engine& engine, dataflow::ForeignOp& op, const std::vector<nb::handle>& values,
-                              std::int32_t device, CUstreamCaptureMode mode, nb::object& kept, nb::object& returned);
-
-// Names a node that no body of a conditional node may have (CUDA driver API, "Conditional nodes"); null: none.
-const char* refused_in_body(const Engine& engine, CUgraph graph);
-
 }  // namespace aiocuda::driver

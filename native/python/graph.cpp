@@ -7,6 +7,7 @@
 #include <set>
 
 #include "../dataflow/graph_sink.hpp"
+#include "../driver/captured_work.hpp"
 #include "../driver/drive.hpp"
 #include "../driver/graph.hpp"
 #include "../driver/submit_sink.hpp"

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "counting_sink.hpp"
-#include "dataflow/graph_sink.hpp"
+#include "dataflow/graph_recording.hpp"
 #include "dataflow/policies.hpp"
 #include "random_launches.hpp"
 
