@@ -363,16 +363,37 @@ def test_two_executables_of_a_compiled_loop_overlap_and_are_right(increment):
     assert [x.tolist() for x in found] == [[start + 50] * N for start in (0, 10, 20, 30)]
 
 
+@pytest.mark.parametrize("is_known", [True, False])
+def test_on_puts_the_loop_itself_on_a_stream(increment, is_known):
+    x, stream = full(0), ac.Device(0).stream()
+    for build in (
+        lambda state: ac.repeat(3, increment, state),
+        lambda state: ac.while_(lambda y: less(y, 3), increment, state, max_iterations=5),
+        lambda state: ac.cond(ac.ones(()).sync(), increment, state=state),
+    ):
+        operations = recorded(build(x if is_known else ac.dup(x)).on(stream))
+        (launched,) = (each.stream for each in operations if each.kind == "graph")
+        assert launched == recorded(ac.zeros(N).on(stream))[0].stream
+        if is_known and len(ac.devices()) > 1:
+            with pytest.raises(ac.DeviceMismatchError, match="works on device 0"):
+                build(x).on(1)
+
+
+def recorded(op):
+    """Return the operations that executing this submits."""
+    recording = _native.Recording(lambda: "a test")
+    assert recording.start()
+    op.sync(60)
+    recording.stop()
+    assert await_times(recording, 60)
+    return read(recording, "test", 0, 1, is_emulated=True).operations
+
+
 def test_explain_and_traces_name_the_loop(increment):
     x = full(0)
     looped = ac.while_(lambda y: less(y, 3), increment, x, max_iterations=5)
     assert re.search(r"run while_ of \d+ nodes on device 0 +\S*test_loops\.py:\d+", looped.explain())
-    recording = _native.Recording(lambda: "a test")
-    assert recording.start()
-    looped.sync()
-    recording.stop()
-    assert await_times(recording, 60)
-    names = [(each.kind, each.name) for each in read(recording, "test", 0, 1, is_emulated=True).operations]
+    names = [(each.kind, each.name) for each in recorded(looped)]
     assert ("graph", "while_") in names
     assert ("function", "while_") in names
 

@@ -24,7 +24,7 @@ from aiocuda._verbs.copies import copy, dup
 from aiocuda._verbs.tensors import as_array
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError, DeviceMismatchError
 
-__all__ = ["LoopTrace", "once_known"]
+__all__ = ["LoopOp", "LoopTrace", "once_known"]
 
 _ALIGNED = 256  # bytes: as new arrays are, so that a copy can stand in the place of what was given
 
@@ -74,6 +74,35 @@ def once_known(
         )
     with held_up.Watched(f"tracing {asked}"):
         return cast("DeviceOp[Any]", _native.apart(build, ready))
+
+
+class LoopOp(CallOp):
+    """The result of a loop or a branch: a structure of what its launch leaves.
+
+    Parameters
+    ----------
+    asked
+        The function that was called, for messages.
+    launch
+        What runs it.
+    arrays
+        Operations and arrays that stand in the result.
+    result
+        Makes the result of what these yield.
+    """
+
+    __slots__ = ("_launch",)
+
+    def __init__(
+        self, asked: str, launch: DeviceOp[Any], arrays: Sequence[Any], result: Callable[[Sequence[Any]], Any]
+    ) -> None:
+        super().__init__("then", lambda found: result(found[1:]), GatherOp([launch, *arrays]), title=asked)
+        self._launch = launch
+
+    def on(self, target: Any) -> DeviceOp[Any]:
+        """Put the loop itself somewhere; otherwise as `DeviceOp.on`."""
+        self._launch.on(target)
+        return self
 
 
 class LoopTrace:

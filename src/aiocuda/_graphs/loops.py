@@ -16,8 +16,8 @@ from aiocuda._arrays.array import DeviceArray
 from aiocuda._driver import runtime
 from aiocuda._graphs.loop_kernels import choosing, counting, going_on
 from aiocuda._graphs.loop_state import State
-from aiocuda._graphs.loop_trace import LoopTrace, once_known
-from aiocuda._ops.operation import CallOp, DeviceOp, GatherOp
+from aiocuda._graphs.loop_trace import LoopOp, LoopTrace, once_known
+from aiocuda._ops.operation import DeviceOp
 from aiocuda._values.functions import checked_function
 from aiocuda._values.given import between, shown
 from aiocuda._verbs.create import empty, zeros
@@ -131,9 +131,9 @@ def while_(
         launch, states, counts = loop.finish([iterations, is_finished])
 
         def result(found: Sequence[Any]) -> LoopResult[Any]:
-            return LoopResult(kept.filled(found[1:-2]), *found[-2:])
+            return LoopResult(kept.filled(found[:-2]), *found[-2:])
 
-        return CallOp("then", result, GatherOp([launch, *states, *counts]), title="while_")
+        return LoopOp("while_", launch, [*states, *counts], result)
 
     return once_known("while_", kept.names, kept.leaves, build)
 
@@ -184,7 +184,7 @@ def repeat(n: int | DeviceOp[int], body: Callable[[Any], Any], state: S) -> Devi
                 loop.keep(loop.placeholders, kept.names, returned, "the body")
                 loop.set_condition(goes_on, counting(iterations, most, 1))
         launch, states, _ = loop.finish([])
-        return CallOp("then", lambda found: kept.filled(found[1:]), GatherOp([launch, *states]), title="repeat")
+        return LoopOp("repeat", launch, states, kept.filled)
 
     return cast("DeviceOp[S]", once_known("repeat", kept.names, kept.leaves, build))
 
@@ -266,11 +266,9 @@ def cond(predicate: Any, a: Any, b: Any = None, state: Any = _NOTHING) -> Device
                     branch.next_body()
                     branch.keep(outputs, returned.names, branch.call(b, *given), "the second branch")
         launch, (_, *states), made = branch.finish(outputs)
-
-        def result(results: Sequence[Any]) -> Any:
-            return kept.filled(results[1:]) if b is None else returned.filled(results[1:])
-
-        return CallOp("then", result, GatherOp([launch, *(states if b is None else made)]), title="cond")
+        if b is None:
+            return LoopOp("cond", launch, states, kept.filled)
+        return LoopOp("cond", launch, made, returned.filled)
 
     return once_known("cond", ["the predicate", *kept.names], [predicate, *kept.leaves], build)
 
