@@ -145,7 +145,6 @@ def test_copies():
     assert all(map(math.isfinite, figures(overlap)))
 
 
-@pytest.mark.skipif(shutil.which("valgrind") is None, reason="counts under valgrind")
 def test_device_loops(tmp_path):
     lines = run("bench_device_loops.py", "--quick", "--json", str(tmp_path / "loops.json"))
     (row,) = json.loads((tmp_path / "loops.json").read_text())["rows"]
@@ -155,6 +154,7 @@ def test_device_loops(tmp_path):
     assert len([line for line in lines if " us" in line]) == 1
 
 
+@pytest.mark.skipif(shutil.which("valgrind") is None, reason="counts under valgrind")
 def test_instructions(tmp_path):
     written = tmp_path / "figures.json"
     lines = run("bench_instructions.py", "--json", str(written))
