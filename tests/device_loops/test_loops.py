@@ -112,6 +112,15 @@ def test_a_state_is_any_structure(kernels, make):
     assert [host(x)[0] for x in (first, second)] == [1, 10]
 
 
+def test_arrays_are_known_by_their_names_and_not_by_their_order(increment):
+    a, b = full(1), full(10)
+    found = ac.repeat(3, lambda s: {"b": s["b"], "a": increment(s["a"])}, {"a": a, "b": b}).sync()
+    assert {name: host(x)[0] for name, x in found.items()} == {"a": 4, "b": 10}
+    for number, expected in ((1, {"a": 1, "b": 10}), (0, {"a": 10, "b": 1})):
+        chosen = ac.cond(ac.full((), number), lambda: {"a": a, "b": b}, lambda: {"b": a, "a": b}).sync()
+        assert {name: host(x)[0] for name, x in chosen.items()} == expected
+
+
 def test_arrays_that_are_given_are_not_written(increment):
     x = full(0)
     assert host(ac.repeat(3, increment, x)).tolist() == [3] * N
@@ -410,15 +419,19 @@ def test_matrix_products_run_in_loops():
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
-def test_a_loop_that_was_not_submitted_is_cancelled_and_can_run_later(increment, run, used_bytes):
+def test_a_loop_that_was_not_submitted_is_cancelled_and_can_run_later(increment, run, latch, used_bytes):
+    ac.to_host(ac.repeat(3, increment, full(0))).sync()  # compiles, before the device is held
     before = used_bytes()
 
     async def main():
-        looped = ac.repeat(3, increment, ac.zeros(N, np.int32))
+        held = ac.Device(0).stream()
+        latch.hold(held)
+        looped = ac.repeat(3, increment, ac.zeros(N, np.int32).on(held).map(lambda x: x))  # built behind the map
         with anyio.CancelScope() as scope:
             scope.cancel()
             await looped
         assert scope.cancelled_caught
+        latch.release()
         return (await ac.to_host(looped)).tolist()
 
     assert run(main) == [3] * N

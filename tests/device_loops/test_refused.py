@@ -129,6 +129,12 @@ def test_a_body_returns_what_it_was_given(x, increment):
         ({"a": x}, lambda s: {"a": 5}, r"returned 5 for state\['a'\]"),
         (Named(x), lambda s: Named(s.a[:2]), r"for state\.a, where"),
         (x, lambda y: None, "returned 0 arrays instead of 1 array: state"),
+        (
+            ((x, x), x),
+            lambda s: (s[0][0], (s[0][1], s[1])),
+            r"returned 3 arrays \(state\[0\], state\[1\]\[0\], state\[1\]\[1\]\) instead of 3 arrays: state\[0\]\[0\]",
+        ),
+        ({"a": x, "b": x}, lambda s: {"a": s["a"], "c": s["b"]}, r"\(state\['a'\], state\['c'\]\) instead of 2"),
     ):
         with pytest.raises((ac.ArgumentTypeError, ac.ArgumentValueError), match=f"repeat: the body .*{said}"):
             ac.repeat(2, body, state)

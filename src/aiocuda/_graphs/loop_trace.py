@@ -83,6 +83,8 @@ class LoopOp(CallOp):
     ----------
     asked
         The function that was called, for messages.
+    filled
+        What comes before the launch.
     launch
         What runs it.
     arrays
@@ -94,9 +96,15 @@ class LoopOp(CallOp):
     __slots__ = ("_launch",)
 
     def __init__(
-        self, asked: str, launch: DeviceOp[Any], arrays: Sequence[Any], result: Callable[[Sequence[Any]], Any]
+        self,
+        asked: str,
+        filled: Sequence[DeviceOp[Any]],
+        launch: DeviceOp[Any],
+        arrays: Sequence[Any],
+        result: Callable[[Sequence[Any]], Any],
     ) -> None:
-        super().__init__("then", lambda found: result(found[1:]), GatherOp([launch, *arrays]), title=asked)
+        first = len(filled) + 1
+        super().__init__("then", lambda found: result(found[first:]), GatherOp([*filled, launch, *arrays]), title=asked)
         self._launch = launch
 
     def on(self, target: Any) -> DeviceOp[Any]:
@@ -227,13 +235,19 @@ class LoopTrace:
             It is other than the arrays are: in structure, dtype or shape.
         """
         state = State(returned, names[0].partition("[")[0].partition(".")[0] if names else "state")
-        if len(state.leaves) != len(targets):
+        by_name = dict(zip(state.names, state.leaves, strict=True))
+        if len(state.leaves) != len(targets) or by_name.keys() != set(names):
+            found = _counted(state.leaves)
+            if len(state.leaves) == len(targets):
+                found += f" ({', '.join(state.names)})"
             raise ArgumentValueError(
-                f"{self.asked}: {function} returned {_counted(state.leaves)} instead of {_counted(targets)}"
+                f"{self.asked}: {function} returned {found} instead of {_counted(targets)}"
                 f"{': ' if names else ''}{', '.join(names)}; return the same structure"
             )
         copies = []
-        for target, name, source in zip(targets, names, state.leaves, strict=True):
+        # A dict may have its keys in another order.
+        sources = [by_name[name] for name in names] if len(by_name) == len(names) else state.leaves
+        for target, name, source in zip(targets, names, sources, strict=True):
             self._require_like(target, source, f"{function} returned", name)
             if source._place != target._place or source._layout != target._layout:
                 copies.append((target, source))
@@ -255,7 +269,7 @@ class LoopTrace:
                 "shape each time: convert() or reshape() it"
             )
 
-    def finish(self, outputs: Sequence[Any]) -> tuple[DeviceOp[Any], list[Any], list[Any]]:
+    def finish(self, outputs: Sequence[Any]) -> tuple[list[DeviceOp[Any]], DeviceOp[Any], list[Any], list[Any]]:
         """Make the graph.
 
         Parameters
@@ -265,18 +279,25 @@ class LoopTrace:
 
         Returns
         -------
-        launch, arrays, outputs
-            What runs it; what yields the arrays that were given, as it leaves them; and the outputs.
+        filled, launch, arrays, outputs
+            What comes before it; what runs it; what yields the arrays that were given, as it leaves them; and the
+            outputs.
         """
         recorder = self._recorder
         numbers = recorder.numbers()
-        is_written = [recorder.input_access(i)[1] for i in range(len(self.placeholders))]
+        access = [recorder.input_access(i) for i in range(len(self.placeholders))]
         native = recorder.finish(list(outputs), None)
         targets: list[int] = []
         values: list[Any] = []
         arrays: list[Any] = []
-        for i, (array, written) in enumerate(zip(self._arrays, is_written, strict=True)):
-            arrays.append(dup(array) if written else array)
+        filled: list[DeviceOp[Any]] = []
+        for i, (array, (is_captured, is_written)) in enumerate(zip(self._arrays, access, strict=True)):
+            if is_captured:  # work of call() has the placeholder's address, so no launch can put an array in its place
+                placeholder = self.placeholders[i]
+                filled.append(copy(placeholder, array))
+                arrays.append(dup(placeholder) if is_written else array)
+                continue
+            arrays.append(dup(array) if is_written else array)
             if native.input_access(i)[0]:
                 targets.append(i)
                 values.append(arrays[-1])
@@ -289,7 +310,7 @@ class LoopTrace:
             slot, _ = cast("tuple[int, int]", native.output_of(output))
             targets.append(~slot)
             values.append(made[-1])
-        return ReplayOp(native, tuple(targets), values), arrays, made
+        return filled, ReplayOp(native, tuple(targets), values), arrays, made
 
 
 def _counted(arrays: Sequence[Any]) -> str:

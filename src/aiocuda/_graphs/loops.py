@@ -128,12 +128,12 @@ def while_(
             with loop.body(goes_on, repeats=True):
                 loop.keep(loop.placeholders, kept.names, loop.call(body, given), "the body")
                 decide(1)
-        launch, states, counts = loop.finish([iterations, is_finished])
+        filled, launch, states, counts = loop.finish([iterations, is_finished])
 
         def result(found: Sequence[Any]) -> LoopResult[Any]:
             return LoopResult(kept.filled(found[:-2]), *found[-2:])
 
-        return LoopOp("while_", launch, [*states, *counts], result)
+        return LoopOp("while_", filled, launch, [*states, *counts], result)
 
     return once_known("while_", kept.names, kept.leaves, build)
 
@@ -183,8 +183,8 @@ def repeat(n: int | DeviceOp[int], body: Callable[[Any], Any], state: S) -> Devi
                 returned = loop.call(body, kept.filled(loop.placeholders))
                 loop.keep(loop.placeholders, kept.names, returned, "the body")
                 loop.set_condition(goes_on, counting(iterations, most, 1))
-        launch, states, _ = loop.finish([])
-        return LoopOp("repeat", launch, states, kept.filled)
+        filled, launch, states, _ = loop.finish([])
+        return LoopOp("repeat", filled, launch, states, kept.filled)
 
     return cast("DeviceOp[S]", once_known("repeat", kept.names, kept.leaves, build))
 
@@ -265,10 +265,10 @@ def cond(predicate: Any, a: Any, b: Any = None, state: Any = _NOTHING) -> Device
                     branch.keep(outputs, returned.names, found, "the first branch")
                     branch.next_body()
                     branch.keep(outputs, returned.names, branch.call(b, *given), "the second branch")
-        launch, (_, *states), made = branch.finish(outputs)
+        filled, launch, (_, *states), made = branch.finish(outputs)
         if b is None:
-            return LoopOp("cond", launch, states, kept.filled)
-        return LoopOp("cond", launch, made, returned.filled)
+            return LoopOp("cond", filled, launch, states, kept.filled)
+        return LoopOp("cond", filled, launch, made, returned.filled)
 
     return once_known("cond", ["the predicate", *kept.names], [predicate, *kept.leaves], build)
 
