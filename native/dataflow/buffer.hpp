@@ -37,14 +37,16 @@ class Enclosure {
   virtual ~Enclosure() = default;
   // Gives a buffer its address before the whole is laid out.
   virtual void pin(Buffer& buffer) = 0;
-  // May an array of it be used here? The operations that are built are not yet anywhere.
-  bool admits() const { return is_open && (entered == this || entered == anywhere()); }
+  // May an array of it be used here? The operations that are built are not yet anywhere. What is recorded for a part of
+  // a graph may use arrays of that graph.
+  bool admits() const { return is_open && (entered == this || entered == anywhere() || (entered && entered->is_part)); }
 
   // The graph whose operations are recorded now on this thread, or null.
   static const Enclosure* recording() { return entered == anywhere() ? nullptr : entered; }
 
   bool is_open = true;
-  std::string place;  // where the graph is made, as "file:line"
+  bool is_part = false;  // it may become a part of a graph that is being made
+  std::string place;     // where the graph is made, as "file:line"
 
   // The graph whose operations the walk visits now, on this thread.
   class Entered {

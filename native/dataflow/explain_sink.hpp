@@ -189,7 +189,7 @@ class ExplainSink {
   }
   void replay(ReplayOp& op, const Replay&, StreamIndex stream, std::int32_t device) {
     note(op, touched(), "replay", stream, device, op.plan->nodes.size(), op.bindings.size(), op.plan->place,
-         op.origin.location());
+         op.plan->loop, op.origin.location());
   }
   void copy_of_unknown(CopyOp& op) {
     note(op, nb::list(), "copy", nb::none(), "?", "?", host_ordinal, host_ordinal, nb::none(), op.origin.location());

@@ -2,7 +2,8 @@
 // that a launch may replace. No CUDA in it.
 //
 // Always true: a node names memory by slot and offset, never by address, so an address is in one place only: in the
-// slot's word. A node comes after the nodes that it names in `after`, which stand before it.
+// slot's word. A node comes after the nodes that it names in `after`, which stand before it. The nodes of a conditional
+// node's bodies stand behind it, and name it as the node that they are inside of.
 #pragma once
 #include <algorithm>
 #include <map>
@@ -29,6 +30,10 @@ struct Pointer {
   std::uint64_t offset = 0;
 };
 
+// A value on the device that decides whether a conditional node's body runs. One kernel or several set it.
+using ConditionIndex = std::uint32_t;
+inline constexpr ConditionIndex no_condition = 0xffffffff;
+
 // Bytes that a node reads or writes.
 struct NodeUse {
   Span span;  // from the slot's first byte on
@@ -47,6 +52,7 @@ struct KernelNode {
   Compact<Patch> addresses;
   Compact<Patch> numbers;  // that a launch may replace
   std::uint32_t parameters = 0;
+  ConditionIndex sets = no_condition;  // its first parameter is the driver's handle of that
 
   Pointer pointer(const Patch& address) const { return {address.slot, words[address.word]}; }
 };
@@ -79,19 +85,32 @@ struct CapturedNode {
 // Stands behind several nodes that are one operation.
 struct JoinNode {};
 
-enum class NodeKind : std::uint8_t { kernel, fill, copy, captured, join };
+// Runs the nodes that are inside of it: again and again as long as its condition is not zero, or once if it is not. A
+// branch may have a second body, which runs if the condition is zero.
+struct ConditionalNode {
+  ConditionIndex condition = no_condition;
+  bool repeats = false;
+  std::uint8_t bodies = 1;
+};
+
+enum class NodeKind : std::uint8_t { kernel, fill, copy, captured, join, conditional };
 
 inline const char* name_of(NodeKind kind) {
-  static constexpr const char* names[] = {"kernel", "fill", "copy", "captured", "join"};
+  static constexpr const char* names[] = {"kernel", "fill", "copy", "captured", "join", "conditional"};
   return names[static_cast<std::size_t>(kind)];
 }
 
+inline constexpr NodeIndex no_node = 0xffffffff;
+
 struct GraphNode {
   std::int32_t device;
-  nb::object op;  // whose work it is: its kernel, and its place in the program; none of a join
-  std::variant<KernelNode, FillNode, CopyNode, CapturedNode, JoinNode> work;  // in the order of their kinds
+  nb::object op;  // whose work it is: its kernel, and its place in the program; none of a join or a conditional
+  // In the order of their kinds.
+  std::variant<KernelNode, FillNode, CopyNode, CapturedNode, JoinNode, ConditionalNode> work;
   Several<NodeIndex, 2> after{};
   Compact<NodeUse> uses{};
+  NodeIndex inside = no_node;  // the conditional node that it is in a body of
+  std::uint8_t body = 0;       // which body
 
   NodeKind kind() const { return static_cast<NodeKind>(work.index()); }
   // Null where it is of another kind.
@@ -108,8 +127,9 @@ struct GraphNode {
 
   std::string name() const {
     if (as<KernelNode>()) return launch().signature.kernel;
-    const auto* const captured = as<CapturedNode>();
-    return captured ? captured->name : name_of(kind());
+    if (const auto* const captured = as<CapturedNode>()) return captured->name;
+    const auto* const conditional = as<ConditionalNode>();
+    return conditional ? conditional->repeats ? "while" : "if" : name_of(kind());
   }
 
   // Calls `f(pointer)` for all memory that it names.
@@ -196,12 +216,15 @@ struct Constant {
 
 struct GraphPlan {
   std::string place;                      // where it was made, as "file:line"
+  std::string loop;                       // the function that it is the whole work of, such as while_; or empty
   std::int32_t device = unknown_ordinal;  // on whose streams it is launched
   std::vector<GraphNode> nodes;
   std::vector<Memory> memory;
   std::vector<Number> numbers;
   std::vector<Input> inputs;
   std::vector<Constant> constants;
+  std::vector<nb::object> observed;      // values that something saw once, so that no launch replaces them
+  ConditionIndex conditions = 0;         // how many there are
   nb::object result;                     // what a launch yields, where it replaces no output
   Spec spec;                             // of that
   std::vector<BufferRef> shared_memory;  // of temporaries whose uses cannot overlap in time
@@ -214,16 +237,28 @@ struct GraphPlan {
   std::uint64_t generation = 0;  // how often the graph was updated
 };
 
+// The edge of the driver's graph that stands for one of the plan: which node of the same body is the other one, or has
+// it inside? None: the edge comes into the body from outside, as all of a body comes after what its node comes after;
+// or it is between two bodies of one node, of which one runs.
+inline std::optional<NodeIndex> edge_to(const GraphPlan& plan, const GraphNode& node, NodeIndex other) {
+  NodeIndex at = other;
+  while (at != no_node && plan.nodes[at].inside != node.inside) at = plan.nodes[at].inside;
+  if (at == no_node || plan.nodes[at].body != node.body) return std::nullopt;
+  return at;
+}
+
 // How many branches the plan has on each device, by ordinal. A node goes on with the branch of one that it comes
-// after, if that branch is on its device and nobody else goes on with it.
+// after, if that branch is on its device and nobody else goes on with it. Each body has branches of its own.
 inline std::vector<std::uint64_t> branches_by_device(const GraphPlan& plan) {
   std::vector<std::uint64_t> found;
   std::vector<bool> is_end(plan.nodes.size(), true);
   for (const GraphNode& node : plan.nodes) {
-    const auto open = std::find_if(node.after.begin(), node.after.end(), [&](NodeIndex other) {
-      return is_end[other] && plan.nodes[other].device == node.device;
-    });
-    if (open != node.after.end()) {
+    std::optional<NodeIndex> open;
+    for (const NodeIndex other : node.after) {
+      const std::optional<NodeIndex> edge = edge_to(plan, node, other);
+      if (!open && edge && is_end[*edge] && plan.nodes[*edge].device == node.device) open = edge;
+    }
+    if (open) {
       is_end[*open] = false;
       continue;
     }

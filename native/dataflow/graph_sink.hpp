@@ -39,12 +39,17 @@ class GraphSink : private PlanNodes {
     std::function<std::shared_ptr<void>(ForeignOp&, const std::vector<nb::handle>&, std::int32_t device,
                                         nb::object& kept, nb::object& returned)>
         capture;
+    // Names a node of captured work that no body of a conditional node may have; null if there is none.
+    std::function<const char*(void*)> refused_in_body;
     std::function<nb::object(nb::handle)> lift;
   };
 
-  GraphSink(Services services, std::string place)
+  // `loop`: the function whose whole work the plan is, and which may become a part of another graph; else empty.
+  GraphSink(Services services, std::string place, std::string loop = {})
       : services_(std::move(services)), enclosure_(std::make_shared<Inside>(services_)) {
     enclosure_->place = plan_.place = std::move(place);
+    enclosure_->is_part = !loop.empty();
+    plan_.loop = std::move(loop);
   }
   ~GraphSink() { enclosure_->is_open = false; }
   GraphSink(const GraphSink&) = delete;
@@ -79,6 +84,17 @@ class GraphSink : private PlanNodes {
   // result.
   nb::object record(nb::handle root, const Placement& placement);
 
+  // A condition that kernels set, and a conditional node decides by.
+  ConditionIndex add_condition() { return plan_.conditions++; }
+  // The kernel that was recorded last sets it.
+  void note_setter(ConditionIndex condition) { plan_.nodes.back().as<KernelNode>()->sets = condition; }
+  // What is recorded from here on is in a body of a conditional node, until that is closed.
+  void open_body(ConditionIndex condition, bool repeats, std::uint8_t bodies, std::int32_t device) {
+    PlanNodes::open_body({condition, repeats, bodies}, device);
+  }
+  using PlanNodes::close_body;
+  using PlanNodes::open_next_body;
+
   // Lays out the memory. `results`: all that somebody may look at when the graph has run.
   GraphPlan finish(const std::vector<const Array*>& results, nb::object result) {
     plan_.result = std::move(result);
@@ -94,6 +110,7 @@ class GraphSink : private PlanNodes {
   }
 
   const GraphPlan& plan() const { return plan_; }
+  bool is_part() const { return enclosure_->is_part; }
   // Has something seen the address of an input, so that a launch cannot replace it everywhere?
   bool is_captured(std::size_t input) const {
     const Memory& memory = plan_.memory[plan_.inputs[input].memory];
@@ -157,9 +174,11 @@ class GraphSink : private PlanNodes {
       words_.insert(words_.end(), words, words + words_of(param));
       if (param.kind == ParamKind::structure) {
         slots_.refuse_input(argument, op.signature.where(i));
+        observe(argument);
         continue;
       }
       if (is_scalar(param.kind)) {
+        adopt_number(argument);
         if (op.is_operation(i))
           slots_.note_number(kernel, start, argument, param.kind, op.signature.where(i), words[0]);
         continue;
@@ -212,6 +231,7 @@ class GraphSink : private PlanNodes {
   void fill_of_unknown(FillOp&) {}
 
   Value create_host(CreateOp& op, std::int32_t) {
+    refuse_in_body(op, "makes an array in the host's memory", "make the array before, and give it to the loop");
     const Value value = make_array(op.size_bytes, host_ordinal, op.spec.dtype, op.shape);
     Buffer& buffer = *as_array(value)->buffer;
     if (op.size_bytes) services_.allocate(buffer, &op);
@@ -220,6 +240,7 @@ class GraphSink : private PlanNodes {
   // Pageable memory is read now, and what it held stays as it is.
   static constexpr bool stages_copies = false;
   Value page_locked(CopyOp& op, const Pageable& memory, std::int32_t) {
+    refuse_in_body(op, "reads the host's memory", "bring the data to the device before, with to_device()");
     const std::uint64_t size_bytes = memory.layout.size_bytes();
     const Value value = make_array(size_bytes, host_ordinal, memory.dtype, memory.shape);
     Buffer& buffer = *as_array(value)->buffer;
@@ -267,6 +288,7 @@ class GraphSink : private PlanNodes {
     called_.push_back(node.op);
     nb::object returned;
     captured.graph = services_.capture(op, values, device, captured.kept, returned);
+    require_possible(node);
     each_array_in(returned, [this](const Array& array, nb::handle given) { adopt(array, given); });
     add(std::move(node));
     if (returned.is_none()) return std::nullopt;
@@ -286,8 +308,13 @@ class GraphSink : private PlanNodes {
       const SlotIndex slot = binding.slot;
       slots_.note_constant(handle_of(binding.value), places[slot].slot, !inner.memory[slot].writes.empty());
     }
+    for (const ReplayOp::Binding& binding : op.bindings)
+      if (!binding.is_memory) adopt_number(binding.value);
+    for (const nb::object& value : inner.observed) observe(value);
     std::vector<Tick> ticks;
     std::vector<bool> is_last(inner.nodes.size(), true);
+    const auto first = static_cast<NodeIndex>(plan_.nodes.size());
+    const ConditionIndex conditions = std::exchange(plan_.conditions, plan_.conditions + inner.conditions);
     parts_.clear();
     for (const GraphNode& model : inner.nodes) {
       GraphNode node = model;
@@ -299,7 +326,13 @@ class GraphSink : private PlanNodes {
       node.move_pointers([&](const Pointer& pointer) {
         return Pointer{places[pointer.slot].slot, places[pointer.slot].offset + pointer.offset};
       });
-      if (auto* const kernel = node.as<KernelNode>()) slots_.move_numbers(*kernel, inner, op);
+      if (auto* const kernel = node.as<KernelNode>()) {
+        slots_.move_numbers(*kernel, inner, op);
+        if (kernel->sets != no_condition) kernel->sets += conditions;
+      }
+      if (auto* const conditional = node.as<ConditionalNode>()) conditional->condition += conditions;
+      if (node.inside != no_node) node.inside += first;
+      require_possible(node);
       node.after.clear();
       node.uses.clear();
       for (const NodeUse& use : model.uses) {
@@ -329,6 +362,7 @@ class GraphSink : private PlanNodes {
     return keep(std::move(returned));
   }
   std::optional<Value> map(CallOp& op, Value input) {
+    refuse_in_body(op, "calls a function on the host", "map() the result of the loop instead");
     observe(op.input);
     const Value late = keep(nb::cast(Late{op.function, nb::borrow(input)}));
     late_.insert(late.ptr());
@@ -421,6 +455,34 @@ class GraphSink : private PlanNodes {
   void observe(nb::handle object) {
     for (const Input& input : plan_.inputs)
       if (!input.is_array && input.object.ptr() == object.ptr()) observed_.insert(object.ptr());
+    if (const Op* const op = as_op(object); op && is_part() && is_value(*op))
+      plan_.observed.push_back(nb::borrow(object));
+  }
+
+  // A number from outside of a part may be an input of the graph that the part comes into.
+  void adopt_number(nb::handle object) {
+    const Op* const op = is_part() ? as_op(object) : nullptr;
+    if (!op || !is_value(*op)) return;
+    const bool is_known = std::any_of(plan_.inputs.begin(), plan_.inputs.end(),
+                                      [&](const Input& input) { return input.object.ptr() == object.ptr(); });
+    if (!is_known) plan_.inputs.push_back({"a number", nb::borrow(object)});
+  }
+
+  // A body of a conditional node has work of the device alone.
+  void refuse_in_body(const Op& op, const char* does, const char* instead) const {
+    if (!is_in_body()) [[likely]]
+      return;
+    const nb::object self = nb::find(op);
+    raise(error_types.capture, plan_.loop + ": " + nb::cast<std::string>(self.attr("_title")) + " " + does +
+                                   "; a body on the device cannot do that: " + instead);
+  }
+  void require_possible(const GraphNode& node) const {
+    const auto* const captured = node.as<CapturedNode>();
+    if (!is_in_body() || !captured || !captured->graph) return;
+    if (const char* const refused = services_.refused_in_body(captured->graph.get()))
+      raise(error_types.capture,
+            plan_.loop + ": " + captured->name + " puts " + refused +
+                " on its stream; a body on the device has kernels, copies and fills alone: call it before");
   }
 
   // A value that is known only when a launch is complete cannot be an argument of anything inside.
@@ -442,7 +504,8 @@ class GraphSink : private PlanNodes {
                                         ", and does not run by itself: launch the graph, or build the operation again");
     for (const nb::object& object : std::exchange(recorded_, {})) {
       Op& op = *as_op(object);
-      if (op.state == State::pending) op.fail(error);
+      const bool is_shared = is_part() && is_value(op);  // others may have it too, as it is no work
+      if (op.state == State::pending && !is_shared) op.fail(error);
       kept_.push_back(object);  // its address is its name in `results_`
     }
     called_.clear();
@@ -461,74 +524,5 @@ class GraphSink : private PlanNodes {
   std::vector<std::uint64_t> words_;
   std::vector<KernelNode::Patch> addresses_;
 };
-
-// In a graph an operation comes after those whose bytes it touches, and after nobody else: it has no stream. The walk
-// gets the device's number in place of a stream's.
-template <>
-class Placing<GraphSink> {
- public:
-  Placing(GraphSink& planner, const Placement&, std::vector<Use>&, std::vector<Tick>&)
-      : uses(planner.uses_), planner_(planner) {}
-
-  std::vector<Use>& uses;
-
-  void add(const Array& array, bool writes) { add_uses(array, writes, uses); }
-  void put_in_force(const Placement&) {}
-  StreamIndex choose(Op& op, std::int32_t device) {
-    if (const Placement* put = op.where_put(); put && put->stream == no_stream) require_put(op, device);
-    return choose_on_way(op, device);
-  }
-  StreamIndex choose_first(Op& op, std::int32_t device) { return choose(op, device); }
-  StreamIndex choose_on_way(Op&, std::int32_t device) { return static_cast<StreamIndex>(device); }
-  StreamIndex open(StreamId, std::int32_t device) { return static_cast<StreamIndex>(device); }
-
-  void order(Op&, StreamIndex, bool = false) {
-    std::vector<Tick>& needs = planner_.needs_;
-    needs.clear();
-    planner_.last_ = {};
-    for (const Use& use : uses)
-      planner_.hazards(*use.buffer).each(use.span, [&](const Hazard& hazard, Span) {
-        hazard.each_before(use.writes, [&](Tick tick) { needs.push_back(tick); });
-      });
-  }
-  void commit(Op&, StreamIndex, bool) {
-    if (planner_.last_.count == 0) return;
-    for (const Use& use : uses) planner_.hazards(*use.buffer).commit(use.span, use.writes, planner_.last_);
-  }
-  void occupy(StreamIndex, bool) {}  // a plan that was refused a part is given up
-  void mark(Op&, StreamIndex) {
-    planner_.needs_.clear();
-    planner_.last_ = {};
-  }
-  void commit_new(Op&, const Array& array, StreamIndex, bool) {
-    if (planner_.last_.count) planner_.hazards(*array.buffer).commit(array.span(), true, planner_.last_);
-  }
-  void inherit(Op&, nb::handle) {}
-
- private:
-  GraphSink& planner_;
-};
-
-inline nb::object GraphSink::record(nb::handle root, const Placement& placement) {
-  if (is_spoilt_)
-    raise(error_types.capture,
-          "an earlier operation could not be recorded into the graph made at " + plan_.place + "; make another graph");
-  Enclosure::Entered entered(enclosure_.get());
-  default_device_ = placement.device_or_default();
-  try {
-    Path path;
-    Walk<GraphSink> walk(*this, placement, scratch_, path);
-    walk.run(root);
-  } catch (nb::python_error& error) {
-    is_spoilt_ = true;
-    const nb::object failure =
-        called_.empty() ? nb::borrow(error.value()) : as_op(called_.back())->failure_of(error.value());
-    for (const nb::object& op : called_) as_op(op)->fail(failure);  // its function is called once
-    throw;
-  }
-  const nb::object value = nb::borrow(result(*as_op(root)));
-  hand_over();
-  return value;
-}
 
 }  // namespace aiocuda::dataflow

@@ -386,6 +386,17 @@ struct PickOp final : Op {
   void release() { let_go(std::move(source), is_asked || state != State::pending); }
 };
 
+// Is it a value that was there when it was built, as value() makes one?
+inline bool is_value(const Op& op) {
+  if (op.kind == Kind::pick) {
+    const Op* const whole = as_op(static_cast<const PickOp&>(op).source);
+    return whole && whole->kind == Kind::gather && is_value(*whole);
+  }
+  if (op.kind != Kind::gather) return false;
+  const auto& gather = static_cast<const GatherOp&>(op);
+  return gather.items.size() == 1 && !gather.rebuild.is_valid() && !as_op(gather.items.front());
+}
+
 // Work that somebody else puts on a stream: a function of the stream and the arguments, and what it reads and writes.
 // With `state`, an array that stands for what the function keeps, it is a function of a framework's: it reads the
 // arrays among its arguments, to any depth, that are not said to be written.
@@ -456,6 +467,7 @@ struct ReplayOp final : Op {
   Several<Binding, 8> bindings;
   Several<Word, 2> numbers;
   bool consumes = false;  // some value is an operation
+  bool is_loop = false;   // the graph is the whole work of one loop or branch on the device
 
   // Takes the place of an input, or of an output's memory.
   void bind(bool is_output, std::uint32_t index, nb::handle value) {

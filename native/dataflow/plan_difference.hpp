@@ -20,6 +20,8 @@ inline std::string described(const GraphNode& node) {
       return "a copy";
     case NodeKind::captured:
       return "a captured " + node.name();
+    case NodeKind::conditional:
+      return node.as<ConditionalNode>()->repeats ? "a loop" : "a branch";
     case NodeKind::join:
       break;
   }
@@ -48,6 +50,13 @@ inline std::optional<std::string> first_difference(const GraphPlan& graph, const
     if (a.kind() != b.kind() || (a.kind() == NodeKind::kernel && a.name() != b.name()))
       return differ(described(a), described(b));
     const std::string what = described(a);
+    if (a.inside != b.inside || a.body != b.body)
+      return differ(what + (a.inside == no_node ? "" : " in a body of node " + std::to_string(a.inside + 1)),
+                    b.inside == no_node ? "in no body" : "in a body of node " + std::to_string(b.inside + 1));
+    if (const auto *const loop = a.as<ConditionalNode>(), *const other = b.as<ConditionalNode>();
+        loop && (loop->repeats != other->repeats || loop->bodies != other->bodies))
+      return differ(what + " of " + std::to_string(loop->bodies) + " bodies",
+                    described(b) + " of " + std::to_string(other->bodies));
     if (a.device != b.device)
       return differ(what + " on device " + std::to_string(a.device), "on device " + std::to_string(b.device));
     if (!std::equal(a.after.begin(), a.after.end(), b.after.begin(), b.after.end()))

@@ -1,8 +1,13 @@
 // The nodes of a graph's plan in the making: each stands behind those whose bytes it touches.
 //
-// Always true: an operation of several nodes is one to all others: what comes after it comes after all of its nodes.
+// Always true: an operation of several nodes is one to all others: what comes after it comes after all of its nodes. A
+// conditional node and its bodies are between two nodes, the conditional one and a join: all that was recorded before
+// comes before the first, and all that is recorded later comes after the second. Both use all memory from outside that
+// a body uses, so nothing of that is used for another array while a body may run once more.
 #pragma once
 #include <algorithm>
+#include <map>
+#include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -67,17 +72,56 @@ class PlanNodes {
     });
   }
   void append(GraphNode node, const std::vector<Tick>& needs) {
-    last_ = order_.add(needs, after_);
+    const Level& level = levels_.back();
+    if (node.inside == no_node) node.inside = level.inside, node.body = level.body;
+    if (level.floor.count) {
+      behind_.assign(needs.begin(), needs.end());
+      behind_.push_back(level.floor);
+    }
+    if (is_in_body() && node.device != plan_.nodes[level.inside].device) refuse_device(node);
+    last_ = order_.add(level.floor.count ? behind_ : needs, after_);
     for (const NodeIndex other : after_) node.after.push_back(other);
     slots_.note_lifetimes(node, last_);
     if (plan_.device == unknown_ordinal) plan_.device = node.device;
     plan_.nodes.push_back(std::move(node));
+    ticks_.push_back(last_);
   }
   // One node behind several that are one operation.
   void join(std::int32_t device) {
     if (parts_.size() < 2) return;
     append({device, nb::object(), JoinNode()}, parts_);
   }
+
+  // From here on nodes are in the first body of a conditional one.
+  void open_body(ConditionalNode conditional, std::int32_t device) {
+    const auto index = static_cast<NodeIndex>(plan_.nodes.size());
+    const auto first = ticks_.begin() + static_cast<std::ptrdiff_t>(levels_.back().first);
+    append({device, nb::object(), conditional}, std::vector<Tick>(first, ticks_.end()));
+    levels_.push_back({index + std::size_t{1}, plan_.memory.size(), last_, index});
+  }
+  void open_next_body() {
+    Level& level = levels_.back();
+    ++level.body;
+    level.floor = ticks_[level.inside];
+  }
+  void close_body() {
+    const Level level = levels_.back();
+    levels_.pop_back();
+    std::map<std::pair<SlotIndex, bool>, Footprint> found;
+    for (std::size_t index = level.first; index < plan_.nodes.size(); ++index)
+      for (const NodeUse& use : plan_.nodes[index].uses)
+        if (use.slot < level.slots || plan_.memory[use.slot].role != MemoryRole::own)
+          found[{use.slot, use.writes}].add(use.span);
+    GraphNode& begin = plan_.nodes[level.inside];
+    for (const auto& [at, footprint] : found)
+      for (const Span span : footprint.spans()) begin.uses.push_back({span, at.first, at.second});
+    slots_.note_lifetimes(begin, ticks_[level.inside]);
+    GraphNode end{begin.device, nb::object(), JoinNode()};
+    end.uses = begin.uses;
+    append(std::move(end), std::vector<Tick>(ticks_.begin() + level.inside, ticks_.end()));
+    levels_.back().floor = last_;
+  }
+  bool is_in_body() const { return levels_.size() > 1; }
 
   RangeHazards& hazards(Buffer& buffer) { return hazards_.try_emplace(&buffer, buffer.size_bytes).first->second; }
 
@@ -91,8 +135,28 @@ class PlanNodes {
   Tick last_;  // of its last node; none where it is nothing to do
 
  private:
+  // What is recorded now: the nodes outside of all bodies, or those of a body.
+  struct Level {
+    std::size_t first = 0;  // node
+    std::size_t slots = 0;  // that there were before it
+    Tick floor{};           // which all that is added comes after
+    NodeIndex inside = no_node;
+    std::uint8_t body = 0;
+  };
+
+  [[noreturn, gnu::cold]] void refuse_device(const GraphNode& node) const {
+    const std::string title = node.op.is_valid() ? nb::cast<std::string>(node.op.attr("_title")) : node.name();
+    raise(error_types.device_mismatch,
+          plan_.loop + ": " + title + " works on device " + std::to_string(node.device) + ", and the loop on device " +
+              std::to_string(plan_.nodes[levels_.back().inside].device) +
+              "; a loop on a device works on that device alone: bring what it needs over with .to(device) before");
+  }
+
   std::unordered_map<Buffer*, RangeHazards> hazards_;
   std::vector<NodeIndex> after_;  // the node that is added last
+  std::vector<Level> levels_{Level{}};
+  std::vector<Tick> ticks_;   // of the nodes
+  std::vector<Tick> behind_;  // the node that is added now
 };
 
 }  // namespace aiocuda::dataflow

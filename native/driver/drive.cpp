@@ -1,12 +1,13 @@
 #include "drive.hpp"
 
+#include "../dataflow/graph_recording.hpp"
 #include "submit_sink.hpp"
 
 namespace aiocuda::driver {
 
 nb::object record_into(Engine& engine, dataflow::GraphSink& planner, nb::handle object,
                        const dataflow::Placement& placement) {
-  refuse_while_recording(object);
+  if (!planner.is_part()) refuse_while_recording(object);
   Engine::Submission submission(engine);
   try {
     return planner.record(object, placement);

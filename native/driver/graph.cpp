@@ -5,7 +5,6 @@
 
 #include "../dataflow/plan_difference.hpp"
 #include "calls.hpp"
-#include "foreign_call.hpp"
 
 namespace aiocuda::driver {
 using dataflow::GraphNode;
@@ -36,27 +35,9 @@ bool can_be_set(const GraphNode& node) {
   return !fill || fill->rows == 1;
 }
 
-const char* name_of_capture_error(CUresult result) {
-  switch (result) {
-    case CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED:
-      return "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED";
-    case CUDA_ERROR_STREAM_CAPTURE_INVALIDATED:
-      return "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED";
-    case CUDA_ERROR_STREAM_CAPTURE_MERGE:
-      return "CUDA_ERROR_STREAM_CAPTURE_MERGE";
-    case CUDA_ERROR_STREAM_CAPTURE_UNMATCHED:
-      return "CUDA_ERROR_STREAM_CAPTURE_UNMATCHED";
-    case CUDA_ERROR_STREAM_CAPTURE_UNJOINED:
-      return "CUDA_ERROR_STREAM_CAPTURE_UNJOINED";
-    case CUDA_ERROR_STREAM_CAPTURE_ISOLATION:
-      return "CUDA_ERROR_STREAM_CAPTURE_ISOLATION";
-    case CUDA_ERROR_STREAM_CAPTURE_IMPLICIT:
-      return "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT";
-    case CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD:
-      return "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD";
-    default:
-      return nullptr;
-  }
+// A driver that cannot change a node inside of a conditional one says so; another executable is made then.
+bool is_refused_in_body(const GraphNode& node, CUresult result) {
+  return node.inside != dataflow::no_node && (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_NOT_SUPPORTED);
 }
 
 const dataflow::BufferRef& image_of(const GraphNode& node) {
@@ -130,6 +111,7 @@ void Graph::fill_in(const GraphNode& node, Parameters& into) {
     into.values.assign(kernel->words.begin(), kernel->words.end());
     for (const auto& address : kernel->addresses) into.values[address.word] = address_of(kernel->pointer(address));
     for (const auto& number : kernel->numbers) into.values[number.word] = numbers_[number.slot];
+    if (kernel->sets != dataflow::no_condition) into.values.front() = conditions_[kernel->sets];
     into.words.clear();
     std::uint64_t* next = into.values.data();
     for (std::uint32_t i = 0; i < kernel->parameters; ++i) {
@@ -168,17 +150,20 @@ void Graph::add_node(NodeIndex index) {
   const Table& table = engine_.table;
   ContextScope scope(engine_);
   std::vector<CUgraphNode> after;
-  for (const NodeIndex other : node.after) after.push_back(nodes_[other]);
+  for (const NodeIndex other : node.after) {
+    const std::optional<NodeIndex> edge = dataflow::edge_to(plan, node, other);
+    if (edge && std::find(after.begin(), after.end(), nodes_[*edge]) == after.end()) after.push_back(nodes_[*edge]);
+  }
   if (node.kind() == NodeKind::kernel) function_of(engine_, scope, node.launch(), node.device);
   scope.bind(node.device);
   Parameters parameters;
   fill_in(node, parameters);
   CUgraphNode made = nullptr;
+  const CUgraph graph = graph_of(node);
   const std::size_t n = after.size();
   switch (node.kind()) {
     case NodeKind::kernel: {
-      check(table.cuGraphAddKernelNode(&made, graph_.get(), after.data(), n, &parameters.kernel),
-            "cuGraphAddKernelNode");
+      check(table.cuGraphAddKernelNode(&made, graph, after.data(), n, &parameters.kernel), "cuGraphAddKernelNode");
       const dataflow::LaunchShape& shape = node.launch().shape;
       CUkernelNodeAttrValue value{};
       if (shape.cooperative) {
@@ -195,26 +180,59 @@ void Graph::add_node(NodeIndex index) {
       break;
     }
     case NodeKind::fill:
-      check(table.cuGraphAddMemsetNode(&made, graph_.get(), after.data(), n, &parameters.fill, parameters.context),
+      check(table.cuGraphAddMemsetNode(&made, graph, after.data(), n, &parameters.fill, parameters.context),
             "cuGraphAddMemsetNode");
       break;
     case NodeKind::copy:
-      check(table.cuGraphAddMemcpyNode(&made, graph_.get(), after.data(), n, &parameters.copy, parameters.context),
+      check(table.cuGraphAddMemcpyNode(&made, graph, after.data(), n, &parameters.copy, parameters.context),
             "cuGraphAddMemcpyNode");
       break;
     case NodeKind::captured:
-      if (const auto& graph = node.as<dataflow::CapturedNode>()->graph) {
-        check(table.cuGraphAddChildGraphNode(&made, graph_.get(), after.data(), n, static_cast<CUgraph>(graph.get())),
+      if (const auto& captured = node.as<dataflow::CapturedNode>()->graph) {
+        check(table.cuGraphAddChildGraphNode(&made, graph, after.data(), n, static_cast<CUgraph>(captured.get())),
               "cuGraphAddChildGraphNode");
         break;
       }
       [[fallthrough]];
     case NodeKind::join:
-      check(table.cuGraphAddEmptyNode(&made, graph_.get(), after.data(), n), "cuGraphAddEmptyNode");
+      check(table.cuGraphAddEmptyNode(&made, graph, after.data(), n), "cuGraphAddEmptyNode");
+      break;
+    case NodeKind::conditional:
+      add_conditional(index, after, made);
       break;
   }
   nodes_.push_back(made);
   is_settable_.push_back(can_be_set(node));
+}
+
+CUgraph Graph::graph_of(const GraphNode& node) const {
+  return node.inside == dataflow::no_node ? graph_.get() : bodies_.at(node.inside)[node.body];
+}
+
+// The driver has the values beside the graph: its kernels know them by handles. A value is 0 until a kernel sets it.
+void Graph::make_conditions() {
+  conditions_.assign(plan.conditions, 0);
+  for (const GraphNode& node : plan.nodes)
+    if (const auto* const conditional = node.as<dataflow::ConditionalNode>())
+      check(engine_.table.cuGraphConditionalHandleCreate(&conditions_[conditional->condition], graph_.get(),
+                                                         engine_.devices.at(node.device).context, 0,
+                                                         CU_GRAPH_COND_ASSIGN_DEFAULT),
+            "cuGraphConditionalHandleCreate");
+}
+
+void Graph::add_conditional(NodeIndex index, const std::vector<CUgraphNode>& after, CUgraphNode& made) {
+  const GraphNode& node = plan.nodes[index];
+  const dataflow::ConditionalNode& conditional = *node.as<dataflow::ConditionalNode>();
+  CUgraphNodeParams parameters{};
+  parameters.type = CU_GRAPH_NODE_TYPE_CONDITIONAL;
+  parameters.conditional.handle = conditions_[conditional.condition];
+  parameters.conditional.type = conditional.repeats ? CU_GRAPH_COND_TYPE_WHILE : CU_GRAPH_COND_TYPE_IF;
+  parameters.conditional.size = conditional.bodies;
+  parameters.conditional.ctx = engine_.devices.at(node.device).context;
+  check(engine_.table.cuGraphAddNode(&made, graph_of(node), after.data(), nullptr, after.size(), &parameters),
+        "cuGraphAddNode");
+  std::array<CUgraph, 2>& bodies = bodies_[index];
+  std::copy_n(parameters.conditional.phGraph_out, conditional.bodies, bodies.begin());
 }
 
 void Graph::instantiate(Making making) {
@@ -300,30 +318,40 @@ void Graph::set(const std::vector<NodeIndex>& nodes, Making making) {
     fill_in(node, parameters);
     switch (node.kind()) {
       case NodeKind::kernel:
-        check(table.cuGraphExecKernelNodeSetParams(executable_.get(), nodes_[index], &parameters.kernel),
-              "cuGraphExecKernelNodeSetParams");
+        if (const CUresult result =
+                table.cuGraphExecKernelNodeSetParams(executable_.get(), nodes_[index], &parameters.kernel);
+            is_refused_in_body(node, result))
+          return rebuild(making);
+        else
+          check(result, "cuGraphExecKernelNodeSetParams");
         break;
       case NodeKind::fill:
-        check(table.cuGraphExecMemsetNodeSetParams(executable_.get(), nodes_[index], &parameters.fill,
-                                                   parameters.context),
-              "cuGraphExecMemsetNodeSetParams");
+        if (const CUresult result = table.cuGraphExecMemsetNodeSetParams(executable_.get(), nodes_[index],
+                                                                         &parameters.fill, parameters.context);
+            is_refused_in_body(node, result))
+          return rebuild(making);
+        else
+          check(result, "cuGraphExecMemsetNodeSetParams");
         break;
       case NodeKind::copy: {
         const CUresult result = table.cuGraphExecMemcpyNodeSetParams(executable_.get(), nodes_[index], &parameters.copy,
                                                                      parameters.context);
         // The driver keeps to memory of the kind that the node was made with: that of another library's allocator may
         // be of another one.
-        if (result == CUDA_ERROR_INVALID_VALUE) return rebuild(making);
+        if (result == CUDA_ERROR_INVALID_VALUE || is_refused_in_body(node, result)) return rebuild(making);
         check(result, "cuGraphExecMemcpyNodeSetParams");
         break;
       }
       case NodeKind::captured:
-        if (const auto& graph = node.as<dataflow::CapturedNode>()->graph)
-          check(table.cuGraphExecChildGraphNodeSetParams(executable_.get(), nodes_[index],
-                                                         static_cast<CUgraph>(graph.get())),
-                "cuGraphExecChildGraphNodeSetParams");
+        if (const auto& graph = node.as<dataflow::CapturedNode>()->graph) {
+          const CUresult result = table.cuGraphExecChildGraphNodeSetParams(executable_.get(), nodes_[index],
+                                                                           static_cast<CUgraph>(graph.get()));
+          if (is_refused_in_body(node, result)) return rebuild(making);
+          check(result, "cuGraphExecChildGraphNodeSetParams");
+        }
         break;
       case NodeKind::join:
+      case NodeKind::conditional:
         break;  // has nothing that could be set
     }
     ++parameter_sets_;
@@ -344,6 +372,8 @@ void Graph::begin() {
   CUgraph graph = nullptr;
   check(engine_.table.cuGraphCreate(&graph, 0), "cuGraphCreate");
   graph_ = GraphHandle(graph, {&engine_.devices});
+  make_conditions();
+  bodies_.clear();
   nodes_.clear();
   nodes_.reserve(plan.nodes.size());
   is_settable_.clear();
@@ -463,51 +493,6 @@ void Graph::drop() {
   rest.place = plan.place;
   rest.is_closed = true;
   std::swap(plan, rest);  // what it held is let go of last, and may come back here
-}
-
-std::shared_ptr<void> capture(Engine& engine, dataflow::ForeignOp& op, const std::vector<nb::handle>& values,
-                              std::int32_t device, CUstreamCaptureMode mode, nb::object& kept, nb::object& returned) {
-  ContextScope scope(engine);
-  const StreamIndex stream = engine.streams.create(device, 0);
-  struct Closing {
-    Engine& engine;
-    StreamIndex stream;
-    ~Closing() { engine.streams.close(stream); }
-  } closing{engine, stream};
-  scope.bind(device);
-  const nb::object function = op.function;
-  const nb::object arguments = arguments_of(engine, op, values, stream, device);
-  engine.now.drain();
-  check(engine.table.cuStreamBeginCapture(engine.stream(stream).handle, mode), "cuStreamBeginCapture");
-  PyObject* result = nullptr;
-  {
-    const ProgramsCaptures programs(engine.table);
-    const InCall in_call(stream, device, nullptr);
-    result = PyObject_Call(function.ptr(), arguments.ptr(), nullptr);
-  }
-  scope.bind(device);  // it may have left another context
-  CUgraph captured = nullptr;
-  const CUresult ended = engine.table.cuStreamEndCapture(engine.stream(stream).handle, &captured);
-  GraphHandle graph(captured, {&engine.devices});
-  if (!result) {
-    nb::python_error error;
-    if (op.state.is_valid()) note_place(error, op);
-    throw error;
-  }
-  returned = nb::steal(result);
-  if (const char* name = name_of_capture_error(ended))
-    dataflow::raise(
-        dataflow::error_types.capture,
-        nb::cast<std::string>(object_of(op).attr("_title")) + " could not be captured (" + name +
-            "): its function waits for a stream, "
-            "leaves another stream unjoined, or does something else that the driver refuses meanwhile; leave that out, "
-            "or try capture_mode=\"relaxed\"");
-  check(ended, "cuStreamEndCapture");
-  kept = nb::make_tuple(function, arguments, returned);
-  std::size_t nodes = 0;
-  check(engine.table.cuGraphGetNodes(graph.get(), nullptr, &nodes), "cuGraphGetNodes");
-  if (nodes == 0) return nullptr;
-  return std::shared_ptr<void>(graph.release(), graph.get_deleter());
 }
 
 }  // namespace aiocuda::driver

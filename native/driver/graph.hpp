@@ -4,7 +4,9 @@
 // sets those that differ from what it wants, and no others. Earlier launches do not see what a launch sets. Guarded by
 // the GIL.
 #pragma once
+#include <array>
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include "../dataflow/graph_plan.hpp"
@@ -67,6 +69,9 @@ class Graph {
   void reset_words();
   void rebuild(Making making);
   void begin();
+  void make_conditions();
+  CUgraph graph_of(const dataflow::GraphNode& node) const;
+  void add_conditional(dataflow::NodeIndex index, const std::vector<CUgraphNode>& after, CUgraphNode& made);
   void add_nodes(std::size_t most);
   void hold_of_graph(const dataflow::BufferRef& image);
   void use(Making making);
@@ -82,9 +87,11 @@ class Graph {
   GraphHandle graph_;
   ExecutableHandle executable_;
   std::vector<CUgraphNode> nodes_;
-  std::vector<bool> is_settable_;                                   // as the executable was made
-  std::vector<std::uint64_t> addresses_, numbers_;                  // as the executable has them
-  std::vector<std::uint32_t> strayed_addresses_, strayed_numbers_;  // that are not as the graph was made
+  std::vector<CUgraphConditionalHandle> conditions_;
+  std::unordered_map<dataflow::NodeIndex, std::array<CUgraph, 2>> bodies_;  // of conditional nodes, which own them
+  std::vector<bool> is_settable_;                                           // as the executable was made
+  std::vector<std::uint64_t> addresses_, numbers_;                          // as the executable has them
+  std::vector<std::uint32_t> strayed_addresses_, strayed_numbers_;          // that are not as the graph was made
   std::vector<dataflow::NodeIndex> dirty_;
   std::vector<bool> is_dirty_;
   bool is_being_made_ = false;  // by a thread that has given up the GIL
@@ -100,10 +107,5 @@ struct GraphObject {
 inline const std::shared_ptr<Graph>& graph_of(const dataflow::ReplayOp& op) {
   return nb::inst_ptr<GraphObject>(op.graph)->graph;
 }
-
-// The work that a function puts on a stream of its own, as a graph; null if there is none. Throws Refusal; raises what
-// the function raises. `kept` gets what must live as long as the graph, `returned` what the function returned.
-std::shared_ptr<void> capture(Engine& engine, dataflow::ForeignOp& op, const std::vector<nb::handle>& values,
-                              std::int32_t device, CUstreamCaptureMode mode, nb::object& kept, nb::object& returned);
 
 }  // namespace aiocuda::driver

@@ -70,6 +70,7 @@ namespace aiocuda::driver {
   F(cuGraphCreate)                               \
   F(cuGraphDestroy)                              \
   F(cuGraphGetNodes)                             \
+  F(cuGraphNodeGetType)                          \
   F(cuGraphAddKernelNode)                        \
   F(cuGraphAddMemcpyNode)                        \
   F(cuGraphAddMemsetNode)                        \
@@ -85,9 +86,15 @@ namespace aiocuda::driver {
   F(cuGraphExecMemsetNodeSetParams)              \
   F(cuGraphExecChildGraphNodeSetParams)
 
+// Functions that an older driver may lack: null there. Both are of CUDA 12.3.
+#define AIOCUDA_NEWER_DRIVER_FUNCTIONS(F) \
+  F(cuGraphConditionalHandleCreate)       \
+  F(cuGraphAddNode)
+
 struct Table {
 #define F(name) decltype(&::name) name = nullptr;
   AIOCUDA_DRIVER_FUNCTIONS(F)
+  AIOCUDA_NEWER_DRIVER_FUNCTIONS(F)
 #undef F
 };
 

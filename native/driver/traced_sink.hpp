@@ -187,7 +187,8 @@ class TracedSink : public SubmitSink {
            stream, array.size_bytes() != 0, [&] { SubmitSink::fill(op, array, way, stream); });
   }
   void replay(dataflow::ReplayOp& op, const dataflow::Replay& replay, StreamIndex stream, std::int32_t device) {
-    record(op, {.device = device, .kind = trace::WorkKind::graph, .name = name("graph")}, stream, true,
+    const std::string_view called = op.is_loop ? std::string_view(op.plan->loop) : "graph";
+    record(op, {.device = device, .kind = trace::WorkKind::graph, .name = name(called)}, stream, true,
            [&] { SubmitSink::replay(op, replay, stream, device); });
   }
   std::optional<Value> foreign(dataflow::ForeignOp& op, const std::vector<Value>& values, StreamIndex stream,

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "../dataflow/graph_sink.hpp"
+#include "../driver/captured_work.hpp"
 #include "../driver/drive.hpp"
 #include "../driver/graph.hpp"
 #include "../driver/submit_sink.hpp"
@@ -76,6 +77,9 @@ GraphSink::Services house_of(CUstreamCaptureMode mode, const std::string& place)
                             nb::object& returned) {
     return driver::capture(process_engine(), op, values, device, mode, kept, returned);
   };
+  services.refused_in_body = [](void* graph) {
+    return driver::refused_in_body(process_engine(), static_cast<CUgraph>(graph));
+  };
   services.lift = [](nb::handle returned) { return process_engine().hooks.lift(returned); };
   return services;
 }
@@ -115,9 +119,9 @@ void make(const GraphObject& object) {
 
 // A plan in the making.
 struct Recorder {
-  explicit Recorder(const std::string& mode) : Recorder(mode, place_of_caller()) {}
-  Recorder(const std::string& mode, const std::string& place)
-      : planner(std::make_unique<GraphSink>(house_of(mode_of(mode), place), place)) {}
+  Recorder(const std::string& mode, const std::string& loop) : Recorder(mode, loop, place_of_caller()) {}
+  Recorder(const std::string& mode, const std::string& loop, const std::string& place)
+      : planner(std::make_unique<GraphSink>(house_of(mode_of(mode), place), place, loop)) {}
   std::unique_ptr<GraphSink> planner;  // none once it is finished
 
   GraphSink& open() {
@@ -141,7 +145,8 @@ void bind_recorder(nb::module_& module) {
                   .def_ro("input", &Late::input);
   is_late.set(reinterpret_cast<PyTypeObject*>(late.ptr()));
   nb::class_<Recorder>(module, "Recorder")
-      .def(nb::init<const std::string&>(), "mode"_a)
+      // `loop`: the function of aiocuda whose work is recorded, such as while_: a part of another graph, perhaps.
+      .def(nb::init<const std::string&, const std::string&>(), "mode"_a, "loop"_a = "")
       .def_prop_ro("place", [](Recorder& self) { return self.open().plan().place; })
       .def("add_input",
            [](Recorder& self, std::string name, nb::object object) {
@@ -175,6 +180,27 @@ void bind_recorder(nb::module_& module) {
            [](Recorder& self, nb::handle_t<Op> op, const Placement& placement) {
              return driver::record_into(process_engine(), self.open(), op, to_record(placement));
            })
+      // The inputs that are no arrays: (index, operation), also those that came with what was recorded.
+      .def("numbers",
+           [](Recorder& self) {
+             nb::list found;
+             const std::vector<Input>& inputs = self.open().plan().inputs;
+             for (std::size_t i = 0; i < inputs.size(); ++i)
+               if (!inputs[i].is_array) found.append(nb::make_tuple(i, inputs[i].object));
+             return found;
+           })
+      .def("add_condition", [](Recorder& self) { return self.open().add_condition(); })
+      // The kernel that was recorded last sets a condition, whose handle its first parameter gets.
+      .def("note_setter", [](Recorder& self, ConditionIndex condition) { self.open().note_setter(condition); })
+      // What is recorded from here on is in the first of the bodies of a conditional node, until that is closed.
+      .def(
+          "open_body",
+          [](Recorder& self, ConditionIndex condition, bool repeats, std::uint8_t bodies, std::int32_t device) {
+            self.open().open_body(condition, repeats, bodies, device);
+          },
+          "condition"_a, "repeats"_a, "bodies"_a, "device"_a)
+      .def("open_next_body", [](Recorder& self) { self.open().open_next_body(); })
+      .def("close_body", [](Recorder& self) { self.open().close_body(); })
       // The inputs, by number, that something other than a kernel's parameter saw.
       .def("observed",
            [](Recorder& self) {
@@ -220,7 +246,8 @@ nb::tuple describe_node(const GraphNode& node) {
     const Dim3 g = node.launch().shape.grid, b = node.launch().shape.block;
     shape = nb::make_tuple(nb::make_tuple(g.x, g.y, g.z), nb::make_tuple(b.x, b.y, b.z));
   }
-  return nb::make_tuple(name_of(node.kind()), node.name(), node.device, after, accesses, shape, location(node));
+  const nb::object inside = node.inside == no_node ? nb::none() : nb::object(nb::int_(node.inside));
+  return nb::make_tuple(name_of(node.kind()), node.name(), node.device, after, accesses, shape, location(node), inside);
 }
 
 int graph_traverse(PyObject* self, visitproc visit, void* arg) {
@@ -235,6 +262,7 @@ int graph_traverse(PyObject* self, visitproc visit, void* arg) {
   for (const Constant& constant : graph->plan.constants) Py_VISIT(constant.array.ptr());
   Py_VISIT(graph->plan.result.ptr());
   for (const Input& input : graph->plan.inputs) Py_VISIT(input.object.ptr());
+  for (const nb::object& value : graph->plan.observed) Py_VISIT(value.ptr());
   return 0;
 }
 
@@ -381,6 +409,11 @@ void bind_graph(nb::module_& module) {
 // words.
 void bind_allocation(nb::module_& module) {
   module.def("is_recording", [] { return Enclosure::recording() != nullptr; });
+  // Calls a function that builds and records apart from the graph that is recorded now on this thread, if there is one.
+  module.def("apart", [](nb::handle function, const nb::args& arguments) {
+    const Enclosure::Entered building(Enclosure::anywhere());
+    return function(*arguments);
+  });
   // Does what is put on a stream become a part of a graph now?
   module.def("is_capturing", [](StreamId stream) {
     Engine& engine = process_engine();

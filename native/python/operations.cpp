@@ -173,7 +173,8 @@ void bind_op(nb::module_& module) {
                        case Kind::gather:
                          return "a zip";
                        case Kind::replay:
-                         return "a launch of a graph";
+                         return static_cast<ReplayOp&>(self).is_loop ? "a loop or a branch on the device"
+                                                                     : "a launch of a graph";
                        case Kind::foreign:
                          return "a call of " + name_of_function(static_cast<ForeignOp&>(self).function);
                        default: {
@@ -379,6 +380,7 @@ void set_graph(ReplayOp& op, nb::object graph) {
   op.graph = std::move(graph);
   op.tied_device = op.plan->device;
   op.has_tensors = op.plan->has_tensors;
+  op.is_loop = !op.plan->loop.empty();
 }
 
 }  // namespace

@@ -47,6 +47,10 @@ from aiocuda._graphs.compiled import Compiled as Compiled
 from aiocuda._graphs.compiled import compile as compile
 from aiocuda._graphs.graph import CudaGraph as CudaGraph
 from aiocuda._graphs.graph import GraphStatistics as GraphStatistics
+from aiocuda._graphs.loops import LoopResult as LoopResult
+from aiocuda._graphs.loops import cond as cond
+from aiocuda._graphs.loops import repeat as repeat
+from aiocuda._graphs.loops import while_ as while_
 from aiocuda._graphs.scope import GraphScope as GraphScope
 from aiocuda._graphs.scope import graph_scope as graph_scope
 from aiocuda._instruments.progress import progress as progress
@@ -197,6 +201,7 @@ __all__ = [
     "KernelCheckError",
     "LaunchError",
     "LeastLoaded",
+    "LoopResult",
     "MemoryHolder",
     "MemoryInfo",
     "MemoryPool",
@@ -235,6 +240,7 @@ __all__ = [
     "call",
     "compile",
     "concatenate",
+    "cond",
     "constant",
     "convert",
     "copy",
@@ -272,6 +278,7 @@ __all__ = [
     "rand",
     "randint",
     "randn",
+    "repeat",
     "replicate",
     "select_driver",
     "set_device",
@@ -286,6 +293,7 @@ __all__ = [
     "use",
     "value",
     "wait",
+    "while_",
     "zeros",
     "zeros_like",
     "zip",

@@ -145,6 +145,15 @@ def test_copies():
     assert all(map(math.isfinite, figures(overlap)))
 
 
+def test_device_loops(tmp_path):
+    lines = run("bench_device_loops.py", "--quick", "--json", str(tmp_path / "loops.json"))
+    (row,) = json.loads((tmp_path / "loops.json").read_text())["rows"]
+    assert (row["items"], row["iterations"]) == (1, 10)
+    assert row["device_us"] > 0
+    assert row["host_us"] > 0
+    assert len([line for line in lines if " us" in line]) == 1
+
+
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="counts under valgrind")
 def test_instructions(tmp_path):
     written = tmp_path / "figures.json"

@@ -41,6 +41,7 @@ PRINTED = {
     "13": r"ten times: \[ 0\. 10\. 20\. 30\. 40\. 50\. 60\.\]",
     "15": r"mean -?0\.\d, deviation 1",
     "14": r"\(5, 32, 64\) times \(64, 16\) is \(5, 32, 16\)",
+    "17": r"solved: True, in \d+ iterations; largest rest \de-1\d",
     "16": r"2 images of \(476, 636\), as NumPy's: True",
 }
 
@@ -340,6 +341,47 @@ def test_16_a_refusal_of_npps_is_the_operations_error(monkeypatch):
     monkeypatch.setattr(example, "load_filters", lambda: library)
     with pytest.raises(RuntimeError, match="nppiFilterBox_32f_C1R_Ctx returned -8"):
         example.Filters().box(ac.ones((9, 9)).sync(), 3).sync()
+
+
+def test_17_conjugate_gradients_solve_a_system(example, run):
+    half = np.random.default_rng(0).standard_normal((20, 20))
+    matrix, b = half @ half.T + 20 * np.eye(20), np.arange(20.0)
+    x, iterations, is_finished = run(example.solve, matrix, b)
+    np.testing.assert_allclose(x, np.linalg.solve(matrix, b), rtol=1e-8, atol=1e-10)
+    assert (is_finished, 1 < iterations <= 40) == (True, True)
+    _, iterations, is_finished = run(example.solve, matrix, b, 0.0)  # which nothing reaches
+    assert (is_finished, iterations) in {(False, 200), (True, iterations)}
+
+
+def test_17_k_means_ends_where_numpys_does(example, run):
+    random = np.random.default_rng(5)
+    points = np.concatenate([random.normal(at, 0.6, (30, 2)) for at in ((0, 0), (3, 0), (0, 3))])
+    centres, labels, count = points[[0, 1, 2]], np.full(len(points), -1), 0
+    while True:
+        count += 1
+        nearest = ((points[:, None] - centres) ** 2).sum(2).argmin(1)
+        is_same = np.array_equal(nearest, labels)
+        labels = nearest
+        centres = np.stack([points[labels == c].mean(0) if (labels == c).any() else centres[c] for c in range(3)])
+        if is_same:
+            break
+    found, found_labels, iterations = run(example.clusters, points, points[[0, 1, 2]])
+    np.testing.assert_allclose(found, centres, rtol=1e-12)
+    assert found_labels.tolist() == labels.tolist()
+    assert iterations == count > 2
+    assert run(example.clusters, points, points[[0, 1, 2]], 1)[2] == 1
+
+
+@pytest.mark.parametrize("n", [0, 1, 20])
+def test_17_tokens_are_numpys(example, run, n):
+    random = np.random.default_rng(2)
+    recurrent, embedding, head = (random.standard_normal(shape) for shape in ((16, 16), (24, 16), (24, 16)))
+    hidden, tokens = np.zeros(16), [5]
+    for _ in range(n):
+        hidden = np.tanh(embedding[tokens[-1]] + recurrent @ hidden)
+        tokens.append(int((head @ hidden).argmax()))
+    assert run(example.decode, recurrent, embedding, head, 5, n).tolist() == tokens
+    assert n < 20 or len(set(tokens)) > 3
 
 
 def stand_in_for_npp(example: types.ModuleType, contexts: list[Any], status: int = 0) -> Any:

@@ -4,7 +4,7 @@
 #include <atomic>
 #include <thread>
 
-#include "dataflow/graph_sink.hpp"
+#include "dataflow/graph_recording.hpp"
 #include "driver/drive.hpp"
 #include "driver/graph.hpp"
 #include "driver/refused.hpp"

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "counting_sink.hpp"
-#include "dataflow/graph_sink.hpp"
+#include "dataflow/graph_recording.hpp"
 #include "dataflow/policies.hpp"
 #include "random_launches.hpp"
 
@@ -32,9 +32,12 @@ class Planner : public Builder {
     return sink.plan();
   }
   After after(const nb::object& root) {
+    plan_of(root);
+    return recorded();
+  }
+  After recorded() const {
     After found;
-    for (const dataflow::GraphNode& node : plan_of(root).nodes)
-      found.emplace_back(node.after.begin(), node.after.end());
+    for (const dataflow::GraphNode& node : sink.plan().nodes) found.emplace_back(node.after.begin(), node.after.end());
     return found;
   }
   std::vector<std::string> kinds() const {
@@ -176,4 +179,82 @@ TEST_CASE("random programs: nodes in the order of the walk, and before another e
     REQUIRE(after.size() == conflicts.size());
     CHECK(closure(after) == closure(conflicts));
   }
+}
+
+TEST_CASE("a body is between its conditional node and a join: all before it comes before, and all after it after") {
+  Planner planner;
+  planner.sink.record(planner.launch({}, {planner.array()}), Placement());
+  planner.sink.record(planner.launch({}, {planner.array()}), Placement());
+  planner.sink.open_body(planner.sink.add_condition(), true, 1, 0);
+  const nb::object made = planner.launch({}, {planner.create(64, 0)});
+  planner.sink.record(planner.gather({made, planner.launch({}, {planner.array()})}), Placement());
+  planner.sink.close_body();
+  planner.sink.record(planner.launch({}, {planner.array()}), Placement());
+  const dataflow::GraphPlan& plan = planner.sink.plan();
+  CHECK(planner.kinds() ==
+        std::vector<std::string>{"kernel", "kernel", "conditional", "kernel", "kernel", "join", "kernel"});
+  const auto before = closure(planner.recorded());
+  for (std::size_t i = 0; i < 7; ++i) {
+    CHECK(before[2][i] == (i < 2));
+    CHECK(before[5][i] == (i < 5));
+    CHECK(before[6][i] == (i < 6));
+    CHECK(plan.nodes[i].inside == (i == 3 || i == 4 ? 2 : dataflow::no_node));
+  }
+  CHECK_FALSE(before[4][3]);
+  // Edges of the driver's: none into a body, and one out of it begins at the conditional node.
+  CHECK(dataflow::edge_to(plan, plan.nodes[3], 2) == std::nullopt);
+  CHECK(dataflow::edge_to(plan, plan.nodes[5], 4) == 2);
+  CHECK(dataflow::edge_to(plan, plan.nodes[6], 5) == 5);
+  CHECK(dataflow::branches_by_device(plan) == std::vector<std::uint64_t>{4});  // two before it, and two in it
+}
+
+TEST_CASE("the bodies of a branch have no edges between them, and bodies nest") {
+  Planner planner;
+  const nb::object array = planner.array();
+  planner.sink.open_body(planner.sink.add_condition(), false, 2, 0);
+  planner.sink.record(planner.launch({}, {array}), Placement());
+  planner.sink.open_next_body();
+  planner.sink.open_body(planner.sink.add_condition(), true, 1, 0);
+  planner.sink.record(planner.launch({}, {array}), Placement());
+  planner.sink.close_body();
+  planner.sink.record(planner.launch({}, {array}), Placement());
+  planner.sink.close_body();
+  const dataflow::GraphPlan& plan = planner.sink.plan();
+  REQUIRE(planner.kinds() ==
+          std::vector<std::string>{"conditional", "kernel", "conditional", "kernel", "join", "kernel", "join"});
+  const std::vector<dataflow::NodeIndex> inside{dataflow::no_node, 0, 0, 2, 0, 0, dataflow::no_node};
+  const std::vector<std::uint8_t> body{0, 0, 1, 0, 1, 1, 0};
+  for (std::size_t i = 0; i < inside.size(); ++i) {
+    CHECK(plan.nodes[i].inside == inside[i]);
+    CHECK(plan.nodes[i].body == body[i]);
+  }
+  CHECK(dataflow::edge_to(plan, plan.nodes[2], 1) == std::nullopt);  // of two bodies, one runs
+  CHECK(dataflow::edge_to(plan, plan.nodes[4], 3) == 2);
+  CHECK(dataflow::edge_to(plan, plan.nodes[5], 3) == 2);
+  CHECK(dataflow::edge_to(plan, plan.nodes[6], 5) == 0);
+  CHECK(plan.conditions == 2);
+}
+
+TEST_CASE("memory from outside that a body uses is no other array's until the last iteration") {
+  Planner planner;
+  const nb::object kept = planner.create(64, 0, 4);
+  planner.sink.record(kept, Placement());
+  planner.sink.open_body(planner.sink.add_condition(), true, 1, 0);
+  // The body reads it at the begin alone. Later ones of its arrays might lie there, and an iteration comes after that.
+  nb::object last = planner.launch({kept}, {planner.create(64, 0)});
+  for (int i = 0; i < 4; ++i) last = planner.launch({last}, {planner.create(64, 0)});
+  planner.sink.record(last, Placement());
+  planner.sink.close_body();
+  const dataflow::GraphPlan plan = planner.sink.finish({}, nb::none());
+  std::vector<std::uint64_t> offsets;
+  for (const dataflow::Memory& memory : plan.memory) {
+    REQUIRE(memory.shares_memory);
+    offsets.push_back(memory.offset);
+  }
+  REQUIRE(offsets.size() == 6);
+  for (std::size_t i = 1; i < offsets.size(); ++i) CHECK(offsets[i] != offsets[0]);
+  CHECK(offsets[3] == offsets[1]);  // those of the body take turns
+  CHECK(plan.nodes[1].kind() == dataflow::NodeKind::conditional);
+  REQUIRE(plan.nodes[1].uses.size() == 1);
+  CHECK_FALSE(plan.nodes[1].uses[0].writes);
 }

@@ -24,6 +24,7 @@ __all__ = ["Image", "Source", "compile_sources", "lowered_name"]
 
 _HEADERS: Final = Path(__file__).resolve().parents[1] / "include"
 _CACHE_LIMIT_BYTES: Final = 512 << 20
+_KINDS: Final[dict[str, Literal["cubin", "ptx"]]] = {"CUBIN": "cubin", "PTX": "ptx"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ def compile_sources(sources: Sequence[Source], options: Sequence[str], ordinal: 
     """
     major, minor = runtime.properties(ordinal).compute_capability
     given = (
-        f"--gpu-architecture=sm_{major}{minor}",
+        f"--gpu-architecture={'compute' if _output(sources) == 'PTX' else 'sm'}_{major}{minor}",
         f"--include-path={_HEADERS}",
         *_header_options(),
         *options,
@@ -189,18 +190,29 @@ def _kept(sources: tuple[Source, ...], options: tuple[str, ...], digest: str) ->
     if (kept := disk.get(key)) is not None:
         # Mangled names hold no zero byte; what comes behind the last of them is the code.
         *mangled, code = kept.split(b"\0", len(expressions))
-        return Image(sources[0].name, "cubin", code, tuple(zip(expressions, mangled, strict=True)))
+        kind = _KINDS[_output(sources)]
+        return Image(sources[0].name, kind, code, tuple(zip(expressions, mangled, strict=True)))
     image = _compile(sources, options)
     lowered = dict(image.lowered)
     disk[key] = b"\0".join([*(lowered[each] for each in expressions), image.code])
     return image
 
 
+def _output(sources: Sequence[Source]) -> Literal["CUBIN", "PTX"]:
+    """Return what one source becomes: code for the device, or PTX, where the driver has to link a function of its own.
+
+    The compiler knows nothing of ``cudaGraphSetConditional`` but its name; NVIDIA's driver links it into PTX alone.
+    """
+    is_linked = len(sources) == 1 and "cudaGraphSetConditional" in sources[0].text
+    return "PTX" if is_linked and not runtime.driver_info().is_emulated else "CUBIN"
+
+
 def _compile(sources: tuple[Source, ...], options: tuple[str, ...]) -> Image:
     name = sources[0].name
     if len(sources) == 1:
-        code, lowered = _run_nvrtc(sources[0], options, "CUBIN")
-        return Image(name, "cubin", code, lowered)
+        output = _output(sources)
+        code, lowered = _run_nvrtc(sources[0], options, output)
+        return Image(name, _KINDS[output], code, lowered)
     parts = [_run_nvrtc(source, (*options, "-dlto", "--relocatable-device-code=true"), "LTOIR") for source in sources]
     linked = _link([(source.name, code) for source, (code, _) in zip(sources, parts, strict=True)], options)
     return Image(name, "cubin", linked, tuple(pair for _, lowered in parts for pair in lowered))

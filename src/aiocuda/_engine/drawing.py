@@ -76,7 +76,7 @@ def _label(written: tuple[Any, ...]) -> str:
         case "call":
             return f"call {explain.function_name(rest[2])}"
         case "replay":
-            return f"graph of {rest[2]} nodes"
+            return f"{rest[5] or 'graph'} of {rest[2]} nodes"
         case "fill":
             return f"fill with {rest[4]}"
         case "copy":

@@ -64,7 +64,9 @@ def line(step: tuple[Any, ...]) -> tuple[str, str, str]:
         stream, device, function, accesses, origin = rest
         return f"stream {stream}", f"call {function_name(function)} on device {device}{_touched(accesses)}", _at(origin)
     if kind == "replay":
-        stream, device, nodes, replaced, place, origin = rest
+        stream, device, nodes, replaced, place, loop, origin = rest
+        if loop:
+            return f"stream {stream}", f"run {loop} of {nodes} nodes on device {device}", _at(origin)
         inputs = f", with {replaced} inputs replaced" if replaced else ""
         return (
             f"stream {stream}",

@@ -17,7 +17,9 @@ from aiocuda._pictures.svg import svg
 
 __all__ = ["dot", "draw"]
 
-_KINDS: Final[dict[str, Kind]] = {"kernel": "launch", "fill": "fill", "copy": "copy", "captured": "call"}
+_KINDS: Final[dict[str, Kind]] = {
+    "kernel": "launch", "fill": "fill", "copy": "copy", "captured": "call", "conditional": "graph",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +65,10 @@ def dot(graph: _native.Graph) -> str:
 
 def _described(graph: _native.Graph) -> Iterator[_Described]:
     names = [name or f"{role} {slot}" for slot, (role, _, _, name) in enumerate(graph.memory())]
-    for kind, name, device, after, accesses, shape, origin in graph.nodes():
+    for kind, name, device, after, accesses, shape, origin, inside in graph.nodes():
         touches = []
+        if inside is not None:
+            touches.append(f"in a body of node {inside + 1}")
         if shape is not None:
             grid, block = ("x".join(str(extent) for extent in dims) for dims in shape)
             touches.append(f"grid {grid}, block {block}")
