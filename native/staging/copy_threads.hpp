@@ -163,7 +163,6 @@ class CopyThreads {
     handed.parts.reserve(size / step + 1);
     const auto lock = hold();
     if (!ring.is_lost_) advance(ring);
-    std::erase_if(transfers_, [](const TransferRef& each) { return each->has_ended(); });
     if (way == Way::fill)  // the streams order what comes after the device
       for (const TransferRef& each : transfers_)
         if (each->way == Way::drain && each->host.meets(transfer.host)) transfer.before_.push_back(each);
@@ -241,9 +240,8 @@ class CopyThreads {
   // Is some of this memory still to be written?
   bool is_being_written(const HostEnd& host) const {
     const auto lock = hold();
-    return std::any_of(transfers_.begin(), transfers_.end(), [&](const TransferRef& each) {
-      return each->way == Way::drain && !each->has_ended() && each->host.meets(host);
-    });
+    return std::any_of(transfers_.begin(), transfers_.end(),
+                       [&](const TransferRef& each) { return each->way == Way::drain && each->host.meets(host); });
   }
   std::size_t thread_count() const {
     const auto lock = hold();
@@ -456,6 +454,7 @@ class CopyThreads {
     transfer.before_.clear();
     transfer.is_lost_ = nullptr;
     transfer.ended_.store(true, std::memory_order_release);
+    std::erase(transfers_, chunk.transfer);  // a file that was not read to its end is closed with it
   }
 
   void abandon_locked(Ring& ring) {
@@ -480,7 +479,7 @@ class CopyThreads {
   std::condition_variable woken_, lookout_woken_;
   std::vector<std::thread> threads_;
   std::vector<std::unique_ptr<Ring>> rings_;
-  std::vector<TransferRef> transfers_;  // that may not have ended
+  std::vector<TransferRef> transfers_;  // that have not ended
   std::size_t open_chunks_ = 0, threads_at_files_ = 0;
   Rhythm rhythm_;
   Clock::time_point last_event_{};  // something was handed over, or finished

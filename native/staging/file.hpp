@@ -66,12 +66,14 @@ class File {
 
  private:
   // A copy of no bytes has one part, which opens and closes the file.
-  static std::uint64_t share(std::uint64_t size_bytes) { return std::max<std::uint64_t>(size_bytes, 1); }
+  static std::int64_t share(std::uint64_t size_bytes) {
+    return static_cast<std::int64_t>(std::max<std::uint64_t>(size_bytes, 1));
+  }
 
   template <class Byte, class Call>
   void carry(std::uint64_t begin, std::uint64_t end, Byte* packed, const char* step, Call call) {
-    if (is_ready()) move(begin, end, packed, step, call);
-    if (left_.fetch_sub(share(end - begin), std::memory_order_acq_rel) == share(end - begin)) close();
+    if (enter()) move(begin, end, packed, step, call);
+    leave(share(end - begin));
   }
 
   template <class Byte, class Call>
@@ -93,10 +95,16 @@ class File {
     }
   }
 
-  bool is_ready() {
+  bool enter() {
     const std::lock_guard lock(mutex_);
-    if (!std::exchange(is_tried_, true)) open();
+    ++carriers_;
+    if (descriptor_ < 0 && !failure_) open();
     return !failure_;
+  }
+  void leave(std::int64_t share_bytes) {
+    const std::lock_guard lock(mutex_);
+    left_ -= share_bytes;
+    if (--carriers_ == 0 && left_ <= 0) close();
   }
 
   void open() {
@@ -104,13 +112,15 @@ class File {
     // It is asked about first: opening a pipe would wake its other end.
     if (::stat(path_.c_str(), &about) == 0 && refuses(about)) return;
     const bool reads = use_ == Use::read || use_ == Use::read_some;
-    const int flags = reads ? O_RDONLY : O_WRONLY | O_CREAT | (use_ == Use::replace ? O_TRUNC : 0);
+    // If a device turns out to need another way of copying, parts are carried once more.
+    const bool is_first = !std::exchange(was_opened_, true);
+    const int flags = reads ? O_RDONLY : O_WRONLY | O_CREAT | (is_first && use_ == Use::replace ? O_TRUNC : 0);
     // What turned into a pipe just now must not hold the thread.
     descriptor_ = open_with(flags | O_NONBLOCK);
     // Somebody has a lease of the file, and is asked now to give it back.
     if (descriptor_ < 0 && errno == EAGAIN && S_ISREG(about.st_mode)) descriptor_ = open_with(flags);
     if (descriptor_ < 0 || ::fstat(descriptor_, &about) != 0) return keep("open", errno, 0);
-    if (refuses(about) || !has_head()) return;
+    if (refuses(about) || (is_first && !has_head())) return;
     // Files of the system's say that they have no bytes, and have some.
     if (use_ != Use::read || !S_ISREG(about.st_mode) || about.st_size == 0) return;
     const auto there = static_cast<std::uint64_t>(about.st_size);
@@ -143,7 +153,6 @@ class File {
 
   // Some file systems tell only now that they could not write.
   void close() {
-    const std::lock_guard lock(mutex_);
     const int descriptor = std::exchange(descriptor_, -1);
     if (descriptor >= 0 && ::close(descriptor) != 0 && errno != EINTR && !failure_) keep("close", errno, moved_bytes());
   }
@@ -162,10 +171,12 @@ class File {
   const Use use_;
   const std::uint64_t offset_, size_bytes_;
   const std::string head_;
-  std::atomic<std::uint64_t> left_, moved_{0};
+  std::atomic<std::uint64_t> moved_{0};
   std::atomic<bool> has_failed_{false};
   mutable std::mutex mutex_;  // guards what follows; the descriptor stays while parts are carried
-  bool is_tried_ = false;
+  bool was_opened_ = false;
+  int carriers_ = 0;   // threads that carry a part now
+  std::int64_t left_;  // bytes that nobody has carried yet
   int descriptor_ = -1;
   std::optional<Failure> failure_;
 };

@@ -104,6 +104,28 @@ TEST_CASE("a file stays open until its last part is carried, or nobody has it") 
   CHECK_FALSE(is_open(path));
 }
 
+TEST_CASE("parts that are carried once more are the same, and the file is closed again") {
+  const Folder folder;
+  const std::string path = folder.of("data");
+  const Bytes data = numbered(1000);
+  File written(path, File::Use::replace, 2, data.size(), "ab");
+  for (int round = 0; round < 2; ++round) {
+    written.write(0, 600, data.data());
+    written.write(600, 1000, data.data() + 600);
+    CHECK_FALSE(is_open(path));
+  }
+  CHECK(stored(path).size() == 1002);
+  Bytes read(1000);
+  File again(path, File::Use::read, 2, 1000);
+  again.read(0, 600, read.data());
+  for (int round = 0; round < 2; ++round) {
+    in_parts(1000, 90, [&](std::uint64_t begin, std::uint64_t end) { again.read(begin, end, read.data() + begin); });
+    CHECK(read == data);
+    CHECK_FALSE(again.failure());
+    CHECK_FALSE(is_open(path));
+  }
+}
+
 TEST_CASE("several threads write a file behind its head, and nothing that was there before stays") {
   const Folder folder;
   const std::string path = folder.of("data");

@@ -109,6 +109,35 @@ def test_a_relative_path_is_one_of_the_directory_that_was_current_when_the_opera
     assert contents(op).tobytes() == b"here"
 
 
+def test_two_dots_behind_a_link_lead_where_the_system_says(tmp_path):
+    (tmp_path / "far" / "below").mkdir(parents=True)
+    (tmp_path / "far" / "data").write_bytes(b"far")
+    (tmp_path / "data").write_bytes(b"not")
+    (tmp_path / "link").symlink_to(tmp_path / "far" / "below")
+    assert contents(ac.read(f"{tmp_path}/link/../data", 3, np.uint8)).tobytes() == b"far"
+
+
+def test_a_path_is_the_same_with_more_slashes_and_dots(tmp_path, latch):
+    stream = ac.Device(0).stream()
+    x = ac.ones(3, np.uint8).sync(60)
+    latch.hold(stream)
+    write = ac.write(tmp_path / "data", x).on(stream).submit()
+    read = ac.read(f"{tmp_path}//./data", 3, np.uint8).submit()
+    latch.release()
+    assert contents(read.sync(60)).tolist() == [1, 1, 1]
+    write.sync(60)
+    with pytest.raises(NotADirectoryError, match="could not be opened"):
+        ac.read(f"{tmp_path}/data/", 3, np.uint8).sync(60)
+
+
+def test_a_current_directory_that_is_gone_has_no_files(tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(FileNotFoundError, match="data could not be opened"):
+        ac.read("data", 3, np.uint8).sync(60)
+
+
 def test_a_name_that_is_no_unicode_text(tmp_path):
     name = os.fsencode(tmp_path) + b"/\xff\xfe"
     ac.write(name, ac.ones(3, np.uint8)).sync(60)

@@ -145,6 +145,13 @@ def test_tensors_that_are_saved_are_the_librarys(path):
     assert path.stat().st_size == path.with_suffix(".theirs").stat().st_size
 
 
+def test_no_tensors_at_all(path):
+    path.write_bytes(b"before")
+    assert ac.save(path, {}).sync(60) == 0
+    assert safetensors.numpy.load_file(path) == {}
+    assert loaded(path) == {}
+
+
 def test_a_head_of_thousands_of_tensors(path):
     tensors = {f"layers.{i}.attention.weight": np.full((2, 3), i, np.float32) for i in range(400)}
     safetensors.numpy.save_file(tensors, path)

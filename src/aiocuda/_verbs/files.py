@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import math
 import os
-import threading
 import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
 import numpy as np
 
-from aiocuda import _native
+from aiocuda import _forks, _native
 from aiocuda._arrays.array import DeviceArray, HostArray
 from aiocuda._arrays.partition import Partition
 from aiocuda._devices.device import DeviceLike
@@ -39,7 +38,7 @@ _BYTE = np.dtype(np.uint8)
 
 # What stands for a file in the order of operations, by its path. It is kept by the copies that are under way.
 _places: weakref.WeakValueDictionary[bytes, _native.FilePlaces] = weakref.WeakValueDictionary()
-_lock = threading.Lock()
+_lock = _forks.lock()
 
 
 def read(
@@ -84,8 +83,8 @@ def read(
     -----
     Reads and writes of one path are ordered like operations on an array, by the bytes of the file that they touch: a
     read that is submitted after a write reads what that wrote. Reads go on at once. Paths are compared as they are
-    written, after they were made absolute. If a file has two names, such as by a link, order them yourself. That holds
-    for other processes and for functions of Python's as well.
+    written, after they were made absolute. If a file has two names, by a link or by ``..``, order them yourself.
+    That holds for other processes and for functions of Python's as well.
 
     Examples
     --------
@@ -259,6 +258,8 @@ class FileWrite(_FileCopy):
                 copies.append(CopyOp(self.part(begin, array.shape, array.dtype), array))
             else:
                 copies.extend(CopyOp(part, source) for source, part in self.parts(array, begin))
+        if not copies:  # the head is all
+            copies = [CopyOp(self.part(0, (0,), _BYTE), CreateOp((0,), dtypes.code_of(_BYTE), None))]
         # Where the whole is put, all of them go: they are under the placement of what returns them.
         written = copies[0] if len(copies) == 1 else CallOp("then", lambda _: composing.zip(*copies), title=self.title)
         return CallOp("map", self.checked, written, title=self.title)
@@ -288,10 +289,14 @@ def path_of(path: PathLike) -> bytes:
         raise ArgumentValueError(f"path={shown(path)} is no name that the system takes: {error}") from None
     if not given or b"\0" in given:
         raise ArgumentValueError(f"path={shown(path)}: a path that is not empty and has no NUL character is wanted")
-    try:
-        return os.path.abspath(given)  # noqa: PTH100 - pathlib has no paths of bytes
-    except FileNotFoundError:  # the current directory is gone
-        return given
+    # Two dots stay: behind a link they are another directory than they seem.
+    parts = [part for part in given.split(b"/") if part not in {b"", b"."}]
+    if not given.startswith(b"/"):
+        try:
+            parts.insert(0, os.getcwdb().strip(b"/"))  # noqa: PTH109 - pathlib has no paths of bytes
+        except FileNotFoundError:  # the current directory is gone, and so is the file
+            return given
+    return b"/" + b"/".join(parts) + (b"/" if given.endswith(b"/") else b"")
 
 
 def name_of(path: bytes) -> str:
