@@ -293,9 +293,10 @@ def path_of(path: PathLike) -> bytes:
     parts = [part for part in given.split(b"/") if part not in {b"", b"."}]
     if not given.startswith(b"/"):
         try:
-            parts.insert(0, os.getcwdb().strip(b"/"))  # noqa: PTH109 - pathlib has no paths of bytes
+            current = os.getcwdb()  # noqa: PTH109 - pathlib has no paths of bytes
         except FileNotFoundError:  # the current directory is gone, and so is the file
             return given
+        parts[:0] = [part for part in current.split(b"/") if part]  # of the root there is none
     return b"/" + b"/".join(parts) + (b"/" if given.endswith(b"/") else b"")
 
 
