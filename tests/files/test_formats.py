@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,30 @@ def test_structures_and_longer_heads(path):
     assert np.load(path).tobytes() == data.tobytes()
 
 
+@pytest.mark.parametrize("name", ["да", "ümlaut", "quote' д", "both' \" д", "back\\д", "漢" * 9000, "😀"])
+def test_fields_of_any_name(path, name):
+    data = np.array([(1, 2.5), (3, 4.5)], [(name, np.int16), ("(д)", np.float64)])
+    with path.open("wb") as file, warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # it says that older versions of NumPy cannot read it
+        np.save(file, data)
+    theirs = path.read_bytes()
+    if len(name) < 1000:
+        found = loaded(path)
+        assert (found.dtype, found.tobytes()) == (data.dtype, data.tobytes())
+    ac.save(path, ac.to_device(data)).sync(60)
+    assert path.read_bytes()[:7] == theirs[:7] == b"\x93NUMPY\3"
+    again = np.load(path, allow_pickle=False, max_header_size=100_000)
+    assert (again.dtype, again.tobytes()) == (data.dtype, data.tobytes())
+    assert path.read_bytes().endswith(data.tobytes())
+    assert (len(path.read_bytes()) - data.nbytes) % 64 == 0
+
+
+def test_a_name_of_a_tensor_that_is_no_text_is_refused(tmp_path):
+    with pytest.raises(ac.ArgumentValueError, match="a safetensors file has no such name"):
+        ac.save(tmp_path / "x", {"\ud800": ac.ones(3).sync(60)})
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("data", "error", "message"),
     [
@@ -96,6 +121,10 @@ def test_arrays_that_no_device_can_hold(path, data, error, message):
         ac.load(path).sync(60)
 
 
+def npy(text: bytes, version: int = 1) -> bytes:
+    return b"\x93NUMPY" + bytes([version, 0]) + len(text).to_bytes(2 if version == 1 else 4, "little") + text
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -103,6 +132,17 @@ def test_arrays_that_no_device_can_hold(path, data, error, message):
         (b"PK\3\4 an archive, such as .npz", "neither a .npy nor a safetensors file.*read"),
         (b"\x93NUMPY\x09\x00", "version"),
         (b"\x93NUMPY\x01\x00\xff\x00{'descr': ", "NumPy cannot read the head"),
+        (npy(b"{'descr': (\n"), "NumPy cannot read the head"),
+        (npy(b"(" * 9000), "NumPy cannot read the head"),
+        (npy(b"-" * 9000 + b"1"), "NumPy cannot read the head"),
+        (npy(b"{[]: {}, 'descr': '<f4'}"), "NumPy cannot read the head"),
+        (npy(b"{'descr': '(2,3', 'fortran_order': True, 'shape': ()}"), "NumPy cannot read the head"),
+        (npy(b"{'descr': (), 'fortran_order': True, 'shape': ()}"), "NumPy cannot read the head"),
+        (npy(b"{'descr': '<f4', 'fortran_order': True, 'shape': (-3,)}"), "-3"),
+        (npy(b"{'descr': '<f4', 'fortran_order': True, 'shape': (%d,)}" % 2**70), str(2**70)),
+        (npy(b"{'descr': '<f4' # \xff", 3), "NumPy cannot read the head: 'utf-8'"),
+        (npy(b"{}" + b" " * 10_000, 3), "10002 characters, and 10000 are the most"),
+        (npy(b"{}", 3)[:-1], "its text has 1 bytes, and 2 are wanted"),
         ((2).to_bytes(8, "little") + b"{x", "the head is no JSON"),
         ((12).to_bytes(8, "little") + b'{"a": [1,2]}', "tensor 'a' is not described"),
         ((1 << 40).to_bytes(8, "little") + b"{}", "neither a .npy nor a safetensors file"),
@@ -110,7 +150,7 @@ def test_arrays_that_no_device_can_hold(path, data, error, message):
 )
 def test_what_is_no_such_file(path, text, message):
     path.write_bytes(text)
-    with pytest.raises(ac.ArgumentValueError, match=message):
+    with pytest.raises(ac.ArgumentValueError, match=f"^{path}: .*{message}"):
         ac.load(path).sync(60)
 
 
@@ -170,6 +210,8 @@ def test_a_head_of_thousands_of_tensors(path):
         ({"dtype": "F32", "shape": [4.0], "data_offsets": [0, 16]}, "whole numbers"),
         ({"dtype": "F32", "shape": [4], "data_offsets": [0]}, "not described"),
         ({"shape": [4], "data_offsets": [0, 16]}, "not described"),
+        ({"dtype": [], "shape": [4], "data_offsets": [0, 16]}, "has the dtype \\[\\]"),
+        ({"dtype": "F32", "shape": {}, "data_offsets": [0, 4]}, "not described"),
     ],
 )
 def test_tensors_that_are_described_wrongly(path, about, message):

@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 
@@ -32,6 +32,8 @@ __all__ = [
 
 SAFETENSORS_LENGTH_BYTES: Final = 8
 _MOST_HEAD_BYTES: Final = 100_000_000  # of the library
+_NPY_LENGTH_BYTES: Final = 4  # of versions 2.0 and 3.0
+_MOST_NPY_CHARACTERS: Final = 10_000  # of NumPy
 # By the library's names. Numbers of less than a byte have no dtype here.
 _SAFETENSORS_DTYPES: Final = {
     "BOOL": "bool", "U8": "uint8", "I8": "int8", "U16": "uint16", "I16": "int16", "U32": "uint32", "I32": "int32",
@@ -69,18 +71,36 @@ def stored_in_npy(head: bytes) -> Stored:
         NumPy cannot read the head, or the items are objects of Python's.
     """
     file = io.BytesIO(head)
-    readers: dict[tuple[int, int], Any] = {
-        (1, 0): np.lib.format.read_array_header_1_0,
-        (2, 0): np.lib.format.read_array_header_2_0,
-    }
     try:
-        version = np.lib.format.read_magic(file)
-        if version not in readers:
-            raise ValueError(f"the format's version is {version[0]}.{version[1]}, and 1.0 or 2.0 is wanted")
-        shape, is_fortran, dtype = readers[version](file)
-    except ValueError as error:
-        raise ArgumentValueError(f"NumPy cannot read the head: {error}") from error
+        major, minor = np.lib.format.read_magic(file)
+        if minor != 0 or major not in {1, 2, 3}:
+            raise ValueError(f"the format's version is {major}.{minor}, and 1.0, 2.0 or 3.0 is wanted")
+        if major == 1:
+            shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(file)
+        elif major == 2:
+            shape, is_fortran, dtype = np.lib.format.read_array_header_2_0(file)
+        else:
+            shape, is_fortran, dtype = _read_array_header_3_0(file)
+    except Exception as error:  # NumPy lets a broken head raise errors of its parsers, of many kinds
+        raise ArgumentValueError(f"NumPy cannot read the head: {str(error) or type(error).__name__}") from error
     return Stored(shape, dtypes.to_dtype(dtype), file.tell(), is_fortran and len(shape) > 1)
+
+
+def _read_array_header_3_0(file: io.BytesIO) -> tuple[Any, ...]:
+    """Read a head of version 3.0, for which NumPy has no public function: it is one of version 2.0, but in UTF-8.
+
+    NumPy's function for 2.0 takes Latin-1, so Python's escapes stand for all other characters of the field names.
+    """
+    length = int.from_bytes(file.read(_NPY_LENGTH_BYTES), "little")
+    text = file.read(length)
+    if len(text) < length:
+        raise ValueError(f"its text has {len(text)} bytes, and {length} are wanted")
+    characters = text.decode()
+    if len(characters) > _MOST_NPY_CHARACTERS:
+        raise ValueError(f"its text has {len(characters)} characters, and {_MOST_NPY_CHARACTERS} are the most")
+    latin = characters.encode("latin-1", "backslashreplace")
+    escaped = io.BytesIO(len(latin).to_bytes(_NPY_LENGTH_BYTES, "little") + latin)
+    return cast("tuple[Any, ...]", np.lib.format.read_array_header_2_0(escaped, max(len(latin), 1)))
 
 
 def npy_head(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
@@ -100,10 +120,19 @@ def npy_head(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
     about = {"descr": descr, "fortran_order": False, "shape": shape}
     try:
         np.lib.format.write_array_header_1_0(file, about)
+    except UnicodeEncodeError:
+        return _npy_head_3_0(about)
     except ValueError:  # too long for it: a dtype of many fields
         file = io.BytesIO()
         np.lib.format.write_array_header_2_0(file, about)
     return file.getvalue()
+
+
+def _npy_head_3_0(about: Mapping[str, Any]) -> bytes:
+    text = repr(about).encode()
+    before = len(np.lib.format.magic(3, 0)) + _NPY_LENGTH_BYTES
+    text += b" " * (-(before + len(text) + 1) % np.lib.format.ARRAY_ALIGN) + b"\n"
+    return np.lib.format.magic(3, 0) + len(text).to_bytes(_NPY_LENGTH_BYTES, "little") + text
 
 
 def tensors_head_bytes(head: bytes) -> int | None:
@@ -136,11 +165,13 @@ def _stored(name: str, about: Any, begin: int) -> Stored:
     try:
         code, shape, (first, last) = about["dtype"], about["shape"], about["data_offsets"]
         numbers = [*shape, first, last]
+        if not isinstance(shape, list):
+            raise TypeError("its shape is no list")
     except (TypeError, KeyError, ValueError) as error:
         raise ArgumentValueError(f"tensor {name!r} is not described as safetensors does: {shown(about)}") from error
     if not all(type(each) is int and 0 <= each < 2**63 for each in numbers):
         raise ArgumentValueError(f"tensor {name!r}: shape and offsets are whole numbers, not {shown(numbers)}")
-    if code not in _SAFETENSORS_DTYPES:
+    if not isinstance(code, str) or code not in _SAFETENSORS_DTYPES:
         raise ArgumentValueError(
             f"tensor {name!r} has the dtype {shown(code)}; known are {', '.join(_SAFETENSORS_DTYPES)}"
         )
@@ -171,6 +202,9 @@ def safetensors_head(tensors: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]
         end = at + Stored(shape, dtype, 0).size_bytes
         about[name] = {"dtype": _SAFETENSORS_NAMES[dtype], "shape": list(shape), "data_offsets": [at, end]}
         at = end
-    text = json.dumps(about, separators=(",", ":"), ensure_ascii=False).encode()
+    try:
+        text = json.dumps(about, separators=(",", ":"), ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise ArgumentValueError(f"a safetensors file has no such name of a tensor: {error}") from error
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(SAFETENSORS_LENGTH_BYTES, "little") + text, stored_in_safetensors(text)

@@ -36,7 +36,7 @@ from aiocuda.errors import ArgumentTypeError, ArgumentValueError
 
 __all__ = ["load", "save"]
 
-# NumPy reads no .npy file with a longer head, and most of safetensors' fit.
+# NumPy reads no .npy file with a head of more than 10,000 characters, and most of safetensors' fit.
 _FIRST_BYTES = 16 << 10
 
 
