@@ -214,10 +214,13 @@ def test_a_head_of_thousands_of_tensors(path):
         ({"dtype": "F32", "shape": {}, "data_offsets": [0, 4]}, "not described"),
     ],
 )
-def test_tensors_that_are_described_wrongly(path, about, message):
-    text = json.dumps({"x": about}).encode()
+@pytest.mark.parametrize("others", [0, 400], ids=["short", "long"])  # heads
+def test_tensors_that_are_described_wrongly(path, about, message, others):
+    none = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
+    text = json.dumps({"x": about, **dict.fromkeys(map(str, range(others)), none)}).encode()
+    assert (len(text) > 16 << 10) == (others > 0)
     path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(16))
-    with pytest.raises(ac.ArgumentValueError, match=message):
+    with pytest.raises(ac.ArgumentValueError, match=f"^{path}: .*{message}"):
         ac.load(path).sync(60)
 
 

@@ -5,8 +5,9 @@ Always true: a head is read as all else is, by native threads; what follows from
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -147,7 +148,7 @@ def save(path: PathLike, arrays: Any) -> DeviceOp[int]:
 
 
 def _loaded(path: bytes, place: int | None, head: bytes) -> Any:
-    try:
+    with _naming(path):
         if is_npy(head):
             return _read(path, place, stored_in_npy(head))
         size_bytes = tensors_head_bytes(head)
@@ -156,17 +157,25 @@ def _loaded(path: bytes, place: int | None, head: bytes) -> Any:
                 f"it is neither a .npy nor a safetensors file, for it begins with {head[:16]!r}; read it with "
                 "read(path, shape, dtype, offset)"
             )
-        begin, end = SAFETENSORS_LENGTH_BYTES, SAFETENSORS_LENGTH_BYTES + size_bytes
-        if end <= len(head):
-            return _tensors(path, place, head[begin:end])
-    except (ArgumentValueError, ArgumentTypeError) as error:
-        raise type(error)(f"{name_of(path)}: {error}") from error
+    begin, end = SAFETENSORS_LENGTH_BYTES, SAFETENSORS_LENGTH_BYTES + size_bytes
+    if end <= len(head):
+        return _tensors(path, place, head[begin:end])
     after = functools.partial(_tensors, path, place)
     return CallOp("then", after, FileRead(path, begin, size_bytes).some(), title=f"a load of {name_of(path)}")
 
 
 def _tensors(path: bytes, place: int | None, text: bytes) -> dict[str, DeviceOp[DeviceArray]]:
-    return {name: _read(path, place, stored) for name, stored in stored_in_safetensors(text).items()}
+    with _naming(path):
+        return {name: _read(path, place, stored) for name, stored in stored_in_safetensors(text).items()}
+
+
+@contextlib.contextmanager
+def _naming(path: bytes) -> Iterator[None]:
+    """Put the file's name in front of what an error says about its head."""
+    try:
+        yield
+    except (ArgumentValueError, ArgumentTypeError) as error:
+        raise type(error)(f"{name_of(path)}: {error}") from error
 
 
 def _read(path: bytes, place: int | None, stored: Stored) -> DeviceOp[DeviceArray]:
