@@ -215,6 +215,16 @@ def test_a_file_is_read_to_the_device_that_is_named(path):
     assert ac.write(path, x).sync(60) == 100
 
 
+@pytest.mark.needs_devices(2)
+def test_a_file_is_read_to_the_device_that_needs_it(path, kernels):
+    numbers(10, np.int32).tofile(path)
+    y = ac.zeros(10, np.int32, device=1).sync(60)
+    kernels.accumulate(1, ac.read(path, 10, np.int32), y, 10, threads=10).sync(60)
+    np.testing.assert_array_equal(contents(y), numbers(10))
+    launch = kernels.accumulate(1, ac.read(path, 10, np.int32), ac.zeros(10, np.int32), 10, threads=10).on(1)
+    assert launch.sync(60).device == ac.Device(1)
+
+
 def test_reads_and_writes_are_composed_and_explained(path, kernels):
     data = numbers(1000, np.float32)
     data.tofile(path)

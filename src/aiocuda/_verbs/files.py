@@ -57,8 +57,8 @@ def read(
     offset
         Where in the file the array begins, in bytes. There may be more behind the array.
     device
-        Where to; None takes the device of the `use` in force when the operation is built, else that of its execution:
-        see `aiocuda.use`.
+        Where to; None takes the device of the `use` in force when the operation is built, else that of the operation
+        that needs the array, else that of its execution: see `aiocuda.use`.
 
     Returns
     -------
