@@ -117,7 +117,7 @@ class Copying {
           check_usable(planned, true, [] { return std::string("copy: the destination"); });
           placing_.add(planned, true);
         }
-        placing_.uses.push_back({&sink_.pageable(), memory.span(), false});
+        placing_.uses.push_back({&memory.hazards_in(sink_.pageable()), memory.span(), false});
         const StreamIndex stream = place_staged(memory, device);
         if (create) {
           to = make(*create, stream, device);
@@ -127,6 +127,7 @@ class Copying {
         return sink_.finish(op_, to);
       }
     }
+    refuse_file(memory);
     const Value read = sink_.page_locked(op_, memory, device);
     sink_.finish(op_, reach(to, create, *sink_.array(read)));
   }
@@ -144,12 +145,13 @@ class Copying {
       } else {
         placing_.uses.clear();
         placing_.add(*source, false);
-        placing_.uses.push_back({&sink_.pageable(), memory.span(), true});
+        placing_.uses.push_back({&memory.hazards_in(sink_.pageable()), memory.span(), true});
         const StreamIndex stream = place_staged(memory, source->is_host() ? walk_.device_for(op_) : source->device);
         stage(stream, [&] { sink_.download(op_, *source, stream); });
       }
       sink_.finish(op_, sink_.constant(memory.owner));
     } else {
+      refuse_file(memory);
       raise(error_types.capture, "a graph cannot copy to " + describe(memory) +
                                      ", which a device does not reach; end the graph with to_host(array), which yields "
                                      "page-locked memory, and copy from there");
@@ -158,7 +160,7 @@ class Copying {
 
   StreamIndex place_staged(const Pageable& memory, std::int32_t device) {
     sink_.require_open(op_, device);
-    if (const std::optional<Tick> until = sink_.staging_full(device, memory.layout.size_bytes()))
+    if (const std::optional<Tick> until = sink_.staging_full(device, memory.host.size_bytes()))
       throw Full{*until, false};
     return placing_.choose(op_, device);
   }
@@ -168,6 +170,13 @@ class Copying {
     walk_.submit(op_, stream, std::forward<F>(f));
   }
 
+  // Only graphs come here with one.
+  static void refuse_file(const Pageable& memory) {
+    if (memory.host.file())
+      raise(error_types.capture, "a graph cannot read or write a file, and " + memory.name +
+                                     " was to be part of one; read it before the graph into an array that the graph "
+                                     "takes as an input, and write what the graph returns after its launch");
+  }
   void check_pageable(const Array& array, const Pageable& memory) const {
     if (array.is_partition())
       raise(error_types.argument_type, "copy: " + describe(array) + " was given; unpartition() it first");

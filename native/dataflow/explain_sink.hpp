@@ -177,15 +177,17 @@ class ExplainSink {
   std::optional<Tick> staging_full(std::int32_t, std::uint64_t) const { return std::nullopt; }
   Value page_locked(CopyOp&, const Pageable& memory, std::int32_t) {
     Recorded value;
-    value.planned = Array{BufferRef(std::make_unique<Buffer>(memory.layout.size_bytes())), 0, host_ordinal,
-                          memory.dtype, memory.shape};
+    value.planned = Array{BufferRef(std::make_unique<Buffer>(memory.host.size_bytes())), 0, host_ordinal, memory.dtype,
+                          memory.shape};
     return keep(std::move(value));
   }
   void upload(CopyOp& op, const Array& to, StreamIndex stream) {
-    note_copy(op, stream, "pageable host memory", describe_place(to), host_ordinal, to.device, to.size_bytes());
+    note_copy(op, stream, describe_place(*as_pageable(op.source)), describe_place(to), host_ordinal, to.device,
+              to.size_bytes());
   }
   void download(CopyOp& op, const Array& from, StreamIndex stream) {
-    note_copy(op, stream, describe_place(from), "pageable host memory", from.device, host_ordinal, from.size_bytes());
+    note_copy(op, stream, describe_place(from), describe_place(*as_pageable(op.destination)), from.device, host_ordinal,
+              from.size_bytes());
   }
   void replay(ReplayOp& op, const Replay&, StreamIndex stream, std::int32_t device) {
     note(op, touched(), "replay", stream, device, op.plan->nodes.size(), op.bindings.size(), op.plan->place,

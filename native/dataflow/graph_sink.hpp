@@ -241,11 +241,11 @@ class GraphSink : private PlanNodes {
   static constexpr bool stages_copies = false;
   Value page_locked(CopyOp& op, const Pageable& memory, std::int32_t) {
     refuse_in_body(op, "reads the host's memory", "bring the data to the device before, with to_device()");
-    const std::uint64_t size_bytes = memory.layout.size_bytes();
+    const std::uint64_t size_bytes = memory.host.size_bytes();
     const Value value = make_array(size_bytes, host_ordinal, memory.dtype, memory.shape);
     Buffer& buffer = *as_array(value)->buffer;
     if (size_bytes) services_.allocate(buffer, &op);
-    memory.layout.pack(0, size_bytes, reinterpret_cast<std::byte*>(buffer.address));
+    memory.host.pack(0, size_bytes, reinterpret_cast<std::byte*>(buffer.address));
     plan_.memory[slots_.of(buffer, {})].role = MemoryRole::constant;
     buffer.enclosure.reset();
     return value;

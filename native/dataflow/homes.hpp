@@ -66,8 +66,12 @@ class Homes {
   // Its result may be on another device than its input, so the consumers of the result decide nothing.
   static bool may_be_elsewhere(const Op& op) {
     switch (op.kind) {
-      case Kind::call:
-        return static_cast<const CallOp&>(op).mode == CallMode::map || moves_its_input(static_cast<const CallOp&>(op));
+      case Kind::call: {
+        const auto& call = static_cast<const CallOp&>(op);
+        // A step on the host that is known to yield an array looks at the one that it gets, as at the end of a read.
+        const bool is_host_value = call.mode == CallMode::map && call.spec.yields != Yields::device_array;
+        return is_host_value || moves_its_input(call);
+      }
       case Kind::create:
         return !static_cast<const CreateOp&>(op).is_beside;
       case Kind::copy: {

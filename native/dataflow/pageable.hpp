@@ -1,24 +1,31 @@
-// Host memory that is not page-locked, such as NumPy's, as copies see it: a device cannot reach it, so threads carry
-// its bytes.
+// Host memory that is not page-locked, such as NumPy's, and parts of files, as copies see them: a device cannot reach
+// them, so threads carry their bytes.
 //
 // Always true: the owner is kept for as long as a thread may touch the memory. Its accesses are hazards like those of
-// arrays, of one buffer that stands for all such memory, by address.
+// arrays: of one buffer that stands for all such memory, by address; or of one that stands for the file, by place.
 #pragma once
+#include <string>
 #include <vector>
 
-#include "../staging/layout.hpp"
+#include "../staging/host_end.hpp"
 #include "operation.hpp"
 
 namespace aiocuda::dataflow {
 
 struct Pageable {
   nb::object owner;  // what the memory belongs to, and what a copy to it yields
-  staging::HostLayout layout;
+  staging::HostEnd host;
   DType dtype = any_dtype;
   std::vector<std::int64_t> shape{};
   nb::object locked{};  // an array over the same memory, where that is page-locked after all: devices reach it
+  BufferRef file{};     // stands for the file, where it is a part of one
+  std::string name{};   // of the file, in messages
 
-  Span span() const { return {layout.begin(), layout.end()}; }
+  Span span() const { return {host.begin(), host.end()}; }
+  // `all`: stands for all pageable memory.
+  Buffer& hazards_in(Buffer& all) const { return file ? *file : all; }
+  // Nothing is to be done for memory of no bytes. A file of no bytes is made, or looked for.
+  bool is_nothing() const { return !host.file() && host.size_bytes() == 0; }
 };
 
 inline TypeTest is_pageable;
@@ -36,8 +43,11 @@ inline Spec spec_of(nb::handle value) {
   return {Yields::host_value, any_dtype, unknown_ordinal};
 }
 
+inline std::string describe_place(const Pageable& memory) {
+  return memory.host.file() ? "file " + memory.name : "pageable host memory";
+}
 inline std::string describe(const Pageable& memory) {
-  return dtypes[memory.dtype].name + describe_shape(memory.shape) + " in pageable host memory";
+  return dtypes[memory.dtype].name + describe_shape(memory.shape) + " in " + describe_place(memory);
 }
 
 }  // namespace aiocuda::dataflow

@@ -89,7 +89,7 @@ class UsesAhead {
     }
     const Pageable* memory = as_pageable(object);
     if (memory && !memory->locked.is_valid()) {
-      uses_.push_back({&pageable_, memory->span(), writes});
+      uses_.push_back({&memory->hazards_in(pageable_), memory->span(), writes});
     } else {
       each_array_in(memory ? nb::handle(memory->locked) : object, [&](const Array& array, nb::handle) {
         if (array.buffer) add_uses(array, writes, uses_);

@@ -57,7 +57,7 @@ struct Staging::FunctionCopy {
   enum class State : std::uint8_t { waiting, running, ended };
 
   FunctionCopy(const Pageable& pageable, Way to, Tick when, completion::Pending& pending)
-      : host(pageable.layout), way(to), tick(when), owner(pageable.owner), watch(pending, when.stream) {}
+      : host(pageable.host), way(to), tick(when), owner(pageable.owner), watch(pending, when.stream) {}
 
   static void CUDA_CB run(void* pointer) {
     auto& made = *static_cast<FunctionCopy*>(pointer);
@@ -77,7 +77,7 @@ struct Staging::FunctionCopy {
     return state.compare_exchange_strong(expected, State::ended) || expected == State::ended;
   }
 
-  const staging::HostLayout host;
+  const staging::HostEnd host;
   const Way way;
   const Tick tick;
   nb::object owner;
@@ -176,6 +176,7 @@ void Staging::write(StreamIndex stream, const std::uint32_t* word, std::uint32_t
 }
 
 void Staging::copy(StreamIndex stream, CUdeviceptr to, CUdeviceptr from, std::uint64_t size_bytes) {
+  if (size_bytes == 0) return;
   check(table_.cuMemcpyAsync(to, from, size_bytes, streams_.at(stream).handle), "cuMemcpyAsync");
 }
 
@@ -194,7 +195,7 @@ bool Staging::carry(Tick tick, DeviceRing& ring, const Pageable& memory, Way way
                     std::byte* in_place, Enqueue&& enqueue) {
   take_over(ring, tick.stream);
   const staging::Words& words = ring.ring->words();
-  const staging::CopyThreads::Handed handed = threads_->hand_over(*ring.ring, memory.layout, way, chunk, in_place);
+  const staging::CopyThreads::Handed handed = threads_->hand_over(*ring.ring, memory.host, way, chunk, in_place);
   bool is_called = false;
   auto call_threads = [&] {
     if (std::exchange(is_called, true)) return;
@@ -209,10 +210,11 @@ bool Staging::carry(Tick tick, DeviceRing& ring, const Pageable& memory, Way way
       if (is_nobody) throw;
     }
   };
-  std::uint64_t own_bytes = way == Way::fill ? most_own_bytes : 0;
-  if (memory.layout.size_bytes() > own_bytes) call_threads();
+  const bool is_file = memory.host.file();
+  std::uint64_t own_bytes = way == Way::fill && !is_file ? most_own_bytes : 0;
+  if (is_file || memory.host.size_bytes() > own_bytes) call_threads();
   for (const staging::CopyThreads::Part& part : handed.parts) {
-    if (part.size_bytes <= own_bytes && threads_->carry_now(*ring.ring, part.number)) {
+    if (!is_file && part.size_bytes <= own_bytes && threads_->carry_now(*ring.ring, part.number)) {
       own_bytes -= part.size_bytes;
     } else {
       call_threads();
@@ -242,12 +244,12 @@ void Staging::to_array(Tick tick, const Array& array, const Pageable& memory) {
   const Way way = array.is_host() ? Way::store : Way::fill;
   now_.drain();
   staged_bytes_ += array.size_bytes();
-  if (array.size_bytes() && !has_taken(tick, array, memory, way)) send(tick, array, memory, way);
+  if (!memory.is_nothing() && !has_taken(tick, array, memory, way)) send(tick, array, memory, way);
 }
 void Staging::from_array(Tick tick, const Array& array, const Pageable& memory) {
   now_.drain();
   staged_bytes_ += array.size_bytes();
-  if (array.size_bytes() && !has_taken(tick, array, memory, Way::drain)) send(tick, array, memory, Way::drain);
+  if (!memory.is_nothing() && !has_taken(tick, array, memory, Way::drain)) send(tick, array, memory, Way::drain);
 }
 
 bool Staging::has_taken(Tick tick, const Array& array, const Pageable& memory, Way way) {
@@ -287,7 +289,7 @@ void Staging::send(Tick tick, const Array& array, const Pageable& memory, Way wa
 bool Staging::is_written_by_function(const Pageable& memory) const {
   return std::any_of(function_copies_.begin(), function_copies_.end(), [&](const auto& each) {
     return each->way == Way::drain && each->state.load(std::memory_order_acquire) != FunctionCopy::State::ended &&
-           each->host.meets(memory.layout);
+           each->host.meets(memory.host);
   });
 }
 

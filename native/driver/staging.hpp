@@ -1,5 +1,5 @@
-// Copies between pageable memory and arrays, as streams get them: rings of page-locked memory, and what is put on a
-// stream for each chunk. The protocol, and why nothing waits for ever, stands in staging/copy_threads.hpp.
+// Copies between pageable memory, or files, and arrays, as streams get them: rings of page-locked memory, and what is
+// put on a stream for each chunk. The protocol, and why nothing waits for ever, stands in staging/copy_threads.hpp.
 //
 // Always true: a chunk gets its number right before the driver gets its calls; the memory's owner is kept until no
 // thread touches it. Guarded by the right to submit.
@@ -39,8 +39,8 @@ class Staging {
   // be filled.
   static constexpr std::uint64_t short_bytes = 64 << 10;
 
-  // Puts the copy of a C-contiguous array, from or to pageable memory of its size, on a stream; `tick`: the submission
-  // that it is, or is part of. Throws Refusal: what was put there before goes on.
+  // Puts the copy of a C-contiguous array, from or to pageable memory or a file of its size, on a stream; `tick`: the
+  // submission that it is, or is part of. Throws Refusal: what was put there before goes on.
   void to_array(dataflow::Tick tick, const dataflow::Array& array, const dataflow::Pageable& memory);
   void from_array(dataflow::Tick tick, const dataflow::Array& array, const dataflow::Pageable& memory);
   // The driver's queues have no room for another copy of this size; what must pass first.
@@ -49,7 +49,7 @@ class Staging {
   std::uint64_t missing_ring_bytes(dataflow::StreamIndex stream, std::uint64_t size_bytes);
   // Is some of this memory still to be written?
   bool is_being_written(const dataflow::Pageable& memory) const {
-    return (threads_ && threads_->is_being_written(memory.layout)) || is_written_by_function(memory);
+    return (threads_ && threads_->is_being_written(memory.host)) || is_written_by_function(memory);
   }
 
   // Lets go of the owners of what no thread touches any more.
@@ -59,7 +59,7 @@ class Staging {
   // Stands for all pageable memory in the hazards.
   dataflow::Buffer& pageable() { return *pageable_; }
   std::uint64_t ring_bytes() const;
-  // That copies of pageable memory have moved, or are to move, since the process began.
+  // That copies of pageable memory and files have moved, or are to move, since the process began.
   std::uint64_t staged_bytes() const { return staged_bytes_; }
   std::size_t thread_count() const { return threads_ ? threads_->thread_count() : 0; }
   void shut_down();

@@ -206,8 +206,9 @@ class SubmitSink : public Issuing {
   dataflow::Buffer& pageable() { return engine_.staging.pageable(); }
   bool stages(const dataflow::Pageable& memory, const Array& array) { return stages(engine_, memory, array); }
   static bool stages(Engine& engine, const dataflow::Pageable& memory, const Array& array) {
+    if (memory.host.file()) return true;
     if (!array.is_contiguous()) return false;
-    return array.is_host() || memory.layout.size_bytes() > Staging::short_bytes ||
+    return array.is_host() || memory.host.size_bytes() > Staging::short_bytes ||
            engine.staging.is_being_written(memory);
   }
   std::optional<Tick> staging_full(std::int32_t device, std::uint64_t size_bytes) {
@@ -216,9 +217,8 @@ class SubmitSink : public Issuing {
   }
   Value page_locked(dataflow::CopyOp& op, const dataflow::Pageable& memory, std::int32_t device) {
     require_open(op, device);
-    read_ = make_host_array(memory.layout.size_bytes(), memory.dtype, memory.shape, device, object_of(op));
-    memory.layout.pack(0, memory.layout.size_bytes(),
-                       reinterpret_cast<std::byte*>(dataflow::as_array(read_)->address()));
+    read_ = make_host_array(memory.host.size_bytes(), memory.dtype, memory.shape, device, object_of(op));
+    memory.host.pack(0, memory.host.size_bytes(), reinterpret_cast<std::byte*>(dataflow::as_array(read_)->address()));
     return read_;
   }
   void upload(dataflow::CopyOp& op, const Array& to, StreamIndex stream) {
@@ -490,7 +490,7 @@ class SubmitSink : public Issuing {
 
   void stage(dataflow::CopyOp& op, const Array& array, const nb::object& pageable, HeldWork::Kind kind,
              StreamIndex stream) {
-    if (array.size_bytes() == 0) return;
+    if (dataflow::as_pageable(pageable)->is_nothing()) return;
     if (const std::uint64_t ring_bytes = engine_.staging.missing_ring_bytes(stream, array.size_bytes()))
       require_memory({.device = dataflow::host_ordinal,
                       .size_bytes = ring_bytes,

@@ -171,11 +171,11 @@ class TracedSink : public SubmitSink {
     const trace::Number written_by =
         recording ? recording->written_by(dataflow::as_pageable(op.source)->owner) : trace::none;
     record(op, copy_between(dataflow::host_ordinal, to.device, to.size_bytes(), stream, written_by), stream,
-           to.size_bytes() != 0, [&] { SubmitSink::upload(op, to, stream); });
+           !dataflow::as_pageable(op.source)->is_nothing(), [&] { SubmitSink::upload(op, to, stream); });
   }
   void download(dataflow::CopyOp& op, const Array& from, StreamIndex stream) {
     record(op, copy_between(from.device, dataflow::host_ordinal, from.size_bytes(), stream, brought_by(from)), stream,
-           from.size_bytes() != 0, [&] { SubmitSink::download(op, from, stream); });
+           !dataflow::as_pageable(op.destination)->is_nothing(), [&] { SubmitSink::download(op, from, stream); });
     if (recording && last_ != trace::none) recording->note_written(dataflow::as_pageable(op.destination)->owner, last_);
   }
   void fill(dataflow::FillOp& op, const Array& array, const Array* way, StreamIndex stream) {

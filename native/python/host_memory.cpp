@@ -1,6 +1,11 @@
-// The Python face of memory that the host reaches: NumPy's, which copies carry, and an array's, which NumPy looks at.
+// The Python face of what the host reaches: NumPy's memory and files, which copies carry, and an array's memory, which
+// NumPy looks at.
 #include "host_memory.hpp"
 
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,7 +48,7 @@ void bind_pageable(nb::module_& module) {
             new (self) Pageable(pageable_of(std::move(owner), dtype, std::move(locked)));
           },
           "owner"_a, "dtype"_a, "locked"_a.none())
-      .def_prop_ro("repeats", [](const Pageable& self) { return self.layout.repeats(); });
+      .def_prop_ro("repeats", [](const Pageable& self) { return self.host.repeats(); });
   // Have two arrays the same shape and dtype? One of them may be pageable memory.
   module.def(
       "are_alike",
@@ -55,6 +60,59 @@ void bind_pageable(nb::module_& module) {
         return memory && (array || other) && is_like(array ? *array : *other, *memory);
       },
       "a"_a, "b"_a);
+}
+
+// Stands for a file in the hazards. All copies of one path share it.
+struct FilePlaces {
+  const BufferRef buffer{std::make_unique<Buffer>(address_space_bytes)};
+};
+
+// What one operation does with a file.
+struct FileCopy {
+  std::shared_ptr<staging::File> file;
+  std::string name;
+  nb::object places;
+};
+
+staging::File::Use use_of(const std::string& name) {
+  using enum staging::File::Use;
+  return name == "read" ? read : name == "read_some" ? read_some : name == "replace" ? replace : update;
+}
+
+void bind_files(nb::module_& module) {
+  nb::class_<FilePlaces>(module, "FilePlaces", nb::is_weak_referenceable()).def(nb::init<>());
+  nb::class_<FileCopy>(module, "FileCopy", nb::is_weak_referenceable())
+      .def(
+          "__init__",
+          [](FileCopy* self, const nb::bytes& path, std::string name, const std::string& use, std::uint64_t offset,
+             std::uint64_t size_bytes, nb::handle_t<FilePlaces> places, const nb::bytes& head) {
+            auto file = std::make_shared<staging::File>(std::string(path.c_str(), path.size()), use_of(use), offset,
+                                                        size_bytes, std::string(head.c_str(), head.size()));
+            new (self) FileCopy{std::move(file), std::move(name), nb::borrow(places)};
+          },
+          "path"_a, "name"_a, "use"_a, "offset"_a, "size_bytes"_a, "places"_a, "head"_a)
+      // A part of its bytes, as an end of a copy.
+      .def(
+          "part",
+          [](nb::handle_t<FileCopy> self, std::uint64_t begin, DType dtype, std::vector<std::int64_t> shape) {
+            const auto& copy = nb::cast<const FileCopy&>(self);
+            std::uint64_t size_bytes = dtypes[dtype].size_bytes;
+            for (const std::int64_t extent : shape) size_bytes *= static_cast<std::uint64_t>(extent);
+            return Pageable{.owner = nb::borrow(self),
+                            .host = {copy.file, begin, size_bytes},
+                            .dtype = dtype,
+                            .shape = std::move(shape),
+                            .file = nb::cast<const FilePlaces&>(copy.places).buffer,
+                            .name = copy.name};
+          },
+          "begin"_a, "dtype"_a, "shape"_a)
+      .def_prop_ro("moved_bytes", [](const FileCopy& self) { return self.file->moved_bytes(); })
+      // None, or what failed: the step, the system's error or 0, and how many bytes there were until then.
+      .def_prop_ro("failure", [](const FileCopy& self) -> nb::object {
+        const auto failure = self.file->failure();
+        if (!failure) return nb::none();
+        return nb::make_tuple(failure->step, failure->error, failure->bytes);
+      });
 }
 
 // Lends an array's memory to NumPy, and keeps it for as long as NumPy holds it, closed or not.
@@ -89,6 +147,7 @@ void bind_lent(nb::module_& module) {
 
 void bind_host_memory(nb::module_& module) {
   bind_pageable(module);
+  bind_files(module);
   bind_lent(module);
 }
 

@@ -302,7 +302,8 @@ void bind_op(nb::module_& module) {
                                                    : Yields::unknown,
                           dtype, device.value_or(unknown_ordinal)};
             if (self->mode == CallMode::inspect) self->spec = spec_of(input);
-            if (self->mode == CallMode::map) self->spec = {Yields::host_value, any_dtype, unknown_ordinal};
+            if (self->mode == CallMode::map && self->spec.yields == Yields::unknown)
+              self->spec = {Yields::host_value, any_dtype, unknown_ordinal};
             self->function = std::move(function);
             self->note_tensors(input);
             self->input = std::move(input);

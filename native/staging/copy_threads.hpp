@@ -1,6 +1,6 @@
-// Threads that carry bytes between pageable memory and page-locked rings, while a device copies between the rings and
-// its own memory. The code knows neither CUDA nor Python: device and threads meet in three numbers in page-locked
-// memory.
+// Threads that carry bytes between pageable memory, or files, and page-locked rings, while a device copies between the
+// rings and its own memory. The code knows neither CUDA nor Python: device and threads meet in three numbers in
+// page-locked memory.
 //
 // A *ring* is page-locked memory, three words, and chunks with the numbers 1, 2, 3 and so on, in the order in which
 // they were handed to a stream. The device, in its stream, and the threads do this for chunk n:
@@ -44,7 +44,7 @@
 #include <vector>
 
 #include "../rhythm.hpp"
-#include "layout.hpp"
+#include "host_end.hpp"
 
 namespace aiocuda::staging {
 
@@ -57,11 +57,11 @@ enum class Way : std::uint8_t {
 // A copy of one array, as many chunks as it needs.
 class Transfer {
  public:
-  Transfer(HostLayout layout, Way which) : host(std::move(layout)), way(which) {}
+  Transfer(HostEnd end, Way which) : host(std::move(end)), way(which) {}
   // Is nobody going to touch the host memory any more?
   bool has_ended() const { return ended_.load(std::memory_order_acquire); }
 
-  const HostLayout host;
+  const HostEnd host;
   const Way way;
 
  private:
@@ -155,20 +155,23 @@ class CopyThreads {
   };
   // Takes on a transfer, in chunks of `chunk_bytes` and no larger than the ring; or as a single one, `in_place`. Calls
   // no thread.
-  Handed hand_over(Ring& ring, HostLayout host, Way way, std::uint64_t chunk_bytes, std::byte* in_place = nullptr) {
+  Handed hand_over(Ring& ring, HostEnd host, Way way, std::uint64_t chunk_bytes, std::byte* in_place = nullptr) {
     Handed handed{std::make_shared<Transfer>(std::move(host), way), {}};
     Transfer& transfer = *handed.transfer;
-    const std::uint64_t size = transfer.host.size_bytes(), step = in_place ? size : chunk_bytes;
-    handed.parts.reserve((size + step - 1) / step);
+    // A file of no bytes is opened, too: it has one part.
+    const std::uint64_t size = transfer.host.size_bytes(), step = in_place && size ? size : chunk_bytes;
+    handed.parts.reserve(size / step + 1);
     const auto lock = hold();
     if (!ring.is_lost_) advance(ring);
-    std::erase_if(transfers_, [](const TransferRef& each) { return each->has_ended(); });
     if (way == Way::fill)  // the streams order what comes after the device
       for (const TransferRef& each : transfers_)
         if (each->way == Way::drain && each->host.meets(transfer.host)) transfer.before_.push_back(each);
     transfers_.push_back(handed.transfer);
-    for (std::uint64_t begin = 0; begin < size; begin += step)
+    std::uint64_t begin = 0;
+    do {
       handed.parts.push_back(add_chunk(ring, handed.transfer, begin, std::min(step, size - begin), in_place));
+      begin += step;
+    } while (begin < size);
     if (ring.is_lost_)
       give_up(ring);
     else
@@ -182,8 +185,11 @@ class CopyThreads {
       const auto lock = hold();
       if (transfer.has_ended()) return;
       transfer.is_lost_ = std::move(is_lost);
+      // Files have as many, and one is left for memory: a disk may be slow.
       const std::size_t wanted =
-          std::min<std::uint64_t>(most_threads_, (transfer.host.size_bytes() + piece_bytes - 1) / piece_bytes);
+          transfer.host.file()
+              ? most_threads_ + 1
+              : std::min<std::uint64_t>(most_threads_, (transfer.host.size_bytes() + piece_bytes - 1) / piece_bytes);
       while (threads_.size() < wanted && !is_stopped_) threads_.emplace_back([this] { run(); });
       last_event_ = Clock::now();
       who = is_spinning_ ? nullptr : has_lookout_ ? &lookout_woken_ : &woken_;
@@ -232,11 +238,10 @@ class CopyThreads {
     return ring.chunks_.size();
   }
   // Is some of this memory still to be written?
-  bool is_being_written(const HostLayout& host) const {
+  bool is_being_written(const HostEnd& host) const {
     const auto lock = hold();
-    return std::any_of(transfers_.begin(), transfers_.end(), [&](const TransferRef& each) {
-      return each->way == Way::drain && !each->has_ended() && each->host.meets(host);
-    });
+    return std::any_of(transfers_.begin(), transfers_.end(),
+                       [&](const TransferRef& each) { return each->way == Way::drain && each->host.meets(host); });
   }
   std::size_t thread_count() const {
     const auto lock = hold();
@@ -291,7 +296,8 @@ class CopyThreads {
       for (const Ring::Chunk& chunk : ring.chunks_)
         if (chunk.packed < packed + size_bytes && packed < chunk.packed + chunk.size_bytes) after = chunk.number;
     }
-    const auto pieces = static_cast<std::uint32_t>((size_bytes + piece_bytes - 1) / piece_bytes);
+    const auto pieces =
+        static_cast<std::uint32_t>(std::max<std::uint64_t>((size_bytes + piece_bytes - 1) / piece_bytes, 1));
     ring.chunks_.push_back({transfer, ++ring.issued_, after, packed, begin, size_bytes, pieces});
     ++transfer->open_chunks_;
     ++open_chunks_;
@@ -326,6 +332,8 @@ class CopyThreads {
     const Transfer& transfer = *piece.chunk->transfer;
     std::byte* packed = piece.chunk->packed + piece.begin;
     const std::uint64_t begin = piece.chunk->begin + piece.begin, end = piece.chunk->begin + piece.end;
+    const std::size_t in_file = transfer.host.file() ? 1 : 0;
+    threads_at_files_ += in_file;
     lock.unlock();
     if (transfer.way == Way::drain) {
       transfer.host.unpack(begin, end, packed);
@@ -333,6 +341,7 @@ class CopyThreads {
       transfer.host.pack(begin, end, packed);
     }
     take_soon(lock);
+    threads_at_files_ -= in_file;
     piece.chunk->done += piece.count;
     if (piece.ring->is_lost_) drop_carried(*piece.ring);
   }
@@ -378,6 +387,7 @@ class CopyThreads {
   // May threads carry it now?
   bool is_due(const Ring& ring, const Ring::Chunk& chunk) const {
     if (chunk.taken == chunk.pieces || chunk.is_withdrawn) return false;
+    if (chunk.transfer->host.file() && threads_at_files_ >= std::max<std::size_t>(threads_.size(), 2) - 1) return false;
     return chunk.transfer->way == Way::fill ? is_free(ring, chunk)
                                             : has_reached(read_word(ring.words_.passed()), chunk.number);
   }
@@ -444,6 +454,7 @@ class CopyThreads {
     transfer.before_.clear();
     transfer.is_lost_ = nullptr;
     transfer.ended_.store(true, std::memory_order_release);
+    std::erase(transfers_, chunk.transfer);  // a file that was not read to its end is closed with it
   }
 
   void abandon_locked(Ring& ring) {
@@ -468,8 +479,8 @@ class CopyThreads {
   std::condition_variable woken_, lookout_woken_;
   std::vector<std::thread> threads_;
   std::vector<std::unique_ptr<Ring>> rings_;
-  std::vector<TransferRef> transfers_;  // that may not have ended
-  std::size_t open_chunks_ = 0;
+  std::vector<TransferRef> transfers_;  // that have not ended
+  std::size_t open_chunks_ = 0, threads_at_files_ = 0;
   Rhythm rhythm_;
   Clock::time_point last_event_{};  // something was handed over, or finished
   bool has_lookout_ = false, is_spinning_ = false, is_stopped_ = false;

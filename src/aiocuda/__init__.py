@@ -89,10 +89,14 @@ from aiocuda._verbs.create import full as full
 from aiocuda._verbs.create import ones as ones
 from aiocuda._verbs.create import zeros as zeros
 from aiocuda._verbs.done import done as done
+from aiocuda._verbs.files import read as read
+from aiocuda._verbs.files import write as write
 from aiocuda._verbs.fills import fill as fill
 from aiocuda._verbs.foreign import call as call
 from aiocuda._verbs.foreign import constant as constant
 from aiocuda._verbs.foreign import external as external
+from aiocuda._verbs.formats import load as load
+from aiocuda._verbs.formats import save as save
 from aiocuda._verbs.joining import concatenate as concatenate
 from aiocuda._verbs.joining import stack as stack
 from aiocuda._verbs.likeness import asarray as asarray
@@ -137,6 +141,7 @@ from aiocuda.errors import DriverNotFoundError as DriverNotFoundError
 from aiocuda.errors import DriverSelectionError as DriverSelectionError
 from aiocuda.errors import EmulatedDeviceWarning as EmulatedDeviceWarning
 from aiocuda.errors import ExchangeError as ExchangeError
+from aiocuda.errors import FileError as FileError
 from aiocuda.errors import ForkedProcessError as ForkedProcessError
 from aiocuda.errors import ItemError as ItemError
 from aiocuda.errors import KernelCheckError as KernelCheckError
@@ -188,6 +193,7 @@ __all__ = [
     "EmulatedDeviceWarning",
     "Event",
     "ExchangeError",
+    "FileError",
     "Finding",
     "ForkedProcessError",
     "GraphScope",
@@ -266,6 +272,7 @@ __all__ = [
     "kernel",
     "linalg",
     "linspace",
+    "load",
     "memory_limit",
     "monitor",
     "move",
@@ -278,8 +285,10 @@ __all__ = [
     "rand",
     "randint",
     "randn",
+    "read",
     "repeat",
     "replicate",
+    "save",
     "select_driver",
     "set_device",
     "set_policy",
@@ -294,6 +303,7 @@ __all__ = [
     "value",
     "wait",
     "while_",
+    "write",
     "zeros",
     "zeros_like",
     "zip",

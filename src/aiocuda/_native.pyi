@@ -102,6 +102,19 @@ class Pageable:
     @property
     def repeats(self) -> bool: ...
 
+class FilePlaces:
+    def __init__(self) -> None: ...
+
+class FileCopy:
+    def __init__(
+        self, path: bytes, name: str, use: str, offset: int, size_bytes: int, places: FilePlaces, head: bytes
+    ) -> None: ...
+    def part(self, begin: int, dtype: int, shape: Sequence[int]) -> Pageable: ...
+    @property
+    def moved_bytes(self) -> int: ...
+    @property
+    def failure(self) -> tuple[str, int, int] | None: ...
+
 class CallOp(Op):
     def __init__(
         self,

@@ -32,6 +32,7 @@ from aiocuda._errors.executions import CancelledError as CancelledError
 from aiocuda._errors.executions import DeviceLostError as DeviceLostError
 from aiocuda._errors.executions import DeviceTimeoutError as DeviceTimeoutError
 from aiocuda._errors.executions import OperationInterruptedError as OperationInterruptedError
+from aiocuda._errors.files import FileError as FileError
 from aiocuda._errors.serving import DeadlineError as DeadlineError
 from aiocuda._errors.serving import ItemError as ItemError
 from aiocuda._errors.serving import QueueFullError as QueueFullError
@@ -56,6 +57,7 @@ __all__ = [
     "DriverSelectionError",
     "EmulatedDeviceWarning",
     "ExchangeError",
+    "FileError",
     "ForkedProcessError",
     "ItemError",
     "KernelCheckError",

@@ -154,6 +154,19 @@ def test_device_loops(tmp_path):
     assert len([line for line in lines if " us" in line]) == 1
 
 
+def test_files(tmp_path):
+    lines = run("bench_files.py", "--mib", "1", "--repeat", "1", "--folder", str(tmp_path))
+    ways = ("read(path)", "to_device(memmap(path))", "write(path, array)", "to_host(array, out).tofile(path)")
+    for way, count in zip(ways, (3, 1, 1, 1), strict=True):
+        found = [line for line in lines if line.startswith(way)]
+        assert len(found) == count, way
+        for line in found:
+            numbers = figures(line.removeprefix(way))
+            assert len(numbers) == 3, line  # milliseconds, the rate, and the ratio
+            assert all(0 < number < math.inf for number in numbers), line
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="counts under valgrind")
 def test_instructions(tmp_path):
     written = tmp_path / "figures.json"

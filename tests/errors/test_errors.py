@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import inspect
+import os
 import pickle
 
 import pytest
 
 from aiocuda import errors
+from aiocuda._errors.copies import copy_for_one
 
 DRIVER_ERROR = errors.DriverError("CUDA_ERROR_ILLEGAL_ADDRESS", 700, "an illegal memory access", "cuStreamSynchronize")
 
@@ -29,6 +32,10 @@ EXAMPLES = {
         errors.CancelledError("the launch of saxpy", "train.py:12"),
         "the future of the launch of saxpy (built at train.py:12) was cancelled before the result was there; "
         "the operation itself can still be executed, or awaited",
+    ),
+    errors.FileError: (
+        errors.FileError("/data/x", "write", 8, 4096, 512, 28),
+        "/data/x: 512 bytes were written of 4096 bytes from offset 8 on: No space left on device (ENOSPC)",
     ),
     errors.ForkedProcessError: (
         errors.ForkedProcessError(4321),
@@ -126,3 +133,14 @@ def test_every_class_is_exported():
         name for name, value in vars(errors).items() if inspect.isclass(value) and value.__module__ == errors.__name__
     }
     assert sorted(classes) == errors.__all__
+
+
+def test_a_file_error_is_also_the_systems_and_stays_so():
+    missing = errors.FileError("/data/x", "open", 0, 4, 0, errno.ENOENT)
+    for error in (missing, pickle.loads(pickle.dumps(missing)), copy_for_one(missing)):
+        assert isinstance(error, FileNotFoundError)
+        assert type(error).__name__ == "FileError"
+        assert (error.errno, error.filename, error.strerror) == (errno.ENOENT, "/data/x", os.strerror(errno.ENOENT))
+    short = errors.FileError("/data/x", "read", 0, 4, 3)
+    assert type(short) is errors.FileError
+    assert short.errno is None

@@ -3,4 +3,5 @@
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "decode"))
+for folder in ("decode", "pipeline", "pricing"):
+    sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / folder))

@@ -137,7 +137,7 @@ class CountingSink {
   }
   static constexpr bool stages_copies = false;
   Value page_locked(dataflow::CopyOp&, const dataflow::Pageable& memory, std::int32_t) {
-    return make_array(memory.layout.size_bytes(), dataflow::host_ordinal, memory.dtype, memory.shape);
+    return make_array(memory.host.size_bytes(), dataflow::host_ordinal, memory.dtype, memory.shape);
   }
   void copy(dataflow::CopyOp& op, const Array& to, const Array& from, StreamIndex stream) {
     note("copy", op, stream, {{to.buffer.get(), true}, {from.buffer.get(), false}});

@@ -78,8 +78,8 @@ class Statistics:
     sleeps, parks
         Times it backed off with something pending, and times it had nothing to do.
     staged_bytes
-        Bytes that copies of more than 64 KiB between devices and pageable memory, such as NumPy's, have moved, or are
-        to move.
+        Bytes that reads and writes of files, and copies of more than 64 KiB between devices and pageable memory, such
+        as NumPy's, have moved, or are to move.
     staging_bytes
         Page-locked memory, on all devices, through which such copies go.
     staging_threads

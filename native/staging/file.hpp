@@ -1,0 +1,184 @@
+// A file as one end of copies: threads read it straight into page-locked memory, and write it from there. Knows neither
+// CUDA nor Python.
+//
+// Always true: the thread that carries the first part opens the file, and the one that carries the last part closes it,
+// so whoever hands a copy over never waits for a disk. The first failure is kept. From then on no byte is moved.
+#pragma once
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace aiocuda::staging {
+
+class File {
+ public:
+  enum class Use : std::uint8_t {
+    read,
+    read_some,  // as many bytes as there are
+    replace,    // made, or emptied
+    update      // made, or kept as far as nothing is written
+  };
+  struct Failure {
+    const char* step;     // of what failed: "open", "read", "write" or "close"
+    int error;            // the system's; 0: the file ends too early
+    std::uint64_t bytes;  // moved so far; if the file ends too early, those that it has of what was asked for
+  };
+
+  // `size_bytes`: all that copies will carry, together. `head`: what a file that is replaced begins with.
+  File(std::string path, Use use, std::uint64_t offset, std::uint64_t size_bytes, std::string head = {})
+      : path_(std::move(path)),
+        use_(use),
+        offset_(offset),
+        size_bytes_(size_bytes),
+        head_(std::move(head)),
+        left_(share(size_bytes)) {}
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  ~File() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+
+  const std::string& path() const { return path_; }
+  std::uint64_t offset() const { return offset_; }
+  std::uint64_t size_bytes() const { return size_bytes_; }
+  bool is_replaced() const { return use_ == Use::replace; }
+  std::uint64_t moved_bytes() const { return moved_.load(std::memory_order_acquire); }
+  std::optional<Failure> failure() const {
+    const std::lock_guard lock(mutex_);
+    return failure_;
+  }
+
+  // Moves the bytes from `begin` to `end`, counted from the offset. May be called by several threads at once.
+  void read(std::uint64_t begin, std::uint64_t end, std::byte* packed) { carry(begin, end, packed, "read", ::pread); }
+  void write(std::uint64_t begin, std::uint64_t end, const std::byte* packed) {
+    carry(begin, end, packed, "write", ::pwrite);
+  }
+
+ private:
+  // A copy of no bytes has one part, which opens and closes the file.
+  static std::int64_t share(std::uint64_t size_bytes) {
+    return static_cast<std::int64_t>(std::max<std::uint64_t>(size_bytes, 1));
+  }
+
+  template <class Byte, class Call>
+  void carry(std::uint64_t begin, std::uint64_t end, Byte* packed, const char* step, Call call) {
+    if (enter()) move(begin, end, packed, step, call);
+    leave(share(end - begin));
+  }
+
+  template <class Byte, class Call>
+  void move(std::uint64_t begin, std::uint64_t end, Byte* packed, const char* step, Call call) {
+    while (begin < end && !has_failed_.load(std::memory_order_acquire)) {
+      const ssize_t moved = call(descriptor_, packed, end - begin, static_cast<off_t>(offset_ + begin));
+      if (moved < 0) {
+        if (errno == EINTR) continue;
+        return fail(step, errno, moved_bytes());
+      }
+      if (moved == 0) {
+        if (use_ == Use::read_some) return;
+        // A file that ends here has been shortened since it was opened, or does not tell its size.
+        return use_ == Use::read ? fail(step, 0, begin) : fail(step, EIO, moved_bytes());
+      }
+      moved_.fetch_add(static_cast<std::uint64_t>(moved), std::memory_order_acq_rel);
+      begin += static_cast<std::uint64_t>(moved);
+      packed += moved;
+    }
+  }
+
+  bool enter() {
+    const std::lock_guard lock(mutex_);
+    ++carriers_;
+    if (descriptor_ < 0 && !failure_) open();
+    return !failure_;
+  }
+  void leave(std::int64_t share_bytes) {
+    const std::lock_guard lock(mutex_);
+    left_ -= share_bytes;
+    if (--carriers_ == 0 && left_ <= 0) close();
+  }
+
+  void open() {
+    struct stat about{};
+    // It is asked about first: opening a pipe would wake its other end.
+    if (::stat(path_.c_str(), &about) == 0 && refuses(about)) return;
+    const bool reads = use_ == Use::read || use_ == Use::read_some;
+    // If a device turns out to need another way of copying, parts are carried once more.
+    const bool is_first = !std::exchange(was_opened_, true);
+    const int flags = reads ? O_RDONLY : O_WRONLY | O_CREAT | (is_first && use_ == Use::replace ? O_TRUNC : 0);
+    // What turned into a pipe just now must not hold the thread.
+    descriptor_ = open_with(flags | O_NONBLOCK);
+    // Somebody has a lease of the file, and is asked now to give it back.
+    if (descriptor_ < 0 && errno == EAGAIN && S_ISREG(about.st_mode)) descriptor_ = open_with(flags);
+    if (descriptor_ < 0 || ::fstat(descriptor_, &about) != 0) return keep("open", errno, 0);
+    if (refuses(about) || (is_first && !has_head())) return;
+    // Files of the system's say that they have no bytes, and have some.
+    if (use_ != Use::read || !S_ISREG(about.st_mode) || about.st_size == 0) return;
+    const auto there = static_cast<std::uint64_t>(about.st_size);
+    if (there < offset_ || there - offset_ < size_bytes_) keep("read", 0, there - std::min(there, offset_));
+  }
+  bool has_head() {
+    for (std::size_t done = 0; done < head_.size();) {
+      const ssize_t moved = ::pwrite(descriptor_, head_.data() + done, head_.size() - done, static_cast<off_t>(done));
+      if (moved < 0 && errno == EINTR) continue;
+      if (moved <= 0) {
+        keep("write", moved < 0 ? errno : EIO, 0);
+        return false;
+      }
+      done += static_cast<std::size_t>(moved);
+    }
+    return true;
+  }
+  int open_with(int flags) const {
+    for (;;) {
+      const int descriptor = ::open(path_.c_str(), flags | O_CLOEXEC | O_NOCTTY, 0666);
+      if (descriptor >= 0 || errno != EINTR) return descriptor;
+    }
+  }
+  // What has no places: a pipe or a socket; and a directory.
+  bool refuses(const struct stat& about) {
+    const int error = S_ISDIR(about.st_mode) ? EISDIR : S_ISFIFO(about.st_mode) || S_ISSOCK(about.st_mode) ? ESPIPE : 0;
+    if (error) keep("open", error, 0);
+    return error != 0;
+  }
+
+  // Some file systems tell only now that they could not write.
+  void close() {
+    const int descriptor = std::exchange(descriptor_, -1);
+    if (descriptor >= 0 && ::close(descriptor) != 0 && errno != EINTR && !failure_) keep("close", errno, moved_bytes());
+  }
+
+  void fail(const char* step, int error, std::uint64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    // Of several parts that a file is too short for, the first one says where it ends.
+    if (!failure_ || (failure_->error == 0 && error == 0 && bytes < failure_->bytes)) keep(step, error, bytes);
+  }
+  void keep(const char* step, int error, std::uint64_t bytes) {
+    failure_ = Failure{step, error, bytes};
+    has_failed_.store(true, std::memory_order_release);
+  }
+
+  const std::string path_;
+  const Use use_;
+  const std::uint64_t offset_, size_bytes_;
+  const std::string head_;
+  std::atomic<std::uint64_t> moved_{0};
+  std::atomic<bool> has_failed_{false};
+  mutable std::mutex mutex_;  // guards what follows; the descriptor stays while parts are carried
+  bool was_opened_ = false;
+  int carriers_ = 0;   // threads that carry a part now
+  std::int64_t left_;  // bytes that nobody has carried yet
+  int descriptor_ = -1;
+  std::optional<Failure> failure_;
+};
+
+}  // namespace aiocuda::staging
