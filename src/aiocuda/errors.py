@@ -33,8 +33,10 @@ from aiocuda._errors.executions import DeviceLostError as DeviceLostError
 from aiocuda._errors.executions import DeviceTimeoutError as DeviceTimeoutError
 from aiocuda._errors.executions import OperationInterruptedError as OperationInterruptedError
 from aiocuda._errors.serving import DeadlineError as DeadlineError
+from aiocuda._errors.serving import DrainTimeoutError as DrainTimeoutError
 from aiocuda._errors.serving import ItemError as ItemError
 from aiocuda._errors.serving import QueueFullError as QueueFullError
+from aiocuda._errors.serving import StoppingError as StoppingError
 from aiocuda._naming import name_publicly as _name_publicly
 
 __all__ = [
@@ -51,6 +53,7 @@ __all__ = [
     "DeviceLostError",
     "DeviceMismatchError",
     "DeviceTimeoutError",
+    "DrainTimeoutError",
     "DriverError",
     "DriverNotFoundError",
     "DriverSelectionError",
@@ -68,6 +71,7 @@ __all__ = [
     "QueueFullError",
     "RaceError",
     "SignatureError",
+    "StoppingError",
     "UndeclaredKernelError",
 ]
 
