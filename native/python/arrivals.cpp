@@ -187,7 +187,12 @@ class Arrivals {
       const Op& op = *dataflow::as_op(operation_of(arrival.future));
       if (op.state == dataflow::State::pending && ++submitted > driver::Execution::operations_in_turn) return;
       to_begin_.pop_front();
-      if (begin(arrival)) continue;
+      try {
+        if (begin(arrival)) continue;
+      } catch (...) {  // an interruption is not the end of the future
+        make_due(arrival);
+        throw;
+      }
       make_due(arrival);
       return;
     }

@@ -187,7 +187,7 @@ TEST_CASE("a higher priority goes first, and one call in eight goes to who has w
   CHECK(loop.entered == std::vector<std::uintptr_t>{4, 5, 6, 7, 8, 9, 10, 1, 11, 12, 13, 14, 15, 16, 17, 2});
 }
 
-TEST_CASE("an empty line remembers no priorities, and places of before keep their order") {
+TEST_CASE("a line that was empty goes on, first come first served") {
   Loop loop(0us);
   loop.line_up(7);
   loop.turn(1us);

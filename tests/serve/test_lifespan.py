@@ -46,6 +46,7 @@ def test_what_was_accepted_is_done_and_new_items_are_refused(run) -> None:
         async def call_late() -> None:
             await anyio.wait_all_tasks_blocked()  # the end waits
             assert function.statistics().items == 0
+            assert ac.healthy()  # a supervisor must not end it early
             with pytest.raises(ac.StoppingError, match="Held") as caught:
                 await function(9)
             refused.append(caught.value.function)
