@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import sys
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -21,7 +22,6 @@ import aiocuda as ac
 
 FLOOD = 10_000
 TURN = 128  # operations that one step of an await submits
-STREAMS = 16
 
 
 def submitted() -> int:
@@ -29,11 +29,11 @@ def submitted() -> int:
 
 
 @pytest.fixture
-def fills(device) -> Callable[[int], list[ac.DeviceOp[Any]]]:
-    """Make so many operations, of 16 streams in turn."""
-    places = [(device.stream(), ac.zeros(8, np.int32).sync()) for _ in range(STREAMS)]
+def fills(device) -> Callable[..., list[ac.DeviceOp[Any]]]:
+    """Make so many operations, of some streams in turn."""
 
-    def make(count: int) -> list[ac.DeviceOp[Any]]:
+    def make(count: int, streams: int = 16) -> list[ac.DeviceOp[Any]]:
+        places = [(device.stream(), ac.zeros(8, np.int32).sync()) for _ in range(streams)]
         return [ac.fill(x, i).on(stream) for i, (stream, x) in zip(range(count), itertools.cycle(places), strict=False)]
 
     return make
@@ -66,6 +66,7 @@ async def as_completed(ops: list[ac.DeviceOp[Any]]) -> None:
 def test_one_task_s_flood_goes_before_another_s_operation_by_a_turn_at_most(run, device, fills, flood):
     x = ac.zeros(8, np.int32).sync()
     before_it: list[int] = []
+    in_a_turn: list[int] = []
 
     async def main() -> None:
         is_over = False
@@ -75,9 +76,16 @@ def test_one_task_s_flood_goes_before_another_s_operation_by_a_turn_at_most(run,
             await flood(fills(FLOOD))
             is_over = True
 
+        async def look() -> None:
+            while not is_over:
+                before = submitted()
+                await anyio.lowlevel.checkpoint()
+                in_a_turn.append(submitted() - before)
+
         stream = device.stream()
         async with anyio.create_task_group() as group:
             first = submitted()
+            group.start_soon(look)
             group.start_soon(send)
             while submitted() == first:
                 await anyio.lowlevel.checkpoint()
@@ -88,8 +96,9 @@ def test_one_task_s_flood_goes_before_another_s_operation_by_a_turn_at_most(run,
 
     run(main)
     # While an await waits for its turn, the flood may end one turn and begin another.
-    assert max(before_it) <= 2 * TURN + 2, max(before_it)
-    assert len(before_it) >= 2  # a flood that is not divided leaves room for none
+    assert before_it
+    assert max(before_it) <= 2 * TURN + 2
+    assert max(in_a_turn) <= 2 * TURN + 2
 
 
 def test_ten_thousand_tasks_go_before_another_s_operation_by_a_few(run, turn_us, device):
@@ -122,6 +131,7 @@ def test_ten_thousand_tasks_go_before_another_s_operation_by_a_few(run, turn_us,
 
 
 def test_a_thread_that_sends_a_flood_lets_another_thread_submit(device, fills):
+    """The flood's streams have room for all of it, so it never waits for the device."""
     x = ac.zeros(8, np.int32).sync()
     stream = device.stream()
     first = submitted()
@@ -136,20 +146,21 @@ def test_a_thread_that_sends_a_flood_lets_another_thread_submit(device, fills):
     other = threading.Thread(target=one)
 
     def begin(_: object) -> None:
-        if not other.is_alive() and not asks.is_set():
-            other.start()
-            asks.wait()
+        other.start()
+        asks.wait()
 
-    ops = fills(FLOOD)
+    ops = fills(FLOOD, streams=48)
+    for i in range(TURN, FLOOD, TURN // 2):
+        ops[i] = ops[i].inspect(lambda _: time.sleep(0))  # gives up the GIL, and not the right to submit
     ops[0] = ops[0].inspect(begin)
     interval_s = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)  # a thread that wants the GIL gets it when it is next given up
+    sys.setswitchinterval(1e-4)  # a thread that has wanted the GIL for so long gets it when it is next given up
     try:
         ac.zip(*ops).sync()
     finally:
         sys.setswitchinterval(interval_s)
     other.join()
-    assert seen[0] < FLOOD // 8  # long before the flood's streams are full
+    assert seen[0] < FLOOD // 2
 
 
 def test_a_blocked_thread_s_time_out_is_heard_between_turns(fills):
