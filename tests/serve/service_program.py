@@ -1,13 +1,17 @@
 """A service, as tests start it: it doubles numbers on a device, in batches, behind an HTTP server.
 
-    python service_program.py FILENO
+    python service_program.py FILENO [ends-itself]
 
-FILENO is a listening socket. At its end it prints how many requests for numbers began, and how many were answered.
+FILENO is a listening socket. With "ends-itself" it ends when it is not healthy, as the page on services shows. At its
+end it prints how many requests for numbers began, and how many were answered.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import os
+import signal
 import socket
 import sys
 from collections.abc import AsyncIterator
@@ -65,12 +69,21 @@ async def health(request: Request) -> Response:
     return PlainTextResponse(str(found), 200 if found else 503)
 
 
+async def end_when_unhealthy() -> None:
+    while ac.healthy(stuck_s=60):  # noqa: ASYNC110 - a fault tells nobody
+        await asyncio.sleep(0.02)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
 @contextlib.asynccontextmanager
 async def lifespan(app: Starlette) -> AsyncIterator[None]:
     async with ac.lifespan(drain_s=20):
         await twice.compile_async()
         await illegal.compile_async()
+        watch = asyncio.create_task(end_when_unhealthy()) if "ends-itself" in sys.argv else None
         yield
+        if watch is not None:
+            watch.cancel()
     print("ended", begun, answered, flush=True)
 
 

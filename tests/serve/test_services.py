@@ -30,9 +30,9 @@ class Service:
         self.port = self.socket.getsockname()[1]
         self._running: list[subprocess.Popen[str]] = []
 
-    def start(self) -> subprocess.Popen[str]:
+    def start(self, *options: str) -> subprocess.Popen[str]:
         begun = subprocess.Popen(
-            [sys.executable, PROGRAM, str(self.socket.fileno())],
+            [sys.executable, PROGRAM, str(self.socket.fileno()), *options],
             env={**os.environ, "PYTHONWARNINGS": "ignore"},
             pass_fds=[self.socket.fileno()],
             stdout=subprocess.PIPE,
@@ -162,6 +162,20 @@ def test_a_fault_fails_requests_turns_the_health_check_red_and_a_restart_brings_
         process = service.start()
         assert await service.ask("/health") == (200, "healthy")
         assert await service.ask("/number/4") == (200, '{"result":8.0}')
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.to_thread(ended, process) == (1, 1)
+
+    run(main)
+
+
+def test_a_service_that_watches_its_health_ends_itself_and_is_started_again(service) -> None:
+    async def main() -> None:
+        process = service.start("ends-itself")
+        assert await service.ask("/number/3") == (200, '{"result":6.0}')
+        assert (await service.ask("/fault"))[0] == 500
+        assert await asyncio.to_thread(ended, process, lost=True) == (1, 1)
+        process = service.start("ends-itself")
+        assert await service.ask("/number/3") == (200, '{"result":6.0}')
         process.send_signal(signal.SIGTERM)
         assert await asyncio.to_thread(ended, process) == (1, 1)
 
