@@ -13,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -158,6 +159,18 @@ class Pending {
     std::vector<std::uint32_t> found;
     for (const Kept& kept : parts_)
       if (std::find(found.begin(), found.end(), kept.part.stream) == found.end()) found.push_back(kept.part.stream);
+    return found;
+  }
+
+  // Since when the longest of those waits lasts that are for a device, and for such a stream; none: there is none. A
+  // place in a line is no wait for a device: what it waits for may take as long as it likes.
+  template <class F>
+  std::optional<Clock::time_point> longest_since(F&& is_such) const {
+    std::lock_guard lock(mutex_);
+    std::optional<Clock::time_point> found;
+    for (const Kept& kept : parts_)
+      if (kept.part.passed && is_such(kept.part.stream) && (!found || kept.part.since < *found))
+        found = kept.part.since;
     return found;
   }
 

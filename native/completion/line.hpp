@@ -1,9 +1,10 @@
 // Lines of operations that wait for room in full streams, and for memory of devices: one for each stream, and one for
 // each device. Knows neither CUDA nor Python: its callers tell it how much is held.
 //
-// Always true: places are first come first served, and an operation keeps its place until its turn is over. Turns are
-// called in that order, about as many as there is room for. A turn that is called and not taken is handed on. Any
-// thread may call these functions, and nobody is told of anything with the lock held.
+// Always true: those of a higher priority go first, and of one priority who came first. One call in `calls_to_longest`
+// goes to the one that has waited longest, whatever its priority. An operation keeps its place until its turn is over.
+// Turns are called in that order, about as many as there is room for. A turn that is called and not taken is handed on.
+// Any thread may call these functions, and nobody is told of anything with the lock held.
 #pragma once
 #include <array>
 #include <limits>
@@ -33,9 +34,10 @@ struct Level {
 
 // A task or thread that waits for a turn.
 struct Waiter {
-  Thread thread = 0;      // that will have to come
-  bool blocks = false;    // it does nothing else meanwhile
-  Token token = nullptr;  // what is told; none: the thread waits for the completion itself
+  Thread thread = 0;          // that will have to come
+  bool blocks = false;        // it does nothing else meanwhile
+  Token token = nullptr;      // what is told; none: the thread waits for the completion itself
+  std::int64_t priority = 0;  // an operation has the highest of those who wait for it
 };
 
 // An operation's place in a line. The lines' lock guards it. Only its callers change the completion, under a lock of
@@ -54,8 +56,9 @@ class Turn {
     called,
     overdue  // it was called and did not respond: it is skipped, and may still come
   };
-  // Its number among all that came; then the order of those that were put before it. No two places are equal.
-  using Place = std::array<std::uint64_t, 3>;
+  // Its priority, where less goes first; its number among all that came; then the order of those that were put before
+  // it. No two places are equal.
+  using Place = std::array<std::uint64_t, 4>;
 
   bool is_admitted() const { return state_ == State::called || state_ == State::overdue; }
   bool is_of(Thread thread) const {
@@ -74,6 +77,9 @@ class Turn {
 
 class Lines {
  public:
+  // So that a flood of high priority does not hold up the others for ever.
+  static constexpr std::uint64_t calls_to_longest = 8;
+
   explicit Lines(Pending& pending) : pending_(pending) {}
 
   bool is_empty() const { return count_.load(std::memory_order_relaxed) == 0; }
@@ -108,9 +114,11 @@ class Lines {
         if (turn->number_) told.push_back(turn->number_);
         turn->called_ = std::make_shared<Completion>(1);
         turn->waiters_.clear();
-        if (!turn->number_) turn->place_ = {++last_, std::numeric_limits<std::uint64_t>::max(), 0};
+        if (!turn->number_)
+          turn->place_ = {rank_of(waiter.priority), ++last_, std::numeric_limits<std::uint64_t>::max(), 0};
         turn->number_ = pending_.add({turn->called_, stream_of(id), {}, {}});
       }
+      turn->place_[0] = std::min(turn->place_[0], rank_of(waiter.priority));
       if (waiter.blocks) turn->place_ = std::min(turn->place_, before_own(line, waiter.thread));
       turn->line_ = id;
       turn->most_ = most;
@@ -178,7 +186,7 @@ class Lines {
       call(line, 0, told);
       if (!line.waiting.empty() && !line.is_watched()) {
         // When half has passed of what it will hold by then.
-        const std::uint64_t half = line.waiting.begin()->second->most_ / 2, held = level.submitted + line.reserved;
+        const std::uint64_t half = next(line)->second->most_ / 2, held = level.submitted + line.reserved;
         until = std::min(level.submitted, held - std::min(held, half));
       }
     }
@@ -243,6 +251,7 @@ class Lines {
     std::uint64_t reserved = 0;  // what those that were called will add
     Level level{};
     std::shared_ptr<Completion> watch{};
+    std::uint64_t calls = 0;
     bool has_moved = false;  // since somebody looked
 
     bool is_watched() const { return watch && !watch->has_ended(); }
@@ -252,10 +261,25 @@ class Lines {
     for (const std::uint64_t number : told) pending_.done(number);
   }
 
+  static std::uint64_t rank_of(std::int64_t priority) {
+    return (std::uint64_t{1} << 63) - static_cast<std::uint64_t>(priority);
+  }
+  // The one that is called next. Somebody waits.
+  static Turns::iterator next(Line& line) {
+    auto next = line.waiting.begin();
+    if ((line.calls + 1) % calls_to_longest != 0) return next;
+    for (auto each = next; each != line.waiting.end();) {  // the first of each priority
+      if (each->first[1] < next->first[1]) next = each;
+      constexpr auto end = std::numeric_limits<std::uint64_t>::max();
+      each = line.waiting.upper_bound({each->first[0], end, end, end});
+    }
+    return next;
+  }
+
   // Calls those in front, `least` of them, and all for whom there is room.
   static void call(Line& line, std::size_t least, Told& told) {
     for (std::size_t count = 0; !line.waiting.empty(); ++count) {
-      const auto first = line.waiting.begin();
+      const auto first = next(line);
       Turn& turn = *first->second;
       if (count >= least && line.level.held() + line.reserved + turn.weight_ > turn.most_) return;
       turn.state_ = Turn::State::called;
@@ -263,6 +287,7 @@ class Lines {
       line.reserved += turn.weight_;
       line.called.insert(line.waiting.extract(first));
       line.has_moved = true;
+      ++line.calls;
     }
   }
 
@@ -313,7 +338,7 @@ class Lines {
     const auto own = std::find_if(line.waiting.begin(), line.waiting.end(),
                                   [&](const auto& each) { return each.second->is_of(thread); });
     if (own != line.waiting.end()) place = std::min(place, own->first);
-    return {place[0], place[1] - 1, ++last_};
+    return {place[0], place[1], place[2] - 1, ++last_};
   }
 
   void forget_if_empty(LineId id) {

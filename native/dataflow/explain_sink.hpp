@@ -29,7 +29,7 @@ class ExplainSink {
   struct Services {
     std::vector<std::int32_t> stream_devices;
     std::vector<StreamId> stream_ids;  // of those that are open, by slot
-    std::function<const PolicyStreams&(Op&, const Policy&, std::int32_t)>
+    std::function<const PolicyStreams&(Op&, const Policy&, std::int32_t, int)>
         policy_streams;                   // may open more streams, for an operation
     std::function<void(Services&)> look;  // fills the first two
     std::function<bool(std::int32_t, std::int32_t)> is_peer;
@@ -46,11 +46,11 @@ class ExplainSink {
 
   Timeline& timeline() { return timeline_; }
   RangeHazards& hazards(Buffer& buffer) { return hazards_.try_emplace(&buffer, buffer.hazards).first->second; }
-  PolicyStreams& policy_streams(Op& op, const Policy& policy, std::int32_t device) {
-    const auto key = std::make_pair(&policy, device);
+  PolicyStreams& policy_streams(Op& op, const Policy& policy, std::int32_t device, int priority) {
+    const auto key = std::make_tuple(&policy, device, priority);
     if (const auto known = policy_streams_.find(key); known != policy_streams_.end()) return known->second;
     PolicyStreams& policy_streams =
-        policy_streams_.emplace(key, services_.policy_streams(op, policy, device)).first->second;
+        policy_streams_.emplace(key, services_.policy_streams(op, policy, device, priority)).first->second;
     services_.look(services_);
     while (timeline_.size() < services_.stream_ids.size()) timeline_.add_stream();
     return policy_streams;
@@ -297,7 +297,7 @@ class ExplainSink {
 
   Timeline timeline_;
   Services services_;
-  std::map<std::pair<const Policy*, std::int32_t>, PolicyStreams> policy_streams_;
+  std::map<std::tuple<const Policy*, std::int32_t, int>, PolicyStreams> policy_streams_;
   std::map<std::pair<StreamIndex, std::uint32_t>, std::uint64_t> marked_;  // the marks made here
   std::unordered_map<Buffer*, RangeHazards> hazards_;
   std::unordered_map<const Buffer*, std::size_t> numbers_;

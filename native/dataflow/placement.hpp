@@ -4,7 +4,10 @@
 #pragma once
 #include <nanobind/nanobind.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,18 +36,24 @@ inline Defaults& defaults() {
 }
 
 struct Placement {
-  std::int32_t device = unknown_ordinal;  // unknown_ordinal: it names no device
-  StreamId stream = no_stream;            // of that device, for all of its operations
-  nb::object stream_object{};             // holds the stream
-  nb::object policy_object{};             // holds the policy
-  const Policy* policy = nullptr;         // chooses the stream else; null: the process's policy does
-  std::int32_t spin_us = 20;              // how long an await may spin before it gives the event loop back
-  std::uint32_t max_in_flight = 250;      // submissions that a stream may hold
-  std::vector<MemoryLimit> memory{};      // one for a device, or none
-  std::string recording_at{};             // what is recorded into a graph here, in words: then nothing is executed
+  std::int32_t device = unknown_ordinal;   // unknown_ordinal: it names no device
+  StreamId stream = no_stream;             // of that device, for all of its operations
+  nb::object stream_object{};              // holds the stream
+  nb::object policy_object{};              // holds the policy
+  const Policy* policy = nullptr;          // chooses the stream else; null: the process's policy does
+  std::int32_t spin_us = 20;               // how long an await may spin before it gives the event loop back
+  std::uint32_t max_in_flight = 250;       // submissions that a stream may hold
+  std::optional<std::int64_t> priority{};  // of its work, higher ones first; none: the policy says the streams'
+  std::vector<MemoryLimit> memory{};       // one for a device, or none
+  std::string recording_at{};              // what is recorded into a graph here, in words: then nothing is executed
 
   std::int32_t device_or_default() const { return device != unknown_ordinal ? device : defaults().device; }
   const Policy& policy_or_default() const { return policy ? *policy : *defaults().policy; }
+  // CUDA counts the other way, from 0 down. The driver takes a lower one than its lowest for its lowest.
+  int stream_priority(const Policy& of) const {
+    if (!priority) return of.priority;
+    return -static_cast<int>(std::clamp<std::int64_t>(*priority, 0, std::numeric_limits<int>::max()));
+  }
   const MemoryLimit* limit_of(std::int32_t ordinal) const {
     for (const MemoryLimit& each : memory)
       if (each.device == ordinal) return &each;

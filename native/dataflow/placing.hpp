@@ -83,7 +83,7 @@ class Placing {
     const Policy& policy = placement_->policy_or_default();
     const bool is_forced = placement_->stream != no_stream && placement_->device == device;
     if (op.where_put() || is_forced || policy.asks()) return choose(op, device);
-    return sink_.policy_streams(op, policy, device).streams.front();
+    return sink_.policy_streams(op, policy, device, placement_->stream_priority(policy)).streams.front();
   }
 
   // On the way to where it was put, an operation may work on another device first.
@@ -95,7 +95,7 @@ class Placing {
     if (!put && placement_->stream != no_stream && placement_->device == device)
       return open(placement_->stream, device);
     const Policy& policy = put ? *put : placement_->policy_or_default();
-    PolicyStreams& policy_streams = sink_.policy_streams(op, policy, device);
+    PolicyStreams& policy_streams = sink_.policy_streams(op, policy, device, placement_->stream_priority(policy));
     if (policy.goes_on() && !uses.empty()) {  // in a chain the first need says it all
       const Hazard* const first = sink_.hazards(*uses.front().buffer).whole();
       if (first && sink_.timeline().is_tail(first->written) && policy_streams.contain(first->written.stream))

@@ -21,7 +21,7 @@ class Dataflow final : public Policy {
       if (timeline.backlog(stream) == 0) return stream;
     return policy_streams.take_turn();
   }
-  bool uses_default_stream() const override { return priority == 0; }
+  bool uses_default_stream(int stream_priority) const override { return stream_priority == 0; }
   bool goes_on() const override { return true; }
 };
 
@@ -39,7 +39,7 @@ class SingleStream final : public Policy {
   StreamIndex choose(const Timeline&, const std::vector<Tick>&, PolicyStreams& policy_streams) const override {
     return policy_streams.streams.front();
   }
-  bool uses_default_stream() const override { return true; }
+  bool uses_default_stream(int stream_priority) const override { return stream_priority == 0; }
 };
 
 // The stream with the fewest submissions that have not passed; the first of several.

@@ -5,6 +5,8 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "tick.hpp"
@@ -31,14 +33,17 @@ class Policy {
   virtual StreamIndex choose(const Timeline& timeline, const std::vector<Tick>& needs,
                              PolicyStreams& policy_streams) const = 0;
 
-  virtual bool uses_default_stream() const { return false; }  // as the first one
-  virtual bool looks_at_progress() const { return false; }    // the device is to be asked how far its streams are
-  virtual bool asks() const { return false; }                 // somebody else chooses
+  // Is the device's default stream the first of its streams of a priority?
+  virtual bool uses_default_stream(int /*stream_priority*/) const { return false; }
+  virtual bool looks_at_progress() const { return false; }  // the device is to be asked how far its streams are
+  virtual bool asks() const { return false; }               // somebody else chooses
   virtual bool goes_on() const { return false; }  // where the first of `needs` is the last work of one of its streams
 
   const std::uint32_t streams;  // on each device
   const int priority;
-  mutable std::vector<PolicyStreams> placed;  // by device; the owner of the streams makes them
+  // By device; the owner of the streams makes them.
+  mutable std::vector<PolicyStreams> placed;
+  mutable std::map<std::pair<std::int32_t, int>, PolicyStreams> placed_elsewhere;  // of other priorities
 };
 
 }  // namespace aiocuda::dataflow

@@ -14,7 +14,7 @@
 //   bool is_done(op), is_failed(op), Value result(op), Value constant(object)
 //   const Array* array(value)        null where it is none (or not known yet: is_unknown(value))
 //   Value item(value, index), Value tuple(values)
-//   PolicyStreams& policy_streams(op, policy, device), device_of(stream), is_open(stream)
+//   PolicyStreams& policy_streams(op, policy, device, priority), device_of(stream), is_open(stream)
 //   StreamId ask(policy, op, device, needs, policy_streams), look(stream)
 //                                    for policies that want it
 //   void mark(op, stream, slot), wait(op, stream, other, slot)
@@ -46,6 +46,8 @@
 // clang-format on
 #pragma once
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -99,6 +101,9 @@ class Walk : private Performing<Sink> {
     waits_.clear();
   }
 
+  // The walk stops after so many operations, if there are more: others have their turn then.
+  void stop_after(std::uint32_t operations) { most_ = operations; }
+
   // True: the root has its result. False: the host must wait for `waits()`, or call the functions that are due on the
   // path; another walk then goes on where this one stopped.
   bool run(nb::handle root) {
@@ -117,7 +122,14 @@ class Walk : private Performing<Sink> {
         stack_.push_back({Held(root)});
       }
       do {
-        while (!stack_.empty()) visit();
+        while (!stack_.empty()) {
+          visit();
+          if (performed_ >= most_ && !stack_.empty()) [[unlikely]] {
+            sink_.make_held_calls();
+            is_turn_over_ = true;
+            return false;
+          }
+        }
       } while (path_.go_on());
       sink_.make_held_calls();
       if (sink_.is_failed(*root_)) sink_.raise_again(*root_);
@@ -154,6 +166,7 @@ class Walk : private Performing<Sink> {
     return is_queue_full_;
   }  // or the driver as much as it can, for which nobody stands in line
   const std::optional<FullMemory>& full_memory() const { return full_memory_; }  // or arrays as much as they may
+  bool is_turn_over() const { return is_turn_over_; }                            // or because others have their turn
 
  private:
   // Somebody may have done the work on the host that parked operations wait for.
@@ -194,7 +207,10 @@ class Walk : private Performing<Sink> {
     // Beside walks, who holds it may consume it: one that does, and others that may come.
     is_shared_ = &op == root_ || Py_REFCNT(stack_.back().held.object().ptr()) > static_cast<Py_ssize_t>(op.held) + 1;
     const Step step = perform(op);
-    if (step == Step::finished) pop();
+    if (step == Step::finished) {
+      ++performed_;
+      pop();
+    }
     if (step == Step::stalled) park_for_host(op);
   }
 
@@ -304,7 +320,8 @@ class Walk : private Performing<Sink> {
   Op* root_ = nullptr;
   Frame* failing_ = nullptr;  // a parked operation that has failed
   bool is_stuck_ = false;     // what is parked waits for itself
-  bool is_full_ = false, is_queue_full_ = false;
+  bool is_full_ = false, is_queue_full_ = false, is_turn_over_ = false;
+  std::uint32_t performed_ = 0, most_ = std::numeric_limits<std::uint32_t>::max();
   std::optional<FullMemory> full_memory_;
   Path& path_;
   std::vector<Path::Entry>& stack_;

@@ -30,9 +30,9 @@ nb::list record(Engine& engine, nb::handle object, const dataflow::Placement& pl
       of.stream_ids.push_back(stream.closing ? dataflow::no_stream : engine.id_of(static_cast<StreamIndex>(i)));
     }
   };
-  services.policy_streams = [&engine](Op& op, const dataflow::Policy& policy,
-                                      std::int32_t device) -> const dataflow::PolicyStreams& {
-    return engine.policy_streams(policy, device, op);
+  services.policy_streams = [&engine](Op& op, const dataflow::Policy& policy, std::int32_t device,
+                                      int priority) -> const dataflow::PolicyStreams& {
+    return engine.policy_streams(policy, device, priority, op);
   };
   services.is_peer = [&engine](std::int32_t device, std::int32_t other) { return engine.is_peer(device, other); };
   services.pageable = &engine.staging.pageable();

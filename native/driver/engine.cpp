@@ -31,11 +31,16 @@ void Engine::open_device(std::int32_t ordinal, CUcontext context, CUmemoryPool p
   devices.add(ordinal, context, pool, memory_bytes, default_stream);
 }
 
-dataflow::PolicyStreams& Engine::make_lanes(const dataflow::Policy& policy, std::int32_t ordinal, dataflow::Op& op) {
+dataflow::PolicyStreams& Engine::find_or_make_streams(const dataflow::Policy& policy, std::int32_t ordinal,
+                                                      int priority, dataflow::Op& op) {
+  const bool is_own = priority == policy.priority;
+  if (!is_own)
+    if (const auto known = policy.placed_elsewhere.find({ordinal, priority}); known != policy.placed_elsewhere.end())
+      return known->second;
   const auto slot = static_cast<std::size_t>(ordinal);
-  const nb::list ids(hooks.policy_streams(nb::find(policy), ordinal, nb::find(op)));  // opens the device
-  if (policy.placed.size() <= slot) policy.placed.resize(slot + 1);
-  dataflow::PolicyStreams& made = policy.placed[slot];
+  const nb::list ids(hooks.policy_streams(nb::find(policy), ordinal, priority, nb::find(op)));  // opens the device
+  if (is_own && policy.placed.size() <= slot) policy.placed.resize(slot + 1);
+  dataflow::PolicyStreams& made = is_own ? policy.placed[slot] : policy.placed_elsewhere[{ordinal, priority}];
   made.streams.clear();
   for (nb::handle id : ids) made.streams.push_back(dataflow::slot_of(nb::cast<dataflow::StreamId>(id)));
   return made;

@@ -48,11 +48,13 @@ class Engine final : public Surroundings {
   // Ends the threads; the interpreter's end has come so far that no other thread is in Python.
   void shut_down();
 
-  // A policy's streams on a device, made where an operation is the first to go there.
-  dataflow::PolicyStreams& policy_streams(const dataflow::Policy& policy, std::int32_t device_, dataflow::Op& op) {
-    const auto slot = static_cast<std::size_t>(device_);
-    if (policy.placed.size() > slot && !policy.placed[slot].streams.empty()) return policy.placed[slot];
-    return make_lanes(policy, device_, op);
+  // A policy's streams of a priority on a device, made where an operation is the first to go there.
+  dataflow::PolicyStreams& policy_streams(const dataflow::Policy& policy, std::int32_t ordinal, int priority,
+                                          dataflow::Op& op) {
+    const auto slot = static_cast<std::size_t>(ordinal);
+    if (priority == policy.priority && policy.placed.size() > slot && !policy.placed[slot].streams.empty()) [[likely]]
+      return policy.placed[slot];
+    return find_or_make_streams(policy, ordinal, priority, op);
   }
   // Keeps an object until the device has passed a tick.
   void retain(Tick until, nb::object object) { retained_.keep(until, std::move(object)); }
@@ -84,9 +86,16 @@ class Engine final : public Surroundings {
   void mark_last(dataflow::AtEnd& last, StreamIndex stream) override;
   CUresult call_slowly(const std::function<CUresult()>& call) override;
 
-  // Held during a walk; a walk may start another from a callback.
+  // Held during a walk; a walk may start another from a callback. A thread that waits for it has the door: so one that
+  // comes back for more lets that thread in first.
   class Submission;
   std::recursive_mutex submitting;
+  std::mutex door;
+  // Gives up the GIL, until each thread that waits for the right to submit now has had it.
+  void let_others_submit() {
+    const nb::gil_scoped_release release;
+    const std::lock_guard in_turn(door);
+  }
   int depth = 0;
   dataflow::Scratch<nb::handle> scratch;  // of the outermost walk
 
@@ -140,7 +149,8 @@ class Engine final : public Surroundings {
   std::atomic<std::uint64_t>&spins{waits.spins}, &spins_that_paid{waits.spins_that_paid};
 
  private:
-  dataflow::PolicyStreams& make_lanes(const dataflow::Policy& policy, std::int32_t device, dataflow::Op& op);
+  dataflow::PolicyStreams& find_or_make_streams(const dataflow::Policy& policy, std::int32_t ordinal, int priority,
+                                                dataflow::Op& op);
 
   nb::object find_loss(dataflow::Op& op);
   void collect(std::size_t most_streams);
@@ -178,6 +188,7 @@ class Engine::Submission {
  private:
   [[gnu::noinline]] void wait() {
     nb::gil_scoped_release release;
+    const std::lock_guard first(engine_.door);
     engine_.submitting.lock();
   }
   // A device that is at rest now may be at work soon.

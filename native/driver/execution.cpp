@@ -161,6 +161,7 @@ bool Execution::walk(Halted& halted) {
   halted.reset(new Halt{.host = std::move(need), .is_outermost = outermost});
   Halt& halt = *halted;
   if (!halt.host.is_any()) forget_host();
+  if (stop.is_turn_over) return halt.is_turn_over = true;  // the functions that are due stay so
   for (const dataflow::Path::Due& each : path_.due) halt.due.push_back({object_of(*each.frame->op), each.placement});
   if (halt.host.is_any()) return true;
   if (const auto& memory = stop.full_memory) {  // of an outermost walk: in the middle of one nobody waits for memory
@@ -340,6 +341,10 @@ CompletionRef Execution::completion_of(const Reached& reached, std::chrono::micr
   }
 }
 
+completion::Waiter Execution::waiter(bool blocks, completion::Token token) const {
+  return {PyThread_get_thread_ident(), blocks, token, placement().priority.value_or(0)};
+}
+
 // Takes a place in line. Returns a completion that ends when it is called; null if others have submitted the operation
 // by now.
 CompletionRef Execution::stand(const Halt::Full& full, completion::Waiter waiter) {
@@ -363,8 +368,7 @@ bool Execution::wait_for_room(const Halt& halt, const Patience& patience) {
   if (!halt.stands_in_line && halt.waits.empty()) return true;
   CompletionRef called;
   try {
-    called = halt.stands_in_line ? stand(*halt.full, {PyThread_get_thread_ident(), true})
-                                 : engine_.watch(engine_.arm(halt.waits, {}));
+    called = halt.stands_in_line ? stand(*halt.full, waiter(true)) : engine_.watch(engine_.arm(halt.waits, {}));
   } catch (const Refusal& refusal) {
     raise_refusal(engine_, refusal, root_, device_of(engine_, halt.waits));
   }
@@ -404,8 +408,9 @@ Execution::Driven Execution::drive(const Listener& listener) {
                          completion::pause);  // the loop comes round: it may have been told to cancel, or be late
       return Driven::goes_on;
     }
+    if (reached.is_turn_over()) return Driven::turn_is_over;
     if (reached.halt && reached.halt->stands_in_line) {
-      const auto called = stand(*reached.halt->full, {PyThread_get_thread_ident(), false, listener.token});
+      const auto called = stand(*reached.halt->full, waiter(false, listener.token));
       if (called && called->tell(listener.port, listener.token)) return Driven::goes_on;
       continue;
     }
@@ -452,7 +457,8 @@ void Execution::submit() {
 void Execution::submit_whole() {
   for (;;) {
     const Reached reached = submit_root(true);
-    const bool is_stopped = !reached.is_submitted && !reached.is_paused && !reached.needs_host && !reached.is_full();
+    const bool is_stopped = !reached.is_submitted && !reached.is_paused && !reached.needs_host && !reached.is_full() &&
+                            !reached.is_turn_over();
     if (reached.is_submitted || is_stopped) tensors_.leave();
     if (is_stopped && has_tensors_left()) raise_tensors_left();
     engine_.now.drain_slowly();
@@ -470,6 +476,10 @@ void Execution::submit_whole() {
 // Waits for what must come before the rest. True: only the device can go on.
 [[gnu::noinline]] bool Execution::submit_part(const Reached& reached) {
   if (reached.is_paused) return false;
+  if (reached.is_turn_over()) {
+    engine_.let_others_submit();
+    return false;
+  }
   if (reached.needs_host) {
     wait_until(*reached.elsewhere, Patience());
     return false;
@@ -493,9 +503,9 @@ bool Execution::submit_more() {
       submit();
       return false;
     }
-    if (!reached.is_paused && !reached.is_full())
-      mark(engine_, op(), reached.is_submitted ? op().ready : reached.waits());
-    return reached.is_paused;
+    const bool goes_on = reached.is_paused || reached.is_turn_over();
+    if (!goes_on && !reached.is_full()) mark(engine_, op(), reached.is_submitted ? op().ready : reached.waits());
+    return goes_on;
   } catch (const Refusal& refusal) {
     raise_refusal(engine_, refusal, root_);
   }
@@ -515,6 +525,11 @@ bool Execution::wait_watched(const Patience& patience) {
     if (reached.is_complete) return end(engine_, op());
     if (reached.is_paused) {
       if (patience.is_over()) return false;
+      continue;
+    }
+    if (reached.is_turn_over()) {
+      if (patience.is_over()) return false;
+      engine_.let_others_submit();
       continue;
     }
     if (reached.is_full()) {

@@ -13,8 +13,8 @@ struct Hooks {
   nanobind::object making;    // (Graph) -> HostWork: has it made by another thread; None: it is made
   nanobind::object not_done;  // (HostWork, op or words, ordinal): raises what one of these threads raised, if it did
   nanobind::object stream;    // (stream's id, ordinal) -> Stream
-  nanobind::object
-      policy_streams;  // (policy, ordinal, op that needs them) -> the ids of its streams there, which it keeps
+  nanobind::object policy_streams;  // (policy, ordinal, priority, op that needs them) -> the ids of its streams there,
+                                    // which it keeps
   nanobind::object keeper_of_stream;  // (handle, ordinal) -> what keeps another library's stream; None: nobody knows
   nanobind::object named;       // (exception, op) -> the exception, which names an operation where a device was lost
   nanobind::object over_limit;  // (asked_bytes, device, limit_bytes) -> exception

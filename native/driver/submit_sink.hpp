@@ -36,9 +36,9 @@ class SubmitSink : public Issuing {
         tensors_(tensors) {}
   dataflow::Timeline& timeline() { return engine_.timeline; }
   dataflow::RangeHazards& hazards(dataflow::Buffer& buffer) { return buffer.hazards; }
-  dataflow::PolicyStreams& policy_streams(Op& op, const dataflow::Policy& policy, std::int32_t device) {
+  dataflow::PolicyStreams& policy_streams(Op& op, const dataflow::Policy& policy, std::int32_t device, int priority) {
     require_open(op, device);
-    return engine_.policy_streams(policy, device, op);
+    return engine_.policy_streams(policy, device, priority, op);
   }
   // How far is it?
   void look(StreamIndex stream) { is_complete({stream, engine_.timeline.submitted(stream)}); }

@@ -11,12 +11,13 @@ inline bool Execution::walk_with(Acting& acting, bool outermost, dataflow::Scrat
   Sink sink(engine_, placement(), scratch.uses, outermost, acting.turn(), on_host_.get(), tensors_);
   for (;;) {
     dataflow::Walk<Sink> walk(sink, placement(), scratch, path_);
+    if (outermost && !op().has_tensors) walk.stop_after(operations_in_turn);
     if (walk.run(root_)) [[likely]] {
       forget_host();
       halted.reset();
       return true;
     }
-    const Stop stop{walk.full_memory(), walk.is_full(), walk.is_queue_full(), walk.waits()};
+    const Stop stop{walk.full_memory(), walk.is_full(), walk.is_queue_full(), walk.is_turn_over(), walk.waits()};
     if (has_stopped(stop, sink.take_host_need(), acting, outermost, halted)) return false;
   }
 }

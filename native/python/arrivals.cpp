@@ -1,8 +1,8 @@
 // Futures on their way, for `as_completed` and `wait`: each is taken once, when it is done, in the order in which its
 // token came out of the loop's port.
 //
-// Always true: who is given up, or taken, is told of nothing more, and keeps nothing alive. One port serves all.
-// Guarded by the GIL.
+// Always true: one step submits a turn's operations at most. None is taken before all have begun. who is given up, or
+// taken, is told of nothing more, and keeps nothing alive. One port serves all. Guarded by the GIL.
 #include "arrivals.hpp"
 
 #include <nanobind/stl/vector.h>
@@ -12,6 +12,7 @@
 #include <limits>
 #include <unordered_map>
 
+#include "../driver/execution.hpp"
 #include "awaiting.hpp"
 #include "execution.hpp"
 #include "futures.hpp"
@@ -43,7 +44,9 @@ class Arrivals {
       : is_iterated(iterated), place_(current_place()) {
     if (limit_s >= 0) end_s = place_.now_s() + limit_s;
     try {
-      for (const nb::object& future : in_order_of_submission(futures)) begin(future);
+      for (const nb::object& future : in_order_of_submission(futures)) add(future);
+      begin_some();
+      has_begun_some_ = true;
     } catch (...) {
       close();
       throw;
@@ -60,6 +63,14 @@ class Arrivals {
   const nb::object& port() const { return place_.port; }
   bool is_empty() const { return left_ == 0; }
 
+  // Begins those that have not begun, as many as one turn of the loop has room for. False: there are more.
+  bool begin_in_turn() {
+    if (!std::exchange(has_begun_some_, false)) begin_some();
+    return to_begin_.empty();
+  }
+  // There is more to do than this turn of the loop has room for. True once.
+  bool ends_turn() { return std::exchange(is_turn_over_, false); }
+
   // The next future that is done; null: none is now.
   nb::object take() {
     wake_due(loop_port(), false);
@@ -68,14 +79,19 @@ class Arrivals {
       due_.pop_front();
       arrival.is_due = false;
       const nb::object token = nb::find(arrival), future = arrival.future;
-      bool is_done;
+      Went went;
       try {
-        is_done = go_on(future, loop_port(), token);
+        went = go_on(future, loop_port(), token);
       } catch (...) {  // an interruption is not the end of the future
         note(arrival, 0);
         throw;
       }
-      if (is_done && arrival.future.is_valid()) {
+      if (went == Went::turn_is_over) {
+        make_due(arrival);
+        is_turn_over_ = true;
+        break;
+      }
+      if (went == Went::arrived && arrival.future.is_valid()) {
         --left_;
         arrival.lane = nullptr;
         return std::move(arrival.future);
@@ -122,6 +138,7 @@ class Arrivals {
       if (arrival.future.is_valid()) withdraw(arrival.future, token);
     }
     left_ = 0;
+    to_begin_.clear();
     due_.clear();
     paused_.clear();
     policy_streams_.clear();
@@ -156,20 +173,46 @@ class Arrivals {
     return futures;
   }
 
-  void begin(const nb::object& future) {
+  void add(const nb::object& future) {
     nb::object token = nb::inst_alloc(nb::type<Arrival>());
-    Arrival& arrival = *new (nb::inst_ptr<Arrival>(token)) Arrival(*this, future);
+    to_begin_.push_back(new (nb::inst_ptr<Arrival>(token)) Arrival(*this, future));
     nb::inst_mark_ready(token);
     tokens_.push_back(token);
     ++left_;
-    if (go_on(future, loop_port(), token)) {
-      loop_port().port->put(token.release().ptr(), 0);  // behind those that came before it
+  }
+
+  void begin_some() {
+    for (std::uint32_t submitted = 0; !to_begin_.empty();) {
+      Arrival& arrival = *to_begin_.front();
+      const Op& op = *dataflow::as_op(operation_of(arrival.future));
+      if (op.state == dataflow::State::pending && ++submitted > driver::Execution::operations_in_turn) return;
+      to_begin_.pop_front();
+      try {
+        if (begin(arrival)) continue;
+      } catch (...) {  // an interruption is not the end of the future
+        make_due(arrival);
+        throw;
+      }
+      make_due(arrival);
       return;
     }
+  }
+
+  // False: the turn is over, and there is more of it.
+  bool begin(Arrival& arrival) {
+    nb::object token = nb::find(arrival);
+    const nb::object future = arrival.future;
+    const Went went = go_on(future, loop_port(), token);
+    if (went == Went::turn_is_over) return false;
+    if (went == Went::arrived) {
+      loop_port().port->put(token.release().ptr(), 0);  // behind those that came before it
+      return true;
+    }
     const Op& op = *dataflow::as_op(operation_of(future));
-    if (op.ready.size() != 1) return;
+    if (op.ready.size() != 1) return true;
     arrival.lane = &policy_streams_[op.ready.begin()->stream];
     arrival.lane->push_back(&arrival);
+    return true;
   }
 
   void make_due(Arrival& arrival) {
@@ -181,7 +224,9 @@ class Arrivals {
   const Place place_;
   std::vector<nb::object> tokens_;
   std::size_t left_ = 0;
-  std::deque<Arrival*> due_;
+  std::deque<Arrival*> to_begin_, due_;
+  bool has_begun_some_ = false;  // in this turn of the loop, before it was awaited
+  bool is_turn_over_ = false;
   std::deque<Arrival*> paused_;  // due when the loop has come round
   std::unordered_map<dataflow::StreamIndex, std::deque<Arrival*>> policy_streams_;
 };
@@ -198,16 +243,18 @@ class AwaitedArrival final : public Awaited {
     end_s = arrivals().end_s;
   }
   bool has_ended() override { return true; }  // what is there is taken, and looking for it is a checkpoint of trio's
-  bool go_on(LoopPort& port, PyObject* await) override {
+  Went go_on(LoopPort& port, PyObject* await) override {
+    if (!arrivals().begin_in_turn()) return Went::turn_is_over;
     while (!arrivals().is_empty()) {
       found_ = arrivals().take();
-      if (found_.is_valid()) return true;
+      if (found_.is_valid()) return Went::arrived;
+      if (arrivals().ends_turn()) return Went::turn_is_over;
       if (arrivals().is_empty()) break;
       arrivals().waiting.push_back(await);
       if (arrivals().has_paused()) port.port->put(Py_NewRef(await), completion::pause);
-      return false;
+      return Went::waits;
     }
-    return true;
+    return Went::arrived;
   }
   bool came_out(PyObject* await, std::int32_t) override {
     leave(await);

@@ -6,6 +6,7 @@
 #include <new>
 #include <optional>
 
+#include "../dataflow/placement.hpp"
 #include "../driver/recording.hpp"
 #include "../spares.hpp"
 #include "process.hpp"
@@ -31,7 +32,7 @@ struct Await {
   Stage stage = Stage::fresh;
   bool is_running = false;
   std::int32_t result = 0;  // what the token came out with
-  completion::LoopTime::Place line = 0;
+  completion::LoopTime::Place line{};
   nb::object delegate{};         // whoever is asked in its place, while it waits
   nb::object future{}, timer{};  // asyncio's
   nb::object task{};             // trio's, that sleeps
@@ -60,7 +61,7 @@ void finish(PyObject* self, trace::Outcome outcome = trace::Outcome::cancelled) 
   if (stage == Await::Stage::over) return;
   if (driver::recording) [[unlikely]]
     record_end(self, outcome);
-  if (stage == Await::Stage::lines_up && await.line && !process_engine().is_over()) {
+  if (stage == Await::Stage::lines_up && !process_engine().is_over()) {
     const nb::object token = nb::steal(static_cast<PyObject*>(await.port().time->leave(await.line)));
   }
   await.awaited->leave(self);
@@ -120,6 +121,27 @@ void wake(PyObject* self, std::int32_t result) {
   if (wake_future(future)) await.result = result;
 }
 
+// It is to wait for a turn of its loop, with the priority of the task that awaits.
+void line_up(Await& await) {
+  const nb::object in_force = dataflow::placement_in_force();
+  await.stage = Await::Stage::lines_up;
+  await.line = await.port().time->line_up(nb::inst_ptr<dataflow::Placement>(in_force)->priority.value_or(0));
+}
+
+// True: it is its turn.
+bool enters(PyObject* self) {
+  Await& await = of(self);
+  if (await.port().time->enter(await.line, self)) {
+    await.port().time->leave(await.line);
+    await.stage = Await::Stage::drives;
+    return true;
+  }
+  Py_INCREF(self);  // the token
+  await.port().look_for_turn();
+  sleep(self);
+  return false;
+}
+
 bool is_admitted(Await& await) {
   const bool admits = await.port().time->admits();
   if (!await.place.is_trio()) return admits;
@@ -139,8 +161,7 @@ void begin(PyObject* self) {
   await.stage = Await::Stage::drives;
   if (is_admitted(await)) return;
   if (!await.place.is_trio() || !await.port().time->admits()) {  // at once: who came first goes first
-    await.stage = Await::Stage::lines_up;
-    await.line = await.port().time->line_up();
+    line_up(await);
     return;
   }
   await.stage = Await::Stage::looks;
@@ -150,18 +171,17 @@ void begin(PyObject* self) {
 // True: the result is there. False: `delegate` is to be asked.
 bool step(PyObject* self) {
   Await& await = of(self);
-  if (await.stage == Await::Stage::lines_up) {
-    if (!await.port().time->enter(await.line, self)) {
-      Py_INCREF(self);  // the token
-      await.port().look_for_turn();
+  if (await.stage == Await::Stage::lines_up && !enters(self)) return false;
+  switch (await.awaited->go_on(await.port(), self)) {
+    case Went::arrived:
+      return true;
+    case Went::waits:
       sleep(self);
       return false;
-    }
-    await.port().time->leave(await.line);
-    await.stage = Await::Stage::drives;
+    case Went::turn_is_over:
+      line_up(await);
+      return enters(self);  // not yet: those go first who have waited
   }
-  if (await.awaited->go_on(await.port(), self)) return true;
-  sleep(self);
   return false;
 }
 

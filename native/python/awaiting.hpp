@@ -28,9 +28,8 @@ class Awaited {
   virtual void begin(const Place&, double& /*end_s*/) {}
   // Is it there already? Raises nothing.
   virtual bool has_ended() = 0;
-  // Goes on as far as nothing has to be waited for. True: it is there. False: `await` comes out of the port when there
-  // is more to do, and a reference to it was taken for that.
-  virtual bool go_on(LoopPort& port, PyObject* await) = 0;
+  // Goes on as far as nothing has to be waited for. `waits`: a reference to `await` was taken for the port.
+  virtual Went go_on(LoopPort& port, PyObject* await) = 0;
   // The token came out. True: it is there. False: it has to go on.
   virtual bool came_out(PyObject* await, std::int32_t result) = 0;
   // The time is up, so many seconds after the first step. True: it is there all the same. Otherwise it raises.

@@ -36,19 +36,19 @@ class AwaitedPassing final : public Awaited {
       return false;
     }
   }
-  bool go_on(LoopPort& port, PyObject* await) override {
+  Went go_on(LoopPort& port, PyObject* await) override {
     const Charged charged(port);
     const auto& placement = *nb::inst_ptr<dataflow::Placement>(dataflow::placement_in_force());
     do {
       armed_ = passing_.wait(driver::await_budget(process_engine(), placement.spin_us));
-      if (!armed_) return true;
+      if (!armed_) return Went::arrived;
       nb::object token = nb::borrow(await);
       if (armed_->tell(port.port, await)) {
         token.release();
-        return false;
+        return Went::waits;
       }
     } while (!passing_.has_come(armed_->error()));
-    return true;
+    return Went::arrived;
   }
   bool came_out(PyObject*, std::int32_t result) override {
     armed_ = nullptr;

@@ -100,11 +100,11 @@ class AwaitedWork final : public Awaited {
   using Awaited::Awaited;
 
   bool has_ended() override { return work().ended->has_ended(); }
-  bool go_on(LoopPort& port, PyObject* await) override {
+  Went go_on(LoopPort& port, PyObject* await) override {
     nb::object token = nb::borrow(await);
-    if (!work().ended->tell(port.port, await)) return true;
+    if (!work().ended->tell(port.port, await)) return Went::arrived;
     token.release();
-    return false;
+    return Went::waits;
   }
   bool came_out(PyObject*, std::int32_t) override { return true; }
   bool is_late(double) override { return true; }

@@ -22,7 +22,7 @@ class AwaitedOp final : public AwaitedExecution, public SpareMemory<AwaitedOp> {
     execution_.emplace(process_engine(), subject(), dataflow::placement_in_force());
     begin_tensors(place);
   }
-  bool go_on(LoopPort& port, PyObject* await) override { return drive(port, await); }
+  Went go_on(LoopPort& port, PyObject* await) override { return drive(port, await); }
   bool came_out(PyObject*, std::int32_t result) override { return is_complete_with(result); }
   nb::object outcome() override { return dataflow::as_op(op())->outcome; }
   int traverse(visitproc visit, void* arg) const override {
@@ -62,16 +62,17 @@ void AwaitedExecution::begin_tensors(const Place& place) {
   execution().begin_tensors();
 }
 
-bool AwaitedExecution::drive(LoopPort& port, PyObject* await) {
+Went AwaitedExecution::drive(LoopPort& port, PyObject* await) {
   const Charged charged(port);
   to_execute(execution().op(), execution().placement());
   nb::object token = nb::borrow(await);
   const auto driven = execution().drive({port.port, await});
-  if (driven == Execution::Driven::complete) return true;
+  if (driven == Execution::Driven::complete) return Went::arrived;
+  if (driven == Execution::Driven::turn_is_over) return Went::turn_is_over;
   token.release();
   is_standing_ = true;
   completes_ = driven == Execution::Driven::completes;
-  return false;
+  return Went::waits;
 }
 
 bool AwaitedExecution::is_complete_with(std::int32_t result) {

@@ -23,8 +23,7 @@ class AwaitedExecution : public Awaited {
   // Operations with arrays of other libraries are submitted before the await first gives up the loop, also where it
   // has to line up for a turn: those libraries go on.
   void begin_tensors(const Place& place);
-  // True: the result is there. False: the token is on its way.
-  bool drive(LoopPort& port, PyObject* await);
+  Went drive(LoopPort& port, PyObject* await);
   // The token came out. True: so has the result.
   bool is_complete_with(std::int32_t result);
 

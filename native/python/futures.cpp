@@ -62,20 +62,22 @@ class AwaitedFuture final : public AwaitedExecution, public SpareMemory<AwaitedF
     }
   }
   bool has_ended() override { return future().end().is_valid() || AwaitedExecution::has_ended(); }
-  bool go_on(LoopPort& port, PyObject* await) override {
+  Went go_on(LoopPort& port, PyObject* await) override {
     Future& future = this->future();
-    if (future.end().is_valid()) return true;
+    if (future.end().is_valid()) return Went::arrived;
     future.is_started = true;
     future.add(await, port.port);  // first: a cancellation from now on tells this await
     try {
-      if (!drive(port, await)) return false;
+      const Went went = drive(port, await);
+      if (went == Went::waits) return went;
       future.remove(await);
+      if (went == Went::turn_is_over) return went;
       settle(subject());
     } catch (nb::python_error& error) {
       future.remove(await);
       settle_failed(subject(), error);
     }
-    return true;
+    return Went::arrived;
   }
   bool came_out(PyObject* await, std::int32_t result) override {
     future().remove(await);
@@ -138,14 +140,15 @@ bool wait_for_future(nb::handle object, double timeout_s) {
   return true;
 }
 
-// True: the result is there. False: the token will come out of the port.
-bool drive_future(Future& future, LoopPort& port, nb::object token, bool spins) {
+Went drive_future(Future& future, LoopPort& port, nb::object token, bool spins) {
   const Charged charged(port);
   require_open(future);
   const nb::object kept = nb::borrow(token);
-  if (future.execution().drive({port.port, token.ptr(), spins}) == Execution::Driven::complete) return true;
+  const auto driven = future.execution().drive({port.port, token.ptr(), spins});
+  if (driven == Execution::Driven::complete) return Went::arrived;
+  if (driven == Execution::Driven::turn_is_over) return Went::turn_is_over;
   token.release();
-  return false;
+  return Went::waits;
 }
 
 nb::object or_none(const nb::object& object) { return object.is_valid() ? object : nb::none(); }
@@ -181,15 +184,17 @@ bool has_end_of_its_own(nb::handle future) {
   return end.is_valid() && !end.is(known().as_its_operation);
 }
 
-bool go_on(nb::handle object, LoopPort& port, nb::handle token) {
+Went go_on(nb::handle object, LoopPort& port, nb::handle token) {
   Future& future = *nb::inst_ptr<Future>(object);
-  if (future.end().is_valid()) return true;
+  if (future.end().is_valid()) return Went::arrived;
   future.is_started = true;
   future.remove(token.ptr());
   future.add(token.ptr(), port.port);  // first: a cancellation from now on tells this token
   try {
-    if (!drive_future(future, port, nb::borrow(token), false)) return false;
+    const Went went = drive_future(future, port, nb::borrow(token), false);
+    if (went == Went::waits) return went;
     future.remove(token.ptr());
+    if (went == Went::turn_is_over) return went;
     settle(object);
   } catch (nb::python_error& error) {
     future.remove(token.ptr());
@@ -199,7 +204,7 @@ bool go_on(nb::handle object, LoopPort& port, nb::handle token) {
     else
       call_method(known().fail, object, error.value().ptr());
   }
-  return true;
+  return Went::arrived;
 }
 
 void withdraw(nb::handle object, nb::handle token) {
@@ -238,7 +243,9 @@ void bind_futures(nb::module_& module) {
              if (future.end().is_valid()) return true;
              future.is_started = true;
              try {
-               if (!drive_future(future, port, std::move(token), true)) return false;
+               const Went went = drive_future(future, port, token, true);
+               if (went == Went::turn_is_over) port.port->put(token.release().ptr(), completion::pause);
+               if (went != Went::arrived) return false;
                settle(self);
              } catch (nb::python_error& error) {
                settle_failed(self, error);

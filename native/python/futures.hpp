@@ -11,9 +11,9 @@ namespace nb = nanobind;
 nb::handle operation_of(nb::handle future);
 // Did it end otherwise than its operation: was it cancelled, for one?
 bool has_end_of_its_own(nb::handle future);
-// Goes on without spinning. True: the future is settled. False: `token` will come out of the port. An error that is not
-// its operation's is the future's end; an interruption is raised.
-bool go_on(nb::handle future, LoopPort& port, nb::handle token);
+// Goes on without spinning, until the future is settled, or `token` will come out of the port. An error that is not its
+// operation's is the future's end; an interruption is raised.
+Went go_on(nb::handle future, LoopPort& port, nb::handle token);
 // The token is not waited for any more.
 void withdraw(nb::handle future, nb::handle token);
 

@@ -26,6 +26,13 @@ inline void drop_orphans() {
   for (const completion::Token token : process_engine().orphans.take()) Py_DECREF(static_cast<PyObject*>(token));
 }
 
+// How far something that is awaited went.
+enum class Went : std::uint8_t {
+  arrived,      // it is there
+  waits,        // the token comes out of the port when there is more to do
+  turn_is_over  // there is more to do, when others have had their turn of the loop; the token was not taken
+};
+
 // A port whose tokens are Python objects. It ends with the loop; what comes later is dropped when
 // somebody next has the GIL and asks.
 struct LoopPort {

@@ -366,7 +366,7 @@ void bind_policies(nb::module_& module) {
   nb::class_<Policy>(module, "Policy", nb::is_weak_referenceable())
       .def_prop_ro("_streams", [](const Policy& self) { return self.streams; })
       .def_prop_ro("_priority", [](const Policy& self) { return self.priority; })
-      .def_prop_ro("_uses_default_stream", &Policy::uses_default_stream);
+      .def("_uses_default_stream", &Policy::uses_default_stream, "stream_priority"_a);
   nb::class_<Dataflow, Policy>(module, "Dataflow").def(nb::init<std::uint32_t, int>(), "streams"_a, "priority"_a);
   nb::class_<RoundRobin, Policy>(module, "RoundRobin").def(nb::init<std::uint32_t, int>(), "streams"_a, "priority"_a);
   nb::class_<LeastLoaded, Policy>(module, "LeastLoaded").def(nb::init<std::uint32_t, int>(), "streams"_a, "priority"_a);

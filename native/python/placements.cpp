@@ -101,6 +101,22 @@ void bind_placements(nb::module_& module) {
             return changed;
           },
           "most"_a)
+      .def(
+          "with_priority",
+          [](const Placement& self, std::int64_t priority) {
+            Placement changed = self;
+            changed.priority = priority;
+            return changed;
+          },
+          "priority"_a)
+      .def_prop_ro("priority", [](const Placement& self) { return self.priority; })
+      // On the streams of a policy.
+      .def(
+          "stream_priority",
+          [](const Placement& self, nb::handle_t<Policy> policy) {
+            return self.stream_priority(*nb::inst_ptr<Policy>(policy));
+          },
+          "policy"_a)
       // Each: (device, bytes, whether who asks for more waits); one for a device or none.
       .def(
           "with_memory_limits",

@@ -1,6 +1,7 @@
 // Counts of the engine's work: see statistics.hpp.
 #include "statistics.hpp"
 
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 
 #include <chrono>
@@ -15,7 +16,9 @@
 
 namespace aiocuda {
 namespace {
+using namespace nb::literals;
 using driver::Engine;
+using Clock = completion::Pending::Clock;
 
 PyObject* loop_runs = nullptr;  // () -> whether an event loop runs in this thread
 
@@ -69,6 +72,24 @@ live::Page::Counts counts_at_once() {
           engine.waits.spins.load(), engine.waits.spins_that_paid.load()};
 }
 
+// Of a device that is open: the error that broke it, 0 if it is well; and for how many seconds the longest wait for it
+// has lasted, 0 if there is none. Waits for nothing.
+std::pair<std::int32_t, double> state_of_device(std::int32_t device) {
+  Engine& engine = process_engine();
+  engine.require_not_forked();
+  const driver::StreamState& stream = engine.stream(engine.devices.at(device).default_stream);
+  CUresult answer = CUDA_SUCCESS;
+  if (!engine.streams.is_captured(stream.handle)) {
+    driver::ContextScope scope(engine);
+    scope.bind(device);
+    answer = engine.submission.query(stream.handle, stream.context);
+  }
+  const auto since =
+      engine.pending.longest_since([&](std::uint32_t each) { return engine.stream(each).device == device; });
+  const std::chrono::duration<double> lasts = since ? Clock::now() - *since : Clock::duration{};
+  return {driver::breaks_context(answer) ? answer : 0, lasts.count()};
+}
+
 // A word at the start of somebody's memory, as long as this lives.
 class Word {
  public:
@@ -111,6 +132,7 @@ void bind_live_page(nb::module_& module) {
 void bind_statistics(nb::module_& module) {
   bind_live_page(module);
   module.def("statistics", counts);
+  module.def("state_of_device", state_of_device, "device"_a);
   // Of what may hold up an event loop: `is_running()` says whether one runs in this thread.
   module.def("set_loop_runs", [](nb::object is_running) {
     Py_XDECREF(std::exchange(loop_runs, is_running.release().ptr()));

@@ -262,3 +262,23 @@ TEST_CASE("many threads end what many others wait for: every token comes out onc
   CHECK(pending.size() == 0);
   for (const Token early : told_at_once) CHECK_FALSE(out.contains(early));
 }
+
+TEST_CASE("the longest wait for a device is known, and places in lines are none") {
+  Pending pending;
+  const auto is_odd = [](std::uint32_t stream) { return stream % 2 == 1; };
+  CHECK_FALSE(pending.longest_since(is_odd));
+  pending.add({std::make_shared<Completion>(1), 1, {}, {}});  // a place in a line
+  CHECK_FALSE(pending.longest_since(is_odd));
+  const auto passed = [] { return 0; };
+  pending.add({std::make_shared<Completion>(1), 2, passed, {}});  // of another device
+  const auto before = Pending::Clock::now();
+  const std::uint64_t first = pending.add({std::make_shared<Completion>(1), 3, passed, {}});
+  const auto between = Pending::Clock::now();
+  pending.add({std::make_shared<Completion>(1), 1, passed, {}});
+  REQUIRE(pending.longest_since(is_odd));
+  CHECK(*pending.longest_since(is_odd) >= before);
+  CHECK(*pending.longest_since(is_odd) <= between);
+  pending.done(first);
+  REQUIRE(pending.longest_since(is_odd));
+  CHECK(*pending.longest_since(is_odd) >= between);
+}

@@ -1,6 +1,7 @@
 // Lines of those who wait for room, also from many threads at once (run under ThreadSanitizer).
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <thread>
@@ -391,4 +392,32 @@ TEST_CASE("who came and asks for more keeps his place, and is pending on his dev
   services.free(20);
   CHECK(called({first, second}) == std::vector{true, true});
   CHECK(services.pending.size() == 0);
+}
+
+TEST_CASE("a higher priority goes first, and one call in eight goes to who has waited longest") {
+  Services services(40);
+  std::vector<std::shared_ptr<Turn>> usual, urgent;
+  for (int i = 0; i < 3; ++i) usual.push_back(services.stand({me, false, token(1)}));
+  for (int i = 0; i < 20; ++i) urgent.push_back(services.stand({me, false, token(2), 5}));
+  *services.stream.passed = 7;
+  services.lines.has_room(0);
+  CHECK(std::ranges::count(called(urgent), true) == 7);
+  CHECK(called(usual) == std::vector{false, false, false});
+  *services.stream.passed = 8;
+  services.lines.note(0, services.stream.level());
+  CHECK(called(usual) == std::vector{true, false, false});
+  *services.stream.passed = 15;
+  services.lines.note(0, services.stream.level());
+  CHECK(std::ranges::count(called(urgent), true) == 14);
+}
+
+TEST_CASE("an operation has the highest priority of those who wait for it") {
+  Services services(4);
+  const auto first = services.stand({me, false, token(1), 1});
+  const auto second = services.stand({me, false, token(2)});
+  services.lines.stand(second, 0, services.stream.level(), services.most, {another, true, nullptr, 2});
+  *services.stream.passed = 1;
+  services.lines.has_room(0);
+  CHECK(second->called()->has_ended());
+  CHECK_FALSE(first->called()->has_ended());
 }

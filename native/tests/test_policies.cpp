@@ -75,6 +75,7 @@ TEST_CASE("the least loaded has the fewest that have not passed") {
 TEST_CASE("one stream is one stream") {
   Streams at(1);
   const SingleStream policy;
-  CHECK(policy.uses_default_stream());
+  CHECK(policy.uses_default_stream(0));
+  CHECK_FALSE(policy.uses_default_stream(-1));
   for (int i = 0; i < 3; ++i) CHECK(policy.choose(at.timeline, {}, at.policy_streams) == 0);
 }

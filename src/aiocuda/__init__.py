@@ -70,6 +70,10 @@ from aiocuda._pictures.picture import Picture as Picture
 from aiocuda._serve.batching import Batched as Batched
 from aiocuda._serve.batching import batched as batched
 from aiocuda._serve.counts import BatchStatistics as BatchStatistics
+from aiocuda._serve.health import DeviceHealth as DeviceHealth
+from aiocuda._serve.health import Health as Health
+from aiocuda._serve.health import healthy as healthy
+from aiocuda._serve.lifespan import lifespan as lifespan
 from aiocuda._serve.padding import bucket as bucket
 from aiocuda._serve.padding import pad_stack as pad_stack
 from aiocuda._trace.debugging import Debugging as Debugging
@@ -136,6 +140,7 @@ from aiocuda.errors import DeadlineError as DeadlineError
 from aiocuda.errors import DeviceLostError as DeviceLostError
 from aiocuda.errors import DeviceMismatchError as DeviceMismatchError
 from aiocuda.errors import DeviceTimeoutError as DeviceTimeoutError
+from aiocuda.errors import DrainTimeoutError as DrainTimeoutError
 from aiocuda.errors import DriverError as DriverError
 from aiocuda.errors import DriverNotFoundError as DriverNotFoundError
 from aiocuda.errors import DriverSelectionError as DriverSelectionError
@@ -154,6 +159,7 @@ from aiocuda.errors import OwnershipError as OwnershipError
 from aiocuda.errors import QueueFullError as QueueFullError
 from aiocuda.errors import RaceError as RaceError
 from aiocuda.errors import SignatureError as SignatureError
+from aiocuda.errors import StoppingError as StoppingError
 from aiocuda.errors import UndeclaredKernelError as UndeclaredKernelError
 
 __all__ = [
@@ -181,11 +187,13 @@ __all__ = [
     "Device",
     "DeviceArray",
     "DeviceFuture",
+    "DeviceHealth",
     "DeviceLimits",
     "DeviceLostError",
     "DeviceMismatchError",
     "DeviceOp",
     "DeviceTimeoutError",
+    "DrainTimeoutError",
     "DriverError",
     "DriverInfo",
     "DriverNotFoundError",
@@ -198,6 +206,7 @@ __all__ = [
     "ForkedProcessError",
     "GraphScope",
     "GraphStatistics",
+    "Health",
     "HostArray",
     "IpcEventHandle",
     "IpcHandle",
@@ -232,6 +241,7 @@ __all__ = [
     "SignatureError",
     "SingleStream",
     "Statistics",
+    "StoppingError",
     "Stream",
     "StreamWait",
     "Tracing",
@@ -268,8 +278,10 @@ __all__ = [
     "full_like",
     "gather",
     "graph_scope",
+    "healthy",
     "interop",
     "kernel",
+    "lifespan",
     "linalg",
     "linspace",
     "load",

@@ -34,8 +34,10 @@ from aiocuda._errors.executions import DeviceTimeoutError as DeviceTimeoutError
 from aiocuda._errors.executions import OperationInterruptedError as OperationInterruptedError
 from aiocuda._errors.files import FileError as FileError
 from aiocuda._errors.serving import DeadlineError as DeadlineError
+from aiocuda._errors.serving import DrainTimeoutError as DrainTimeoutError
 from aiocuda._errors.serving import ItemError as ItemError
 from aiocuda._errors.serving import QueueFullError as QueueFullError
+from aiocuda._errors.serving import StoppingError as StoppingError
 from aiocuda._naming import name_publicly as _name_publicly
 
 __all__ = [
@@ -52,6 +54,7 @@ __all__ = [
     "DeviceLostError",
     "DeviceMismatchError",
     "DeviceTimeoutError",
+    "DrainTimeoutError",
     "DriverError",
     "DriverNotFoundError",
     "DriverSelectionError",
@@ -70,6 +73,7 @@ __all__ = [
     "QueueFullError",
     "RaceError",
     "SignatureError",
+    "StoppingError",
     "UndeclaredKernelError",
 ]
 

@@ -71,6 +71,16 @@ EXAMPLES = {
         errors.DeadlineError("embed", 0.05, 1.25),
         "embed: the item was refused: it has 0.05 s, and would take about 1.25 s behind those that wait",
     ),
+    errors.StoppingError: (
+        errors.StoppingError("embed"),
+        "embed takes no more items: the lifespan of its service has come to its end; send the request to another "
+        "process, and have the server end its requests before the block of lifespan() ends",
+    ),
+    errors.DrainTimeoutError: (
+        errors.DrainTimeoutError(2.5, ("embed: 3 items wait, and 2 are in batches under way", "device 0: stream 4")),
+        "the service ended before all accepted work was done; after 2.5 s this was left: embed: 3 items wait, and 2 "
+        "are in batches under way; device 0: stream 4. Give lifespan() a longer drain_s, or items less time",
+    ),
     errors.RaceError: (errors.RaceError(["one and another"]), "1 race on the device:\n- one and another"),
     errors.KernelCheckError: (
         errors.KernelCheckError(["a line"]),

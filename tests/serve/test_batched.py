@@ -19,6 +19,7 @@ import pytest
 
 import aiocuda as ac
 from aiocuda import _loops
+from aiocuda._serve.batcher import Batcher
 
 LONG_MS = 1e9  # longer than a test: such a batch begins when it is full
 
@@ -44,6 +45,12 @@ def collect() -> None:
     """Collect what is held by a loop that has to be collected before."""
     for _ in range(3):
         gc.collect()
+
+
+def batcher_here() -> Batcher:
+    """The only one of the loop that runs."""
+    (found,) = [each for each in _loops.current_tasks().kept.values() if isinstance(each, Batcher)]
+    return found
 
 
 def calls_of(function: Any, *items: Any, **options: Any) -> list[Callable[[], Awaitable[Any]]]:
@@ -224,6 +231,27 @@ def test_higher_priorities_go_first(run: Any) -> None:
                 await anyio.wait_all_tasks_blocked()
             held.release(10)
         assert held.batches == [[0], [4, 3], [2, 1]]
+
+    run(main)
+
+
+def test_an_item_has_the_priority_in_force_of_its_caller(run: Any) -> None:
+    async def main() -> None:
+        held = Held()
+        function = ac.batched(max_size=1, max_wait_ms=0, max_in_flight=1)(held)
+
+        async def call(item: int, in_force: int, **options: int) -> None:
+            with ac.use(priority=in_force):
+                await function(item, **options)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(call, 0, 0)
+            await held.until_begun()
+            for item, in_force, options in ((1, -1, {}), (2, 0, {}), (3, 2, {}), (4, 9, {"priority": 1})):
+                group.start_soon(functools.partial(call, item, in_force, **options))
+                await anyio.wait_all_tasks_blocked()
+            held.release(10)
+        assert held.batches == [[0], [3], [4], [2], [1]]
 
     run(main)
 
@@ -457,7 +485,7 @@ def test_a_caller_that_is_cancelled_before_he_may_wait_drops_his_item(run: Any) 
                     outside.start_soon(lambda: function(2, within_s=LONG_MS))
                     await anyio.wait_all_tasks_blocked()
                     scope.cancel()
-            (batcher,) = _loops.current_tasks().kept.values()
+            batcher = batcher_here()
             assert batcher._deadlines.earliest() == float("inf")
             held.release(10)
         assert held.ended == [[0], [1]]
@@ -629,7 +657,7 @@ def test_a_batch_that_is_about_to_end_holds_an_item_up_for_as_long_as_is_left(
         async with anyio.create_task_group() as group:
             group.start_soon(function, 1)
             await held.until_begun()
-            (batcher,) = _loops.current_tasks().kept.values()
+            batcher = batcher_here()
             monkeypatch.setattr(function._served.counts, "usual_run_s", lambda: 100.0)
             for batch in batcher._in_flight:
                 batch.begun_s -= 60.0

@@ -67,7 +67,9 @@ class CountingSink {
 
   dataflow::Timeline& timeline() { return timeline_; }
   dataflow::RangeHazards& hazards(Buffer& buffer) { return buffer.hazards; }
-  dataflow::PolicyStreams& policy_streams(Op&, const dataflow::Policy&, std::int32_t) { return ++asked_, streams_; }
+  dataflow::PolicyStreams& policy_streams(Op&, const dataflow::Policy&, std::int32_t, int) {
+    return ++asked_, streams_;
+  }
   dataflow::StreamId ask(const dataflow::Policy&, Op&, std::int32_t, const std::vector<Tick>&,
                          const dataflow::PolicyStreams&) {
     return 0;

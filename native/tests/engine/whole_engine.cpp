@@ -66,7 +66,7 @@ WholeEngine::WholeEngine(std::uint32_t streams_each, std::optional<ThreadUse> us
     engine.open(ordinal);
     return nb::none();
   });
-  hooks.policy_streams = nb::cpp_function([this, streams_each](nb::handle, std::int32_t ordinal, nb::handle) {
+  hooks.policy_streams = nb::cpp_function([this, streams_each](nb::handle, std::int32_t ordinal, int, nb::handle) {
     nb::list ids;
     ids.append(engine.id_of(engine.devices.at(ordinal).default_stream));
     doing(engine, std::string("creating a stream"), ordinal, [&] {

@@ -106,6 +106,7 @@ def use(
     *,
     spin_us: int | None = None,
     max_in_flight: int | None = None,
+    priority: int | None = None,
 ) -> Iterator[None]:
     """Put what is built and executed inside on a device, on a stream of one, or where a policy says.
 
@@ -121,6 +122,13 @@ def use(
     max_in_flight
         The most submissions that a stream may hold, from 1 to 250; where it holds them, an await waits for room
         without blocking the loop, ``.sync()`` and ``.submit()`` wait with the GIL released. 250 where nothing is said.
+    priority
+        How urgent the work is: higher numbers go first. Without it, work has priority 0, and a policy's streams have
+        the policy's own. *Streams*: the policy in force chooses among streams of that priority, and has as many for
+        each. CUDA counts from 0 down, so ``priority=3`` means streams of -3, or the device's most urgent ones; below 0
+        it means those of 0. A stream that is named stays. *Lines*: those of a higher priority go first where tasks and
+        threads wait for a turn of their loop, for room in a stream, or for memory. One turn in eight goes to
+        whoever has waited longest. *Batches*: items of a `batched` function have it, if their caller says nothing else.
 
     Raises
     ------
@@ -147,12 +155,14 @@ def use(
     Two places that were both said are a `DeviceMismatchError`, which names them. The placement of an execution, or of
     `on`, is in force in the functions of `then`, `inspect`, `map` and `call`: it counts there as a `use`.
     """
-    is_empty = target is None and spin_us is None and max_in_flight is None
+    is_empty = target is None and spin_us is None and max_in_flight is None and priority is None
     chosen = placement.current.get() if target is None and not is_empty else placement_for(target)
     if spin_us is not None:
         chosen = chosen.with_spin_us(given.between(spin_us, "spin_us", 0, 1_000_000))
     if max_in_flight is not None:
         chosen = chosen.with_max_in_flight(given.between(max_in_flight, "max_in_flight", 1, placement.MOST_IN_FLIGHT))
+    if priority is not None:
+        chosen = chosen.with_priority(given.between(priority, "priority", *placement.PRIORITIES))
     token = placement.current.set(chosen)
     try:
         yield

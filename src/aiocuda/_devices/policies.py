@@ -6,12 +6,13 @@ overwrite, so every policy gives the same results.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from aiocuda import _forks, _native
 from aiocuda._devices.device import Device, DeviceLike, Stream, as_ordinal, as_stream, priority_of
 from aiocuda._devices.placing import as_policy
+from aiocuda._driver.context_limits import highest_stream_priority
 from aiocuda._engine import faults, placement
 from aiocuda._values.given import between
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
@@ -35,8 +36,8 @@ _lock = _forks.lock()
 class Policy:
     """The base of all policies: they have their own streams on each device, made when they are first needed there."""
 
-    _kept: dict[int, tuple[Stream, ...]]
-    _lent: dict[int, dict[int, Stream]]
+    _kept: dict[tuple[int, int], tuple[Stream, ...]]  # by device and priority
+    _lent: dict[int, dict[int, Stream]]  # by device
 
     def streams(self, device: DeviceLike | None = None) -> tuple[Stream, ...]:
         """Return the streams that it chooses from on a device.
@@ -45,17 +46,22 @@ class Policy:
         ----------
         device
             The device; None takes the one in force.
-        """
-        return tuple(self._lend(as_ordinal(device)).values())
 
-    def _lend(self, ordinal: int) -> dict[int, Stream]:
-        """Return its streams on a device, by index, as others get them: closing these closes nothing."""
+        Notes
+        -----
+        With ``use(priority=…)`` in force, they are those of that priority.
+        """
+        ordinal = as_ordinal(device)
+        opened = self._open(ordinal, placement.current.get().stream_priority(_native_of(self)))
+        return tuple(self._lend(ordinal, [stream._index for stream in opened]).values())
+
+    def _lend(self, ordinal: int, indices: Iterable[int]) -> dict[int, Stream]:
+        """Return streams of its own on a device, by index, as others get them: closing these closes nothing."""
         if not hasattr(self, "_lent"):
             self._lent = {}
-        if ordinal not in self._lent:
-            device = Device(ordinal)
-            self._lent[ordinal] = {each._index: Stream._known(each._index, device) for each in self._open(ordinal)}
-        return self._lent[ordinal]
+        lent = self._lent.setdefault(ordinal, {})
+        device = Device(ordinal)
+        return {index: lent.get(index) or lent.setdefault(index, Stream._known(index, device)) for index in indices}
 
     def __repr__(self) -> str:
         if not _native.is_made(self):
@@ -63,17 +69,19 @@ class Policy:
         native = _native_of(self)
         return f"<{type(self).__name__} of {native._streams} streams, priority {native._priority}>"
 
-    def _open(self, ordinal: int) -> tuple[Stream, ...]:
+    def _open(self, ordinal: int, priority: int) -> tuple[Stream, ...]:
         native = _native_of(self)
         device = Device(ordinal)
+        # The driver takes what is beyond its range for the end of it: such streams are the same.
+        priority = min(max(priority, highest_stream_priority(ordinal)), 0)
         with _lock:
             if not hasattr(self, "_kept"):
                 self._kept = {}
-            if ordinal not in self._kept:
-                first = [device.default_stream] if native._uses_default_stream else []
-                more = [device.stream(native._priority) for _ in range(native._streams - len(first))]
-                self._kept[ordinal] = (*first, *more)
-            return self._kept[ordinal]
+            if (ordinal, priority) not in self._kept:
+                first = [device.default_stream] if native._uses_default_stream(priority) else []
+                more = [device.stream(priority) for _ in range(native._streams - len(first))]
+                self._kept[ordinal, priority] = (*first, *more)
+            return self._kept[ordinal, priority]
 
 
 class Dataflow(_native.Dataflow, Policy):
@@ -214,10 +222,10 @@ def set_policy(policy: Policy) -> Policy:
 
 
 def _ask(policy: SchedulingPolicy, op: Any, ordinal: int, producers: list[int], candidates: list[int]) -> int:
-    lent = policy._lend(ordinal)
+    lent = policy._lend(ordinal, candidates)
     # -1: explain() has met a stream that is being closed.
     made_on = tuple([lent.get(index) or _stream_of(index) for index in producers if index >= 0])
-    chosen = policy.choose(op, made_on, tuple(map(lent.__getitem__, candidates)))
+    chosen = policy.choose(op, made_on, tuple(lent.values()))
     try:
         return as_stream(chosen)._index
     except ArgumentTypeError as error:
@@ -231,10 +239,10 @@ def _stream_of(index: int) -> Stream:
     return Stream._known(index, Device(_native.stream_device(index)))
 
 
-def streams_for(policy: Policy, ordinal: int, op: _native.Op) -> list[int]:
-    """Return the streams that a policy chooses from on a device; what fails is told of an operation."""
+def streams_for(policy: Policy, ordinal: int, priority: int, op: _native.Op) -> list[int]:
+    """Return a policy's streams of a priority on a device; what fails is told of an operation."""
     with faults.raised_as(op, ordinal):
-        return [stream._index for stream in policy._open(ordinal)]
+        return [stream._index for stream in policy._open(ordinal, priority)]
 
 
 def _count(streams: int) -> int:

@@ -1,17 +1,27 @@
-"""The settings of a device's context: its limits, and its preference for shared memory or the first-level cache.
+"""A device's context: its limits, its preference for shared memory or the first-level cache, its streams' priorities.
 
-Always true: both are the driver's to keep; nothing of them is remembered here.
+Always true: the settings are the driver's to keep; nothing of them is remembered here.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import Final
 
 from aiocuda._driver import runtime
 from aiocuda._driver.loaded import CACHE_PREFERENCES, CachePreference
 from aiocuda.errors import DriverError
 
-__all__ = ["INVALID_VALUE", "NAMES", "UNSUPPORTED", "cache_preference", "limit", "set_cache_preference", "set_limit"]
+__all__ = [
+    "INVALID_VALUE",
+    "NAMES",
+    "UNSUPPORTED",
+    "cache_preference",
+    "highest_stream_priority",
+    "limit",
+    "set_cache_preference",
+    "set_limit",
+]
 
 INVALID_VALUE: Final = 1  # CUDA_ERROR_INVALID_VALUE
 UNSUPPORTED: Final = 215  # CUDA_ERROR_UNSUPPORTED_LIMIT
@@ -64,3 +74,12 @@ def set_cache_preference(ordinal: int, preferred: CachePreference) -> None:
         from cuda.bindings import driver
 
         runtime.call(driver.cuCtxSetCacheConfig, driver.CUfunc_cache(CACHE_PREFERENCES.index(preferred)))
+
+
+@functools.cache
+def highest_stream_priority(ordinal: int) -> int:
+    """Return the number of the most urgent streams of a device, as CUDA counts: 0 or less. The least urgent have 0."""
+    with runtime.context_of(ordinal):
+        from cuda.bindings import driver
+
+        return int(runtime.call(driver.cuCtxGetStreamPriorityRange)[1])

@@ -1,10 +1,10 @@
-"""Errors of batches: an item that is refused, or that fails alone."""
+"""Errors of services: an item that is refused, or that fails alone; work that is not done when a service ends."""
 
 from __future__ import annotations
 
 from aiocuda._errors.asked import AiocudaError
 
-__all__ = ["DeadlineError", "ItemError", "QueueFullError"]
+__all__ = ["DeadlineError", "DrainTimeoutError", "ItemError", "QueueFullError", "StoppingError"]
 
 
 class ItemError(AiocudaError):
@@ -58,6 +58,59 @@ class QueueFullError(AiocudaError):
         return (
             f"{self.function}: {self.waiting} items wait already, and overflow='raise' refuses more (max_waiting); try "
             "again later, or let callers wait with overflow='wait'"
+        )
+
+
+class StoppingError(AiocudaError):
+    """A batched function takes no more items, because its service is ending, or has ended (`aiocuda.lifespan`).
+
+    Parameters
+    ----------
+    function
+        Its name.
+
+    Attributes
+    ----------
+    function
+        As given.
+    """
+
+    def __init__(self, function: str) -> None:
+        super().__init__(function)
+        self.function = function
+
+    def __str__(self) -> str:
+        return (
+            f"{self.function} takes no more items: the lifespan of its service has come to its end; send the request "
+            "to another process, and have the server end its requests before the block of lifespan() ends"
+        )
+
+
+class DrainTimeoutError(AiocudaError, TimeoutError):
+    """A service ended, and work that it had accepted was not done within the time for that.
+
+    Parameters
+    ----------
+    drain_s
+        The time that was given, in seconds.
+    left
+        What was left, in words: functions with their items, and what was running on devices.
+
+    Attributes
+    ----------
+    drain_s, left
+        As given.
+    """
+
+    def __init__(self, drain_s: float, left: tuple[str, ...]) -> None:
+        Exception.__init__(self, drain_s, left)  # not OSError's, which takes the second for a text
+        self.drain_s = drain_s
+        self.left = tuple(left)
+
+    def __str__(self) -> str:
+        return (
+            f"the service ended before all accepted work was done; after {self.drain_s:g} s this was left: "
+            f"{'; '.join(self.left)}. Give lifespan() a longer drain_s, or items less time"
         )
 
 

@@ -23,6 +23,7 @@ from aiocuda._loops import Cancellable, Tasks
 from aiocuda._ops.operation import DeviceOp
 from aiocuda._serve.counts import Counts
 from aiocuda._serve.queue import NEVER, BatchQueue, Item, Times
+from aiocuda._serve.taking import taking_of
 from aiocuda.errors import (
     AiocudaError,
     ArgumentIndexError,
@@ -102,6 +103,7 @@ class Batcher:
         self._limits = limits = served.limits
         self._counts = served.counts
         self._tasks = tasks
+        self._taking = taking_of(tasks)
         self._queue = BatchQueue(limits.max_size, limits.max_wait_s, limits.max_waiting)
         self._outside: OrderedDict[Item, None] = OrderedDict()  # they wait until they may wait in the queue
         self._in_flight: dict[_Batch, None] = {}
@@ -111,6 +113,7 @@ class Batcher:
 
     async def submit(self, value: Any, key: Hashable, priority: int, within_s: float | None) -> Any:
         """Have an item be in a batch, and return its result; see `Batched.__call__`."""
+        self._taking.require(self._name)
         now = self._tasks.time()
         item = Item(value, key, priority, now, since_s=time.perf_counter())
         if within_s is not None:
@@ -143,6 +146,18 @@ class Batcher:
                 self._counts.add("cancelled")
                 self._leave(item)
                 self._go_on()
+
+    @property
+    def left(self) -> str:
+        """How many items are not done, in words; empty where there is none."""
+        waiting, in_flight = len(self._queue) + len(self._outside), sum(batch.awaited for batch in self._in_flight)
+        if not waiting and not self._in_flight:
+            return ""
+        return f"{self._name}: {waiting} items wait, and {in_flight} are in batches under way"
+
+    def hurry(self) -> None:
+        """Begin all batches that may begin: no more items will come."""
+        self._go_on()
 
     # ----- Items
 
@@ -216,9 +231,12 @@ class Batcher:
             if not waiter.is_done:
                 waiter.set_error(DeadlineError(self._name, item.within_s))
         self._admit()
-        while len(self._in_flight) < self._limits.max_in_flight and (items := self._queue.take(now)):
+        by = NEVER if self._taking.is_stopped else now  # no more items will come
+        while len(self._in_flight) < self._limits.max_in_flight and (items := self._queue.take(by)):
             self._begin(items)
             self._admit()
+        if self._taking.when_idle is not None and not self.left:
+            self._taking.when_idle()
         due = self._queue.due() if len(self._in_flight) < self._limits.max_in_flight else NEVER
         self._look_again_at(min(due, self._deadlines.earliest()))
 

@@ -11,6 +11,7 @@ from typing import Any, Final, Generic, Literal, TypeVar, overload
 
 from aiocuda import _loops
 from aiocuda._engine.execution import checked_timeout
+from aiocuda._engine.placement import PRIORITIES, priority_in_force
 from aiocuda._ops.operation import DeviceOp
 from aiocuda._serve.batcher import Batcher, Limits, Served
 from aiocuda._serve.counts import BatchStatistics, Counts
@@ -45,7 +46,9 @@ class Batched(Generic[T, R]):
         self._owner: type | None = None
         self._attribute = getattr(function, "__name__", name)
 
-    def __call__(self, item: T, /, *, priority: int = 0, within_s: float | None = None) -> Coroutine[Any, Any, R]:
+    def __call__(
+        self, item: T, /, *, priority: int | None = None, within_s: float | None = None
+    ) -> Coroutine[Any, Any, R]:
         """Have an item be in a batch; await its result.
 
         Parameters
@@ -53,7 +56,7 @@ class Batched(Generic[T, R]):
         item
             The item.
         priority
-            Items of higher ones go first.
+            Items of higher ones go first. None: that of ``use(priority=…)``, or 0.
         within_s
             How many seconds its caller has. None: as long as it takes.
 
@@ -73,7 +76,10 @@ class Batched(Generic[T, R]):
         DeadlineError
             The time is over; or, at once, the item would take longer behind those that wait.
         """
-        priority = between(priority, "the priority of an item", -_MOST, _MOST)
+        if priority is None:
+            priority = priority_in_force()
+        else:
+            priority = between(priority, "the priority of an item", *PRIORITIES)
         if within_s is not None:
             within_s = checked_timeout(within_s)
         key = None if self._key is None else self._key(item)

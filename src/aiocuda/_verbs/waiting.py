@@ -1,7 +1,8 @@
 """Waiting for several operations: one after another as they complete, or for some of them.
 
-Always true: all are submitted at the call, as far as there is room and no `map` stands in between; giving up the wait
-leaves what was submitted to the device. One loop's port serves all of a wait: there is no task for each operation.
+Always true: all are submitted before the first is given out, as far as there is room and no `map` stands in between.
+Giving up the wait leaves what was submitted to the device. One loop's port serves all of a wait: there is no task for
+each operation.
 """
 
 from __future__ import annotations
@@ -72,11 +73,13 @@ def as_completed(ops: Iterable[DeviceOp[T] | DeviceFuture[T]]) -> AsyncIterator[
 
     Notes
     -----
-    All are submitted now, at the call, from left to right; what stands behind a `DeviceOp.map` or finds its stream
-    full is submitted as the iteration comes to it. An operation's error comes out when its future is asked, not from
-    here. The order is that in which completions are learnt, which for those of one stream is the stream's.
-    *Stream*: the one in force at the call. *Blocks*: no. *On cancel*, and where the iteration is left early: what
-    was submitted goes on.
+    They are submitted from left to right, the first 128 now, at the call. The others follow when the iteration is
+    first awaited, 128 in each turn of the loop, before it yields a future. If an operation stands behind a
+    `DeviceOp.map`, or finds its stream full, it is submitted as the iteration comes to it. An operation's error comes
+    out when its future is asked, not from here. The order is that in which completions are learnt, which for those of
+    one stream is the stream's.
+    *Stream*: the one in force at the call. *Blocks*: no. *On cancel*, and where the iteration is left early: what was
+    submitted goes on.
     """
     iterator: AsyncIterator[DeviceFuture[T]] = _native.Arrivals(_futures_of(ops), is_iterated=True)
     return iterator
@@ -158,6 +161,7 @@ async def wait(
 
     Notes
     -----
+    Operations are submitted 128 in a turn of the loop, all before this returns, unless the time is over first.
     An operation's error comes out when its future is asked. *Stream*: the one in force when this is awaited.
     *Blocks*: no. *On cancel*, and for those still pending: what was submitted goes on.
     """
