@@ -55,10 +55,27 @@ class Enclosure {
     Entered(const Entered&) = delete;
     Entered& operator=(const Entered&) = delete;
     ~Entered() { entered = before_; }
+    // What was recorded before, or is around that.
+    const Enclosure* before() const { return before_ == anywhere() ? around_ : before_; }
 
    private:
     const Enclosure* before_;
   };
+
+  // While it lives, what is built and recorded on this thread is apart from the graph that was recorded there.
+  class Apart {
+   public:
+    Apart() : entered_(anywhere()), before_(std::exchange(around_, entered_.before())) {}
+    Apart(const Apart&) = delete;
+    Apart& operator=(const Apart&) = delete;
+    ~Apart() { around_ = before_; }
+
+   private:
+    const Entered entered_;
+    const Enclosure* before_;
+  };
+  // The graph that was recorded on this thread when something apart was begun, or null.
+  static const Enclosure* around() { return around_; }
 
   // Stands for "no walk is going on here", as in a callback; null for a walk of those that are in no graph.
   static const Enclosure* anywhere() { return reinterpret_cast<const Enclosure*>(&anywhere_); }
@@ -66,6 +83,7 @@ class Enclosure {
  private:
   static constexpr char anywhere_ = 0;
   static inline thread_local const Enclosure* entered = reinterpret_cast<const Enclosure*>(&anywhere_);
+  static inline thread_local const Enclosure* around_ = nullptr;
 };
 
 // The maker of a buffer, for messages: an object and a number in it, which Origin can read. Kept with the buffer.

@@ -49,6 +49,9 @@ class GraphSink : private PlanNodes {
       : services_(std::move(services)), enclosure_(std::make_shared<Inside>(services_)) {
     enclosure_->place = plan_.place = std::move(place);
     enclosure_->is_part = !loop.empty();
+    enclosure_->sink = this;
+    if (const auto* const around = static_cast<const Inside*>(Enclosure::around()); around && enclosure_->is_part)
+      around_ = around->sink;
     plan_.loop = std::move(loop);
   }
   ~GraphSink() { enclosure_->is_open = false; }
@@ -91,9 +94,19 @@ class GraphSink : private PlanNodes {
   // What is recorded from here on is in a body of a conditional node, until that is closed.
   void open_body(ConditionIndex condition, bool repeats, std::uint8_t bodies, std::int32_t device) {
     PlanNodes::open_body({condition, repeats, bodies}, device);
+    begun_.push_back(of_bodies_.size());
   }
-  using PlanNodes::close_body;
-  using PlanNodes::open_next_body;
+  void open_next_body() {
+    forget_bodys();
+    PlanNodes::open_next_body();
+  }
+  void close_body() {
+    forget_bodys();
+    begun_.pop_back();
+    PlanNodes::close_body();
+  }
+  // From here on operations that were built before are refused, unless they have been done.
+  void begin_function() { function_ = ++Op::functions(); }
 
   // Lays out the memory. `results`: all that somebody may look at when the graph has run.
   GraphPlan finish(const std::vector<const Array*>& results, nb::object result) {
@@ -121,6 +134,7 @@ class GraphSink : private PlanNodes {
     if (!slots_.is_own(array)) return std::nullopt;
     return Array{array.buffer, 0, array.device, byte, {static_cast<std::int64_t>(array.buffer->size_bytes)}};
   }
+  bool is_written_constant(const Array& array) const { return slots_.is_written_constant(array); }
   bool is_captured(const Array& array) const { return slots_.is_captured(array); }
   // Is it memory of another library's that a captured function has made? Each launch writes it anew.
   bool is_adopted(const Array& array) const {
@@ -132,14 +146,29 @@ class GraphSink : private PlanNodes {
 
   // --- the walk's questions and orders
 
-  bool is_done(const Op& op) const { return op.is_done() || results_.contains(&op); }
-  bool is_failed(const Op& op) const { return op.state == State::failed; }
-  [[noreturn, gnu::cold]] void raise_again(const Op& op) const { ExplainSink::raise_stored(op); }
+  // What the graph around has done is done before the part.
+  bool is_done(const Op& op) const {
+    return op.is_done() || results_.contains(&op) || (around_ && around_->is_done(op));
+  }
+  // A body runs again and again, or perhaps not at all: what was built outside of it would, too.
+  bool is_failed(const Op& op) const { return op.state == State::failed || is_from_outside(op); }
+  [[noreturn, gnu::cold]] void raise_again(const Op& op) const {
+    if (op.state == State::failed) ExplainSink::raise_stored(op);
+    const nb::object self = nb::find(op), location = op.origin.location();
+    const std::string place = location.is_none() ? std::string()
+                                                 : " (" + nb::cast<std::string>(location[0]) + ":" +
+                                                       std::to_string(nb::cast<int>(location[1])) + ")";
+    raise(error_types.capture,
+          plan_.loop + ": " + nb::cast<std::string>(self.attr("_title")) + place +
+              " was built outside of the function that uses it, and has not run; put it into the state, run it before, "
+              "or build it inside of the function");
+  }
   void fail(Op&, nb::handle) {}
 
   Value result(const Op& op) const {
     const auto found = results_.find(&op);
-    return found != results_.end() ? nb::handle(found->second) : nb::handle(op.outcome);
+    if (found != results_.end()) return found->second;
+    return op.is_done() || !around_ ? nb::handle(op.outcome) : around_->result(op);
   }
   Value constant(nb::handle object) const { return object; }
   const Array* array(Value value) const {
@@ -298,9 +327,15 @@ class GraphSink : private PlanNodes {
   // A graph inside a graph: its nodes, behind all that any of them must come after, as one operation.
   void replay(ReplayOp& op, const Replay& replay, StreamIndex, std::int32_t device) {
     const GraphPlan& inner = *op.plan;
+    keep(op.graph);  // the hazards here name its memory
     std::vector<Pointer> places;
-    for (std::size_t slot = 0; slot < inner.memory.size(); ++slot)
-      places.push_back(slots_.place_of_inner(inner, replay, static_cast<SlotIndex>(slot)));
+    for (std::size_t slot = 0; slot < inner.memory.size(); ++slot) {
+      const Memory& memory = inner.memory[slot];
+      // A part's temporaries are this graph's, which has the memory for all of its own.
+      places.push_back(!inner.loop.empty() && memory.shares_memory
+                           ? Pointer{add_own(memory.size_bytes, memory.device), 0}
+                           : slots_.place_of_inner(inner, replay, static_cast<SlotIndex>(slot)));
+    }
     for (const Constant& constant : inner.constants)
       slots_.note_constant(constant.array, places[constant.memory].slot, constant.writes);
     for (const ReplayOp::Binding& binding : op.bindings) {
@@ -400,6 +435,7 @@ class GraphSink : private PlanNodes {
   void finish(Op& op, Value value) {
     nb::object self = nb::find(op);
     results_[&op] = nb::borrow(value);
+    if (is_in_body()) of_bodies_.push_back(&op);
     recorded_.push_back(std::move(self));
   }
 
@@ -409,6 +445,7 @@ class GraphSink : private PlanNodes {
   class Inside final : public Enclosure {
    public:
     explicit Inside(const Services& services) : allocate_(services.allocate) {}
+    const GraphSink* sink = nullptr;
     void pin(Buffer& buffer) override {
       if (is_open && !buffer.address) allocate_(buffer, nullptr);
     }
@@ -417,9 +454,24 @@ class GraphSink : private PlanNodes {
     std::function<void(Buffer&, Op*)> allocate_;
   };
 
+  bool is_from_outside(const Op& op) const { return op.built_after < function_ && !is_value(op); }
+  // What a body has done is done nowhere else.
+  void forget_bodys() {
+    for (; of_bodies_.size() > begun_.back(); of_bodies_.pop_back()) results_.erase(of_bodies_.back());
+  }
+  bool is_of_map(Value value) const { return late_.contains(value.ptr()) || (around_ && around_->is_of_map(value)); }
+
   Value keep(nb::object object) {
     kept_.push_back(std::move(object));
     return kept_.back();
+  }
+
+  SlotIndex add_own(std::uint64_t size_bytes, std::int32_t device) {
+    auto buffer = std::make_unique<Buffer>(size_bytes, device);
+    buffer->enclosure = enclosure_;
+    const auto slot = static_cast<SlotIndex>(plan_.memory.size());
+    slots_.add_own(BufferRef(std::move(buffer)), size_bytes, device);
+    return slot;
   }
 
   Value make_array(std::uint64_t size_bytes, std::int32_t device, DType dtype, const std::vector<std::int64_t>& shape) {
@@ -487,7 +539,7 @@ class GraphSink : private PlanNodes {
 
   // A value that is known only when a launch is complete cannot be an argument of anything inside.
   void require_now(Value value) const {
-    if (late_.contains(value.ptr()))
+    if (is_of_map(value))
       raise(error_types.capture,
             "the function of a map() runs on the host, so what it returns cannot be used inside a graph: end the graph "
             "there, and go on "
@@ -516,7 +568,11 @@ class GraphSink : private PlanNodes {
   Scratch<Value> scratch_;
   std::int32_t default_device_ = 0;  // of what touches no array
   bool is_spoilt_ = false;
+  const GraphSink* around_ = nullptr;  // what is recorded on this thread meanwhile
+  std::uint32_t function_ = 0;         // the function whose operations are recorded; 0: none
   std::unordered_map<const Op*, nb::object> results_;
+  std::vector<const Op*> of_bodies_;  // what was done in bodies that are open
+  std::vector<std::size_t> begun_;    // where each of these begins in that
   std::unordered_set<PyObject*> late_, observed_;
   std::vector<Use> adopted_;
   std::vector<nb::object> recorded_, called_, kept_;

@@ -89,6 +89,7 @@ struct Op : AtEnd {
   bool is_asked = false;     // for its result: it was to be executed, recorded or explained, or was used by another
   std::uint32_t held = 0;    // how many references walks have to it
   std::uint64_t walker = 0;  // the number of the walk on whose path it lies; 0: of none
+  const std::uint32_t built_after = functions();  // how many functions of loops had been called when it was built
   std::int32_t tied_device = unknown_ordinal;  // of the arrays that it was given, which cannot be worked on elsewhere
   Spec spec;
   Origin origin;
@@ -101,6 +102,12 @@ struct Op : AtEnd {
   std::shared_ptr<const Launches> launches;  // that it waited for; of a launch, itself, once somebody has asked
 
   bool is_done() const { return state == State::submitted; }
+
+  // Functions of loops on the device that were called to be recorded.
+  static std::uint32_t& functions() {
+    static std::uint32_t count = 0;
+    return count;
+  }
 
   const Placement* where_put() const { return put.is_valid() ? nb::inst_ptr<Placement>(put) : nullptr; }
   std::int32_t device_put() const { return put.is_valid() ? where_put()->device : unknown_ordinal; }

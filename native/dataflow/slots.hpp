@@ -72,6 +72,19 @@ class Slots {
     const auto found = slots_.find(array.buffer.get());
     return found != slots_.end() && plan_.memory[found->second.front()].role == MemoryRole::own;
   }
+  // Do nodes write bytes of an array that was there before, by that name?
+  bool is_written_constant(const Array& array) const {
+    const auto found = slots_.find(array.buffer.get());
+    if (found == slots_.end()) return false;
+    const Span sought = array.span();
+    for (const SlotIndex slot : found->second) {
+      const Memory& memory = plan_.memory[slot];
+      if (memory.role != MemoryRole::constant) continue;
+      for (const Span span : memory.writes.spans())
+        if (memory.offset + span.begin < sought.end && sought.begin < memory.offset + span.end) return true;
+    }
+    return false;
+  }
   bool is_captured(const Array& array) const {
     const auto found = slots_.find(array.buffer.get());
     return found != slots_.end() && std::any_of(found->second.begin(), found->second.end(),
@@ -175,8 +188,12 @@ class Slots {
         if (plan_.memory[slot].role == MemoryRole::own) make_output(plan_.memory[slot], allocate);
     }
     place_own(order, allocate);
-    for (Memory& memory : plan_.memory)  // a placeholder with an address is copied to
-      if (memory.role == MemoryRole::input && memory.is_captured) memory.buffer->enclosure.reset();
+    for (Memory& memory : plan_.memory) {
+      if (memory.role != MemoryRole::input || !memory.buffer->enclosure) continue;
+      // Somebody has the placeholder's address: it is copied to.
+      memory.is_captured = memory.is_captured || memory.buffer->address;
+      if (memory.is_captured) memory.buffer->enclosure.reset();
+    }
     for (std::size_t node = 0; node < plan_.nodes.size(); ++node) note_users(static_cast<NodeIndex>(node));
   }
 

@@ -33,6 +33,17 @@ const char* name_of_capture_error(CUresult result) {
   }
 }
 
+// Memory of the host that CUDA does not know.
+bool is_pageable(const Engine& engine, CUmemorytype kind, const void* host, CUdeviceptr device) {
+  if (kind == CU_MEMORYTYPE_DEVICE || kind == CU_MEMORYTYPE_ARRAY) return false;
+  const CUdeviceptr address = kind == CU_MEMORYTYPE_HOST ? reinterpret_cast<CUdeviceptr>(host) : device;
+  CUmemorytype found{};
+  const CUresult result = engine.table.cuPointerGetAttribute(&found, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address);
+  if (result == CUDA_ERROR_INVALID_VALUE) return true;
+  check(result, "cuPointerGetAttribute");
+  return false;
+}
+
 }  // namespace
 
 std::shared_ptr<void> capture(Engine& engine, dataflow::ForeignOp& op, const std::vector<nb::handle>& values,
@@ -90,11 +101,23 @@ const char* refused_in_body(const Engine& engine, CUgraph graph) {
     check(engine.table.cuGraphNodeGetType(node, &type), "cuGraphNodeGetType");
     switch (type) {
       case CU_GRAPH_NODE_TYPE_KERNEL:
-      case CU_GRAPH_NODE_TYPE_MEMCPY:
       case CU_GRAPH_NODE_TYPE_MEMSET:
-      case CU_GRAPH_NODE_TYPE_GRAPH:
       case CU_GRAPH_NODE_TYPE_EMPTY:
         break;
+      case CU_GRAPH_NODE_TYPE_MEMCPY: {
+        CUDA_MEMCPY3D copy{};
+        check(engine.table.cuGraphMemcpyNodeGetParams(node, &copy), "cuGraphMemcpyNodeGetParams");
+        if (is_pageable(engine, copy.srcMemoryType, copy.srcHost, copy.srcDevice) ||
+            is_pageable(engine, copy.dstMemoryType, copy.dstHost, copy.dstDevice))
+          return "a copy from or to pageable memory";
+        break;
+      }
+      case CU_GRAPH_NODE_TYPE_GRAPH: {
+        CUgraph child = nullptr;
+        check(engine.table.cuGraphChildGraphNodeGetGraph(node, &child), "cuGraphChildGraphNodeGetGraph");
+        if (const char* const refused = refused_in_body(engine, child)) return refused;
+        break;
+      }
       case CU_GRAPH_NODE_TYPE_HOST:
         return "a function of the host";
       case CU_GRAPH_NODE_TYPE_MEM_ALLOC:

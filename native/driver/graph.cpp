@@ -69,6 +69,7 @@ void Graph::make() {
     {
       const Engine::Submission submission(engine_);
       engine_.graph_room.prepare(dataflow::branches_by_device(plan));
+      renew_addresses();
       begin();
     }
     while (nodes_.size() < plan.nodes.size()) {
@@ -98,6 +99,13 @@ void Graph::reset_words() {
     numbers_.push_back(as_made(static_cast<std::uint32_t>(slot), true));
   strayed_addresses_.clear();
   strayed_numbers_.clear();
+}
+
+// Arrays of another graph that was still being recorded may have got their addresses since this one was.
+void Graph::renew_addresses() {
+  for (std::uint32_t slot = 0; slot < addresses_.size(); ++slot)
+    if (std::find(strayed_addresses_.begin(), strayed_addresses_.end(), slot) == strayed_addresses_.end())
+      addresses_[slot] = as_made(slot, false);
 }
 
 std::uint64_t Graph::as_made(std::uint32_t slot, bool is_number) const {

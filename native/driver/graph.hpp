@@ -67,6 +67,7 @@ class Graph {
   std::uint64_t as_made(std::uint32_t slot, bool is_number) const;
   CUdeviceptr address_of(const dataflow::Pointer& pointer) const { return addresses_[pointer.slot] + pointer.offset; }
   void reset_words();
+  void renew_addresses();
   void rebuild(Making making);
   void begin();
   void make_conditions();

@@ -71,6 +71,8 @@ namespace aiocuda::driver {
   F(cuGraphDestroy)                              \
   F(cuGraphGetNodes)                             \
   F(cuGraphNodeGetType)                          \
+  F(cuGraphChildGraphNodeGetGraph)               \
+  F(cuGraphMemcpyNodeGetParams)                  \
   F(cuGraphAddKernelNode)                        \
   F(cuGraphAddMemcpyNode)                        \
   F(cuGraphAddMemsetNode)                        \

@@ -175,6 +175,11 @@ void bind_recorder(nb::module_& module) {
              return dataflow::make_array(whole->is_host() ? hooks.host_array : hooks.device_array, std::move(*whole));
            })
       .def("is_captured", [](Recorder& self, const Array& array) { return self.open().is_captured(array); })
+      // Do its nodes write an array that was there before, by that name?
+      .def("is_written_constant",
+           [](Recorder& self, const Array& array) { return self.open().is_written_constant(array); })
+      // A function is called now: what it returns must be made of operations that it builds.
+      .def("begin_function", [](Recorder& self) { self.open().begin_function(); })
       .def("is_adopted", [](Recorder& self, const Array& array) { return self.open().is_adopted(array); })
       .def("record",
            [](Recorder& self, nb::handle_t<Op> op, const Placement& placement) {
@@ -411,7 +416,7 @@ void bind_allocation(nb::module_& module) {
   module.def("is_recording", [] { return Enclosure::recording() != nullptr; });
   // Calls a function that builds and records apart from the graph that is recorded now on this thread, if there is one.
   module.def("apart", [](nb::handle function, const nb::args& arguments) {
-    const Enclosure::Entered building(Enclosure::anywhere());
+    const Enclosure::Apart building;
     return function(*arguments);
   });
   // Does what is put on a stream become a part of a graph now?

@@ -107,3 +107,12 @@ def test_captured_work_of_branches_and_of_loops_with_a_condition(bodies):
         iterations = int(ac.to_host(done.iterations).sync())
         assert host(done.state) == looped_on_host(step, 3, iterations)
         assert iterations == (1 if step(0) == 8 else 3)
+
+
+def test_a_body_that_asks_for_an_address_gets_the_array_that_its_work_uses(increment):
+    def body(x):
+        assert address(x)
+        return increment(x)
+
+    for n in (1, 3):
+        assert host(ac.repeat(n, body, full(3))) == [3 + n] * N

@@ -194,6 +194,95 @@ def test_one_branch_or_the_other(increment):
     assert (host(x)[0], host(y)[0]) == (1, 2)
 
 
+def test_a_branch_uses_nothing_that_the_other_one_has_done(kernels, increment):
+    made = {}
+
+    def first():
+        made["y"] = ac.full(N, 70, np.int32)
+        return increment(ac.dup(made["y"]))
+
+    def second():
+        return kernels.accumulate(1, made["y"], ac.full(N, 10, np.int32), N, threads=N)
+
+    outside = ac.full(N, 70, np.int32)
+    zero = ac.zeros(()).sync()
+    with pytest.raises(ac.CaptureError, match="this operation was recorded into the graph"):
+        ac.cond(zero, first, second)
+    with pytest.raises(ac.CaptureError, match=r"cond: .* was built outside of the function that uses it"):
+        ac.cond(zero, lambda: increment(ac.dup(outside)), lambda: ac.zeros(N, np.int32))
+    y = ac.full(N, 70, np.int32)  # done once, before
+    for number, expected in ((0, 220), (1, 71)):
+        chosen = ac.zip(y, ac.full((), number)).then(
+            lambda both: ac.cond(
+                both[1],
+                lambda z: increment(ac.dup(z)),
+                lambda z: kernels.accumulate(1, z, ac.full(N, 50, np.int32), N, threads=N),
+                both[0],
+            )
+        )
+        assert host(chosen).tolist() == [expected] * N
+
+
+def test_an_operation_from_outside_is_done_once_or_refused(kernels, increment):
+    def program(c):
+        k = increment(c)
+        y = ac.repeat(2, lambda s: kernels.accumulate(1, k, s, N, threads=N), ac.zeros(N, np.int32))
+        return kernels.accumulate(1, k, y, N, threads=N)
+
+    def run_as_graph(c):
+        return program(c).graph().launch()
+
+    # y = 3 * y + k, twice, and once more with y in the place of k
+    expected = 3 * (3 * (3 * 0 + 1) + 1) + 1
+    for build in (program, ac.compile(program), run_as_graph):
+        c = full(0)
+        assert host(build(c)).tolist() == [expected] * N
+        assert host(c).tolist() == [1] * N
+
+    def in_a_body_alone(c):
+        k = increment(c)
+        return ac.repeat(2, lambda s: kernels.accumulate(1, k, s, N, threads=N), ac.zeros(N, np.int32))
+
+    c = full(0)
+    for build in (in_a_body_alone, ac.compile(in_a_body_alone)):
+        with pytest.raises(
+            ac.CaptureError,
+            match=r"repeat: the launch of increment \(\S*test_loops\.py:\d+\) was built outside .* put it into the",
+        ):
+            build(c).sync(60)
+    assert host(c).tolist() == [0] * N
+    k = increment(c)
+    with pytest.raises(ac.CaptureError, match="was built outside"):
+        ac.repeat(2, lambda s: kernels.accumulate(1, k, s, N, threads=N), full(0))
+    assert host(k).tolist() == [1] * N  # it can still run
+
+
+def test_an_array_that_a_body_also_writes_by_its_own_name(kernels, increment):
+    def build(x):
+        # The state is as it was; x itself is written.
+        return ac.repeat(
+            3,
+            lambda s: ac.zip((s[0], kernels.accumulate(1, s[0], s[1], N, threads=N)), increment(x)).first(),
+            (x, ac.zeros(N, np.int32)),
+        )
+
+    for run in (build, ac.compile(build)):
+        x = full(2)
+        same, summed = run(x).sync(60)
+        assert host(same).tolist() == [2] * N
+        assert host(summed).tolist() == [2 + 3 * (2 + 3 * 2)] * N
+        assert host(x).tolist() == [5] * N
+
+
+def test_a_loop_names_an_array_of_a_graph_that_is_being_recorded(kernels, increment):
+    a, zero = full(3), full(0)
+    with ac.graph_scope() as scope:
+        b = scope.record(increment(ac.dup(a)))
+        looped = ac.repeat(2, lambda s: kernels.accumulate(1, b, s, N, threads=N), zero)
+    scope.graph.launch().sync()
+    assert host(looped).tolist() == [16] * N
+
+
 def test_a_branch_may_work_in_place_and_return_nothing(increment):
     x = full(0)
 
@@ -336,17 +425,19 @@ def test_memory_of_bodies_is_not_used_for_what_lives_on(kernels):
     n = 1000
     start = ac.full(n, 1, np.int32).sync()
 
-    @ac.compile
-    def compiled(x):
-        kept = kernels.increment(ac.dup(x), n, threads=n)  # made before the loop, and read at each begin
-
+    def body_of(kept):
         def body(y):
             y = kernels.accumulate(1, kept, y, n, threads=n)
             for value in range(4):  # temporaries which may share memory with one another
                 y = kernels.accumulate(1, y, ac.full(n, value, np.int32), n, threads=n)
             return y
 
-        return ac.repeat(5, body, x)
+        return body
+
+    @ac.compile
+    def compiled(x):
+        kept = kernels.increment(ac.dup(x), n, threads=n)  # made before the loop, and read at each begin
+        return ac.zip(kept, x).then(lambda both: ac.repeat(5, body_of(both[0]), both[1]))
 
     expected = 1
     for _ in range(5):
@@ -365,11 +456,43 @@ def test_a_compiled_loop_yields_its_counts_and_results_of_the_callers_own(increm
     assert compiled.cache_info().graphs == 1
 
 
-def test_two_executables_of_a_compiled_loop_overlap_and_are_right(increment):
-    compiled = ac.compile(executables=2)(lambda x: ac.repeat(50, increment, x))
-    calls = [compiled(full(start)) for start in (0, 10, 20, 30)]
+def test_two_executables_of_a_compiled_loop_overlap_and_are_right(kernels, increment_copy, latch):
+    @ac.compile(executables=2)
+    def compiled(x):
+        return ac.repeat(2, lambda y: increment_copy(ac.repeat(3, increment_copy, y)), x)
+
+    starts = (0, 10, 20, 30)
+    calls = [compiled(full(start)) for start in starts]
     found = ac.zip(*map(ac.to_host, calls)).sync(60)
-    assert [x.tolist() for x in found] == [[start + 50] * N for start in (0, 10, 20, 30)]
+    assert [x.tolist() for x in found] == [[start + 8] * N for start in starts]
+    held, free = (ac.Device(0).stream() for _ in range(2))
+    latch.hold(held)
+    waits = compiled(full(0)).on(held).submit()
+    passed = compiled(full(5)).on(free).submit().sync(60)  # while the other executable has not begun
+    assert not waits.done()
+    latch.release()
+    assert host(passed).tolist() == [13] * N
+    assert host(waits.sync(60)).tolist() == [8] * N
+
+
+def test_temporaries_of_loops_have_memory_in_common(increment_copy):
+    n = 1 << 16
+    big = ac.zeros(n, np.int32).sync()
+
+    def steps(count):
+        def go(x):
+            for _ in range(count):
+                x = ac.repeat(2, lambda y: ac.dup(y), x)
+            return x
+
+        return go
+
+    def own_bytes(count):
+        graph = steps(count)(ac.dup(big)).graph()
+        assert host(graph.launch()).tolist() == [0] * n
+        return graph.statistics().shared_bytes
+
+    assert own_bytes(6) == own_bytes(3)
 
 
 @pytest.mark.parametrize("is_known", [True, False])

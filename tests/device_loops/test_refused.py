@@ -107,6 +107,55 @@ def test_captured_work_with_other_nodes_is_refused(x):
         ac.repeat(3, lambda y: ac.zip(y, ac.call(records_an_event, y, writes=[y])).first(), x)
 
 
+def test_captured_work_within_captured_graphs_is_refused(x):
+    cuda = pytest.importorskip("cuda.bindings.driver")
+
+    def check(answer):
+        assert int(answer[0]) == 0
+        return answer[1:]
+
+    kept = []
+
+    def with_a_child(stream, fill_child):
+        """Put a graph in a graph, which `fill_child` fills, on a stream that is captured."""
+        (outer,), (inner,) = check(cuda.cuGraphCreate(0)), check(cuda.cuGraphCreate(0))
+        fill_child(inner)
+        check(cuda.cuGraphAddChildGraphNode(outer, None, 0, inner))
+        status, _, captured, *_ = check(cuda.cuStreamGetCaptureInfo(stream.handle))
+        assert int(status) == 1
+        (node,) = check(cuda.cuGraphAddChildGraphNode(captured, None, 0, outer))
+        check(cuda.cuStreamUpdateCaptureDependencies(stream.handle, [node], None, 1, 0))
+
+    def puts_an_event(stream, y):
+        (event,) = check(cuda.cuEventCreate(0))
+        kept.append(event)
+        with_a_child(stream, lambda graph: check(cuda.cuGraphAddEventRecordNode(graph, None, 0, event)))
+
+    with pytest.raises(ac.CaptureError, match="puts an event on its stream"):
+        ac.repeat(3, lambda y: ac.zip(y, ac.call(puts_an_event, y, writes=[y])).first(), x)
+
+
+@pytest.mark.parametrize("kind", ["pageable", "page-locked"])
+def test_captured_copies_of_pageable_memory_are_refused(x, kind):
+    cuda = pytest.importorskip("cuda.bindings.driver")
+    memory = np.full(N, 4, np.int32) if kind == "pageable" else ac.empty_host(N, np.int32).sync().numpy()
+    memory[:] = 4
+
+    def uploads(stream, y):
+        address = y.__cuda_array_interface__["data"][0]
+        (answer,) = cuda.cuMemcpyHtoDAsync(address, memory.ctypes.data, 4 * N, stream.handle)
+        assert int(answer) == 0
+
+    def build():
+        return ac.repeat(3, lambda y: ac.zip(y, ac.call(uploads, y, writes=[y])).first(), x)
+
+    if kind == "pageable":
+        with pytest.raises(ac.CaptureError, match="puts a copy from or to pageable memory on its stream"):
+            build()
+    else:
+        assert ac.to_host(build()).sync(60).tolist() == [4] * N
+
+
 @pytest.mark.parametrize("state", [1, "text", None, np.ones(3), (1.5,)])
 def test_a_state_is_arrays_on_a_device(state):
     if state is None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +21,13 @@ from aiocuda._driver.private_cache import PrivateCache, private_directory, tell
 from aiocuda._driver.select import cache_directory
 from aiocuda.errors import CompilationError
 
-__all__ = ["Image", "Source", "compile_sources", "lowered_name"]
+__all__ = ["PLAIN_PTX", "Image", "Source", "compile_sources", "lowered_name", "newer_than_driver"]
 
+# A line of a source of aiocuda's own whose PTX every driver takes that has ``cudaGraphSetConditional``.
+PLAIN_PTX: Final = "// aiocuda: plain PTX\n"
+
+_PLAIN_VERSION: Final = 8, 3  # of CUDA 12.3
+_PLAIN_CAPABILITY: Final = 7, 5  # the least one that NVRTC of CUDA 13 knows
 _HEADERS: Final = Path(__file__).resolve().parents[1] / "include"
 _CACHE_LIMIT_BYTES: Final = 512 << 20
 _KINDS: Final[dict[str, Literal["cubin", "ptx"]]] = {"CUBIN": "cubin", "PTX": "ptx"}
@@ -89,9 +95,11 @@ def compile_sources(sources: Sequence[Source], options: Sequence[str], ordinal: 
     CompilationError
         It does not compile or link; the log has the user's own line numbers.
     """
-    major, minor = runtime.properties(ordinal).compute_capability
+    capability = runtime.properties(ordinal).compute_capability
+    is_ptx = _output(sources) == "PTX"
+    major, minor = min(capability, _PLAIN_CAPABILITY) if is_ptx and _is_plain(sources) else capability
     given = (
-        f"--gpu-architecture={'compute' if _output(sources) == 'PTX' else 'sm'}_{major}{minor}",
+        f"--gpu-architecture={'compute' if is_ptx else 'sm'}_{major}{minor}",
         f"--include-path={_HEADERS}",
         *_header_options(),
         *options,
@@ -207,11 +215,43 @@ def _output(sources: Sequence[Source]) -> Literal["CUBIN", "PTX"]:
     return "PTX" if is_linked and not runtime.driver_info().is_emulated else "CUBIN"
 
 
+def _is_plain(sources: Sequence[Source]) -> bool:
+    return len(sources) == 1 and PLAIN_PTX in sources[0].text
+
+
+def _plain_ptx(code: bytes) -> bytes:
+    """Declare PTX as of the oldest version that is needed: the compiler says its own, which older drivers refuse."""
+
+    def older(found: re.Match[bytes]) -> bytes:
+        version = min((int(found[1]), int(found[2])), _PLAIN_VERSION)
+        return b".version %d.%d" % version
+
+    code, count = re.subn(rb"^\.version (\d+)\.(\d+)", older, code, count=1, flags=re.MULTILINE)
+    assert count == 1
+    return code
+
+
+def newer_than_driver() -> str:
+    """Say that the compiler is newer than the driver, which PTX must not be; nothing if it is not."""
+    from cuda.bindings import nvrtc
+
+    _, major, minor = nvrtc.nvrtcVersion()
+    driver = runtime.driver_info()
+    if 1000 * major + 10 * minor <= driver.version:
+        return ""
+    return (
+        f"NVRTC {major}.{minor} made PTX, and the driver is of CUDA {driver.version_text}, which takes none of a newer "
+        f"CUDA; update the driver, or install NVRTC of CUDA {driver.version_text}"
+    )
+
+
 def _compile(sources: tuple[Source, ...], options: tuple[str, ...]) -> Image:
     name = sources[0].name
     if len(sources) == 1:
         output = _output(sources)
         code, lowered = _run_nvrtc(sources[0], options, output)
+        if output == "PTX" and _is_plain(sources):
+            code = _plain_ptx(code)
         return Image(name, _KINDS[output], code, lowered)
     parts = [_run_nvrtc(source, (*options, "-dlto", "--relocatable-device-code=true"), "LTOIR") for source in sources]
     linked = _link([(source.name, code) for source, (code, _) in zip(sources, parts, strict=True)], options)

@@ -18,7 +18,7 @@ from typing import Any, Final, Literal
 
 from aiocuda import _native
 from aiocuda._driver import runtime
-from aiocuda._driver.compiler import Image
+from aiocuda._driver.compiler import Image, newer_than_driver
 from aiocuda._driver.image_variables import has_variables
 from aiocuda.errors import ArgumentValueError, CompilationError, LaunchError
 
@@ -284,7 +284,9 @@ class LoadedModule:
             except Exception as error:
                 if image.kind == "ptx" or not image.is_given:
                     what = "this PTX" if image.is_given else "what was compiled"
-                    raise CompilationError(image.name, f"the driver does not load {what}: {error}") from error
+                    newer = newer_than_driver() if image.kind == "ptx" and not image.is_given else ""
+                    because = f"; {newer}" if newer else ""
+                    raise CompilationError(image.name, f"the driver does not load {what}: {error}{because}") from error
                 major, minor = runtime.properties(ordinal).compute_capability
                 raise ArgumentValueError(
                     f"{image.name}: the driver does not load this {image.kind} on device {ordinal}, of compute "

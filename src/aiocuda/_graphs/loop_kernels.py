@@ -10,15 +10,19 @@ import functools
 from typing import Any, Final
 
 from aiocuda._algorithms.numbers import PRELUDE, kind_of
+from aiocuda._driver.compiler import PLAIN_PTX
 from aiocuda._kernels.from_source import kernel
 from aiocuda._kernels.kernel import Kernel
 from aiocuda._ops.operation import DeviceOp
 
-__all__ = ["choosing", "counting", "going_on"]
+__all__ = ["choosing", "counting", "counting_source", "deciding_source", "going_on"]
 
-_DECLARED: Final = r"""
+_DECLARED: Final = (
+    PLAIN_PTX
+    + r"""
 extern "C" __device__ __cudart_builtin__ void cudaGraphSetConditional(unsigned long long handle, unsigned int value);
 """
+)
 
 _DECIDING: Final = r"""
 using Kind = KIND;
@@ -72,10 +76,19 @@ def _deciding(name: str, kind: str) -> Kernel:
         "long long most, int step",
         "choose": "unsigned long long handle, const void* condition",
     }
-    source = PRELUDE + _DECLARED + _DECIDING.replace("KIND", kind)
-    return kernel(source, name, signature=signatures[name])
+    return kernel(deciding_source(kind), name, signature=signatures[name])
 
 
 @functools.cache
 def _counting() -> Kernel:
-    return kernel(_DECLARED + _COUNTING, "count")
+    return kernel(counting_source(), "count")
+
+
+def deciding_source(kind: str) -> str:
+    """Return the kernels that decide by a scalar of a kind."""
+    return PRELUDE + _DECLARED + _DECIDING.replace("KIND", kind)
+
+
+def counting_source() -> str:
+    """Return the kernel that decides by a count."""
+    return _DECLARED + _COUNTING

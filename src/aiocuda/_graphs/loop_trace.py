@@ -158,6 +158,7 @@ class LoopTrace:
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function of the caller's; record what it returns, and return what that yields."""
+        self._recorder.begin_function()
         returned = function(*arguments)
         if isinstance(returned, _native.Op):
             return self.record(returned)
@@ -286,12 +287,15 @@ class LoopTrace:
         recorder = self._recorder
         numbers = recorder.numbers()
         access = [recorder.input_access(i) for i in range(len(self.placeholders))]
+        # A body may write an array of the state by another name, too; the state is a copy then.
+        written_too = [recorder.is_written_constant(array) for array in self._arrays]
         native = recorder.finish(list(outputs), None)
         targets: list[int] = []
         values: list[Any] = []
         arrays: list[Any] = []
         filled: list[DeviceOp[Any]] = []
         for i, (array, (is_captured, is_written)) in enumerate(zip(self._arrays, access, strict=True)):
+            is_written = is_written or written_too[i]
             if is_captured:  # work of call() has the placeholder's address, so no launch can put an array in its place
                 placeholder = self.placeholders[i]
                 filled.append(copy(placeholder, array))

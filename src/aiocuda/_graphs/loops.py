@@ -74,14 +74,16 @@ def while_(
     -------
     DeviceOp[LoopResult]
         Yields the last state, how many iterations there were, and whether the condition has ended them. *Stream*: as
-        for a kernel. *Blocks*: while the functions are traced. Another thread makes the graph when the operation is
-        executed. *On cancel*: a loop that was submitted runs to its end.
+        for a kernel. *Blocks*: while the functions are traced, and memory is allocated for the arrays that they make.
+        That is when the loop is built, or when it is submitted if the state has operations. Another thread makes the
+        graph when the operation is executed. *On cancel*: a loop that was submitted runs to its end.
 
     Raises
     ------
     CaptureError
         A body does what the device cannot do by itself: it makes arrays in the host's memory, reads the host's data,
-        or calls a function on the host. Or the driver is older than CUDA 12.3.
+        or calls a function on the host. Or it uses an operation that was built outside of it and has not run. Or the
+        driver is older than CUDA 12.3.
     ArgumentTypeError, ArgumentValueError
         The state has something other than arrays on a device; a function returns another structure, dtype or shape;
         the condition is not one number.
@@ -91,8 +93,9 @@ def while_(
     Notes
     -----
     The operation is ordered by all that its bodies read and write, also arrays that they name without getting them by
-    the state. A body may use such arrays and write them, but it must not use operations from outside that have not run:
-    they would become a part of it, and run in each iteration. Put those into the state.
+    the state. A body may use such arrays and write them. If it writes an array of the state by another name, the state
+    has a copy. A body cannot use operations that were built outside of it and have not run, except for `value()`: put
+    them into the state. In a graph or a compiled function, those count as run that come before the loop there.
 
     Each call makes a graph. Call it inside of a function that `compile` has been given to make the graph once.
 
