@@ -25,7 +25,7 @@ from aiocuda._values import dtypes
 from aiocuda._values.dtypes import DTypeLike
 from aiocuda._values.given import between, shown
 from aiocuda._values.host_data import cut, described
-from aiocuda._verbs.copies import MOST_BYTES, dup
+from aiocuda._verbs.copies import dup
 from aiocuda._verbs.create import Shape, extents_of
 from aiocuda._verbs.tensors import as_array
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError, FileError
@@ -35,6 +35,9 @@ __all__ = ["FileRead", "FileWrite", "PathLike", "name_of", "path_of", "read", "w
 PathLike = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 _MOST_OFFSET = 2**63 - 1  # of the system
 _BYTE = np.dtype(np.uint8)
+
+# Of one copy. The driver's queues have room for so much of files beside memory's copies (native/driver/staging.cpp).
+MOST_BYTES = 256 << 20
 
 # What stands for a file in the order of operations, by its path. It is kept by the copies that are under way.
 _places: weakref.WeakValueDictionary[bytes, _native.FilePlaces] = weakref.WeakValueDictionary()
