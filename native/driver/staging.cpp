@@ -29,7 +29,7 @@ constexpr std::uint64_t most_own_bytes = 256 << 10;
 constexpr std::size_t most_rings = 4;
 // Of a device, that have not passed: three calls each, and 1,021 have room in a queue of NVIDIA's driver, with all
 // else. Each bound has room for the largest copy that there is.
-constexpr std::uint32_t most_chunks_of_memory = 128, most_chunks_of_files = 32;
+constexpr std::uint32_t most_chunks_of_memory = 128, most_chunks_of_files = 40;
 // How long the process' end waits for threads that are in the middle of a piece.
 constexpr std::chrono::seconds last_pieces{1};
 // NVIDIA's driver takes 56 host functions that are pending, and lets the next caller wait: 32 copies by such are many.
