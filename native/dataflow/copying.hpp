@@ -160,8 +160,7 @@ class Copying {
 
   StreamIndex place_staged(const Pageable& memory, std::int32_t device) {
     sink_.require_open(op_, device);
-    if (const std::optional<Tick> until = sink_.staging_full(device, memory.host.size_bytes()))
-      throw Full{*until, false};
+    if (const std::optional<Tick> until = sink_.staging_full(device, memory)) throw Full{*until, false};
     return placing_.choose(op_, device);
   }
   template <class F>

@@ -174,7 +174,7 @@ class ExplainSink {
   static constexpr bool stages_copies = true;
   Buffer& pageable() { return *services_.pageable; }
   bool stages(const Pageable& memory, const Array& array) const { return services_.stages(memory, array); }
-  std::optional<Tick> staging_full(std::int32_t, std::uint64_t) const { return std::nullopt; }
+  std::optional<Tick> staging_full(std::int32_t, const Pageable&) const { return std::nullopt; }
   Value page_locked(CopyOp&, const Pageable& memory, std::int32_t) {
     Recorded value;
     value.planned = Array{BufferRef(std::make_unique<Buffer>(memory.host.size_bytes())), 0, host_ordinal, memory.dtype,

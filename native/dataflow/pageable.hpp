@@ -4,6 +4,8 @@
 // Always true: the owner is kept for as long as a thread may touch the memory. Its accesses are hazards like those of
 // arrays: of one buffer that stands for all such memory, by address; or of one that stands for the file, by place.
 #pragma once
+#include <cstddef>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -11,6 +13,17 @@
 #include "operation.hpp"
 
 namespace aiocuda::dataflow {
+
+// Stands for a file in the hazards. All copies of one path share it.
+struct FilePlaces {
+  FilePlaces() { ++count; }
+  FilePlaces(const FilePlaces&) = delete;
+  FilePlaces& operator=(const FilePlaces&) = delete;
+  ~FilePlaces() { --count; }
+
+  const BufferRef buffer{std::make_unique<Buffer>(address_space_bytes)};
+  static inline std::size_t count = 0;  // of files that operations name, guarded by the GIL
+};
 
 struct Pageable {
   nb::object owner;  // what the memory belongs to, and what a copy to it yields

@@ -40,6 +40,19 @@ class UsesAhead {
     each_ahead(root, [&](Op& op) { look(op); });
     return std::move(uses_);
   }
+  // Those of files alone.
+  static std::vector<Use> of_files(Op& root) {
+    std::vector<Use> uses;
+    each_ahead(root, [&](Op& op) {
+      if (op.kind != Kind::copy) return;
+      const auto& copy = static_cast<CopyOp&>(op);
+      if (const Pageable* to = as_pageable(copy.destination); to && to->file)
+        uses.push_back({&*to->file, to->span(), true});
+      if (const Pageable* from = as_pageable(copy.source); from && from->file)
+        uses.push_back({&*from->file, from->span(), false});
+    });
+    return uses;
+  }
 
  private:
   void look(Op& op) {

@@ -30,7 +30,7 @@
 //   Value page_locked(op, pageable, device)
 //                                    page-locked memory with those contents, read now
 //   bool stages_copies               else it has none of these, for copies between arrays and pageable memory:
-//   Buffer& pageable(), stages(pageable, array), staging_full(device, bytes)
+//   Buffer& pageable(), stages(pageable, array), staging_full(device, pageable)
 //   upload(op, to, stream), download(op, from, stream)
 //   Value foreign(op, values, stream, device)
 //   replay(op, replay, stream, device)

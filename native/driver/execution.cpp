@@ -160,6 +160,7 @@ bool Execution::walk(Halted& halted) {
                                               Halted& halted) {
   halted.reset(new Halt{.host = std::move(need), .is_outermost = outermost});
   Halt& halt = *halted;
+  halt.claim = on_host_ ? on_host_->claim : 0;
   if (!halt.host.is_any()) forget_host();
   if (stop.is_turn_over) return halt.is_turn_over = true;  // the functions that are due stay so
   for (const dataflow::Path::Due& each : path_.due) halt.due.push_back({object_of(*each.frame->op), each.placement});
@@ -172,7 +173,7 @@ bool Execution::walk(Halted& halted) {
   }
   if (stop.is_full) {
     acting.keep();
-    halt.full = {stop.waits.front().stream, placement().max_in_flight};
+    halt.full = {.line = stop.waits.front().stream, .most = placement().max_in_flight, .until = stop.waits.front()};
     halt.stands_in_line = outermost && !stop.is_queue_full;
     if (halt.stands_in_line) return true;
   }
@@ -207,6 +208,18 @@ CompletionRef Execution::wait_on_host(const Halt& halt, bool blocks) {
     engine_.claims.put(this, claim, std::move(behind), uses_left());
   }
   return until;
+}
+
+// It stopped for room. It may be in the middle of a file that it reads or writes in several copies, so others that
+// touch the same files wait behind it.
+void Execution::keep_files(Halt& halt) {
+  if (!dataflow::FilePlaces::count || !halt.full || halt.full->until.count == 0 || !halt.is_outermost) return;
+  const std::vector<dataflow::Use> uses = dataflow::UsesAhead::of_files(op());
+  if (uses.empty()) return;
+  if (!on_host_) on_host_.reset(new OnHost);
+  on_host_->claim = halt.claim ? halt.claim : engine_.claims.next_place();
+  halt.room = engine_.watch(engine_.arm(std::span<const Tick>(&halt.full->until, 1), {}));
+  engine_.claims.put(this, on_host_->claim, std::make_shared<completion::Completion>(1), uses, halt.room);
 }
 
 struct Execution::Ran {
@@ -265,6 +278,7 @@ auto Execution::before_others(F&& f) {
 Execution::Reached Execution::submit_root(bool blocks) {
   Op& op = this->op();
   interpreter::guard_thread();
+  Claims::blocks = blocks;
   if (!op.is_done()) engine_.require_usable();
   raise_failed_turn(engine_, root_);
   Reached reached;
@@ -275,9 +289,9 @@ Execution::Reached Execution::submit_root(bool blocks) {
 
 [[gnu::noinline]] void Execution::submit_after_halt(bool blocks, Reached& reached) {
   do {
-    const Halt& halt = *reached.halt;
+    Halt& halt = *reached.halt;
     if (halt.due.empty()) {
-      if (!halt.host.is_any()) return;
+      if (!halt.host.is_any()) return keep_files(halt);
       if (CompletionRef until = wait_on_host(halt, blocks)) {
         reached = {.needs_host = true, .elsewhere = std::move(until)};
         return;
@@ -324,6 +338,7 @@ Execution::Reached Execution::advance(bool blocks) {
 // A completion of what was reached; none where it came while this spun for it.
 CompletionRef Execution::completion_of(const Reached& reached, std::chrono::microseconds budget) {
   if (reached.elsewhere) return reached.elsewhere;
+  if (reached.halt && reached.halt->room) return reached.halt->room;
   Op& op = this->op();
   try {
     static const Few<Engine::Mark> no_marks;
@@ -368,7 +383,9 @@ bool Execution::wait_for_room(const Halt& halt, const Patience& patience) {
   if (!halt.stands_in_line && halt.waits.empty()) return true;
   CompletionRef called;
   try {
-    called = halt.stands_in_line ? stand(*halt.full, waiter(true)) : engine_.watch(engine_.arm(halt.waits, {}));
+    called = halt.stands_in_line ? stand(*halt.full, waiter(true))
+             : halt.room         ? halt.room
+                                 : engine_.watch(engine_.arm(halt.waits, {}));
   } catch (const Refusal& refusal) {
     raise_refusal(engine_, refusal, root_, device_of(engine_, halt.waits));
   }

@@ -103,10 +103,13 @@ class Execution {
       completion::LineId line;
       std::uint64_t most;
       std::uint64_t weight = 1;
+      Tick until{};  // must pass for that, where it is a stream
     };
     std::optional<Full> full{};   // a stream without room for it, or a device
     bool stands_in_line = false;  // for that room; else it is in the middle of another submission, and only waits
     HostNeed host{};              // work of another thread
+    Claims::Place claim = 0;      // the execution's so far
+    CompletionRef room{};         // of the driver's queues, where others wait behind this execution
     bool is_outermost = false;
     bool is_turn_over = false;  // nothing must come first, but others have their turn
   };
@@ -149,6 +152,7 @@ class Execution {
   Reached step();
   [[noreturn]] void raise_tensors_left() const;
   CompletionRef wait_on_host(const Halt& halt, bool blocks);
+  void keep_files(Halt& halt);
   // The work on the host is done, and has been used.
   void forget_host() {
     if (!on_host_) [[likely]]

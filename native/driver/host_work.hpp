@@ -4,6 +4,9 @@
 // touches the same memory is submitted in the order in which it came, whether a kernel was compiled before or not.
 // Guarded by the GIL.
 #pragma once
+#include <Python.h>
+
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <unordered_map>
@@ -30,19 +33,26 @@ struct HostWork {
 };
 
 // The bytes that executions which wait for such work will read and write. Later executions that would touch the same
-// wait behind them. A claim ends with the work: who made it may be gone, or may never come back.
+// wait behind them. A claim ends with the work: who made it may be gone, or may never come back. Only a claim in the
+// middle of a file's copies ends when its execution goes on, or is gone: nobody may come between two of them. A thread
+// that blocks, and so keeps its own loop from going on, waits for the work alone there, too.
 class Claims {
  public:
   using Owner = const void*;
   using Place = std::uint64_t;  // who came first has the lower one
 
+  // Does whoever walks now keep the thread until it is done?
+  static inline thread_local bool blocks = false;
+
   bool is_empty() const { return claims_.empty(); }
   Place next_place() { return ++last_; }
 
   // In place of what the owner has claimed so far.
-  void put(Owner owner, Place place, CompletionRef behind, const std::vector<dataflow::Use>& uses) {
+  // `work`: where the claim outlives that.
+  void put(Owner owner, Place place, CompletionRef behind, const std::vector<dataflow::Use>& uses,
+           CompletionRef work = {}) {
     drop(owner);
-    Claim claim{owner, place, std::move(behind), {}};
+    Claim claim{owner, place, std::move(behind), std::move(work), PyThread_get_thread_ident(), {}};
     for (const dataflow::Use& use : uses) {
       auto& known = claim.uses[use.buffer];
       if (known.empty() || known.back().span.begin != use.span.begin || known.back().span.end != use.span.end ||
@@ -52,7 +62,12 @@ class Claims {
     claims_.push_back(std::move(claim));
   }
   void drop(Owner owner) {
-    std::erase_if(claims_, [&](const Claim& each) { return each.owner == owner; });
+    const auto found =
+        std::find_if(claims_.begin(), claims_.end(), [&](const Claim& each) { return each.owner == owner; });
+    if (found == claims_.end()) return;
+    const CompletionRef behind = found->work ? found->behind : nullptr;
+    claims_.erase(found);
+    if (behind) behind->part_done(0);
   }
 
   // The completion to wait for before an execution may touch memory that others have claimed; null: none. `place`: the
@@ -61,8 +76,10 @@ class Claims {
     std::erase_if(claims_, [](const Claim& each) { return each.behind->has_ended(); });
     for (const Claim& claim : claims_) {
       if (place && claim.place >= place) continue;
+      const bool is_own_thread = claim.work && blocks && claim.thread == PyThread_get_thread_ident();
+      if (is_own_thread && claim.work->has_ended()) continue;
       for (const dataflow::Use& use : uses)
-        if (claim.touches(use)) return claim.behind;
+        if (claim.touches(use)) return is_own_thread ? claim.work : claim.behind;
     }
     return nullptr;
   }
@@ -71,7 +88,8 @@ class Claims {
   struct Claim {
     Owner owner;
     Place place;
-    CompletionRef behind;
+    CompletionRef behind, work;
+    unsigned long thread;
     std::unordered_map<const dataflow::Buffer*, std::vector<dataflow::Use>> uses;
 
     bool touches(const dataflow::Use& use) const {

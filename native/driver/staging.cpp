@@ -24,13 +24,16 @@ constexpr std::uint64_t usual_chunks = 16, chunks_in_ring = 8;
 constexpr std::uint64_t smallest_chunk = 128 << 10, largest_chunk = 8 << 20;
 // To the device, who submits carries so much itself: that takes some 25 us, and to wake threads 50 to 200.
 constexpr std::uint64_t most_own_bytes = 256 << 10;
-// Of a device: so many streams can have copies under way that do not wait for one another.
+// Of a device, for memory, and as many for files: so many streams can have copies under way that do not wait for one
+// another.
 constexpr std::size_t most_rings = 4;
 // Of a device, that have not passed: three calls each, and 1,021 have room in a queue of NVIDIA's driver, with all
-// else.
-constexpr std::uint32_t most_chunks = 160;
+// else. Each bound has room for the largest copy that there is.
+constexpr std::uint32_t most_chunks_of_memory = 128, most_chunks_of_files = 40;
+// How long the process' end waits for threads that are in the middle of a piece.
+constexpr std::chrono::seconds last_pieces{1};
 // NVIDIA's driver takes 56 host functions that are pending, and lets the next caller wait: 32 copies by such are many.
-constexpr std::uint32_t chunks_of_function_copy = most_chunks / 32;
+constexpr std::uint32_t chunks_of_function_copy = (most_chunks_of_memory + most_chunks_of_files) / 32;
 
 // The reactor asks after the stream while this is there: the threads must not, for a call of the driver's may wait for
 // them.
@@ -92,8 +95,8 @@ std::uint64_t Staging::chunk_bytes(std::uint64_t size_bytes) {
   return std::clamp((size_bytes / usual_chunks + page - 1) / page * page, smallest_chunk, largest_chunk);
 }
 
-Staging::DeviceRings& Staging::rings_of(std::int32_t device) {
-  const auto slot = static_cast<std::size_t>(device);
+Staging::DeviceRings& Staging::rings_of(std::int32_t device, bool is_of_files) {
+  const std::size_t slot = 2 * static_cast<std::size_t>(device) + (is_of_files ? 1 : 0);
   if (rings_.size() <= slot) rings_.resize(slot + 1);
   return rings_[slot];
 }
@@ -135,19 +138,18 @@ Staging::DeviceRing* Staging::find_ring(DeviceRings& here, StreamIndex stream) {
   return nullptr;
 }
 
-std::uint64_t Staging::missing_ring_bytes(StreamIndex stream, std::uint64_t size_bytes) {
+std::uint64_t Staging::missing_ring_bytes(StreamIndex stream, const Pageable& memory) {
   const std::int32_t device = streams_.at(stream).device;
   if (!devices_.at(device).writes_flags) return 0;
-  DeviceRings& here = rings_of(device);
-  const std::uint64_t wanted = std::bit_ceil(chunk_bytes(size_bytes) * chunks_in_ring);
+  DeviceRings& here = rings_of(device, memory.host.file());
+  const std::uint64_t wanted = std::bit_ceil(chunk_bytes(memory.host.size_bytes()) * chunks_in_ring);
   const DeviceRing* const found = find_ring(here, stream);
   if (!found) return here.rings.size() < most_rings ? wanted : 0;
   return found->ring->size_bytes() < wanted && threads_->is_idle(*found->ring) ? wanted : 0;
 }
 
 // If there is none for it, a new one, else the one with least to do.
-Staging::DeviceRing& Staging::ring_for(StreamIndex stream, std::uint64_t chunk) {
-  DeviceRings& here = rings_of(streams_.at(stream).device);
+Staging::DeviceRing& Staging::ring_for(DeviceRings& here, StreamIndex stream, std::uint64_t chunk) {
   DeviceRing* found = find_ring(here, stream);
   const std::uint64_t wanted = std::bit_ceil(chunk * chunks_in_ring);
   if (!found && here.rings.size() < most_rings) {
@@ -236,7 +238,8 @@ bool Staging::carry(Tick tick, DeviceRing& ring, const Pageable& memory, Way way
     }
   }
   if (way != Way::fill) wait(tick.stream, words.finished(), handed.parts.back().number);
-  rings_of(streams_.at(tick.stream).device).in_queue.push_back({tick, static_cast<std::uint32_t>(handed.parts.size())});
+  rings_of(streams_.at(tick.stream).device, is_file)
+      .in_queue.push_back({tick, static_cast<std::uint32_t>(handed.parts.size())});
   return true;
 }
 
@@ -258,7 +261,7 @@ bool Staging::has_taken(Tick tick, const Array& array, const Pageable& memory, W
   // read ahead of them.
   if (way != Way::drain && is_written_by_function(memory)) return false;
   const std::uint64_t chunk = chunk_bytes(array.size_bytes());
-  DeviceRing& ring = ring_for(tick.stream, chunk);
+  DeviceRing& ring = ring_for(rings_of(streams_.at(tick.stream).device, memory.host.file()), tick.stream, chunk);
   if (array.is_host())
     return carry(tick, ring, memory, way, chunk, reinterpret_cast<std::byte*>(array.address()), [](const auto&) {});
   return carry(tick, ring, memory, way, std::min(chunk, ring.ring->size_bytes() / 2), nullptr,
@@ -282,7 +285,7 @@ void Staging::send(Tick tick, const Array& array, const Pageable& memory, Way wa
   function_copies_.push_back(made);
   if (!array.is_host() && way == Way::drain) copy(tick.stream, packed, array.address(), size);
   check(table_.cuLaunchHostFunc(stream.handle, FunctionCopy::run, made.get()), "cuLaunchHostFunc");
-  rings_of(stream.device).in_queue.push_back({tick, chunks_of_function_copy});
+  rings_of(stream.device, memory.host.file()).in_queue.push_back({tick, chunks_of_function_copy});
   if (!array.is_host() && way == Way::fill) copy(tick.stream, array.address(), packed, size);
 }
 
@@ -294,17 +297,28 @@ bool Staging::is_written_by_function(const Pageable& memory) const {
 }
 
 void Staging::shut_down() {
-  if (threads_) threads_->stop();
+  if (threads_ && !threads_->stop_within(last_pieces)) {
+    // A thread in a slow file comes back from there at any time, if the process has not ended.
+    struct Left {
+      std::unique_ptr<staging::CopyThreads> threads;
+      std::deque<DeviceRings> rings;
+      std::deque<Kept> kept;
+    };
+    static std::vector<Left>& left = *new std::vector<Left>;
+    left.push_back({std::move(threads_), std::exchange(rings_, {}), std::exchange(kept_, {})});
+  }
   for (const auto& made : function_copies_) made->is_called_off();
 }
 
-std::optional<Tick> Staging::full(std::int32_t device, std::uint64_t size_bytes) {
-  DeviceRings& here = rings_of(device);
+std::optional<Tick> Staging::full(std::int32_t device, const staging::HostEnd& host) {
+  const bool is_file = host.file();
+  DeviceRings& here = rings_of(device, is_file);
   while (!here.in_queue.empty() && timeline_.is_known_complete(here.in_queue.front().tick)) here.in_queue.pop_front();
   if (here.in_queue.empty()) return std::nullopt;
-  std::uint64_t chunks = (size_bytes + chunk_bytes(size_bytes) - 1) / chunk_bytes(size_bytes);
+  const std::uint64_t chunk = chunk_bytes(host.size_bytes());
+  std::uint64_t chunks = std::max<std::uint64_t>((host.size_bytes() + chunk - 1) / chunk, 1);
   for (const InQueue& each : here.in_queue) chunks += each.chunks;
-  if (chunks <= most_chunks) return std::nullopt;
+  if (chunks <= (is_file ? most_chunks_of_files : most_chunks_of_memory)) return std::nullopt;
   return here.in_queue.front().tick;
 }
 

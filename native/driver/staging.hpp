@@ -43,10 +43,10 @@ class Staging {
   // submission that it is, or is part of. Throws Refusal: what was put there before goes on.
   void to_array(dataflow::Tick tick, const dataflow::Array& array, const dataflow::Pageable& memory);
   void from_array(dataflow::Tick tick, const dataflow::Array& array, const dataflow::Pageable& memory);
-  // The driver's queues have no room for another copy of this size; what must pass first.
-  std::optional<dataflow::Tick> full(std::int32_t device, std::uint64_t size_bytes);
-  // How much page-locked memory a copy of so many bytes on a stream will first ask for, for its ring; 0: none.
-  std::uint64_t missing_ring_bytes(dataflow::StreamIndex stream, std::uint64_t size_bytes);
+  // The driver's queues have no room for another such copy; what must pass first.
+  std::optional<dataflow::Tick> full(std::int32_t device, const staging::HostEnd& host);
+  // How much page-locked memory a copy on a stream will first ask for, for its ring; 0: none.
+  std::uint64_t missing_ring_bytes(dataflow::StreamIndex stream, const dataflow::Pageable& memory);
   // Is some of this memory still to be written?
   bool is_being_written(const dataflow::Pageable& memory) const {
     return (threads_ && threads_->is_being_written(memory.host)) || is_written_by_function(memory);
@@ -90,9 +90,9 @@ class Staging {
   struct FunctionCopy;
 
   static std::uint64_t chunk_bytes(std::uint64_t size_bytes);
-  DeviceRings& rings_of(std::int32_t device);
+  DeviceRings& rings_of(std::int32_t device, bool is_of_files);
   DeviceRing* find_ring(DeviceRings& here, dataflow::StreamIndex stream);
-  DeviceRing& ring_for(dataflow::StreamIndex stream, std::uint64_t chunk);
+  DeviceRing& ring_for(DeviceRings& here, dataflow::StreamIndex stream, std::uint64_t chunk);
   DeviceRing& make_ring(DeviceRings& here, std::uint64_t size_bytes);
   void take_over(DeviceRing& ring, dataflow::StreamIndex stream);
   // By rings. False: the device cannot, and has been given nothing.
@@ -115,7 +115,7 @@ class Staging {
   const DriverNow& now_;
   std::uint64_t staged_bytes_ = 0;
   std::unique_ptr<staging::CopyThreads> threads_;
-  std::deque<DeviceRings> rings_;  // by device
+  std::deque<DeviceRings> rings_;  // by device, of memory and of files: a slow file must not hold up memory
   std::deque<Kept> kept_;
   std::deque<std::shared_ptr<FunctionCopy>> function_copies_;  // that are on their way
   // Held for ever, so that its hazards never go.

@@ -211,9 +211,9 @@ class SubmitSink : public Issuing {
     return array.is_host() || memory.host.size_bytes() > Staging::short_bytes ||
            engine.staging.is_being_written(memory);
   }
-  std::optional<Tick> staging_full(std::int32_t device, std::uint64_t size_bytes) {
+  std::optional<Tick> staging_full(std::int32_t device, const dataflow::Pageable& memory) {
     make_held_calls_now();
-    return engine_.staging.full(device, size_bytes);
+    return engine_.staging.full(device, memory.host);
   }
   Value page_locked(dataflow::CopyOp& op, const dataflow::Pageable& memory, std::int32_t device) {
     require_open(op, device);
@@ -490,8 +490,9 @@ class SubmitSink : public Issuing {
 
   void stage(dataflow::CopyOp& op, const Array& array, const nb::object& pageable, HeldWork::Kind kind,
              StreamIndex stream) {
-    if (dataflow::as_pageable(pageable)->is_nothing()) return;
-    if (const std::uint64_t ring_bytes = engine_.staging.missing_ring_bytes(stream, array.size_bytes()))
+    const dataflow::Pageable& memory = *dataflow::as_pageable(pageable);
+    if (memory.is_nothing()) return;
+    if (const std::uint64_t ring_bytes = engine_.staging.missing_ring_bytes(stream, memory))
       require_memory({.device = dataflow::host_ordinal,
                       .size_bytes = ring_bytes,
                       .asking = engine_.stream(stream).device,

@@ -62,11 +62,6 @@ void bind_pageable(nb::module_& module) {
       "a"_a, "b"_a);
 }
 
-// Stands for a file in the hazards. All copies of one path share it.
-struct FilePlaces {
-  const BufferRef buffer{std::make_unique<Buffer>(address_space_bytes)};
-};
-
 // What one operation does with a file.
 struct FileCopy {
   std::shared_ptr<staging::File> file;

@@ -129,7 +129,10 @@ class CopyThreads {
   explicit CopyThreads(std::size_t most_threads) : most_threads_(std::max<std::size_t>(most_threads, 1)) {}
   CopyThreads(const CopyThreads&) = delete;
   CopyThreads& operator=(const CopyThreads&) = delete;
-  ~CopyThreads() { stop(); }
+  ~CopyThreads() {
+    stop_within({});
+    for (std::thread& thread : threads_) thread.join();
+  }
 
   Ring* add_ring(std::span<std::byte> bytes, Words words) {
     const auto lock = hold();
@@ -248,15 +251,17 @@ class CopyThreads {
     return threads_.size();
   }
 
-  // Lets all streams pass that wait for the threads, and ends the threads. The rest is not carried.
-  void stop() {
+  // Lets all streams pass that wait for the threads, and ends the threads. The rest is not carried. False: a thread is
+  // still at a piece when the time is up, such as in a slow file. Then everything here must stay for ever.
+  bool stop_within(std::chrono::milliseconds time) {
     {
       const auto lock = hold();
-      if (std::exchange(is_stopped_, true)) return;
-      for (const auto& ring : rings_) abandon_locked(*ring);
+      if (!std::exchange(is_stopped_, true))
+        for (const auto& ring : rings_) abandon_locked(*ring);
     }
     wake_all();
-    for (std::thread& thread : threads_) thread.join();
+    std::unique_lock lock(mutex_);
+    return last_ended_.wait_for(lock, time, [this] { return ended_threads_ == threads_.size(); });
   }
 
  private:
@@ -320,6 +325,8 @@ class CopyThreads {
         has_lookout_ = false;
       }
     }
+    ++ended_threads_;
+    last_ended_.notify_all();  // with the lock held: who waits may end all this next
   }
   // Copies come one behind the other, so it looks on for a while when all are done.
   bool is_something_likely() const { return open_chunks_ || Clock::now() - last_event_ < Rhythm::spin_time; }
@@ -476,11 +483,11 @@ class CopyThreads {
 
   const std::size_t most_threads_;
   mutable std::mutex mutex_;
-  std::condition_variable woken_, lookout_woken_;
+  std::condition_variable woken_, lookout_woken_, last_ended_;
   std::vector<std::thread> threads_;
   std::vector<std::unique_ptr<Ring>> rings_;
   std::vector<TransferRef> transfers_;  // that have not ended
-  std::size_t open_chunks_ = 0, threads_at_files_ = 0;
+  std::size_t open_chunks_ = 0, threads_at_files_ = 0, ended_threads_ = 0;
   Rhythm rhythm_;
   Clock::time_point last_event_{};  // something was handed over, or finished
   bool has_lookout_ = false, is_spinning_ = false, is_stopped_ = false;

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import textwrap
+import time
 from collections.abc import Callable
 
 import pytest
@@ -147,3 +150,19 @@ def test_a_process_ends_with_reads_and_writes_under_way(program):
         view[0] = 1
         """
     )
+
+
+def test_a_process_ends_soon_with_a_thread_in_a_slow_file(hold_file, tmp_path):
+    """The system lets nobody open the file for some 45 seconds, and does not call off a thread that waits for it."""
+    path = tmp_path / "data"
+    path.write_bytes(bytes(100))
+    held = hold_file(path)
+    source = f"import aiocuda as ac; ac.read({str(path)!r}, 100, 'uint8').submit(); input()"
+    process = subprocess.Popen([sys.executable, "-W", "ignore", "-c", source], stdin=subprocess.PIPE, text=True)
+    while not held.is_wanted:
+        assert process.poll() is None
+        time.sleep(0.01)
+    begun = time.monotonic()
+    process.communicate("\n", timeout=100)
+    assert process.returncode == 0
+    assert time.monotonic() - begun < 20

@@ -529,6 +529,50 @@ def test_a_file_that_nobody_can_open_yet_holds_nobody_up(run, path, hold_file):
     np.testing.assert_array_equal(back, data)
 
 
+def test_a_file_that_nobody_can_open_yet_takes_no_page_locked_memory_of_others(path, hold_file, latch):
+    """Three streams have copies of memory under way, and a fourth one has a place for its own."""
+    path.write_bytes(bytes(100))
+    data = numbers()
+    streams = [ac.Device(0).stream() for _ in range(3)]
+    for stream in streams:
+        latch.hold(stream)
+    held = hold_file(path)
+    read = ac.read(path, 100, np.uint8).on(ac.Device(0).stream()).submit()
+    under_way = [ac.to_device(data).on(stream).submit() for stream in streams]
+    back = ac.to_host(ac.to_device(data)).on(ac.Device(0).stream())
+    np.testing.assert_array_equal(back.sync(20), data)
+    assert not any(each.done() for each in [read, *under_way])
+    latch.release()
+    held.let_go()
+    for each in [read, *under_way]:
+        each.sync(60)
+
+
+def test_many_files_that_nobody_can_open_yet_leave_room_in_the_drivers_queues(run, path, hold_file):
+    path.write_bytes(bytes(100))
+    held = hold_file(path)
+    data = numbers()
+    back = np.zeros_like(data)
+
+    async def main() -> None:
+        stream = ac.Device(0).stream()
+        async with anyio.create_task_group() as group:
+
+            async def read() -> None:
+                await ac.read(path, 100, np.uint8).on(stream)
+
+            for _ in range(200):
+                group.start_soon(read)
+            while not held.is_wanted:
+                await anyio.lowlevel.checkpoint()
+            with anyio.fail_after(20):
+                await ac.to_host(ac.to_device(data), back).on(ac.Device(0).stream())
+            held.let_go()
+
+    run(main)
+    np.testing.assert_array_equal(back, data)
+
+
 def test_a_cancelled_write_goes_on_and_a_cancelled_read_gives_its_memory_back(run, path, latch, used_bytes):
     x = ac.to_device(numbers()).sync(60)
     source = path.with_name("source")

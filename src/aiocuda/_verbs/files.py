@@ -6,8 +6,10 @@ straight into page-locked memory, and write from there.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
+import threading
 import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any, cast
@@ -19,13 +21,14 @@ from aiocuda._arrays.array import DeviceArray, HostArray
 from aiocuda._arrays.partition import Partition
 from aiocuda._devices.device import DeviceLike
 from aiocuda._devices.placing import place_of
+from aiocuda._engine import placement
 from aiocuda._ops import composing
 from aiocuda._ops.operation import CallOp, CopyOp, CreateOp, DeviceOp
 from aiocuda._values import dtypes
 from aiocuda._values.dtypes import DTypeLike
 from aiocuda._values.given import between, shown
 from aiocuda._values.host_data import cut, described
-from aiocuda._verbs.copies import MOST_BYTES, dup
+from aiocuda._verbs.copies import dup
 from aiocuda._verbs.create import Shape, extents_of
 from aiocuda._verbs.tensors import as_array
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError, FileError
@@ -35,6 +38,9 @@ __all__ = ["FileRead", "FileWrite", "PathLike", "name_of", "path_of", "read", "w
 PathLike = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 _MOST_OFFSET = 2**63 - 1  # of the system
 _BYTE = np.dtype(np.uint8)
+
+# Of one copy. The driver's queues have room for so much of files beside memory's copies (native/driver/staging.cpp).
+MOST_BYTES = 256 << 20
 
 # What stands for a file in the order of operations, by its path. It is kept by the copies that are under way.
 _places: weakref.WeakValueDictionary[bytes, _native.FilePlaces] = weakref.WeakValueDictionary()
@@ -119,7 +125,7 @@ def write(path: PathLike, array: Any, offset: int | None = None) -> DeviceOp[int
         How many bytes were written. It is complete when the system has them all and the file is closed; what the
         system has yet to bring to the disk, it brings there in its own time, as always. *Stream*: the device's stream
         in force, which waits until then. *Blocks*: no; native threads open the file and write it. *On cancel*: the
-        write goes on.
+        write goes on, all of it once a part of it was submitted.
 
     Raises
     ------
@@ -261,12 +267,40 @@ class FileWrite(_FileCopy):
         if not copies:  # the head is all
             copies = [CopyOp(self.part(0, (0,), _BYTE), CreateOp((0,), dtypes.code_of(_BYTE), None))]
         # Where the whole is put, all of them go: they are under the placement of what returns them.
-        written = copies[0] if len(copies) == 1 else CallOp("then", lambda _: composing.zip(*copies), title=self.title)
+        written = copies[0] if len(copies) == 1 else CallOp("then", _Parts(copies), title=self.title)
         return CallOp("map", self.checked, written, title=self.title)
 
     def checked(self, _: object) -> int:
         self.require_done()
         return self._size_bytes
+
+
+class _Parts:
+    """The copies of one write. Once the first may have been submitted, all are, also if nobody waits any more.
+
+    A write whose await was cancelled would else leave a file with some of its parts.
+    """
+
+    def __init__(self, copies: list[DeviceOp[Any]]) -> None:
+        self._all: DeviceOp[Any] = composing.zip(*copies)
+        self._placement: placement.Placement | None = None
+
+    def __call__(self, _: object) -> DeviceOp[Any]:
+        self._placement = placement.current.get()
+        return self._all
+
+    def __del__(self) -> None:
+        if self._placement is None or cast("_native.Op", self._all)._state != "pending":
+            return
+        # Submitting waits for room. The thread ends with the process.
+        with contextlib.suppress(RuntimeError):  # the interpreter ends, and no thread begins any more
+            threading.Thread(target=_submit_rest, args=(self._all, self._placement), daemon=True).start()
+
+
+def _submit_rest(parts: DeviceOp[Any], where: placement.Placement) -> None:
+    placement.current.set(where)
+    with contextlib.suppress(Exception):  # it was cancelled, and nobody is there to be told
+        parts.submit()
 
 
 def _places_of(path: bytes) -> _native.FilePlaces:
