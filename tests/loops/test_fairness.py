@@ -224,6 +224,36 @@ def test_urgent_operations_go_first_where_a_stream_is_full(run, latch, device, k
     assert order == [7, 1, 0, -3]
 
 
+def test_a_flood_of_urgent_operations_leaves_one_turn_in_eight_to_who_has_waited_longest(run, device):
+    """On a stream that holds one operation: the flood stands in its line again as soon as one of it is done."""
+    stream, x = device.stream(), ac.zeros(8, np.int32).sync()
+    done, before_it = 0, -1
+
+    async def main() -> None:
+        nonlocal before_it
+
+        async def send() -> None:
+            nonlocal done
+            with ac.use(stream, max_in_flight=1, priority=5):
+                while before_it < 0 and done < FLOOD:
+                    await ac.fill(x, 1)
+                    done += 1
+
+        async with anyio.create_task_group() as group:
+            for _ in range(20):
+                group.start_soon(send)
+            while done < 20:
+                await anyio.lowlevel.checkpoint()
+            begun = done
+            with ac.use(stream, max_in_flight=1, priority=0):
+                await ac.fill(x, 2)
+            before_it = done - begun
+
+    run(main)
+    # Eight go before it in the stream's line, and as many in its loop's. Those of a turn of the loop are done together.
+    assert before_it <= 5 * 20
+
+
 def test_urgent_operations_go_first_where_memory_is_short(run):
     size, order = 1 << 20, []
 
