@@ -99,6 +99,7 @@ class Engine final : public Surroundings {
     const std::lock_guard in_turn(door);
   }
   int depth = 0;
+  std::uint64_t performed = 0;            // operations, by all walks
   dataflow::Scratch<nb::handle> scratch;  // of the outermost walk
 
   Table table;
@@ -153,9 +154,9 @@ class Engine final : public Surroundings {
  private:
   dataflow::PolicyStreams& find_or_make_streams(const dataflow::Policy& policy, std::int32_t ordinal, int priority,
                                                 dataflow::Op& op);
-
   // Those of a priority on an open device; none were made: empty.
   dataflow::PolicyStreams& known_streams(const dataflow::Policy& policy, std::int32_t ordinal, int priority);
+
   nb::object find_loss(dataflow::Op& op);
   void collect(std::size_t most_streams);
 

@@ -51,6 +51,25 @@ async def one_dag_among_others(ops: list[ac.DeviceOp[Any]]) -> None:
     await ac.wait([ac.value(1), ac.zip(*ops)])
 
 
+def in_hundreds(ops: list[ac.DeviceOp[Any]]) -> list[ac.DeviceOp[Any]]:
+    return [ac.zip(*ops[i : i + 100]) for i in range(0, len(ops), 100)]
+
+
+async def wait_for_dags(ops: list[ac.DeviceOp[Any]]) -> None:
+    """Each of them is submitted whole, as it has less than a turn's."""
+    done, pending = await ac.wait(in_hundreds(ops))
+    assert (len(done), len(pending)) == (FLOOD // 100, 0)
+
+
+async def dags_as_completed(ops: list[ac.DeviceOp[Any]]) -> None:
+    assert len([future async for future in ac.as_completed(in_hundreds(ops))]) == FLOOD // 100
+
+
+async def dags_behind_functions(ops: list[ac.DeviceOp[Any]]) -> None:
+    """All of them have more to submit at once, when they have begun."""
+    await ac.wait([ac.value(0).map(lambda _: None).then(lambda _, op=op: op) for op in in_hundreds(ops)])
+
+
 async def wait(ops: list[ac.DeviceOp[Any]]) -> None:
     done, pending = await ac.wait(ops)
     assert (len(done), len(pending)) == (FLOOD, 0)
@@ -61,7 +80,18 @@ async def as_completed(ops: list[ac.DeviceOp[Any]]) -> None:
 
 
 @pytest.mark.parametrize(
-    "flood", [one_dag, one_future, one_dag_among_others, wait, as_completed], ids=lambda flood: flood.__name__
+    "flood",
+    [
+        one_dag,
+        one_future,
+        one_dag_among_others,
+        wait,
+        as_completed,
+        wait_for_dags,
+        dags_as_completed,
+        dags_behind_functions,
+    ],
+    ids=lambda flood: flood.__name__,
 )
 def test_one_task_s_flood_goes_before_another_s_operation_by_a_turn_at_most(run, device, fills, flood):
     x = ac.zeros(8, np.int32).sync()
