@@ -94,8 +94,9 @@ class Lines {
     Line& line = found->second;
     line.level = level;
     const bool is_placed = turn && turn->number_;
+    if (is_placed && turn->line_ == id && turn->is_admitted()) return true;  // whoever came, or waits, since
     if (!line.waiting.empty() && !(is_placed && turn->place_ <= line.waiting.begin()->first)) return false;
-    return (is_placed && turn->is_admitted()) || level.held() + line.reserved + weight <= most;
+    return level.held() + line.reserved + weight <= most;
   }
 
   // Takes a place the first time, and goes back to it later. Then call `next_watch`.

@@ -47,13 +47,13 @@ class ExplainSink {
   Timeline& timeline() { return timeline_; }
   RangeHazards& hazards(Buffer& buffer) { return hazards_.try_emplace(&buffer, buffer.hazards).first->second; }
   PolicyStreams& policy_streams(Op& op, const Policy& policy, std::int32_t device, int priority) {
-    const auto key = std::make_tuple(&policy, device, priority);
-    if (const auto known = policy_streams_.find(key); known != policy_streams_.end()) return known->second;
-    PolicyStreams& policy_streams =
-        policy_streams_.emplace(key, services_.policy_streams(op, policy, device, priority)).first->second;
-    services_.look(services_);
-    while (timeline_.size() < services_.stream_ids.size()) timeline_.add_stream();
-    return policy_streams;
+    const PolicyStreams& now = services_.policy_streams(op, policy, device, priority);
+    const auto [found, is_new] = policy_streams_.try_emplace({&policy, now.streams.front()}, now);
+    if (is_new) {
+      services_.look(services_);
+      while (timeline_.size() < services_.stream_ids.size()) timeline_.add_stream();
+    }
+    return found->second;
   }
   void look(StreamIndex) {}
   StreamId ask(const Policy& policy, Op& op, std::int32_t device, const std::vector<Tick>& needs,
@@ -297,8 +297,8 @@ class ExplainSink {
 
   Timeline timeline_;
   Services services_;
-  std::map<std::tuple<const Policy*, std::int32_t, int>, PolicyStreams> policy_streams_;
-  std::map<std::pair<StreamIndex, std::uint32_t>, std::uint64_t> marked_;  // the marks made here
+  std::map<std::pair<const Policy*, StreamIndex>, PolicyStreams> policy_streams_;  // by the first of the streams
+  std::map<std::pair<StreamIndex, std::uint32_t>, std::uint64_t> marked_;          // the marks made here
   std::unordered_map<Buffer*, RangeHazards> hazards_;
   std::unordered_map<const Buffer*, std::size_t> numbers_;
   std::unordered_map<const Op*, Value> results_;

@@ -43,7 +43,7 @@ class Policy {
   const int priority;
   // By device; the owner of the streams makes them.
   mutable std::vector<PolicyStreams> placed;
-  mutable std::map<std::pair<std::int32_t, int>, PolicyStreams> placed_elsewhere;  // of other priorities
+  mutable std::map<std::pair<std::int32_t, int>, PolicyStreams> placed_elsewhere;  // of the device's other priorities
 };
 
 }  // namespace aiocuda::dataflow

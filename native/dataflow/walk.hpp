@@ -103,6 +103,7 @@ class Walk : private Performing<Sink> {
 
   // The walk stops after so many operations, if there are more: others have their turn then.
   void stop_after(std::uint32_t operations) { most_ = operations; }
+  std::uint32_t performed() const { return performed_; }
 
   // True: the root has its result. False: the host must wait for `waits()`, or call the functions that are due on the
   // path; another walk then goes on where this one stopped.

@@ -6,11 +6,12 @@
 namespace aiocuda::driver {
 
 DeviceState& Devices::add(std::int32_t ordinal, CUcontext context, CUmemoryPool pool, std::uint64_t memory_bytes,
-                          StreamIndex default_stream) {
+                          StreamIndex default_stream, int highest_priority) {
   const auto slot = static_cast<std::size_t>(ordinal);
   if (devices_.size() <= slot) devices_.resize(slot + 1);
   if (!devices_[slot])
-    devices_[slot] = std::make_unique<DeviceState>(DeviceState{context, pool, memory_bytes, default_stream});
+    devices_[slot] =
+        std::make_unique<DeviceState>(DeviceState{context, pool, memory_bytes, default_stream, highest_priority});
   guests_.open(ordinal, context, pool, memory_bytes, default_stream);
   return *devices_[slot];
 }

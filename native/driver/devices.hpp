@@ -26,6 +26,7 @@ struct DeviceState {
   CUmemoryPool pool = nullptr;
   std::uint64_t memory_bytes = 0;  // that it has
   StreamIndex default_stream = 0;
+  int highest_priority = 0;            // of its streams, as CUDA counts: the least number. The lowest is 0
   std::optional<StreamIndex> aside{};  // for what must hold up no work: freeing what several streams used, and the like
   std::vector<std::optional<bool>> peers{};  // by ordinal: does this device reach the other's memory?
   bool writes_flags = true;                  // as far as is known: streams can write to memory
@@ -51,7 +52,7 @@ class Devices {
   }
   // It is open from here on: all that it needs is there.
   DeviceState& add(std::int32_t ordinal, CUcontext context, CUmemoryPool pool, std::uint64_t memory_bytes,
-                   StreamIndex default_stream);
+                   StreamIndex default_stream, int highest_priority);
   // Memory is allocated from another pool from now on. The former one stays, until somebody says that it holds nothing.
   void set_pool(std::int32_t ordinal, CUmemoryPool pool);
   // Does a device reach the other's memory? Makes it so where it can be. Throws Refusal.

@@ -1,6 +1,8 @@
 // The engine: see engine.hpp.
 #include "engine.hpp"
 
+#include <algorithm>
+
 #include "outstanding.hpp"
 #include "refused.hpp"
 
@@ -20,7 +22,8 @@ Engine::~Engine() {
   given.drop_made();  // while the parts are there to which their memory goes back
 }
 
-void Engine::open_device(std::int32_t ordinal, CUcontext context, CUmemoryPool pool, std::uint64_t memory_bytes) {
+void Engine::open_device(std::int32_t ordinal, CUcontext context, CUmemoryPool pool, std::uint64_t memory_bytes,
+                         int highest_priority) {
   if (devices.is_open(ordinal)) return;
   interpreter::guard_thread();
   // Others go on meanwhile. They see the device when all of it is there. If a call is refused, it can be opened another
@@ -28,22 +31,29 @@ void Engine::open_device(std::int32_t ordinal, CUcontext context, CUmemoryPool p
   submission.start();
   waits.start(context);
   const StreamIndex default_stream = streams.create_first(ordinal, context);
-  devices.add(ordinal, context, pool, memory_bytes, default_stream);
+  devices.add(ordinal, context, pool, memory_bytes, default_stream, highest_priority);
 }
 
 dataflow::PolicyStreams& Engine::find_or_make_streams(const dataflow::Policy& policy, std::int32_t ordinal,
                                                       int priority, dataflow::Op& op) {
-  const bool is_own = priority == policy.priority;
-  if (!is_own)
-    if (const auto known = policy.placed_elsewhere.find({ordinal, priority}); known != policy.placed_elsewhere.end())
-      return known->second;
-  const auto slot = static_cast<std::size_t>(ordinal);
+  if (devices.is_open(ordinal))
+    if (auto& known = known_streams(policy, ordinal, priority); !known.streams.empty()) return known;
   const nb::list ids(hooks.policy_streams(nb::find(policy), ordinal, priority, nb::find(op)));  // opens the device
-  if (is_own && policy.placed.size() <= slot) policy.placed.resize(slot + 1);
-  dataflow::PolicyStreams& made = is_own ? policy.placed[slot] : policy.placed_elsewhere[{ordinal, priority}];
+  dataflow::PolicyStreams& made = known_streams(policy, ordinal, priority);
   made.streams.clear();
   for (nb::handle id : ids) made.streams.push_back(dataflow::slot_of(nb::cast<dataflow::StreamId>(id)));
   return made;
+}
+
+// The driver takes what is beyond a device's range for the end of it. So such streams are the same, and so is the place
+// where a policy stands among them.
+dataflow::PolicyStreams& Engine::known_streams(const dataflow::Policy& policy, std::int32_t ordinal, int priority) {
+  const int highest = devices.at(ordinal).highest_priority;
+  const int brought = std::clamp(priority, highest, 0);
+  if (brought != std::clamp(policy.priority, highest, 0)) return policy.placed_elsewhere[{ordinal, brought}];
+  const auto slot = static_cast<std::size_t>(ordinal);
+  if (policy.placed.size() <= slot) policy.placed.resize(slot + 1);
+  return policy.placed[slot];
 }
 
 void Engine::collect(std::size_t most_streams) {

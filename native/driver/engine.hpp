@@ -42,7 +42,9 @@ class Engine final : public Surroundings {
   ~Engine();
 
   void load(const Table& loaded) { table = loaded; }  // once; the reactor starts with the first device
-  void open_device(std::int32_t ordinal, CUcontext context, CUmemoryPool pool, std::uint64_t memory_bytes);
+  // `highest_priority`: of its streams, as CUDA counts.
+  void open_device(std::int32_t ordinal, CUcontext context, CUmemoryPool pool, std::uint64_t memory_bytes,
+                   int highest_priority);
   // This process is a fork of the one that loaded the driver.
   void note_forked() { is_forked_.store(true, std::memory_order_relaxed); }
   // Ends the threads; the interpreter's end has come so far that no other thread is in Python.
@@ -97,6 +99,7 @@ class Engine final : public Surroundings {
     const std::lock_guard in_turn(door);
   }
   int depth = 0;
+  std::uint64_t performed = 0;            // operations, by all walks
   dataflow::Scratch<nb::handle> scratch;  // of the outermost walk
 
   Table table;
@@ -151,6 +154,8 @@ class Engine final : public Surroundings {
  private:
   dataflow::PolicyStreams& find_or_make_streams(const dataflow::Policy& policy, std::int32_t ordinal, int priority,
                                                 dataflow::Op& op);
+  // Those of a priority on an open device; none were made: empty.
+  dataflow::PolicyStreams& known_streams(const dataflow::Policy& policy, std::int32_t ordinal, int priority);
 
   nb::object find_loss(dataflow::Op& op);
   void collect(std::size_t most_streams);

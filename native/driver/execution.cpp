@@ -414,6 +414,7 @@ Execution::Reached Execution::step() {
 
 Execution::Driven Execution::drive(const Listener& listener) {
   const Watched watched(engine_, root_, this, trace::AskKind::await);
+  most_in_turn_ = listener.most;
   for (;;) {
     const Reached reached = step();
     if (reached.is_complete) {

@@ -11,7 +11,13 @@ inline bool Execution::walk_with(Acting& acting, bool outermost, dataflow::Scrat
   Sink sink(engine_, placement(), scratch.uses, outermost, acting.turn(), on_host_.get(), tensors_);
   for (;;) {
     dataflow::Walk<Sink> walk(sink, placement(), scratch, path_);
-    if (outermost && !op().has_tensors) walk.stop_after(operations_in_turn);
+    if (outermost && !op().has_tensors) walk.stop_after(most_in_turn_);
+    struct Counted {
+      ~Counted() { count += walk.performed(); }
+      std::uint64_t& count;
+      const dataflow::Walk<Sink>& walk;
+    };
+    const Counted counted{engine_.performed, walk};
     if (walk.run(root_)) [[likely]] {
       forget_host();
       halted.reset();

@@ -16,6 +16,7 @@
 #include "awaiting.hpp"
 #include "execution.hpp"
 #include "futures.hpp"
+#include "process.hpp"
 
 namespace aiocuda {
 namespace {
@@ -46,7 +47,6 @@ class Arrivals {
     try {
       for (const nb::object& future : in_order_of_submission(futures)) add(future);
       begin_some();
-      has_begun_some_ = true;
     } catch (...) {
       close();
       throw;
@@ -64,8 +64,10 @@ class Arrivals {
   bool is_empty() const { return left_ == 0; }
 
   // Begins those that have not begun, as many as one turn of the loop has room for. False: there are more.
-  bool begin_in_turn() {
-    if (!std::exchange(has_begun_some_, false)) begin_some();
+  // `is_new_turn`: else the turn goes on that some have begun in, as where an await follows another at once.
+  bool begin_in_turn(bool is_new_turn) {
+    if (is_new_turn) left_in_turn_ = driver::Execution::operations_in_turn;
+    begin_some();
     return to_begin_.empty();
   }
   // There is more to do than this turn of the loop has room for. True once.
@@ -74,22 +76,27 @@ class Arrivals {
   // The next future that is done; null: none is now.
   nb::object take() {
     wake_due(loop_port(), false);
+    due_.insert(due_.end(), put_off_.begin(), put_off_.end());
+    put_off_.clear();
     while (!due_.empty()) {
       Arrival& arrival = *due_.front();
       due_.pop_front();
+      if (has_more_to_submit(arrival) && left_in_turn_ == 0) {  // those behind it may be done
+        put_off(arrival);
+        continue;
+      }
       arrival.is_due = false;
-      const nb::object token = nb::find(arrival), future = arrival.future;
+      const nb::object token = nb::find(arrival);
       Went went;
       try {
-        went = go_on(future, loop_port(), token);
+        went = go_on_in_turn(arrival, token);
       } catch (...) {  // an interruption is not the end of the future
         note(arrival, 0);
         throw;
       }
       if (went == Went::turn_is_over) {
-        make_due(arrival);
-        is_turn_over_ = true;
-        break;
+        put_off(arrival);
+        continue;
       }
       if (went == Went::arrived && arrival.future.is_valid()) {
         --left_;
@@ -140,6 +147,7 @@ class Arrivals {
     left_ = 0;
     to_begin_.clear();
     due_.clear();
+    put_off_.clear();
     paused_.clear();
     policy_streams_.clear();
     for (const nb::object& token : std::exchange(tokens_, {}))
@@ -181,11 +189,32 @@ class Arrivals {
     ++left_;
   }
 
+  static bool has_more_to_submit(const Arrival& arrival) {
+    return dataflow::as_op(operation_of(arrival.future))->state == dataflow::State::pending;
+  }
+
+  // Goes on with as many operations as the turn has left. A future that may have some counts as one at least.
+  Went go_on_in_turn(const Arrival& arrival, const nb::object& token) {
+    struct Counted {
+      Counted(Arrivals& of, std::uint32_t least) : arrivals(of), at_least(least) {}
+      Counted(const Counted&) = delete;
+      Counted& operator=(const Counted&) = delete;
+      ~Counted() {
+        const std::uint64_t count = std::max(process_engine().performed - before, at_least);
+        arrivals.left_in_turn_ -= static_cast<std::uint32_t>(std::min<std::uint64_t>(count, arrivals.left_in_turn_));
+      }
+      Arrivals& arrivals;
+      const std::uint64_t at_least, before = process_engine().performed;
+    };
+    const Counted counted(*this, has_more_to_submit(arrival) ? 1 : 0);
+    const nb::object future = arrival.future;
+    return go_on(future, loop_port(), token, left_in_turn_);
+  }
+
   void begin_some() {
-    for (std::uint32_t submitted = 0; !to_begin_.empty();) {
+    while (!to_begin_.empty()) {
       Arrival& arrival = *to_begin_.front();
-      const Op& op = *dataflow::as_op(operation_of(arrival.future));
-      if (op.state == dataflow::State::pending && ++submitted > driver::Execution::operations_in_turn) return;
+      if (has_more_to_submit(arrival) && left_in_turn_ == 0) return;
       to_begin_.pop_front();
       try {
         if (begin(arrival)) continue;
@@ -202,7 +231,7 @@ class Arrivals {
   bool begin(Arrival& arrival) {
     nb::object token = nb::find(arrival);
     const nb::object future = arrival.future;
-    const Went went = go_on(future, loop_port(), token);
+    const Went went = go_on_in_turn(arrival, token);
     if (went == Went::turn_is_over) return false;
     if (went == Went::arrived) {
       loop_port().port->put(token.release().ptr(), 0);  // behind those that came before it
@@ -221,11 +250,17 @@ class Arrivals {
     due_.push_back(&arrival);
   }
 
+  // It has more to submit than this turn of the loop has room for.
+  void put_off(Arrival& arrival) {
+    is_turn_over_ = arrival.is_due = true;
+    put_off_.push_back(&arrival);
+  }
+
   const Place place_;
   std::vector<nb::object> tokens_;
   std::size_t left_ = 0;
-  std::deque<Arrival*> to_begin_, due_;
-  bool has_begun_some_ = false;  // in this turn of the loop, before it was awaited
+  std::deque<Arrival*> to_begin_, due_, put_off_;
+  std::uint32_t left_in_turn_ = driver::Execution::operations_in_turn;
   bool is_turn_over_ = false;
   std::deque<Arrival*> paused_;  // due when the loop has come round
   std::unordered_map<dataflow::StreamIndex, std::deque<Arrival*>> policy_streams_;
@@ -244,7 +279,7 @@ class AwaitedArrival final : public Awaited {
   }
   bool has_ended() override { return true; }  // what is there is taken, and looking for it is a checkpoint of trio's
   Went go_on(LoopPort& port, PyObject* await) override {
-    if (!arrivals().begin_in_turn()) return Went::turn_is_over;
+    if (!arrivals().begin_in_turn(std::exchange(has_suspended_, true))) return Went::turn_is_over;
     while (!arrivals().is_empty()) {
       found_ = arrivals().take();
       if (found_.is_valid()) return Went::arrived;
@@ -281,6 +316,7 @@ class AwaitedArrival final : public Awaited {
   Arrivals& arrivals() const { return *nb::inst_ptr<Arrivals>(subject()); }
 
   nb::object found_{};
+  bool has_suspended_ = false;  // where it goes on: it has been here before
 };
 
 PyObject* next_arrival(PyObject* arrivals) { return make_await(std::make_unique<AwaitedArrival>(arrivals)); }

@@ -140,11 +140,12 @@ bool wait_for_future(nb::handle object, double timeout_s) {
   return true;
 }
 
-Went drive_future(Future& future, LoopPort& port, nb::object token, bool spins) {
+Went drive_future(Future& future, LoopPort& port, nb::object token, bool spins,
+                  std::uint32_t most = Execution::operations_in_turn) {
   const Charged charged(port);
   require_open(future);
   const nb::object kept = nb::borrow(token);
-  const auto driven = future.execution().drive({port.port, token.ptr(), spins});
+  const auto driven = future.execution().drive({port.port, token.ptr(), spins, most});
   if (driven == Execution::Driven::complete) return Went::arrived;
   if (driven == Execution::Driven::turn_is_over) return Went::turn_is_over;
   token.release();
@@ -184,14 +185,14 @@ bool has_end_of_its_own(nb::handle future) {
   return end.is_valid() && !end.is(known().as_its_operation);
 }
 
-Went go_on(nb::handle object, LoopPort& port, nb::handle token) {
+Went go_on(nb::handle object, LoopPort& port, nb::handle token, std::uint32_t most) {
   Future& future = *nb::inst_ptr<Future>(object);
   if (future.end().is_valid()) return Went::arrived;
   future.is_started = true;
   future.remove(token.ptr());
   future.add(token.ptr(), port.port);  // first: a cancellation from now on tells this token
   try {
-    const Went went = drive_future(future, port, nb::borrow(token), false);
+    const Went went = drive_future(future, port, nb::borrow(token), false, most);
     if (went == Went::waits) return went;
     future.remove(token.ptr());
     if (went == Went::turn_is_over) return went;

@@ -141,13 +141,16 @@ void bind_settings(nb::module_& module) {
       .def("__exit__", [](RelaxedByPython& self, const nb::args&) { self.scope.reset(); });
   // The process that started the driver, where this one was forked from it; else 0.
   module.def("forked_from", forked_from);
-  module.def("open_device",
-             [](std::int32_t ordinal, std::uintptr_t context, std::uintptr_t pool, std::uint64_t memory_bytes) {
-               refusals_raised("opening", ordinal, [&] {
-                 process_engine().open_device(ordinal, reinterpret_cast<CUcontext>(context),
-                                              reinterpret_cast<CUmemoryPool>(pool), memory_bytes);
-               });
-             });
+  module.def("open_device", [](std::int32_t ordinal, std::uintptr_t context, std::uintptr_t pool,
+                               std::uint64_t memory_bytes, int highest_priority) {
+    refusals_raised("opening", ordinal, [&] {
+      process_engine().open_device(ordinal, reinterpret_cast<CUcontext>(context), reinterpret_cast<CUmemoryPool>(pool),
+                                   memory_bytes, highest_priority);
+    });
+  });
+  // Of the device's streams, as CUDA counts. The device is open.
+  module.def("highest_stream_priority",
+             [](std::int32_t ordinal) { return process_engine().devices.at(ordinal).highest_priority; });
   module.def("is_open", [](std::int32_t ordinal) { return process_engine().devices.is_open(ordinal); });
   // Memory is allocated from another pool from now on.
   module.def("set_pool", [](std::int32_t ordinal, std::uintptr_t pool) {

@@ -38,7 +38,7 @@ class FakeEngine : public Surroundings {
   void open(std::int32_t ordinal) override {
     const auto context = reinterpret_cast<CUcontext>(0x100 + ordinal);
     const StreamIndex first = streams.create_first(ordinal, context);
-    devices.add(ordinal, context, reinterpret_cast<CUmemoryPool>(0x200 + ordinal), memory_bytes, first);
+    devices.add(ordinal, context, reinterpret_cast<CUmemoryPool>(0x200 + ordinal), memory_bytes, first, -5);
   }
   void collect() override {
     if (is_over() || !now.has_all()) return;

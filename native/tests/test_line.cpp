@@ -406,6 +406,10 @@ TEST_CASE("a higher priority goes first, and one call in eight goes to who has w
   *services.stream.passed = 8;
   services.lines.note(0, services.stream.level());
   CHECK(called(usual) == std::vector{true, false, false});
+  CHECK(services.may_pass(usual[0].get()));  // while more urgent ones wait
+  CHECK_FALSE(services.may_pass(usual[1].get()));
+  const auto elsewhere = services.stand({me, false, token(3), 5}, 1);
+  CHECK_FALSE(services.may_pass(usual[0].get(), 1));  // no turn of another line's
   *services.stream.passed = 15;
   services.lines.note(0, services.stream.level());
   CHECK(std::ranges::count(called(urgent), true) == 14);

@@ -51,6 +51,25 @@ async def one_dag_among_others(ops: list[ac.DeviceOp[Any]]) -> None:
     await ac.wait([ac.value(1), ac.zip(*ops)])
 
 
+def in_hundreds(ops: list[ac.DeviceOp[Any]]) -> list[ac.DeviceOp[Any]]:
+    return [ac.zip(*ops[i : i + 100]) for i in range(0, len(ops), 100)]
+
+
+async def wait_for_dags(ops: list[ac.DeviceOp[Any]]) -> None:
+    """Each of them is submitted whole, as it has less than a turn's."""
+    done, pending = await ac.wait(in_hundreds(ops))
+    assert (len(done), len(pending)) == (FLOOD // 100, 0)
+
+
+async def dags_as_completed(ops: list[ac.DeviceOp[Any]]) -> None:
+    assert len([future async for future in ac.as_completed(in_hundreds(ops))]) == FLOOD // 100
+
+
+async def dags_behind_functions(ops: list[ac.DeviceOp[Any]]) -> None:
+    """All of them have more to submit at once, when they have begun."""
+    await ac.wait([ac.value(0).map(lambda _: None).then(lambda _, op=op: op) for op in in_hundreds(ops)])
+
+
 async def wait(ops: list[ac.DeviceOp[Any]]) -> None:
     done, pending = await ac.wait(ops)
     assert (len(done), len(pending)) == (FLOOD, 0)
@@ -61,7 +80,18 @@ async def as_completed(ops: list[ac.DeviceOp[Any]]) -> None:
 
 
 @pytest.mark.parametrize(
-    "flood", [one_dag, one_future, one_dag_among_others, wait, as_completed], ids=lambda flood: flood.__name__
+    "flood",
+    [
+        one_dag,
+        one_future,
+        one_dag_among_others,
+        wait,
+        as_completed,
+        wait_for_dags,
+        dags_as_completed,
+        dags_behind_functions,
+    ],
+    ids=lambda flood: flood.__name__,
 )
 def test_one_task_s_flood_goes_before_another_s_operation_by_a_turn_at_most(run, device, fills, flood):
     x = ac.zeros(8, np.int32).sync()
@@ -222,6 +252,36 @@ def test_urgent_operations_go_first_where_a_stream_is_full(run, latch, device, k
 
     run(main)
     assert order == [7, 1, 0, -3]
+
+
+def test_a_flood_of_urgent_operations_leaves_one_turn_in_eight_to_who_has_waited_longest(run, device):
+    """On a stream that holds one operation: the flood stands in its line again as soon as one of it is done."""
+    stream, x = device.stream(), ac.zeros(8, np.int32).sync()
+    done, before_it = 0, -1
+
+    async def main() -> None:
+        nonlocal before_it
+
+        async def send() -> None:
+            nonlocal done
+            with ac.use(stream, max_in_flight=1, priority=5):
+                while before_it < 0 and done < FLOOD:
+                    await ac.fill(x, 1)
+                    done += 1
+
+        async with anyio.create_task_group() as group:
+            for _ in range(20):
+                group.start_soon(send)
+            while done < 20:
+                await anyio.lowlevel.checkpoint()
+            begun = done
+            with ac.use(stream, max_in_flight=1, priority=0):
+                await ac.fill(x, 2)
+            before_it = done - begun
+
+    run(main)
+    # Eight go before it in the stream's line, and as many in its loop's. Those of a turn of the loop are done together.
+    assert before_it <= 5 * 20
 
 
 def test_urgent_operations_go_first_where_memory_is_short(run):

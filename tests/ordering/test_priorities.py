@@ -62,6 +62,22 @@ def test_priorities_beyond_the_device_s_share_its_most_urgent_streams():
         assert handles(policy.streams()) == handles(policy.streams())
 
 
+def test_priorities_that_differ_by_request_share_the_streams_in_turn():
+    """Those beyond the range of the device, at either end of it: they are one priority there."""
+    highest = -highest_stream_priority(0)
+    for policy, priorities in (
+        (ac.RoundRobin(4), range(highest, highest + 40)),
+        (ac.RoundRobin(4), range(-40, 1)),
+        (ac.RoundRobin(4, priority=-1000), range(highest, highest + 40)),
+    ):
+        ran_on: list[int] = []
+        for priority in priorities:
+            with ac.use(policy, priority=priority):
+                ac.call(lambda stream, to=ran_on: to.append(stream.__cuda_stream__()[1])).sync()
+        assert len(set(ran_on[:4])) == 4
+        assert ran_on == [ran_on[i % 4] for i in range(len(priorities))]
+
+
 def test_a_priority_that_is_said_goes_before_the_policy_s_own():
     policy = ac.Dataflow(2, priority=-1)
     assert {priority_of(stream) for stream in policy.streams()} == {-1}

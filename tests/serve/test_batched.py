@@ -565,10 +565,22 @@ def test_a_deadline_ends_the_wait_for_a_batch_and_in_a_batch(run: Any) -> None:
     async def main() -> None:
         held = Held()
         function = ac.batched(max_size=1, max_wait_ms=0, max_in_flight=1)(held)
-        errors = await gather(*calls_of(function, 1, 2, within_s=0.01))
+        errors: list[Exception] = [ValueError(), ValueError()]
+
+        async def call(index: int, within_s: float) -> None:
+            with pytest.raises(ac.DeadlineError) as caught:
+                await function(index + 1, within_s=within_s)
+            errors[index] = caught.value
+
+        # The one that waits is late first: else the end of the batch before it would have it begin.
+        async with anyio.create_task_group() as group:
+            group.start_soon(call, 0, 0.3)
+            await held.until_begun()
+            group.start_soon(call, 1, 0.01)
         assert [type(each) for each in errors] == [ac.DeadlineError] * 2
         assert all(isinstance(each, TimeoutError) for each in errors)
-        assert "not done within 0.01 s" in str(errors[0])
+        assert "not done within 0.3 s" in str(errors[0])
+        assert "not done within 0.01 s" in str(errors[1])
         await anyio.wait_all_tasks_blocked()
         assert held.batches == [[1]]
         counts = function.statistics()

@@ -107,12 +107,33 @@ def test_a_device_whose_work_is_awaited_for_too_long_is_stuck(run, latch, device
             assert ac.healthy(stuck_s=1e6)
             while health := ac.healthy(stuck_s=0.001):
                 await anyio.lowlevel.checkpoint()
-            assert health.reason.startswith(f"device {device.ordinal} is stuck: somebody has waited for its work for")
+            assert health.reason.startswith(f"device {device.ordinal} is stuck: a wait for its work began ")
             assert health.reason.endswith("more than stuck_s=0.001")
             (stuck,) = [each for each in health.devices if not each]
             assert stuck.longest_wait_s > 0.001
             assert stuck.error is None
             latch.release()
+        assert ac.healthy(stuck_s=0.001)
+
+    run(main)
+
+
+def test_a_wait_that_was_given_up_counts_until_the_device_has_answered(run, latch, device, kernels) -> None:
+    stream = device.stream()
+    x = ac.zeros(4, np.int32).sync()
+    latch.hold(stream)
+
+    async def main() -> None:
+        with ac.use(stream, spin_us=0):
+            future = kernels.increment(x, 4, threads=4).submit()
+            assert [each.longest_wait_s for each in ac.healthy().devices if each.device == device.ordinal] == [0]
+            with pytest.raises(ac.errors.DeviceTimeoutError, match="stream"):
+                await future.within(0.001)
+        while ac.healthy(stuck_s=0.001):  # the loop's clock and the wait's begin apart
+            pass
+        assert not ac.healthy(stuck_s=0.001)
+        latch.release()
+        await future
         assert ac.healthy(stuck_s=0.001)
 
     run(main)

@@ -67,6 +67,66 @@ def test_what_was_accepted_is_done_and_new_items_are_refused(run) -> None:
     run(main)
 
 
+def test_a_batch_that_was_accepted_may_use_other_functions_until_it_ends(run) -> None:
+    """Items that wait, and those under way; also where nobody had used the other function."""
+
+    async def main() -> None:
+        held = Held()
+        left_behind: list[str] = []
+
+        @ac.batched(max_size=4, max_wait_ms=LONG_MS)
+        async def inner(items: list[int]) -> list[int]:
+            return [item + 1 for item in items]
+
+        @ac.batched(max_size=1, max_wait_ms=0, max_in_flight=1)
+        async def outer(items: list[int]) -> list[int]:
+            await held(items)
+            results: list[int] = []
+
+            async def call(item: int) -> None:
+                results.append(await inner(item))
+
+            async with anyio.create_task_group() as group:
+                for item in items:
+                    group.start_soon(call, item)
+            return results
+
+        @ac.batched(max_wait_ms=0)
+        async def leaves_a_task(items: list[int]) -> list[int]:
+            async def call_later() -> None:
+                await held.released.wait()
+                with pytest.raises(ac.StoppingError) as caught:
+                    await inner(9)
+                left_behind.append(caught.value.function)
+
+            others.start_soon(call_later)
+            return items
+
+        results: dict[int, int] = {}
+
+        async def call(item: int) -> None:
+            results[item] = await outer(item)
+
+        async def release() -> None:
+            await anyio.wait_all_tasks_blocked()  # the end waits
+            held.released.set()
+
+        async with anyio.create_task_group() as others:
+            async with ac.lifespan():
+                assert await leaves_a_task(1) == 1
+                for item in range(3):
+                    others.start_soon(call, item)
+                    await anyio.wait_all_tasks_blocked()
+                others.start_soon(release)
+            with pytest.raises(ac.StoppingError):
+                await inner(9)
+            await anyio.wait_all_tasks_blocked()
+            assert results == {item: item + 1 for item in range(3)}
+        assert len(left_behind) == 1
+
+    run(main)
+
+
 def test_items_outside_of_the_queue_were_accepted_too(run) -> None:
     async def main() -> None:
         held = Held()

@@ -59,7 +59,7 @@ WholeEngine::WholeEngine(std::uint32_t streams_each, std::optional<ThreadUse> us
   hooks.open = nb::cpp_function([this](std::int32_t ordinal) {
     doing(engine, std::string("opening a device"), ordinal, [&] {
       engine.open_device(ordinal, reinterpret_cast<CUcontext>(0x100 + ordinal),
-                         reinterpret_cast<CUmemoryPool>(0x200 + ordinal), std::uint64_t{1} << 40);
+                         reinterpret_cast<CUmemoryPool>(0x200 + ordinal), std::uint64_t{1} << 40, -5);
     });
   });
   hooks.opening = nb::cpp_function([this](std::int32_t ordinal) {

@@ -5,9 +5,9 @@ Always true: the settings are the driver's to keep; nothing of them is remembere
 
 from __future__ import annotations
 
-import functools
 from typing import Final
 
+from aiocuda import _native
 from aiocuda._driver import runtime
 from aiocuda._driver.loaded import CACHE_PREFERENCES, CachePreference
 from aiocuda.errors import DriverError
@@ -76,10 +76,7 @@ def set_cache_preference(ordinal: int, preferred: CachePreference) -> None:
         runtime.call(driver.cuCtxSetCacheConfig, driver.CUfunc_cache(CACHE_PREFERENCES.index(preferred)))
 
 
-@functools.cache
 def highest_stream_priority(ordinal: int) -> int:
     """Return the number of the most urgent streams of a device, as CUDA counts: 0 or less. The least urgent have 0."""
-    with runtime.context_of(ordinal):
-        from cuda.bindings import driver
-
-        return int(runtime.call(driver.cuCtxGetStreamPriorityRange)[1])
+    runtime.open_device(ordinal)
+    return _native.highest_stream_priority(ordinal)

@@ -202,12 +202,13 @@ def _open_now(ordinal: int) -> None:
     try:
         Device(ordinal).set_current()
         memory = _make_pool(ordinal, 0)
+        highest_priority = int(call(driver.cuCtxGetStreamPriorityRange)[1])
     finally:
         call(driver.cuCtxSetCurrent, before)
     _open[ordinal] = _OpenDevice(int(context), memory)
     try:
         memory_bytes = int(call(driver.cuDeviceTotalMem, device))
-        _native.open_device(ordinal, int(context), int(memory.handle), memory_bytes)
+        _native.open_device(ordinal, int(context), int(memory.handle), memory_bytes, highest_priority)
     except BaseException:  # it is not open, and can be opened another time
         del _open[ordinal]
         raise

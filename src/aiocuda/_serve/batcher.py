@@ -23,7 +23,7 @@ from aiocuda._loops import Cancellable, Tasks
 from aiocuda._ops.operation import DeviceOp
 from aiocuda._serve.counts import Counts
 from aiocuda._serve.queue import NEVER, BatchQueue, Item, Times
-from aiocuda._serve.taking import taking_of
+from aiocuda._serve.taking import Accepted, accepted, taking_of
 from aiocuda.errors import (
     AiocudaError,
     ArgumentIndexError,
@@ -76,7 +76,7 @@ class Served:
 class _Batch:
     """Items that are given to the function together."""
 
-    __slots__ = ("awaited", "begun_s", "function", "items", "task")
+    __slots__ = ("awaited", "begun_s", "function", "items", "task", "work")
 
     def __init__(self, items: list[Item], function: Callable[[list[Any]], Any]) -> None:
         self.items = items
@@ -84,6 +84,7 @@ class _Batch:
         self.awaited = len(items)  # whose callers still wait
         self.begun_s = time.perf_counter()
         self.task: Cancellable | None = None
+        self.work = Accepted()  # what contexts keep of it
 
 
 class Batcher:
@@ -269,6 +270,7 @@ class Batcher:
         batch.task = self._tasks.spawn(partial(self._run, batch), name, context, partial(self._end, batch))
 
     async def _run(self, batch: _Batch) -> None:
+        accepted.set(batch.work)
         try:
             await self._work(batch)
         except Exception as error:  # noqa: BLE001 - it is each caller's
@@ -276,6 +278,7 @@ class Batcher:
                 self._finish(item, error=copy_for_one(error))
 
     def _end(self, batch: _Batch) -> None:
+        batch.work.is_over = True
         for item in batch.items:
             self._finish(item, error=AiocudaError(f"the task of a batch of {self._name} was cancelled"))
         del self._in_flight[batch]

@@ -28,7 +28,8 @@ class DeviceHealth:
     error
         The driver's error that the device answers with since a fault; else None.
     longest_wait_s
-        For how many seconds the longest wait for its work has lasted; 0 where nobody waits.
+        How many seconds ago the longest wait for its work began that the device has not answered; 0 where there is
+        none. A wait that was given up counts, too.
     """
 
     device: int
@@ -68,9 +69,9 @@ def healthy(*, stuck_s: float | None = None) -> Health:
     Parameters
     ----------
     stuck_s
-        The longest that a wait for work of a device may take, in seconds. A device counts as stuck when somebody has
-        waited for longer. Choose more than your longest work takes, with all that may stand before it on the device.
-        None: no wait is too long.
+        The longest that a wait for work of a device may take, in seconds. A device counts as stuck when it has not
+        answered one for longer. Choose more than your longest work takes, with all that may stand before it on the
+        device. None: no wait is too long.
 
     Returns
     -------
@@ -89,8 +90,12 @@ def healthy(*, stuck_s: float | None = None) -> Health:
 
     These make it red, for good: a fault on a device (an illegal access, a failed assertion, a lost device), and a
     fork of a process that had started the driver. Start a new process then. A device that is stuck makes it red as
-    long as the wait lasts. Memory that ran out, a launch that was refused, and other failures are errors of operations
-    alone, and the process is well.
+    long as it has not answered the wait. A wait counts from its beginning until the device has done the work, also when
+    its caller was cancelled or late: a caller's time-out does not hide a device that hangs. Work that was submitted and
+    that nobody has awaited is not seen.
+
+    Memory that ran out, a launch that was refused, and other failures are errors of operations alone, and the process
+    is well.
 
     Examples
     --------
@@ -114,7 +119,7 @@ def _health_of(ordinal: int, limit_s: float | None) -> DeviceHealth:
         reason = f"device {ordinal} was lost: {error}. It takes no more work from this process: start a new one"
     elif limit_s is not None and waited_s > limit_s:
         reason = (
-            f"device {ordinal} is stuck: somebody has waited for its work for {waited_s:.3g} s, which is more than "
-            f"stuck_s={limit_s:g}"
+            f"device {ordinal} is stuck: a wait for its work began {waited_s:.3g} s ago and has no answer, which is "
+            f"more than stuck_s={limit_s:g}"
         )
     return DeviceHealth(ordinal, reason, error, waited_s)

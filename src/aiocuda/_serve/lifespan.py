@@ -49,8 +49,9 @@ async def lifespan(*, drain_s: float = _DRAIN_S) -> AsyncIterator[None]:
     Notes
     -----
     When the block ends, the `batched` functions of the loop take no more items: new callers get a `StoppingError`.
-    Items that wait begin at once, for no others come. Then the end waits until each item has its result or its error,
-    and until the devices have done all that was submitted. A device that was lost is not waited for.
+    Items that wait begin at once, for no others come. A batch that is under way may still use other batched functions.
+    Then the end waits until each item has its result or its error, and until the devices have done all that was
+    submitted. A device that was lost is not waited for.
 
     Operations are not refused, for whoever has been accepted may need them to end. So the requests themselves are the
     server's to end, before the block does. Servers such as uvicorn do that.
