@@ -210,16 +210,18 @@ CompletionRef Execution::wait_on_host(const Halt& halt, bool blocks) {
   return until;
 }
 
-// It stopped for room. It may be in the middle of a file that it reads or writes in several copies, so others that
-// touch the same files wait behind it.
+// It stopped for room, or others have their turn. It may be in the middle of a file that it reads or writes in several
+// copies, so others that touch the same files wait behind it.
 void Execution::keep_files(Halt& halt) {
-  if (!dataflow::FilePlaces::count || !halt.full || halt.full->until.count == 0 || !halt.is_outermost) return;
+  const bool has_room_ahead = halt.full && halt.full->until.count != 0;
+  if (!dataflow::FilePlaces::count || !(has_room_ahead || halt.is_turn_over) || !halt.is_outermost) return;
   const std::vector<dataflow::Use> uses = dataflow::UsesAhead::of_files(op());
   if (uses.empty()) return;
   if (!on_host_) on_host_.reset(new OnHost);
   on_host_->claim = halt.claim ? halt.claim : engine_.claims.next_place();
-  halt.room = engine_.watch(engine_.arm(std::span<const Tick>(&halt.full->until, 1), {}));
-  engine_.claims.put(this, on_host_->claim, std::make_shared<completion::Completion>(1), uses, halt.room);
+  if (has_room_ahead) halt.room = engine_.watch(engine_.arm(std::span<const Tick>(&halt.full->until, 1), {}));
+  engine_.claims.put(this, on_host_->claim, std::make_shared<completion::Completion>(1), uses,
+                     has_room_ahead ? halt.room : std::make_shared<completion::Completion>(0));
 }
 
 struct Execution::Ran {
