@@ -26,7 +26,7 @@ std::string text_of(const ThreadPlace& place) {
   return "block (" + triple(place.block, ",") + "), thread (" + triple(place.thread, ",") + ")";
 }
 
-std::string quoted(const std::string& text) {
+std::string in_json(const std::string& text) {
   std::string out = "\"";
   for (const char c : text) {
     if (c == '"' || c == '\\') {
@@ -78,12 +78,12 @@ std::size_t KernelReports::take(char* text, std::size_t capacity) {
     if (count > 1) message += " (and " + count_of(count - 1, "time") + " more)";
     if (&report == &kept_.back().report && not_kept_ > 0)
       message += " (and " + count_of(not_kept_, "report") + " more, not listed)";
-    all += "{\"check\": " + quoted(report.check) + ", \"kernel\": " + quoted(report.kernel) +
-           ", \"file\": " + quoted(report.line.file) + ", \"line\": " + std::to_string(report.line.line) +
+    all += "{\"check\": " + in_json(report.check) + ", \"kernel\": " + in_json(report.kernel) +
+           ", \"file\": " + in_json(report.line.file) + ", \"line\": " + std::to_string(report.line.line) +
            ", \"block\": [" + triple(report.place.block, ", ") + "], \"thread\": [" +
-           triple(report.place.thread, ", ") + "], \"memory\": " + quoted(report.memory) +
+           triple(report.place.thread, ", ") + "], \"memory\": " + in_json(report.memory) +
            ", \"address\": " + std::to_string(report.address) + ", \"count\": " + std::to_string(count) +
-           ", \"message\": " + quoted(message) + "}\n";
+           ", \"message\": " + in_json(message) + "}\n";
   }
   if (text == nullptr || all.size() > capacity) return all.size();
   std::memcpy(text, all.data(), all.size());

@@ -62,7 +62,7 @@ class KernelReports {
 KernelReports& kernel_reports();
 
 // "text" as JSON has it.
-std::string quoted(const std::string& text);
+std::string in_json(const std::string& text);
 
 }  // namespace aiocuda::emulator::checking
 

@@ -34,7 +34,7 @@ std::string message_of(const Race& race) {
 }
 
 std::string stream_fields(const char* which, const StreamName& stream) {
-  return std::string(", \"") + which + "_stream\": " + quoted(stream.text) + ", \"" + which +
+  return std::string(", \"") + which + "_stream\": " + in_json(stream.text) + ", \"" + which +
          "_stream_number\": " + std::to_string(stream.number) + ", \"" + which +
          "_stream_handle\": " + std::to_string(stream.handle);
 }
@@ -59,10 +59,10 @@ std::string Reports::text() {
     std::string message = message_of(race);
     if (&race == &kept_.back() && not_kept_ > 0)
       message += " (and " + count_of(not_kept_, "race") + " more, not listed)";
-    text += "{\"first\": " + quoted(race.first->text) + ", \"second\": " + quoted(race.second->text) +
+    text += "{\"first\": " + in_json(race.first->text) + ", \"second\": " + in_json(race.second->text) +
             stream_fields("first", *race.first->stream) + stream_fields("second", *race.second->stream) +
             ", \"begin\": " + std::to_string(race.begin) + ", \"end\": " + std::to_string(race.end) +
-            ", \"message\": " + quoted(message) + "}\n";
+            ", \"message\": " + in_json(message) + "}\n";
   }
   return text;
 }
