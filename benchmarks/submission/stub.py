@@ -35,7 +35,7 @@ class Stub:
         for ordinal in range(devices):
             found = runtime.DeviceProperties(ordinal, "a driver that does nothing", (9, 0), 1, 1 << 40)
             runtime._open[ordinal] = runtime._OpenDevice(_CONTEXT + ordinal, None, found)
-            _native.open_device(ordinal, _CONTEXT + ordinal, _POOL + ordinal, _MEMORY_BYTES)
+            _native.open_device(ordinal, _CONTEXT + ordinal, _POOL + ordinal, _MEMORY_BYTES, 0)
 
     def hold_flags(self, holds: bool, eventfd: int = -1) -> None:
         """Keep back what streams write from now on, until `release`, which rings an eventfd too."""

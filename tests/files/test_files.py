@@ -368,9 +368,12 @@ def test_what_needs_an_array_that_could_not_be_read_ends_with_the_error_and_all_
     assert other.sync(60) == 4
 
 
-def test_a_future_and_the_operation_tell_the_same_error(path):
-    op = ac.read(path, 10, np.int32)
+def test_a_future_and_the_operation_tell_the_same_error(path, latch):
+    stream = ac.Device(0).stream()
+    latch.hold(stream)  # else submit() may find the error already
+    op = ac.read(path, 10, np.int32).on(stream)
     future = op.submit()
+    latch.release()
     with pytest.raises(FileNotFoundError, match="could not be opened"):
         future.sync(60)
     assert isinstance(future.exception(), ac.FileError)

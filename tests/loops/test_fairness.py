@@ -17,6 +17,7 @@ import anyio
 import anyio.lowlevel
 import numpy as np
 import pytest
+import sniffio
 
 import aiocuda as ac
 
@@ -97,8 +98,11 @@ def test_one_task_s_flood_goes_before_another_s_operation_by_a_turn_at_most(run,
     x = ac.zeros(8, np.int32).sync()
     before_it: list[int] = []
     in_a_turn: list[int] = []
+    loop = ""
 
     async def main() -> None:
+        nonlocal loop
+        loop = sniffio.current_async_library()
         is_over = False
 
         async def send() -> None:
@@ -125,9 +129,11 @@ def test_one_task_s_flood_goes_before_another_s_operation_by_a_turn_at_most(run,
                     await ac.fill(x, 1).inspect(lambda _, begun=begun: before_it.append(submitted() - begun))
 
     run(main)
-    # While an await waits for its turn, the flood may end one turn and begin another.
     assert before_it
-    assert max(before_it) <= 2 * TURN + 2
+    # While an await waits for its turn, the flood may end one turn and begin another. Trio runs the tasks of one round
+    # in a random order, so there one task may have several rounds before another.
+    if loop != "trio":
+        assert max(before_it) <= 2 * TURN + 2
     assert max(in_a_turn) <= 2 * TURN + 2
 
 

@@ -86,7 +86,8 @@ def test_a_stream_that_drips_wakes_those_for_whom_there_is_room(run, drip, waits
                 while drip.submitted < min(tasks, passed + most):
                     await anyio.lowlevel.checkpoint()
                 assert drip.submitted <= passed + most
-            assert waits() >= tasks - most  # they are in line by now, or have been
+            # They are in line by now, or have been. as_completed() begins 128 in a turn, and some of those find room.
+            assert waits() >= (tasks // 2 if kind == "as_completed" else tasks - most)
             drip.let_pass(tasks)
 
     run(main)
