@@ -385,7 +385,7 @@ TEST_CASE("the end lets streams pass that wait for the threads") {
   Bytes source = numbered(50000), device(50000), target(50000);
   const auto there = copies.carry(stream, ring, flat(source), device, Way::fill, 1000);
   const auto back = copies.carry(stream, ring, flat(target), device, Way::drain, 1000);
-  threads->stop();
+  CHECK(threads->stop_within(std::chrono::minutes(1)));
   CHECK(there->has_ended());
   CHECK(back->has_ended());
   may_go = true;
