@@ -121,9 +121,9 @@ def test_a_wait_holds_its_loop_up_only_if_it_blocks(run, kernels, latch, device,
     latch.hold(stream)
 
     async def main():
-        threading.Timer(LONG_S, latch.release).start()
         with ac.use(stream):
             op = kernels.increment(ac.zeros(4, np.int32), 4, threads=4)
+            threading.Timer(LONG_S, latch.release).start()  # it is to end the wait
             if blocks:
                 op.sync()
             else:
