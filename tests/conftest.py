@@ -412,6 +412,20 @@ def in_process() -> Iterator[Callable[..., Ended]]:
     assert not overlooked, "a program did what its test did not look at: " + "; ".join(overlooked)
 
 
+@pytest.fixture
+def lines_of(in_process) -> Callable[..., list[str]]:
+    """Run pieces of a program, one behind the other, to the end; return the lines that it prints."""
+
+    def run_program(*pieces: str, **environment: str) -> list[str]:
+        done = in_process("\n".join(map(textwrap.dedent, pieces)) + "\nprint('end', flush=True)", **environment)
+        assert done.returncode == 0, done.stdout + done.stderr
+        lines = done.stdout.splitlines()
+        assert lines[-1] == "end", done.stdout + done.stderr
+        return lines[:-1]
+
+    return run_program
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "needs_devices(n): skipped where there are fewer devices")
     config.addinivalue_line("markers", "emulated_only: depends on the emulated driver's settings")

@@ -6,9 +6,7 @@ Each of `ahead` threads takes an image through all its steps on a stream of its 
 
 from __future__ import annotations
 
-import tempfile
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -62,19 +60,6 @@ def run(sources: list[Path], folder: Path, ahead: int) -> list[Path]:
         return [future.result() for future in futures]
 
 
-def main() -> None:
-    asked = pipeline.arguments()
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        sources = images.make(folder / "images", asked.images, asked.height, asked.width)
-        MODULE.compile()
-        start = time.perf_counter()
-        targets = run(sources, folder, asked.ahead)
-        seconds = time.perf_counter() - start
-        print(f"{len(targets)} images in {seconds:.2f} s: {len(targets) / seconds:.1f} images/s")
-        apart = np.abs(np.load(targets[-1]) - images.edges_of(images.decode(sources[-1]))).max()
-        print(f"the last one is within {apart:.2f} of NumPy's")
-
-
 if __name__ == "__main__":
-    main()
+    MODULE.compile()
+    pipeline.measure(run)

@@ -12,7 +12,7 @@ import asyncio
 import tempfile
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -82,17 +82,22 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def main() -> None:
+def measure(process: Callable[[list[Path], Path, int], list[Path]]) -> None:
+    """Make images, find their edges, and print how many a second those were and how far they are from NumPy's."""
     asked = arguments()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         sources = images.make(folder / "images", asked.images, asked.height, asked.width)
         start = time.perf_counter()
-        targets = asyncio.run(run(sources, folder, asked.ahead))
+        targets = process(sources, folder, asked.ahead)
         seconds = time.perf_counter() - start
         print(f"{len(targets)} images in {seconds:.2f} s: {len(targets) / seconds:.1f} images/s")
         apart = np.abs(np.load(targets[-1]) - images.edges_of(images.decode(sources[-1]))).max()
         print(f"the last one is within {apart:.2f} of NumPy's")
+
+
+def main() -> None:
+    measure(lambda sources, folder, ahead: asyncio.run(run(sources, folder, ahead)))
 
 
 if __name__ == "__main__":

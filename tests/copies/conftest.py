@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Callable
-
 import pytest
 
 # A copy `op` of a source that nobody else holds, by device 0 to `out`, to be executed in between; and behind it,
@@ -35,17 +32,3 @@ print(kept() is None)
 @pytest.fixture
 def before_and_after() -> tuple[str, str]:
     return DATA_THERE_AND_BACK, OTHERS_GO_ON
-
-
-@pytest.fixture
-def lines_of(in_process) -> Callable[..., list[str]]:
-    """Run pieces of a program, one behind the other, to the end; return the lines that it prints."""
-
-    def run_program(*pieces: str, **environment: str) -> list[str]:
-        done = in_process("\n".join(map(textwrap.dedent, pieces)) + "\nprint('end', flush=True)", **environment)
-        assert done.returncode == 0, done.stdout + done.stderr
-        lines = done.stdout.splitlines()
-        assert lines[-1] == "end", done.stdout + done.stderr
-        return lines[:-1]
-
-    return run_program

@@ -75,9 +75,11 @@ def test_every_await_of_a_copy_ends_when_the_device_is_lost(program, loop):
     assert int(lines[0]) >= 1  # a copy may have been through before, or been refused at once
 
 
-def test_a_process_ends_with_copies_under_way(program):
+def test_a_process_ends_with_copies_reads_and_writes_under_way(program, tmp_path):
     program(
         """
+        path = PATH
+        data.tofile(path)
         hold = ac.kernel('extern "C" __global__ void hold(unsigned long long f) { while (*(volatile int*)f == 0) {} }')
         hold.compile(0)
         flag = ac.empty_host(1, np.int32).sync()
@@ -88,8 +90,10 @@ def test_a_process_ends_with_copies_under_way(program):
             there = ac.to_device(np.zeros(40_000_000, np.int32)).submit()
             out = np.zeros_like(data)
             back = ac.to_host(ac.full(data.shape, 3, np.int32), out).submit()
+            read = ac.read(path, data.shape, data.dtype).submit()
+            written = ac.write(path + "2", ac.full(data.shape, 3, np.int32)).submit()
         view[0] = 1
-        """
+        """.replace("PATH", repr(str(tmp_path / "data")))
     )
 
 

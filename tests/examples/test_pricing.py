@@ -25,11 +25,21 @@ PUTS = [
 ]
 
 
+@pytest.fixture
+def imported(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
+    """Import a service anew, with few steps."""
+
+    def module(name: str) -> Any:
+        monkeypatch.setenv("PRICING_STEPS", str(STEPS))
+        sys.modules.pop(name, None)
+        return importlib.import_module(name)
+
+    return module
+
+
 @pytest.fixture(params=["service", "thread_pool"])
-def service(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setenv("PRICING_STEPS", str(STEPS))
-    sys.modules.pop(request.param, None)
-    return importlib.import_module(request.param)
+def service(request: pytest.FixtureRequest, imported: Callable[[str], Any]) -> Any:
+    return imported(request.param)
 
 
 def with_client(service: Any, use: Callable[[httpx.AsyncClient], Awaitable[None]]) -> None:
@@ -70,10 +80,8 @@ def test_an_option_that_is_none_is_refused(service):
     with_client(service, use)
 
 
-def test_what_cannot_be_priced_in_time_is_refused_at_once_and_others_are_not(monkeypatch):
-    monkeypatch.setenv("PRICING_STEPS", str(STEPS))
-    sys.modules.pop("service", None)
-    service = importlib.import_module("service")
+def test_what_cannot_be_priced_in_time_is_refused_at_once_and_others_are_not(imported):
+    service = imported("service")
 
     async def use(client: httpx.AsyncClient) -> None:
         option = {"spot": 100, "strike": 100}
@@ -87,10 +95,8 @@ def test_what_cannot_be_priced_in_time_is_refused_at_once_and_others_are_not(mon
     with_client(service, use)
 
 
-def test_the_pool_of_threads_gives_up_in_time(monkeypatch):
-    monkeypatch.setenv("PRICING_STEPS", str(STEPS))
-    sys.modules.pop("thread_pool", None)
-    service = importlib.import_module("thread_pool")
+def test_the_pool_of_threads_gives_up_in_time(imported, monkeypatch):
+    service = imported("thread_pool")
     go_on = threading.Event()
 
     async def use(client: httpx.AsyncClient) -> None:
@@ -102,10 +108,8 @@ def test_the_pool_of_threads_gives_up_in_time(monkeypatch):
     with_client(service, use)
 
 
-def test_those_who_ask_at_once_are_priced_together(monkeypatch):
-    monkeypatch.setenv("PRICING_STEPS", str(STEPS))
-    sys.modules.pop("service", None)
-    service = importlib.import_module("service")
+def test_those_who_ask_at_once_are_priced_together(imported):
+    service = imported("service")
 
     async def use(client: httpx.AsyncClient) -> None:
         before = (await client.get("/batches")).json()

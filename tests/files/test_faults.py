@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
-import textwrap
 import time
 from collections.abc import Callable
 
@@ -32,15 +32,8 @@ def opened():
 
 
 @pytest.fixture
-def program(in_process) -> Callable[..., list[str]]:
-    def run_program(text: str, **environment: str) -> list[str]:
-        done = in_process(PRELUDE + textwrap.dedent(text) + "\nprint('end', flush=True)", **environment)
-        assert done.returncode == 0, done.stdout + done.stderr
-        lines = done.stdout.splitlines()
-        assert lines[-1] == "end", done.stdout + done.stderr
-        return lines[:-1]
-
-    return run_program
+def program(lines_of) -> Callable[..., list[str]]:
+    return functools.partial(lines_of, PRELUDE)
 
 
 @pytest.mark.emulated_only
@@ -133,23 +126,6 @@ def test_the_submission_thread_changes_nothing(program, mode):
         AIOCUDA_SUBMISSION_THREAD=mode,
     )
     assert lines == ["12000000", "True", "open"]
-
-
-def test_a_process_ends_with_reads_and_writes_under_way(program):
-    program(
-        """
-        hold = ac.kernel('extern "C" __global__ void hold(unsigned long long f) { while (*(volatile int*)f == 0) {} }')
-        hold.compile(0)
-        flag = ac.empty_host(1, np.int32).sync()
-        view = flag.numpy()
-        view[0] = 0
-        with ac.use(ac.Device(0).stream()):
-            hold(flag.address, grid=1, block=1).submit()
-            there = ac.read(path, data.shape, data.dtype).submit()
-            back = ac.write(path + "2", ac.full(data.shape, 3, np.int32)).submit()
-        view[0] = 1
-        """
-    )
 
 
 def test_a_process_ends_soon_with_a_thread_in_a_slow_file(hold_file, tmp_path):
