@@ -27,7 +27,7 @@ SERVICES = {"batches": "service:app", "thread pool": "thread_pool:app"}
 
 @dataclass
 class Heard:
-    """What came of requests."""
+    """Answers and refusals of requests."""
 
     seconds: list[float] = field(default_factory=list)  # of those that were answered
     refused: int = 0

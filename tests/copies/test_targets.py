@@ -335,7 +335,7 @@ def test_parts_of_an_array_are_all_of_it_and_none_is_too_large(shape, most_bytes
 
 @pytest.mark.parametrize("layout", [lambda a: a, lambda a: np.asfortranarray(a), lambda a: a[::-1]])
 def test_copies_in_parts_are_whole(layout, monkeypatch):
-    monkeypatch.setattr(copies, "MOST_BYTES", 100_000)
+    monkeypatch.setattr(copies, "_MOST_BYTES", 100_000)
     data = layout(np.arange(3 * 70_000, dtype=np.int32).reshape(3, 70_000))
     there = device_array(data)
     np.testing.assert_array_equal(ac.to_host(there, np.zeros_like(data)).sync(60), data)

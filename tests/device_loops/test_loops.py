@@ -13,8 +13,6 @@ import pytest
 from loop_programs import less
 
 import aiocuda as ac
-from aiocuda import _native
-from aiocuda._trace.reading import await_times, read
 
 N = 8
 
@@ -74,11 +72,10 @@ def test_any_real_number_decides(increment, dtype):
         assert bool(host(done.is_finished)) is not bool(runs)
 
 
-@pytest.mark.parametrize(("number", "runs"), [(np.nan, 1), (-0.0, 0), (1e-300, 1), (-1, 1), (np.inf, 1)])
-def test_numbers_decide_as_they_do_in_python(increment, number, runs):
-    assert bool(number) is bool(runs)
+@pytest.mark.parametrize("number", [np.nan, -0.0, 1e-300, -1, np.inf])
+def test_numbers_decide_as_they_do_in_python(increment, number):
     decides = ac.full((1, 1), number, np.float64)
-    assert host(ac.cond(decides, increment, state=full(0))).tolist() == [runs] * N
+    assert host(ac.cond(decides, increment, state=full(0))).tolist() == [int(bool(number))] * N
 
 
 @dataclasses.dataclass
@@ -496,7 +493,7 @@ def test_temporaries_of_loops_have_memory_in_common(increment_copy):
 
 
 @pytest.mark.parametrize("is_known", [True, False])
-def test_on_puts_the_loop_itself_on_a_stream(increment, is_known):
+def test_on_puts_the_loop_itself_on_a_stream(increment, recorded, is_known):
     x, stream = full(0), ac.Device(0).stream()
     for build in (
         lambda state: ac.repeat(3, increment, state),
@@ -511,17 +508,7 @@ def test_on_puts_the_loop_itself_on_a_stream(increment, is_known):
                 build(x).on(1)
 
 
-def recorded(op):
-    """Return the operations that executing this submits."""
-    recording = _native.Recording(lambda: "a test")
-    assert recording.start()
-    op.sync(60)
-    recording.stop()
-    assert await_times(recording, 60)
-    return read(recording, "test", 0, 1, is_emulated=True).operations
-
-
-def test_explain_and_traces_name_the_loop(increment):
+def test_explain_and_traces_name_the_loop(increment, recorded):
     x = full(0)
     looped = ac.while_(lambda y: less(y, 3), increment, x, max_iterations=5)
     assert re.search(r"run while_ of \d+ nodes on device 0 +\S*test_loops\.py:\d+", looped.explain())

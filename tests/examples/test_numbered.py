@@ -350,7 +350,8 @@ def test_17_conjugate_gradients_solve_a_system(example, run):
     np.testing.assert_allclose(x, np.linalg.solve(matrix, b), rtol=1e-8, atol=1e-10)
     assert (is_finished, 1 < iterations <= 40) == (True, True)
     _, iterations, is_finished = run(example.solve, matrix, b, 0.0)  # which nothing reaches
-    assert (is_finished, iterations) in {(False, 200), (True, iterations)}
+    assert 1 < iterations <= 200
+    assert is_finished or iterations == 200
 
 
 def test_17_k_means_ends_where_numpys_does(example, run):

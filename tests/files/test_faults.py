@@ -138,7 +138,5 @@ def test_a_process_ends_soon_with_a_thread_in_a_slow_file(hold_file, tmp_path):
     while not held.is_wanted:
         assert process.poll() is None
         time.sleep(0.01)
-    begun = time.monotonic()
-    process.communicate("\n", timeout=100)
+    process.communicate("\n", timeout=20)  # to wait for the thread would take longer
     assert process.returncode == 0
-    assert time.monotonic() - begun < 20

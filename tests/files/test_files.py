@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import ml_dtypes
 import numpy as np
 import pytest
@@ -83,8 +84,7 @@ def test_parts_that_are_written_leave_all_else_as_it_was(tmp_path_factory, data)
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_items_of_every_kind(path, dtype):
-    data = np.random.default_rng(2).integers(0, 2, (300, 7)).astype(np.uint8)
-    data = np.zeros((300, 7), dtype) if np.dtype(dtype).names else data.astype(dtype)
+    data = np.random.default_rng(2).integers(0, 2, (300, 7)).astype(dtype)
     ac.write(path, ac.to_device(data)).sync(60)
     assert path.read_bytes() == data.tobytes()
     assert contents(ac.read(path, data.shape, dtype)).tobytes() == data.tobytes()
@@ -191,7 +191,7 @@ def test_managed_and_shared_arrays_are_written(path):
 
 
 def test_what_is_too_large_for_one_copy_is_several(path, monkeypatch):
-    monkeypatch.setattr(files, "MOST_BYTES", 100_000)
+    monkeypatch.setattr(files, "_MOST_BYTES", 100_000)
     data = numbers(300_000).reshape(3, 100, 1000)
     ac.write(path, ac.to_device(data)).sync(60)
     assert path.read_bytes() == data.tobytes()
@@ -422,7 +422,7 @@ def test_a_read_behind_a_write_reads_what_that_wrote(path, latch):
 
 
 def test_all_parts_of_what_is_put_on_a_stream_go_there(path, latch, settle, monkeypatch):
-    monkeypatch.setattr(files, "MOST_BYTES", 100_000)
+    monkeypatch.setattr(files, "_MOST_BYTES", 100_000)
     path.write_bytes(bytes(400_000))
     x = ac.ones(100_000).sync(60)
     stream = ac.Device(0).stream()
@@ -585,9 +585,18 @@ def test_a_cancelled_write_goes_on_and_a_cancelled_read_gives_its_memory_back(ru
     latch.hold(stream)
 
     async def give_up(op: Any) -> None:
-        with anyio.move_on_after(0.05) as scope:
+        ended = []
+
+        async def wait() -> None:
             await op
-        assert scope.cancelled_caught
+            ended.append(op)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(wait)
+            for _ in range(50):
+                await anyio.lowlevel.checkpoint()
+            group.cancel_scope.cancel()
+        assert not ended
 
     async def main() -> None:
         await give_up(ac.write(path, x).on(stream))

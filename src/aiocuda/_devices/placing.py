@@ -123,12 +123,13 @@ def use(
         The most submissions that a stream may hold, from 1 to 250; where it holds them, an await waits for room
         without blocking the loop, ``.sync()`` and ``.submit()`` wait with the GIL released. 250 where nothing is said.
     priority
-        How urgent the work is: higher numbers go first. Without it, work has priority 0, and a policy's streams have
-        the policy's own. *Streams*: the policy in force chooses among streams of that priority, and has as many for
-        each. CUDA counts from 0 down, so ``priority=3`` means streams of -3, or the device's most urgent ones; below 0
-        it means those of 0. A stream that is named stays. *Lines*: those of a higher priority go first where tasks and
-        threads wait for a turn of their loop, for room in a stream, or for memory. One turn in eight goes to
-        whoever has waited longest. *Batches*: items of a `batched` function have it, if their caller says nothing else.
+        How urgent the work is, from -2**31 to 2**31: higher numbers go first. Without it, work has priority 0, and a
+        policy's streams have the policy's own. *Streams*: the policy in force chooses among streams of that priority,
+        and has as many for each. CUDA counts from 0 down, so ``priority=3`` means streams of -3, or the device's most
+        urgent ones; below 0 it means those of 0. A stream that is named stays. *Lines*: those of a higher priority go
+        first where tasks and threads wait for a turn of their loop, for room in a stream, or for memory. One turn in
+        eight goes to whoever has waited longest. *Batches*: items of a `batched` function have it, if their caller says
+        nothing else.
 
     Raises
     ------

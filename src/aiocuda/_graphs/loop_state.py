@@ -22,20 +22,23 @@ class State:
     structure
         Of arrays, or of operations that yield them.
     name
-        What messages call it.
+        Its name in messages.
 
     Attributes
     ----------
+    name
+        As given.
     names
         Of the leaves, such as ``"state[0]"``.
     leaves
         From left to right.
     """
 
-    __slots__ = ("_structure", "leaves", "names")
+    __slots__ = ("_structure", "leaves", "name", "names")
 
     def __init__(self, structure: Any, name: str) -> None:
         self._structure = structure
+        self.name = name
         found = list(_leaves(structure, name))
         self.names = [each for each, _ in found]
         self.leaves = [leaf for _, leaf in found]

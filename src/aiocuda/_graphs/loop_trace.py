@@ -24,12 +24,12 @@ from aiocuda._verbs.copies import copy, dup
 from aiocuda._verbs.tensors import as_array
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError, DeviceMismatchError
 
-__all__ = ["LoopOp", "LoopTrace", "once_known"]
+__all__ = ["LoopOp", "LoopTrace", "with_arrays"]
 
 _ALIGNED = 256  # bytes: as new arrays are, so that a copy can stand in the place of what was given
 
 
-def once_known(
+def with_arrays(
     asked: str, names: Sequence[str], given: Sequence[Any], build: Callable[[list[DeviceArray]], DeviceOp[Any]]
 ) -> DeviceOp[Any]:
     """Build an operation of arrays: now, or at submission if some of them are yet to be made.
@@ -64,7 +64,7 @@ def once_known(
     if any(isinstance(x, _native.Op) for x in ready):
         known = composing.zip(tuple(ready))
         return cast(
-            "DeviceOp[Any]", CallOp("then", lambda found: once_known(asked, names, found, build), known, title=asked)
+            "DeviceOp[Any]", CallOp("then", lambda found: with_arrays(asked, names, found, build), known, title=asked)
         )
     devices = sorted({x._device for x in ready})
     if len(devices) > 1:
@@ -121,7 +121,7 @@ class LoopTrace:
     asked
         The function that was called, for messages.
     names, arrays
-        What the bodies get, as `once_known` gives it.
+        What the bodies get, as `with_arrays` gives it.
 
     Attributes
     ----------
@@ -227,7 +227,7 @@ class LoopTrace:
         """Go on with the node's second body."""
         self._recorder.open_next_body()
 
-    def keep(self, targets: Sequence[Any], names: Sequence[str], returned: Any, function: str) -> None:
+    def keep(self, targets: Sequence[Any], like: State, returned: Any, function: str) -> None:
         """Copy what a function returned into arrays that are there, all as if at once.
 
         Raises
@@ -235,7 +235,7 @@ class LoopTrace:
         ArgumentValueError
             It is other than the arrays are: in structure, dtype or shape.
         """
-        state = State(returned, names[0].partition("[")[0].partition(".")[0] if names else "state")
+        names, state = like.names, State(returned, like.name)
         by_name = dict(zip(state.names, state.leaves, strict=True))
         if len(state.leaves) != len(targets) or by_name.keys() != set(names):
             found = _counted(state.leaves)

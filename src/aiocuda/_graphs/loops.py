@@ -16,7 +16,7 @@ from aiocuda._arrays.array import DeviceArray
 from aiocuda._driver import runtime
 from aiocuda._graphs.loop_kernels import choosing, counting, going_on
 from aiocuda._graphs.loop_state import State
-from aiocuda._graphs.loop_trace import LoopOp, LoopTrace, once_known
+from aiocuda._graphs.loop_trace import LoopOp, LoopTrace, with_arrays
 from aiocuda._ops.operation import DeviceOp
 from aiocuda._values.functions import checked_function
 from aiocuda._values.given import between, shown
@@ -88,7 +88,9 @@ def while_(
         The state has something other than arrays on a device; a function returns another structure, dtype or shape;
         the condition is not one number.
     DeviceMismatchError
-        A body works on another device than the state is on.
+        The arrays of the state are on several devices, or a body works on another device than they are on.
+    OwnershipError
+        An array of the state was closed, moved or partitioned.
 
     Notes
     -----
@@ -129,7 +131,7 @@ def while_(
 
             decide(0)
             with loop.body(goes_on, repeats=True):
-                loop.keep(loop.placeholders, kept.names, loop.call(body, given), "the body")
+                loop.keep(loop.placeholders, kept, loop.call(body, given), "the body")
                 decide(1)
         filled, launch, states, counts = loop.finish([iterations, is_finished])
 
@@ -138,7 +140,7 @@ def while_(
 
         return LoopOp("while_", filled, launch, [*states, *counts], result)
 
-    return once_known("while_", kept.names, kept.leaves, build)
+    return with_arrays("while_", kept.names, kept.leaves, build)
 
 
 def repeat(n: int | DeviceOp[int], body: Callable[[Any], Any], state: S) -> DeviceOp[S]:
@@ -159,7 +161,7 @@ def repeat(n: int | DeviceOp[int], body: Callable[[Any], Any], state: S) -> Devi
 
     Raises
     ------
-    CaptureError, ArgumentTypeError, ArgumentValueError, DeviceMismatchError
+    CaptureError, ArgumentTypeError, ArgumentValueError, DeviceMismatchError, OwnershipError
         As for `while_`.
 
     Examples
@@ -184,19 +186,15 @@ def repeat(n: int | DeviceOp[int], body: Callable[[Any], Any], state: S) -> Devi
             loop.set_condition(goes_on, counting(iterations, most, 0))
             with loop.body(goes_on, repeats=True):
                 returned = loop.call(body, kept.filled(loop.placeholders))
-                loop.keep(loop.placeholders, kept.names, returned, "the body")
+                loop.keep(loop.placeholders, kept, returned, "the body")
                 loop.set_condition(goes_on, counting(iterations, most, 1))
         filled, launch, states, _ = loop.finish([])
         return LoopOp("repeat", filled, launch, states, kept.filled)
 
-    return cast("DeviceOp[S]", once_known("repeat", kept.names, kept.leaves, build))
+    return cast("DeviceOp[S]", with_arrays("repeat", kept.names, kept.leaves, build))
 
 
-class _Nothing:
-    """Stands for no state."""
-
-
-_NOTHING: Final = _Nothing()
+_NOTHING: Final = object()  # stands for no state
 
 
 @overload
@@ -230,7 +228,7 @@ def cond(predicate: Any, a: Any, b: Any = None, state: Any = _NOTHING) -> Device
     ------
     CaptureError
         As for `while_`; or there are two branches, and the driver is older than CUDA 12.8.
-    ArgumentTypeError, ArgumentValueError, DeviceMismatchError
+    ArgumentTypeError, ArgumentValueError, DeviceMismatchError, OwnershipError
         As for `while_`.
 
     Examples
@@ -261,19 +259,19 @@ def cond(predicate: Any, a: Any, b: Any = None, state: Any = _NOTHING) -> Device
                 found = branch.call(a, *given)
                 if b is None:
                     _require_nothing(found, has_state)
-                    branch.keep(placeholders, kept.names, found, "the branch")
+                    branch.keep(placeholders, kept, found, "the branch")
                 else:
                     returned = State(found, "the result")
                     outputs = [branch.record(_like(x)) for x in returned.leaves]
-                    branch.keep(outputs, returned.names, found, "the first branch")
+                    branch.keep(outputs, returned, found, "the first branch")
                     branch.next_body()
-                    branch.keep(outputs, returned.names, branch.call(b, *given), "the second branch")
+                    branch.keep(outputs, returned, branch.call(b, *given), "the second branch")
         filled, launch, (_, *states), made = branch.finish(outputs)
         if b is None:
             return LoopOp("cond", filled, launch, states, kept.filled)
         return LoopOp("cond", filled, launch, made, returned.filled)
 
-    return once_known("cond", ["the predicate", *kept.names], [predicate, *kept.leaves], build)
+    return with_arrays("cond", ["the predicate", *kept.names], [predicate, *kept.leaves], build)
 
 
 _LONGEST: Final = int(np.iinfo(np.int64).max)

@@ -56,7 +56,7 @@ class Batched(Generic[T, R]):
         item
             The item.
         priority
-            Items of higher ones go first. None: that of ``use(priority=…)``, or 0.
+            From -2**31 to 2**31; items of higher ones go first. None: that of ``use(priority=…)``, or 0.
         within_s
             How many seconds its caller has. None: as long as it takes.
 

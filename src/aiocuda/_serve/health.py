@@ -80,19 +80,19 @@ def healthy(*, stuck_s: float | None = None) -> Health:
 
     Raises
     ------
-    ArgumentTypeError, ArgumentValueError
+    ArgumentValueError
         `stuck_s` is no number of seconds.
 
     Notes
     -----
-    *Blocks*: no. It asks the driver once for each device that is open, and waits for none. A device that nobody has
-    used is not asked, and not opened. Any thread may call it, with an event loop or without.
+    *Stream*: none. *Blocks*: no. It asks the driver once for each device that is open, and waits for none. A device
+    that nobody has used is not asked, and not opened. Any thread may call it, with an event loop or without.
 
     These make it red, for good: a fault on a device (an illegal access, a failed assertion, a lost device), and a
     fork of a process that had started the driver. Start a new process then. A device that is stuck makes it red as
-    long as it has not answered the wait. A wait counts from its beginning until the device has done the work, also when
-    its caller was cancelled or late: a caller's time-out does not hide a device that hangs. Work that was submitted and
-    that nobody has awaited is not seen.
+    long as it has not answered the wait. A wait counts from its beginning until the device has done the work. A
+    caller that was cancelled or late does not end it, so no time-out hides a device that hangs. Work that was submitted
+    and that nobody has awaited is not seen.
 
     Memory that ran out, a launch that was refused, and other failures are errors of operations alone, and the process
     is well.

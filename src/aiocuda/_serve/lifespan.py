@@ -38,7 +38,7 @@ async def lifespan(*, drain_s: float = _DRAIN_S) -> AsyncIterator[None]:
 
     Raises
     ------
-    ArgumentTypeError, ArgumentValueError
+    ArgumentValueError
         `drain_s` is no number of seconds.
     AiocudaError
         No event loop runs in this thread, or the last lifespan of the loop is just ending.

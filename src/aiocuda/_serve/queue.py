@@ -124,7 +124,7 @@ class BatchQueue:
     max_wait_s
         How long an item waits for others at most, in seconds.
     max_waiting
-        How many items may wait. Whoever adds them keeps to it. While so many wait, no batch can grow, so none waits.
+        How many items may wait. The batcher keeps to it. While so many wait, no batch can grow, so none waits.
     """
 
     def __init__(self, max_size: int, max_wait_s: float, max_waiting: float = NEVER) -> None:

@@ -65,16 +65,9 @@ class Taking:
             raise StoppingError(function)
 
 
-class _Key:
-    """What a loop's `Taking` is kept by."""
-
-
-_KEY: Final = _Key()
-
-
 def taking_of(tasks: Tasks) -> Taking:
     """Return that of a loop; made the first time."""
-    found: Taking | None = tasks.kept.get(_KEY)
+    found: Taking | None = tasks.kept.get(Taking)
     if found is None:
-        found = tasks.kept[_KEY] = Taking()
+        found = tasks.kept[Taking] = Taking()
     return found

@@ -183,8 +183,8 @@ def _stored(name: str, about: Any, begin: int) -> Stored:
     return stored
 
 
-def safetensors_head(tensors: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]) -> tuple[bytes, dict[str, Stored]]:
-    """Return what a safetensors file of some tensors begins with, and where each of them is then.
+def safetensors_head(tensors: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]) -> tuple[bytes, dict[str, int]]:
+    """Return the head of a safetensors file of some tensors, and where behind it each of them begins.
 
     Raises
     ------
@@ -192,6 +192,7 @@ def safetensors_head(tensors: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]
         The format has no name for a dtype, or a name is the format's own.
     """
     about: dict[str, Any] = {}
+    begins: dict[str, int] = {}
     at = 0
     # As the library has them: those with the largest items first, so that all are aligned.
     for name, (shape, dtype) in sorted(tensors.items(), key=lambda item: (-item[1][1].itemsize, item[0])):
@@ -201,10 +202,10 @@ def safetensors_head(tensors: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]
             raise ArgumentValueError("safetensors keeps the name '__metadata__' for itself; give another one")
         end = at + Stored(shape, dtype, 0).size_bytes
         about[name] = {"dtype": _SAFETENSORS_NAMES[dtype], "shape": list(shape), "data_offsets": [at, end]}
-        at = end
+        begins[name], at = at, end
     try:
         text = json.dumps(about, separators=(",", ":"), ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
         raise ArgumentValueError(f"a safetensors file has no such name of a tensor: {error}") from error
     text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(SAFETENSORS_LENGTH_BYTES, "little") + text, stored_in_safetensors(text)
+    return len(text).to_bytes(SAFETENSORS_LENGTH_BYTES, "little") + text, begins

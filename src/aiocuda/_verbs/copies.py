@@ -28,12 +28,12 @@ from aiocuda._values.host_views import view_of
 from aiocuda._verbs.tensors import as_array
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
 
-__all__ = ["MOST_BYTES", "copy", "dup", "to_device", "to_host"]
+__all__ = ["copy", "dup", "to_device", "to_host"]
 
 Out = TypeVar("Out", bound=NDArray | HostArray)
 # A stream gets a copy as chunks, of 8 MiB at most, and the driver's queues have room for some 160 of them: see
 # native/driver/staging.cpp. A larger copy is several.
-MOST_BYTES = 1 << 30
+_MOST_BYTES = 1 << 30
 
 
 def to_device(x: object, device: DeviceLike | None = None, *, dtype: DTypeLike = None) -> DeviceOp[DeviceArray]:
@@ -87,7 +87,7 @@ def to_device(x: object, device: DeviceLike | None = None, *, dtype: DTypeLike =
         return value(cast("DeviceArray", x)) if x._device == place else _moved(x, place)
     data = as_numpy(x, dtype)
     created = CreateOp(data.shape, dtypes.code_of(data.dtype), place)
-    if data.nbytes <= MOST_BYTES:
+    if data.nbytes <= _MOST_BYTES:
         return cast("DeviceOp[DeviceArray]", CopyOp(created, _pageable(data)))
     return cast("DeviceOp[DeviceArray]", created.then(lambda array: _in_parts(array, array, data)))
 
@@ -223,7 +223,7 @@ def dup(x: Any) -> DeviceOp[Any]:
 
 def _from_numpy(destination: Any, data: NDArray) -> DeviceOp[Any]:
     if isinstance(destination, _native.Op):
-        if isinstance(destination, CreateOp) and data.nbytes <= MOST_BYTES:
+        if isinstance(destination, CreateOp) and data.nbytes <= _MOST_BYTES:
             return CopyOp(destination, _pageable(data))
         return _then(lambda array: copy(array, data), destination, "a copy")
     memory = _pageable(data)
@@ -232,7 +232,7 @@ def _from_numpy(destination: Any, data: NDArray) -> DeviceOp[Any]:
             raise _unlike(destination, data)
         if isinstance(destination, DeviceArray) and not destination.is_contiguous:
             return CopyOp(destination, to_device(data, destination.device))
-        if isinstance(destination, DeviceArray) and data.nbytes > MOST_BYTES:
+        if isinstance(destination, DeviceArray) and data.nbytes > _MOST_BYTES:
             return _in_parts(destination, destination, data)
     return CopyOp(destination, memory)
 
@@ -253,13 +253,13 @@ def _to_numpy(destination: NDArray, source: Any) -> DeviceOp[Any]:
         )
     if not _native.are_alike(source, target):
         raise _unlike(destination, source)
-    if isinstance(source, DeviceArray) and source.is_contiguous and source.nbytes > MOST_BYTES:
+    if isinstance(source, DeviceArray) and source.is_contiguous and source.nbytes > _MOST_BYTES:
         return _in_parts(destination, destination, source)
     return CopyOp(target, source if source.is_contiguous else dup(source))
 
 
 def _in_parts(whole: Any, destination: Any, source: Any) -> DeviceOp[Any]:
-    parts = cut(source.shape, source.nbytes, MOST_BYTES)
+    parts = cut(source.shape, source.nbytes, _MOST_BYTES)
     return composing.zip(*(copy(destination[part], source[part]) for part in parts)).then(lambda _: whole)
 
 

@@ -33,16 +33,16 @@ from aiocuda._verbs.create import Shape, extents_of
 from aiocuda._verbs.tensors import as_array
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError, FileError
 
-__all__ = ["FileRead", "FileWrite", "PathLike", "name_of", "path_of", "read", "write"]
+__all__ = ["FileRead", "FileWrite", "PathLike", "name_of", "one_piece", "path_of", "read", "write"]
 
 PathLike = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 _MOST_OFFSET = 2**63 - 1  # of the system
 _BYTE = np.dtype(np.uint8)
 
 # Of one copy. The driver's queues have room for so much of files beside memory's copies (native/driver/staging.cpp).
-MOST_BYTES = 256 << 20
+_MOST_BYTES = 256 << 20
 
-# What stands for a file in the order of operations, by its path. It is kept by the copies that are under way.
+# Each path's place in the order of operations. Copies that are under way keep it.
 _places: weakref.WeakValueDictionary[bytes, _native.FilePlaces] = weakref.WeakValueDictionary()
 _lock = _forks.lock()
 
@@ -102,7 +102,8 @@ def read(
     extents = extents_of(shape)
     created = CreateOp(extents, code, place)
     size_bytes = math.prod(extents) * kind.itemsize
-    return cast("DeviceOp[DeviceArray]", FileRead(path, offset, size_bytes).into(created, extents, kind, place))
+    file = FileRead(path_of(path), offset, size_bytes)
+    return cast("DeviceOp[DeviceArray]", file.into(created, extents, kind, place))
 
 
 def write(path: PathLike, array: Any, offset: int | None = None) -> DeviceOp[int]:
@@ -122,8 +123,8 @@ def write(path: PathLike, array: Any, offset: int | None = None) -> DeviceOp[int
     Returns
     -------
     DeviceOp[int]
-        How many bytes were written. It is complete when the system has them all and the file is closed; what the
-        system has yet to bring to the disk, it brings there in its own time, as always. *Stream*: the device's stream
+        How many bytes were written. It is complete when the system has them all and the file is closed. The
+        system brings them to the disk later, as always. *Stream*: the device's stream
         in force, which waits until then. *Blocks*: no; native threads open the file and write it. *On cancel*: the
         write goes on, all of it once a part of it was submitted.
 
@@ -152,28 +153,48 @@ def write(path: PathLike, array: Any, offset: int | None = None) -> DeviceOp[int
     where = path_of(path)
     if offset is not None:
         offset = between(offset, "offset", 0, _MOST_OFFSET)
-    x = as_array(array, "write")
+    x = one_piece(array, "write", "; a NumPy array has tofile()")
     if isinstance(x, _native.Op):
         return CallOp("then", lambda known: write(where, known, offset), x, title=f"a write of {name_of(where)}")
-    if isinstance(x, Partition):
-        raise ArgumentTypeError(f"write takes an array; {described(x)} was given: unpartition() it first")
-    if not isinstance(x, (DeviceArray, HostArray)):
-        hint = "; a NumPy array has tofile()" if isinstance(x, np.ndarray) else ""
-        raise ArgumentTypeError(
-            "write takes an array on a device or in page-locked memory, or an operation that yields one; "
-            f"{described(x)} was given{hint}"
-        )
-    _native.check_usable(x, False, "write")
-    if not x.is_contiguous:
-        return write(where, dup(x), offset)
     return FileWrite(where, offset, x.nbytes).of([(0, x)])
 
 
-class _FileCopy:
-    """What one operation does with a file."""
+def one_piece(array: Any, asked: str, of_numpy: str) -> Any:
+    """Return an array that lies in one piece, or an operation that yields an array.
 
-    def __init__(self, path: PathLike, use: str, offset: int, size_bytes: int, action: str, head: bytes = b"") -> None:
-        where = path_of(path)
+    Parameters
+    ----------
+    array
+        Of the program.
+    asked
+        The function that it was given, for messages.
+    of_numpy
+        Advice for arrays of NumPy, which ends the message.
+
+    Raises
+    ------
+    ArgumentTypeError, OwnershipError
+        It is no array on a device or in page-locked memory; it may not be read.
+    """
+    x = as_array(array, asked)
+    if isinstance(x, _native.Op):
+        return x
+    if isinstance(x, Partition):
+        raise ArgumentTypeError(f"{asked} takes arrays; {described(x)} was given: unpartition() it first")
+    if not isinstance(x, (DeviceArray, HostArray)):
+        hint = of_numpy if isinstance(x, np.ndarray) else ""
+        raise ArgumentTypeError(
+            f"{asked} takes arrays on devices or in page-locked memory, or operations that yield them; {described(x)} "
+            f"was given{hint}"
+        )
+    _native.check_usable(x, False, asked)
+    return x if x.is_contiguous else dup(x)
+
+
+class _FileCopy:
+    """One operation's use of a file."""
+
+    def __init__(self, where: bytes, use: str, offset: int, size_bytes: int, action: str, head: bytes = b"") -> None:
         self._path = os.fsdecode(where)
         self._offset = between(offset, "offset", 0, _MOST_OFFSET)
         self._size_bytes = size_bytes
@@ -192,7 +213,7 @@ class _FileCopy:
 
     def parts(self, array: Any, begin: int) -> Iterator[tuple[Any, _native.Pageable]]:
         """Yield parts of an array that lies in one piece, each with its part of the file, none too large for a copy."""
-        for index in cut(array.shape, array.nbytes, MOST_BYTES):
+        for index in cut(array.shape, array.nbytes, _MOST_BYTES):
             part = array[index]
             yield part, self.part(begin, part.shape, array.dtype)
             begin += part.nbytes
@@ -208,13 +229,13 @@ class _FileCopy:
 class FileRead(_FileCopy):
     """A read of a file; its methods are what explanations name."""
 
-    def __init__(self, path: PathLike, offset: int, size_bytes: int, use: str = "read") -> None:
-        super().__init__(path, use, offset, size_bytes, "read")
+    def __init__(self, where: bytes, offset: int, size_bytes: int, use: str = "read") -> None:
+        super().__init__(where, use, offset, size_bytes, "read")
 
     def into(self, created: CreateOp, shape: tuple[int, ...], dtype: np.dtype[Any], place: int | None) -> DeviceOp[Any]:
         """Return an operation that reads all of it to an array."""
         landed: DeviceOp[Any]
-        if self._size_bytes <= MOST_BYTES:
+        if self._size_bytes <= _MOST_BYTES:
             landed = CopyOp(created, self.part(0, shape, dtype))
         else:
             landed = created.then(self._in_parts)
@@ -249,12 +270,12 @@ class FileWrite(_FileCopy):
     size_bytes
         Of all arrays.
     head
-        What the file begins with, in front of the arrays; only where it is replaced.
+        The file's first bytes, in front of the arrays; only if it is replaced.
     """
 
-    def __init__(self, path: PathLike, offset: int | None, size_bytes: int, head: bytes = b"") -> None:
+    def __init__(self, where: bytes, offset: int | None, size_bytes: int, head: bytes = b"") -> None:
         use = "replace" if offset is None else "update"
-        super().__init__(path, use, len(head) if offset is None else offset, size_bytes, "write", head)
+        super().__init__(where, use, len(head) if offset is None else offset, size_bytes, "write", head)
 
     def of(self, arrays: Iterable[tuple[int, DeviceArray | HostArray]]) -> DeviceOp[int]:
         """Return an operation that writes arrays, which lie in one piece, each from some of the bytes on."""
@@ -266,7 +287,7 @@ class FileWrite(_FileCopy):
                 copies.extend(CopyOp(part, source) for source, part in self.parts(array, begin))
         if not copies:  # the head is all
             copies = [CopyOp(self.part(0, (0,), _BYTE), CreateOp((0,), dtypes.code_of(_BYTE), None))]
-        # Where the whole is put, all of them go: they are under the placement of what returns them.
+        # All of them go where the whole is put: they are under the placement of what returns them.
         written = copies[0] if len(copies) == 1 else CallOp("then", _Parts(copies), title=self.title)
         return CallOp("map", self.checked, written, title=self.title)
 
@@ -323,14 +344,14 @@ def path_of(path: PathLike) -> bytes:
         raise ArgumentValueError(f"path={shown(path)} is no name that the system takes: {error}") from None
     if not given or b"\0" in given:
         raise ArgumentValueError(f"path={shown(path)}: a path that is not empty and has no NUL character is wanted")
-    # Two dots stay: behind a link they are another directory than they seem.
-    parts = [part for part in given.split(b"/") if part not in {b"", b"."}]
+    whole = given
     if not given.startswith(b"/"):
         try:
-            current = os.getcwdb()  # noqa: PTH109 - pathlib has no paths of bytes
+            whole = os.getcwdb() + b"/" + given  # noqa: PTH109 - pathlib has no paths of bytes
         except FileNotFoundError:  # the current directory is gone, and so is the file
             return given
-        parts[:0] = [part for part in current.split(b"/") if part]  # of the root there is none
+    # Two dots stay: behind a link they are another directory than they seem.
+    parts = [part for part in whole.split(b"/") if part not in {b"", b"."}]
     return b"/" + b"/".join(parts) + (b"/" if given.endswith(b"/") else b"")
 
 

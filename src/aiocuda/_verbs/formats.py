@@ -10,11 +10,8 @@ import functools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy as np
-
 from aiocuda import _native
-from aiocuda._arrays.array import DeviceArray, HostArray
-from aiocuda._arrays.partition import Partition
+from aiocuda._arrays.array import DeviceArray
 from aiocuda._devices.device import DeviceLike
 from aiocuda._devices.placing import place_of
 from aiocuda._ops import composing
@@ -30,15 +27,14 @@ from aiocuda._values.stored import (
     stored_in_safetensors,
     tensors_head_bytes,
 )
-from aiocuda._verbs.copies import dup
-from aiocuda._verbs.files import FileRead, FileWrite, PathLike, name_of, path_of, read
-from aiocuda._verbs.tensors import as_array
+from aiocuda._verbs.files import FileRead, FileWrite, PathLike, name_of, one_piece, path_of, read
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
 
 __all__ = ["load", "save"]
 
 # NumPy reads no .npy file with a head of more than 10,000 characters, and most of safetensors' fit.
 _FIRST_BYTES = 16 << 10
+_NUMPY_S = "; numpy.save() saves NumPy's"
 
 
 def load(path: PathLike, *, device: DeviceLike | None = None) -> DeviceOp[Any]:
@@ -123,14 +119,14 @@ def save(path: PathLike, arrays: Any) -> DeviceOp[int]:
             f"{name_of(where)}: {wanted} wanted for a file of that name; {described(arrays)} was given"
         )
     if not is_mapping:
-        x = _stored_from(arrays)
+        x = one_piece(arrays, "save", _NUMPY_S)
         if isinstance(x, _native.Op):
             return CallOp("then", functools.partial(save, where), x, title=f"a write of {name_of(where)}")
         return FileWrite(where, None, x.nbytes, npy_head(x.shape, x.dtype)).of([(0, x)])
     names = tuple(arrays)
     if not all(isinstance(name, str) for name in names):
         raise ArgumentTypeError(f"the names of tensors are texts; {described(names)} were given")
-    given = [_stored_from(each) for each in arrays.values()]
+    given = [one_piece(each, "save", _NUMPY_S) for each in arrays.values()]
     if any(isinstance(each, _native.Op) for each in given):
         known = composing.zip(*given)
         return CallOp(
@@ -140,11 +136,9 @@ def save(path: PathLike, arrays: Any) -> DeviceOp[int]:
             title=f"a write of {name_of(where)}",
         )
     tensors = dict(zip(names, given, strict=True))
-    head, places = safetensors_head({name: (x.shape, x.dtype) for name, x in tensors.items()})
+    head, begins = safetensors_head({name: (x.shape, x.dtype) for name, x in tensors.items()})
     size_bytes = sum(x.nbytes for x in given)
-    return FileWrite(where, None, size_bytes, head).of(
-        (places[name].offset - len(head), tensors[name]) for name in places
-    )
+    return FileWrite(where, None, size_bytes, head).of((begin, tensors[name]) for name, begin in begins.items())
 
 
 def _loaded(path: bytes, place: int | None, head: bytes) -> Any:
@@ -182,20 +176,3 @@ def _read(path: bytes, place: int | None, stored: Stored) -> DeviceOp[DeviceArra
     if stored.is_fortran:
         return read(path, stored.shape[::-1], stored.dtype, stored.offset, device=place).T
     return read(path, stored.shape, stored.dtype, stored.offset, device=place)
-
-
-def _stored_from(array: Any) -> Any:
-    """Return an array that lies in one piece, or an operation that yields an array."""
-    x = as_array(array, "save")
-    if isinstance(x, _native.Op):
-        return x
-    if isinstance(x, Partition):
-        raise ArgumentTypeError(f"save takes arrays; {described(x)} was given: unpartition() it first")
-    if not isinstance(x, (DeviceArray, HostArray)):
-        hint = "; numpy.save() saves NumPy's" if isinstance(x, np.ndarray) else ""
-        raise ArgumentTypeError(
-            f"save takes arrays on devices or in page-locked memory, or operations that yield them; {described(x)} was "
-            f"given{hint}"
-        )
-    _native.check_usable(x, False, "save")
-    return x if x.is_contiguous else dup(x)
