@@ -178,7 +178,9 @@ bool Execution::walk(Halted& halted) {
     if (halt.stands_in_line) return true;
   }
   halt.waits = engine_.incomplete(stop.waits);
-  return !halt.waits.empty() || !halt.due.empty();
+  if (!halt.waits.empty() || !halt.due.empty()) return true;
+  if (halt.claim) on_host_->claim = halt.claim;  // the walk goes on at once, and keeps its place
+  return false;
 }
 
 // Returns the completion of the work on the host for which the walk stopped, or of the executions that go first; none
@@ -280,7 +282,7 @@ auto Execution::before_others(F&& f) {
 Execution::Reached Execution::submit_root(bool blocks) {
   Op& op = this->op();
   interpreter::guard_thread();
-  Claims::blocks = blocks;
+  const Claims::Blocking blocking(blocks);
   if (!op.is_done()) engine_.require_usable();
   raise_failed_turn(engine_, root_);
   Reached reached;

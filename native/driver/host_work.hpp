@@ -41,14 +41,23 @@ class Claims {
   using Owner = const void*;
   using Place = std::uint64_t;  // who came first has the lower one
 
-  // Does whoever walks now keep the thread until it is done?
-  static inline thread_local bool blocks = false;
+  // Does whoever walks now keep the thread until it is done? A function may block in the middle of a walk that does
+  // not.
+  class Blocking {
+   public:
+    explicit Blocking(bool blocks) : before_(std::exchange(Claims::blocks, blocks)) {}
+    Blocking(const Blocking&) = delete;
+    Blocking& operator=(const Blocking&) = delete;
+    ~Blocking() { blocks = before_; }
+
+   private:
+    const bool before_;
+  };
 
   bool is_empty() const { return claims_.empty(); }
   Place next_place() { return ++last_; }
 
-  // In place of what the owner has claimed so far.
-  // `work`: where the claim outlives that.
+  // In place of what the owner has claimed so far. With `work`, the claim outlives that, until its owner walks again.
   void put(Owner owner, Place place, CompletionRef behind, const std::vector<dataflow::Use>& uses,
            CompletionRef work = {}) {
     drop(owner);
@@ -85,6 +94,8 @@ class Claims {
   }
 
  private:
+  static inline thread_local bool blocks = false;
+
   struct Claim {
     Owner owner;
     Place place;

@@ -26,6 +26,10 @@ def tensors() -> dict[str, Any]:
     return {str(i): ac.full(350_000, i, np.int32).sync(60) for i in range(COUNT)}
 
 
+def submitted() -> int:
+    return ac.statistics().submitted
+
+
 async def come_round() -> None:
     for _ in range(50):
         await anyio.lowlevel.checkpoint()
@@ -35,6 +39,36 @@ def check(path: Path, name: str = "whole") -> None:
     found = safetensors.numpy.load_file(path)
     assert len(found) == COUNT, name
     assert all((each == int(i)).all() for i, each in found.items()), name
+
+
+def test_a_read_beside_a_save_of_more_arrays_than_one_turn_submits_comes_behind_all_of_them(run, path):
+    count = 400  # small ones: there is room for all, but an await submits 128 operations in a turn
+    tensors = {str(i): ac.full(8, i, np.int32).sync(60) for i in range(count)}
+
+    async def main() -> None:
+        await ac.save(path, tensors)
+        last = path.stat().st_size - 32
+        expected = int(np.fromfile(path, np.int32, offset=last)[0])
+        path.unlink()
+        ended = []
+        before = submitted()
+
+        async def save() -> None:
+            await ac.save(path, tensors)
+            ended.append("save")
+
+        async def read() -> None:
+            while submitted() == before:
+                await anyio.lowlevel.checkpoint()
+            assert "save" not in ended
+            found = await ac.to_host(ac.read(path, 8, np.int32, last))
+            assert (found == expected).all()
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(save)
+            group.start_soon(read)
+
+    run(main)
 
 
 def test_a_save_of_many_tensors_that_is_cancelled_goes_on_to_its_end(run, path, latch, open_files, settle, tensors):
