@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "completion.hpp"
+#include "next_called.hpp"
 
 namespace aiocuda::completion {
 
@@ -77,9 +78,6 @@ class Turn {
 
 class Lines {
  public:
-  // So that a flood of high priority does not hold up the others for ever.
-  static constexpr std::uint64_t calls_to_longest = 8;
-
   explicit Lines(Pending& pending) : pending_(pending) {}
 
   bool is_empty() const { return count_.load(std::memory_order_relaxed) == 0; }
@@ -267,14 +265,10 @@ class Lines {
   }
   // The one that is called next. Somebody waits.
   static Turns::iterator next(Line& line) {
-    auto next = line.waiting.begin();
-    if ((line.calls + 1) % calls_to_longest != 0) return next;
-    for (auto each = next; each != line.waiting.end();) {  // the first of each priority
-      if (each->first[1] < next->first[1]) next = each;
-      constexpr auto end = std::numeric_limits<std::uint64_t>::max();
-      each = line.waiting.upper_bound({each->first[0], end, end, end});
-    }
-    return next;
+    constexpr auto end = std::numeric_limits<std::uint64_t>::max();
+    return next_called(
+        line.waiting, line.calls, [](const Turn::Place& place) { return place[1]; },
+        [](const Turn::Place& place) { return Turn::Place{place[0], end, end, end}; });
   }
 
   // Calls those in front, `least` of them, and all for whom there is room.

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "next_called.hpp"
 #include "port.hpp"
 
 namespace aiocuda::completion {
@@ -41,8 +42,6 @@ class LoopTime {
   static constexpr Time least{2'000};
   // And one that waited in line: its task takes two more steps, and the loop a wake for each.
   static constexpr Time least_in_line{20'000};
-  // So that a flood of high priority does not hold up the others for ever.
-  static constexpr std::uint64_t calls_to_longest = 8;
 
   explicit LoopTime(Time of_a_turn) : budget_(of_a_turn) {}
   LoopTime(const LoopTime&) = delete;
@@ -134,14 +133,11 @@ class LoopTime {
   };
 
   Place next_place() const {
-    auto next = waiting_.begin();
-    if ((calls_ + 1) % calls_to_longest != 0) return next->first;
-    for (auto each = next; each != waiting_.end();) {  // the first of each priority
-      if (each->first.number < next->first.number) next = each;
-      constexpr auto end = std::numeric_limits<std::uint64_t>::max();
-      each = waiting_.upper_bound({each->first.below, end, end});
-    }
-    return next->first;
+    constexpr auto end = std::numeric_limits<std::uint64_t>::max();
+    return next_called(
+               waiting_, calls_, [](const Place& place) { return place.number; },
+               [](const Place& place) { return Place{place.below, end, end}; })
+        ->first;
   }
 
   const Time budget_;

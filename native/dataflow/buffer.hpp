@@ -37,8 +37,8 @@ class Enclosure {
   virtual ~Enclosure() = default;
   // Gives a buffer its address before the whole is laid out.
   virtual void pin(Buffer& buffer) = 0;
-  // May an array of it be used here? The operations that are built are not yet anywhere. What is recorded for a part of
-  // a graph may use arrays of that graph.
+  // May an array of it be used here? The operations that are built are not yet anywhere. Operations of a part may use
+  // arrays of the graph around it.
   bool admits() const { return is_open && (entered == this || entered == anywhere() || (entered && entered->is_part)); }
 
   // The graph whose operations are recorded now on this thread, or null.
@@ -55,7 +55,7 @@ class Enclosure {
     Entered(const Entered&) = delete;
     Entered& operator=(const Entered&) = delete;
     ~Entered() { entered = before_; }
-    // What was recorded before, or is around that.
+    // The graph that was recorded before, or the one around it.
     const Enclosure* before() const { return before_ == anywhere() ? around_ : before_; }
 
    private:

@@ -237,9 +237,9 @@ struct GraphPlan {
   std::uint64_t generation = 0;  // how often the graph was updated
 };
 
-// The edge of the driver's graph that stands for one of the plan: which node of the same body is the other one, or has
-// it inside? None: the edge comes into the body from outside, as all of a body comes after what its node comes after;
-// or it is between two bodies of one node, of which one runs.
+// Finds the node of the same body that is `other`, or has it inside: the driver's graph gets an edge to that one. None
+// if `other` is outside of the body, for its conditional node comes after that already. None, too, if it is in another
+// body of the same node, for only one of them runs.
 inline std::optional<NodeIndex> edge_to(const GraphPlan& plan, const GraphNode& node, NodeIndex other) {
   NodeIndex at = other;
   while (at != no_node && plan.nodes[at].inside != node.inside) at = plan.nodes[at].inside;

@@ -91,7 +91,7 @@ class GraphSink : private PlanNodes {
   ConditionIndex add_condition() { return plan_.conditions++; }
   // The kernel that was recorded last sets it.
   void note_setter(ConditionIndex condition) { plan_.nodes.back().as<KernelNode>()->sets = condition; }
-  // What is recorded from here on is in a body of a conditional node, until that is closed.
+  // Opens a body of a conditional node: later operations are in it until `close_body`.
   void open_body(ConditionIndex condition, bool repeats, std::uint8_t bodies, std::int32_t device) {
     PlanNodes::open_body({condition, repeats, bodies}, device);
     begun_.push_back(of_bodies_.size());
@@ -146,7 +146,7 @@ class GraphSink : private PlanNodes {
 
   // --- the walk's questions and orders
 
-  // What the graph around has done is done before the part.
+  // The graph around runs before its part, so its results count as done here.
   bool is_done(const Op& op) const {
     return op.is_done() || results_.contains(&op) || (around_ && around_->is_done(op));
   }
@@ -455,7 +455,7 @@ class GraphSink : private PlanNodes {
   };
 
   bool is_from_outside(const Op& op) const { return op.built_after < function_ && !is_value(op); }
-  // What a body has done is done nowhere else.
+  // Results of a body do not exist outside of it.
   void forget_bodys() {
     for (; of_bodies_.size() > begun_.back(); of_bodies_.pop_back()) results_.erase(of_bodies_.back());
   }
@@ -475,11 +475,8 @@ class GraphSink : private PlanNodes {
   }
 
   Value make_array(std::uint64_t size_bytes, std::int32_t device, DType dtype, const std::vector<std::int64_t>& shape) {
-    auto buffer = std::make_unique<Buffer>(size_bytes, device);
-    buffer->enclosure = enclosure_;
-    BufferRef ref(std::move(buffer));
-    slots_.add_own(ref, size_bytes, device);
-    return keep(services_.object_of(Array{std::move(ref), 0, device, dtype, shape}));
+    const BufferRef buffer = plan_.memory[add_own(size_bytes, device)].buffer;
+    return keep(services_.object_of(Array{buffer, 0, device, dtype, shape}));
   }
 
   // The value of an argument, if it has one: itself, or the result of the operation that it is.

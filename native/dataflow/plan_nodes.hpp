@@ -1,9 +1,9 @@
 // The nodes of a graph's plan in the making: each stands behind those whose bytes it touches.
 //
 // Always true: an operation of several nodes is one to all others: what comes after it comes after all of its nodes. A
-// conditional node and its bodies are between two nodes, the conditional one and a join: all that was recorded before
-// comes before the first, and all that is recorded later comes after the second. Both use all memory from outside that
-// a body uses, so nothing of that is used for another array while a body may run once more.
+// body lies between its conditional node and a join. Earlier nodes come before the conditional node, later ones after
+// the join. Both use all memory from outside that a body uses, so nothing of that is used for another array while a
+// body may run once more.
 #pragma once
 #include <algorithm>
 #include <map>
@@ -135,7 +135,7 @@ class PlanNodes {
   Tick last_;  // of its last node; none where it is nothing to do
 
  private:
-  // What is recorded now: the nodes outside of all bodies, or those of a body.
+  // The nodes that are recorded now: those outside of all bodies, or those of one body.
   struct Level {
     std::size_t first = 0;  // node
     std::size_t slots = 0;  // that there were before it

@@ -163,9 +163,8 @@ class Walk : private Performing<Sink> {
 
   const std::vector<Tick>& waits() const { return waits_; }
   bool is_full() const { return is_full_ || is_queue_full_; }  // it stopped because a stream holds as much as it may
-  bool is_queue_full() const {
-    return is_queue_full_;
-  }  // or the driver as much as it can, for which nobody stands in line
+  // Or the driver as much as it can, for which nobody stands in line.
+  bool is_queue_full() const { return is_queue_full_; }
   const std::optional<FullMemory>& full_memory() const { return full_memory_; }  // or arrays as much as they may
   bool is_turn_over() const { return is_turn_over_; }                            // or because others have their turn
 

@@ -44,9 +44,8 @@ class Execution {
   // So many operations are submitted in one step, as long as nobody waits for work of another library. On an H200 they
   // take 0.4 ms.
   static constexpr std::uint32_t operations_in_turn = 128;
-  // The waiter that is told when it is worth going on: the token comes out of the port. `spins`: as long as the
-  // placement says, before it waits.
-  // `most`: of the operations that are submitted now; see below.
+  // The waiter that is told when it is worth going on: the token comes out of the port. With `spins` it spins as long
+  // as the placement says, before it waits. `most`: so many operations are submitted in this step.
   struct Listener {
     const std::shared_ptr<completion::Port>& port;
     completion::Token token;

@@ -324,44 +324,38 @@ void Graph::set(const std::vector<NodeIndex>& nodes, Making making) {
   for (const NodeIndex index : nodes) {
     const GraphNode& node = plan.nodes[index];
     fill_in(node, parameters);
+    CUresult result = CUDA_SUCCESS;
+    const char* call = "";
     switch (node.kind()) {
       case NodeKind::kernel:
-        if (const CUresult result =
-                table.cuGraphExecKernelNodeSetParams(executable_.get(), nodes_[index], &parameters.kernel);
-            is_refused_in_body(node, result))
-          return rebuild(making);
-        else
-          check(result, "cuGraphExecKernelNodeSetParams");
+        call = "cuGraphExecKernelNodeSetParams";
+        result = table.cuGraphExecKernelNodeSetParams(executable_.get(), nodes_[index], &parameters.kernel);
         break;
       case NodeKind::fill:
-        if (const CUresult result = table.cuGraphExecMemsetNodeSetParams(executable_.get(), nodes_[index],
-                                                                         &parameters.fill, parameters.context);
-            is_refused_in_body(node, result))
-          return rebuild(making);
-        else
-          check(result, "cuGraphExecMemsetNodeSetParams");
+        call = "cuGraphExecMemsetNodeSetParams";
+        result = table.cuGraphExecMemsetNodeSetParams(executable_.get(), nodes_[index], &parameters.fill,
+                                                      parameters.context);
         break;
-      case NodeKind::copy: {
-        const CUresult result = table.cuGraphExecMemcpyNodeSetParams(executable_.get(), nodes_[index], &parameters.copy,
-                                                                     parameters.context);
-        // The driver keeps to memory of the kind that the node was made with: that of another library's allocator may
-        // be of another one.
-        if (result == CUDA_ERROR_INVALID_VALUE || is_refused_in_body(node, result)) return rebuild(making);
-        check(result, "cuGraphExecMemcpyNodeSetParams");
+      case NodeKind::copy:
+        call = "cuGraphExecMemcpyNodeSetParams";
+        result = table.cuGraphExecMemcpyNodeSetParams(executable_.get(), nodes_[index], &parameters.copy,
+                                                      parameters.context);
         break;
-      }
       case NodeKind::captured:
-        if (const auto& graph = node.as<dataflow::CapturedNode>()->graph) {
-          const CUresult result = table.cuGraphExecChildGraphNodeSetParams(executable_.get(), nodes_[index],
-                                                                           static_cast<CUgraph>(graph.get()));
-          if (is_refused_in_body(node, result)) return rebuild(making);
-          check(result, "cuGraphExecChildGraphNodeSetParams");
-        }
+        call = "cuGraphExecChildGraphNodeSetParams";
+        if (const auto& graph = node.as<dataflow::CapturedNode>()->graph)
+          result = table.cuGraphExecChildGraphNodeSetParams(executable_.get(), nodes_[index],
+                                                            static_cast<CUgraph>(graph.get()));
         break;
       case NodeKind::join:
       case NodeKind::conditional:
         break;  // has nothing that could be set
     }
+    // The driver keeps to memory of the kind that a copy was made with: that of another library's allocator may be of
+    // another one.
+    const bool is_other_memory = node.kind() == NodeKind::copy && result == CUDA_ERROR_INVALID_VALUE;
+    if (is_other_memory || is_refused_in_body(node, result)) return rebuild(making);
+    check(result, call);
     ++parameter_sets_;
   }
   is_behind_ = false;

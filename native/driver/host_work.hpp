@@ -45,10 +45,10 @@ class Claims {
   // not.
   class Blocking {
    public:
-    explicit Blocking(bool blocks) : before_(std::exchange(Claims::blocks, blocks)) {}
+    explicit Blocking(bool blocks) : before_(std::exchange(walk_blocks, blocks)) {}
     Blocking(const Blocking&) = delete;
     Blocking& operator=(const Blocking&) = delete;
-    ~Blocking() { blocks = before_; }
+    ~Blocking() { walk_blocks = before_; }
 
    private:
     const bool before_;
@@ -85,7 +85,7 @@ class Claims {
     std::erase_if(claims_, [](const Claim& each) { return each.behind->has_ended(); });
     for (const Claim& claim : claims_) {
       if (place && claim.place >= place) continue;
-      const bool is_own_thread = claim.work && blocks && claim.thread == PyThread_get_thread_ident();
+      const bool is_own_thread = claim.work && walk_blocks && claim.thread == PyThread_get_thread_ident();
       if (is_own_thread && claim.work->has_ended()) continue;
       for (const dataflow::Use& use : uses)
         if (claim.touches(use)) return is_own_thread ? claim.work : claim.behind;
@@ -94,7 +94,7 @@ class Claims {
   }
 
  private:
-  static inline thread_local bool blocks = false;
+  static inline thread_local bool walk_blocks = false;
 
   struct Claim {
     Owner owner;

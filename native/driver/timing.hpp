@@ -1,8 +1,9 @@
 // Events around work, which say when a device did it.
 //
 // Always true: the host waits for no device here, unless `await_passed` is asked for. An event that was recorded is
-// kept until it was read, or given up. Times are on the host's clock: now and then an event is recorded on a stream
-// without work, and counts as passed then; a device's clock alone would be seconds off after a day. Guarded by the GIL.
+// kept until it was read, or given up. Times are on the host's clock. Now and then an event is recorded on an
+// idle stream, and counts as passed at once. Without that, a device's clock would be seconds off after a day. Guarded
+// by the GIL.
 #pragma once
 #include <deque>
 #include <map>
@@ -51,7 +52,7 @@ class Timing {
     CUevent event = nullptr;
     trace::Nanoseconds at = 0;
     trace::Nanoseconds compared = 0;  // when the device's clock was compared with the host's
-    // What takes its place once it has passed, with the host's time anew.
+    // The event that replaces `event` once it has passed, and the host's time of that.
     CUevent next = nullptr;
     trace::Nanoseconds next_at = 0;
   };

@@ -1,8 +1,8 @@
 // Futures on their way, for `as_completed` and `wait`: each is taken once, when it is done, in the order in which its
 // token came out of the loop's port.
 //
-// Always true: one step submits a turn's operations at most. None is taken before all have begun. who is given up, or
-// taken, is told of nothing more, and keeps nothing alive. One port serves all. Guarded by the GIL.
+// Always true: one step submits a turn's operations at most. None is taken before all have begun. A future that is
+// given up, or taken, is told of nothing more, and keeps nothing alive. One port serves all. Guarded by the GIL.
 #include "arrivals.hpp"
 
 #include <nanobind/stl/vector.h>

@@ -197,7 +197,7 @@ void bind_recorder(nb::module_& module) {
       .def("add_condition", [](Recorder& self) { return self.open().add_condition(); })
       // The kernel that was recorded last sets a condition, whose handle its first parameter gets.
       .def("note_setter", [](Recorder& self, ConditionIndex condition) { self.open().note_setter(condition); })
-      // What is recorded from here on is in the first of the bodies of a conditional node, until that is closed.
+      // Opens the first body of a conditional node: later operations are in it until `close_body`.
       .def(
           "open_body",
           [](Recorder& self, ConditionIndex condition, bool repeats, std::uint8_t bodies, std::int32_t device) {

@@ -62,7 +62,7 @@ void bind_pageable(nb::module_& module) {
       "a"_a, "b"_a);
 }
 
-// What one operation does with a file.
+// A file as one operation uses it.
 struct FileCopy {
   std::shared_ptr<staging::File> file;
   std::string name;

@@ -72,8 +72,8 @@ live::Page::Counts counts_at_once() {
           engine.waits.spins.load(), engine.waits.spins_that_paid.load()};
 }
 
-// Of a device that is open: the error that broke it, 0 if it is well; and for how many seconds the longest wait for it
-// has lasted, 0 if there is none. Waits for nothing.
+// Returns the error that broke an open device, or 0; and the seconds that the longest wait for it has lasted, or 0.
+// Waits for nothing.
 std::pair<std::int32_t, double> state_of_device(std::int32_t device) {
   Engine& engine = process_engine();
   engine.require_not_forked();

@@ -1,8 +1,8 @@
 // A file as one end of copies: threads read it straight into page-locked memory, and write it from there. Knows neither
 // CUDA nor Python.
 //
-// Always true: the thread that carries the first part opens the file, and the one that carries the last part closes it,
-// so whoever hands a copy over never waits for a disk. The first failure is kept. From then on no byte is moved.
+// Always true: the thread that carries the first part opens the file, and the one with the last part closes it. So the
+// submitting thread never waits for a disk. The first failure is kept. From then on no byte is moved.
 #pragma once
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -50,7 +50,6 @@ class File {
 
   const std::string& path() const { return path_; }
   std::uint64_t offset() const { return offset_; }
-  std::uint64_t size_bytes() const { return size_bytes_; }
   bool is_replaced() const { return use_ == Use::replace; }
   std::uint64_t moved_bytes() const { return moved_.load(std::memory_order_acquire); }
   std::optional<Failure> failure() const {
@@ -115,7 +114,7 @@ class File {
     // If a device turns out to need another way of copying, parts are carried once more.
     const bool is_first = !std::exchange(was_opened_, true);
     const int flags = reads ? O_RDONLY : O_WRONLY | O_CREAT | (is_first && use_ == Use::replace ? O_TRUNC : 0);
-    // What turned into a pipe just now must not hold the thread.
+    // If the path has just become a pipe, opening it must not block.
     descriptor_ = open_with(flags | O_NONBLOCK);
     // Somebody has a lease of the file, and is asked now to give it back.
     if (descriptor_ < 0 && errno == EAGAIN && S_ISREG(about.st_mode)) descriptor_ = open_with(flags);
@@ -144,7 +143,7 @@ class File {
       if (descriptor >= 0 || errno != EINTR) return descriptor;
     }
   }
-  // What has no places: a pipe or a socket; and a directory.
+  // Refuses pipes and sockets, which have no offsets, and directories.
   bool refuses(const struct stat& about) {
     const int error = S_ISDIR(about.st_mode) ? EISDIR : S_ISFIFO(about.st_mode) || S_ISSOCK(about.st_mode) ? ESPIPE : 0;
     if (error) keep("open", error, 0);

@@ -25,7 +25,7 @@ class HostEnd {
   const File* file() const { return file_.get(); }
   bool repeats() const { return memory_.repeats(); }
   std::uint64_t size_bytes() const { return file_ ? file_bytes_ : memory_.size_bytes(); }
-  // What it touches: addresses, or places in the file. A file that is replaced is touched everywhere.
+  // The range that it touches: addresses, or offsets in the file. A file that is replaced is touched everywhere.
   std::uint64_t begin() const {
     if (!file_) return memory_.begin();
     return file_->is_replaced() ? 0 : file_->offset() + file_begin_;
